@@ -1,0 +1,3 @@
+//! The in-cluster program: manager, server, crds.
+
+fn main() {}

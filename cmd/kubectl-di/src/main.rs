@@ -1,0 +1,3 @@
+//! kubectl di: create, watch, scale and end DIJobs.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Admission webhooks of DIJob and AggregatorConfig, and their certificates.

@@ -1,0 +1,161 @@
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, CustomResourceDefinitionVersion, CustomResourceValidation, JSON,
+    JSONSchemaProps, JSONSchemaPropsOrArray,
+};
+use kube::CustomResourceExt;
+
+use crate::{AggregatorConfig, DIJob, names};
+
+/// The definitions of both kinds, ready to be applied.
+///
+/// They stay below the 262,144 bytes that client-side `kubectl apply` can store in its annotation: what Kubernetes' own types say of
+/// themselves is stripped, and the legacy version leaves its schema open but for the defaults.
+pub fn crds() -> [CustomResourceDefinition; 2] {
+    [DIJob::crd(), AggregatorConfig::crd()].map(served)
+}
+
+/// Properties of the spec that are Kubernetes' own types.
+const FOREIGN: [&str; 2] = ["template", "volumes"];
+
+fn served(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
+    for version in &mut crd.spec.versions {
+        if let Some(spec) = schema_of(version, "spec") {
+            strip_foreign_descriptions(spec);
+            keep_unknown_fields(spec);
+        }
+        if let Some(status) = schema_of(version, "status") {
+            strip_foreign_descriptions(status);
+        }
+    }
+    let legacy: Vec<_> = crd.spec.versions.iter().map(legacy_of).collect();
+    crd.spec.versions.extend(legacy);
+    crd
+}
+
+fn schema_of<'a>(
+    version: &'a mut CustomResourceDefinitionVersion,
+    part: &str,
+) -> Option<&'a mut JSONSchemaProps> {
+    version
+        .schema
+        .as_mut()?
+        .open_api_v3_schema
+        .as_mut()?
+        .properties
+        .as_mut()?
+        .get_mut(part)
+}
+
+fn children(schema: &mut JSONSchemaProps) -> impl Iterator<Item = (&str, &mut JSONSchemaProps)> {
+    let items = match schema.items.as_mut() {
+        Some(JSONSchemaPropsOrArray::Schema(items)) => Some(("items", &mut **items)),
+        _ => None,
+    };
+    schema
+        .properties
+        .iter_mut()
+        .flatten()
+        .map(|(name, child)| (name.as_str(), child))
+        .chain(items)
+}
+
+fn strip_foreign_descriptions(schema: &mut JSONSchemaProps) {
+    for (name, child) in children(schema) {
+        if FOREIGN.contains(&name) {
+            strip_descriptions(child);
+        } else {
+            strip_foreign_descriptions(child);
+        }
+    }
+}
+
+fn strip_descriptions(schema: &mut JSONSchemaProps) {
+    schema.description = None;
+    if let Some(values) = &mut schema.additional_properties
+        && let k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaPropsOrBool::Schema(values) = values
+    {
+        strip_descriptions(values);
+    }
+    for (_, child) in children(schema) {
+        strip_descriptions(child);
+    }
+}
+
+/// Our own levels keep what they do not know, so that the webhook sees a misspelt field instead of the server dropping it.
+fn keep_unknown_fields(schema: &mut JSONSchemaProps) {
+    if schema.type_.as_deref() == Some("object") && schema.properties.is_some() {
+        schema.x_kubernetes_preserve_unknown_fields = Some(true);
+    }
+    for (name, child) in children(schema) {
+        if !FOREIGN.contains(&name) {
+            keep_unknown_fields(child);
+        }
+    }
+}
+
+/// The version that older manifests name: the same fields, of which only the defaults are spelt out.
+fn legacy_of(version: &CustomResourceDefinitionVersion) -> CustomResourceDefinitionVersion {
+    let root = version
+        .schema
+        .as_ref()
+        .and_then(|schema| schema.open_api_v3_schema.as_ref());
+    CustomResourceDefinitionVersion {
+        name: names::LEGACY_VERSION.to_owned(),
+        storage: false,
+        schema: Some(CustomResourceValidation {
+            open_api_v3_schema: root.map(|root| {
+                let mut open = defaults_of(root).unwrap_or_else(open_object);
+                for part in ["spec", "status"] {
+                    if root
+                        .properties
+                        .iter()
+                        .flatten()
+                        .any(|(name, _)| name == part)
+                    {
+                        let properties = open.properties.get_or_insert_default();
+                        properties
+                            .entry(part.to_owned())
+                            .or_insert_with(open_object);
+                    }
+                }
+                open.x_kubernetes_preserve_unknown_fields = None;
+                open
+            }),
+        }),
+        ..version.clone()
+    }
+}
+
+fn open_object() -> JSONSchemaProps {
+    JSONSchemaProps {
+        type_: Some("object".to_owned()),
+        x_kubernetes_preserve_unknown_fields: Some(true),
+        ..JSONSchemaProps::default()
+    }
+}
+
+/// The part of a schema that leads to defaults, everything else left open.
+fn defaults_of(schema: &JSONSchemaProps) -> Option<JSONSchemaProps> {
+    if let Some(JSON(default)) = &schema.default
+        && !default.is_object()
+    {
+        return Some(JSONSchemaProps {
+            type_: schema.type_.clone(),
+            nullable: schema.nullable,
+            default: schema.default.clone(),
+            ..JSONSchemaProps::default()
+        });
+    }
+    let properties: std::collections::BTreeMap<_, _> = schema
+        .properties
+        .iter()
+        .flatten()
+        .filter(|(name, _)| !FOREIGN.contains(&name.as_str()) && *name != "status")
+        .filter_map(|(name, child)| Some((name.clone(), defaults_of(child)?)))
+        .collect();
+    (!properties.is_empty()).then(|| JSONSchemaProps {
+        properties: Some(properties),
+        nullable: schema.nullable,
+        ..open_object()
+    })
+}

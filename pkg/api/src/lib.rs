@@ -1,0 +1,27 @@
+//! The API of DI Orchestrator: `DIJob` and `AggregatorConfig`, their names, defaults and validation.
+//!
+//! Everything here is a type or a pure function; nothing does IO.
+
+mod aggregator_config;
+mod conditions;
+mod crd;
+mod defaulting;
+mod dijob;
+pub mod names;
+mod role;
+mod status;
+pub mod validation;
+
+pub use aggregator_config::{AggregatorConfig, AggregatorConfigSpec, AggregatorSpec};
+pub use conditions::{ConditionType, condition, is_true, set_condition};
+pub use crd::crds;
+pub use defaulting::default_patch;
+pub use dijob::{
+    CleanPodPolicy, CollectorSpec, CoordinatorSpec, DIJob, DIJobSpec, Declared, LearnerSpec,
+    ReplicaGroup,
+};
+pub use role::Role;
+pub use status::{
+    DIJobStatus, EntryState, GPU_RESOURCE, Origin, Phase, PlanEntry, ReplicaCounts,
+    ReplicaResources,
+};

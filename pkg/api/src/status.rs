@@ -1,0 +1,239 @@
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::core::v1::ResourceRequirements,
+    apimachinery::pkg::{
+        api::resource::Quantity,
+        apis::meta::v1::{Condition, Time},
+    },
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::Role;
+
+/// What is known of a job, written by the orchestrator only.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DIJobStatus {
+    /// Generation of the spec that this status tells of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Where the job is in its life.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
+    /// Why, in one word: the worst that a user must know of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// When the coordinator was first created.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_time: Option<Time>,
+    /// When the job ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completion_time: Option<Time>,
+    /// Created, Running, Succeeded, Failed, Suspended and ReplicasReady.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+    /// Pods by role (Coordinator, Collector, Learner, Aggregator, DDPLearner) and state.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub replica_status: BTreeMap<String, ReplicaCounts>,
+    /// Every replica that the job should have, or is letting go; a name stands here before its pod is made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub plan: Vec<PlanEntry>,
+    /// Coordinator starts counted against backoffLimit.
+    #[serde(default)]
+    pub restarts: i32,
+    /// Collectors that the plan wants.
+    #[serde(default)]
+    pub collectors: i32,
+    /// Learners that the plan wants.
+    #[serde(default)]
+    pub learners: i32,
+    /// Collectors ready of those wanted, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub collectors_ready: Option<String>,
+    /// Learners ready of those wanted, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub learners_ready: Option<String>,
+    /// Label selector of the collectors, for the scale subresource.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selector: Option<String>,
+}
+
+/// Where a job is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Phase {
+    /// The coordinator has been created.
+    Created,
+    /// The coordinator runs.
+    Running,
+    /// The coordinator ended with exit code 0.
+    Succeeded,
+    /// The coordinator failed for good, or the job could not be run.
+    Failed,
+    /// The coordinator's node is lost.
+    Unknown,
+    /// The job is held.
+    Suspended,
+}
+
+impl Phase {
+    /// Whether the job has ended: no later phase can follow.
+    pub fn is_terminal(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed)
+    }
+
+    /// As it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Created => "Created",
+            Self::Running => "Running",
+            Self::Succeeded => "Succeeded",
+            Self::Failed => "Failed",
+            Self::Unknown => "Unknown",
+            Self::Suspended => "Suspended",
+        }
+    }
+}
+
+/// Pods of one role by state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ReplicaCounts {
+    /// Running.
+    #[serde(default)]
+    pub active: i32,
+    /// Ended with success.
+    #[serde(default)]
+    pub succeeded: i32,
+    /// Ended with failure.
+    #[serde(default)]
+    pub failed: i32,
+    /// Not running yet.
+    #[serde(default)]
+    pub pending: i32,
+}
+
+/// One replica of the plan.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PlanEntry {
+    /// Name of its pod and service.
+    pub name: String,
+    /// What it does.
+    #[serde(rename = "type")]
+    pub role: Role,
+    /// Who wants it.
+    pub origin: Origin,
+    /// Number within its role, the lowest free when it was planned; a replacement keeps it.
+    pub index: i32,
+    /// What is to become of it.
+    #[serde(default, skip_serializing_if = "EntryState::is_wanted")]
+    pub state: EntryState,
+    /// The declared group that it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// Resources that differ from the template's.
+    #[serde(default, skip_serializing_if = "ReplicaResources::is_empty")]
+    pub resources: ReplicaResources,
+    /// The replica whose place it took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaces: Option<String>,
+    /// How many replacements its index has had in a row.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub attempt: i32,
+    /// When it was planned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub planned_at: Option<Time>,
+    /// The incarnation of the coordinator that requested it, as `pod UID/restart count`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claimed_by: Option<String>,
+    /// `Idempotency-Key` of the request that it was planned for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_key: Option<String>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde hands out references
+fn is_zero(number: &i32) -> bool {
+    *number == 0
+}
+
+impl PlanEntry {
+    /// Whether the plan wants this replica to be there.
+    pub fn is_wanted(&self) -> bool {
+        self.state.is_wanted()
+    }
+}
+
+/// Who wants a replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Origin {
+    /// The spec.
+    Declared,
+    /// The coordinator, at run time.
+    Requested,
+}
+
+/// What is to become of a planned replica.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum EntryState {
+    /// It is to be there.
+    #[default]
+    Wanted,
+    /// It is to go: dropped from the plan once its pod and service are gone.
+    Removing,
+    /// Another entry took its place; if its pod has ended, it stays for its logs until that one ends too.
+    Replaced,
+}
+
+impl EntryState {
+    /// Whether the replica is to be there.
+    #[allow(clippy::trivially_copy_pass_by_ref)] // serde hands out references
+    pub fn is_wanted(&self) -> bool {
+        matches!(self, Self::Wanted)
+    }
+}
+
+/// Resources of a replica that differ from its template's; requests and limits alike.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ReplicaResources {
+    /// CPUs, as a quantity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<Quantity>,
+    /// GPUs (`nvidia.com/gpu`), a whole number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<Quantity>,
+    /// Memory, as a quantity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Quantity>,
+}
+
+/// Resource name of GPUs.
+pub const GPU_RESOURCE: &str = "nvidia.com/gpu";
+
+impl ReplicaResources {
+    /// Whether nothing differs.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The resources as Kubernetes names them.
+    pub fn quantities(&self) -> impl Iterator<Item = (&'static str, &Quantity)> {
+        [
+            ("cpu", &self.cpus),
+            (GPU_RESOURCE, &self.gpus),
+            ("memory", &self.memory),
+        ]
+        .into_iter()
+        .filter_map(|(name, quantity)| Some((name, quantity.as_ref()?)))
+    }
+
+    /// Writes the resources over `requirements`, requests and limits alike.
+    pub fn apply_to(&self, requirements: &mut ResourceRequirements) {
+        for (name, quantity) in self.quantities() {
+            for list in [&mut requirements.requests, &mut requirements.limits] {
+                list.get_or_insert_default()
+                    .insert(name.to_owned(), quantity.clone());
+            }
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! What kubectl di does to a cluster, as a library.

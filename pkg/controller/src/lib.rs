@@ -1,0 +1,1 @@
+//! The reconciler of DIJobs: observe, step, act.
