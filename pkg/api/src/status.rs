@@ -138,12 +138,15 @@ pub struct PlanEntry {
     /// The replica whose place it took.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaces: Option<String>,
-    /// How many replacements its index has had in a row.
+    /// How often its place was taken over in a row.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub attempt: i32,
     /// When it was planned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub planned_at: Option<Time>,
+    /// Its pod is made no earlier than this: replacements that fail again and again wait longer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<Time>,
     /// The incarnation of the coordinator that requested it, as `pod UID/restart count`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claimed_by: Option<String>,

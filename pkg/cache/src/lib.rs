@@ -1,1 +1,12 @@
-//! Watch caches of jobs, pods and services that reflect one's own writes.
+//! Watch caches that reflect one's own writes.
+//!
+//! A cache lags behind what its owner has just written. Here, what a write returned is put into the cache at once, and stays until the
+//! watch has caught up, so that no decision is made on a state older than one's own last write.
+
+mod feed;
+mod jobs;
+mod objects;
+
+pub use feed::{WATCH_TIMEOUT_SECONDS, feed_pods, feed_services, job_stream};
+pub use jobs::{JobCache, JobRef, WatchedJob};
+pub use objects::{Key, ObjectCache, PodCache, ServiceCache, View};

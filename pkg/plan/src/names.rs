@@ -1,0 +1,42 @@
+use di_api::{PlanEntry, Role, names};
+use rand::RngExt;
+
+/// Where the random parts of names come from.
+pub trait Suffixes {
+    /// The next one, [`names::SUFFIX_LEN`] characters long.
+    fn suffix(&mut self) -> String;
+}
+
+/// Suffixes drawn at random.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RandomSuffixes;
+
+/// As in Kubernetes' own generated names: no vowels, so no words, and no characters that look alike.
+const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+
+impl Suffixes for RandomSuffixes {
+    fn suffix(&mut self) -> String {
+        let mut rng = rand::rng();
+        (0..names::SUFFIX_LEN)
+            .map(|_| char::from(ALPHABET[rng.random_range(0..ALPHABET.len())]))
+            .collect()
+    }
+}
+
+/// A name that no entry of the plan has.
+pub(crate) fn fresh(
+    job: &str,
+    role: Role,
+    plan: &[PlanEntry],
+    suffixes: &mut dyn Suffixes,
+) -> String {
+    loop {
+        let name = names::replica(job, role, &suffixes.suffix());
+        let taken = |entry: &PlanEntry| {
+            entry.name == name || entry.replaces.as_deref() == Some(name.as_str())
+        };
+        if !plan.iter().any(taken) {
+            return name;
+        }
+    }
+}
