@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
     shortname = "agconfig",
     namespaced,
     derive = "PartialEq",
+    doc = "The pod of aggregators, which stand in front of the ddp learners of a logic learner.",
     printcolumn(
         name = "Age",
         type_ = "date",

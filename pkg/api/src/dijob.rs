@@ -17,6 +17,7 @@ use crate::{DIJobStatus, ReplicaResources, Role};
     namespaced,
     status = "DIJobStatus",
     derive = "PartialEq",
+    doc = "A reinforcement-learning job: a coordinator, and the collectors and learners that it works with.",
     scale(
         spec_replicas_path = ".spec.collector.replicas",
         status_replicas_path = ".status.collectors",

@@ -8,6 +8,7 @@ mod crd;
 mod defaulting;
 mod dijob;
 pub mod names;
+mod patch;
 mod role;
 mod status;
 pub mod validation;
@@ -20,6 +21,7 @@ pub use dijob::{
     CleanPodPolicy, CollectorSpec, CoordinatorSpec, DIJob, DIJobSpec, Declared, LearnerSpec,
     ReplicaGroup,
 };
+pub use patch::guarded_patch;
 pub use role::Role;
 pub use status::{
     DIJobStatus, EntryState, GPU_RESOURCE, Origin, Phase, PlanEntry, ReplicaCounts,

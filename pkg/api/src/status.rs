@@ -43,6 +43,9 @@ pub struct DIJobStatus {
     /// Coordinator starts counted against backoffLimit.
     #[serde(default)]
     pub restarts: i32,
+    /// UID of the failed coordinator that was counted last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_coordinator: Option<String>,
     /// Collectors that the plan wants.
     #[serde(default)]
     pub collectors: i32,
@@ -126,6 +129,9 @@ pub struct PlanEntry {
     pub origin: Origin,
     /// Number within its role, the lowest free when it was planned; a replacement keeps it.
     pub index: i32,
+    /// UID of its pod, once it was made: one that is gone since is replaced, not made again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
     /// What is to become of it.
     #[serde(default, skip_serializing_if = "EntryState::is_wanted")]
     pub state: EntryState,

@@ -55,6 +55,7 @@ fn new_entry(
         role,
         origin,
         index: free_index(plan, role),
+        uid: None,
         state: EntryState::Wanted,
         group: None,
         resources: ReplicaResources::default(),
@@ -275,6 +276,7 @@ pub fn replace(
     let fresh = fresh(&job.name_any(), plan[i].role, plan, suffixes);
     let next = PlanEntry {
         name: fresh.clone(),
+        uid: None,
         replaces: Some(name.to_owned()),
         attempt: attempt.saturating_add(1),
         planned_at: Some(Time(now)),

@@ -1,0 +1,79 @@
+# shellcheck shell=bash
+# Kubernetes from Debian's source package, built once a machine into the cache. Debian's binary package has kubectl only.
+
+K8S_PROGRAMS=(kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy kubectl)
+
+kubernetes_built() {
+  local program
+  for program in "${K8S_PROGRAMS[@]}" pause; do
+    [[ -x $K8S_BIN/$program ]] || return 1
+  done
+}
+
+# A sources list of our own with this machine's mirrors, so that its apt settings stay as they are.
+fetch_kubernetes_source() {
+  local signed='' options
+  [[ -e /usr/share/keyrings/debian-archive-keyring.gpg ]] &&
+    signed='[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] '
+  mkdir -p apt/lists/partial
+  # shellcheck disable=SC2016 # apt fills these in
+  apt-get indextargets --format "deb-src $signed\$(REPO_URI) \$(RELEASE) \$(COMPONENT)" \
+    'Created-By: Packages' 'Origin: Debian' | sort -u >apt/sources.list
+  options=(-q -o "Dir::Etc::sourcelist=$PWD/apt/sources.list" -o Dir::Etc::sourceparts=/dev/null
+    -o "Dir::State::lists=$PWD/apt/lists" -o APT::Sandbox::User=root)
+  apt-get "${options[@]}" update
+  apt-get "${options[@]}" source --download-only kubernetes
+  compgen -G "kubernetes_*$K8S_VERSION*.dsc" >/dev/null || {
+    echo "Debian's source package is not Kubernetes $K8S_VERSION: this needs Debian 12 (bookworm)"
+    return 1
+  }
+  dpkg-source --no-check -x kubernetes_*.dsc src
+}
+
+compile_kubernetes() {
+  local vendored=src/vendor/github.com/modern-go/reflect2
+  # reflect2 1.0.1 in a program built with Go >= 1.18 crashes at the first custom resource ("unexpected fault address").
+  rm -rf "$vendored"
+  cp -rL "$REFLECT2" "$vendored"
+  # A caller's `make` must not hand its flags and targets to this one.
+  env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u MAKEOVERRIDES \
+    KUBE_GIT_VERSION="v$K8S_VERSION" KUBE_GIT_TREE_STATE=clean KUBE_GIT_COMMIT=debian \
+    GO111MODULE=off GOFLAGS='' GOPROXY=off GOCACHE="$PWD/gocache" HOME="$PWD" \
+    make -C src WHAT="${K8S_PROGRAMS[*]/#/cmd/}"
+  gcc -Os -static -DVERSION="$K8S_VERSION" -o src/_output/bin/pause src/build/pause/linux/pause.c
+}
+
+build_kubernetes() (
+  set -euo pipefail
+  rm -rf "$1"
+  mkdir -p "$1"
+  cd "$1"
+  fetch_kubernetes_source
+  compile_kubernetes
+  mkdir -p "$K8S_BIN"
+  # pause goes last, by a rename: kubernetes_built must never see half a set.
+  local program
+  for program in "${K8S_PROGRAMS[@]}" pause; do
+    install -m 755 "src/_output/bin/$program" "$K8S_BIN/.$program"
+    mv "$K8S_BIN/.$program" "$K8S_BIN/$program"
+  done
+)
+
+ensure_kubernetes() {
+  local began log=$CACHE/log/kubernetes-build.log work=$CACHE/kubernetes-build result=0
+  if ! kubernetes_built; then
+    mkdir -p "${log%/*}"
+    began=$(now)
+    say "building Kubernetes $K8S_VERSION from Debian's source package: once a machine, about 6 minutes on 2 cores ($log)"
+    # Not `build || die`: bash would switch errexit off inside.
+    set +e
+    build_kubernetes "$work" >"$log" 2>&1
+    result=$?
+    set -e
+    ((result == 0)) || die_with_log "$log" "building Kubernetes failed"
+    rm -rf "$work"
+    say "Kubernetes built ($(seconds_since "$began"))"
+  fi
+  # What KUBEBUILDER_ASSETS promises its readers: etcd beside kube-apiserver and kubectl.
+  ln -sf "$(command -v etcd)" "$K8S_BIN/etcd"
+}

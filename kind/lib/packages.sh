@@ -1,0 +1,64 @@
+# shellcheck shell=bash
+# The Debian packages a native cluster needs. What is found by its command is left as it is, whoever installed it.
+
+RUNTIME_COMMANDS=(
+  etcd:etcd-server containerd:containerd ctr:containerd runc:runc iptables:iptables ip:iproute2 conntrack:conntrack
+  socat:socat dnsmasq:dnsmasq-base buildah:buildah jq:jq curl:curl openssl:openssl nsenter:util-linux
+)
+CNI_PLUGINS=/usr/lib/cni # Debian's folder of containernetworking-plugins
+BUILD_COMMANDS=(go:golang-go rsync:rsync jq:jq make:make gcc:gcc dpkg-source:dpkg-dev)
+REFLECT2=/usr/share/gocode/src/github.com/modern-go/reflect2
+
+missing_commands() { # missing_commands COMMAND:PACKAGE...: prints the packages
+  local entry
+  for entry; do
+    command -v "${entry%%:*}" >/dev/null || printf '%s\n' "${entry##*:}"
+  done
+}
+
+missing_packages() { # missing_packages [build]
+  {
+    missing_commands "${RUNTIME_COMMANDS[@]}"
+    [[ -x $CNI_PLUGINS/ptp ]] || echo containernetworking-plugins
+    if [[ ${1:-} == build ]]; then
+      missing_commands "${BUILD_COMMANDS[@]}"
+      [[ -d $REFLECT2 ]] || echo golang-github-modern-go-reflect2-dev
+      [[ -e /usr/include/stdio.h ]] || echo libc6-dev
+    fi
+  } | sort -u
+}
+
+# Debian starts a package's service when it installs it. We want the programs only: no etcd on the host's port.
+without_services() {
+  local policy=/usr/sbin/policy-rc.d result=0
+  if [[ -e $policy ]]; then
+    "$@"
+    return
+  fi
+  printf '#!/bin/sh\nexit 101\n' >"$policy"
+  chmod +x "$policy"
+  "$@" || result=$?
+  rm -f "$policy"
+  return "$result"
+}
+
+install_packages() { # install_packages [build]
+  local missing log began
+  mapfile -t missing < <(missing_packages "${1:-}")
+  ((${#missing[@]} == 0)) && return
+  if ((EUID != 0)) || ! command -v apt-get >/dev/null; then
+    die "these Debian packages are missing; install them as root: apt-get install --no-install-recommends ${missing[*]}"
+  fi
+  log=$CACHE/log/apt.log
+  mkdir -p "${log%/*}"
+  began=$(now)
+  say "installing ${#missing[@]} Debian packages: ${missing[*]}"
+  {
+    apt-get update -q &&
+      DEBIAN_FRONTEND=noninteractive without_services \
+        apt-get install -q -y --no-install-recommends "${missing[@]}"
+  } >"$log" 2>&1 || die_with_log "$log" "apt-get install failed"
+  mapfile -t missing < <(missing_packages "${1:-}")
+  ((${#missing[@]} == 0)) || die_with_log "$log" "still missing after apt-get install: ${missing[*]}"
+  say "packages installed ($(seconds_since "$began"))"
+}

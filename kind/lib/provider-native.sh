@@ -1,0 +1,131 @@
+# shellcheck shell=bash
+# The cluster from Debian's packages, without any container engine on the host.
+for part in cgroup process packages network pki control-plane dns node; do
+  # shellcheck source=/dev/null
+  source "$KIND_DIR/lib/$part.sh"
+done
+
+native_node_index() {
+  local i
+  for ((i = 1; i <= $(<"$STATE/workers"); i++)); do
+    [[ $(worker_name "$i") == "$1" ]] && printf '%d' "$i" && return
+  done
+  die "no node '$1' in cluster '$CLUSTER'"
+}
+
+native_nodes() {
+  local i
+  for ((i = 1; i <= $(<"$STATE/workers"); i++)); do worker_name "$i"; echo; done
+}
+
+provider_healthy() { # provider_healthy WORKERS
+  local pidfile name node
+  [[ -e $STATE/complete && $(<"$STATE/workers") == "$1" ]] || return 1
+  for pidfile in "$STATE"/run/*.pid; do
+    name=$(basename "$pidfile" .pid)
+    daemon_pid "$name" >/dev/null || { say "$name is not running"; return 1; }
+  done
+  # A test may have left it stopped, or a node, or have just started them again.
+  if [[ ! -e $STATE/run/kube-apiserver.pid ]]; then provider_node start "$CONTROL_PLANE"; fi
+  api /readyz >/dev/null 2>&1 || (await "API server" kube-apiserver 60 api /readyz) || return 1
+  for node in $(native_nodes); do
+    if [[ ! -e $STATE/run/kubelet-$node.pid ]]; then provider_node start "$node"; fi
+    node_ready "$node" >/dev/null || (await "$node" "kubelet-$node" 60 node_ready "$node") || return 1
+  done
+}
+
+provider_up() { # provider_up WORKERS
+  local i node
+  ((EUID == 0)) || die "the native cluster needs root: network namespaces, mounts, cgroups"
+  case $STATE/ in
+    /run/* | /var/run/* | /var/lib/* | /var/log/* | /var/local/*)
+      die "DI_CLUSTER_DIR='$CLUSTER_ROOT': the nodes have a /run, /var/lib, /var/log and /var/local of their own" ;;
+  esac
+  ((1 <= $1 && $1 <= 50)) || die "--workers $1: must be 1 to 50"
+  "$KIND_DIR/binaries"
+
+  mkdir -p "$STATE"/{run,log,conf,etcd}
+  mkdir -m 1777 "$STATE/storage"
+  echo "$1" >"$STATE/workers"
+  cp "$KIND_DIR/audit-policy.yaml" "$STATE/conf/" # the checkout may change under a running server
+  choose_api_port
+  cgroup_create "$CGROUP/daemons"
+  pki_create "$1"
+  write_containerd_config
+
+  namespace_create "$CONTROL_PLANE"
+  for ((i = 1; i <= $1; i++)); do namespace_create "$(worker_name "$i")"; done
+  await "control plane network" "$CONTROL_PLANE" 10 namespace_ready "$CONTROL_PLANE"
+  network_control_plane
+  start_etcd
+  for ((i = 1; i <= $1; i++)); do
+    node=$(worker_name "$i")
+    await "$node network" "$node" 10 namespace_ready "$node"
+    network_node "$i" "$1"
+    start_containerd "$i" "$node"
+    cgroup_create "$CGROUP/$node"
+    write_kubelet_config "$node"
+  done
+  await etcd etcd 30 etcd_ready
+  start_apiserver
+  network_forward_api
+  for node in $(native_nodes); do
+    await "$node containerd" "containerd-$node" 60 node_ctr "$node" version
+    import_images "$node" "$K8S_BIN/pause.tar"
+  done
+  await "API server" kube-apiserver 90 api /readyz
+  start_controller_manager
+  start_scheduler
+  start_dns
+  start_kube_proxy "$CONTROL_PLANE" "$CONTROL_PLANE_IP"
+  for ((i = 1; i <= $1; i++)); do
+    node=$(worker_name "$i")
+    start_kube_proxy "$node" "$(node_ip "$i")"
+    register_node "$i" "$node"
+    start_kubelet "$i" "$node"
+  done
+  await "cluster DNS" dnsmasq 30 dns_ready
+  # Until it is there no pod can be made.
+  await "controller manager" kube-controller-manager 60 api /api/v1/namespaces/default/serviceaccounts/default
+  for node in $(native_nodes); do await "$node" "kubelet-$node" 60 node_ready "$node"; done
+}
+
+provider_down() {
+  cgroup_kill
+  cgroup_remove
+  # No mount is below it here: they were all in the nodes' own mount namespaces, gone with their processes.
+  rm -rf "$STATE"
+}
+
+provider_leftovers() {
+  local pid
+  for pid in $(cgroup_pids); do echo "process $pid ($(tr '\0' ' ' <"/proc/$pid/cmdline" | cut -c1-80))"; done
+  cgroup_dirs | sed 's/^/cgroup /'
+  awk -v state="$STATE/" 'index($2, state) == 1 { print "mount " $2 }' /proc/mounts
+}
+
+provider_load_image() {
+  local node
+  for node in $(native_nodes); do
+    import_images "$node" "$@"
+    say "loaded into $node"
+  done
+}
+
+provider_node() { # provider_node stop|start NODE
+  local index
+  if [[ $2 == "$CONTROL_PLANE" ]]; then
+    if [[ $1 == stop ]]; then
+      daemon_stop kube-apiserver
+    elif ! daemon_pid kube-apiserver >/dev/null; then
+      start_apiserver
+    fi
+    return
+  fi
+  index=$(native_node_index "$2")
+  if [[ $1 == stop ]]; then
+    daemon_stop "kubelet-$2"
+  elif ! daemon_pid "kubelet-$2" >/dev/null; then
+    start_kubelet "$index" "$2"
+  fi
+}

@@ -1,0 +1,213 @@
+//! Carries out the actions of a step.
+
+use std::collections::BTreeMap;
+
+use di_api::{DIJob, PlanEntry, Role};
+use di_cache::Key;
+use di_plan::{PodView, ServiceView, pod, service};
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
+use k8s_openapi::api::core::v1::{Pod, Service};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, PostParams, Preconditions, PropagationPolicy},
+};
+
+use crate::{Action, Error, Note, context::Context, error::Result};
+
+/// How many writes of one job are under way at the same time.
+const IN_PARALLEL: usize = 16;
+
+/// Carries out all actions, and returns the first error once all were tried: one that fails holds up no other.
+pub(crate) async fn act(
+    context: &Context,
+    job: &DIJob,
+    key: &Key,
+    actions: &[Action],
+) -> Result<()> {
+    // Boxed, because the compiler does not see that futures made by a closure over borrows are Send.
+    let writes: Vec<BoxFuture<'_, _>> = actions
+        .iter()
+        .map(|action| async move { (action, carry_out(context, job, key, action).await) }.boxed())
+        .collect();
+    let results: Vec<_> = stream::iter(writes)
+        .buffer_unordered(IN_PARALLEL)
+        .collect()
+        .await;
+    let mut created: BTreeMap<Role, Vec<&str>> = BTreeMap::new();
+    let mut deleted = Vec::new();
+    let mut failed = None;
+    for (action, result) in results {
+        match (action, result) {
+            (Action::CreatePod(entry), Ok(true)) => {
+                created.entry(entry.role).or_default().push(&entry.name);
+            }
+            (Action::DeletePod { name, .. }, Ok(true)) => deleted.push(name.as_str()),
+            (_, Err(error)) => failed = failed.or(Some(error)),
+            _ => {}
+        }
+    }
+    for (role, names) in created {
+        let message = format!("created {role}: {}", listed(names));
+        publish(context, job, "SuccessfulCreate", message).await;
+    }
+    if !deleted.is_empty() {
+        publish(
+            context,
+            job,
+            "SuccessfulDelete",
+            format!("deleted {}", listed(deleted)),
+        )
+        .await;
+    }
+    failed.map_or(Ok(()), Err)
+}
+
+async fn publish(context: &Context, job: &DIJob, reason: &'static str, message: String) {
+    let note = Note {
+        warning: false,
+        reason,
+        message,
+    };
+    context.publish(job, &note).await;
+}
+
+fn listed(mut names: Vec<&str>) -> String {
+    const MOST: usize = 5;
+    names.sort_unstable();
+    let more = names.len().saturating_sub(MOST);
+    names.truncate(MOST);
+    match more {
+        0 => names.join(", "),
+        _ => format!("{} and {more} more", names.join(", ")),
+    }
+}
+
+/// Returns whether something was changed that had not been before.
+async fn carry_out(context: &Context, job: &DIJob, key: &Key, action: &Action) -> Result<bool> {
+    match action {
+        Action::CreatePod(entry) => create_pod(context, job, key, entry).await,
+        Action::CreateService(entry) => create_service(context, job, key, entry).await,
+        Action::DeletePod { name, uid } => {
+            let api: Api<Pod> = Api::namespaced(context.client.clone(), &key.0);
+            let gone = delete(context, &api, "pods", name, uid).await?;
+            context.pods.deletion_requested(key, name, uid);
+            Ok(gone)
+        }
+        Action::DeleteService { name, uid } => {
+            let api: Api<Service> = Api::namespaced(context.client.clone(), &key.0);
+            let gone = delete(context, &api, "services", name, uid).await?;
+            context.services.deletion_requested(key, name, uid);
+            Ok(gone)
+        }
+        Action::DeleteJob => {
+            let api: Api<DIJob> = Api::namespaced(context.client.clone(), &key.0);
+            let uid = job.uid().unwrap_or_default();
+            delete(context, &api, "dijobs", &job.name_any(), &uid).await
+        }
+    }
+}
+
+async fn create_pod(context: &Context, job: &DIJob, key: &Key, entry: &PlanEntry) -> Result<bool> {
+    let Some(pod) = pod(job, entry, &context.settings.build) else {
+        // The role was taken out of the spec; the plan will follow.
+        return Ok(false);
+    };
+    let api: Api<Pod> = Api::namespaced(context.client.clone(), &key.0);
+    let (pod, new) = create(context, &api, "pods", &pod).await?;
+    match PodView::new(&pod).filter(|view| view.owner == job.uid()) {
+        Some(view) => context.pods.created(view),
+        None => {
+            return Err(Error::Foreign {
+                kind: "pod",
+                name: entry.name.clone(),
+            });
+        }
+    }
+    Ok(new)
+}
+
+async fn create_service(
+    context: &Context,
+    job: &DIJob,
+    key: &Key,
+    entry: &PlanEntry,
+) -> Result<bool> {
+    let api: Api<Service> = Api::namespaced(context.client.clone(), &key.0);
+    let (service, new) = create(context, &api, "services", &service(job, entry)).await?;
+    match ServiceView::new(&service).filter(|view| view.owner == job.uid()) {
+        Some(view) => context.services.created(view),
+        None => {
+            return Err(Error::Foreign {
+                kind: "service",
+                name: entry.name.clone(),
+            });
+        }
+    }
+    Ok(new)
+}
+
+/// Creates an object whose name is its identity: one that is there already is as good, if it is ours.
+async fn create<K>(
+    context: &Context,
+    api: &Api<K>,
+    resource: &'static str,
+    object: &K,
+) -> Result<(K, bool)>
+where
+    K: kube::Resource + Clone + std::fmt::Debug + serde::Serialize + serde::de::DeserializeOwned,
+{
+    let name = object.name_any();
+    let what = || format!("create {resource} {name}");
+    let params = PostParams::default();
+    match context
+        .write("create", resource, what, api.create(&params, object))
+        .await
+    {
+        Ok(created) => Ok((created, true)),
+        Err(Error::Api { source, .. }) if matches!(&*source, kube::Error::Api(status) if status.is_already_exists()) =>
+        {
+            let found = context
+                .write(
+                    "get",
+                    resource,
+                    || format!("get {resource} {name}"),
+                    api.get(&name),
+                )
+                .await?;
+            Ok((found, false))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+async fn delete<K>(
+    context: &Context,
+    api: &Api<K>,
+    resource: &'static str,
+    name: &str,
+    uid: &str,
+) -> Result<bool>
+where
+    K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    let params = DeleteParams {
+        propagation_policy: Some(PropagationPolicy::Background),
+        preconditions: Some(Preconditions {
+            uid: Some(uid.to_owned()),
+            resource_version: None,
+        }),
+        ..DeleteParams::default()
+    };
+    let what = || format!("delete {resource} {name}");
+    match context
+        .write("delete", resource, what, api.delete(name, &params))
+        .await
+    {
+        Ok(_) => Ok(true),
+        // Gone, or another object of that name by now: what was to go has gone.
+        Err(Error::Api { source, .. }) if matches!(&*source, kube::Error::Api(status) if status.is_not_found() || status.is_conflict()) => {
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}

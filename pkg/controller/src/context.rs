@@ -1,0 +1,179 @@
+use std::{
+    collections::HashMap,
+    future::Future,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use di_api::DIJob;
+use di_cache::{JobCache, Key, PodCache, ServiceCache};
+use kube::{
+    Client, Resource,
+    runtime::events::{Event, EventType, Recorder, Reporter},
+};
+use tokio::sync::Semaphore;
+use tracing::warn;
+
+use crate::{
+    Error, Metrics, Note, Settings, Trouble, backoff::Backoff, error::Result, metrics::Write,
+};
+
+/// What every reconcile shares.
+pub(crate) struct Context {
+    pub client: Client,
+    pub settings: Settings,
+    pub metrics: Metrics,
+    pub jobs: JobCache,
+    pub pods: Arc<PodCache>,
+    pub services: Arc<ServiceCache>,
+    pub backoff: Backoff,
+    writes: Semaphore,
+    recorder: Recorder,
+    memory: Mutex<HashMap<Key, Memory>>,
+}
+
+/// What is remembered of a job between reconciles; losing it costs nothing but time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Memory {
+    pub trouble: Option<Trouble>,
+    pub status_written: Option<Instant>,
+}
+
+impl Context {
+    pub fn new(
+        client: Client,
+        settings: Settings,
+        metrics: Metrics,
+        jobs: JobCache,
+        pods: Arc<PodCache>,
+        services: Arc<ServiceCache>,
+    ) -> Self {
+        let reporter = Reporter {
+            controller: di_api::names::labels::CONTROLLER_VALUE.to_owned(),
+            instance: Some(settings.identity.clone()),
+        };
+        Self {
+            recorder: Recorder::new(client.clone(), reporter),
+            writes: Semaphore::new(settings.writes_in_flight),
+            client,
+            settings,
+            metrics,
+            jobs,
+            pods,
+            services,
+            backoff: Backoff::default(),
+            memory: Mutex::default(),
+        }
+    }
+
+    pub fn memory(&self, job: &Key) -> Memory {
+        self.memory
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(job)
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    pub fn remember(&self, job: &Key, change: impl FnOnce(&mut Memory)) {
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        change(memory.entry(job.clone()).or_default());
+    }
+
+    pub fn forget(&self, job: &Key) {
+        self.backoff.reset(job);
+        self.memory
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(job);
+    }
+
+    /// One write: bounded in number over all jobs, and in time.
+    pub async fn write<T>(
+        &self,
+        verb: &'static str,
+        resource: &'static str,
+        what: impl FnOnce() -> String,
+        call: impl Future<Output = kube::Result<T>>,
+    ) -> Result<T> {
+        // The semaphore is never closed; were it, the write would only go unbounded.
+        let _permit = self.writes.acquire().await.ok();
+        self.metrics
+            .writes
+            .get_or_create(&Write { verb, resource })
+            .inc();
+        in_time(self.settings.call_timeout, what, call).await
+    }
+
+    /// Publishes what happened. An event that cannot be written is logged: it must not hold up the job.
+    pub async fn publish(&self, job: &DIJob, note: &Note) {
+        let event = Event {
+            type_: if note.warning {
+                EventType::Warning
+            } else {
+                EventType::Normal
+            },
+            reason: note.reason.to_owned(),
+            note: Some(shorten(&note.message)),
+            action: "Reconcile".to_owned(),
+            secondary: None,
+        };
+        let reference = job.object_ref(&());
+        let call = self.recorder.publish(&event, &reference);
+        if let Err(error) = self
+            .write("create", "events", || "publish an event".into(), call)
+            .await
+        {
+            warn!(
+                reason = note.reason,
+                error = &error as &dyn std::error::Error,
+                "Could not publish an event"
+            );
+        }
+    }
+}
+
+/// A call to the API server with a deadline.
+pub(crate) async fn in_time<T>(
+    deadline: Duration,
+    what: impl FnOnce() -> String,
+    call: impl Future<Output = kube::Result<T>>,
+) -> Result<T> {
+    match tokio::time::timeout(deadline, call).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(source)) => Err(Error::Api {
+            what: what(),
+            source: Box::new(source),
+        }),
+        Err(_) => Err(Error::Timeout {
+            what: what(),
+            seconds: deadline.as_secs(),
+        }),
+    }
+}
+
+/// The note of an event holds 1 KiB at most.
+fn shorten(text: &str) -> String {
+    const LONGEST: usize = 1000;
+    if text.len() <= LONGEST {
+        return text.to_owned();
+    }
+    let cut: String = text
+        .char_indices()
+        .take_while(|(at, _)| *at < LONGEST)
+        .map(|(_, c)| c)
+        .collect();
+    format!("{cut}…")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_notes_are_cut_between_characters() {
+        assert_eq!(shorten("short"), "short");
+        let cut = shorten(&"🤖".repeat(300));
+        assert!(cut.len() < 1024 && cut.ends_with("🤖…"));
+    }
+}

@@ -1,0 +1,321 @@
+//! Drives the reconciles: watches, queue, status writes.
+
+use std::{
+    future::Future,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use di_api::{DIJob, DIJobStatus, guarded_patch};
+use di_cache::{
+    JobCache, Key, PodCache, ServiceCache, WatchedJob, feed_pods, feed_services, job_stream,
+};
+use di_plan::RandomSuffixes;
+use futures::{StreamExt, stream};
+use jiff::Timestamp;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{Patch, PatchParams},
+    runtime::{
+        Controller, WatchStreamExt,
+        controller::{Action as Next, Config, Error as RunError},
+        reflector::{ObjectRef, store},
+    },
+};
+use rand::RngExt;
+use tokio::sync::{mpsc, watch};
+use tracing::{debug, info, instrument, warn};
+
+use crate::{
+    Error, Metrics, Note, Observed, Settings, Step, Trouble, act::act, context::Context,
+    error::Result, metrics::Reason, step,
+};
+
+/// Counts change with every pod; they are written this often at most, while phases and plans are written at once.
+const COUNTS_EVERY: Duration = Duration::from_millis(200);
+/// A job is looked at this often even if nothing seems to change, in case a watch lost something.
+const SAFETY_NET: Duration = Duration::from_secs(300);
+/// Looks at a job in one reconcile: status, actions, status of what they did. More come by the watch.
+const LOOKS: usize = 6;
+
+/// Reconciles jobs until `shutdown` resolves. `ready` becomes true once the caches are filled.
+///
+/// # Errors
+/// When a watch ends before its first list was complete.
+pub async fn run(
+    client: Client,
+    settings: Settings,
+    metrics: Metrics,
+    ready: watch::Sender<bool>,
+    shutdown: impl Future<Output = ()> + Send + Sync + 'static,
+) -> Result<()> {
+    let (reader, writer) = store();
+    let jobs = JobCache::new(reader.clone());
+    let pods = Arc::new(PodCache::default());
+    let services = Arc::new(ServiceCache::default());
+    let (changed, keys) = mpsc::channel::<Key>(1024);
+    let feeds = [
+        tokio::spawn(feed_pods(client.clone(), pods.clone(), changed.clone())),
+        tokio::spawn(feed_services(client.clone(), services.clone(), changed)),
+    ];
+    let context = Arc::new(Context::new(
+        client.clone(),
+        settings,
+        metrics,
+        jobs,
+        pods,
+        services,
+    ));
+    let concerned = stream::unfold(keys, |mut keys| async move {
+        let (namespace, name) = keys.recv().await?;
+        Some((ObjectRef::new(&name).within(&namespace), keys))
+    });
+    let config = Config::default().concurrency(context.settings.concurrency);
+    let synced = announce(context.clone(), ready);
+    let runs = Controller::for_stream(job_stream(client, writer).touched_objects(), reader)
+        .with_config(config)
+        .reconcile_on(concerned)
+        .graceful_shutdown_on(shutdown)
+        .run(reconcile, error_policy, context.clone())
+        .for_each(|result| {
+            report(&context, result);
+            std::future::ready(())
+        });
+    tokio::pin!(synced);
+    tokio::pin!(runs);
+    let mut announced = false;
+    loop {
+        tokio::select! {
+            result = &mut synced, if !announced => {
+                result?;
+                announced = true;
+            }
+            () = &mut runs => break,
+        }
+    }
+    for feed in feeds {
+        feed.abort();
+    }
+    Ok(())
+}
+
+async fn announce(context: Arc<Context>, ready: watch::Sender<bool>) -> Result<()> {
+    synced(&context).await?;
+    ready.send_replace(true);
+    info!("Caches are filled");
+    Ok(())
+}
+
+async fn synced(context: &Context) -> Result<()> {
+    let mut pods = context.pods.synced();
+    pods.wait_for(|synced| *synced)
+        .await
+        .map_err(|_| Error::NotSynced("pods"))?;
+    let mut services = context.services.synced();
+    services
+        .wait_for(|synced| *synced)
+        .await
+        .map_err(|_| Error::NotSynced("services"))?;
+    Ok(())
+}
+
+#[instrument(skip_all, fields(namespace = job.namespace(), job = job.name_any()))]
+async fn reconcile(job: Arc<WatchedJob>, context: Arc<Context>) -> Result<Next> {
+    let key = (job.namespace().unwrap_or_default(), job.name_any());
+    let started = Instant::now();
+    context.metrics.reconciles.inc();
+    if let Err(invalid) = &job.0 {
+        // It cannot run, and it must not stop the others.
+        warn!(error = invalid.error, "Job cannot be decoded");
+        return Ok(Next::await_change());
+    }
+    synced(&context).await?;
+    let result = looks(&context, &key).await;
+    context
+        .metrics
+        .duration
+        .observe(started.elapsed().as_secs_f64());
+    match &result {
+        Ok(_) => context.backoff.reset(&key),
+        Err(error) if error.is_conflict() => {}
+        Err(error) => note_trouble(&context, &key, error).await,
+    }
+    result
+}
+
+/// Looks, decides, writes the status, acts; again until nothing is left to do.
+async fn looks(context: &Context, key: &Key) -> Result<Next> {
+    let mut trouble = context.memory(key).trouble;
+    for _ in 0..LOOKS {
+        let Some(job) = context.jobs.get(key) else {
+            context.forget(key);
+            return Ok(Next::await_change());
+        };
+        let step = look(context, key, &job, trouble.as_ref());
+        if job.status.as_ref() != Some(&step.status) {
+            if let Some(wait) = may_wait(context, key, job.status.as_ref(), &step) {
+                return Ok(Next::requeue(wait));
+            }
+            write_status(context, key, &job, step.status).await?;
+            for note in &step.notes {
+                context.publish(&job, note).await;
+            }
+            continue;
+        }
+        if step.actions.is_empty() && trouble.is_none() {
+            return Ok(next(&step, &job));
+        }
+        act(context, &job, key, &step.actions).await?;
+        trouble = None;
+        context.remember(key, |memory| memory.trouble = None);
+    }
+    // Something keeps changing; others get their turn in between.
+    Ok(Next::requeue(COUNTS_EVERY))
+}
+
+fn look(context: &Context, key: &Key, job: &DIJob, trouble: Option<&Trouble>) -> Step {
+    let pods = context.pods.of_job(key);
+    let services = context.services.of_job(key);
+    let now = Timestamp::now();
+    let seen = Observed {
+        job,
+        pods: &pods,
+        services: &services,
+        trouble,
+        // Kubernetes' times are whole seconds.
+        now: Timestamp::from_second(now.as_second()).unwrap_or(now),
+    };
+    step(&seen, &mut RandomSuffixes)
+}
+
+fn next(step: &Step, job: &DIJob) -> Next {
+    let ended = job
+        .status
+        .as_ref()
+        .and_then(|status| status.phase)
+        .is_some_and(di_api::Phase::is_terminal);
+    match step.again {
+        Some(again) => Next::requeue(again),
+        None if ended => Next::await_change(),
+        None => Next::requeue(SAFETY_NET.mul_f64(rand::rng().random_range(0.8..1.2))),
+    }
+}
+
+/// How long a status that differs in counts only is held back, so that a burst of pod changes becomes one write.
+fn may_wait(
+    context: &Context,
+    key: &Key,
+    old: Option<&DIJobStatus>,
+    step: &Step,
+) -> Option<Duration> {
+    let urgent = |status: &DIJobStatus| {
+        (
+            status.phase,
+            status
+                .plan
+                .iter()
+                .map(|entry| (entry.name.clone(), entry.state))
+                .collect::<Vec<_>>(),
+            status.restarts,
+        )
+    };
+    if !step.actions.is_empty() || old.is_none_or(|old| urgent(old) != urgent(&step.status)) {
+        return None;
+    }
+    let since = context.memory(key).status_written?.elapsed();
+    COUNTS_EVERY
+        .checked_sub(since)
+        .filter(|wait| !wait.is_zero())
+}
+
+/// Writes the whole status, guarded by the version of the job that it was derived from.
+async fn write_status(
+    context: &Context,
+    key: &Key,
+    job: &DIJob,
+    status: DIJobStatus,
+) -> Result<()> {
+    let api: Api<DIJob> = Api::namespaced(context.client.clone(), &key.0);
+    let version = job.resource_version();
+    let status = serde_json::json!(status);
+    let patch = Patch::<DIJob>::Json(guarded_patch(version.as_deref(), ["status"], status));
+    let params = PatchParams::default();
+    let what = || "write the status".to_owned();
+    let call = api.patch_status(&key.1, &params, &patch);
+    let written = context.write("patch", "dijobs/status", what, call).await?;
+    context.jobs.written(Arc::new(written));
+    context.remember(key, |memory| memory.status_written = Some(Instant::now()));
+    Ok(())
+}
+
+/// Keeps what went wrong for the status and tells of it.
+async fn note_trouble(context: &Context, key: &Key, error: &Error) {
+    let trouble = Trouble {
+        reason: error.reason(),
+        message: error.chain(),
+    };
+    let note = Note {
+        warning: true,
+        reason: trouble.reason,
+        message: trouble.message.clone(),
+    };
+    context.remember(key, |memory| memory.trouble = Some(trouble));
+    let Some(job) = context.jobs.get(key) else {
+        return;
+    };
+    context.publish(&job, &note).await;
+    let step = look(context, key, &job, context.memory(key).trouble.as_ref());
+    if job.status.as_ref() != Some(&step.status)
+        && let Err(error) = write_status(context, key, &job, step.status).await
+    {
+        debug!(
+            error = error.chain(),
+            "Status does not tell of the error yet"
+        );
+    }
+}
+
+#[allow(clippy::needless_pass_by_value)] // the signature is kube's
+fn error_policy(job: Arc<WatchedJob>, error: &Error, context: Arc<Context>) -> Next {
+    if error.is_conflict() {
+        // The watch is about to bring what somebody else wrote.
+        return Next::requeue(Duration::from_millis(50));
+    }
+    let key = (job.namespace().unwrap_or_default(), job.name_any());
+    Next::requeue(context.backoff.failed(&key))
+}
+
+fn report(
+    context: &Context,
+    result: std::result::Result<
+        (ObjectRef<WatchedJob>, Next),
+        RunError<Error, kube::runtime::watcher::Error>,
+    >,
+) {
+    match result {
+        Ok(_) => {}
+        Err(RunError::ObjectNotFound(job)) => {
+            context.forget(&(job.namespace.unwrap_or_default(), job.name));
+        }
+        Err(RunError::ReconcilerFailed(error, job)) => {
+            let reason = error.reason();
+            context
+                .metrics
+                .failures
+                .get_or_create(&Reason { reason })
+                .inc();
+            if error.is_conflict() {
+                debug!(job = %job, "Somebody else wrote the job first, looking again");
+            } else {
+                warn!(job = %job, reason, error = error.chain(), "Reconcile failed");
+            }
+        }
+        Err(error) => {
+            context.metrics.queue_errors.inc();
+            warn!(
+                error = &error as &dyn std::error::Error,
+                "Queue failed, trying again"
+            );
+        }
+    }
+}

@@ -1,0 +1,78 @@
+use std::error::Error as _;
+
+/// What can go wrong in a reconcile.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A write or read was refused or did not come through.
+    #[error("could not {what}")]
+    Api {
+        /// What was tried.
+        what: String,
+        /// The server's or the connection's word.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// The server did not answer in time.
+    #[error("could not {what}: no answer within {seconds} s")]
+    Timeout {
+        /// What was tried.
+        what: String,
+        /// The deadline.
+        seconds: u64,
+    },
+    /// Somebody else's object has the name that one of ours needs.
+    #[error("{kind} {name} exists and is not of this job; delete or rename it")]
+    Foreign {
+        /// Kind of the object.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// The caches were not filled.
+    #[error("the watch of {0} ended before its first list was complete")]
+    NotSynced(&'static str),
+    /// Another process leads.
+    #[error("the lease {0} was lost")]
+    LeaseLost(String),
+}
+
+/// Result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// One word for events, conditions and metrics.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Api { source, .. } => match &**source {
+                kube::Error::Api(status) if status.is_conflict() => "Conflict",
+                kube::Error::Api(status) if status.message.contains("exceeded quota") => {
+                    "QuotaExceeded"
+                }
+                kube::Error::Api(status) if status.is_forbidden() => "Forbidden",
+                kube::Error::Api(status) if status.is_invalid() => "Invalid",
+                _ => "ApiError",
+            },
+            Self::Timeout { .. } => "Timeout",
+            Self::Foreign { .. } => "NameTaken",
+            Self::NotSynced(_) => "NotSynced",
+            Self::LeaseLost(_) => "LeaseLost",
+        }
+    }
+
+    /// Whether somebody else wrote first: nothing is wrong, the next look decides.
+    pub fn is_conflict(&self) -> bool {
+        self.reason() == "Conflict"
+    }
+
+    /// The message with those of its sources.
+    pub fn chain(&self) -> String {
+        let mut text = self.to_string();
+        let mut source = self.source();
+        while let Some(error) = source {
+            text.push_str(": ");
+            text.push_str(&error.to_string());
+            source = error.source();
+        }
+        text
+    }
+}

@@ -1,0 +1,244 @@
+//! Leader election by a Lease: who holds it, leads.
+//!
+//! Clocks are never compared between machines: a lease has expired when it has not changed for its duration by one's own clock.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::coordination::v1::{Lease as LeaseObject, LeaseSpec},
+    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
+};
+use kube::{Api, Client, ResourceExt, api::PostParams};
+use rand::RngExt;
+use tracing::{info, warn};
+
+use crate::{Error, context::in_time, error::Result};
+
+/// Which lease, held by whom, for how long.
+#[derive(Clone, Debug)]
+pub struct LeaseSettings {
+    /// Namespace of the lease.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// This process, usually its pod's name.
+    pub identity: String,
+    /// A lease that did not change for this long may be taken.
+    pub duration: Duration,
+    /// How often it is renewed, and looked at by those who wait.
+    pub renew_every: Duration,
+    /// The holder stops leading when it could not renew for this long; shorter than `duration`, so that two never lead.
+    pub renew_deadline: Duration,
+}
+
+impl LeaseSettings {
+    /// The usual times: 15 s, renewed every 3 s, given up after 10 s.
+    pub fn new(namespace: &str, name: &str, identity: &str) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            identity: identity.to_owned(),
+            duration: Duration::from_secs(15),
+            renew_every: Duration::from_secs(3),
+            renew_deadline: Duration::from_secs(10),
+        }
+    }
+}
+
+/// A lease of the cluster.
+#[derive(Clone)]
+pub struct Lease {
+    api: Api<LeaseObject>,
+    settings: Arc<LeaseSettings>,
+}
+
+/// What was last seen of a lease, and when it was first seen so.
+struct Sight {
+    version: Option<String>,
+    since: Instant,
+}
+
+impl Lease {
+    /// A lease that nobody has asked for yet.
+    pub fn new(client: Client, settings: LeaseSettings) -> Self {
+        Self {
+            api: Api::namespaced(client, &settings.namespace),
+            settings: Arc::new(settings),
+        }
+    }
+
+    /// Waits until this process holds the lease.
+    pub async fn acquire(&self) {
+        let mut sight = Sight {
+            version: None,
+            since: Instant::now(),
+        };
+        loop {
+            match self.try_take(&mut sight).await {
+                Ok(true) => {
+                    info!(lease = self.settings.name, "Leading");
+                    return;
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    warn!(
+                        error = error.chain(),
+                        "Could not take the lease, trying again"
+                    );
+                }
+            }
+            let jitter = rand::rng().random_range(0.9..1.1);
+            tokio::time::sleep(self.settings.renew_every.mul_f64(jitter)).await;
+        }
+    }
+
+    /// Renews the lease until it is lost.
+    ///
+    /// # Errors
+    /// Always: [`Error::LeaseLost`] when another holds it or it could not be renewed in time.
+    pub async fn hold(&self) -> Result<std::convert::Infallible> {
+        let lost = || Error::LeaseLost(self.settings.name.clone());
+        let mut renewed = Instant::now();
+        loop {
+            tokio::time::sleep(self.settings.renew_every).await;
+            match self.renew().await {
+                Ok(true) => renewed = Instant::now(),
+                Ok(false) => return Err(lost()),
+                Err(error) => {
+                    warn!(
+                        error = error.chain(),
+                        "Could not renew the lease, trying again"
+                    );
+                }
+            }
+            if renewed.elapsed() > self.settings.renew_deadline {
+                return Err(lost());
+            }
+        }
+    }
+
+    /// Gives the lease up, so that another need not wait for it to expire.
+    pub async fn release(&self) {
+        let result = async {
+            let Some(lease) = self.get().await? else {
+                return Ok(());
+            };
+            if holder(&lease) == Some(&self.settings.identity) {
+                self.put(&lease, None).await?;
+            }
+            Ok::<_, Error>(())
+        };
+        if let Err(error) = result.await {
+            warn!(
+                error = error.chain(),
+                "Could not give up the lease; it will expire"
+            );
+        }
+    }
+
+    async fn try_take(&self, sight: &mut Sight) -> Result<bool> {
+        let Some(lease) = self.get().await? else {
+            return self.create().await;
+        };
+        if sight.version != lease.resource_version() {
+            sight.version = lease.resource_version();
+            sight.since = Instant::now();
+        }
+        let free = holder(&lease).is_none_or(|name| name == &self.settings.identity);
+        if free || sight.since.elapsed() >= self.settings.duration {
+            return self.put(&lease, Some(&self.settings.identity)).await;
+        }
+        Ok(false)
+    }
+
+    async fn renew(&self) -> Result<bool> {
+        match self.get().await? {
+            Some(lease) if holder(&lease) == Some(&self.settings.identity) => {
+                self.put(&lease, Some(&self.settings.identity)).await
+            }
+            Some(_) => Ok(false),
+            None => self.create().await,
+        }
+    }
+
+    async fn get(&self) -> Result<Option<LeaseObject>> {
+        let what = || "get the lease".to_owned();
+        in_time(
+            self.settings.renew_every,
+            what,
+            self.api.get_opt(&self.settings.name),
+        )
+        .await
+    }
+
+    async fn create(&self) -> Result<bool> {
+        let lease = LeaseObject {
+            metadata: ObjectMeta {
+                name: Some(self.settings.name.clone()),
+                ..ObjectMeta::default()
+            },
+            spec: Some(self.spec(None, Some(&self.settings.identity))),
+        };
+        let params = PostParams::default();
+        let what = || "create the lease".to_owned();
+        won(in_time(
+            self.settings.renew_every,
+            what,
+            self.api.create(&params, &lease),
+        )
+        .await)
+    }
+
+    /// Writes the lease over the version that was seen; whoever comes second gets a conflict.
+    async fn put(&self, seen: &LeaseObject, identity: Option<&str>) -> Result<bool> {
+        let lease = LeaseObject {
+            metadata: seen.metadata.clone(),
+            spec: Some(self.spec(seen.spec.as_ref(), identity)),
+        };
+        let params = PostParams::default();
+        let what = || "write the lease".to_owned();
+        let call = self.api.replace(&self.settings.name, &params, &lease);
+        won(in_time(self.settings.renew_every, what, call).await)
+    }
+
+    fn spec(&self, old: Option<&LeaseSpec>, identity: Option<&str>) -> LeaseSpec {
+        let now = MicroTime(Timestamp::now());
+        let same = old.is_some_and(|old| old.holder_identity.as_deref() == identity);
+        let transitions = old.and_then(|old| old.lease_transitions).unwrap_or(0);
+        LeaseSpec {
+            holder_identity: identity.map(str::to_owned),
+            lease_duration_seconds: i32::try_from(self.settings.duration.as_secs()).ok(),
+            acquire_time: if same {
+                old.and_then(|old| old.acquire_time.clone())
+            } else {
+                Some(now.clone())
+            },
+            renew_time: Some(now),
+            lease_transitions: Some(transitions + i32::from(!same)),
+            ..LeaseSpec::default()
+        }
+    }
+}
+
+fn holder(lease: &LeaseObject) -> Option<&String> {
+    lease
+        .spec
+        .as_ref()?
+        .holder_identity
+        .as_ref()
+        .filter(|name| !name.is_empty())
+}
+
+fn won(result: Result<LeaseObject>) -> Result<bool> {
+    match result {
+        Ok(_) => Ok(true),
+        Err(Error::Api { source, .. }) if matches!(&*source, kube::Error::Api(status) if status.is_conflict() || status.is_already_exists()) => {
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,102 @@
+//! Conditions that follow from the pods, and the worst reason that a user must know.
+
+use di_api::{ConditionType, DIJobStatus, Phase, condition, set_condition};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+use super::{Observed, has_ended};
+
+pub(super) fn fill(seen: &Observed<'_>, status: &mut DIJobStatus) {
+    suspended(seen, status);
+    if has_ended(status) {
+        status.reason = ended_by(&status.conditions).map(|end| end.reason.clone());
+        return;
+    }
+    let stuck = seen
+        .trouble
+        .map(|trouble| (trouble.reason, trouble.message.clone()))
+        .or_else(|| stuck(seen));
+    status.reason = stuck.as_ref().map(|(reason, _)| (*reason).to_owned());
+    replicas_ready(seen, status, stuck);
+}
+
+fn ended_by(conditions: &[Condition]) -> Option<&Condition> {
+    [ConditionType::Failed, ConditionType::Succeeded]
+        .into_iter()
+        .filter_map(|type_| condition(conditions, type_))
+        .find(|end| end.status == "True")
+}
+
+/// The worst pod's reason: the first by name, so that it does not change from look to look.
+fn stuck<'a>(seen: &'a Observed<'_>) -> Option<(&'a str, String)> {
+    let mut stuck: Vec<_> = seen
+        .own_pods()
+        .filter(|pod| !pod.deleting)
+        .filter_map(|pod| Some((pod.name.as_str(), pod.stuck()?)))
+        .collect();
+    stuck.sort_unstable();
+    let others = stuck.len().saturating_sub(1);
+    let (name, (reason, message)) = stuck.into_iter().next()?;
+    let others = match others {
+        0 => String::new(),
+        n => format!(" (and {n} more)"),
+    };
+    Some((reason, format!("{name}: {message}{others}")))
+}
+
+fn replicas_ready(seen: &Observed<'_>, status: &mut DIJobStatus, stuck: Option<(&str, String)>) {
+    if status.phase.is_none() {
+        return;
+    }
+    let all = status.plan.iter().filter(|entry| entry.is_wanted());
+    let waiting = all
+        .filter(|entry| !seen.pod(&entry.name).is_some_and(|pod| pod.ready))
+        .count();
+    let (ready, reason, message) = match (waiting, stuck) {
+        (_, Some((reason, message))) => (false, reason, message),
+        (0, None) => (
+            true,
+            "AllReady",
+            "every planned replica is ready".to_owned(),
+        ),
+        (_, None) => (
+            false,
+            "NotReady",
+            "not every planned replica is ready".to_owned(),
+        ),
+    };
+    let now = Time(seen.now);
+    let generation = seen.job.metadata.generation;
+    set_condition(
+        &mut status.conditions,
+        ConditionType::ReplicasReady,
+        ready,
+        reason,
+        &message,
+        generation,
+        &now,
+    );
+}
+
+fn suspended(seen: &Observed<'_>, status: &mut DIJobStatus) {
+    let held = status.phase == Some(Phase::Suspended);
+    if !held && condition(&status.conditions, ConditionType::Suspended).is_none() {
+        return;
+    }
+    let (reason, message) = if held {
+        ("Suspended", "the job is held and no pod of it is left")
+    } else {
+        ("Resumed", "the job is not held")
+    };
+    let now = Time(seen.now);
+    let generation = seen.job.metadata.generation;
+    let conditions = &mut status.conditions;
+    set_condition(
+        conditions,
+        ConditionType::Suspended,
+        held,
+        reason,
+        message,
+        generation,
+        &now,
+    );
+}

@@ -1,0 +1,187 @@
+//! The coordinator: made, started again, and its end turned into the job's.
+
+use di_api::{
+    ConditionType, EntryState, Origin, Phase, PlanEntry, ReplicaResources, Role, names,
+    set_condition,
+};
+use di_plan::{PodPhase, PodView, Stage};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
+
+use super::{Action, Note, Observed, Step, ending};
+
+/// The coordinator as the plan would have it; it alone has a fixed name, so it needs no place there.
+fn entry(seen: &Observed<'_>) -> PlanEntry {
+    PlanEntry {
+        name: names::coordinator(&seen.job.name_any()),
+        role: Role::Coordinator,
+        origin: Origin::Declared,
+        index: 0,
+        uid: None,
+        state: EntryState::Wanted,
+        group: None,
+        resources: ReplicaResources::default(),
+        replaces: None,
+        attempt: 0,
+        planned_at: None,
+        not_before: None,
+        claimed_by: None,
+        request_key: None,
+    }
+}
+
+pub(super) fn tend(seen: &Observed<'_>, step: &mut Step) {
+    let entry = entry(seen);
+    if seen.service(&entry.name).is_none() {
+        step.actions.push(Action::CreateService(entry.clone()));
+    }
+    match seen.pod(&entry.name) {
+        None => step.actions.push(Action::CreatePod(entry)),
+        Some(pod) => {
+            created(seen, step);
+            match &pod.end {
+                Some(end) if end.succeeded() => {
+                    let message = "the coordinator ended with exit code 0";
+                    ending::end(
+                        seen,
+                        step,
+                        Phase::Succeeded,
+                        "CoordinatorSucceeded",
+                        message,
+                    );
+                }
+                // Told to go; what it exits with then says nothing of the job.
+                _ if pod.deleting => {}
+                Some(_) => failed(seen, step, pod),
+                None => follow(seen, step, pod),
+            }
+        }
+    }
+}
+
+fn created(seen: &Observed<'_>, step: &mut Step) {
+    if step.status.start_time.is_some() {
+        return;
+    }
+    step.status.start_time = Some(Time(seen.now));
+    let message = "the coordinator has been created";
+    enter(
+        seen,
+        step,
+        Phase::Created,
+        ConditionType::Created,
+        "CoordinatorCreated",
+        message,
+    );
+}
+
+fn follow(seen: &Observed<'_>, step: &mut Step, pod: &PodView) {
+    match (pod.stage(), pod.phase) {
+        (_, PodPhase::Unknown) => step.status.phase = Some(Phase::Unknown),
+        (Stage::Active, _) => {
+            let message = "the coordinator runs";
+            enter(
+                seen,
+                step,
+                Phase::Running,
+                ConditionType::Running,
+                "CoordinatorRunning",
+                message,
+            );
+        }
+        _ => {
+            step.status.phase = Some(Phase::Created);
+            not_running(
+                seen,
+                step,
+                "CoordinatorPending",
+                "the coordinator does not run yet",
+            );
+        }
+    }
+}
+
+fn enter(
+    seen: &Observed<'_>,
+    step: &mut Step,
+    phase: Phase,
+    condition: ConditionType,
+    reason: &'static str,
+    message: &str,
+) {
+    if step.status.phase != Some(phase) {
+        step.notes.push(Note {
+            warning: false,
+            reason,
+            message: message.to_owned(),
+        });
+    }
+    step.status.phase = Some(phase);
+    let generation = seen.job.metadata.generation;
+    let now = Time(seen.now);
+    set_condition(
+        &mut step.status.conditions,
+        condition,
+        true,
+        reason,
+        message,
+        generation,
+        &now,
+    );
+}
+
+fn not_running(seen: &Observed<'_>, step: &mut Step, reason: &str, message: &str) {
+    let conditions = &mut step.status.conditions;
+    if di_api::condition(conditions, ConditionType::Running).is_some() {
+        let now = Time(seen.now);
+        let generation = seen.job.metadata.generation;
+        set_condition(
+            conditions,
+            ConditionType::Running,
+            false,
+            reason,
+            message,
+            generation,
+            &now,
+        );
+    }
+}
+
+/// A failed coordinator is started again while the limit allows; what the cluster did to it does not count.
+fn failed(seen: &Observed<'_>, step: &mut Step, pod: &PodView) {
+    let Some(end) = &pod.end else { return };
+    let how = match end.exit_code {
+        Some(code) => format!("the coordinator failed: {} (exit code {code})", end.reason),
+        None => format!("the coordinator failed: {}", end.reason),
+    };
+    let counted = step.status.failed_coordinator.as_deref() == Some(&pod.uid);
+    if !counted && !pod.disrupted {
+        if step.status.restarts >= seen.job.spec.backoff_limit {
+            let message = if step.status.restarts > 0 {
+                format!(
+                    "{how}, and was started again {} times before",
+                    step.status.restarts
+                )
+            } else {
+                how
+            };
+            ending::end(seen, step, Phase::Failed, "CoordinatorFailed", &message);
+            return;
+        }
+        step.status.restarts += 1;
+    }
+    if !counted {
+        step.status.failed_coordinator = Some(pod.uid.clone());
+        step.notes.push(Note {
+            warning: true,
+            reason: "CoordinatorRestarted",
+            message: format!("{how}; it is started again"),
+        });
+    }
+    step.status.phase = Some(Phase::Created);
+    not_running(seen, step, "CoordinatorRestarting", &how);
+    step.actions.push(Action::DeletePod {
+        name: pod.name.clone(),
+        uid: pod.uid.clone(),
+    });
+}

@@ -1,0 +1,139 @@
+//! The end of a job, whichever way it comes: written first, then cleaned up after.
+
+use std::time::Duration;
+
+use di_api::{CleanPodPolicy, ConditionType, Phase, Role, condition, names, set_condition};
+use di_plan::PodView;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
+
+use super::{Action, Note, Observed, Step};
+
+/// Latches the end. Nothing of the step stands but this: the clean-up follows once it is written.
+pub(super) fn end(
+    seen: &Observed<'_>,
+    step: &mut Step,
+    phase: Phase,
+    reason: &'static str,
+    message: &str,
+) {
+    let status = &mut step.status;
+    let now = Time(seen.now);
+    let generation = seen.job.metadata.generation;
+    status.phase = Some(phase);
+    status.completion_time = Some(now.clone());
+    status.plan.clear();
+    let which = if phase == Phase::Succeeded {
+        ConditionType::Succeeded
+    } else {
+        ConditionType::Failed
+    };
+    let conditions = &mut status.conditions;
+    set_condition(conditions, which, true, reason, message, generation, &now);
+    if condition(conditions, ConditionType::Running).is_some() {
+        let ended = "the job has ended";
+        set_condition(
+            conditions,
+            ConditionType::Running,
+            false,
+            reason,
+            ended,
+            generation,
+            &now,
+        );
+    }
+    step.actions.clear();
+    step.notes.push(Note {
+        warning: phase == Phase::Failed,
+        reason,
+        message: message.to_owned(),
+    });
+}
+
+/// What is left of an ended job is what its policy says.
+pub(super) fn clean_up(seen: &Observed<'_>, step: &mut Step) {
+    let coordinator = names::coordinator(&seen.job.name_any());
+    let goes = |pod: &PodView| match seen.job.spec.clean_pod_policy {
+        CleanPodPolicy::None => false,
+        CleanPodPolicy::All => true,
+        CleanPodPolicy::Running => {
+            pod.uses_cluster() && pod.role != Some(Role::Coordinator) && pod.name != coordinator
+        }
+    };
+    remove(seen, step, goes);
+    expire(seen, step);
+}
+
+/// All services go, and the pods that `goes` selects; a service outlives its pod.
+fn remove(seen: &Observed<'_>, step: &mut Step, goes: impl Fn(&PodView) -> bool) {
+    for pod in seen.own_pods().filter(|pod| goes(pod) && !pod.deleting) {
+        step.actions.push(Action::DeletePod {
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
+        });
+    }
+    for service in seen.own_services().filter(|service| !service.deleting) {
+        let pod_goes = seen
+            .pod(&service.name)
+            .is_some_and(|pod| pod.deleting || goes(pod));
+        if !pod_goes {
+            step.actions.push(Action::DeleteService {
+                name: service.name.clone(),
+                uid: service.uid.clone(),
+            });
+        }
+    }
+}
+
+/// Deletes the job once it was kept long enough.
+fn expire(seen: &Observed<'_>, step: &mut Step) {
+    let (Some(ttl), Some(ended)) = (
+        seen.job.spec.ttl_seconds_after_finished,
+        &step.status.completion_time,
+    ) else {
+        return;
+    };
+    let left = i64::from(ttl) - seen.now.duration_since(ended.0).as_secs();
+    match u64::try_from(left) {
+        Ok(seconds) if seconds > 0 => step.again = Some(Duration::from_secs(seconds)),
+        _ => step.actions.push(Action::DeleteJob),
+    }
+}
+
+/// Fails a job that ran longer than it may.
+pub(super) fn check_deadline(seen: &Observed<'_>, step: &mut Step) {
+    let (Some(limit), Some(start)) = (
+        seen.job.spec.active_deadline_seconds,
+        &step.status.start_time,
+    ) else {
+        return;
+    };
+    let left = limit - seen.now.duration_since(start.0).as_secs();
+    match u64::try_from(left) {
+        Ok(seconds) if seconds > 0 => step.again = Some(Duration::from_secs(seconds)),
+        _ => {
+            let message = format!("the job ran longer than activeDeadlineSeconds, {limit} s");
+            end(seen, step, Phase::Failed, "DeadlineExceeded", &message);
+        }
+    }
+}
+
+/// Frees everything that a held job uses, and keeps its plan.
+pub(super) fn suspend(seen: &Observed<'_>, step: &mut Step) {
+    remove(seen, step, |_| true);
+    for entry in &mut step.status.plan {
+        entry.uid = None;
+    }
+    if seen.own_pods().next().is_none() {
+        if step.status.phase != Some(Phase::Suspended) {
+            step.notes.push(Note {
+                warning: false,
+                reason: "Suspended",
+                message: "the job is held and no pod of it is left".to_owned(),
+            });
+        }
+        step.status.phase = Some(Phase::Suspended);
+        // The clock of activeDeadlineSeconds starts anew when the job does.
+        step.status.start_time = None;
+    }
+}

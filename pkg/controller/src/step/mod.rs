@@ -1,0 +1,164 @@
+//! The pure step: from what is there to what is to be done.
+
+mod conditions;
+mod coordinator;
+mod counts;
+mod ending;
+mod replicas;
+
+use std::time::Duration;
+
+use di_api::{ConditionType, DIJob, DIJobStatus, Phase, PlanEntry, is_true, validation};
+use di_plan::{PodView, ServiceView, Suffixes};
+use jiff::Timestamp;
+
+/// What is there.
+#[derive(Clone, Debug)]
+pub struct Observed<'a> {
+    /// The job.
+    pub job: &'a DIJob,
+    /// Pods that carry its labels, other jobs' among them.
+    pub pods: &'a [PodView],
+    /// Services that carry its labels, other jobs' among them.
+    pub services: &'a [ServiceView],
+    /// What went wrong in the last act, if it was not mended since.
+    pub trouble: Option<&'a Trouble>,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// What went wrong in the last act.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// One word.
+    pub reason: &'static str,
+    /// What a user must know.
+    pub message: String,
+}
+
+/// One write.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Make the pod of this replica.
+    CreatePod(PlanEntry),
+    /// Make the service of this replica.
+    CreateService(PlanEntry),
+    /// Delete the pod of this name and UID, with its own grace.
+    DeletePod {
+        /// Its name.
+        name: String,
+        /// Its UID.
+        uid: String,
+    },
+    /// Delete the service of this name and UID.
+    DeleteService {
+        /// Its name.
+        name: String,
+        /// Its UID.
+        uid: String,
+    },
+    /// Delete the job itself, whose time after its end is over.
+    DeleteJob,
+}
+
+/// Something that happened, for an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// Whether it is a warning.
+    pub warning: bool,
+    /// One word.
+    pub reason: &'static str,
+    /// A sentence.
+    pub message: String,
+}
+
+/// What is to be done: the status is written first, the actions follow once it stands.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Step {
+    /// The status as it should be.
+    pub status: DIJobStatus,
+    /// The writes that the status calls for.
+    pub actions: Vec<Action>,
+    /// What happened since the status was last written.
+    pub notes: Vec<Note>,
+    /// When to look again even if nothing changes.
+    pub again: Option<Duration>,
+}
+
+impl Observed<'_> {
+    fn uid(&self) -> &str {
+        self.job.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    fn own_pods(&self) -> impl Iterator<Item = &PodView> {
+        self.pods.iter().filter(|pod| pod.belongs_to(self.uid()))
+    }
+
+    fn own_services(&self) -> impl Iterator<Item = &ServiceView> {
+        let uid = self.uid();
+        self.services
+            .iter()
+            .filter(move |service| service.owner.as_deref() == Some(uid))
+    }
+
+    fn pod(&self, name: &str) -> Option<&PodView> {
+        self.own_pods().find(|pod| pod.name == name)
+    }
+
+    fn service(&self, name: &str) -> Option<&ServiceView> {
+        self.own_services().find(|service| service.name == name)
+    }
+}
+
+/// Whether the job has ended; once it has, it never runs again.
+fn has_ended(status: &DIJobStatus) -> bool {
+    status.phase.is_some_and(Phase::is_terminal)
+        || is_true(&status.conditions, ConditionType::Succeeded)
+        || is_true(&status.conditions, ConditionType::Failed)
+}
+
+/// Decides what is to be done for a job.
+pub fn step(seen: &Observed<'_>, suffixes: &mut dyn Suffixes) -> Step {
+    let mut step = Step {
+        status: seen.job.status.clone().unwrap_or_default(),
+        ..Step::default()
+    };
+    if seen.job.metadata.deletion_timestamp.is_some() {
+        // The garbage collector takes what the job owns.
+        return step;
+    }
+    if !has_ended(&step.status) {
+        live(seen, &mut step, suffixes);
+    }
+    if has_ended(&step.status) {
+        ending::clean_up(seen, &mut step);
+    }
+    counts::fill(seen, &mut step.status);
+    conditions::fill(seen, &mut step.status);
+    step
+}
+
+fn live(seen: &Observed<'_>, step: &mut Step, suffixes: &mut dyn Suffixes) {
+    if step.status.start_time.is_none() {
+        let faults = validation::dijob_faults(seen.job);
+        if !faults.is_empty() {
+            let message = validation::summary(&faults);
+            ending::end(seen, step, Phase::Failed, "InvalidSpec", &message);
+            return;
+        }
+    }
+    if seen.job.spec.suspend {
+        ending::suspend(seen, step);
+        return;
+    }
+    ending::check_deadline(seen, step);
+    if !has_ended(&step.status) {
+        coordinator::tend(seen, step);
+    }
+    if !has_ended(&step.status) {
+        replicas::tend(seen, step, suffixes);
+    }
+}
+
+#[cfg(test)]
+mod tests;
