@@ -43,22 +43,32 @@ without_services() {
 }
 
 install_packages() { # install_packages [build]
-  local missing log began
+  local missing
   mapfile -t missing < <(missing_packages "${1:-}")
-  ((${#missing[@]} == 0)) && return
+  apt_install "${missing[@]}"
+  mapfile -t missing < <(missing_packages "${1:-}")
+  ((${#missing[@]} == 0)) || die_with_log "$CACHE/log/apt.log" "still missing after apt-get install: ${missing[*]}"
+}
+
+install_missing() { # install_missing COMMAND:PACKAGE...
+  local missing
+  mapfile -t missing < <(missing_commands "$@")
+  apt_install "${missing[@]}"
+}
+
+apt_install() { # apt_install PACKAGE...
+  local log=$CACHE/log/apt.log began
+  (($#)) || return 0
   if ((EUID != 0)) || ! command -v apt-get >/dev/null; then
-    die "these Debian packages are missing; install them as root: apt-get install --no-install-recommends ${missing[*]}"
+    die "these Debian packages are missing; install them as root: apt-get install --no-install-recommends $*"
   fi
-  log=$CACHE/log/apt.log
   mkdir -p "${log%/*}"
   began=$(now)
-  say "installing ${#missing[@]} Debian packages: ${missing[*]}"
+  say "installing $# Debian packages: $*"
   {
     apt-get update -q &&
       DEBIAN_FRONTEND=noninteractive without_services \
-        apt-get install -q -y --no-install-recommends "${missing[@]}"
+        apt-get install -q -y --no-install-recommends "$@"
   } >"$log" 2>&1 || die_with_log "$log" "apt-get install failed"
-  mapfile -t missing < <(missing_packages "${1:-}")
-  ((${#missing[@]} == 0)) || die_with_log "$log" "still missing after apt-get install: ${missing[*]}"
   say "packages installed ($(seconds_since "$began"))"
 }

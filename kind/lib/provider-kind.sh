@@ -48,6 +48,7 @@ provider_up() { # provider_up WORKERS
   kind_config "$1" >"$STATE/kind.yaml"
   say "kind create cluster (log: $log)"
   kind create cluster --name "$CLUSTER" --config "$STATE/kind.yaml" --kubeconfig "$STATE/kubeconfig" --wait 180s \
+    ${DI_KIND_NODE_IMAGE:+--image "$DI_KIND_NODE_IMAGE"} \
     >"$log" 2>&1 || die_with_log "$log" "kind create cluster failed"
 }
 

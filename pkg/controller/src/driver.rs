@@ -23,8 +23,8 @@ use kube::{
     },
 };
 use rand::RngExt;
-use tokio::sync::{mpsc, watch};
-use tracing::{debug, info, instrument, warn};
+use tokio::sync::mpsc;
+use tracing::{debug, instrument, warn};
 
 use crate::{
     Error, Metrics, Note, Observed, Settings, Step, Trouble, act::act, context::Context,
@@ -38,17 +38,13 @@ const SAFETY_NET: Duration = Duration::from_secs(300);
 /// Looks at a job in one reconcile: status, actions, status of what they did. More come by the watch.
 const LOOKS: usize = 6;
 
-/// Reconciles jobs until `shutdown` resolves. `ready` becomes true once the caches are filled.
-///
-/// # Errors
-/// When a watch ends before its first list was complete.
+/// Reconciles jobs until `shutdown` resolves.
 pub async fn run(
     client: Client,
     settings: Settings,
     metrics: Metrics,
-    ready: watch::Sender<bool>,
     shutdown: impl Future<Output = ()> + Send + Sync + 'static,
-) -> Result<()> {
+) {
     let (reader, writer) = store();
     let jobs = JobCache::new(reader.clone());
     let pods = Arc::new(PodCache::default());
@@ -71,8 +67,7 @@ pub async fn run(
         Some((ObjectRef::new(&name).within(&namespace), keys))
     });
     let config = Config::default().concurrency(context.settings.concurrency);
-    let synced = announce(context.clone(), ready);
-    let runs = Controller::for_stream(job_stream(client, writer).touched_objects(), reader)
+    Controller::for_stream(job_stream(client, writer).touched_objects(), reader)
         .with_config(config)
         .reconcile_on(concerned)
         .graceful_shutdown_on(shutdown)
@@ -80,32 +75,14 @@ pub async fn run(
         .for_each(|result| {
             report(&context, result);
             std::future::ready(())
-        });
-    tokio::pin!(synced);
-    tokio::pin!(runs);
-    let mut announced = false;
-    loop {
-        tokio::select! {
-            result = &mut synced, if !announced => {
-                result?;
-                announced = true;
-            }
-            () = &mut runs => break,
-        }
-    }
+        })
+        .await;
     for feed in feeds {
         feed.abort();
     }
-    Ok(())
 }
 
-async fn announce(context: Arc<Context>, ready: watch::Sender<bool>) -> Result<()> {
-    synced(&context).await?;
-    ready.send_replace(true);
-    info!("Caches are filled");
-    Ok(())
-}
-
+/// No decision is made before the caches are filled.
 async fn synced(context: &Context) -> Result<()> {
     let mut pods = context.pods.synced();
     pods.wait_for(|synced| *synced)

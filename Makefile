@@ -1,0 +1,49 @@
+# The two commands: `make demo` and `make test`. `make help` lists the rest.
+SHELL := /bin/bash
+CARGO_TARGET_DIR ?= $(CURDIR)/target
+export CARGO_TARGET_DIR
+RELEASE := $(CARGO_TARGET_DIR)/release
+IMAGES := $(CARGO_TARGET_DIR)/images
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint unit e2e generate binaries images cluster install down
+
+help: ## List the targets
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 14
+
+demo: ## From nothing to a DIJob that trained on a real cluster
+	@kind/demo
+
+test: lint unit e2e ## Everything that must pass
+
+lint: ## Formatting, clippy, shell scripts
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	@kind/lint
+
+unit: ## Unit tests, and tests against a real etcd and kube-apiserver
+	KUBEBUILDER_ASSETS=$$(kind/assets) cargo test --workspace --exclude di-e2e --locked
+
+e2e: install ## End-to-end tests on the cluster, which is brought up when it is not
+	@tests/e2e/run
+
+generate: ## Write the custom resource definitions and the golden copies of them
+	cargo run -q -p di-orchestrator -- crds --output manifests/crds
+	INSTA_UPDATE=always cargo test -q -p di-api --test crds
+
+binaries: ## Build the programs that go into images, and the plugin
+	cargo build --release --locked -p di-orchestrator -p di-worker -p kubectl-di
+
+images: binaries ## Build the images
+	@mkdir -p $(IMAGES)
+	@kind/build-image di-orchestrator:dev $(RELEASE)/di-orchestrator $(IMAGES)/di-orchestrator.tar
+	@kind/build-image di-worker:dev $(RELEASE)/di-worker $(IMAGES)/di-worker.tar
+
+cluster: ## Bring the cluster up
+	@kind/up
+
+install: images cluster ## Install the orchestrator on the cluster
+	@kind/install $(IMAGES)
+
+down: ## Take the cluster down
+	@kind/down

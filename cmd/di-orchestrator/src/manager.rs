@@ -1,0 +1,131 @@
+//! `di-orchestrator manager`: webhooks on every replica, the reconciler on the one that leads.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use di_api::names;
+use di_controller::{Lease, LeaseSettings};
+use kube::Client;
+use prometheus_client::registry::Registry;
+use tokio::sync::watch;
+use tracing::info;
+
+use crate::{health, process};
+
+/// Serves the webhooks and, while it leads, reconciles jobs.
+#[derive(Debug, Args)]
+pub struct Manager {
+    /// Serve the webhooks alone: another operator runs the jobs
+    #[arg(long)]
+    webhooks_only: bool,
+    /// Address of the webhooks (HTTPS)
+    #[arg(long, default_value = "0.0.0.0:9443")]
+    webhook_addr: SocketAddr,
+    /// Address of /healthz, /readyz and /metrics
+    #[arg(long, default_value = "0.0.0.0:8081")]
+    health_addr: SocketAddr,
+    /// Lifetime of the webhooks' certificate, in seconds
+    #[arg(long, default_value_t = 90 * 24 * 3600)]
+    certificate_lifetime: u64,
+    /// Leave the certificate's Secret to another program, such as cert-manager
+    #[arg(long)]
+    external_certificate: bool,
+    /// Address of the replica endpoint that pods are told, host:port
+    #[arg(long, default_value = names::DEFAULT_SERVER_URL)]
+    server_url: String,
+    /// How many jobs are reconciled at the same time
+    #[arg(long, default_value_t = 16)]
+    concurrency: u16,
+    #[command(flatten)]
+    identity: process::Identity,
+}
+
+impl Manager {
+    /// Runs until SIGTERM, or until the lease is lost.
+    pub async fn run(self) -> Result<()> {
+        let client = process::client().await?;
+        let shutdown = process::shutdown()?;
+        let mut registry = Registry::default();
+        let webhook_metrics = di_admission::Metrics::register(&mut registry);
+        let metrics = di_controller::Metrics::new(&mut registry);
+
+        let (webhooks_ready, ready) = watch::channel(false);
+        let webhooks = di_admission::run(
+            client.clone(),
+            di_admission::Settings {
+                addr: self.webhook_addr,
+                namespace: self.identity.namespace.clone(),
+                issue: !self.external_certificate,
+                lifetime: Duration::from_secs(self.certificate_lifetime),
+                ..di_admission::Settings::default()
+            },
+            webhook_metrics,
+            webhooks_ready,
+            process::until(shutdown.clone()),
+        );
+        let health = health::serve(
+            self.health_addr,
+            health::Health {
+                ready: vec![ready],
+                registry: Arc::new(registry),
+            },
+            process::until(shutdown.clone()),
+        );
+        let controller = async {
+            if self.webhooks_only {
+                process::until(shutdown.clone()).await;
+                return Ok(());
+            }
+            self.lead(client, metrics, shutdown.clone()).await
+        };
+        tokio::try_join!(
+            async { webhooks.await.context("webhooks failed") },
+            health,
+            controller,
+        )?;
+        info!("Stopped");
+        Ok(())
+    }
+
+    async fn lead(
+        &self,
+        client: Client,
+        metrics: di_controller::Metrics,
+        shutdown: watch::Receiver<bool>,
+    ) -> Result<()> {
+        let lease = Lease::new(
+            client.clone(),
+            LeaseSettings::new(
+                &self.identity.namespace,
+                "di-orchestrator",
+                &self.identity.name,
+            ),
+        );
+        tokio::select! {
+            () = lease.acquire() => {}
+            () = process::until(shutdown.clone()) => return Ok(()),
+        }
+        metrics.leader.set(1);
+        let settings = di_controller::Settings {
+            build: di_plan::BuildSettings {
+                server_url: self.server_url.clone(),
+            },
+            concurrency: self.concurrency,
+            identity: self.identity.name.clone(),
+            ..di_controller::Settings::default()
+        };
+        let reconciler = di_controller::run(client, settings, metrics, process::until(shutdown));
+        tokio::select! {
+            () = reconciler => {
+                lease.release().await;
+                Ok(())
+            }
+            // Another may lead by now: stop at once, the kubelet starts us again.
+            lost = lease.hold() => match lost {
+                Ok(never) => match never {},
+                Err(error) => Err(error).context("stopped leading"),
+            },
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! What both long-running commands share: who they are, their client, their end.
+
+use anyhow::{Context, Result};
+use clap::Args;
+use kube::{Client, Config};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+};
+use tracing::info;
+
+/// Which pod this is.
+#[derive(Debug, Args)]
+pub struct Identity {
+    /// Name of this pod
+    #[arg(long = "pod-name", env = "POD_NAME", default_value = "di-orchestrator")]
+    pub name: String,
+    /// Namespace of this pod
+    #[arg(long = "pod-namespace", env = "POD_NAMESPACE", default_value = di_api::names::SYSTEM_NAMESPACE)]
+    pub namespace: String,
+}
+
+/// A client of the cluster that this runs in, or that the kubeconfig names.
+pub async fn client() -> Result<Client> {
+    let mut config = Config::infer()
+        .await
+        .context("no cluster: neither in-cluster configuration nor kubeconfig")?;
+    // Its retries would hold one call for minutes; ours back off by job and have a deadline.
+    config.default_retry = false;
+    Client::try_from(config).context("cannot make a client")
+}
+
+/// Becomes true at SIGTERM or SIGINT.
+pub fn shutdown() -> Result<watch::Receiver<bool>> {
+    let (sender, receiver) = watch::channel(false);
+    let mut terminate = signal(SignalKind::terminate()).context("cannot handle SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle SIGINT")?;
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        info!("Shutting down");
+        sender.send_replace(true);
+        // Held until the process ends: a closed channel must not look like a signal.
+        std::future::pending::<()>().await;
+    });
+    Ok(receiver)
+}
+
+/// Resolves once `shutdown` is true.
+pub async fn until(mut shutdown: watch::Receiver<bool>) {
+    // An error means that the sender is gone, and the process with it.
+    shutdown.wait_for(|down| *down).await.ok();
+}

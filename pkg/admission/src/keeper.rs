@@ -1,0 +1,146 @@
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use kube::Client;
+use tokio::{sync::watch, time::sleep};
+
+use crate::{
+    Bundle, Certificates, Error, Metrics, Result, Settings, certificate::validity, inject, secret,
+};
+
+/// What API servers get to hear of a changed webhook configuration before the new certificate meets them.
+const PROPAGATION: Duration = Duration::from_secs(5);
+const FIRST_BACKOFF: Duration = Duration::from_secs(1);
+
+/// Keeps the served certificate, the Secret and the webhook configurations in step.
+pub(crate) struct Keeper {
+    client: Client,
+    settings: Settings,
+    certificates: Arc<Certificates>,
+    metrics: Metrics,
+    served: Option<Served>,
+}
+
+struct Served {
+    certificate: Vec<u8>,
+    expiry: Timestamp,
+}
+
+impl Keeper {
+    pub(crate) fn new(
+        client: Client,
+        settings: Settings,
+        certificates: Arc<Certificates>,
+        metrics: Metrics,
+    ) -> Self {
+        Self {
+            client,
+            settings,
+            certificates,
+            metrics,
+            served: None,
+        }
+    }
+
+    pub(crate) async fn run(mut self, ready: &watch::Sender<bool>) -> Infallible {
+        let mut failures = 0;
+        loop {
+            match self.check().await {
+                Ok(()) => {
+                    failures = 0;
+                    ready.send_if_modified(|ready| !std::mem::replace(ready, true));
+                }
+                Err(error) => {
+                    failures += 1;
+                    report(&error, failures);
+                    if !self.serves_valid() {
+                        ready.send_if_modified(|ready| std::mem::replace(ready, false));
+                    }
+                }
+            }
+            sleep(pause(failures, self.settings.check_interval)).await;
+        }
+    }
+
+    /// One round: what the Secret holds is renewed if due, trusted by the configurations, then served.
+    async fn check(&mut self) -> Result<()> {
+        // Read before the certificate, see `Configuration::inject`.
+        let configurations = inject::read(&self.client, &self.settings).await;
+        let bundle = secret::certificate(&self.client, &self.settings).await?;
+        // Nothing is lost by serving it at once when there is nothing else to serve.
+        if !self.serves_valid() {
+            self.serve(&bundle)?;
+        }
+        let mut missing = Ok(());
+        for configuration in configurations? {
+            match configuration.inject(&bundle.authorities).await {
+                // The other one may be there, and must know the certificate before it is served.
+                Err(error @ Error::ConfigurationMissing(_)) => missing = Err(error),
+                other => other?,
+            }
+        }
+        if !self.serves(&bundle) {
+            sleep(PROPAGATION).await;
+            self.serve(&bundle)?;
+        }
+        missing
+    }
+
+    fn serves(&self, bundle: &Bundle) -> bool {
+        let served = self.served.as_ref();
+        served.is_some_and(|served| served.certificate == bundle.certificate)
+    }
+
+    fn serves_valid(&self) -> bool {
+        let served = self.served.as_ref();
+        served.is_some_and(|served| Timestamp::now() < served.expiry)
+    }
+
+    fn serve(&mut self, bundle: &Bundle) -> Result<()> {
+        let certificate = bundle.certified_key().map_err(Error::Unusable)?;
+        let leaf = certificate.end_entity_cert().map_err(Error::Tls)?;
+        let (_, expiry) = validity(leaf).ok_or(Error::Unusable(crate::Renewal::Unreadable))?;
+        self.certificates.serve(certificate);
+        self.metrics.serving_until(expiry);
+        tracing::info!(%expiry, "Serving a new certificate");
+        self.served = Some(Served {
+            certificate: bundle.certificate.clone(),
+            expiry,
+        });
+        Ok(())
+    }
+}
+
+fn report(error: &Error, failures: u32) {
+    let cause = error as &dyn std::error::Error;
+    if error.is_conflict() {
+        tracing::debug!(error = cause, "Another replica was first");
+    } else {
+        tracing::warn!(
+            error = cause,
+            failures,
+            "Failed to keep the webhooks' certificate, will retry"
+        );
+    }
+}
+
+/// Short after a failure, doubling to the interval.
+fn pause(failures: u32, interval: Duration) -> Duration {
+    match failures {
+        0 => interval,
+        n => interval.min(FIRST_BACKOFF * 2_u32.pow((n - 1).min(16))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_retried_soon_and_then_less_often() {
+        let interval = Duration::from_secs(60);
+        let seconds: Vec<_> = (0..9).map(|n| pause(n, interval).as_secs()).collect();
+        assert_eq!(seconds, [60, 1, 2, 4, 8, 16, 32, 60, 60]);
+        assert_eq!(pause(u32::MAX, interval), interval);
+    }
+}

@@ -1,0 +1,255 @@
+use serde_json::json;
+
+use super::*;
+
+fn template() -> Value {
+    json!({"spec": {"containers": [{"name": "di-container", "image": "worker"}]}})
+}
+
+fn job(spec: &Value) -> Value {
+    json!({
+        "apiVersion": "diengine.opendilab.org/v1alpha2",
+        "kind": "DIJob",
+        "metadata": {"name": "cartpole", "namespace": "rl"},
+        "spec": spec,
+    })
+}
+
+fn good() -> Value {
+    job(&json!({"cleanPodPolicy": "Running", "coordinator": {"template": template()}}))
+}
+
+fn review(kind: &str, version: &str, operation: &str, object: &Value) -> Value {
+    let plural = format!("{}s", kind.to_lowercase());
+    json!({
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "0c9a8d74",
+            "kind": {"group": names::GROUP, "version": version, "kind": kind},
+            "resource": {"group": names::GROUP, "version": version, "resource": plural},
+            "name": "cartpole",
+            "namespace": "rl",
+            "operation": operation,
+            "userInfo": {"username": "ann", "groups": ["system:authenticated"]},
+            "object": object,
+            "oldObject": null,
+            "dryRun": true,
+            "options": null,
+        },
+    })
+}
+
+fn create(object: &Value) -> Value {
+    review("DIJob", "v1alpha2", "CREATE", object)
+}
+
+fn validated(review: &Value) -> Value {
+    let Answer { allowed, review } = validate(review.to_string().as_bytes()).unwrap();
+    assert_eq!(review["response"]["allowed"], allowed);
+    assert_eq!(review["response"]["uid"], "0c9a8d74");
+    review["response"].clone()
+}
+
+fn mutated(object: &Value) -> (Value, Value) {
+    let review = create(object);
+    let answer = mutate(review.to_string().as_bytes()).unwrap();
+    assert!(answer.allowed);
+    let response = answer.review["response"].clone();
+    let mut object = object.clone();
+    if !response["patch"].is_null() {
+        let ByteString(patch) = serde_json::from_value(response["patch"].clone()).unwrap();
+        let patch: Patch = serde_json::from_slice(&patch).unwrap();
+        json_patch::patch(&mut object, &patch).unwrap();
+    }
+    (response, object)
+}
+
+#[test]
+fn what_can_run_is_allowed() {
+    let config = json!({
+        "metadata": {"name": "aggregator-config"},
+        "spec": {"aggregator": {"template": template()}},
+    });
+    for version in ["v1alpha1", "v1alpha2"] {
+        for operation in ["CREATE", "UPDATE"] {
+            for (kind, object) in [("DIJob", &good()), ("AggregatorConfig", &config)] {
+                let response = validated(&review(kind, version, operation, object));
+                assert_eq!(response["allowed"], true, "{response}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_cannot_run_is_denied_with_the_field_at_fault() {
+    let coordinator = json!({"template": template()});
+    let nameless = json!({"template": {"spec": {"containers": [{"name": "main"}]}}});
+    let cases = [
+        (
+            "DIJob",
+            json!({"cleanPodPolicy": "Sometimes", "coordinator": coordinator}),
+            "spec.cleanPodPolicy",
+            "FieldValueNotSupported",
+        ),
+        (
+            "DIJob",
+            json!({"collector": coordinator}),
+            "spec.coordinator.template",
+            "FieldValueRequired",
+        ),
+        (
+            "DIJob",
+            json!({"coordinator": nameless}),
+            "spec.coordinator.template.spec.containers",
+            "FieldValueRequired",
+        ),
+        (
+            "AggregatorConfig",
+            json!({"aggregator": {}}),
+            "spec.aggregator.template",
+            "FieldValueRequired",
+        ),
+    ];
+    for (kind, spec, field, reason) in cases {
+        for version in ["v1alpha1", "v1alpha2"] {
+            let response = validated(&review(kind, version, "CREATE", &job(&spec)));
+            assert_eq!(response["allowed"], false, "{spec}");
+            let status = &response["status"];
+            assert_eq!(
+                (&status["code"], &status["reason"]),
+                (&json!(422), &json!("Invalid"))
+            );
+            let start = format!("{kind}.diengine.opendilab.org \"cartpole\" is invalid: {field}: ");
+            let message = status["message"].as_str().unwrap();
+            assert!(message.starts_with(&start), "{message}");
+            let details = &status["details"];
+            assert_eq!(
+                (&details["name"], &details["group"], &details["kind"]),
+                (&json!("cartpole"), &json!(names::GROUP), &json!(kind))
+            );
+            let cause = &details["causes"][0];
+            assert_eq!(
+                (&cause["field"], &cause["reason"]),
+                (&json!(field), &json!(reason))
+            );
+            assert!(cause["message"].as_str().is_some_and(|m| !m.is_empty()));
+        }
+    }
+}
+
+#[test]
+fn an_update_is_judged_by_the_new_object() {
+    let bad = job(&json!({"cleanPodPolicy": "Sometimes"}));
+    let mut review = review("DIJob", "v1alpha2", "UPDATE", &bad);
+    review["request"]["oldObject"] = good();
+    assert_eq!(validated(&review)["allowed"], false);
+    review["request"]["object"] = good();
+    review["request"]["oldObject"] = bad;
+    assert_eq!(validated(&review)["allowed"], true);
+}
+
+#[test]
+fn what_is_going_is_never_held_up() {
+    let mut bad = job(&json!({"cleanPodPolicy": "Sometimes"}));
+    let null = Value::Null;
+    for operation in ["DELETE", "CONNECT"] {
+        for kind in ["DIJob", "AggregatorConfig"] {
+            let response = validated(&review(kind, "v1alpha2", operation, &null));
+            assert_eq!(response["allowed"], true);
+        }
+    }
+    bad["metadata"]["deletionTimestamp"] = json!("2026-01-02T03:04:05Z");
+    let response = validated(&review("DIJob", "v1alpha1", "UPDATE", &bad));
+    assert_eq!(response["allowed"], true);
+}
+
+#[test]
+fn aliens_are_denied_and_told_so() {
+    let alien_group = {
+        let mut review = create(&good());
+        review["request"]["kind"]["group"] = json!("apps");
+        review
+    };
+    for review in [
+        review("Pod", "v1", "CREATE", &good()),
+        review("DIJob", "v2", "CREATE", &good()),
+        alien_group,
+    ] {
+        let response = validated(&review);
+        assert_eq!(response["allowed"], false);
+        assert_eq!(response["status"]["code"], 400);
+        let message = response["status"]["message"].as_str().unwrap();
+        assert!(message.contains("do not know"), "{message}");
+        assert!(!mutate(review.to_string().as_bytes()).unwrap().allowed);
+    }
+}
+
+#[test]
+fn generated_names_are_shown_by_their_beginning() {
+    let mut bad = job(&json!({}));
+    bad["metadata"] = json!({"generateName": "run-"});
+    let mut review = create(&bad);
+    review["request"]["name"] = json!("");
+    let response = validated(&review);
+    assert_eq!(response["status"]["details"]["name"], "run-");
+}
+
+#[test]
+fn defaults_come_as_a_base64_json_patch() {
+    for written in [json!({}), json!({"cleanPodPolicy": ""})] {
+        let (response, object) = mutated(&job(&written));
+        assert_eq!(response["patchType"], "JSONPatch");
+        assert_eq!(object["spec"]["cleanPodPolicy"], "Running");
+    }
+    let (response, object) = mutated(&job(&json!({"cleanPodPolicy": "ALL"})));
+    assert!(response["patch"].is_string(), "{response}");
+    assert_eq!(object["spec"]["cleanPodPolicy"], "All");
+}
+
+#[test]
+fn nothing_is_patched_where_nothing_is_to_be_filled_in() {
+    let (response, _) = mutated(&good());
+    assert!(response.get("patch").is_none() && response.get("patchType").is_none());
+    let config = review("AggregatorConfig", "v1alpha1", "CREATE", &job(&json!({})));
+    let answer = mutate(config.to_string().as_bytes()).unwrap();
+    assert!(answer.allowed && answer.review["response"].get("patch").is_none());
+}
+
+#[test]
+fn an_answer_is_of_the_version_that_was_asked_in() {
+    for version in ["admission.k8s.io/v1", "admission.k8s.io/v1beta1"] {
+        let mut review = create(&job(&json!({})));
+        review["apiVersion"] = json!(version);
+        for answer in [mutate, validate].map(|f| f(review.to_string().as_bytes()).unwrap()) {
+            assert_eq!(answer.review["apiVersion"], version);
+            assert_eq!(answer.review["kind"], "AdmissionReview");
+            assert!(answer.review.get("request").is_none());
+        }
+    }
+}
+
+#[test]
+fn what_is_no_review_is_malformed() {
+    let mut newer = create(&good());
+    newer["apiVersion"] = json!("admission.k8s.io/v2");
+    let mut empty = create(&good());
+    empty["request"] = Value::Null;
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    for body in [
+        "",
+        "{",
+        "[]",
+        "null",
+        &deep,
+        &good().to_string(),
+        &newer.to_string(),
+        &empty.to_string(),
+        &create(&Value::Null).to_string(),
+    ] {
+        for f in [mutate, validate] {
+            let error = f(body.as_bytes()).unwrap_err();
+            assert!(matches!(error, Error::Malformed(_)), "{error}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Over a real connection.
+
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+};
+
+use jiff::Timestamp;
+use rustls::{ClientConfig, ClientConnection, ProtocolVersion, RootCertStore, StreamOwned};
+use rustls_pki_types::{CertificateDer, ServerName, pem::PemObject};
+use tokio::{sync::oneshot, task::spawn_blocking};
+
+use super::{tests::review, *};
+use crate::{Bundle, Settings};
+
+fn bundle() -> Bundle {
+    let names = Settings::default().dns_names();
+    Bundle::issue(&names, Duration::from_secs(600), None, Timestamp::now()).unwrap()
+}
+
+type Tls = StreamOwned<ClientConnection, TcpStream>;
+
+/// Connects as the API server does: trusting the authority alone, asking for the Service's name.
+fn connect(addr: SocketAddr, trusted: &Bundle) -> std::io::Result<Tls> {
+    let mut roots = RootCertStore::empty();
+    for authority in CertificateDer::pem_slice_iter(&trusted.authorities) {
+        roots.add(authority.unwrap()).unwrap();
+    }
+    let config = ClientConfig::builder_with_provider(tls::provider())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::try_from("di-webhook.di-system.svc").unwrap();
+    let connection = ClientConnection::new(Arc::new(config), name).unwrap();
+    let mut stream = StreamOwned::new(connection, TcpStream::connect(addr)?);
+    stream.conn.complete_io(&mut stream.sock)?;
+    Ok(stream)
+}
+
+fn ask(stream: &mut Tls) -> String {
+    let body = review("None");
+    let length = body.len();
+    write!(
+        stream,
+        "POST /validate HTTP/1.1\r\nHost: w\r\nContent-Length: {length}\r\n\r\n{body}"
+    )
+    .unwrap();
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"}}") {
+        let mut chunk = [0; 4096];
+        let read = stream.read(&mut chunk).unwrap();
+        assert_ne!(read, 0, "the connection was closed");
+        answer.extend_from_slice(&chunk[..read]);
+    }
+    String::from_utf8(answer).unwrap()
+}
+
+/// The answer to a client that knows nothing newer than TLS 1.1: a record's type, its version, its length, its content.
+fn greet_with_tls_1_1(addr: SocketAddr) -> Vec<u8> {
+    let mut hello = vec![3, 2];
+    hello.extend([7; 32]);
+    // Two ECDHE suites; then signature_algorithms, without which rustls would object to that first.
+    hello.extend([0, 0, 4, 0xc0, 0x09, 0xc0, 0x13, 1, 0]);
+    hello.extend([0, 8, 0, 13, 0, 4, 0, 2, 4, 3]);
+    let length = u8::try_from(hello.len()).unwrap();
+    let mut record = vec![22, 3, 1, 0, length + 4, 1, 0, 0, length];
+    record.extend(hello);
+    let mut stream = TcpStream::connect(addr).unwrap();
+    stream.write_all(&record).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    answer
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_are_rotated_without_dropping_a_connection() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let certificates = Certificates::shared();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let serving = tokio::spawn(serve(
+        listener,
+        router(Metrics::default()),
+        certificates.clone(),
+        async { drop(stopped.await) },
+    ));
+    let (first, second) = (bundle(), bundle());
+
+    spawn_blocking(move || {
+        assert!(connect(addr, &first).is_err(), "nothing to serve yet");
+
+        certificates.serve(first.certified_key().unwrap());
+        let mut old = connect(addr, &first).unwrap();
+        assert_eq!(old.conn.protocol_version(), Some(ProtocolVersion::TLSv1_3));
+        assert!(ask(&mut old).starts_with("HTTP/1.1 200"));
+
+        certificates.serve(second.certified_key().unwrap());
+        assert!(ask(&mut old).contains(r#""allowed":true"#), "goes on");
+        assert!(
+            connect(addr, &first).is_err(),
+            "the old one is served no more"
+        );
+        let mut new = connect(addr, &second).unwrap();
+        assert!(ask(&mut new).contains(r#""allowed":true"#));
+
+        // A fatal alert: protocol_version.
+        assert_eq!(greet_with_tls_1_1(addr)[5..], [2, 70]);
+    })
+    .await
+    .unwrap();
+
+    drop(stop);
+    serving.await.unwrap().unwrap();
+    assert!(TcpStream::connect(addr).is_err());
+}
