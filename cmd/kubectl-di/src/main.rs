@@ -1,3 +1,59 @@
 //! kubectl di: create, watch, scale and end DIJobs.
 
-fn main() {}
+mod age;
+mod args;
+mod create;
+mod delete;
+mod get;
+mod globals;
+mod logs;
+mod output;
+mod replicas;
+mod rows;
+mod table;
+mod version;
+
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+};
+
+use clap::Parser;
+
+use crate::args::Cli;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    // The only provider that is compiled in; an error would mean that it is installed already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and the version are asked for; anything else is a mistake, which kubectl answers with 1.
+            let failed = error.use_stderr();
+            let _ = error.print();
+            return if failed {
+                ExitCode::FAILURE
+            } else {
+                ExitCode::SUCCESS
+            };
+        }
+    };
+    let mut out = io::stdout();
+    let result = cli.run(&mut out).await;
+    match result.and_then(|code| Ok(out.flush().map(|()| code)?)) {
+        Ok(code) => code,
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            output::report(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether the reader of our output has seen enough, as `head` does.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .downcast_ref::<io::Error>()
+        .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}

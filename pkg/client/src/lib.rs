@@ -1,1 +1,30 @@
 //! What kubectl di does to a cluster, as a library.
+//!
+//! Objects are passed on as the server or the manifest has them: a field that this version does not know is never lost.
+
+mod cluster;
+mod create;
+mod delete;
+mod error;
+mod jobs;
+mod logs;
+pub mod manifest;
+mod pod_status;
+mod prepare;
+mod replicas;
+mod resource;
+mod scale;
+mod versions;
+mod warnings;
+
+pub use cluster::{Cluster, ConnectOptions, Namespace};
+pub use create::create;
+pub use delete::{Cascade, Target, await_deletion, delete};
+pub use error::{Error, Rejected, Result};
+pub use jobs::{Job, JobEvent, JobList, JobQuery, job, jobs, watch_jobs};
+pub use logs::{LogLine, LogOptions, LogStream, Which, log_pods, logs};
+pub use manifest::Document;
+pub use prepare::{Check, Ready, prepare};
+pub use replicas::{Replica, ReplicaPod, replicas, replicas_of};
+pub use scale::{Counts, Scaled, await_scaled, scale};
+pub use versions::{Orchestrator, Versions, versions};

@@ -1,0 +1,125 @@
+use std::{io::Write, process::ExitCode, time::Duration};
+
+use anyhow::Result;
+use clap::{ColorChoice, Parser, Subcommand};
+
+use crate::{create, delete, get, globals::Globals, logs, replicas, version};
+
+/// Create, watch, scale and end reinforcement-learning jobs (DIJobs).
+#[derive(Debug, Parser)]
+#[command(
+    name = "kubectl-di",
+    bin_name = "kubectl di",
+    color = ColorChoice::Never,
+    disable_help_subcommand = true,
+    after_help = "Examples:
+  kubectl di create -f cartpole.yaml
+  kubectl di get -w
+  kubectl di replicas add cartpole --collectors 2
+  kubectl di logs cartpole -f"
+)]
+pub struct Cli {
+    #[command(flatten)]
+    globals: Globals,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Create(create::Create),
+    Get(get::Get),
+    Delete(delete::Delete),
+    Replicas(replicas::Replicas),
+    Logs(logs::Logs),
+    Version(version::Version),
+}
+
+impl Cli {
+    /// Does what was asked; data goes to `out`, everything else to stderr.
+    pub async fn run(self, out: &mut impl Write) -> Result<ExitCode> {
+        let globals = &self.globals;
+        match self.command {
+            Command::Create(verb) => verb.run(globals, out).await,
+            Command::Get(verb) => verb.run(globals, out).await,
+            Command::Delete(verb) => verb.run(globals, out).await,
+            Command::Replicas(verb) => verb.run(globals, out).await,
+            Command::Logs(verb) => verb.run(globals, out).await,
+            Command::Version(verb) => verb.run(globals, out).await,
+        }
+    }
+}
+
+/// Reads a time span as kubectl does: `30s`, `5m`, `1h30m`; a bare number counts seconds.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    if let Ok(seconds) = text.parse() {
+        return Ok(Duration::from_secs(seconds));
+    }
+    let signed: jiff::SignedDuration = text
+        .parse()
+        .map_err(|_| "expected a time span as 30s, 5m or 1h30m".to_owned())?;
+    Duration::try_from(signed).map_err(|_| "must not be negative".to_owned())
+}
+
+/// The same, where 0 means without limit.
+pub fn limit(text: &str) -> Result<Duration, String> {
+    let limit = duration(text)?;
+    Ok(if limit.is_zero() {
+        Duration::MAX
+    } else {
+        limit
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_examples_and_they_parse() {
+        fn check(command: &clap::Command) {
+            let help = command.get_after_help().map(ToString::to_string);
+            if command.has_subcommands() {
+                command.get_subcommands().for_each(check);
+            }
+            let help = help.unwrap_or_default();
+            let examples: Vec<_> = help
+                .lines()
+                .flat_map(|line| line.split(" | "))
+                .map(str::trim)
+                .filter(|line| line.starts_with("kubectl di "))
+                .collect();
+            assert!(examples.len() >= 2, "{}: {help}", command.get_name());
+            for example in examples {
+                let words = example.split_whitespace().skip(1);
+                if let Err(error) = Cli::try_parse_from(words) {
+                    panic!("{example}: {error}");
+                }
+            }
+        }
+        check(&Cli::command());
+    }
+
+    #[test]
+    fn time_spans_are_read_as_kubectl_reads_them() {
+        for (text, seconds) in [
+            ("30", 30),
+            ("30s", 30),
+            ("5m", 300),
+            ("1h30m", 5400),
+            ("0", 0),
+        ] {
+            assert_eq!(duration(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        assert!(duration("-5m").is_err());
+        assert!(duration("soon").is_err());
+        assert_eq!(limit("0"), Ok(Duration::MAX));
+    }
+}

@@ -1,0 +1,114 @@
+use std::io::{self, Write};
+
+use clap::ValueEnum;
+use serde_json::{Value, json};
+
+/// How objects are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// A table with more columns
+    Wide,
+    /// JSON
+    Json,
+    /// YAML
+    Yaml,
+    /// Kind and name
+    Name,
+}
+
+/// How a single object is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ObjectFormat {
+    /// JSON
+    Json,
+    /// YAML
+    Yaml,
+    /// Kind and name
+    Name,
+}
+
+/// Tells what went wrong, as kubectl does.
+pub fn report(error: &anyhow::Error) {
+    match error.downcast_ref::<di_client::Error>() {
+        Some(di_client::Error::Server(_)) => eprintln!("{error}"),
+        // These name their cause themselves.
+        Some(_) => eprintln!("error: {error}"),
+        None => eprintln!("error: {error:#}"),
+    }
+}
+
+/// An object by its kind and name, as `dijob.diengine.opendilab.org/cartpole`.
+pub fn title(object: &Value) -> String {
+    let name = object["metadata"]["name"].as_str();
+    let name = name.or(object["metadata"]["generateName"].as_str());
+    format!("{}/{}", kind(object), name.unwrap_or_default())
+}
+
+/// The kind of an object, as `dijob.diengine.opendilab.org`; the core group has no name.
+pub fn kind(object: &Value) -> String {
+    let kind = object["kind"].as_str().unwrap_or_default().to_lowercase();
+    match object["apiVersion"]
+        .as_str()
+        .and_then(|v| v.split_once('/'))
+    {
+        Some((group, _)) => format!("{kind}.{group}"),
+        None => kind,
+    }
+}
+
+/// Prints something as JSON.
+pub fn json(out: &mut impl Write, value: &Value) -> io::Result<()> {
+    writeln!(out, "{value:#}")
+}
+
+/// Prints something as YAML; several documents in a row need `---` between them.
+pub fn yaml(out: &mut impl Write, value: &Value) -> io::Result<()> {
+    let text = serde_saphyr::to_string(value).map_err(io::Error::other)?;
+    writeln!(out, "{}", text.trim_end())
+}
+
+/// An object without what only servers read; nobody wants it on a screen.
+pub fn presentable(mut object: Value) -> Value {
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.remove("managedFields");
+    }
+    object
+}
+
+/// Objects as kubectl lists them.
+pub fn list(items: Vec<Value>) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "List",
+        "metadata": {"resourceVersion": ""},
+        "items": items.into_iter().map(presentable).collect::<Vec<_>>(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_are_called_by_kind_group_and_name() {
+        let job = json!({"apiVersion": "diengine.opendilab.org/v1alpha1", "kind": "DIJob", "metadata": {"name": "x"}});
+        assert_eq!(title(&job), "dijob.diengine.opendilab.org/x");
+        let map =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "x-"}});
+        assert_eq!(title(&map), "configmap/x-");
+    }
+
+    #[test]
+    fn yaml_comes_back_as_it_was() {
+        let value = json!({
+            "octal": "0644", "bool": "yes", "null": "null", "number": "1.0", "empty": "",
+            "lines": "a\n b\n", "colon": "a: b", "hash": "a #b", "list": [[], {}, ["- x"]],
+            "time": "2026-01-01T00:00:00Z", "exp": "1e3", "hex": "0x10", "tilde": "~", "n": "n",
+        });
+        let mut text = Vec::new();
+        yaml(&mut text, &value).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let documents = di_client::manifest::parse("-", &text).unwrap();
+        assert_eq!(documents[0].object, value, "{text}");
+    }
+}

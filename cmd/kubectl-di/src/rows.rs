@@ -1,0 +1,115 @@
+use std::fmt::Display;
+
+use di_client::{Job, Replica};
+use jiff::Timestamp;
+
+use crate::age::age;
+
+const NONE: &str = "<none>";
+
+fn or_none(value: Option<impl Display>) -> String {
+    value.map_or_else(|| NONE.to_owned(), |value| value.to_string())
+}
+
+/// A job in a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobRow {
+    namespace: String,
+    name: String,
+    phase: String,
+    collectors: String,
+    learners: String,
+    restarts: String,
+    age: String,
+    reason: String,
+}
+
+impl JobRow {
+    pub fn new(job: &Job, now: Timestamp) -> Self {
+        let status = &job.status;
+        let created = job.metadata.creation_timestamp.as_ref();
+        Self {
+            namespace: job.namespace().to_owned(),
+            name: job.name().to_owned(),
+            phase: or_none(status.phase.map(di_api::Phase::as_str)),
+            collectors: or_none(status.collectors_ready.as_ref()),
+            learners: or_none(status.learners_ready.as_ref()),
+            restarts: status.restarts.to_string(),
+            age: or_none(created.map(|created| age(created.0, now))),
+            reason: or_none(status.reason.as_ref()),
+        }
+    }
+
+    pub fn headers(namespaces: bool, wide: bool) -> Vec<&'static str> {
+        let mut headers = vec!["NAME", "PHASE", "COLLECTORS", "LEARNERS", "RESTARTS", "AGE"];
+        if namespaces {
+            headers.insert(0, "NAMESPACE");
+        }
+        if wide {
+            headers.push("REASON");
+        }
+        headers
+    }
+
+    pub fn cells(self, namespaces: bool, wide: bool) -> Vec<String> {
+        let mut cells = Vec::new();
+        cells.extend(namespaces.then_some(self.namespace));
+        cells.extend([
+            self.name,
+            self.phase,
+            self.collectors,
+            self.learners,
+            self.restarts,
+            self.age,
+        ]);
+        cells.extend(wide.then_some(self.reason));
+        cells
+    }
+
+    /// Whether two rows tell the same; time alone passes without a change.
+    pub fn same_but_age(&self, other: &Self) -> bool {
+        let ageless = |row: &Self| Self {
+            age: String::new(),
+            ..row.clone()
+        };
+        ageless(self) == ageless(other)
+    }
+}
+
+/// Columns of [`replica_cells`].
+pub fn replica_headers(wide: bool) -> Vec<&'static str> {
+    let mut headers = vec![
+        "NAME", "ROLE", "INDEX", "ORIGIN", "STATUS", "READY", "RESTARTS", "AGE",
+    ];
+    if wide {
+        headers.extend(["NODE", "URL", "REPLACES"]);
+    }
+    headers
+}
+
+/// A replica in a table.
+pub fn replica_cells(replica: &Replica, now: Timestamp, wide: bool) -> Vec<String> {
+    let pod = replica.pod.as_ref();
+    let since = pod.map_or(&replica.planned_at, |pod| &pod.created);
+    let mut cells = vec![
+        replica.name.clone(),
+        replica.role.to_string(),
+        or_none(replica.index),
+        or_none(replica.origin.map(|origin| format!("{origin:?}"))),
+        replica.status().to_owned(),
+        or_none(pod.map(|pod| format!("{}/{}", pod.ready, pod.containers))),
+        or_none(pod.map(|pod| pod.restarts)),
+        or_none(since.as_ref().map(|since| age(since.0, now))),
+    ];
+    if wide {
+        cells.extend([
+            or_none(pod.and_then(|pod| pod.node.as_ref())),
+            replica.url.clone(),
+            or_none(replica.replaces.as_ref()),
+        ]);
+    }
+    cells
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,87 @@
+use di_client::replicas_of;
+use serde_json::json;
+
+use super::*;
+use crate::table::Table;
+
+fn now() -> Timestamp {
+    "2026-01-01T01:00:00Z".parse().unwrap()
+}
+
+fn job(name: &str, status: &serde_json::Value) -> Job {
+    Job::from(json!({
+        "metadata": {"name": name, "namespace": "rl", "uid": "u", "creationTimestamp": "2026-01-01T00:57:30Z"},
+        "status": status,
+    }))
+}
+
+fn table(namespaces: bool, wide: bool) -> String {
+    let jobs = [
+        job(
+            "cartpole",
+            &json!({"phase": "Running", "collectorsReady": "2/3", "learnersReady": "1/1", "restarts": 1, "reason": "ImagePullBackOff"}),
+        ),
+        job("just-created", &json!(null)),
+    ];
+    let rows = jobs.map(|job| JobRow::new(&job, now()).cells(namespaces, wide));
+    Table::new(&JobRow::headers(namespaces, wide), true).render(&rows)
+}
+
+#[test]
+fn jobs_are_shown_as_kubectl_would() {
+    insta::assert_snapshot!(table(false, false), @r"
+    NAME           PHASE     COLLECTORS   LEARNERS   RESTARTS   AGE
+    cartpole       Running   2/3          1/1        1          2m30s
+    just-created   <none>    <none>       <none>     0          2m30s
+    ");
+    insta::assert_snapshot!(table(true, true), @r"
+    NAMESPACE   NAME           PHASE     COLLECTORS   LEARNERS   RESTARTS   AGE     REASON
+    rl          cartpole       Running   2/3          1/1        1          2m30s   ImagePullBackOff
+    rl          just-created   <none>    <none>       <none>     0          2m30s   <none>
+    ");
+}
+
+#[test]
+fn time_alone_is_no_change() {
+    let job = job("cartpole", &json!({"phase": "Running"}));
+    let later = "2026-01-01T02:00:00Z".parse().unwrap();
+    assert!(JobRow::new(&job, now()).same_but_age(&JobRow::new(&job, later)));
+    let ended = self::job("cartpole", &json!({"phase": "Succeeded"}));
+    assert!(!JobRow::new(&job, now()).same_but_age(&JobRow::new(&ended, now())));
+}
+
+#[test]
+fn replicas_are_shown_with_and_without_pods() {
+    let job = job(
+        "j",
+        &json!({"plan": [
+            {"name": "j-collector-ccccc", "type": "Collector", "origin": "Declared", "index": 0, "replaces": "j-collector-ddddd"},
+            {"name": "j-collector-bbbbb", "type": "Collector", "origin": "Requested", "index": 1, "plannedAt": "2026-01-01T00:59:50Z"},
+        ]}),
+    );
+    let pod = serde_json::from_value(json!({
+        "metadata": {"name": "j-collector-ccccc", "creationTimestamp": "2026-01-01T00:58:00Z"},
+        "spec": {"nodeName": "n1", "containers": [{"name": "di-container"}]},
+        "status": {"phase": "Running", "containerStatuses": [
+            {"name": "di-container", "ready": true, "restartCount": 2, "image": "", "imageID": ""},
+        ]},
+    }));
+    let replicas = replicas_of(&job, &[pod.unwrap()]);
+    let shown = |wide| {
+        let rows: Vec<_> = replicas
+            .iter()
+            .map(|replica| replica_cells(replica, now(), wide))
+            .collect();
+        Table::new(&replica_headers(wide), true).render(&rows)
+    };
+    insta::assert_snapshot!(shown(false), @r"
+    NAME                ROLE        INDEX   ORIGIN      STATUS    READY    RESTARTS   AGE
+    j-collector-ccccc   collector   0       Declared    Running   1/1      2          2m
+    j-collector-bbbbb   collector   1       Requested   Planned   <none>   <none>     10s
+    ");
+    insta::assert_snapshot!(shown(true), @r"
+    NAME                ROLE        INDEX   ORIGIN      STATUS    READY    RESTARTS   AGE   NODE     URL                          REPLACES
+    j-collector-ccccc   collector   0       Declared    Running   1/1      2          2m    n1       j-collector-ccccc.rl:22270   j-collector-ddddd
+    j-collector-bbbbb   collector   1       Requested   Planned   <none>   <none>     10s   <none>   j-collector-bbbbb.rl:22270   <none>
+    ");
+}

@@ -1,0 +1,167 @@
+use std::{env, path::PathBuf, time::Duration};
+
+use http::Response;
+use kube::{
+    Client, Config,
+    client::ClientBuilder,
+    config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
+};
+use tower::util::MapResponseLayer;
+
+use crate::{Error, Result, warnings};
+
+/// Which cluster to talk to, as whom, and about which namespace; as kubectl's flags of the same names.
+#[derive(Clone, Debug, Default)]
+pub struct ConnectOptions {
+    /// A kubeconfig instead of those of KUBECONFIG and the home directory.
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig.
+    pub context: Option<String>,
+    /// Cluster of the kubeconfig.
+    pub cluster: Option<String>,
+    /// User of the kubeconfig.
+    pub user: Option<String>,
+    /// Namespace instead of the context's.
+    pub namespace: Option<String>,
+    /// User to impersonate.
+    pub impersonate: Option<String>,
+    /// Groups to impersonate.
+    pub impersonate_groups: Vec<String>,
+    /// How long one answer may take; none means for ever.
+    pub request_timeout: Option<Duration>,
+}
+
+/// The namespace that objects without one belong to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Namespace {
+    /// Its name.
+    pub name: String,
+    /// Whether the user asked for it, so that objects of another one must not slip through.
+    pub explicit: bool,
+}
+
+/// A connection to a cluster.
+#[derive(Clone)]
+pub struct Cluster {
+    pub(crate) client: Client,
+    server: String,
+    namespace: Namespace,
+}
+
+impl ConnectOptions {
+    /// The namespace that is used where no cluster is configured.
+    pub fn offline_namespace(&self) -> Namespace {
+        Namespace {
+            name: self
+                .namespace
+                .clone()
+                .unwrap_or_else(|| "default".to_owned()),
+            explicit: self.namespace.is_some(),
+        }
+    }
+
+    async fn config(&self) -> Result<Config> {
+        let choice = KubeConfigOptions {
+            context: self.context.clone(),
+            cluster: self.cluster.clone(),
+            user: self.user.clone(),
+        };
+        let loaded = match self.kubeconfig()? {
+            Some(kubeconfig) => Config::from_custom_kubeconfig(kubeconfig, &choice).await,
+            None => Err(KubeconfigError::FindPath),
+        };
+        let chosen = self.kubeconfig.is_some() || self.context.is_some() || self.cluster.is_some();
+        loaded.or_else(|error| {
+            use KubeconfigError::{CurrentContextNotSet, FindPath};
+            let nothing_found = matches!(error, FindPath | CurrentContextNotSet);
+            let incluster = (nothing_found && !chosen).then(|| Config::incluster().ok());
+            incluster.flatten().ok_or(Error::Kubeconfig(error))
+        })
+    }
+
+    /// Like kubectl, skips files of the list KUBECONFIG that do not exist; kube would stop at them.
+    fn kubeconfig(&self) -> Result<Option<Kubeconfig>> {
+        let listed = env::var_os("KUBECONFIG").filter(|list| !list.is_empty());
+        let paths: Vec<PathBuf> = match (&self.kubeconfig, listed) {
+            (Some(path), _) => vec![path.clone()],
+            (None, Some(list)) => env::split_paths(&list)
+                .filter(|path| path.exists())
+                .collect(),
+            (None, None) => env::home_dir()
+                .map(|home| home.join(".kube/config"))
+                .filter(|path| path.exists())
+                .into_iter()
+                .collect(),
+        };
+        let mut merged = None;
+        for path in paths {
+            let next = Kubeconfig::read_from(path).map_err(Error::Kubeconfig)?;
+            merged = Some(match merged {
+                None => next,
+                Some(kubeconfig) => {
+                    Kubeconfig::merge(kubeconfig, next).map_err(Error::Kubeconfig)?
+                }
+            });
+        }
+        Ok(merged)
+    }
+}
+
+impl Cluster {
+    /// Prepares to talk to the cluster that the options name; nothing is sent yet.
+    /// `on_warning` is told every warning that the server attaches to an answer.
+    pub async fn connect(
+        options: &ConnectOptions,
+        on_warning: impl Fn(&str) + Clone + Send + 'static,
+    ) -> Result<Self> {
+        let mut config = options.config().await?;
+        // A person waits for the answer, and would rather see the error than two minutes of retries.
+        config.default_retry = false;
+        config.read_timeout = options.request_timeout;
+        if let Some(user) = &options.impersonate {
+            config.auth_info.impersonate = Some(user.clone());
+        }
+        if !options.impersonate_groups.is_empty() {
+            config.auth_info.impersonate_groups = Some(options.impersonate_groups.clone());
+        }
+        let namespace = Namespace {
+            name: options
+                .namespace
+                .clone()
+                .unwrap_or_else(|| config.default_namespace.clone()),
+            explicit: options.namespace.is_some(),
+        };
+        let server = config.cluster_url.to_string();
+        let server = server.trim_end_matches('/').to_owned();
+        let client = ClientBuilder::try_from(config)
+            .map_err(|error| Error::from_kube(error, &server))?
+            .with_layer(&MapResponseLayer::new(move |response: Response<_>| {
+                for header in response.headers().get_all(http::header::WARNING) {
+                    for text in warnings::texts(&String::from_utf8_lossy(header.as_bytes())) {
+                        on_warning(&text);
+                    }
+                }
+                response
+            }))
+            .build();
+        Ok(Self {
+            client,
+            server,
+            namespace,
+        })
+    }
+
+    /// The namespace of objects that name none.
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// Address of the API server.
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
+    pub(crate) fn error(&self, error: kube::Error) -> Error {
+        Error::from_kube(error, &self.server)
+    }
+}

@@ -1,0 +1,199 @@
+use std::{error::Error as StdError, fmt, io};
+
+use kube::{config::KubeconfigError, core::Status};
+use thiserror::Error;
+
+/// Result with this crate's error.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What can go wrong between a user and a cluster; worded for the user.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The server refused.
+    #[error("{}", said(.0))]
+    Server(Box<Status>),
+    /// The server could not be asked.
+    #[error("{}", unreachable(server, source.as_ref()))]
+    Unreachable {
+        /// Its address.
+        server: String,
+        /// Why.
+        source: Box<dyn StdError + Send + Sync>,
+    },
+    /// The server does not know a kind.
+    #[error(
+        "the server doesn't have a resource type {plural:?} in {version}{}",
+        hint(version)
+    )]
+    NoSuchResource {
+        /// Plural name of the kind.
+        plural: String,
+        /// Group and version.
+        version: String,
+    },
+    /// No cluster can be told from the configuration.
+    #[error("{}", unusable(.0))]
+    Kubeconfig(KubeconfigError),
+    /// A request or an answer that makes no sense.
+    #[error("{0}")]
+    Client(kube::Error),
+    /// A manifest that cannot be read or decoded.
+    #[error("{origin}: {message}")]
+    Manifest {
+        /// Where it came from.
+        origin: String,
+        /// What is wrong.
+        message: String,
+    },
+    /// Objects that must not be sent; none of the others was sent either.
+    #[error("{}", lines(.0))]
+    Rejected(Vec<Rejected>),
+    /// The job's counts cannot be changed so.
+    #[error("{0}")]
+    Scale(String),
+    /// There is nothing to read logs from, or too much.
+    #[error("{0}")]
+    Logs(String),
+    /// It took too long.
+    #[error("timed out waiting for {0}")]
+    Timeout(String),
+    /// A log stream broke off.
+    #[error("reading the logs of {pod}: {source}")]
+    Stream {
+        /// Whose.
+        pod: String,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// Sorts an error of the client library; `server` is the address that was asked.
+    pub(crate) fn from_kube(error: kube::Error, server: &str) -> Self {
+        let source = match error {
+            kube::Error::Api(status) => return Self::Server(status),
+            kube::Error::Service(source) => source,
+            kube::Error::HyperError(source) => source.into(),
+            other => return Self::Client(other),
+        };
+        Self::Unreachable {
+            server: server.to_owned(),
+            source,
+        }
+    }
+
+    /// Tells what the server was doing when it refused, as `error when creating "job.yaml"`.
+    #[must_use]
+    pub fn when(self, doing: impl fmt::Display) -> Self {
+        match self {
+            Self::Server(mut status) => {
+                status.message = format!("error when {doing}: {}", status.message);
+                Self::Server(status)
+            }
+            other => other,
+        }
+    }
+
+    /// Whether the server has no such object.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::Server(status) if status.is_not_found())
+    }
+}
+
+fn said(status: &Status) -> String {
+    // What is not a Status, as a proxy's page, has no reason that a user could look up.
+    if status.reason.is_empty() || status.reason.contains(' ') {
+        format!("Error from server: {}", status.message)
+    } else {
+        format!("Error from server ({}): {}", status.reason, status.message)
+    }
+}
+
+fn unreachable(server: &str, source: &(dyn StdError + 'static)) -> String {
+    let mut root = source;
+    loop {
+        if let Some(io) = root.downcast_ref::<io::Error>()
+            && io.kind() == io::ErrorKind::ConnectionRefused
+        {
+            return format!(
+                "the connection to the server {server} was refused; check that the cluster is up, and that it is the one you mean: kubectl config current-context"
+            );
+        }
+        match root.source() {
+            Some(next) => root = next,
+            None => return format!("unable to connect to the server {server}: {root}"),
+        }
+    }
+}
+
+fn unusable(error: &KubeconfigError) -> String {
+    match error {
+        KubeconfigError::FindPath | KubeconfigError::CurrentContextNotSet => {
+            format!("no cluster is configured ({error}); set KUBECONFIG or pass --kubeconfig")
+        }
+        KubeconfigError::LoadContext(name) => format!("context {name:?} does not exist"),
+        other => other.to_string(),
+    }
+}
+
+fn hint(version: &str) -> &'static str {
+    if version.starts_with(di_api::names::GROUP) {
+        "; is DI Orchestrator installed in this cluster?"
+    } else {
+        ""
+    }
+}
+
+/// An object that must not be sent, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejected {
+    /// Manifest that it stands in.
+    pub origin: String,
+    /// Its kind and name.
+    pub object: String,
+    /// All that is wrong with it.
+    pub faults: Vec<String>,
+}
+
+fn lines(rejected: &[Rejected]) -> String {
+    let mut text = Vec::new();
+    for one in rejected {
+        text.push(format!("{}: {} is invalid:", one.origin, one.object));
+        text.extend(one.faults.iter().map(|fault| format!("* {fault}")));
+    }
+    text.push("nothing was sent".to_owned());
+    text.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_worded_as_kubectl_does() {
+        let status = Status::failure(r#"dijobs.diengine.opendilab.org "x" not found"#, "NotFound");
+        assert_eq!(
+            Error::Server(status.boxed()).to_string(),
+            r#"Error from server (NotFound): dijobs.diengine.opendilab.org "x" not found"#
+        );
+        let page = Status::failure("404 page not found", "Failed to parse error data");
+        assert_eq!(
+            Error::Server(page.boxed())
+                .when("creating \"a.yaml\"")
+                .to_string(),
+            r#"Error from server: error when creating "a.yaml": 404 page not found"#
+        );
+    }
+
+    #[test]
+    fn a_refused_connection_says_what_to_check() {
+        let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
+        let error = Error::from_kube(kube::Error::Service(Box::new(refused)), "https://h:1");
+        assert!(
+            error.to_string().starts_with(
+                "the connection to the server https://h:1 was refused; check that the cluster is up"
+            ),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,265 @@
+use std::{io, time::Duration};
+
+use di_api::{Role, names};
+use futures::{
+    AsyncBufRead, AsyncBufReadExt, StreamExt,
+    future::Either,
+    stream::{self, BoxStream},
+};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, ResourceExt, core::subresource::LogParams};
+
+use crate::{
+    Cluster, Error, Job, Result,
+    replicas::{pods, role_of},
+};
+
+/// A line longer than this comes in pieces, so that one without an end cannot fill the memory.
+const LONGEST_LINE: usize = 64 * 1024;
+
+/// Which replicas of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// Those of one role.
+    Role(Role),
+    /// The one of this name.
+    Replica(String),
+    /// All.
+    All,
+}
+
+/// Which part of the logs.
+#[derive(Clone, Debug, Default)]
+pub struct LogOptions {
+    /// Container instead of the main one.
+    pub container: Option<String>,
+    /// Go on with what is still to come.
+    pub follow: bool,
+    /// Only this many last lines of each.
+    pub tail: Option<i64>,
+    /// Only what is younger.
+    pub since: Option<Duration>,
+    /// The container's last run instead of this one.
+    pub previous: bool,
+    /// Each line begins with its time.
+    pub timestamps: bool,
+}
+
+/// A line of a pod's log with its end, or a piece of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogLine {
+    /// Whose.
+    pub pod: String,
+    /// As it was written; not always UTF-8.
+    pub bytes: Vec<u8>,
+}
+
+/// Lines, and an error for each pod whose log could not be read or broke off; the others go on.
+pub type LogStream = BoxStream<'static, Result<LogLine>>;
+
+/// Names of a job's pods that have logs to read, in order.
+///
+/// # Errors
+/// [`Error::Logs`] when there are none.
+pub async fn log_pods(cluster: &Cluster, job: &Job, which: &Which) -> Result<Vec<String>> {
+    let pods = pods(cluster, job).await?;
+    chosen(job, pods, which).map_err(Error::Logs)
+}
+
+fn chosen(job: &Job, mut pods: Vec<Pod>, which: &Which) -> Result<Vec<String>, String> {
+    pods.sort_by_key(|pod| (role_of(pod), pod.name_any()));
+    let names: Vec<_> = pods
+        .iter()
+        .filter(|pod| match which {
+            Which::Role(role) => role_of(pod) == Some(*role),
+            Which::Replica(name) => pod.name_any() == *name,
+            Which::All => true,
+        })
+        .map(ResourceExt::name_any)
+        .collect();
+    if !names.is_empty() {
+        return Ok(names);
+    }
+    let job_name = job.name();
+    let phase = job
+        .status
+        .phase
+        .map_or("no phase yet", |phase| phase.as_str());
+    let has: Vec<_> = pods.iter().map(ResourceExt::name_any).collect();
+    let has = if has.is_empty() {
+        format!("it has no pods ({phase})")
+    } else {
+        format!("it has {}", has.join(", "))
+    };
+    Err(match which {
+        Which::Role(role) => format!("job {job_name:?} has no {role} pod; {has}"),
+        Which::Replica(name) => format!("job {job_name:?} has no pod {name:?}; {has}"),
+        Which::All => format!("nothing to read from job {job_name:?}: {has}"),
+    })
+}
+
+/// The logs of pods: one after the other, or all at once when following. A single pod's come as they are read, several pods'
+/// by whole lines.
+pub fn logs(
+    cluster: &Cluster,
+    namespace: &str,
+    pods: Vec<String>,
+    options: &LogOptions,
+) -> LogStream {
+    let api: Api<Pod> = Api::namespaced(cluster.client.clone(), namespace);
+    let params = options.params();
+    let whole_lines = pods.len() > 1;
+    let streams: Vec<_> = pods
+        .into_iter()
+        .map(|pod| {
+            let (api, params, cluster) = (api.clone(), params.clone(), cluster.clone());
+            stream::once(async move {
+                match api.log_stream(&pod, &params).await {
+                    Ok(reader) => Either::Left(lines(pod, Box::pin(reader), whole_lines)),
+                    Err(error) => {
+                        let error = cluster.error(error);
+                        Either::Right(stream::once(async move { Err(error) }))
+                    }
+                }
+            })
+            .flatten()
+            .boxed()
+        })
+        .collect();
+    if options.follow {
+        stream::select_all(streams).boxed()
+    } else {
+        stream::iter(streams).flatten().boxed()
+    }
+}
+
+impl LogOptions {
+    fn params(&self) -> LogParams {
+        let container = self.container.as_deref().unwrap_or(names::MAIN_CONTAINER);
+        // Part of a second is rounded up: less than one second would mean everything.
+        let seconds = |since: Duration| since.as_secs() + u64::from(since.subsec_nanos() > 0);
+        LogParams {
+            container: Some(container.to_owned()),
+            follow: self.follow,
+            tail_lines: self.tail,
+            since_seconds: self
+                .since
+                .map(|since| i64::try_from(seconds(since)).unwrap_or(i64::MAX)),
+            previous: self.previous,
+            timestamps: self.timestamps,
+            ..LogParams::default()
+        }
+    }
+}
+
+fn lines<R: AsyncBufRead + Unpin + Send + 'static>(
+    pod: String,
+    reader: R,
+    whole_lines: bool,
+) -> impl futures::Stream<Item = Result<LogLine>> + Send {
+    stream::unfold(Some((pod, reader)), move |state| async move {
+        let (pod, mut reader) = state?;
+        match piece(&mut reader, whole_lines).await {
+            Ok(None) => None,
+            Ok(Some(bytes)) => {
+                let line = LogLine {
+                    pod: pod.clone(),
+                    bytes,
+                };
+                Some((Ok(line), Some((pod, reader))))
+            }
+            Err(source) => Some((Err(Error::Stream { pod, source }), None)),
+        }
+    })
+}
+
+async fn piece<R: AsyncBufRead + Unpin>(
+    reader: &mut R,
+    whole_lines: bool,
+) -> io::Result<Option<Vec<u8>>> {
+    let mut piece = Vec::new();
+    loop {
+        let read = reader.fill_buf().await?;
+        if read.is_empty() {
+            return Ok((!piece.is_empty()).then_some(piece));
+        }
+        let end = read.iter().position(|byte| *byte == b'\n');
+        let used = match end {
+            Some(newline) if whole_lines => newline + 1,
+            _ => read.len(),
+        };
+        piece.extend_from_slice(&read[..used]);
+        reader.consume_unpin(used);
+        if end.is_some() || !whole_lines || piece.len() >= LONGEST_LINE {
+            return Ok(Some(piece));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::{executor::block_on, io::BufReader};
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(text: &[u8], whole_lines: bool) -> Vec<Vec<u8>> {
+        // A small buffer, so that lines arrive in pieces.
+        let reader = BufReader::with_capacity(4, futures::io::Cursor::new(text.to_vec()));
+        let lines = lines("p".to_owned(), reader, whole_lines);
+        block_on(lines.map(|line| line.unwrap().bytes).collect())
+    }
+
+    #[test]
+    fn lines_of_several_pods_stay_whole() {
+        assert_eq!(
+            read(b"first line\n\xff\nno end", true),
+            [&b"first line\n"[..], b"\xff\n", b"no end"]
+        );
+    }
+
+    #[test]
+    fn a_single_pods_log_comes_as_it_is_read() {
+        assert_eq!(read(b"50%\r100%\n", false), [&b"50%\r"[..], b"100%", b"\n"]);
+    }
+
+    #[test]
+    fn a_line_without_end_comes_in_pieces() {
+        let pieces = read(&vec![b'.'; 3 * LONGEST_LINE], true);
+        assert_eq!(pieces.len(), 3);
+    }
+
+    fn pod(name: &str, role: &str) -> Pod {
+        serde_json::from_value(
+            json!({"metadata": {"name": name, "labels": {"replica-type": role}}}),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn pods_are_chosen_by_role_and_name() {
+        let job = Job::from(json!({"metadata": {"name": "j"}, "status": {"phase": "Running"}}));
+        let pods = vec![
+            pod("j-collector-b", "collector"),
+            pod("j-collector-a", "collector"),
+            pod("j-coordinator", "coordinator"),
+        ];
+        let choose = |which| chosen(&job, pods.clone(), &which);
+        assert_eq!(
+            choose(Which::All).unwrap(),
+            ["j-coordinator", "j-collector-a", "j-collector-b"]
+        );
+        assert_eq!(
+            choose(Which::Role(Role::Collector)).unwrap(),
+            ["j-collector-a", "j-collector-b"]
+        );
+        assert_eq!(
+            choose(Which::Replica("x".to_owned())).unwrap_err(),
+            "job \"j\" has no pod \"x\"; it has j-coordinator, j-collector-a, j-collector-b"
+        );
+        assert_eq!(
+            chosen(&job, Vec::new(), &Which::Role(Role::Coordinator)).unwrap_err(),
+            "job \"j\" has no coordinator pod; it has no pods (Running)"
+        );
+    }
+}

@@ -1,0 +1,114 @@
+//! Reading manifests: files, directories and standard input, YAML and JSON, any number of documents in each.
+
+use std::{fs, io::Read, path::Path};
+
+use serde_json::Value;
+
+use crate::{Error, Result};
+
+/// One object of a manifest.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Document {
+    /// Manifest that it stands in.
+    pub origin: String,
+    /// As it is written.
+    pub object: Value,
+}
+
+/// Reads what `-f` names: `-` is standard input, a directory stands for its .yaml, .yml and .json files in order.
+pub fn read(name: &str) -> Result<Vec<Document>> {
+    let failed = |error: std::io::Error| Error::Manifest {
+        origin: name.to_owned(),
+        message: error.to_string(),
+    };
+    if name == "-" {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).map_err(failed)?;
+        return parse("STDIN", &text);
+    }
+    if name.starts_with("http://") || name.starts_with("https://") {
+        return Err(Error::Manifest {
+            origin: name.to_owned(),
+            message: format!(
+                "addresses are not supported yet; try: curl -fsSL {name} | kubectl di create -f -"
+            ),
+        });
+    }
+    let path = Path::new(name);
+    if !path.is_dir() {
+        return parse(name, &fs::read_to_string(path).map_err(failed)?);
+    }
+    let entries: std::io::Result<Vec<_>> = fs::read_dir(path).map_err(failed)?.collect();
+    let mut files: Vec<_> = entries
+        .map_err(failed)?
+        .into_iter()
+        .map(|entry| entry.path())
+        .filter(|path| {
+            let extension = path.extension().and_then(|e| e.to_str());
+            path.is_file() && matches!(extension, Some("yaml" | "yml" | "json"))
+        })
+        .collect();
+    files.sort();
+    let mut documents = Vec::new();
+    for file in files {
+        documents.extend(read(&file.to_string_lossy())?);
+    }
+    Ok(documents)
+}
+
+/// Decodes the documents of a text; empty ones are left out, lists are taken apart.
+pub fn parse(origin: &str, text: &str) -> Result<Vec<Document>> {
+    let failed = |message: String| Error::Manifest {
+        origin: origin.to_owned(),
+        message,
+    };
+    let values: Vec<Value> = if text.trim_start().starts_with('{') {
+        serde_json::Deserializer::from_str(text)
+            .into_iter()
+            .collect::<Result<_, _>>()
+            .map_err(|error| failed(error.to_string()))?
+    } else {
+        // As kubectl reads it: a file mode 0644 is octal.
+        let options = serde_saphyr::options! { legacy_octal_numbers: true };
+        serde_saphyr::from_multiple_with_options(text, options)
+            .map_err(|error| failed(error.to_string()))?
+    };
+    let mut documents = Vec::new();
+    for value in values {
+        flatten(origin, value, &mut documents).map_err(failed)?;
+    }
+    Ok(documents)
+}
+
+fn flatten(origin: &str, value: Value, documents: &mut Vec<Document>) -> Result<(), String> {
+    match value {
+        Value::Null => {}
+        Value::Object(mut object) => {
+            let is_list = object
+                .get("kind")
+                .and_then(Value::as_str)
+                .is_some_and(|kind| kind.ends_with("List"));
+            match object.remove("items") {
+                Some(Value::Array(items)) if is_list => {
+                    for item in items {
+                        flatten(origin, item, documents)?;
+                    }
+                    return Ok(());
+                }
+                Some(other) => {
+                    object.insert("items".to_owned(), other);
+                }
+                None => {}
+            }
+            documents.push(Document {
+                origin: origin.to_owned(),
+                object: Value::Object(object),
+            });
+        }
+        other => return Err(format!("expected an object, found {other}")),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

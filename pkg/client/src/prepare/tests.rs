@@ -1,0 +1,106 @@
+use futures::executor::block_on;
+
+use super::*;
+use crate::manifest::parse;
+
+const GOOD: &str = "
+apiVersion: diengine.opendilab.org/v1alpha1
+kind: DIJob
+metadata: {name: cartpole, namespace: rl}
+spec:
+  coordinator: {template: {spec: {containers: [{name: di-container, image: i}]}}}
+";
+
+fn try_prepare(text: &str, namespace: &str, explicit: bool, check: Check) -> Result<Vec<Ready>> {
+    let namespace = Namespace {
+        name: namespace.to_owned(),
+        explicit,
+    };
+    let documents = parse("job.yaml", text).unwrap();
+    block_on(prepare(None, &namespace, documents, check))
+}
+
+fn refusal(text: &str) -> String {
+    let refused = try_prepare(text, "rl", true, Check::Whole);
+    refused.expect_err(text).to_string()
+}
+
+#[test]
+fn the_manifests_namespace_wins_over_the_kubeconfigs() {
+    let ready = try_prepare(GOOD, "default", false, Check::Whole).unwrap();
+    assert_eq!(ready[0].namespace.as_deref(), Some("rl"));
+    assert_eq!(ready[0].api.api_version, "diengine.opendilab.org/v1alpha1");
+    let without = GOOD.replace(", namespace: rl", "");
+    let ready = try_prepare(&without, "default", false, Check::Whole).unwrap();
+    assert_eq!(ready[0].namespace.as_deref(), Some("default"));
+}
+
+#[test]
+fn another_namespace_than_the_one_asked_for_is_refused() {
+    let error = try_prepare(GOOD, "other", true, Check::Whole).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "job.yaml: DIJob \"cartpole\" is invalid:\n\
+         * the namespace from the provided object \"rl\" does not match the namespace \"other\". \
+         You must pass '--namespace=rl' to perform this operation.\n\
+         nothing was sent"
+    );
+}
+
+#[test]
+fn every_fault_of_every_document_is_told_at_once() {
+    let bad = GOOD.replace("di-container", "main");
+    let text = format!("{bad}  backoffLimit: -1\n---\n{GOOD}---\n{GOOD}---\nkind: DIJob\n");
+    assert_eq!(
+        refusal(&text),
+        "job.yaml: DIJob \"cartpole\" is invalid:\n\
+         * spec.coordinator.template.spec.containers: Required value: one container must be named di-container, the main one; found main\n\
+         * spec.backoffLimit: Invalid value: -1: must be greater than or equal to 0\n\
+         job.yaml: DIJob \"cartpole\" is invalid:\n\
+         * metadata.name: the same object stands twice\n\
+         job.yaml: DIJob \"cartpole\" is invalid:\n\
+         * metadata.name: the same object stands twice\n\
+         job.yaml: DIJob is invalid:\n\
+         * apiVersion and kind: Required value\n\
+         * metadata.name: Required value\n\
+         nothing was sent"
+    );
+}
+
+#[test]
+fn kinds_and_versions_that_we_do_not_have_are_named() {
+    for (from, to, told) in [
+        (
+            "v1alpha1",
+            "v9",
+            r#"no matches for kind "DIJob" in version "diengine.opendilab.org/v9""#,
+        ),
+        (
+            "kind: DIJob",
+            "kind: DiJob",
+            r#"no matches for kind "DiJob" in version "diengine.opendilab.org/v1alpha1""#,
+        ),
+        (
+            "diengine.opendilab.org/v1alpha1",
+            "batch/v1",
+            "kind: DIJob cannot be looked up without a cluster",
+        ),
+    ] {
+        let error = refusal(&GOOD.replace(from, to));
+        assert!(error.contains(told), "{error}");
+    }
+}
+
+#[test]
+fn a_generated_name_is_enough_to_create_but_not_to_delete() {
+    let text = GOOD.replace("name: cartpole,", "generateName: cartpole-,");
+    let ready = try_prepare(&text, "rl", false, Check::Whole).unwrap();
+    assert_eq!(ready[0].name(), "");
+    assert!(try_prepare(&text, "rl", false, Check::Identity).is_err());
+}
+
+#[test]
+fn a_job_that_is_at_fault_can_still_be_deleted() {
+    let bad = GOOD.replace("di-container", "main");
+    assert!(try_prepare(&bad, "rl", false, Check::Identity).is_ok());
+}

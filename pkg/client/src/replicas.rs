@@ -1,0 +1,196 @@
+use std::collections::BTreeMap;
+
+use di_api::{EntryState, Origin, Role, names};
+use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
+use kube::{
+    Api,
+    core::{ResourceExt, params::ListParams},
+};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::{Cluster, Job, Result, pod_status};
+
+/// A replica of a job: what the plan says of it, and its pod.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Replica {
+    /// Name of its pod and service.
+    pub name: String,
+    /// What it does.
+    pub role: Role,
+    /// Number within its role; none for a pod that is not planned.
+    pub index: Option<i32>,
+    /// Who wants it; none for a pod that is not planned.
+    pub origin: Option<Origin>,
+    /// What is to become of it.
+    pub state: EntryState,
+    /// The replica whose place it took.
+    pub replaces: Option<String>,
+    /// When it was planned.
+    pub planned_at: Option<Time>,
+    /// Where others reach it, `pod.namespace:port`.
+    pub url: String,
+    /// Its pod, if there is one.
+    pub pod: Option<ReplicaPod>,
+}
+
+/// The pod of a replica.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReplicaPod {
+    /// Phase, or the reason that says more.
+    pub status: String,
+    /// Containers that are ready.
+    pub ready: usize,
+    /// Containers.
+    pub containers: usize,
+    /// Restarts of all containers.
+    pub restarts: i32,
+    /// Node that it was bound to.
+    pub node: Option<String>,
+    /// When it was created.
+    pub created: Option<Time>,
+}
+
+impl Replica {
+    /// What to show as its status: its pod's, or what the plan waits for.
+    pub fn status(&self) -> &str {
+        match (&self.pod, self.state) {
+            (Some(pod), _) => &pod.status,
+            (None, EntryState::Wanted) => "Planned",
+            (None, EntryState::Removing) => "Removing",
+            (None, EntryState::Replaced) => "Replaced",
+        }
+    }
+}
+
+/// The replicas of a job, coordinator first.
+pub async fn replicas(cluster: &Cluster, job: &Job) -> Result<Vec<Replica>> {
+    Ok(replicas_of(job, &pods(cluster, job).await?))
+}
+
+/// The pods that belong to a job; not those that only bear its labels, as an earlier one's of the same name.
+pub(crate) async fn pods(cluster: &Cluster, job: &Job) -> Result<Vec<Pod>> {
+    let api: Api<Pod> = Api::namespaced(cluster.client.clone(), job.namespace());
+    let selector = format!("{}={}", names::labels::JOB, job.name());
+    let pods = api.list(&ListParams::default().labels(&selector)).await;
+    let mut pods = pods.map_err(|error| cluster.error(error))?.items;
+    pods.retain(|pod| {
+        let owner = pod
+            .owner_references()
+            .iter()
+            .find(|o| o.controller == Some(true));
+        owner.is_some_and(|owner| Some(&owner.uid) == job.metadata.uid.as_ref())
+    });
+    Ok(pods)
+}
+
+pub(crate) fn role_of(pod: &Pod) -> Option<Role> {
+    Role::from_label(pod.labels().get(names::labels::ROLE)?)
+}
+
+/// Joins a job's plan with its pods; pods that are not planned come too.
+pub fn replicas_of(job: &Job, pods: &[Pod]) -> Vec<Replica> {
+    let mut pods: BTreeMap<String, &Pod> = pods.iter().map(|pod| (pod.name_any(), pod)).collect();
+    let mut replicas: Vec<_> = job
+        .status
+        .plan
+        .iter()
+        .map(|entry| {
+            let pod = pods.remove(&entry.name);
+            Replica {
+                name: entry.name.clone(),
+                role: entry.role,
+                index: Some(entry.index),
+                origin: Some(entry.origin),
+                state: entry.state,
+                replaces: entry.replaces.clone(),
+                planned_at: entry.planned_at.clone(),
+                url: url(job, &entry.name, entry.role, pod),
+                pod: pod.map(ReplicaPod::from),
+            }
+        })
+        .collect();
+    for (name, pod) in pods {
+        let Some(role) = role_of(pod) else { continue };
+        // The coordinator keeps its one name and needs no entry.
+        let is_coordinator = role == Role::Coordinator;
+        replicas.push(Replica {
+            url: url(job, &name, role, Some(pod)),
+            name,
+            role,
+            index: is_coordinator.then_some(0),
+            origin: is_coordinator.then_some(Origin::Declared),
+            state: EntryState::Wanted,
+            replaces: None,
+            planned_at: None,
+            pod: Some(pod.into()),
+        });
+    }
+    replicas.sort_by(|a, b| {
+        let key = |r: &Replica| {
+            (
+                r.role,
+                r.index.unwrap_or(i32::MAX),
+                r.state == EntryState::Wanted,
+            )
+        };
+        key(a).cmp(&key(b)).then_with(|| a.name.cmp(&b.name))
+    });
+    replicas
+}
+
+impl From<&Pod> for ReplicaPod {
+    fn from(pod: &Pod) -> Self {
+        let statuses = pod
+            .status
+            .as_ref()
+            .and_then(|s| s.container_statuses.as_deref());
+        let statuses = statuses.unwrap_or_default();
+        let spec = pod.spec.as_ref();
+        Self {
+            status: pod_status::of(pod),
+            ready: statuses.iter().filter(|c| c.ready).count(),
+            containers: spec.map_or(statuses.len(), |spec| spec.containers.len()),
+            restarts: statuses.iter().map(|c| c.restart_count).sum(),
+            node: spec.and_then(|spec| spec.node_name.clone()),
+            created: pod.metadata.creation_timestamp.clone(),
+        }
+    }
+}
+
+fn url(job: &Job, name: &str, role: Role, pod: Option<&Pod>) -> String {
+    let from_pod = pod.and_then(|pod| {
+        let containers = &pod.spec.as_ref()?.containers;
+        let ports = containers.iter().flat_map(|c| c.ports.iter().flatten());
+        let port = ports
+            .into_iter()
+            .find(|p| p.name.as_deref() == Some(names::PORT_NAME));
+        Some(port?.container_port)
+    });
+    let port = from_pod
+        .or_else(|| declared_port(&job.object, role))
+        .unwrap_or(role.default_port());
+    names::url(name, job.namespace(), port)
+}
+
+/// The port that the role's template names, read from the JSON so that a job we cannot decode has one too.
+fn declared_port(job: &Value, role: Role) -> Option<i32> {
+    let owner = match role {
+        Role::DdpLearner => Role::Learner,
+        role => role,
+    };
+    let containers = &job["spec"][owner.label()]["template"]["spec"]["containers"];
+    let ports = containers
+        .as_array()?
+        .iter()
+        .filter_map(|c| c["ports"].as_array());
+    let port = ports
+        .flatten()
+        .find(|port| port["name"] == names::PORT_NAME)?;
+    i32::try_from(port["containerPort"].as_i64()?).ok()
+}
+
+#[cfg(test)]
+mod tests;

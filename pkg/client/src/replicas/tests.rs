@@ -1,0 +1,106 @@
+use serde_json::json;
+
+use super::*;
+
+fn job() -> Job {
+    Job::from(json!({
+        "metadata": {"name": "j", "namespace": "rl", "uid": "u"},
+        "spec": {"learner": {"template": {"spec": {"containers": [
+            {"name": "di-container", "ports": [{"name": "di-port", "containerPort": 9000}]},
+        ]}}}},
+        "status": {"plan": [
+            {"name": "j-learner-aaaaa", "type": "Learner", "origin": "Declared", "index": 0},
+            {"name": "j-collector-bbbbb", "type": "Collector", "origin": "Requested", "index": 1},
+            {"name": "j-collector-ccccc", "type": "Collector", "origin": "Declared", "index": 0, "replaces": "j-collector-ddddd"},
+            {"name": "j-collector-ddddd", "type": "Collector", "origin": "Declared", "index": 0, "state": "Replaced"},
+        ]},
+    }))
+}
+
+fn pod(name: &str, role: &str) -> Pod {
+    serde_json::from_value(json!({
+        "metadata": {"name": name, "labels": {"replica-type": role}},
+        "spec": {"nodeName": "n1", "containers": [
+            {"name": "di-container", "ports": [{"name": "di-port", "containerPort": 8000}]},
+            {"name": "sidecar"},
+        ]},
+        "status": {"phase": "Running", "containerStatuses": [
+            {"name": "di-container", "ready": true, "restartCount": 2, "image": "", "imageID": ""},
+            {"name": "sidecar", "ready": false, "restartCount": 1, "image": "", "imageID": ""},
+        ]},
+    }))
+    .unwrap()
+}
+
+#[test]
+fn the_plan_is_joined_with_the_pods_in_order_of_role_and_index() {
+    let pods = [
+        pod("j-collector-zzzzz", "collector"),
+        pod("j-collector-ccccc", "collector"),
+        pod("j-coordinator", "coordinator"),
+    ];
+    let replicas = replicas_of(&job(), &pods);
+    let rows: Vec<_> = replicas
+        .iter()
+        .map(|r| {
+            (
+                r.name.as_str(),
+                r.index,
+                r.origin,
+                r.status(),
+                r.url.as_str(),
+            )
+        })
+        .collect();
+    let (declared, requested) = (Some(Origin::Declared), Some(Origin::Requested));
+    assert_eq!(
+        rows,
+        [
+            (
+                "j-coordinator",
+                Some(0),
+                declared,
+                "Running",
+                "j-coordinator.rl:8000"
+            ),
+            (
+                "j-collector-ddddd",
+                Some(0),
+                declared,
+                "Replaced",
+                "j-collector-ddddd.rl:22270"
+            ),
+            (
+                "j-collector-ccccc",
+                Some(0),
+                declared,
+                "Running",
+                "j-collector-ccccc.rl:8000"
+            ),
+            (
+                "j-collector-bbbbb",
+                Some(1),
+                requested,
+                "Planned",
+                "j-collector-bbbbb.rl:22270"
+            ),
+            (
+                "j-collector-zzzzz",
+                None,
+                None,
+                "Running",
+                "j-collector-zzzzz.rl:8000"
+            ),
+            (
+                "j-learner-aaaaa",
+                Some(0),
+                declared,
+                "Planned",
+                "j-learner-aaaaa.rl:9000"
+            ),
+        ]
+    );
+    let pod = replicas[2].pod.as_ref().unwrap();
+    assert_eq!((pod.ready, pod.containers, pod.restarts), (1, 2, 3));
+    assert_eq!(replicas[2].replaces.as_deref(), Some("j-collector-ddddd"));
+}

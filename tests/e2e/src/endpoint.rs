@@ -1,0 +1,82 @@
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, Client, ResourceExt, api::ListParams};
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::SYSTEM;
+
+/// The replica endpoint, reached through the API server.
+pub struct Endpoint {
+    client: Client,
+    token: Option<String>,
+}
+
+/// An answer of the endpoint.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    /// HTTP status.
+    pub status: u16,
+    /// The envelope.
+    pub body: Value,
+}
+
+impl Endpoint {
+    /// Calls with this bearer token, or without.
+    pub fn new(client: Client, token: Option<String>) -> Self {
+        Self { client, token }
+    }
+
+    /// Sends one request to one of the endpoint's pods.
+    ///
+    /// # Panics
+    /// When no pod answers with HTTP.
+    pub async fn call(&self, method: &str, path: &str, body: &Value) -> Reply {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), SYSTEM);
+        let selector = ListParams::default().labels("app.kubernetes.io/name=di-orchestrator");
+        let all = pods.list(&selector).await.expect("the orchestrator's pods");
+        let ready = all
+            .iter()
+            .find(|pod| is_ready(pod))
+            .expect("a ready pod of the orchestrator");
+        let mut forward = pods
+            .portforward(&ready.name_any(), &[8080])
+            .await
+            .expect("forwarded");
+        let mut stream = forward.take_stream(8080).expect("a stream");
+        let body = body.to_string();
+        let authorization = self
+            .token
+            .as_ref()
+            .map(|token| format!("Authorization: Bearer {token}\r\n"))
+            .unwrap_or_default();
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: di-server\r\n{authorization}Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
+        );
+        stream.write_all(request.as_bytes()).await.expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("an answer");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("HTTP");
+        let status = head
+            .split(' ')
+            .nth(1)
+            .and_then(|status| status.parse().ok())
+            .expect("a status");
+        Reply {
+            status,
+            body: serde_json::from_str(body).expect("JSON"),
+        }
+    }
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod
+        .status
+        .iter()
+        .filter_map(|status| status.conditions.as_ref())
+        .flatten();
+    pod.metadata.deletion_timestamp.is_none()
+        && conditions
+            .into_iter()
+            .any(|c| c.type_ == "Ready" && c.status == "True")
+}

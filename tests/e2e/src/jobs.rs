@@ -1,0 +1,164 @@
+use std::sync::{Arc, Mutex};
+
+use di_api::{DIJob, DIJobStatus, Phase, names};
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::{Pod, Service};
+use kube::{
+    Api, ResourceExt,
+    api::{AttachParams, ListParams, LogParams},
+    runtime::{WatchStreamExt, watcher},
+};
+use tokio::{io::AsyncReadExt, task::JoinHandle};
+
+use crate::Namespace;
+
+/// A container that runs `di-worker` with these arguments, as one may write it in a template.
+pub fn container(args: &[&str]) -> serde_json::Value {
+    serde_json::json!({
+        "name": names::MAIN_CONTAINER,
+        "image": "di-worker:dev",
+        "args": args,
+        "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},
+    })
+}
+
+/// A job whose coordinator runs `di-worker` with these arguments.
+///
+/// # Panics
+/// Never: the JSON is fixed.
+pub fn job(name: &str, coordinator: &[&str]) -> DIJob {
+    serde_json::from_value(serde_json::json!({
+        "apiVersion": "diengine.opendilab.org/v1alpha2",
+        "kind": "DIJob",
+        "metadata": {"name": name},
+        "spec": {"coordinator": {"template": pod(coordinator)}},
+    }))
+    .expect("a job")
+}
+
+/// A template that runs `di-worker` with these arguments, and ends fast when told to.
+pub fn pod(args: &[&str]) -> serde_json::Value {
+    serde_json::json!({"spec": {
+        "terminationGracePeriodSeconds": 2,
+        "containers": [container(args)],
+    }})
+}
+
+/// Status of a job as it is now.
+///
+/// # Panics
+/// When the job is gone.
+pub async fn status(namespace: &Namespace, job: &str) -> DIJobStatus {
+    let api: Api<DIJob> = namespace.api();
+    api.get(job)
+        .await
+        .expect("the job")
+        .status
+        .unwrap_or_default()
+}
+
+fn of(job: &str) -> ListParams {
+    ListParams::default().labels(&format!("{}={job}", names::labels::JOB))
+}
+
+/// Pods of a job.
+///
+/// # Panics
+/// When they cannot be listed.
+pub async fn owned_pods(namespace: &Namespace, job: &str) -> Vec<Pod> {
+    namespace
+        .api::<Pod>()
+        .list(&of(job))
+        .await
+        .expect("pods")
+        .items
+}
+
+/// Names of a job's services.
+///
+/// # Panics
+/// When they cannot be listed.
+pub async fn owned_services(namespace: &Namespace, job: &str) -> Vec<String> {
+    let services = namespace
+        .api::<Service>()
+        .list(&of(job))
+        .await
+        .expect("services");
+    services.iter().map(ResourceExt::name_any).collect()
+}
+
+/// What a pod has logged.
+///
+/// # Panics
+/// When there is no log.
+pub async fn logs(namespace: &Namespace, pod: &str) -> String {
+    namespace
+        .api::<Pod>()
+        .logs(pod, &LogParams::default())
+        .await
+        .expect("logs")
+}
+
+/// Runs the program of a pod's image in its main container, and returns whether it ended well and what it printed.
+///
+/// # Panics
+/// When the container cannot be entered.
+pub async fn exec(namespace: &Namespace, pod: &str, args: &[&str]) -> (bool, String) {
+    let command: Vec<&str> = ["/app"].iter().chain(args).copied().collect();
+    let params = AttachParams::default().container(names::MAIN_CONTAINER);
+    let pods: Api<Pod> = namespace.api();
+    let mut process = pods.exec(pod, command, &params).await.expect("entered");
+    let mut output = String::new();
+    let mut stdout = process.stdout().expect("stdout");
+    let mut stderr = process.stderr().expect("stderr");
+    let status = process.take_status().expect("status");
+    stdout.read_to_string(&mut output).await.expect("stdout");
+    stderr.read_to_string(&mut output).await.expect("stderr");
+    let ended = status.await.and_then(|status| status.status);
+    (ended.as_deref() == Some("Success"), output)
+}
+
+/// The phases that a job goes through, as they are seen by a watch.
+pub struct Phases {
+    seen: Arc<Mutex<Vec<Phase>>>,
+    watch: JoinHandle<()>,
+}
+
+impl Phases {
+    /// Watches a job that need not be there yet.
+    pub fn watch(namespace: &Namespace, job: &str) -> Self {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let config = watcher::Config::default().fields(&format!("metadata.name={job}"));
+        let mut jobs = watcher(namespace.api::<DIJob>(), config)
+            .default_backoff()
+            .applied_objects()
+            .boxed();
+        let noted = seen.clone();
+        let watch = tokio::spawn(async move {
+            while let Ok(Some(job)) = jobs.try_next().await {
+                let phase = job.status.and_then(|status| status.phase);
+                let mut seen = noted.lock().expect("phases");
+                if let Some(phase) = phase
+                    && seen.last() != Some(&phase)
+                {
+                    seen.push(phase);
+                }
+            }
+        });
+        Self { seen, watch }
+    }
+
+    /// The phases so far, each once in a row.
+    ///
+    /// # Panics
+    /// Never: nobody panics while holding them.
+    pub fn seen(&self) -> Vec<Phase> {
+        self.seen.lock().expect("phases").clone()
+    }
+}
+
+impl Drop for Phases {
+    fn drop(&mut self) {
+        self.watch.abort();
+    }
+}

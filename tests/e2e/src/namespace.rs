@@ -1,0 +1,95 @@
+use std::future::Future;
+
+use di_api::DIJob;
+use futures::FutureExt;
+use k8s_openapi::api::core::v1::{Namespace as NamespaceObject, Pod};
+use kube::{
+    Api, Client, Config, ResourceExt,
+    api::{DeleteParams, ListParams, PostParams},
+};
+use rand::RngExt;
+
+/// A client of the cluster that KUBECONFIG names.
+///
+/// # Panics
+/// When there is none.
+pub async fn client() -> Client {
+    // Other tests of this process may have been first.
+    rustls::crypto::ring::default_provider()
+        .install_default()
+        .ok();
+    let config = Config::infer()
+        .await
+        .expect("KUBECONFIG: eval \"$(kind/env)\"");
+    Client::try_from(config).expect("a client")
+}
+
+/// A namespace of a test's own.
+#[derive(Clone)]
+pub struct Namespace {
+    /// Client of the cluster.
+    pub client: Client,
+    /// Name of the namespace.
+    pub name: String,
+}
+
+impl Namespace {
+    /// Runs a test in a namespace of its own, and removes it when the test has passed; else what stood in it is printed and kept.
+    ///
+    /// # Panics
+    /// When the test does.
+    pub async fn with<F: Future<Output = ()>>(test: &str, body: impl FnOnce(Self) -> F) {
+        let client = client().await;
+        let name = format!("e2e-{test}-{:05}", rand::rng().random_range(0..100_000));
+        let all: Api<NamespaceObject> = Api::all(client.clone());
+        let object = serde_json::from_value(serde_json::json!({"metadata": {"name": name}}))
+            .expect("a namespace");
+        all.create(&PostParams::default(), &object)
+            .await
+            .expect("a namespace");
+        let namespace = Self { client, name };
+        let result = std::panic::AssertUnwindSafe(body(namespace.clone()))
+            .catch_unwind()
+            .await;
+        if let Err(panic) = result {
+            namespace.print().await;
+            std::panic::resume_unwind(panic);
+        }
+        all.delete(&namespace.name, &DeleteParams::background())
+            .await
+            .expect("namespace deleted");
+    }
+
+    /// The API of a kind in this namespace.
+    pub fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
+    {
+        Api::namespaced(self.client.clone(), &self.name)
+    }
+
+    /// Submits a job.
+    ///
+    /// # Panics
+    /// When it is refused.
+    pub async fn submit(&self, job: &DIJob) -> DIJob {
+        let api: Api<DIJob> = self.api();
+        api.create(&PostParams::default(), job)
+            .await
+            .expect("job accepted")
+    }
+
+    async fn print(&self) {
+        let all = ListParams::default();
+        if let Ok(jobs) = self.api::<DIJob>().list(&all).await {
+            for job in jobs {
+                eprintln!("{}: job {}: {:#?}", self.name, job.name_any(), job.status);
+            }
+        }
+        if let Ok(pods) = self.api::<Pod>().list(&all).await {
+            for pod in pods {
+                eprintln!("{}: pod {}: {:?}", self.name, pod.name_any(), pod.status);
+            }
+        }
+    }
+}

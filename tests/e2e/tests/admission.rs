@@ -1,0 +1,111 @@
+//! The webhooks, asked through the API server.
+
+#![allow(clippy::unwrap_used)] // a panic is how a test fails
+
+use di_api::DIJob;
+use di_e2e::{Namespace, container, job, owned_pods};
+use kube::{
+    Api,
+    api::{ApiResource, DynamicObject, PostParams},
+};
+use serde_json::{Value, json};
+
+fn legacy(namespace: &Namespace) -> (Api<DynamicObject>, ApiResource) {
+    let mut resource = ApiResource::erase::<DIJob>(&());
+    resource.version = "v1alpha1".into();
+    resource.api_version = "diengine.opendilab.org/v1alpha1".into();
+    (
+        Api::namespaced_with(namespace.client.clone(), &namespace.name, &resource),
+        resource,
+    )
+}
+
+fn manifest(version: &str, name: &str, spec: &Value) -> DynamicObject {
+    serde_json::from_value(json!({
+        "apiVersion": format!("diengine.opendilab.org/{version}"),
+        "kind": "DIJob",
+        "metadata": {"name": name},
+        "spec": spec,
+    }))
+    .unwrap()
+}
+
+fn held() -> Value {
+    json!({"template": {"spec": {"containers": [container(&["hold"])]}}})
+}
+
+#[tokio::test]
+async fn mistakes_are_refused_with_the_field_and_the_remedy() {
+    Namespace::with("refused", |ns| async move {
+        let (api, _) = legacy(&ns);
+        let main = json!({"template": {"spec": {"containers": [{"name": "main", "image": "i"}]}}});
+        for (spec, message) in [
+            (
+                json!({"coordinator": held(), "cleanPodPolicy": "Sometimes"}),
+                r#"spec.cleanPodPolicy: Unsupported value: "Sometimes": supported values: "None", "Running", "All""#,
+            ),
+            (
+                json!({"collector": held()}),
+                "spec.coordinator.template: Required value: the pod that the coordinator runs in",
+            ),
+            (
+                json!({"coordinator": main}),
+                "spec.coordinator.template.spec.containers: Required value: one container must be named di-container, the main one; found main",
+            ),
+        ] {
+            let error = api.create(&PostParams::default(), &manifest("v1alpha1", "bad", &spec)).await.unwrap_err();
+            let kube::Error::Api(status) = error else { panic!("{error}") };
+            assert_eq!((status.code, status.reason.as_str()), (422, "Invalid"), "{}", status.message);
+            assert!(status.message.contains(message), "{}", status.message);
+        }
+        assert!(owned_pods(&ns, "bad").await.is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn defaults_are_filled_in_for_both_versions() {
+    Namespace::with("defaults", |ns| async move {
+        let (legacy, _) = legacy(&ns);
+        let current: Api<DIJob> = ns.api();
+        for (name, policy, stored) in [
+            ("unset", Value::Null, "Running"),
+            ("empty", json!(""), "Running"),
+            ("seeds", json!("ALL"), "All"),
+            ("kept", json!("None"), "None"),
+        ] {
+            let mut spec = json!({"coordinator": held(), "suspend": true});
+            if !policy.is_null() {
+                spec["cleanPodPolicy"] = policy;
+            }
+            let old = legacy
+                .create(&PostParams::default(), &manifest("v1alpha1", name, &spec))
+                .await
+                .unwrap();
+            assert_eq!(old.data["spec"]["cleanPodPolicy"], stored, "{name}");
+            let new = current.get(name).await.unwrap();
+            assert_eq!(json!(new.spec.clean_pod_policy), stored, "{name}");
+            assert_eq!((new.spec.backoff_limit, new.spec.suspend), (0, true));
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn names_too_long_for_what_is_derived_from_them_are_refused() {
+    Namespace::with("long", |ns| async move {
+        let long = "a".repeat(46);
+        let error = ns
+            .api::<DIJob>()
+            .create(&PostParams::default(), &job(&long, &["hold"]))
+            .await
+            .unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains("must be no more than 45 characters"),
+            "{error}"
+        );
+    })
+    .await;
+}

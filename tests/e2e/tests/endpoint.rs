@@ -1,0 +1,140 @@
+//! The replica endpoint on a real cluster, called with tokens.
+
+#![allow(clippy::unwrap_used)] // a panic is how a test fails
+
+use di_api::{DIJob, Origin};
+use di_e2e::{
+    Endpoint, Namespace, Reply, eventually, job, owned_pods, owned_services, pod, status,
+};
+use k8s_openapi::api::{
+    authentication::v1::{TokenRequest, TokenRequestSpec},
+    core::v1::{Pod, ServiceAccount},
+    rbac::v1::{Role, RoleBinding},
+};
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, PostParams},
+};
+use serde_json::{Value, json};
+
+/// A service account's token for the endpoint, of an account that may `verbs` jobs in the namespace.
+async fn token(ns: &Namespace, name: &str, verbs: &[&str]) -> String {
+    let accounts: Api<ServiceAccount> = ns.api();
+    let new = PostParams::default();
+    let of = |object: Value| serde_json::from_value(object).unwrap();
+    accounts
+        .create(&new, &of(json!({"metadata": {"name": name}})))
+        .await
+        .unwrap();
+    let may =
+        json!({"apiGroups": ["diengine.opendilab.org"], "resources": ["dijobs"], "verbs": verbs});
+    let role: Role =
+        serde_json::from_value(json!({"metadata": {"name": name}, "rules": [may]})).unwrap();
+    ns.api().create(&new, &role).await.unwrap();
+    let binding: RoleBinding = serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": ns.name}],
+    }))
+    .unwrap();
+    ns.api().create(&new, &binding).await.unwrap();
+    let request = TokenRequest {
+        spec: TokenRequestSpec {
+            audiences: Some(vec!["di-server".into()]),
+            expiration_seconds: Some(600),
+            ..TokenRequestSpec::default()
+        },
+        ..TokenRequest::default()
+    };
+    let answer = accounts
+        .create_token_request(name, &new, &request)
+        .await
+        .unwrap();
+    answer.status.unwrap().token.unwrap()
+}
+
+fn elastic(name: &str) -> DIJob {
+    let mut job = job(name, &["hold"]);
+    job.spec.collector =
+        serde_json::from_value(json!({"template": pod(&["hold"]), "replicas": 1})).unwrap();
+    job.spec.learner = serde_json::from_value(json!({"template": pod(&["hold"])})).unwrap();
+    job
+}
+
+fn urls(reply: &Reply, part: &str) -> Vec<String> {
+    assert_eq!(
+        (reply.status, &reply.body["success"]),
+        (200, &json!(true)),
+        "{reply:?}"
+    );
+    serde_json::from_value(reply.body["data"][part].clone()).unwrap()
+}
+
+#[tokio::test]
+async fn replicas_are_added_listed_failed_and_removed() {
+    Namespace::with("endpoint", |ns| async move {
+        ns.submit(&elastic("elastic")).await;
+        eventually("planned", || status(&ns, "elastic"), |s| s.collectors == 1 && s.phase.is_some()).await;
+        let endpoint = Endpoint::new(ns.client.clone(), Some(token(&ns, "engineer", &["get", "update"]).await));
+        let who = json!({"namespace": ns.name, "coordinator": "elastic-coordinator"});
+        let nothing = json!({});
+        let with = |part: Value| {
+            let mut body = who.clone();
+            body.as_object_mut().unwrap().extend(part.as_object().unwrap().clone());
+            body
+        };
+        let list = format!("/v1alpha1/replicas?namespace={}&coordinator=elastic-coordinator", ns.name);
+
+        let added = endpoint
+            .call("POST", "/v1alpha1/replicas", &with(json!({"collectors": {"replicas": 2, "cpus": "20m"}, "learners": {"gpus": "0", "replicas": 1}})))
+            .await;
+        assert_eq!((urls(&added, "collectors").len(), urls(&added, "learners").len()), (2, 1));
+        let listed = eventually("listed", || endpoint.call("GET", &list, &nothing), |r| urls(r, "collectors").len() == 3).await;
+        for url in urls(&added, "collectors") {
+            assert!(urls(&listed, "collectors").contains(&url), "{url}");
+        }
+        let pods = eventually("all there", || owned_pods(&ns, "elastic"), |pods| pods.len() == 5).await;
+        let asked = urls(&added, "collectors")[0].split('.').next().unwrap().to_owned();
+        let requests = |pod: &Pod| pod.spec.as_ref().unwrap().containers[0].resources.clone().unwrap().requests.unwrap();
+        let with_cpu = pods.iter().find(|pod| pod.name_any() == asked).unwrap();
+        assert_eq!(requests(with_cpu)["cpu"].0, "20m");
+
+        let failed = endpoint.call("POST", "/v1alpha1/replicas/failed", &with(json!({"collectors": [asked], "learners": []}))).await;
+        let fresh = urls(&failed, "collectors");
+        assert_eq!(fresh.len(), 1);
+        let listed = eventually("swapped", || endpoint.call("GET", &list, &nothing), |r| urls(r, "collectors").contains(&fresh[0])).await;
+        assert!(!urls(&listed, "collectors").iter().any(|url| url.starts_with(&asked)));
+        eventually("old one gone", || owned_pods(&ns, "elastic"), |pods| !pods.iter().any(|pod| pod.name_any() == asked)).await;
+
+        // Two requested ones, then the declared one.
+        let removed = endpoint.call("DELETE", "/v1alpha1/replicas", &with(json!({"collectors": {"replicas": 3}}))).await;
+        assert_eq!(urls(&removed, "collectors").len(), 3);
+        eventually("gone", || owned_pods(&ns, "elastic"), |pods| pods.len() == 2).await;
+        eventually("services too", || owned_services(&ns, "elastic"), |services| services.len() == 2).await;
+        let job = ns.api::<DIJob>().get("elastic").await.unwrap();
+        assert_eq!(job.spec.collector.unwrap().replicas, 0, "the declared count is lowered with it");
+        let plan = job.status.unwrap().plan;
+        assert!(plan.iter().all(|entry| entry.origin == Origin::Requested), "{plan:?}");
+
+        let nobody = endpoint.call("GET", &format!("/v1alpha1/replicas?namespace={}&coordinator=nobody-coordinator", ns.name), &json!({})).await;
+        assert_eq!((nobody.status, &nobody.body["success"]), (404, &json!(false)), "{nobody:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn callers_without_the_right_are_refused() {
+    Namespace::with("refusing", |ns| async move {
+        ns.submit(&elastic("guarded")).await;
+        let body = json!({"namespace": ns.name, "coordinator": "guarded-coordinator", "collectors": {"replicas": 1}});
+        let nobody = Endpoint::new(ns.client.clone(), None);
+        assert_eq!(nobody.call("POST", "/v1alpha1/replicas", &body).await.status, 401);
+        let reader = Endpoint::new(ns.client.clone(), Some(token(&ns, "reader", &["get"]).await));
+        assert_eq!(reader.call("POST", "/v1alpha1/replicas", &body).await.status, 403);
+        let nothing = json!({});
+        let list = format!("/v1alpha1/replicas?namespace={}&coordinator=guarded-coordinator", ns.name);
+        eventually("read", || reader.call("GET", &list, &nothing), |reply| reply.status == 200).await;
+        assert_eq!(ns.api::<DIJob>().list(&ListParams::default()).await.unwrap().items.len(), 1);
+    })
+    .await;
+}

@@ -1,0 +1,343 @@
+//! A job's life on a real cluster: phases, replicas, addresses, and what is left.
+
+#![allow(clippy::unwrap_used)] // a panic is how a test fails
+
+use std::collections::BTreeMap;
+
+use di_api::{CleanPodPolicy, DIJob, Phase, names};
+use di_e2e::{Namespace, Phases, eventually, exec, job, owned_pods, owned_services, pod, status};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use serde_json::json;
+
+/// A job whose replicas run until they are told to end.
+fn held(name: &str, collectors: i32, learners: i32) -> DIJob {
+    let mut job = job(name, &["hold"]);
+    job.spec.collector =
+        serde_json::from_value(json!({"template": pod(&["hold"]), "replicas": collectors}))
+            .unwrap();
+    job.spec.learner =
+        serde_json::from_value(json!({"template": pod(&["hold"]), "replicas": learners})).unwrap();
+    job
+}
+
+async fn running(namespace: &Namespace, job: &str, pods: usize) -> Vec<Pod> {
+    eventually(
+        "all running",
+        || owned_pods(namespace, job),
+        |all| all.len() == pods && all.iter().all(is_running),
+    )
+    .await
+}
+
+fn is_running(pod: &Pod) -> bool {
+    pod.status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref())
+        == Some("Running")
+}
+
+fn by_role<'a>(pods: &'a [Pod], role: &str) -> Vec<&'a Pod> {
+    pods.iter()
+        .filter(|pod| pod.labels()["replica-type"] == role)
+        .collect()
+}
+
+async fn end(namespace: &Namespace, pod: &str, code: &str) {
+    // The connection may break before the answer comes: the process is ending.
+    exec(namespace, pod, &["release", code]).await;
+}
+
+async fn left(namespace: &Namespace, job: &str) -> (Vec<String>, Vec<String>) {
+    let pods = owned_pods(namespace, job).await;
+    (
+        pods.iter().map(ResourceExt::name_any).collect(),
+        owned_services(namespace, job).await,
+    )
+}
+
+#[tokio::test]
+async fn replicas_are_real_containers_with_the_documented_names_env_and_addresses() {
+    Namespace::with("names", |ns| async move {
+        let mut wanted = held("shape", 2, 1);
+        wanted.spec.volumes =
+            serde_json::from_value(json!([{"name": "shared", "emptyDir": {}}])).unwrap();
+        let port = json!([{"name": "di-port", "containerPort": 23000}]);
+        let learner = wanted.spec.learner.as_mut().unwrap();
+        learner.template.spec.as_mut().unwrap().containers[0].ports =
+            serde_json::from_value(port).unwrap();
+        let uid = ns.submit(&wanted).await.uid();
+        let pods = running(&ns, "shape", 4).await;
+
+        let coordinator = by_role(&pods, "coordinator")[0].name_any();
+        assert_eq!(coordinator, "shape-coordinator");
+        let mut addresses = Vec::new();
+        for (role, default_port, env) in [
+            ("coordinator", 22273, "COORDINATOR_PORT"),
+            ("collector", 22270, "COLLECTOR_PORT"),
+            ("learner", 23000, "LEARNER_PORT"),
+        ] {
+            for pod in by_role(&pods, role) {
+                let name = pod.name_any();
+                let expected = [
+                    ("group-name", "diengine.opendilab.org"),
+                    ("dijob-name", "shape"),
+                    ("controller-name", "di-operator"),
+                    ("replica-type", role),
+                    ("pod-name", name.as_str()),
+                ];
+                for (key, value) in expected {
+                    assert_eq!(pod.labels()[key], value, "{name}");
+                }
+                let owner = &pod.owner_references()[0];
+                assert_eq!(
+                    (Some(&owner.uid), owner.controller),
+                    (uid.as_ref(), Some(true))
+                );
+                let spec = pod.spec.as_ref().unwrap();
+                assert_eq!(spec.restart_policy.as_deref(), Some("Never"));
+                assert!(
+                    spec.volumes
+                        .iter()
+                        .flatten()
+                        .any(|volume| volume.name == "shared")
+                );
+
+                let (ok, printed) = exec(&ns, &name, &["env"]).await;
+                assert!(ok, "{printed}");
+                let seen: BTreeMap<_, _> = printed
+                    .lines()
+                    .filter_map(|line| line.split_once('='))
+                    .collect();
+                let coordinator_url = format!("shape-coordinator.{}:22273", ns.name);
+                for (key, value) in [
+                    ("KUBERNETES_POD_NAMESPACE", ns.name.as_str()),
+                    ("KUBERNETES_POD_NAME", &name),
+                    ("KUBERNETES_SERVER_URL", "di-server.di-system:8080"),
+                    ("KUBERNETES_SERVER_API_VERSION", "/v1alpha1"),
+                    ("KUBERNETES_COORDINATOR_URL", &coordinator_url),
+                    (env, &default_port.to_string()),
+                ] {
+                    assert_eq!(seen.get(key), Some(&value), "{name}: {key}");
+                }
+                addresses.push(names::url(&name, &ns.name, default_port));
+            }
+        }
+        let mut indices = Vec::new();
+        for pod in by_role(&pods, "collector") {
+            let (_, printed) = exec(&ns, &pod.name_any(), &["env"]).await;
+            indices.extend(
+                printed
+                    .lines()
+                    .filter_map(|l| l.strip_prefix("DI_REPLICA_INDEX="))
+                    .map(str::to_owned),
+            );
+        }
+        indices.sort();
+        assert_eq!(indices, ["0", "1"]);
+
+        // From inside the coordinator, as its program would: every replica resolves and answers.
+        let urls: Vec<String> = addresses
+            .iter()
+            .map(|address| format!("http://{address}/healthz"))
+            .collect();
+        let probe: Vec<&str> = ["probe"]
+            .into_iter()
+            .chain(urls.iter().map(String::as_str))
+            .collect();
+        eventually(
+            "all answer",
+            || exec(&ns, &coordinator, &probe),
+            |(ok, _)| *ok,
+        )
+        .await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn phases_come_in_order_and_counts_follow() {
+    Namespace::with("phases", |ns| async move {
+        let phases = Phases::watch(&ns, "ordered");
+        ns.submit(&held("ordered", 1, 1)).await;
+        let seen = eventually(
+            "ready",
+            || status(&ns, "ordered"),
+            |s| s.collectors_ready.as_deref() == Some("1/1"),
+        )
+        .await;
+        assert_eq!((seen.collectors, seen.learners), (1, 1));
+        assert_eq!(seen.replica_status["Collector"].active, 1);
+        end(&ns, "ordered-coordinator", "0").await;
+        let ended = eventually(
+            "succeeded",
+            || status(&ns, "ordered"),
+            |s| s.phase == Some(Phase::Succeeded),
+        )
+        .await;
+        assert!(ended.completion_time.is_some() && ended.start_time.is_some());
+        let all = eventually(
+            "all phases",
+            || async { phases.seen() },
+            |all| all.last() == Some(&Phase::Succeeded),
+        )
+        .await;
+        assert_eq!(all, [Phase::Created, Phase::Running, Phase::Succeeded]);
+        let types: Vec<_> = ended
+            .conditions
+            .iter()
+            .filter(|c| c.status == "True")
+            .map(|c| c.type_.as_str())
+            .collect();
+        assert!(
+            types.contains(&"Created") && types.contains(&"Succeeded"),
+            "{types:?}"
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn each_policy_leaves_what_it_says() {
+    Namespace::with("policies", |ns| async move {
+        for (name, policy) in [
+            ("none", CleanPodPolicy::None),
+            ("running", CleanPodPolicy::Running),
+            ("all", CleanPodPolicy::All),
+        ] {
+            let mut wanted = held(name, 2, 0);
+            wanted.spec.clean_pod_policy = policy;
+            ns.submit(&wanted).await;
+            let pods = running(&ns, name, 3).await;
+            // One collector is done before the job is.
+            let done = by_role(&pods, "collector")[0].name_any();
+            end(&ns, &done, "0").await;
+            let counts =
+                |s: &di_api::DIJobStatus| s.replica_status.get("Collector").map(|c| c.succeeded);
+            eventually("counted", || status(&ns, name), |s| counts(s) == Some(1)).await;
+            let coordinator = names::coordinator(name);
+            end(&ns, &coordinator, "0").await;
+            let mut expected: Vec<String> = match policy {
+                CleanPodPolicy::None => pods.iter().map(ResourceExt::name_any).collect(),
+                CleanPodPolicy::Running => vec![done, coordinator],
+                CleanPodPolicy::All => vec![],
+            };
+            expected.sort();
+            let gone = |(pods, services): &(Vec<String>, Vec<String>)| {
+                let mut pods = pods.clone();
+                pods.sort();
+                pods == expected && services.is_empty()
+            };
+            eventually("cleaned up", || left(&ns, name), gone).await;
+            assert_eq!(status(&ns, name).await.phase, Some(Phase::Succeeded));
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_job_whose_coordinator_fails_has_failed_and_says_why() {
+    Namespace::with("failed", |ns| async move {
+        ns.submit(&held("fails", 1, 0)).await;
+        running(&ns, "fails", 2).await;
+        end(&ns, "fails-coordinator", "3").await;
+        let seen = eventually(
+            "failed",
+            || status(&ns, "fails"),
+            |s| s.phase == Some(Phase::Failed),
+        )
+        .await;
+        let failed = seen
+            .conditions
+            .iter()
+            .find(|c| c.type_ == "Failed")
+            .unwrap();
+        assert_eq!(
+            failed.message,
+            "the coordinator failed: Error (exit code 3)"
+        );
+        let only = |(pods, services): &(Vec<String>, Vec<String>)| {
+            pods == &["fails-coordinator"] && services.is_empty()
+        };
+        eventually("cleaned up", || left(&ns, "fails"), only).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_job_is_deleted_when_its_time_after_the_end_is_over() {
+    Namespace::with("ttl", |ns| async move {
+        let mut wanted = job("brief", &["hold"]);
+        wanted.spec.ttl_seconds_after_finished = Some(1);
+        ns.submit(&wanted).await;
+        running(&ns, "brief", 1).await;
+        end(&ns, "brief-coordinator", "0").await;
+        let api = ns.api::<DIJob>();
+        eventually(
+            "deleted",
+            || async { api.get_opt("brief").await.unwrap() },
+            Option::is_none,
+        )
+        .await;
+        eventually(
+            "nothing left",
+            || left(&ns, "brief"),
+            |(pods, services)| pods.is_empty() && services.is_empty(),
+        )
+        .await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_killed_collector_is_replaced_under_a_fresh_name() {
+    Namespace::with("replaced", |ns| async move {
+        ns.submit(&held("again", 1, 0)).await;
+        let pods = running(&ns, "again", 2).await;
+        let first = by_role(&pods, "collector")[0].name_any();
+        end(&ns, &first, "1").await;
+        let replaced = |s: &di_api::DIJobStatus| {
+            s.plan
+                .iter()
+                .any(|e| e.is_wanted() && e.replaces.as_ref() == Some(&first))
+        };
+        let seen = eventually("replaced", || status(&ns, "again"), replaced).await;
+        let second = seen.plan.iter().find(|e| e.is_wanted()).unwrap();
+        assert_eq!(second.index, 0);
+        eventually(
+            "running",
+            || async { ns.api::<Pod>().get(&second.name).await.ok() },
+            |p| p.as_ref().is_some_and(is_running),
+        )
+        .await;
+        assert_eq!(status(&ns, "again").await.phase, Some(Phase::Running));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn foreign_objects_of_our_names_are_not_touched_and_told_of() {
+    Namespace::with("foreign", |ns| async move {
+        let object = |spec: serde_json::Value| json!({"metadata": {"name": "taken-coordinator"}, "spec": spec});
+        let foreign: Pod = serde_json::from_value(object(pod(&["hold"])["spec"].clone())).unwrap();
+        let foreign = ns.api::<Pod>().create(&kube::api::PostParams::default(), &foreign).await.unwrap();
+        let service = json!({"clusterIP": "None", "selector": {"a": "b"}, "ports": [{"port": 1}]});
+        let service: k8s_openapi::api::core::v1::Service = serde_json::from_value(object(service)).unwrap();
+        ns.api().create(&kube::api::PostParams::default(), &service).await.unwrap();
+        ns.submit(&job("taken", &["hold"])).await;
+        let seen = eventually("told", || status(&ns, "taken"), |s| s.reason.is_some()).await;
+        assert_eq!(seen.reason.as_deref(), Some("NameTaken"));
+        // Tried again and again, which the event counts.
+        let events = ns.api::<k8s_openapi::api::events::v1::Event>();
+        let selector = kube::api::ListParams::default().fields("reason=NameTaken");
+        eventually(
+            "counted",
+            || async { events.list(&selector).await.map(|all| all.items).unwrap_or_default() },
+            |all| all.iter().any(|event| event.series.as_ref().is_some_and(|series| series.count > 1)),
+        )
+        .await;
+        let now = ns.api::<Pod>().get("taken-coordinator").await.unwrap();
+        assert_eq!((now.uid(), now.labels().len()), (foreign.uid(), 0));
+    })
+    .await;
+}

@@ -1,0 +1,178 @@
+//! The orchestrator's own pods are killed: nothing that it runs may notice.
+
+#![allow(clippy::unwrap_used)] // a panic is how a test fails
+
+use std::collections::BTreeSet;
+
+use di_api::{CleanPodPolicy, DIJob, Phase};
+use di_e2e::{
+    Namespace, Phases, SYSTEM, eventually, exec, job, logs, owned_pods, owned_services, status,
+};
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, ListParams},
+};
+
+/// Kills every pod of the orchestrator, without grace, and waits until new ones are ready.
+async fn kill_orchestrator(client: &Client) {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), SYSTEM);
+    let selector = ListParams::default().labels("app.kubernetes.io/name=di-orchestrator");
+    let uids = |pods: &[Pod]| {
+        pods.iter()
+            .filter_map(ResourceExt::uid)
+            .collect::<BTreeSet<_>>()
+    };
+    let before = pods.list(&selector).await.unwrap().items;
+    for pod in &before {
+        let now = DeleteParams::default().grace_period(0);
+        pods.delete(&pod.name_any(), &now).await.unwrap();
+    }
+    let old = uids(&before);
+    eventually(
+        "gone",
+        || async { uids(&pods.list(&selector).await.unwrap().items) },
+        |now| now.is_disjoint(&old),
+    )
+    .await;
+    orchestrator_ready(client).await;
+}
+
+async fn orchestrator_ready(client: &Client) {
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), SYSTEM);
+    let ready = |deployment: &Deployment| {
+        let status = deployment.status.as_ref();
+        let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas);
+        status.and_then(|status| status.ready_replicas) == wanted
+            && status.and_then(|status| status.replicas) == wanted
+    };
+    eventually(
+        "ready",
+        || async { deployments.get("di-webhook").await.unwrap() },
+        ready,
+    )
+    .await;
+}
+
+/// The sample of the demo, with a pace that lets it be disturbed.
+fn training() -> DIJob {
+    let sample = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../manifests/samples/cartpole.yaml"
+    );
+    let mut job: DIJob = serde_saphyr::from_str(&std::fs::read_to_string(sample).unwrap()).unwrap();
+    let coordinator = &mut job
+        .spec
+        .coordinator
+        .template
+        .spec
+        .as_mut()
+        .unwrap()
+        .containers[0];
+    coordinator
+        .args
+        .as_mut()
+        .unwrap()
+        .extend(["--pace".into(), "2s".into()]);
+    job
+}
+
+#[tokio::test]
+async fn killing_the_orchestrator_three_times_changes_nothing_about_a_training() {
+    Namespace::with("killed", |ns| async move {
+        let phases = Phases::watch(&ns, "cartpole");
+        ns.submit(&training()).await;
+        let mut replicas = BTreeSet::new();
+        // Right after the submission, in the middle of making replicas, and while it trains.
+        for ready in ["", "0/2", "2/2"] {
+            eventually(
+                "as far",
+                || status(&ns, "cartpole"),
+                |s| {
+                    ready.is_empty()
+                        || s.collectors_ready.as_deref() >= Some(ready)
+                        || s.phase == Some(Phase::Succeeded)
+                },
+            )
+            .await;
+            kill_orchestrator(&ns.client).await;
+            let planned = status(&ns, "cartpole").await.plan;
+            replicas.extend(planned.into_iter().map(|entry| entry.name));
+        }
+        eventually(
+            "succeeded",
+            || status(&ns, "cartpole"),
+            |s| s.phase == Some(Phase::Succeeded),
+        )
+        .await;
+        let alone = |pods: &Vec<Pod>| pods.len() == 1;
+        let left = eventually("cleaned up", || owned_pods(&ns, "cartpole"), alone).await;
+        assert_eq!(left[0].name_any(), "cartpole-coordinator");
+        eventually(
+            "services gone",
+            || owned_services(&ns, "cartpole"),
+            Vec::is_empty,
+        )
+        .await;
+        assert_eq!(
+            left[0]
+                .status
+                .as_ref()
+                .unwrap()
+                .container_statuses
+                .as_ref()
+                .unwrap()[0]
+                .restart_count,
+            0
+        );
+        assert!(
+            replicas.len() <= 3,
+            "two collectors and a learner, no more: {replicas:?}"
+        );
+        let log = logs(&ns, "cartpole-coordinator").await;
+        assert!(log.contains("solved"), "{log}");
+        assert!(phases.seen().ends_with(&[Phase::Succeeded]));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_job_that_ended_and_left_nothing_is_not_run_again() {
+    Namespace::with("ended", |ns| async move {
+        let mut wanted = job("once", &["hold"]);
+        wanted.spec.clean_pod_policy = CleanPodPolicy::All;
+        ns.submit(&wanted).await;
+        eventually(
+            "running",
+            || status(&ns, "once"),
+            |s| s.phase == Some(Phase::Running),
+        )
+        .await;
+        exec(&ns, "once-coordinator", &["release", "0"]).await;
+        eventually(
+            "succeeded",
+            || status(&ns, "once"),
+            |s| s.phase == Some(Phase::Succeeded),
+        )
+        .await;
+        eventually("nothing left", || owned_pods(&ns, "once"), Vec::is_empty).await;
+        let before = ns.api::<DIJob>().get("once").await.unwrap();
+        kill_orchestrator(&ns.client).await;
+        // A second job is reconciled by the new leader, after the first had its turn in the initial list.
+        ns.submit(&job("second", &["hold"])).await;
+        eventually(
+            "running",
+            || status(&ns, "second"),
+            |s| s.phase == Some(Phase::Running),
+        )
+        .await;
+        assert!(owned_pods(&ns, "once").await.is_empty());
+        let after = ns.api::<DIJob>().get("once").await.unwrap();
+        assert_eq!(
+            before.resource_version(),
+            after.resource_version(),
+            "not a single write"
+        );
+    })
+    .await;
+}

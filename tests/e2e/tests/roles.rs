@@ -1,0 +1,59 @@
+//! The roles granted are exactly those used: to be run last, over the audit log of all that ran before.
+
+#![allow(clippy::unwrap_used)] // a panic is how a test fails
+
+use std::collections::BTreeSet;
+
+use di_e2e::{Audit, client};
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
+use kube::Api;
+
+const USER: &str = "system:serviceaccount:di-system:di-orchestrator";
+
+fn granted(rules: Option<Vec<PolicyRule>>) -> impl Iterator<Item = (String, String, String)> {
+    rules.into_iter().flatten().flat_map(|rule| {
+        let mut all = Vec::new();
+        for group in rule.api_groups.iter().flatten() {
+            for resource in rule.resources.iter().flatten() {
+                for verb in &rule.verbs {
+                    all.push((verb.clone(), group.clone(), resource.clone()));
+                }
+            }
+        }
+        all
+    })
+}
+
+#[tokio::test]
+#[ignore = "tests/e2e/run runs it last, over what the other tests have done"]
+async fn what_is_granted_is_what_is_used() {
+    let client = client().await;
+    let calls = Audit::of_cluster().calls_of(USER);
+    let refused: Vec<_> = calls.iter().filter(|call| call.forbidden).collect();
+    assert!(
+        refused.is_empty(),
+        "asked for without a right to it: {refused:#?}"
+    );
+
+    let used: BTreeSet<_> = calls
+        .into_iter()
+        .map(|call| (call.verb, call.group, call.resource))
+        .collect();
+    let mut all = BTreeSet::new();
+    for name in ["di-orchestrator", "di-orchestrator-webhooks"] {
+        let role = Api::<ClusterRole>::all(client.clone())
+            .get(name)
+            .await
+            .unwrap();
+        all.extend(granted(role.rules));
+    }
+    for name in ["di-orchestrator-certificate", "di-orchestrator-lease"] {
+        let role = Api::<Role>::namespaced(client.clone(), di_e2e::SYSTEM)
+            .get(name)
+            .await
+            .unwrap();
+        all.extend(granted(role.rules));
+    }
+    let unused: Vec<_> = all.difference(&used).collect();
+    assert!(unused.is_empty(), "granted and never used: {unused:#?}");
+}
