@@ -4,6 +4,7 @@ mod crds;
 mod health;
 mod manager;
 mod process;
+mod server;
 
 use anyhow::{Result, anyhow};
 use clap::{Parser, Subcommand};
@@ -28,6 +29,7 @@ struct Args {
 #[derive(Debug, Subcommand)]
 enum Command {
     Manager(manager::Manager),
+    Server(server::Server),
     Crds(crds::Crds),
 }
 
@@ -44,6 +46,7 @@ async fn main() -> Result<()> {
         .map_err(|_| anyhow!("a TLS provider was installed before"))?;
     match args.command {
         Command::Manager(manager) => Box::pin(manager.run()).await,
+        Command::Server(server) => Box::pin(server.run()).await,
         Command::Crds(crds) => crds.run(),
     }
 }

@@ -2,6 +2,7 @@ use std::{
     collections::HashMap,
     ops::Deref,
     sync::{Arc, PoisonError, RwLock},
+    time::{Duration, Instant},
 };
 
 use di_api::DIJob;
@@ -20,9 +21,14 @@ pub type WatchedJob = DeserializeGuard<DIJob>;
 #[derive(Debug)]
 pub struct JobCache {
     store: Store<WatchedJob>,
-    /// What our writes returned, until the watch has caught up.
-    written: RwLock<HashMap<Key, Arc<DIJob>>>,
+    /// What our writes returned and when, until the watch has caught up.
+    written: RwLock<HashMap<Key, (Arc<DIJob>, Instant)>>,
 }
+
+/// The watch catches up within this time, or the job is gone.
+const KEPT_WITHOUT_WATCH: Duration = Duration::from_secs(60);
+/// Above this many, what is kept too long is looked for.
+const WRITTEN_UNPRUNED: usize = 256;
 
 /// A job of the cache.
 #[derive(Clone, Debug)]
@@ -46,6 +52,12 @@ impl Deref for JobRef {
                 Err(_) => unreachable!("an undecodable job is never handed out"),
             },
         }
+    }
+}
+
+impl From<Arc<DIJob>> for JobRef {
+    fn from(job: Arc<DIJob>) -> Self {
+        Self(Source::Written(job))
     }
 }
 
@@ -76,10 +88,12 @@ impl JobCache {
             .unwrap_or_else(PoisonError::into_inner)
             .get(key)
             .cloned();
-        let Some(written) = written else {
+        let Some((written, at)) = written else {
             return watched;
         };
         match watched {
+            // Not seen yet, or gone; an older state of it must not come up should the watch be behind.
+            None if at.elapsed() < KEPT_WITHOUT_WATCH => None,
             Some(watched)
                 if watched.uid() == written.uid()
                     && resource_version(&*watched) < resource_version(&*written) =>
@@ -88,10 +102,14 @@ impl JobCache {
             }
             // The watch has caught up, or the job is gone.
             watched => {
-                self.written
-                    .write()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .remove(key);
+                let mut all = self.written.write().unwrap_or_else(PoisonError::into_inner);
+                // Another write may have come meanwhile.
+                if all
+                    .get(key)
+                    .is_some_and(|(now, _)| Arc::ptr_eq(now, &written))
+                {
+                    all.remove(key);
+                }
                 watched
             }
         }
@@ -110,11 +128,14 @@ impl JobCache {
     pub fn written(&self, job: Arc<DIJob>) {
         let key = (job.namespace().unwrap_or_default(), job.name_any());
         let mut written = self.written.write().unwrap_or_else(PoisonError::into_inner);
-        let newer = written.get(&key).is_none_or(|old| {
+        let newer = written.get(&key).is_none_or(|(old, _)| {
             old.uid() != job.uid() || resource_version(&**old) < resource_version(&*job)
         });
         if newer {
-            written.insert(key, job);
+            if written.len() >= WRITTEN_UNPRUNED {
+                written.retain(|_, (_, at)| at.elapsed() < KEPT_WITHOUT_WATCH);
+            }
+            written.insert(key, (job, Instant::now()));
         }
     }
 
@@ -132,4 +153,45 @@ fn resource_version<K: Resource>(object: &K) -> u64 {
         .as_ref()
         .and_then(|version| version.parse().ok())
         .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::runtime::{reflector, watcher::Event};
+    use serde_json::json;
+
+    use super::*;
+
+    fn job(version: &str, uid: &str) -> serde_json::Value {
+        json!({
+            "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
+            "metadata": {"name": "j", "namespace": "ns", "uid": uid, "resourceVersion": version},
+            "spec": {"coordinator": {"template": {}}},
+        })
+    }
+
+    fn written(version: &str, uid: &str) -> Arc<DIJob> {
+        Arc::new(serde_json::from_value(job(version, uid)).unwrap())
+    }
+
+    #[test]
+    fn no_state_older_than_ones_own_write_comes_up() {
+        let (reader, mut writer) = reflector::store();
+        let cache = JobCache::new(reader);
+        let key = ("ns".to_owned(), "j".to_owned());
+        let version = || cache.get(&key).and_then(|job| job.resource_version());
+        let mut watched = |version: &str, uid: &str| {
+            let job = serde_json::from_value(job(version, uid)).unwrap();
+            writer.apply_watcher_event(&Event::Apply(job));
+        };
+        cache.written(written("10", "u"));
+        assert_eq!(version(), None, "not seen yet, or gone");
+        watched("9", "u");
+        assert_eq!(version().as_deref(), Some("10"));
+        watched("11", "u");
+        assert_eq!(version().as_deref(), Some("11"));
+        cache.written(written("12", "u"));
+        watched("3", "another");
+        assert_eq!(version().as_deref(), Some("3"), "made anew");
+    }
 }

@@ -107,6 +107,18 @@ impl<V> Default for ObjectCache<V> {
 }
 
 impl<V: View> ObjectCache<V> {
+    /// A cache whose first list is complete and brought these objects, for tests.
+    #[doc(hidden)]
+    pub fn holding(objects: impl IntoIterator<Item = V>) -> Self {
+        let cache = Self::default();
+        cache.list_started();
+        for object in objects {
+            cache.list_brought(object);
+        }
+        cache.list_complete();
+        cache
+    }
+
     /// Reads the objects of a job, by name.
     pub fn read<R>(&self, job: &Key, f: impl FnOnce(&BTreeMap<String, V>) -> R) -> R {
         let index = self.lock_read();

@@ -1,1 +1,86 @@
-//! The replica endpoint that coordinators call.
+//! The replica endpoint that coordinators call: it lists, adds, removes and replaces the replicas of running jobs.
+//!
+//! It never makes pods. It changes the plan in a job's status, in one guarded write a request, and the reconciler makes the pods so.
+
+mod authorize;
+mod error;
+mod handlers;
+mod metrics;
+mod mutate;
+mod quantity;
+mod server;
+mod settings;
+mod state;
+mod wire;
+
+use std::sync::Arc;
+
+use di_cache::{JobCache, PodCache, feed_pods, job_stream};
+use futures::StreamExt;
+use kube::{Client, runtime::reflector};
+use prometheus_client::registry::Registry;
+use tokio::{net::TcpListener, sync::mpsc, task::JoinSet};
+use tracing::{info, warn};
+
+pub use server::{router, serve};
+pub use settings::Settings;
+pub use state::State;
+
+/// Why the endpoint ended.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// Its address cannot be listened on.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// The address.
+        address: std::net::SocketAddr,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A watch ended, which none does by itself.
+    #[error("a watch ended")]
+    WatchEnded,
+}
+
+/// Watches jobs and pods, and serves until `shutdown` is ready.
+///
+/// # Errors
+/// When the address cannot be listened on, or a watch ends.
+pub async fn run(
+    client: Client,
+    settings: Settings,
+    registry: Registry,
+    shutdown: impl Future<Output = ()> + Send,
+) -> Result<(), RunError> {
+    let address = settings.address;
+    let listener = TcpListener::bind(address)
+        .await
+        .map_err(|source| RunError::Listen { address, source })?;
+    let (reader, writer) = reflector::store();
+    let jobs = Arc::new(JobCache::new(reader));
+    let pods = Arc::new(PodCache::default());
+
+    let mut watches = JoinSet::new();
+    let stream = job_stream(client.clone(), writer);
+    watches.spawn(stream.for_each(async |event| {
+        if let Err(error) = event {
+            warn!(
+                kind = "dijobs",
+                error = &error as &dyn std::error::Error,
+                "Watch failed, trying again"
+            );
+        }
+    }));
+    let (changed, mut concerned) = mpsc::channel(1024);
+    watches.spawn(feed_pods(client.clone(), pods.clone(), changed));
+    // Nobody here is woken by a change of one job; who waits for a pod watches the cache.
+    watches.spawn(async move { while concerned.recv().await.is_some() {} });
+
+    info!(%address, "Serving the replica endpoint");
+    let state = State::new(client, jobs, pods, settings, registry);
+    tokio::select! {
+        () = serve(listener, state, shutdown) => Ok(()),
+        _ = watches.join_next() => Err(RunError::WatchEnded),
+    }
+}

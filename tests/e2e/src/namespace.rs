@@ -48,7 +48,7 @@ impl Namespace {
             .await
             .expect("a namespace");
         let namespace = Self { client, name };
-        let result = std::panic::AssertUnwindSafe(body(namespace.clone()))
+        let result = std::panic::AssertUnwindSafe(Box::pin(body(namespace.clone())))
             .catch_unwind()
             .await;
         if let Err(panic) = result {

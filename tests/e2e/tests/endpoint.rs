@@ -39,11 +39,11 @@ async fn token(ns: &Namespace, name: &str, verbs: &[&str]) -> String {
     .unwrap();
     ns.api().create(&new, &binding).await.unwrap();
     let request = TokenRequest {
-        spec: TokenRequestSpec {
+        spec: Some(TokenRequestSpec {
             audiences: Some(vec!["di-server".into()]),
             expiration_seconds: Some(600),
             ..TokenRequestSpec::default()
-        },
+        }),
         ..TokenRequest::default()
     };
     let answer = accounts

@@ -42,7 +42,7 @@ async fn orchestrator_ready(client: &Client) {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), SYSTEM);
     let ready = |deployment: &Deployment| {
         let status = deployment.status.as_ref();
-        let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas);
+        let wanted = deployment.spec.replicas;
         status.and_then(|status| status.ready_replicas) == wanted
             && status.and_then(|status| status.replicas) == wanted
     };

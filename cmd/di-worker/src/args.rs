@@ -1,0 +1,153 @@
+//! The command line.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{Parser, Subcommand};
+use di_runtime::{coordinator::Options, fleet::Patience, training::Goal};
+
+/// Trains CartPole-v1 with a coordinator, collectors and learners, to show DI Orchestrator at work.
+#[derive(Debug, Parser)]
+#[command(version)]
+pub struct Args {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Asks for replicas, hands out tasks, ends when the target is reached: 0 solved, 1 not solved
+    /// or refused, 2 wrongly set up (storage, environment, flags), 143 asked to end
+    Coordinator(CoordinatorArgs),
+    /// Plays with the current model and stores the frames
+    Collector(StorageArgs),
+    /// Trains the model on stored frames
+    Learner(StorageArgs),
+    /// GETs http URLs (3 s each), prints status and body; exits 1 unless all answer 2xx
+    Probe {
+        /// URLs to call
+        #[arg(required = true, value_name = "URL")]
+        urls: Vec<String>,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+pub struct StorageArgs {
+    /// Folder that all pods of the job share
+    #[arg(long, default_value = "/storage")]
+    pub storage: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct CoordinatorArgs {
+    /// Collectors to ask the replica endpoint for
+    #[arg(long, default_value_t = 2)]
+    collectors: u32,
+    /// Learners to ask for; one trains at a time, others stand by to take over
+    #[arg(long, default_value_t = 1)]
+    learners: u32,
+    /// Ask for no replicas, use those that the job declares (as with 0 collectors and 0 learners)
+    #[arg(long)]
+    declared: bool,
+    /// Folder that all pods of the job share
+    #[arg(long, default_value = "/storage")]
+    pub storage: PathBuf,
+    /// Mean return over the evaluation episodes that ends the training; over 500 it never does
+    #[arg(long, default_value_t = 475.0)]
+    target_return: f64,
+    /// Updates of the model after which to give up
+    #[arg(long, default_value_t = 150)]
+    max_iterations: u64,
+    /// Collector tasks per iteration
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    tasks: u16,
+    /// Frames per collector task
+    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    frames_per_task: u32,
+    /// Evaluation episodes per iteration
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    evaluation_episodes: u32,
+    /// Decides everything random: a seed gives the same training with any number of collectors
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Least time per iteration, to watch a training that would be over in seconds
+    #[arg(long, default_value = "0s", value_parser = duration)]
+    pace: Duration,
+    /// Longest time to train
+    #[arg(long, default_value = "1h", value_parser = duration)]
+    timeout: Duration,
+    /// How long to ask a replica endpoint that does not answer or cannot serve
+    #[arg(long, default_value = "5m", value_parser = duration)]
+    endpoint_timeout: Duration,
+}
+
+impl From<CoordinatorArgs> for Options {
+    fn from(args: CoordinatorArgs) -> Self {
+        Self {
+            goal: Goal {
+                target_return: args.target_return,
+                max_iterations: args.max_iterations,
+                tasks: usize::from(args.tasks),
+                frames_per_task: args.frames_per_task as usize,
+                evaluation_episodes: args.evaluation_episodes as usize,
+                seed: args.seed,
+                pace: args.pace,
+            },
+            collectors: args.collectors,
+            learners: args.learners,
+            declared: args.declared,
+            endpoint_timeout: args.endpoint_timeout,
+            timeout: args.timeout,
+            patience: Patience::default(),
+        }
+    }
+}
+
+/// Reads `500ms`, `90`, `90s`, `5m`, `1h`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let units = [
+        ("ms", 1),
+        ("s", 1000),
+        ("m", 60_000),
+        ("h", 3_600_000),
+        ("", 1000),
+    ];
+    let parsed = units.iter().find_map(|(unit, milliseconds)| {
+        let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
+        number.checked_mul(*milliseconds)
+    });
+    parsed
+        .map(Duration::from_millis)
+        .ok_or_else(|| "not a duration like 500ms, 90s, 5m or 1h".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn durations_have_the_usual_units() {
+        for (text, milliseconds) in [
+            ("500ms", 500),
+            ("90s", 90_000),
+            ("90", 90_000),
+            ("5m", 300_000),
+            ("1h", 3_600_000),
+        ] {
+            assert_eq!(
+                duration(text),
+                Ok(Duration::from_millis(milliseconds)),
+                "{text}"
+            );
+        }
+        for text in ["", "s", "-1s", "1d", "1.5s", "99999999999999999h"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+}

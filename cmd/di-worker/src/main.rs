@@ -1,0 +1,113 @@
+//! The reference workload: coordinator, collector, learner.
+
+mod args;
+
+use std::process::ExitCode;
+
+use args::{Args, Command, CoordinatorArgs, StorageArgs};
+use clap::Parser;
+use di_runtime::{
+    Result, chain,
+    collector::Collector,
+    coordinator::{Coordinator, Outcome},
+    env::{COLLECTOR_PORT, COORDINATOR_PORT, Environment, LEARNER_PORT},
+    http,
+    learner::Learner,
+    ppo::Settings,
+    probe::probe,
+    server::{Worker, listen, serve},
+    shutdown::Shutdown,
+    storage::Storage,
+};
+
+/// What a process that ends by SIGTERM exits with, as a shell would say it.
+const TERMINATED: u8 = 128 + 15;
+
+fn main() -> anyhow::Result<ExitCode> {
+    let args = Args::parse();
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stdout)
+        .with_ansi(false)
+        .with_target(false)
+        .init();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let code = runtime.block_on(run(args.command)).unwrap_or_else(|error| {
+        tracing::error!("{}", chain(&error));
+        ExitCode::from(error.exit_code())
+    });
+    // A computation that still runs must not hold up the exit.
+    runtime.shutdown_background();
+    Ok(code)
+}
+
+async fn run(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Coordinator(args) => coordinate(args).await,
+        Command::Collector(StorageArgs { storage }) => {
+            let (environment, storage) =
+                (Environment::read(COLLECTOR_PORT)?, Storage::open(&storage)?);
+            replica(&environment.clone(), Collector::new(environment, storage)).await
+        }
+        Command::Learner(StorageArgs { storage }) => {
+            let (environment, storage) =
+                (Environment::read(LEARNER_PORT)?, Storage::open(&storage)?);
+            replica(
+                &environment.clone(),
+                Learner::new(environment, storage, Settings::default()),
+            )
+            .await
+        }
+        Command::Probe { urls } => Ok(probe_all(&urls).await),
+    }
+}
+
+async fn coordinate(args: CoordinatorArgs) -> Result<ExitCode> {
+    let mut shutdown = Shutdown::install()?;
+    let environment = Environment::read(COORDINATOR_PORT)?;
+    let storage = Storage::open(&args.storage)?;
+    let listener = listen(environment.port).await?;
+    let coordinator = Coordinator::new(args.into(), environment, storage, http::client()?);
+    Ok(
+        match coordinator.run(listener, shutdown.requested()).await? {
+            Outcome::Solved => ExitCode::SUCCESS,
+            Outcome::Unsolved => ExitCode::FAILURE,
+            Outcome::Interrupted => ExitCode::from(TERMINATED),
+        },
+    )
+}
+
+async fn replica(environment: &Environment, worker: impl Worker) -> Result<ExitCode> {
+    let mut shutdown = Shutdown::install()?;
+    let listener = listen(environment.port).await?;
+    tracing::info!(
+        "{} (index {}) listens on port {}, waiting for tasks from {}",
+        environment.pod,
+        environment.replica_index,
+        environment.port,
+        environment.coordinator
+    );
+    serve(listener, worker, shutdown.requested()).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn probe_all(urls: &[String]) -> ExitCode {
+    let mut code = ExitCode::SUCCESS;
+    for url in urls {
+        let failed = match probe(url).await {
+            Ok(answer) => {
+                println!("{url} {}\n{}", answer.status, answer.body.trim_end());
+                !answer.is_success()
+            }
+            Err(error) => {
+                println!("{url} {}", chain(&error));
+                true
+            }
+        };
+        if failed {
+            code = ExitCode::FAILURE;
+        }
+    }
+    code
+}

@@ -1,0 +1,176 @@
+//! Who may call: a pod of the job by its source address, a bearer token by review, or everybody where that is allowed.
+
+mod decisions;
+mod token;
+
+use std::net::{IpAddr, SocketAddr};
+
+use axum::{
+    extract::{ConnectInfo, FromRequestParts},
+    http::{header, request::Parts},
+};
+use di_cache::Key;
+use di_plan::PodView;
+use kube::ResourceExt;
+use tokio::time::{Instant, timeout_at};
+
+pub(crate) use decisions::Decisions;
+
+use crate::{
+    error::{Error, Result},
+    state::Shared,
+};
+
+/// Where a request comes from, and the token that it brings. Has no `Debug`: tokens are not for logs.
+pub(crate) struct Source {
+    address: Option<IpAddr>,
+    token: Option<String>,
+}
+
+/// What a request is about to do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Action<'a> {
+    /// Read a job, the jobs of a namespace, or all.
+    Read {
+        namespace: Option<&'a str>,
+        job: Option<&'a str>,
+    },
+    /// Change a job.
+    Change(&'a Key),
+}
+
+/// Who was let in.
+#[derive(Clone, Debug)]
+pub(crate) enum Caller {
+    /// A pod of a job.
+    Pod(Box<PodView>),
+    /// The owner of a token, or anybody.
+    Other,
+}
+
+impl<S: Sync> FromRequestParts<S> for Source {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        let address = parts.extensions.get::<ConnectInfo<SocketAddr>>();
+        let header = parts.headers.get(header::AUTHORIZATION);
+        Ok(Self {
+            address: address.map(|ConnectInfo(address)| address.ip().to_canonical()),
+            token: header
+                .and_then(|value| bearer(value.to_str().ok()?))
+                .map(str::to_owned),
+        })
+    }
+}
+
+fn bearer(header: &str) -> Option<&str> {
+    let (scheme, token) = header.split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+impl Action<'_> {
+    fn verb(self) -> &'static str {
+        match self {
+            Self::Read { .. } => "get",
+            Self::Change(_) => "update",
+        }
+    }
+
+    fn namespace(&self) -> Option<&str> {
+        match self {
+            Self::Read { namespace, .. } => *namespace,
+            Self::Change(job) => Some(&job.0),
+        }
+    }
+
+    fn job(&self) -> Option<&str> {
+        match self {
+            Self::Read { job, .. } => *job,
+            Self::Change(job) => Some(&job.1),
+        }
+    }
+
+    /// Pods act on their own job only, and read their own namespace; of all namespaces they see their own.
+    fn is_open_to(&self, pod: &PodView) -> bool {
+        match self {
+            Self::Read { namespace, .. } => namespace.is_none_or(|of| of == pod.namespace),
+            Self::Change(job) => job.0 == pod.namespace && job.1 == pod.job,
+        }
+    }
+}
+
+/// Lets a request in, or says why not.
+pub(crate) async fn authorize(
+    state: &Shared,
+    source: &Source,
+    action: Action<'_>,
+) -> Result<Caller> {
+    let mut pod = source.address.and_then(|ip| state.pods.by_address(ip));
+    let knows_otherwise = source.token.is_some() || state.settings.allow_anonymous;
+    if pod.is_none() && !knows_otherwise {
+        pod = wait_for_pod(state, source.address).await;
+    }
+    let refusal = match pod {
+        Some(pod) if !action.is_open_to(&pod) => Error::Forbidden(format!(
+            "pod {} may change its own job only, and read its own namespace; for more, send a bearer token",
+            pod.name
+        )),
+        Some(pod) => match check_owner(state, &pod).await {
+            Ok(()) => return Ok(Caller::Pod(Box::new(pod))),
+            Err(error) => error,
+        },
+        None => unknown(source),
+    };
+    if let Some(token) = &source.token {
+        token::check(state, token, action).await?;
+        return Ok(Caller::Other);
+    }
+    if state.settings.allow_anonymous {
+        return Ok(Caller::Other);
+    }
+    Err(refusal)
+}
+
+/// The pod that has this address; one that has just got it may be on its way to the cache.
+async fn wait_for_pod(state: &Shared, address: Option<IpAddr>) -> Option<PodView> {
+    let address = address?;
+    let deadline = Instant::now() + state.settings.address_wait;
+    let mut changes = state.pods.changes();
+    loop {
+        changes.mark_unchanged();
+        if let Some(pod) = state.pods.by_address(address) {
+            return Some(pod);
+        }
+        timeout_at(deadline, changes.changed()).await.ok()?.ok()?;
+    }
+}
+
+/// The labels of a pod only claim a job; its owner is what counts.
+async fn check_owner(state: &Shared, pod: &PodView) -> Result<()> {
+    let key = (pod.namespace.clone(), pod.job.clone());
+    let uid = match state.find_job(&key).await {
+        Ok(job) => job.uid(),
+        Err(Error::NotFound(_)) => None,
+        Err(error) => return Err(error),
+    };
+    if uid.is_some() && uid == pod.owner {
+        return Ok(());
+    }
+    Err(Error::Forbidden(format!(
+        "pod {} does not belong to the present DIJob {}",
+        pod.name, pod.job
+    )))
+}
+
+fn unknown(source: &Source) -> Error {
+    let address = source
+        .address
+        .map_or_else(|| "unknown".to_owned(), |address| address.to_string());
+    Error::Unauthenticated(format!(
+        "nobody known calls: source address {address} is that of no pod of a DIJob. Call from a pod of the job (not in the network of its \
+         node, and without address translation in between), or send a bearer token (kubectl create token --audience {}), or run the server \
+         with --allow-anonymous",
+        token::AUDIENCE
+    ))
+}

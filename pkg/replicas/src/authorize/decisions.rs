@@ -1,0 +1,120 @@
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use tokio::sync::Semaphore;
+
+use super::Action;
+
+/// How long a token that was let in is not reviewed again.
+const ALLOWED_FOR: Duration = Duration::from_secs(10);
+/// How long a token that was refused is not reviewed again.
+const REFUSED_FOR: Duration = Duration::from_secs(2);
+const MOST_KEPT: usize = 1024;
+/// Longer ones are reviewed each time.
+const LONGEST_TOKEN: usize = 8192;
+/// Tokens reviewed at a time: whoever sends rubbish must not keep the API server busy.
+const REVIEWS: usize = 16;
+
+/// What was decided about tokens lately.
+pub(crate) struct Decisions {
+    kept: Mutex<HashMap<Question, (Decision, Instant)>>,
+    pub(super) reviews: Semaphore,
+}
+
+/// A token and what it was to be good for.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct Question {
+    token: String,
+    verb: &'static str,
+    namespace: Option<String>,
+    job: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Decision {
+    /// Its owner may do it.
+    Allowed,
+    /// Its owner may not do it.
+    Forbidden,
+    /// It is no valid token.
+    Unknown,
+}
+
+impl Question {
+    pub(super) fn new(token: &str, action: Action<'_>) -> Self {
+        Self {
+            token: token.to_owned(),
+            verb: action.verb(),
+            namespace: action.namespace().map(str::to_owned),
+            job: action.job().map(str::to_owned),
+        }
+    }
+}
+
+impl Default for Decisions {
+    fn default() -> Self {
+        Self {
+            kept: Mutex::default(),
+            reviews: Semaphore::new(REVIEWS),
+        }
+    }
+}
+
+impl Decisions {
+    pub(super) fn get(&self, question: &Question) -> Option<Decision> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let (decision, until) = kept.get(question)?;
+        (*until > Instant::now()).then_some(*decision)
+    }
+
+    pub(super) fn put(&self, question: Question, decision: Decision) {
+        if question.token.len() > LONGEST_TOKEN {
+            return;
+        }
+        let now = Instant::now();
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() >= MOST_KEPT {
+            kept.retain(|_, (_, until)| *until > now);
+        }
+        if kept.len() >= MOST_KEPT {
+            kept.clear();
+        }
+        let keep = match decision {
+            Decision::Allowed => ALLOWED_FOR,
+            Decision::Forbidden | Decision::Unknown => REFUSED_FOR,
+        };
+        kept.insert(question, (decision, now + keep));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decisions_are_kept_by_token_and_action_and_never_too_many() {
+        let decisions = Decisions::default();
+        let job = ("ns".to_owned(), "j".to_owned());
+        let read = Action::Read {
+            namespace: Some("ns"),
+            job: Some("j"),
+        };
+        decisions.put(Question::new("t", read), Decision::Allowed);
+        assert_eq!(
+            decisions.get(&Question::new("t", read)),
+            Some(Decision::Allowed)
+        );
+        assert_eq!(
+            decisions.get(&Question::new("t", Action::Change(&job))),
+            None
+        );
+        assert_eq!(decisions.get(&Question::new("u", read)), None);
+        for i in 0..2 * MOST_KEPT {
+            decisions.put(Question::new(&i.to_string(), read), Decision::Unknown);
+        }
+        assert!(decisions.kept.lock().unwrap().len() <= MOST_KEPT);
+    }
+}

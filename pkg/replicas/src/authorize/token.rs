@@ -1,0 +1,104 @@
+use di_api::names;
+use k8s_openapi::api::{
+    authentication::v1::{TokenReview, TokenReviewSpec, UserInfo},
+    authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
+};
+use kube::{Api, api::PostParams};
+
+use super::{
+    Action,
+    decisions::{Decision, Question},
+};
+use crate::{
+    error::{Error, Result},
+    state::{Shared, call},
+};
+
+/// Audience that a token must be made for, so that one sent here is good for nothing else.
+pub(super) const AUDIENCE: &str = "di-server";
+
+/// Whether the owner of the token may do this.
+pub(super) async fn check(state: &Shared, token: &str, action: Action<'_>) -> Result<()> {
+    let question = Question::new(token, action);
+    let decision = if let Some(decision) = state.decisions.get(&question) {
+        decision
+    } else {
+        let _permit = state.decisions.reviews.acquire().await;
+        let decision = review(state, token, action).await?;
+        state.decisions.put(question, decision);
+        decision
+    };
+    match decision {
+        Decision::Allowed => Ok(()),
+        Decision::Unknown => Err(Error::Unauthenticated(format!(
+            "the bearer token is not valid here; it must be made for the audience {AUDIENCE} (kubectl create token --audience {AUDIENCE})"
+        ))),
+        Decision::Forbidden => Err(Error::Forbidden(format!(
+            "the owner of the bearer token may not {} dijobs.{} {}",
+            action.verb(),
+            names::GROUP,
+            action
+                .namespace()
+                .map_or("in all namespaces".to_owned(), |ns| format!(
+                    "in namespace {ns}"
+                ))
+        ))),
+    }
+}
+
+async fn review(state: &Shared, token: &str, action: Action<'_>) -> Result<Decision> {
+    let Some(user) = user(state, token).await? else {
+        return Ok(Decision::Unknown);
+    };
+    let review = SubjectAccessReview {
+        spec: SubjectAccessReviewSpec {
+            extra: user.extra,
+            groups: user.groups,
+            uid: user.uid,
+            user: user.username,
+            resource_attributes: Some(ResourceAttributes {
+                group: Some(names::GROUP.to_owned()),
+                resource: Some("dijobs".to_owned()),
+                verb: Some(action.verb().to_owned()),
+                namespace: action.namespace().map(str::to_owned),
+                name: action.job().map(str::to_owned),
+                ..ResourceAttributes::default()
+            }),
+            ..SubjectAccessReviewSpec::default()
+        },
+        ..SubjectAccessReview::default()
+    };
+    let api: Api<SubjectAccessReview> = Api::all(state.client.clone());
+    let answer = call("review what the caller may do", async {
+        api.create(&PostParams::default(), &review).await
+    })
+    .await?;
+    Ok(if answer.status.is_some_and(|status| status.allowed) {
+        Decision::Allowed
+    } else {
+        Decision::Forbidden
+    })
+}
+
+/// The owner of a token that is valid for our audience.
+async fn user(state: &Shared, token: &str) -> Result<Option<UserInfo>> {
+    let review = TokenReview {
+        spec: TokenReviewSpec {
+            audiences: Some(vec![AUDIENCE.to_owned()]),
+            token: token.to_owned(),
+        },
+        ..TokenReview::default()
+    };
+    let api: Api<TokenReview> = Api::all(state.client.clone());
+    let answer = call("review the token", async {
+        api.create(&PostParams::default(), &review).await
+    })
+    .await?;
+    let Some(status) = answer.status else {
+        return Ok(None);
+    };
+    let for_us = status.audiences.iter().flatten().any(|a| a == AUDIENCE);
+    Ok(status
+        .user
+        .filter(|_| status.authenticated == Some(true) && for_us))
+}

@@ -1,0 +1,125 @@
+use axum::{body::Body, extract::State as Extract, response::Response};
+use di_api::{DIJob, Role};
+use di_plan::{PodView, RandomSuffixes, find, replace, successor};
+use jiff::Timestamp;
+
+use super::{admit, check_live, read, success, urls};
+use crate::{
+    State,
+    authorize::Source,
+    error::Result,
+    mutate::{Draft, mutate},
+    wire::FailedRequest,
+};
+
+/// Replaces replicas that the coordinator cannot use, and answers with the URLs of those that take their places.
+pub(crate) async fn failed(
+    Extract(state): Extract<State>,
+    source: Source,
+    body: Body,
+) -> Result<Response> {
+    let body = read(&state, body).await?;
+    let request = FailedRequest::parse(&body)?;
+    let (key, _) = admit(&state, &source, &request.target).await?;
+    let (job, replacements) = mutate(&state, &key, |job, draft| {
+        check_live(job)?;
+        let pods = state.pods.of_job(&key);
+        Ok(replace_all(
+            job,
+            draft,
+            &pods,
+            &request.pods,
+            Timestamp::now(),
+        ))
+    })
+    .await?;
+    state
+        .metrics
+        .replaced
+        .inc_by(u64::try_from(replacements.len()).unwrap_or(0));
+    let replacements = replacements
+        .iter()
+        .map(|(role, name)| (*role, name.as_str()));
+    success(
+        "the replicas are replaced",
+        urls(&state, &key, &job, replacements),
+    )
+}
+
+/// Replaces those of `failed` that the plan knows, and returns who holds their places in the end.
+fn replace_all(
+    job: &DIJob,
+    draft: &mut Draft,
+    pods: &[PodView],
+    failed: &[String],
+    now: Timestamp,
+) -> Vec<(Role, String)> {
+    let plan = &mut draft.plan;
+    let known: Vec<_> = failed
+        .iter()
+        .filter(|name| {
+            find(plan, name).is_none_or(|e| matches!(e.role, Role::Collector | Role::Learner))
+        })
+        .collect();
+    for name in &known {
+        let ran = pods
+            .iter()
+            .find(|pod| pod.name == **name)
+            .and_then(|pod| pod.started)
+            .map(|started| now.duration_since(started).as_secs());
+        replace(job, plan, name, ran, &mut RandomSuffixes, now);
+    }
+    let mut holders: Vec<_> = known
+        .iter()
+        .filter_map(|name| successor(plan, name))
+        .map(|entry| (entry.role, entry.name.clone()))
+        .collect();
+    holders.sort();
+    holders.dedup();
+    holders
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use di_api::EntryState;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn known_names_are_replaced_once_and_reports_of_old_names_lead_to_the_last() {
+        let job: DIJob = serde_json::from_value(json!({
+            "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
+            "metadata": {"name": "j", "namespace": "ns"},
+            "spec": {"coordinator": {"template": {}}, "collector": {"template": {}}},
+        }))
+        .unwrap();
+        let plan = json!([
+            {"name": "a", "type": "Collector", "origin": "Requested", "index": 0, "state": "Replaced"},
+            {"name": "b", "type": "Collector", "origin": "Requested", "index": 0, "replaces": "a"},
+            {"name": "c", "type": "Collector", "origin": "Requested", "index": 1, "state": "Removing"},
+            {"name": "d", "type": "Collector", "origin": "Requested", "index": 2},
+        ]);
+        let mut draft = Draft {
+            plan: serde_json::from_value(plan).unwrap(),
+            lower: HashMap::new(),
+            lowered: HashMap::new(),
+        };
+        let untouched = draft.plan.clone();
+        let reported = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
+        let now = Timestamp::now();
+
+        let answer = replace_all(&job, &mut draft, &[], &reported(&["a", "c", "other"]), now);
+        assert_eq!(answer, [(Role::Collector, "b".to_owned())]);
+        assert_eq!(draft.plan, untouched);
+
+        let answer = replace_all(&job, &mut draft, &[], &reported(&["a", "b"]), now);
+        let next = draft.plan.last().unwrap();
+        assert_eq!(answer, [(Role::Collector, next.name.clone())]);
+        assert_eq!((next.replaces.as_deref(), next.index), (Some("b"), 0));
+        assert_eq!(find(&draft.plan, "b").unwrap().state, EntryState::Replaced);
+        assert!(find(&draft.plan, "d").unwrap().is_wanted());
+    }
+}

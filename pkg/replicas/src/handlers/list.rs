@@ -1,0 +1,109 @@
+use axum::{extract::State as Extract, http::Uri, response::Response};
+use di_api::{DIJob, names};
+use di_cache::{JobRef, Key};
+use di_plan::{Listing, find, listing};
+use jiff::Timestamp;
+use kube::ResourceExt;
+
+use super::{halted, key, no_coordinator, owns, success, urls};
+use crate::{
+    State,
+    authorize::{Action, Caller, Source, authorize},
+    error::{Error, Result},
+    mutate::plan_of,
+    state::Shared,
+    wire::{Query, Replicas},
+};
+
+/// Lists the replicas of one coordinator, or of all that the caller may see.
+pub(crate) async fn list(
+    Extract(state): Extract<State>,
+    source: Source,
+    uri: Uri,
+) -> Result<Response> {
+    let query = Query::parse(&uri)?;
+    state.wait_synced().await?;
+    let coordinator = query.coordinator.as_deref();
+    let action = Action::Read {
+        namespace: query.namespace.as_deref(),
+        job: coordinator.map(|name| names::job_of_coordinator(name).unwrap_or(name)),
+    };
+    let caller = authorize(&state, &source, action).await?;
+    let Some(namespace) = query.namespace.as_deref() else {
+        let own = match &caller {
+            Caller::Pod(pod) => Some(pod.namespace.as_str()),
+            Caller::Other => None,
+        };
+        return success("", all(&state, own));
+    };
+    if let Some(aggregator) = &query.aggregator {
+        return Err(Error::NotFound(format!(
+            "there is no aggregator {aggregator} in namespace {namespace}"
+        )));
+    }
+    if let Some(name) = &query.name {
+        return success("", replica(&state, namespace, coordinator, name)?);
+    }
+    let Some(coordinator) = coordinator else {
+        return success("", all(&state, Some(namespace)));
+    };
+    let key = key(namespace, coordinator)?;
+    let job = match state.find_job(&key).await {
+        Err(Error::NotFound(_)) => return Err(no_coordinator(namespace, coordinator)),
+        found => found?,
+    };
+    success("", of_job(&state, &key, &job))
+}
+
+/// The replicas that the job's coordinator may use now.
+fn of_job(state: &Shared, key: &Key, job: &DIJob) -> Replicas {
+    if halted(job).is_some() {
+        return Replicas::new(key, Listing::default());
+    }
+    let list = state.pods.read(key, |pods| {
+        let pod = |name: &str| pods.get(name).filter(|pod| owns(job, pod));
+        listing(job, pod, Timestamp::now())
+    });
+    Replicas::new(key, list)
+}
+
+/// One record for each coordinator that there is or is to be.
+fn all(state: &Shared, namespace: Option<&str>) -> Vec<Replicas> {
+    let mut all: Vec<_> = jobs(state, namespace)
+        .filter(|(_, job)| halted(job).is_none())
+        .map(|(key, job)| of_job(state, &key, &job))
+        .collect();
+    all.sort_by(|a, b| (&a.namespace, &a.coordinator).cmp(&(&b.namespace, &b.coordinator)));
+    all
+}
+
+fn jobs(state: &Shared, namespace: Option<&str>) -> impl Iterator<Item = (Key, JobRef)> {
+    state.jobs.all().into_iter().filter_map(move |job| {
+        let of = job.namespace().unwrap_or_default();
+        let asked = namespace.is_none_or(|namespace| namespace == of);
+        asked.then(|| ((of, job.name_any()), job))
+    })
+}
+
+/// The record of one replica; its URL is missing while it cannot be used.
+fn replica(
+    state: &Shared,
+    namespace: &str,
+    coordinator: Option<&str>,
+    name: &str,
+) -> Result<Replicas> {
+    let asked = |job: &Key| coordinator.is_none_or(|asked| asked == names::coordinator(&job.1));
+    for (key, job) in jobs(state, Some(namespace)).filter(|(key, _)| asked(key)) {
+        let Some(entry) = find(plan_of(&job), name).filter(|entry| entry.is_wanted()) else {
+            continue;
+        };
+        let mut one = urls(state, &key, &job, [(entry.role, name)]);
+        let usable = of_job(state, &key, &job);
+        one.collectors.retain(|url| usable.collectors.contains(url));
+        one.learners.retain(|url| usable.learners.contains(url));
+        return Ok(one);
+    }
+    Err(Error::NotFound(format!(
+        "there is no replica {name} in namespace {namespace}"
+    )))
+}

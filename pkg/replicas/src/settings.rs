@@ -1,0 +1,49 @@
+use std::{net::SocketAddr, time::Duration};
+
+/// How the endpoint serves, and its limits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Address that it listens on.
+    pub address: SocketAddr,
+    /// Whether everybody may call, known or not.
+    pub allow_anonymous: bool,
+    /// How long an answer waits for the scheduling verdicts of the replicas just planned.
+    pub create_wait: Duration,
+    /// The most replicas that one request may add.
+    pub max_replicas_per_request: usize,
+    /// The most replicas that a job may have.
+    pub max_replicas_per_job: usize,
+    /// The most connections at a time; further ones wait to be accepted.
+    pub max_connections: usize,
+    /// How long the head of a request may take to come; a connection idle for so long is closed too.
+    pub header_timeout: Duration,
+    /// How long the body of a request may take to come.
+    pub body_timeout: Duration,
+    /// How long a request may take in all.
+    pub request_timeout: Duration,
+    /// How long a request waits for the caches' first lists.
+    pub sync_wait: Duration,
+    /// How long a request of an unknown address waits for the pod that has it.
+    pub address_wait: Duration,
+    /// How long requests may still take once the shutdown has begun.
+    pub drain: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            address: SocketAddr::from(([0, 0, 0, 0], 8080)),
+            allow_anonymous: false,
+            create_wait: Duration::from_secs(2),
+            max_replicas_per_request: 1000,
+            max_replicas_per_job: 5000,
+            max_connections: 2048,
+            header_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(10),
+            request_timeout: Duration::from_secs(30),
+            sync_wait: Duration::from_secs(3),
+            address_wait: Duration::from_secs(2),
+            drain: Duration::from_secs(10),
+        }
+    }
+}

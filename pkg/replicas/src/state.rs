@@ -1,0 +1,175 @@
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use di_api::DIJob;
+use di_cache::{JobCache, JobRef, Key, PodCache};
+use futures::FutureExt;
+use kube::{Api, Client};
+use prometheus_client::registry::Registry;
+use tokio::{sync::Semaphore, time::timeout};
+
+use crate::{
+    Settings,
+    authorize::Decisions,
+    error::{Error, Result},
+    metrics::Metrics,
+};
+
+/// How long one call of the API server may take.
+pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+/// Jobs that no cache knows are asked for by at most so many requests at a time.
+const LOOKUPS: usize = 32;
+
+/// What the requests share.
+#[derive(Clone)]
+pub struct State(Arc<Shared>);
+
+/// What stands behind [`State`].
+pub struct Shared {
+    pub(crate) client: Client,
+    pub(crate) jobs: Arc<JobCache>,
+    pub(crate) pods: Arc<PodCache>,
+    pub(crate) settings: Settings,
+    pub(crate) metrics: Metrics,
+    pub(crate) registry: Registry,
+    pub(crate) decisions: Decisions,
+    jobs_synced: AtomicBool,
+    lookups: Semaphore,
+    /// One lock for each job that is being changed.
+    turns: Mutex<HashMap<Key, Weak<tokio::sync::Mutex<()>>>>,
+}
+
+impl std::ops::Deref for State {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State").finish_non_exhaustive()
+    }
+}
+
+impl State {
+    /// Serves what the caches hold, and makes its metrics known to `registry`, which `/metrics` shows.
+    pub fn new(
+        client: Client,
+        jobs: Arc<JobCache>,
+        pods: Arc<PodCache>,
+        settings: Settings,
+        mut registry: Registry,
+    ) -> Self {
+        Self(Arc::new(Shared {
+            metrics: Metrics::new(&mut registry),
+            client,
+            jobs,
+            pods,
+            settings,
+            registry,
+            decisions: Decisions::default(),
+            jobs_synced: AtomicBool::new(false),
+            lookups: Semaphore::new(LOOKUPS),
+            turns: Mutex::default(),
+        }))
+    }
+}
+
+impl Shared {
+    /// Whether the first lists of both caches are complete.
+    pub(crate) fn synced(&self) -> bool {
+        if !self.jobs_synced.load(Relaxed) {
+            let ready = self.jobs.store().wait_until_ready().now_or_never();
+            if !matches!(ready, Some(Ok(()))) {
+                return false;
+            }
+            self.jobs_synced.store(true, Relaxed);
+        }
+        *self.pods.synced().borrow()
+    }
+
+    /// Waits, but not long, for the first lists of the caches.
+    pub(crate) async fn wait_synced(&self) -> Result<()> {
+        if self.synced() {
+            return Ok(());
+        }
+        let mut pods = self.pods.synced();
+        let both = async {
+            let jobs = self.jobs.store().wait_until_ready().await.is_ok();
+            jobs && pods.wait_for(|synced| *synced).await.is_ok()
+        };
+        match timeout(self.settings.sync_wait, both).await {
+            Ok(true) => Ok(()),
+            _ => Err(Error::Passing(
+                "the jobs and pods of the cluster are not all known yet".to_owned(),
+            )),
+        }
+    }
+
+    pub(crate) fn job_api(&self, namespace: &str) -> Api<DIJob> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    /// The job of the cache, or of the API server where the cache does not know it.
+    pub(crate) async fn find_job(&self, key: &Key) -> Result<JobRef> {
+        if let Some(job) = self.jobs.get(key) {
+            return Ok(job);
+        }
+        let _permit = self.lookups.acquire().await;
+        self.read_job(key).await.map(JobRef::from)
+    }
+
+    /// The job as the API server has it now.
+    pub(crate) async fn read_job(&self, key: &Key) -> Result<Arc<DIJob>> {
+        let read = call("read the DIJob", async {
+            self.job_api(&key.0).get_opt(&key.1).await
+        });
+        let Some(job) = read.await? else {
+            return Err(Error::NotFound(format!(
+                "there is no DIJob {} in namespace {}",
+                key.1, key.0
+            )));
+        };
+        let job = Arc::new(job);
+        self.jobs.written(job.clone());
+        Ok(job)
+    }
+
+    /// Waits until no other request changes this job.
+    pub(crate) async fn turn(&self, job: &Key) -> tokio::sync::OwnedMutexGuard<()> {
+        let lock = {
+            let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(lock) = turns.get(job).and_then(Weak::upgrade) {
+                lock
+            } else {
+                turns.retain(|_, lock| lock.strong_count() > 0);
+                let lock = Arc::<tokio::sync::Mutex<()>>::default();
+                turns.insert(job.clone(), Arc::downgrade(&lock));
+                lock
+            }
+        };
+        lock.lock_owned().await
+    }
+}
+
+/// Calls the API server, within a time.
+pub(crate) async fn call<T>(
+    doing: &'static str,
+    call: impl Future<Output = kube::Result<T>>,
+) -> Result<T> {
+    match timeout(CALL_TIMEOUT, call).await {
+        Ok(answer) => answer.map_err(|source| Error::Api {
+            doing,
+            source: Box::new(source),
+        }),
+        Err(_) => Err(Error::Timeout(doing)),
+    }
+}

@@ -1,0 +1,195 @@
+use di_api::ReplicaResources;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use serde_json::{Map, Value};
+
+use super::name;
+use crate::{
+    error::{Error, Result},
+    quantity,
+};
+
+/// The coordinator that a request is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) namespace: String,
+    pub(crate) coordinator: String,
+}
+
+/// Replicas of one role to be added.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Part {
+    pub(crate) count: usize,
+    pub(crate) resources: ReplicaResources,
+}
+
+/// Replicas to be added.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct AddRequest {
+    pub(crate) target: Target,
+    pub(crate) collectors: Part,
+    pub(crate) learners: Part,
+}
+
+/// How many replicas are to be removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RemoveRequest {
+    pub(crate) target: Target,
+    pub(crate) collectors: usize,
+    pub(crate) learners: usize,
+}
+
+/// Replicas that failed, by pod name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FailedRequest {
+    pub(crate) target: Target,
+    pub(crate) pods: Vec<String>,
+}
+
+impl AddRequest {
+    pub(crate) fn parse(body: &[u8], most: usize) -> Result<Self> {
+        let body = object(body)?;
+        let request = Self {
+            target: target(&body)?,
+            collectors: part(&body, "collectors", most)?,
+            learners: part(&body, "learners", most)?,
+        };
+        if request.collectors.count + request.learners.count > most {
+            return Err(Error::Invalid(format!(
+                "one request may add at most {most} replicas"
+            )));
+        }
+        Ok(request)
+    }
+}
+
+impl RemoveRequest {
+    pub(crate) fn parse(body: &[u8], most: usize) -> Result<Self> {
+        let body = object(body)?;
+        Ok(Self {
+            target: target(&body)?,
+            collectors: part(&body, "collectors", most)?.count,
+            learners: part(&body, "learners", most)?.count,
+        })
+    }
+}
+
+impl FailedRequest {
+    pub(crate) fn parse(body: &[u8]) -> Result<Self> {
+        let body = object(body)?;
+        let target = target(&body)?;
+        let mut pods: Vec<String> = Vec::new();
+        for field in ["collectors", "learners"] {
+            let list = match body.get(field) {
+                None | Some(Value::Null) => continue,
+                Some(Value::Array(list)) => list,
+                Some(_) => return Err(Error::Invalid(format!("{field} must be a list of names"))),
+            };
+            for item in list {
+                let Some(item) = item.as_str() else {
+                    return Err(Error::Invalid(format!("{field} must be a list of names")));
+                };
+                pods.extend(pod_of(item, &target.namespace).map(str::to_owned));
+            }
+        }
+        let mut seen = std::collections::HashSet::new();
+        pods.retain(|pod| seen.insert(pod.clone()));
+        Ok(Self { target, pods })
+    }
+}
+
+/// The pod that a name or URL (`pod.namespace:port`) means; nothing for one of another namespace.
+fn pod_of<'a>(name_or_url: &'a str, namespace: &str) -> Option<&'a str> {
+    let host = name_or_url
+        .split_once("://")
+        .map_or(name_or_url, |(_, rest)| rest);
+    let host = host.split(['/', ':']).next().unwrap_or(host);
+    match host.rsplit_once('.') {
+        Some((pod, of)) => (of == namespace).then_some(pod),
+        None => Some(host),
+    }
+}
+
+fn object(body: &[u8]) -> Result<Map<String, Value>> {
+    match serde_json::from_slice(body) {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(_) => Err(Error::Invalid("the body must be a JSON object".to_owned())),
+        Err(error) => Err(Error::Invalid(format!("the body is no JSON: {error}"))),
+    }
+}
+
+fn target(body: &Map<String, Value>) -> Result<Target> {
+    let field = |key: &str| match body.get(key) {
+        None | Some(Value::Null) => name(key, ""),
+        Some(Value::String(value)) => name(key, value),
+        Some(_) => Err(Error::Invalid(format!("{key} must be a string"))),
+    };
+    Ok(Target {
+        namespace: field("namespace")?,
+        coordinator: field("coordinator")?,
+    })
+}
+
+fn part(body: &Map<String, Value>, field: &str, most: usize) -> Result<Part> {
+    let part = match body.get(field) {
+        None | Some(Value::Null) => return Ok(Part::default()),
+        Some(Value::Object(part)) => part,
+        Some(_) => return Err(Error::Invalid(format!("{field} must be a JSON object"))),
+    };
+    let either = |key: &str, older: &str| part.get(key).or_else(|| part.get(older));
+    let resource = |key: &str, value: Option<&Value>| quantity(&format!("{field}.{key}"), value);
+    let resources = ReplicaResources {
+        cpus: resource("cpus", either("cpus", "cpu"))?,
+        gpus: resource("gpus", either("gpus", "gpu"))?,
+        memory: resource("memory", part.get("memory"))?,
+    };
+    if let Some(gpus) = &resources.gpus
+        && quantity::value(&gpus.0).is_none_or(|gpus| gpus.fract() != 0.0)
+    {
+        return Err(Error::Invalid(format!(
+            "{field}.gpus must be a whole number"
+        )));
+    }
+    Ok(Part {
+        count: count(&format!("{field}.replicas"), part.get("replicas"), most)?,
+        resources,
+    })
+}
+
+fn count(field: &str, value: Option<&Value>, most: usize) -> Result<usize> {
+    let Some(value) = value.filter(|value| !value.is_null()) else {
+        return Ok(0);
+    };
+    let number = match value {
+        Value::String(digits) => digits.parse().ok(),
+        value => value.as_u64(),
+    };
+    number
+        .and_then(|number| usize::try_from(number).ok())
+        .filter(|number| *number <= most)
+        .ok_or_else(|| {
+            Error::Invalid(format!(
+                "{field} must be a whole number between 0 and {most}"
+            ))
+        })
+}
+
+/// A quantity as a string or a number; zero and the empty string leave it to the template.
+fn quantity(field: &str, value: Option<&Value>) -> Result<Option<Quantity>> {
+    let quantity = match value {
+        None | Some(Value::Null) => return Ok(None),
+        Some(Value::String(text)) => text.trim().to_owned(),
+        Some(Value::Number(number)) => number.to_string(),
+        Some(_) => return Err(Error::Invalid(format!("{field} must be a quantity"))),
+    };
+    if quantity.is_empty() {
+        return Ok(None);
+    }
+    match quantity::value(&quantity) {
+        Some(0.0) => Ok(None),
+        // Kubernetes' own quantities end there.
+        Some(value) if value < 9.2e18 && quantity.len() <= 64 => Ok(Some(Quantity(quantity))),
+        _ => Err(Error::Invalid(format!(
+            "{field} must be a quantity, such as 500m, 2 or 1Gi"
+        ))),
+    }
+}

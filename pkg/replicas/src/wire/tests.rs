@@ -1,0 +1,225 @@
+use di_api::ReplicaResources;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use serde_json::json;
+
+use super::*;
+
+fn target() -> Target {
+    Target {
+        namespace: "default".into(),
+        coordinator: "j-coordinator".into(),
+    }
+}
+
+fn part(count: usize, cpus: &str, gpus: &str, memory: &str) -> Part {
+    let some = |text: &str| (!text.is_empty()).then(|| Quantity(text.into()));
+    Part {
+        count,
+        resources: ReplicaResources {
+            cpus: some(cpus),
+            gpus: some(gpus),
+            memory: some(memory),
+        },
+    }
+}
+
+#[test]
+fn requests_to_add_are_read_as_clients_send_them() {
+    let none = Part::default();
+    for (body, collectors, learners) in [
+        // DI-engine's coordinator, at its start.
+        (
+            r#"{"collectors":{"replicas":2},"learners":{"gpus":"0","replicas":1},"namespace":"default","coordinator":"j-coordinator"}"#,
+            part(2, "", "", ""),
+            part(1, "", "", ""),
+        ),
+        // Its command line.
+        (
+            r#"{"namespace":"default","coordinator":"j-coordinator","collectors":{"replicas":1,"cpus":2,"gpus":1,"memory":"1Gi"}}"#,
+            part(1, "2", "1", "1Gi"),
+            none.clone(),
+        ),
+        // Older clients.
+        (
+            r#"{"namespace":"default","coordinator":"j-coordinator","learners":{"replicas":3,"cpu":"500m","gpu":"1","memory":""},"extra":[1]}"#,
+            none.clone(),
+            part(3, "500m", "1", ""),
+        ),
+        (
+            r#"{"namespace":"default","coordinator":"j-coordinator","collectors":{"replicas":1,"cpus":0.5,"cpu":9,"gpus":0,"memory":null},"learners":null}"#,
+            part(1, "0.5", "", ""),
+            none.clone(),
+        ),
+        (
+            r#"{"namespace":"default","coordinator":"j-coordinator"}"#,
+            none.clone(),
+            none,
+        ),
+    ] {
+        let expected = AddRequest {
+            target: target(),
+            collectors,
+            learners,
+        };
+        assert_eq!(
+            AddRequest::parse(body.as_bytes(), 1000).unwrap(),
+            expected,
+            "{body}"
+        );
+    }
+}
+
+#[test]
+fn requests_that_cannot_be_served_say_why() {
+    let with = |collectors: serde_json::Value| {
+        json!({"namespace": "default", "coordinator": "j-coordinator", "collectors": collectors})
+            .to_string()
+    };
+    for (body, message) in [
+        (String::new(), "the body is no JSON: "),
+        (
+            r#"{"namespace":"a","coordinator":"b"} more"#.into(),
+            "the body is no JSON: ",
+        ),
+        ("[]".into(), "the body must be a JSON object"),
+        ("{}".into(), "namespace is missing"),
+        (r#"{"namespace":"a"}"#.into(), "coordinator is missing"),
+        (
+            r#"{"namespace":"../x","coordinator":"b"}"#.into(),
+            "namespace is no name that Kubernetes knows",
+        ),
+        (
+            r#"{"namespace":"a","coordinator":7}"#.into(),
+            "coordinator must be a string",
+        ),
+        (with(json!(3)), "collectors must be a JSON object"),
+        (
+            with(json!({"replicas": -1})),
+            "collectors.replicas must be a whole number between 0 and 1000",
+        ),
+        (
+            with(json!({"replicas": 1.5})),
+            "collectors.replicas must be a whole number between 0 and 1000",
+        ),
+        (
+            with(json!({"replicas": 1_000_000})),
+            "collectors.replicas must be a whole number between 0 and 1000",
+        ),
+        (
+            with(json!({"replicas": 1, "cpus": "-1"})),
+            "collectors.cpus must be a quantity, such as 500m, 2 or 1Gi",
+        ),
+        (
+            with(json!({"replicas": 1, "cpus": true})),
+            "collectors.cpus must be a quantity",
+        ),
+        (
+            with(json!({"replicas": 1, "gpus": 0.5})),
+            "collectors.gpus must be a whole number",
+        ),
+    ] {
+        let error = AddRequest::parse(body.as_bytes(), 1000).unwrap_err();
+        assert_eq!(error.status(), 400);
+        assert!(error.to_string().starts_with(message), "{body}: {error}");
+    }
+}
+
+#[test]
+fn the_limit_of_a_request_counts_both_roles() {
+    let body = r#"{"namespace":"a","coordinator":"b-coordinator","collectors":{"replicas":600},"learners":{"replicas":401}}"#;
+    let error = AddRequest::parse(body.as_bytes(), 1000).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "one request may add at most 1000 replicas"
+    );
+    assert!(AddRequest::parse(body.as_bytes(), 1001).is_ok());
+}
+
+#[test]
+fn requests_to_remove_are_read_as_clients_send_them() {
+    let body = r#"{"namespace":"default","coordinator":"j-coordinator","collectors":{"replicas":1},"learners":{"replicas":0}}"#;
+    let expected = RemoveRequest {
+        target: target(),
+        collectors: 1,
+        learners: 0,
+    };
+    assert_eq!(
+        RemoveRequest::parse(body.as_bytes(), 5000).unwrap(),
+        expected
+    );
+}
+
+#[test]
+fn failed_replicas_come_as_names_or_urls_and_count_once() {
+    for (collectors, pods) in [
+        (json!(["j-collector-aaaaa"]), vec!["j-collector-aaaaa"]),
+        (
+            json!(["j-collector-aaaaa.default:22270"]),
+            vec!["j-collector-aaaaa"],
+        ),
+        (
+            json!([
+                "http://j-collector-aaaaa.default:22270/",
+                "j-collector-aaaaa",
+                "x"
+            ]),
+            vec!["j-collector-aaaaa", "x"],
+        ),
+        (json!(["j-collector-aaaaa.other:22270"]), vec![]),
+        (json!(null), vec![]),
+    ] {
+        let body = json!({
+            "namespace": "default", "coordinator": "j-coordinator",
+            "collectors": collectors, "learners": [],
+        });
+        let request = FailedRequest::parse(body.to_string().as_bytes()).unwrap();
+        assert_eq!(request.pods, pods, "{collectors}");
+    }
+    let body = r#"{"namespace":"default","coordinator":"j-coordinator","collectors":["a",1]}"#;
+    assert!(FailedRequest::parse(body.as_bytes()).is_err());
+}
+
+#[test]
+fn query_keys_are_known_whatever_their_case() {
+    for (uri, expected) in [
+        ("/x", Some([None, None, None, None])),
+        (
+            "/x?namespace=ns&coordinator=j-coordinator",
+            Some([Some("ns"), Some("j-coordinator"), None, None]),
+        ),
+        (
+            "/x?Namespace=ns&NAME=a&aggregator=",
+            Some([Some("ns"), None, None, Some("a")]),
+        ),
+        (
+            "/x?namespace=ns&aggregator=a",
+            Some([Some("ns"), None, Some("a"), None]),
+        ),
+        ("/x?namespace=ns&job=a", None),
+        ("/x?namespace=ns&namespace=other", None),
+        ("/x?coordinator=a", None),
+        ("/x?namespace=..%2Fkube-system", None),
+    ] {
+        let query = Query::parse(&uri.parse().unwrap());
+        let found = query.ok().map(|query| {
+            [
+                query.namespace,
+                query.coordinator,
+                query.aggregator,
+                query.name,
+            ]
+        });
+        let expected = expected.map(|all| all.map(|field| field.map(str::to_owned)));
+        assert_eq!(found, expected, "{uri}");
+    }
+}
+
+#[test]
+fn messages_hold_nothing_that_the_client_rewrites() {
+    let envelope = Envelope::failure("it's \"None\"\n\\");
+    let json = serde_json::to_value(&envelope).unwrap();
+    assert_eq!(
+        json,
+        json!({"success": false, "code": 1, "message": "it`s `none` /", "data": null})
+    );
+}

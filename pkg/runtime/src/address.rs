@@ -1,0 +1,60 @@
+//! Where a replica is.
+
+use crate::{Error, Result};
+
+/// A replica URL of the endpoint, taken apart: `<pod>.<namespace>:<port>`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Address {
+    /// Pod name; what identifies the replica.
+    pub pod: String,
+    /// The URL as it was given.
+    pub url: String,
+}
+
+impl Address {
+    /// Takes a URL apart as DI-engine does: the pod is everything before the last dot of the host.
+    pub fn parse(url: &str) -> Result<Self> {
+        let parts = url.split_once(':').and_then(|(host, port)| {
+            let (pod, namespace) = host.rsplit_once('.')?;
+            (!pod.is_empty() && !namespace.is_empty() && port.parse::<u16>().is_ok()).then_some(pod)
+        });
+        let pod = parts.ok_or_else(|| Error::BadReplicaUrl(url.to_owned()))?;
+        Ok(Self {
+            pod: pod.to_owned(),
+            url: url.to_owned(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pod_is_everything_before_the_last_dot_of_the_host() {
+        assert_eq!(
+            Address::parse("pole-collector-x7k2p.rl:22270").unwrap().pod,
+            "pole-collector-x7k2p"
+        );
+        assert_eq!(
+            Address::parse("my.job-collector-abcde.rl:1").unwrap().pod,
+            "my.job-collector-abcde"
+        );
+    }
+
+    #[test]
+    fn anything_else_is_refused() {
+        for url in [
+            "",
+            "pod:1",
+            "pod.ns",
+            "http://pod.ns:1",
+            "pod.ns:port",
+            ".ns:1",
+            "pod.:1",
+            "pod.ns:1:2",
+        ] {
+            assert!(Address::parse(url).is_err(), "{url} was taken");
+        }
+    }
+}

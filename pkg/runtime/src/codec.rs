@@ -1,0 +1,156 @@
+//! The binary container of the files in the storage: magic, format version, length, checksum,
+//! payload.
+//!
+//! A file that was cut, mixed up or written by another version is refused instead of being trained
+//! on.
+
+use crate::{Error, Result};
+
+const FORMAT: u32 = 1;
+const HEADER: usize = 4 + 4 + 8 + 8;
+
+/// Wraps a payload.
+pub(crate) fn seal(magic: [u8; 4], payload: &[u8]) -> Vec<u8> {
+    let mut file = Vec::with_capacity(HEADER + payload.len());
+    file.extend(magic);
+    file.extend(FORMAT.to_le_bytes());
+    file.extend((payload.len() as u64).to_le_bytes());
+    file.extend(checksum(payload).to_le_bytes());
+    file.extend(payload);
+    file
+}
+
+/// Checks a file and returns a reader of its payload.
+pub(crate) fn open<'a>(what: &'static str, magic: [u8; 4], file: &'a [u8]) -> Result<Reader<'a>> {
+    let mut reader = Reader { what, rest: file };
+    if reader.array()? != magic {
+        return Err(reader.bad("it is of another kind"));
+    }
+    let format = reader.u32()?;
+    if format != FORMAT {
+        return Err(reader.bad(format!(
+            "its format is {format}, this program reads {FORMAT}"
+        )));
+    }
+    let (length, sum) = (reader.u64()?, reader.u64()?);
+    if length != reader.rest.len() as u64 {
+        return Err(reader.bad(format!(
+            "it should hold {length} bytes and holds {}",
+            reader.rest.len()
+        )));
+    }
+    if sum != checksum(reader.rest) {
+        return Err(reader.bad("its checksum is wrong"));
+    }
+    Ok(reader)
+}
+
+/// FNV-1a: enough against accidents, which is all that it guards against.
+fn checksum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
+        (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+/// Reads little-endian values one after another.
+pub(crate) struct Reader<'a> {
+    what: &'static str,
+    rest: &'a [u8],
+}
+
+impl Reader<'_> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let Some((head, rest)) = self.rest.split_first_chunk() else {
+            return Err(self.bad("it ends too early"));
+        };
+        self.rest = rest;
+        Ok(*head)
+    }
+
+    pub(crate) fn u8(&mut self) -> Result<u8> {
+        self.array().map(|[byte]| byte)
+    }
+
+    pub(crate) fn u32(&mut self) -> Result<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub(crate) fn u64(&mut self) -> Result<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    pub(crate) fn f32(&mut self) -> Result<f32> {
+        self.array().map(f32::from_le_bytes)
+    }
+
+    pub(crate) fn f64(&mut self) -> Result<f64> {
+        self.array().map(f64::from_le_bytes)
+    }
+
+    /// A count of things that take at least `size` bytes each, so that a wrong one cannot ask for
+    /// much memory.
+    pub(crate) fn count(&mut self, size: usize) -> Result<usize> {
+        let count = self.u32()? as usize;
+        if count > self.rest.len() / size {
+            return Err(self.bad("it ends too early"));
+        }
+        Ok(count)
+    }
+
+    /// Succeeds when everything was read.
+    pub(crate) fn end(&self) -> Result<()> {
+        if self.rest.is_empty() {
+            Ok(())
+        } else {
+            Err(self.bad("there is more in it than there should be"))
+        }
+    }
+
+    pub(crate) fn bad(&self, reason: impl Into<String>) -> Error {
+        Error::BadFile {
+            what: self.what,
+            reason: reason.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(file: &[u8]) -> Result<u32> {
+        let mut reader = open("test", *b"TEST", file)?;
+        let value = reader.u32()?;
+        reader.end()?;
+        Ok(value)
+    }
+
+    fn reason(file: &[u8]) -> String {
+        read(file).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_was_sealed_opens() {
+        assert_eq!(read(&seal(*b"TEST", &7_u32.to_le_bytes())).unwrap(), 7);
+    }
+
+    #[test]
+    fn damaged_and_foreign_files_are_refused_with_the_reason() {
+        let good = seal(*b"TEST", &7_u32.to_le_bytes());
+        for length in 0..good.len() {
+            assert!(
+                read(&good[..length]).is_err(),
+                "a file cut to {length} bytes was taken"
+            );
+        }
+        assert!(reason(&good[..good.len() - 1]).contains("should hold 4 bytes and holds 3"));
+        assert!(reason(&seal(*b"ELSE", &[0; 4])).contains("another kind"));
+        let mut newer = good.clone();
+        newer[4] = 9;
+        assert!(reason(&newer).contains("format is 9"));
+        let mut flipped = good.clone();
+        *flipped.last_mut().unwrap() ^= 1;
+        assert!(reason(&flipped).contains("checksum"));
+        assert!(reason(&seal(*b"TEST", &[0; 5])).contains("more in it"));
+    }
+}

@@ -1,0 +1,218 @@
+//! The coordinator: gets replicas from the endpoint, hands out tasks, ends when the goal is
+//! reached.
+//!
+//! 1. proves that the storage can be written to, and puts the first model there,
+//! 2. asks the endpoint for replicas, unless the job declares them itself,
+//! 3. follows the endpoint's list and the health of the replicas in the background,
+//! 4. trains,
+//! 5. leaves only the final model.
+
+use std::{
+    future::Future,
+    time::{Duration, Instant, SystemTime},
+};
+
+use axum::{Json, Router, routing::get};
+use rand::{SeedableRng, rngs::StdRng};
+use reqwest::Client;
+use tokio::{net::TcpListener, sync::watch};
+
+use crate::{
+    Error, Result,
+    endpoint::Endpoint,
+    env::Environment,
+    fleet::Patience,
+    model::Model,
+    progress::{Progress, count},
+    roster::Roster,
+    run::Run,
+    storage::Storage,
+    training::{Goal, train},
+};
+
+/// What the coordinator is told by its command line.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What to train for.
+    pub goal: Goal,
+    /// Collectors to ask for.
+    pub collectors: u32,
+    /// Learners to ask for.
+    pub learners: u32,
+    /// Asks for none: the job's own spec declares the replicas.
+    pub declared: bool,
+    /// How long to ask an endpoint that does not answer.
+    pub endpoint_timeout: Duration,
+    /// How long to train in all.
+    pub timeout: Duration,
+    /// When a replica counts as lost.
+    pub patience: Patience,
+}
+
+/// How a training ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The target was reached.
+    Solved,
+    /// Iterations or time were used up before.
+    Unsolved,
+    /// Somebody asked the process to end.
+    Interrupted,
+}
+
+/// One start of a coordinator.
+#[derive(Debug)]
+pub struct Coordinator {
+    options: Options,
+    environment: Environment,
+    storage: Storage,
+    client: Client,
+    progress: watch::Sender<Progress>,
+}
+
+impl Coordinator {
+    /// A coordinator that has not started.
+    pub fn new(
+        options: Options,
+        environment: Environment,
+        storage: Storage,
+        client: Client,
+    ) -> Self {
+        let job = environment.job().to_owned();
+        let progress = watch::Sender::new(Progress {
+            job,
+            ..Progress::default()
+        });
+        Self {
+            options,
+            environment,
+            storage,
+            client,
+            progress,
+        }
+    }
+
+    /// Follows the progress.
+    pub fn progress(&self) -> watch::Receiver<Progress> {
+        self.progress.subscribe()
+    }
+
+    /// Trains to the end, or until `shutdown` is ready; tells on `listener` how it goes.
+    pub async fn run(
+        self,
+        listener: TcpListener,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<Outcome> {
+        let start = Instant::now();
+        let id = start_id();
+        let model = Model::random(&mut StdRng::seed_from_u64(self.options.goal.seed));
+        let mut run = Run::create(self.storage.clone(), &self.environment, &id, &model)?;
+        self.progress
+            .send_modify(|progress| progress.run = run.folder().display().to_string());
+        tracing::info!("training CartPole-v1 in {}", run.folder().display());
+        let outcome = tokio::select! {
+            outcome = self.work(&id, &mut run) => outcome,
+            ended = axum::serve(listener, self.router()) => Err(ended.map_or_else(Error::Serve, |()| {
+                Error::Serve(std::io::Error::other("it ended by itself"))
+            })),
+            () = shutdown => Ok(Outcome::Interrupted),
+        };
+        let finished = run.finish().map(|model| model.display().to_string());
+        // Why the training failed matters more than why cleaning up after it did.
+        let (outcome, model) = (outcome?, finished?);
+        tracing::info!("the model is in {model}");
+        tracing::info!("{}", self.summary(outcome, start.elapsed()));
+        Ok(outcome)
+    }
+
+    async fn work(&self, id: &str, run: &mut Run) -> Result<Outcome> {
+        let Options {
+            goal,
+            collectors,
+            learners,
+            declared,
+            endpoint_timeout,
+            timeout,
+            patience,
+        } = &self.options;
+        let endpoint = Endpoint::new(self.client.clone(), &self.environment);
+        let roster = Roster::new(*patience);
+        if *declared || (*collectors, *learners) == (0, 0) {
+            tracing::info!(
+                "using the replicas that the job declares, listed by {}",
+                endpoint.url()
+            );
+        } else {
+            let wanted = [
+                count(*collectors as usize, "collector"),
+                count(*learners as usize, "learner"),
+            ];
+            tracing::info!("asking {} for {}", endpoint.url(), wanted.join(" and "));
+            let key = format!("{}-{id}", self.environment.pod);
+            roster.sync(
+                &endpoint
+                    .acquire(*collectors, *learners, &key, *endpoint_timeout)
+                    .await?,
+            );
+        }
+        let training = train(goal, &self.client, &roster, run, &self.progress);
+        tokio::select! {
+            solved = tokio::time::timeout(*timeout, training) => Ok(match solved {
+                Ok(solved) => if solved? { Outcome::Solved } else { Outcome::Unsolved },
+                Err(_) => Outcome::Unsolved,
+            }),
+            () = roster.follow(&endpoint) => Ok(Outcome::Interrupted),
+            () = roster.check(&self.client) => Ok(Outcome::Interrupted),
+        }
+    }
+
+    fn router(&self) -> Router {
+        let progress = self.progress.subscribe();
+        let status = move || {
+            let now = progress.borrow().clone();
+            async move { Json(now) }
+        };
+        Router::new()
+            .route("/healthz", get(async || "ok"))
+            .route("/status", get(status))
+    }
+
+    fn summary(&self, outcome: Outcome, time: Duration) -> String {
+        let Progress {
+            iteration,
+            frames,
+            evaluation,
+            ..
+        } = *self.progress.borrow();
+        let word = match outcome {
+            Outcome::Solved => "solved",
+            Outcome::Unsolved => "not solved",
+            Outcome::Interrupted => "interrupted",
+        };
+        let evaluation = evaluation.map_or_else(
+            || "no evaluation yet".to_owned(),
+            |mean| {
+                format!(
+                    "mean return {mean:.1} over {} episodes",
+                    self.options.goal.evaluation_episodes
+                )
+            },
+        );
+        let seconds = time.as_secs_f64();
+        format!(
+            "{word}: {evaluation} after {iteration} iterations, {frames} frames, {seconds:.1} s"
+        )
+    }
+}
+
+/// Names this start of the coordinator: sortable by time, and never the same twice.
+fn start_id() -> String {
+    let since_epoch = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    format!(
+        "run-{}-{:08x}",
+        since_epoch.as_secs(),
+        rand::random::<u32>()
+    )
+}

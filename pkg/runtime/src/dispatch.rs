@@ -1,0 +1,120 @@
+//! Hands tasks to whoever can do them.
+
+use std::{
+    collections::{HashSet, VecDeque},
+    time::Duration,
+};
+
+use reqwest::{Client, RequestBuilder};
+use serde::{Serialize, de::DeserializeOwned};
+use tokio::task::JoinSet;
+
+use crate::{
+    Error, Result, chain,
+    fleet::Ready,
+    roster::Roster,
+    wire::{Failure, Role},
+};
+
+/// Gives each task to a replica of the role that is free, until all are done; returns the reports
+/// in the order of the tasks.
+///
+/// A task that fails, or whose replica leaves, goes to another one. Without any replica this waits
+/// for successors. As the result of a task depends on the task alone, it does not matter who does
+/// it.
+pub async fn dispatch<T, R>(client: &Client, roster: &Roster, role: Role, tasks: &[T]) -> Vec<R>
+where
+    T: Serialize,
+    R: DeserializeOwned + Send + 'static,
+{
+    let mut changed = roster.subscribe();
+    let mut open: VecDeque<usize> = (0..tasks.len()).collect();
+    let mut reports: Vec<Option<R>> = tasks.iter().map(|_| None).collect();
+    let mut busy = HashSet::new();
+    let mut running = JoinSet::new();
+    let mut waiting = false;
+    while reports.iter().any(Option::is_none) {
+        let ready = roster.ready(role);
+        if ready.is_empty() && running.is_empty() && !waiting {
+            waiting = true;
+            tracing::info!("waiting for a {role}");
+        }
+        for Ready { address, mut gone } in ready {
+            if open.is_empty() {
+                break;
+            }
+            if !busy.insert(address.pod.clone()) {
+                continue;
+            }
+            let Some(task) = open.pop_front() else { break };
+            waiting = false;
+            let limit = roster.patience().task;
+            let url = format!("http://{}/task", address.url);
+            let request = client.post(&url).json(&tasks[task]).timeout(limit);
+            let call = call::<R>(request, url, address.pod.clone(), limit);
+            running.spawn(async move {
+                let outcome = tokio::select! {
+                    outcome = call => Some(outcome),
+                    _ = gone.changed() => None,
+                };
+                (task, address.pod, outcome)
+            });
+        }
+        tokio::select! {
+            Some(Ok((task, pod, outcome))) = running.join_next() => {
+                busy.remove(&pod);
+                match outcome {
+                    Some(Ok(report)) => {
+                        roster.task_done(&pod);
+                        reports[task] = Some(report);
+                    }
+                    Some(Err(error)) => {
+                        tracing::warn!("a task of {pod} goes to another {role}: {}", chain(&error));
+                        roster.task_failed(&pod, !matches!(error, Error::Unreachable { .. }));
+                        open.push_front(task);
+                    }
+                    None => open.push_front(task),
+                }
+            }
+            _ = changed.changed() => {}
+        }
+    }
+    reports.into_iter().flatten().collect()
+}
+
+/// Sends one task and waits for its report.
+async fn call<R: DeserializeOwned>(
+    request: RequestBuilder,
+    url: String,
+    replica: String,
+    limit: Duration,
+) -> Result<R> {
+    let failed = |status, message| Error::TaskFailed {
+        replica: replica.clone(),
+        status,
+        message,
+    };
+    let broken = |source: reqwest::Error| {
+        // It took the task and did not finish it, which is another thing than not being there.
+        if source.is_timeout() && !source.is_connect() {
+            failed(504, format!("no report within {} s", limit.as_secs()))
+        } else {
+            Error::Unreachable {
+                url: url.clone(),
+                source,
+            }
+        }
+    };
+    let response = request.send().await.map_err(broken)?;
+    let status = response.status().as_u16();
+    let body = response.bytes().await.map_err(broken)?;
+    if status != 200 {
+        let message = serde_json::from_slice::<Failure>(&body).map(|failure| failure.error);
+        return Err(failed(
+            status,
+            message.unwrap_or_else(|_| "it gave no reason".to_owned()),
+        ));
+    }
+    serde_json::from_slice(&body)
+        .map_err(|error| failed(status, format!("its report cannot be read: {error}")))
+}

@@ -1,0 +1,224 @@
+//! Client of the replica endpoint.
+
+use std::time::Duration;
+
+use reqwest::{Client, RequestBuilder, StatusCode};
+use serde_json::json;
+
+use crate::{
+    Error, Result,
+    env::Environment,
+    wire::{AddRequest, Envelope, Replicas, Role, Wanted},
+};
+
+/// The endpoint may wait for the scheduler before it answers a request for replicas.
+const ADD_LIMIT: Duration = Duration::from_secs(60);
+/// All else it answers at once.
+const LIMIT: Duration = Duration::from_secs(5);
+/// Longest pause between two tries.
+const MAX_PAUSE: Duration = Duration::from_secs(5);
+
+/// The replica endpoint, as seen by one coordinator.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    client: Client,
+    url: String,
+    namespace: String,
+    coordinator: String,
+}
+
+impl Endpoint {
+    /// The endpoint that the environment names.
+    pub fn new(client: Client, environment: &Environment) -> Self {
+        Self {
+            client,
+            url: format!(
+                "http://{}{}/replicas",
+                environment.server, environment.api_version
+            ),
+            namespace: environment.namespace.clone(),
+            coordinator: environment.pod.clone(),
+        }
+    }
+
+    /// Where it is.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Asks for replicas until they are granted, for at most `patience`. The key makes repeating
+    /// safe: it stays the same for all tries of one coordinator start.
+    pub async fn acquire(
+        &self,
+        collectors: u32,
+        learners: u32,
+        key: &str,
+        patience: Duration,
+    ) -> Result<Replicas> {
+        let start = tokio::time::Instant::now();
+        let mut pause = Duration::from_millis(500);
+        loop {
+            match self.add(collectors, learners, key).await {
+                Ok(replicas) => return Ok(replicas),
+                Err(error) if !error.is_passing() => return Err(error),
+                Err(error) if start.elapsed() + pause > patience => {
+                    return Err(Error::EndpointTimeout {
+                        seconds: patience.as_secs(),
+                        source: Box::new(error),
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(
+                        "asking again in {:.1} s: {}",
+                        pause.as_secs_f64(),
+                        crate::chain(&error)
+                    );
+                }
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(MAX_PAUSE);
+        }
+    }
+
+    async fn add(&self, collectors: u32, learners: u32, key: &str) -> Result<Replicas> {
+        let request = AddRequest {
+            namespace: self.namespace.clone(),
+            coordinator: self.coordinator.clone(),
+            collectors: Wanted {
+                replicas: collectors,
+            },
+            learners: Wanted { replicas: learners },
+        };
+        let request = self
+            .client
+            .post(&self.url)
+            .header("Idempotency-Key", key)
+            .json(&request);
+        self.call(request.timeout(ADD_LIMIT)).await
+    }
+
+    /// Lists the replicas that can be connected to.
+    pub async fn list(&self) -> Result<Replicas> {
+        let query = [
+            ("namespace", &self.namespace),
+            ("coordinator", &self.coordinator),
+        ];
+        // reqwest's own query support would need a feature; both values are DNS names and need no
+        // escaping.
+        let query = query.map(|(key, value)| format!("{key}={value}")).join("&");
+        self.call(
+            self.client
+                .get(format!("{}?{query}", self.url))
+                .timeout(LIMIT),
+        )
+        .await
+    }
+
+    /// Reports replicas as failed, so that they are replaced.
+    pub async fn report_failed(&self, lost: &[(Role, String)]) -> Result<Replicas> {
+        let names = |role| {
+            lost.iter()
+                .filter(|(of, _)| *of == role)
+                .map(|(_, pod)| pod.clone())
+                .collect()
+        };
+        let body = Replicas {
+            namespace: self.namespace.clone(),
+            coordinator: self.coordinator.clone(),
+            collectors: names(Role::Collector),
+            learners: names(Role::Learner),
+        };
+        self.call(
+            self.client
+                .post(format!("{}/failed", self.url))
+                .json(&body)
+                .timeout(LIMIT),
+        )
+        .await
+    }
+
+    async fn call(&self, request: RequestBuilder) -> Result<Replicas> {
+        let unreachable = |source| Error::Unreachable {
+            url: self.url.clone(),
+            source,
+        };
+        let response = request.send().await.map_err(unreachable)?;
+        let status = response.status();
+        let body = response.bytes().await.map_err(unreachable)?;
+        judge(status, &body)
+    }
+}
+
+/// Turns an answer into replicas, or into an error that says whether asking again can help.
+fn judge(status: StatusCode, body: &[u8]) -> Result<Replicas> {
+    let envelope = serde_json::from_slice::<Envelope>(body).unwrap_or_else(|_| Envelope {
+        success: false,
+        code: 1,
+        message: "the answer is not the JSON of a replica endpoint".to_owned(),
+        data: json!(null),
+    });
+    let Envelope {
+        success,
+        message,
+        data,
+        ..
+    } = envelope;
+    let status_code = status.as_u16();
+    // Not yet known, not yet allowed, conflicting and too many pass; other faults of the request do
+    // not.
+    if status.is_client_error() && ![401, 403, 408, 409, 425, 429].contains(&status_code) {
+        return Err(Error::Refused {
+            status: status_code,
+            message,
+        });
+    }
+    if !success || !status.is_success() {
+        return Err(Error::NotNow {
+            status: status_code,
+            message,
+        });
+    }
+    serde_json::from_value(data).map_err(|error| Error::NotNow {
+        status: status_code,
+        message: format!("its data cannot be read: {error}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(status: u16, body: &str) -> Result<Replicas> {
+        judge(StatusCode::from_u16(status).unwrap(), body.as_bytes())
+    }
+
+    #[test]
+    fn a_success_holds_replicas() {
+        let body = json!({"success": true, "code": 0, "message": "", "data": {
+            "namespace": "rl", "coordinator": "c", "collectors": ["a.rl:1", "b.rl:1"], "learners": ["l.rl:2"]}});
+        assert_eq!(
+            answer(200, &body.to_string()).unwrap().collectors,
+            ["a.rl:1", "b.rl:1"]
+        );
+    }
+
+    #[test]
+    fn only_what_will_not_pass_is_final() {
+        let body =
+            r#"{"success": false, "code": 1, "message": "no such coordinator", "data": null}"#;
+        for status in [400, 404, 413, 422] {
+            let error = answer(status, body).unwrap_err();
+            assert!(
+                !error.is_passing() && error.to_string().contains("no such coordinator"),
+                "{status}: {error}"
+            );
+        }
+        for status in [200, 401, 403, 409, 429, 500, 503] {
+            assert!(answer(status, body).unwrap_err().is_passing(), "{status}");
+        }
+        for body in ["<html>", "", r#"{"success": true, "data": 3}"#] {
+            assert!(answer(200, body).unwrap_err().is_passing(), "{body}");
+        }
+        assert!(!answer(404, "404 page not found").unwrap_err().is_passing());
+    }
+}

@@ -1,0 +1,144 @@
+//! What the orchestrator tells a pod through its environment.
+
+use crate::{Error, Result};
+
+/// Where a role listens when its port variable is unset.
+pub const COORDINATOR_PORT: (&str, u16) = ("COORDINATOR_PORT", 22273);
+/// See [`COORDINATOR_PORT`].
+pub const COLLECTOR_PORT: (&str, u16) = ("COLLECTOR_PORT", 22270);
+/// See [`COORDINATOR_PORT`].
+pub const LEARNER_PORT: (&str, u16) = ("LEARNER_PORT", 22271);
+
+/// The environment of this pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Environment {
+    /// Namespace of the job.
+    pub namespace: String,
+    /// Name of this pod.
+    pub pod: String,
+    /// `host:port` of the replica endpoint.
+    pub server: String,
+    /// Path prefix of the replica endpoint.
+    pub api_version: String,
+    /// URL of the coordinator, as the orchestrator gives it; only shown.
+    pub coordinator: String,
+    /// Number of this replica within its type; a replacement keeps it.
+    pub replica_index: u64,
+    /// Where this role listens.
+    pub port: u16,
+}
+
+impl Environment {
+    /// Reads the process environment.
+    pub fn read(port: (&'static str, u16)) -> Result<Self> {
+        Self::from_lookup(port, |name| std::env::var(name).ok())
+    }
+
+    /// Reads the environment that `lookup` gives.
+    pub fn from_lookup(
+        port: (&'static str, u16),
+        lookup: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self> {
+        let get = |name| lookup(name).filter(|value| !value.is_empty());
+        let or = |name, default: &str| get(name).unwrap_or_else(|| default.to_owned());
+        let server = or("KUBERNETES_SERVER_URL", "di-server.di-system:8080");
+        if server.contains('/') || !server.contains(':') {
+            return Err(Error::InvalidVariable {
+                name: "KUBERNETES_SERVER_URL",
+                expected: "host:port without a scheme",
+            });
+        }
+        let version = or("KUBERNETES_SERVER_API_VERSION", "/v1alpha1");
+        Ok(Self {
+            namespace: required("KUBERNETES_POD_NAMESPACE", get)?,
+            pod: required("KUBERNETES_POD_NAME", get)?,
+            server,
+            api_version: format!("/{}", version.trim_matches('/')),
+            coordinator: or("KUBERNETES_COORDINATOR_URL", "the coordinator"),
+            replica_index: number("DI_REPLICA_INDEX", "a number", 0, get)?,
+            port: number(port.0, "a port number", port.1, get)?,
+        })
+    }
+
+    /// Name of the job, derived from the coordinator's fixed name.
+    pub fn job(&self) -> &str {
+        self.pod.strip_suffix("-coordinator").unwrap_or(&self.pod)
+    }
+}
+
+fn required(name: &'static str, get: impl Fn(&'static str) -> Option<String>) -> Result<String> {
+    get(name).ok_or(Error::MissingVariable(name))
+}
+
+fn number<T: std::str::FromStr>(
+    name: &'static str,
+    expected: &'static str,
+    default: T,
+    get: impl Fn(&'static str) -> Option<String>,
+) -> Result<T> {
+    match get(name) {
+        Some(value) => value
+            .parse()
+            .map_err(|_| Error::InvalidVariable { name, expected }),
+        None => Ok(default),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(variables: &[(&str, &str)]) -> Result<Environment> {
+        let mut all = vec![
+            ("KUBERNETES_POD_NAMESPACE", "rl"),
+            ("KUBERNETES_POD_NAME", "pole-coordinator"),
+        ];
+        all.extend_from_slice(variables);
+        Environment::from_lookup(COORDINATOR_PORT, |name| {
+            all.iter()
+                .rev()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn what_the_orchestrator_leaves_out_has_the_agreed_defaults() {
+        let environment = read(&[]).unwrap();
+        assert_eq!(environment.server, "di-server.di-system:8080");
+        assert_eq!(environment.api_version, "/v1alpha1");
+        assert_eq!((environment.port, environment.replica_index), (22273, 0));
+        assert_eq!(environment.job(), "pole");
+    }
+
+    #[test]
+    fn what_it_sets_is_used() {
+        let environment = read(&[
+            ("KUBERNETES_SERVER_URL", "127.0.0.1:9"),
+            ("KUBERNETES_SERVER_API_VERSION", "v1alpha2/"),
+            ("COORDINATOR_PORT", "1234"),
+            ("DI_REPLICA_INDEX", "3"),
+        ])
+        .unwrap();
+        assert_eq!(environment.server, "127.0.0.1:9");
+        assert_eq!(environment.api_version, "/v1alpha2");
+        assert_eq!((environment.port, environment.replica_index), (1234, 3));
+    }
+
+    #[test]
+    fn faults_name_the_variable_and_not_its_value() {
+        for (name, value) in [
+            ("KUBERNETES_POD_NAME", ""),
+            ("KUBERNETES_SERVER_URL", "http://secret:1"),
+            ("COORDINATOR_PORT", "secret"),
+            ("DI_REPLICA_INDEX", "secret"),
+        ] {
+            let error = read(&[(name, value)]).unwrap_err();
+            assert_eq!(error.exit_code(), 2);
+            assert!(
+                error.to_string().contains(name) && !error.to_string().contains("secret"),
+                "{error}"
+            );
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! The one error type of the runtime.
+
+use std::path::PathBuf;
+
+/// What can go wrong in a worker; messages say what was being done, the cause is the source.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A variable that the orchestrator sets in every pod is missing.
+    #[error(
+        "environment variable {0} is not set; the orchestrator sets it in every pod of a DIJob"
+    )]
+    MissingVariable(&'static str),
+
+    /// A variable is set but cannot be understood. The value is not repeated: it may be a secret
+    /// put there by mistake.
+    #[error("environment variable {name} is not {expected}")]
+    InvalidVariable {
+        /// The variable.
+        name: &'static str,
+        /// What it should have been.
+        expected: &'static str,
+    },
+
+    /// The shared folder cannot be written to.
+    #[error(
+        "storage folder {} is not writable; mount a volume that coordinator, collectors and learners share (spec.volumes) \
+         there, let the user of the pod write to it (securityContext.fsGroup), or name another folder with --storage",
+        folder.display()
+    )]
+    StorageNotWritable {
+        /// The folder that was tried.
+        folder: PathBuf,
+        /// Why it failed.
+        #[source]
+        source: std::io::Error,
+    },
+
+    /// Reading or writing one file of the storage failed.
+    #[error("failed to {action} {}", path.display())]
+    File {
+        /// What was being done.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why it failed.
+        #[source]
+        source: std::io::Error,
+    },
+
+    /// A task named a path that is not below the storage folder.
+    #[error("path {} is outside of the storage folder {}", path.display(), storage.display())]
+    OutsideStorage {
+        /// The path of the task.
+        path: PathBuf,
+        /// The folder it must be in.
+        storage: PathBuf,
+    },
+
+    /// A file of the storage is not what it should be.
+    #[error("{what} file is unusable: {reason}")]
+    BadFile {
+        /// Which kind of file was expected.
+        what: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+
+    /// A task cannot be done as it was asked.
+    #[error("bad task: {0}")]
+    BadTask(String),
+
+    /// The computation of a task panicked or was cancelled.
+    #[error("the computation of the task was lost")]
+    TaskLost(#[source] tokio::task::JoinError),
+
+    /// The port of the role cannot be listened on.
+    #[error("failed to listen on port {port}")]
+    Listen {
+        /// The port.
+        port: u16,
+        /// Why it failed.
+        #[source]
+        source: std::io::Error,
+    },
+
+    /// The HTTP server of the role ended with an error.
+    #[error("the HTTP server failed")]
+    Serve(#[source] std::io::Error),
+
+    /// The handlers of the signals that end the process cannot be installed.
+    #[error("failed to listen for signals")]
+    Signals(#[source] std::io::Error),
+
+    /// The HTTP client could not be made.
+    #[error("failed to set up the HTTP client")]
+    HttpClient(#[source] reqwest::Error),
+
+    /// A request got no usable answer.
+    #[error("no answer from {url}")]
+    Unreachable {
+        /// What was called.
+        url: String,
+        /// Why it failed.
+        #[source]
+        source: reqwest::Error,
+    },
+
+    /// The replica endpoint refused for good; asking again would not help.
+    #[error("the replica endpoint refused ({status}): {message}")]
+    Refused {
+        /// HTTP status code.
+        status: u16,
+        /// The endpoint's own words.
+        message: String,
+    },
+
+    /// The replica endpoint failed in a way that may pass.
+    #[error("the replica endpoint cannot serve now ({status}): {message}")]
+    NotNow {
+        /// HTTP status code.
+        status: u16,
+        /// The endpoint's own words.
+        message: String,
+    },
+
+    /// The replica endpoint stayed away for too long.
+    #[error("the replica endpoint did not grant the replicas within {seconds} s")]
+    EndpointTimeout {
+        /// How long it was tried.
+        seconds: u64,
+        /// The last failure.
+        #[source]
+        source: Box<Self>,
+    },
+
+    /// A replica URL is not `<pod>.<namespace>:<port>`.
+    #[error("replica URL {0:?} is not <pod>.<namespace>:<port>")]
+    BadReplicaUrl(String),
+
+    /// A replica answered a task with an error.
+    #[error("{replica} failed its task ({status}): {message}")]
+    TaskFailed {
+        /// Pod name.
+        replica: String,
+        /// HTTP status code.
+        status: u16,
+        /// The replica's own words.
+        message: String,
+    },
+}
+
+impl Error {
+    /// Exit code of a process that ends with this error: 2 when the person who set the pod up must
+    /// change something in it.
+    pub const fn exit_code(&self) -> u8 {
+        match self {
+            Self::StorageNotWritable { .. }
+            | Self::MissingVariable(_)
+            | Self::InvalidVariable { .. } => 2,
+            _ => 1,
+        }
+    }
+
+    /// Whether asking the replica endpoint again later can help.
+    pub const fn is_passing(&self) -> bool {
+        matches!(self, Self::NotNow { .. } | Self::Unreachable { .. })
+    }
+}
+
+/// Result of the runtime.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// One line with the error and all its causes.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut line = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        // Some libraries repeat the cause in their own message.
+        if !line.ends_with(&text) {
+            line.push_str(": ");
+            line.push_str(&text);
+        }
+        cause = error.source();
+    }
+    line
+}

@@ -1,0 +1,32 @@
+//! The HTTP client of the runtime.
+
+use std::{sync::Arc, time::Duration};
+
+use reqwest::{Client, dns::Resolve};
+
+use crate::{Error, Result};
+
+/// How long a connection may take to come up, name lookup included.
+const CONNECT: Duration = Duration::from_secs(3);
+
+/// A client that looks names up as the system does.
+pub fn client() -> Result<Client> {
+    builder().build().map_err(Error::HttpClient)
+}
+
+/// A client that looks names up with `resolver`.
+pub fn client_with(resolver: Arc<dyn Resolve>) -> Result<Client> {
+    builder()
+        .dns_resolver(resolver)
+        .build()
+        .map_err(Error::HttpClient)
+}
+
+fn builder() -> reqwest::ClientBuilder {
+    // Everything that is called is inside of the cluster: no proxy, and no redirect to somewhere
+    // else.
+    Client::builder()
+        .connect_timeout(CONNECT)
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+}

@@ -1,0 +1,47 @@
+//! The worker runtime of di-worker: reinforcement learning by three roles that share a folder.
+//!
+//! | what | where |
+//! |---|---|
+//! | the environment | [`cartpole`] |
+//! | the model and how it learns | [`mlp`], [`policy`], [`adam`], [`ppo`] |
+//! | what is stored | [`rollout`], [`frames`], [`model`], [`storage`], [`run`] |
+//! | the replicas' side | [`server`], [`collector`], [`learner`] |
+//! | the coordinator's side | [`endpoint`], [`fleet`], [`roster`], [`dispatch`], [`training`], [`coordinator`] |
+//! | what goes between them | [`wire`], [`env`](mod@env) |
+//!
+//! The result of a task depends on the task alone, never on who does it or when: a seed gives the
+//! same training with one collector or with five, whether or not some are lost on the way.
+#![allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+
+pub mod adam;
+mod address;
+mod advantage;
+pub mod cartpole;
+mod codec;
+pub mod collector;
+pub mod coordinator;
+pub mod dispatch;
+pub mod endpoint;
+pub mod env;
+mod error;
+pub mod fleet;
+pub mod frames;
+pub mod http;
+pub mod learner;
+pub mod mlp;
+pub mod model;
+pub mod policy;
+pub mod ppo;
+pub mod probe;
+pub mod progress;
+pub mod rollout;
+pub mod roster;
+pub mod run;
+pub mod server;
+pub mod shutdown;
+pub mod storage;
+pub mod training;
+pub mod wire;
+
+pub use address::Address;
+pub use error::{Error, Result, chain};

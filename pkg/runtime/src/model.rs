@@ -1,0 +1,131 @@
+//! Model files: the policy, and what the optimiser needs to go on from there.
+
+use std::path::Path;
+
+use rand::Rng;
+
+use crate::{
+    Error, Result,
+    adam::Adam,
+    codec::{Reader, open, seal},
+    policy::Policy,
+    storage::Storage,
+};
+
+const MAGIC: [u8; 4] = *b"DIMD";
+
+/// A version of the model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Model {
+    /// Number of updates that led to it.
+    pub version: u64,
+    /// Actor and critic.
+    pub policy: Policy,
+    /// The optimiser's state, so that any learner can continue where another one ended.
+    pub adam: Adam,
+}
+
+impl Model {
+    /// The model that training starts with.
+    pub fn random(rng: &mut impl Rng) -> Self {
+        Self {
+            version: 0,
+            policy: Policy::random(rng),
+            adam: Adam::new(Policy::parameter_count()),
+        }
+    }
+
+    /// Loads the model that a task names.
+    pub fn load(storage: &Storage, path: &Path, version: u64) -> Result<Self> {
+        let model = Self::decode(&storage.read(path)?)?;
+        if model.version != version {
+            return Err(Error::BadTask(format!(
+                "the model is version {}, not {version}",
+                model.version
+            )));
+        }
+        Ok(model)
+    }
+
+    /// The bytes of a model file.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut payload = Vec::with_capacity(16 + 24 * Policy::parameter_count());
+        payload.extend(self.version.to_le_bytes());
+        payload.extend(self.adam.step.to_le_bytes());
+        let values = self
+            .policy
+            .parameters()
+            .chain(&self.adam.mean)
+            .chain(&self.adam.square);
+        payload.extend(values.flat_map(|value| value.to_le_bytes()));
+        seal(MAGIC, &payload)
+    }
+
+    /// The model of a model file.
+    pub fn decode(file: &[u8]) -> Result<Self> {
+        let mut reader = open("model", MAGIC, file)?;
+        let (version, step) = (reader.u64()?, reader.u64()?);
+        let parameters = values(&mut reader)?;
+        let adam = Adam {
+            step,
+            mean: values(&mut reader)?,
+            square: values(&mut reader)?,
+        };
+        reader.end()?;
+        let policy =
+            Policy::from_parameters(parameters).ok_or_else(|| reader.bad("its size is wrong"))?;
+        Ok(Self {
+            version,
+            policy,
+            adam,
+        })
+    }
+}
+
+/// Name of the file of a model version, in the run's folder.
+pub(crate) fn model_file(version: u64) -> String {
+    format!("model-{version}.bin")
+}
+
+fn values(reader: &mut Reader<'_>) -> Result<Vec<f64>> {
+    (0..Policy::parameter_count())
+        .map(|_| {
+            let value = reader.f64()?;
+            if value.is_finite() {
+                Ok(value)
+            } else {
+                Err(reader.bad("it holds a number that is not finite"))
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::{SeedableRng, rngs::StdRng};
+
+    use super::*;
+
+    #[test]
+    fn a_model_survives_the_round_trip() {
+        let mut model = Model::random(&mut StdRng::seed_from_u64(1));
+        model.version = 12;
+        model.adam.step = 34;
+        model.adam.mean[5] = 0.25;
+        model.adam.square[6] = 0.75;
+        assert_eq!(Model::decode(&model.encode()).unwrap(), model);
+    }
+
+    #[test]
+    fn a_model_of_another_size_or_with_broken_numbers_is_refused() {
+        assert!(Model::decode(&seal(MAGIC, &[0; 160])).is_err());
+        let mut model = Model::random(&mut StdRng::seed_from_u64(1));
+        model.adam.mean[0] = f64::NAN;
+        assert!(
+            Model::decode(&model.encode())
+                .unwrap_err()
+                .to_string()
+                .contains("not finite")
+        );
+    }
+}

@@ -1,0 +1,168 @@
+//! Proximal policy optimisation: how a learner improves the model from frames.
+
+use rand::{Rng, seq::SliceRandom};
+
+use crate::{
+    adam::Adam,
+    advantage::{Sample, samples},
+    policy::{Policy, Scratch},
+    rollout::Trajectory,
+};
+
+/// The settings of the method. The defaults solve `CartPole` for every seed that was tried.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Step size at the start; it falls linearly to a tenth at the end.
+    pub learning_rate: f64,
+    /// How much of the future counts, per step.
+    pub discount: f64,
+    /// Between the critic's guess (0) and the observed return (1).
+    pub trace: f64,
+    /// How far the probability of an action may move in one update.
+    pub clip: f64,
+    /// Passes over the frames.
+    pub epochs: usize,
+    /// Frames per gradient step.
+    pub batch: usize,
+    /// Reward for staying curious, at the start; it falls to nothing at the end.
+    pub entropy: f64,
+    /// Longest gradient allowed.
+    pub gradient_norm: f64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            learning_rate: 3e-4,
+            discount: 0.99,
+            trace: 0.95,
+            clip: 0.2,
+            epochs: 5,
+            batch: 64,
+            entropy: 0.005,
+            gradient_norm: 0.5,
+        }
+    }
+}
+
+/// Mean losses over one update.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Losses {
+    /// Clipped surrogate of the actor.
+    pub policy: f64,
+    /// Squared error of the critic.
+    pub value: f64,
+    /// How undecided the actor is, between 0 and ln 2.
+    pub entropy: f64,
+}
+
+/// Improves `policy` with the frames that it collected. `progress` in 0..=1 is how far the training
+/// is.
+pub fn update(
+    policy: &mut Policy,
+    adam: &mut Adam,
+    trajectories: &[Trajectory],
+    settings: &Settings,
+    progress: f64,
+    rng: &mut impl Rng,
+) -> Losses {
+    let left = 1.0 - progress.clamp(0.0, 1.0);
+    let rate = settings.learning_rate * left.max(0.1);
+    let entropy_weight = settings.entropy * left;
+    let samples = samples(policy, trajectories, settings.discount, settings.trace);
+    let mut order: Vec<usize> = (0..samples.len()).collect();
+    let mut scratch = policy.scratch();
+    let mut gradient = vec![0.0; Policy::parameter_count()];
+    let mut sums = Losses::default();
+    for _ in 0..settings.epochs {
+        order.shuffle(rng);
+        for batch in order.chunks(settings.batch) {
+            gradient.fill(0.0);
+            for &index in batch {
+                let losses = accumulate(
+                    policy,
+                    &samples[index],
+                    settings.clip,
+                    entropy_weight,
+                    &mut scratch,
+                    &mut gradient,
+                );
+                sums.policy += losses.policy;
+                sums.value += losses.value;
+                sums.entropy += losses.entropy;
+            }
+            rescale(&mut gradient, batch.len(), settings.gradient_norm);
+            adam.update(policy.parameters_mut(), &gradient, rate);
+        }
+    }
+    let count = (samples.len() * settings.epochs).max(1) as f64;
+    Losses {
+        policy: sums.policy / count,
+        value: sums.value / count,
+        entropy: sums.entropy / count,
+    }
+}
+
+/// Adds the gradient of one sample's loss to `gradient`, and returns its parts.
+fn accumulate(
+    policy: &Policy,
+    sample: &Sample,
+    clip: f64,
+    entropy_weight: f64,
+    scratch: &mut Scratch,
+    gradient: &mut [f64],
+) -> Losses {
+    let (actor_gradient, critic_gradient) = gradient.split_at_mut(policy.actor.parameters().len());
+
+    let log_probabilities = policy.log_probabilities(&sample.observation, scratch);
+    let probabilities = log_probabilities.map(f64::exp);
+    let entropy = -(0..2)
+        .map(|action| probabilities[action] * log_probabilities[action])
+        .sum::<f64>();
+    let taken = usize::from(sample.action);
+    let ratio = (log_probabilities[taken] - sample.log_probability).exp();
+    let clipped = ratio.clamp(1.0 - clip, 1.0 + clip);
+    let surrogate = (ratio * sample.advantage).min(clipped * sample.advantage);
+    // Where the clipped value is the smaller one, it is constant: no gradient.
+    let pull = if ratio * sample.advantage <= clipped * sample.advantage {
+        -ratio * sample.advantage
+    } else {
+        0.0
+    };
+    let by_logits: [f64; 2] = std::array::from_fn(|action| {
+        let indicator = if action == taken { 1.0 } else { 0.0 };
+        let by_entropy = -probabilities[action] * (log_probabilities[action] + entropy);
+        pull * (indicator - probabilities[action]) - entropy_weight * by_entropy
+    });
+    policy
+        .actor
+        .backward(&by_logits, &mut scratch.actor, actor_gradient);
+
+    let error = policy.value(&sample.observation, scratch) - sample.target;
+    policy
+        .critic
+        .backward(&[error], &mut scratch.critic, critic_gradient);
+
+    Losses {
+        policy: -surrogate,
+        value: 0.5 * error * error,
+        entropy,
+    }
+}
+
+/// Turns the sum over a batch into a mean, no longer than `limit`.
+fn rescale(gradient: &mut [f64], batch: usize, limit: f64) {
+    let norm = gradient
+        .iter()
+        .map(|value| value * value)
+        .sum::<f64>()
+        .sqrt()
+        / batch as f64;
+    let factor = (limit / norm.max(limit)) / batch as f64;
+    for value in gradient {
+        *value *= factor;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,79 @@
+//! How the training is going, for people and for `/status`.
+
+use serde::Serialize;
+
+/// The state of the training after an iteration.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Progress {
+    /// Name of the job.
+    pub job: String,
+    /// Folder of the run.
+    pub run: String,
+    /// Updates of the model so far.
+    pub iteration: u64,
+    /// Frames collected so far.
+    pub frames: u64,
+    /// Mean return of the episodes that ended last, with drawn actions; unset while there was none.
+    pub mean_return: Option<f64>,
+    /// Mean return of the evaluation episodes, with the likelier actions.
+    pub evaluation: Option<f64>,
+    /// Frames collected per second in the last iteration.
+    pub frames_per_second: f64,
+    /// Collectors that can work.
+    pub collectors: Vec<String>,
+    /// Learners that can work.
+    pub learners: Vec<String>,
+    /// Whether the target is reached.
+    pub solved: bool,
+}
+
+impl Progress {
+    /// One line for the log.
+    pub fn line(&self) -> String {
+        let number = |value: Option<f64>| {
+            value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"))
+        };
+        format!(
+            "iteration {:3}  frames {:7}  mean return {:>5}  evaluation {:>5}  {:6.0} frames/s  {}, {}",
+            self.iteration,
+            self.frames,
+            number(self.mean_return),
+            number(self.evaluation),
+            self.frames_per_second,
+            count(self.collectors.len(), "collector"),
+            count(self.learners.len(), "learner"),
+        )
+    }
+}
+
+/// A number with its noun.
+pub(crate) fn count(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_all_that_a_person_follows() {
+        let progress = Progress {
+            iteration: 12,
+            frames: 12_288,
+            mean_return: Some(143.26),
+            evaluation: Some(210.4),
+            frames_per_second: 9_800.4,
+            collectors: vec!["a".into(), "b".into()],
+            learners: vec!["l".into()],
+            ..Progress::default()
+        };
+        let line = "iteration  12  frames   12288  mean return 143.3  evaluation 210.4    9800 frames/s  \
+                    2 collectors, 1 learner";
+        assert_eq!(progress.line(), line);
+        assert!(
+            Progress::default()
+                .line()
+                .contains("mean return     -  evaluation     -")
+        );
+    }
+}

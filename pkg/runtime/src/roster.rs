@@ -1,0 +1,192 @@
+//! The fleet, shared between who keeps it up to date and who gives it work.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use reqwest::Client;
+use tokio::{sync::watch, task::JoinSet, time::MissedTickBehavior};
+
+use crate::{
+    Address, Result, chain,
+    endpoint::Endpoint,
+    fleet::{Fleet, Loss, Patience, Ready},
+    wire::{Replicas, Role},
+};
+
+/// How long a replica may take to say that it is there.
+const HEALTH_LIMIT: Duration = Duration::from_secs(3);
+
+/// A fleet that several tasks look at and change.
+#[derive(Clone, Debug)]
+pub struct Roster {
+    fleet: Arc<Mutex<Fleet>>,
+    changed: watch::Sender<()>,
+    patience: Patience,
+}
+
+impl Roster {
+    /// An empty one.
+    pub fn new(patience: Patience) -> Self {
+        Self {
+            fleet: Arc::new(Mutex::new(Fleet::new(patience))),
+            changed: watch::Sender::new(()),
+            patience,
+        }
+    }
+
+    /// When a replica counts as lost.
+    pub const fn patience(&self) -> Patience {
+        self.patience
+    }
+
+    /// Wakes whenever who is ready may have changed.
+    pub fn subscribe(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    /// The replicas that can work.
+    pub fn ready(&self, role: Role) -> Vec<Ready> {
+        self.fleet().ready(role)
+    }
+
+    /// Takes over what the endpoint lists. A URL that cannot be understood is left out.
+    pub fn sync(&self, replicas: &Replicas) {
+        let parse = |role| {
+            move |url: &String| match Address::parse(url) {
+                Ok(address) => Some((role, address)),
+                Err(error) => {
+                    tracing::warn!("ignoring a replica: {error}");
+                    None
+                }
+            }
+        };
+        let collectors = replicas
+            .collectors
+            .iter()
+            .filter_map(parse(Role::Collector));
+        let listed: Vec<_> = collectors
+            .chain(replicas.learners.iter().filter_map(parse(Role::Learner)))
+            .collect();
+        let (joined, left) = self.fleet().sync(&listed, Instant::now());
+        for address in &joined {
+            tracing::info!("found {}, connecting to {}", address.pod, address.url);
+        }
+        for address in &left {
+            tracing::info!("{} is no longer listed, dropping it", address.pod);
+        }
+        self.changed.send_replace(());
+    }
+
+    /// Notes that a replica did its task.
+    pub fn task_done(&self, pod: &str) {
+        self.fleet().task_done(pod);
+    }
+
+    /// Notes that a replica did not do its task, and whether it could be reached.
+    pub fn task_failed(&self, pod: &str, reachable: bool) {
+        let mut fleet = self.fleet();
+        fleet.task_failed(pod);
+        if !reachable {
+            fleet.silent(pod);
+        }
+        let losses = fleet.expire(Instant::now());
+        drop(fleet);
+        self.announce(&losses);
+    }
+
+    /// Follows the endpoint's list and tells it of losses, for ever. Whatever the endpoint does,
+    /// training goes on with the replicas that are known.
+    pub async fn follow(&self, endpoint: &Endpoint) {
+        let mut ticks = ticks(self.patience.poll);
+        let mut failing = false;
+        loop {
+            ticks.tick().await;
+            match self.follow_once(endpoint).await {
+                Ok(()) if failing => {
+                    failing = false;
+                    tracing::info!("the replica endpoint answers again");
+                }
+                Err(error) if !failing => {
+                    failing = true;
+                    tracing::warn!("going on with the replicas known: {}", chain(&error));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    async fn follow_once(&self, endpoint: &Endpoint) -> Result<()> {
+        let lost = self.fleet().unreported();
+        if !lost.is_empty() {
+            endpoint.report_failed(&lost).await?;
+            let names: Vec<_> = lost.iter().map(|(_, pod)| pod.as_str()).collect();
+            tracing::info!("reported {} as failed", names.join(", "));
+            self.fleet().reported(&lost);
+        }
+        self.sync(&endpoint.list().await?);
+        Ok(())
+    }
+
+    /// Asks the replicas how they are, for ever.
+    pub async fn check(&self, client: &Client) {
+        loop {
+            let mut checks = JoinSet::new();
+            for address in self.fleet().addresses() {
+                let request = client
+                    .get(format!("http://{}/healthz", address.url))
+                    .timeout(HEALTH_LIMIT);
+                checks.spawn(async move {
+                    let answer = request.send().await;
+                    (
+                        address,
+                        answer.is_ok_and(|answer| answer.status().is_success()),
+                    )
+                });
+            }
+            while let Some(checked) = checks.join_next().await {
+                let Ok((address, healthy)) = checked else {
+                    continue;
+                };
+                if !healthy {
+                    self.fleet().silent(&address.pod);
+                } else if self.fleet().answered(&address.pod, Instant::now()) {
+                    tracing::info!("connected to {}", address.pod);
+                    self.changed.send_replace(());
+                }
+            }
+            let losses = self.fleet().expire(Instant::now());
+            self.announce(&losses);
+            // Whoever just starts should not wait long for work.
+            let settled = self.fleet().is_settled();
+            tokio::time::sleep(if settled {
+                self.patience.poll
+            } else {
+                self.patience.poll / 4
+            })
+            .await;
+        }
+    }
+
+    fn announce(&self, losses: &[Loss]) {
+        for Loss { role, pod, reason } in losses {
+            tracing::warn!("lost {role} {pod}: {reason}");
+        }
+        if !losses.is_empty() {
+            self.changed.send_replace(());
+        }
+    }
+
+    /// Nothing panics while it holds the lock, and if something did, the fleet would still be
+    /// whole.
+    fn fleet(&self) -> MutexGuard<'_, Fleet> {
+        self.fleet.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn ticks(period: Duration) -> tokio::time::Interval {
+    let mut ticks = tokio::time::interval(period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}

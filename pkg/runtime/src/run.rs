@@ -1,0 +1,146 @@
+//! The folder of one training run in the storage.
+
+use std::path::{Path, PathBuf};
+
+use crate::{
+    Result,
+    collector::frames_folder,
+    env::Environment,
+    model::{Model, model_file},
+    storage::Storage,
+};
+
+/// File of the model that a run ends with.
+pub const FINAL_MODEL: &str = "model-final.bin";
+
+/// `<storage>/<namespace>/<job>/<run id>`; holds the newest model, and frames while they are in
+/// use.
+#[derive(Clone, Debug)]
+pub struct Run {
+    storage: Storage,
+    folder: PathBuf,
+    model_path: PathBuf,
+    model_version: u64,
+}
+
+impl Run {
+    /// Makes the folder of a new run, with its first model in it.
+    pub fn create(
+        storage: Storage,
+        environment: &Environment,
+        id: &str,
+        model: &Model,
+    ) -> Result<Self> {
+        let folder = storage
+            .root()
+            .join(&environment.namespace)
+            .join(environment.job())
+            .join(id);
+        storage.create_folder(&folder)?;
+        let model_path = folder.join(model_file(model.version));
+        storage.write(&model_path, &model.encode())?;
+        Ok(Self {
+            storage,
+            folder,
+            model_path,
+            model_version: model.version,
+        })
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// File of the newest model.
+    pub fn model_path(&self) -> &Path {
+        &self.model_path
+    }
+
+    /// Version of the newest model.
+    pub const fn model_version(&self) -> u64 {
+        self.model_version
+    }
+
+    /// Makes room for the frames that the newest model collects.
+    pub fn begin_frames(&self) -> Result<()> {
+        self.storage.create_folder(&self.frames())
+    }
+
+    /// Takes over a new model. The one before and the frames it was trained on are not needed any
+    /// more.
+    pub fn advance(&mut self, model_path: PathBuf, model_version: u64) -> Result<()> {
+        self.storage.remove(&self.frames())?;
+        let old = std::mem::replace(&mut self.model_path, model_path);
+        self.model_version = model_version;
+        if old == self.model_path {
+            Ok(())
+        } else {
+            self.storage.remove(&old)
+        }
+    }
+
+    /// Ends the run: only the newest model is left, under its final name. Returns where.
+    pub fn finish(&mut self) -> Result<&Path> {
+        self.storage.remove(&self.frames())?;
+        let path = self.folder.join(FINAL_MODEL);
+        if self.model_path != path {
+            self.storage.rename(&self.model_path, &path)?;
+            self.model_path = path;
+        }
+        Ok(&self.model_path)
+    }
+
+    fn frames(&self) -> PathBuf {
+        self.folder.join(frames_folder(self.model_version))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use rand::{SeedableRng, rngs::StdRng};
+
+    use super::*;
+    use crate::env::COORDINATOR_PORT;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let mut names: Vec<_> = fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_run_leaves_only_its_final_model() {
+        let folder = tempfile::tempdir().unwrap();
+        let storage = Storage::open(folder.path()).unwrap();
+        let environment = Environment::from_lookup(COORDINATOR_PORT, |name| match name {
+            "KUBERNETES_POD_NAMESPACE" => Some("rl".into()),
+            "KUBERNETES_POD_NAME" => Some("pole-coordinator".into()),
+            _ => None,
+        })
+        .unwrap();
+        let model = Model::random(&mut StdRng::seed_from_u64(1));
+        let mut run = Run::create(storage.clone(), &environment, "first", &model).unwrap();
+        assert!(run.folder().ends_with("rl/pole/first"));
+        run.begin_frames().unwrap();
+        storage
+            .write(&run.folder().join("frames-0/a.bin"), b"frames")
+            .unwrap();
+        let next = run.folder().join("model-1.bin");
+        storage.write(&next, &model.encode()).unwrap();
+        run.advance(next, 1).unwrap();
+        assert_eq!(names(run.folder()), ["model-1.bin"]);
+        run.begin_frames().unwrap();
+        run.finish().unwrap();
+        assert_eq!(names(run.folder()), ["model-final.bin"]);
+        assert_eq!(
+            Model::decode(&fs::read(run.finish().unwrap()).unwrap()).unwrap(),
+            model
+        );
+    }
+}

@@ -1,0 +1,170 @@
+//! The training loop: collect and evaluate, learn, again.
+
+use std::time::{Duration, Instant};
+
+use reqwest::Client;
+use tokio::sync::watch;
+
+use crate::{
+    Result,
+    dispatch::dispatch,
+    progress::Progress,
+    roster::Roster,
+    run::Run,
+    server::mix,
+    wire::{CollectorReport, CollectorTask, LearnerReport, LearnerTask, Role, Work},
+};
+
+/// Tasks that the evaluation is split into, so that collectors share it.
+const EVALUATION_TASKS: usize = 4;
+
+/// What to train for, and how.
+#[derive(Clone, Debug)]
+pub struct Goal {
+    /// Mean return over the evaluation episodes that counts as solved.
+    pub target_return: f64,
+    /// Updates of the model after which to give up.
+    pub max_iterations: u64,
+    /// Collector tasks per iteration.
+    pub tasks: usize,
+    /// Frames per collector task.
+    pub frames_per_task: usize,
+    /// Evaluation episodes per iteration.
+    pub evaluation_episodes: usize,
+    /// Decides everything random, whoever does the tasks.
+    pub seed: u64,
+    /// Least time per iteration, for who wants to watch or to disturb a training that would be over
+    /// in seconds.
+    pub pace: Duration,
+}
+
+impl Default for Goal {
+    fn default() -> Self {
+        Self {
+            target_return: 475.0,
+            max_iterations: 150,
+            tasks: 4,
+            frames_per_task: 512,
+            evaluation_episodes: 100,
+            seed: 0,
+            pace: Duration::ZERO,
+        }
+    }
+}
+
+/// Trains until the goal is reached (true) or the iterations are used up (false).
+pub async fn train(
+    goal: &Goal,
+    client: &Client,
+    roster: &Roster,
+    run: &mut Run,
+    progress: &watch::Sender<Progress>,
+) -> Result<bool> {
+    let names = |role| {
+        roster
+            .ready(role)
+            .into_iter()
+            .map(|ready| ready.address.pod)
+            .collect::<Vec<_>>()
+    };
+    let mut frames = 0;
+    for iteration in 0.. {
+        let start = Instant::now();
+        let seed = mix(goal.seed, iteration);
+        run.begin_frames()?;
+        let tasks = collector_tasks(goal, run, seed);
+        let reports: Vec<CollectorReport> = dispatch(client, roster, Role::Collector, &tasks).await;
+        let (collected, evaluated) = reports.split_at(goal.tasks);
+
+        let new_frames: u64 = collected.iter().map(|report| report.frames).sum();
+        frames += new_frames;
+        let evaluation = mean_return(evaluated);
+        let solved = evaluation.is_some_and(|evaluation| evaluation >= goal.target_return);
+        progress.send_modify(|progress| {
+            progress.iteration = iteration;
+            progress.frames = frames;
+            // In a good iteration no episode may end: then the last known number stands.
+            progress.mean_return = mean_return(collected).or(progress.mean_return);
+            progress.evaluation = evaluation;
+            progress.frames_per_second = new_frames as f64 / start.elapsed().as_secs_f64();
+            progress.collectors = names(Role::Collector);
+            progress.learners = names(Role::Learner);
+            progress.solved = solved;
+            tracing::info!("{}", progress.line());
+        });
+        if solved || iteration >= goal.max_iterations {
+            return Ok(solved);
+        }
+
+        let task = LearnerTask {
+            run: run.folder().to_owned(),
+            frames: collected
+                .iter()
+                .filter_map(|report| report.path.clone())
+                .collect(),
+            model_version: run.model_version(),
+            model_path: run.model_path().to_owned(),
+            progress: iteration as f64 / goal.max_iterations as f64,
+            seed: Some(mix(seed, u64::MAX)),
+        };
+        let reports: Vec<LearnerReport> = dispatch(client, roster, Role::Learner, &[task]).await;
+        for report in reports {
+            run.advance(report.model_path, report.model_version)?;
+        }
+        tokio::time::sleep(goal.pace.saturating_sub(start.elapsed())).await;
+    }
+    Ok(false)
+}
+
+/// The tasks of an iteration: first those that collect, then those that evaluate.
+fn collector_tasks(goal: &Goal, run: &Run, seed: u64) -> Vec<CollectorTask> {
+    let collect = (0..goal.tasks).map(|_| Work::Collect {
+        frames: goal.frames_per_task,
+    });
+    let evaluate = (0..EVALUATION_TASKS).map(|task| {
+        let share = |task| goal.evaluation_episodes * task / EVALUATION_TASKS;
+        Work::Evaluate {
+            episodes: share(task + 1) - share(task),
+        }
+    });
+    let works = collect.chain(evaluate.filter(|work| *work != Work::Evaluate { episodes: 0 }));
+    (0..)
+        .zip(works)
+        .map(|(index, work)| CollectorTask {
+            run: run.folder().to_owned(),
+            model_version: run.model_version(),
+            model_path: run.model_path().to_owned(),
+            seed: Some(mix(seed, index)),
+            work,
+        })
+        .collect()
+}
+
+/// Mean over all episodes of all reports.
+fn mean_return(reports: &[CollectorReport]) -> Option<f64> {
+    let episodes: u64 = reports.iter().map(|report| report.episodes).sum();
+    let sum: f64 = reports
+        .iter()
+        .map(|report| report.mean_return * report.episodes as f64)
+        .sum();
+    (episodes > 0).then(|| sum / episodes as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mean_weighs_episodes_and_not_reports() {
+        let report = |episodes, mean_return| CollectorReport {
+            episodes,
+            mean_return,
+            ..CollectorReport::default()
+        };
+        assert_eq!(
+            mean_return(&[report(1, 100.0), report(3, 20.0), report(0, 0.0)]),
+            Some(40.0)
+        );
+        assert_eq!(mean_return(&[report(0, 0.0)]), None);
+    }
+}

@@ -1,0 +1,229 @@
+//! What goes over the wire: the replica endpoint's bodies, and the tasks and reports of this
+//! workload.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// The two kinds of replicas that a coordinator works with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Produces frames.
+    Collector,
+    /// Trains on them.
+    Learner,
+}
+
+impl std::fmt::Display for Role {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Self::Collector => "collector",
+            Self::Learner => "learner",
+        })
+    }
+}
+
+/// The answer of the replica endpoint to everything.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Envelope {
+    /// Whether it did what was asked.
+    pub success: bool,
+    /// 0 or 1.
+    #[serde(default)]
+    pub code: i64,
+    /// Why not.
+    #[serde(default)]
+    pub message: String,
+    /// What was asked for; of no defined shape unless `success`.
+    #[serde(default)]
+    pub data: serde_json::Value,
+}
+
+/// The replicas of one coordinator, as `pod.namespace:port`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replicas {
+    /// Namespace of the job.
+    pub namespace: String,
+    /// Pod name of the coordinator.
+    pub coordinator: String,
+    /// Collectors.
+    #[serde(default)]
+    pub collectors: Vec<String>,
+    /// Learners; an aggregator stands for its ddp learners.
+    #[serde(default)]
+    pub learners: Vec<String>,
+}
+
+/// How many replicas of one kind are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wanted {
+    /// The number.
+    pub replicas: u32,
+}
+
+/// Body of the request for replicas.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AddRequest {
+    /// Namespace of the job.
+    pub namespace: String,
+    /// Pod name of the coordinator.
+    pub coordinator: String,
+    /// Collectors to add.
+    pub collectors: Wanted,
+    /// Learners to add.
+    pub learners: Wanted,
+}
+
+/// A task for a collector.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CollectorTask {
+    /// Folder of the run.
+    pub run: PathBuf,
+    /// Version that the model must have.
+    pub model_version: u64,
+    /// File of the model.
+    pub model_path: PathBuf,
+    /// Decides everything random in the task; without it the replica's index and task count do.
+    #[serde(default)]
+    pub seed: Option<u64>,
+    /// What to do.
+    #[serde(flatten)]
+    pub work: Work,
+}
+
+/// What a collector can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "mode", rename_all = "lowercase")]
+pub enum Work {
+    /// Play with drawn actions and store the frames.
+    Collect {
+        /// How many.
+        frames: usize,
+    },
+    /// Play whole episodes as well as the model can; nothing is stored.
+    Evaluate {
+        /// How many.
+        episodes: usize,
+    },
+}
+
+/// What a collector reports.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CollectorReport {
+    /// The frame file, when frames were collected.
+    pub path: Option<PathBuf>,
+    /// Its size.
+    pub bytes: u64,
+    /// Steps made.
+    pub frames: u64,
+    /// Episodes that ended.
+    pub episodes: u64,
+    /// Mean of their returns; 0 without any.
+    pub mean_return: f64,
+}
+
+/// A task for a learner.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LearnerTask {
+    /// Folder of the run.
+    pub run: PathBuf,
+    /// Frame files, all collected with the model below.
+    pub frames: Vec<PathBuf>,
+    /// Version that the model must have.
+    pub model_version: u64,
+    /// File of the model.
+    pub model_path: PathBuf,
+    /// How far the training is, in 0..=1; steps get smaller with it.
+    pub progress: f64,
+    /// Decides everything random in the task; without it the replica's index and task count do.
+    #[serde(default)]
+    pub seed: Option<u64>,
+}
+
+/// What a learner reports.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LearnerReport {
+    /// File of the new model.
+    pub model_path: PathBuf,
+    /// Its version.
+    pub model_version: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// Frames trained on.
+    pub frames: u64,
+    /// Mean loss of the actor.
+    pub policy_loss: f64,
+    /// Mean loss of the critic.
+    pub value_loss: f64,
+    /// How undecided the actor is.
+    pub entropy: f64,
+}
+
+/// What a replica says when a task failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// The error with its causes.
+    pub error: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{from_value, json, to_value};
+
+    use super::*;
+
+    #[test]
+    fn the_request_for_replicas_is_what_the_endpoint_expects() {
+        let request = AddRequest {
+            namespace: "rl".into(),
+            coordinator: "pole-coordinator".into(),
+            collectors: Wanted { replicas: 2 },
+            learners: Wanted { replicas: 1 },
+        };
+        let body = json!({
+            "namespace": "rl", "coordinator": "pole-coordinator",
+            "collectors": {"replicas": 2}, "learners": {"replicas": 1}
+        });
+        assert_eq!(to_value(request).unwrap(), body);
+    }
+
+    #[test]
+    fn answers_are_read_with_and_without_data() {
+        let no: Envelope =
+            from_value(json!({"success": false, "code": 1, "message": "later", "data": null}))
+                .unwrap();
+        assert!(!no.success && no.data.is_null());
+        let data = json!({"namespace": "rl", "coordinator": "c", "collectors": ["a.rl:1"], "learners": []});
+        let yes: Envelope =
+            from_value(json!({"success": true, "code": 0, "message": "", "data": data})).unwrap();
+        let replicas: Replicas = from_value(yes.data).unwrap();
+        assert_eq!(replicas.collectors, ["a.rl:1"]);
+        assert!(replicas.learners.is_empty());
+    }
+
+    #[test]
+    fn tasks_name_their_mode() {
+        let task = CollectorTask {
+            run: "/storage/rl/pole/run".into(),
+            model_version: 3,
+            model_path: "/storage/rl/pole/run/model-3.bin".into(),
+            seed: Some(7),
+            work: Work::Collect { frames: 256 },
+        };
+        let body = json!({
+            "run": "/storage/rl/pole/run", "model_version": 3, "seed": 7, "mode": "collect", "frames": 256,
+            "model_path": "/storage/rl/pole/run/model-3.bin"
+        });
+        assert_eq!(to_value(&task).unwrap(), body);
+        assert_eq!(from_value::<CollectorTask>(body).unwrap(), task);
+        let evaluate = json!({
+            "run": "/r", "model_version": 3, "model_path": "/m", "mode": "evaluate", "episodes": 25
+        });
+        let task: CollectorTask = from_value(evaluate).unwrap();
+        assert_eq!(
+            (task.work, task.seed),
+            (Work::Evaluate { episodes: 25 }, None)
+        );
+    }
+}

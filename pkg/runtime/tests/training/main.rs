@@ -1,0 +1,196 @@
+//! A whole training in one process: a stand-in for the replica endpoint, real collectors and
+//! learners on loopback ports, and a coordinator that runs to the end.
+
+#![allow(clippy::unwrap_used, reason = "a test may end by a panic")]
+
+mod stand_in;
+
+use std::time::Duration;
+
+use di_runtime::{
+    Error,
+    coordinator::{Coordinator, Options, Outcome},
+    env::{COORDINATOR_PORT, Environment},
+    fleet::Patience,
+    http,
+    model::Model,
+    storage::Storage,
+    training::Goal,
+};
+use stand_in::{Loopback, StandIn, loopback_listener};
+
+fn options() -> Options {
+    Options {
+        goal: Goal {
+            seed: 4,
+            ..Goal::default()
+        },
+        collectors: 2,
+        learners: 1,
+        declared: false,
+        endpoint_timeout: Duration::from_secs(20),
+        timeout: Duration::from_secs(300),
+        patience: Patience {
+            silent: Duration::from_millis(200),
+            poll: Duration::from_millis(50),
+            ..Patience::default()
+        },
+    }
+}
+
+fn coordinator(stand_in: &StandIn, options: Options) -> Coordinator {
+    let environment = Environment::from_lookup(COORDINATOR_PORT, |name| match name {
+        "KUBERNETES_POD_NAMESPACE" => Some("rl".to_owned()),
+        "KUBERNETES_POD_NAME" => Some("pole-coordinator".to_owned()),
+        "KUBERNETES_SERVER_URL" => Some(stand_in.address().to_string()),
+        _ => None,
+    });
+    let client = http::client_with(Loopback::resolver()).unwrap();
+    let storage = Storage::open(stand_in.storage()).unwrap();
+    Coordinator::new(options, environment.unwrap(), storage, client)
+}
+
+async fn run(coordinator: Coordinator) -> Result<Outcome, Error> {
+    coordinator
+        .run(loopback_listener().await, std::future::pending())
+        .await
+}
+
+#[tokio::test]
+async fn training_survives_the_loss_of_all_collectors_and_solves_cartpole() {
+    let stand_in = StandIn::start().await;
+    // A passing fault must be waited out.
+    stand_in.refuse_next_requests(1);
+    let coordinator = coordinator(&stand_in, options());
+    let mut progress = coordinator.progress();
+    let running = tokio::spawn(run(coordinator));
+
+    progress
+        .wait_for(|progress| progress.iteration >= 1)
+        .await
+        .unwrap();
+    let first = stand_in.collectors();
+    assert_eq!(first.len(), 2);
+    for pod in &first {
+        stand_in.kill(pod);
+    }
+
+    assert_eq!(running.await.unwrap().unwrap(), Outcome::Solved);
+    let end = progress.borrow().clone();
+    assert!(end.solved && end.evaluation.unwrap() >= 475.0 && end.iteration > 1);
+    let mut failed = stand_in.failed();
+    failed.sort();
+    assert_eq!(
+        failed, first,
+        "exactly the killed ones are reported, each once"
+    );
+    assert!(
+        end.collectors.iter().all(|pod| !first.contains(pod)),
+        "only successors are used"
+    );
+    assert_eq!(stand_in.keys().len(), 2, "asked again after the refusal");
+    assert_eq!(stand_in.keys()[0], stand_in.keys()[1], "with the same key");
+    assert!(stand_in.keys()[0].starts_with("pole-coordinator-run-"));
+
+    let left = files(stand_in.storage());
+    assert_eq!(left.len(), 1, "{left:?}");
+    assert!(
+        left[0].starts_with(stand_in.storage().join("rl/pole"))
+            && left[0].ends_with("model-final.bin")
+    );
+    let model = Model::decode(&std::fs::read(&left[0]).unwrap()).unwrap();
+    assert_eq!(model.version, end.iteration);
+}
+
+#[tokio::test]
+async fn declared_replicas_are_used_without_asking_for_any() {
+    let stand_in = StandIn::start().await;
+    stand_in.declare(1, 2);
+    let goal = Goal {
+        max_iterations: 2,
+        target_return: 501.0,
+        ..Goal::default()
+    };
+    let outcome = run(coordinator(
+        &stand_in,
+        Options {
+            declared: true,
+            goal,
+            ..options()
+        },
+    ))
+    .await;
+    assert_eq!(outcome.unwrap(), Outcome::Unsolved);
+    assert!(stand_in.keys().is_empty());
+    assert_eq!(files(stand_in.storage()).len(), 1);
+}
+
+#[tokio::test]
+async fn a_lost_learner_is_replaced_too() {
+    let stand_in = StandIn::start().await;
+    let goal = Goal {
+        max_iterations: 4,
+        target_return: 501.0,
+        ..Goal::default()
+    };
+    let coordinator = coordinator(&stand_in, Options { goal, ..options() });
+    let mut progress = coordinator.progress();
+    let running = tokio::spawn(run(coordinator));
+    progress
+        .wait_for(|progress| progress.iteration >= 1)
+        .await
+        .unwrap();
+    let learner = stand_in.learners().remove(0);
+    stand_in.kill(&learner);
+    assert_eq!(running.await.unwrap().unwrap(), Outcome::Unsolved);
+    assert_eq!(progress.borrow().iteration, 4);
+    assert_eq!(stand_in.failed(), [learner]);
+}
+
+#[tokio::test]
+async fn a_refusal_for_good_ends_the_coordinator_with_the_reason() {
+    let stand_in = StandIn::start().await;
+    stand_in.forget_the_job();
+    let error = run(coordinator(&stand_in, options())).await.unwrap_err();
+    assert!(error.to_string().contains("no such coordinator"), "{error}");
+    assert_eq!(error.exit_code(), 1);
+}
+
+#[tokio::test]
+async fn an_interruption_leaves_only_a_model() {
+    let stand_in = StandIn::start().await;
+    let goal = Goal {
+        target_return: 501.0,
+        ..Goal::default()
+    };
+    let coordinator = coordinator(&stand_in, Options { goal, ..options() });
+    let mut progress = coordinator.progress();
+    let interrupted = async move {
+        progress
+            .wait_for(|progress| progress.iteration >= 2)
+            .await
+            .unwrap();
+    };
+    let outcome = coordinator
+        .run(loopback_listener().await, interrupted)
+        .await;
+    assert_eq!(outcome.unwrap(), Outcome::Interrupted);
+    let models = files(stand_in.storage())
+        .into_iter()
+        .filter(|file| file.ends_with("model-final.bin"));
+    assert_eq!(models.count(), 1);
+}
+
+/// All files below a folder.
+fn files(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else {
+            found.push(path);
+        }
+    }
+    found
+}

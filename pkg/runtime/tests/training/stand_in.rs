@@ -1,0 +1,299 @@
+//! A minimal replica endpoint whose pods are threads.
+
+use std::{
+    collections::BTreeMap,
+    net::{Ipv4Addr, SocketAddr},
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use axum::{
+    Json, Router,
+    extract::State,
+    http::{HeaderMap, StatusCode},
+    routing::{get, post},
+};
+use di_runtime::{
+    collector::Collector,
+    env::{COLLECTOR_PORT, Environment},
+    learner::Learner,
+    ppo::Settings,
+    server::serve,
+    storage::Storage,
+    wire::{AddRequest, Envelope, Replicas, Role},
+};
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use serde_json::{json, to_value};
+use tokio::net::TcpListener;
+
+/// Resolves every name to this machine; the port of the URL is kept.
+pub struct Loopback;
+
+impl Loopback {
+    pub fn resolver() -> Arc<dyn Resolve> {
+        Arc::new(Self)
+    }
+}
+
+impl Resolve for Loopback {
+    fn resolve(&self, _: Name) -> Resolving {
+        let addresses: Addrs =
+            Box::new(std::iter::once(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))));
+        Box::pin(async { Ok(addresses) })
+    }
+}
+
+pub async fn loopback_listener() -> TcpListener {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap()
+}
+
+/// A replica with a runtime of its own, so that it can be killed with all its connections.
+struct Pod {
+    role: Role,
+    url: String,
+    runtime: Option<tokio::runtime::Runtime>,
+}
+
+impl Drop for Pod {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+#[derive(Default)]
+struct Inner {
+    pods: BTreeMap<String, Pod>,
+    made: u64,
+    keys: Vec<String>,
+    failed: Vec<String>,
+    refuse: usize,
+    forgotten: bool,
+}
+
+/// The endpoint and its pods.
+#[derive(Clone)]
+pub struct StandIn {
+    address: SocketAddr,
+    storage: Arc<tempfile::TempDir>,
+    inner: Arc<Mutex<Inner>>,
+}
+
+impl StandIn {
+    pub async fn start() -> Self {
+        let listener = loopback_listener().await;
+        let storage = Arc::new(tempfile::tempdir().unwrap());
+        let inner = Arc::new(Mutex::new(Inner::default()));
+        let stand_in = Self {
+            address: listener.local_addr().unwrap(),
+            storage,
+            inner,
+        };
+        let router = Router::new()
+            .route("/v1alpha1/replicas", get(list).post(add))
+            .route("/v1alpha1/replicas/failed", post(replace))
+            .with_state(stand_in.clone());
+        tokio::spawn(async { axum::serve(listener, router).await });
+        stand_in
+    }
+
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub fn storage(&self) -> &Path {
+        self.storage.path()
+    }
+
+    pub fn collectors(&self) -> Vec<String> {
+        self.names(Role::Collector)
+    }
+
+    pub fn learners(&self) -> Vec<String> {
+        self.names(Role::Learner)
+    }
+
+    /// Idempotency keys of the requests for replicas.
+    pub fn keys(&self) -> Vec<String> {
+        self.inner().keys.clone()
+    }
+
+    /// Names that were reported as failed.
+    pub fn failed(&self) -> Vec<String> {
+        self.inner().failed.clone()
+    }
+
+    pub fn refuse_next_requests(&self, count: usize) {
+        self.inner().refuse = count;
+    }
+
+    pub fn forget_the_job(&self) {
+        self.inner().forgotten = true;
+    }
+
+    pub fn declare(&self, collectors: u32, learners: u32) {
+        (0..collectors).for_each(|_| self.make(Role::Collector));
+        (0..learners).for_each(|_| self.make(Role::Learner));
+    }
+
+    /// Ends a pod at once; it stays listed, as its loss is not known to the endpoint yet.
+    pub fn kill(&self, pod: &str) {
+        let runtime = self
+            .inner()
+            .pods
+            .get_mut(pod)
+            .unwrap()
+            .runtime
+            .take()
+            .unwrap();
+        runtime.shutdown_background();
+    }
+
+    fn make(&self, role: Role) {
+        let mut inner = self.inner();
+        inner.made += 1;
+        let (name, index) = (format!("pole-{role}-{:05}", inner.made), inner.made);
+        let environment = Environment::from_lookup(COLLECTOR_PORT, |variable| match variable {
+            "KUBERNETES_POD_NAMESPACE" => Some("rl".to_owned()),
+            "KUBERNETES_POD_NAME" => Some(name.clone()),
+            "DI_REPLICA_INDEX" => Some(index.to_string()),
+            _ => None,
+        })
+        .unwrap();
+        let storage = Storage::open(self.storage.path()).unwrap();
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let url = format!("{name}.rl:{}", listener.local_addr().unwrap().port());
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.spawn(async move {
+            let listener = TcpListener::from_std(listener).unwrap();
+            let forever = std::future::pending();
+            match role {
+                Role::Collector => {
+                    serve(listener, Collector::new(environment, storage), forever).await
+                }
+                Role::Learner => {
+                    serve(
+                        listener,
+                        Learner::new(environment, storage, Settings::default()),
+                        forever,
+                    )
+                    .await
+                }
+            }
+        });
+        inner.pods.insert(
+            name,
+            Pod {
+                role,
+                url,
+                runtime: Some(runtime),
+            },
+        );
+    }
+
+    fn replicas(&self) -> Replicas {
+        let inner = self.inner();
+        let urls = |role| {
+            inner
+                .pods
+                .values()
+                .filter(|pod| pod.role == role)
+                .map(|pod| pod.url.clone())
+                .collect()
+        };
+        Replicas {
+            namespace: "rl".to_owned(),
+            coordinator: "pole-coordinator".to_owned(),
+            collectors: urls(Role::Collector),
+            learners: urls(Role::Learner),
+        }
+    }
+
+    fn names(&self, role: Role) -> Vec<String> {
+        self.inner()
+            .pods
+            .iter()
+            .filter(|(_, pod)| pod.role == role)
+            .map(|(name, _)| name.clone())
+            .collect()
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap()
+    }
+
+    fn answer(&self) -> (StatusCode, Json<Envelope>) {
+        let data = to_value(self.replicas()).unwrap();
+        (
+            StatusCode::OK,
+            Json(Envelope {
+                success: true,
+                code: 0,
+                message: String::new(),
+                data,
+            }),
+        )
+    }
+}
+
+fn refusal(status: StatusCode, message: &str) -> (StatusCode, Json<Envelope>) {
+    (
+        status,
+        Json(Envelope {
+            success: false,
+            code: 1,
+            message: message.to_owned(),
+            data: json!(null),
+        }),
+    )
+}
+
+async fn list(State(stand_in): State<StandIn>) -> (StatusCode, Json<Envelope>) {
+    stand_in.answer()
+}
+
+async fn add(
+    State(stand_in): State<StandIn>,
+    headers: HeaderMap,
+    Json(request): Json<AddRequest>,
+) -> (StatusCode, Json<Envelope>) {
+    {
+        let mut inner = stand_in.inner();
+        if inner.forgotten {
+            return refusal(StatusCode::NOT_FOUND, "no such coordinator");
+        }
+        inner
+            .keys
+            .push(headers["Idempotency-Key"].to_str().unwrap().to_owned());
+        if inner.refuse > 0 {
+            inner.refuse -= 1;
+            return refusal(StatusCode::OK, "the cache is not filled yet");
+        }
+    }
+    stand_in.declare(request.collectors.replicas, request.learners.replicas);
+    stand_in.answer()
+}
+
+async fn replace(
+    State(stand_in): State<StandIn>,
+    Json(lost): Json<Replicas>,
+) -> (StatusCode, Json<Envelope>) {
+    for (role, pod) in lost
+        .collectors
+        .iter()
+        .map(|pod| (Role::Collector, pod))
+        .chain(lost.learners.iter().map(|pod| (Role::Learner, pod)))
+    {
+        let removed = stand_in.inner().pods.remove(pod);
+        assert!(removed.is_some(), "{pod} was reported, but it is not there");
+        stand_in.inner().failed.push(pod.clone());
+        stand_in.make(role);
+    }
+    stand_in.answer()
+}
