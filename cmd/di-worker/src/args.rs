@@ -22,6 +22,21 @@ pub enum Command {
     Collector(StorageArgs),
     /// Trains the model on stored frames
     Learner(StorageArgs),
+    /// Trains alone, in one process: 0 solved, 1 not solved
+    Serial {
+        /// Decides everything random
+        #[arg(long, default_value_t = 0)]
+        seed: u64,
+    },
+    /// Does nothing until `release` says how to end, for tests of the orchestrator
+    Hold,
+    /// Tells the `hold` of the same pod to end
+    Release {
+        /// Exit code to end with
+        code: u8,
+    },
+    /// Prints the environment that the orchestrator gives
+    Env,
     /// GETs http URLs (3 s each), prints status and body; exits 1 unless all answer 2xx
     Probe {
         /// URLs to call

@@ -7,17 +7,20 @@ use std::process::ExitCode;
 use args::{Args, Command, CoordinatorArgs, StorageArgs};
 use clap::Parser;
 use di_runtime::{
-    Result, chain,
+    Error, Result, chain,
     collector::Collector,
     coordinator::{Coordinator, Outcome},
-    env::{COLLECTOR_PORT, COORDINATOR_PORT, Environment, LEARNER_PORT},
+    env::{self, COLLECTOR_PORT, COORDINATOR_PORT, Environment, LEARNER_PORT},
+    hold::{hold, release},
     http,
     learner::Learner,
     ppo::Settings,
     probe::probe,
+    serial,
     server::{Worker, listen, serve},
     shutdown::Shutdown,
     storage::Storage,
+    training::Goal,
 };
 
 /// What a process that ends by SIGTERM exits with, as a shell would say it.
@@ -59,6 +62,28 @@ async fn run(command: Command) -> Result<ExitCode> {
             )
             .await
         }
+        Command::Serial { seed } => {
+            let goal = Goal {
+                seed,
+                ..Goal::default()
+            };
+            let solved = serial::train(&goal, &Settings::default());
+            Ok(ExitCode::from(u8::from(!solved)))
+        }
+        Command::Hold => {
+            let mut shutdown = Shutdown::install()?;
+            let listener = listen(own_port()?).await?;
+            let code = hold(listener, shutdown.requested()).await?;
+            Ok(ExitCode::from(code.unwrap_or(0)))
+        }
+        Command::Release { code } => {
+            release(own_port()?, code).await?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Env => {
+            print_environment();
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Probe { urls } => Ok(probe_all(&urls).await),
     }
 }
@@ -90,6 +115,20 @@ async fn replica(environment: &Environment, worker: impl Worker) -> Result<ExitC
     );
     serve(listener, worker, shutdown.requested()).await?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn own_port() -> Result<u16> {
+    env::port().ok_or(Error::MissingVariable("COORDINATOR_PORT"))
+}
+
+/// What the orchestrator gives, and no more: the rest is the user's.
+fn print_environment() {
+    let ours = |name: &str| {
+        name.starts_with("KUBERNETES_") || name.ends_with("_PORT") || name == "DI_REPLICA_INDEX"
+    };
+    for (name, value) in std::env::vars().filter(|(name, _)| ours(name)) {
+        println!("{name}={value}");
+    }
 }
 
 async fn probe_all(urls: &[String]) -> ExitCode {

@@ -1,4 +1,6 @@
-use di_api::{PlanEntry, Role, names};
+use std::collections::HashSet;
+
+use di_api::{Role, names};
 use rand::RngExt;
 
 /// Where the random parts of names come from.
@@ -23,19 +25,16 @@ impl Suffixes for RandomSuffixes {
     }
 }
 
-/// A name that no entry of the plan has.
+/// A name that is not taken.
 pub(crate) fn fresh(
     job: &str,
     role: Role,
-    plan: &[PlanEntry],
+    taken: &HashSet<String>,
     suffixes: &mut dyn Suffixes,
 ) -> String {
     loop {
         let name = names::replica(job, role, &suffixes.suffix());
-        let taken = |entry: &PlanEntry| {
-            entry.name == name || entry.replaces.as_deref() == Some(name.as_str())
-        };
-        if !plan.iter().any(taken) {
+        if !taken.contains(&name) {
             return name;
         }
     }

@@ -9,6 +9,18 @@ pub const COLLECTOR_PORT: (&str, u16) = ("COLLECTOR_PORT", 22270);
 /// See [`COORDINATOR_PORT`].
 pub const LEARNER_PORT: (&str, u16) = ("LEARNER_PORT", 22271);
 
+/// Where a replica of any role listens: at the port that its environment names.
+pub fn port() -> Option<u16> {
+    [
+        "COORDINATOR_PORT",
+        "COLLECTOR_PORT",
+        "LEARNER_PORT",
+        "AGGREGATOR_PORT",
+    ]
+    .iter()
+    .find_map(|name| std::env::var(name).ok()?.parse().ok())
+}
+
 /// The environment of this pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Environment {

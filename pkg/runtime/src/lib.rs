@@ -6,7 +6,8 @@
 //! | the model and how it learns | [`mlp`], [`policy`], [`adam`], [`ppo`] |
 //! | what is stored | [`rollout`], [`frames`], [`model`], [`storage`], [`run`] |
 //! | the replicas' side | [`server`], [`collector`], [`learner`] |
-//! | the coordinator's side | [`endpoint`], [`fleet`], [`roster`], [`dispatch`], [`training`], [`coordinator`] |
+//! | the coordinator's side | [`endpoint`], [`fleet`], [`roster`], [`dispatch`], [`training`], [`coordinator`], alone in [`serial`] |
+//! | what tests run | [`probe`], [`hold`] |
 //! | what goes between them | [`wire`], [`env`](mod@env) |
 //!
 //! The result of a task depends on the task alone, never on who does it or when: a seed gives the
@@ -26,6 +27,7 @@ pub mod env;
 mod error;
 pub mod fleet;
 pub mod frames;
+pub mod hold;
 pub mod http;
 pub mod learner;
 pub mod mlp;
@@ -37,6 +39,7 @@ pub mod progress;
 pub mod rollout;
 pub mod roster;
 pub mod run;
+pub mod serial;
 pub mod server;
 pub mod shutdown;
 pub mod storage;

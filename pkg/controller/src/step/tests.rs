@@ -130,7 +130,9 @@ impl World {
 
     fn run_all(&mut self) {
         let names: Vec<_> = self.pods.keys().cloned().collect();
-        names.iter().for_each(|name| self.run(name));
+        for name in &names {
+            self.run(name);
+        }
     }
 
     fn exit(&mut self, name: &str, code: i32, reason: &str) {

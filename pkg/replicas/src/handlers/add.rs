@@ -54,6 +54,11 @@ pub(crate) async fn add(
             &parts,
             incarnation.as_ref(),
             idempotency_key.as_ref(),
+            |name| {
+                state.pods.read(&key, |pods| {
+                    pods.get(name).is_some_and(|pod| pod.end.is_some())
+                })
+            },
         );
         let after = wanted(&draft.plan);
         if after > most && after > before {
@@ -84,6 +89,7 @@ fn plan(
     parts: &[(Role, &Part)],
     incarnation: Option<&String>,
     idempotency_key: Option<&String>,
+    is_over: impl Fn(&str) -> bool,
 ) -> Vec<(Role, String)> {
     let mut planned = Vec::new();
     for (role, part) in parts {
@@ -99,6 +105,7 @@ fn plan(
             plan,
             *role,
             &wish,
+            &is_over,
             &mut RandomSuffixes,
             Timestamp::now(),
         );

@@ -1,0 +1,69 @@
+//! Replacement: a fresh name with the same index takes the place of a replica that is lost.
+
+use di_api::{DIJob, EntryState, PlanEntry};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::{remove, slots::Slots, successor};
+use crate::names::Suffixes;
+
+/// Swaps a replica for one with a fresh name and the same index. Returns the name that holds its place now, which is that of an
+/// earlier successor where it was swapped before; nothing for names that the plan does not know.
+///
+/// `ran` is how long it ran, in seconds, where that is known.
+pub fn replace(
+    job: &DIJob,
+    plan: &mut Vec<PlanEntry>,
+    name: &str,
+    ran: Option<i64>,
+    suffixes: &mut dyn Suffixes,
+    now: Timestamp,
+) -> Option<String> {
+    let Some(i) = plan
+        .iter()
+        .position(|entry| entry.name == name && entry.is_wanted())
+    else {
+        return successor(plan, name).map(|entry| entry.name.clone());
+    };
+    let attempt = match ran {
+        Some(seconds) if seconds >= HEALTHY_AFTER_SECONDS => 0,
+        _ => plan[i].attempt,
+    };
+    let fresh = Slots::new(job, plan, plan[i].role).name(suffixes);
+    let next = PlanEntry {
+        name: fresh.clone(),
+        uid: None,
+        replaces: Some(name.to_owned()),
+        attempt: attempt.saturating_add(1),
+        planned_at: Some(Time(now)),
+        not_before: backoff(attempt)
+            .and_then(|wait| now.checked_add(wait).ok())
+            .map(Time),
+        ..plan[i].clone()
+    };
+    plan[i].state = EntryState::Replaced;
+    // One failed pod per index is kept for its logs: the one that failed last.
+    if let Some(before) = plan[i].replaces.clone() {
+        remove(plan, &before);
+    }
+    plan.push(next);
+    Some(fresh)
+}
+
+/// A replica that ran this long, in seconds, was healthy: its next failure counts as the first.
+const HEALTHY_AFTER_SECONDS: i64 = 600;
+const FIRST_BACKOFF_SECONDS: i64 = 10;
+const LONGEST_BACKOFF_SECONDS: i64 = 300;
+
+/// How long to wait before the pod of a replacement is made; the first is immediate.
+fn backoff(attempt: i32) -> Option<jiff::SignedDuration> {
+    let doublings = u32::try_from(attempt).ok()?.checked_sub(1)?;
+    let seconds = 2_i64
+        .checked_pow(doublings.min(16))
+        .map_or(LONGEST_BACKOFF_SECONDS, |factor| {
+            FIRST_BACKOFF_SECONDS * factor
+        });
+    Some(jiff::SignedDuration::from_secs(
+        seconds.min(LONGEST_BACKOFF_SECONDS),
+    ))
+}

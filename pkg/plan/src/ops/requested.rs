@@ -1,0 +1,76 @@
+//! Requested replicas: what the coordinator asks for at run time.
+
+use di_api::{DIJob, Origin, PlanEntry, ReplicaResources, Role};
+use jiff::Timestamp;
+
+use super::slots::Slots;
+use crate::names::Suffixes;
+
+/// What a coordinator asks for.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// How many replicas.
+    pub count: usize,
+    /// Resources that differ from the template's.
+    pub resources: ReplicaResources,
+    /// The coordinator's incarnation, as `pod UID/restart count`; none when somebody else asks in its name.
+    pub incarnation: Option<String>,
+    /// `Idempotency-Key` of the request.
+    pub key: Option<String>,
+}
+
+/// Plans what a coordinator asks for and returns the names.
+///
+/// `is_over` tells of a name whether its pod has ended: such a replica is nobody's use any more.
+///
+/// A request of the same key is answered with what it planned the first time. A coordinator that was restarted is served first with
+/// what earlier incarnations of it left, so that the fleet never doubles.
+pub fn request(
+    job: &DIJob,
+    plan: &mut Vec<PlanEntry>,
+    role: Role,
+    wish: &Request,
+    is_over: impl Fn(&str) -> bool,
+    suffixes: &mut dyn Suffixes,
+    now: Timestamp,
+) -> Vec<String> {
+    if wish.key.is_some() {
+        let before: Vec<_> = plan
+            .iter()
+            .filter(|e| e.role == role && e.request_key == wish.key && e.is_wanted())
+            .map(|e| e.name.clone())
+            .collect();
+        if !before.is_empty() {
+            return before;
+        }
+    }
+    let mut names = Vec::with_capacity(wish.count);
+    if wish.incarnation.is_some() {
+        let left = plan.iter_mut().filter(|e| {
+            e.role == role
+                && e.origin == Origin::Requested
+                && e.is_wanted()
+                && e.resources == wish.resources
+                && e.claimed_by.is_some()
+                && e.claimed_by != wish.incarnation
+                && !is_over(&e.name)
+        });
+        for entry in left.take(wish.count) {
+            entry.claimed_by.clone_from(&wish.incarnation);
+            entry.request_key.clone_from(&wish.key);
+            names.push(entry.name.clone());
+        }
+    }
+    let mut slots = Slots::new(job, plan, role);
+    while names.len() < wish.count {
+        let name = slots.name(suffixes);
+        names.push(name.clone());
+        plan.push(PlanEntry {
+            resources: wish.resources.clone(),
+            claimed_by: wish.incarnation.clone(),
+            request_key: wish.key.clone(),
+            ..slots.entry(Origin::Requested, name, now)
+        });
+    }
+    names
+}

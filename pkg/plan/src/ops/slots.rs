@@ -1,0 +1,63 @@
+use std::collections::HashSet;
+
+use di_api::{DIJob, EntryState, Origin, PlanEntry, ReplicaResources, Role};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
+
+use crate::names::{Suffixes, fresh};
+
+/// The names and numbers that new entries of one role may take; they are found once, however many are added.
+pub(super) struct Slots {
+    job: String,
+    role: Role,
+    names: HashSet<String>,
+    indices: HashSet<i32>,
+    lowest: i32,
+}
+
+impl Slots {
+    pub fn new(job: &DIJob, plan: &[PlanEntry], role: Role) -> Self {
+        let of_role = || plan.iter().filter(|entry| entry.role == role);
+        Self {
+            job: job.name_any(),
+            role,
+            names: of_role()
+                .flat_map(|entry| entry.replaces.iter().chain([&entry.name]))
+                .cloned()
+                .collect(),
+            indices: of_role().map(|entry| entry.index).collect(),
+            lowest: 0,
+        }
+    }
+
+    /// A name that was not in use.
+    pub fn name(&mut self, suffixes: &mut dyn Suffixes) -> String {
+        let name = fresh(&self.job, self.role, &self.names, suffixes);
+        self.names.insert(name.clone());
+        name
+    }
+
+    /// An entry of this name, with the lowest number that no other has.
+    pub fn entry(&mut self, origin: Origin, name: String, now: Timestamp) -> PlanEntry {
+        while !self.indices.insert(self.lowest) {
+            self.lowest += 1;
+        }
+        PlanEntry {
+            name,
+            role: self.role,
+            origin,
+            index: self.lowest,
+            uid: None,
+            state: EntryState::Wanted,
+            group: None,
+            resources: ReplicaResources::default(),
+            replaces: None,
+            attempt: 0,
+            planned_at: Some(Time(now)),
+            not_before: None,
+            claimed_by: None,
+            request_key: None,
+        }
+    }
+}

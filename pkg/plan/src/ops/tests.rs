@@ -1,0 +1,244 @@
+use std::collections::HashSet;
+
+use di_api::{DIJob, EntryState, Origin, PlanEntry, Role};
+use jiff::{SignedDuration, Timestamp};
+use proptest::prelude::*;
+
+use super::*;
+use crate::RandomSuffixes;
+
+fn job(collectors: i32) -> DIJob {
+    let mut job: DIJob = serde_saphyr::from_str(
+        "
+metadata: {name: j, namespace: ns, uid: u}
+spec:
+  coordinator: {template: {spec: {containers: [{name: di-container}]}}}
+  collector: {template: {spec: {containers: [{name: di-container}]}}}
+",
+    )
+    .unwrap();
+    job.spec.collector.as_mut().unwrap().replicas = collectors;
+    job
+}
+
+fn now() -> Timestamp {
+    Timestamp::from_second(1_800_000_000).unwrap()
+}
+
+fn ask(
+    plan: &mut Vec<PlanEntry>,
+    count: usize,
+    incarnation: &str,
+    key: Option<&str>,
+) -> Vec<String> {
+    let wish = Request {
+        count,
+        incarnation: Some(incarnation.to_owned()),
+        key: key.map(str::to_owned),
+        ..Request::default()
+    };
+    request(
+        &job(0),
+        plan,
+        Role::Collector,
+        &wish,
+        |_| false,
+        &mut RandomSuffixes,
+        now(),
+    )
+}
+
+fn wanted(plan: &[PlanEntry]) -> usize {
+    plan.iter().filter(|entry| entry.is_wanted()).count()
+}
+
+#[test]
+fn a_restarted_coordinator_is_served_from_what_it_left() {
+    let mut plan = Vec::new();
+    let first = ask(&mut plan, 2, "uid/0", None);
+    assert_eq!(
+        ask(&mut plan, 2, "uid/1", None),
+        first,
+        "the fleet does not double"
+    );
+    let more = ask(&mut plan, 3, "uid/2", None);
+    assert_eq!((&more[..2], wanted(&plan)), (&first[..], 3));
+    assert_eq!(ask(&mut plan, 1, "uid/2", None).len(), 1);
+    assert_eq!(wanted(&plan), 4, "the same incarnation asks for more");
+}
+
+#[test]
+fn a_replica_that_is_over_serves_nobody() {
+    let mut plan = Vec::new();
+    let first = ask(&mut plan, 1, "uid/0", None);
+    let wish = Request {
+        count: 1,
+        incarnation: Some("uid/1".into()),
+        ..Request::default()
+    };
+    let is_over = |name: &str| name == first[0];
+    let next = request(
+        &job(0),
+        &mut plan,
+        Role::Collector,
+        &wish,
+        is_over,
+        &mut RandomSuffixes,
+        now(),
+    );
+    assert_ne!(next, first);
+}
+
+#[test]
+fn a_repeated_key_plans_nothing_new() {
+    let mut plan = Vec::new();
+    let first = ask(&mut plan, 2, "uid/0", Some("k"));
+    assert_eq!(ask(&mut plan, 2, "uid/0", Some("k")), first);
+    assert_eq!(wanted(&plan), 2);
+}
+
+#[test]
+fn a_name_reported_twice_is_replaced_once() {
+    let mut plan = Vec::new();
+    let name = ask(&mut plan, 1, "uid/0", None).remove(0);
+    let again = |plan: &mut Vec<PlanEntry>, name: &str| {
+        replace(&job(0), plan, name, None, &mut RandomSuffixes, now())
+    };
+    let second = again(&mut plan, &name).unwrap();
+    assert_eq!(again(&mut plan, &name).as_ref(), Some(&second));
+    let third = again(&mut plan, &second).unwrap();
+    assert_eq!(
+        again(&mut plan, &name).as_ref(),
+        Some(&third),
+        "through all its successors"
+    );
+    assert_eq!(find(&plan, &name).unwrap().state, EntryState::Removing);
+    assert_eq!(find(&plan, &second).unwrap().state, EntryState::Replaced);
+    assert_eq!(again(&mut plan, "j-collector-never"), None);
+}
+
+#[test]
+fn replacements_back_off_until_one_ran_long_enough() {
+    let mut plan = Vec::new();
+    let mut name = ask(&mut plan, 1, "uid/0", None).remove(0);
+    let mut waits = Vec::new();
+    for ran in [
+        None,
+        None,
+        None,
+        None,
+        None,
+        None,
+        None,
+        None,
+        Some(600),
+        None,
+    ] {
+        name = replace(&job(0), &mut plan, &name, ran, &mut RandomSuffixes, now()).unwrap();
+        let until = find(&plan, &name).unwrap().not_before.clone();
+        waits.push(until.map_or(0, |time| time.0.duration_since(now()).as_secs()));
+    }
+    assert_eq!(waits, [0, 10, 20, 40, 80, 160, 300, 300, 0, 10]);
+}
+
+#[test]
+fn requested_ones_go_before_declared_ones() {
+    let mut plan = Vec::new();
+    declare(&job(2), &mut plan, &[], &mut RandomSuffixes, now());
+    let requested = ask(&mut plan, 2, "uid/0", None);
+    let mut gone = release(&mut plan, &[], Role::Collector, 3);
+    gone.sort();
+    let mut expected = requested;
+    expected.sort();
+    assert_eq!(gone, expected);
+    assert_eq!(
+        release_declared(&mut plan, &[], Role::Collector, 1).len(),
+        1
+    );
+    assert_eq!(wanted(&plan), 1);
+}
+
+#[test]
+fn groups_have_their_own_counts_and_resources() {
+    let mut job = job(1);
+    let groups = serde_json::json!([{"name": "big", "replicas": 2, "resources": {"cpus": "4"}}]);
+    job.spec.collector.as_mut().unwrap().groups = serde_json::from_value(groups).unwrap();
+    let mut plan = Vec::new();
+    declare(&job, &mut plan, &[], &mut RandomSuffixes, now());
+    let big: Vec<_> = plan
+        .iter()
+        .filter(|e| e.group.as_deref() == Some("big"))
+        .collect();
+    assert_eq!((plan.len(), big.len()), (3, 2));
+    assert_eq!(big[0].resources.cpus.as_ref().unwrap().0, "4");
+    job.spec.collector.as_mut().unwrap().groups.clear();
+    declare(&job, &mut plan, &[], &mut RandomSuffixes, now());
+    assert_eq!(wanted(&plan), 1);
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Declare(i32),
+    Ask(usize, u8),
+    Release(usize),
+    Replace(usize),
+    Gone,
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let op = prop_oneof![
+        (0..6).prop_map(Op::Declare),
+        (0..4_usize, 0..3_u8).prop_map(|(n, i)| Op::Ask(n, i)),
+        (0..5_usize).prop_map(Op::Release),
+        (0..12_usize).prop_map(Op::Replace),
+        Just(Op::Gone),
+    ];
+    proptest::collection::vec(op, 0..30)
+}
+
+proptest! {
+    /// Whatever is asked in whatever order: names are unique, wanted indices of a role too, and the counts are those asked for.
+    #[test]
+    fn the_plan_stays_consistent(ops in ops()) {
+        let mut plan: Vec<PlanEntry> = Vec::new();
+        let mut declared = 0;
+        let mut time = now();
+        for op in ops {
+            time += SignedDuration::from_secs(1);
+            let requested = |plan: &[PlanEntry]| {
+                plan.iter().filter(|e| e.is_wanted() && e.origin == Origin::Requested).count()
+            };
+            let before = requested(&plan);
+            match op {
+                Op::Declare(n) => {
+                    declared = n;
+                    declare(&job(n), &mut plan, &[], &mut RandomSuffixes, time);
+                    prop_assert_eq!(requested(&plan), before);
+                }
+                Op::Ask(n, incarnation) => {
+                    let names = ask(&mut plan, n, &format!("uid/{incarnation}"), None);
+                    prop_assert_eq!(names.len(), n);
+                    prop_assert!(requested(&plan) >= before && requested(&plan) <= before + n);
+                }
+                Op::Release(n) => {
+                    let gone = release(&mut plan, &[], Role::Collector, n);
+                    prop_assert_eq!(gone.len(), n.min(before));
+                    prop_assert_eq!(requested(&plan), before - gone.len());
+                }
+                Op::Replace(i) => {
+                    let all = wanted(&plan);
+                    if let Some(name) = plan.get(i).map(|e| e.name.clone()) {
+                        replace(&job(declared), &mut plan, &name, None, &mut RandomSuffixes, time);
+                    }
+                    prop_assert_eq!(wanted(&plan), all);
+                }
+                Op::Gone => drop_gone(&mut plan, |_| false),
+            }
+            let names: HashSet<_> = plan.iter().map(|e| &e.name).collect();
+            prop_assert_eq!(names.len(), plan.len());
+            let indices: HashSet<_> = plan.iter().filter(|e| e.is_wanted()).map(|e| e.index).collect();
+            prop_assert_eq!(indices.len(), wanted(&plan));
+            prop_assert_eq!(wanted(&plan) - requested(&plan), usize::try_from(declared).unwrap());
+        }
+    }
+}

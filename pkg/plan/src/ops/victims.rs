@@ -1,0 +1,59 @@
+//! Who goes when fewer are wanted.
+
+use di_api::{EntryState, Origin, PlanEntry, Role};
+
+use crate::view::PodView;
+
+/// Marks as Removing all but `keep` of the wanted entries that `of` selects. Returns the names marked.
+pub(super) fn mark_surplus(
+    plan: &mut [PlanEntry],
+    pods: &[PodView],
+    of: impl Fn(&PlanEntry) -> bool,
+    keep: usize,
+) -> Vec<String> {
+    let mut wanted: Vec<usize> = (0..plan.len())
+        .filter(|&i| plan[i].is_wanted() && of(&plan[i]))
+        .collect();
+    if wanted.len() <= keep {
+        return Vec::new();
+    }
+    wanted.sort_by_key(|&i| rank(&plan[i], i, pods));
+    let surplus = wanted.len() - keep;
+    wanted
+        .into_iter()
+        .take(surplus)
+        .map(|i| {
+            plan[i].state = EntryState::Removing;
+            plan[i].name.clone()
+        })
+        .collect()
+}
+
+/// Who goes first: those not ready, then the newest.
+fn rank(entry: &PlanEntry, position: usize, pods: &[PodView]) -> impl Ord + use<> {
+    let ready = pods
+        .iter()
+        .any(|pod| pod.name == entry.name && pod.ready && !pod.deleting);
+    let planned = entry.planned_at.as_ref().map(|time| time.0);
+    (ready, std::cmp::Reverse((planned, position)))
+}
+
+/// Lets go of `count` Requested replicas of a role, or of as many as there are. Returns the names.
+pub fn release(plan: &mut [PlanEntry], pods: &[PodView], role: Role, count: usize) -> Vec<String> {
+    let of = |e: &PlanEntry| e.role == role && e.origin == Origin::Requested;
+    let have = plan.iter().filter(|e| e.is_wanted() && of(e)).count();
+    mark_surplus(plan, pods, of, have.saturating_sub(count))
+}
+
+/// Lets go of `count` Declared replicas of a role that belong to no group, or of as many as there are; the caller lowers the declared
+/// count in the same operation. Returns the names.
+pub fn release_declared(
+    plan: &mut [PlanEntry],
+    pods: &[PodView],
+    role: Role,
+    count: usize,
+) -> Vec<String> {
+    let of = |e: &PlanEntry| e.role == role && e.origin == Origin::Declared && e.group.is_none();
+    let have = plan.iter().filter(|e| e.is_wanted() && of(e)).count();
+    mark_surplus(plan, pods, of, have.saturating_sub(count))
+}

@@ -1,0 +1,57 @@
+//! A replica that does nothing until it is told how to end: what tests of the orchestrator run.
+
+use std::{future::Future, sync::Arc};
+
+use axum::{
+    Router,
+    extract::{Path, State},
+    routing::{get, post},
+};
+use tokio::{net::TcpListener, sync::watch};
+
+use crate::{Error, Result, http};
+
+/// Answers `/healthz` until `POST /release/<code>` tells it the exit code to end with; none when `shutdown` came first.
+pub async fn hold(listener: TcpListener, shutdown: impl Future<Output = ()>) -> Result<Option<u8>> {
+    let (told, mut code) = watch::channel(None);
+    let router = Router::new()
+        .route("/healthz", get(|| async { "ok" }))
+        .route("/release/{code}", post(tell))
+        .with_state(Arc::new(told));
+    let serving = axum::serve(listener, router);
+    tokio::select! {
+        result = serving.into_future() => result.map_err(Error::Serve).map(|()| None),
+        code = code.wait_for(Option::is_some) => Ok(code.ok().and_then(|code| *code)),
+        () = shutdown => Ok(None),
+    }
+}
+
+async fn tell(State(told): State<Arc<watch::Sender<Option<u8>>>>, Path(code): Path<u8>) {
+    told.send_replace(Some(code));
+}
+
+/// Tells the replica of this pod that listens on `port` to end with `code`.
+pub async fn release(port: u16, code: u8) -> Result<()> {
+    let url = format!("http://127.0.0.1:{port}/release/{code}");
+    match http::client()?.post(&url).send().await {
+        Ok(_) => Ok(()),
+        // It may end before it has answered.
+        Err(error) if !error.is_connect() => Ok(()),
+        Err(source) => Err(Error::Unreachable { url, source }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::listen;
+
+    #[tokio::test]
+    async fn it_ends_as_it_is_told() {
+        let listener = listen(0).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let held = tokio::spawn(hold(listener, std::future::pending()));
+        release(port, 7).await.unwrap();
+        assert_eq!(held.await.unwrap().unwrap(), Some(7));
+    }
+}

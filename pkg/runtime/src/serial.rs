@@ -1,0 +1,62 @@
+//! The whole training in one process, for a job that is a coordinator and nothing else.
+
+use std::time::Instant;
+
+use rand::{SeedableRng, rngs::StdRng};
+
+use crate::{
+    model::Model,
+    ppo::{self, Settings},
+    rollout::{collect, evaluate},
+    server::mix,
+    training::Goal,
+};
+
+/// Trains until the goal is reached (true) or the iterations are used up (false).
+pub fn train(goal: &Goal, settings: &Settings) -> bool {
+    let mut rng = StdRng::seed_from_u64(mix(goal.seed, u64::MAX));
+    let mut model = Model::random(&mut rng);
+    let begin = Instant::now();
+    for iteration in 0..=goal.max_iterations {
+        let returns = evaluate(&model.policy, goal.evaluation_episodes, &mut rng);
+        let mean = returns.iter().sum::<f64>() / returns.len().max(1) as f64;
+        tracing::info!("iteration {iteration:3}  evaluation {mean:>5.1}");
+        if mean >= goal.target_return {
+            tracing::info!(
+                "solved: mean return {mean:.1} over {} episodes after {iteration} iterations, {:.1} s",
+                returns.len(),
+                begin.elapsed().as_secs_f64()
+            );
+            return true;
+        }
+        let rollout = collect(&model.policy, goal.tasks * goal.frames_per_task, &mut rng);
+        let progress = iteration as f64 / goal.max_iterations.max(1) as f64;
+        let Model { policy, adam, .. } = &mut model;
+        ppo::update(
+            policy,
+            adam,
+            &rollout.trajectories,
+            settings,
+            progress,
+            &mut rng,
+        );
+    }
+    tracing::info!("not solved within {} iterations", goal.max_iterations);
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_solves_cartpole_with_any_seed() {
+        for seed in 0..5 {
+            let goal = Goal {
+                seed,
+                ..Goal::default()
+            };
+            assert!(train(&goal, &Settings::default()), "seed {seed}");
+        }
+    }
+}
