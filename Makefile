@@ -18,18 +18,18 @@ test: lint unit e2e ## Everything that must pass
 
 lint: ## Formatting, clippy, shell scripts
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
 	@kind/lint
 
 unit: ## Unit tests, and tests against a real etcd and kube-apiserver
-	KUBEBUILDER_ASSETS=$$(kind/assets) cargo test --workspace --exclude di-e2e --locked
+	KUBEBUILDER_ASSETS=$$(kind/assets) cargo test --workspace --locked
 
 e2e: install ## End-to-end tests on the cluster, which is brought up when it is not
 	@tests/e2e/run
 
 generate: ## Write the custom resource definitions and the golden copies of them
 	cargo run -q -p di-orchestrator -- crds --output manifests/crds
-	INSTA_UPDATE=always cargo test -q -p di-api --test crds
+	INSTA_UPDATE=always cargo test -q --workspace --test crds
 
 binaries: ## Build the programs that go into images, and the plugin
 	cargo build --release --locked -p di-orchestrator -p di-worker -p kubectl-di

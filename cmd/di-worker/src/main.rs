@@ -73,6 +73,7 @@ async fn run(command: Command) -> Result<ExitCode> {
         Command::Hold => {
             let mut shutdown = Shutdown::install()?;
             let listener = listen(own_port()?).await?;
+            tracing::info!("holding until told how to end");
             let code = hold(listener, shutdown.requested()).await?;
             Ok(ExitCode::from(code.unwrap_or(0)))
         }

@@ -47,38 +47,23 @@ pub(crate) async fn act(
         }
     }
     for (role, names) in created {
-        let message = format!("created {role}: {}", listed(names));
-        publish(context, job, "SuccessfulCreate", message).await;
+        let message = format!("created {role}: {}", listed(&names));
+        let note = Note::normal("SuccessfulCreate", message);
+        context.publish(job, &note.about(names[0])).await;
     }
-    if !deleted.is_empty() {
-        publish(
-            context,
-            job,
-            "SuccessfulDelete",
-            format!("deleted {}", listed(deleted)),
-        )
-        .await;
+    if let Some(first) = deleted.first() {
+        let message = format!("deleted {}", listed(&deleted));
+        let note = Note::normal("SuccessfulDelete", message);
+        context.publish(job, &note.about(first)).await;
     }
     failed.map_or(Ok(()), Err)
 }
 
-async fn publish(context: &Context, job: &DIJob, reason: &'static str, message: String) {
-    let note = Note {
-        warning: false,
-        reason,
-        message,
-    };
-    context.publish(job, &note).await;
-}
-
-fn listed(mut names: Vec<&str>) -> String {
+fn listed(names: &[&str]) -> String {
     const MOST: usize = 5;
-    names.sort_unstable();
-    let more = names.len().saturating_sub(MOST);
-    names.truncate(MOST);
-    match more {
+    match names.len().saturating_sub(MOST) {
         0 => names.join(", "),
-        _ => format!("{} and {more} more", names.join(", ")),
+        more => format!("{} and {more} more", names[..MOST].join(", ")),
     }
 }
 

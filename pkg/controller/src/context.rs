@@ -115,7 +115,11 @@ impl Context {
             },
             reason: note.reason.to_owned(),
             note: Some(shorten(&note.message)),
-            action: "Reconcile".to_owned(),
+            // Events of one reason and action within some minutes become one, with a count.
+            action: match &note.replica {
+                Some(replica) => format!("Reconcile {replica}"),
+                None => "Reconcile".to_owned(),
+            },
             secondary: None,
         };
         let reference = job.object_ref(&());

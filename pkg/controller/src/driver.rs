@@ -231,11 +231,7 @@ async fn note_trouble(context: &Context, key: &Key, error: &Error) {
         reason: error.reason(),
         message: error.chain(),
     };
-    let note = Note {
-        warning: true,
-        reason: trouble.reason,
-        message: trouble.message.clone(),
-    };
+    let note = Note::warning(trouble.reason, trouble.message.clone());
     context.remember(key, |memory| memory.trouble = Some(trouble));
     let Some(job) = context.jobs.get(key) else {
         return;

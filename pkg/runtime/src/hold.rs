@@ -21,7 +21,11 @@ pub async fn hold(listener: TcpListener, shutdown: impl Future<Output = ()>) -> 
     let serving = axum::serve(listener, router);
     tokio::select! {
         result = serving.into_future() => result.map_err(Error::Serve).map(|()| None),
-        code = code.wait_for(Option::is_some) => Ok(code.ok().and_then(|code| *code)),
+        code = code.wait_for(Option::is_some) => {
+            let code = code.ok().and_then(|code| *code);
+            tracing::info!("told to end with {}", code.unwrap_or(0));
+            Ok(code)
+        }
         () = shutdown => Ok(None),
     }
 }

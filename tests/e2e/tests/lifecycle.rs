@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use di_api::{CleanPodPolicy, DIJob, Phase, names};
 use di_e2e::{Namespace, Phases, eventually, exec, job, owned_pods, owned_services, pod, status};
 use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt;
+use kube::{Api, ResourceExt, api::PostParams};
 use serde_json::json;
 
 /// A job whose replicas run until they are told to end.
@@ -320,10 +320,14 @@ async fn foreign_objects_of_our_names_are_not_touched_and_told_of() {
     Namespace::with("foreign", |ns| async move {
         let object = |spec: serde_json::Value| json!({"metadata": {"name": "taken-coordinator"}, "spec": spec});
         let foreign: Pod = serde_json::from_value(object(pod(&["hold"])["spec"].clone())).unwrap();
-        let foreign = ns.api::<Pod>().create(&kube::api::PostParams::default(), &foreign).await.unwrap();
+                // A new namespace takes pods once its service account is made.
+        let pods: Api<Pod> = ns.api();
+        let new = PostParams::default();
+        let create = || async { pods.create(&new, &foreign).await };
+        let foreign = eventually("created", create, Result::is_ok).await.unwrap();
         let service = json!({"clusterIP": "None", "selector": {"a": "b"}, "ports": [{"port": 1}]});
         let service: k8s_openapi::api::core::v1::Service = serde_json::from_value(object(service)).unwrap();
-        ns.api().create(&kube::api::PostParams::default(), &service).await.unwrap();
+        ns.api().create(&new, &service).await.unwrap();
         ns.submit(&job("taken", &["hold"])).await;
         let seen = eventually("told", || status(&ns, "taken"), |s| s.reason.is_some()).await;
         assert_eq!(seen.reason.as_deref(), Some("NameTaken"));

@@ -110,11 +110,7 @@ fn enter(
     message: &str,
 ) {
     if step.status.phase != Some(phase) {
-        step.notes.push(Note {
-            warning: false,
-            reason,
-            message: message.to_owned(),
-        });
+        step.notes.push(Note::normal(reason, message));
     }
     step.status.phase = Some(phase);
     let generation = seen.job.metadata.generation;
@@ -172,11 +168,9 @@ fn failed(seen: &Observed<'_>, step: &mut Step, pod: &PodView) {
     }
     if !counted {
         step.status.failed_coordinator = Some(pod.uid.clone());
-        step.notes.push(Note {
-            warning: true,
-            reason: "CoordinatorRestarted",
-            message: format!("{how}; it is started again"),
-        });
+        let message = format!("{how}; it is started again");
+        step.notes
+            .push(Note::warning("CoordinatorRestarted", message));
     }
     step.status.phase = Some(Phase::Created);
     not_running(seen, step, "CoordinatorRestarting", &how);

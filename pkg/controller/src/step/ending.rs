@@ -43,10 +43,9 @@ pub(super) fn end(
         );
     }
     step.actions.clear();
-    step.notes.push(Note {
-        warning: phase == Phase::Failed,
-        reason,
-        message: message.to_owned(),
+    step.notes.push(match phase {
+        Phase::Failed => Note::warning(reason, message),
+        _ => Note::normal(reason, message),
     });
 }
 
@@ -126,11 +125,8 @@ pub(super) fn suspend(seen: &Observed<'_>, step: &mut Step) {
     }
     if seen.own_pods().next().is_none() {
         if step.status.phase != Some(Phase::Suspended) {
-            step.notes.push(Note {
-                warning: false,
-                reason: "Suspended",
-                message: "the job is held and no pod of it is left".to_owned(),
-            });
+            let message = "the job is held and no pod of it is left";
+            step.notes.push(Note::normal("Suspended", message));
         }
         step.status.phase = Some(Phase::Suspended);
         // The clock of activeDeadlineSeconds starts anew when the job does.

@@ -70,6 +70,37 @@ pub struct Note {
     pub reason: &'static str,
     /// A sentence.
     pub message: String,
+    /// The replica that it is about, where it is about one: events of one reason and replica are counted together.
+    pub replica: Option<String>,
+}
+
+impl Note {
+    /// Something of the whole job that is as it should be.
+    pub fn normal(reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            warning: false,
+            reason,
+            message: message.into(),
+            replica: None,
+        }
+    }
+
+    /// Something of the whole job that a user should look at.
+    pub fn warning(reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            warning: true,
+            ..Self::normal(reason, message)
+        }
+    }
+
+    /// The same, about one replica.
+    #[must_use]
+    pub fn about(self, replica: &str) -> Self {
+        Self {
+            replica: Some(replica.to_owned()),
+            ..self
+        }
+    }
 }
 
 /// What is to be done: the status is written first, the actions follow once it stands.

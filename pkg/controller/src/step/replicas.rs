@@ -48,11 +48,9 @@ fn replace_lost(
         .collect();
     for (name, loss) in lost {
         if let Some(fresh) = replace(seen.job, plan, &name, loss.ran, suffixes, seen.now) {
-            step.notes.push(Note {
-                warning: true,
-                reason: "ReplicaReplaced",
-                message: format!("{name} {}; {fresh} takes its place", loss.how),
-            });
+            let message = format!("{name} {}; {fresh} takes its place", loss.how);
+            step.notes
+                .push(Note::warning("ReplicaReplaced", message).about(&name));
         }
     }
 }

@@ -1,0 +1,210 @@
+//! `kubectl di` against the cluster, as a user types it. `tests/e2e/run` puts the plugin on PATH.
+
+#![allow(clippy::unwrap_used)] // a panic is how a test fails
+
+use std::{io::Write, process::Stdio};
+
+use di_api::Phase;
+use di_e2e::{Namespace, eventually, exec, job, owned_pods, pod, status};
+use serde_json::json;
+use tokio::process::Command;
+
+#[derive(Debug)]
+struct Output {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+/// Runs `kubectl di -n <namespace> …`.
+async fn di(ns: &Namespace, args: &[&str]) -> Output {
+    let output = Command::new("kubectl")
+        .args(["di", "-n", &ns.name])
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .await
+        .unwrap();
+    Output {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+fn manifest(content: &serde_json::Value) -> tempfile::NamedTempFile {
+    let mut file = tempfile::Builder::new().suffix(".json").tempfile().unwrap();
+    file.write_all(content.to_string().as_bytes()).unwrap();
+    file
+}
+
+fn columns(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
+}
+
+#[tokio::test]
+async fn a_job_is_created_shown_scaled_and_deleted() {
+    Namespace::with("plugin", |ns| async move {
+        let mut wanted = job("demo", &["hold"]);
+        wanted.spec.collector =
+            serde_json::from_value(json!({"template": pod(&["hold"]), "replicas": 1})).unwrap();
+        let file = manifest(&json!(wanted));
+        let path = file.path().to_str().unwrap();
+
+        let dry = di(&ns, &["create", "-f", path, "--dry-run=server"]).await;
+        assert_eq!(
+            dry.stdout, "dijob.diengine.opendilab.org/demo created (server dry run)\n",
+            "{dry:?}"
+        );
+        let created = di(&ns, &["create", "-f", path]).await;
+        assert_eq!(
+            (created.code, created.stdout.as_str()),
+            (Some(0), "dijob.diengine.opendilab.org/demo created\n")
+        );
+        let again = di(&ns, &["create", "-f", path]).await;
+        assert_eq!(again.code, Some(1));
+        assert!(
+            again
+                .stderr
+                .starts_with("Error from server (AlreadyExists): "),
+            "{again:?}"
+        );
+
+        eventually(
+            "ready",
+            || status(&ns, "demo"),
+            |s| s.collectors_ready.as_deref() == Some("1/1"),
+        )
+        .await;
+        let shown = di(&ns, &["get", "demo"]).await;
+        let lines: Vec<_> = shown.stdout.lines().collect();
+        assert_eq!(
+            columns(lines[0]),
+            ["NAME", "PHASE", "COLLECTORS", "LEARNERS", "RESTARTS", "AGE"]
+        );
+        assert_eq!(
+            columns(lines[1])[..5],
+            ["demo", "Running", "1/1", "0/0", "0"],
+            "{shown:?}"
+        );
+
+        let added = di(
+            &ns,
+            &["replicas", "add", "demo", "--collectors", "1", "--wait"],
+        )
+        .await;
+        assert_eq!(
+            (added.code, added.stdout.lines().next()),
+            (
+                Some(0),
+                Some("dijob.diengine.opendilab.org/demo scaled: collectors 1 -> 2")
+            ),
+            "{added:?}"
+        );
+        let listed = di(&ns, &["replicas", "list", "demo"]).await;
+        let running = listed
+            .stdout
+            .lines()
+            .filter(|line| columns(line).contains(&"Running"))
+            .count();
+        assert_eq!(running, 3, "--wait has waited: {listed:?}");
+        let removed = di(&ns, &["replicas", "delete", "demo", "--collectors", "2"]).await;
+        assert_eq!(
+            removed.stdout,
+            "dijob.diengine.opendilab.org/demo scaled: collectors 2 -> 0\n"
+        );
+        eventually("gone", || owned_pods(&ns, "demo"), |pods| pods.len() == 1).await;
+        let too_many = di(&ns, &["replicas", "delete", "demo", "--collectors", "1"]).await;
+        assert_eq!(too_many.code, Some(1), "{too_many:?}");
+
+        let deleted = di(&ns, &["delete", "demo"]).await;
+        assert_eq!(
+            deleted.stdout,
+            "dijob.diengine.opendilab.org \"demo\" deleted\n"
+        );
+        eventually("nothing left", || owned_pods(&ns, "demo"), Vec::is_empty).await;
+        let none = di(&ns, &["get"]).await;
+        assert_eq!((none.code, none.stdout.as_str()), (Some(0), ""));
+        assert_eq!(
+            none.stderr,
+            format!("No resources found in {} namespace.\n", ns.name)
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn logs_are_followed_to_the_end_and_named_by_pod() {
+    Namespace::with("logs", |ns| async move {
+        let mut wanted = job("talks", &["hold"]);
+        wanted.spec.collector =
+            serde_json::from_value(json!({"template": pod(&["hold"]), "replicas": 2})).unwrap();
+        ns.submit(&wanted).await;
+        eventually(
+            "running",
+            || status(&ns, "talks"),
+            |s| s.collectors_ready.as_deref() == Some("2/2"),
+        )
+        .await;
+        let all = di(&ns, &["logs", "talks", "--role", "collector"]).await;
+        let pods: Vec<_> = owned_pods(&ns, "talks")
+            .await
+            .into_iter()
+            .filter_map(|pod| pod.metadata.name)
+            .collect();
+        for name in pods.iter().filter(|name| name.contains("-collector-")) {
+            assert!(all.stdout.contains(&format!("[{name}] ")), "{all:?}");
+        }
+        let follow = tokio::spawn({
+            let ns = ns.clone();
+            async move { di(&ns, &["logs", "talks", "-f"]).await }
+        });
+        exec(&ns, "talks-coordinator", &["release", "0"]).await;
+        let followed = follow.await.unwrap();
+        assert_eq!(followed.code, Some(0), "{followed:?}");
+        assert!(
+            followed.stdout.contains("told to end with 0"),
+            "{followed:?}"
+        );
+        eventually(
+            "succeeded",
+            || status(&ns, "talks"),
+            |s| s.phase == Some(Phase::Succeeded),
+        )
+        .await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn mistakes_are_told_as_kubectl_tells_them() {
+    Namespace::with("mistakes", |ns| async move {
+        let nope = di(&ns, &["get", "nope"]).await;
+        assert_eq!(nope.code, Some(1));
+        assert_eq!(
+            nope.stderr,
+            "Error from server (NotFound): dijobs.diengine.opendilab.org \"nope\" not found\n"
+        );
+        let ignored = di(&ns, &["delete", "nope", "--ignore-not-found"]).await;
+        assert_eq!((ignored.code, ignored.stderr.as_str()), (Some(0), ""));
+        let mut bad = job("bad", &["hold"]);
+        bad.spec
+            .coordinator
+            .template
+            .spec
+            .as_mut()
+            .unwrap()
+            .containers[0]
+            .name = "main".into();
+        let file = manifest(&json!(bad));
+        let refused = di(&ns, &["create", "-f", file.path().to_str().unwrap()]).await;
+        assert_eq!(refused.code, Some(1));
+        assert!(
+            refused
+                .stderr
+                .contains("one container must be named di-container"),
+            "{refused:?}"
+        );
+    })
+    .await;
+}

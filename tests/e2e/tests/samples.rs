@@ -1,0 +1,80 @@
+//! The samples: each is accepted as it is, and those that need nothing else run.
+
+#![allow(clippy::unwrap_used)] // a panic is how a test fails
+
+use std::path::PathBuf;
+
+use di_api::{DIJob, Phase};
+use di_e2e::{Namespace, eventually, logs, owned_pods, status};
+use kube::{
+    Api,
+    api::{ApiResource, DynamicObject, PostParams, TypeMeta},
+    core::GroupVersionKind,
+};
+
+fn samples() -> Vec<(PathBuf, DynamicObject)> {
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../manifests/samples");
+    let mut files: Vec<_> = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|file| file.unwrap().path())
+        .collect();
+    files.sort();
+    files
+        .into_iter()
+        .map(|path| {
+            let object = serde_saphyr::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+            (path, object)
+        })
+        .collect()
+}
+
+fn resource(types: &TypeMeta) -> ApiResource {
+    let kind = GroupVersionKind::try_from(types).unwrap();
+    ApiResource::from_gvk(&kind)
+}
+
+#[tokio::test]
+async fn every_sample_is_accepted_as_it_is() {
+    Namespace::with("samples", |ns| async move {
+        let samples = samples();
+        assert!(samples.len() >= 4);
+        for (path, sample) in samples {
+            let namespace = sample.metadata.namespace.as_deref().unwrap_or(&ns.name);
+            let resource = resource(sample.types.as_ref().unwrap());
+            let api: Api<DynamicObject> =
+                Api::namespaced_with(ns.client.clone(), namespace, &resource);
+            let dry = PostParams {
+                dry_run: true,
+                ..PostParams::default()
+            };
+            let accepted = api.create(&dry, &sample).await;
+            assert!(accepted.is_ok(), "{}: {accepted:?}", path.display());
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_serial_job_trains_alone() {
+    Namespace::with("serial", |ns| async move {
+        let (_, sample) = samples()
+            .into_iter()
+            .find(|(path, _)| path.ends_with("serial.yaml"))
+            .unwrap();
+        let job: DIJob = sample.try_parse().unwrap();
+        ns.submit(&job).await;
+        eventually(
+            "succeeded",
+            || status(&ns, "cartpole-serial"),
+            |s| s.phase == Some(Phase::Succeeded),
+        )
+        .await;
+        assert_eq!(owned_pods(&ns, "cartpole-serial").await.len(), 1);
+        assert!(
+            logs(&ns, "cartpole-serial-coordinator")
+                .await
+                .contains("solved")
+        );
+    })
+    .await;
+}
