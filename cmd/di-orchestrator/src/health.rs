@@ -3,9 +3,17 @@
 use std::{future::Future, net::SocketAddr, sync::Arc};
 
 use anyhow::{Context, Result};
-use axum::{Router, extract::State, http::StatusCode, routing::get};
+use axum::{
+    Router,
+    extract::State,
+    http::{StatusCode, header::CONTENT_TYPE},
+    response::IntoResponse,
+    routing::get,
+};
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use tokio::{net::TcpListener, sync::watch};
+
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// What the paths tell of.
 #[derive(Clone)]
@@ -44,8 +52,8 @@ async fn readyz(State(health): State<Health>) -> (StatusCode, &'static str) {
     }
 }
 
-async fn metrics(State(health): State<Health>) -> Result<String, StatusCode> {
+async fn metrics(State(health): State<Health>) -> Result<impl IntoResponse, StatusCode> {
     let mut text = String::new();
     encode(&mut text, &health.registry).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
-    Ok(text)
+    Ok(([(CONTENT_TYPE, OPEN_METRICS)], text))
 }

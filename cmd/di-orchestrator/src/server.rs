@@ -24,8 +24,8 @@ pub struct Server {
     /// The most replicas that one request may add
     #[arg(long, default_value_t = 1000)]
     max_replicas_per_request: usize,
-    /// The most replicas that a job may have
-    #[arg(long, default_value_t = 5000)]
+    /// The most replicas that a job may have; they are all named in its status, which must stay below the 1.5 MiB of an object
+    #[arg(long, default_value_t = 4000)]
     max_replicas_per_job: usize,
     /// The most connections at a time
     #[arg(long, default_value_t = 2048)]

@@ -30,7 +30,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            addr: SocketAddr::from(([0, 0, 0, 0], 8443)),
+            addr: SocketAddr::from(([0, 0, 0, 0], 9443)),
             namespace: names::SYSTEM_NAMESPACE.to_owned(),
             service: names::WEBHOOK_SERVICE.to_owned(),
             secret: "di-webhook-cert".to_owned(),

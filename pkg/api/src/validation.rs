@@ -4,10 +4,10 @@
 
 use std::fmt;
 
-use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::{api::core::v1::PodTemplateSpec, apimachinery::pkg::api::resource::Quantity};
 use serde_json::Value;
 
-use crate::{AggregatorConfig, DIJob, DIJobSpec, ReplicaGroup, Role, names};
+use crate::{AggregatorConfig, DIJob, DIJobSpec, GPU_RESOURCE, ReplicaGroup, Role, names};
 
 /// Kinds of faults, as the causes of a `Status` name them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -264,6 +264,7 @@ fn check_spec(spec: &DIJobSpec, faults: &mut Vec<Fault>) {
         check_count(declared.replicas, format!("spec.{role}.replicas"), faults);
         check_groups(declared.groups, &format!("spec.{role}.groups"), faults);
     }
+    check_learner_gpus(spec, faults);
     check_count(spec.backoff_limit, "spec.backoffLimit".into(), faults);
     if let Some(ttl) = spec.ttl_seconds_after_finished {
         check_count(ttl, "spec.ttlSecondsAfterFinished".into(), faults);
@@ -277,6 +278,42 @@ fn check_spec(spec: &DIJobSpec, faults: &mut Vec<Fault>) {
             "must be greater than zero; leave it out for no limit",
         ));
     }
+}
+
+/// A learner of several GPUs would need an aggregator and ddp learners, which are not made yet.
+fn check_learner_gpus(spec: &DIJobSpec, faults: &mut Vec<Fault>) {
+    let Some(learner) = &spec.learner else { return };
+    let several = |gpus: Option<&Quantity>| gpus.is_some_and(|gpus| count_of(gpus) > 1.0);
+    let detail =
+        "learners of several GPUs are not supported yet; use several learners of one GPU each";
+    if learner.replicas > 0 && several(template_gpus(&learner.template)) {
+        let field = "spec.learner.replicas";
+        faults.push(Fault::invalid(field, learner.replicas, detail));
+    }
+    for (i, group) in learner.groups.iter().enumerate() {
+        if let Some(gpus) = group
+            .resources
+            .gpus
+            .as_ref()
+            .filter(|gpus| several(Some(gpus)))
+        {
+            let field = format!("spec.learner.groups[{i}].resources.gpus");
+            faults.push(Fault::invalid(field, gpus.0.as_str(), detail));
+        }
+    }
+}
+
+fn template_gpus(template: &PodTemplateSpec) -> Option<&Quantity> {
+    let containers = &template.spec.as_ref()?.containers;
+    let main = containers
+        .iter()
+        .find(|c| c.name == names::MAIN_CONTAINER)?;
+    main.resources.as_ref()?.limits.as_ref()?.get(GPU_RESOURCE)
+}
+
+/// GPUs come in whole numbers; what is none is for the server to refuse.
+fn count_of(gpus: &Quantity) -> f64 {
+    gpus.0.parse().unwrap_or(0.0)
 }
 
 fn check_count(count: i32, field: String, faults: &mut Vec<Fault>) {

@@ -46,11 +46,13 @@ pub(crate) async fn act(
             _ => {}
         }
     }
-    for (role, names) in created {
+    for (role, mut names) in created {
+        names.sort_unstable();
         let message = format!("created {role}: {}", listed(&names));
         let note = Note::normal("SuccessfulCreate", message);
         context.publish(job, &note.about(names[0])).await;
     }
+    deleted.sort_unstable();
     if let Some(first) = deleted.first() {
         let message = format!("deleted {}", listed(&deleted));
         let note = Note::normal("SuccessfulDelete", message);

@@ -7,6 +7,7 @@ use std::{
 
 use di_api::DIJob;
 use di_cache::{JobCache, Key, PodCache, ServiceCache};
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
     Client, Resource,
     runtime::events::{Event, EventType, Recorder, Reporter},
@@ -107,6 +108,11 @@ impl Context {
 
     /// Publishes what happened. An event that cannot be written is logged: it must not hold up the job.
     pub async fn publish(&self, job: &DIJob, note: &Note) {
+        self.publish_about(&job.object_ref(&()), note).await;
+    }
+
+    /// The same, of a job that is known by reference only.
+    pub async fn publish_about(&self, job: &ObjectReference, note: &Note) {
         let event = Event {
             type_: if note.warning {
                 EventType::Warning
@@ -122,8 +128,7 @@ impl Context {
             },
             secondary: None,
         };
-        let reference = job.object_ref(&());
-        let call = self.recorder.publish(&event, &reference);
+        let call = self.recorder.publish(&event, job);
         if let Err(error) = self
             .write("create", "events", || "publish an event".into(), call)
             .await

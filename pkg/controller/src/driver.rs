@@ -28,7 +28,7 @@ use tracing::{debug, instrument, warn};
 
 use crate::{
     Error, Metrics, Note, Observed, Settings, Step, Trouble, act::act, context::Context,
-    error::Result, metrics::Reason, step,
+    error::Result, metrics::Reason, step, undecodable,
 };
 
 /// Counts change with every pod; they are written this often at most, while phases and plans are written at once.
@@ -102,8 +102,7 @@ async fn reconcile(job: Arc<WatchedJob>, context: Arc<Context>) -> Result<Next> 
     let started = Instant::now();
     context.metrics.reconciles.inc();
     if let Err(invalid) = &job.0 {
-        // It cannot run, and it must not stop the others.
-        warn!(error = invalid.error, "Job cannot be decoded");
+        undecodable::fail(&context, invalid).await?;
         return Ok(Next::await_change());
     }
     synced(&context).await?;
@@ -171,10 +170,11 @@ fn next(step: &Step, job: &DIJob) -> Next {
         .as_ref()
         .and_then(|status| status.phase)
         .is_some_and(di_api::Phase::is_terminal);
+    let look = SAFETY_NET.mul_f64(rand::rng().random_range(0.8..1.2));
     match step.again {
-        Some(again) => Next::requeue(again),
+        Some(again) if ended => Next::requeue(again),
         None if ended => Next::await_change(),
-        None => Next::requeue(SAFETY_NET.mul_f64(rand::rng().random_range(0.8..1.2))),
+        again => Next::requeue(again.map_or(look, |again| again.min(look))),
     }
 }
 

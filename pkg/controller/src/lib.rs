@@ -8,6 +8,7 @@ mod error;
 mod lease;
 mod metrics;
 mod step;
+mod undecodable;
 
 use std::time::Duration;
 

@@ -55,7 +55,8 @@ fn usable<'a>(
         }
         pod.port
     } else {
-        if entry.not_before.as_ref().is_some_and(|time| time.0 > now) {
+        // Not to be made yet, or made and gone since.
+        if entry.uid.is_some() || entry.not_before.as_ref().is_some_and(|time| time.0 > now) {
             return None;
         }
         port(job, entry.role)

@@ -36,7 +36,7 @@ impl Default for Settings {
             allow_anonymous: false,
             create_wait: Duration::from_secs(2),
             max_replicas_per_request: 1000,
-            max_replicas_per_job: 5000,
+            max_replicas_per_job: 4000,
             max_connections: 2048,
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(10),

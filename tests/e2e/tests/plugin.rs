@@ -4,7 +4,7 @@
 
 use std::{io::Write, process::Stdio};
 
-use di_api::Phase;
+use di_api::{DIJobStatus, Phase};
 use di_e2e::{Namespace, eventually, exec, job, owned_pods, pod, status};
 use serde_json::json;
 use tokio::process::Command;
@@ -36,6 +36,10 @@ fn manifest(content: &serde_json::Value) -> tempfile::NamedTempFile {
     let mut file = tempfile::Builder::new().suffix(".json").tempfile().unwrap();
     file.write_all(content.to_string().as_bytes()).unwrap();
     file
+}
+
+fn running(status: &DIJobStatus) -> bool {
+    status.phase == Some(Phase::Running)
 }
 
 fn columns(line: &str) -> Vec<&str> {
@@ -73,7 +77,7 @@ async fn a_job_is_created_shown_scaled_and_deleted() {
         eventually(
             "ready",
             || status(&ns, "demo"),
-            |s| s.collectors_ready.as_deref() == Some("1/1"),
+            |s| running(s) && s.collectors_ready.as_deref() == Some("1/1"),
         )
         .await;
         let shown = di(&ns, &["get", "demo"]).await;
@@ -143,7 +147,7 @@ async fn logs_are_followed_to_the_end_and_named_by_pod() {
         eventually(
             "running",
             || status(&ns, "talks"),
-            |s| s.collectors_ready.as_deref() == Some("2/2"),
+            |s| running(s) && s.collectors_ready.as_deref() == Some("2/2"),
         )
         .await;
         let all = di(&ns, &["logs", "talks", "--role", "collector"]).await;

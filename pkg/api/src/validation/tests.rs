@@ -18,6 +18,11 @@ fn template(container: &str) -> Value {
     json!({"spec": {"containers": [{"name": container, "image": "i"}]}})
 }
 
+fn with_gpus(gpus: &str) -> Value {
+    let resources = json!({"limits": {"nvidia.com/gpu": gpus}});
+    json!({"spec": {"containers": [{"name": "di-container", "image": "i", "resources": resources}]}})
+}
+
 #[test]
 fn a_good_job_passes() {
     assert_eq!(dijob(&good()).unwrap().spec.collector.unwrap().replicas, 2);
@@ -81,6 +86,16 @@ fn each_fault_names_its_field_and_remedy() {
             "/spec/collector/groups",
             json!([{"name": "g"}, {"name": "g", "replicas": 1}]),
             r#"spec.collector.groups[1].name: Duplicate value: "g""#,
+        ),
+        (
+            "/spec/learner",
+            json!({"template": with_gpus("2"), "replicas": 1}),
+            "spec.learner.replicas: Invalid value: 1: learners of several GPUs are not supported yet; use several learners of one GPU each",
+        ),
+        (
+            "/spec/learner",
+            json!({"template": with_gpus("1"), "groups": [{"name": "g", "resources": {"gpus": "4"}}]}),
+            r#"spec.learner.groups[0].resources.gpus: Invalid value: "4": learners of several GPUs are not supported yet; use several learners of one GPU each"#,
         ),
         (
             "/metadata/name",

@@ -1,6 +1,7 @@
 //! Conditions that follow from the pods, and the worst reason that a user must know.
 
 use di_api::{ConditionType, DIJobStatus, Phase, condition, set_condition};
+use di_plan::{PodView, Stage};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::{Observed, has_ended};
@@ -49,7 +50,11 @@ fn replicas_ready(seen: &Observed<'_>, status: &mut DIJobStatus, stuck: Option<(
     }
     let all = status.plan.iter().filter(|entry| entry.is_wanted());
     let waiting = all
-        .filter(|entry| !seen.pod(&entry.name).is_some_and(|pod| pod.ready))
+        .filter(|entry| {
+            // One that has done its work need not be ready for more.
+            let fine = |pod: &PodView| pod.ready || pod.stage() == Stage::Succeeded;
+            !seen.pod(&entry.name).is_some_and(fine)
+        })
         .count();
     let (ready, reason, message) = match (waiting, stuck) {
         (_, Some((reason, message))) => (false, reason, message),

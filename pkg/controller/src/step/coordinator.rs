@@ -126,7 +126,7 @@ fn enter(
     );
 }
 
-fn not_running(seen: &Observed<'_>, step: &mut Step, reason: &str, message: &str) {
+pub(super) fn not_running(seen: &Observed<'_>, step: &mut Step, reason: &str, message: &str) {
     let conditions = &mut step.status.conditions;
     if di_api::condition(conditions, ConditionType::Running).is_some() {
         let now = Time(seen.now);

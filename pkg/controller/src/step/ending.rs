@@ -7,7 +7,7 @@ use di_plan::PodView;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
-use super::{Action, Note, Observed, Step};
+use super::{Action, Note, Observed, Step, coordinator};
 
 /// Latches the end. Nothing of the step stands but this: the clean-up follows once it is written.
 pub(super) fn end(
@@ -120,6 +120,7 @@ pub(super) fn check_deadline(seen: &Observed<'_>, step: &mut Step) {
 /// Frees everything that a held job uses, and keeps its plan.
 pub(super) fn suspend(seen: &Observed<'_>, step: &mut Step) {
     remove(seen, step, |_| true);
+    coordinator::not_running(seen, step, "Suspended", "the job is held");
     for entry in &mut step.status.plan {
         entry.uid = None;
     }
