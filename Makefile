@@ -6,7 +6,7 @@ RELEASE := $(CARGO_TARGET_DIR)/release
 IMAGES := $(CARGO_TARGET_DIR)/images
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint unit e2e generate binaries images cluster install down
+.PHONY: help demo test lint unit selftest e2e generate binaries images cluster install down
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 14
@@ -14,21 +14,28 @@ help: ## List the targets
 demo: ## From nothing to a DIJob that trained on a real cluster
 	@kind/demo
 
-test: lint unit e2e ## Everything that must pass
+test: lint unit selftest e2e ## Everything that must pass
 
 lint: ## Formatting, clippy, shell scripts
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
 	@kind/lint
+	@manifests/render default | diff - manifests/install.yaml >/dev/null || { echo "manifests/install.yaml has drifted: run make generate"; exit 1; }
+	@manifests/render webhook-only | diff - manifests/install-webhook-only.yaml >/dev/null || { echo "manifests/install-webhook-only.yaml has drifted: run make generate"; exit 1; }
 
 unit: ## Unit tests, and tests against a real etcd and kube-apiserver
 	KUBEBUILDER_ASSETS=$$(kind/assets) cargo test --workspace --locked
 
+selftest: ## The cluster's own scripts, on a cluster that they make and remove
+	@kind/selftest
+
 e2e: install ## End-to-end tests on the cluster, which is brought up when it is not
 	@tests/e2e/run
 
-generate: ## Write the custom resource definitions and the golden copies of them
+generate: ## Write the custom resource definitions, the golden copies of them, and the manifests as one file each
 	cargo run -q -p di-orchestrator -- crds --output manifests/crds
+	manifests/render default >manifests/install.yaml
+	manifests/render webhook-only >manifests/install-webhook-only.yaml
 	INSTA_UPDATE=always cargo test -q --workspace --test crds
 
 binaries: ## Build the programs that go into images, and the plugin

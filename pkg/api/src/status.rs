@@ -167,6 +167,26 @@ fn is_zero(number: &i32) -> bool {
 }
 
 impl PlanEntry {
+    /// A wanted replica of which nothing else is said.
+    pub fn new(name: String, role: Role, origin: Origin, index: i32) -> Self {
+        Self {
+            name,
+            role,
+            origin,
+            index,
+            uid: None,
+            state: EntryState::Wanted,
+            group: None,
+            resources: ReplicaResources::default(),
+            replaces: None,
+            attempt: 0,
+            planned_at: None,
+            not_before: None,
+            claimed_by: None,
+            request_key: None,
+        }
+    }
+
     /// Whether the plan wants this replica to be there.
     pub fn is_wanted(&self) -> bool {
         self.state.is_wanted()

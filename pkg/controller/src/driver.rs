@@ -1,21 +1,22 @@
 //! Drives the reconciles: watches, queue, status writes.
 
 use std::{
+    collections::HashSet,
     future::Future,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use di_api::{DIJob, DIJobStatus, guarded_patch};
+use di_api::DIJob;
 use di_cache::{
     JobCache, Key, PodCache, ServiceCache, WatchedJob, feed_pods, feed_services, job_stream,
 };
-use di_plan::RandomSuffixes;
+use di_plan::{PodView, RandomSuffixes};
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, Client, ResourceExt,
-    api::{Patch, PatchParams},
     runtime::{
         Controller, WatchStreamExt,
         controller::{Action as Next, Config, Error as RunError},
@@ -23,16 +24,19 @@ use kube::{
     },
 };
 use rand::RngExt;
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, task::JoinSet};
 use tracing::{debug, instrument, warn};
 
 use crate::{
-    Error, Metrics, Note, Observed, Settings, Step, Trouble, act::act, context::Context,
-    error::Result, metrics::Reason, step, undecodable,
+    Error, Metrics, Note, Observed, Settings, Step, Trouble,
+    act::act,
+    context::{Context, in_time},
+    error::Result,
+    metrics::Reason,
+    status::{COUNTS_EVERY, may_wait, write_status},
+    step, undecodable,
 };
 
-/// Counts change with every pod; they are written this often at most, while phases and plans are written at once.
-const COUNTS_EVERY: Duration = Duration::from_millis(200);
 /// A job is looked at this often even if nothing seems to change, in case a watch lost something.
 const SAFETY_NET: Duration = Duration::from_secs(300);
 /// Looks at a job in one reconcile: status, actions, status of what they did. More come by the watch.
@@ -50,10 +54,10 @@ pub async fn run(
     let pods = Arc::new(PodCache::default());
     let services = Arc::new(ServiceCache::default());
     let (changed, keys) = mpsc::channel::<Key>(1024);
-    let feeds = [
-        tokio::spawn(feed_pods(client.clone(), pods.clone(), changed.clone())),
-        tokio::spawn(feed_services(client.clone(), services.clone(), changed)),
-    ];
+    // Aborted when dropped, however this ends.
+    let mut feeds = JoinSet::new();
+    feeds.spawn(feed_pods(client.clone(), pods.clone(), changed.clone()));
+    feeds.spawn(feed_services(client.clone(), services.clone(), changed));
     let context = Arc::new(Context::new(
         client.clone(),
         settings,
@@ -77,9 +81,6 @@ pub async fn run(
             std::future::ready(())
         })
         .await;
-    for feed in feeds {
-        feed.abort();
-    }
 }
 
 /// No decision is made before the caches are filled.
@@ -122,12 +123,17 @@ async fn reconcile(job: Arc<WatchedJob>, context: Arc<Context>) -> Result<Next> 
 /// Looks, decides, writes the status, acts; again until nothing is left to do.
 async fn looks(context: &Context, key: &Key) -> Result<Next> {
     let mut trouble = context.memory(key).trouble;
+    let mut gone = HashSet::new();
     for _ in 0..LOOKS {
         let Some(job) = context.jobs.get(key) else {
             context.forget(key);
             return Ok(Next::await_change());
         };
-        let step = look(context, key, &job, trouble.as_ref());
+        let step = look(context, key, &job, trouble.as_ref(), &gone);
+        if !step.missing.is_empty() {
+            ask_for(context, key, step.missing, &mut gone).await?;
+            continue;
+        }
         if job.status.as_ref() != Some(&step.status) {
             if let Some(wait) = may_wait(context, key, job.status.as_ref(), &step) {
                 return Ok(Next::requeue(wait));
@@ -149,7 +155,32 @@ async fn looks(context: &Context, key: &Key) -> Result<Next> {
     Ok(Next::requeue(COUNTS_EVERY))
 }
 
-fn look(context: &Context, key: &Key, job: &DIJob, trouble: Option<&Trouble>) -> Step {
+/// Asks the server for pods that the cache does not have: one that is not there either is gone.
+async fn ask_for(
+    context: &Context,
+    key: &Key,
+    missing: Vec<String>,
+    gone: &mut HashSet<String>,
+) -> Result<()> {
+    let api: Api<Pod> = Api::namespaced(context.client.clone(), &key.0);
+    for name in missing {
+        let what = || format!("get pods {name}");
+        let found = in_time(context.settings.call_timeout, what, api.get_opt(&name)).await?;
+        if let Some(view) = found.as_ref().and_then(PodView::new) {
+            context.pods.created(view);
+        }
+        gone.insert(name);
+    }
+    Ok(())
+}
+
+fn look(
+    context: &Context,
+    key: &Key,
+    job: &DIJob,
+    trouble: Option<&Trouble>,
+    gone: &HashSet<String>,
+) -> Step {
     let pods = context.pods.of_job(key);
     let services = context.services.of_job(key);
     let now = Timestamp::now();
@@ -158,6 +189,7 @@ fn look(context: &Context, key: &Key, job: &DIJob, trouble: Option<&Trouble>) ->
         pods: &pods,
         services: &services,
         trouble,
+        gone,
         // Kubernetes' times are whole seconds.
         now: Timestamp::from_second(now.as_second()).unwrap_or(now),
     };
@@ -178,53 +210,6 @@ fn next(step: &Step, job: &DIJob) -> Next {
     }
 }
 
-/// How long a status that differs in counts only is held back, so that a burst of pod changes becomes one write.
-fn may_wait(
-    context: &Context,
-    key: &Key,
-    old: Option<&DIJobStatus>,
-    step: &Step,
-) -> Option<Duration> {
-    let urgent = |status: &DIJobStatus| {
-        (
-            status.phase,
-            status
-                .plan
-                .iter()
-                .map(|entry| (entry.name.clone(), entry.state))
-                .collect::<Vec<_>>(),
-            status.restarts,
-        )
-    };
-    if !step.actions.is_empty() || old.is_none_or(|old| urgent(old) != urgent(&step.status)) {
-        return None;
-    }
-    let since = context.memory(key).status_written?.elapsed();
-    COUNTS_EVERY
-        .checked_sub(since)
-        .filter(|wait| !wait.is_zero())
-}
-
-/// Writes the whole status, guarded by the version of the job that it was derived from.
-async fn write_status(
-    context: &Context,
-    key: &Key,
-    job: &DIJob,
-    status: DIJobStatus,
-) -> Result<()> {
-    let api: Api<DIJob> = Api::namespaced(context.client.clone(), &key.0);
-    let version = job.resource_version();
-    let status = serde_json::json!(status);
-    let patch = Patch::<DIJob>::Json(guarded_patch(version.as_deref(), ["status"], status));
-    let params = PatchParams::default();
-    let what = || "write the status".to_owned();
-    let call = api.patch_status(&key.1, &params, &patch);
-    let written = context.write("patch", "dijobs/status", what, call).await?;
-    context.jobs.written(Arc::new(written));
-    context.remember(key, |memory| memory.status_written = Some(Instant::now()));
-    Ok(())
-}
-
 /// Keeps what went wrong for the status and tells of it.
 async fn note_trouble(context: &Context, key: &Key, error: &Error) {
     let trouble = Trouble {
@@ -237,7 +222,8 @@ async fn note_trouble(context: &Context, key: &Key, error: &Error) {
         return;
     };
     context.publish(&job, &note).await;
-    let step = look(context, key, &job, context.memory(key).trouble.as_ref());
+    let trouble = context.memory(key).trouble;
+    let step = look(context, key, &job, trouble.as_ref(), &HashSet::new());
     if job.status.as_ref() != Some(&step.status)
         && let Err(error) = write_status(context, key, &job, step.status).await
     {

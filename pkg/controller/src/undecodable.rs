@@ -1,6 +1,6 @@
 //! Jobs that cannot be decoded, which servers without our webhooks let through under the legacy version.
 
-use di_api::{ConditionType, DIJob, Phase, guarded_patch, set_condition};
+use di_api::{ConditionType, DIJob, Phase, guarded_patch, names, set_condition};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
@@ -11,14 +11,21 @@ use kube::{
 use serde_json::json;
 use tracing::warn;
 
-use crate::{Note, context::Context, context::in_time, error::Result};
+use crate::{
+    Note,
+    context::{Context, in_time},
+    error::Result,
+};
 
 /// Fails such a job with the reason, if it never ran. One that runs already is left as it is: its pods are worth more than the mistake.
 pub(crate) async fn fail(context: &Context, invalid: &InvalidObject) -> Result<()> {
     let namespace = invalid.metadata.namespace.as_deref().unwrap_or_default();
     let name = invalid.metadata.name.as_deref().unwrap_or_default();
     warn!(error = invalid.error, "Job cannot be decoded");
-    let resource = ApiResource::erase::<DIJob>(&());
+    // The schema of the stored version would refuse the object whole, status and all.
+    let mut resource = ApiResource::erase::<DIJob>(&());
+    resource.version = names::LEGACY_VERSION.into();
+    resource.api_version = format!("{}/{}", names::GROUP, names::LEGACY_VERSION);
     let api: Api<DynamicObject> =
         Api::namespaced_with(context.client.clone(), namespace, &resource);
     let what = || "get the job".to_owned();

@@ -14,11 +14,10 @@ use tracing::debug;
 use self::write::{Lowering, write};
 use crate::{error::Result, state::Shared};
 
-const TRIES: u32 = 10;
-/// How long faults that will pass are waited out: longer than one call may take, so that a write whose answer did not come is looked for.
+/// How long conflicts and faults that will pass are waited out: longer than one call may take, so that a write whose answer did not come is looked for.
 const PATIENCE: Duration = Duration::from_secs(8);
 const FIRST_WAIT_MS: u64 = 10;
-const LONGEST_WAIT_MS: u64 = 500;
+const LONGEST_WAIT_MS: u64 = 200;
 
 /// What a change makes of a job.
 #[derive(Debug)]
@@ -75,10 +74,8 @@ pub(crate) async fn mutate<T>(
         tried += 1;
         if error.is_stale() {
             state.metrics.conflicts.inc();
-        } else if started.elapsed() > PATIENCE {
-            return Err(error);
         }
-        if tried >= TRIES || !error.will_pass() {
+        if started.elapsed() > PATIENCE || !error.will_pass() {
             return Err(error);
         }
         debug!(

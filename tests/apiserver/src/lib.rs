@@ -1,1 +1,29 @@
-//! Tests against a real etcd and kube-apiserver.
+//! Tests against a real etcd and kube-apiserver: what the rest of the project's tests take for granted of Kubernetes is checked here.
+//!
+//! There is no kubelet, scheduler, controller manager or garbage collector; [`Kubelet`] does what a test needs of them. What was written,
+//! by whom and in which order is read from the server's audit log.
+
+#![allow(clippy::unwrap_used, clippy::missing_panics_doc)] // a helper that fails is a test that fails
+
+mod audit;
+mod endpoint;
+mod eventually;
+mod fuse;
+mod install;
+mod job;
+mod kubelet;
+mod manager;
+mod narrow;
+mod pki;
+mod server;
+mod space;
+
+pub use audit::Write;
+pub use endpoint::{Answer, Endpoint};
+pub use eventually::eventually;
+pub use fuse::fused;
+pub use job::{Job, template};
+pub use kubelet::{Kubelet, exit, fail_to_pull, remove, run};
+pub use manager::Manager;
+pub use server::Server;
+pub use space::{Space, exists};

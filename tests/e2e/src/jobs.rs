@@ -10,7 +10,7 @@ use kube::{
 };
 use tokio::{io::AsyncReadExt, task::JoinHandle};
 
-use crate::Namespace;
+use crate::{Namespace, eventually};
 
 /// A container that runs `di-worker` with these arguments, as one may write it in a template.
 pub fn container(args: &[&str]) -> serde_json::Value {
@@ -99,7 +99,20 @@ pub async fn logs(namespace: &Namespace, pod: &str) -> String {
         .expect("logs")
 }
 
-/// Runs the program of a pod's image in its main container, and returns whether it ended well and what it printed.
+/// Whether the main container of a pod runs.
+pub fn is_running(pod: &Pod) -> bool {
+    let containers = pod
+        .status
+        .iter()
+        .filter_map(|status| status.container_statuses.as_ref());
+    containers.flatten().any(|container| {
+        let state = container.state.as_ref();
+        container.name == names::MAIN_CONTAINER
+            && state.is_some_and(|state| state.running.is_some())
+    })
+}
+
+/// Runs the program of a pod's image in its main container, once that runs, and returns whether it ended well and what it printed.
 ///
 /// # Panics
 /// When the container cannot be entered.
@@ -107,6 +120,10 @@ pub async fn exec(namespace: &Namespace, pod: &str, args: &[&str]) -> (bool, Str
     let command: Vec<&str> = ["/app"].iter().chain(args).copied().collect();
     let params = AttachParams::default().container(names::MAIN_CONTAINER);
     let pods: Api<Pod> = namespace.api();
+    let runs = |found: &kube::Result<Pod>| found.as_ref().is_ok_and(is_running);
+    eventually("running", || pods.get(pod), runs)
+        .await
+        .expect("the pod");
     let mut process = pods.exec(pod, command, &params).await.expect("entered");
     let mut output = String::new();
     let mut stdout = process.stdout().expect("stdout");

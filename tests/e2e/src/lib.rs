@@ -11,7 +11,9 @@ mod namespace;
 pub use audit::{Audit, Call};
 pub use endpoint::{Endpoint, Reply};
 pub use eventually::{eventually, within};
-pub use jobs::{Phases, container, exec, job, logs, owned_pods, owned_services, pod, status};
+pub use jobs::{
+    Phases, container, exec, is_running, job, logs, owned_pods, owned_services, pod, status,
+};
 pub use namespace::{Namespace, client};
 
 /// Namespace of the orchestrator.

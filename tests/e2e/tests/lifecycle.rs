@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 
 use di_api::{CleanPodPolicy, DIJob, Phase, names};
-use di_e2e::{Namespace, Phases, eventually, exec, job, owned_pods, owned_services, pod, status};
+use di_e2e::{
+    Namespace, Phases, eventually, exec, is_running, job, owned_pods, owned_services, pod, status,
+};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt, api::PostParams};
 use serde_json::json;
@@ -28,13 +30,6 @@ async fn running(namespace: &Namespace, job: &str, pods: usize) -> Vec<Pod> {
         |all| all.len() == pods && all.iter().all(is_running),
     )
     .await
-}
-
-fn is_running(pod: &Pod) -> bool {
-    pod.status
-        .as_ref()
-        .and_then(|status| status.phase.as_deref())
-        == Some("Running")
 }
 
 fn by_role<'a>(pods: &'a [Pod], role: &str) -> Vec<&'a Pod> {
@@ -163,7 +158,7 @@ async fn phases_come_in_order_and_counts_follow() {
         let seen = eventually(
             "ready",
             || status(&ns, "ordered"),
-            |s| s.collectors_ready.as_deref() == Some("1/1"),
+            |s| s.phase == Some(Phase::Running) && s.collectors_ready.as_deref() == Some("1/1"),
         )
         .await;
         assert_eq!((seen.collectors, seen.learners), (1, 1));

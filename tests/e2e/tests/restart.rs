@@ -8,10 +8,13 @@ use di_api::{CleanPodPolicy, DIJob, Phase};
 use di_e2e::{
     Namespace, Phases, SYSTEM, eventually, exec, job, logs, owned_pods, owned_services, status,
 };
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{Pod, Secret},
+};
 use kube::{
     Api, Client, ResourceExt,
-    api::{DeleteParams, ListParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 
 /// Kills every pod of the orchestrator, without grace, and waits until new ones are ready.
@@ -172,6 +175,38 @@ async fn a_job_that_ended_and_left_nothing_is_not_run_again() {
             before.resource_version(),
             after.resource_version(),
             "not a single write"
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_certificate_that_is_broken_is_made_anew() {
+    Namespace::with("certificate", |ns| async move {
+        let secrets: Api<Secret> = Api::namespaced(ns.client.clone(), SYSTEM);
+        let broken = serde_json::json!({"data": {"tls.key": "bm8ga2V5"}});
+        let params = PatchParams::default();
+        secrets
+            .patch("di-webhook-cert", &params, &Patch::Merge(broken))
+            .await
+            .unwrap();
+        kill_orchestrator(&ns.client).await;
+        let mut bad = job("bad", &["hold"]);
+        bad.spec
+            .coordinator
+            .template
+            .spec
+            .as_mut()
+            .unwrap()
+            .containers[0]
+            .name = "main".into();
+        let new = PostParams::default();
+        let error = ns.api::<DIJob>().create(&new, &bad).await.unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains("one container must be named di-container"),
+            "{error}"
         );
     })
     .await;

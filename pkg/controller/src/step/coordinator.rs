@@ -1,9 +1,6 @@
 //! The coordinator: made, started again, and its end turned into the job's.
 
-use di_api::{
-    ConditionType, EntryState, Origin, Phase, PlanEntry, ReplicaResources, Role, names,
-    set_condition,
-};
+use di_api::{ConditionType, Origin, Phase, PlanEntry, Role, names, set_condition};
 use di_plan::{PodPhase, PodView, Stage};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
@@ -12,22 +9,8 @@ use super::{Action, Note, Observed, Step, ending};
 
 /// The coordinator as the plan would have it; it alone has a fixed name, so it needs no place there.
 fn entry(seen: &Observed<'_>) -> PlanEntry {
-    PlanEntry {
-        name: names::coordinator(&seen.job.name_any()),
-        role: Role::Coordinator,
-        origin: Origin::Declared,
-        index: 0,
-        uid: None,
-        state: EntryState::Wanted,
-        group: None,
-        resources: ReplicaResources::default(),
-        replaces: None,
-        attempt: 0,
-        planned_at: None,
-        not_before: None,
-        claimed_by: None,
-        request_key: None,
-    }
+    let name = names::coordinator(&seen.job.name_any());
+    PlanEntry::new(name, Role::Coordinator, Origin::Declared, 0)
 }
 
 pub(super) fn tend(seen: &Observed<'_>, step: &mut Step) {

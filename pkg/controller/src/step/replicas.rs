@@ -41,9 +41,15 @@ fn replace_lost(
     step: &mut Step,
     suffixes: &mut dyn Suffixes,
 ) {
-    let lost: Vec<_> = plan
+    let made = plan
         .iter()
-        .filter(|entry| entry.is_wanted() && entry.uid.is_some())
+        .filter(|entry| entry.is_wanted() && entry.uid.is_some());
+    let (known, missing): (Vec<_>, Vec<_>) =
+        made.partition(|entry| seen.pod(&entry.name).is_some() || seen.gone.contains(&entry.name));
+    step.missing
+        .extend(missing.into_iter().map(|entry| entry.name.clone()));
+    let lost: Vec<_> = known
+        .into_iter()
         .filter_map(|entry| Some((entry.name.clone(), loss(seen, entry)?)))
         .collect();
     for (name, loss) in lost {

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use di_api::{CleanPodPolicy, DIJob, EntryState, Origin, Phase, Role, names};
 use di_plan::{BuildSettings, End, PodPhase, PodView, ServiceView, Suffixes};
@@ -16,6 +16,7 @@ struct World {
     serial: u32,
     status_writes: u32,
     job_deleted: bool,
+    gone: HashSet<String>,
 }
 
 struct Serial<'a>(&'a mut u32);
@@ -41,6 +42,7 @@ impl World {
             serial: 0,
             status_writes: 0,
             job_deleted: false,
+            gone: HashSet::new(),
         }
     }
 
@@ -52,6 +54,7 @@ impl World {
             pods: &pods,
             services: &services,
             trouble: None,
+            gone: &self.gone,
             now: self.now,
         };
         step(&seen, &mut Serial(&mut self.serial))
@@ -61,6 +64,10 @@ impl World {
     fn settle(&mut self) {
         for _ in 0..20 {
             let step = self.look();
+            if !step.missing.is_empty() {
+                self.gone.extend(step.missing);
+                continue;
+            }
             if self.job.status.as_ref() != Some(&step.status) {
                 self.job.status = Some(step.status);
                 self.status_writes += 1;
@@ -331,6 +338,22 @@ fn a_deleted_replica_is_replaced_and_a_finished_one_is_not() {
     assert!(!world.wanted(Role::Collector).contains(&all[0]));
     assert!(world.wanted(Role::Collector).contains(&all[1]));
     assert_eq!(world.wanted(Role::Collector).len(), 2);
+}
+
+#[test]
+fn a_pod_that_only_the_cache_lacks_is_not_replaced() {
+    let mut world = running();
+    let name = world.wanted(Role::Collector)[0].clone();
+    let pod = world.pods.remove(&name).unwrap();
+    let step = world.look();
+    assert_eq!(
+        step.missing,
+        std::slice::from_ref(&name),
+        "the server is asked first"
+    );
+    world.pods.insert(name.clone(), pod);
+    world.settle();
+    assert!(world.wanted(Role::Collector).contains(&name));
 }
 
 #[test]

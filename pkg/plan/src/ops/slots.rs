@@ -1,6 +1,6 @@
 use std::collections::HashSet;
 
-use di_api::{DIJob, EntryState, Origin, PlanEntry, ReplicaResources, Role};
+use di_api::{DIJob, Origin, PlanEntry, Role};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
@@ -44,20 +44,8 @@ impl Slots {
             self.lowest += 1;
         }
         PlanEntry {
-            name,
-            role: self.role,
-            origin,
-            index: self.lowest,
-            uid: None,
-            state: EntryState::Wanted,
-            group: None,
-            resources: ReplicaResources::default(),
-            replaces: None,
-            attempt: 0,
             planned_at: Some(Time(now)),
-            not_before: None,
-            claimed_by: None,
-            request_key: None,
+            ..PlanEntry::new(name, self.role, origin, self.lowest)
         }
     }
 }

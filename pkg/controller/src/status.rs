@@ -1,0 +1,65 @@
+//! Writes the status: whole, guarded, and not more often than it helps.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use di_api::{DIJob, DIJobStatus, guarded_patch};
+use di_cache::Key;
+use kube::{
+    Api, ResourceExt,
+    api::{Patch, PatchParams},
+};
+
+use crate::{Step, context::Context, error::Result};
+
+/// Counts change with every pod; they are written this often at most, while phases and plans are written at once.
+pub(crate) const COUNTS_EVERY: Duration = Duration::from_millis(200);
+
+/// How long a status that differs in counts only is held back, so that a burst of pod changes becomes one write.
+pub(crate) fn may_wait(
+    context: &Context,
+    key: &Key,
+    old: Option<&DIJobStatus>,
+    step: &Step,
+) -> Option<Duration> {
+    let urgent = |status: &DIJobStatus| {
+        (
+            status.phase,
+            status
+                .plan
+                .iter()
+                .map(|entry| (entry.name.clone(), entry.state))
+                .collect::<Vec<_>>(),
+            status.restarts,
+        )
+    };
+    if !step.actions.is_empty() || old.is_none_or(|old| urgent(old) != urgent(&step.status)) {
+        return None;
+    }
+    let since = context.memory(key).status_written?.elapsed();
+    COUNTS_EVERY
+        .checked_sub(since)
+        .filter(|wait| !wait.is_zero())
+}
+
+/// Writes the whole status, guarded by the version of the job that it was derived from.
+pub(crate) async fn write_status(
+    context: &Context,
+    key: &Key,
+    job: &DIJob,
+    status: DIJobStatus,
+) -> Result<()> {
+    let api: Api<DIJob> = Api::namespaced(context.client.clone(), &key.0);
+    let version = job.resource_version();
+    let status = serde_json::json!(status);
+    let patch = Patch::<DIJob>::Json(guarded_patch(version.as_deref(), ["status"], status));
+    let params = PatchParams::default();
+    let what = || "write the status".to_owned();
+    let call = api.patch_status(&key.1, &params, &patch);
+    let written = context.write("patch", "dijobs/status", what, call).await?;
+    context.jobs.written(Arc::new(written));
+    context.remember(key, |memory| memory.status_written = Some(Instant::now()));
+    Ok(())
+}

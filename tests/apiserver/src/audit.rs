@@ -1,0 +1,128 @@
+use std::{
+    path::Path,
+    sync::atomic::{AtomicU32, Ordering::Relaxed},
+};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api, Client,
+    api::{ObjectMeta, PostParams},
+};
+use serde::Deserialize;
+
+use crate::eventually;
+
+/// A write as the API server noted it.
+#[derive(Clone, Debug)]
+pub struct Write {
+    /// Who, by user agent.
+    pub agent: String,
+    /// As in RBAC.
+    pub verb: String,
+    /// Resource with its subresource, as in RBAC.
+    pub resource: String,
+    /// Namespace of the object.
+    pub namespace: String,
+    /// Name of the object.
+    pub name: String,
+    /// Status of the answer.
+    pub code: u16,
+    /// When the request came; times compare as text.
+    pub received: String,
+    /// When it was answered.
+    pub answered: String,
+}
+
+impl Write {
+    /// Whether this is what was asked for.
+    pub fn is(&self, verb: &str, resource: &str) -> bool {
+        self.verb == verb && self.resource == resource
+    }
+
+    /// Whether it concerns this job: the job itself, or anything whose name begins with its name.
+    pub fn concerns(&self, job: &str) -> bool {
+        let rest = self.name.strip_prefix(job);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '.']))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Line {
+    #[serde(default)]
+    user_agent: String,
+    verb: String,
+    object_ref: Option<ObjectRef>,
+    response_status: Option<ResponseStatus>,
+    request_received_timestamp: String,
+    stage_timestamp: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[derive(Default)]
+struct ObjectRef {
+    resource: String,
+    subresource: String,
+    namespace: String,
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct ResponseStatus {
+    #[serde(default)]
+    code: u16,
+}
+
+fn parse(line: &str) -> Option<Write> {
+    let line: Line = serde_json::from_str(line).ok()?;
+    let object = line.object_ref?;
+    let resource = match object.subresource.as_str() {
+        "" => object.resource,
+        sub => format!("{}/{sub}", object.resource),
+    };
+    Some(Write {
+        agent: line.user_agent,
+        verb: line.verb,
+        resource,
+        namespace: object.namespace,
+        name: object.name,
+        code: line.response_status.map_or(0, |status| status.code),
+        received: line.request_received_timestamp,
+        answered: line.stage_timestamp,
+    })
+}
+
+/// All writes in a namespace that were answered before this call, in the order of their answers.
+pub(crate) async fn writes(log: &Path, client: &Client, namespace: &str) -> Vec<Write> {
+    static MARKS: AtomicU32 = AtomicU32::new(0);
+    // The log may be a little behind; what is written after the mark was asked for cannot matter.
+    let mark = format!("mark-{}", MARKS.fetch_add(1, Relaxed));
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let object = ConfigMap {
+        metadata: ObjectMeta {
+            name: Some(mark.clone()),
+            ..ObjectMeta::default()
+        },
+        ..ConfigMap::default()
+    };
+    let dry = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    api.create(&dry, &object).await.unwrap();
+    eventually("the audit log shows a mark", async || {
+        let text = std::fs::read_to_string(log).unwrap();
+        let all: Vec<_> = text
+            .lines()
+            .filter(|line| line.contains(namespace))
+            .filter_map(parse)
+            .filter(|write| write.namespace == namespace)
+            .collect();
+        match all.iter().position(|write| write.name == mark) {
+            Some(at) => Ok(all[..at].to_vec()),
+            None => Err(format!("{} writes", all.len())),
+        }
+    })
+    .await
+}

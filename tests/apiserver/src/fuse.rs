@@ -1,0 +1,35 @@
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::Relaxed},
+};
+
+use http::Method;
+use kube::{Client, client::Body};
+use tokio::sync::watch;
+use tower::service_fn;
+
+/// A client whose writes come through up to a number, as if its process then died: the last one reaches the server but its answer never
+/// comes back, and none follows. Also returns what becomes true at that moment.
+pub fn fused(client: Client, namespace: &str, writes: usize) -> (Client, watch::Receiver<bool>) {
+    let sent = Arc::new(AtomicUsize::new(0));
+    let (burnt, burning) = watch::channel(false);
+    let burnt = Arc::new(burnt);
+    let service = service_fn(move |request: http::Request<Body>| {
+        let (client, sent, burnt) = (client.clone(), sent.clone(), burnt.clone());
+        async move {
+            if request.method() == Method::GET {
+                return client.send(request).await;
+            }
+            let number = sent.fetch_add(1, Relaxed) + 1;
+            if number < writes {
+                return client.send(request).await;
+            }
+            if number == writes {
+                client.send(request).await.ok();
+                burnt.send_replace(true);
+            }
+            std::future::pending().await
+        }
+    });
+    (Client::new(service, namespace), burning)
+}

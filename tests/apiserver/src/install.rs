@@ -1,0 +1,47 @@
+use std::path::Path;
+
+use kube::{
+    Api, Client, CustomResourceExt,
+    api::{DynamicObject, Patch, PatchParams, PostParams},
+    core::GroupVersionKind,
+    discovery::ApiResource,
+    runtime::wait::{await_condition, conditions::is_crd_established},
+};
+
+const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../manifests");
+
+/// Makes our kinds known, and gives the manager its rights.
+pub(crate) async fn install(client: Client) {
+    let crds = Api::all(client.clone());
+    for crd in di_api::crds() {
+        crds.create(&PostParams::default(), &crd).await.unwrap();
+    }
+    for name in [
+        di_api::DIJob::crd_name(),
+        di_api::AggregatorConfig::crd_name(),
+    ] {
+        let established = await_condition(crds.clone(), name, is_crd_established());
+        established.await.unwrap();
+    }
+    for file in ["base/namespace.yaml", "rbac/manager/roles.yaml"] {
+        apply(&client, file).await;
+    }
+}
+
+async fn apply(client: &Client, file: &str) {
+    let text = std::fs::read_to_string(Path::new(MANIFESTS).join(file)).unwrap();
+    let objects: Vec<DynamicObject> = serde_saphyr::from_multiple(&text).unwrap();
+    for object in objects {
+        let types = object.types.as_ref().unwrap();
+        let kind = ApiResource::from_gvk(&GroupVersionKind::try_from(types).unwrap());
+        let api: Api<DynamicObject> = match &object.metadata.namespace {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &kind),
+            None => Api::all_with(client.clone(), &kind),
+        };
+        let name = object.metadata.name.as_deref().unwrap();
+        let params = PatchParams::apply("tests");
+        api.patch(name, &params, &Patch::Apply(&object))
+            .await
+            .unwrap();
+    }
+}

@@ -1,0 +1,143 @@
+use futures::TryStreamExt;
+use k8s_openapi::api::core::v1::{Binding, Pod};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+    runtime::{WatchStreamExt, watcher},
+};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use crate::Space;
+
+/// Removes the pods that are told to go, and runs the others where it is told to.
+pub struct Kubelet(JoinHandle<()>);
+
+impl Drop for Kubelet {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Kubelet {
+    /// One that runs every pod.
+    pub fn running(space: &Space) -> Self {
+        Self::start(space, true)
+    }
+
+    /// One that leaves it to the test which pods run.
+    pub fn reaping(space: &Space) -> Self {
+        Self::start(space, false)
+    }
+
+    fn start(space: &Space, runs: bool) -> Self {
+        let client = space.server.client("kubelet");
+        let pods: Api<Pod> = Api::namespaced(client, &space.namespace);
+        Self(tokio::spawn(async move {
+            let pods = &pods;
+            watcher(pods.clone(), watcher::Config::default())
+                .default_backoff()
+                .applied_objects()
+                .try_for_each_concurrent(16, async |pod| {
+                    if pod.metadata.deletion_timestamp.is_some() {
+                        reap(pods, &pod).await;
+                    } else if runs && node(&pod).is_none() {
+                        run(pods, &pod.name_any()).await;
+                    }
+                    Ok(())
+                })
+                .await
+                .unwrap();
+        }))
+    }
+}
+
+fn node(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref()
+}
+
+async fn reap(pods: &Api<Pod>, pod: &Pod) {
+    let params = DeleteParams {
+        grace_period_seconds: Some(0),
+        preconditions: Some(Preconditions {
+            uid: pod.uid(),
+            resource_version: None,
+        }),
+        ..DeleteParams::default()
+    };
+    // Somebody else may have been faster.
+    pods.delete(&pod.name_any(), &params).await.ok();
+}
+
+async fn set_status(pods: &Api<Pod>, name: &str, status: Value) {
+    let patch = Patch::Strategic(json!({ "status": status }));
+    let params = PatchParams::default();
+    match pods.patch_status(name, &params, &patch).await {
+        Err(kube::Error::Api(status)) if status.is_not_found() => {}
+        other => drop(other.unwrap()),
+    }
+}
+
+fn conditions(ready: bool) -> Value {
+    let ready = if ready { "True" } else { "False" };
+    json!([{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": ready}])
+}
+
+fn main_container(ready: bool, state: &Value) -> Value {
+    json!([{"name": "di-container", "image": "none", "imageID": "", "ready": ready, "restartCount": 0, "state": state}])
+}
+
+const WHEN: &str = "2020-01-01T00:00:00Z";
+
+/// Puts a pod on a node and has it run, ready. A pod that is gone by now is left alone.
+pub async fn run(pods: &Api<Pod>, name: &str) {
+    let binding: Binding = serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "node"},
+    }))
+    .unwrap();
+    let params = PostParams::default();
+    // One that is there already is bound already.
+    let bound: kube::Result<Value> = pods
+        .create_subresource("binding", name, &params, &binding)
+        .await;
+    drop(bound);
+    let state = json!({"running": {"startedAt": WHEN}});
+    let status = json!({
+        "phase": "Running", "conditions": conditions(true), "containerStatuses": main_container(true, &state),
+    });
+    set_status(pods, name, status).await;
+}
+
+/// Ends the main container, and with it the pod.
+pub async fn exit(pods: &Api<Pod>, name: &str, code: i32) {
+    let (phase, reason) = if code == 0 {
+        ("Succeeded", "Completed")
+    } else {
+        ("Failed", "Error")
+    };
+    let ended = json!({"exitCode": code, "reason": reason, "startedAt": WHEN, "finishedAt": WHEN});
+    let state = json!({"terminated": ended, "running": null});
+    let status = json!({
+        "phase": phase, "conditions": conditions(false), "containerStatuses": main_container(false, &state),
+    });
+    set_status(pods, name, status).await;
+}
+
+/// Has a pod wait for an image that is not there.
+pub async fn fail_to_pull(pods: &Api<Pod>, name: &str) {
+    let state = json!({"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}});
+    let status = json!({
+        "phase": "Pending", "conditions": conditions(false), "containerStatuses": main_container(false, &state),
+    });
+    set_status(pods, name, status).await;
+}
+
+/// Removes an object at once, as a kubelet or the garbage collector would.
+pub async fn remove<K>(api: &Api<K>, name: &str)
+where
+    K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    let params = DeleteParams::default().grace_period(0);
+    api.delete(name, &params).await.unwrap();
+}

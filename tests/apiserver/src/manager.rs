@@ -1,0 +1,35 @@
+use di_controller::{Metrics, Settings, run};
+use kube::Client;
+use prometheus_client::registry::Registry;
+use tokio::{sync::oneshot, task::JoinHandle};
+
+/// A reconciler of this process.
+pub struct Manager {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl Manager {
+    /// Starts one.
+    pub fn start(client: Client) -> Self {
+        let (stop, stopped) = oneshot::channel::<()>();
+        let metrics = Metrics::new(&mut Registry::default());
+        let shutdown = async {
+            stopped.await.ok();
+        };
+        let task = tokio::spawn(run(client, Settings::default(), metrics, shutdown));
+        Self { stop, task }
+    }
+
+    /// Stops it in order.
+    pub async fn stop(self) {
+        self.stop.send(()).unwrap();
+        self.task.await.unwrap();
+    }
+
+    /// Ends it in the middle of whatever it does.
+    pub async fn kill(self) {
+        self.task.abort();
+        self.task.await.ok();
+    }
+}

@@ -1,0 +1,213 @@
+use std::{
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use http::{HeaderValue, header::USER_AGENT};
+use kube::{Client, Config, client::ClientBuilder, config::AuthInfo};
+use rustls::pki_types::{CertificateDer, pem::PemObject};
+use tokio::sync::OnceCell;
+use tower::util::MapRequestLayer;
+
+use crate::{install::install, narrow::narrowed, pki};
+
+const ADMIN_TOKEN: &str = "admin-token";
+const GUARDIAN: &str = include_str!("server.sh");
+/// Only what writes: reads would drown it.
+const AUDIT_POLICY: &str = "
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+  - {level: None, users: ['system:apiserver']}
+  - {level: None, verbs: [get, list, watch]}
+  - {level: Metadata}
+";
+const STARTS_WITHIN: Duration = Duration::from_secs(60);
+
+/// An etcd and a kube-apiserver of our own.
+#[derive(Debug)]
+pub struct Server {
+    port: u16,
+    ca: String,
+    dir: PathBuf,
+    /// Ends both servers and removes their folder once its standard input, which we hold, is closed: also when we are killed.
+    guardian: Child,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.guardian.stdin.take());
+        self.guardian.wait().ok();
+    }
+}
+
+impl Server {
+    /// The server that all tests of this process share, with our kinds and the manager's rights.
+    pub async fn shared() -> &'static Self {
+        static SHARED: OnceCell<Server> = OnceCell::const_new();
+        SHARED
+            .get_or_init(async || {
+                let server = Self::start().await;
+                install(server.client("installs")).await;
+                server
+            })
+            .await
+    }
+
+    /// Starts an empty one.
+    ///
+    /// # Panics
+    /// When `KUBEBUILDER_ASSETS` does not name a folder with both programs, or they do not start.
+    pub async fn start() -> Self {
+        // Ports that were free may be taken by the time the servers bind them.
+        for _ in 0..3 {
+            let server = Self::launch();
+            match server.ready().await {
+                Ok(()) => return server,
+                Err(why) if why.contains("address already in use") => {}
+                Err(why) => panic!("{why}"),
+            }
+        }
+        panic!("found no free ports in three tries");
+    }
+
+    fn launch() -> Self {
+        let assets = assets();
+        let dir = tempfile::Builder::new().prefix("di-apiserver-").tempdir();
+        let dir = dir.unwrap().keep();
+        let ca = pki::write(&dir);
+        std::fs::write(dir.join("audit-policy.yaml"), AUDIT_POLICY).unwrap();
+        let tokens = format!("{ADMIN_TOKEN},admin,admin,system:masters\n");
+        std::fs::write(dir.join("tokens.csv"), tokens).unwrap();
+        std::fs::write(dir.join("audit.log"), "").unwrap();
+        let [port, etcd, peer] = free_ports();
+        let guardian = Command::new("sh")
+            .args(["-c", GUARDIAN])
+            .env("ASSETS", assets)
+            .env("DIR", &dir)
+            .env("API_PORT", port.to_string())
+            .env("ETCD_PORT", etcd.to_string())
+            .env("PEER_PORT", peer.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self {
+            port,
+            ca,
+            dir,
+            guardian,
+        }
+    }
+
+    async fn ready(&self) -> Result<(), String> {
+        let client = self.client("waits for the server");
+        let deadline = Instant::now() + STARTS_WITHIN;
+        loop {
+            let request = http::Request::get("/readyz").body(Vec::new()).unwrap();
+            if client.request_text(request).await.is_ok() {
+                return Ok(());
+            }
+            let logs = self.logs();
+            if logs.contains("address already in use") || Instant::now() > deadline {
+                return Err(format!("the server is not ready:\n{logs}"));
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    fn logs(&self) -> String {
+        let tail = |file: &str| {
+            let text = std::fs::read_to_string(self.dir.join(file)).unwrap_or_default();
+            let lines: Vec<_> = text.lines().rev().take(20).collect();
+            lines.into_iter().rev().collect::<Vec<_>>().join("\n")
+        };
+        format!("{}\n{}", tail("etcd.log"), tail("apiserver.log"))
+    }
+
+    /// Its folder, which holds the authority of its certificate as `ca.crt`.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Its address.
+    pub fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port)
+    }
+
+    /// Token of a user who may do everything.
+    pub fn token(&self) -> &'static str {
+        ADMIN_TOKEN
+    }
+
+    fn config(&self, agent: &str) -> Config {
+        // Both the server's tests and those of the code under test need one; the second to come finds it done.
+        rustls::crypto::ring::default_provider()
+            .install_default()
+            .ok();
+        let mut config = Config::new(self.url().parse().unwrap());
+        let ca = CertificateDer::from_pem_slice(self.ca.as_bytes()).unwrap();
+        config.root_cert = Some(vec![ca.to_vec()]);
+        let agent = HeaderValue::from_str(agent).unwrap();
+        config.headers.push((USER_AGENT, agent));
+        config.auth_info = AuthInfo {
+            token: Some(ADMIN_TOKEN.to_owned().into()),
+            ..AuthInfo::default()
+        };
+        config
+    }
+
+    /// A client that may do everything; `agent` is how the audit log calls it.
+    pub fn client(&self, agent: &str) -> Client {
+        Client::try_from(self.config(agent)).unwrap()
+    }
+
+    /// A client with the rights of our service account, which sees one namespace only where it asks for all: so tests do not touch each
+    /// other's jobs.
+    pub fn client_of_manager(&self, agent: &str, namespace: &str) -> Client {
+        let mut config = self.config(agent);
+        let account = "system:serviceaccount:di-system:di-orchestrator";
+        config.auth_info.impersonate = Some(account.to_owned());
+        let namespace = namespace.to_owned();
+        let narrow = MapRequestLayer::new(move |mut request: http::Request<_>| {
+            if let Some(uri) = narrowed(request.uri(), &namespace) {
+                *request.uri_mut() = uri;
+            }
+            request
+        });
+        let client = ClientBuilder::try_from(config).unwrap();
+        client.with_layer(&narrow).build()
+    }
+
+    /// Where the audit log is.
+    pub(crate) fn audit_log(&self) -> PathBuf {
+        self.dir.join("audit.log")
+    }
+}
+
+/// The folder of etcd and kube-apiserver.
+fn assets() -> PathBuf {
+    let advice = "run these tests with KUBEBUILDER_ASSETS=$(kind/assets)";
+    let Some(dir) = std::env::var_os("KUBEBUILDER_ASSETS") else {
+        panic!("KUBEBUILDER_ASSETS is not set: {advice}");
+    };
+    let dir = PathBuf::from(dir);
+    for program in ["etcd", "kube-apiserver"] {
+        let program = dir.join(program);
+        assert!(
+            program.exists(),
+            "{} does not exist: {advice}",
+            program.display()
+        );
+    }
+    dir
+}
+
+fn free_ports() -> [u16; 3] {
+    let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    listeners.map(|listener| listener.local_addr().unwrap().port())
+}

@@ -1,0 +1,198 @@
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicU32, Ordering::Relaxed},
+};
+
+use di_api::{DIJob, DIJobStatus, Phase};
+use k8s_openapi::api::{
+    core::v1::{Namespace, Pod, Service},
+    events::v1::Event,
+};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ListParams, ObjectMeta, PostParams},
+};
+
+use crate::{Job, Manager, Server, Write, audit, eventually};
+
+/// A namespace of its own for a test, on the shared server.
+#[derive(Clone)]
+pub struct Space {
+    /// The server.
+    pub server: &'static Server,
+    /// Its name.
+    pub namespace: String,
+    /// May do everything.
+    pub client: Client,
+}
+
+impl Space {
+    /// Makes one.
+    pub async fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let server = Server::shared().await;
+        let client = server.client("test");
+        let namespace = format!("test-{:03}-ns", COUNT.fetch_add(1, Relaxed));
+        let object = Namespace {
+            metadata: ObjectMeta {
+                name: Some(namespace.clone()),
+                ..ObjectMeta::default()
+            },
+            ..Namespace::default()
+        };
+        let api: Api<Namespace> = Api::all(client.clone());
+        api.create(&PostParams::default(), &object).await.unwrap();
+        Self {
+            server,
+            namespace,
+            client,
+        }
+    }
+
+    /// Starts a manager that the audit log calls `agent`.
+    pub fn manager(&self, agent: &str) -> Manager {
+        Manager::start(self.server.client_of_manager(agent, &self.namespace))
+    }
+
+    /// Its jobs.
+    pub fn jobs(&self) -> Api<DIJob> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// Its pods.
+    pub fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// Its services.
+    pub fn services(&self) -> Api<Service> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// Makes a job.
+    pub async fn create(&self, job: &Job) -> DIJob {
+        let job: DIJob = serde_json::from_value(job.json().clone()).unwrap();
+        let params = PostParams::default();
+        self.jobs().create(&params, &job).await.unwrap()
+    }
+
+    /// Waits until the job's status is as wanted, and returns it.
+    pub async fn until(
+        &self,
+        job: &str,
+        what: &str,
+        done: impl Fn(&DIJobStatus) -> bool,
+    ) -> DIJobStatus {
+        eventually(&format!("{job}: {what}"), async || {
+            let status = self
+                .jobs()
+                .get(job)
+                .await
+                .unwrap()
+                .status
+                .unwrap_or_default();
+            if done(&status) {
+                Ok(status)
+            } else {
+                Err(serde_json::to_string(&status).unwrap())
+            }
+        })
+        .await
+    }
+
+    /// Waits for a phase.
+    pub async fn until_phase(&self, job: &str, phase: Phase) -> DIJobStatus {
+        let done = |status: &DIJobStatus| status.phase == Some(phase);
+        self.until(job, phase.as_str(), done).await
+    }
+
+    /// Waits until the job runs and everything it wants is ready, and that is counted: nothing is left to be done then.
+    pub async fn until_settled(&self, job: &str) -> DIJobStatus {
+        self.until(job, "everything is ready", |status| {
+            let active: i32 = status.replica_status.values().map(|n| n.active).sum();
+            let wanted = status.plan.iter().filter(|e| e.is_wanted()).count();
+            status.phase == Some(Phase::Running)
+                && status.plan.iter().all(|e| e.is_wanted() && e.uid.is_some())
+                && i32::try_from(wanted).unwrap() + 1 == active
+                && status.collectors_ready.as_deref()
+                    == Some(&format!("{0}/{0}", status.collectors))
+                && status.learners_ready.as_deref() == Some(&format!("{0}/{0}", status.learners))
+                && di_api::is_true(&status.conditions, di_api::ConditionType::ReplicasReady)
+        })
+        .await
+    }
+
+    /// Pods of a job, by name.
+    pub async fn pods_of(&self, job: &str) -> BTreeMap<String, Pod> {
+        by_name(&self.pods(), job).await
+    }
+
+    /// Services of a job, by name.
+    pub async fn services_of(&self, job: &str) -> BTreeMap<String, Service> {
+        by_name(&self.services(), job).await
+    }
+
+    /// Reasons of the events about a job.
+    pub async fn events_of(&self, job: &str) -> Vec<String> {
+        let api: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
+        let events = api.list(&ListParams::default()).await.unwrap();
+        let about = |event: &Event| {
+            let regarding = event.regarding.as_ref()?;
+            (regarding.name.as_deref() == Some(job)).then(|| event.reason.clone())?
+        };
+        events.items.iter().filter_map(about).collect()
+    }
+
+    /// Waits for an event about a job.
+    pub async fn until_event(&self, job: &str, reason: &str) {
+        eventually(&format!("{job}: an event {reason}"), async || {
+            let all = self.events_of(job).await;
+            if all.iter().any(|event| event == reason) {
+                Ok(())
+            } else {
+                Err(all.join(" "))
+            }
+        })
+        .await;
+    }
+
+    /// All writes here that were answered so far, in the order of their answers.
+    pub async fn writes(&self) -> Vec<Write> {
+        audit::writes(&self.server.audit_log(), &self.client, &self.namespace).await
+    }
+
+    /// The writes of one agent.
+    pub async fn writes_of(&self, agent: &str) -> Vec<Write> {
+        let mut writes = self.writes().await;
+        writes.retain(|write| write.agent == agent);
+        writes
+    }
+}
+
+async fn by_name<K>(api: &Api<K>, job: &str) -> BTreeMap<String, K>
+where
+    K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    let params = ListParams::default().labels(&format!("dijob-name={job}"));
+    let all = api.list(&params).await.unwrap();
+    all.into_iter().map(|k| (k.name_any(), k)).collect()
+}
+
+/// Waits until exactly these objects of a job are there.
+pub async fn exists<K: std::fmt::Debug>(
+    what: &str,
+    wanted: &[String],
+    mut list: impl AsyncFnMut() -> BTreeMap<String, K>,
+) -> BTreeMap<String, K> {
+    let mut wanted = wanted.to_vec();
+    wanted.sort();
+    eventually(&format!("{what} are {wanted:?}"), async || {
+        let found = list().await;
+        if found.keys().eq(&wanted) {
+            Ok(found)
+        } else {
+            Err(format!("{:?}", found.keys()))
+        }
+    })
+    .await
+}

@@ -1,0 +1,108 @@
+//! What is left of a job at its end, and that it stays so.
+
+use di_api::Phase;
+use di_apiserver_tests::{Job, Kubelet, Space, eventually, exists, exit};
+
+const POLICIES: [&str; 3] = ["None", "Running", "All"];
+const ENDS: [(i32, Phase); 2] = [(0, Phase::Succeeded), (3, Phase::Failed)];
+
+fn name(policy: &str, end: Phase) -> String {
+    format!("{policy}-{}", end.as_str()).to_lowercase()
+}
+
+/// Brings one job of each policy and end to its end, and waits until all is as it should be and counted.
+async fn end_all(space: &Space) -> Vec<String> {
+    let cases: Vec<_> = POLICIES
+        .into_iter()
+        .flat_map(|policy| ENDS.map(|end| (policy, end)))
+        .collect();
+    for (policy, (_, phase)) in &cases {
+        space
+            .create(&Job::new(&name(policy, *phase), 2).policy(policy))
+            .await;
+    }
+    for (policy, (code, phase)) in &cases {
+        let job = name(policy, *phase);
+        let plan = space.until_settled(&job).await.plan;
+        // One collector is done before the job is.
+        exit(&space.pods(), &plan[0].name, 0).await;
+        space
+            .until(&job, "a collector is done", |s| {
+                s.replica_status["Collector"].succeeded == 1
+            })
+            .await;
+        let coordinator = format!("{job}-coordinator");
+        exit(&space.pods(), &coordinator, *code).await;
+        space.until_phase(&job, *phase).await;
+        let left = match *policy {
+            "None" => vec![coordinator, plan[0].name.clone(), plan[1].name.clone()],
+            "Running" => vec![coordinator, plan[0].name.clone()],
+            _ => vec![],
+        };
+        exists("pods", &left, async || space.pods_of(&job).await).await;
+        exists("services", &[], async || space.services_of(&job).await).await;
+        space
+            .until(&job, "what is left is counted", |status| {
+                let counted = status
+                    .replica_status
+                    .values()
+                    .map(|n| n.active + n.pending + n.succeeded + n.failed);
+                usize::try_from(counted.sum::<i32>()).unwrap() == left.len()
+                    && status.plan.is_empty()
+            })
+            .await;
+    }
+    cases
+        .iter()
+        .map(|(policy, (_, phase))| name(policy, *phase))
+        .collect()
+}
+
+#[tokio::test]
+async fn what_is_left_at_the_end_is_what_the_policy_says_and_no_restart_touches_it() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
+    let manager = space.manager("first");
+    let jobs = end_all(&space).await;
+    manager.stop().await;
+
+    let before = space
+        .jobs()
+        .list(&kube::api::ListParams::default())
+        .await
+        .unwrap()
+        .items;
+    for agent in ["second", "third"] {
+        let manager = space.manager(agent);
+        // It has looked at all jobs that were there when it has handled one that came later.
+        let later = format!("{agent}-later");
+        space.create(&Job::new(&later, 1)).await;
+        space.until_settled(&later).await;
+        exit(&space.pods(), &format!("{later}-coordinator"), 0).await;
+        space.until_phase(&later, Phase::Succeeded).await;
+        eventually("the later job is counted", async || {
+            let writes = space.writes_of(agent).await;
+            let deleted = writes.iter().filter(|w| w.is("delete", "services")).count();
+            if deleted == 2 {
+                Ok(())
+            } else {
+                Err(format!("{deleted}"))
+            }
+        })
+        .await;
+        manager.stop().await;
+        for job in &jobs {
+            let writes = space.writes_of(agent).await;
+            let touching: Vec<_> = writes.iter().filter(|w| w.concerns(job)).collect();
+            assert!(touching.is_empty(), "{job}: {touching:?}");
+        }
+    }
+    for job in before {
+        let now = space
+            .jobs()
+            .get(job.metadata.name.as_ref().unwrap())
+            .await
+            .unwrap();
+        assert_eq!(now, job);
+    }
+}

@@ -1,0 +1,120 @@
+//! The replica endpoint and the manager together.
+
+use di_api::Origin;
+use di_apiserver_tests::{Endpoint, Job, Kubelet, Manager, Space, eventually, exists};
+
+struct World {
+    space: Space,
+    endpoint: Endpoint,
+    manager: Manager,
+    _kubelet: Kubelet,
+}
+
+async fn world(job: &Job) -> World {
+    let space = Space::new().await;
+    let kubelet = Kubelet::running(&space);
+    let manager = space.manager("manager");
+    let endpoint = Endpoint::start(&space, "endpoint").await;
+    space.create(job).await;
+    space.until_settled("job").await;
+    World {
+        space,
+        endpoint,
+        manager,
+        _kubelet: kubelet,
+    }
+}
+
+/// Waits until the job has exactly these replicas.
+async fn has(world: &World, replicas: &[String]) {
+    let mut all = replicas.to_vec();
+    all.push("job-coordinator".to_owned());
+    exists("pods", &all, async || world.space.pods_of("job").await).await;
+    exists("services", &all, async || {
+        world.space.services_of("job").await
+    })
+    .await;
+    let mut replicas = replicas.to_vec();
+    replicas.sort();
+    eventually("the endpoint lists them", async || {
+        let listed = world.endpoint.list("job").await.pods();
+        if listed == replicas {
+            Ok(())
+        } else {
+            Err(format!("{listed:?}"))
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_pods_that_come_are_exactly_those_answered_and_those_that_go_too() {
+    let world = world(&Job::new("job", 0)).await;
+    let first = world.endpoint.add("job", 2, None).await.pods();
+    assert_eq!(first.len(), 2);
+    has(&world, &first).await;
+    let second = world.endpoint.add("job", 1, None).await.pods();
+    has(&world, &[first.clone(), second.clone()].concat()).await;
+    let gone = world.endpoint.remove("job", 1).await.pods();
+    assert_eq!(gone, second, "the newest goes first");
+    has(&world, &first).await;
+    world.manager.stop().await;
+}
+
+#[tokio::test]
+async fn a_request_sent_again_with_its_key_is_answered_as_before() {
+    let world = world(&Job::new("job", 0)).await;
+    let first = world.endpoint.add("job", 3, Some("once")).await.pods();
+    let again = world.endpoint.add("job", 3, Some("once")).await.pods();
+    assert_eq!(first, again);
+    let other = world.endpoint.add("job", 1, Some("twice")).await.pods();
+    has(&world, &[first, other].concat()).await;
+    world.manager.stop().await;
+}
+
+#[tokio::test]
+async fn declared_replicas_that_are_given_back_are_declared_no_longer() {
+    let world = world(&Job::new("job", 3)).await;
+    let declared: Vec<_> = world.endpoint.list("job").await.pods();
+    let requested = world.endpoint.add("job", 2, None).await.pods();
+    has(&world, &[declared.clone(), requested.clone()].concat()).await;
+
+    let gone = world.endpoint.remove("job", 4).await.pods();
+    assert_eq!(gone.len(), 4);
+    assert!(
+        requested.iter().all(|name| gone.contains(name)),
+        "the requested go first: {gone:?}"
+    );
+    let left: Vec<_> = declared
+        .into_iter()
+        .filter(|name| !gone.contains(name))
+        .collect();
+    has(&world, &left).await;
+    let job = world.space.jobs().get("job").await.unwrap();
+    assert_eq!(job.spec.collector.unwrap().replicas, 1);
+    assert_eq!(job.status.unwrap().plan[0].origin, Origin::Declared);
+    world.manager.stop().await;
+}
+
+#[tokio::test]
+async fn a_replica_reported_as_failed_is_swapped_for_another_with_its_number() {
+    let world = world(&Job::new("job", 0)).await;
+    let first = world.endpoint.add("job", 2, None).await.pods();
+    has(&world, &first).await;
+    let swapped = world.endpoint.failed("job", &first[0]).await.pods();
+    assert_eq!(swapped.len(), 1);
+    assert!(!first.contains(&swapped[0]));
+    has(&world, &[first[1].clone(), swapped[0].clone()]).await;
+    let again = world.endpoint.failed("job", &first[0]).await.pods();
+    assert_eq!(
+        again, swapped,
+        "a report of a name replaced before leads to its replacement"
+    );
+    has(&world, &[first[1].clone(), swapped[0].clone()]).await;
+    for not_ours in ["job-coordinator", "elsewhere-collector-abcde"] {
+        let answer = world.endpoint.failed("job", not_ours).await.pods();
+        assert!(answer.is_empty(), "{not_ours}: {answer:?}");
+    }
+    has(&world, &[first[1].clone(), swapped[0].clone()]).await;
+    world.manager.stop().await;
+}

@@ -1,0 +1,118 @@
+//! Many writers of one job.
+
+use std::collections::BTreeSet;
+
+use di_apiserver_tests::{Endpoint, Job, Kubelet, Space, eventually, exists};
+use futures::future::join_all;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+
+fn distinct(answers: &[Vec<String>]) -> BTreeSet<String> {
+    let all: BTreeSet<_> = answers.iter().flatten().cloned().collect();
+    let count: usize = answers.iter().map(Vec::len).sum();
+    assert_eq!(all.len(), count, "a name was answered twice: {answers:?}");
+    all
+}
+
+#[tokio::test]
+async fn what_eight_clients_give_back_is_what_is_reported_and_what_really_goes() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
+    let manager = space.manager("manager");
+    // Two of them: no lock of one process keeps their requests apart.
+    let endpoints = [
+        Endpoint::start(&space, "one").await,
+        Endpoint::start(&space, "two").await,
+    ];
+    space.create(&Job::new("job", 5)).await;
+    space.until_settled("job").await;
+    let added = endpoints[0].add("job", 40, None).await.pods();
+    assert_eq!(added.len(), 40);
+    let declared: Vec<_> = space
+        .until_settled("job")
+        .await
+        .plan
+        .into_iter()
+        .map(|e| e.name)
+        .filter(|name| !added.contains(name))
+        .collect();
+    assert_eq!(declared.len(), 5);
+
+    let requests = (0..8).map(|i| endpoints[i % 2].remove("job", 5));
+    let answers: Vec<_> = join_all(requests)
+        .await
+        .iter()
+        .map(|answer| {
+            assert_eq!(answer.status, 200, "{answer:?}");
+            answer.pods()
+        })
+        .collect();
+    assert!(answers.iter().all(|gone| gone.len() == 5), "{answers:?}");
+    assert!(
+        distinct(&answers).iter().eq(&added),
+        "all and only those that were requested"
+    );
+    let left = [declared, vec!["job-coordinator".to_owned()]].concat();
+    exists("pods", &left, async || space.pods_of("job").await).await;
+    exists("services", &left, async || space.services_of("job").await).await;
+    let job = space.jobs().get("job").await.unwrap();
+    assert_eq!(job.spec.collector.unwrap().replicas, 5);
+    manager.stop().await;
+}
+
+#[tokio::test]
+async fn nothing_is_lost_while_somebody_else_writes_the_job_all_the_time() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
+    let manager = space.manager("manager");
+    let endpoint = Endpoint::start(&space, "endpoint").await;
+    space.create(&Job::new("job", 1)).await;
+    let declared = space.until_settled("job").await.plan[0].name.clone();
+
+    let (stop, mut stopped) = tokio::sync::watch::channel(());
+    let jobs = space.jobs();
+    let writer = tokio::spawn(async move {
+        let mut count = 0;
+        while !stopped.has_changed().unwrap() {
+            count += 1;
+            let params = PatchParams::default();
+            let label = Patch::Merge(json!({"metadata": {"labels": {"count": count.to_string()}}}));
+            jobs.patch("job", &params, &label).await.unwrap();
+            // A field that nobody else writes, in the status that all write whole.
+            let field = Patch::Merge(json!({"status": {"failedCoordinator": count.to_string()}}));
+            jobs.patch_status("job", &params, &field).await.unwrap();
+        }
+        stopped.mark_unchanged();
+        count
+    });
+    // As a coordinator does: one that is told to try again does so, with the key that makes that safe.
+    let answers = join_all((0..10).map(async |i| {
+        let key = format!("request-{i}");
+        eventually("the replicas are planned", async || {
+            let answer = endpoint.add("job", 2, Some(&key)).await;
+            match answer.status {
+                200 => Ok(answer.pods()),
+                503 => Err(format!("{answer:?}")),
+                _ => panic!("{answer:?}"),
+            }
+        })
+        .await
+    }))
+    .await;
+    stop.send_replace(());
+    let count: i32 = writer.await.unwrap();
+    assert!(count > 10, "{count}");
+
+    let mut names: Vec<_> = distinct(&answers).into_iter().collect();
+    assert_eq!(names.len(), 20);
+    names.extend([declared, "job-coordinator".to_owned()]);
+    exists("pods", &names, async || space.pods_of("job").await).await;
+    space.until_settled("job").await;
+    let job = space.jobs().get("job").await.unwrap();
+    assert_eq!(job.metadata.labels.unwrap()["count"], count.to_string());
+    assert_eq!(
+        job.status.unwrap().failed_coordinator,
+        Some(count.to_string())
+    );
+    manager.stop().await;
+}

@@ -1,0 +1,150 @@
+//! The manifests as a user applies them.
+
+use std::{path::PathBuf, process::Command};
+
+use di_apiserver_tests::{Server, eventually};
+use k8s_openapi::{
+    api::admissionregistration::v1::{
+        MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api,
+    api::DeleteParams,
+    runtime::wait::{await_condition, conditions::is_crd_established},
+};
+
+struct Kubectl<'a> {
+    program: PathBuf,
+    server: &'a Server,
+}
+
+/// The one that a user would run.
+fn installed() -> Option<PathBuf> {
+    let folders = std::env::var_os("PATH")?;
+    let mut all = std::env::split_paths(&folders).map(|dir| dir.join("kubectl"));
+    all.find(|path| path.exists())
+}
+
+/// The one of the server's release, which is all that a machine without another has.
+fn beside_the_server() -> Option<PathBuf> {
+    let assets = PathBuf::from(std::env::var_os("KUBEBUILDER_ASSETS")?);
+    Some(assets.join("kubectl")).filter(|path| path.exists())
+}
+
+impl Kubectl<'_> {
+    fn command(&self, args: &[&str]) -> Command {
+        let manifests = concat!(env!("CARGO_MANIFEST_DIR"), "/../../manifests");
+        let mut command = Command::new(&self.program);
+        command
+            .current_dir(manifests)
+            .env("HOME", self.server.dir())
+            .env_remove("KUBECONFIG")
+            .args([
+                "--server",
+                &self.server.url(),
+                "--token",
+                self.server.token(),
+                "--certificate-authority",
+            ])
+            .arg(self.server.dir().join("ca.crt"))
+            .args(args);
+        command
+    }
+
+    /// Runs kubectl, which must have nothing to complain of, and returns what it says.
+    fn run(&self, args: &[&str]) -> String {
+        let output = self.command(args).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let complaints = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.success() && complaints.is_empty(),
+            "kubectl {args:?}: {complaints}\n{said}"
+        );
+        said
+    }
+}
+
+#[tokio::test]
+async fn the_installed_kubectl_applies_every_manifest_without_a_word_of_complaint() {
+    let program = installed().or_else(beside_the_server);
+    let program = program.expect("a kubectl on PATH or in KUBEBUILDER_ASSETS");
+    apply_all(program).await;
+}
+
+#[tokio::test]
+async fn the_kubectl_of_the_servers_release_does_so_too() {
+    // Absent where an envtest without it is used.
+    if let Some(program) = beside_the_server() {
+        apply_all(program).await;
+    }
+}
+
+/// Applies everything, twice: the second time changes nothing.
+async fn apply_all(program: PathBuf) {
+    // Its webhooks fail closed and nobody serves them: not on the server of the other tests.
+    let server = Server::start().await;
+    let client = server.client("test");
+    let kubectl = Kubectl {
+        program,
+        server: &server,
+    };
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+
+    kubectl.run(&[
+        "apply",
+        "-f",
+        "crds/dijobs.yaml",
+        "-f",
+        "crds/aggregatorconfigs.yaml",
+    ]);
+    for crd in di_api::crds() {
+        let name = crd.metadata.name.unwrap();
+        await_condition(crds.clone(), &name, is_crd_established())
+            .await
+            .unwrap();
+    }
+    let mut changed = Vec::new();
+    for file in ["install.yaml", "install-webhook-only.yaml"] {
+        kubectl.run(&["apply", "-f", file]);
+        let again = kubectl.run(&["apply", "-f", file]);
+        let lines = again.lines().filter(|line| !line.ends_with(" unchanged"));
+        changed.extend(lines.map(|line| format!("{file}: {line}")));
+    }
+    // The folders say the same, to a kubectl that can build them.
+    for folder in ["crds", "default", "webhook-only"] {
+        if kubectl
+            .command(&["kustomize", folder])
+            .output()
+            .unwrap()
+            .status
+            .success()
+        {
+            kubectl.run(&["apply", "-k", folder]);
+        }
+    }
+
+    let params = DeleteParams::default();
+    let mutating: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    mutating.delete("di-webhook", &params).await.unwrap();
+    let validating: Api<ValidatingWebhookConfiguration> = Api::all(client);
+    validating.delete("di-webhook", &params).await.unwrap();
+    // The server takes a moment to forget a webhook.
+    eventually("the samples are taken", async || {
+        let args = ["apply", "--dry-run=server", "-f", "samples"];
+        let output = kubectl.command(&args).output().unwrap();
+        let complaints = String::from_utf8_lossy(&output.stderr).into_owned();
+        if output.status.success() {
+            Ok(())
+        } else {
+            Err(complaints)
+        }
+    })
+    .await;
+    let said = kubectl.run(&["apply", "-f", "samples"]);
+    assert_eq!(said.lines().count(), 4, "{said}");
+    let said = kubectl.run(&["get", "dijobs,agconfig", "--all-namespaces", "-o", "name"]);
+    assert_eq!(said.lines().count(), 4, "{said}");
+    assert!(changed.is_empty(), "applied a second time: {changed:?}");
+}

@@ -1,0 +1,115 @@
+//! Who leads.
+
+use std::time::{Duration, Instant};
+
+use di_apiserver_tests::{Space, eventually};
+use di_controller::{Error, Lease, LeaseSettings};
+use k8s_openapi::api::coordination::v1::Lease as Object;
+use kube::Api;
+
+fn lease(space: &Space, identity: &str, duration: Duration) -> Lease {
+    // The rights to a lease are those of the orchestrator's own namespace, and not what is tested here.
+    let settings = LeaseSettings {
+        duration,
+        renew_every: Duration::from_millis(200),
+        renew_deadline: duration.mul_f64(0.7),
+        ..LeaseSettings::new(&space.namespace, "leader", identity)
+    };
+    Lease::new(space.server.client(identity), settings)
+}
+
+async fn seen(space: &Space) -> Option<(String, Option<String>)> {
+    let api: Api<Object> = Api::namespaced(space.client.clone(), &space.namespace);
+    let lease = api.get_opt("leader").await.unwrap()?;
+    Some((
+        lease.metadata.resource_version?,
+        lease.spec?.holder_identity,
+    ))
+}
+
+#[tokio::test]
+async fn one_leads_and_hands_over_at_once_when_it_releases() {
+    let space = Space::new().await;
+    // So long that it cannot be waited for within the test.
+    let duration = Duration::from_secs(3600);
+    let (first, second) = (
+        lease(&space, "first", duration),
+        lease(&space, "second", duration),
+    );
+    first.acquire().await;
+    let holding = tokio::spawn({
+        let first = first.clone();
+        async move { first.hold().await }
+    });
+    let waiting = tokio::spawn(async move { second.acquire().await });
+    let mut versions = vec![];
+    eventually("the lease is renewed some times", async || {
+        let (version, holder) = seen(&space).await.unwrap();
+        assert_eq!(holder.as_deref(), Some("first"));
+        if versions.last() != Some(&version) {
+            versions.push(version);
+        }
+        if versions.len() > 4 {
+            Ok(())
+        } else {
+            Err(format!("{versions:?}"))
+        }
+    })
+    .await;
+    assert!(!waiting.is_finished() && !holding.is_finished());
+    holding.abort();
+    holding.await.ok();
+
+    first.release().await;
+    let released = Instant::now();
+    waiting.await.unwrap();
+    assert!(
+        released.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        released.elapsed()
+    );
+    assert_eq!(seen(&space).await.unwrap().1.as_deref(), Some("second"));
+    // Giving up what one does not hold takes nothing from who does.
+    first.release().await;
+    assert_eq!(seen(&space).await.unwrap().1.as_deref(), Some("second"));
+}
+
+#[tokio::test]
+async fn a_holder_that_falls_silent_is_replaced_and_knows_it_when_it_wakes() {
+    let space = Space::new().await;
+    let duration = Duration::from_secs(2);
+    let (first, second) = (
+        lease(&space, "first", duration),
+        lease(&space, "second", duration),
+    );
+    first.acquire().await;
+    let began = Instant::now();
+    second.acquire().await;
+    assert!(began.elapsed() >= duration, "{:?}", began.elapsed());
+
+    let lost = first.hold().await;
+    assert!(matches!(lost, Err(Error::LeaseLost(_))), "{lost:?}");
+    assert_eq!(seen(&space).await.unwrap().1.as_deref(), Some("second"));
+}
+
+#[tokio::test]
+async fn of_many_that_want_it_one_after_the_other_gets_it() {
+    let space = Space::new().await;
+    let duration = Duration::from_secs(3600);
+    let mut waiting = tokio::task::JoinSet::new();
+    for i in 0..8 {
+        let identity = format!("candidate-{i}");
+        let lease = lease(&space, &identity, duration);
+        waiting.spawn(async move {
+            lease.acquire().await;
+            (identity, lease)
+        });
+    }
+    // Had two got it at once, the second to tell would not be its holder.
+    while let Some(leader) = waiting.join_next().await {
+        let (identity, lease) = leader.unwrap();
+        assert_eq!(seen(&space).await.unwrap().1, Some(identity));
+        lease.release().await;
+    }
+    assert_eq!(seen(&space).await.unwrap().1, None);
+}

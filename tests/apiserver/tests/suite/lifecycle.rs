@@ -1,0 +1,122 @@
+//! A job from its creation to its end.
+
+use di_api::{ConditionType, Phase, is_true};
+use di_apiserver_tests::{Job, Kubelet, Space, exists, exit, run};
+use kube::ResourceExt;
+
+#[tokio::test]
+async fn every_name_stands_in_the_plan_before_its_pod_is_made() {
+    let space = Space::new().await;
+    let manager = space.manager("manager");
+    space.create(&Job::new("planned", 3).learners(2)).await;
+    space
+        .until("planned", "everything is made", |status| {
+            status.plan.len() == 5 && status.plan.iter().all(|entry| entry.uid.is_some())
+        })
+        .await;
+    manager.stop().await;
+
+    let writes = space.writes_of("manager").await;
+    let planned = writes
+        .iter()
+        .find(|w| w.is("patch", "dijobs/status") && w.code == 200);
+    let planned = planned.unwrap();
+    let made: Vec<_> = writes.iter().filter(|w| w.is("create", "pods")).collect();
+    assert_eq!(made.len(), 6);
+    for pod in made {
+        assert!(planned.answered < pod.received, "{planned:?} {pod:?}");
+        assert_eq!(pod.code, 201, "{pod:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_job_is_created_runs_and_succeeds_with_its_coordinator() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::reaping(&space);
+    let manager = space.manager("manager");
+    let job = space.create(&Job::new("main", 2).learners(1)).await;
+
+    let status = space.until_phase("main", Phase::Created).await;
+    let coordinator = "main-coordinator".to_owned();
+    let mut names: Vec<_> = status.plan.iter().map(|entry| entry.name.clone()).collect();
+    assert_eq!(names.len(), 3);
+    names.push(coordinator.clone());
+    let pods = exists("pods", &names, async || space.pods_of("main").await).await;
+    let services = exists("services", &names, async || space.services_of("main").await).await;
+    for owners in pods
+        .values()
+        .map(ResourceExt::owner_references)
+        .chain(services.values().map(ResourceExt::owner_references))
+    {
+        let owners: Vec<_> = owners
+            .iter()
+            .map(|o| (o.uid.clone(), o.controller))
+            .collect();
+        assert_eq!(owners, [(job.uid().unwrap(), Some(true))]);
+    }
+    let counts = |status: &di_api::DIJobStatus, role: &str| {
+        status
+            .replica_status
+            .get(role)
+            .map(|n| (n.pending, n.active, n.succeeded, n.failed))
+    };
+    let all_pending = |s: &di_api::DIJobStatus| {
+        ["Coordinator", "Collector", "Learner"].map(|role| counts(s, role))
+            == [Some((1, 0, 0, 0)), Some((2, 0, 0, 0)), Some((1, 0, 0, 0))]
+    };
+    space.until("main", "all are pending", all_pending).await;
+
+    for name in &names {
+        run(&space.pods(), name).await;
+    }
+    let status = space.until_settled("main").await;
+    assert_eq!(counts(&status, "Collector"), Some((0, 2, 0, 0)));
+    assert!(is_true(&status.conditions, ConditionType::Created));
+    assert!(is_true(&status.conditions, ConditionType::Running));
+
+    exit(&space.pods(), &coordinator, 0).await;
+    let status = space.until_phase("main", Phase::Succeeded).await;
+    assert!(is_true(&status.conditions, ConditionType::Succeeded));
+    assert!(!is_true(&status.conditions, ConditionType::Running));
+    assert!(status.start_time <= status.completion_time && status.completion_time.is_some());
+    exists("services", &[], async || space.services_of("main").await).await;
+    exists("pods", &[coordinator], async || space.pods_of("main").await).await;
+    for reason in [
+        "SuccessfulCreate",
+        "CoordinatorCreated",
+        "CoordinatorRunning",
+        "CoordinatorSucceeded",
+        "SuccessfulDelete",
+    ] {
+        space.until_event("main", reason).await;
+    }
+    manager.stop().await;
+}
+
+#[tokio::test]
+async fn a_collector_that_fails_is_replaced_and_the_phase_stays() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
+    let manager = space.manager("manager");
+    space.create(&Job::new("mended", 2)).await;
+    let before = space.until_settled("mended").await.plan;
+    let lost = before[0].name.clone();
+    exit(&space.pods(), &lost, 137).await;
+    let replaced = |status: &di_api::DIJobStatus| {
+        let next = status
+            .plan
+            .iter()
+            .find(|e| e.replaces.as_deref() == Some(&lost));
+        next.is_some_and(|e| e.index == before[0].index && e.uid.is_some())
+            && status.collectors_ready.as_deref() == Some("2/2")
+    };
+    let status = space
+        .until("mended", "the collector is replaced", replaced)
+        .await;
+    assert_eq!(status.phase, Some(Phase::Running));
+    // The failed one is kept for its logs, and the other was not touched.
+    let pods = space.pods_of("mended").await;
+    assert_eq!(pods.len(), 4, "{:?}", pods.keys());
+    assert_eq!(pods[&before[1].name].uid(), before[1].uid);
+    manager.stop().await;
+}

@@ -1,0 +1,109 @@
+//! Objects that are not the job's, and jobs that are on their way out.
+
+use di_api::Phase;
+use di_apiserver_tests::{Job, Kubelet, Space, exists, remove};
+use kube::{
+    ResourceExt,
+    api::{DeleteParams, Patch, PatchParams},
+};
+use serde_json::json;
+
+#[tokio::test]
+async fn pods_of_an_earlier_job_of_the_same_name_are_neither_taken_nor_touched() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
+    let manager = space.manager("manager");
+    let old = space.create(&Job::new("again", 2)).await;
+    space.until_settled("again").await;
+    // No garbage collector: everything stays but the job.
+    remove(&space.jobs(), "again").await;
+    let pods = space.pods_of("again").await;
+    let services = space.services_of("again").await;
+    assert_eq!((pods.len(), services.len()), (3, 3));
+
+    let new = space.create(&Job::new("again", 2)).await;
+    assert_ne!(old.uid(), new.uid());
+    let taken = |s: &di_api::DIJobStatus| s.reason.as_deref() == Some("NameTaken");
+    let status = space
+        .until("again", "the taken name is told of", taken)
+        .await;
+    assert_eq!(status.phase, None);
+    assert!(
+        status
+            .plan
+            .iter()
+            .all(|entry| !pods.contains_key(&entry.name)),
+        "{status:?}"
+    );
+    space.until_event("again", "NameTaken").await;
+    space.create(&Job::new("other", 1)).await;
+    space.until_settled("other").await;
+    let now = space.pods_of("again").await;
+    for (name, pod) in &pods {
+        assert_eq!(now[name].metadata.uid, pod.metadata.uid, "{name}");
+        assert_eq!(
+            now[name].metadata.owner_references, pod.metadata.owner_references,
+            "{name}"
+        );
+        assert_eq!(now[name].metadata.deletion_timestamp, None, "{name}");
+    }
+    let writes = space.writes_of("manager").await;
+    let deleted: Vec<_> = writes.iter().filter(|w| w.verb == "delete").collect();
+    assert!(deleted.is_empty(), "{deleted:?}");
+
+    for name in pods.keys() {
+        remove(&space.pods(), name).await;
+    }
+    for name in services.keys() {
+        remove(&space.services(), name).await;
+    }
+    let status = space.until_settled("again").await;
+    assert_eq!(status.reason, None);
+    let coordinator = &space.pods_of("again").await["again-coordinator"];
+    assert_eq!(coordinator.owner_references()[0].uid, new.uid().unwrap());
+    manager.stop().await;
+}
+
+#[tokio::test]
+async fn a_job_that_is_being_deleted_gets_nothing_more() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
+    let params = DeleteParams::default();
+    // One was never started, the other runs and loses its pods.
+    space.create(&Job::new("unborn", 2).finalizer()).await;
+    space.jobs().delete("unborn", &params).await.unwrap();
+    let manager = space.manager("manager");
+    space.create(&Job::new("dying", 2).finalizer()).await;
+    space.until_settled("dying").await;
+    space.jobs().delete("dying", &params).await.unwrap();
+    let before = space.writes().await.len();
+    for name in space.pods_of("dying").await.keys() {
+        remove(&space.pods(), name).await;
+    }
+    exists("pods", &[], async || space.pods_of("dying").await).await;
+
+    space.create(&Job::new("later", 1)).await;
+    space.until_settled("later").await;
+    let writes = space.writes().await;
+    let made: Vec<_> = writes
+        .iter()
+        .filter(|w| w.concerns("unborn") && w.agent == "manager" && w.verb == "create")
+        .collect();
+    assert!(made.is_empty(), "{made:?}");
+    let made: Vec<_> = writes[before..]
+        .iter()
+        .filter(|w| w.concerns("dying") && w.agent == "manager" && w.verb == "create")
+        .collect();
+    assert!(made.is_empty(), "{made:?}");
+    for job in ["unborn", "dying"] {
+        assert!(space.pods_of(job).await.is_empty(), "{job}");
+        let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        space
+            .jobs()
+            .patch(job, &PatchParams::default(), &patch)
+            .await
+            .unwrap();
+    }
+    space.until_phase("later", Phase::Running).await;
+    manager.stop().await;
+}

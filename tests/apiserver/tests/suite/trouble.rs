@@ -1,0 +1,163 @@
+//! What stands in a job's way is told, and passes.
+
+use std::collections::BTreeMap;
+
+use di_api::Phase;
+use di_apiserver_tests::{Job, Kubelet, Space, eventually, fail_to_pull, template};
+use k8s_openapi::{
+    api::core::v1::{Pod, ResourceQuota, ResourceQuotaSpec, ResourceQuotaStatus},
+    apimachinery::pkg::api::resource::Quantity,
+};
+use kube::{
+    Api,
+    api::{ApiResource, DeleteParams, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams},
+    core::GroupVersionKind,
+};
+use serde_json::{Value, json};
+
+/// Allows no pods; the controller manager, which would fill the status in, is not there.
+async fn forbid_pods(space: &Space) -> Api<ResourceQuota> {
+    let api: Api<ResourceQuota> = Api::namespaced(space.client.clone(), &space.namespace);
+    let hard = BTreeMap::from([("pods".to_owned(), Quantity("0".to_owned()))]);
+    let quota = ResourceQuota {
+        metadata: ObjectMeta {
+            name: Some("none".to_owned()),
+            ..ObjectMeta::default()
+        },
+        spec: Some(ResourceQuotaSpec {
+            hard: Some(hard.clone()),
+            ..ResourceQuotaSpec::default()
+        }),
+        status: None,
+    };
+    api.create(&PostParams::default(), &quota).await.unwrap();
+    let status = ResourceQuotaStatus {
+        hard: Some(hard.clone()),
+        used: Some(hard),
+    };
+    let patch = Patch::Merge(json!({ "status": status }));
+    api.patch_status("none", &PatchParams::default(), &patch)
+        .await
+        .unwrap();
+    let mut pod = template();
+    pod["metadata"] = json!({"name": "refused"});
+    let pod: Pod = serde_json::from_value(pod).unwrap();
+    let dry = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    eventually("the quota is in force", async || {
+        match space.pods().create(&dry, &pod).await {
+            Err(error) if error.to_string().contains("exceeded quota") => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    api
+}
+
+#[tokio::test]
+async fn a_job_that_the_quota_holds_up_says_so_and_goes_on_once_it_is_lifted() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
+    let quota = forbid_pods(&space).await;
+    let manager = space.manager("manager");
+    space.create(&Job::new("held", 2)).await;
+    space
+        .until("held", "the quota is told of", |s| {
+            s.reason.as_deref() == Some("QuotaExceeded")
+        })
+        .await;
+    space.until_event("held", "QuotaExceeded").await;
+
+    quota
+        .delete("none", &DeleteParams::default())
+        .await
+        .unwrap();
+    let status = space.until_settled("held").await;
+    assert_eq!(status.reason, None);
+    manager.stop().await;
+}
+
+#[tokio::test]
+async fn an_image_that_cannot_be_pulled_is_told_until_it_can() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::reaping(&space);
+    let manager = space.manager("manager");
+    space.create(&Job::new("pulling", 0)).await;
+    space.until_phase("pulling", Phase::Created).await;
+    fail_to_pull(&space.pods(), "pulling-coordinator").await;
+    space
+        .until("pulling", "the image is told of", |s| {
+            s.reason.as_deref() == Some("ImagePullBackOff")
+        })
+        .await;
+    di_apiserver_tests::run(&space.pods(), "pulling-coordinator").await;
+    let status = space.until_settled("pulling").await;
+    assert_eq!(status.reason, None);
+    manager.stop().await;
+}
+
+fn legacy(name: &str, spec: &Value) -> DynamicObject {
+    serde_json::from_value(json!({
+        "apiVersion": "diengine.opendilab.org/v1alpha1", "kind": "DIJob",
+        "metadata": {"name": name}, "spec": spec,
+    }))
+    .unwrap()
+}
+
+#[tokio::test]
+async fn jobs_that_cannot_be_read_stop_no_others() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
+    let kind = GroupVersionKind::gvk("diengine.opendilab.org", "v1alpha1", "DIJob");
+    let kind = ApiResource::from_gvk_with_plural(&kind, "dijobs");
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(space.client.clone(), &space.namespace, &kind);
+    // The older version leaves its schema open.
+    let good = json!({"template": template()});
+    let specs = [
+        json!({"coordinator": "x"}),
+        json!({"coordinator": good, "volumes": 7}),
+        json!({"coordinator": good, "activeDeadlineSeconds": "soon"}),
+        json!({"coordinator": {"template": {"spec": {"containers": "none"}}}}),
+        json!({}),
+    ];
+    let params = PostParams::default();
+    for (i, spec) in specs.iter().enumerate() {
+        api.create(&params, &legacy(&format!("before-{i}"), spec))
+            .await
+            .unwrap();
+    }
+    let manager = space.manager("manager");
+    space.create(&Job::new("good", 1)).await;
+    space.until_settled("good").await;
+    for (i, spec) in specs.iter().enumerate() {
+        api.create(&params, &legacy(&format!("after-{i}"), spec))
+            .await
+            .unwrap();
+    }
+    space.create(&Job::new("later", 1)).await;
+    space.until_settled("later").await;
+    let made = space.writes_of("manager").await;
+    let made = made
+        .iter()
+        .filter(|w| w.is("create", "pods") && !w.concerns("good") && !w.concerns("later"));
+    assert_eq!(made.count(), 0);
+
+    // They cannot run, and their users must know why.
+    for job in (0..specs.len()).flat_map(|i| [format!("before-{i}"), format!("after-{i}")]) {
+        eventually(&format!("{job} has failed"), async || {
+            let status = &api.get(&job).await.unwrap().data["status"];
+            let wanted = status["phase"] == "Failed" && status["reason"] == "InvalidSpec";
+            if wanted {
+                Ok(())
+            } else {
+                Err(status.to_string())
+            }
+        })
+        .await;
+        space.until_event(&job, "InvalidSpec").await;
+    }
+    manager.stop().await;
+}
