@@ -151,6 +151,11 @@ impl<V: View> ObjectCache<V> {
         self.len() == 0
     }
 
+    /// Whether the watch has shown lately how the object of this UID went.
+    pub fn saw_go(&self, uid: &str) -> bool {
+        self.lock_read().gone.iter().any(|gone| gone == uid)
+    }
+
     /// Counts the changes; waiting for the next one is waiting for this to change.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.version.subscribe()

@@ -14,8 +14,8 @@ use kube::{
 
 use crate::{Action, Error, Note, context::Context, error::Result};
 
-/// How many writes of one job are under way at the same time.
-const IN_PARALLEL: usize = 16;
+/// How many calls for one job are under way at the same time.
+pub(crate) const IN_PARALLEL: usize = 16;
 
 /// Carries out all actions, and returns the first error once all were tried: one that fails holds up no other.
 pub(crate) async fn act(

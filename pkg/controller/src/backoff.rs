@@ -11,7 +11,8 @@ use rand::RngExt;
 #[derive(Debug, Default)]
 pub(crate) struct Backoff(Mutex<HashMap<Key, u32>>);
 
-const FIRST: Duration = Duration::from_secs(1);
+/// Longest wait after a first failure.
+pub(crate) const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);
 
 impl Backoff {

@@ -1,7 +1,7 @@
 //! Drives the reconciles: watches, queue, status writes.
 
 use std::{
-    collections::HashSet,
+    collections::HashMap,
     future::Future,
     sync::Arc,
     time::{Duration, Instant},
@@ -12,7 +12,7 @@ use di_cache::{
     JobCache, Key, PodCache, ServiceCache, WatchedJob, feed_pods, feed_services, job_stream,
 };
 use di_plan::{PodView, RandomSuffixes};
-use futures::{StreamExt, stream};
+use futures::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
@@ -21,6 +21,7 @@ use kube::{
         Controller, WatchStreamExt,
         controller::{Action as Next, Config, Error as RunError},
         reflector::{ObjectRef, store},
+        watcher,
     },
 };
 use rand::RngExt;
@@ -29,7 +30,8 @@ use tracing::{debug, instrument, warn};
 
 use crate::{
     Error, Metrics, Note, Observed, Settings, Step, Trouble,
-    act::act,
+    act::{IN_PARALLEL, act},
+    backoff,
     context::{Context, in_time},
     error::Result,
     metrics::Reason,
@@ -39,6 +41,8 @@ use crate::{
 
 /// A job is looked at this often even if nothing seems to change, in case a watch lost something.
 const SAFETY_NET: Duration = Duration::from_secs(300);
+/// The watch brings what another wrote within this time.
+const AFTER_CONFLICT: Duration = Duration::from_millis(50);
 /// Looks at a job in one reconcile: status, actions, status of what they did. More come by the watch.
 const LOOKS: usize = 6;
 
@@ -71,7 +75,11 @@ pub async fn run(
         Some((ObjectRef::new(&name).within(&namespace), keys))
     });
     let config = Config::default().concurrency(context.settings.concurrency);
-    Controller::for_stream(job_stream(client, writer).touched_objects(), reader)
+    let watched = context.clone();
+    let jobs = job_stream(client, writer)
+        .touched_objects()
+        .filter_map(move |job| std::future::ready(keep_going(&watched, job)));
+    Controller::for_stream(jobs, reader)
         .with_config(config)
         .reconcile_on(concerned)
         .graceful_shutdown_on(shutdown)
@@ -81,6 +89,21 @@ pub async fn run(
             std::future::ready(())
         })
         .await;
+}
+
+/// The watch tries again by itself. Told of its errors, the queue would hold up everything else meanwhile.
+fn keep_going<T>(context: &Context, event: watcher::Result<T>) -> Option<watcher::Result<T>> {
+    match event {
+        Ok(event) => Some(Ok(event)),
+        Err(error) => {
+            context.metrics.watch_errors.inc();
+            warn!(
+                error = &error as &dyn std::error::Error,
+                "Watch failed, trying again"
+            );
+            None
+        }
+    }
 }
 
 /// No decision is made before the caches are filled.
@@ -123,15 +146,16 @@ async fn reconcile(job: Arc<WatchedJob>, context: Arc<Context>) -> Result<Next> 
 /// Looks, decides, writes the status, acts; again until nothing is left to do.
 async fn looks(context: &Context, key: &Key) -> Result<Next> {
     let mut trouble = context.memory(key).trouble;
-    let mut gone = HashSet::new();
+    let mut asked = HashMap::new();
     for _ in 0..LOOKS {
         let Some(job) = context.jobs.get(key) else {
             context.forget(key);
             return Ok(Next::await_change());
         };
-        let step = look(context, key, &job, trouble.as_ref(), &gone);
-        if !step.missing.is_empty() {
-            ask_for(context, key, step.missing, &mut gone).await?;
+        asked.extend(seen_going(context, &job).map(|name| (name, false)));
+        let step = look(context, key, &job, trouble.as_ref(), &asked);
+        if !step.ask.is_empty() {
+            asked.extend(ask_for(context, key, step.ask).await?);
             continue;
         }
         if job.status.as_ref() != Some(&step.status) {
@@ -155,23 +179,40 @@ async fn looks(context: &Context, key: &Key) -> Result<Next> {
     Ok(Next::requeue(COUNTS_EVERY))
 }
 
-/// Asks the server for pods that the cache does not have: one that is not there either is gone.
-async fn ask_for(
-    context: &Context,
-    key: &Key,
-    missing: Vec<String>,
-    gone: &mut HashSet<String>,
-) -> Result<()> {
+/// Replicas whose pod the watch has shown going.
+fn seen_going(context: &Context, job: &DIJob) -> impl Iterator<Item = String> {
+    let plan = job.status.iter().flat_map(|status| &status.plan);
+    plan.filter(|entry| {
+        entry
+            .uid
+            .as_ref()
+            .is_some_and(|uid| context.pods.saw_go(uid))
+    })
+    .map(|entry| entry.name.clone())
+}
+
+/// Asks the server for pods, and returns whether it has them.
+async fn ask_for(context: &Context, key: &Key, names: Vec<String>) -> Result<Vec<(String, bool)>> {
     let api: Api<Pod> = Api::namespaced(context.client.clone(), &key.0);
-    for name in missing {
-        let what = || format!("get pods {name}");
-        let found = in_time(context.settings.call_timeout, what, api.get_opt(&name)).await?;
-        if let Some(view) = found.as_ref().and_then(PodView::new) {
-            context.pods.created(view);
+    let calls = names.into_iter().map(|name| {
+        let api = api.clone();
+        async move {
+            let what = || format!("get pods {name}");
+            let found = in_time(context.settings.call_timeout, what, api.get_opt(&name)).await?;
+            let view = found.as_ref().and_then(PodView::new);
+            let there = view.is_some();
+            if let Some(view) = view {
+                context.pods.created(view);
+            }
+            Ok((name, there))
         }
-        gone.insert(name);
-    }
-    Ok(())
+        .boxed()
+    });
+    let calls: Vec<BoxFuture<'_, Result<_>>> = calls.collect();
+    stream::iter(calls)
+        .buffer_unordered(IN_PARALLEL)
+        .try_collect()
+        .await
 }
 
 fn look(
@@ -179,7 +220,7 @@ fn look(
     key: &Key,
     job: &DIJob,
     trouble: Option<&Trouble>,
-    gone: &HashSet<String>,
+    asked: &HashMap<String, bool>,
 ) -> Step {
     let pods = context.pods.of_job(key);
     let services = context.services.of_job(key);
@@ -189,7 +230,7 @@ fn look(
         pods: &pods,
         services: &services,
         trouble,
-        gone,
+        asked,
         // Kubernetes' times are whole seconds.
         now: Timestamp::from_second(now.as_second()).unwrap_or(now),
     };
@@ -223,7 +264,7 @@ async fn note_trouble(context: &Context, key: &Key, error: &Error) {
     };
     context.publish(&job, &note).await;
     let trouble = context.memory(key).trouble;
-    let step = look(context, key, &job, trouble.as_ref(), &HashSet::new());
+    let step = look(context, key, &job, trouble.as_ref(), &HashMap::new());
     if job.status.as_ref() != Some(&step.status)
         && let Err(error) = write_status(context, key, &job, step.status).await
     {
@@ -236,20 +277,16 @@ async fn note_trouble(context: &Context, key: &Key, error: &Error) {
 
 #[allow(clippy::needless_pass_by_value)] // the signature is kube's
 fn error_policy(job: Arc<WatchedJob>, error: &Error, context: Arc<Context>) -> Next {
-    if error.is_conflict() {
-        // The watch is about to bring what somebody else wrote.
-        return Next::requeue(Duration::from_millis(50));
-    }
     let key = (job.namespace().unwrap_or_default(), job.name_any());
-    Next::requeue(context.backoff.failed(&key))
+    let wait = context.backoff.failed(&key);
+    // The watch is about to bring what somebody else wrote; if it does not, waiting is all there is to do.
+    let soon = error.is_conflict() && wait <= backoff::FIRST;
+    Next::requeue(if soon { AFTER_CONFLICT } else { wait })
 }
 
 fn report(
     context: &Context,
-    result: std::result::Result<
-        (ObjectRef<WatchedJob>, Next),
-        RunError<Error, kube::runtime::watcher::Error>,
-    >,
+    result: std::result::Result<(ObjectRef<WatchedJob>, Next), RunError<Error, watcher::Error>>,
 ) {
     match result {
         Ok(_) => {}

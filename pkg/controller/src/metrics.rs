@@ -20,8 +20,10 @@ pub struct Metrics {
     pub duration: Histogram,
     /// Writes to the API server, by verb and kind.
     pub writes: Family<Write, Counter>,
-    /// Errors of the queue and the watch of jobs.
+    /// Errors of the queue.
     pub queue_errors: Counter,
+    /// Errors of the watch of jobs.
+    pub watch_errors: Counter,
     /// Whether this process leads.
     pub leader: Gauge,
 }
@@ -51,6 +53,7 @@ impl Metrics {
             duration: Histogram::new(exponential_buckets(0.001, 2.0, 14)),
             writes: Family::default(),
             queue_errors: Counter::default(),
+            watch_errors: Counter::default(),
             leader: Gauge::default(),
         };
         let registry = registry.sub_registry_with_prefix("di_controller");
@@ -68,8 +71,13 @@ impl Metrics {
         registry.register("writes", "Writes to the API server", metrics.writes.clone());
         registry.register(
             "queue_errors",
-            "Errors of the queue and the watch of jobs",
+            "Errors of the queue",
             metrics.queue_errors.clone(),
+        );
+        registry.register(
+            "watch_errors",
+            "Errors of the watch of jobs",
+            metrics.watch_errors.clone(),
         );
         registry.register(
             "leader",

@@ -4,7 +4,7 @@ use di_api::{ConditionType, DIJobStatus, Phase, condition, set_condition};
 use di_plan::{PodView, Stage};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use super::{Observed, has_ended};
+use super::{Observed, Trouble, has_ended};
 
 pub(super) fn fill(seen: &Observed<'_>, status: &mut DIJobStatus) {
     suspended(seen, status);
@@ -14,10 +14,18 @@ pub(super) fn fill(seen: &Observed<'_>, status: &mut DIJobStatus) {
     }
     let stuck = seen
         .trouble
-        .map(|trouble| (trouble.reason, trouble.message.clone()))
+        .map(|trouble| (trouble.reason, told(status, trouble)))
         .or_else(|| stuck(seen));
     status.reason = stuck.as_ref().map(|(reason, _)| (*reason).to_owned());
     replicas_ready(seen, status, stuck);
+}
+
+/// What is told of a trouble stays as it is while the reason does: a message that differs from try to try must not lead to a write, which
+/// would lead to the next try.
+fn told(status: &DIJobStatus, trouble: &Trouble) -> String {
+    condition(&status.conditions, ConditionType::ReplicasReady)
+        .filter(|old| old.reason == trouble.reason)
+        .map_or_else(|| trouble.message.clone(), |old| old.message.clone())
 }
 
 fn ended_by(conditions: &[Condition]) -> Option<&Condition> {

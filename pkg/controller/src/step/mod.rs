@@ -6,7 +6,7 @@ mod counts;
 mod ending;
 mod replicas;
 
-use std::{collections::HashSet, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
 use di_api::{ConditionType, DIJob, DIJobStatus, Phase, PlanEntry, is_true, validation};
 use di_plan::{PodView, ServiceView, Suffixes};
@@ -23,8 +23,8 @@ pub struct Observed<'a> {
     pub services: &'a [ServiceView],
     /// What went wrong in the last act, if it was not mended since.
     pub trouble: Option<&'a Trouble>,
-    /// Pods that the server was asked for and does not have either: a cache alone may be behind.
-    pub gone: &'a HashSet<String>,
+    /// Pods that the server was asked for, and whether it has them: a cache alone may be behind.
+    pub asked: &'a HashMap<String, bool>,
     /// The time.
     pub now: Timestamp,
 }
@@ -116,8 +116,8 @@ pub struct Step {
     pub notes: Vec<Note>,
     /// When to look again even if nothing changes.
     pub again: Option<Duration>,
-    /// Pods that were there and are not in the cache: the server must be asked before they are replaced.
-    pub missing: Vec<String>,
+    /// Pods that the server must be asked for before more is decided: the cache and the plan do not agree on them.
+    pub ask: Vec<String>,
 }
 
 impl Observed<'_> {
@@ -195,5 +195,7 @@ fn live(seen: &Observed<'_>, step: &mut Step, suffixes: &mut dyn Suffixes) {
     }
 }
 
+#[cfg(test)]
+mod exploration;
 #[cfg(test)]
 mod tests;

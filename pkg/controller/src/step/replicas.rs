@@ -2,20 +2,29 @@
 
 use std::time::Duration;
 
-use di_api::{EntryState, PlanEntry};
-use di_plan::{PodView, Stage, Suffixes, adopt, declare, drop_gone, replace};
+use di_api::{EntryState, PlanEntry, names};
+use di_plan::{PodView, Stage, Suffixes, adopt, declare, drop_gone, find, replace};
 use jiff::Timestamp;
+use kube::ResourceExt;
 
 use super::{Action, Note, Observed, Step};
 
 pub(super) fn tend(seen: &Observed<'_>, step: &mut Step, suffixes: &mut dyn Suffixes) {
     let mut plan = std::mem::take(&mut step.status.plan);
-    adopt(seen.job, &mut plan, seen.pods, seen.now);
+    let strangers = strangers(seen, &plan, step);
+    adopt(seen.job, &mut plan, &strangers, seen.now);
     note_pods(seen, &mut plan);
     declare(seen.job, &mut plan, seen.pods, suffixes, seen.now);
     replace_lost(seen, &mut plan, step, suffixes);
+    let is_there = |name: &str| seen.pod(name).is_some() || seen.service(name).is_some();
+    let leaving = plan
+        .iter()
+        .filter(|entry| !entry.is_wanted() && !is_there(&entry.name));
+    let doubtful = leaving.filter(|entry| !seen.asked.contains_key(&entry.name));
+    step.ask.extend(doubtful.map(|entry| entry.name.clone()));
+    // A name is let go of only when its pod is known to be gone, else it would come back as a stranger.
     drop_gone(&mut plan, |name| {
-        seen.pod(name).is_some() || seen.service(name).is_some()
+        is_there(name) || seen.asked.get(name) != Some(&false)
     });
     for entry in &plan {
         match entry.state {
@@ -24,7 +33,38 @@ pub(super) fn tend(seen: &Observed<'_>, step: &mut Step, suffixes: &mut dyn Suff
             EntryState::Replaced => let_go(seen, entry, false, step),
         }
     }
+    sweep_services(seen, &plan, step);
     step.status.plan = plan;
+}
+
+/// Services of the job that stand for nobody: their name was let go of by one that did not see them.
+fn sweep_services(seen: &Observed<'_>, plan: &[PlanEntry], step: &mut Step) {
+    let coordinator = names::coordinator(&seen.job.name_any());
+    let strays = seen.own_services().filter(|service| {
+        !service.deleting
+            && service.name != coordinator
+            && seen.pod(&service.name).is_none()
+            && find(plan, &service.name).is_none()
+    });
+    step.actions
+        .extend(strays.map(|service| Action::DeleteService {
+            name: service.name.clone(),
+            uid: service.uid.clone(),
+        }));
+}
+
+/// Own pods without a place in the plan that the server has, too: a name that was let go of may linger in a cache.
+fn strangers(seen: &Observed<'_>, plan: &[PlanEntry], step: &mut Step) -> Vec<PodView> {
+    let coordinator = names::coordinator(&seen.job.name_any());
+    let all = seen
+        .own_pods()
+        .filter(|pod| !pod.deleting && pod.name != coordinator && find(plan, &pod.name).is_none());
+    let (known, unknown): (Vec<_>, Vec<_>) =
+        all.partition(|pod| seen.asked.contains_key(&pod.name));
+    step.ask
+        .extend(unknown.into_iter().map(|pod| pod.name.clone()));
+    let there = known.into_iter().filter(|pod| seen.asked[&pod.name]);
+    there.cloned().collect()
 }
 
 /// Records which pod each name was made as.
@@ -44,9 +84,9 @@ fn replace_lost(
     let made = plan
         .iter()
         .filter(|entry| entry.is_wanted() && entry.uid.is_some());
-    let (known, missing): (Vec<_>, Vec<_>) =
-        made.partition(|entry| seen.pod(&entry.name).is_some() || seen.gone.contains(&entry.name));
-    step.missing
+    let (known, missing): (Vec<_>, Vec<_>) = made
+        .partition(|entry| seen.pod(&entry.name).is_some() || seen.asked.contains_key(&entry.name));
+    step.ask
         .extend(missing.into_iter().map(|entry| entry.name.clone()));
     let lost: Vec<_> = known
         .into_iter()

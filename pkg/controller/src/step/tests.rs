@@ -1,4 +1,4 @@
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use di_api::{CleanPodPolicy, DIJob, EntryState, Origin, Phase, Role, names};
 use di_plan::{BuildSettings, End, PodPhase, PodView, ServiceView, Suffixes};
@@ -16,7 +16,7 @@ struct World {
     serial: u32,
     status_writes: u32,
     job_deleted: bool,
-    gone: HashSet<String>,
+    asked: HashMap<String, bool>,
 }
 
 struct Serial<'a>(&'a mut u32);
@@ -42,7 +42,7 @@ impl World {
             serial: 0,
             status_writes: 0,
             job_deleted: false,
-            gone: HashSet::new(),
+            asked: HashMap::new(),
         }
     }
 
@@ -54,7 +54,7 @@ impl World {
             pods: &pods,
             services: &services,
             trouble: None,
-            gone: &self.gone,
+            asked: &self.asked,
             now: self.now,
         };
         step(&seen, &mut Serial(&mut self.serial))
@@ -62,10 +62,18 @@ impl World {
 
     /// Reconciles until nothing is left to do, as the driver does.
     fn settle(&mut self) {
+        // What the server said holds for one reconcile.
+        self.asked.clear();
         for _ in 0..20 {
             let step = self.look();
-            if !step.missing.is_empty() {
-                self.gone.extend(step.missing);
+            if !step.ask.is_empty() {
+                let there = |name: String| (name.clone(), self.pods.contains_key(&name));
+                self.asked = step
+                    .ask
+                    .into_iter()
+                    .map(there)
+                    .chain(self.asked.drain())
+                    .collect();
                 continue;
             }
             if self.job.status.as_ref() != Some(&step.status) {
@@ -179,7 +187,7 @@ impl World {
     }
 }
 
-const JOB: &str = r"
+pub(super) const JOB: &str = r"
 apiVersion: diengine.opendilab.org/v1alpha2
 kind: DIJob
 metadata: {name: cartpole}
@@ -347,7 +355,7 @@ fn a_pod_that_only_the_cache_lacks_is_not_replaced() {
     let pod = world.pods.remove(&name).unwrap();
     let step = world.look();
     assert_eq!(
-        step.missing,
+        step.ask,
         std::slice::from_ref(&name),
         "the server is asked first"
     );

@@ -1,0 +1,296 @@
+//! Explores the step: whatever happens in whatever order, once it stops, the job comes to rest where it should.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use di_api::{DIJob, Phase, Role, names};
+use di_plan::{BuildSettings, End, PodPhase, PodView, RandomSuffixes, ServiceView};
+use jiff::{SignedDuration, Timestamp};
+use proptest::prelude::*;
+
+use super::*;
+
+/// Something that happens to a job.
+#[derive(Clone, Debug)]
+enum Happening {
+    /// A reconcile that sees the objects as they were `lag` happenings ago, and dies after `writes` writes.
+    Reconcile { lag: usize, writes: usize },
+    /// The nth pod starts.
+    Start(usize),
+    /// The nth pod's main container ends.
+    Exit(usize, i32),
+    /// Somebody deletes the nth pod.
+    Delete(usize),
+    /// Somebody deletes the nth service.
+    DeleteService(usize),
+    /// Pods that were told to go, go.
+    Gone,
+    /// The user declares as many collectors.
+    Declare(i32),
+    /// Seconds go by.
+    Wait(i64),
+}
+
+fn happening() -> impl Strategy<Value = Happening> {
+    prop_oneof![
+        5 => (0..4_usize, 0..12_usize).prop_map(|(lag, writes)| Happening::Reconcile { lag, writes }),
+        3 => (0..8_usize).prop_map(Happening::Start),
+        // The coordinator, the first by name, ends rarely: the rest of a run would be dull.
+        2 => (1..8_usize, prop_oneof![Just(0), Just(1)]).prop_map(|(n, code)| Happening::Exit(n, code)),
+        1 => (0..8_usize).prop_map(Happening::Delete),
+        1 => (0..8_usize).prop_map(Happening::DeleteService),
+        2 => Just(Happening::Gone),
+        1 => (0..4).prop_map(Happening::Declare),
+        1 => (1..400_i64).prop_map(Happening::Wait),
+    ]
+}
+
+/// What a watch cache holds of a job.
+type Objects = (BTreeMap<String, PodView>, BTreeMap<String, ServiceView>);
+
+/// A server with caches that may be behind.
+struct Model {
+    job: DIJob,
+    objects: Objects,
+    past: Vec<Objects>,
+    now: Timestamp,
+    serial: u32,
+    writes: u32,
+    /// Replicas whose pod the status has told of: their names are used up.
+    told: HashSet<String>,
+}
+
+impl Model {
+    fn new() -> Self {
+        let mut job: DIJob = serde_saphyr::from_str(super::tests::JOB).unwrap();
+        job.metadata.uid = Some("job-uid".into());
+        job.metadata.namespace = Some("rl".into());
+        job.spec.backoff_limit = 1000;
+        Self {
+            job,
+            objects: Objects::default(),
+            past: Vec::new(),
+            now: Timestamp::from_second(1_800_000_000).unwrap(),
+            serial: 0,
+            writes: 0,
+            told: HashSet::new(),
+        }
+    }
+
+    /// As the driver does it; `writes` is how many come through before the process dies.
+    fn reconcile(&mut self, lag: usize, mut writes: usize) {
+        let seen = self
+            .past
+            .iter()
+            .rev()
+            .nth(lag)
+            .cloned()
+            .unwrap_or_else(|| self.objects.clone());
+        // A process that starts anew lists first: a cache is never older than what its owner has written.
+        let (mut pods, mut services) = if lag == 0 { self.objects.clone() } else { seen };
+        let mut asked = HashMap::new();
+        for _ in 0..6 {
+            let step = step(
+                &Observed {
+                    job: &self.job,
+                    pods: &pods.values().cloned().collect::<Vec<_>>(),
+                    services: &services.values().cloned().collect::<Vec<_>>(),
+                    trouble: None,
+                    asked: &asked,
+                    now: self.now,
+                },
+                &mut RandomSuffixes,
+            );
+            if !step.ask.is_empty() {
+                for name in step.ask {
+                    let pod = self.objects.0.get(&name);
+                    if let Some(pod) = pod {
+                        pods.insert(name.clone(), pod.clone());
+                    }
+                    asked.insert(name, pod.is_some());
+                }
+                continue;
+            }
+            if self.job.status.as_ref() != Some(&step.status) {
+                if writes == 0 {
+                    return;
+                }
+                writes -= 1;
+                self.writes += 1;
+                let made = step.status.plan.iter().filter(|entry| entry.uid.is_some());
+                self.told.extend(made.map(|entry| entry.name.clone()));
+                self.job.status = Some(step.status);
+                continue;
+            }
+            if step.actions.is_empty() {
+                return;
+            }
+            for action in step.actions {
+                if writes == 0 {
+                    return;
+                }
+                writes -= 1;
+                self.writes += 1;
+                self.act(action, &mut pods, &mut services);
+            }
+        }
+    }
+
+    fn act(
+        &mut self,
+        action: Action,
+        pods: &mut BTreeMap<String, PodView>,
+        services: &mut BTreeMap<String, ServiceView>,
+    ) {
+        match action {
+            Action::CreatePod(entry) => {
+                if !self.objects.0.contains_key(&entry.name) {
+                    let mut pod =
+                        di_plan::pod(&self.job, &entry, &BuildSettings::default()).unwrap();
+                    self.serial += 1;
+                    pod.metadata.uid = Some(format!("uid-{}", self.serial));
+                    self.objects
+                        .0
+                        .insert(entry.name.clone(), PodView::new(&pod).unwrap());
+                    assert!(
+                        !self.told.contains(&entry.name),
+                        "{} made twice",
+                        entry.name
+                    );
+                }
+                pods.insert(entry.name.clone(), self.objects.0[&entry.name].clone());
+            }
+            Action::CreateService(entry) => {
+                let service = ServiceView::new(&di_plan::service(&self.job, &entry)).unwrap();
+                self.objects.1.insert(entry.name.clone(), service.clone());
+                services.insert(entry.name, service);
+            }
+            Action::DeletePod { name, uid } => {
+                if let Some(pod) = self.objects.0.get_mut(&name).filter(|pod| pod.uid == uid) {
+                    pod.deleting = true;
+                }
+                if let Some(pod) = pods.get_mut(&name) {
+                    pod.deleting = true;
+                }
+            }
+            Action::DeleteService { name, .. } => {
+                self.objects.1.remove(&name);
+                services.remove(&name);
+            }
+            Action::DeleteJob => unreachable!("no time to live is set"),
+        }
+    }
+
+    fn nth_pod(&mut self, n: usize) -> Option<&mut PodView> {
+        self.objects.0.values_mut().nth(n)
+    }
+
+    fn happens(&mut self, happening: &Happening) {
+        self.past.push(self.objects.clone());
+        let now = self.now;
+        match happening {
+            Happening::Reconcile { lag, writes } => self.reconcile(*lag, *writes),
+            Happening::Start(n) => {
+                if let Some(pod) = self.nth_pod(*n).filter(|pod| pod.end.is_none()) {
+                    pod.phase = PodPhase::Running;
+                    pod.ready = true;
+                    pod.started = Some(now);
+                }
+            }
+            Happening::Exit(n, code) => {
+                if let Some(pod) = self
+                    .nth_pod(*n)
+                    .filter(|pod| pod.phase == PodPhase::Running)
+                {
+                    pod.phase = if *code == 0 {
+                        PodPhase::Succeeded
+                    } else {
+                        PodPhase::Failed
+                    };
+                    pod.ready = false;
+                    let (exit_code, reason) = (Some(*code), "x".to_owned());
+                    pod.end = Some(End {
+                        exit_code,
+                        reason,
+                        at: Some(now),
+                    });
+                }
+            }
+            Happening::Delete(n) => {
+                if let Some(pod) = self.nth_pod(*n) {
+                    pod.deleting = true;
+                }
+            }
+            Happening::DeleteService(n) => {
+                if let Some(name) = self.objects.1.keys().nth(*n).cloned() {
+                    self.objects.1.remove(&name);
+                }
+            }
+            Happening::Gone => self.objects.0.retain(|_, pod| !pod.deleting),
+            Happening::Declare(n) => self.job.spec.collector.as_mut().unwrap().replicas = *n,
+            Happening::Wait(seconds) => self.now += SignedDuration::from_secs(*seconds),
+        }
+    }
+
+    /// No more faults: caches are up to date, pods run, those told to go go.
+    fn rest(&mut self) {
+        for _ in 0..6 {
+            self.now += SignedDuration::from_secs(600);
+            self.reconcile(0, usize::MAX);
+            self.objects.0.retain(|_, pod| !pod.deleting);
+            for n in 0..self.objects.0.len() {
+                self.happens(&Happening::Start(n));
+            }
+        }
+        self.reconcile(0, usize::MAX);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn once_faults_stop_the_job_rests_where_it_should(happenings in proptest::collection::vec(happening(), 0..60)) {
+        let mut model = Model::new();
+        for happening in &happenings {
+            model.happens(happening);
+        }
+        model.rest();
+
+        let status = model.job.status.clone().unwrap();
+        let ended = status.phase.is_some_and(Phase::is_terminal);
+        let (pods, services) = &model.objects;
+        let live: Vec<_> = pods.values().filter(|pod| pod.end.is_none() && !pod.deleting).collect();
+        if ended {
+            prop_assert!(live.is_empty() && services.is_empty());
+        } else {
+            prop_assert_eq!(status.phase, Some(Phase::Running));
+            for role in [Role::Collector, Role::Learner] {
+                let wanted: HashSet<_> = status
+                    .plan
+                    .iter()
+                    .filter(|entry| entry.role == role && entry.is_wanted())
+                    .map(|entry| entry.name.clone())
+                    .collect();
+                let declared = model.job.spec.declared(role).unwrap().replicas;
+                prop_assert_eq!(i32::try_from(wanted.len()).unwrap(), declared);
+                let there: HashSet<_> = pods
+                    .values()
+                    .filter(|pod| pod.role == Some(role) && wanted.contains(&pod.name))
+                    .map(|pod| pod.name.clone())
+                    .collect();
+                prop_assert_eq!(&there, &wanted, "every wanted replica is there, running or done");
+                for name in &wanted {
+                    prop_assert!(services.contains_key(name));
+                }
+                prop_assert!(live.iter().filter(|pod| pod.role == Some(role)).all(|pod| wanted.contains(&pod.name)), "nobody else runs");
+            }
+            prop_assert!(services.contains_key(&names::coordinator("cartpole")));
+            for service in services.keys() {
+                prop_assert!(pods.contains_key(service), "no service without its pod: {}", service);
+            }
+        }
+        let writes = model.writes;
+        model.reconcile(0, usize::MAX);
+        prop_assert_eq!(writes, model.writes, "at rest, nothing is written");
+    }
+}
