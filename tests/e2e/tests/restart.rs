@@ -57,7 +57,7 @@ async fn orchestrator_ready(client: &Client) {
     .await;
 }
 
-/// The sample of the demo, with a pace that lets it be disturbed.
+/// The sample of the demo, slow enough to be disturbed.
 fn training() -> DIJob {
     let sample = concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -72,11 +72,9 @@ fn training() -> DIJob {
         .as_mut()
         .unwrap()
         .containers[0];
-    coordinator
-        .args
-        .as_mut()
-        .unwrap()
-        .extend(["--pace".into(), "2s".into()]);
+    let args = coordinator.args.as_mut().unwrap();
+    let pace = args.iter().position(|arg| arg == "--pace").unwrap();
+    args[pace + 1] = "3s".into();
     job
 }
 
