@@ -17,9 +17,14 @@ impl Masked {
         Self(self.0.iter().cloned().chain(fields).collect())
     }
 
-    /// Those of `faults` that are about other fields.
+    /// Those of `faults` that are about other fields, and do not follow from volumes that could not be read.
     pub(super) fn outside(&self, mut faults: Vec<Fault>) -> Vec<Fault> {
-        faults.retain(|fault| !self.0.iter().any(|mask| is_at_or_below(&fault.field, mask)));
+        let no_volumes = self.0.iter().any(|mask| mask.contains(".volumes"));
+        faults.retain(|fault| {
+            let masked = self.0.iter().any(|mask| is_at_or_below(&fault.field, mask));
+            let follows = no_volumes && fault.kind == FaultKind::NotFound;
+            !masked && !follows
+        });
         faults
     }
 }

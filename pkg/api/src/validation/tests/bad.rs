@@ -80,6 +80,7 @@ fn names_and_volumes() {
         ("@/volumeMounts", json!([mount("data", "/d")]), r#"@.volumeMounts[0].name: Not found: "data""#),
         ("@/volumeMounts", json!([mount("data", "")]), r#"[@.volumeMounts[0].name: Not found: "data", @.volumeMounts[0].mountPath: Required value: where the volume appears in the container]"#),
         ("~", json!({"volumes": [{"name": "a"}], "containers": [{"name": "di-container", "image": "i", "volumeMounts": [mount("a", "/d"), mount("a", "/d")]}]}), r#"@.volumeMounts[1].mountPath: Invalid value: "/d": must be unique"#),
+        ("~", json!({"volumes": 3, "containers": [{"name": "di-container", "image": "i", "volumeMounts": [mount("a", "/d")]}]}), "~.volumes: Invalid value: invalid type: integer `3`, expected a sequence"),
         ("@/env", json!([{"value": "1"}]), "@.env[0].name: Required value: it needs a name"),
         ("@/env", json!([{"name": "A=B"}]), r#"@.env[0].name: Invalid value: "A=B": must not contain '='"#),
         ("/spec/priorityClassName", json!("High"), r#"spec.priorityClassName: Invalid value: "High": {SUBDOMAIN}"#),
