@@ -1,5 +1,7 @@
 //! The answers to admission reviews: pure functions from a request's body to the answer's.
 
+mod verdict;
+
 use di_api::{
     default_patch, names,
     validation::{self, Fault},
@@ -14,6 +16,7 @@ use kube::core::{
 use serde_json::Value;
 
 use crate::{Error, Result};
+use verdict::Verdict;
 
 /// The answer to an admission review.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,23 +50,26 @@ pub fn mutate(body: &[u8]) -> Result<Answer> {
 /// When the body is not an `AdmissionReview`.
 pub fn validate(body: &[u8]) -> Result<Answer> {
     let request = decode(body)?;
-    let response = AdmissionResponse::from(&request);
-    let faults = match subject(&request) {
-        Subject::Nothing => Vec::new(),
+    let mut response = AdmissionResponse::from(&request);
+    let verdict = match subject(&request) {
+        Subject::Nothing => Verdict::default(),
         Subject::Alien => return answer(deny(response, alien(&request))),
         // Whoever deletes it must be able to remove its finalizers, whatever else is wrong.
         Subject::AggregatorConfig(object) | Subject::DIJob(object) if is_going(&object) => {
-            Vec::new()
+            Verdict::default()
         }
-        Subject::AggregatorConfig(config) => validation::aggregator_config(&config)
-            .err()
-            .unwrap_or_default(),
-        Subject::DIJob(job) => validation::dijob(&job).err().unwrap_or_default(),
+        Subject::AggregatorConfig(config) => {
+            Verdict::of_aggregator_config(replaced(&request).as_ref(), &config)
+        }
+        Subject::DIJob(job) => Verdict::of_dijob(replaced(&request).as_ref(), &job),
     };
-    answer(if faults.is_empty() {
+    if !verdict.warnings.is_empty() {
+        response.warnings = Some(verdict.warnings);
+    }
+    answer(if verdict.faults.is_empty() {
         response
     } else {
-        deny(response, invalid(&request, &faults))
+        deny(response, invalid(&request, &verdict.faults))
     })
 }
 
@@ -114,6 +120,13 @@ fn subject(request: &AdmissionRequest<DynamicObject>) -> Subject {
         "AggregatorConfig" if ours => Subject::AggregatorConfig(object),
         _ => Subject::Alien,
     }
+}
+
+/// The object whose place the new one takes.
+fn replaced(request: &AdmissionRequest<DynamicObject>) -> Option<Value> {
+    let old = request.old_object.as_ref()?;
+    let is_update = matches!(request.operation, Operation::Update);
+    is_update.then(|| serde_json::to_value(old).unwrap_or_default())
 }
 
 fn is_going(object: &Value) -> bool {

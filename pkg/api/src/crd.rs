@@ -81,15 +81,13 @@ fn strip_descriptions(schema: &mut JSONSchemaProps) {
     }
 }
 
-/// Our own levels keep what they do not know, so that the webhook sees a misspelt field instead of the server dropping it.
+/// Every level keeps what it does not know, so that the webhook sees a misspelt field instead of the server dropping it.
 fn keep_unknown_fields(schema: &mut JSONSchemaProps) {
     if schema.type_.as_deref() == Some("object") && schema.properties.is_some() {
         schema.x_kubernetes_preserve_unknown_fields = Some(true);
     }
-    for (name, child) in children(schema) {
-        if !FOREIGN.contains(&name) {
-            keep_unknown_fields(child);
-        }
+    for (_, child) in children(schema) {
+        keep_unknown_fields(child);
     }
 }
 

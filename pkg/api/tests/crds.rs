@@ -84,3 +84,28 @@ fn our_own_part_of_the_schema_changes_on_purpose_only() {
         insta::assert_snapshot!(name, serde_saphyr::to_string(&crd).unwrap());
     }
 }
+
+/// Where the server would drop what it does not know, the webhook could not say what was misspelt.
+#[test]
+fn every_level_of_the_spec_keeps_unknown_fields() {
+    fn check(schema: &Value, path: &str) {
+        if schema["properties"].is_object() {
+            let keeps = &schema["x-kubernetes-preserve-unknown-fields"];
+            assert_eq!(keeps, true, "{path}");
+        }
+        for (name, child) in schema["properties"].as_object().into_iter().flatten() {
+            check(child, &format!("{path}.{name}"));
+        }
+        if schema["items"].is_object() {
+            check(&schema["items"], &format!("{path}[]"));
+        }
+    }
+    for crd in crds() {
+        let version = &crd["spec"]["versions"][0];
+        assert_eq!(version["name"], "v1alpha2");
+        check(
+            &version["schema"]["openAPIV3Schema"]["properties"]["spec"],
+            "spec",
+        );
+    }
+}

@@ -253,3 +253,83 @@ fn what_is_no_review_is_malformed() {
         }
     }
 }
+
+fn update(old: &Value, new: &Value) -> Value {
+    let mut review = review("DIJob", "v1alpha2", "UPDATE", new);
+    review["request"]["oldObject"] = old.clone();
+    review
+}
+
+#[test]
+fn what_a_started_job_runs_is_not_changed() {
+    let mut old = good();
+    old["status"] = json!({"phase": "Running"});
+    let mut new = old.clone();
+    new["spec"]["coordinator"]["template"]["spec"]["containers"][0]["image"] = json!("other");
+    let response = validated(&update(&old, &new));
+    assert_eq!(response["allowed"], false);
+    assert_eq!(
+        response["status"]["details"]["causes"][0],
+        json!({
+            "reason": "FieldValueForbidden",
+            "field": "spec.coordinator.template",
+            "message": "Forbidden: may not be changed once the job has started; create a new job instead",
+        })
+    );
+    new = old.clone();
+    new["spec"]["suspend"] = json!(true);
+    assert_eq!(validated(&update(&old, &new))["allowed"], true);
+}
+
+#[test]
+fn an_invalid_spec_that_stays_holds_nothing_up() {
+    for spec in [
+        json!({"cleanPodPolicy": "Sometimes"}),
+        json!({"coordinator": {"template": {"spec": 3}}}),
+        json!(null),
+    ] {
+        let old = job(&spec);
+        let mut new = old.clone();
+        new["metadata"]["labels"] = json!({"team": "rl"});
+        for kind in ["DIJob", "AggregatorConfig"] {
+            let mut review = update(&old, &new);
+            review["request"]["kind"]["kind"] = json!(kind);
+            let response = validated(&review);
+            assert_eq!(response["allowed"], true, "{response}");
+        }
+    }
+}
+
+#[test]
+fn doubts_come_as_warnings_in_both_versions() {
+    let mut doubtful = good();
+    doubtful["spec"]["ttlSecondsAfterFinished"] = json!(0);
+    for version in ["admission.k8s.io/v1", "admission.k8s.io/v1beta1"] {
+        let mut review = create(&doubtful);
+        review["apiVersion"] = json!(version);
+        let response = validated(&review);
+        assert_eq!(response["allowed"], true);
+        assert_eq!(
+            response["warnings"],
+            json!([
+                "spec.ttlSecondsAfterFinished: 0 deletes the job, its pods and their logs as soon as it ends"
+            ])
+        );
+    }
+    let mut labelled = doubtful.clone();
+    labelled["metadata"]["labels"] = json!({"team": "rl"});
+    for review in [create(&good()), update(&doubtful, &labelled)] {
+        assert!(validated(&review).get("warnings").is_none());
+    }
+}
+
+#[test]
+fn a_misspelt_field_is_denied_by_its_name() {
+    let mut bad = good();
+    bad["spec"]["cleanPodPolciy"] = json!("All");
+    let response = validated(&create(&bad));
+    assert_eq!(
+        response["status"]["message"],
+        r#"DIJob.diengine.opendilab.org "cartpole" is invalid: spec.cleanPodPolciy: Invalid value: "All": unknown field, did you mean cleanPodPolicy?"#
+    );
+}

@@ -22,7 +22,7 @@ pub(super) fn review(policy: &str) -> String {
             "uid": "1", "kind": {{{gvk}, "kind": "DIJob"}}, "resource": {{{gvk}, "resource": "dijobs"}},
             "operation": "CREATE", "userInfo": {{}}, "object": {{
                 "metadata": {{"name": "j"}}, "spec": {{"cleanPodPolicy": "{policy}", "coordinator": {{
-                    "template": {{"spec": {{"containers": [{{"name": "di-container"}}]}}}}}}}}}}}}}}"#
+                    "template": {{"spec": {{"containers": [{{"name": "di-container", "image": "i"}}]}}}}}}}}}}}}}}"#
     )
 }
 

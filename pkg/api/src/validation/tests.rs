@@ -159,3 +159,9 @@ fn an_aggregator_config_needs_its_template() {
         "spec.aggregator.template: Required value: the pod that aggregators run in"
     );
 }
+
+mod bad;
+mod good;
+mod robust;
+mod updates;
+mod warned;

@@ -1,0 +1,90 @@
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use serde_path_to_error::{Path, Segment};
+
+use super::{Fault, FaultKind};
+
+/// An object with more fields of a wrong type than this is not read further.
+const MAX_TYPE_FAULTS: usize = 16;
+
+/// Fields whose fault is known already: what else is found at or below them follows from it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Masked(Vec<String>);
+
+impl Masked {
+    /// These fields too.
+    pub(super) fn and(&self, fields: Vec<String>) -> Self {
+        Self(self.0.iter().cloned().chain(fields).collect())
+    }
+
+    /// Those of `faults` that are about other fields, and do not follow from volumes that could not be read.
+    pub(super) fn outside(&self, mut faults: Vec<Fault>) -> Vec<Fault> {
+        let no_volumes = self.0.iter().any(|mask| mask.contains(".volumes"));
+        faults.retain(|fault| {
+            let masked = self.0.iter().any(|mask| is_at_or_below(&fault.field, mask));
+            let follows = no_volumes && fault.kind == FaultKind::NotFound;
+            !masked && !follows
+        });
+        faults
+    }
+}
+
+fn is_at_or_below(field: &str, mask: &str) -> bool {
+    field
+        .strip_prefix(mask)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+}
+
+/// Decodes `object` without the fields whose type is wrong, which become faults.
+pub(super) fn most_of<T: DeserializeOwned>(
+    mut object: Value,
+    faults: &mut Vec<Fault>,
+) -> Option<(T, Masked)> {
+    let mut masked = Masked::default();
+    for _ in 0..MAX_TYPE_FAULTS {
+        match serde_path_to_error::deserialize(&object) {
+            Ok(decoded) => return Some((decoded, masked)),
+            Err(error) => {
+                let removed = remove(&mut object, error.path());
+                faults.push(Fault {
+                    kind: FaultKind::Invalid,
+                    field: error.path().to_string(),
+                    detail: format!("Invalid value: {}", error.into_inner()),
+                });
+                masked.0.push(removed?);
+            }
+        }
+    }
+    None
+}
+
+/// Removes the innermost named field that leads to `path`, and returns its own path.
+fn remove(object: &mut Value, path: &Path) -> Option<String> {
+    let segments: Vec<_> = path.iter().collect();
+    let last = segments
+        .iter()
+        .rposition(|segment| matches!(segment, Segment::Map { .. }))?;
+    let mut place = object;
+    let mut name = String::new();
+    for segment in &segments[..last] {
+        place = match segment {
+            Segment::Map { key } => place.get_mut(key)?,
+            Segment::Seq { index } => place.get_mut(index)?,
+            Segment::Enum { .. } | Segment::Unknown => return None,
+        };
+        append(&mut name, segment);
+    }
+    let Segment::Map { key } = segments[last] else {
+        return None;
+    };
+    place.as_object_mut()?.remove(key)?;
+    append(&mut name, segments[last]);
+    Some(name)
+}
+
+fn append(name: &mut String, segment: &Segment) {
+    if !name.is_empty() && matches!(segment, Segment::Map { .. }) {
+        name.push('.');
+    }
+    name.push_str(&segment.to_string());
+}

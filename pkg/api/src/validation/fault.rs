@@ -1,0 +1,129 @@
+use std::fmt;
+
+use serde_json::Value;
+
+/// Kinds of faults, as the causes of a `Status` name them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    /// The field must be there and is not.
+    Required,
+    /// The value cannot be used.
+    Invalid,
+    /// The value is not one of those allowed.
+    NotSupported,
+    /// The value stands twice where it may stand once.
+    Duplicate,
+    /// The value names something that is not there.
+    NotFound,
+    /// The value may not be there, or may not be changed.
+    Forbidden,
+}
+
+/// One fault of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// What kind it is of.
+    pub kind: FaultKind,
+    /// Path of the field, as `spec.coordinator.template`.
+    pub field: String,
+    /// The value at fault, as JSON, and what to do about it.
+    pub detail: String,
+}
+
+impl Fault {
+    /// A field that must be there.
+    pub fn required(field: impl Into<String>, detail: impl fmt::Display) -> Self {
+        Self {
+            kind: FaultKind::Required,
+            field: field.into(),
+            detail: format!("Required value: {detail}"),
+        }
+    }
+
+    /// A value that cannot be used.
+    pub fn invalid(
+        field: impl Into<String>,
+        value: impl Into<Value>,
+        detail: impl fmt::Display,
+    ) -> Self {
+        Self {
+            kind: FaultKind::Invalid,
+            field: field.into(),
+            detail: format!("Invalid value: {}: {detail}", value.into()),
+        }
+    }
+
+    /// A value that is not one of `supported`.
+    pub fn not_supported(
+        field: impl Into<String>,
+        value: impl Into<Value>,
+        supported: &[&str],
+    ) -> Self {
+        let supported: Vec<_> = supported.iter().map(|s| format!("{s:?}")).collect();
+        Self {
+            kind: FaultKind::NotSupported,
+            field: field.into(),
+            detail: format!(
+                "Unsupported value: {}: supported values: {}",
+                value.into(),
+                supported.join(", ")
+            ),
+        }
+    }
+
+    /// A value that stands twice.
+    pub fn duplicate(field: impl Into<String>, value: impl Into<Value>) -> Self {
+        Self {
+            kind: FaultKind::Duplicate,
+            field: field.into(),
+            detail: format!("Duplicate value: {}", value.into()),
+        }
+    }
+
+    /// A value that names something that is not there.
+    pub fn not_found(field: impl Into<String>, value: impl Into<Value>) -> Self {
+        Self {
+            kind: FaultKind::NotFound,
+            field: field.into(),
+            detail: format!("Not found: {}", value.into()),
+        }
+    }
+
+    /// A field that may not be there, or may not be changed.
+    pub fn forbidden(field: impl Into<String>, detail: impl fmt::Display) -> Self {
+        Self {
+            kind: FaultKind::Forbidden,
+            field: field.into(),
+            detail: format!("Forbidden: {detail}"),
+        }
+    }
+
+    /// The reason of the `Status` cause, as Kubernetes names it.
+    pub fn reason(&self) -> &'static str {
+        match self.kind {
+            FaultKind::Required => "FieldValueRequired",
+            FaultKind::Invalid => "FieldValueInvalid",
+            FaultKind::NotSupported => "FieldValueNotSupported",
+            FaultKind::Duplicate => "FieldValueDuplicate",
+            FaultKind::NotFound => "FieldValueNotFound",
+            FaultKind::Forbidden => "FieldValueForbidden",
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.detail)
+    }
+}
+
+/// All faults in one line, as Kubernetes joins them.
+pub fn summary(faults: &[Fault]) -> String {
+    match faults {
+        [one] => one.to_string(),
+        many => {
+            let all: Vec<_> = many.iter().map(ToString::to_string).collect();
+            format!("[{}]", all.join(", "))
+        }
+    }
+}

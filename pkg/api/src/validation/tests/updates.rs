@@ -1,0 +1,234 @@
+use super::*;
+
+const STARTED: &str =
+    "Forbidden: may not be changed once the job has started; create a new job instead";
+const ENDED: &str = "Forbidden: may not be changed once the job has ended, only ttlSecondsAfterFinished; create a new job instead";
+
+fn in_phase(status: Value) -> Value {
+    let mut job = good();
+    set(
+        &mut job,
+        "/spec/learner",
+        json!({"template": template("di-container")}),
+    );
+    set(&mut job, "/status", status);
+    job
+}
+
+/// Fields that the update table changes, and whether they may be once started, and once ended.
+fn table() -> Vec<(&'static str, Value, &'static str, bool, bool)> {
+    let other = template("di-container");
+    let mut other = json!({"metadata": {"labels": {"a": "b"}}, "spec": other["spec"]});
+    other["spec"]["containers"][0]["image"] = json!("other");
+    vec![
+        (
+            "/spec/coordinator/template",
+            other.clone(),
+            "spec.coordinator.template",
+            false,
+            false,
+        ),
+        (
+            "/spec/collector/template",
+            other.clone(),
+            "spec.collector.template",
+            false,
+            false,
+        ),
+        (
+            "/spec/learner/template",
+            other,
+            "spec.learner.template",
+            false,
+            false,
+        ),
+        (
+            "/spec/learner",
+            json!(null),
+            "spec.learner.template",
+            false,
+            false,
+        ),
+        (
+            "/spec/volumes",
+            json!([{"name": "v"}]),
+            "spec.volumes",
+            false,
+            false,
+        ),
+        (
+            "/spec/priorityClassName",
+            json!("high"),
+            "spec.priorityClassName",
+            false,
+            false,
+        ),
+        ("/spec/group", json!("g"), "spec.group", false, false),
+        (
+            "/spec/collector/replicas",
+            json!(7),
+            "spec.collector.replicas",
+            true,
+            false,
+        ),
+        (
+            "/spec/collector/groups",
+            json!([{"name": "g"}]),
+            "spec.collector.groups",
+            true,
+            false,
+        ),
+        ("/spec/suspend", json!(true), "spec.suspend", true, false),
+        (
+            "/spec/activeDeadlineSeconds",
+            json!(60),
+            "spec.activeDeadlineSeconds",
+            true,
+            false,
+        ),
+        (
+            "/spec/cleanPodPolicy",
+            json!("All"),
+            "spec.cleanPodPolicy",
+            true,
+            false,
+        ),
+        (
+            "/spec/backoffLimit",
+            json!(3),
+            "spec.backoffLimit",
+            true,
+            false,
+        ),
+        (
+            "/spec/ttlSecondsAfterFinished",
+            json!(3),
+            "spec.ttlSecondsAfterFinished",
+            true,
+            true,
+        ),
+        ("/metadata/labels", json!({"a": "b"}), "", true, true),
+    ]
+}
+
+#[test]
+fn what_may_change_depends_on_how_far_the_job_is() {
+    for (path, value, field, started, ended) in table() {
+        for (status, allowed, why) in [
+            (json!(null), true, ""),
+            (json!({}), true, ""),
+            (json!({"phase": "Created"}), started, STARTED),
+            (
+                json!({"startTime": "2026-01-02T03:04:05Z"}),
+                started,
+                STARTED,
+            ),
+            (json!({"phase": "Running"}), started, STARTED),
+            (json!({"phase": "Unknown"}), started, STARTED),
+            (json!({"phase": "Suspended"}), started, STARTED),
+            (json!({"phase": "Succeeded"}), ended, ENDED),
+            (json!({"phase": "Failed"}), ended, ENDED),
+        ] {
+            let old = in_phase(status.clone());
+            let mut new = old.clone();
+            set(&mut new, path, value.clone());
+            match dijob_update(&old, &new) {
+                Ok(_) => assert!(allowed, "{path} at {status}"),
+                Err(faults) => {
+                    assert!(!allowed, "{path} at {status}: {}", summary(&faults));
+                    let expected = format!("{field}: {why}");
+                    assert!(
+                        faults.iter().any(|f| f.to_string() == expected),
+                        "{faults:?}"
+                    );
+                    assert!(faults.iter().all(|f| f.kind == FaultKind::Forbidden));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn defaulting_is_no_change() {
+    let status = json!({"phase": "Succeeded", "startTime": "2026-01-02T03:04:05Z"});
+    let old = in_phase(status);
+    for (path, value) in [
+        ("/spec/cleanPodPolicy", json!("")),
+        ("/spec/cleanPodPolicy", json!("Running")),
+        ("/spec/suspend", json!(false)),
+        ("/spec/backoffLimit", json!(0)),
+        ("/spec/group", json!("")),
+        ("/spec/volumes", json!([])),
+        ("/spec/learner/replicas", json!(0)),
+        ("/spec/learner/groups", json!([])),
+        ("/spec/ttlSecondsAfterFinished", json!(null)),
+        (
+            "/spec/coordinator/template/metadata",
+            json!({"creationTimestamp": null}),
+        ),
+        ("/spec/coordinator/template/spec/volumes", json!([])),
+        ("/spec/coordinator/template/spec/securityContext", json!({})),
+    ] {
+        let mut new = old.clone();
+        set(&mut new, path, value.clone());
+        assert!(
+            spec_unchanged(&old, &new) && spec_unchanged(&new, &old),
+            "{path}"
+        );
+        assert!(dijob_update(&old, &new).is_ok() && dijob_update(&new, &old).is_ok());
+    }
+    let mut number = old.clone();
+    let resources = "/spec/coordinator/template/spec/resources";
+    set(&mut number, resources, json!({"limits": {"cpu": 3}}));
+    let mut text = old;
+    set(&mut text, resources, json!({"limits": {"cpu": "3"}}));
+    assert!(spec_unchanged(&number, &text));
+}
+
+#[test]
+fn an_unchanged_spec_is_fine_however_bad() {
+    let mut old = good();
+    set(&mut old, "/spec/backoffLimit", json!(-1));
+    set(&mut old, "/spec/unheardOf", json!(1));
+    let mut new = old.clone();
+    set(&mut new, "/metadata/finalizers", json!(["a/b"]));
+    set(&mut new, "/status", json!({"phase": "Failed"}));
+    assert!(dijob_update(&old, &new).is_ok());
+    set(&mut new, "/spec/unheardToo", json!(1));
+    assert_eq!(dijob_update(&old, &new).unwrap_err().len(), 3);
+    set(
+        &mut old,
+        "/spec",
+        json!({"coordinator": {"template": {"spec": 3}}}),
+    );
+    assert!(spec_unchanged(&old, &old.clone()));
+}
+
+#[test]
+fn faults_that_a_started_job_has_do_not_hold_up_its_other_changes() {
+    let bad = |status: Value| {
+        let mut job = in_phase(status);
+        set(
+            &mut job,
+            "/spec/coordinator/template/spec/containers",
+            json!([{"name": "di-container"}]),
+        );
+        job
+    };
+    for (status, allowed) in [(json!(null), false), (json!({"phase": "Running"}), true)] {
+        let old = bad(status);
+        let mut new = old.clone();
+        set(&mut new, "/spec/collector/replicas", json!(0));
+        assert_eq!(dijob_update(&old, &new).is_ok(), allowed);
+        set(&mut new, "/spec/collector/replicas", json!(-1));
+        let fields: Vec<_> = dijob_update(&old, &new)
+            .unwrap_err()
+            .into_iter()
+            .map(|f| f.field)
+            .collect();
+        assert!(
+            fields.contains(&"spec.collector.replicas".to_owned()),
+            "{fields:?}"
+        );
+    }
+}

@@ -1,0 +1,64 @@
+use super::*;
+
+fn warned(changes: &[(&str, Value)]) -> Vec<String> {
+    let mut job = good();
+    for (path, value) in changes {
+        set(&mut job, path, value.clone());
+    }
+    warnings(&dijob(&job).unwrap())
+}
+
+#[test]
+fn what_is_seldom_meant_is_said() {
+    let container = |env: &str| json!([{"name": "di-container", "image": "i", "env": [{"name": "A"}, {"name": env}]}]);
+    assert_eq!(warned(&[]), [""; 0]);
+    let coordinator = "/spec/coordinator/template/spec";
+    for (path, value, expected) in [
+        (
+            "/spec/ttlSecondsAfterFinished",
+            json!(0),
+            "spec.ttlSecondsAfterFinished: 0 deletes the job, its pods and their logs as soon as it ends",
+        ),
+        (
+            "/spec/coordinator/template/spec/restartPolicy",
+            json!("Always"),
+            "spec.coordinator.template.spec.restartPolicy: Always starts the coordinator again whenever it ends: the job never ends",
+        ),
+        (
+            "/spec/collector/template/spec/hostNetwork",
+            json!(true),
+            "spec.collector.template.spec.hostNetwork: two replicas on one node would want the same port",
+        ),
+        (
+            "/spec/collector/template/spec/containers",
+            container("COLLECTOR_PORT"),
+            "spec.collector.template.spec.containers[0].env[1]: COLLECTOR_PORT is set by the orchestrator, this value overrides it",
+        ),
+        (
+            "/spec/collector/template/spec/initContainers",
+            json!([{"name": "i", "image": "i", "env": [{"name": "KUBERNETES_POD_NAME"}]}]),
+            "spec.collector.template.spec.initContainers[0].env[0]: KUBERNETES_POD_NAME is set by the orchestrator, this value overrides it",
+        ),
+        (
+            "/spec/learner",
+            json!({"template": {"spec": {"containers": container("WORLD_SIZE")}}}),
+            "spec.learner.template.spec.containers[0].env[1]: WORLD_SIZE is set by the orchestrator, this value overrides it",
+        ),
+    ] {
+        assert_eq!(warned(&[(path, value)]), [expected]);
+    }
+    let none = ("/spec/cleanPodPolicy", json!("None"));
+    let always = (
+        "/spec/collector/template/spec/restartPolicy",
+        json!("Always"),
+    );
+    assert_eq!(
+        warned(&[none, always.clone()]),
+        [
+            "spec.collector.template.spec.restartPolicy: Always with spec.cleanPodPolicy None: its pods go on after the job's end"
+        ]
+    );
+    assert_eq!(warned(&[always]), [""; 0]);
+    let world_size = (format!("{coordinator}/containers"), container("WORLD_SIZE"));
+    assert_eq!(warned(&[(&world_size.0, world_size.1)]), [""; 0]);
+}

@@ -1,0 +1,161 @@
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::{Fault, decode, judge_dijob, spec::DECLARED, unknown};
+use crate::{DIJob, DIJobSpec, Phase};
+
+/// Objects that say nothing when they are empty.
+const EMPTY_SAYS_NOTHING: [&str; 8] = [
+    "metadata",
+    "resources",
+    "limits",
+    "requests",
+    "securityContext",
+    "labels",
+    "annotations",
+    "nodeSelector",
+];
+
+/// Decodes and validates a `DIJob` that takes the place of `old`.
+///
+/// An unchanged spec is always fine, whatever is wrong with it; one that cannot even be decoded leaves no job to return, so callers that
+/// need none ask [`spec_unchanged`] first. Faults that a started job has already do not hold up other changes.
+///
+/// # Errors
+/// Every fault found.
+pub fn dijob_update(old: &Value, new: &Value) -> Result<DIJob, Vec<Fault>> {
+    if spec_unchanged(old, new) {
+        let mut faults = Vec::new();
+        let decoded = decode::most_of(new.clone(), &mut faults);
+        return match decoded {
+            Some((job, _)) if faults.is_empty() => Ok(job),
+            _ => Err(faults),
+        };
+    }
+    let (job, mut faults) = judge_dijob(new);
+    let stage = stage(&old["status"]);
+    if stage != Stage::Waiting {
+        let (_, known) = judge_dijob(old);
+        faults.retain(|fault| !known.contains(fault));
+        faults.extend(frozen(stage, old, new));
+    }
+    match job {
+        Some(job) if faults.is_empty() => Ok(job),
+        // A job that is as unreadable as before was not made worse, but cannot be handed out.
+        _ if faults.is_empty() => Err(judge_dijob(new).1),
+        _ => Err(faults),
+    }
+}
+
+/// Whether both objects say the same in their specs, defaults filled in.
+pub fn spec_unchanged(old: &Value, new: &Value) -> bool {
+    if old["spec"] == new["spec"] {
+        return true;
+    }
+    let (Some(before), Some(after)) = (decoded(old), decoded(new)) else {
+        return false;
+    };
+    let known = unknown::faults("DIJob", old);
+    before == after
+        && unknown::faults("DIJob", new)
+            .iter()
+            .all(|f| known.contains(f))
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Stage {
+    Waiting,
+    Started,
+    Ended,
+}
+
+fn stage(status: &Value) -> Stage {
+    let phase = status["phase"].as_str().unwrap_or_default();
+    if [Phase::Succeeded, Phase::Failed]
+        .iter()
+        .any(|end| end.as_str() == phase)
+    {
+        Stage::Ended
+    } else if !phase.is_empty() || !status["startTime"].is_null() {
+        Stage::Started
+    } else {
+        Stage::Waiting
+    }
+}
+
+fn frozen(stage: Stage, old: &Value, new: &Value) -> Vec<Fault> {
+    let (before, after) = match (decoded(old), decoded(new)) {
+        (Some(before), Some(after)) => (before, after),
+        _ => (plain(&old["spec"]), plain(&new["spec"])),
+    };
+    let changed = changes(&before, &after);
+    let refused = |field: &&String| match stage {
+        Stage::Waiting => false,
+        Stage::Started => {
+            ["volumes", "priorityClassName", "group"].contains(&field.as_str())
+                || field.ends_with(".template")
+        }
+        Stage::Ended => *field != "ttlSecondsAfterFinished",
+    };
+    let why = if stage == Stage::Ended {
+        "may not be changed once the job has ended, only ttlSecondsAfterFinished; create a new job instead"
+    } else {
+        "may not be changed once the job has started; create a new job instead"
+    };
+    let refused = changed.iter().filter(refused);
+    refused
+        .map(|field| Fault::forbidden(format!("spec.{field}"), why))
+        .collect()
+}
+
+/// Fields of the spec that differ, those of roles one by one.
+fn changes(before: &Value, after: &Value) -> Vec<String> {
+    let mut changed = Vec::new();
+    for name in names_of(before, after) {
+        let (before, after) = (&before[name], &after[name]);
+        if before == after {
+            continue;
+        }
+        if DECLARED.iter().any(|role| role.label() == name) {
+            let parts = names_of(before, after).into_iter();
+            let parts = parts.filter(|part| before[*part] != after[*part]);
+            changed.extend(parts.map(|part| format!("{name}.{part}")));
+        } else {
+            changed.push(name.to_owned());
+        }
+    }
+    changed
+}
+
+fn names_of<'a>(before: &'a Value, after: &'a Value) -> BTreeSet<&'a str> {
+    let objects = [before, after].into_iter().filter_map(Value::as_object);
+    objects
+        .flat_map(|object| object.keys().map(String::as_str))
+        .collect()
+}
+
+/// The spec as it is understood.
+fn decoded(object: &Value) -> Option<Value> {
+    let spec: DIJobSpec = serde_json::from_value(object["spec"].clone()).ok()?;
+    Some(plain(&serde_json::to_value(spec).ok()?))
+}
+
+/// Without what makes no difference: nulls, empty lists, and some empty objects.
+fn plain(value: &Value) -> Value {
+    let says_nothing = |name: &str, value: &Value| match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty() && EMPTY_SAYS_NOTHING.contains(&name),
+        _ => false,
+    };
+    match value {
+        Value::Object(fields) => fields
+            .iter()
+            .map(|(name, value)| (name.clone(), plain(value)))
+            .filter(|(name, value)| !says_nothing(name, value))
+            .collect(),
+        Value::Array(items) => items.iter().map(plain).collect(),
+        other => other.clone(),
+    }
+}
