@@ -25,7 +25,6 @@ fn granted(rules: Option<Vec<PolicyRule>>) -> impl Iterator<Item = (String, Stri
 }
 
 #[tokio::test]
-#[ignore = "tests/e2e/run runs it last, over what the other tests have done"]
 async fn what_is_granted_is_what_is_used() {
     let client = client().await;
     let calls = Audit::of_cluster().calls_of(USER);

@@ -10,7 +10,6 @@ use k8s_openapi::api::core::v1::Event;
 use kube::api::{ListParams, PostParams};
 
 #[tokio::test]
-#[ignore = "tests/e2e/run installs webhook-only for it, before the whole is installed"]
 async fn bad_jobs_are_refused_and_nothing_is_started() {
     Namespace::with("webhook-only", |ns| async move {
         let mut bad = job("bad", &["hold"]);

@@ -77,7 +77,8 @@ fn stage(status: &Value) -> Stage {
         .any(|end| end.as_str() == phase)
     {
         Stage::Ended
-    } else if !phase.is_empty() || !status["startTime"].is_null() {
+    } else if !status["startTime"].is_null() || ![Phase::Suspended.as_str(), ""].contains(&phase) {
+        // A held job has no pods that a change could miss.
         Stage::Started
     } else {
         Stage::Waiting

@@ -93,11 +93,3 @@ fn it_solves_cartpole_for_several_seeds() {
         assert!(train(seed, 150).is_some(), "seed {seed} was not solved");
     }
 }
-
-#[test]
-#[ignore = "prints how many iterations many seeds take, for tuning"]
-fn survey() {
-    let start = std::time::Instant::now();
-    let taken: Vec<_> = (0..40).map(|seed| train(seed, 150)).collect();
-    println!("{taken:?} in {:?}", start.elapsed());
-}

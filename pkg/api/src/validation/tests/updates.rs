@@ -125,7 +125,7 @@ fn what_may_change_depends_on_how_far_the_job_is() {
             ),
             (json!({"phase": "Running"}), started, STARTED),
             (json!({"phase": "Unknown"}), started, STARTED),
-            (json!({"phase": "Suspended"}), started, STARTED),
+            (json!({"phase": "Suspended"}), true, ""),
             (json!({"phase": "Succeeded"}), ended, ENDED),
             (json!({"phase": "Failed"}), ended, ENDED),
         ] {
