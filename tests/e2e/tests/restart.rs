@@ -17,8 +17,9 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 
-/// Kills every pod of the orchestrator, without grace, and waits until new ones are ready.
-async fn kill_orchestrator(client: &Client) {
+/// Kills every pod of the orchestrator, without grace, and waits until new ones serve.
+async fn kill_orchestrator(ns: &Namespace) {
+    let client = &ns.client;
     let pods: Api<Pod> = Api::namespaced(client.clone(), SYSTEM);
     let selector = ListParams::default().labels("app.kubernetes.io/name=di-orchestrator");
     let uids = |pods: &[Pod]| {
@@ -39,6 +40,16 @@ async fn kill_orchestrator(client: &Client) {
     )
     .await;
     orchestrator_ready(client).await;
+    // The API server reaches the new pods once kube-proxy knows of them, a moment later.
+    let jobs: Api<DIJob> = ns.api();
+    let dry = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    let probe = job("probe", &["hold"]);
+    eventually("reached", || jobs.create(&dry, &probe), Result::is_ok)
+        .await
+        .unwrap();
 }
 
 async fn orchestrator_ready(client: &Client) {
@@ -96,7 +107,7 @@ async fn killing_the_orchestrator_three_times_changes_nothing_about_a_training()
                 },
             )
             .await;
-            kill_orchestrator(&ns.client).await;
+            kill_orchestrator(&ns).await;
             let planned = status(&ns, "cartpole").await.plan;
             replicas.extend(planned.into_iter().map(|entry| entry.name));
         }
@@ -158,7 +169,7 @@ async fn a_job_that_ended_and_left_nothing_is_not_run_again() {
         .await;
         eventually("nothing left", || owned_pods(&ns, "once"), Vec::is_empty).await;
         let before = ns.api::<DIJob>().get("once").await.unwrap();
-        kill_orchestrator(&ns.client).await;
+        kill_orchestrator(&ns).await;
         // A second job is reconciled by the new leader, after the first had its turn in the initial list.
         ns.submit(&job("second", &["hold"])).await;
         eventually(
@@ -188,7 +199,7 @@ async fn a_certificate_that_is_broken_is_made_anew() {
             .patch("di-webhook-cert", &params, &Patch::Merge(broken))
             .await
             .unwrap();
-        kill_orchestrator(&ns.client).await;
+        kill_orchestrator(&ns).await;
         let mut bad = job("bad", &["hold"]);
         bad.spec
             .coordinator

@@ -1,0 +1,16 @@
+# shellcheck shell=bash
+# The orchestrator on the cluster that KUBECONFIG names.
+
+# await_orchestrator: until its pods are ready and the API server reaches its webhooks, which kube-proxy makes possible a moment later.
+await_orchestrator() {
+  local deadline=$(($(now) + 60 * 1000000)) complaints
+  kubectl -n di-system rollout status deployment/di-webhook --timeout=120s >/dev/null || return 1
+  until complaints=$(kubectl create --dry-run=server -f "$KIND_DIR/../manifests/samples/serial.yaml" 2>&1) ||
+    [[ $complaints == *AlreadyExists* ]]; do
+    if (($(now) > deadline)); then
+      printf '%s\n' "$complaints" >&2
+      return 1
+    fi
+    sleep 0.2
+  done
+}
