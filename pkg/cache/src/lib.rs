@@ -6,7 +6,9 @@
 mod feed;
 mod jobs;
 mod objects;
+mod status;
 
 pub use feed::{WATCH_TIMEOUT_SECONDS, feed_pods, feed_services, job_stream};
 pub use jobs::{JobCache, JobRef, WatchedJob};
 pub use objects::{Key, ObjectCache, PodCache, ServiceCache, View};
+pub use status::{open_resource, write_status};

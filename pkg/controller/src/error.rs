@@ -66,6 +66,12 @@ impl Error {
 
     /// The message with those of its sources.
     pub fn chain(&self) -> String {
+        // Of what the server said, its message is for people; the rest is for debuggers.
+        if let Self::Api { source, .. } = self
+            && let kube::Error::Api(status) = &**source
+        {
+            return format!("{self}: {}", status.message);
+        }
         let mut text = self.to_string();
         let mut source = self.source();
         while let Some(error) = source {

@@ -5,12 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use di_api::{DIJob, DIJobStatus, guarded_patch};
+use di_api::{DIJob, DIJobStatus};
 use di_cache::Key;
-use kube::{
-    Api, ResourceExt,
-    api::{Patch, PatchParams},
-};
 
 use crate::{Step, context::Context, error::Result};
 
@@ -51,13 +47,8 @@ pub(crate) async fn write_status(
     job: &DIJob,
     status: DIJobStatus,
 ) -> Result<()> {
-    let api: Api<DIJob> = Api::namespaced(context.client.clone(), &key.0);
-    let version = job.resource_version();
-    let status = serde_json::json!(status);
-    let patch = Patch::<DIJob>::Json(guarded_patch(version.as_deref(), ["status"], status));
-    let params = PatchParams::default();
+    let call = di_cache::write_status(&context.client, job, serde_json::json!(status));
     let what = || "write the status".to_owned();
-    let call = api.patch_status(&key.1, &params, &patch);
     let written = context.write("patch", "dijobs/status", what, call).await?;
     context.jobs.written(Arc::new(written));
     context.remember(key, |memory| memory.status_written = Some(Instant::now()));

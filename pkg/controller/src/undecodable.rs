@@ -1,11 +1,11 @@
 //! Jobs that cannot be decoded, which servers without our webhooks let through under the legacy version.
 
-use di_api::{ConditionType, DIJob, Phase, guarded_patch, names, set_condition};
+use di_api::{ConditionType, Phase, guarded_patch, set_condition};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{
     Api, Resource, ResourceExt,
-    api::{ApiResource, DynamicObject, Patch, PatchParams},
+    api::{DynamicObject, Patch, PatchParams},
     core::error_boundary::InvalidObject,
 };
 use serde_json::json;
@@ -23,9 +23,7 @@ pub(crate) async fn fail(context: &Context, invalid: &InvalidObject) -> Result<(
     let name = invalid.metadata.name.as_deref().unwrap_or_default();
     warn!(error = invalid.error, "Job cannot be decoded");
     // The schema of the stored version would refuse the object whole, status and all.
-    let mut resource = ApiResource::erase::<DIJob>(&());
-    resource.version = names::LEGACY_VERSION.into();
-    resource.api_version = format!("{}/{}", names::GROUP, names::LEGACY_VERSION);
+    let resource = di_cache::open_resource();
     let api: Api<DynamicObject> =
         Api::namespaced_with(context.client.clone(), namespace, &resource);
     let what = || "get the job".to_owned();

@@ -53,7 +53,7 @@ fn stuck<'a>(seen: &'a Observed<'_>) -> Option<(&'a str, String)> {
 }
 
 fn replicas_ready(seen: &Observed<'_>, status: &mut DIJobStatus, stuck: Option<(&str, String)>) {
-    if status.phase.is_none() {
+    if status.phase.is_none() && stuck.is_none() {
         return;
     }
     let all = status.plan.iter().filter(|entry| entry.is_wanted());

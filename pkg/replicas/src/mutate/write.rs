@@ -30,12 +30,8 @@ pub(super) async fn write(
     count(&mut status);
     let status =
         serde_json::to_value(&status).map_err(|error| Error::Invalid(error.to_string()))?;
-    let version = job.metadata.resource_version.as_deref();
-    let patch = Patch::Json::<()>(guarded_patch(version, ["status"], status));
     let written = call("write the status of the DIJob", async {
-        let api = state.job_api(&key.0);
-        api.patch_status(&key.1, &PatchParams::default(), &patch)
-            .await
+        di_cache::write_status(&state.client, &job, status).await
     });
     let written = Arc::new(written.await?);
     state.jobs.written(written.clone());

@@ -161,3 +161,22 @@ async fn jobs_that_cannot_be_read_stop_no_others() {
     }
     manager.stop().await;
 }
+
+#[tokio::test]
+async fn a_job_that_only_the_open_version_takes_runs_all_the_same() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
+    let kind = GroupVersionKind::gvk("diengine.opendilab.org", "v1alpha1", "DIJob");
+    let kind = ApiResource::from_gvk_with_plural(&kind, "dijobs");
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(space.client.clone(), &space.namespace, &kind);
+    // The schema of the stored version takes neither a fraction as a number nor, on this server, an empty string.
+    let mut template = template();
+    template["spec"]["containers"][0]["resources"] = json!({"limits": {"cpu": 0.5}});
+    let spec = json!({"coordinator": {"template": template}, "priorityClassName": ""});
+    let manager = space.manager("manager");
+    let params = PostParams::default();
+    api.create(&params, &legacy("open", &spec)).await.unwrap();
+    space.until_settled("open").await;
+    manager.stop().await;
+}

@@ -1,0 +1,31 @@
+use di_api::{DIJob, guarded_patch, names};
+use kube::{
+    Client, Resource, ResourceExt,
+    api::{ApiResource, DynamicObject, Patch, PatchParams},
+    core::Request,
+};
+use serde_json::Value;
+
+/// The kind in its legacy version, whose schema is open.
+pub fn open_resource() -> ApiResource {
+    ApiResource {
+        version: names::LEGACY_VERSION.to_owned(),
+        api_version: format!("{}/{}", names::GROUP, names::LEGACY_VERSION),
+        ..ApiResource::erase::<DIJob>(&())
+    }
+}
+
+/// Writes the whole status of a job, guarded by the version that it was derived from, and returns the job as it is then.
+///
+/// It goes through the legacy version: a write by the other one is refused whole when anything in the spec does not fit the schema, and a
+/// job that came in by the open version would never get a status.
+pub async fn write_status(client: &Client, job: &DIJob, status: Value) -> kube::Result<DIJob> {
+    let namespace = job.namespace();
+    let url = DynamicObject::url_path(&open_resource(), namespace.as_deref());
+    let version = job.resource_version();
+    let patch = Patch::Json::<()>(guarded_patch(version.as_deref(), ["status"], status));
+    let request = Request::new(url)
+        .patch_subresource("status", &job.name_any(), &PatchParams::default(), &patch)
+        .map_err(kube::Error::BuildRequest)?;
+    client.request(request).await
+}
