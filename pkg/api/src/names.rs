@@ -27,6 +27,24 @@ pub const DEFAULT_SERVER_URL: &str = "di-server.di-system:8080";
 /// Prefix of the endpoint's paths that pods are told.
 pub const SERVER_API_VERSION: &str = "/v1alpha1";
 
+/// Ports of replicas whose template names none.
+pub mod ports {
+    /// Of a collector.
+    pub const COLLECTOR: i32 = 22270;
+    /// Of a learner, and of a ddp learner's first process.
+    pub const LEARNER: i32 = 22271;
+    /// Of an aggregator.
+    pub const AGGREGATOR: i32 = 22272;
+    /// Of a coordinator.
+    pub const COORDINATOR: i32 = 22273;
+    /// Where the processes of a logic learner meet.
+    pub const MASTER: i32 = 10314;
+    /// Name of that port.
+    pub const MASTER_NAME: &str = "master-port";
+    /// Name of the port of a ddp learner's further processes, before their number.
+    pub const GPU_NAME_PREFIX: &str = "gpu-port-";
+}
+
 /// Label keys and fixed values.
 pub mod labels {
     /// Key of [`GROUP_VALUE`](self::GROUP_VALUE).
@@ -43,6 +61,14 @@ pub mod labels {
     pub const ROLE: &str = "replica-type";
     /// Key of the pod's own name, by which its service selects it.
     pub const POD: &str = "pod-name";
+    /// Key of what a ddp learner is among its like.
+    pub const DDP_LEARNER_TYPE: &str = "ddp-learner-type";
+    /// Value of `ddp-learner-type` for the one that the others meet at.
+    pub const DDP_LEARNER_MASTER: &str = "ddp-learner-master";
+    /// Value of `ddp-learner-type` for the others.
+    pub const DDP_LEARNER_WORKER: &str = "ddp-learner-worker";
+    /// Key of the aggregator that a ddp learner belongs to.
+    pub const AGGREGATOR: &str = "aggregator-name";
     /// Selects every pod and service of the orchestrator's jobs.
     pub const SELECTOR: &str = "group-name=diengine.opendilab.org,controller-name=di-operator";
 }
@@ -61,6 +87,26 @@ pub mod env {
     pub const COORDINATOR_URL: &str = "KUBERNETES_COORDINATOR_URL";
     /// Number of the replica within its role, kept by replacements.
     pub const REPLICA_INDEX: &str = "DI_REPLICA_INDEX";
+    /// Own port of a coordinator.
+    pub const COORDINATOR_PORT: &str = "COORDINATOR_PORT";
+    /// Own port of a collector.
+    pub const COLLECTOR_PORT: &str = "COLLECTOR_PORT";
+    /// Own port of a learner or ddp learner.
+    pub const LEARNER_PORT: &str = "LEARNER_PORT";
+    /// Own port of an aggregator.
+    pub const AGGREGATOR_PORT: &str = "AGGREGATOR_PORT";
+    /// Address of a ddp learner's aggregator.
+    pub const AGGREGATOR_URL: &str = "KUBERNETES_AGGREGATOR_URL";
+    /// Processes of a logic learner.
+    pub const WORLD_SIZE: &str = "WORLD_SIZE";
+    /// Processes of one ddp learner pod.
+    pub const LOCAL_WORLD_SIZE: &str = "LOCAL_WORLD_SIZE";
+    /// Rank of a ddp learner pod's first process.
+    pub const START_RANK: &str = "START_RANK";
+    /// Where the processes of a logic learner meet.
+    pub const MASTER_ADDR: &str = "MASTER_ADDR";
+    /// Port where they meet.
+    pub const MASTER_PORT: &str = "MASTER_PORT";
 }
 
 /// Length of the random part of a replica's name.

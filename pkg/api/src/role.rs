@@ -3,6 +3,8 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::names::{env, ports};
+
 /// What a replica does in a job.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
@@ -61,20 +63,20 @@ impl Role {
     /// Port of a replica whose template names none.
     pub fn default_port(self) -> i32 {
         match self {
-            Self::Collector => 22270,
-            Self::Learner | Self::DdpLearner => 22271,
-            Self::Aggregator => 22272,
-            Self::Coordinator => 22273,
+            Self::Collector => ports::COLLECTOR,
+            Self::Learner | Self::DdpLearner => ports::LEARNER,
+            Self::Aggregator => ports::AGGREGATOR,
+            Self::Coordinator => ports::COORDINATOR,
         }
     }
 
     /// Environment variable that tells a replica its own port.
     pub fn port_env(self) -> &'static str {
         match self {
-            Self::Coordinator => "COORDINATOR_PORT",
-            Self::Collector => "COLLECTOR_PORT",
-            Self::Learner | Self::DdpLearner => "LEARNER_PORT",
-            Self::Aggregator => "AGGREGATOR_PORT",
+            Self::Coordinator => env::COORDINATOR_PORT,
+            Self::Collector => env::COLLECTOR_PORT,
+            Self::Learner | Self::DdpLearner => env::LEARNER_PORT,
+            Self::Aggregator => env::AGGREGATOR_PORT,
         }
     }
 }

@@ -1,7 +1,7 @@
 use k8s_openapi::api::core::v1::{Container, ContainerPort, PodSpec};
 
 use super::{Fault, names};
-use crate::names::{MAIN_CONTAINER, PORT_NAME};
+use crate::names::{MAIN_CONTAINER, PORT_NAME, ports};
 
 /// The ports of a container: numbers, protocols and names.
 pub(super) fn check(container: &Container, field: &str, faults: &mut Vec<Fault>) {
@@ -58,8 +58,10 @@ pub(super) fn check_reserved(pod: &PodSpec, field: &str, faults: &mut Vec<Fault>
         }
         for (j, port) in container.ports.iter().flatten().enumerate() {
             let name = name(port);
-            let number = name.strip_prefix("gpu-port-").unwrap_or_default();
-            if name == "master-port" || number.parse::<u32>().is_ok() {
+            let number = name
+                .strip_prefix(ports::GPU_NAME_PREFIX)
+                .unwrap_or_default();
+            if name == ports::MASTER_NAME || number.parse::<u32>().is_ok() {
                 faults.push(Fault::invalid(
                     format!("{field}.containers[{i}].ports[{j}].name"),
                     name,
