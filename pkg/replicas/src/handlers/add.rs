@@ -45,10 +45,7 @@ pub(crate) async fn add(
         .filter(|(_, part)| part.count > 0)
         .collect();
     let most = state.settings.max_replicas_per_job;
-    let mut template = AggregatorTemplate::Unknown;
-    if needs_aggregators(&*state.find_job(&key).await?, &parts) {
-        template = aggregator_template(&state, &key.0).await?;
-    }
+    let template = aggregator_template(&state, &key, &parts).await?;
     let (job, planned) = mutate(&state, &key, |job, draft| {
         check_live(job)?;
         for (role, part) in &parts {
@@ -175,14 +172,23 @@ fn check_ports(
     })))
 }
 
-/// The pod of the aggregators of a namespace, as the API server has it now.
-async fn aggregator_template(state: &Shared, namespace: &str) -> Result<AggregatorTemplate> {
-    for place in [namespace, names::SYSTEM_NAMESPACE] {
-        let api: Api<DynamicObject> = Api::namespaced_with(
-            state.client.clone(),
-            place,
-            &ApiResource::erase::<AggregatorConfig>(&()),
-        );
+/// The pod of aggregators as the API server has it now, where learners of several GPUs are asked for.
+async fn aggregator_template(
+    state: &Shared,
+    key: &Key,
+    parts: &[(Role, &Part)],
+) -> Result<AggregatorTemplate> {
+    let job = state.find_job(key).await?;
+    check_live(&job)?;
+    for (role, part) in parts {
+        check_part(&job, *role, part)?;
+    }
+    if !needs_aggregators(&job, parts) {
+        return Ok(AggregatorTemplate::Unknown);
+    }
+    let kind = ApiResource::erase::<AggregatorConfig>(&());
+    for namespace in [&key.0, names::SYSTEM_NAMESPACE] {
+        let api: Api<DynamicObject> = Api::namespaced_with(state.client.clone(), namespace, &kind);
         let read = call("read the AggregatorConfig", async {
             api.get_opt(names::AGGREGATOR_CONFIG).await
         });
