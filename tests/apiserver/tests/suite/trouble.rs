@@ -98,6 +98,13 @@ async fn an_image_that_cannot_be_pulled_is_told_until_it_can() {
     manager.stop().await;
 }
 
+/// Jobs in the older version, which leaves its schema open.
+fn legacy_jobs(space: &Space) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("diengine.opendilab.org", "v1alpha1", "DIJob");
+    let kind = ApiResource::from_gvk_with_plural(&kind, "dijobs");
+    Api::namespaced_with(space.client.clone(), &space.namespace, &kind)
+}
+
 fn legacy(name: &str, spec: &Value) -> DynamicObject {
     serde_json::from_value(json!({
         "apiVersion": "diengine.opendilab.org/v1alpha1", "kind": "DIJob",
@@ -110,11 +117,7 @@ fn legacy(name: &str, spec: &Value) -> DynamicObject {
 async fn jobs_that_cannot_be_read_stop_no_others() {
     let space = Space::new().await;
     let _kubelet = Kubelet::running(&space);
-    let kind = GroupVersionKind::gvk("diengine.opendilab.org", "v1alpha1", "DIJob");
-    let kind = ApiResource::from_gvk_with_plural(&kind, "dijobs");
-    let api: Api<DynamicObject> =
-        Api::namespaced_with(space.client.clone(), &space.namespace, &kind);
-    // The older version leaves its schema open.
+    let api = legacy_jobs(&space);
     let good = json!({"template": template()});
     let specs = [
         json!({"coordinator": "x"}),
@@ -166,14 +169,11 @@ async fn jobs_that_cannot_be_read_stop_no_others() {
 async fn a_job_that_only_the_open_version_takes_runs_all_the_same() {
     let space = Space::new().await;
     let _kubelet = Kubelet::running(&space);
-    let kind = GroupVersionKind::gvk("diengine.opendilab.org", "v1alpha1", "DIJob");
-    let kind = ApiResource::from_gvk_with_plural(&kind, "dijobs");
-    let api: Api<DynamicObject> =
-        Api::namespaced_with(space.client.clone(), &space.namespace, &kind);
-    // The schema of the stored version takes neither a fraction as a number nor, on this server, an empty string.
+    let api = legacy_jobs(&space);
+    // The schema of the stored version takes no fraction as a number.
     let mut template = template();
     template["spec"]["containers"][0]["resources"] = json!({"limits": {"cpu": 0.5}});
-    let spec = json!({"coordinator": {"template": template}, "priorityClassName": ""});
+    let spec = json!({"coordinator": {"template": template}});
     let manager = space.manager("manager");
     let params = PostParams::default();
     api.create(&params, &legacy("open", &spec)).await.unwrap();
