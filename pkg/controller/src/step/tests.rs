@@ -7,6 +7,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod coordinator;
+
 /// A cluster in memory: what the actions say is done, pods start when told to.
 struct World {
     job: DIJob,

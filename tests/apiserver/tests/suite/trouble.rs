@@ -3,14 +3,22 @@
 use std::collections::BTreeMap;
 
 use di_api::Phase;
-use di_apiserver_tests::{Job, Kubelet, Space, eventually, fail_to_pull, template};
+use di_apiserver_tests::{
+    Job, Kubelet, Manager, Space, eventually, exit, fail_to_pull, hard_of_hearing, template,
+};
 use k8s_openapi::{
-    api::core::v1::{Pod, ResourceQuota, ResourceQuotaSpec, ResourceQuotaStatus},
+    api::{
+        core::v1::{Pod, ResourceQuota, ResourceQuotaSpec, ResourceQuotaStatus},
+        events::v1::Event,
+    },
     apimachinery::pkg::api::resource::Quantity,
 };
 use kube::{
-    Api,
-    api::{ApiResource, DeleteParams, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams},
+    Api, Resource,
+    api::{
+        ApiResource, DeleteParams, DynamicObject, ListParams, ObjectMeta, Patch, PatchParams,
+        PostParams,
+    },
     core::GroupVersionKind,
 };
 use serde_json::{Value, json};
@@ -105,6 +113,67 @@ fn legacy_jobs(space: &Space) -> Api<DynamicObject> {
     Api::namespaced_with(space.client.clone(), &space.namespace, &kind)
 }
 
+#[tokio::test]
+async fn what_happened_is_told_even_where_the_answer_to_its_write_was_lost() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
+    let client = space.server.client_of_manager("manager", &space.namespace);
+    let manager = Manager::start(hard_of_hearing(client, &space.namespace));
+    space.create(&Job::new("told", 1)).await;
+    space.until_settled("told").await;
+    exit(&space.pods(), "told-coordinator", 0).await;
+    for reason in [
+        "CoordinatorCreated",
+        "CoordinatorRunning",
+        "CoordinatorSucceeded",
+    ] {
+        space.until_event("told", reason).await;
+    }
+    manager.stop().await;
+}
+
+#[tokio::test]
+async fn a_job_waits_in_patience_for_what_an_earlier_one_of_its_name_leaves() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
+    let first = space.create(&Job::new("again", 0)).await;
+    let mut pod: Pod = serde_json::from_value(template()).unwrap();
+    pod.metadata = ObjectMeta {
+        name: Some("again-coordinator".to_owned()),
+        labels: Some([("dijob-name".to_owned(), "again".to_owned())].into()),
+        owner_references: first.controller_owner_ref(&()).map(|owner| vec![owner]),
+        ..ObjectMeta::default()
+    };
+    let params = PostParams::default();
+    space.pods().create(&params, &pod).await.unwrap();
+    let now = DeleteParams::default().grace_period(0);
+    space.jobs().delete("again", &now).await.unwrap();
+
+    let manager = space.manager("manager");
+    space.create(&Job::new("again", 0)).await;
+    space
+        .until("again", "what it waits for is told of", |s| {
+            s.reason.as_deref() == Some("EarlierJobEnds")
+        })
+        .await;
+    space.until_event("again", "EarlierJobEnds").await;
+    space
+        .pods()
+        .delete("again-coordinator", &now)
+        .await
+        .unwrap();
+    let status = space.until_settled("again").await;
+    assert_eq!(status.reason, None);
+    let api: Api<Event> = Api::namespaced(space.client.clone(), &space.namespace);
+    let events = api.list(&ListParams::default()).await.unwrap();
+    let warnings: Vec<_> = events
+        .iter()
+        .filter(|event| event.type_.as_deref() == Some("Warning"))
+        .collect();
+    assert!(warnings.is_empty(), "{warnings:#?}");
+    manager.stop().await;
+}
+
 fn legacy(name: &str, spec: &Value) -> DynamicObject {
     serde_json::from_value(json!({
         "apiVersion": "diengine.opendilab.org/v1alpha1", "kind": "DIJob",
@@ -162,6 +231,40 @@ async fn jobs_that_cannot_be_read_stop_no_others() {
         .await;
         space.until_event(&job, "InvalidSpec").await;
     }
+    manager.stop().await;
+}
+
+#[tokio::test]
+async fn a_job_that_becomes_unreadable_while_it_runs_is_told_of_and_runs_on() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
+    let api = legacy_jobs(&space);
+    let manager = space.manager("manager");
+    let good = json!({"coordinator": {"template": template()}});
+    let params = PostParams::default();
+    api.create(&params, &legacy("spoilt", &good)).await.unwrap();
+    space.until_settled("spoilt").await;
+
+    let spoil =
+        |deadline: Value| Patch::Merge(json!({"spec": {"activeDeadlineSeconds": deadline}}));
+    let params = PatchParams::default();
+    api.patch("spoilt", &params, &spoil(json!("soon")))
+        .await
+        .unwrap();
+    space.until_event("spoilt", "InvalidSpec").await;
+    let status = api.get("spoilt").await.unwrap().data["status"].clone();
+    assert_eq!(status["phase"], "Running");
+    assert_eq!(status["reason"], "InvalidSpec");
+    let conditions = status["conditions"].as_array().unwrap();
+    let told = conditions.iter().find(|c| c["type"] == "ReplicasReady");
+    let message = told.unwrap()["message"].as_str().unwrap();
+    assert!(message.contains("\"soon\""), "{message}");
+
+    api.patch("spoilt", &params, &spoil(Value::Null))
+        .await
+        .unwrap();
+    let status = space.until_settled("spoilt").await;
+    assert_eq!(status.reason, None);
     manager.stop().await;
 }
 
