@@ -5,7 +5,7 @@
 use std::{io::Write, process::Stdio, time::Duration};
 
 use di_api::{DIJobStatus, Phase};
-use di_e2e::{Namespace, eventually, exec, job, owned_pods, pod, status};
+use di_e2e::{Namespace, eventually, exec, job, misnamed, owned_pods, pod, status};
 use serde_json::json;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, BufReader},
@@ -279,16 +279,7 @@ async fn mistakes_are_told_as_kubectl_tells_them() {
         );
         let ignored = di(&ns, &["delete", "nope", "--ignore-not-found"]).await;
         assert_eq!((ignored.code, ignored.stderr.as_str()), (Some(0), ""));
-        let mut bad = job("bad", &["hold"]);
-        bad.spec
-            .coordinator
-            .template
-            .spec
-            .as_mut()
-            .unwrap()
-            .containers[0]
-            .name = "main".into();
-        let file = manifest(&json!(bad));
+        let file = manifest(&json!(misnamed("bad")));
         let refused = di(&ns, &["create", "-f", file.path().to_str().unwrap()]).await;
         assert_eq!(refused.code, Some(1));
         assert!(
