@@ -303,7 +303,12 @@ async fn note_trouble(context: &Context, key: &Key, error: &Error) {
         return;
     };
     context.publish(&job, &note).await;
-    let trouble = context.memory(key).trouble;
+    let memory = context.memory(key);
+    if memory.unsaid.is_some() {
+        // Another status would hide whether that one stands.
+        return;
+    }
+    let trouble = memory.trouble;
     let step = look(context, key, &job, trouble.as_ref(), &HashMap::new());
     if job.status.as_ref() != Some(&step.status)
         && let Err(error) = write_status(context, key, &job, step.status).await

@@ -7,18 +7,12 @@ use di_apiserver_tests::{
     Job, Kubelet, Manager, Space, eventually, exit, fail_to_pull, hard_of_hearing, template,
 };
 use k8s_openapi::{
-    api::{
-        core::v1::{Pod, ResourceQuota, ResourceQuotaSpec, ResourceQuotaStatus},
-        events::v1::Event,
-    },
+    api::core::v1::{Pod, ResourceQuota, ResourceQuotaSpec, ResourceQuotaStatus},
     apimachinery::pkg::api::resource::Quantity,
 };
 use kube::{
-    Api, Resource,
-    api::{
-        ApiResource, DeleteParams, DynamicObject, ListParams, ObjectMeta, Patch, PatchParams,
-        PostParams,
-    },
+    Api,
+    api::{ApiResource, DeleteParams, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams},
     core::GroupVersionKind,
 };
 use serde_json::{Value, json};
@@ -129,48 +123,6 @@ async fn what_happened_is_told_even_where_the_answer_to_its_write_was_lost() {
     ] {
         space.until_event("told", reason).await;
     }
-    manager.stop().await;
-}
-
-#[tokio::test]
-async fn a_job_waits_in_patience_for_what_an_earlier_one_of_its_name_leaves() {
-    let space = Space::new().await;
-    let _kubelet = Kubelet::running(&space);
-    let first = space.create(&Job::new("again", 0)).await;
-    let mut pod: Pod = serde_json::from_value(template()).unwrap();
-    pod.metadata = ObjectMeta {
-        name: Some("again-coordinator".to_owned()),
-        labels: Some([("dijob-name".to_owned(), "again".to_owned())].into()),
-        owner_references: first.controller_owner_ref(&()).map(|owner| vec![owner]),
-        ..ObjectMeta::default()
-    };
-    let params = PostParams::default();
-    space.pods().create(&params, &pod).await.unwrap();
-    let now = DeleteParams::default().grace_period(0);
-    space.jobs().delete("again", &now).await.unwrap();
-
-    let manager = space.manager("manager");
-    space.create(&Job::new("again", 0)).await;
-    space
-        .until("again", "what it waits for is told of", |s| {
-            s.reason.as_deref() == Some("EarlierJobEnds")
-        })
-        .await;
-    space.until_event("again", "EarlierJobEnds").await;
-    space
-        .pods()
-        .delete("again-coordinator", &now)
-        .await
-        .unwrap();
-    let status = space.until_settled("again").await;
-    assert_eq!(status.reason, None);
-    let api: Api<Event> = Api::namespaced(space.client.clone(), &space.namespace);
-    let events = api.list(&ListParams::default()).await.unwrap();
-    let warnings: Vec<_> = events
-        .iter()
-        .filter(|event| event.type_.as_deref() == Some("Warning"))
-        .collect();
-    assert!(warnings.is_empty(), "{warnings:#?}");
     manager.stop().await;
 }
 
