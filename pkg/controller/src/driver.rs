@@ -145,7 +145,7 @@ async fn reconcile(job: Arc<WatchedJob>, context: Arc<Context>) -> Result<Next> 
 
 /// Looks, decides, writes the status, acts; again until nothing is left to do.
 async fn looks(context: &Context, key: &Key) -> Result<Next> {
-    tell_unsaid(context, key).await?;
+    Box::pin(tell_unsaid(context, key)).await?;
     let mut trouble = context.memory(key).trouble;
     let mut asked = HashMap::new();
     for _ in 0..LOOKS {

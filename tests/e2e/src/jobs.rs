@@ -43,7 +43,7 @@ pub fn job(name: &str, coordinator: &[&str]) -> DIJob {
 pub fn misnamed(name: &str) -> DIJob {
     let mut job = job(name, &["hold"]);
     let spec = job.spec.coordinator.template.spec.as_mut();
-    spec.expect("a spec").containers[0].name = "main".to_owned();
+    spec.expect("a spec").containers[0].name = "main".into();
     job
 }
 
