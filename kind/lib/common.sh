@@ -3,6 +3,8 @@
 set -euo pipefail
 umask 022 # what we make must be readable by the unprivileged users inside images and pods
 PATH=$PATH:/usr/sbin:/sbin
+# What an interrupt ended has not failed: without this, a command that catches it looks as if it had.
+trap 'exit 130' INT
 
 KIND_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 CLUSTER=${DI_CLUSTER:-di}
@@ -10,7 +12,8 @@ CLUSTER_ROOT=${DI_CLUSTER_DIR:-/var/tmp/di-cluster}
 STATE=$CLUSTER_ROOT/$CLUSTER
 CACHE=${DI_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/di-orchestrator}
 K8S_VERSION=1.20.2
-K8S_BIN=$CACHE/kubernetes-$K8S_VERSION
+# What was built from other patches is another Kubernetes.
+K8S_BIN=$CACHE/kubernetes-$K8S_VERSION-$(cat "$KIND_DIR"/patches/*.patch | cksum | cut -d' ' -f1)
 PAUSE_IMAGE=di-pause:$K8S_VERSION
 DEFAULT_WORKERS=2
 LOCK_FD=''

@@ -20,7 +20,7 @@ start_apiserver() {
   daemon_inside "$CONTROL_PLANE" kube-apiserver "$K8S_BIN/kube-apiserver" \
     --etcd-servers=http://127.0.0.1:2379 --advertise-address="$CONTROL_PLANE_IP" --secure-port=6443 \
     --service-cluster-ip-range="$SERVICE_RANGE" --allow-privileged=true \
-    --authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction \
+    --authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction,OwnerReferencesPermissionEnforcement \
     --client-ca-file="$PKI/ca.crt" --tls-cert-file="$PKI/apiserver.crt" --tls-private-key-file="$PKI/apiserver.key" \
     --cert-dir="$STATE/pki" \
     --service-account-issuer=https://kubernetes.default.svc.cluster.local \

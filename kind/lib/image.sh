@@ -37,18 +37,28 @@ fill_rootfs() { # fill_rootfs BINARY DIR
   done
 }
 
+# digest_of_inputs NAME ROOTFS: what the image is made from.
+digest_of_inputs() {
+  {
+    printf '%s\n' "$1"
+    cat "$KIND_DIR/Containerfile" "${BASH_SOURCE[0]}"
+    cd "$2" && find . -type f -print0 | sort -z | xargs -0 sha256sum
+  } | sha256sum
+}
+
 build_with_docker() { # build_with_docker NAME CONTEXT OUT
   docker build --quiet --tag "$1" --file "$KIND_DIR/Containerfile" "$2" >/dev/null
   docker save --output "$3" "$1"
 }
 
-# All of buildah's storage is in the work folder, which the caller removes: nothing stays on the machine.
+# All of buildah's storage is in the work folder, which the caller removes: nothing stays on the machine. Without a time of its own the
+# same inputs give the same archive.
 build_with_buildah() {
   local storage=(--root "$2/storage" --runroot "$2/runroot" --storage-driver vfs)
   export TMPDIR=$2 BUILDAH_ISOLATION=chroot
   mkdir -p "$2/context"
   mv "$2/rootfs" "$2/context/"
-  buildah "${storage[@]}" bud --quiet --isolation chroot --tag "$1" --file "$KIND_DIR/Containerfile" \
+  buildah "${storage[@]}" bud --quiet --isolation chroot --timestamp 0 --tag "$1" --file "$KIND_DIR/Containerfile" \
     "$2/context" >/dev/null
   buildah "${storage[@]}" push --quiet "$1" "docker-archive:$3:$1"
 }

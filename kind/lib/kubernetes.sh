@@ -30,16 +30,28 @@ fetch_kubernetes_source() {
   dpkg-source --no-check -x kubernetes_*.dsc src
 }
 
+in_build() { # in_build COMMAND...: in the source's folder, with nothing of the caller's that changes the build
+  # A caller's `make` must not hand its flags and targets to this one.
+  env --chdir=src -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u MAKEOVERRIDES \
+    KUBE_GIT_VERSION="v$K8S_VERSION" KUBE_GIT_TREE_STATE=clean KUBE_GIT_COMMIT=debian \
+    GO111MODULE=off GOFLAGS='' GOPROXY=off GOCACHE="$PWD/gocache" HOME="$PWD" "$@"
+}
+
+# Tells on descriptor 3 what is done: its output is the log.
 compile_kubernetes() {
-  local vendored=src/vendor/github.com/modern-go/reflect2
+  local vendored=src/vendor/github.com/modern-go/reflect2 patch program began
   # reflect2 1.0.1 in a program built with Go >= 1.18 crashes at the first custom resource ("unexpected fault address").
   rm -rf "$vendored"
   cp -rL "$REFLECT2" "$vendored"
-  # A caller's `make` must not hand its flags and targets to this one.
-  env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u MAKEOVERRIDES \
-    KUBE_GIT_VERSION="v$K8S_VERSION" KUBE_GIT_TREE_STATE=clean KUBE_GIT_COMMIT=debian \
-    GO111MODULE=off GOFLAGS='' GOPROXY=off GOCACHE="$PWD/gocache" HOME="$PWD" \
-    make -C src WHAT="${K8S_PROGRAMS[*]/#/cmd/}"
+  for patch in "$KIND_DIR"/patches/*.patch; do patch -p1 -d src <"$patch"; done
+  began=$(now)
+  in_build make generated_files
+  say "  generated code ($(seconds_since "$began"))" >&3
+  for program in "${K8S_PROGRAMS[@]}"; do
+    began=$(now)
+    in_build hack/make-rules/build.sh "cmd/$program"
+    say "  $program ($(seconds_since "$began"))" >&3
+  done
   gcc -Os -static -DVERSION="$K8S_VERSION" -o src/_output/bin/pause src/build/pause/linux/pause.c
 }
 
@@ -67,7 +79,7 @@ ensure_kubernetes() {
     say "building Kubernetes $K8S_VERSION from Debian's source package: once a machine, about 6 minutes on 2 cores ($log)"
     # Not `build || die`: bash would switch errexit off inside.
     set +e
-    build_kubernetes "$work" >"$log" 2>&1
+    build_kubernetes "$work" 3>&1 >"$log" 2>&1
     result=$?
     set -e
     ((result == 0)) || die_with_log "$log" "building Kubernetes failed"

@@ -41,7 +41,6 @@ provider_up() { # provider_up WORKERS
     /run/* | /var/run/* | /var/lib/* | /var/log/* | /var/local/*)
       die "DI_CLUSTER_DIR='$CLUSTER_ROOT': the nodes have a /run, /var/lib, /var/log and /var/local of their own" ;;
   esac
-  ((1 <= $1 && $1 <= 50)) || die "--workers $1: must be 1 to 50"
   "$KIND_DIR/binaries"
 
   mkdir -p "$STATE"/{run,log,conf,etcd}

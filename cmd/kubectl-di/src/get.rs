@@ -114,7 +114,14 @@ impl Get {
         };
         self.show(&mut screen, &found, out)?;
         let mut events = watch_jobs(cluster, &query, &version);
-        while let Some(event) = events.next().await {
+        let closed = output::closed();
+        tokio::pin!(closed);
+        loop {
+            let event = tokio::select! {
+                event = events.next() => event,
+                () = &mut closed => break,
+            };
+            let Some(event) = event else { break };
             match event? {
                 JobEvent::Applied(job) => self.show(&mut screen, &[job], out)?,
                 JobEvent::Deleted(job) => {

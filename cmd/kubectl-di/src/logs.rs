@@ -10,7 +10,11 @@ use di_api::Role;
 use di_client::{LogLine, LogOptions, Which, job, log_pods};
 use futures::StreamExt;
 
-use crate::{args::duration, globals::Globals, output::report};
+use crate::{
+    args::duration,
+    globals::Globals,
+    output::{self, report},
+};
 
 /// Show what a job's replicas have written; the coordinator's main container unless told otherwise.
 ///
@@ -34,7 +38,7 @@ pub struct Logs {
     /// The replica of this name
     #[arg(long, value_name = "NAME", conflicts_with = "role")]
     replica: Option<String>,
-    /// Go on with what is still to come
+    /// Go on with what is still to come, of replicas that come later too, until the job has ended
     #[arg(short, long)]
     follow: bool,
     /// Only so many last lines of each; -1 means all
@@ -71,17 +75,38 @@ impl Logs {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
         let cluster = globals.connect().await?;
         let job = job(&cluster, &self.job).await?;
-        let pods = log_pods(&cluster, &job, &self.which()).await?;
+        let (which, options) = (self.which(), self.options());
+        let pods = log_pods(&cluster, &job, &which).await?;
         ensure!(
             !self.follow || pods.len() <= self.max_log_requests,
             "{} pods are to be followed, but at most {} may be; use --max-log-requests to raise the limit",
             pods.len(),
             self.max_log_requests
         );
-        let prefixed = pods.len() > 1;
-        let mut lines = di_client::logs(&cluster, job.namespace(), pods, &self.options());
+        // The last run of a container has no successors.
+        let follow = self.follow && !self.previous && self.replica.is_none();
+        let prefixed = pods.len() > 1 || (follow && which.may_be_several());
+        let mut lines = if follow {
+            di_client::follow(
+                &cluster,
+                &job,
+                &which,
+                pods,
+                &options,
+                self.max_log_requests,
+            )
+        } else {
+            di_client::logs(&cluster, job.namespace(), &pods, &options)
+        };
+        let closed = output::closed();
+        tokio::pin!(closed);
         let mut code = ExitCode::SUCCESS;
-        while let Some(line) = lines.next().await {
+        loop {
+            let line = tokio::select! {
+                line = lines.next() => line,
+                () = &mut closed => break,
+            };
+            let Some(line) = line else { break };
             match line {
                 Ok(line) => print(out, &line, prefixed)?,
                 Err(error) => {

@@ -1,6 +1,10 @@
-use std::io::{self, Write};
+use std::{
+    io::{self, Write},
+    os::fd::{AsFd, OwnedFd},
+};
 
 use clap::ValueEnum;
+use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::{Value, json};
 
 /// How objects are shown.
@@ -85,9 +89,44 @@ pub fn list(items: Vec<Value>) -> Value {
     })
 }
 
+/// Resolves once the reader of our output is gone, as `head` is when it has seen enough: else that shows at the next write only.
+pub async fn closed() {
+    match io::stdout().as_fd().try_clone_to_owned() {
+        Ok(stdout) => reader_gone(stdout).await,
+        Err(_) => std::future::pending().await,
+    }
+}
+
+async fn reader_gone(out: OwnedFd) {
+    let (tell, told) = tokio::sync::oneshot::channel();
+    // A thread of its own, which the end of the process does not wait for.
+    std::thread::spawn(move || {
+        // Asked for nothing, it tells of hang-ups and errors alone.
+        let mut fds = [PollFd::new(&out, PollFlags::empty())];
+        while poll(&mut fds, None) == Err(rustix::io::Errno::INTR) {}
+        // Nobody waits any more: all the same.
+        tell.send(()).ok();
+    });
+    told.await.ok();
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_reader_that_goes_is_noticed_without_a_write() {
+        let (reader, writer) = io::pipe().unwrap();
+        let mut gone = std::pin::pin!(reader_gone(writer.into()));
+        let early = timeout(Duration::from_millis(50), &mut gone).await;
+        assert!(early.is_err(), "the reader is there");
+        drop(reader);
+        timeout(Duration::from_secs(10), gone).await.unwrap();
+    }
 
     #[test]
     fn objects_are_called_by_kind_group_and_name() {

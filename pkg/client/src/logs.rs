@@ -57,28 +57,35 @@ pub struct LogLine {
 /// Lines, and an error for each pod whose log could not be read or broke off; the others go on.
 pub type LogStream = BoxStream<'static, Result<LogLine>>;
 
-/// Names of a job's pods that have logs to read, in order.
+impl Which {
+    /// Whether there may be several at a time, now or later.
+    pub fn may_be_several(&self) -> bool {
+        !matches!(self, Self::Replica(_) | Self::Role(Role::Coordinator))
+    }
+}
+
+/// A job's pods that have logs to read, in order.
 ///
 /// # Errors
 /// [`Error::Logs`] when there are none.
-pub async fn log_pods(cluster: &Cluster, job: &Job, which: &Which) -> Result<Vec<String>> {
+pub async fn log_pods(cluster: &Cluster, job: &Job, which: &Which) -> Result<Vec<Pod>> {
     let pods = pods(cluster, job).await?;
     chosen(job, pods, which).map_err(Error::Logs)
 }
 
-fn chosen(job: &Job, mut pods: Vec<Pod>, which: &Which) -> Result<Vec<String>, String> {
+pub(crate) fn is_chosen(pod: &Pod, which: &Which) -> bool {
+    match which {
+        Which::Role(role) => role_of(pod) == Some(*role),
+        Which::Replica(name) => pod.name_any() == *name,
+        Which::All => true,
+    }
+}
+
+fn chosen(job: &Job, mut pods: Vec<Pod>, which: &Which) -> Result<Vec<Pod>, String> {
     pods.sort_by_key(|pod| (role_of(pod), pod.name_any()));
-    let names: Vec<_> = pods
-        .iter()
-        .filter(|pod| match which {
-            Which::Role(role) => role_of(pod) == Some(*role),
-            Which::Replica(name) => pod.name_any() == *name,
-            Which::All => true,
-        })
-        .map(ResourceExt::name_any)
-        .collect();
-    if !names.is_empty() {
-        return Ok(names);
+    let (chosen, pods): (Vec<_>, Vec<_>) = pods.into_iter().partition(|pod| is_chosen(pod, which));
+    if !chosen.is_empty() {
+        return Ok(chosen);
     }
     let job_name = job.name();
     let phase = job
@@ -100,31 +107,13 @@ fn chosen(job: &Job, mut pods: Vec<Pod>, which: &Which) -> Result<Vec<String>, S
 
 /// The logs of pods: one after the other, or all at once when following. A single pod's come as they are read, several pods'
 /// by whole lines.
-pub fn logs(
-    cluster: &Cluster,
-    namespace: &str,
-    pods: Vec<String>,
-    options: &LogOptions,
-) -> LogStream {
+pub fn logs(cluster: &Cluster, namespace: &str, pods: &[Pod], options: &LogOptions) -> LogStream {
     let api: Api<Pod> = Api::namespaced(cluster.client.clone(), namespace);
     let params = options.params();
     let whole_lines = pods.len() > 1;
     let streams: Vec<_> = pods
-        .into_iter()
-        .map(|pod| {
-            let (api, params, cluster) = (api.clone(), params.clone(), cluster.clone());
-            stream::once(async move {
-                match api.log_stream(&pod, &params).await {
-                    Ok(reader) => Either::Left(lines(pod, Box::pin(reader), whole_lines)),
-                    Err(error) => {
-                        let error = cluster.error(error);
-                        Either::Right(stream::once(async move { Err(error) }))
-                    }
-                }
-            })
-            .flatten()
-            .boxed()
-        })
+        .iter()
+        .map(|pod| log_of(cluster, &api, pod.name_any(), params.clone(), whole_lines))
         .collect();
     if options.follow {
         stream::select_all(streams).boxed()
@@ -133,8 +122,30 @@ pub fn logs(
     }
 }
 
+/// The log of one pod.
+pub(crate) fn log_of(
+    cluster: &Cluster,
+    api: &Api<Pod>,
+    pod: String,
+    params: LogParams,
+    whole_lines: bool,
+) -> LogStream {
+    let (api, cluster) = (api.clone(), cluster.clone());
+    stream::once(async move {
+        match api.log_stream(&pod, &params).await {
+            Ok(reader) => Either::Left(lines(pod, Box::pin(reader), whole_lines)),
+            Err(error) => {
+                let error = cluster.error(error);
+                Either::Right(stream::once(async move { Err(error) }))
+            }
+        }
+    })
+    .flatten()
+    .boxed()
+}
+
 impl LogOptions {
-    fn params(&self) -> LogParams {
+    pub(crate) fn params(&self) -> LogParams {
         let container = self.container.as_deref().unwrap_or(names::MAIN_CONTAINER);
         // Part of a second is rounded up: less than one second would mean everything.
         let seconds = |since: Duration| since.as_secs() + u64::from(since.subsec_nanos() > 0);
@@ -244,7 +255,10 @@ mod tests {
             pod("j-collector-a", "collector"),
             pod("j-coordinator", "coordinator"),
         ];
-        let choose = |which| chosen(&job, pods.clone(), &which);
+        let choose = |which| {
+            let pods = chosen(&job, pods.clone(), &which)?;
+            Ok::<Vec<_>, String>(pods.iter().map(ResourceExt::name_any).collect())
+        };
         assert_eq!(
             choose(Which::All).unwrap(),
             ["j-coordinator", "j-collector-a", "j-collector-b"]

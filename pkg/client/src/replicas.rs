@@ -76,14 +76,14 @@ pub(crate) async fn pods(cluster: &Cluster, job: &Job) -> Result<Vec<Pod>> {
     let selector = format!("{}={}", names::labels::JOB, job.name());
     let pods = api.list(&ListParams::default().labels(&selector)).await;
     let mut pods = pods.map_err(|error| cluster.error(error))?.items;
-    pods.retain(|pod| {
-        let owner = pod
-            .owner_references()
-            .iter()
-            .find(|o| o.controller == Some(true));
-        owner.is_some_and(|owner| Some(&owner.uid) == job.metadata.uid.as_ref())
-    });
+    pods.retain(|pod| is_of(pod, job));
     Ok(pods)
+}
+
+pub(crate) fn is_of(pod: &Pod, job: &Job) -> bool {
+    let mut owners = pod.owner_references().iter();
+    let owner = owners.find(|owner| owner.controller == Some(true));
+    owner.is_some_and(|owner| Some(&owner.uid) == job.metadata.uid.as_ref())
 }
 
 pub(crate) fn role_of(pod: &Pod) -> Option<Role> {

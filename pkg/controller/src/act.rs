@@ -104,12 +104,7 @@ async fn create_pod(context: &Context, job: &DIJob, key: &Key, entry: &PlanEntry
     let (pod, new) = create(context, &api, "pods", &pod).await?;
     match PodView::new(&pod).filter(|view| view.owner == job.uid()) {
         Some(view) => context.pods.created(view),
-        None => {
-            return Err(Error::Foreign {
-                kind: "pod",
-                name: entry.name.clone(),
-            });
-        }
+        None => return Err(taken("pod", &pod, job)),
     }
     Ok(new)
 }
@@ -124,14 +119,22 @@ async fn create_service(
     let (service, new) = create(context, &api, "services", &service(job, entry)).await?;
     match ServiceView::new(&service).filter(|view| view.owner == job.uid()) {
         Some(view) => context.services.created(view),
-        None => {
-            return Err(Error::Foreign {
-                kind: "service",
-                name: entry.name.clone(),
-            });
-        }
+        None => return Err(taken("service", &service, job)),
     }
     Ok(new)
+}
+
+/// Why a name is not to be had: what an earlier job of the same name leaves goes by itself.
+fn taken<K: kube::Resource>(kind: &'static str, object: &K, job: &DIJob) -> Error {
+    let name = object.name_any();
+    let mut owners = object.owner_references().iter();
+    let leftover = object.meta().deletion_timestamp.is_some()
+        || owners.any(|owner| owner.kind == "DIJob" && owner.name == job.name_any());
+    if leftover {
+        Error::Leftover { kind, name }
+    } else {
+        Error::Foreign { kind, name }
+    }
 }
 
 /// Creates an object whose name is its identity: one that is there already is as good, if it is ours.

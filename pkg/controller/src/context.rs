@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use di_api::DIJob;
+use di_api::{DIJob, DIJobStatus};
 use di_cache::{AggregatorCache, JobCache, Key, NodeCache, PodCache, ServiceCache};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
@@ -40,6 +40,8 @@ pub(crate) struct Context {
 pub(crate) struct Memory {
     pub trouble: Option<Trouble>,
     pub status_written: Option<Instant>,
+    /// A status whose write was not answered, and what is to be told if it stands.
+    pub unsaid: Option<Arc<(DIJobStatus, Vec<Note>)>>,
 }
 
 impl Context {

@@ -180,6 +180,7 @@ async fn reconcile(job: Arc<WatchedJob>, context: Arc<Context>) -> Result<Next> 
 
 /// Looks, decides, writes the status, acts; again until nothing is left to do.
 async fn looks(context: &Context, key: &Key) -> Result<Next> {
+    Box::pin(tell_unsaid(context, key)).await?;
     let mut trouble = context.memory(key).trouble;
     let mut asked = HashMap::new();
     for _ in 0..LOOKS {
@@ -197,10 +198,7 @@ async fn looks(context: &Context, key: &Key) -> Result<Next> {
             if let Some(wait) = may_wait(context, key, job.status.as_ref(), &step) {
                 return Ok(Next::requeue(wait));
             }
-            write_status(context, key, &job, step.status).await?;
-            for note in &step.notes {
-                context.publish(&job, note).await;
-            }
+            write_and_tell(context, key, &job, step).await?;
             continue;
         }
         if step.actions.is_empty() && trouble.is_none() {
@@ -212,6 +210,45 @@ async fn looks(context: &Context, key: &Key) -> Result<Next> {
     }
     // Something keeps changing; others get their turn in between.
     Ok(Next::requeue(COUNTS_EVERY))
+}
+
+/// Writes the status, then tells what it says has happened.
+async fn write_and_tell(context: &Context, key: &Key, job: &DIJob, step: Step) -> Result<()> {
+    let sent = (!step.notes.is_empty()).then(|| step.status.clone());
+    let written = write_status(context, key, job, step.status).await;
+    match (written, sent) {
+        (Ok(()), _) => publish_all(context, job, &step.notes).await,
+        (Err(error), Some(status)) if error.may_be_done() => {
+            let unsaid = Arc::new((status, step.notes));
+            context.remember(key, |memory| memory.unsaid = Some(unsaid));
+            return Err(error);
+        }
+        (Err(error), _) => return Err(error),
+    }
+    Ok(())
+}
+
+/// A status whose write was not answered may stand all the same, and then the step does not find again what happened.
+async fn tell_unsaid(context: &Context, key: &Key) -> Result<()> {
+    let Some(unsaid) = context.memory(key).unsaid else {
+        return Ok(());
+    };
+    let api: Api<DIJob> = Api::namespaced(context.client.clone(), &key.0);
+    let what = || "get the job".to_owned();
+    let job = in_time(context.settings.call_timeout, what, api.get_opt(&key.1)).await?;
+    context.remember(key, |memory| memory.unsaid = None);
+    let (status, notes) = &*unsaid;
+    if let Some(job) = job.filter(|job| job.status.as_ref() == Some(status)) {
+        publish_all(context, &job, notes).await;
+        context.jobs.written(Arc::new(job));
+    }
+    Ok(())
+}
+
+async fn publish_all(context: &Context, job: &DIJob, notes: &[Note]) {
+    for note in notes {
+        context.publish(job, note).await;
+    }
 }
 
 /// Replicas whose pod the watch has shown going.
@@ -296,13 +333,21 @@ async fn note_trouble(context: &Context, key: &Key, error: &Error) {
         reason: error.reason(),
         message: error.chain(),
     };
-    let note = Note::warning(trouble.reason, trouble.message.clone());
+    let note = Note {
+        warning: !error.is_passing(),
+        ..Note::normal(trouble.reason, trouble.message.clone())
+    };
     context.remember(key, |memory| memory.trouble = Some(trouble));
     let Some(job) = context.jobs.get(key) else {
         return;
     };
     context.publish(&job, &note).await;
-    let trouble = context.memory(key).trouble;
+    let memory = context.memory(key);
+    if memory.unsaid.is_some() {
+        // Another status would hide whether that one stands.
+        return;
+    }
+    let trouble = memory.trouble;
     let step = look(context, key, &job, trouble.as_ref(), &HashMap::new());
     if job.status.as_ref() != Some(&step.status)
         && let Err(error) = write_status(context, key, &job, step.status).await
@@ -339,8 +384,8 @@ fn report(
                 .failures
                 .get_or_create(&Reason { reason })
                 .inc();
-            if error.is_conflict() {
-                debug!(job = %job, "Somebody else wrote the job first, looking again");
+            if error.is_passing() {
+                debug!(job = %job, error = error.chain(), "Looking again soon");
             } else {
                 warn!(job = %job, reason, error = error.chain(), "Reconcile failed");
             }

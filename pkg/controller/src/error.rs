@@ -28,6 +28,14 @@ pub enum Error {
         /// Its name.
         name: String,
     },
+    /// Something of an earlier job has the name that one of ours needs, and is about to go.
+    #[error("{kind} {name} is not of this job and has yet to go")]
+    Leftover {
+        /// Kind of the object.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+    },
     /// The caches were not filled.
     #[error("the watch of {0} ended before its first list was complete")]
     NotSynced(&'static str),
@@ -54,6 +62,7 @@ impl Error {
             },
             Self::Timeout { .. } => "Timeout",
             Self::Foreign { .. } => "NameTaken",
+            Self::Leftover { .. } => "EarlierJobEnds",
             Self::NotSynced(_) => "NotSynced",
             Self::LeaseLost(_) => "LeaseLost",
         }
@@ -62,6 +71,23 @@ impl Error {
     /// Whether somebody else wrote first: nothing is wrong, the next look decides.
     pub fn is_conflict(&self) -> bool {
         self.reason() == "Conflict"
+    }
+
+    /// Whether it passes by itself, and soon: nobody need look at it.
+    pub fn is_passing(&self) -> bool {
+        self.is_conflict() || matches!(self, Self::Leftover { .. })
+    }
+
+    /// Whether a write may have been made although it was not answered so.
+    pub fn may_be_done(&self) -> bool {
+        match self {
+            Self::Timeout { .. } => true,
+            Self::Api { source, .. } => match &**source {
+                kube::Error::Api(status) => status.code >= 500,
+                _ => true,
+            },
+            _ => false,
+        }
     }
 
     /// The message with those of its sources.

@@ -6,7 +6,10 @@ use k8s_openapi::{
         Container, ContainerPort, EnvVar, Pod, PodSpec, PodTemplateSpec, ResourceRequirements,
         Service, ServicePort, ServiceSpec,
     },
-    apimachinery::pkg::{apis::meta::v1::ObjectMeta, util::intstr::IntOrString},
+    apimachinery::pkg::{
+        apis::meta::v1::{ObjectMeta, OwnerReference},
+        util::intstr::IntOrString,
+    },
 };
 use kube::{Resource, ResourceExt};
 
@@ -137,7 +140,13 @@ fn metadata(job: &DIJob, entry: &PlanEntry, template: Option<&ObjectMeta>) -> Ob
         namespace: job.namespace(),
         labels: Some(labels),
         annotations: template.and_then(|meta| meta.annotations.clone()),
-        owner_references: job.controller_owner_ref(&()).map(|owner| vec![owner]),
+        owner_references: job.controller_owner_ref(&()).map(|owner| {
+            vec![OwnerReference {
+                // Who deletes the job in the foreground waits for us.
+                block_owner_deletion: Some(true),
+                ..owner
+            }]
+        }),
         ..ObjectMeta::default()
     }
 }

@@ -236,12 +236,29 @@ const STUCK: [&str; 7] = [
 
 fn phase(status: &PodStatus) -> PodPhase {
     match status.phase.as_deref() {
+        Some("Running" | "Pending") if is_lost(status) => PodPhase::Unknown,
         Some("Running") => PodPhase::Running,
         Some("Succeeded") => PodPhase::Succeeded,
         Some("Failed") => PodPhase::Failed,
         Some("Unknown") => PodPhase::Unknown,
         _ => PodPhase::Pending,
     }
+}
+
+/// Kubernetes keeps the phase of a pod whose node does not answer. It takes the pod's readiness away, and nothing else: a kubelet that
+/// does so gives a reason, and finds a container not ready.
+fn is_lost(status: &PodStatus) -> bool {
+    let ready = status
+        .conditions
+        .iter()
+        .flatten()
+        .find(|condition| condition.type_ == "Ready");
+    let taken_away = ready.is_some_and(|ready| {
+        ready.status == "False" && ready.reason.as_deref().is_none_or(str::is_empty)
+    });
+    let containers_ready =
+        || condition(status, "ContainersReady").is_some_and(|(containers, _)| containers == "True");
+    status.reason.as_deref() == Some("NodeLost") || (taken_away && containers_ready())
 }
 
 fn addresses(spec: Option<&PodSpec>, status: &PodStatus) -> Vec<IpAddr> {
@@ -370,3 +387,6 @@ impl ServiceView {
 pub(crate) fn uid(job: &DIJob) -> &str {
     job.metadata.uid.as_deref().unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,25 @@ use kube::{Client, client::Body};
 use tokio::sync::watch;
 use tower::service_fn;
 
+/// A client that does not hear the answer of every other write of a status.
+pub fn hard_of_hearing(client: Client, namespace: &str) -> Client {
+    let written = Arc::new(AtomicUsize::new(0));
+    let service = service_fn(move |request: http::Request<Body>| {
+        let (client, written) = (client.clone(), written.clone());
+        async move {
+            let status =
+                request.method() == Method::PATCH && request.uri().path().ends_with("/status");
+            let lost = status && written.fetch_add(1, Relaxed).is_multiple_of(2);
+            let answer = client.send(request).await;
+            if lost {
+                return Err(kube::Error::Service("the answer is lost".into()));
+            }
+            answer
+        }
+    });
+    Client::new(service, namespace)
+}
+
 /// A client whose writes come through up to a number, as if its process then died: the last one reaches the server but its answer never
 /// comes back, and none follows. Also returns what becomes true at that moment.
 pub fn fused(client: Client, namespace: &str, writes: usize) -> (Client, watch::Receiver<bool>) {

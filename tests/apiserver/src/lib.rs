@@ -22,7 +22,7 @@ mod space;
 pub use audit::Write;
 pub use endpoint::{Answer, Endpoint};
 pub use eventually::eventually;
-pub use fuse::fused;
+pub use fuse::{fused, hard_of_hearing};
 pub use job::{Job, template};
 pub use kubelet::{Kubelet, exit, fail_to_pull, remove, run};
 pub use manager::Manager;

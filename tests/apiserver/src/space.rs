@@ -134,13 +134,24 @@ impl Space {
 
     /// Reasons of the events about a job.
     pub async fn events_of(&self, job: &str) -> Vec<String> {
+        self.reasons(job, |_| true).await
+    }
+
+    /// Reasons of the warnings about a job.
+    pub async fn warnings_of(&self, job: &str) -> Vec<String> {
+        let warns = |event: &Event| event.type_.as_deref() == Some("Warning");
+        self.reasons(job, warns).await
+    }
+
+    async fn reasons(&self, job: &str, which: impl Fn(&Event) -> bool) -> Vec<String> {
         let api: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
         let events = api.list(&ListParams::default()).await.unwrap();
         let about = |event: &Event| {
             let regarding = event.regarding.as_ref()?;
             (regarding.name.as_deref() == Some(job)).then(|| event.reason.clone())?
         };
-        events.items.iter().filter_map(about).collect()
+        let events = events.items.iter().filter(|event| which(event));
+        events.filter_map(about).collect()
     }
 
     /// Waits for an event about a job.

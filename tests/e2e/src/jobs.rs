@@ -36,6 +36,17 @@ pub fn job(name: &str, coordinator: &[&str]) -> DIJob {
     .expect("a job")
 }
 
+/// A job that is refused: no container has the name of the main one.
+///
+/// # Panics
+/// Never: the job has a container.
+pub fn misnamed(name: &str) -> DIJob {
+    let mut job = job(name, &["hold"]);
+    let spec = job.spec.coordinator.template.spec.as_mut();
+    spec.expect("a spec").containers[0].name = "main".into();
+    job
+}
+
 /// A template that runs `di-worker` with these arguments, and ends fast when told to.
 pub fn pod(args: &[&str]) -> serde_json::Value {
     serde_json::json!({"spec": {

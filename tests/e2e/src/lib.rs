@@ -12,7 +12,8 @@ pub use audit::{Audit, Call};
 pub use endpoint::{Endpoint, Reply};
 pub use eventually::{eventually, within};
 pub use jobs::{
-    Phases, container, exec, is_running, job, logs, owned_pods, owned_services, pod, status,
+    Phases, container, exec, is_running, job, logs, misnamed, owned_pods, owned_services, pod,
+    status,
 };
 pub use namespace::{Namespace, client};
 

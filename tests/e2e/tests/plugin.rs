@@ -2,12 +2,16 @@
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
-use std::{io::Write, process::Stdio};
+use std::{io::Write, process::Stdio, time::Duration};
 
 use di_api::{DIJobStatus, Phase};
-use di_e2e::{Namespace, eventually, exec, job, owned_pods, pod, status};
+use di_e2e::{Namespace, eventually, exec, job, misnamed, owned_pods, pod, status};
 use serde_json::json;
-use tokio::process::Command;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, BufReader},
+    process::Command,
+    time::timeout,
+};
 
 #[derive(Debug)]
 struct Output {
@@ -180,6 +184,90 @@ async fn logs_are_followed_to_the_end_and_named_by_pod() {
     .await;
 }
 
+/// Names of a job's collectors.
+async fn collectors(ns: &Namespace, job: &str) -> Vec<String> {
+    let pods = owned_pods(ns, job).await.into_iter();
+    pods.filter_map(|pod| pod.metadata.name)
+        .filter(|name| name.contains("-collector-"))
+        .collect()
+}
+
+#[tokio::test]
+async fn logs_of_a_role_take_in_replicas_that_come_later() {
+    Namespace::with("later", |ns| async move {
+        let mut wanted = job("grows", &["hold"]);
+        wanted.spec.collector =
+            serde_json::from_value(json!({"template": pod(&["hold"]), "replicas": 1})).unwrap();
+        ns.submit(&wanted).await;
+        let ready = |count: &'static str| {
+            move |s: &DIJobStatus| s.collectors_ready.as_deref() == Some(count)
+        };
+        eventually("one", || status(&ns, "grows"), ready("1/1")).await;
+        let mut follow = Command::new("kubectl")
+            .args(["di", "-n", &ns.name, "logs", "grows", "-f"])
+            .args(["--role", "collector"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(follow.stdout.take().unwrap()).lines();
+        let first = lines.next_line().await.unwrap().unwrap();
+        let old = collectors(&ns, "grows").await.remove(0);
+        assert!(first.starts_with(&format!("[{old}] ")), "{first}");
+
+        let added = di(&ns, &["replicas", "add", "grows", "--collectors", "1"]).await;
+        assert_eq!(added.code, Some(0), "{added:?}");
+        eventually("two", || status(&ns, "grows"), ready("2/2")).await;
+        exec(&ns, "grows-coordinator", &["release", "0"]).await;
+        // It ends with the job and its collectors.
+        let mut rest = String::new();
+        lines.get_mut().read_to_string(&mut rest).await.unwrap();
+        let others = rest
+            .lines()
+            .any(|line| line.contains("-collector-") && !line.starts_with(&format!("[{old}]")));
+        assert!(others, "{rest}");
+        assert_eq!(follow.wait().await.unwrap().code(), Some(0));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_watch_ends_when_nobody_reads_it_any_more() {
+    Namespace::with("unread", |ns| async move {
+        ns.submit(&job("still", &["hold"])).await;
+        eventually("running", || status(&ns, "still"), running).await;
+        let mut watch = Command::new("kubectl")
+            .args(["di", "-n", &ns.name, "get", "still", "-w"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+        lines.next_line().await.unwrap().unwrap();
+        drop(lines);
+        let ended = timeout(Duration::from_secs(20), watch.wait()).await;
+        assert_eq!(ended.unwrap().unwrap().code(), Some(0));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_deletion_in_the_foreground_waits_for_the_pods() {
+    Namespace::with("foreground", |ns| async move {
+        let mut wanted = job("waits", &["hold"]);
+        wanted.spec.collector =
+            serde_json::from_value(json!({"template": pod(&["hold"]), "replicas": 1})).unwrap();
+        ns.submit(&wanted).await;
+        eventually("running", || status(&ns, "waits"), running).await;
+        let deleted = di(&ns, &["delete", "waits", "--cascade=foreground"]).await;
+        assert_eq!(deleted.code, Some(0), "{deleted:?}");
+        assert!(owned_pods(&ns, "waits").await.is_empty());
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn mistakes_are_told_as_kubectl_tells_them() {
     Namespace::with("mistakes", |ns| async move {
@@ -191,16 +279,7 @@ async fn mistakes_are_told_as_kubectl_tells_them() {
         );
         let ignored = di(&ns, &["delete", "nope", "--ignore-not-found"]).await;
         assert_eq!((ignored.code, ignored.stderr.as_str()), (Some(0), ""));
-        let mut bad = job("bad", &["hold"]);
-        bad.spec
-            .coordinator
-            .template
-            .spec
-            .as_mut()
-            .unwrap()
-            .containers[0]
-            .name = "main".into();
-        let file = manifest(&json!(bad));
+        let file = manifest(&json!(misnamed("bad")));
         let refused = di(&ns, &["create", "-f", file.path().to_str().unwrap()]).await;
         assert_eq!(refused.code, Some(1));
         assert!(

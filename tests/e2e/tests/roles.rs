@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use di_api::names;
 use di_e2e::{Audit, client};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::Api;
@@ -53,6 +54,9 @@ async fn what_is_granted_is_what_is_used() {
             .unwrap();
         all.extend(granted(role.rules));
     }
+    // A plugin of the API server asks for it, which is no request of its own; where that is on, no pod is made without.
+    let asked_inside = ["update", names::GROUP, "dijobs/finalizers"].map(str::to_owned);
+    all.remove(&asked_inside.into());
     let unused: Vec<_> = all.difference(&used).collect();
     assert!(unused.is_empty(), "granted and never used: {unused:#?}");
 }

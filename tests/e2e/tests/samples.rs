@@ -28,6 +28,12 @@ fn samples() -> Vec<(PathBuf, DynamicObject)> {
         .collect()
 }
 
+fn sample(file: &str) -> DynamicObject {
+    let mut samples = samples().into_iter();
+    let (_, sample) = samples.find(|(path, _)| path.ends_with(file)).unwrap();
+    sample
+}
+
 fn resource(types: &TypeMeta) -> ApiResource {
     let kind = GroupVersionKind::try_from(types).unwrap();
     ApiResource::from_gvk(&kind)
@@ -57,11 +63,7 @@ async fn every_sample_is_accepted_as_it_is() {
 #[tokio::test]
 async fn the_serial_job_trains_alone() {
     Namespace::with("serial", |ns| async move {
-        let (_, sample) = samples()
-            .into_iter()
-            .find(|(path, _)| path.ends_with("serial.yaml"))
-            .unwrap();
-        let job: DIJob = sample.try_parse().unwrap();
+        let job: DIJob = sample("serial.yaml").try_parse().unwrap();
         ns.submit(&job).await;
         eventually(
             "succeeded",
@@ -75,6 +77,26 @@ async fn the_serial_job_trains_alone() {
                 .await
                 .contains("solved")
         );
+    })
+    .await;
+}
+
+/// Written for the older version, whose schema is open, it has an empty string that the schema of the newer one must take.
+#[tokio::test]
+async fn the_di_engine_job_starts_in_the_newest_version_too() {
+    Namespace::with("di-engine", |ns| async move {
+        let mut sample = sample("di-engine-cartpole.yaml");
+        sample.types = Some(TypeMeta::resource::<DIJob>());
+        let types = sample.types.as_ref().unwrap();
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(ns.client.clone(), &ns.name, &resource(types));
+        api.create(&PostParams::default(), &sample).await.unwrap();
+        eventually(
+            "a phase",
+            || status(&ns, "cartpole-dqn"),
+            |s| s.phase.is_some(),
+        )
+        .await;
     })
     .await;
 }

@@ -52,11 +52,19 @@ struct Change {
 #[group(required = true, multiple = true)]
 struct By {
     /// How many collectors
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     collectors: Option<i32>,
     /// How many learners
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     learners: Option<i32>,
+}
+
+fn count(text: &str) -> Result<i32, String> {
+    match text.parse() {
+        Ok(count) if count >= 1 => Ok(count),
+        Ok(_) => Err("must be at least 1; add declares more, delete fewer".to_owned()),
+        Err(_) => Err(format!("must be a number from 1 to {}", i32::MAX)),
+    }
 }
 
 impl Add {
@@ -87,5 +95,27 @@ impl Change {
             await_scaled(&cluster, &job, timeout).await?;
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        change: Change,
+    }
+
+    #[test]
+    fn a_count_below_one_is_told_what_it_must_be() {
+        for count in ["-1", "0"] {
+            let words = ["add", "job", "--collectors", count];
+            let error = <Cli as clap::Parser>::try_parse_from(words).unwrap_err();
+            let text = error.to_string();
+            assert!(text.contains("must be at least 1"), "{text}");
+            assert!(!text.contains("tip:"), "{text}");
+        }
     }
 }

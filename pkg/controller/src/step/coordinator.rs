@@ -1,6 +1,6 @@
 //! The coordinator: made, started again, and its end turned into the job's.
 
-use di_api::{ConditionType, Origin, Phase, PlanEntry, Role, names, set_condition};
+use di_api::{ConditionType, Origin, Phase, PlanEntry, Role, is_true, names, set_condition};
 use di_plan::{PodPhase, PodView, Stage};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
@@ -19,7 +19,14 @@ pub(super) fn tend(seen: &Observed<'_>, step: &mut Step) {
         step.actions.push(Action::CreateService(entry.clone()));
     }
     match seen.pod(&entry.name) {
-        None => step.actions.push(Action::CreatePod(entry)),
+        None => match seen.asked.get(&entry.name) {
+            // A cache may be behind.
+            None if runs(step) => step.ask.push(entry.name),
+            _ => {
+                deleted(seen, step);
+                step.actions.push(Action::CreatePod(entry));
+            }
+        },
         Some(pod) => {
             created(seen, step);
             match &pod.end {
@@ -34,7 +41,12 @@ pub(super) fn tend(seen: &Observed<'_>, step: &mut Step) {
                     );
                 }
                 // Told to go; what it exits with then says nothing of the job.
-                _ if pod.deleting => {}
+                _ if pod.deleting => {
+                    deleted(seen, step);
+                    if pod.phase == PodPhase::Unknown {
+                        lost(seen, step);
+                    }
+                }
                 Some(_) => failed(seen, step, pod),
                 None => follow(seen, step, pod),
             }
@@ -60,7 +72,7 @@ fn created(seen: &Observed<'_>, step: &mut Step) {
 
 fn follow(seen: &Observed<'_>, step: &mut Step, pod: &PodView) {
     match (pod.stage(), pod.phase) {
-        (_, PodPhase::Unknown) => step.status.phase = Some(Phase::Unknown),
+        (_, PodPhase::Unknown) => lost(seen, step),
         (Stage::Active, _) => {
             let message = "the coordinator runs";
             enter(
@@ -82,6 +94,29 @@ fn follow(seen: &Observed<'_>, step: &mut Step, pod: &PodView) {
             );
         }
     }
+}
+
+fn runs(step: &Step) -> bool {
+    is_true(&step.status.conditions, ConditionType::Running)
+}
+
+/// Tells once of a running coordinator that somebody else has deleted, or does: a user, a drain, the loss of its node.
+fn deleted(seen: &Observed<'_>, step: &mut Step) {
+    if runs(step) {
+        let message = "the coordinator was deleted while it ran; it is started again";
+        not_running(seen, step, "CoordinatorDeleted", message);
+        step.notes
+            .push(Note::warning("CoordinatorDeleted", message));
+    }
+}
+
+fn lost(seen: &Observed<'_>, step: &mut Step) {
+    let message = "the coordinator's node does not answer";
+    if step.status.phase != Some(Phase::Unknown) {
+        step.notes.push(Note::warning("NodeLost", message));
+    }
+    step.status.phase = Some(Phase::Unknown);
+    not_running(seen, step, "NodeLost", message);
 }
 
 fn enter(

@@ -9,6 +9,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod coordinator;
+
 /// A cluster in memory: what the actions say is done, pods start when told to.
 pub(super) struct World {
     pub job: DIJob,

@@ -85,6 +85,23 @@ async fn the_schema_of_v1alpha2_refuses_what_has_no_meaning() {
 }
 
 #[tokio::test]
+async fn an_empty_string_is_a_value_in_every_version() {
+    let space = Space::new().await;
+    let mut template = template();
+    template["spec"]["containers"][0]["env"] = json!([{"name": "EMPTY", "value": ""}]);
+    let spec = json!({
+        "group": "", "priorityClassName": "", "cleanPodPolicy": "",
+        "coordinator": {"template": template},
+    });
+    for version in VERSIONS {
+        let api = jobs(&space, version);
+        let params = PostParams::default();
+        let created = api.create(&params, &job(version, &spec)).await.unwrap();
+        assert_eq!(created.data["spec"]["group"], "", "{version}");
+    }
+}
+
+#[tokio::test]
 async fn every_spelling_of_a_policy_that_manifests_use_is_taken() {
     let space = Space::new().await;
     for policy in ["None", "Running", "All", "ALL", ""] {

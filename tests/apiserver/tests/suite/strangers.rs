@@ -1,10 +1,11 @@
 //! Objects that are not the job's, and jobs that are on their way out.
 
 use di_api::Phase;
-use di_apiserver_tests::{Job, Kubelet, Space, exists, remove};
+use di_apiserver_tests::{Job, Kubelet, Space, exists, remove, template};
+use k8s_openapi::api::core::v1::Pod;
 use kube::{
     ResourceExt,
-    api::{DeleteParams, Patch, PatchParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
 
@@ -23,9 +24,9 @@ async fn pods_of_an_earlier_job_of_the_same_name_are_neither_taken_nor_touched()
 
     let new = space.create(&Job::new("again", 2)).await;
     assert_ne!(old.uid(), new.uid());
-    let taken = |s: &di_api::DIJobStatus| s.reason.as_deref() == Some("NameTaken");
+    let taken = |s: &di_api::DIJobStatus| s.reason.as_deref() == Some("EarlierJobEnds");
     let status = space
-        .until("again", "the taken name is told of", taken)
+        .until("again", "what it waits for is told of", taken)
         .await;
     assert_eq!(status.phase, None);
     assert!(
@@ -35,7 +36,7 @@ async fn pods_of_an_earlier_job_of_the_same_name_are_neither_taken_nor_touched()
             .all(|entry| !pods.contains_key(&entry.name)),
         "{status:?}"
     );
-    space.until_event("again", "NameTaken").await;
+    space.until_event("again", "EarlierJobEnds").await;
     space.create(&Job::new("other", 1)).await;
     space.until_settled("other").await;
     let now = space.pods_of("again").await;
@@ -59,8 +60,28 @@ async fn pods_of_an_earlier_job_of_the_same_name_are_neither_taken_nor_touched()
     }
     let status = space.until_settled("again").await;
     assert_eq!(status.reason, None);
+    let warnings = space.warnings_of("again").await;
+    let patient = ["EarlierJobEnds", "NameTaken"].map(str::to_owned);
+    assert!(
+        !warnings.iter().any(|warning| patient.contains(warning)),
+        "{warnings:?}"
+    );
     let coordinator = &space.pods_of("again").await["again-coordinator"];
     assert_eq!(coordinator.owner_references()[0].uid, new.uid().unwrap());
+    manager.stop().await;
+}
+
+#[tokio::test]
+async fn a_name_that_somebody_else_has_is_warned_of() {
+    let space = Space::new().await;
+    let mut pod: Pod = serde_json::from_value(template()).unwrap();
+    pod.metadata.name = Some("taken-coordinator".to_owned());
+    let params = PostParams::default();
+    space.pods().create(&params, &pod).await.unwrap();
+    let manager = space.manager("manager");
+    space.create(&Job::new("taken", 0)).await;
+    space.until_event("taken", "NameTaken").await;
+    assert_eq!(space.warnings_of("taken").await, ["NameTaken"]);
     manager.stop().await;
 }
 

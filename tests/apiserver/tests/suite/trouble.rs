@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use di_api::Phase;
-use di_apiserver_tests::{Job, Kubelet, Space, eventually, fail_to_pull, template};
+use di_apiserver_tests::{
+    Job, Kubelet, Manager, Space, eventually, exit, fail_to_pull, hard_of_hearing, template,
+};
 use k8s_openapi::{
     api::core::v1::{Pod, ResourceQuota, ResourceQuotaSpec, ResourceQuotaStatus},
     apimachinery::pkg::api::resource::Quantity,
@@ -98,6 +100,32 @@ async fn an_image_that_cannot_be_pulled_is_told_until_it_can() {
     manager.stop().await;
 }
 
+/// Jobs in the older version, which leaves its schema open.
+fn legacy_jobs(space: &Space) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("diengine.opendilab.org", "v1alpha1", "DIJob");
+    let kind = ApiResource::from_gvk_with_plural(&kind, "dijobs");
+    Api::namespaced_with(space.client.clone(), &space.namespace, &kind)
+}
+
+#[tokio::test]
+async fn what_happened_is_told_even_where_the_answer_to_its_write_was_lost() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
+    let client = space.server.client_of_manager("manager", &space.namespace);
+    let manager = Manager::start(hard_of_hearing(client, &space.namespace));
+    space.create(&Job::new("told", 1)).await;
+    space.until_settled("told").await;
+    exit(&space.pods(), "told-coordinator", 0).await;
+    for reason in [
+        "CoordinatorCreated",
+        "CoordinatorRunning",
+        "CoordinatorSucceeded",
+    ] {
+        space.until_event("told", reason).await;
+    }
+    manager.stop().await;
+}
+
 fn legacy(name: &str, spec: &Value) -> DynamicObject {
     serde_json::from_value(json!({
         "apiVersion": "diengine.opendilab.org/v1alpha1", "kind": "DIJob",
@@ -110,11 +138,7 @@ fn legacy(name: &str, spec: &Value) -> DynamicObject {
 async fn jobs_that_cannot_be_read_stop_no_others() {
     let space = Space::new().await;
     let _kubelet = Kubelet::running(&space);
-    let kind = GroupVersionKind::gvk("diengine.opendilab.org", "v1alpha1", "DIJob");
-    let kind = ApiResource::from_gvk_with_plural(&kind, "dijobs");
-    let api: Api<DynamicObject> =
-        Api::namespaced_with(space.client.clone(), &space.namespace, &kind);
-    // The older version leaves its schema open.
+    let api = legacy_jobs(&space);
     let good = json!({"template": template()});
     let specs = [
         json!({"coordinator": "x"}),
@@ -163,17 +187,48 @@ async fn jobs_that_cannot_be_read_stop_no_others() {
 }
 
 #[tokio::test]
+async fn a_job_that_becomes_unreadable_while_it_runs_is_told_of_and_runs_on() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
+    let api = legacy_jobs(&space);
+    let manager = space.manager("manager");
+    let good = json!({"coordinator": {"template": template()}});
+    let params = PostParams::default();
+    api.create(&params, &legacy("spoilt", &good)).await.unwrap();
+    space.until_settled("spoilt").await;
+
+    let spoil =
+        |deadline: Value| Patch::Merge(json!({"spec": {"activeDeadlineSeconds": deadline}}));
+    let params = PatchParams::default();
+    api.patch("spoilt", &params, &spoil(json!("soon")))
+        .await
+        .unwrap();
+    space.until_event("spoilt", "InvalidSpec").await;
+    let status = api.get("spoilt").await.unwrap().data["status"].clone();
+    assert_eq!(status["phase"], "Running");
+    assert_eq!(status["reason"], "InvalidSpec");
+    let conditions = status["conditions"].as_array().unwrap();
+    let told = conditions.iter().find(|c| c["type"] == "ReplicasReady");
+    let message = told.unwrap()["message"].as_str().unwrap();
+    assert!(message.contains("\"soon\""), "{message}");
+
+    api.patch("spoilt", &params, &spoil(Value::Null))
+        .await
+        .unwrap();
+    let status = space.until_settled("spoilt").await;
+    assert_eq!(status.reason, None);
+    manager.stop().await;
+}
+
+#[tokio::test]
 async fn a_job_that_only_the_open_version_takes_runs_all_the_same() {
     let space = Space::new().await;
     let _kubelet = Kubelet::running(&space);
-    let kind = GroupVersionKind::gvk("diengine.opendilab.org", "v1alpha1", "DIJob");
-    let kind = ApiResource::from_gvk_with_plural(&kind, "dijobs");
-    let api: Api<DynamicObject> =
-        Api::namespaced_with(space.client.clone(), &space.namespace, &kind);
-    // The schema of the stored version takes neither a fraction as a number nor, on this server, an empty string.
+    let api = legacy_jobs(&space);
+    // The schema of the stored version takes no fraction as a number.
     let mut template = template();
     template["spec"]["containers"][0]["resources"] = json!({"limits": {"cpu": 0.5}});
-    let spec = json!({"coordinator": {"template": template}, "priorityClassName": ""});
+    let spec = json!({"coordinator": {"template": template}});
     let manager = space.manager("manager");
     let params = PostParams::default();
     api.create(&params, &legacy("open", &spec)).await.unwrap();
