@@ -2,15 +2,25 @@
 //!
 //! Messages are worded as Kubernetes' own (`spec.x: Invalid value: "y": …`) and say what to change.
 
+mod basic;
+mod containers;
 mod decode;
+mod dns;
+mod env;
 mod fault;
+mod handlers;
+mod image;
+mod mounts;
 mod names;
 mod ports;
 mod quantities;
+mod scheduling;
+mod security;
 mod spec;
 mod template;
 mod unknown;
 mod update;
+mod volumes;
 mod warnings;
 
 use serde_json::Value;

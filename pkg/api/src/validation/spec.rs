@@ -1,7 +1,7 @@
 use k8s_openapi::{api::core::v1::PodTemplateSpec, apimachinery::pkg::api::resource::Quantity};
 use serde_json::{Value, json};
 
-use super::{Fault, names, ports, quantities, template};
+use super::{Fault, names, ports, quantities, template, volumes};
 use crate::{DIJobSpec, GPU_RESOURCE, ReplicaGroup, Role, names::MAIN_CONTAINER};
 
 /// Values of `spec.cleanPodPolicy` that a user may write.
@@ -47,8 +47,9 @@ fn unsupported_policy(policy: &Value) -> Option<Fault> {
 /// A spec that could be decoded.
 pub(super) fn check(spec: &DIJobSpec, faults: &mut Vec<Fault>) {
     names::check_group(&spec.group, faults);
-    names::check_priority_class(&spec.priority_class_name, faults);
-    template::check_volumes(&spec.volumes, "spec", faults);
+    let class = Some(spec.priority_class_name.as_str());
+    names::check_object_name(class, "spec.priorityClassName", faults);
+    volumes::check(&spec.volumes, "spec", faults);
     for role in DECLARED {
         let Some(declared) = spec.declared(role) else {
             continue;
