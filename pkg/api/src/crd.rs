@@ -19,6 +19,7 @@ const FOREIGN: [&str; 2] = ["template", "volumes"];
 
 fn served(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     for version in &mut crd.spec.versions {
+        keep_unknown_beside_spec(version);
         if let Some(spec) = schema_of(version, "spec") {
             strip_foreign_descriptions(spec);
             keep_unknown_fields(spec);
@@ -91,6 +92,14 @@ fn keep_unknown_fields(schema: &mut JSONSchemaProps) {
     }
 }
 
+/// So that a misspelt `spec` is seen too.
+fn keep_unknown_beside_spec(version: &mut CustomResourceDefinitionVersion) {
+    let schema = version.schema.as_mut();
+    if let Some(root) = schema.and_then(|schema| schema.open_api_v3_schema.as_mut()) {
+        root.x_kubernetes_preserve_unknown_fields = Some(true);
+    }
+}
+
 /// The version that older manifests name: the same fields, of which only the defaults are spelt out.
 fn legacy_of(version: &CustomResourceDefinitionVersion) -> CustomResourceDefinitionVersion {
     let root = version
@@ -116,7 +125,6 @@ fn legacy_of(version: &CustomResourceDefinitionVersion) -> CustomResourceDefinit
                             .or_insert_with(open_object);
                     }
                 }
-                open.x_kubernetes_preserve_unknown_fields = None;
                 open
             }),
         }),

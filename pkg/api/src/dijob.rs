@@ -51,10 +51,12 @@ use crate::{DIJobStatus, ReplicaResources, Role};
 pub struct DIJobSpec {
     /// A collection of jobs that this one belongs to.
     #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 63))]
     pub group: String,
 
     /// Priority class of every pod of the job.
     #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 253))]
     pub priority_class_name: String,
 
     /// Which pods are deleted once the job has ended. Running deletes those that could still use the cluster, except the coordinator.
@@ -112,7 +114,7 @@ pub struct CollectorSpec {
     pub template: PodTemplateSpec,
     /// How many there are from the start, beside those that the coordinator asks for.
     #[serde(default)]
-    #[schemars(range(min = 0))]
+    #[schemars(range(min = 0, max = crate::names::MAX_REPLICAS))]
     pub replicas: i32,
     /// Further collectors whose resources differ from the template's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -127,7 +129,7 @@ pub struct LearnerSpec {
     pub template: PodTemplateSpec,
     /// How many there are from the start, beside those that the coordinator asks for.
     #[serde(default)]
-    #[schemars(range(min = 0))]
+    #[schemars(range(min = 0, max = crate::names::MAX_REPLICAS))]
     pub replicas: i32,
     /// Further learners whose resources differ from the template's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -139,10 +141,11 @@ pub struct LearnerSpec {
 #[serde(rename_all = "camelCase")]
 pub struct ReplicaGroup {
     /// Name of the group, its own within its role.
+    #[schemars(length(min = 1, max = 63))]
     pub name: String,
     /// How many replicas it has.
     #[serde(default)]
-    #[schemars(range(min = 0))]
+    #[schemars(range(min = 0, max = crate::names::MAX_REPLICAS))]
     pub replicas: i32,
     /// Resources of the container di-container of each.
     #[serde(default)]

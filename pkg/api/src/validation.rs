@@ -54,7 +54,9 @@ pub fn aggregator_config(object: &Value) -> Result<AggregatorConfig, Vec<Fault>>
         ));
         return Err(faults);
     }
-    let decoded = decode::most_of::<AggregatorConfig>(object.clone(), &mut faults);
+    let mut readable = object.clone();
+    drop_nulls(&mut readable["spec"]);
+    let decoded = decode::most_of::<AggregatorConfig>(readable, &mut faults);
     if let Some((config, masked)) = &decoded {
         let template = &config.spec.aggregator.template;
         let mut found = Vec::new();
@@ -86,12 +88,25 @@ fn judge_dijob(object: &Value) -> (Option<DIJob>, Vec<Fault>) {
         return (None, faults);
     }
     let mut readable = object.clone();
+    drop_nulls(&mut readable["spec"]);
     let missing = spec::check_undecoded(&mut readable["spec"], &mut faults);
     let decoded = decode::most_of::<DIJob>(readable, &mut faults);
     if let Some((job, masked)) = &decoded {
         faults.extend(masked.and(missing).outside(dijob_faults(job)));
     }
     (decoded.map(|(job, _)| job), faults)
+}
+
+/// A field that is null is one that was left out, as the API server takes it too.
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
 }
 
 fn verdict<T>((decoded, faults): (Option<T>, Vec<Fault>)) -> Result<T, Vec<Fault>> {

@@ -14,7 +14,7 @@ pub(super) fn check(pod: &PodSpec, shared: &[Volume], field: &str, faults: &mut 
     let is_finished = check_main(&pod.containers, field, faults);
     let inits = pod.init_containers.as_deref().unwrap_or_default();
     let mut seen: Vec<&str> = Vec::new();
-    for (list, kind) in [(inits, "initContainers"), (&pod.containers, "containers")] {
+    for (list, kind) in [(&*pod.containers, "containers"), (inits, "initContainers")] {
         for (i, container) in list.iter().enumerate() {
             let path = format!("{field}.{kind}[{i}]");
             let name = format!("{path}.name");
