@@ -1,6 +1,6 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, CustomResourceDefinitionVersion, CustomResourceValidation, JSON,
-    JSONSchemaProps, JSONSchemaPropsOrArray,
+    JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 use kube::CustomResourceExt;
 
@@ -23,6 +23,7 @@ fn served(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
         if let Some(spec) = schema_of(version, "spec") {
             strip_foreign_descriptions(spec);
             keep_unknown_fields(spec);
+            take_empty_texts(spec);
         }
         if let Some(status) = schema_of(version, "status") {
             strip_foreign_descriptions(status);
@@ -73,7 +74,7 @@ fn strip_foreign_descriptions(schema: &mut JSONSchemaProps) {
 fn strip_descriptions(schema: &mut JSONSchemaProps) {
     schema.description = None;
     if let Some(values) = &mut schema.additional_properties
-        && let k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaPropsOrBool::Schema(values) = values
+        && let JSONSchemaPropsOrBool::Schema(values) = values
     {
         strip_descriptions(values);
     }
@@ -89,6 +90,27 @@ fn keep_unknown_fields(schema: &mut JSONSchemaProps) {
     }
     for (_, child) in children(schema) {
         keep_unknown_fields(child);
+    }
+}
+
+/// Servers of 1.20 take an empty text for null, and refuse it where null is not allowed: `env: [{name: A, value: ""}]`, an empty label.
+fn take_empty_texts(schema: &mut JSONSchemaProps) {
+    let required = schema.required.clone().unwrap_or_default();
+    for (name, child) in children(schema) {
+        if !required.iter().any(|required| required == name) {
+            allow_empty_text(child);
+        }
+        take_empty_texts(child);
+    }
+    if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
+        allow_empty_text(values);
+        take_empty_texts(values);
+    }
+}
+
+fn allow_empty_text(schema: &mut JSONSchemaProps) {
+    if schema.type_.as_deref() == Some("string") && schema.enum_.is_none() {
+        schema.nullable = Some(true);
     }
 }
 

@@ -1,7 +1,7 @@
 use k8s_openapi::api::core::v1::{PodTemplateSpec, Volume};
 use kube::CustomResource;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{DIJobStatus, ReplicaResources, Role};
 
@@ -50,12 +50,20 @@ use crate::{DIJobStatus, ReplicaResources, Role};
 #[serde(rename_all = "camelCase")]
 pub struct DIJobSpec {
     /// A collection of jobs that this one belongs to.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "null_is_empty",
+        skip_serializing_if = "String::is_empty"
+    )]
     #[schemars(length(max = 63))]
     pub group: String,
 
     /// Priority class of every pod of the job.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "null_is_empty",
+        skip_serializing_if = "String::is_empty"
+    )]
     #[schemars(length(max = 253))]
     pub priority_class_name: String,
 
@@ -96,6 +104,11 @@ pub struct DIJobSpec {
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub backoff_limit: i32,
+}
+
+/// The schema allows null for texts.
+fn null_is_empty<'de, D: Deserializer<'de>>(text: D) -> Result<String, D::Error> {
+    Ok(Option::deserialize(text)?.unwrap_or_default())
 }
 
 /// The part of a `DIJob` that hands out tasks.

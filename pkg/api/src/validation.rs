@@ -54,9 +54,7 @@ pub fn aggregator_config(object: &Value) -> Result<AggregatorConfig, Vec<Fault>>
         ));
         return Err(faults);
     }
-    let mut readable = object.clone();
-    drop_nulls(&mut readable["spec"]);
-    let decoded = decode::most_of::<AggregatorConfig>(readable, &mut faults);
+    let decoded = decode::most_of::<AggregatorConfig>(without_nulls(object), &mut faults);
     if let Some((config, masked)) = &decoded {
         let template = &config.spec.aggregator.template;
         let mut found = Vec::new();
@@ -87,14 +85,22 @@ fn judge_dijob(object: &Value) -> (Option<DIJob>, Vec<Fault>) {
         ));
         return (None, faults);
     }
-    let mut readable = object.clone();
-    drop_nulls(&mut readable["spec"]);
+    let mut readable = without_nulls(object);
     let missing = spec::check_undecoded(&mut readable["spec"], &mut faults);
     let decoded = decode::most_of::<DIJob>(readable, &mut faults);
     if let Some((job, masked)) = &decoded {
         faults.extend(masked.and(missing).outside(dijob_faults(job)));
     }
     (decoded.map(|(job, _)| job), faults)
+}
+
+/// The object, its spec without fields that are null.
+fn without_nulls(object: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(spec) = object.get_mut("spec") {
+        drop_nulls(spec);
+    }
+    object
 }
 
 /// A field that is null is one that was left out, as the API server takes it too.

@@ -20,8 +20,8 @@ pub(super) fn is_image(image: &str) -> bool {
 
 /// The first part is a registry where it looks like a host; else it belongs to the name.
 fn is_registry(part: &str) -> bool {
-    let (host, port) = part.split_once(':').unwrap_or((part, "0"));
-    let is_host = host.split('.').all(|label| {
+    let (name, port) = part.split_once(':').unwrap_or((part, "0"));
+    let is_host = name.split('.').all(|label| {
         let at_the_ends = |c: char| c.is_ascii_alphanumeric();
         label.starts_with(at_the_ends)
             && label.ends_with(at_the_ends)

@@ -156,26 +156,14 @@ fn check_node_term(term: &NodeSelectorTerm, field: &str, faults: &mut Vec<Fault>
             let what = "must be specified single value when `operator` is 'Lt' or 'Gt'";
             faults.push(Fault::required(format!("{field}.values"), what));
         } else if !bound {
-            check_operator(
-                &one.operator,
-                values,
-                &field,
-                "a valid selector operator",
-                faults,
-            );
+            check_operator(&one.operator, values, &field, faults);
         }
         names::check_qualified_name(&one.key, &format!("{field}.key"), faults);
     }
 }
 
 /// In and NotIn ask for values, Exists and DoesNotExist for none.
-fn check_operator(
-    operator: &str,
-    values: &[String],
-    field: &str,
-    kind: &str,
-    faults: &mut Vec<Fault>,
-) {
+fn check_operator(operator: &str, values: &[String], field: &str, faults: &mut Vec<Fault>) {
     let place = format!("{field}.values");
     match operator {
         "In" | "NotIn" if values.is_empty() => {
@@ -188,7 +176,7 @@ fn check_operator(
         }
         "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
         _ => {
-            let why = format_args!("not {kind}");
+            let why = "not a valid selector operator";
             faults.push(Fault::invalid(format!("{field}.operator"), operator, why));
         }
     }
@@ -222,13 +210,7 @@ fn check_selector(selector: Option<&LabelSelector>, field: &str, faults: &mut Ve
     for (i, one) in selector.match_expressions.iter().flatten().enumerate() {
         let field = format!("{field}.matchExpressions[{i}]");
         let values = one.values.as_deref().unwrap_or_default();
-        check_operator(
-            &one.operator,
-            values,
-            &field,
-            "a valid selector operator",
-            faults,
-        );
+        check_operator(&one.operator, values, &field, faults);
         names::check_qualified_name(&one.key, &format!("{field}.key"), faults);
     }
 }

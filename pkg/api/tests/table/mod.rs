@@ -75,7 +75,7 @@ pub fn mistakes_of(folder: &str) -> Vec<Mistake> {
         for row in rows.as_array().unwrap() {
             let at = row["at"].as_str().unwrap();
             let at = at.replace('@', CONTAINER).replace('~', POD);
-            let mut object = if at.contains("/aggregator") || topic.contains("aggregator") {
+            let mut object = if topic.contains("aggregators") {
                 config()
             } else {
                 job()
