@@ -12,8 +12,8 @@ use table::{good, job, mistakes, set};
 /// Rules of a kind.
 fn rules(kind: &str) -> Vec<String> {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../manifests/cel");
-    let path = format!("{dir}/{}s.yaml", kind.to_lowercase());
-    let patch: Value = serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let file = format!("{dir}/{}s.yaml", kind.to_lowercase());
+    let patch: Value = serde_saphyr::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
     let at = "/spec/versions/0/schema/openAPIV3Schema/x-kubernetes-validations";
     assert_eq!(patch[0]["path"], at);
     let rules = patch[0]["value"].as_array().unwrap().iter();
@@ -59,8 +59,8 @@ fn what_a_rule_refuses_the_validator_refuses_and_names_and_main_containers_the_o
     let mut refused = 0;
     for mistake in mistakes() {
         let kind = mistake.object["kind"].as_str().unwrap();
-        let refuses = |rule: &String| holds(rule, None, &mistake.object) == Some(false);
-        let by_rule = of_one(kind).iter().any(refuses);
+        let breaks = |rule: &String| holds(rule, None, &mistake.object) == Some(false);
+        let by_rule = of_one(kind).iter().any(breaks);
         let by_us = match kind {
             "DIJob" => dijob(&mistake.object).is_err(),
             _ => aggregator_config(&mistake.object).is_err(),

@@ -19,18 +19,18 @@ pub(super) fn is_image(image: &str) -> bool {
 }
 
 /// The first part is a registry where it looks like a host; else it belongs to the name.
-fn is_registry(part: &str) -> bool {
-    let (name, port) = part.split_once(':').unwrap_or((part, "0"));
-    let is_host = name.split('.').all(|label| {
+fn is_registry(text: &str) -> bool {
+    let (host, number) = text.split_once(':').unwrap_or((text, "0"));
+    let is_host = host.split('.').all(|label| {
         let at_the_ends = |c: char| c.is_ascii_alphanumeric();
         label.starts_with(at_the_ends)
             && label.ends_with(at_the_ends)
             && label.chars().all(|c| at_the_ends(c) || c == '-')
     });
-    (part == "localhost" || part.contains(['.', ':']))
+    (text == "localhost" || text.contains(['.', ':']))
         && is_host
-        && !port.is_empty()
-        && port.chars().all(|c| c.is_ascii_digit())
+        && !number.is_empty()
+        && number.chars().all(|c| c.is_ascii_digit())
 }
 
 /// Lower-case words, joined by one dot, one or two underscores, or dashes.

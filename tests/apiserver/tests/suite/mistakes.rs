@@ -9,7 +9,7 @@ use di_api::{
 use di_apiserver_tests::Space;
 use di_plan::BuildSettings;
 use futures::{StreamExt, stream};
-use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
+use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api,
     api::{ApiResource, DynamicObject, PostParams},
@@ -34,24 +34,22 @@ fn dry() -> PostParams {
     }
 }
 
+/// The object as a job, where it can be read; the template of a configuration becomes the coordinator's, since it is built into a pod alike.
+fn job_of(object: &Value) -> Option<DIJob> {
+    if object["kind"] == "DIJob" {
+        return serde_json::from_value(object.clone()).ok();
+    }
+    let config: AggregatorConfig = serde_json::from_value(object.clone()).ok()?;
+    let mut job: DIJob = serde_json::from_value(table::job()).unwrap();
+    job.spec.coordinator.template = config.spec.aggregator.template;
+    job.spec.collector = None;
+    Some(job)
+}
+
 /// The pods that would be made of an object, by the path of their template.
 fn pods(object: &Value) -> BTreeMap<String, Pod> {
-    let mut job: DIJob = match object["kind"].as_str().unwrap() {
-        "DIJob" => match serde_json::from_value(object.clone()) {
-            Ok(job) => job,
-            Err(_) => return BTreeMap::new(),
-        },
-        _ => {
-            // The pod of an aggregator is built as the others are.
-            let Ok(config) = serde_json::from_value::<AggregatorConfig>(object.clone()) else {
-                return BTreeMap::new();
-            };
-            let mut job: DIJob = serde_json::from_value(table::job()).unwrap();
-            let template: PodTemplateSpec = config.spec.aggregator.template;
-            job.spec.coordinator.template = template;
-            job.spec.collector = None;
-            job
-        }
+    let Some(mut job) = job_of(object) else {
+        return BTreeMap::new();
     };
     job.metadata.namespace = Some("rl".to_owned());
     job.metadata.name = Some("job".to_owned());
