@@ -1,6 +1,6 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, CustomResourceDefinitionVersion, CustomResourceValidation, JSON,
-    JSONSchemaProps, JSONSchemaPropsOrArray,
+    JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 use kube::CustomResourceExt;
 
@@ -19,9 +19,11 @@ const FOREIGN: [&str; 2] = ["template", "volumes"];
 
 fn served(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     for version in &mut crd.spec.versions {
+        keep_unknown_beside_spec(version);
         if let Some(spec) = schema_of(version, "spec") {
             strip_foreign_descriptions(spec);
             keep_unknown_fields(spec);
+            take_empty_texts(spec);
         }
         if let Some(status) = schema_of(version, "status") {
             strip_foreign_descriptions(status);
@@ -72,7 +74,7 @@ fn strip_foreign_descriptions(schema: &mut JSONSchemaProps) {
 fn strip_descriptions(schema: &mut JSONSchemaProps) {
     schema.description = None;
     if let Some(values) = &mut schema.additional_properties
-        && let k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaPropsOrBool::Schema(values) = values
+        && let JSONSchemaPropsOrBool::Schema(values) = values
     {
         strip_descriptions(values);
     }
@@ -88,6 +90,35 @@ fn keep_unknown_fields(schema: &mut JSONSchemaProps) {
     }
     for (_, child) in children(schema) {
         keep_unknown_fields(child);
+    }
+}
+
+/// Servers of 1.20 take an empty text for null, and refuse it where null is not allowed: `env: [{name: A, value: ""}]`, an empty label.
+fn take_empty_texts(schema: &mut JSONSchemaProps) {
+    let required = schema.required.clone().unwrap_or_default();
+    for (name, child) in children(schema) {
+        if !required.iter().any(|required| required == name) {
+            allow_empty_text(child);
+        }
+        take_empty_texts(child);
+    }
+    if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
+        allow_empty_text(values);
+        take_empty_texts(values);
+    }
+}
+
+fn allow_empty_text(schema: &mut JSONSchemaProps) {
+    if schema.type_.as_deref() == Some("string") && schema.enum_.is_none() {
+        schema.nullable = Some(true);
+    }
+}
+
+/// So that a misspelt `spec` is seen too.
+fn keep_unknown_beside_spec(version: &mut CustomResourceDefinitionVersion) {
+    let schema = version.schema.as_mut();
+    if let Some(root) = schema.and_then(|schema| schema.open_api_v3_schema.as_mut()) {
+        root.x_kubernetes_preserve_unknown_fields = Some(true);
     }
 }
 
@@ -116,7 +147,6 @@ fn legacy_of(version: &CustomResourceDefinitionVersion) -> CustomResourceDefinit
                             .or_insert_with(open_object);
                     }
                 }
-                open.x_kubernetes_preserve_unknown_fields = None;
                 open
             }),
         }),

@@ -1,7 +1,7 @@
 use k8s_openapi::api::core::v1::{PodTemplateSpec, Volume};
 use kube::CustomResource;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{DIJobStatus, GPU_RESOURCE, ReplicaResources, Role, names::MAIN_CONTAINER, quantity};
 
@@ -50,11 +50,21 @@ use crate::{DIJobStatus, GPU_RESOURCE, ReplicaResources, Role, names::MAIN_CONTA
 #[serde(rename_all = "camelCase")]
 pub struct DIJobSpec {
     /// A collection of jobs that this one belongs to.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "null_is_empty",
+        skip_serializing_if = "String::is_empty"
+    )]
+    #[schemars(length(max = 63))]
     pub group: String,
 
     /// Priority class of every pod of the job.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "null_is_empty",
+        skip_serializing_if = "String::is_empty"
+    )]
+    #[schemars(length(max = 253))]
     pub priority_class_name: String,
 
     /// Which pods are deleted once the job has ended. Running deletes those that could still use the cluster, except the coordinator.
@@ -96,6 +106,11 @@ pub struct DIJobSpec {
     pub backoff_limit: i32,
 }
 
+/// The schema allows null for texts.
+fn null_is_empty<'de, D: Deserializer<'de>>(text: D) -> Result<String, D::Error> {
+    Ok(Option::deserialize(text)?.unwrap_or_default())
+}
+
 /// The part of a `DIJob` that hands out tasks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -112,7 +127,7 @@ pub struct CollectorSpec {
     pub template: PodTemplateSpec,
     /// How many there are from the start, beside those that the coordinator asks for.
     #[serde(default)]
-    #[schemars(range(min = 0))]
+    #[schemars(range(min = 0, max = crate::names::MAX_REPLICAS))]
     pub replicas: i32,
     /// Further collectors whose resources differ from the template's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -127,7 +142,7 @@ pub struct LearnerSpec {
     pub template: PodTemplateSpec,
     /// How many there are from the start, beside those that the coordinator asks for.
     #[serde(default)]
-    #[schemars(range(min = 0))]
+    #[schemars(range(min = 0, max = crate::names::MAX_REPLICAS))]
     pub replicas: i32,
     /// Further learners whose resources differ from the template's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -139,10 +154,11 @@ pub struct LearnerSpec {
 #[serde(rename_all = "camelCase")]
 pub struct ReplicaGroup {
     /// Name of the group, its own within its role.
+    #[schemars(length(min = 1, max = 63))]
     pub name: String,
     /// How many replicas it has.
     #[serde(default)]
-    #[schemars(range(min = 0))]
+    #[schemars(range(min = 0, max = crate::names::MAX_REPLICAS))]
     pub replicas: i32,
     /// Resources of the container di-container of each.
     #[serde(default)]

@@ -2,15 +2,25 @@
 //!
 //! Messages are worded as Kubernetes' own (`spec.x: Invalid value: "y": …`) and say what to change.
 
+mod basic;
+mod containers;
 mod decode;
+mod dns;
+mod env;
 mod fault;
+mod handlers;
+mod image;
+mod mounts;
 mod names;
 mod ports;
 mod quantities;
+mod scheduling;
+mod security;
 mod spec;
 mod template;
 mod unknown;
 mod update;
+mod volumes;
 mod warnings;
 
 use serde_json::Value;
@@ -44,7 +54,7 @@ pub fn aggregator_config(object: &Value) -> Result<AggregatorConfig, Vec<Fault>>
         ));
         return Err(faults);
     }
-    let decoded = decode::most_of::<AggregatorConfig>(object.clone(), &mut faults);
+    let decoded = decode::most_of::<AggregatorConfig>(without_nulls(object), &mut faults);
     if let Some((config, masked)) = &decoded {
         let template = &config.spec.aggregator.template;
         let mut found = Vec::new();
@@ -75,13 +85,34 @@ fn judge_dijob(object: &Value) -> (Option<DIJob>, Vec<Fault>) {
         ));
         return (None, faults);
     }
-    let mut readable = object.clone();
+    let mut readable = without_nulls(object);
     let missing = spec::check_undecoded(&mut readable["spec"], &mut faults);
     let decoded = decode::most_of::<DIJob>(readable, &mut faults);
     if let Some((job, masked)) = &decoded {
         faults.extend(masked.and(missing).outside(dijob_faults(job)));
     }
     (decoded.map(|(job, _)| job), faults)
+}
+
+/// The object, its spec without fields that are null.
+fn without_nulls(object: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(spec) = object.get_mut("spec") {
+        drop_nulls(spec);
+    }
+    object
+}
+
+/// A field that is null is one that was left out, as the API server takes it too.
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
 }
 
 fn verdict<T>((decoded, faults): (Option<T>, Vec<Fault>)) -> Result<T, Vec<Fault>> {

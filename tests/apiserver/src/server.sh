@@ -9,7 +9,7 @@ etcd=$!
 "$ASSETS/kube-apiserver" --etcd-servers="http://127.0.0.1:$ETCD_PORT" \
   --bind-address=127.0.0.1 --secure-port="$API_PORT" --endpoint-reconciler-type=none \
   --cert-dir=certificates --tls-cert-file=server.crt --tls-private-key-file=server.key \
-  --authorization-mode=RBAC --token-auth-file=tokens.csv --service-cluster-ip-range=10.0.0.0/16 \
+  --allow-privileged=true --authorization-mode=RBAC --token-auth-file=tokens.csv --service-cluster-ip-range=10.0.0.0/16 \
   --service-account-issuer=https://kubernetes.default.svc --service-account-key-file=accounts.pub \
   --service-account-signing-key-file=accounts.key --disable-admission-plugins=ServiceAccount \
   --audit-policy-file=audit-policy.yaml --audit-log-path=audit.log --audit-log-maxsize=1024 \

@@ -49,13 +49,28 @@ pub(super) fn most_of<T: DeserializeOwned>(
                 faults.push(Fault {
                     kind: FaultKind::Invalid,
                     field: error.path().to_string(),
-                    detail: format!("Invalid value: {}", error.into_inner()),
+                    detail: format!("Invalid value: {}", in_plain_words(&error.into_inner())),
                 });
                 masked.0.push(removed?);
             }
         }
     }
     None
+}
+
+/// What serde expected, as people who write YAML call it.
+fn in_plain_words(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let Some((found, expected)) = text.rsplit_once(", expected ") else {
+        return text;
+    };
+    let expected = match expected {
+        "a sequence" => "a list",
+        "i32" | "i64" => "a whole number",
+        "a boolean" => "true or false",
+        other => other,
+    };
+    format!("{found}, expected {expected}")
 }
 
 /// Removes the innermost named field that leads to `path`, and returns its own path.

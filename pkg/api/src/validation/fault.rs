@@ -17,6 +17,8 @@ pub enum FaultKind {
     NotFound,
     /// The value may not be there, or may not be changed.
     Forbidden,
+    /// The value takes more room than it may.
+    TooLong,
 }
 
 /// One fault of an object.
@@ -98,6 +100,15 @@ impl Fault {
         }
     }
 
+    /// A value that takes more than `most` bytes.
+    pub fn too_long(field: impl Into<String>, most: usize) -> Self {
+        Self {
+            kind: FaultKind::TooLong,
+            field: field.into(),
+            detail: format!("Too long: may not be more than {most} bytes"),
+        }
+    }
+
     /// The reason of the `Status` cause, as Kubernetes names it.
     pub fn reason(&self) -> &'static str {
         match self.kind {
@@ -107,6 +118,7 @@ impl Fault {
             FaultKind::Duplicate => "FieldValueDuplicate",
             FaultKind::NotFound => "FieldValueNotFound",
             FaultKind::Forbidden => "FieldValueForbidden",
+            FaultKind::TooLong => "FieldValueTooLong",
         }
     }
 }

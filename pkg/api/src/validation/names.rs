@@ -52,12 +52,38 @@ pub(super) fn check_unique<'a>(
     }
 }
 
-/// The name of a priority class.
-pub(super) fn check_priority_class(name: &str, faults: &mut Vec<Fault>) {
-    if !name.is_empty() {
-        let field = "spec.priorityClassName";
+/// The name of another object, where there is one.
+pub(super) fn check_object_name(name: Option<&str>, field: &str, faults: &mut Vec<Fault>) {
+    if let Some(name) = name.filter(|name| !name.is_empty()) {
         refuse(name, field, dns_subdomain(name), faults);
     }
+}
+
+/// A DNS label, where there is one.
+pub(super) fn check_optional_label_name(name: Option<&str>, field: &str, faults: &mut Vec<Fault>) {
+    if let Some(name) = name.filter(|name| !name.is_empty()) {
+        refuse(name, field, dns_label(name), faults);
+    }
+}
+
+/// The key of a label, an annotation, a taint or a resource.
+pub(super) fn check_qualified_name(name: &str, field: &str, faults: &mut Vec<Fault>) {
+    refuse(name, field, qualified_name(name), faults);
+}
+
+/// The value of a label.
+pub(super) fn check_label_value(value: &str, field: &str, faults: &mut Vec<Fault>) {
+    refuse(value, field, label_value(value), faults);
+}
+
+/// The name of an environment variable, or what it starts with.
+pub(super) fn check_env_name(name: &str, field: &str, faults: &mut Vec<Fault>) {
+    refuse(name, field, env_name(name), faults);
+}
+
+/// A key of a Secret or ConfigMap.
+pub(super) fn check_config_key(key: &str, field: &str, faults: &mut Vec<Fault>) {
+    refuse(key, field, config_key(key), faults);
 }
 
 /// The group of a job, which people select jobs by.
@@ -116,11 +142,76 @@ fn dns_subdomain(name: &str) -> Vec<&'static str> {
     ])
 }
 
-fn label_value(value: &str) -> Vec<&'static str> {
-    let inner = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+fn is_key_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "-_.".contains(c)
+}
+
+fn is_qualified(name: &str) -> bool {
     let at_the_ends = |c: char| c.is_ascii_alphanumeric();
-    let well_formed = value.chars().all(inner)
-        && (value.is_empty() || (value.starts_with(at_the_ends) && value.ends_with(at_the_ends)));
+    name.chars().all(is_key_char) && name.starts_with(at_the_ends) && name.ends_with(at_the_ends)
+}
+
+fn qualified_name(name: &str) -> Vec<&'static str> {
+    let (prefix, name) = match name.split_once('/') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, name),
+    };
+    if name.contains('/') {
+        return vec![
+            "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
+        ];
+    }
+    let well_prefixed =
+        prefix.is_none_or(|prefix| prefix.is_empty() || dns_subdomain(prefix).is_empty());
+    broken(&[
+        (prefix != Some(""), "prefix part must be non-empty"),
+        (
+            well_prefixed,
+            r"prefix part a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
+        ),
+        (!name.is_empty(), "name part must be non-empty"),
+        (
+            name.len() <= LABEL_LEN,
+            "name part must be no more than 63 characters",
+        ),
+        (
+            name.is_empty() || is_qualified(name),
+            "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')",
+        ),
+    ])
+}
+
+const NO_DOT: &str = "must not be '.'";
+const NO_DOTS: &str = "must not be '..' or start with '..'";
+
+fn env_name(name: &str) -> Vec<&'static str> {
+    broken(&[
+        (
+            name.chars().all(is_key_char) && !name.starts_with(|c: char| c.is_ascii_digit()),
+            "a valid environment variable name must consist of alphabetic characters, digits, '_', '-', or '.', and must not start with a digit (e.g. 'my.env-name',  or 'MY_ENV.NAME',  or 'MyEnvName1', regex used for validation is '[-._a-zA-Z][-._a-zA-Z0-9]*')",
+        ),
+        (name != ".", NO_DOT),
+        (!name.starts_with(".."), NO_DOTS),
+    ])
+}
+
+fn config_key(key: &str) -> Vec<&'static str> {
+    broken(&[
+        (
+            key.len() <= SUBDOMAIN_LEN,
+            "must be no more than 253 characters",
+        ),
+        (
+            key.chars().all(is_key_char),
+            "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')",
+        ),
+        (key != ".", NO_DOT),
+        (!key.starts_with(".."), NO_DOTS),
+    ])
+}
+
+fn label_value(value: &str) -> Vec<&'static str> {
+    let well_formed = value.is_empty() || is_qualified(value);
     broken(&[
         (
             value.len() <= LABEL_LEN,

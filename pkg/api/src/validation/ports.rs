@@ -1,31 +1,28 @@
 use k8s_openapi::api::core::v1::{Container, ContainerPort, PodSpec};
 
-use super::{Fault, names};
+use super::{
+    Fault,
+    basic::{check_between, check_one_of},
+    names,
+};
 use crate::names::{MAIN_CONTAINER, PORT_NAME, ports};
 
 /// The last port that there is.
 pub(super) const LAST: i32 = 65535;
+const NUMBERS: (i64, i64) = (1, LAST as i64);
 
 /// The ports of a container: numbers, protocols and names.
 pub(super) fn check(container: &Container, field: &str, faults: &mut Vec<Fault>) {
     let ports = container.ports.as_deref().unwrap_or_default();
     for (i, port) in ports.iter().enumerate() {
         let field = format!("{field}.ports[{i}]");
-        check_number(
-            port.container_port,
-            &format!("{field}.containerPort"),
-            faults,
-        );
-        if let Some(number) = port.host_port.filter(|number| *number != 0) {
-            check_number(number, &format!("{field}.hostPort"), faults);
-        }
-        if let Some(protocol) = &port.protocol
-            && !["", "SCTP", "TCP", "UDP"].contains(&protocol.as_str())
-        {
-            let field = format!("{field}.protocol");
-            let supported = ["SCTP", "TCP", "UDP"];
-            faults.push(Fault::not_supported(field, protocol.as_str(), &supported));
-        }
+        let number = Some(port.container_port);
+        check_between(number, NUMBERS, &format!("{field}.containerPort"), faults);
+        let number = port.host_port.filter(|number| *number != 0);
+        check_between(number, NUMBERS, &format!("{field}.hostPort"), faults);
+        let protocol = port.protocol.as_deref();
+        let supported = ["SCTP", "TCP", "UDP"];
+        check_one_of(protocol, &supported, &format!("{field}.protocol"), faults);
         let name = name(port);
         if !name.is_empty() {
             let field = format!("{field}.name");
@@ -35,8 +32,40 @@ pub(super) fn check(container: &Container, field: &str, faults: &mut Vec<Fault>)
     }
 }
 
+/// Ports that the containers of a pod share.
+pub(super) fn check_pod(pod: &PodSpec, field: &str, faults: &mut Vec<Fault>) {
+    check_own(pod, field, faults);
+    let mut taken = Vec::new();
+    for (i, container) in pod.containers.iter().enumerate() {
+        for (j, port) in container.ports.iter().flatten().enumerate() {
+            let field = format!("{field}.containers[{i}].ports[{j}]");
+            let wanted = port.host_port.filter(|number| *number != 0);
+            let on_host = pod.host_network == Some(true);
+            if let Some(wanted) = wanted
+                && on_host
+                && wanted != port.container_port
+            {
+                let why = "must match `hostPort` when `hostNetwork` is true";
+                let field = format!("{field}.containerPort");
+                faults.push(Fault::invalid(field, port.container_port, why));
+            }
+            let Some(number) = wanted.or(on_host.then_some(port.container_port)) else {
+                continue;
+            };
+            let protocol = port.protocol.as_deref().unwrap_or("TCP");
+            let host = port.host_ip.as_deref().unwrap_or_default();
+            let place = format!("{protocol}/{host}/{number}");
+            if taken.contains(&place) {
+                faults.push(Fault::duplicate(format!("{field}.hostPort"), place));
+            } else {
+                taken.push(place);
+            }
+        }
+    }
+}
+
 /// The replica's own port stands once in a pod: its service and its environment tell of one.
-pub(super) fn check_own(pod: &PodSpec, field: &str, faults: &mut Vec<Fault>) {
+fn check_own(pod: &PodSpec, field: &str, faults: &mut Vec<Fault>) {
     let mut holder: Option<&str> = None;
     for (i, container) in pod.containers.iter().enumerate() {
         for (j, port) in container.ports.iter().flatten().enumerate() {
@@ -84,11 +113,4 @@ pub(super) fn own(pod: &PodSpec) -> Option<i32> {
     let mut ports = pod.containers.iter().flat_map(|c| c.ports.iter().flatten());
     let own = ports.find(|port| name(port) == PORT_NAME)?;
     Some(own.container_port)
-}
-
-fn check_number(number: i32, field: &str, faults: &mut Vec<Fault>) {
-    if !(1..=LAST).contains(&number) {
-        let why = "must be between 1 and 65535, inclusive";
-        faults.push(Fault::invalid(field, number, why));
-    }
 }

@@ -4,11 +4,13 @@ use k8s_openapi::{
     api::core::v1::ResourceRequirements, apimachinery::pkg::api::resource::Quantity,
 };
 
-use super::Fault;
+use super::{Fault, names};
 use crate::{
     GPU_RESOURCE, ReplicaResources,
     quantity::{NANO, nanos as parse},
 };
+
+const HUGE_PAGES: &str = "hugepages-";
 
 /// Requests and limits of a container.
 pub(super) fn check_requirements(
@@ -21,13 +23,15 @@ pub(super) fn check_requirements(
     let limits = requirements.limits.as_ref().unwrap_or(&nothing);
     for (list, name) in [(limits, "limits"), (requests, "requests")] {
         for (resource, quantity) in list {
-            check(
-                resource,
-                quantity,
-                &format!("{field}.{name}[{resource}]"),
-                faults,
-            );
+            let field = format!("{field}.{name}[{resource}]");
+            check_resource_name(resource, &field, faults);
+            check(resource, quantity, &field, faults);
         }
+    }
+    let has = |resource: &str| limits.contains_key(resource) || requests.contains_key(resource);
+    let huge = |resource: &String| resource.starts_with(HUGE_PAGES);
+    if limits.keys().chain(requests.keys()).any(huge) && !has("cpu") && !has("memory") {
+        faults.push(Fault::forbidden(field, "HugePages require cpu or memory"));
     }
     for (resource, request) in requests {
         check_limit(resource, request, limits.get(resource), field, faults);
@@ -47,12 +51,25 @@ pub(super) fn check_group(resources: &ReplicaResources, field: &str, faults: &mu
     }
 }
 
+/// One of Kubernetes' own, or one with the name of who brings it.
+fn check_resource_name(resource: &str, field: &str, faults: &mut Vec<Fault>) {
+    let known = ["cpu", "memory", "ephemeral-storage"];
+    if resource.contains('/') {
+        names::check_qualified_name(resource, field, faults);
+    } else if !known.contains(&resource) && !resource.starts_with(HUGE_PAGES) {
+        let why =
+            format_args!("must be a standard resource type or fully qualified, as {GPU_RESOURCE}");
+        faults.push(Fault::invalid(field, resource, why));
+    }
+}
+
 /// Extended resources, GPUs among them, come in whole numbers and are not shared.
 fn is_extended(resource: &str) -> bool {
     resource.contains('/') && !resource.contains("kubernetes.io/")
 }
 
-fn check(resource: &str, quantity: &Quantity, field: &str, faults: &mut Vec<Fault>) {
+/// An amount of a resource.
+pub(super) fn check(resource: &str, quantity: &Quantity, field: &str, faults: &mut Vec<Fault>) {
     let why = match parse(&quantity.0) {
         None => {
             r"quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"

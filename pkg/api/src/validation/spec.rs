@@ -1,9 +1,9 @@
 use serde_json::{Value, json};
 
-use super::{Fault, names, ports, quantities, template};
+use super::{Fault, names, ports, quantities, template, volumes};
 use crate::{
     DIJobSpec, GPU_RESOURCE, ReplicaGroup, ReplicaResources, Role,
-    names::{MAIN_CONTAINER, MAX_LEARNER_GPUS, PORT_NAME},
+    names::{MAIN_CONTAINER, MAX_LEARNER_GPUS, MAX_REPLICAS, PORT_NAME},
 };
 
 /// Values of `spec.cleanPodPolicy` that a user may write.
@@ -49,8 +49,9 @@ fn unsupported_policy(policy: &Value) -> Option<Fault> {
 /// A spec that could be decoded.
 pub(super) fn check(spec: &DIJobSpec, faults: &mut Vec<Fault>) {
     names::check_group(&spec.group, faults);
-    names::check_priority_class(&spec.priority_class_name, faults);
-    template::check_volumes(&spec.volumes, "spec", faults);
+    let class = Some(spec.priority_class_name.as_str());
+    names::check_object_name(class, "spec.priorityClassName", faults);
+    volumes::check(&spec.volumes, "spec", faults);
     for role in DECLARED {
         let Some(declared) = spec.declared(role) else {
             continue;
@@ -63,6 +64,7 @@ pub(super) fn check(spec: &DIJobSpec, faults: &mut Vec<Fault>) {
         check_count(declared.replicas, &format!("spec.{role}.replicas"), faults);
         check_groups(declared.groups, &format!("spec.{role}.groups"), faults);
     }
+    check_sum(spec, faults);
     check_learner_gpus(spec, faults);
     check_count(spec.backoff_limit, "spec.backoffLimit", faults);
     if let Some(ttl) = spec.ttl_seconds_after_finished {
@@ -113,6 +115,33 @@ fn check_count(count: i32, field: &str, faults: &mut Vec<Fault>) {
     if count < 0 {
         let why = "must be greater than or equal to 0";
         faults.push(Fault::invalid(field, count, why));
+    }
+}
+
+/// All declared replicas together; the first that is too many is at fault.
+fn check_sum(spec: &DIJobSpec, faults: &mut Vec<Fault>) {
+    let mut sum = 0;
+    for role in [Role::Collector, Role::Learner] {
+        let Some(declared) = spec.declared(role) else {
+            continue;
+        };
+        let own = (format!("spec.{role}.replicas"), declared.replicas);
+        let groups = declared.groups.iter().enumerate();
+        let groups = groups.map(|(i, group)| {
+            let field = format!("spec.{role}.groups[{i}].replicas");
+            (field, group.replicas)
+        });
+        for (field, count) in std::iter::once(own).chain(groups) {
+            let before = sum;
+            sum += i64::from(count.max(0));
+            let most = i64::from(MAX_REPLICAS);
+            if before <= most && sum > most {
+                let why = format_args!(
+                    "must be no more than {most} together with the job's other replicas"
+                );
+                faults.push(Fault::invalid(field, count, why));
+            }
+        }
     }
 }
 

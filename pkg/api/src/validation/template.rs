@@ -1,9 +1,20 @@
-use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec, Volume};
+//! The template of a pod, as the API server and the kubelet will see it.
 
-use super::{Fault, names, ports, quantities};
-use crate::names::MAIN_CONTAINER;
+use k8s_openapi::{
+    api::core::v1::{PodSpec, PodTemplateSpec, Volume},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+
+use super::{
+    Fault,
+    basic::{check_between, check_not_negative, check_one_of},
+    containers, dns, names, scheduling, security, volumes,
+};
 
 const RESTART_POLICIES: [&str; 3] = ["Always", "OnFailure", "Never"];
+/// All annotations together, in bytes.
+const MAX_ANNOTATIONS: usize = 262_144;
+const MAX_SECONDS: i64 = i32::MAX as i64;
 
 /// The pod of a role; `shared` are the volumes that it is given beside its own.
 pub(super) fn check(
@@ -12,141 +23,76 @@ pub(super) fn check(
     shared: &[Volume],
     faults: &mut Vec<Fault>,
 ) {
+    if let Some(metadata) = &template.metadata {
+        check_metadata(metadata, &format!("{field}.metadata"), faults);
+    }
     let none = PodSpec::default();
     let pod = template.spec.as_ref().unwrap_or(&none);
     let field = format!("{field}.spec");
-    let has_main = check_main(&pod.containers, &field, faults);
-    check_volumes(pod.volumes.as_deref().unwrap_or_default(), &field, faults);
-    let inits = pod.init_containers.as_deref().unwrap_or_default();
-    let mut seen: Vec<&str> = Vec::new();
-    for (list, name) in [(inits, "initContainers"), (&pod.containers, "containers")] {
-        for (i, container) in list.iter().enumerate() {
-            let field = format!("{field}.{name}[{i}]");
-            let name = format!("{field}.name");
-            names::check_label_name(&container.name, &name, faults);
-            names::check_unique(seen.iter().copied(), &container.name, &name, faults);
-            seen.push(&container.name);
-            // Without a main container the template is not a replica's yet, and the rest of it unfinished.
-            if has_main {
-                check_image(container, &field, faults);
-            }
-            check_env(container, &field, faults);
-            ports::check(container, &field, faults);
-            check_mounts(container, pod, shared, &field, faults);
-            if let Some(resources) = &container.resources {
-                let field = format!("{field}.resources");
-                quantities::check_requirements(resources, &field, faults);
-            }
-        }
-    }
-    ports::check_own(pod, &field, faults);
+    volumes::check(pod.volumes.as_deref().unwrap_or_default(), &field, faults);
+    containers::check(pod, shared, &field, faults);
     check_pod(pod, &field, faults);
+    security::check_pod(pod, &field, faults);
+    scheduling::check(pod, &field, faults);
+    dns::check(pod, &field, faults);
 }
 
-/// Whether the main container is there.
-fn check_main(containers: &[Container], field: &str, faults: &mut Vec<Fault>) -> bool {
-    if containers.iter().any(|c| c.name == MAIN_CONTAINER) {
-        return true;
+fn check_metadata(metadata: &ObjectMeta, field: &str, faults: &mut Vec<Fault>) {
+    let labels = format!("{field}.labels");
+    for (key, value) in metadata.labels.iter().flatten() {
+        names::check_qualified_name(key, &labels, faults);
+        names::check_label_value(value, &labels, faults);
     }
-    let found: Vec<_> = containers.iter().map(|c| c.name.as_str()).collect();
-    let found = if found.is_empty() {
-        "there are no containers".to_owned()
-    } else {
-        format!("found {}", found.join(", "))
-    };
-    faults.push(Fault::required(
-        format!("{field}.containers"),
-        format_args!("one container must be named {MAIN_CONTAINER}, the main one; {found}"),
-    ));
-    false
-}
-
-/// Names of volumes: each a DNS label, and there once.
-pub(super) fn check_volumes(volumes: &[Volume], field: &str, faults: &mut Vec<Fault>) {
-    for (i, volume) in volumes.iter().enumerate() {
-        let field = format!("{field}.volumes[{i}].name");
-        names::check_label_name(&volume.name, &field, faults);
-        let earlier = volumes[..i].iter().map(|other| other.name.as_str());
-        names::check_unique(earlier, &volume.name, &field, faults);
+    let annotations = format!("{field}.annotations");
+    let mut size = 0;
+    for (key, value) in metadata.annotations.iter().flatten() {
+        names::check_qualified_name(&key.to_lowercase(), &annotations, faults);
+        size += key.len() + value.len();
     }
-}
-
-fn check_image(container: &Container, field: &str, faults: &mut Vec<Fault>) {
-    if container.image.as_deref().unwrap_or_default().is_empty() {
-        let field = format!("{field}.image");
-        faults.push(Fault::required(field, "the image that the container runs"));
-    }
-}
-
-fn check_env(container: &Container, field: &str, faults: &mut Vec<Fault>) {
-    for (i, variable) in container.env.iter().flatten().enumerate() {
-        let field = format!("{field}.env[{i}].name");
-        if variable.name.is_empty() {
-            faults.push(Fault::required(field, "it needs a name"));
-        } else if variable.name.contains('=') {
-            let why = "must not contain '='";
-            faults.push(Fault::invalid(field, variable.name.as_str(), why));
-        }
-    }
-}
-
-fn check_mounts(
-    container: &Container,
-    pod: &PodSpec,
-    shared: &[Volume],
-    field: &str,
-    faults: &mut Vec<Fault>,
-) {
-    let mounts = container.volume_mounts.as_deref().unwrap_or_default();
-    for (i, mount) in mounts.iter().enumerate() {
-        let field = format!("{field}.volumeMounts[{i}]");
-        let mut volumes = pod.volumes.iter().flatten().chain(shared);
-        if !volumes.any(|volume| volume.name == mount.name) {
-            faults.push(Fault::not_found(
-                format!("{field}.name"),
-                mount.name.as_str(),
-            ));
-        }
-        let field = format!("{field}.mountPath");
-        let path = mount.mount_path.as_str();
-        if path.is_empty() {
-            faults.push(Fault::required(
-                field,
-                "where the volume appears in the container",
-            ));
-        } else if mounts[..i].iter().any(|other| other.mount_path == path) {
-            faults.push(Fault::invalid(field, path, "must be unique"));
-        }
+    if size > MAX_ANNOTATIONS {
+        faults.push(Fault::too_long(annotations, MAX_ANNOTATIONS));
     }
 }
 
 fn check_pod(pod: &PodSpec, field: &str, faults: &mut Vec<Fault>) {
+    let path = |name: &str| format!("{field}.{name}");
     if pod
         .ephemeral_containers
         .as_ref()
         .is_some_and(|c| !c.is_empty())
     {
-        faults.push(Fault::forbidden(
-            format!("{field}.ephemeralContainers"),
-            "ephemeral containers not allowed in pod template",
-        ));
+        let why = "ephemeral containers not allowed in pod template";
+        faults.push(Fault::forbidden(path("ephemeralContainers"), why));
     }
-    if let Some(policy) = &pod.restart_policy
-        && !policy.is_empty()
-        && !RESTART_POLICIES.contains(&policy.as_str())
-    {
-        let field = format!("{field}.restartPolicy");
-        faults.push(Fault::not_supported(
-            field,
-            policy.as_str(),
-            &RESTART_POLICIES,
-        ));
+    let policy = pod.restart_policy.as_deref();
+    check_one_of(policy, &RESTART_POLICIES, &path("restartPolicy"), faults);
+    let policy = pod.preemption_policy.as_deref();
+    let policies = ["PreemptLowerPriority", "Never"];
+    check_one_of(policy, &policies, &path("preemptionPolicy"), faults);
+    let seconds = pod.termination_grace_period_seconds;
+    check_not_negative(seconds, &path("terminationGracePeriodSeconds"), faults);
+    let seconds = pod.active_deadline_seconds;
+    check_between(
+        seconds,
+        (1, MAX_SECONDS),
+        &path("activeDeadlineSeconds"),
+        faults,
+    );
+    for (name, object) in [
+        ("nodeName", &pod.node_name),
+        ("priorityClassName", &pod.priority_class_name),
+        ("runtimeClassName", &pod.runtime_class_name),
+        ("schedulerName", &pod.scheduler_name),
+        ("serviceAccountName", &pod.service_account_name),
+    ] {
+        names::check_object_name(object.as_deref(), &path(name), faults);
     }
-    if let Some(seconds) = pod.termination_grace_period_seconds.filter(|s| *s < 0) {
-        faults.push(Fault::invalid(
-            format!("{field}.terminationGracePeriodSeconds"),
-            seconds,
-            "must be greater than or equal to 0",
-        ));
+    if pod.share_process_namespace == Some(true) && pod.host_pid == Some(true) {
+        let why = "ShareProcessNamespace and HostPID cannot both be enabled";
+        faults.push(Fault::invalid(path("shareProcessNamespace"), true, why));
+    }
+    for (i, gate) in pod.readiness_gates.iter().flatten().enumerate() {
+        let field = format!("{field}.readinessGates[{i}].conditionType");
+        names::check_qualified_name(&gate.condition_type, &field, faults);
     }
 }

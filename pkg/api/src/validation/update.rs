@@ -1,8 +1,9 @@
 use std::collections::BTreeSet;
 
+use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Fault, decode, judge_dijob, spec::DECLARED, unknown};
+use super::{Fault, decode, judge_dijob, spec::DECLARED, unknown, without_nulls};
 use crate::{DIJob, DIJobSpec, Phase};
 
 /// Objects that say nothing when they are empty.
@@ -27,7 +28,7 @@ const EMPTY_SAYS_NOTHING: [&str; 8] = [
 pub fn dijob_update(old: &Value, new: &Value) -> Result<DIJob, Vec<Fault>> {
     if spec_unchanged(old, new) {
         let mut faults = Vec::new();
-        let decoded = decode::most_of(new.clone(), &mut faults);
+        let decoded = decode::most_of(without_nulls(new), &mut faults);
         return match decoded {
             Some((job, _)) if faults.is_empty() => Ok(job),
             _ => Err(faults),
@@ -138,7 +139,7 @@ fn names_of<'a>(before: &'a Value, after: &'a Value) -> BTreeSet<&'a str> {
 
 /// The spec as it is understood.
 fn decoded(object: &Value) -> Option<Value> {
-    let spec: DIJobSpec = serde_json::from_value(object["spec"].clone()).ok()?;
+    let spec = DIJobSpec::deserialize(&without_nulls(object)["spec"]).ok()?;
     Some(plain(&serde_json::to_value(spec).ok()?))
 }
 

@@ -1,7 +1,10 @@
-use k8s_openapi::api::core::v1::PodSpec;
+use k8s_openapi::{api::core::v1::PodSpec, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 
 use super::spec::DECLARED;
-use crate::{CleanPodPolicy, DIJob, Role, names::env};
+use crate::{
+    CleanPodPolicy, DIJob, Role,
+    names::{env, labels},
+};
 
 /// Set in every replica.
 const RESERVED: [&str; 6] = [
@@ -11,6 +14,15 @@ const RESERVED: [&str; 6] = [
     env::SERVER_API_VERSION,
     env::COORDINATOR_URL,
     env::REPLICA_INDEX,
+];
+
+/// Labels of every pod.
+const RESERVED_LABELS: [&str; 5] = [
+    labels::GROUP,
+    labels::JOB,
+    labels::CONTROLLER,
+    labels::ROLE,
+    labels::POD,
 ];
 
 /// Set in ddp learners, whose template is the learner's.
@@ -34,6 +46,9 @@ pub fn warnings(job: &DIJob) -> Vec<String> {
     }
     for role in DECLARED {
         let declared = job.spec.declared(role);
+        if let Some(metadata) = declared.and_then(|declared| declared.template.metadata.as_ref()) {
+            warn_of_labels(metadata, &format!("spec.{role}.template"), &mut warnings);
+        }
         if let Some(pod) = declared.and_then(|declared| declared.template.spec.as_ref()) {
             let field = format!("spec.{role}.template.spec");
             warn_of_env(role, pod, &field, &mut warnings);
@@ -46,6 +61,15 @@ pub fn warnings(job: &DIJob) -> Vec<String> {
         }
     }
     warnings
+}
+
+fn warn_of_labels(metadata: &ObjectMeta, field: &str, warnings: &mut Vec<String>) {
+    let set = metadata.labels.iter().flatten().map(|(key, _)| key);
+    for key in set.filter(|key| RESERVED_LABELS.contains(&key.as_str())) {
+        warnings.push(format!(
+            "{field}.metadata.labels: {key} is set by the orchestrator, this value is ignored"
+        ));
+    }
 }
 
 fn warn_of_env(role: Role, pod: &PodSpec, field: &str, warnings: &mut Vec<String>) {

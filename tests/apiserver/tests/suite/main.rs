@@ -9,6 +9,7 @@ mod endpoint_races;
 mod kubectl;
 mod lease;
 mod lifecycle;
+mod mistakes;
 mod quiet;
 mod strangers;
 mod trouble;

@@ -25,6 +25,11 @@ fn what_is_seldom_meant_is_said() {
             "spec.coordinator.template.spec.restartPolicy: Always starts the coordinator again whenever it ends: the job never ends",
         ),
         (
+            "/spec/collector/template/metadata",
+            json!({"labels": {"team": "rl", "replica-type": "learner"}}),
+            "spec.collector.template.metadata.labels: replica-type is set by the orchestrator, this value is ignored",
+        ),
+        (
             "/spec/collector/template/spec/hostNetwork",
             json!(true),
             "spec.collector.template.spec.hostNetwork: two replicas on one node would want the same port",

@@ -1,0 +1,102 @@
+//! Image references, `[registry[:port]/]name[:tag][@digest]`.
+
+/// Whether a kubelet can make sense of this reference; the API server does not look.
+pub(super) fn is_image(image: &str) -> bool {
+    let (rest, digest) = match image.split_once('@') {
+        Some((rest, digest)) => (rest, Some(digest)),
+        None => (image, None),
+    };
+    let last = rest.rfind('/').map_or(0, |slash| slash + 1);
+    let (name, tag) = match rest[last..].split_once(':') {
+        Some((name, tag)) => (format!("{}{name}", &rest[..last]), Some(tag)),
+        None => (rest.to_owned(), None),
+    };
+    let path = match name.split_once('/') {
+        Some((registry, path)) if is_registry(registry) => path,
+        _ => &name,
+    };
+    path.split('/').all(is_component) && tag.is_none_or(is_tag) && digest.is_none_or(is_digest)
+}
+
+/// The first part is a registry where it looks like a host; else it belongs to the name.
+fn is_registry(text: &str) -> bool {
+    let (host, number) = text.split_once(':').unwrap_or((text, "0"));
+    let is_host = host.split('.').all(|label| {
+        let at_the_ends = |c: char| c.is_ascii_alphanumeric();
+        label.starts_with(at_the_ends)
+            && label.ends_with(at_the_ends)
+            && label.chars().all(|c| at_the_ends(c) || c == '-')
+    });
+    (text == "localhost" || text.contains(['.', ':']))
+        && is_host
+        && !number.is_empty()
+        && number.chars().all(|c| c.is_ascii_digit())
+}
+
+/// Lower-case words, joined by one dot, one or two underscores, or dashes.
+fn is_component(part: &str) -> bool {
+    let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let is_joint =
+        |joint: &str| matches!(joint, "" | "." | "_" | "__") || joint.chars().all(|c| c == '-');
+    part.starts_with(is_word) && part.ends_with(is_word) && part.split(is_word).all(is_joint)
+}
+
+fn is_tag(tag: &str) -> bool {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    tag.len() <= 128
+        && tag.starts_with(is_word)
+        && tag.chars().all(|c| is_word(c) || c == '.' || c == '-')
+}
+
+fn is_digest(digest: &str) -> bool {
+    digest.split_once(':').is_some_and(|(algorithm, hex)| {
+        algorithm.starts_with(|c: char| c.is_ascii_alphabetic())
+            && hex.len() >= 32
+            && hex.chars().all(|c| c.is_ascii_hexdigit())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn references_are_told_from_mistakes() {
+        for image in [
+            "ding",
+            "ding:v0.3.0",
+            "diorchestrator/ding:nightly-2022.01_a",
+            "registry.example.com:5000/a/b__c/d---e.f:X",
+            "localhost/a",
+            "localhost:5000/a",
+            "ghcr.io/Org.v2/x".to_lowercase().as_str(),
+            "a@sha256:0123456789abcdef0123456789abcdef",
+            "a:b@sha256:0123456789abcdef0123456789abcdef",
+        ] {
+            assert!(is_image(image), "{image}");
+        }
+        for image in [
+            "",
+            ":",
+            "Ding",
+            "ding:",
+            "ding v1",
+            "ding:v 1",
+            "https://ghcr.io/a",
+            "a//b",
+            "/a",
+            "a/",
+            "a_-b",
+            "a___b",
+            "-a",
+            "ghcr.io/Org/x",
+            "a:b:c",
+            "a@sha256",
+            "a@sha256:00",
+            "<image>",
+            "$IMAGE",
+        ] {
+            assert!(!is_image(image), "{image}");
+        }
+    }
+}

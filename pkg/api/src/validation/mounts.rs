@@ -1,0 +1,81 @@
+//! Where volumes appear in a container.
+
+use k8s_openapi::api::core::v1::{Container, PodSpec, Volume, VolumeMount};
+
+use super::{
+    Fault,
+    basic::{check_no_backsteps, check_one_of, check_relative_path, check_required},
+};
+
+const PROPAGATIONS: [&str; 3] = ["Bidirectional", "HostToContainer", "None"];
+
+/// Mounts and devices of a container, of its pod's own volumes or the job's `shared` ones.
+pub(super) fn check(
+    container: &Container,
+    pod: &PodSpec,
+    shared: &[Volume],
+    field: &str,
+    faults: &mut Vec<Fault>,
+) {
+    let known = |name: &str| {
+        let mut volumes = pod.volumes.iter().flatten().chain(shared);
+        volumes.any(|volume| volume.name == name)
+    };
+    let mounts = container.volume_mounts.as_deref().unwrap_or_default();
+    for (i, mount) in mounts.iter().enumerate() {
+        let field = format!("{field}.volumeMounts[{i}]");
+        check_volume(&mount.name, known, &field, faults);
+        let path = mount.mount_path.as_str();
+        let place = format!("{field}.mountPath");
+        let what = "where the volume appears in the container";
+        if check_required(path, &place, what, faults)
+            && mounts[..i].iter().any(|other| other.mount_path == path)
+        {
+            faults.push(Fault::invalid(place, path, "must be unique"));
+        }
+        check_mount(mount, container, &field, faults);
+    }
+    let devices = container.volume_devices.as_deref().unwrap_or_default();
+    for (i, device) in devices.iter().enumerate() {
+        let field = format!("{field}.volumeDevices[{i}]");
+        check_volume(&device.name, known, &field, faults);
+        let path = device.device_path.as_str();
+        let place = format!("{field}.devicePath");
+        let what = "where the device appears in the container";
+        if check_required(path, &place, what, faults) {
+            check_no_backsteps(path, &place, faults);
+            if devices[..i].iter().any(|other| other.device_path == path) {
+                faults.push(Fault::invalid(place, path, "must be unique"));
+            }
+        }
+    }
+}
+
+fn check_volume(name: &str, known: impl Fn(&str) -> bool, field: &str, faults: &mut Vec<Fault>) {
+    let field = format!("{field}.name");
+    if check_required(name, &field, "the name of a volume", faults) && !known(name) {
+        faults.push(Fault::not_found(field, name));
+    }
+}
+
+fn check_mount(mount: &VolumeMount, container: &Container, field: &str, faults: &mut Vec<Fault>) {
+    let sub_path = mount.sub_path.as_deref().unwrap_or_default();
+    let expression = mount.sub_path_expr.as_deref().unwrap_or_default();
+    check_relative_path(sub_path, &format!("{field}.subPath"), faults);
+    let place = format!("{field}.subPathExpr");
+    check_relative_path(expression, &place, faults);
+    if !sub_path.is_empty() && !expression.is_empty() {
+        let why = "subPathExpr and subPath are mutually exclusive";
+        faults.push(Fault::invalid(place, expression, why));
+    }
+    let propagation = mount.mount_propagation.as_deref();
+    let place = format!("{field}.mountPropagation");
+    check_one_of(propagation, &PROPAGATIONS, &place, faults);
+    let context = container.security_context.as_ref();
+    if propagation == Some("Bidirectional")
+        && context.and_then(|context| context.privileged) != Some(true)
+    {
+        let why = "Bidirectional mount propagation is available only to privileged containers";
+        faults.push(Fault::forbidden(place, why));
+    }
+}

@@ -1,0 +1,162 @@
+//! Security contexts of pods and containers.
+
+use k8s_openapi::api::core::v1::{Container, PodSpec, SeccompProfile};
+
+use super::{
+    Fault,
+    basic::{check_between, check_one_of, check_required},
+};
+
+/// Numbers of users and groups.
+const IDS: (i64, i64) = (0, 2_147_483_647);
+
+/// The pod's own, of which its containers inherit.
+pub(super) fn check_pod(pod: &PodSpec, field: &str, faults: &mut Vec<Fault>) {
+    let Some(context) = &pod.security_context else {
+        return;
+    };
+    let field = format!("{field}.securityContext");
+    for (name, id) in [
+        ("runAsUser", context.run_as_user),
+        ("runAsGroup", context.run_as_group),
+        ("fsGroup", context.fs_group),
+    ] {
+        check_between(id, IDS, &format!("{field}.{name}"), faults);
+    }
+    for (i, group) in context.supplemental_groups.iter().flatten().enumerate() {
+        check_between(
+            Some(*group),
+            IDS,
+            &format!("{field}.supplementalGroups[{i}]"),
+            faults,
+        );
+    }
+    let policy = context.fs_group_change_policy.as_deref();
+    let policies = ["Always", "OnRootMismatch"];
+    check_one_of(
+        policy,
+        &policies,
+        &format!("{field}.fsGroupChangePolicy"),
+        faults,
+    );
+    check_seccomp(context.seccomp_profile.as_ref(), &field, faults);
+    let sysctls = context.sysctls.as_deref().unwrap_or_default();
+    for (i, sysctl) in sysctls.iter().enumerate() {
+        let field = format!("{field}.sysctls[{i}].name");
+        if !check_required(&sysctl.name, &field, "it needs a name", faults) {
+            continue;
+        }
+        if !is_sysctl(&sysctl.name) {
+            let why = "must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?\\.)*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
+            faults.push(Fault::invalid(field, sysctl.name.as_str(), why));
+        } else if sysctls[..i].iter().any(|other| other.name == sysctl.name) {
+            faults.push(Fault::duplicate(field, sysctl.name.as_str()));
+        }
+    }
+}
+
+fn is_sysctl(name: &str) -> bool {
+    let part = |part: &str| {
+        let at_the_ends = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+        part.chars().all(|c| at_the_ends(c) || c == '-' || c == '_')
+            && part.starts_with(at_the_ends)
+            && part.ends_with(at_the_ends)
+    };
+    name.len() <= 253 && name.split(['.', '/']).all(part)
+}
+
+/// A container's, together with what it inherits of its pod's.
+pub(super) fn check_container(
+    container: &Container,
+    pod: &PodSpec,
+    (pod_field, field): (&str, &str),
+    faults: &mut Vec<Fault>,
+) {
+    let none = k8s_openapi::api::core::v1::SecurityContext::default();
+    let own = container.security_context.as_ref().unwrap_or(&none);
+    let field = format!("{field}.securityContext");
+    check_between(own.run_as_user, IDS, &format!("{field}.runAsUser"), faults);
+    check_between(
+        own.run_as_group,
+        IDS,
+        &format!("{field}.runAsGroup"),
+        faults,
+    );
+    let mount = own.proc_mount.as_deref();
+    check_one_of(
+        mount,
+        &["Default", "Unmasked"],
+        &format!("{field}.procMount"),
+        faults,
+    );
+    check_seccomp(own.seccomp_profile.as_ref(), &field, faults);
+    if own.allow_privilege_escalation == Some(false) {
+        let added = own.capabilities.as_ref().and_then(|c| c.add.as_deref());
+        let added = added.unwrap_or_default();
+        let contradicts = if own.privileged == Some(true) {
+            "`privileged` to true"
+        } else if added.iter().any(|capability| capability == "CAP_SYS_ADMIN") {
+            "`capabilities.Add` CAP_SYS_ADMIN"
+        } else {
+            ""
+        };
+        if !contradicts.is_empty() {
+            let why =
+                format_args!("cannot set `allowPrivilegeEscalation` to false and {contradicts}");
+            faults.push(Fault::invalid(field.as_str(), "", why));
+        }
+    }
+    check_root(own, pod, (pod_field, &field), faults);
+}
+
+/// The API server takes it, but no kubelet starts such a container.
+fn check_root(
+    own: &k8s_openapi::api::core::v1::SecurityContext,
+    pod: &PodSpec,
+    (pod_field, field): (&str, &str),
+    faults: &mut Vec<Fault>,
+) {
+    let of_pod = pod.security_context.as_ref();
+    let inherited = of_pod.and_then(|context| context.run_as_user);
+    let never_root = own
+        .run_as_non_root
+        .or(of_pod.and_then(|context| context.run_as_non_root));
+    if never_root == Some(true) && own.run_as_user.or(inherited) == Some(0) {
+        let field = match own.run_as_user {
+            Some(_) => format!("{field}.runAsUser"),
+            None => format!("{pod_field}.securityContext.runAsUser"),
+        };
+        let fault = Fault::invalid(
+            field,
+            0,
+            "breaks runAsNonRoot: no kubelet starts the container",
+        );
+        if !faults.contains(&fault) {
+            faults.push(fault);
+        }
+    }
+}
+
+fn check_seccomp(profile: Option<&SeccompProfile>, field: &str, faults: &mut Vec<Fault>) {
+    let Some(profile) = profile else { return };
+    let field = format!("{field}.seccompProfile");
+    let kinds = ["Localhost", "RuntimeDefault", "Unconfined"];
+    let place = format!("{field}.type");
+    if check_required(&profile.type_, &place, "which profile it is", faults) {
+        check_one_of(Some(&profile.type_), &kinds, &place, faults);
+    }
+    let place = format!("{field}.localhostProfile");
+    match (profile.type_.as_str(), &profile.localhost_profile) {
+        ("Localhost", None) => {
+            faults.push(Fault::required(
+                place,
+                "must be set when seccomp type is Localhost",
+            ));
+        }
+        ("Localhost", Some(_)) | (_, None) => {}
+        (_, Some(profile)) => {
+            let why = "can only be set when seccomp type is Localhost";
+            faults.push(Fault::invalid(place, profile.as_str(), why));
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Volumes: their names, and what they are made of.
+
+use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, KeyToPath, Volume, VolumeProjection};
+use serde_json::Value;
+
+use super::{
+    Fault,
+    basic::{
+        check_between, check_exactly_one, check_no_backsteps, check_one_of, check_relative_path,
+        check_required,
+    },
+    env, names, quantities,
+};
+
+const MODES: (i64, i64) = (0, 0o777);
+const HOST_PATH_TYPES: [&str; 7] = [
+    "BlockDevice",
+    "CharDevice",
+    "Directory",
+    "DirectoryOrCreate",
+    "File",
+    "FileOrCreate",
+    "Socket",
+];
+/// What a file may be told of its pod.
+const FIELDS: [&str; 5] = [
+    "metadata.annotations",
+    "metadata.labels",
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+];
+/// Texts without which a volume of a type is none.
+const REQUIRED: [(&str, &str, &str); 20] = [
+    ("awsElasticBlockStore", "volumeID", "the disk"),
+    ("azureDisk", "diskName", "the disk"),
+    ("azureDisk", "diskURI", "the disk"),
+    ("azureFile", "secretName", "the Secret with the account"),
+    ("azureFile", "shareName", "the share"),
+    ("configMap", "name", "the ConfigMap"),
+    ("csi", "driver", "the driver"),
+    ("flexVolume", "driver", "the driver"),
+    ("gcePersistentDisk", "pdName", "the disk"),
+    ("gitRepo", "repository", "the repository"),
+    ("glusterfs", "endpoints", "the Endpoints of the servers"),
+    ("glusterfs", "path", "the volume"),
+    ("hostPath", "path", "the path on the node"),
+    ("iscsi", "iqn", "the target"),
+    ("iscsi", "targetPortal", "the server"),
+    ("nfs", "path", "the exported path"),
+    ("nfs", "server", "the server"),
+    (
+        "persistentVolumeClaim",
+        "claimName",
+        "the PersistentVolumeClaim",
+    ),
+    ("rbd", "image", "the image"),
+    ("secret", "secretName", "the Secret"),
+];
+
+/// Each has a name of its own, and one type.
+pub(super) fn check(volumes: &[Volume], field: &str, faults: &mut Vec<Fault>) {
+    for (i, volume) in volumes.iter().enumerate() {
+        let field = format!("{field}.volumes[{i}]");
+        let name = format!("{field}.name");
+        names::check_label_name(&volume.name, &name, faults);
+        let earlier = volumes[..i].iter().map(|other| other.name.as_str());
+        names::check_unique(earlier, &volume.name, &name, faults);
+        check_source(volume, &field, faults);
+    }
+}
+
+fn check_source(volume: &Volume, field: &str, faults: &mut Vec<Fault>) {
+    // There are some thirty types, one field for each.
+    let written = serde_json::to_value(volume).unwrap_or_default();
+    let types = written.as_object().into_iter().flatten();
+    let types: Vec<_> = types.filter(|(name, _)| *name != "name").collect();
+    let present: Vec<_> = types
+        .iter()
+        .map(|(name, _)| (name.as_str(), true))
+        .collect();
+    // One without a type is an empty folder.
+    if present.len() > 1 {
+        check_exactly_one(&present, "volume", field, faults);
+    }
+    for (source, text, what) in REQUIRED {
+        if written
+            .get(source)
+            .is_some_and(|source| is_empty(&source[text]))
+        {
+            faults.push(Fault::required(format!("{field}.{source}.{text}"), what));
+        }
+    }
+    check_local(volume, field, faults);
+    check_files(volume, field, faults);
+}
+
+fn is_empty(text: &Value) -> bool {
+    text.as_str().unwrap_or_default().is_empty()
+}
+
+/// Folders of the node, and the network's.
+fn check_local(volume: &Volume, field: &str, faults: &mut Vec<Fault>) {
+    if let Some(host) = &volume.host_path {
+        let field = format!("{field}.hostPath");
+        check_no_backsteps(&host.path, &format!("{field}.path"), faults);
+        check_one_of(
+            host.type_.as_deref(),
+            &HOST_PATH_TYPES,
+            &format!("{field}.type"),
+            faults,
+        );
+    }
+    if let Some(empty) = &volume.empty_dir {
+        let field = format!("{field}.emptyDir");
+        if let Some(medium) = empty.medium.as_deref()
+            && !medium.starts_with("HugePages-")
+        {
+            let media = ["Memory", "HugePages"];
+            check_one_of(Some(medium), &media, &format!("{field}.medium"), faults);
+        }
+        if let Some(limit) = &empty.size_limit {
+            quantities::check("memory", limit, &format!("{field}.sizeLimit"), faults);
+        }
+    }
+    if let Some(nfs) = &volume.nfs
+        && !nfs.path.is_empty()
+        && !nfs.path.starts_with('/')
+    {
+        let why = "must be an absolute path";
+        faults.push(Fault::invalid(
+            format!("{field}.nfs.path"),
+            nfs.path.as_str(),
+            why,
+        ));
+    }
+}
+
+/// Types that are files.
+fn check_files(volume: &Volume, field: &str, faults: &mut Vec<Fault>) {
+    let mode = |mode: Option<i32>, source: &str, faults: &mut Vec<Fault>| {
+        check_between(
+            mode,
+            MODES,
+            &format!("{field}.{source}.defaultMode"),
+            faults,
+        );
+    };
+    if let Some(secret) = &volume.secret {
+        mode(secret.default_mode, "secret", faults);
+        check_items(secret.items.as_deref(), &format!("{field}.secret"), faults);
+    }
+    if let Some(map) = &volume.config_map {
+        mode(map.default_mode, "configMap", faults);
+        check_items(map.items.as_deref(), &format!("{field}.configMap"), faults);
+    }
+    if let Some(api) = &volume.downward_api {
+        mode(api.default_mode, "downwardAPI", faults);
+        check_downward(
+            api.items.as_deref(),
+            &format!("{field}.downwardAPI"),
+            faults,
+        );
+    }
+    if let Some(projected) = &volume.projected {
+        mode(projected.default_mode, "projected", faults);
+        for (i, source) in projected.sources.iter().flatten().enumerate() {
+            check_projection(source, &format!("{field}.projected.sources[{i}]"), faults);
+        }
+    }
+}
+
+fn check_projection(source: &VolumeProjection, field: &str, faults: &mut Vec<Fault>) {
+    let present = [
+        ("secret", source.secret.is_some()),
+        ("configMap", source.config_map.is_some()),
+        ("downwardAPI", source.downward_api.is_some()),
+        (
+            "serviceAccountToken",
+            source.service_account_token.is_some(),
+        ),
+        ("clusterTrustBundle", source.cluster_trust_bundle.is_some()),
+        ("podCertificate", source.pod_certificate.is_some()),
+    ];
+    check_exactly_one(&present, "volume", field, faults);
+    if let Some(secret) = &source.secret {
+        let field = format!("{field}.secret");
+        check_required(&secret.name, &format!("{field}.name"), "the Secret", faults);
+        check_items(secret.items.as_deref(), &field, faults);
+    }
+    if let Some(map) = &source.config_map {
+        let field = format!("{field}.configMap");
+        check_required(&map.name, &format!("{field}.name"), "the ConfigMap", faults);
+        check_items(map.items.as_deref(), &field, faults);
+    }
+    if let Some(api) = &source.downward_api {
+        check_downward(
+            api.items.as_deref(),
+            &format!("{field}.downwardAPI"),
+            faults,
+        );
+    }
+    if let Some(token) = &source.service_account_token {
+        let field = format!("{field}.serviceAccountToken");
+        check_path(&token.path, &field, faults);
+        let seconds = token.expiration_seconds.filter(|seconds| *seconds < 600);
+        if let Some(seconds) = seconds {
+            let why = "may not specify a duration less than 10 minutes";
+            faults.push(Fault::invalid(
+                format!("{field}.expirationSeconds"),
+                seconds,
+                why,
+            ));
+        }
+    }
+}
+
+fn check_items(items: Option<&[KeyToPath]>, field: &str, faults: &mut Vec<Fault>) {
+    for (i, item) in items.unwrap_or_default().iter().enumerate() {
+        let field = format!("{field}.items[{i}]");
+        check_required(
+            &item.key,
+            &format!("{field}.key"),
+            "the key of the file",
+            faults,
+        );
+        check_path(&item.path, &field, faults);
+        check_between(item.mode, MODES, &format!("{field}.mode"), faults);
+    }
+}
+
+fn check_downward(items: Option<&[DownwardAPIVolumeFile]>, field: &str, faults: &mut Vec<Fault>) {
+    for (i, item) in items.unwrap_or_default().iter().enumerate() {
+        let field = format!("{field}.items[{i}]");
+        check_path(&item.path, &field, faults);
+        check_between(item.mode, MODES, &format!("{field}.mode"), faults);
+        match (&item.field_ref, &item.resource_field_ref) {
+            (Some(_), Some(_)) => {
+                let why = "fieldRef and resourceFieldRef can not be specified simultaneously";
+                faults.push(Fault::invalid(field.as_str(), "resource", why));
+            }
+            (None, None) => {
+                let what = "one of fieldRef and resourceFieldRef is required";
+                faults.push(Fault::required(format!("{field}.fieldRef"), what));
+            }
+            (Some(of_pod), None) => {
+                let place = format!("{field}.fieldRef.fieldPath");
+                env::check_field_path(&of_pod.field_path, &FIELDS, &place, faults);
+            }
+            (None, Some(resource)) => {
+                let field = format!("{field}.resourceFieldRef");
+                let name = resource.container_name.as_deref().unwrap_or_default();
+                let place = format!("{field}.containerName");
+                check_required(name, &place, "whose resources are meant", faults);
+                env::check_resource(resource, &field, faults);
+            }
+        }
+    }
+}
+
+/// Where a file appears in its volume.
+fn check_path(path: &str, field: &str, faults: &mut Vec<Fault>) {
+    let field = format!("{field}.path");
+    if check_required(path, &field, "where the file appears in the volume", faults) {
+        check_relative_path(path, &field, faults);
+    }
+}

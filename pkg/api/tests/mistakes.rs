@@ -1,0 +1,108 @@
+//! Every mistake of the table is told in the words that stand beside it, and what is fine passes.
+
+#![allow(clippy::unwrap_used)] // a panic is how a test fails
+
+mod table;
+
+use std::collections::BTreeSet;
+
+use di_api::{
+    default_patch,
+    validation::{Fault, aggregator_config, dijob, summary, warnings},
+};
+use serde_json::{Value, json};
+use table::{good, job, mistakes, set};
+
+fn faults(object: &Value) -> Vec<Fault> {
+    let judged = match object["kind"].as_str().unwrap() {
+        "DIJob" => dijob(object).map(drop),
+        _ => aggregator_config(object).map(drop),
+    };
+    judged.err().unwrap_or_default()
+}
+
+#[test]
+fn every_mistake_is_found_and_told_in_the_words_of_the_table() {
+    let table = mistakes();
+    let places: BTreeSet<_> = table.iter().map(|m| m.object.to_string()).collect();
+    assert_eq!(places.len(), table.len(), "a mistake stands twice");
+    assert!(table.len() >= 120, "{}", table.len());
+    let mut wrong = Vec::new();
+    for mistake in &table {
+        let found: Vec<_> = faults(&mistake.object)
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        if found != mistake.faults || found.is_empty() {
+            wrong.push(format!("{} = {}\n  {found:#?}", mistake.at, mistake.value));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn what_is_fine_passes_unchanged_and_unwarned() {
+    let table = good();
+    assert!(table.len() >= 30, "{}", table.len());
+    for object in table {
+        let faults = faults(&object);
+        assert!(faults.is_empty(), "{object}: {}", summary(&faults));
+        if object["kind"] == "DIJob" {
+            assert_eq!(warnings(&dijob(&object).unwrap()), [""; 0], "{object}");
+            let mut defaulted = object.clone();
+            json_patch::patch(&mut defaulted, &default_patch(&object)).unwrap();
+            let policy = object["spec"].get("cleanPodPolicy");
+            let mut expected = object.clone();
+            set(
+                &mut expected,
+                "/spec/cleanPodPolicy",
+                policy.cloned().unwrap_or(json!("Running")),
+            );
+            assert_eq!(defaulted, expected);
+        }
+    }
+}
+
+#[test]
+fn faults_of_every_kind_come_in_one_answer() {
+    let mut job = job();
+    for (at, value) in [
+        ("/spec/cleanPodPolciy", json!("All")),
+        ("/spec/cleanPodPolicy", json!("Sometimes")),
+        ("/spec/coordinator", json!(null)),
+        ("/spec/suspend", json!("no")),
+        ("/spec/collector/replicas", json!("two")),
+        ("/spec/backoffLimit", json!(-1)),
+    ] {
+        set(&mut job, at, value);
+    }
+    let reasons: Vec<_> = faults(&job)
+        .iter()
+        .map(|fault| (fault.field.clone(), fault.reason()))
+        .collect();
+    let expected = [
+        ("spec.cleanPodPolciy", "FieldValueInvalid"),
+        ("spec.cleanPodPolicy", "FieldValueNotSupported"),
+        ("spec.coordinator.template", "FieldValueRequired"),
+        ("spec.collector.replicas", "FieldValueInvalid"),
+        ("spec.suspend", "FieldValueInvalid"),
+        ("spec.backoffLimit", "FieldValueInvalid"),
+    ];
+    assert_eq!(
+        reasons,
+        expected.map(|(field, reason)| (field.to_owned(), reason))
+    );
+}
+
+#[test]
+fn annotations_that_take_too_much_room_are_refused() {
+    let mut job = job();
+    let annotations = json!({"annotations": {"a": "x".repeat(262_144)}});
+    set(&mut job, "/spec/coordinator/template/metadata", annotations);
+    let faults = faults(&job);
+    assert_eq!(
+        summary(&faults),
+        "spec.coordinator.template.metadata.annotations: Too long: may not be more than 262144 bytes"
+    );
+    assert_eq!(faults[0].reason(), "FieldValueTooLong");
+}

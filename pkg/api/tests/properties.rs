@@ -1,0 +1,204 @@
+//! What holds for any object.
+
+#![allow(clippy::unwrap_used)] // a panic is how a test fails
+
+mod table;
+
+use std::{collections::BTreeSet, sync::LazyLock};
+
+use di_api::{
+    default_patch,
+    validation::{Fault, aggregator_config, dijob, dijob_update, spec_unchanged, warnings},
+};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use table::{Mistake, job, mistakes, set};
+
+/// Every field name of the definitions.
+static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| {
+    fn collect(schema: &Value, names: &mut BTreeSet<String>) {
+        for (name, child) in schema["properties"].as_object().into_iter().flatten() {
+            names.insert(name.clone());
+            collect(child, names);
+        }
+        for below in ["items", "additionalProperties"] {
+            if schema[below].is_object() {
+                collect(&schema[below], names);
+            }
+        }
+    }
+    let mut names = BTreeSet::from(["cpu".to_owned(), "nvidia.com/gpu".to_owned()]);
+    for crd in di_api::crds() {
+        let crd = serde_json::to_value(crd).unwrap();
+        collect(
+            &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"],
+            &mut names,
+        );
+    }
+    names.into_iter().collect()
+});
+
+static MISTAKES: LazyLock<Vec<Mistake>> = LazyLock::new(|| {
+    let all = mistakes().into_iter();
+    all.filter(|mistake| mistake.object["kind"] == "DIJob")
+        .collect()
+});
+
+fn anything() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        ".{0,8}".prop_map(Value::from),
+        "[+-]?[0-9.]{0,40}[a-zA-Z0-9+-]{0,4}".prop_map(Value::from),
+        "[a-z0-9:/@.]{0,12}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(5, 48, 4, |inner| {
+        let name = prop_oneof![
+            1 => "\\PC{0,6}",
+            4 => proptest::sample::select(NAMES.clone()),
+        ];
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::btree_map(name, inner, 0..4)
+                .prop_map(|map| map.into_iter().collect()),
+        ]
+    })
+}
+
+/// Pointers to everything in a good job.
+fn places() -> Vec<String> {
+    fn collect(value: &Value, at: &str, places: &mut Vec<String>) {
+        for (name, child) in value.as_object().into_iter().flatten() {
+            let at = format!("{at}/{name}");
+            collect(child, &at, places);
+            places.push(at);
+        }
+        for (i, child) in value.as_array().into_iter().flatten().enumerate() {
+            collect(child, &format!("{at}/{i}"), places);
+        }
+    }
+    let mut places = Vec::new();
+    collect(&FULL, "", &mut places);
+    places
+}
+
+/// A job with a bit of everything.
+static FULL: LazyLock<Value> = LazyLock::new(|| {
+    let jobs = table::good();
+    let named = |name: &str| {
+        jobs.iter()
+            .find(|job| job["metadata"]["name"] == name)
+            .cloned()
+    };
+    let mut full = named("everything").unwrap();
+    for (role, from) in [
+        ("coordinator", "environment"),
+        ("collector", "affinity"),
+        ("learner", "probes"),
+    ] {
+        let other = named(from).unwrap();
+        let part = if from == "affinity" {
+            "collector"
+        } else {
+            "coordinator"
+        };
+        full["spec"][role]["template"] = other["spec"][part]["template"].clone();
+    }
+    full["spec"]["volumes"] = named("volumes").unwrap()["spec"]["volumes"].clone();
+    full
+});
+
+fn judge(object: &Value, other: &Value) {
+    for (old, new) in [(object, other), (other, object), (object, object)] {
+        let judged = dijob_update(old, new);
+        if let Ok(job) = judged {
+            warnings(&job);
+        }
+        let _ = dijob(new).map(|job| warnings(&job));
+        let _ = aggregator_config(new);
+    }
+    assert!(spec_unchanged(object, object));
+}
+
+fn faults(object: &Value) -> Vec<Fault> {
+    dijob(object).err().unwrap_or_default()
+}
+
+fn defaulted(object: &Value) -> Value {
+    let mut object = object.clone();
+    let patch = default_patch(&object);
+    json_patch::patch(&mut object, &patch).unwrap();
+    object
+}
+
+/// Whether neither place is within the other.
+fn apart(one: &str, other: &str) -> bool {
+    let within = |inner: &str, outer: &str| format!("{inner}/").starts_with(&format!("{outer}/"));
+    !within(one, other) && !within(other, one)
+}
+
+/// Defaulting twice changes nothing more, and mends or makes no fault.
+fn check_defaulting(object: &Value) -> Result<(), TestCaseError> {
+    let once = defaulted(object);
+    prop_assert!(default_patch(&once).0.is_empty());
+    prop_assert_eq!(faults(&once), faults(object));
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn nothing_panics_on_any_json(object in anything(), other in anything()) {
+        judge(&object, &other);
+        let within = json!({"spec": {"coordinator": {"template": {"spec": other}}}, "status": object});
+        judge(&json!({"spec": object}), &within);
+    }
+
+    #[test]
+    fn nothing_panics_on_a_good_job_with_anything_in_it(
+        place in proptest::sample::select(places()),
+        value in anything(),
+    ) {
+        let mut changed = FULL.clone();
+        set(&mut changed, &place, value);
+        judge(&changed, &FULL);
+    }
+
+    #[test]
+    fn defaulting_is_idempotent_and_leaves_faults_as_they_are(
+        object in anything(),
+        policy in anything(),
+        mistake in 0..MISTAKES.len(),
+    ) {
+        check_defaulting(&object)?;
+        check_defaulting(&json!({"spec": object}))?;
+        let mut mistaken = MISTAKES[mistake].object.clone();
+        check_defaulting(&mistaken)?;
+        if mistaken["spec"].is_object() {
+            mistaken["spec"]["cleanPodPolicy"] = policy;
+            check_defaulting(&mistaken)?;
+        }
+    }
+
+    #[test]
+    fn a_quantity_is_never_too_odd(text in "[+-]?[0-9.]{0,40}[a-zA-Z0-9+-]{0,4}") {
+        let mut job = job();
+        let container = "/spec/coordinator/template/spec/containers/0/resources";
+        set(&mut job, container, json!({"limits": {"cpu": text}, "requests": {"cpu": text, "a/b": text}}));
+        judge(&job, &table::job());
+    }
+
+    #[test]
+    fn two_mistakes_at_once_are_both_told(one in 0..MISTAKES.len(), other in 0..MISTAKES.len()) {
+        let (one, other) = (&MISTAKES[one], &MISTAKES[other]);
+        prop_assume!(apart(&one.at, &other.at));
+        let mut both = one.object.clone();
+        prop_assume!(both["spec"].is_object());
+        set(&mut both, &other.at, other.value.clone());
+        let found: Vec<_> = faults(&both).iter().map(ToString::to_string).collect();
+        for fault in one.faults.iter().chain(&other.faults) {
+            prop_assert!(found.contains(fault), "{} is not among {:#?}", fault, found);
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The CEL rules that newer servers hold the definitions to say what the validator says.
+
+#![allow(clippy::unwrap_used)] // a panic is how a test fails
+
+mod table;
+
+use cel::{Context, Program, Value as Outcome};
+use di_api::validation::{aggregator_config, dijob, dijob_update};
+use serde_json::{Value, json};
+use table::{good, job, mistakes, set};
+
+/// Rules of a kind.
+fn rules(kind: &str) -> Vec<String> {
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../manifests/cel");
+    let file = format!("{dir}/{}s.yaml", kind.to_lowercase());
+    let patch: Value = serde_saphyr::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    let at = "/spec/versions/0/schema/openAPIV3Schema/x-kubernetes-validations";
+    assert_eq!(patch[0]["path"], at);
+    let rules = patch[0]["value"].as_array().unwrap().iter();
+    rules
+        .map(|rule| rule["rule"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+/// The rule, or nothing where the schema would have refused the object before.
+fn holds(rule: &str, old: Option<&Value>, new: &Value) -> Option<bool> {
+    let mut context = Context::default();
+    context.add_function("dyn", |value: Outcome| value).unwrap();
+    context.add_variable("self", new).unwrap();
+    context.add_variable("oldSelf", old.unwrap_or(new)).unwrap();
+    match Program::compile(rule).unwrap().execute(&context) {
+        Ok(Outcome::Bool(holds)) => Some(holds),
+        Ok(other) => panic!("{rule}: {other:?}"),
+        Err(_) => None,
+    }
+}
+
+/// Rules that look at one object only.
+fn of_one(kind: &str) -> Vec<String> {
+    let rules = rules(kind).into_iter();
+    rules.filter(|rule| !rule.contains("oldSelf")).collect()
+}
+
+#[test]
+fn what_is_fine_passes_every_rule() {
+    for object in good() {
+        let kind = object["kind"].as_str().unwrap();
+        if object["metadata"]["name"].is_null() {
+            continue; // the server makes it up first
+        }
+        for rule in of_one(kind) {
+            assert_eq!(holds(&rule, None, &object), Some(true), "{rule}: {object}");
+        }
+    }
+}
+
+#[test]
+fn what_a_rule_refuses_the_validator_refuses_and_names_and_main_containers_the_other_way_round() {
+    let mut refused = 0;
+    for mistake in mistakes() {
+        let kind = mistake.object["kind"].as_str().unwrap();
+        let breaks = |rule: &String| holds(rule, None, &mistake.object) == Some(false);
+        let by_rule = of_one(kind).iter().any(breaks);
+        let by_us = match kind {
+            "DIJob" => dijob(&mistake.object).is_err(),
+            _ => aggregator_config(&mistake.object).is_err(),
+        };
+        assert!(!by_rule || by_us, "{} = {}", mistake.at, mistake.value);
+        refused += usize::from(by_rule);
+        let is_theirs = |fault: &String| {
+            fault.starts_with("metadata.name") || fault.contains("must be named di-container")
+        };
+        if mistake.faults.iter().any(is_theirs) {
+            assert!(by_rule, "{} = {}", mistake.at, mistake.value);
+        }
+    }
+    assert!(refused >= 5, "{refused}");
+}
+
+#[test]
+fn rules_for_changes_refuse_what_the_validator_refuses() {
+    let phases = [
+        "",
+        "Created",
+        "Running",
+        "Unknown",
+        "Suspended",
+        "Succeeded",
+        "Failed",
+    ];
+    let changes = [
+        ("/spec/group", json!("other"), "spec.group"),
+        (
+            "/spec/collector/replicas",
+            json!(7),
+            "spec.collector.replicas",
+        ),
+        ("/metadata/labels", json!({"a": "b"}), ""),
+    ];
+    for phase in phases {
+        let mut old = job();
+        if !phase.is_empty() {
+            set(&mut old, "/status", json!({"phase": phase}));
+        }
+        for (at, value, field) in &changes {
+            let mut new = old.clone();
+            set(&mut new, at, value.clone());
+            let broken: Vec<_> = rules("DIJob")
+                .into_iter()
+                .filter(|rule| holds(rule, Some(&old), &new) != Some(true))
+                .collect();
+            let ours = dijob_update(&old, &new);
+            assert_eq!(broken.is_empty(), ours.is_ok(), "{phase}, {at}: {broken:?}");
+            if let Err(faults) = ours {
+                assert_eq!(faults[0].field, *field);
+            }
+        }
+    }
+}
