@@ -17,6 +17,7 @@ mod narrow;
 mod pki;
 mod server;
 mod space;
+mod webhooks;
 
 pub use audit::Write;
 pub use endpoint::{Answer, Endpoint};
@@ -27,3 +28,4 @@ pub use kubelet::{Kubelet, exit, fail_to_pull, remove, run};
 pub use manager::Manager;
 pub use server::Server;
 pub use space::{Space, exists};
+pub use webhooks::Webhooks;
