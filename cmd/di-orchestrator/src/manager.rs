@@ -29,7 +29,7 @@ pub struct Manager {
     #[arg(long, default_value_t = 90 * 24 * 3600)]
     certificate_lifetime: u64,
     /// Folder with a certificate that another program keeps, such as cert-manager: tls.crt and tls.key
-    #[arg(long)]
+    #[arg(long, env = "CERTIFICATE_DIR")]
     certificate_dir: Option<PathBuf>,
     /// Address of the replica endpoint that pods are told, host:port
     #[arg(long, default_value = names::DEFAULT_SERVER_URL)]

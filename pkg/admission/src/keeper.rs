@@ -154,4 +154,69 @@ mod tests {
         assert_eq!(seconds, [60, 1, 2, 4, 8, 16, 32, 60, 60]);
         assert_eq!(pause(u32::MAX, interval), interval);
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_folder_is_looked_at_again_and_the_last_good_certificate_is_kept() {
+        let issue = |lifetime| {
+            let names = Settings::default().dns_names();
+            Bundle::issue(&names, lifetime, None, Timestamp::now()).unwrap()
+        };
+        let hour = Duration::from_secs(3600);
+        let dir = tempfile::tempdir().unwrap();
+        let write = |bundle: &Bundle| {
+            std::fs::write(dir.path().join("tls.crt"), &bundle.certificate).unwrap();
+            std::fs::write(dir.path().join("tls.key"), &bundle.key).unwrap();
+        };
+        // Whatever is asked of the API server fails: nothing may depend on it.
+        let refuse = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+            Err::<http::Response<kube::client::Body>, _>("nothing is to be asked")
+        });
+        let settings = Settings {
+            certificate_dir: Some(dir.path().to_owned()),
+            ..Settings::default()
+        };
+        let certificates = Certificates::shared();
+        let client = Client::new(refuse, "default");
+        let metrics = Metrics::default();
+        let keeper = Keeper::new(client, settings, certificates.clone(), metrics);
+        let (ready, mut is_ready) = watch::channel(false);
+        tokio::spawn(async move { keeper.run(&ready).await });
+
+        sleep(Duration::from_secs(300)).await;
+        assert!(
+            !*is_ready.borrow() && certificates.served().is_none(),
+            "nothing there"
+        );
+        let first = issue(hour);
+        write(&first);
+        is_ready.wait_for(|ready| *ready).await.unwrap();
+        let leaf = |bundle: &Bundle| bundle.certified_key().unwrap().cert[0].clone();
+        let served = || certificates.served().unwrap().cert[0].clone();
+        assert_eq!(served(), leaf(&first));
+
+        let second = issue(hour);
+        for broken in [
+            Bundle {
+                key: second.key.clone(),
+                ..first.clone()
+            },
+            Bundle {
+                certificate: b"garbage".to_vec(),
+                ..first.clone()
+            },
+            Bundle {
+                certificate: Vec::new(),
+                key: Vec::new(),
+                authorities: Vec::new(),
+            },
+        ] {
+            write(&broken);
+            sleep(Duration::from_secs(120)).await;
+            assert_eq!(served(), leaf(&first));
+            assert!(*is_ready.borrow(), "what is served is good");
+        }
+        write(&second);
+        sleep(Duration::from_secs(120)).await;
+        assert_eq!(served(), leaf(&second));
+    }
 }

@@ -128,6 +128,8 @@ const TOO_LARGE: Refusal = (
 );
 
 #[cfg(test)]
+mod peer_tests;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod tls_tests;

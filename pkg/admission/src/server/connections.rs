@@ -9,6 +9,7 @@ use hyper_util::{
     service::TowerToHyperService,
 };
 use tokio::{
+    io::AsyncBufReadExt,
     net::{TcpListener, TcpStream},
     sync::{Semaphore, watch},
     time::{sleep, timeout},
@@ -117,13 +118,25 @@ async fn connection(
 ) {
     // Answers are small, and the API server waits for them.
     stream.set_nodelay(true).ok();
-    let handshake = timeout(limits.peer, acceptor.accept(stream));
-    let stream = tokio::select! {
-        Ok(Ok(stream)) = handshake => stream,
+    let begins = timeout(limits.peer, async {
+        let mut stream = acceptor.accept(stream).await?;
+        // hyper looks at its clock from the first byte on only.
+        stream.fill_buf().await?;
+        std::io::Result::Ok(stream)
+    });
+    let begun = tokio::select! {
+        begun = begins => begun,
         _ = stopping.changed() => return,
-        else => return,
     };
-    let mut builder = Builder::new(TokioExecutor::new());
+    let Ok(Ok(stream)) = begun else {
+        return;
+    };
+    let builder = Builder::new(TokioExecutor::new());
+    // Told, not guessed: guessing would wait for a hesitant peer for ever.
+    let mut builder = match stream.get_ref().1.alpn_protocol() {
+        Some(b"h2") => builder.http2_only(),
+        _ => builder.http1_only(),
+    };
     // Without timers hyper waits for ever for what a client does not send.
     builder
         .http1()
