@@ -4,11 +4,14 @@
 //! watch has caught up, so that no decision is made on a state older than one's own last write.
 
 mod feed;
+mod group;
 mod jobs;
+mod lately;
 mod objects;
 mod status;
 
 pub use feed::{WATCH_TIMEOUT_SECONDS, feed_pods, feed_services, job_stream};
+pub use group::Objects;
 pub use jobs::{JobCache, JobRef, WatchedJob};
 pub use objects::{Key, ObjectCache, PodCache, ServiceCache, View};
 pub use status::{open_resource, write_status};

@@ -48,13 +48,14 @@ impl Server {
     /// The server that all tests of this process share, with our kinds and the manager's rights.
     pub async fn shared() -> &'static Self {
         static SHARED: OnceCell<Server> = OnceCell::const_new();
-        SHARED
-            .get_or_init(async || {
-                let server = Self::start().await;
-                install(server.client("installs")).await;
-                server
-            })
-            .await
+        SHARED.get_or_init(Self::installed).await
+    }
+
+    /// Starts one with our kinds and the manager's rights.
+    pub async fn installed() -> Self {
+        let server = Self::start().await;
+        install(server.client("installs")).await;
+        server
     }
 
     /// Starts an empty one.
