@@ -4,13 +4,13 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::{Context, Result, bail, ensure};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::{TcpSocket, TcpStream},
 };
 
 /// A connection that is kept open.
-pub struct Connection {
-    stream: TcpStream,
+pub struct Connection<S = TcpStream> {
+    stream: S,
     buffer: Vec<u8>,
 }
 
@@ -37,16 +37,25 @@ impl Connection {
         socket.bind(SocketAddr::from((from, 0)))?;
         let stream = socket.connect(to).await.context("cannot connect")?;
         stream.set_nodelay(true)?;
-        Ok(Self {
+        Ok(Self::over(stream))
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
+    /// Calls over this stream.
+    pub fn over(stream: S) -> Self {
+        Self {
             stream,
             buffer: Vec::with_capacity(64 << 10),
-        })
+        }
     }
 
     /// Sends a request and returns the body of the answer, which must be a success.
     pub async fn call(&mut self, request: &[u8]) -> Result<&[u8]> {
         self.buffer.clear();
         self.stream.write_all(request).await?;
+        // TLS may hold some of it back.
+        self.stream.flush().await?;
         let mut head = None;
         loop {
             if head.is_none() {

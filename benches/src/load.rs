@@ -7,7 +7,10 @@ use std::{
 
 use anyhow::{Context, Result, anyhow};
 use futures::future::join_all;
-use tokio::task::JoinSet;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    task::JoinSet,
+};
 
 use crate::{
     http::Connection,
@@ -56,26 +59,38 @@ pub fn closed(callers: Vec<Caller>, to: SocketAddr, lasting: Duration) -> Result
             .iter()
             .map(|caller| Connection::open(caller.from, to));
         let connections: Result<Vec<_>> = join_all(connect).await.into_iter().collect();
-        let began = Instant::now();
-        let mut all = JoinSet::new();
-        for (mut connection, caller) in connections?.into_iter().zip(callers) {
-            all.spawn(async move {
-                let mut times = Vec::with_capacity(1 << 16);
-                while began.elapsed() < lasting {
-                    let sent = Instant::now();
-                    connection.call(&caller.request).await?;
-                    times.push(sent.elapsed().as_secs_f64() * 1e3);
-                }
-                anyhow::Ok(times)
-            });
-        }
-        let mut seen = Seen::default();
-        while let Some(times) = all.join_next().await {
-            seen.times.extend(times??);
-        }
-        seen.seconds = began.elapsed().as_secs_f64();
-        Ok(seen)
+        let requests = callers.iter().map(|caller| caller.request.clone());
+        calling(connections?.into_iter().zip(requests), lasting).await
     })
+}
+
+/// Each connection calls with its request again as soon as it is answered.
+pub async fn calling<S>(
+    connections: impl Iterator<Item = (Connection<S>, Vec<u8>)>,
+    lasting: Duration,
+) -> Result<Seen>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let began = Instant::now();
+    let mut all = JoinSet::new();
+    for (mut connection, request) in connections {
+        all.spawn(async move {
+            let mut times = Vec::with_capacity(1 << 16);
+            while began.elapsed() < lasting {
+                let sent = Instant::now();
+                connection.call(&request).await?;
+                times.push(sent.elapsed().as_secs_f64() * 1e3);
+            }
+            anyhow::Ok(times)
+        });
+    }
+    let mut seen = Seen::default();
+    while let Some(times) = all.join_next().await {
+        seen.times.extend(times??);
+    }
+    seen.seconds = began.elapsed().as_secs_f64();
+    Ok(seen)
 }
 
 /// Each caller calls once a second, over a new connection or one that it keeps. Times count from when the call was due.
@@ -131,7 +146,7 @@ async fn poll(
 }
 
 /// Runs clients on a thread of their own that keeps to its core.
-fn on_own_core(clients: impl Future<Output = Result<Seen>> + Send + 'static) -> Result<Seen> {
+pub fn on_own_core(clients: impl Future<Output = Result<Seen>> + Send + 'static) -> Result<Seen> {
     let run = move || {
         machine::pin(CLIENT_CORE)?;
         let runtime = tokio::runtime::Builder::new_current_thread()

@@ -1,4 +1,4 @@
-//! Benchmarks of the replica endpoint and the reconciler, beside what could be done instead.
+//! Benchmarks of the replica endpoint, the reconciler and the webhooks, beside what could be done instead.
 //!
 //! Everything that is compared is measured in one run, in turn, by the same client. `docs/benchmarks.md` says what and how.
 
@@ -19,6 +19,7 @@ mod scale;
 mod serving;
 mod stats;
 mod storm;
+mod webhook;
 
 use std::{path::PathBuf, time::Instant};
 
@@ -28,7 +29,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::{machine::Machine, report::Report, scale::Scale, serving::Serve, stats::Findings};
 
 #[derive(Parser)]
-#[command(about = "Benchmarks of the replica endpoint and the reconciler")]
+#[command(about = "Benchmarks of the replica endpoint, the reconciler and the webhooks")]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -47,6 +48,9 @@ enum Command {
     /// Serve full caches, to be measured; `run` starts it
     #[command(hide = true)]
     Serve(Serve),
+    /// Serve the webhooks, to be measured; `run` starts it
+    #[command(hide = true)]
+    ServeWebhooks,
 }
 
 #[derive(Args)]
@@ -70,6 +74,7 @@ enum Benchmark {
     B4,
     B5,
     B9,
+    B10,
 }
 
 fn main() -> Result<()> {
@@ -79,6 +84,10 @@ fn main() -> Result<()> {
         Command::Serve(serve) => {
             Serve::pin()?;
             runtime()?.block_on(serve.run())
+        }
+        Command::ServeWebhooks => {
+            Serve::pin()?;
+            runtime()?.block_on(webhook::serve())
         }
     }
 }
@@ -137,6 +146,7 @@ impl Benchmark {
             Self::B4 => "B4",
             Self::B5 => "B5",
             Self::B9 => "B9",
+            Self::B10 => "B10",
         }
     }
 
@@ -148,6 +158,7 @@ impl Benchmark {
             Self::B4 => storm::run(scale, found),
             Self::B5 => remove::run(scale, found).await,
             Self::B9 => memory::run(scale, found).await,
+            Self::B10 => webhook::run(scale, found),
         };
         ran.with_context(|| format!("{} could not be measured", self.name()))
     }

@@ -19,6 +19,8 @@ pub struct Scale {
     pub cached: Vec<usize>,
     /// Clients at a time.
     pub clients: Vec<usize>,
+    /// Connections that reviews come by at a time.
+    pub reviewers: Vec<usize>,
     /// How long one closed loop runs.
     pub closed_loop: Duration,
     /// Jobs of ten pods in the namespace that is listed whole.
@@ -44,6 +46,7 @@ impl Scale {
             removed: 100,
             cached: vec![1_000, 10_000, 50_000],
             clients: vec![1, 8, 64],
+            reviewers: vec![1, 8, 64, 500],
             closed_loop: Duration::from_millis(800),
             listed_jobs: 1000,
             pollers: 1000,
@@ -62,6 +65,7 @@ impl Scale {
             throttled: 1,
             cached: vec![1_000, 10_000],
             clients: vec![8],
+            reviewers: vec![8],
             closed_loop: Duration::from_millis(300),
             storm: Duration::from_secs(2),
             remembered: vec![1_000, 3_000],

@@ -7,7 +7,7 @@ mod wire;
 
 use di_api::{default_patch, names};
 use json_patch::Patch;
-use kube::core::{Status, admission::Operation};
+use kube::core::admission::Operation;
 use serde_json::Value;
 
 use crate::Result;
@@ -43,7 +43,7 @@ pub fn mutate(body: &[u8]) -> Result<Answer> {
     let request = wire::decode(body)?;
     match subject(&request) {
         Subject::Nothing | Subject::AggregatorConfig(_) => request.allow(Vec::new()),
-        Subject::Alien => request.deny(&alien(&request)),
+        Subject::Alien => request.deny(&status::alien(&request.kind)),
         Subject::DIJob(job) => match default_patch(job) {
             Patch(nothing) if nothing.is_empty() => request.allow(Vec::new()),
             patch => request.patch(&patch),
@@ -59,7 +59,11 @@ pub fn validate(body: &[u8]) -> Result<Judgement> {
     let request = wire::decode(body)?;
     let verdict = match subject(&request) {
         Subject::Nothing => Verdict::default(),
-        Subject::Alien => return request.deny(&alien(&request)).map(Judgement::Final),
+        Subject::Alien => {
+            return request
+                .deny(&status::alien(&request.kind))
+                .map(Judgement::Final);
+        }
         // Whoever deletes it must be able to remove its finalizers, whatever else is wrong.
         _ if is_going(&request) => Verdict::default(),
         Subject::AggregatorConfig(config) => {
@@ -127,10 +131,6 @@ fn claimed(request: &Request) -> Option<Option<String>> {
 fn is_going(request: &Request) -> bool {
     let stored = request.replaced();
     stored.is_some_and(|stored| !stored["metadata"]["deletionTimestamp"].is_null())
-}
-
-fn alien(request: &Request) -> Status {
-    status::alien(&request.kind)
 }
 
 #[cfg(test)]
