@@ -6,7 +6,10 @@ RELEASE := $(CARGO_TARGET_DIR)/release
 IMAGES := $(CARGO_TARGET_DIR)/images
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint unit selftest e2e generate binaries images cluster install down
+FUZZ_SECONDS ?= 180
+CARGO_FUZZ := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/di-orchestrator/cargo-fuzz
+
+.PHONY: help demo test lint unit selftest e2e fuzz generate binaries images cluster install down
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 14
@@ -31,6 +34,12 @@ selftest: ## The cluster's own scripts, on a cluster that they make and remove
 
 e2e: install ## End-to-end tests on the cluster, which is brought up when it is not
 	@tests/e2e/run
+
+fuzz: $(CARGO_FUZZ)/bin/cargo-fuzz ## Feed rubbish to the webhooks and the validator, FUZZ_SECONDS each
+	@fuzz/run $< $(FUZZ_SECONDS)
+
+$(CARGO_FUZZ)/bin/cargo-fuzz:
+	cargo install cargo-fuzz --locked --root $(CARGO_FUZZ)
 
 generate: ## Write the custom resource definitions, the golden copies of them, and the manifests as one file each
 	cargo run -q -p di-orchestrator -- crds --output manifests/crds

@@ -1,6 +1,6 @@
 //! `di-orchestrator manager`: webhooks on every replica, the reconciler on the one that leads.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -28,9 +28,9 @@ pub struct Manager {
     /// Lifetime of the webhooks' certificate, in seconds
     #[arg(long, default_value_t = 90 * 24 * 3600)]
     certificate_lifetime: u64,
-    /// Leave the certificate's Secret to another program, such as cert-manager
-    #[arg(long)]
-    external_certificate: bool,
+    /// Folder with a certificate that another program keeps, such as cert-manager: tls.crt and tls.key
+    #[arg(long, env = "CERTIFICATE_DIR")]
+    certificate_dir: Option<PathBuf>,
     /// Address of the replica endpoint that pods are told, host:port
     #[arg(long, default_value = names::DEFAULT_SERVER_URL)]
     server_url: String,
@@ -56,7 +56,7 @@ impl Manager {
             di_admission::Settings {
                 addr: self.webhook_addr,
                 namespace: self.identity.namespace.clone(),
-                issue: !self.external_certificate,
+                certificate_dir: self.certificate_dir.clone(),
                 lifetime: Duration::from_secs(self.certificate_lifetime),
                 ..di_admission::Settings::default()
             },

@@ -11,8 +11,8 @@ use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 
 use crate::{Error, Renewal, Result, tls};
 
-/// How far back a certificate begins, for machines whose clock is behind ours.
-const MAX_BACKDATE: Duration = Duration::from_secs(60 * 60);
+/// How far back a certificate begins, for machines whose clock is an hour behind ours, and some more.
+const MAX_BACKDATE: Duration = Duration::from_secs(2 * 60 * 60);
 
 /// A serving certificate, its key, and the authorities to trust, each as PEM.
 #[derive(Clone, Default, PartialEq, Eq)]

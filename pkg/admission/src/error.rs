@@ -1,4 +1,4 @@
-use std::{io, net::SocketAddr};
+use std::{io, net::SocketAddr, path::PathBuf};
 
 use crate::Renewal;
 
@@ -13,17 +13,23 @@ pub enum Error {
     #[error("failed to encode the answer to an AdmissionReview")]
     Encode(#[source] serde_json::Error),
 
-    /// A patch could not be written as JSON.
-    #[error("failed to encode the patch of an AdmissionReview")]
-    EncodePatch(#[source] kube::core::admission::SerializePatchError),
-
     /// A certificate could not be made.
     #[error("failed to make a certificate")]
     Issue(#[source] rcgen::Error),
 
-    /// The Secret holds nothing that can be served, and another program is to fill it.
-    #[error("the certificate in the Secret cannot be served: {0}")]
+    /// What another program was to give cannot be served.
+    #[error("the certificate cannot be served: {0}")]
     Unusable(Renewal),
+
+    /// A file of the certificate cannot be read.
+    #[error("failed to read {path}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
 
     /// The server could not be set up.
     #[error("failed to configure TLS")]
@@ -67,10 +73,6 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-
-    /// The server failed.
-    #[error("failed to serve the webhooks")]
-    Serve(#[source] io::Error),
 
     /// The server ended without being told to.
     #[error("the webhook server stopped by itself")]

@@ -5,7 +5,8 @@ use kube::Client;
 use tokio::{sync::watch, time::sleep};
 
 use crate::{
-    Bundle, Certificates, Error, Metrics, Result, Settings, certificate::validity, inject, secret,
+    Bundle, Certificates, Error, Metrics, Renewal, Result, Settings, certificate::validity, folder,
+    inject, secret,
 };
 
 /// What API servers get to hear of a changed webhook configuration before the new certificate meets them.
@@ -22,7 +23,7 @@ pub(crate) struct Keeper {
 }
 
 struct Served {
-    certificate: Vec<u8>,
+    bundle: Bundle,
     expiry: Timestamp,
 }
 
@@ -62,14 +63,27 @@ impl Keeper {
         }
     }
 
-    /// One round: what the Secret holds is renewed if due, trusted by the configurations, then served.
+    /// One round.
     async fn check(&mut self) -> Result<()> {
+        let Some(dir) = &self.settings.certificate_dir else {
+            return self.keep().await;
+        };
+        let bundle = folder::certificate(dir, Timestamp::now())?;
+        if !self.serves(&bundle) {
+            self.serve(bundle)?;
+        }
+        Ok(())
+    }
+
+    /// What the Secret holds is renewed if due, trusted by the configurations, then served.
+    async fn keep(&mut self) -> Result<()> {
         // Read before the certificate, see `Configuration::inject`.
         let configurations = inject::read(&self.client, &self.settings).await;
-        let bundle = secret::certificate(&self.client, &self.settings).await?;
+        let served = self.served.as_ref().map(|served| &served.bundle);
+        let bundle = secret::certificate(&self.client, &self.settings, served).await?;
         // Nothing is lost by serving it at once when there is nothing else to serve.
         if !self.serves_valid() {
-            self.serve(&bundle)?;
+            self.serve(bundle.clone())?;
         }
         let mut missing = Ok(());
         for configuration in configurations? {
@@ -81,14 +95,14 @@ impl Keeper {
         }
         if !self.serves(&bundle) {
             sleep(PROPAGATION).await;
-            self.serve(&bundle)?;
+            self.serve(bundle)?;
         }
         missing
     }
 
     fn serves(&self, bundle: &Bundle) -> bool {
         let served = self.served.as_ref();
-        served.is_some_and(|served| served.certificate == bundle.certificate)
+        served.is_some_and(|served| served.bundle.certificate == bundle.certificate)
     }
 
     fn serves_valid(&self) -> bool {
@@ -96,17 +110,14 @@ impl Keeper {
         served.is_some_and(|served| Timestamp::now() < served.expiry)
     }
 
-    fn serve(&mut self, bundle: &Bundle) -> Result<()> {
+    fn serve(&mut self, bundle: Bundle) -> Result<()> {
         let certificate = bundle.certified_key().map_err(Error::Unusable)?;
         let leaf = certificate.end_entity_cert().map_err(Error::Tls)?;
-        let (_, expiry) = validity(leaf).ok_or(Error::Unusable(crate::Renewal::Unreadable))?;
+        let (_, expiry) = validity(leaf).ok_or(Error::Unusable(Renewal::Unreadable))?;
         self.certificates.serve(certificate);
         self.metrics.serving_until(expiry);
         tracing::info!(%expiry, "Serving a new certificate");
-        self.served = Some(Served {
-            certificate: bundle.certificate.clone(),
-            expiry,
-        });
+        self.served = Some(Served { bundle, expiry });
         Ok(())
     }
 }
@@ -142,5 +153,70 @@ mod tests {
         let seconds: Vec<_> = (0..9).map(|n| pause(n, interval).as_secs()).collect();
         assert_eq!(seconds, [60, 1, 2, 4, 8, 16, 32, 60, 60]);
         assert_eq!(pause(u32::MAX, interval), interval);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_folder_is_looked_at_again_and_the_last_good_certificate_is_kept() {
+        let issue = |lifetime| {
+            let names = Settings::default().dns_names();
+            Bundle::issue(&names, lifetime, None, Timestamp::now()).unwrap()
+        };
+        let hour = Duration::from_secs(3600);
+        let dir = tempfile::tempdir().unwrap();
+        let write = |bundle: &Bundle| {
+            std::fs::write(dir.path().join("tls.crt"), &bundle.certificate).unwrap();
+            std::fs::write(dir.path().join("tls.key"), &bundle.key).unwrap();
+        };
+        // Whatever is asked of the API server fails: nothing may depend on it.
+        let refuse = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+            Err::<http::Response<kube::client::Body>, _>("nothing is to be asked")
+        });
+        let settings = Settings {
+            certificate_dir: Some(dir.path().to_owned()),
+            ..Settings::default()
+        };
+        let certificates = Certificates::shared();
+        let client = Client::new(refuse, "default");
+        let metrics = Metrics::default();
+        let keeper = Keeper::new(client, settings, certificates.clone(), metrics);
+        let (ready, mut is_ready) = watch::channel(false);
+        tokio::spawn(async move { keeper.run(&ready).await });
+
+        sleep(Duration::from_secs(300)).await;
+        assert!(
+            !*is_ready.borrow() && certificates.served().is_none(),
+            "nothing there"
+        );
+        let first = issue(hour);
+        write(&first);
+        is_ready.wait_for(|ready| *ready).await.unwrap();
+        let leaf = |bundle: &Bundle| bundle.certified_key().unwrap().cert[0].clone();
+        let served = || certificates.served().unwrap().cert[0].clone();
+        assert_eq!(served(), leaf(&first));
+
+        let second = issue(hour);
+        for broken in [
+            Bundle {
+                key: second.key.clone(),
+                ..first.clone()
+            },
+            Bundle {
+                certificate: b"garbage".to_vec(),
+                ..first.clone()
+            },
+            Bundle {
+                certificate: Vec::new(),
+                key: Vec::new(),
+                authorities: Vec::new(),
+            },
+        ] {
+            write(&broken);
+            sleep(Duration::from_secs(120)).await;
+            assert_eq!(served(), leaf(&first));
+            assert!(*is_ready.borrow(), "what is served is good");
+        }
+        write(&second);
+        sleep(Duration::from_secs(120)).await;
+        assert_eq!(served(), leaf(&second));
     }
 }

@@ -3,9 +3,11 @@
 //! [`run`] serves them and keeps their certificate. Every replica of the manager does so alike: they agree by the Secret that
 //! holds the certificate, so none of them has to lead.
 
+mod access;
 mod api_call;
 mod certificate;
 mod error;
+mod folder;
 mod inject;
 mod keeper;
 mod metrics;
@@ -24,11 +26,12 @@ use tokio::{
 };
 
 pub use self::{
+    access::Access,
     certificate::Bundle,
     error::{Error, Result},
     metrics::Metrics,
     renewal::{Renewal, needs_renewal},
-    server::{router, serve},
+    server::{Limits, router, serve},
     settings::Settings,
     tls::Certificates,
 };
@@ -59,8 +62,9 @@ pub async fn run(
     let (stop, stopped) = oneshot::channel::<()>();
     let serving = serve(
         listener,
-        router(metrics.clone()),
+        router(Access::new(client.clone()), metrics.clone()),
         certificates.clone(),
+        Limits::default(),
         async move {
             // A sender that was dropped means to stop, too.
             let _ = stopped.await;

@@ -1,30 +1,38 @@
 //! The answers to admission reviews: pure functions from a request's body to the answer's.
 
+mod claim;
+mod status;
 mod verdict;
+mod wire;
 
-use di_api::{
-    default_patch, names,
-    validation::{self, Fault},
-};
+use di_api::{default_patch, names};
 use json_patch::Patch;
-use k8s_openapi::ByteString;
-use kube::core::{
-    DynamicObject, Status,
-    admission::{AdmissionRequest, AdmissionResponse, AdmissionReview, Operation},
-    response::{StatusCause, StatusDetails, reason},
-};
+use kube::core::admission::Operation;
 use serde_json::Value;
 
-use crate::{Error, Result};
+use crate::Result;
+use claim::claimed_namespace;
 use verdict::Verdict;
+use wire::Request;
+
+pub use claim::Claim;
 
 /// The answer to an admission review.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// Whether the request may go on.
     pub allowed: bool,
-    /// The `AdmissionReview` to send back, of the version that was asked in.
-    pub review: Value,
+    /// The `AdmissionReview` to send back, as JSON and of the version that was asked in.
+    pub body: Vec<u8>,
+}
+
+/// What follows from an object.
+#[derive(Clone, Debug)]
+pub enum Judgement {
+    /// The answer, whoever asks.
+    Final(Answer),
+    /// The object is fine; whether its author may have it run is for the API server to say.
+    Claimed(Box<Claim>),
 }
 
 /// Fills in the defaults of a `DIJob`; an `AggregatorConfig` has none.
@@ -32,89 +40,70 @@ pub struct Answer {
 /// # Errors
 /// When the body is not an `AdmissionReview`.
 pub fn mutate(body: &[u8]) -> Result<Answer> {
-    let request = decode(body)?;
-    let response = AdmissionResponse::from(&request);
-    answer(match subject(&request) {
-        Subject::Nothing | Subject::AggregatorConfig(_) => response,
-        Subject::Alien => deny(response, alien(&request)),
-        Subject::DIJob(job) => match default_patch(&job) {
-            Patch(nothing) if nothing.is_empty() => response,
-            patch => response.with_patch(patch).map_err(Error::EncodePatch)?,
+    let request = wire::decode(body)?;
+    match subject(&request) {
+        Subject::Nothing | Subject::AggregatorConfig(_) => request.allow(Vec::new()),
+        Subject::Alien => request.deny(&status::alien(&request.kind)),
+        Subject::DIJob(job) => match default_patch(job) {
+            Patch(nothing) if nothing.is_empty() => request.allow(Vec::new()),
+            patch => request.patch(&patch),
         },
-    })
+    }
 }
 
 /// Allows what can run, and says of the rest what is wrong, all at once.
 ///
 /// # Errors
 /// When the body is not an `AdmissionReview`.
-pub fn validate(body: &[u8]) -> Result<Answer> {
-    let request = decode(body)?;
-    let mut response = AdmissionResponse::from(&request);
+pub fn validate(body: &[u8]) -> Result<Judgement> {
+    let request = wire::decode(body)?;
     let verdict = match subject(&request) {
         Subject::Nothing => Verdict::default(),
-        Subject::Alien => return answer(deny(response, alien(&request))),
+        Subject::Alien => {
+            return request
+                .deny(&status::alien(&request.kind))
+                .map(Judgement::Final);
+        }
         // Whoever deletes it must be able to remove its finalizers, whatever else is wrong.
-        Subject::AggregatorConfig(object) | Subject::DIJob(object) if is_going(&object) => {
-            Verdict::default()
-        }
+        _ if is_going(&request) => Verdict::default(),
         Subject::AggregatorConfig(config) => {
-            Verdict::of_aggregator_config(replaced(&request).as_ref(), &config)
+            Verdict::of_aggregator_config(request.replaced(), config)
         }
-        Subject::DIJob(job) => Verdict::of_dijob(replaced(&request).as_ref(), &job),
+        Subject::DIJob(job) => Verdict::of_dijob(request.replaced(), job),
     };
-    if !verdict.warnings.is_empty() {
-        response.warnings = Some(verdict.warnings);
+    if !verdict.faults.is_empty() {
+        let invalid = status::invalid(&request, &verdict.faults);
+        return request.deny(&invalid).map(Judgement::Final);
     }
-    answer(if verdict.faults.is_empty() {
-        response
-    } else {
-        deny(response, invalid(&request, &verdict.faults))
-    })
+    match claimed(&request) {
+        Some(namespace) => {
+            let claim = Claim::new(request, namespace, verdict.warnings);
+            Ok(Judgement::Claimed(Box::new(claim)))
+        }
+        None => request.allow(verdict.warnings).map(Judgement::Final),
+    }
 }
 
 /// What a review is about.
-enum Subject {
+enum Subject<'a> {
     /// An operation that leaves no object to look at.
     Nothing,
-    DIJob(Value),
-    AggregatorConfig(Value),
+    DIJob(&'a Value),
+    AggregatorConfig(&'a Value),
     /// A kind that no webhook configuration of ours asks about.
     Alien,
 }
 
-fn decode(body: &[u8]) -> Result<AdmissionRequest<DynamicObject>> {
-    let malformed = |error: &dyn std::fmt::Display| Error::Malformed(error.to_string());
-    let review: AdmissionReview<DynamicObject> =
-        serde_json::from_slice(body).map_err(|error| malformed(&error))?;
-    let (kind, version) = (&review.types.kind, &review.types.api_version);
-    if kind != "AdmissionReview"
-        || !matches!(
-            version.as_str(),
-            "admission.k8s.io/v1" | "admission.k8s.io/v1beta1"
-        )
-    {
-        return Err(Error::Malformed(format!(
-            "cannot answer {kind} of {version}, only AdmissionReview of admission.k8s.io/v1 and v1beta1"
-        )));
-    }
-    let request: AdmissionRequest<_> = review.try_into().map_err(|_| malformed(&"no request"))?;
-    let carries_object = matches!(request.operation, Operation::Create | Operation::Update);
-    if carries_object && request.object.is_none() {
-        return Err(malformed(&"no object"));
-    }
-    Ok(request)
-}
-
-fn subject(request: &AdmissionRequest<DynamicObject>) -> Subject {
+fn subject(request: &Request) -> Subject<'_> {
+    let Some(object) = &request.object else {
+        return Subject::Nothing;
+    };
     if matches!(request.operation, Operation::Delete | Operation::Connect) {
         return Subject::Nothing;
     }
     let kind = &request.kind;
     let ours = kind.group == names::GROUP
         && [names::VERSION, names::LEGACY_VERSION].contains(&kind.version.as_str());
-    // An object that was just decoded from JSON can be written as JSON.
-    let object = serde_json::to_value(&request.object).unwrap_or_default();
     match kind.kind.as_str() {
         "DIJob" if ours => Subject::DIJob(object),
         "AggregatorConfig" if ours => Subject::AggregatorConfig(object),
@@ -122,82 +111,26 @@ fn subject(request: &AdmissionRequest<DynamicObject>) -> Subject {
     }
 }
 
-/// The object whose place the new one takes.
-fn replaced(request: &AdmissionRequest<DynamicObject>) -> Option<Value> {
-    let old = request.old_object.as_ref()?;
-    let is_update = matches!(request.operation, Operation::Update);
-    is_update.then(|| serde_json::to_value(old).unwrap_or_default())
-}
-
-fn is_going(object: &Value) -> bool {
-    !object["metadata"]["deletionTimestamp"].is_null()
-}
-
-fn deny(mut response: AdmissionResponse, status: Status) -> AdmissionResponse {
-    response.allowed = false;
-    response.result = status;
-    response
-}
-
-fn alien(request: &AdmissionRequest<DynamicObject>) -> Status {
-    let kind = &request.kind;
-    let message = format!(
-        "the webhooks of {} do not know {} of {}: the webhook configuration must not ask for it",
-        names::GROUP,
-        kind.kind,
-        kind.api_version()
-    );
-    Status::failure(&message, reason::BAD_REQUEST).with_code(400)
-}
-
-fn invalid(request: &AdmissionRequest<DynamicObject>, faults: &[Fault]) -> Status {
-    let kind = &request.kind;
-    let name = name(request);
-    let message = format!(
-        "{}.{} {name:?} is invalid: {}",
-        kind.kind,
-        kind.group,
-        validation::summary(faults)
-    );
-    let causes = faults.iter().map(|fault| StatusCause {
-        reason: fault.reason().to_owned(),
-        message: fault.detail.clone(),
-        field: fault.field.clone(),
-    });
-    Status::failure(&message, reason::INVALID)
-        .with_code(422)
-        .with_details(StatusDetails {
-            name: name.to_owned(),
-            group: kind.group.clone(),
-            kind: kind.kind.clone(),
-            causes: causes.collect(),
-            uid: String::new(),
-            retry_after_seconds: 0,
-        })
-}
-
-/// The name, or what it will begin with where the server is to make it up.
-fn name(request: &AdmissionRequest<DynamicObject>) -> &str {
-    let metadata = request.object.as_ref().map(|object| &object.metadata);
-    let candidates = [
-        Some(&request.name),
-        metadata.and_then(|m| m.name.as_ref()),
-        metadata.and_then(|m| m.generate_name.as_ref()),
-    ];
-    let mut named = candidates.into_iter().flatten().filter(|n| !n.is_empty());
-    named.next().map_or("", String::as_str)
-}
-
-fn answer(mut response: AdmissionResponse) -> Result<Answer> {
-    let allowed = response.allowed;
-    // kube writes bytes as a list of numbers, Kubernetes as base64.
-    let patch = response.patch.take().map(ByteString);
-    let has_patch = patch.is_some();
-    let mut review = serde_json::to_value(response.into_review()).map_err(Error::Encode)?;
-    if has_patch {
-        review["response"]["patch"] = serde_json::to_value(patch).map_err(Error::Encode)?;
+/// Where the author must be allowed to create pods, if that must be: see [`claimed_namespace`].
+fn claimed(request: &Request) -> Option<Option<String>> {
+    if is_going(request) {
+        return None;
     }
-    Ok(Answer { allowed, review })
+    match subject(request) {
+        Subject::Nothing | Subject::Alien => None,
+        Subject::DIJob(object) | Subject::AggregatorConfig(object) => claimed_namespace(
+            &request.kind.kind,
+            &request.namespace,
+            request.replaced(),
+            object,
+        ),
+    }
+}
+
+/// Whether the object is being deleted. Asked of what is stored: what is sent may claim anything.
+fn is_going(request: &Request) -> bool {
+    let stored = request.replaced();
+    stored.is_some_and(|stored| !stored["metadata"]["deletionTimestamp"].is_null())
 }
 
 #[cfg(test)]

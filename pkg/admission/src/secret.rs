@@ -19,8 +19,12 @@ const TYPE: &str = "kubernetes.io/tls";
 /// A replica that loses twice finds what the winner wrote.
 const ATTEMPTS: usize = 3;
 
-/// The certificate that all replicas are to serve, renewed if that is due.
-pub(crate) async fn certificate(client: &Client, settings: &Settings) -> Result<Bundle> {
+/// The certificate that all replicas are to serve, renewed if that is due; `served` is what this one serves.
+pub(crate) async fn certificate(
+    client: &Client,
+    settings: &Settings,
+    served: Option<&Bundle>,
+) -> Result<Bundle> {
     let secrets = Api::namespaced(client.clone(), &settings.namespace);
     let names = settings.dns_names();
     for _ in 0..ATTEMPTS {
@@ -30,13 +34,14 @@ pub(crate) async fn certificate(client: &Client, settings: &Settings) -> Result<
         let bundle = found.as_ref().map(read);
         let (due, bundle) = match (needs_renewal(bundle.as_ref(), &names[0], now), bundle) {
             (None, Some(bundle)) => return Ok(bundle),
-            (Some(Renewal::Aging), Some(bundle)) if !settings.issue => return Ok(bundle),
             (due, bundle) => (due.unwrap_or(Renewal::Missing), bundle),
         };
-        if !settings.issue {
-            return Err(Error::Unusable(due));
-        }
-        let bundle = Bundle::issue(&names, settings.lifetime, bundle.as_ref(), now)?;
+        let previous = match due {
+            Renewal::Aging | Renewal::Expired => bundle.as_ref(),
+            // The Secret was lost or spoilt: what is served is all that is known of its last certificate.
+            _ => served.or(bundle.as_ref()),
+        };
+        let bundle = Bundle::issue(&names, settings.lifetime, previous, now)?;
         match write(&secrets, settings, found, &bundle).await {
             Ok(()) => {
                 tracing::info!(secret = settings.secret, reason = %due, "Made a certificate");

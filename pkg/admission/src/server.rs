@@ -1,131 +1,134 @@
-use std::{sync::Arc, time::Duration};
+//! The webhooks' routes and limits.
+
+mod connections;
+mod memory;
+
+use std::time::Duration;
 
 use axum::{
-    Json, Router,
+    Router,
     body::Bytes,
-    extract::{DefaultBodyLimit, State, rejection::BytesRejection},
-    http::StatusCode,
+    extract::{Request, State},
+    http::{StatusCode, header},
     response::{IntoResponse, Response},
     routing::post,
 };
-use axum_server::{Handle, tls_rustls::RustlsConfig};
-use hyper_util::rt::TokioTimer;
-use tokio::net::TcpListener;
-use tower_http::timeout::TimeoutLayer;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use tokio::time::timeout;
 
 use crate::{
-    Certificates, Error, Metrics, Result,
-    review::{self, Answer},
-    tls,
+    Access, Error, Metrics, Result,
+    review::{self, Answer, Judgement},
 };
+use memory::{Memory, Reserved};
 
-/// The API server takes no larger object itself.
-const MAX_BODY: usize = 3 * 1024 * 1024;
-/// Longer than the API server waits for us.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a client may take to send the head of a request, or to answer a ping.
-const PEER_TIMEOUT: Duration = Duration::from_secs(10);
-const PING_INTERVAL: Duration = Duration::from_secs(30);
-/// What requests under way are given once the server stops.
-const GRACE: Duration = Duration::from_secs(10);
+pub use connections::{Limits, serve};
+
+/// Holds an object and the one that it replaces, of 1.5 MiB each, which is what the API server can store.
+const MAX_BODY: usize = 4 << 20;
+/// How long a body may take; the API server waits 10 s for the answer.
+const BODY_TIMEOUT: Duration = Duration::from_secs(5);
+
+#[derive(Clone)]
+struct Webhooks {
+    access: Access,
+    metrics: Metrics,
+    memory: Memory,
+}
 
 /// The webhooks: POST `/mutate` and POST `/validate`.
-pub fn router(metrics: Metrics) -> Router {
+pub fn router(access: Access, metrics: Metrics) -> Router {
     Router::new()
         .route("/mutate", post(mutate))
         .route("/validate", post(validate))
-        .layer(DefaultBodyLimit::max(MAX_BODY))
-        .layer(TimeoutLayer::with_status_code(
-            StatusCode::REQUEST_TIMEOUT,
-            REQUEST_TIMEOUT,
-        ))
-        .with_state(metrics)
+        .with_state(Webhooks {
+            access,
+            metrics,
+            memory: Memory::default(),
+        })
 }
 
-type Body = Result<Bytes, BytesRejection>;
-
-async fn mutate(State(metrics): State<Metrics>, body: Body) -> Response {
-    respond(&metrics, "mutate", body, review::mutate)
+async fn mutate(State(webhooks): State<Webhooks>, request: Request) -> Response {
+    let answer = webhooks
+        .read(request)
+        .await
+        .map(|(body, _reserved)| review::mutate(&body));
+    webhooks.respond("mutate", answer)
 }
 
-async fn validate(State(metrics): State<Metrics>, body: Body) -> Response {
-    respond(&metrics, "validate", body, review::validate)
-}
-
-fn respond(
-    metrics: &Metrics,
-    webhook: &'static str,
-    body: Body,
-    review: fn(&[u8]) -> Result<Answer>,
-) -> Response {
-    let answer = match body {
-        Ok(body) => review(&body),
-        Err(rejection) => {
-            metrics.reviewed(webhook, "malformed");
-            return rejection.into_response();
-        }
+async fn validate(State(webhooks): State<Webhooks>, request: Request) -> Response {
+    let judged = webhooks
+        .read(request)
+        .await
+        .map(|(body, _reserved)| review::validate(&body));
+    let answer = match judged {
+        Ok(Ok(Judgement::Claimed(claim))) => Ok(webhooks.access.decide(*claim).await),
+        Ok(Ok(Judgement::Final(answer))) => Ok(Ok(answer)),
+        Ok(Err(error)) => Ok(Err(error)),
+        Err(refusal) => Err(refusal),
     };
-    match answer {
-        Ok(Answer { allowed, review }) => {
-            metrics.reviewed(webhook, if allowed { "allowed" } else { "denied" });
-            Json(review).into_response()
+    webhooks.respond("validate", answer)
+}
+
+/// Why a body was not read.
+type Refusal = (StatusCode, &'static str);
+
+impl Webhooks {
+    /// The body, and the memory that was set aside for it.
+    async fn read(&self, request: Request) -> Result<(Bytes, Reserved), Refusal> {
+        let length = request.headers().get(header::CONTENT_LENGTH);
+        let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
+        if length.is_some_and(|length: usize| length > MAX_BODY) {
+            return Err(TOO_LARGE);
         }
-        Err(error) => {
-            metrics.reviewed(webhook, "malformed");
-            tracing::warn!(
-                webhook,
-                error = &error as &dyn std::error::Error,
-                "Refused an admission review"
-            );
-            let status = match error {
-                Error::Malformed(_) => StatusCode::BAD_REQUEST,
-                _ => StatusCode::INTERNAL_SERVER_ERROR,
-            };
-            (status, error.to_string()).into_response()
+        let read = async {
+            let reserved = self.memory.reserve(length.unwrap_or(MAX_BODY)).await;
+            let body = Limited::new(request.into_body(), MAX_BODY).collect().await;
+            body.map(|body| (body.to_bytes(), reserved))
+        };
+        match timeout(BODY_TIMEOUT, read).await {
+            Ok(Ok(read)) => Ok(read),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => Err(TOO_LARGE),
+            Ok(Err(_)) => Err((StatusCode::BAD_REQUEST, "the body broke off")),
+            Err(_) => Err((StatusCode::REQUEST_TIMEOUT, "the body took too long")),
+        }
+    }
+
+    fn respond(&self, webhook: &'static str, answer: Result<Result<Answer>, Refusal>) -> Response {
+        match answer {
+            Ok(Ok(Answer { allowed, body })) => {
+                let outcome = if allowed { "allowed" } else { "denied" };
+                self.metrics.reviewed(webhook, outcome);
+                ([(header::CONTENT_TYPE, "application/json")], body).into_response()
+            }
+            Ok(Err(error)) => {
+                self.metrics.reviewed(webhook, "malformed");
+                tracing::warn!(
+                    webhook,
+                    error = &error as &dyn std::error::Error,
+                    "Refused an admission review"
+                );
+                let status = match error {
+                    Error::Malformed(_) => StatusCode::BAD_REQUEST,
+                    _ => StatusCode::INTERNAL_SERVER_ERROR,
+                };
+                (status, error.to_string()).into_response()
+            }
+            Err(refusal) => {
+                self.metrics.reviewed(webhook, "malformed");
+                refusal.into_response()
+            }
         }
     }
 }
 
-/// Serves `router` over TLS 1.2 and 1.3 with whatever certificate `certificates` has, until `shutdown` is over and then until
-/// the requests under way are answered.
-///
-/// # Errors
-/// When the listener fails.
-pub async fn serve(
-    listener: TcpListener,
-    router: Router,
-    certificates: Arc<Certificates>,
-    shutdown: impl Future<Output = ()>,
-) -> Result<()> {
-    let config = tls::server_config(certificates)?;
-    let listener = listener.into_std().map_err(Error::Serve)?;
-    let handle = Handle::new();
-    let mut server =
-        axum_server::from_tcp_rustls(listener, RustlsConfig::from_config(Arc::new(config)))
-            .map_err(Error::Serve)?
-            .handle(handle.clone());
-    // Without timers hyper waits for ever for what a client does not send.
-    server
-        .http_builder()
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(PEER_TIMEOUT);
-    server
-        .http_builder()
-        .http2()
-        .timer(TokioTimer::new())
-        .keep_alive_interval(PING_INTERVAL)
-        .keep_alive_timeout(PEER_TIMEOUT);
+const TOO_LARGE: Refusal = (
+    StatusCode::PAYLOAD_TOO_LARGE,
+    "a review may be 4 MiB large, which holds two of the largest objects that can be stored",
+);
 
-    let serving = server.serve(router.into_make_service());
-    tokio::pin!(serving);
-    tokio::select! {
-        ended = &mut serving => return ended.map_err(Error::Serve),
-        () = shutdown => handle.graceful_shutdown(Some(GRACE)),
-    }
-    serving.await.map_err(Error::Serve)
-}
-
+#[cfg(test)]
+mod peer_tests;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

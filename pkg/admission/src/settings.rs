@@ -1,4 +1,4 @@
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use di_api::names;
 
@@ -17,11 +17,12 @@ pub struct Settings {
     pub mutating_configuration: String,
     /// The `ValidatingWebhookConfiguration` that is to trust the certificate.
     pub validating_configuration: String,
-    /// Whether certificates are made and renewed here; false where another program, as cert-manager, keeps the Secret.
-    pub issue: bool,
+    /// Folder with `tls.crt` and `tls.key` that another program keeps, as cert-manager does. With it neither Secret nor
+    /// configurations are touched.
+    pub certificate_dir: Option<PathBuf>,
     /// How long a certificate lasts; it is renewed when a third is left, so that must be longer than `check_interval`.
     pub lifetime: Duration,
-    /// How often the Secret and the configurations are looked at.
+    /// How often the Secret and the configurations, or the folder, are looked at.
     pub check_interval: Duration,
     /// How long requests are still taken once the shutdown has begun.
     pub drain: Duration,
@@ -36,7 +37,7 @@ impl Default for Settings {
             secret: "di-webhook-cert".to_owned(),
             mutating_configuration: "di-webhook".to_owned(),
             validating_configuration: "di-webhook".to_owned(),
-            issue: true,
+            certificate_dir: None,
             lifetime: Duration::from_secs(90 * 24 * 60 * 60),
             check_interval: Duration::from_secs(60),
             drain: Duration::from_secs(5),

@@ -23,6 +23,12 @@ impl Certificates {
         Arc::default()
     }
 
+    /// What new connections are served with.
+    #[cfg(test)]
+    pub(crate) fn served(&self) -> Option<Arc<CertifiedKey>> {
+        self.current.load_full()
+    }
+
     /// Serves new connections with this certificate.
     pub fn serve(&self, certificate: Arc<CertifiedKey>) {
         self.current.store(Some(certificate));

@@ -1,7 +1,7 @@
 use std::{
     collections::HashMap,
     ops::Deref,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard},
     time::{Duration, Instant},
 };
 
@@ -22,8 +22,10 @@ pub type WatchedJob = DeserializeGuard<DIJob>;
 pub struct JobCache {
     store: Store<WatchedJob>,
     /// What our writes returned and when, until the watch has caught up.
-    written: RwLock<HashMap<Key, (Arc<DIJob>, Instant)>>,
+    written: RwLock<Written>,
 }
+
+type Written = HashMap<Key, (Arc<DIJob>, Instant)>;
 
 /// The watch catches up within this time, or the job is gone.
 const KEPT_WITHOUT_WATCH: Duration = Duration::from_secs(60);
@@ -62,6 +64,15 @@ impl From<Arc<DIJob>> for JobRef {
 }
 
 impl JobRef {
+    /// Whether this is the same state of the same job, as it was handed out before.
+    pub fn is(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Source::Watched(one), Source::Watched(other)) => Arc::ptr_eq(one, other),
+            (Source::Written(one), Source::Written(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
     fn watched(job: Arc<WatchedJob>) -> Option<Self> {
         job.0.is_ok().then_some(Self(Source::Watched(job)))
     }
@@ -82,12 +93,7 @@ impl JobCache {
             .store
             .get(&ObjectRef::new(&key.1).within(&key.0))
             .and_then(JobRef::watched);
-        let written = self
-            .written
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(key)
-            .cloned();
+        let written = self.lock_written().get(key).cloned();
         let Some((written, at)) = written else {
             return watched;
         };
@@ -117,9 +123,11 @@ impl JobCache {
 
     /// All jobs that could be decoded.
     pub fn all(&self) -> Vec<JobRef> {
-        self.store
-            .state()
-            .iter()
+        let watched = self.store.state().into_iter();
+        if self.lock_written().is_empty() {
+            return watched.filter_map(JobRef::watched).collect();
+        }
+        watched
             .filter_map(|job| self.get(&(job.namespace()?, job.name_any())))
             .collect()
     }
@@ -137,6 +145,10 @@ impl JobCache {
             }
             written.insert(key, (job, Instant::now()));
         }
+    }
+
+    fn lock_written(&self) -> RwLockReadGuard<'_, Written> {
+        self.written.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The store behind the cache.

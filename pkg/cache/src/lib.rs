@@ -4,7 +4,9 @@
 //! watch has caught up, so that no decision is made on a state older than one's own last write.
 
 mod feed;
+mod group;
 mod jobs;
+mod lately;
 mod objects;
 mod status;
 mod watched;
@@ -13,6 +15,7 @@ pub use feed::{
     WATCH_TIMEOUT_SECONDS, feed_aggregator_configs, feed_nodes, feed_pods, feed_services,
     job_stream,
 };
+pub use group::Objects;
 pub use jobs::{JobCache, JobRef, WatchedJob};
 pub use objects::{Key, ObjectCache, PodCache, ServiceCache, View};
 pub use status::{open_resource, write_status};

@@ -1,12 +1,14 @@
 use std::{
-    collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    collections::{HashMap, HashSet},
     net::IpAddr,
-    sync::RwLock,
+    sync::{Arc, RwLock},
     time::{Duration, Instant},
 };
 
 use di_plan::{PodView, ServiceView};
 use tokio::sync::watch;
+
+use crate::{group::Objects, lately::Lately};
 
 /// Namespace and name of a job.
 pub type Key = (String, String);
@@ -76,19 +78,20 @@ pub struct ObjectCache<V> {
 
 #[derive(Debug)]
 struct Index<V> {
-    jobs: HashMap<Key, BTreeMap<String, V>>,
-    addresses: HashMap<IpAddr, (Key, String)>,
+    jobs: HashMap<Key, Objects<V>>,
+    addresses: HashMap<IpAddr, Arc<V>>,
+    /// Counts the changes.
+    changes: u64,
     /// Objects that a write of ours returned and the watch has not shown yet, by UID.
     unconfirmed: HashMap<String, (Key, String, Instant)>,
     /// UIDs seen deleted lately: the answer of a create may come after the watch has seen the object go.
-    gone: VecDeque<String>,
+    gone: Lately,
     /// What a list that is under way has brought so far.
     listed: Option<Vec<V>>,
 }
 
 /// The watch shows an object within this time, or never.
 const CONFIRMED_WITHIN: Duration = Duration::from_secs(60);
-const GONE_KEPT: usize = 4096;
 
 impl<V> Default for ObjectCache<V> {
     fn default() -> Self {
@@ -96,8 +99,9 @@ impl<V> Default for ObjectCache<V> {
             index: RwLock::new(Index {
                 jobs: HashMap::new(),
                 addresses: HashMap::new(),
+                changes: 0,
                 unconfirmed: HashMap::new(),
-                gone: VecDeque::new(),
+                gone: Lately::default(),
                 listed: None,
             }),
             version: watch::Sender::new(0),
@@ -119,31 +123,29 @@ impl<V: View> ObjectCache<V> {
         cache
     }
 
-    /// Reads the objects of a job, by name.
-    pub fn read<R>(&self, job: &Key, f: impl FnOnce(&BTreeMap<String, V>) -> R) -> R {
+    /// Reads the objects of a job.
+    pub fn read<R>(&self, job: &Key, f: impl FnOnce(&Objects<V>) -> R) -> R {
         let index = self.lock_read();
         match index.jobs.get(job) {
             Some(objects) => f(objects),
-            None => f(&BTreeMap::new()),
+            None => f(&Objects::default()),
         }
     }
 
     /// Copies the objects of a job.
     pub fn of_job(&self, job: &Key) -> Vec<V> {
         self.forget_unconfirmed();
-        self.read(job, |objects| objects.values().cloned().collect())
+        self.read(job, |objects| objects.iter().cloned().collect())
     }
 
     /// The object that has this address.
-    pub fn by_address(&self, address: IpAddr) -> Option<V> {
-        let index = self.lock_read();
-        let (job, name) = index.addresses.get(&address)?;
-        index.jobs.get(job)?.get(name).cloned()
+    pub fn by_address(&self, address: IpAddr) -> Option<Arc<V>> {
+        self.lock_read().addresses.get(&address).cloned()
     }
 
     /// Number of objects.
     pub fn len(&self) -> usize {
-        self.lock_read().jobs.values().map(BTreeMap::len).sum()
+        self.lock_read().jobs.values().map(Objects::len).sum()
     }
 
     /// Whether there are none.
@@ -153,7 +155,7 @@ impl<V: View> ObjectCache<V> {
 
     /// Whether the watch has shown lately how the object of this UID went.
     pub fn saw_go(&self, uid: &str) -> bool {
-        self.lock_read().gone.iter().any(|gone| gone == uid)
+        self.lock_read().gone.contains(uid)
     }
 
     /// Counts the changes; waiting for the next one is waiting for this to change.
@@ -169,7 +171,7 @@ impl<V: View> ObjectCache<V> {
     /// Puts in what a create of ours returned.
     pub fn created(&self, view: V) {
         let mut index = self.lock_write();
-        if index.gone.iter().any(|uid| uid == view.uid()) {
+        if index.gone.contains(view.uid()) {
             return;
         }
         let known = index
@@ -189,16 +191,18 @@ impl<V: View> ObjectCache<V> {
     /// Notes that we asked for the deletion of the object of this UID.
     pub fn deletion_requested(&self, job: &Key, name: &str, uid: &str) {
         let mut index = self.lock_write();
-        if let Some(object) = index.jobs.get_mut(job).and_then(|o| o.get_mut(name))
-            && object.uid() == uid
-        {
+        let object = index.jobs.get(job).and_then(|objects| objects.get(name));
+        if let Some(object) = object.filter(|object| object.uid() == uid) {
+            let mut object = object.clone();
             object.mark_deleting();
+            index.put(object);
         }
         drop(index);
         self.bump();
     }
 
-    pub(crate) fn applied(&self, view: V) {
+    /// Puts in what the watch showed.
+    pub fn applied(&self, view: V) {
         let mut index = self.lock_write();
         index.unconfirmed.remove(view.uid());
         index.put(view);
@@ -206,13 +210,11 @@ impl<V: View> ObjectCache<V> {
         self.bump();
     }
 
-    pub(crate) fn deleted(&self, view: &V) {
+    /// Takes out what the watch showed going.
+    pub fn deleted(&self, view: &V) {
         let mut index = self.lock_write();
         index.unconfirmed.remove(view.uid());
-        index.gone.push_back(view.uid().to_owned());
-        if index.gone.len() > GONE_KEPT {
-            index.gone.pop_front();
-        }
+        index.gone.add(view.uid());
         index.take(&view.job(), view.name(), view.uid());
         drop(index);
         self.bump();
@@ -299,50 +301,39 @@ impl<V: View> ObjectCache<V> {
 
 impl<V: View> Index<V> {
     fn put(&mut self, view: V) {
-        let job = view.job();
-        let name = view.name().to_owned();
+        self.changes += 1;
+        let view = Arc::new(view);
         for address in view.addresses() {
-            self.addresses.insert(*address, (job.clone(), name.clone()));
+            self.addresses.insert(*address, view.clone());
         }
-        let old = self
-            .jobs
-            .entry(job.clone())
-            .or_default()
-            .insert(name.clone(), view);
-        if let Some(old) = old {
-            self.forget_addresses(&job, &name, old.addresses());
+        let objects = self.jobs.entry(view.job()).or_default();
+        if let Some(old) = objects.put(view, self.changes) {
+            self.forget_addresses(&old);
         }
     }
 
     fn take(&mut self, job: &Key, name: &str, uid: &str) {
+        self.changes += 1;
         let Some(objects) = self.jobs.get_mut(job) else {
             return;
         };
         if objects.get(name).is_none_or(|object| object.uid() != uid) {
             return;
         }
-        let old = objects.remove(name);
+        let old = objects.take(name, self.changes);
         if objects.is_empty() {
             self.jobs.remove(job);
         }
         if let Some(old) = old {
-            self.forget_addresses(job, name, old.addresses());
+            self.forget_addresses(&old);
         }
     }
 
-    /// Forgets addresses that this object no longer has; another may have been given them since.
-    fn forget_addresses(&mut self, job: &Key, name: &str, old: &[IpAddr]) {
-        for address in old {
-            let kept = self
-                .jobs
-                .get(job)
-                .and_then(|objects| objects.get(name))
-                .is_some_and(|object| object.addresses().contains(address));
-            let owned = self
-                .addresses
-                .get(address)
-                .is_some_and(|(j, n)| j == job && n == name);
-            if owned && !kept {
+    /// Forgets the addresses of an object, but for those that its next state or another object has by now.
+    fn forget_addresses(&mut self, old: &Arc<V>) {
+        for address in old.addresses() {
+            let now = self.addresses.get(address);
+            if now.is_some_and(|now| Arc::ptr_eq(now, old)) {
                 self.addresses.remove(address);
             }
         }
@@ -413,5 +404,50 @@ mod tests {
         assert!(!cache.of_job(&key())[0].deleting);
         cache.deletion_requested(&key(), "a", "2");
         assert!(cache.of_job(&key())[0].deleting);
+    }
+
+    #[test]
+    fn revisions_change_with_the_objects_of_their_job_only() {
+        let cache = ServiceCache::default();
+        let other = ("ns".to_owned(), "other".to_owned());
+        let revisions = || [key(), other.clone()].map(|job| cache.read(&job, Objects::revision));
+        assert_eq!(revisions(), [0, 0]);
+        cache.applied(service("a", "1"));
+        let first = revisions();
+        cache.deletion_requested(&key(), "a", "1");
+        let second = revisions();
+        assert!(second[0] > first[0] && first[0] > 0 && second[1] == 0);
+        cache.deleted(&service("a", "1"));
+        assert_eq!(revisions(), [0, 0], "as if there had been none");
+        cache.applied(service("a", "2"));
+        assert!(revisions()[0] > second[0], "but never one that was");
+    }
+
+    fn pod(name: &str, ip: &str) -> PodView {
+        let pod = serde_json::json!({
+            "metadata": {"name": name, "namespace": "ns", "uid": name, "labels": {"dijob-name": "job"}},
+            "status": {"phase": "Running", "podIPs": [{"ip": ip}]},
+        });
+        PodView::new(&serde_json::from_value(pod).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn an_address_belongs_to_who_had_it_last() {
+        let cache = PodCache::default();
+        let of = |ip: &str| {
+            cache
+                .by_address(ip.parse().unwrap())
+                .map(|pod| pod.name.clone())
+        };
+        cache.applied(pod("a", "10.0.0.1"));
+        cache.applied(pod("b", "10.0.0.1"));
+        cache.deleted(&pod("a", "10.0.0.1"));
+        assert_eq!(of("10.0.0.1").as_deref(), Some("b"));
+        cache.applied(pod("b", "10.0.0.2"));
+        assert_eq!(of("10.0.0.1"), None);
+        cache.deletion_requested(&key(), "b", "b");
+        assert_eq!(of("10.0.0.2").as_deref(), Some("b"));
+        cache.deleted(&pod("b", "10.0.0.2"));
+        assert_eq!(of("10.0.0.2"), None);
     }
 }

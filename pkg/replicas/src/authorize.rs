@@ -3,7 +3,10 @@
 mod decisions;
 mod token;
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
 
 use axum::{
     extract::{ConnectInfo, FromRequestParts},
@@ -43,7 +46,7 @@ pub(crate) enum Action<'a> {
 #[derive(Clone, Debug)]
 pub(crate) enum Caller {
     /// A pod of a job.
-    Pod(Box<PodView>),
+    Pod(Arc<PodView>),
     /// The owner of a token, or anybody.
     Other,
 }
@@ -117,7 +120,7 @@ pub(crate) async fn authorize(
             pod.name
         )),
         Some(pod) => match check_owner(state, &pod).await {
-            Ok(()) => return Ok(Caller::Pod(Box::new(pod))),
+            Ok(()) => return Ok(Caller::Pod(pod)),
             Err(error) => error,
         },
         None => unknown(source),
@@ -133,7 +136,7 @@ pub(crate) async fn authorize(
 }
 
 /// The pod that has this address; one that has just got it may be on its way to the cache.
-async fn wait_for_pod(state: &Shared, address: Option<IpAddr>) -> Option<PodView> {
+async fn wait_for_pod(state: &Shared, address: Option<IpAddr>) -> Option<Arc<PodView>> {
     let address = address?;
     let deadline = Instant::now() + state.settings.address_wait;
     let mut changes = state.pods.changes();

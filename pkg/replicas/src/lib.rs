@@ -2,6 +2,7 @@
 //!
 //! It never makes pods. It changes the plan in a job's status, in one guarded write a request, and the reconciler makes the pods so.
 
+mod answers;
 mod authorize;
 mod error;
 mod handlers;

@@ -16,6 +16,7 @@ use tokio::{sync::Semaphore, time::timeout};
 
 use crate::{
     Settings,
+    answers::Answers,
     authorize::Decisions,
     error::{Error, Result},
     metrics::Metrics,
@@ -39,6 +40,7 @@ pub struct Shared {
     pub(crate) metrics: Metrics,
     pub(crate) registry: Registry,
     pub(crate) decisions: Decisions,
+    pub(crate) answers: Answers,
     jobs_synced: AtomicBool,
     lookups: Semaphore,
     /// One lock for each job that is being changed.
@@ -76,6 +78,7 @@ impl State {
             settings,
             registry,
             decisions: Decisions::default(),
+            answers: Answers::default(),
             jobs_synced: AtomicBool::new(false),
             lookups: Semaphore::new(LOOKUPS),
             turns: Mutex::default(),

@@ -29,7 +29,12 @@ pub(crate) async fn install(client: Client) {
 }
 
 async fn apply(client: &Client, file: &str) {
-    let text = std::fs::read_to_string(Path::new(MANIFESTS).join(file)).unwrap();
+    apply_changed(client, file, |text| text).await;
+}
+
+/// Applies a manifest as `change` has it.
+pub(crate) async fn apply_changed(client: &Client, file: &str, change: impl Fn(String) -> String) {
+    let text = change(std::fs::read_to_string(Path::new(MANIFESTS).join(file)).unwrap());
     let objects: Vec<DynamicObject> = serde_saphyr::from_multiple(&text).unwrap();
     for object in objects {
         let types = object.types.as_ref().unwrap();

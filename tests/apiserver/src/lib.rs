@@ -18,6 +18,7 @@ mod nodes;
 mod pki;
 mod server;
 mod space;
+mod webhooks;
 
 pub use audit::Write;
 pub use endpoint::{Answer, Endpoint};
@@ -29,3 +30,4 @@ pub use manager::Manager;
 pub use nodes::{GpuNode, common_nodes, make_nodes};
 pub use server::Server;
 pub use space::{Space, exists};
+pub use webhooks::Webhooks;

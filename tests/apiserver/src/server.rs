@@ -48,13 +48,14 @@ impl Server {
     /// The server that all tests of this process share, with our kinds and the manager's rights.
     pub async fn shared() -> &'static Self {
         static SHARED: OnceCell<Server> = OnceCell::const_new();
-        SHARED
-            .get_or_init(async || {
-                let server = Self::start().await;
-                install(server.client("installs")).await;
-                server
-            })
-            .await
+        SHARED.get_or_init(Self::installed).await
+    }
+
+    /// Starts one with our kinds and the manager's rights.
+    pub async fn installed() -> Self {
+        let server = Self::start().await;
+        install(server.client("installs")).await;
+        server
     }
 
     /// Starts an empty one.
@@ -164,6 +165,15 @@ impl Server {
     /// A client that may do everything; `agent` is how the audit log calls it.
     pub fn client(&self, agent: &str) -> Client {
         Client::try_from(self.config(agent)).unwrap()
+    }
+
+    /// A client with the rights of a user who is in no group but that of all who are known. It tries nothing twice.
+    pub fn client_of(&self, user: &str) -> Client {
+        let mut config = self.config(user);
+        config.auth_info.impersonate = Some(user.to_owned());
+        config.auth_info.impersonate_groups = Some(vec!["system:authenticated".to_owned()]);
+        config.default_retry = false;
+        Client::try_from(config).unwrap()
     }
 
     /// A client with the rights of our service account, which sees one namespace only where it asks for all: so tests do not touch each

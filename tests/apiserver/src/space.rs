@@ -36,6 +36,10 @@ impl Space {
         let object = Namespace {
             metadata: ObjectMeta {
                 name: Some(namespace.clone()),
+                // Servers before 1.21 do not set it.
+                labels: Some(
+                    [("kubernetes.io/metadata.name".to_owned(), namespace.clone())].into(),
+                ),
                 ..ObjectMeta::default()
             },
             ..Namespace::default()

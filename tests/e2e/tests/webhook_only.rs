@@ -33,6 +33,7 @@ async fn bad_jobs_are_refused_and_nothing_is_started() {
             "secrets",
             "mutatingwebhookconfigurations",
             "validatingwebhookconfigurations",
+            "subjectaccessreviews",
         ];
         assert!(own.contains(&call.resource.as_str()), "{call:?}");
     }

@@ -45,7 +45,7 @@ fn a_new_certificate_serves_the_names_of_the_service() {
     assert!(usage.value.server_auth && !usage.value.client_auth);
     assert_eq!(
         validity(&der),
-        Some((now() - Duration::from_secs(3600), now() + LIFETIME))
+        Some((now() - Duration::from_secs(2 * 3600), now() + LIFETIME))
     );
 
     let authority = authorities(&bundle).remove(0);

@@ -1,6 +1,8 @@
+use k8s_openapi::ByteString;
 use serde_json::json;
 
 use super::*;
+use crate::Error;
 
 fn template() -> Value {
     json!({"spec": {"containers": [{"name": "di-container", "image": "worker"}]}})
@@ -31,7 +33,12 @@ fn review(kind: &str, version: &str, operation: &str, object: &Value) -> Value {
             "name": "cartpole",
             "namespace": "rl",
             "operation": operation,
-            "userInfo": {"username": "ann", "groups": ["system:authenticated"]},
+            "userInfo": {
+                "username": "ann",
+                "uid": "7",
+                "groups": ["system:authenticated"],
+                "extra": {"scopes": ["a", "b"]},
+            },
             "object": object,
             "oldObject": null,
             "dryRun": true,
@@ -44,18 +51,38 @@ fn create(object: &Value) -> Value {
     review("DIJob", "v1alpha2", "CREATE", object)
 }
 
-fn validated(review: &Value) -> Value {
-    let Answer { allowed, review } = validate(review.to_string().as_bytes()).unwrap();
-    assert_eq!(review["response"]["allowed"], allowed);
+fn judged(review: &Value) -> Judgement {
+    validate(review.to_string().as_bytes()).unwrap()
+}
+
+/// Where its author may create pods.
+fn granted(judgement: Judgement) -> Answer {
+    match judgement {
+        Judgement::Final(answer) => answer,
+        Judgement::Claimed(claim) => claim.granted().unwrap(),
+    }
+}
+
+fn read(answer: &Answer) -> Value {
+    let review: Value = serde_json::from_slice(&answer.body).unwrap();
+    assert_eq!(review["response"]["allowed"], answer.allowed);
     assert_eq!(review["response"]["uid"], "0c9a8d74");
-    review["response"].clone()
+    review
+}
+
+fn response(answer: &Answer) -> Value {
+    read(answer)["response"].clone()
+}
+
+fn validated(review: &Value) -> Value {
+    response(&granted(judged(review)))
 }
 
 fn mutated(object: &Value) -> (Value, Value) {
     let review = create(object);
     let answer = mutate(review.to_string().as_bytes()).unwrap();
     assert!(answer.allowed);
-    let response = answer.review["response"].clone();
+    let response = response(&answer);
     let mut object = object.clone();
     if !response["patch"].is_null() {
         let ByteString(patch) = serde_json::from_value(response["patch"].clone()).unwrap();
@@ -159,9 +186,13 @@ fn what_is_going_is_never_held_up() {
             assert_eq!(response["allowed"], true);
         }
     }
+    let good = good();
     bad["metadata"]["deletionTimestamp"] = json!("2026-01-02T03:04:05Z");
-    let response = validated(&review("DIJob", "v1alpha1", "UPDATE", &bad));
-    assert_eq!(response["allowed"], true);
+    assert_eq!(validated(&update(&bad, &bad))["allowed"], true);
+    assert!(matches!(judged(&update(&bad, &good)), Judgement::Final(_)));
+    // Only what is stored tells.
+    let unstored = review("DIJob", "v1alpha1", "CREATE", &bad);
+    assert_eq!(validated(&unstored)["allowed"], false);
 }
 
 #[test]
@@ -209,22 +240,32 @@ fn defaults_come_as_a_base64_json_patch() {
 
 #[test]
 fn nothing_is_patched_where_nothing_is_to_be_filled_in() {
-    let (response, _) = mutated(&good());
-    assert!(response.get("patch").is_none() && response.get("patchType").is_none());
+    let (unpatched, _) = mutated(&good());
+    assert!(unpatched.get("patch").is_none() && unpatched.get("patchType").is_none());
     let config = review("AggregatorConfig", "v1alpha1", "CREATE", &job(&json!({})));
     let answer = mutate(config.to_string().as_bytes()).unwrap();
-    assert!(answer.allowed && answer.review["response"].get("patch").is_none());
+    assert!(answer.allowed && response(&answer).get("patch").is_none());
 }
 
 #[test]
 fn an_answer_is_of_the_version_that_was_asked_in() {
     for version in ["admission.k8s.io/v1", "admission.k8s.io/v1beta1"] {
-        let mut review = create(&job(&json!({})));
+        let mut review = create(&good());
         review["apiVersion"] = json!(version);
-        for answer in [mutate, validate].map(|f| f(review.to_string().as_bytes()).unwrap()) {
-            assert_eq!(answer.review["apiVersion"], version);
-            assert_eq!(answer.review["kind"], "AdmissionReview");
-            assert!(answer.review.get("request").is_none());
+        let mutated = mutate(review.to_string().as_bytes()).unwrap();
+        let Judgement::Claimed(claim) = judged(&review) else {
+            panic!("anybody could run it");
+        };
+        let answers = [
+            mutated,
+            claim.refused().unwrap(),
+            claim.undecided().unwrap(),
+            claim.granted().unwrap(),
+        ];
+        for answer in answers.map(|answer| read(&answer)) {
+            assert_eq!(answer["apiVersion"], version);
+            assert_eq!(answer["kind"], "AdmissionReview");
+            assert!(answer.get("request").is_none());
         }
     }
 }
@@ -235,6 +276,19 @@ fn what_is_no_review_is_malformed() {
     newer["apiVersion"] = json!("admission.k8s.io/v2");
     let mut empty = create(&good());
     empty["request"] = Value::Null;
+    let mut unheard_of = create(&good());
+    unheard_of["request"]["operation"] = json!("PATCH");
+    let mut nobody = create(&good());
+    nobody["request"]["userInfo"] = json!("ann");
+    let mut missing = create(&good());
+    missing["request"].as_object_mut().unwrap().remove("kind");
+    let nested = {
+        let mut object = good();
+        for _ in 0..200 {
+            object = json!({ "spec": object });
+        }
+        create(&object)
+    };
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     for body in [
         "",
@@ -246,9 +300,19 @@ fn what_is_no_review_is_malformed() {
         &newer.to_string(),
         &empty.to_string(),
         &create(&Value::Null).to_string(),
+        &create(&json!([])).to_string(),
+        &create(&json!("job")).to_string(),
+        &unheard_of.to_string(),
+        &nobody.to_string(),
+        &missing.to_string(),
+        &nested.to_string(),
+        &format!("{} {}", create(&good()), create(&good())),
     ] {
-        for f in [mutate, validate] {
-            let error = f(body.as_bytes()).unwrap_err();
+        let errors = [
+            mutate(body.as_bytes()).unwrap_err(),
+            validate(body.as_bytes()).unwrap_err(),
+        ];
+        for error in errors {
             assert!(matches!(error, Error::Malformed(_)), "{error}");
         }
     }
@@ -332,4 +396,91 @@ fn a_misspelt_field_is_denied_by_its_name() {
         response["status"]["message"],
         r#"DIJob.diengine.opendilab.org "cartpole" is invalid: spec.cleanPodPolciy: Invalid value: "All": unknown field, did you mean cleanPodPolicy?"#
     );
+}
+
+#[test]
+fn who_may_not_create_pods_is_told_what_to_ask_for() {
+    let mut config = review(
+        "AggregatorConfig",
+        "v1alpha2",
+        "CREATE",
+        &json!({
+            "metadata": {"name": "aggregator-config"},
+            "spec": {"aggregator": {"template": template()}},
+        }),
+    );
+    config["request"]["namespace"] = json!(names::SYSTEM_NAMESPACE);
+    let cases = [
+        (
+            create(&good()),
+            Some("rl"),
+            r#"dijobs.diengine.opendilab.org "cartpole" is forbidden: User "ann" cannot create resource "pods" in API group "" in the namespace "rl": the orchestrator makes pods of its templates, so whoever sets them needs that right; ask for a Role in the namespace "rl" that allows to create pods"#,
+        ),
+        (
+            config,
+            None,
+            r#"aggregatorconfigs.diengine.opendilab.org "cartpole" is forbidden: User "ann" cannot create resource "pods" in API group "" at the cluster scope: the orchestrator makes pods of its templates, so whoever sets them needs that right; ask for a ClusterRole that allows to create pods in all namespaces, as administrators have, because jobs of all namespaces use what is in di-system; or make your own in the namespace of your jobs"#,
+        ),
+    ];
+    for (review, namespace, message) in cases {
+        let Judgement::Claimed(claim) = judged(&review) else {
+            panic!("anybody could run it");
+        };
+        let question = claim.question().spec;
+        assert_eq!(question.user.as_deref(), Some("ann"));
+        assert_eq!(question.uid.as_deref(), Some("7"));
+        assert_eq!(question.groups.unwrap(), ["system:authenticated"]);
+        assert_eq!(question.extra.unwrap()["scopes"], ["a", "b"]);
+        let asked = question.resource_attributes.unwrap();
+        assert_eq!(asked.namespace.as_deref(), namespace);
+        assert_eq!(
+            (
+                asked.verb.as_deref(),
+                asked.resource.as_deref(),
+                asked.group
+            ),
+            (Some("create"), Some("pods"), None)
+        );
+
+        let refused = response(&claim.refused().unwrap());
+        let status = &refused["status"];
+        assert_eq!(
+            (&refused["allowed"], &status["code"], &status["reason"]),
+            (&json!(false), &json!(403), &json!("Forbidden"))
+        );
+        assert_eq!(status["message"], message);
+
+        let undecided = response(&claim.undecided().unwrap());
+        let status = &undecided["status"];
+        assert_eq!(
+            (&undecided["allowed"], &status["code"], &status["reason"]),
+            (&json!(false), &json!(503), &json!("ServiceUnavailable"))
+        );
+        assert_eq!(status["details"]["retryAfterSeconds"], 1);
+        let message = status["message"].as_str().unwrap();
+        assert!(
+            message.contains(r#"whether User "ann" may create pods"#),
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn nobody_is_asked_about_what_is_refused_anyway_or_runs_nothing_new() {
+    let mut scaled = good();
+    scaled["spec"]["suspend"] = json!(true);
+    for review in [
+        create(&job(&json!({}))),
+        update(&good(), &good()),
+        update(&good(), &scaled),
+        review("DIJob", "v1alpha2", "DELETE", &Value::Null),
+        review("Pod", "v1", "CREATE", &good()),
+    ] {
+        assert!(matches!(judged(&review), Judgement::Final(_)), "{review}");
+    }
+    let mut other = good();
+    other["spec"]["coordinator"]["template"]["spec"]["hostNetwork"] = json!(true);
+    for review in [create(&good()), update(&good(), &other)] {
+        assert!(matches!(judged(&review), Judgement::Claimed(_)), "{review}");
+    }
 }

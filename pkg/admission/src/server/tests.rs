@@ -1,15 +1,53 @@
-use std::convert::Infallible;
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
 
 use axum::{body::Body, http::Request};
-use futures::stream::pending;
-use http_body_util::BodyExt;
-use tower::ServiceExt;
+use futures::{future::join_all, stream::pending};
+use kube::Client;
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+use tower::{ServiceExt, service_fn};
 
 use super::*;
 
+/// What an API server of a test answers to a `SubjectAccessReview`; nothing is no answer at all.
+fn access(answer: Option<(u16, serde_json::Value)>) -> Access {
+    let service = service_fn(move |_: Request<kube::client::Body>| {
+        let answer = answer.clone();
+        async move {
+            let Some((code, body)) = answer else {
+                return std::future::pending().await;
+            };
+            let body = kube::client::Body::from(body.to_string().into_bytes());
+            let response = axum::http::Response::builder().status(code).body(body);
+            Ok::<_, Infallible>(response.unwrap())
+        }
+    });
+    Access::new(Client::new(service, "default"))
+}
+
+fn reviewed(status: &serde_json::Value) -> serde_json::Value {
+    json!({"metadata": {}, "spec": {}, "status": status})
+}
+
+/// Where everybody may do everything.
+pub(super) fn open() -> Router {
+    let granted = reviewed(&json!({"allowed": true}));
+    router(access(Some((201, granted))), Metrics::default())
+}
+
 async fn post_to(path: &str, body: impl Into<Body>) -> (StatusCode, String) {
+    post_by(open(), path, body).await
+}
+
+async fn post_by(router: Router, path: &str, body: impl Into<Body>) -> (StatusCode, String) {
     let request = Request::post(path).body(body.into()).unwrap();
-    let response = router(Metrics::default()).oneshot(request).await.unwrap();
+    let response = router.oneshot(request).await.unwrap();
     let status = response.status();
     let body = response.into_body().collect().await.unwrap().to_bytes();
     (status, String::from_utf8(body.to_vec()).unwrap())
@@ -65,7 +103,11 @@ async fn a_body_that_never_comes_is_given_up() {
 #[tokio::test]
 async fn outcomes_are_counted() {
     let mut registry = prometheus_client::registry::Registry::default();
-    let router = router(Metrics::register(&mut registry));
+    let granted = reviewed(&json!({"allowed": true}));
+    let router = router(
+        access(Some((201, granted))),
+        Metrics::register(&mut registry),
+    );
     for body in [review("None"), review("Never"), "{".to_owned()] {
         let request = Request::post("/validate").body(Body::from(body)).unwrap();
         router.clone().oneshot(request).await.unwrap();
@@ -76,5 +118,82 @@ async fn outcomes_are_counted() {
         let line =
             format!("di_admission_reviews_total{{webhook=\"validate\",outcome=\"{outcome}\"}} 1");
         assert!(text.contains(&line), "{line} not in {text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_a_clear_yes_lets_a_template_in() {
+    let cases = [
+        (Some((201, reviewed(&json!({"allowed": true})))), "200"),
+        (Some((201, reviewed(&json!({"allowed": false})))), "403"),
+        (
+            Some((201, reviewed(&json!({"allowed": true, "denied": true})))),
+            "403",
+        ),
+        (
+            Some((
+                201,
+                reviewed(&json!({"allowed": false, "evaluationError": "x"})),
+            )),
+            "403",
+        ),
+        (Some((201, reviewed(&json!(null)))), "403"),
+        (Some((201, json!({}))), "403"),
+        (
+            Some((403, json!({"kind": "Status", "code": 403, "message": "no"}))),
+            "503",
+        ),
+        (Some((500, json!("broken"))), "503"),
+        (None, "503"),
+    ];
+    for (answer, expected) in cases {
+        let began = Instant::now();
+        let router = router(access(answer.clone()), Metrics::default());
+        let (status, body) = post_by(router, "/validate", review("None")).await;
+        assert_eq!(status, StatusCode::OK);
+        let wanted = match expected {
+            "200" => r#""allowed":true"#.to_owned(),
+            code => format!(r#""code":{code}"#),
+        };
+        assert!(body.contains(&wanted), "{answer:?}: {body}");
+        assert_eq!(body.contains(r#""allowed":true"#), expected == "200");
+        assert!(
+            began.elapsed() < Duration::from_secs(6),
+            "the API server waits 10 s"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_jobs_is_no_flood_of_questions() {
+    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let seen = most.clone();
+    let service = service_fn(move |_: Request<kube::client::Body>| {
+        let (now, most) = (now.clone(), most.clone());
+        async move {
+            most.fetch_max(now.fetch_add(1, Relaxed) + 1, Relaxed);
+            sleep(Duration::from_millis(10)).await;
+            now.fetch_sub(1, Relaxed);
+            let body = reviewed(&json!({"allowed": true})).to_string().into_bytes();
+            Ok::<_, Infallible>(axum::http::Response::new(kube::client::Body::from(body)))
+        }
+    });
+    let access = Access::new(Client::new(service, "default"));
+    let router = router(access, Metrics::default());
+    let flood = (0..500).map(|_| post_by(router.clone(), "/validate", review("None")));
+    for (_, body) in join_all(flood).await {
+        assert!(body.contains(r#""allowed":true"#), "{body}");
+    }
+    assert!(seen.load(Relaxed) <= 32, "{seen:?} at a time");
+}
+
+#[tokio::test]
+async fn bodies_beyond_the_memory_set_aside_for_them_wait() {
+    let large = format!("{}{}", " ".repeat(MAX_BODY / 2), review("None"));
+    let router = open();
+    // More than three times what they may take together.
+    let flood = (0..40).map(|_| post_by(router.clone(), "/validate", large.clone()));
+    for (_, body) in join_all(flood).await {
+        assert!(body.contains(r#""allowed":true"#), "{body}");
     }
 }

@@ -3,15 +3,19 @@
 use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
+    sync::Arc,
 };
 
 use jiff::Timestamp;
 use rustls::{ClientConfig, ClientConnection, ProtocolVersion, RootCertStore, StreamOwned};
 use rustls_pki_types::{CertificateDer, ServerName, pem::PemObject};
-use tokio::{sync::oneshot, task::spawn_blocking};
+use tokio::{net::TcpListener, sync::oneshot, task::spawn_blocking};
 
-use super::{tests::review, *};
-use crate::{Bundle, Settings};
+use super::{
+    tests::{open, review},
+    *,
+};
+use crate::{Bundle, Certificates, Settings, tls};
 
 fn bundle() -> Bundle {
     let names = Settings::default().dns_names();
@@ -81,8 +85,9 @@ async fn certificates_are_rotated_without_dropping_a_connection() {
     let (stop, stopped) = oneshot::channel::<()>();
     let serving = tokio::spawn(serve(
         listener,
-        router(Metrics::default()),
+        open(),
         certificates.clone(),
+        Limits::default(),
         async { drop(stopped.await) },
     ));
     let (first, second) = (bundle(), bundle());

@@ -1,6 +1,13 @@
-use axum::{extract::State as Extract, http::Uri, response::Response};
+use std::sync::Arc;
+
+use axum::{
+    body::Bytes,
+    extract::State as Extract,
+    http::{Uri, header},
+    response::{IntoResponse, Response},
+};
 use di_api::{DIJob, names};
-use di_cache::{JobRef, Key};
+use di_cache::{JobRef, Key, Objects};
 use di_plan::{Listing, aggregator_of, find, listing, processes};
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -8,6 +15,7 @@ use kube::ResourceExt;
 use super::{find_aggregator, halted, key, no_coordinator, owns, success, urls};
 use crate::{
     State,
+    answers::{Rendered, join},
     authorize::{Action, Caller, Source, authorize},
     error::{Error, Result},
     mutate::plan_of,
@@ -41,7 +49,7 @@ pub(crate) async fn list(
             Caller::Pod(pod) => Some(pod.namespace.as_str()),
             Caller::Other => None,
         };
-        return success("", all(&state, own));
+        return all(&state, own);
     };
     if let Some(aggregator) = &query.aggregator {
         // The caller may know of the coordinator's job only: whether there is such an aggregator of another is not told.
@@ -69,26 +77,52 @@ pub(crate) async fn list(
         return success("", replica(&state, namespace, coordinator, name)?);
     }
     let Some(coordinator) = coordinator else {
-        return success("", all(&state, Some(namespace)));
+        return all(&state, Some(namespace));
     };
     let key = key(namespace, coordinator)?;
     let job = match state.find_job(&key).await {
         Err(Error::NotFound(_)) => return Err(no_coordinator(namespace, coordinator)),
         found => found?,
     };
-    success("", of_job(&state, &key, &job))
+    Ok(json(rendered(&state, &key, &job)?.envelope()))
 }
 
-/// The replicas that the job's coordinator may use now.
-fn of_job(state: &Shared, key: &Key, job: &DIJob) -> Replicas {
-    if halted(job).is_some() {
-        return Replicas::new(key, Listing::default());
+/// The list of the replicas that the job's coordinator may use now.
+fn rendered(state: &Shared, key: &Key, job: &JobRef) -> Result<Arc<Rendered>> {
+    let now = Timestamp::now();
+    let pods = state.pods.read(key, Objects::revision);
+    if let Some(list) = state.answers.get(key, job, pods, now) {
+        return Ok(list);
     }
-    let list = state.pods.read(key, |pods| {
+    let (pods, list) = of_job(state, key, job, now);
+    let list = Rendered::new(job.clone(), pods, next_start(job, now), &list)?;
+    let list = Arc::new(list);
+    let is_there = |key: &Key| state.jobs.get(key).is_some();
+    state.answers.keep(key.clone(), list.clone(), is_there);
+    Ok(list)
+}
+
+/// When the next replica that is to be made later may be made: the only thing that time changes.
+fn next_start(job: &DIJob, now: Timestamp) -> Option<Timestamp> {
+    let starts = plan_of(job)
+        .iter()
+        .filter_map(|entry| entry.not_before.as_ref());
+    starts
+        .map(|start| start.0)
+        .filter(|start| *start > now)
+        .min()
+}
+
+/// The replicas that the job's coordinator may use now, and the revision of the pods that tell so.
+fn of_job(state: &Shared, key: &Key, job: &DIJob, now: Timestamp) -> (u64, Replicas) {
+    let (revision, list) = state.pods.read(key, |pods| {
+        if halted(job).is_some() {
+            return (pods.revision(), Listing::default());
+        }
         let pod = |name: &str| pods.get(name).filter(|pod| owns(job, pod));
-        listing(job, pod, Timestamp::now())
+        (pods.revision(), listing(job, pod, now))
     });
-    Replicas::new(key, list)
+    (revision, Replicas::new(key, list))
 }
 
 /// The ddp learners that are asked for.
@@ -122,13 +156,17 @@ fn no_replica(namespace: &str, name: &str) -> Error {
 }
 
 /// One record for each coordinator that there is or is to be.
-fn all(state: &Shared, namespace: Option<&str>) -> Vec<Replicas> {
-    let mut all: Vec<_> = jobs(state, namespace)
-        .filter(|(_, job)| halted(job).is_none())
-        .map(|(key, job)| of_job(state, &key, &job))
-        .collect();
-    all.sort_by(|a, b| (&a.namespace, &a.coordinator).cmp(&(&b.namespace, &b.coordinator)));
-    all
+fn all(state: &Shared, namespace: Option<&str>) -> Result<Response> {
+    let live = jobs(state, namespace).filter(|(_, job)| halted(job).is_none());
+    let lists = live.map(|(key, job)| {
+        let list = rendered(state, &key, &job)?;
+        Ok((key, list))
+    });
+    Ok(json(join(lists.collect::<Result<_>>()?)))
+}
+
+fn json(bytes: Bytes) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], bytes).into_response()
 }
 
 fn jobs(state: &Shared, namespace: Option<&str>) -> impl Iterator<Item = (Key, JobRef)> {
@@ -160,7 +198,7 @@ fn replica(
             return Ok(of_aggregator(state, &key, &job, of));
         }
         let mut one = urls(state, &key, &job, [(entry.role, name)]);
-        let usable = of_job(state, &key, &job);
+        let (_, usable) = of_job(state, &key, &job, Timestamp::now());
         one.collectors.retain(|url| usable.collectors.contains(url));
         one.learners.retain(|url| usable.learners.contains(url));
         return Ok(one);

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)] // in a test, whatever fails is a failure
 
+mod access;
+mod certificates;
 mod definitions;
 mod endings;
 mod endpoint;

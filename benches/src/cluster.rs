@@ -1,0 +1,342 @@
+//! An API server with the orchestrator's programs at it, and a plain client that does what they do by itself.
+
+use std::{
+    collections::BTreeSet,
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use di_api::{DIJob, Phase, names};
+use di_apiserver_tests::Server;
+use futures::{StreamExt, pin_mut};
+use http_body_util::BodyExt;
+use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{
+        ApiResource, DeleteParams, DynamicObject, ListParams, PostParams, WatchEvent, WatchParams,
+    },
+};
+use serde_json::json;
+use tokio::{sync::watch, task::JoinSet, time::timeout};
+
+use crate::{
+    child::{Process, free_address, ready},
+    fleet::manifest,
+};
+
+/// Longer than anything here takes unless something is wrong.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// An etcd and a kube-apiserver of our own.
+pub struct Cluster {
+    server: Server,
+    kubeconfig: PathBuf,
+    namespaces: AtomicUsize,
+}
+
+impl Cluster {
+    /// Starts one.
+    pub async fn start() -> Result<Self> {
+        let server = Server::installed().await;
+        let kubeconfig = server.dir().join("kubeconfig");
+        let text = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "bench",
+            "clusters": [{"name": "bench", "cluster": {
+                "server": server.url(), "certificate-authority": server.dir().join("ca.crt"),
+            }}],
+            "users": [{"name": "bench", "user": {"token": server.token()}}],
+            "contexts": [{"name": "bench", "context": {"cluster": "bench", "user": "bench"}}],
+        });
+        std::fs::write(&kubeconfig, text.to_string())?;
+        Ok(Self {
+            server,
+            kubeconfig,
+            namespaces: AtomicUsize::new(0),
+        })
+    }
+
+    /// A plain client.
+    pub fn client(&self) -> Client {
+        self.server.client("bench")
+    }
+
+    /// Starts the replica endpoint, and waits until it knows all jobs and pods.
+    pub async fn endpoint(&self) -> Result<(Process, SocketAddr)> {
+        let address = free_address()?;
+        let args = [
+            "server",
+            "--allow-anonymous",
+            "--create-wait",
+            "0",
+            "--address",
+        ];
+        let args = args
+            .map(str::to_owned)
+            .into_iter()
+            .chain([address.to_string()]);
+        let log = self.server.dir().join("endpoint.log");
+        let process = Process::orchestrator(&self.kubeconfig, &log, &args.collect::<Vec<_>>())?;
+        ready(address).await?;
+        Ok((process, address))
+    }
+
+    /// Starts the manager, whose reconciler makes the pods.
+    pub async fn manager(&self) -> Result<Process> {
+        let (health, webhooks) = (free_address()?, free_address()?);
+        let args = [
+            "manager".to_owned(),
+            format!("--health-addr={health}"),
+            format!("--webhook-addr={webhooks}"),
+        ];
+        let log = self.server.dir().join("manager.log");
+        let process = Process::orchestrator(&self.kubeconfig, &log, &args)?;
+        ready(health).await?;
+        Ok(process)
+    }
+
+    /// Makes a namespace.
+    pub async fn space(&self) -> Result<Space> {
+        let name = format!("bench-{:03}", self.namespaces.fetch_add(1, Relaxed));
+        let client = self.client();
+        let mut namespace = Namespace::default();
+        namespace.metadata.name = Some(name.clone());
+        let api: Api<Namespace> = Api::all(client.clone());
+        api.create(&PostParams::default(), &namespace).await?;
+        Ok(Space { client, name })
+    }
+}
+
+/// A namespace.
+#[derive(Clone)]
+pub struct Space {
+    /// A plain client.
+    pub client: Client,
+    /// Its name.
+    pub name: String,
+}
+
+impl Space {
+    /// Its jobs.
+    pub fn jobs(&self) -> Api<DIJob> {
+        Api::namespaced(self.client.clone(), &self.name)
+    }
+
+    /// Its pods.
+    pub fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), &self.name)
+    }
+
+    /// Its services.
+    pub fn services(&self) -> Api<Service> {
+        Api::namespaced(self.client.clone(), &self.name)
+    }
+
+    /// Makes a job.
+    pub async fn create(&self, name: &str) -> Result<DIJob> {
+        Ok(self
+            .jobs()
+            .create(&PostParams::default(), &manifest(name)?)
+            .await?)
+    }
+
+    /// Makes a job and waits until the reconciler has nothing more to do for it.
+    pub async fn settled_job(&self, name: &str) -> Result<DIJob> {
+        let services =
+            Count::of(&self.services(), &format!("{}={name}", names::labels::JOB)).await?;
+        self.create(name).await?;
+        services.until(|seen| seen.added.len() == 1).await?;
+        self.quiet(name).await
+    }
+
+    /// Waits until the status of a job has not changed for a while.
+    pub async fn quiet(&self, name: &str) -> Result<DIJob> {
+        let began = Instant::now();
+        let mut last = None;
+        loop {
+            let job = self.jobs().get(name).await?;
+            let created =
+                job.status.as_ref().and_then(|status| status.phase) == Some(Phase::Created);
+            if created && last == job.resource_version() {
+                return Ok(job);
+            }
+            ensure!(
+                began.elapsed() < PATIENCE,
+                "the status of {name} does not come to rest"
+            );
+            last = job.resource_version();
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    }
+
+    /// Removes everything; there is no garbage collector.
+    pub async fn clear(&self) -> Result<()> {
+        let now = DeleteParams::default().grace_period(0);
+        let all = ListParams::default();
+        self.jobs().delete_collection(&now, &all).await?;
+        // What the reconciler was about to make comes after.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        self.pods().delete_collection(&now, &all).await?;
+        self.services().delete_collection(&now, &all).await?;
+        let kind = ApiResource::erase::<k8s_openapi::api::events::v1::Event>(&());
+        let events: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), &self.name, &kind);
+        events.delete_collection(&now, &all).await?;
+        Ok(())
+    }
+
+    /// Path of its pods.
+    pub fn pods_path(&self) -> String {
+        format!("/api/v1/namespaces/{}/pods", self.name)
+    }
+}
+
+/// Names of objects that a watch saw come and go.
+#[derive(Clone, Debug, Default)]
+pub struct Changes {
+    /// Those that came.
+    pub added: BTreeSet<String>,
+    /// Those that went.
+    pub deleted: BTreeSet<String>,
+}
+
+/// Counts what comes and goes: etcd has what a watch shows.
+pub struct Count {
+    seen: watch::Receiver<Changes>,
+    _task: JoinSet<()>,
+}
+
+impl Count {
+    /// Counts from now on.
+    pub async fn of<K>(api: &Api<K>, selector: &str) -> Result<Self>
+    where
+        K: Resource<DynamicType = ()>
+            + Clone
+            + std::fmt::Debug
+            + serde::de::DeserializeOwned
+            + Send
+            + 'static,
+    {
+        let list = api
+            .list_metadata(&ListParams::default().labels(selector).limit(1))
+            .await?;
+        let version = list
+            .metadata
+            .resource_version
+            .context("a list without version")?;
+        let params = WatchParams::default().labels(selector).timeout(290);
+        let events = api.watch_metadata(&params, &version).await?;
+        let (sender, seen) = watch::channel(Changes::default());
+        let mut task = JoinSet::new();
+        task.spawn(async move {
+            pin_mut!(events);
+            while let Some(Ok(event)) = events.next().await {
+                sender.send_modify(|changes| match event {
+                    WatchEvent::Added(object) => drop(changes.added.insert(object.name_any())),
+                    WatchEvent::Deleted(object) => drop(changes.deleted.insert(object.name_any())),
+                    _ => {}
+                });
+            }
+        });
+        Ok(Self { seen, _task: task })
+    }
+
+    /// Waits until enough has come and gone.
+    pub async fn until(&self, enough: impl FnMut(&Changes) -> bool) -> Result<Changes> {
+        let mut seen = self.seen.clone();
+        let reached = timeout(PATIENCE, seen.wait_for(enough)).await;
+        let Ok(reached) = reached else {
+            let seen = self.seen.borrow();
+            anyhow::bail!(
+                "saw only {} come and {} go",
+                seen.added.len(),
+                seen.deleted.len()
+            );
+        };
+        Ok(reached.context("the watch ended")?.clone())
+    }
+}
+
+/// A call that was made ready.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// Method.
+    pub method: http::Method,
+    /// Path and query.
+    pub path: String,
+    /// Type of the body.
+    pub content_type: &'static str,
+    /// Body.
+    pub body: Vec<u8>,
+}
+
+impl Call {
+    /// Creates an object.
+    pub fn create(path: &str, object: &impl serde::Serialize) -> Result<Self> {
+        Ok(Self {
+            method: http::Method::POST,
+            path: path.to_owned(),
+            content_type: "application/json",
+            body: serde_json::to_vec(object)?,
+        })
+    }
+
+    /// Deletes an object.
+    pub fn delete(path: &str, name: &str) -> Self {
+        Self {
+            method: http::Method::DELETE,
+            path: format!("{path}/{name}"),
+            content_type: "application/json",
+            body: Vec::new(),
+        }
+    }
+
+    /// Makes the call, and takes the whole answer, but does not look into it.
+    pub async fn make(self, client: &Client) -> Result<()> {
+        let Self {
+            method,
+            path,
+            content_type,
+            body,
+        } = self;
+        let request = http::Request::builder().method(method).uri(&path);
+        let request = request.header(http::header::CONTENT_TYPE, content_type);
+        let answer = client.send(request.body(body.into())?).await?;
+        let status = answer.status();
+        let body = answer.into_body().collect().await?.to_bytes();
+        ensure!(
+            status.is_success(),
+            "{path} was answered {status}: {}",
+            String::from_utf8_lossy(&body)
+        );
+        Ok(())
+    }
+}
+
+/// Makes calls, so many at once, each worker a task of its own.
+pub async fn make_all(client: &Client, calls: Vec<Call>, at_once: usize) -> Result<()> {
+    let calls = Arc::new(std::sync::Mutex::new(calls.into_iter()));
+    let mut workers = JoinSet::new();
+    for _ in 0..at_once {
+        let (calls, client) = (calls.clone(), client.clone());
+        workers.spawn(async move {
+            loop {
+                let next = calls.lock().map_or(None, |mut calls| calls.next());
+                let Some(call) = next else {
+                    return anyhow::Ok(());
+                };
+                call.make(&client).await?;
+            }
+        });
+    }
+    while let Some(worker) = workers.join_next().await {
+        worker??;
+    }
+    Ok(())
+}

@@ -1,0 +1,165 @@
+//! Benchmarks of the replica endpoint, the reconciler and the webhooks, beside what could be done instead.
+//!
+//! Everything that is compared is measured in one run, in turn, by the same client. `docs/benchmarks.md` says what and how.
+
+mod child;
+mod cluster;
+mod fleet;
+mod get;
+mod http;
+mod load;
+mod machine;
+mod memory;
+mod namespace;
+mod original;
+mod post;
+mod remove;
+mod report;
+mod scale;
+mod serving;
+mod stats;
+mod storm;
+mod webhook;
+
+use std::{path::PathBuf, time::Instant};
+
+use anyhow::{Context, Result};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::{machine::Machine, report::Report, scale::Scale, serving::Serve, stats::Findings};
+
+#[derive(Parser)]
+#[command(about = "Benchmarks of the replica endpoint, the reconciler and the webhooks")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Measure, and write tables and plots
+    Run(Run),
+    /// Write tables and plots again, of the numbers in results.json
+    Render {
+        /// Where benchmarks.md and the folder benchmarks are
+        #[arg(long, default_value = "docs")]
+        output: PathBuf,
+    },
+    /// Serve full caches, to be measured; `run` starts it
+    #[command(hide = true)]
+    Serve(Serve),
+    /// Serve the webhooks, to be measured; `run` starts it
+    #[command(hide = true)]
+    ServeWebhooks,
+}
+
+#[derive(Args)]
+struct Run {
+    /// Measure less, to see that everything works
+    #[arg(long)]
+    quick: bool,
+    /// Measure only these; what else results.json holds is kept
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<Benchmark>,
+    /// Where benchmarks.md and the folder benchmarks are written
+    #[arg(long, default_value = "docs")]
+    output: PathBuf,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Benchmark {
+    B1,
+    B2,
+    B3,
+    B4,
+    B5,
+    B9,
+    B10,
+}
+
+fn main() -> Result<()> {
+    match Arguments::parse().command {
+        Command::Run(run) => runtime()?.block_on(run.run()),
+        Command::Render { output } => Report::read(&output)?.write(&output),
+        Command::Serve(serve) => {
+            Serve::pin()?;
+            runtime()?.block_on(serve.run())
+        }
+        Command::ServeWebhooks => {
+            Serve::pin()?;
+            runtime()?.block_on(webhook::serve())
+        }
+    }
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build();
+    runtime.context("cannot start the runtime")
+}
+
+impl Run {
+    async fn run(self) -> Result<()> {
+        let scale = if self.quick {
+            Scale::quick()
+        } else {
+            Scale::full()
+        };
+        let mut machine = Machine::look()?;
+        let mut findings = Findings::default();
+        for benchmark in Benchmark::value_variants() {
+            if !self.only.is_empty() && !self.only.contains(benchmark) {
+                continue;
+            }
+            let began = Instant::now();
+            benchmark.run(&scale, &mut findings).await?;
+            eprintln!(
+                "{} took {:.0} s",
+                benchmark.name(),
+                began.elapsed().as_secs_f64()
+            );
+        }
+        machine.load.push(machine::load()?);
+        for verdict in &findings.verdicts {
+            let met = if verdict.met { "met   " } else { "MISSED" };
+            println!(
+                "{met} {} {}: {}",
+                verdict.benchmark, verdict.target, verdict.measured
+            );
+        }
+        if !self.only.is_empty()
+            && let Ok(before) = Report::read(&self.output)
+        {
+            findings = findings.over(before.findings);
+        }
+        Report { machine, findings }.write(&self.output)
+    }
+}
+
+impl Benchmark {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::B1 => "B1",
+            Self::B2 => "B2",
+            Self::B3 => "B3",
+            Self::B4 => "B4",
+            Self::B5 => "B5",
+            Self::B9 => "B9",
+            Self::B10 => "B10",
+        }
+    }
+
+    async fn run(self, scale: &Scale, found: &mut Findings) -> Result<()> {
+        let ran = match self {
+            Self::B1 => post::run(scale, found).await,
+            Self::B2 => get::run(scale, found),
+            Self::B3 => namespace::run(scale, found).await,
+            Self::B4 => storm::run(scale, found),
+            Self::B5 => remove::run(scale, found).await,
+            Self::B9 => memory::run(scale, found).await,
+            Self::B10 => webhook::run(scale, found),
+        };
+        ran.with_context(|| format!("{} could not be measured", self.name()))
+    }
+}

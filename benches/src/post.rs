@@ -1,0 +1,275 @@
+//! B1: a coordinator asks for n collectors.
+
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use di_api::{DIJob, Origin, PlanEntry, Role, guarded_patch, names};
+use kube::ResourceExt;
+use serde_json::{Value, json};
+
+use crate::{
+    cluster::{Call, Cluster, Count, Space, make_all},
+    fleet::{manifest, new_pods},
+    http::{Connection, request},
+    original::Throttle,
+    scale::Scale,
+    stats::{At, Findings, Limit},
+};
+
+const ANSWER: &str = "time until the answer";
+const PODS: &str = "time until all pods are there";
+const SERVICES: &str = "time until all services are there too";
+const OURS: &str = "POST to the endpoint";
+const WRITE: &str = "one bare status write of that size";
+const PARALLEL: [(usize, &str); 2] = [
+    (8, "plain creates, 8 at once"),
+    (32, "plain creates, 32 at once"),
+];
+const ONE_BY_ONE: &str = "original, without its throttle";
+const THROTTLED: &str = "original, 5 a second after 10";
+/// The most that the throttled original is measured with: 100 take 18 s, 500 would take 98 s.
+const THROTTLED_MOST: usize = 100;
+
+fn at(what: &'static str, n: usize) -> At {
+    At {
+        benchmark: "B1",
+        what,
+        unit: "ms",
+        case: format!("n = {n}"),
+        x: n,
+    }
+}
+
+fn put(found: &mut Findings, what: &'static str, n: usize, subject: &str, value: Duration) {
+    found.add(&at(what, n), subject, value.as_secs_f64() * 1e3);
+}
+
+/// Runs it.
+pub async fn run(scale: &Scale, found: &mut Findings) -> Result<()> {
+    let cluster = Cluster::start().await?;
+    let (_endpoint, address) = cluster.endpoint().await?;
+    answers(&cluster, address, scale, found).await?;
+    let _manager = cluster.manager().await?;
+    pods(&cluster, address, scale, found).await?;
+    for &n in &scale.requested {
+        found.compare(&at(ANSWER, n), OURS, WRITE, Limit::AtMost(3.0));
+    }
+    for &n in scale.requested.iter().filter(|n| **n >= 100) {
+        for (_, plain) in PARALLEL {
+            found.compare(&at(PODS, n), OURS, plain, Limit::AtMost(1.25));
+        }
+    }
+    Ok(())
+}
+
+/// The body of a request of a coordinator.
+pub fn body(space: &Space, job: &str, rest: &Value) -> String {
+    let mut body = json!({"namespace": space.name, "coordinator": names::coordinator(job)});
+    if let (Some(body), Some(rest)) = (body.as_object_mut(), rest.as_object()) {
+        body.extend(rest.clone());
+    }
+    body.to_string()
+}
+
+/// Asks for collectors, and returns their names and how long the answer took.
+pub async fn ask(
+    connection: &mut Connection,
+    space: &Space,
+    job: &str,
+    n: usize,
+) -> Result<(Vec<String>, Duration)> {
+    let body = body(space, job, &json!({"collectors": {"replicas": n}}));
+    let request = request("POST", "/v1alpha1/replicas", &body);
+    let began = Instant::now();
+    let answer = connection.call(&request).await?;
+    let took = began.elapsed();
+    Ok((collectors(answer)?, took))
+}
+
+/// Names of the collectors of an answer.
+pub fn collectors(answer: &[u8]) -> Result<Vec<String>> {
+    let answer: Value = serde_json::from_slice(answer)?;
+    ensure!(answer["success"] == true, "the endpoint answered {answer}");
+    let urls = answer["data"]["collectors"]
+        .as_array()
+        .context("no collectors")?;
+    let names = urls
+        .iter()
+        .filter_map(|url| url.as_str()?.split('.').next());
+    Ok(names.map(str::to_owned).collect())
+}
+
+/// The answer alone, with nobody making pods, beside a write of the same status.
+async fn answers(
+    cluster: &Cluster,
+    address: SocketAddr,
+    scale: &Scale,
+    found: &mut Findings,
+) -> Result<()> {
+    let mut connection = Connection::open([127, 0, 0, 1].into(), address).await?;
+    for repetition in 0..=scale.answers {
+        let space = cluster.space().await?;
+        for &n in &scale.requested {
+            let (asked, twin) = (format!("asked-{n}"), format!("twin-{n}"));
+            space.create(&asked).await?;
+            let twin = space.create(&twin).await?;
+            // The endpoint's watch brings the job; asking before would measure a read as well.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let (names, took) = ask(&mut connection, &space, &asked, n).await?;
+            ensure!(names.len() == n, "{} of {n} were planned", names.len());
+            let status = json!(space.jobs().get(&asked).await?.status);
+            let write = status_write(&twin, status)?;
+            let began = Instant::now();
+            write.make(&space.client).await?;
+            let bare = began.elapsed();
+            // The first round warms connections and code up.
+            if repetition > 0 {
+                put(found, ANSWER, n, OURS, took);
+                put(found, ANSWER, n, WRITE, bare);
+            }
+        }
+        space.clear().await?;
+    }
+    Ok(())
+}
+
+fn status_write(job: &DIJob, status: Value) -> Result<Call> {
+    let patch = guarded_patch(job.resource_version().as_deref(), ["status"], status);
+    let (group, version) = (names::GROUP, names::LEGACY_VERSION);
+    let namespace = job.namespace().unwrap_or_default();
+    let name = job.name_any();
+    Ok(Call {
+        method: http::Method::PATCH,
+        path: format!("/apis/{group}/{version}/namespaces/{namespace}/dijobs/{name}/status"),
+        content_type: "application/json-patch+json",
+        body: serde_json::to_vec(&patch)?,
+    })
+}
+
+/// Until the pods are there.
+async fn pods(
+    cluster: &Cluster,
+    address: SocketAddr,
+    scale: &Scale,
+    found: &mut Findings,
+) -> Result<()> {
+    let mut connection = Connection::open([127, 0, 0, 1].into(), address).await?;
+    for repetition in 0..=scale.repetitions {
+        for &n in &scale.requested {
+            let mut sink = Findings::default();
+            let found = if repetition == 0 {
+                &mut sink
+            } else {
+                &mut *found
+            };
+            ours(cluster, &mut connection, n, found).await?;
+            for (at_once, subject) in PARALLEL {
+                let took = plain(cluster, n, at_once, false).await?;
+                put(found, PODS, n, subject, took);
+            }
+            if repetition == 0 {
+                continue;
+            }
+            put(
+                found,
+                PODS,
+                n,
+                ONE_BY_ONE,
+                plain(cluster, n, 1, false).await?,
+            );
+            // It is the throttle that is measured then, and that does not vary.
+            if n <= THROTTLED_MOST.min(scale.throttled) && repetition <= 2 {
+                put(found, PODS, n, THROTTLED, plain(cluster, n, 1, true).await?);
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn ours(
+    cluster: &Cluster,
+    connection: &mut Connection,
+    n: usize,
+    found: &mut Findings,
+) -> Result<()> {
+    let space = cluster.space().await?;
+    space.settled_job("job").await?;
+    let selector = format!(
+        "{}=job,{}=collector",
+        names::labels::JOB,
+        names::labels::ROLE
+    );
+    let pods = Count::of(&space.pods(), &selector).await?;
+    let services = Count::of(&space.services(), &selector).await?;
+    let began = Instant::now();
+    let (names, answered) = ask(connection, &space, "job", n).await?;
+    let seen = pods.until(|seen| seen.added.len() >= n).await?;
+    let there = began.elapsed();
+    services.until(|seen| seen.added.len() >= n).await?;
+    let reachable = began.elapsed();
+    ensure!(
+        names.iter().all(|name| seen.added.contains(name)),
+        "other pods came than answered"
+    );
+    put(
+        found,
+        "time until the answer, with the reconciler at work",
+        n,
+        OURS,
+        answered,
+    );
+    put(found, PODS, n, OURS, there);
+    put(found, SERVICES, n, OURS, reachable);
+    space.quiet("job").await?;
+    space.clear().await
+}
+
+async fn plain(cluster: &Cluster, n: usize, at_once: usize, throttled: bool) -> Result<Duration> {
+    let space = cluster.space().await?;
+    let calls = creates(&space, n)?;
+    let selector = format!("{}=collector", names::labels::ROLE);
+    let pods = Count::of(&space.pods(), &selector).await?;
+    let mut throttle = throttled.then(Throttle::default);
+    let began = Instant::now();
+    if at_once == 1 {
+        for call in calls {
+            if let Some(throttle) = &mut throttle {
+                throttle.wait().await;
+            }
+            call.make(&space.client).await?;
+        }
+    } else {
+        make_all(&space.client, calls, at_once).await?;
+    }
+    pods.until(|seen| seen.added.len() >= n).await?;
+    let took = began.elapsed();
+    space.clear().await?;
+    Ok(took)
+}
+
+/// Creates of the collectors of a job that the API server does not know, so that nobody else minds them.
+pub fn creates(space: &Space, n: usize) -> Result<Vec<Call>> {
+    let mut job = manifest("plain")?;
+    job.metadata.namespace = Some(space.name.clone());
+    job.metadata.uid = Some("00000000-0000-4000-8000-000000000000".to_owned());
+    let entry = |i: usize| {
+        let name = names::replica("plain", Role::Collector, &format!("{i:05}"));
+        PlanEntry::new(
+            name,
+            Role::Collector,
+            Origin::Requested,
+            i32::try_from(i).unwrap_or(0),
+        )
+    };
+    job.status.get_or_insert_default().plan = (0..n).map(entry).collect();
+    let path = space.pods_path();
+    let pods = new_pods(&job);
+    // The first is the coordinator.
+    pods[1..]
+        .iter()
+        .map(|pod| Call::create(&path, pod))
+        .collect()
+}

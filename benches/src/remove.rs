@@ -1,0 +1,183 @@
+//! B5: replicas are let go of, and reported as failed.
+
+use std::{
+    collections::BTreeSet,
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, ensure};
+use di_api::names;
+use futures::future::try_join_all;
+use serde_json::json;
+
+use crate::{
+    cluster::{Call, Cluster, Count, Space, make_all},
+    http::{Connection, request},
+    post::{ask, body, collectors, creates},
+    scale::Scale,
+    stats::{At, Findings, Limit},
+};
+
+const GONE: &str = "DELETE: time until all pods are gone";
+const REPLACED: &str = "failed: time until all pods are gone and their successors there";
+const OURS: &str = "endpoint";
+const ONE_BY_ONE: &str = "original, without its throttle";
+const PARALLEL: [(usize, &str); 2] = [
+    (8, "plain calls, 8 at once"),
+    (32, "plain calls, 32 at once"),
+];
+/// Clients that remove at the same time, and how many replicas each.
+const REMOVERS: usize = 8;
+const EACH: usize = 5;
+
+fn at(what: &'static str, n: usize) -> At {
+    At {
+        benchmark: "B5",
+        what,
+        unit: "ms",
+        case: format!("n = {n}"),
+        x: n,
+    }
+}
+
+/// Runs it.
+pub async fn run(scale: &Scale, found: &mut Findings) -> Result<()> {
+    let cluster = Cluster::start().await?;
+    let (_endpoint, address) = cluster.endpoint().await?;
+    let _manager = cluster.manager().await?;
+    let n = scale.removed;
+    for repetition in 0..=scale.repetitions {
+        let mut sink = Findings::default();
+        let found = if repetition == 0 {
+            &mut sink
+        } else {
+            &mut *found
+        };
+        for what in [GONE, REPLACED] {
+            let took = ours(&cluster, address, what, n).await?;
+            found.add(&at(what, n), OURS, took.as_secs_f64() * 1e3);
+            for (at_once, subject) in PARALLEL.into_iter().chain([(1, ONE_BY_ONE)]) {
+                let took = plain(&cluster, what, n, at_once).await?;
+                found.add(&at(what, n), subject, took.as_secs_f64() * 1e3);
+            }
+        }
+    }
+    for what in [GONE, REPLACED] {
+        for (_, plain) in PARALLEL {
+            found.compare(&at(what, n), OURS, plain, Limit::AtMost(1.25));
+        }
+    }
+    for _ in 0..scale.repetitions {
+        at_once(&cluster, address, found).await?;
+    }
+    Ok(())
+}
+
+/// A job with so many collectors at rest.
+async fn fleet(cluster: &Cluster, address: SocketAddr, n: usize) -> Result<(Space, Vec<String>)> {
+    let space = cluster.space().await?;
+    space.settled_job("job").await?;
+    let selector = format!("{}=collector", names::labels::ROLE);
+    let services = Count::of(&space.services(), &selector).await?;
+    let mut connection = Connection::open([127, 0, 0, 1].into(), address).await?;
+    let (names, _) = ask(&mut connection, &space, "job", n).await?;
+    services.until(|seen| seen.added.len() >= n).await?;
+    space.quiet("job").await?;
+    Ok((space, names))
+}
+
+async fn watched(space: &Space) -> Result<Count> {
+    Count::of(&space.pods(), &format!("{}=collector", names::labels::ROLE)).await
+}
+
+async fn ours(cluster: &Cluster, address: SocketAddr, what: &str, n: usize) -> Result<Duration> {
+    let (space, names) = fleet(cluster, address, n).await?;
+    let pods = watched(&space).await?;
+    let mut connection = Connection::open([127, 0, 0, 1].into(), address).await?;
+    let (request, successors) = if what == GONE {
+        let body = body(&space, "job", &json!({"collectors": {"replicas": n}}));
+        (request("DELETE", "/v1alpha1/replicas", &body), 0)
+    } else {
+        let body = body(&space, "job", &json!({"collectors": names}));
+        (request("POST", "/v1alpha1/replicas/failed", &body), n)
+    };
+    let began = Instant::now();
+    let answered = collectors(connection.call(&request).await?)?;
+    let seen = pods
+        .until(|seen| seen.deleted.len() >= n && seen.added.len() >= successors)
+        .await?;
+    let took = began.elapsed();
+    ensure!(
+        seen.deleted
+            .iter()
+            .eq(names.iter().collect::<BTreeSet<_>>()),
+        "others went"
+    );
+    ensure!(
+        answered.len() == n,
+        "{} of {n} were answered",
+        answered.len()
+    );
+    space.quiet("job").await?;
+    space.clear().await?;
+    Ok(took)
+}
+
+async fn plain(cluster: &Cluster, what: &str, n: usize, at_once: usize) -> Result<Duration> {
+    let space = cluster.space().await?;
+    let path = space.pods_path();
+    let all = creates(&space, 2 * n)?;
+    let (first, second) = all.split_at(n);
+    make_all(&space.client, first.to_vec(), 8).await?;
+    let pods = watched(&space).await?;
+    let name = |call: &Call| {
+        let pod: serde_json::Value = serde_json::from_slice(&call.body)?;
+        anyhow::Ok(
+            pod["metadata"]["name"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned(),
+        )
+    };
+    let names = first.iter().map(name).collect::<Result<Vec<_>>>()?;
+    let deletes = names.iter().map(|name| Call::delete(&path, name));
+    let successors = if what == GONE { 0 } else { n };
+    let calls = deletes
+        .chain(second.iter().take(successors).cloned())
+        .collect();
+    let began = Instant::now();
+    make_all(&space.client, calls, at_once).await?;
+    pods.until(|seen| seen.deleted.len() >= n && seen.added.len() >= successors)
+        .await?;
+    let took = began.elapsed();
+    space.clear().await?;
+    Ok(took)
+}
+
+/// Several clients remove at the same time: what they asked for, were told, and what went must be the same.
+async fn at_once(cluster: &Cluster, address: SocketAddr, found: &mut Findings) -> Result<()> {
+    let asked = REMOVERS * EACH;
+    let (space, _) = fleet(cluster, address, asked + 20).await?;
+    let pods = watched(&space).await?;
+    let body = body(&space, "job", &json!({"collectors": {"replicas": EACH}}));
+    let request = request("DELETE", "/v1alpha1/replicas", &body);
+    let removers = (0..REMOVERS).map(|_| async {
+        let mut connection = Connection::open([127, 0, 0, 1].into(), address).await?;
+        collectors(connection.call(&request).await?)
+    });
+    let told = try_join_all(removers).await?.concat();
+    let distinct: BTreeSet<String> = told.iter().cloned().collect();
+    pods.until(|seen| seen.deleted.len() >= distinct.len())
+        .await?;
+    // One that went without being told would go about now.
+    space.quiet("job").await?;
+    let gone = pods.until(|_| true).await?.deleted;
+    found.judge(
+        "B5",
+        &format!("{REMOVERS} clients remove {EACH} each at once: requested = reported = real"),
+        format!("{asked} = {} = {}", told.len(), gone.len()),
+        told.len() == asked && distinct == gone,
+    );
+    space.clear().await
+}

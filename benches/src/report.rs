@@ -1,0 +1,51 @@
+//! Writes what was found: numbers as JSON, tables as Markdown, plots as SVG.
+
+mod plots;
+mod tables;
+
+use std::{fs, path::Path};
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
+use crate::{machine::Machine, stats::Findings};
+
+const PAGE: &str = include_str!("report/benchmarks.md");
+
+/// A run: where, and what it found.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// Where it was made.
+    pub machine: Machine,
+    /// What was found.
+    #[serde(flatten)]
+    pub findings: Findings,
+}
+
+impl Report {
+    /// The report of an earlier run.
+    pub fn read(folder: &Path) -> Result<Self> {
+        let text = fs::read(folder.join("benchmarks/results.json"))?;
+        Ok(serde_json::from_slice(&text)?)
+    }
+
+    /// Writes everything into a folder: `benchmarks.md`, and beside it `benchmarks/`.
+    pub fn write(&self, folder: &Path) -> Result<()> {
+        let beside = folder.join("benchmarks");
+        fs::create_dir_all(&beside)?;
+        let results = serde_json::to_string_pretty(self)? + "\n";
+        fs::write(beside.join("results.json"), results)?;
+        let mut page = PAGE.replace("{{machine}}", &tables::machine(&self.machine));
+        page = page.replace("{{verdicts}}", &tables::verdicts(&self.findings));
+        for benchmark in ["B1", "B2", "B3", "B4", "B5", "B9"] {
+            let mut text = tables::measurements(&self.findings, benchmark);
+            for (name, title, svg) in plots::all(&self.findings, benchmark)? {
+                fs::write(beside.join(&name), svg)?;
+                text += &format!("\n![{title}](benchmarks/{name})\n");
+            }
+            page = page.replace(&format!("{{{{{benchmark}}}}}"), text.trim_end());
+        }
+        fs::write(folder.join("benchmarks.md"), page)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,76 @@
+//! How much is measured.
+
+use std::time::Duration;
+
+/// Sizes and repetitions.
+#[derive(Clone, Debug)]
+pub struct Scale {
+    /// Repetitions of what takes long.
+    pub repetitions: usize,
+    /// Repetitions of single answers.
+    pub answers: usize,
+    /// How many replicas one request asks for.
+    pub requested: Vec<usize>,
+    /// The most replicas that the throttled original is measured with.
+    pub throttled: usize,
+    /// How many replicas go, or are reported, in one request.
+    pub removed: usize,
+    /// Pods cached.
+    pub cached: Vec<usize>,
+    /// Clients at a time.
+    pub clients: Vec<usize>,
+    /// Connections that reviews come by at a time.
+    pub reviewers: Vec<usize>,
+    /// How long one closed loop runs.
+    pub closed_loop: Duration,
+    /// Jobs of ten pods in the namespace that is listed whole.
+    pub listed_jobs: usize,
+    /// Coordinators that poll once a second.
+    pub pollers: usize,
+    /// How long they do.
+    pub storm: Duration,
+    /// Pods of jobs on the API server, for the memory.
+    pub remembered: Vec<usize>,
+    /// Pods that are no jobs', for the memory.
+    pub foreign: usize,
+}
+
+impl Scale {
+    /// What the documentation shows.
+    pub fn full() -> Self {
+        Self {
+            repetitions: 5,
+            answers: 15,
+            requested: vec![1, 10, 100, 500],
+            throttled: 100,
+            removed: 100,
+            cached: vec![1_000, 10_000, 50_000],
+            clients: vec![1, 8, 64],
+            reviewers: vec![1, 8, 64, 500],
+            closed_loop: Duration::from_millis(800),
+            listed_jobs: 1000,
+            pollers: 1000,
+            storm: Duration::from_secs(5),
+            remembered: vec![1_000, 10_000, 50_000],
+            foreign: 10_000,
+        }
+    }
+
+    /// Enough to see that everything works.
+    pub fn quick() -> Self {
+        Self {
+            repetitions: 1,
+            answers: 2,
+            requested: vec![1, 100],
+            throttled: 1,
+            cached: vec![1_000, 10_000],
+            clients: vec![8],
+            reviewers: vec![8],
+            closed_loop: Duration::from_millis(300),
+            storm: Duration::from_secs(2),
+            remembered: vec![1_000, 3_000],
+            foreign: 1_000,
+            ..Self::full()
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! B10: admission reviews over TLS, beside a handler of the same process that answers `allowed` to whatever it is sent.
+
+use std::{
+    convert::Infallible,
+    io::{BufRead, BufReader, Read},
+    net::SocketAddr,
+    process::{Child, Command, Stdio},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use axum::{Router, body::Bytes, http::header, routing::post};
+use di_admission::{Access, Bundle, Certificates, Limits, Metrics, Settings};
+use futures::future::join_all;
+use kube::Client;
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, ServerName, pem::PemObject},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsConnector;
+use tower::service_fn;
+
+use crate::{
+    http::{Connection, request},
+    load::{Seen, calling, on_own_core},
+    machine,
+    scale::Scale,
+    stats::{At, Findings, Limit, spread},
+};
+
+const RATE: &str = "reviews per second and core";
+const TAIL: &str = "99th percentile";
+const MEMORY: &str = "memory, the most";
+const OURS: &str = "webhook";
+const UNREAD: &str = "handler that answers unread";
+const MOST_MEMORY: f64 = 30.0;
+const ALLOWED: &str = r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"0c9a8d74-7f4f-4d5c-9f5d-2f1e3c5b6a79","allowed":true}}"#;
+
+/// Where the servers of the process listen, and whom to trust.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Served {
+    webhook: SocketAddr,
+    unread: SocketAddr,
+    authorities: String,
+}
+
+/// Serves both until standard input ends. Whoever asks may create pods: the API server is not what is measured.
+pub async fn serve() -> Result<()> {
+    let names = Settings::default().dns_names();
+    let hour = Duration::from_secs(3600);
+    let bundle = Bundle::issue(&names, hour, None, jiff::Timestamp::now())?;
+    let certificates = Certificates::shared();
+    certificates.serve(bundle.certified_key()?);
+
+    let grant = service_fn(|_: http::Request<kube::client::Body>| async {
+        let granted = r#"{"metadata":{},"spec":{},"status":{"allowed":true}}"#;
+        Ok::<_, Infallible>(http::Response::new(kube::client::Body::from(
+            granted.as_bytes().to_vec(),
+        )))
+    });
+    let access = Access::new(Client::new(grant, "default"));
+    let unread = post(|_: Bytes| async { ([(header::CONTENT_TYPE, "application/json")], ALLOWED) });
+    let served = Served {
+        webhook: listen(
+            di_admission::router(access, Metrics::default()),
+            certificates.clone(),
+        )
+        .await?,
+        unread: listen(Router::new().route("/validate", unread), certificates).await?,
+        authorities: String::from_utf8(bundle.authorities)?,
+    };
+    println!("{}", serde_json::to_string(&served)?);
+    tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await??;
+    Ok(())
+}
+
+async fn listen(router: Router, certificates: Arc<Certificates>) -> Result<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    let forever = std::future::pending();
+    tokio::spawn(di_admission::serve(
+        listener,
+        router,
+        certificates,
+        Limits::default(),
+        forever,
+    ));
+    Ok(address)
+}
+
+/// The process that serves both.
+struct Server {
+    child: Child,
+    served: Served,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+impl Server {
+    fn start() -> Result<Self> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .arg("serve-webhooks")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let output = child.stdout.take().context("no output")?;
+        let mut line = String::new();
+        BufReader::new(output).read_line(&mut line)?;
+        Ok(Self {
+            served: serde_json::from_str(&line)?,
+            child,
+        })
+    }
+
+    fn load(&self, to: SocketAddr, body: &str, clients: usize, lasting: Duration) -> Result<Seen> {
+        let mut roots = RootCertStore::empty();
+        for authority in CertificateDer::pem_slice_iter(self.served.authorities.as_bytes()) {
+            roots.add(authority?)?;
+        }
+        let config =
+            ClientConfig::builder_with_provider(rustls::crypto::ring::default_provider().into())
+                .with_safe_default_protocol_versions()?
+                .with_root_certificates(roots)
+                .with_no_client_auth();
+        let connector = TlsConnector::from(Arc::new(config));
+        let request = request("POST", "/validate", body);
+        on_own_core(async move {
+            let connect = (0..clients).map(|_| async {
+                let name = ServerName::try_from("di-webhook.di-system.svc")?;
+                let stream = TcpStream::connect(to).await?;
+                stream.set_nodelay(true)?;
+                anyhow::Ok(Connection::over(connector.connect(name, stream).await?))
+            });
+            let connections: Result<Vec<_>> = join_all(connect).await.into_iter().collect();
+            let connections = connections?.into_iter();
+            calling(connections.map(|c| (c, request.clone())), lasting).await
+        })
+    }
+}
+
+/// A review of about 1 KB, and one of a manifest of three full templates of about 20 KB.
+fn reviews() -> [(&'static str, usize, String); 2] {
+    let container = |env: usize| {
+        let env: Vec<_> = (0..env)
+            .map(|i| json!({"name": format!("SETTING_{i:03}"), "value": format!("the value of setting number {i}")}))
+            .collect();
+        json!({"name": "di-container", "image": "registry.example.org/rl/worker:1", "env": env})
+    };
+    let template = |env| json!({"template": {"spec": {"containers": [container(env)]}}});
+    let small = json!({"coordinator": template(0)});
+    let large =
+        json!({"coordinator": template(85), "collector": template(85), "learner": template(85)});
+    [("1 KB", 1, small), ("20 KB", 20, large)].map(|(case, kb, spec)| (case, kb, review(&spec)))
+}
+
+fn review(spec: &Value) -> String {
+    let kind = json!({"group": "diengine.opendilab.org", "version": "v1alpha2", "kind": "DIJob"});
+    let resource =
+        json!({"group": "diengine.opendilab.org", "version": "v1alpha2", "resource": "dijobs"});
+    json!({
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "0c9a8d74-7f4f-4d5c-9f5d-2f1e3c5b6a79",
+            "kind": kind, "requestKind": kind, "resource": resource, "requestResource": resource,
+            "name": "cartpole", "namespace": "rl", "operation": "CREATE", "dryRun": false, "oldObject": null,
+            "userInfo": {"username": "ann", "uid": "7", "groups": ["rl", "system:authenticated"]},
+            "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1", "fieldManager": "kubectl-create"},
+            "object": {
+                "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob", "spec": spec,
+                "metadata": {"name": "cartpole", "namespace": "rl", "creationTimestamp": "2026-01-02T03:04:05Z", "generation": 1},
+            },
+        },
+    })
+    .to_string()
+}
+
+fn at(what: &'static str, unit: &'static str, case: String, x: usize) -> At {
+    At {
+        benchmark: "B10",
+        what,
+        unit,
+        case,
+        x,
+    }
+}
+
+/// Runs it.
+pub fn run(scale: &Scale, found: &mut Findings) -> Result<()> {
+    let server = Server::start()?;
+    for _ in 0..scale.repetitions {
+        for &clients in &scale.reviewers {
+            for (case, _, body) in &reviews() {
+                let case = format!("{case}, {clients} connections");
+                let rate = at(RATE, "requests/s", case.clone(), clients);
+                let tail = at(TAIL, "ms", case, clients);
+                for (subject, to) in [
+                    (OURS, server.served.webhook),
+                    (UNREAD, server.served.unread),
+                ] {
+                    let seen = server.load(to, body, clients, scale.closed_loop)?;
+                    found.add_many(&rate, subject, seen.rate(), seen.quantile(0.99));
+                    found.add(&tail, subject, seen.quantile(0.99));
+                }
+            }
+        }
+    }
+    for &clients in &scale.reviewers {
+        for (case, ..) in reviews() {
+            let case = format!("{case}, {clients} connections");
+            let rate = at(RATE, "requests/s", case.clone(), clients);
+            found.compare(&rate, OURS, UNREAD, Limit::AtLeast(0.7));
+            if clients == 8 {
+                let tail = at(TAIL, "ms", case, clients);
+                found.compare(&tail, OURS, UNREAD, Limit::AtMost(2.0));
+            }
+        }
+    }
+    drop(server);
+    memory(scale, found)
+}
+
+/// Of a process that serves nothing else.
+fn memory(scale: &Scale, found: &mut Findings) -> Result<()> {
+    let most = scale.reviewers.iter().max().copied().unwrap_or(1);
+    let case = format!("20 KB, {most} connections");
+    let at = at(MEMORY, "MiB", case, most);
+    for _ in 0..scale.repetitions {
+        let server = Server::start()?;
+        let [_, (.., large)] = reviews();
+        server.load(server.served.webhook, &large, most, scale.closed_loop)?;
+        found.add(&at, OURS, machine::usage(server.child.id())?.peak);
+    }
+    let series = found.find(at.benchmark, at.what, &at.case, OURS);
+    let peak = series.map_or(f64::NAN, |series| spread(&series.values).median);
+    found.judge(
+        "B10",
+        &format!("{MEMORY}, {}: < {MOST_MEMORY} MiB", at.case),
+        format!("{peak:.1} MiB"),
+        peak < MOST_MEMORY,
+    );
+    Ok(())
+}

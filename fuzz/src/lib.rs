@@ -1,0 +1,217 @@
+//! What the fuzz targets share: what must hold of every answer, and JSON that looks like ours.
+
+use arbitrary::{Arbitrary, Result, Unstructured};
+use di_api::validation;
+use serde_json::{Map, Value};
+
+/// Names that the validator knows, and some that it nearly does.
+const NAMES: [&str; 64] = [
+    "apiVersion",
+    "kind",
+    "metadata",
+    "spec",
+    "status",
+    "name",
+    "generateName",
+    "labels",
+    "annotations",
+    "finalizers",
+    "deletionTimestamp",
+    "group",
+    "priorityClassName",
+    "cleanPodPolicy",
+    "cleanPodPolciy",
+    "volumes",
+    "coordinator",
+    "collector",
+    "learner",
+    "aggregator",
+    "template",
+    "replicas",
+    "groups",
+    "resources",
+    "cpus",
+    "gpus",
+    "memory",
+    "suspend",
+    "activeDeadlineSeconds",
+    "ttlSecondsAfterFinished",
+    "backoffLimit",
+    "containers",
+    "initContainers",
+    "ephemeralContainers",
+    "image",
+    "command",
+    "args",
+    "env",
+    "envFrom",
+    "value",
+    "valueFrom",
+    "ports",
+    "containerPort",
+    "protocol",
+    "hostPort",
+    "limits",
+    "requests",
+    "cpu",
+    "nvidia.com/gpu",
+    "volumeMounts",
+    "mountPath",
+    "emptyDir",
+    "hostPath",
+    "configMap",
+    "secret",
+    "path",
+    "restartPolicy",
+    "hostNetwork",
+    "nodeSelector",
+    "tolerations",
+    "affinity",
+    "phase",
+    "startTime",
+    "plan",
+];
+/// Values that mean something.
+const TEXTS: [&str; 24] = [
+    "",
+    "di-container",
+    "di-port",
+    "Running",
+    "ALL",
+    "None",
+    "Never",
+    "Always",
+    "Failed",
+    "Suspended",
+    "a",
+    "job",
+    "1",
+    "1Gi",
+    "0.5",
+    "-1",
+    "1e9",
+    "9999999999999999999",
+    "100m",
+    "TCP",
+    "$(X)",
+    "\u{1F980}",
+    "A_B",
+    "2026-01-02T03:04:05Z",
+];
+const DEEPEST: usize = 12;
+const MOST: usize = 6;
+
+/// JSON of names and values that are likely to be understood.
+#[derive(Clone, Debug)]
+pub struct Json(pub Value);
+
+impl<'a> Arbitrary<'a> for Json {
+    fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
+        value(u, DEEPEST).map(Self)
+    }
+}
+
+fn value(u: &mut Unstructured<'_>, depth: usize) -> Result<Value> {
+    let kinds = if depth == 0 { 5 } else { 8 };
+    Ok(match u.int_in_range(0..=kinds)? {
+        0 => Value::Null,
+        1 => Value::Bool(u.arbitrary()?),
+        2 => Value::from(u.arbitrary::<i64>()?),
+        3 => Value::from(u.int_in_range(-2..=70_000)?),
+        4 => Value::from(*u.choose(&TEXTS)?),
+        5 => Value::from(u.arbitrary::<String>()?),
+        6 => {
+            let items = (0..u.int_in_range(0..=MOST)?).map(|_| value(u, depth - 1));
+            Value::Array(items.collect::<Result<_>>()?)
+        }
+        _ => {
+            let fields =
+                (0..u.int_in_range(0..=MOST)?).map(|_| Ok((name(u)?, value(u, depth - 1)?)));
+            Value::Object(fields.collect::<Result<Map<_, _>>>()?)
+        }
+    })
+}
+
+fn name(u: &mut Unstructured<'_>) -> Result<String> {
+    if u.ratio(9, 10)? {
+        u.choose(&NAMES).map(|name| (*name).to_owned())
+    } else {
+        u.arbitrary()
+    }
+}
+
+/// A job that could be ours, with one part of it anything.
+#[derive(Clone, Debug)]
+pub struct NearlyJob(pub Value);
+
+impl<'a> Arbitrary<'a> for NearlyJob {
+    fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
+        let mut job: Value = serde_json::from_str(JOB).unwrap_or_default();
+        for _ in 0..u.int_in_range(0..=4)? {
+            let mut place = &mut job;
+            // Down some known steps, and then something else is there.
+            for _ in 0..u.int_in_range(1..=8)? {
+                let keys: Vec<String> = match &*place {
+                    Value::Object(fields) => fields.keys().cloned().collect(),
+                    _ => Vec::new(),
+                };
+                let key = if keys.is_empty() || u.ratio(1, 6)? {
+                    name(u)?
+                } else {
+                    u.choose(&keys)?.clone()
+                };
+                place = match place {
+                    Value::Array(items) if !items.is_empty() => {
+                        let last = items.len() - 1;
+                        &mut items[u.int_in_range(0..=last)?]
+                    }
+                    Value::Object(fields) => fields.entry(key).or_insert(Value::Null),
+                    other => other,
+                };
+            }
+            *place = value(u, 4)?;
+        }
+        Ok(Self(job))
+    }
+}
+
+const JOB: &str = r#"{
+    "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob", "metadata": {"name": "j", "namespace": "rl"},
+    "spec": {
+        "cleanPodPolicy": "Running",
+        "volumes": [{"name": "shared", "emptyDir": {}}],
+        "coordinator": {"template": {"spec": {"containers": [{"name": "di-container", "image": "i",
+            "env": [{"name": "A", "value": "b"}], "ports": [{"name": "di-port", "containerPort": 22273}],
+            "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}, "volumeMounts": [{"name": "shared", "mountPath": "/s"}]}]}}},
+        "collector": {"replicas": 1, "groups": [{"name": "g", "replicas": 1, "resources": {"cpus": "1"}}],
+            "template": {"spec": {"containers": [{"name": "di-container", "image": "i"}]}}}
+    },
+    "status": {"phase": "Running", "startTime": "2026-01-02T03:04:05Z"}
+}"#;
+
+/// The validator in all its uses: nothing panics, and whoever refuses says why.
+pub fn judge(old: &Value, new: &Value) {
+    for judged in [validation::dijob(new), validation::dijob_update(old, new)] {
+        match judged {
+            Ok(job) => {
+                validation::warnings(&job);
+            }
+            Err(faults) => {
+                assert!(!validation::summary(&faults).is_empty());
+                assert!(!faults.is_empty(), "refused without a reason");
+            }
+        }
+    }
+    validation::spec_unchanged(old, new);
+    if let Err(faults) = validation::aggregator_config(new) {
+        assert!(!faults.is_empty(), "refused without a reason");
+    }
+    let mut defaulted = new.clone();
+    let patch = di_api::default_patch(new);
+    if json_patch::patch(&mut defaulted, &patch).is_ok() {
+        assert!(
+            di_api::default_patch(&defaulted).0.is_empty(),
+            "defaulting twice changes something"
+        );
+    }
+}

@@ -1,0 +1,206 @@
+use std::{net::SocketAddr, time::Duration};
+
+use di_admission::{Metrics, Settings, run};
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+};
+use prometheus_client::registry::Registry;
+use serde_json::json;
+use tokio::{
+    net::TcpListener,
+    sync::{oneshot, watch},
+    task::JoinHandle,
+};
+
+use crate::{Space, install::apply_changed};
+
+/// The webhooks of `manifests/webhook-only`, served by this process for one namespace: with the rights that the manifests give, and
+/// called by the API server, which reaches them by a Service that names this machine.
+pub struct Webhooks {
+    space: Space,
+    settings: Settings,
+    replicas: Vec<Replica>,
+}
+
+struct Replica {
+    ready: watch::Receiver<bool>,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl Webhooks {
+    /// Installs them without starting any.
+    pub async fn install(space: &Space, lifetime: Duration) -> Self {
+        let namespace = space.namespace.clone();
+        let settings = Settings {
+            addr: free_address().await,
+            namespace: namespace.clone(),
+            mutating_configuration: name(&namespace),
+            validating_configuration: name(&namespace),
+            lifetime,
+            check_interval: Duration::from_millis(500),
+            drain: Duration::ZERO,
+            ..Settings::default()
+        };
+        let webhooks = Self {
+            space: space.clone(),
+            settings,
+            replicas: Vec::new(),
+        };
+        // The namespace is theirs and their users'.
+        let renamed = |text: String| {
+            text.replace("di-system", &namespace)
+                .replace(
+                    "name: di-orchestrator-webhooks",
+                    &format!("name: {}", name(&namespace)),
+                )
+                .replace("[di-webhook]", &format!("[{}]", name(&namespace)))
+        };
+        for file in [
+            "rbac/webhooks/service-account.yaml",
+            "rbac/webhooks/roles.yaml",
+        ] {
+            apply_changed(&space.client, file, renamed).await;
+        }
+        let port = webhooks.settings.addr.port();
+        apply_changed(&space.client, "base/webhooks.yaml", |text| {
+            let mine = format!(
+                "    namespaceSelector:\n      matchLabels:\n        kubernetes.io/metadata.name: {namespace}\n    failurePolicy:"
+            );
+            let renamed = renamed(text);
+            renamed
+                .replacen("name: di-webhook\n", &format!("name: {}\n", name(&namespace)), 1)
+                .replace("kind: ValidatingWebhookConfiguration\nmetadata:\n  name: di-webhook\n", &format!("kind: ValidatingWebhookConfiguration\nmetadata:\n  name: {}\n", name(&namespace)))
+                .replace("port: 443", &format!("port: {port}"))
+                .replace("    failurePolicy:", &mine)
+        })
+        .await;
+        webhooks.serve_by_this_machine().await;
+        webhooks
+    }
+
+    async fn serve_by_this_machine(&self) {
+        let service = json!({
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "di-webhook", "namespace": self.settings.namespace},
+            "spec": {"type": "ExternalName", "externalName": "localhost"},
+        });
+        let params = PatchParams::apply("tests");
+        let services = self.space.services();
+        services
+            .patch("di-webhook", &params, &Patch::Apply(&service))
+            .await
+            .unwrap();
+    }
+
+    /// Installs them and starts one, and waits until the API server calls it.
+    pub async fn start(space: &Space) -> Self {
+        let mut webhooks = Self::install(space, Duration::from_secs(3600)).await;
+        webhooks.add().await;
+        webhooks.until_called().await;
+        webhooks
+    }
+
+    /// Starts one more, which is at an address of its own from the second on, and waits until it is ready.
+    pub async fn add(&mut self) {
+        let mut settings = self.settings.clone();
+        if !self.replicas.is_empty() {
+            settings.addr = free_address().await;
+        }
+        let (sender, ready) = watch::channel(false);
+        let (stop, stopped) = oneshot::channel::<()>();
+        let client = self.client();
+        let task = tokio::spawn(async move {
+            let metrics = Metrics::register(&mut Registry::default());
+            let shutdown = async {
+                stopped.await.ok();
+            };
+            run(client, settings, metrics, sender, shutdown)
+                .await
+                .unwrap();
+        });
+        let mut waiting = ready.clone();
+        waiting.wait_for(|ready| *ready).await.unwrap();
+        self.replicas.push(Replica { ready, stop, task });
+    }
+
+    /// Stops all in order.
+    pub async fn stop(self) {
+        for replica in self.replicas {
+            replica.stop.send(()).ok();
+            replica.task.await.unwrap();
+        }
+    }
+
+    /// With their rights.
+    fn client(&self) -> Client {
+        let account = format!(
+            "system:serviceaccount:{}:di-orchestrator",
+            self.settings.namespace
+        );
+        self.space.server.client_of(&account)
+    }
+
+    /// Where the first is called.
+    pub fn address(&self) -> SocketAddr {
+        self.settings.addr
+    }
+
+    /// Whether all say that they are ready.
+    pub fn ready(&self) -> bool {
+        self.replicas.iter().all(|replica| *replica.ready.borrow())
+    }
+
+    /// Their Secret.
+    pub async fn secret(&self) -> Option<Secret> {
+        self.secrets().get_opt(&self.settings.secret).await.unwrap()
+    }
+
+    /// The Secrets of their namespace.
+    pub fn secrets(&self) -> Api<Secret> {
+        Api::namespaced(self.space.client.clone(), &self.settings.namespace)
+    }
+
+    /// Waits until the API server has heard of the configuration: then what cannot run is refused by us, not by the schema.
+    pub async fn until_called(&self) {
+        let bad = json!({
+            "apiVersion": "diengine.opendilab.org/v1alpha2",
+            "kind": "DIJob",
+            "metadata": {"name": "bad"},
+            "spec": {"coordinator": {"template": {"spec": {"containers": [{"name": "x", "image": "i"}]}}}},
+        });
+        let bad: di_api::DIJob = serde_json::from_value(bad).unwrap();
+        let params = kube::api::PostParams {
+            dry_run: true,
+            ..kube::api::PostParams::default()
+        };
+        crate::eventually("the API server calls the webhooks", async || {
+            match self.space.jobs().create(&params, &bad).await {
+                Err(kube::Error::Api(status)) if status.message.contains("di-container") => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
+    }
+
+    /// Has the webhooks asked about the objects of another namespace, too.
+    pub async fn watch_also(&self, namespace: &str) {
+        let label = json!({"metadata": {"labels": {"kubernetes.io/metadata.name": self.settings.namespace}}});
+        let api: Api<Namespace> = Api::all(self.space.client.clone());
+        api.patch(namespace, &PatchParams::default(), &Patch::Merge(&label))
+            .await
+            .unwrap();
+    }
+}
+
+fn name(namespace: &str) -> String {
+    format!("di-webhook-{namespace}")
+}
+
+async fn free_address() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    listener.local_addr().unwrap()
+}

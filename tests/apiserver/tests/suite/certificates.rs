@@ -1,0 +1,182 @@
+//! The webhooks' certificate while the API server calls them without a pause.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use di_apiserver_tests::{Job, Space, Webhooks, eventually};
+use k8s_openapi::{ByteString, api::core::v1::Secret};
+use kube::api::{DeleteParams, PostParams};
+use tokio::task::JoinSet;
+
+/// Reviews that are asked for all the time, by several callers.
+struct Load {
+    stop: Arc<AtomicBool>,
+    answered: Arc<AtomicUsize>,
+    callers: JoinSet<()>,
+}
+
+impl Load {
+    fn start(space: &Space) -> Self {
+        let (stop, answered) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicUsize::new(0)),
+        );
+        let mut callers = JoinSet::new();
+        for i in 0..4 {
+            let (stop, answered) = (stop.clone(), answered.clone());
+            let jobs = space.jobs();
+            let job = Job::new(&format!("load-{i}"), 1);
+            let job = serde_json::from_value(job.json().clone()).unwrap();
+            callers.spawn(async move {
+                let params = PostParams {
+                    dry_run: true,
+                    ..PostParams::default()
+                };
+                while !stop.load(Relaxed) {
+                    // Validation fails closed, so that a review that fails is a request that fails.
+                    jobs.create(&params, &job).await.unwrap();
+                    answered.fetch_add(1, Relaxed);
+                }
+            });
+        }
+        Self {
+            stop,
+            answered,
+            callers,
+        }
+    }
+
+    /// Waits for as many more answers.
+    async fn more(&self, answers: usize) {
+        let wanted = self.answered.load(Relaxed) + answers;
+        eventually("more reviews are answered", async || {
+            let seen = self.answered.load(Relaxed);
+            if seen >= wanted {
+                Ok(())
+            } else {
+                Err(format!("{seen} of {wanted}"))
+            }
+        })
+        .await;
+    }
+
+    async fn stop(mut self) -> usize {
+        self.stop.store(true, Relaxed);
+        while let Some(caller) = self.callers.join_next().await {
+            caller.unwrap();
+        }
+        self.answered.load(Relaxed)
+    }
+}
+
+fn certificate(secret: &Secret) -> Vec<u8> {
+    secret.data.as_ref().unwrap()["tls.crt"].0.clone()
+}
+
+/// Waits until the Secret holds a certificate other than `last`.
+async fn next(webhooks: &Webhooks, last: &[u8]) -> Vec<u8> {
+    eventually("another certificate", async || {
+        match webhooks.secret().await {
+            Some(secret)
+                if secret
+                    .data
+                    .as_ref()
+                    .is_some_and(|data| data.contains_key("tls.crt"))
+                    && certificate(&secret) != last =>
+            {
+                Ok(certificate(&secret))
+            }
+            _ => Err("the same".to_owned()),
+        }
+    })
+    .await
+}
+
+/// Waits until what the Secret holds is served, which it is some seconds after it is trusted.
+async fn served(load: &Load) {
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    load.more(20).await;
+}
+
+#[tokio::test]
+async fn no_request_fails_while_certificates_are_rotated() {
+    let space = Space::new().await;
+    let mut webhooks = Webhooks::install(&space, Duration::from_secs(36)).await;
+    webhooks.add().await;
+    webhooks.add().await;
+    webhooks.until_called().await;
+    let load = Load::start(&space);
+    let mut last = certificate(&webhooks.secret().await.unwrap());
+    for _ in 0..2 {
+        last = next(&webhooks, &last).await;
+        served(&load).await;
+        assert!(webhooks.ready());
+    }
+    assert!(load.stop().await > 100);
+    webhooks.stop().await;
+}
+
+#[tokio::test]
+async fn a_secret_that_is_lost_or_spoilt_is_healed_and_no_request_fails() {
+    let space = Space::new().await;
+    let mut webhooks = Webhooks::install(&space, Duration::from_secs(3600)).await;
+    webhooks.add().await;
+    webhooks.add().await;
+    webhooks.until_called().await;
+    let load = Load::start(&space);
+    let secrets = webhooks.secrets();
+    let name = "di-webhook-cert";
+    let mut last = certificate(&webhooks.secret().await.unwrap());
+
+    secrets
+        .delete(name, &DeleteParams::default())
+        .await
+        .unwrap();
+    last = next(&webhooks, &last).await;
+    served(&load).await;
+
+    type Spoil = fn(&mut std::collections::BTreeMap<String, ByteString>);
+    let spoils: [Spoil; 2] = [
+        |data| {
+            // Half-written: a type of kubernetes.io/tls must have both.
+            data.insert("tls.key".to_owned(), ByteString(Vec::new()));
+            data.remove("ca.crt");
+        },
+        |data| {
+            for part in data.values_mut() {
+                *part = ByteString(b"garbage".to_vec());
+            }
+        },
+    ];
+    for spoil in spoils {
+        let mut secret = webhooks.secret().await.unwrap();
+        spoil(secret.data.as_mut().unwrap());
+        // A replica may just be writing it.
+        secret.metadata.resource_version = None;
+        secrets
+            .replace(name, &PostParams::default(), &secret)
+            .await
+            .unwrap();
+        let spoilt = certificate(&secret);
+        let healed = eventually("the Secret is healed", async || {
+            let secret = webhooks.secret().await.unwrap();
+            let found = certificate(&secret);
+            if found != spoilt && found != last {
+                Ok(found)
+            } else {
+                Err("spoilt".to_owned())
+            }
+        })
+        .await;
+        last = healed;
+        served(&load).await;
+    }
+    assert!(webhooks.ready());
+    assert!(load.stop().await > 50);
+    webhooks.stop().await;
+}
