@@ -1,7 +1,8 @@
 """A coordinator: DI-engine's `CommCoordinator` and its sync thread, as its `Coordinator` starts them.
 
-usage: coordinator.py COLLECTORS LEARNERS [LEARNER_GPUS], what it asks for at its start
+usage: coordinator.py REQUEST COLLECTORS LEARNERS: what it asks for at its start, as JSON, and how many are enough
 """
+import json
 import logging
 import os
 import sys
@@ -13,8 +14,7 @@ from easydict import EasyDict
 
 logging.getLogger("werkzeug").disabled = True  # as DI-engine's --disable-flask-log does
 
-collectors, learners = int(sys.argv[1]), int(sys.argv[2])
-gpus = sys.argv[3] if len(sys.argv) > 3 else "0"
+request, collectors, learners = sys.argv[1:]
 # As in DI-engine's cartpole_dqn_config_k8s.py.
 config = EasyDict(
     host="0.0.0.0",
@@ -24,12 +24,9 @@ config = EasyDict(
     operator_server=dict(
         system_addr="di-server.di-system:8080",
         api_version="/v1alpha1",
-        init_replicas_request=dict(
-            collectors={"replicas": collectors},
-            learners={"gpus": gpus, "replicas": learners},
-        ),
-        collector_target_num=collectors,
-        learner_target_num=learners,
+        init_replicas_request=json.loads(request),
+        collector_target_num=int(collectors),
+        learner_target_num=int(learners),
     ),
 )
 events = []
