@@ -3,8 +3,11 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use di_api::{DIJob, Phase, Role, names};
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use kube::api::PostParams;
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, Patch, PatchParams, PostParams},
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -14,6 +17,7 @@ use crate::{Namespace, eventually, http, status};
 const CONTROL_PORT: u16 = 8000;
 /// Well above the second between two lists, and the start of a pod on a busy machine.
 const SOON: Duration = Duration::from_secs(45);
+const GPU: &str = "nvidia.com/gpu";
 const PROGRAMS: [(&str, &str); 5] = [
     (
         "client.py",
@@ -221,6 +225,27 @@ impl Coordinator {
         wanted
             .map(|entry| names::url(&entry.name, &self.namespace.name, port))
             .collect()
+    }
+}
+
+/// Has every node say that it has so many GPUs, as a device plugin does. No program here uses them.
+///
+/// # Panics
+/// When the nodes' status cannot be written.
+pub async fn nodes_have_gpus(namespace: &Namespace, number: usize) {
+    let nodes: Api<Node> = Api::all(namespace.client.clone());
+    let all = nodes.list(&ListParams::default()).await.expect("nodes");
+    let gpus = json!({GPU: number.to_string()});
+    let status = json!({"status": {"capacity": gpus, "allocatable": gpus}});
+    for node in all {
+        nodes
+            .patch_status(
+                &node.name_any(),
+                &PatchParams::default(),
+                &Patch::Merge(&status),
+            )
+            .await
+            .expect("GPUs");
     }
 }
 

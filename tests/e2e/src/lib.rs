@@ -11,7 +11,7 @@ mod namespace;
 mod plugin;
 
 pub use audit::{Audit, Call};
-pub use di_engine::{Coordinator, Seen, Workload};
+pub use di_engine::{Coordinator, Seen, Workload, look, nodes_have_gpus, order};
 pub use endpoint::{Endpoint, Reply, http};
 pub use eventually::{eventually, within};
 pub use jobs::{

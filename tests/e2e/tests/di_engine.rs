@@ -4,8 +4,11 @@
 
 use std::collections::BTreeSet;
 
-use di_api::Role;
-use di_e2e::{Coordinator, Namespace, Seen, Workload, di, enter, eventually, logs, owned_pods};
+use di_api::{AggregatorConfig, Role};
+use di_e2e::{
+    Coordinator, Namespace, Seen, Workload, di, enter, eventually, logs, look, nodes_have_gpus,
+    order, owned_pods,
+};
 use k8s_openapi::api::{
     core::v1::{Container, Pod, ServiceAccount},
     rbac::v1::{Role as RbacRole, RoleBinding},
@@ -236,6 +239,25 @@ os.execvp(sys.argv[1], sys.argv[1:])";
     .await;
 }
 
+#[tokio::test]
+async fn those_without_room_are_not_offered_while_they_are_added() {
+    Namespace::with("no-room", |ns| async move {
+        let coordinator = started(&ns, 1, 1).await;
+        // Its sync thread, which lists each second, would spend two minutes on each.
+        for _ in 0..8 {
+            let huge = json!({"data": {"collectors": {"replicas": 1, "cpus": 1000}}});
+            coordinator.call("post_replicas", &huge).await;
+        }
+        let small = json!({"data": {"collectors": {"replicas": 1}}});
+        coordinator.call("post_replicas", &small).await;
+        coordinator
+            .soon_sees("the one that has room", |seen| seen.collectors.len() == 2)
+            .await;
+        coordinator.ends_well().await;
+    })
+    .await;
+}
+
 /// Runs DI-engine's command line for replicas, as somebody who may enter pods, and returns what it prints.
 async fn command_line(ns: &Namespace, args: &[&str]) -> String {
     let program = [
@@ -323,6 +345,81 @@ async fn its_command_line_adds_removes_and_restarts() {
             refused.starts_with("Failed to add collector, return code: 1, message: "),
             "{refused}"
         );
+        coordinator.ends_well().await;
+    })
+    .await;
+}
+
+/// Processes of ddp learners that the aggregator behind this URL is connected to, once these are so many.
+async fn processes(ns: &Namespace, aggregator: &str, number: usize) -> BTreeSet<String> {
+    let all = |seen: &Option<Seen>| {
+        seen.as_ref()
+            .is_some_and(|seen| seen.learners.len() == number)
+    };
+    let seen = eventually(
+        "connected to all processes",
+        || look(ns, pod_of(aggregator)),
+        all,
+    )
+    .await;
+    let seen = seen.unwrap();
+    assert!(seen.sync_alive, "{seen:#?}");
+    seen.learners
+}
+
+#[tokio::test]
+async fn an_aggregator_and_its_ddp_learners_are_one() {
+    Namespace::with("aggregator", |ns| async move {
+        nodes_have_gpus(&ns, 2).await;
+        let mut template = Workload::template(&["python3", "/programs/aggregator.py"]);
+        template["spec"]["volumes"] =
+            json!([{"name": "programs", "configMap": {"name": "programs"}}]);
+        // Its start is a minute of `while`.
+        template["spec"]["containers"][0]["resources"]["limits"] = json!({"cpu": "300m"});
+        let config: AggregatorConfig = serde_json::from_value(json!({
+            "apiVersion": "diengine.opendilab.org/v1alpha2",
+            "kind": "AggregatorConfig",
+            "metadata": {"name": "aggregator-config"},
+            "spec": {"aggregator": {"template": template}},
+        }))
+        .unwrap();
+        ns.api()
+            .create(&PostParams::default(), &config)
+            .await
+            .unwrap();
+
+        let request = json!({"learners": {"gpus": "3", "replicas": 1}});
+        let coordinator = Workload::new("real", &request, 1, 1).submit(&ns).await;
+        let one = |seen: &Seen| seen.started && seen.learners.len() == 1;
+        let learners = coordinator
+            .sees("connected to the aggregator", one)
+            .await
+            .learners;
+        let aggregator = learners.first().unwrap();
+        let first = processes(&ns, aggregator, 3).await;
+        let ports: Vec<_> = first
+            .iter()
+            .map(|url| url.rsplit(':').next().unwrap())
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect();
+        assert_eq!(
+            ports,
+            ["22271", "22272", "22273"],
+            "base port and rank: {first:?}"
+        );
+        let pods: BTreeSet<_> = first.iter().map(|url| pod_of(url)).collect();
+        assert_eq!(pods.len(), 2, "no node has three GPUs: {first:?}");
+
+        let lost = json!({"learners": [first.first().unwrap()]});
+        order(&ns, pod_of(aggregator), "/give-up", &lost).await;
+        let another = |seen: &Seen| seen.learners.len() == 1 && !seen.learners.contains(aggregator);
+        let learners = coordinator
+            .soon_sees("another aggregator", another)
+            .await
+            .learners;
+        let second = processes(&ns, learners.first().unwrap(), 3).await;
+        assert!(second.is_disjoint(&first), "{second:?}");
         coordinator.ends_well().await;
     })
     .await;
