@@ -3,7 +3,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{DIJobStatus, ReplicaResources, Role};
+use crate::{DIJobStatus, GPU_RESOURCE, ReplicaResources, Role, names::MAIN_CONTAINER, quantity};
 
 /// A reinforcement-learning job: a coordinator, and the collectors and learners that it works with.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -61,7 +61,7 @@ pub struct DIJobSpec {
     #[serde(default)]
     pub clean_pod_policy: CleanPodPolicy,
 
-    /// Volumes added to every coordinator, collector, learner and ddp learner.
+    /// Volumes added to every pod of the job.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<Volume>,
 
@@ -209,5 +209,21 @@ impl DIJobSpec {
             }),
             Role::Aggregator | Role::DdpLearner => None,
         }
+    }
+
+    /// GPUs of a learner with these resources: theirs, else those of the template. More than one make a logic learner.
+    pub fn learner_gpus(&self, resources: &ReplicaResources) -> i32 {
+        let of_template = || {
+            let pod = self.learner.as_ref()?.template.spec.as_ref()?;
+            let main = pod.containers.iter().find(|c| c.name == MAIN_CONTAINER)?;
+            let resources = main.resources.as_ref()?;
+            let lists = [&resources.limits, &resources.requests];
+            lists
+                .into_iter()
+                .flatten()
+                .find_map(|l| l.get(GPU_RESOURCE))
+        };
+        let gpus = resources.gpus.as_ref().or_else(of_template);
+        gpus.and_then(|gpus| quantity::whole(&gpus.0)).unwrap_or(0)
     }
 }

@@ -9,6 +9,7 @@ mod defaulting;
 mod dijob;
 pub mod names;
 mod patch;
+pub mod quantity;
 mod role;
 mod status;
 pub mod validation;
@@ -24,6 +25,6 @@ pub use dijob::{
 pub use patch::guarded_patch;
 pub use role::Role;
 pub use status::{
-    DIJobStatus, EntryState, GPU_RESOURCE, Origin, Phase, PlanEntry, ReplicaCounts,
+    DIJobStatus, Ddp, EntryState, GPU_RESOURCE, Origin, Phase, PlanEntry, ReplicaCounts,
     ReplicaResources,
 };

@@ -109,6 +109,10 @@ pub mod env {
     pub const MASTER_PORT: &str = "MASTER_PORT";
 }
 
+/// The most GPUs of one learner: each of their processes has a port.
+pub const MAX_LEARNER_GPUS: i32 = 1024;
+/// What the ddp learner that the others meet at is told as their meeting place.
+pub const MASTER_ITSELF: &str = "localhost";
 /// Length of the random part of a replica's name.
 pub const SUFFIX_LEN: usize = 5;
 /// A pod's name is also a label value and a service's name, each 63 characters at most (RFC 1123 label).
@@ -130,6 +134,15 @@ pub fn job_of_coordinator(coordinator: &str) -> Option<&str> {
         .strip_suffix(Role::Coordinator.label())?
         .strip_suffix('-')
         .filter(|job| !job.is_empty())
+}
+
+/// The job whose aggregator has this name.
+pub fn job_of_aggregator(aggregator: &str) -> Option<&str> {
+    let (front, suffix) = aggregator.rsplit_once('-')?;
+    let job = front
+        .strip_suffix(Role::Aggregator.label())?
+        .strip_suffix('-')?;
+    (!job.is_empty() && !suffix.is_empty()).then_some(job)
 }
 
 /// Address of a replica, `pod.namespace:port`: exactly so, because the client splits it.
@@ -175,6 +188,20 @@ mod tests {
             "",
         ] {
             assert_eq!(job_of_coordinator(not_one), None, "{not_one}");
+        }
+    }
+
+    #[test]
+    fn an_aggregator_names_its_job() {
+        let name = replica("j-aggregator", Role::Aggregator, "abcde");
+        assert_eq!(job_of_aggregator(&name), Some("j-aggregator"));
+        for not_one in [
+            "aggregator-abcde",
+            "-aggregator-abcde",
+            "j-aggregator",
+            "j-ddp-learner-abcde",
+        ] {
+            assert_eq!(job_of_aggregator(not_one), None, "{not_one}");
         }
     }
 

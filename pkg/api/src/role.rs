@@ -49,6 +49,15 @@ impl Role {
         Self::ALL.into_iter().find(|role| role.label() == label)
     }
 
+    /// The role under which clients ask for it and count it: an aggregator stands for a learner of several GPUs.
+    #[must_use]
+    pub fn counted_as(self) -> Self {
+        match self {
+            Self::Aggregator => Self::Learner,
+            role => role,
+        }
+    }
+
     /// Key in `status.replicaStatus`.
     pub fn key(self) -> &'static str {
         match self {

@@ -10,7 +10,7 @@ use k8s_openapi::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Role;
+use crate::{Role, quantity};
 
 /// What is known of a job, written by the orchestrator only.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -138,9 +138,15 @@ pub struct PlanEntry {
     /// The declared group that it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Resources that differ from the template's.
+    /// Resources that differ from the template's; an aggregator's are those of its logic learner, a ddp learner's its share of them.
     #[serde(default, skip_serializing_if = "ReplicaResources::is_empty")]
     pub resources: ReplicaResources,
+    /// Port of an aggregator, once it is known; it never changes, whatever becomes of the `AggregatorConfig`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<i32>,
+    /// Place of a ddp learner in its logic learner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ddp: Option<Ddp>,
     /// The replica whose place it took.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaces: Option<String>,
@@ -178,6 +184,8 @@ impl PlanEntry {
             state: EntryState::Wanted,
             group: None,
             resources: ReplicaResources::default(),
+            port: None,
+            ddp: None,
             replaces: None,
             attempt: 0,
             planned_at: None,
@@ -191,6 +199,27 @@ impl PlanEntry {
     pub fn is_wanted(&self) -> bool {
         self.state.is_wanted()
     }
+
+    /// GPUs that it has of its own: as many processes a ddp learner runs.
+    pub fn gpus(&self) -> i32 {
+        let gpus = self.resources.gpus.as_ref();
+        gpus.and_then(|gpus| quantity::whole(&gpus.0)).unwrap_or(0)
+    }
+}
+
+/// Place of a ddp learner in its logic learner.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Ddp {
+    /// Its aggregator.
+    pub aggregator: String,
+    /// Processes of the logic learner.
+    pub world_size: i32,
+    /// Rank of its first process.
+    pub start_rank: i32,
+    /// The ddp learner that the processes meet at; none for that one itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub master: Option<String>,
 }
 
 /// Who wants a replica.

@@ -95,7 +95,7 @@ async fn carry_out(context: &Context, job: &DIJob, key: &Key, action: &Action) -
 }
 
 async fn create_pod(context: &Context, job: &DIJob, key: &Key, entry: &PlanEntry) -> Result<bool> {
-    let Some(pod) = pod(job, entry, &context.settings.build) else {
+    let Some(pod) = pod(job, entry, None, &context.settings.build) else {
         // The role was taken out of the spec; the plan will follow.
         return Ok(false);
     };

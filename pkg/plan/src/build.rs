@@ -1,16 +1,19 @@
 use std::collections::BTreeMap;
 
-use di_api::{DIJob, PlanEntry, Role, names};
+use di_api::{DIJob, Ddp, PlanEntry, Role, names};
 use k8s_openapi::{
     api::core::v1::{
-        Container, ContainerPort, EnvVar, Pod, PodSpec, PodTemplateSpec, Service, ServicePort,
-        ServiceSpec,
+        Container, ContainerPort, EnvVar, Pod, PodSpec, PodTemplateSpec, ResourceRequirements,
+        Service, ServicePort, ServiceSpec,
     },
     apimachinery::pkg::{apis::meta::v1::ObjectMeta, util::intstr::IntOrString},
 };
 use kube::{Resource, ResourceExt};
 
-use crate::view::named_port;
+use crate::{
+    ports::{master as master_port, port, port_of, ports},
+    share::Share,
+};
 
 /// What pods are told that does not stand in their job.
 #[derive(Clone, Debug)]
@@ -27,19 +30,19 @@ impl Default for BuildSettings {
     }
 }
 
-/// Port of a job's replicas of one role: the one named `di-port` in the template, else the role's default.
-pub fn port(job: &DIJob, role: Role) -> i32 {
-    job.spec
-        .declared(role)
-        .and_then(|declared| named_port(declared.template.spec.as_ref()?))
-        .unwrap_or_else(|| role.default_port())
-}
-
-/// Pod of a planned replica; nothing for a role that the job has no template for.
-pub fn pod(job: &DIJob, entry: &PlanEntry, settings: &BuildSettings) -> Option<Pod> {
-    let template: &PodTemplateSpec = job.spec.declared(entry.role)?.template;
+/// Pod of a planned replica; nothing for a role that there is no template for. That of aggregators is not the job's own.
+pub fn pod(
+    job: &DIJob,
+    entry: &PlanEntry,
+    aggregator: Option<&PodTemplateSpec>,
+    settings: &BuildSettings,
+) -> Option<Pod> {
+    let template = match entry.role {
+        Role::Aggregator => aggregator?,
+        Role::DdpLearner => job.spec.declared(Role::Learner)?.template,
+        role => job.spec.declared(role)?.template,
+    };
     let mut spec = template.spec.clone().unwrap_or_default();
-    let port = port(job, entry.role);
 
     add_volumes(job, &mut spec);
     spec.restart_policy
@@ -47,13 +50,20 @@ pub fn pod(job: &DIJob, entry: &PlanEntry, settings: &BuildSettings) -> Option<P
     if spec.priority_class_name.is_none() && !job.spec.priority_class_name.is_empty() {
         spec.priority_class_name = Some(job.spec.priority_class_name.clone());
     }
-    if let Some(main) = main_container(&mut spec) {
-        add_port(main, port);
-        entry
-            .resources
-            .apply_to(main.resources.get_or_insert_default());
+    for (name, number) in ports(job, entry) {
+        set_port(&mut spec, &name, number);
     }
-    let env = env(job, entry, port, settings);
+    // An aggregator's entry tells of the resources of its ddp learners.
+    if entry.role != Role::Aggregator
+        && let Some(main) = main_container(&mut spec)
+    {
+        let resources = main.resources.get_or_insert_default();
+        if let Some(place) = &entry.ddp {
+            take_share(resources, Share::of(place, entry.gpus()));
+        }
+        entry.resources.apply_to(resources);
+    }
+    let env = env(job, entry, settings);
     for container in spec
         .init_containers
         .iter_mut()
@@ -73,7 +83,12 @@ pub fn pod(job: &DIJob, entry: &PlanEntry, settings: &BuildSettings) -> Option<P
 
 /// Headless service that gives a planned replica its address, ready or not.
 pub fn service(job: &DIJob, entry: &PlanEntry) -> Service {
-    let port = port(job, entry.role);
+    let port = |(name, number)| ServicePort {
+        name: Some(name),
+        port: number,
+        target_port: Some(IntOrString::Int(number)),
+        ..ServicePort::default()
+    };
     Service {
         metadata: metadata(job, entry, None),
         spec: Some(ServiceSpec {
@@ -83,12 +98,7 @@ pub fn service(job: &DIJob, entry: &PlanEntry) -> Service {
                 (names::labels::JOB.to_owned(), job.name_any()),
                 (names::labels::POD.to_owned(), entry.name.clone()),
             ])),
-            ports: Some(vec![ServicePort {
-                name: Some(names::PORT_NAME.to_owned()),
-                port,
-                target_port: Some(IntOrString::Int(port)),
-                ..ServicePort::default()
-            }]),
+            ports: Some(ports(job, entry).into_iter().map(port).collect()),
             ..ServiceSpec::default()
         }),
         status: None,
@@ -109,6 +119,19 @@ fn metadata(job: &DIJob, entry: &PlanEntry, template: Option<&ObjectMeta>) -> Ob
         ]
         .map(|(key, value)| (key.to_owned(), value.to_owned())),
     );
+    if let Some(place) = &entry.ddp {
+        let type_ = match place.master {
+            None => names::labels::DDP_LEARNER_MASTER,
+            Some(_) => names::labels::DDP_LEARNER_WORKER,
+        };
+        labels.extend(
+            [
+                (names::labels::DDP_LEARNER_TYPE, type_),
+                (names::labels::AGGREGATOR, &place.aggregator),
+            ]
+            .map(|(key, value)| (key.to_owned(), value.to_owned())),
+        );
+    }
     ObjectMeta {
         name: Some(entry.name.clone()),
         namespace: job.namespace(),
@@ -134,21 +157,33 @@ fn add_volumes(job: &DIJob, spec: &mut PodSpec) {
     }
 }
 
-fn add_port(container: &mut Container, port: i32) {
-    let ports = container.ports.get_or_insert_default();
-    if !ports
-        .iter()
-        .any(|p| p.name.as_deref() == Some(names::PORT_NAME))
-    {
-        ports.push(ContainerPort {
-            name: Some(names::PORT_NAME.to_owned()),
-            container_port: port,
+/// Gives a port its number; one that no container has is the main one's.
+fn set_port(spec: &mut PodSpec, name: &str, number: i32) {
+    let mut all = spec
+        .containers
+        .iter_mut()
+        .flat_map(|c| &mut c.ports)
+        .flatten();
+    if let Some(port) = all.find(|port| port.name.as_deref() == Some(name)) {
+        port.container_port = number;
+    } else if let Some(main) = main_container(spec) {
+        main.ports.get_or_insert_default().push(ContainerPort {
+            name: Some(name.to_owned()),
+            container_port: number,
             ..ContainerPort::default()
         });
     }
 }
 
-fn env(job: &DIJob, entry: &PlanEntry, own_port: i32, settings: &BuildSettings) -> Vec<EnvVar> {
+/// Of what the template asks for, a ddp learner has its share, requests and limits each.
+fn take_share(requirements: &mut ResourceRequirements, share: Share) {
+    let lists = [&mut requirements.requests, &mut requirements.limits];
+    for (resource, quantity) in lists.into_iter().flatten().flatten() {
+        *quantity = share.part(resource, quantity);
+    }
+}
+
+fn env(job: &DIJob, entry: &PlanEntry, settings: &BuildSettings) -> Vec<EnvVar> {
     let namespace = job.namespace().unwrap_or_default();
     let coordinator = names::url(
         &names::coordinator(&job.name_any()),
@@ -164,10 +199,13 @@ fn env(job: &DIJob, entry: &PlanEntry, own_port: i32, settings: &BuildSettings) 
             names::SERVER_API_VERSION.to_owned(),
         ),
         (names::env::COORDINATOR_URL, coordinator),
-        (entry.role.port_env(), own_port.to_string()),
+        (entry.role.port_env(), listens(job, entry).to_string()),
     ];
     if entry.role != Role::Coordinator {
         all.push((names::env::REPLICA_INDEX, entry.index.to_string()));
+    }
+    if let Some(place) = &entry.ddp {
+        all.extend(ddp_env(job, entry, place));
     }
     all.into_iter()
         .map(|(name, value)| EnvVar {
@@ -176,4 +214,33 @@ fn env(job: &DIJob, entry: &PlanEntry, own_port: i32, settings: &BuildSettings) 
             value_from: None,
         })
         .collect()
+}
+
+/// The port that a replica is told to listen at. Processes of ddp learners are told that of rank 0, and add their own rank.
+fn listens(job: &DIJob, entry: &PlanEntry) -> i32 {
+    match entry.role {
+        Role::DdpLearner => port(job, entry.role),
+        _ => port_of(job, entry),
+    }
+}
+
+fn ddp_env(job: &DIJob, entry: &PlanEntry, place: &Ddp) -> [(&'static str, String); 6] {
+    let plan = job.status.iter().flat_map(|status| &status.plan);
+    let mut aggregators = plan.filter(|other| other.name == place.aggregator);
+    let aggregator_port = aggregators
+        .next()
+        .map_or(Role::Aggregator.default_port(), |of| port_of(job, of));
+    let namespace = job.namespace().unwrap_or_default();
+    let master = place.master.as_deref().unwrap_or(names::MASTER_ITSELF);
+    [
+        (
+            names::env::AGGREGATOR_URL,
+            names::url(&place.aggregator, &namespace, aggregator_port),
+        ),
+        (names::env::WORLD_SIZE, place.world_size.to_string()),
+        (names::env::LOCAL_WORLD_SIZE, entry.gpus().to_string()),
+        (names::env::START_RANK, place.start_rank.to_string()),
+        (names::env::MASTER_ADDR, master.to_owned()),
+        (names::env::MASTER_PORT, master_port(job, entry).to_string()),
+    ]
 }

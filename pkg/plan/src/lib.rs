@@ -2,17 +2,24 @@
 //!
 //! Everything here is a pure function of what it is given; nothing does IO.
 
+mod allocation;
 mod build;
 mod listing;
 mod names;
+mod nodes;
 mod ops;
+mod ports;
+mod share;
 mod view;
 
-pub use build::{BuildSettings, pod, port, service};
-pub use listing::{Listing, listing};
+pub use allocation::{Allocation, Simple};
+pub use build::{BuildSettings, pod, service};
+pub use listing::{Listing, listing, processes};
 pub use names::{RandomSuffixes, Suffixes};
+pub use nodes::NodeView;
 pub use ops::{
-    Request, adopt, declare, drop_gone, find, release, release_declared, remove, replace, request,
-    successor,
+    Request, adopt, aggregator_of, declare, drop_gone, expand, find, follow, is_whole, members,
+    planned_as, release, release_declared, remove, replace, request, successor,
 };
-pub use view::{End, PodPhase, PodView, ServiceView, Stage};
+pub use ports::{named_port, port, port_of};
+pub use view::{DdpView, End, PodPhase, PodView, ServiceView, Stage};

@@ -1,9 +1,11 @@
 use std::net::IpAddr;
 
-use di_api::{DIJob, Role, names};
+use di_api::{DIJob, Ddp, Role, names, quantity};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerState, Pod, PodSpec, PodStatus, Service};
 use kube::{Resource, ResourceExt};
+
+use crate::ports::named_port;
 
 /// What the rules need to know of a pod: a small part of it, so that caches stay small.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,6 +22,8 @@ pub struct PodView {
     pub owner: Option<String>,
     /// Its role, by label.
     pub role: Option<Role>,
+    /// Its place in a logic learner, if it is a ddp learner.
+    pub ddp: Option<Box<DdpView>>,
     /// Its phase.
     pub phase: PodPhase,
     /// How its main container ended, if it ended for good.
@@ -46,6 +50,42 @@ pub struct PodView {
     pub created: Option<Timestamp>,
     /// When its main container started, if it runs or ended.
     pub started: Option<Timestamp>,
+}
+
+/// What a ddp learner's pod tells of its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DdpView {
+    /// Its place in its logic learner.
+    pub place: Ddp,
+    /// GPUs that it has, one for each process.
+    pub gpus: i32,
+}
+
+impl DdpView {
+    fn new(pod: &Pod) -> Option<Self> {
+        let labels = pod.metadata.labels.as_ref()?;
+        let containers = &pod.spec.as_ref()?.containers;
+        let main = containers
+            .iter()
+            .find(|c| c.name == names::MAIN_CONTAINER)?;
+        // Ours stand first; what users set over them changes nothing of the plan.
+        let env = |name: &str| {
+            let mut all = main.env.iter().flatten();
+            all.find(|variable| variable.name == name)?.value.as_deref()
+        };
+        let number = |name| quantity::whole(env(name)?);
+        Some(Self {
+            place: Ddp {
+                aggregator: labels.get(names::labels::AGGREGATOR)?.clone(),
+                world_size: number(names::env::WORLD_SIZE)?,
+                start_rank: number(names::env::START_RANK)?,
+                master: env(names::env::MASTER_ADDR)
+                    .filter(|address| *address != names::MASTER_ITSELF)
+                    .map(str::to_owned),
+            },
+            gpus: number(names::env::LOCAL_WORLD_SIZE)?,
+        })
+    }
 }
 
 /// Phase of a pod.
@@ -119,6 +159,9 @@ impl PodView {
             job,
             owner: controlling_job(pod),
             role,
+            ddp: (role == Some(Role::DdpLearner))
+                .then(|| DdpView::new(pod).map(Box::new))
+                .flatten(),
             phase,
             end: end(spec, status, phase, state),
             ready: condition(status, "Ready").is_some_and(|(status, _)| status == "True"),
@@ -290,16 +333,6 @@ fn end(
         }),
         _ => None,
     }
-}
-
-/// The port named `di-port` of a pod.
-pub(crate) fn named_port(spec: &PodSpec) -> Option<i32> {
-    spec.containers
-        .iter()
-        .filter_map(|container| container.ports.as_ref())
-        .flatten()
-        .find(|port| port.name.as_deref() == Some(names::PORT_NAME))
-        .map(|port| port.container_port)
 }
 
 /// What the rules need to know of a service.

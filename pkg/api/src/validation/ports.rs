@@ -3,6 +3,9 @@ use k8s_openapi::api::core::v1::{Container, ContainerPort, PodSpec};
 use super::{Fault, names};
 use crate::names::{MAIN_CONTAINER, PORT_NAME, ports};
 
+/// The last port that there is.
+pub(super) const LAST: i32 = 65535;
+
 /// The ports of a container: numbers, protocols and names.
 pub(super) fn check(container: &Container, field: &str, faults: &mut Vec<Fault>) {
     let ports = container.ports.as_deref().unwrap_or_default();
@@ -76,8 +79,15 @@ fn name(port: &ContainerPort) -> &str {
     port.name.as_deref().unwrap_or_default()
 }
 
+/// The replica's own port, where its template names it.
+pub(super) fn own(pod: &PodSpec) -> Option<i32> {
+    let mut ports = pod.containers.iter().flat_map(|c| c.ports.iter().flatten());
+    let own = ports.find(|port| name(port) == PORT_NAME)?;
+    Some(own.container_port)
+}
+
 fn check_number(number: i32, field: &str, faults: &mut Vec<Fault>) {
-    if !(1..=65535).contains(&number) {
+    if !(1..=LAST).contains(&number) {
         let why = "must be between 1 and 65535, inclusive";
         faults.push(Fault::invalid(field, number, why));
     }

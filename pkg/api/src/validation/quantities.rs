@@ -5,10 +5,10 @@ use k8s_openapi::{
 };
 
 use super::Fault;
-use crate::{GPU_RESOURCE, ReplicaResources};
-
-const NANO: i128 = 1_000_000_000;
-const NANO_DIGITS: i32 = 9;
+use crate::{
+    GPU_RESOURCE, ReplicaResources,
+    quantity::{NANO, nanos as parse},
+};
 
 /// Requests and limits of a container.
 pub(super) fn check_requirements(
@@ -45,11 +45,6 @@ pub(super) fn check_group(resources: &ReplicaResources, field: &str, faults: &mu
             check(resource, quantity, &format!("{field}.{name}"), faults);
         }
     }
-}
-
-/// Whether this is more than one.
-pub(super) fn several(quantity: &Quantity) -> bool {
-    parse(&quantity.0).is_some_and(|amount| amount > NANO)
 }
 
 /// Extended resources, GPUs among them, come in whole numbers and are not shared.
@@ -100,66 +95,4 @@ fn check_limit(
         request.0.as_str(),
         format_args!("must be {how} {resource} limit of {}", limit.0),
     ));
-}
-
-/// The amount in thousand-millionths, rounded up as Kubernetes does; nothing where it is no quantity.
-fn parse(text: &str) -> Option<i128> {
-    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
-    let end = unsigned
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(unsigned.len());
-    let (number, suffix) = unsigned.split_at(end);
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if fraction.contains('.') || number.len() == number.matches('.').count() {
-        return None;
-    }
-    let (twos, tens) = scale(suffix)?;
-    let digits = whole
-        .bytes()
-        .chain(fraction.bytes())
-        .fold(0_u128, |sum, digit| {
-            sum.saturating_mul(10)
-                .saturating_add(u128::from(digit - b'0'))
-        });
-    let tens = tens
-        .saturating_add(NANO_DIGITS)
-        .saturating_sub(i32::try_from(fraction.len()).ok()?);
-    let power = 10_u128
-        .checked_pow(tens.unsigned_abs())
-        .unwrap_or(u128::MAX);
-    let digits = digits.saturating_mul(1 << twos);
-    let amount = if tens < 0 {
-        digits.div_ceil(power)
-    } else {
-        digits.saturating_mul(power)
-    };
-    let amount = i128::try_from(amount).unwrap_or(i128::MAX);
-    Some(if text.starts_with('-') {
-        -amount
-    } else {
-        amount
-    })
-}
-
-/// The powers of two and of ten that a suffix stands for.
-fn scale(suffix: &str) -> Option<(u32, i32)> {
-    Some(match suffix {
-        "n" => (0, -9),
-        "u" => (0, -6),
-        "m" => (0, -3),
-        "" => (0, 0),
-        "k" => (0, 3),
-        "M" => (0, 6),
-        "G" => (0, 9),
-        "T" => (0, 12),
-        "P" => (0, 15),
-        "E" => (0, 18),
-        "Ki" => (10, 0),
-        "Mi" => (20, 0),
-        "Gi" => (30, 0),
-        "Ti" => (40, 0),
-        "Pi" => (50, 0),
-        "Ei" => (60, 0),
-        exponent => (0, exponent.strip_prefix(['e', 'E'])?.parse().ok()?),
-    })
 }

@@ -1,8 +1,10 @@
-use k8s_openapi::{api::core::v1::PodTemplateSpec, apimachinery::pkg::api::resource::Quantity};
 use serde_json::{Value, json};
 
 use super::{Fault, names, ports, quantities, template};
-use crate::{DIJobSpec, GPU_RESOURCE, ReplicaGroup, Role, names::MAIN_CONTAINER};
+use crate::{
+    DIJobSpec, GPU_RESOURCE, ReplicaGroup, ReplicaResources, Role,
+    names::{MAIN_CONTAINER, MAX_LEARNER_GPUS, PORT_NAME},
+};
 
 /// Values of `spec.cleanPodPolicy` that a user may write.
 pub const CLEAN_POD_POLICIES: [&str; 3] = ["None", "Running", "All"];
@@ -77,32 +79,34 @@ pub(super) fn check(spec: &DIJobSpec, faults: &mut Vec<Fault>) {
     }
 }
 
-/// A learner of several GPUs would need an aggregator and ddp learners, which are not made yet.
+/// Each process of a learner of several GPUs has a port of its own, from the learner's upwards.
 fn check_learner_gpus(spec: &DIJobSpec, faults: &mut Vec<Fault>) {
     let Some(learner) = &spec.learner else { return };
-    let detail =
-        "learners of several GPUs are not supported yet; use several learners of one GPU each";
-    if learner.replicas > 0 && template_gpus(&learner.template).is_some_and(quantities::several) {
-        let field = "spec.learner.replicas";
-        faults.push(Fault::invalid(field, learner.replicas, detail));
-    }
-    for (i, group) in learner.groups.iter().enumerate() {
-        if let Some(gpus) = group
-            .resources
-            .gpus
-            .as_ref()
-            .filter(|g| quantities::several(g))
-        {
-            let field = format!("spec.learner.groups[{i}].resources.gpus");
-            faults.push(Fault::invalid(field, gpus.0.as_str(), detail));
+    let first = learner.template.spec.as_ref().and_then(ports::own);
+    let first = first.unwrap_or_else(|| Role::Learner.default_port());
+    let containers = learner.template.spec.iter().flat_map(|pod| &pod.containers);
+    let main = containers.take_while(|c| c.name != MAIN_CONTAINER).count();
+    let of_template = (
+        format!("spec.learner.template.spec.containers[{main}].resources.limits[{GPU_RESOURCE}]"),
+        ReplicaResources::default(),
+    );
+    let of_groups = learner.groups.iter().enumerate().map(|(i, group)| {
+        let field = format!("spec.learner.groups[{i}].resources.gpus");
+        (field, group.resources.clone())
+    });
+    for (field, resources) in std::iter::once(of_template).chain(of_groups) {
+        let gpus = spec.learner_gpus(&resources);
+        if gpus > MAX_LEARNER_GPUS {
+            let why = format_args!("a learner has {MAX_LEARNER_GPUS} GPUs at most");
+            faults.push(Fault::invalid(field, gpus, why));
+        } else if gpus > 1 && first.saturating_add(gpus - 1) > ports::LAST {
+            let why = format_args!(
+                "GPUs of one learner need as many ports from {PORT_NAME} {first} on, and the last there is is {}; choose a lower {PORT_NAME}",
+                ports::LAST
+            );
+            faults.push(Fault::invalid(field, gpus, why));
         }
     }
-}
-
-fn template_gpus(template: &PodTemplateSpec) -> Option<&Quantity> {
-    let containers = &template.spec.as_ref()?.containers;
-    let main = containers.iter().find(|c| c.name == MAIN_CONTAINER)?;
-    main.resources.as_ref()?.limits.as_ref()?.get(GPU_RESOURCE)
 }
 
 fn check_count(count: i32, field: &str, faults: &mut Vec<Fault>) {

@@ -23,6 +23,12 @@ fn with_gpus(gpus: &str) -> Value {
     json!({"spec": {"containers": [{"name": "di-container", "image": "i", "resources": resources}]}})
 }
 
+fn at_port(mut template: Value, port: i32) -> Value {
+    template["spec"]["containers"][0]["ports"] =
+        json!([{"name": "di-port", "containerPort": port}]);
+    template
+}
+
 #[test]
 fn a_good_job_passes() {
     assert_eq!(dijob(&good()).unwrap().spec.collector.unwrap().replicas, 2);
@@ -89,13 +95,13 @@ fn each_fault_names_its_field_and_remedy() {
         ),
         (
             "/spec/learner",
-            json!({"template": with_gpus("2"), "replicas": 1}),
-            "spec.learner.replicas: Invalid value: 1: learners of several GPUs are not supported yet; use several learners of one GPU each",
+            json!({"template": with_gpus("2000"), "replicas": 1}),
+            "spec.learner.template.spec.containers[0].resources.limits[nvidia.com/gpu]: Invalid value: 2000: a learner has 1024 GPUs at most",
         ),
         (
             "/spec/learner",
-            json!({"template": with_gpus("1"), "groups": [{"name": "g", "resources": {"gpus": "4"}}]}),
-            r#"spec.learner.groups[0].resources.gpus: Invalid value: "4": learners of several GPUs are not supported yet; use several learners of one GPU each"#,
+            json!({"template": at_port(with_gpus("1"), 65533), "groups": [{"name": "g", "resources": {"gpus": "4"}}]}),
+            "spec.learner.groups[0].resources.gpus: Invalid value: 4: GPUs of one learner need as many ports from di-port 65533 on, and the last there is is 65535; choose a lower di-port",
         ),
         (
             "/metadata/name",

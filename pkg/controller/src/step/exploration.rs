@@ -145,7 +145,7 @@ impl Model {
             Action::CreatePod(entry) => {
                 if !self.objects.0.contains_key(&entry.name) {
                     let mut pod =
-                        di_plan::pod(&self.job, &entry, &BuildSettings::default()).unwrap();
+                        di_plan::pod(&self.job, &entry, None, &BuildSettings::default()).unwrap();
                     self.serial += 1;
                     pod.metadata.uid = Some(format!("uid-{}", self.serial));
                     self.objects

@@ -104,7 +104,8 @@ impl World {
                     "{} made twice",
                     entry.name
                 );
-                let mut pod = di_plan::pod(&self.job, &entry, &BuildSettings::default()).unwrap();
+                let mut pod =
+                    di_plan::pod(&self.job, &entry, None, &BuildSettings::default()).unwrap();
                 self.serial += 1;
                 pod.metadata.uid = Some(format!("uid-{}", self.serial));
                 self.pods.insert(entry.name, PodView::new(&pod).unwrap());

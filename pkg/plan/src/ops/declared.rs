@@ -1,16 +1,13 @@
-//! Declared replicas: what the spec wants, and what is found without anybody having wanted it.
+//! Declared replicas: what the spec wants.
 
-use di_api::{DIJob, EntryState, Origin, PlanEntry, ReplicaResources, Role};
+use di_api::{DIJob, Origin, PlanEntry, ReplicaResources, Role};
 use jiff::Timestamp;
 
-use super::{find, slots::Slots, victims::mark_surplus};
-use crate::{
-    names::Suffixes,
-    view::{PodView, Stage, uid},
-};
+use super::{planned_as, slots::Slots, victims::mark_surplus};
+use crate::{names::Suffixes, view::PodView};
 
 /// Roles that users declare and coordinators request.
-const WORKERS: [Role; 2] = [Role::Collector, Role::Learner];
+pub(super) const WORKERS: [Role; 2] = [Role::Collector, Role::Learner];
 
 /// Brings the Declared entries in line with the spec: adds what is missing, marks what is too much.
 pub fn declare(
@@ -21,29 +18,17 @@ pub fn declare(
     now: Timestamp,
 ) {
     for role in WORKERS {
-        let mut slots = Slots::new(job, plan, role);
+        let of_role = |e: &PlanEntry| e.role.counted_as() == role && e.origin == Origin::Declared;
         let Some(declared) = job.spec.declared(role) else {
-            mark_surplus(
-                plan,
-                pods,
-                |e| e.role == role && e.origin == Origin::Declared,
-                0,
-            );
+            mark_surplus(plan, pods, of_role, 0);
             continue;
         };
         let groups = declared.groups;
-        mark_surplus(
-            plan,
-            pods,
-            |e| {
-                e.role == role
-                    && e.origin == Origin::Declared
-                    && e.group
-                        .as_ref()
-                        .is_some_and(|g| !groups.iter().any(|known| known.name == *g))
-            },
-            0,
-        );
+        let of_lost_group = |e: &PlanEntry| {
+            let known = |group: &String| groups.iter().any(|known| known.name == *group);
+            of_role(e) && e.group.as_ref().is_some_and(|group| !known(group))
+        };
+        mark_surplus(plan, pods, of_lost_group, 0);
         let buckets = std::iter::once((None, declared.replicas, ReplicaResources::default()))
             .chain(
                 groups
@@ -51,60 +36,33 @@ pub fn declare(
                     .map(|g| (Some(g.name.clone()), g.replicas, g.resources.clone())),
             );
         for (group, wanted, resources) in buckets {
-            let of_bucket =
-                |e: &PlanEntry| e.role == role && e.origin == Origin::Declared && e.group == group;
+            let (planned_role, resources) = planned_as(job, role, &resources);
+            let of_bucket = |e: &PlanEntry| of_role(e) && e.group == group;
+            // A held job may have been changed: what was not made yet is planned anew if it is another kind of learner by now.
+            let misfit = |e: &PlanEntry| {
+                of_bucket(e)
+                    && e.uid.is_none()
+                    && (e.role != planned_role
+                        || (e.role == Role::Aggregator && e.resources.gpus != resources.gpus))
+            };
+            mark_surplus(plan, pods, misfit, 0);
             let wanted = usize::try_from(wanted).unwrap_or(0);
             let have = plan
                 .iter()
                 .filter(|e| of_bucket(e) && e.is_wanted())
                 .count();
-            for _ in have..wanted {
-                let name = slots.name(suffixes);
-                plan.push(PlanEntry {
-                    group: group.clone(),
-                    resources: resources.clone(),
-                    ..slots.entry(Origin::Declared, name, now)
-                });
+            if have < wanted {
+                let mut slots = Slots::new(job, plan, planned_role);
+                for _ in have..wanted {
+                    let name = slots.name(suffixes);
+                    plan.push(PlanEntry {
+                        group: group.clone(),
+                        resources: resources.clone(),
+                        ..slots.entry(Origin::Declared, name, now)
+                    });
+                }
             }
             mark_surplus(plan, pods, of_bucket, wanted);
         }
-    }
-}
-
-/// Takes in pods of the job that have no entry (made by an older server, or left when the status was lost): they are counted, not killed.
-pub fn adopt(job: &DIJob, plan: &mut Vec<PlanEntry>, pods: &[PodView], now: Timestamp) {
-    let mut strangers: Vec<_> = pods
-        .iter()
-        .filter(|pod| pod.belongs_to(uid(job)) && !pod.deleting)
-        .filter_map(|pod| Some((pod, pod.role.filter(|role| WORKERS.contains(role))?)))
-        .filter(|(pod, _)| find(plan, &pod.name).is_none())
-        .collect();
-    strangers.sort_by(|a, b| a.0.name.cmp(&b.0.name));
-    for (pod, role) in strangers {
-        let declared = job
-            .spec
-            .declared(role)
-            .map_or(0, |declared| declared.replicas);
-        let have = plan
-            .iter()
-            .filter(|e| {
-                e.role == role && e.origin == Origin::Declared && e.group.is_none() && e.is_wanted()
-            })
-            .count();
-        let origin = if have < usize::try_from(declared).unwrap_or(0) {
-            Origin::Declared
-        } else {
-            Origin::Requested
-        };
-        let mut slots = Slots::new(job, plan, role);
-        plan.push(PlanEntry {
-            // One that failed is kept for its logs; whether its place is wanted is not known.
-            state: if pod.stage() == Stage::Failed {
-                EntryState::Replaced
-            } else {
-                EntryState::Wanted
-            },
-            ..slots.entry(origin, pod.name.clone(), now)
-        });
     }
 }

@@ -4,11 +4,12 @@ use di_api::{DIJob, EntryState, PlanEntry};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::{remove, slots::Slots, successor};
+use super::{aggregator_of, find, follow, remove, slots::Slots, successor};
 use crate::names::Suffixes;
 
 /// Swaps a replica for one with a fresh name and the same index. Returns the name that holds its place now, which is that of an
-/// earlier successor where it was swapped before; nothing for names that the plan does not know.
+/// earlier successor where it was swapped before; nothing for names that the plan does not know. A ddp learner is swapped with its aggregator and
+/// all others of that.
 ///
 /// `ran` is how long it ran, in seconds, where that is known.
 pub fn replace(
@@ -19,6 +20,8 @@ pub fn replace(
     suffixes: &mut dyn Suffixes,
     now: Timestamp,
 ) -> Option<String> {
+    let aggregator = find(plan, name).and_then(aggregator_of).map(str::to_owned);
+    let name = aggregator.as_deref().unwrap_or(name);
     let Some(i) = plan
         .iter()
         .position(|entry| entry.name == name && entry.is_wanted())
@@ -47,6 +50,7 @@ pub fn replace(
         remove(plan, &before);
     }
     plan.push(next);
+    follow(plan);
     Some(fresh)
 }
 

@@ -3,7 +3,7 @@
 use di_api::{DIJob, Origin, PlanEntry, ReplicaResources, Role};
 use jiff::Timestamp;
 
-use super::slots::Slots;
+use super::{planned_as, slots::Slots};
 use crate::names::Suffixes;
 
 /// What a coordinator asks for.
@@ -17,6 +17,8 @@ pub struct Request {
     pub incarnation: Option<String>,
     /// `Idempotency-Key` of the request.
     pub key: Option<String>,
+    /// Port of aggregators, where learners of several GPUs are asked for.
+    pub aggregator_port: Option<i32>,
 }
 
 /// Plans what a coordinator asks for and returns the names.
@@ -34,10 +36,11 @@ pub fn request(
     suffixes: &mut dyn Suffixes,
     now: Timestamp,
 ) -> Vec<String> {
+    let (planned_role, resources) = planned_as(job, role, &wish.resources);
     if wish.key.is_some() {
         let before: Vec<_> = plan
             .iter()
-            .filter(|e| e.role == role && e.request_key == wish.key && e.is_wanted())
+            .filter(|e| e.role.counted_as() == role && e.request_key == wish.key && e.is_wanted())
             .map(|e| e.name.clone())
             .collect();
         if !before.is_empty() {
@@ -47,10 +50,10 @@ pub fn request(
     let mut names = Vec::with_capacity(wish.count);
     if wish.incarnation.is_some() {
         let left = plan.iter_mut().filter(|e| {
-            e.role == role
+            e.role == planned_role
                 && e.origin == Origin::Requested
                 && e.is_wanted()
-                && e.resources == wish.resources
+                && e.resources == resources
                 && e.claimed_by.is_some()
                 && e.claimed_by != wish.incarnation
                 && !is_over(&e.name)
@@ -61,12 +64,15 @@ pub fn request(
             names.push(entry.name.clone());
         }
     }
-    let mut slots = Slots::new(job, plan, role);
+    let mut slots = Slots::new(job, plan, planned_role);
     while names.len() < wish.count {
         let name = slots.name(suffixes);
         names.push(name.clone());
         plan.push(PlanEntry {
-            resources: wish.resources.clone(),
+            resources: resources.clone(),
+            port: wish
+                .aggregator_port
+                .filter(|_| planned_role == Role::Aggregator),
             claimed_by: wish.incarnation.clone(),
             request_key: wish.key.clone(),
             ..slots.entry(Origin::Requested, name, now)

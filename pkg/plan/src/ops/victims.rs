@@ -2,6 +2,7 @@
 
 use di_api::{EntryState, Origin, PlanEntry, Role};
 
+use super::{follow, members};
 use crate::view::PodView;
 
 /// Marks as Removing all but `keep` of the wanted entries that `of` selects. Returns the names marked.
@@ -17,30 +18,37 @@ pub(super) fn mark_surplus(
     if wanted.len() <= keep {
         return Vec::new();
     }
-    wanted.sort_by_key(|&i| rank(&plan[i], i, pods));
+    wanted.sort_by_cached_key(|&i| rank(plan, i, pods));
     let surplus = wanted.len() - keep;
-    wanted
+    let marked = wanted
         .into_iter()
         .take(surplus)
         .map(|i| {
             plan[i].state = EntryState::Removing;
             plan[i].name.clone()
         })
-        .collect()
+        .collect();
+    follow(plan);
+    marked
 }
 
 /// Who goes first: those not ready, then the newest.
-fn rank(entry: &PlanEntry, position: usize, pods: &[PodView]) -> impl Ord + use<> {
-    let ready = pods
-        .iter()
-        .any(|pod| pod.name == entry.name && pod.ready && !pod.deleting);
+fn rank(plan: &[PlanEntry], position: usize, pods: &[PodView]) -> impl Ord + use<> {
+    let entry = &plan[position];
+    let is_ready = |name: &str| {
+        pods.iter()
+            .any(|pod| pod.name == name && pod.ready && !pod.deleting)
+    };
+    let ready = is_ready(&entry.name)
+        && (entry.role != Role::Aggregator
+            || members(plan, &entry.name).all(|member| is_ready(&member.name)));
     let planned = entry.planned_at.as_ref().map(|time| time.0);
     (ready, std::cmp::Reverse((planned, position)))
 }
 
-/// Lets go of `count` Requested replicas of a role, or of as many as there are. Returns the names.
+/// Lets go of `count` Requested replicas of a role (aggregators are learners), or of as many as there are. Returns the names.
 pub fn release(plan: &mut [PlanEntry], pods: &[PodView], role: Role, count: usize) -> Vec<String> {
-    let of = |e: &PlanEntry| e.role == role && e.origin == Origin::Requested;
+    let of = |e: &PlanEntry| e.role.counted_as() == role && e.origin == Origin::Requested;
     let have = plan.iter().filter(|e| e.is_wanted() && of(e)).count();
     mark_surplus(plan, pods, of, have.saturating_sub(count))
 }
@@ -53,7 +61,9 @@ pub fn release_declared(
     role: Role,
     count: usize,
 ) -> Vec<String> {
-    let of = |e: &PlanEntry| e.role == role && e.origin == Origin::Declared && e.group.is_none();
+    let of = |e: &PlanEntry| {
+        e.role.counted_as() == role && e.origin == Origin::Declared && e.group.is_none()
+    };
     let have = plan.iter().filter(|e| e.is_wanted() && of(e)).count();
     mark_surplus(plan, pods, of, have.saturating_sub(count))
 }

@@ -98,6 +98,7 @@ fn plan(
             resources: part.resources.clone(),
             incarnation: incarnation.cloned(),
             key: idempotency_key.cloned(),
+            aggregator_port: None,
         };
         let plan = &mut draft.plan;
         let names = di_plan::request(

@@ -36,6 +36,7 @@ fn pod(job: &str, role: Role, name: &str, owner: &str, ip: &str) -> PodView {
         job: job.into(),
         owner: Some(owner.into()),
         role: Some(role),
+        ddp: None,
         phase: PodPhase::Running,
         end: None,
         ready: true,

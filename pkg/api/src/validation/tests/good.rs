@@ -53,6 +53,9 @@ fn good_jobs_pass() {
         json!({"coordinator": di(json!({})), "cleanPodPolicy": "ALL", "group": "My_team.1", "priorityClassName": "system-node-critical"}),
         json!({"coordinator": di(json!({})), "cleanPodPolicy": "", "group": "", "priorityClassName": "", "suspend": true}),
         json!({"coordinator": di(json!({})), "collector": null, "learner": null, "ttlSecondsAfterFinished": 0, "activeDeadlineSeconds": 1}),
+        json!({"coordinator": di(json!({})), "learner": {"template": di(json!({"resources": {"limits": {"nvidia.com/gpu": 4}}}))["template"], "replicas": 2,
+            "groups": [{"name": "one", "replicas": 1, "resources": {"gpus": 1}}, {"name": "most", "resources": {"gpus": "1024"}}]}}),
+        json!({"coordinator": di(json!({})), "collector": {"template": di(json!({"resources": {"limits": {"nvidia.com/gpu": 2000}}}))["template"]}}),
         json!({"coordinator": di(json!({})), "collector": {"template": di(json!({}))["template"], "replicas": 3,
             "groups": [{"name": "big", "replicas": 1, "resources": {"cpus": 2, "gpus": "1", "memory": "4Gi"}}, {"name": "1"}]}}),
     ] {
