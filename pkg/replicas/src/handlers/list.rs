@@ -60,9 +60,11 @@ fn of_job(state: &Shared, key: &Key, job: &DIJob) -> Replicas {
     if halted(job).is_some() {
         return Replicas::new(key, Listing::default());
     }
+    // For as long as the answer that tells of new ones may wait.
+    let verdict_wait = state.settings.create_wait.try_into().unwrap_or_default();
     let list = state.pods.read(key, |pods| {
         let pod = |name: &str| pods.get(name).filter(|pod| owns(job, pod));
-        listing(job, pod, Timestamp::now())
+        listing(job, pod, Timestamp::now(), verdict_wait)
     });
     Replicas::new(key, list)
 }
