@@ -239,25 +239,6 @@ os.execvp(sys.argv[1], sys.argv[1:])";
     .await;
 }
 
-#[tokio::test]
-async fn those_without_room_are_not_offered_while_they_are_added() {
-    Namespace::with("no-room", |ns| async move {
-        let coordinator = started(&ns, 1, 1).await;
-        // Its sync thread, which lists each second, would spend two minutes on each.
-        for _ in 0..8 {
-            let huge = json!({"data": {"collectors": {"replicas": 1, "cpus": 1000}}});
-            coordinator.call("post_replicas", &huge).await;
-        }
-        let small = json!({"data": {"collectors": {"replicas": 1}}});
-        coordinator.call("post_replicas", &small).await;
-        coordinator
-            .soon_sees("the one that has room", |seen| seen.collectors.len() == 2)
-            .await;
-        coordinator.ends_well().await;
-    })
-    .await;
-}
-
 /// Runs DI-engine's command line for replicas, as somebody who may enter pods, and returns what it prints.
 async fn command_line(ns: &Namespace, args: &[&str]) -> String {
     let program = [
