@@ -1,11 +1,12 @@
 use std::{fmt::Debug, sync::Arc};
 
-use di_api::names;
-use di_plan::{PodView, ServiceView};
+use di_api::{AggregatorConfig, names};
+use di_plan::{AggregatorTemplate, NodeView, PodView, ServiceView};
 use futures::{Stream, TryStreamExt, pin_mut};
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use kube::{
     Api, Client, Resource, ResourceExt,
+    api::{ApiResource, DynamicObject},
     runtime::{
         WatchStreamExt, reflector,
         reflector::store::Writer,
@@ -15,7 +16,9 @@ use kube::{
 use tokio::sync::mpsc;
 use tracing::warn;
 
-use crate::{Key, ObjectCache, PodCache, ServiceCache, View, WatchedJob};
+use crate::{
+    AggregatorCache, Key, NodeCache, ObjectCache, PodCache, ServiceCache, View, WatchedJob,
+};
 
 /// A watch is renewed after this time, in seconds, which bounds how long a dead connection can go unnoticed.
 pub const WATCH_TIMEOUT_SECONDS: u32 = 60;
@@ -61,6 +64,32 @@ pub async fn feed_services(client: Client, cache: Arc<ServiceCache>, changed: mp
     .await;
 }
 
+/// Watches the nodes that have GPUs into `cache`.
+pub async fn feed_nodes(client: Client, cache: Arc<NodeCache>) {
+    let view = |node: &Node| Some(NodeView::new(node)).filter(|view| view.gpus > 0);
+    let take = |event| cache.take(event, view);
+    follow(Api::<Node>::all(client), config(), take, None, "nodes").await;
+}
+
+/// Watches the `AggregatorConfig`s that are used into `cache`, and tells `changed` which one is another than before. Ends only when `changed` is closed.
+pub async fn feed_aggregator_configs(
+    client: Client,
+    cache: Arc<AggregatorCache>,
+    changed: mpsc::Sender<Key>,
+) {
+    // Read as they are: one that cannot be decoded is to be told of, and must not stop the others.
+    let api: Api<DynamicObject> =
+        Api::all_with(client, &ApiResource::erase::<AggregatorConfig>(&()));
+    let view = |object: &DynamicObject| {
+        let config = serde_json::to_value(object).ok()?;
+        Some(AggregatorTemplate::of(&config))
+    };
+    let name = format!("metadata.name={}", names::AGGREGATOR_CONFIG);
+    let take = |event| cache.take(event, view);
+    let kind = "aggregatorconfigs";
+    follow(api, config().fields(&name), take, Some(changed), kind).await;
+}
+
 async fn feed<K, V: View>(
     api: Api<K>,
     cache: &ObjectCache<V>,
@@ -70,11 +99,25 @@ async fn feed<K, V: View>(
 ) where
     K: Resource<DynamicType = ()> + Clone + Debug + serde::de::DeserializeOwned + Send + 'static,
 {
-    let events = watcher(api, config().labels(names::labels::SELECTOR)).default_backoff();
+    let take = |event| take(cache, &view, event);
+    let config = config().labels(names::labels::SELECTOR);
+    follow(api, config, take, Some(changed), kind).await;
+}
+
+async fn follow<K>(
+    api: Api<K>,
+    config: watcher::Config,
+    take: impl Fn(Event<K>) -> Vec<Key>,
+    changed: Option<mpsc::Sender<Key>>,
+    kind: &'static str,
+) where
+    K: Resource + Clone + Debug + serde::de::DeserializeOwned + Send + 'static,
+{
+    let events = watcher(api, config).default_backoff();
     pin_mut!(events);
     loop {
         let concerned: Vec<Key> = match events.try_next().await {
-            Ok(Some(event)) => take(cache, &view, event),
+            Ok(Some(event)) => take(event),
             Ok(None) => return,
             Err(error) => {
                 warn!(
@@ -85,8 +128,9 @@ async fn feed<K, V: View>(
                 continue;
             }
         };
-        for job in concerned {
-            if changed.send(job).await.is_err() {
+        let Some(changed) = &changed else { continue };
+        for key in concerned {
+            if changed.send(key).await.is_err() {
                 return;
             }
         }

@@ -7,8 +7,13 @@ mod feed;
 mod jobs;
 mod objects;
 mod status;
+mod watched;
 
-pub use feed::{WATCH_TIMEOUT_SECONDS, feed_pods, feed_services, job_stream};
+pub use feed::{
+    WATCH_TIMEOUT_SECONDS, feed_aggregator_configs, feed_nodes, feed_pods, feed_services,
+    job_stream,
+};
 pub use jobs::{JobCache, JobRef, WatchedJob};
 pub use objects::{Key, ObjectCache, PodCache, ServiceCache, View};
 pub use status::{open_resource, write_status};
+pub use watched::{AggregatorCache, NodeCache, Watched};

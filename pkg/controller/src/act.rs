@@ -95,8 +95,9 @@ async fn carry_out(context: &Context, job: &DIJob, key: &Key, action: &Action) -
 }
 
 async fn create_pod(context: &Context, job: &DIJob, key: &Key, entry: &PlanEntry) -> Result<bool> {
-    let Some(pod) = pod(job, entry, None, &context.settings.build) else {
-        // The role was taken out of the spec; the plan will follow.
+    let aggregator = context.aggregators.of(&key.0);
+    let Some(pod) = pod(job, entry, aggregator.found(), &context.settings.build) else {
+        // The role was taken out of the spec, or the AggregatorConfig deleted; the next look will tell.
         return Ok(false);
     };
     let api: Api<Pod> = Api::namespaced(context.client.clone(), &key.0);

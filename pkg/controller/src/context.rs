@@ -6,7 +6,7 @@ use std::{
 };
 
 use di_api::DIJob;
-use di_cache::{JobCache, Key, PodCache, ServiceCache};
+use di_cache::{AggregatorCache, JobCache, Key, NodeCache, PodCache, ServiceCache};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
     Client, Resource,
@@ -27,6 +27,8 @@ pub(crate) struct Context {
     pub jobs: JobCache,
     pub pods: Arc<PodCache>,
     pub services: Arc<ServiceCache>,
+    pub nodes: Arc<NodeCache>,
+    pub aggregators: Arc<AggregatorCache>,
     pub backoff: Backoff,
     writes: Semaphore,
     recorder: Recorder,
@@ -62,6 +64,8 @@ impl Context {
             jobs,
             pods,
             services,
+            nodes: Arc::default(),
+            aggregators: Arc::default(),
             backoff: Backoff::default(),
             memory: Mutex::default(),
         }

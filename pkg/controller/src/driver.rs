@@ -7,9 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use di_api::DIJob;
+use di_api::{DIJob, Role, names};
 use di_cache::{
-    JobCache, Key, PodCache, ServiceCache, WatchedJob, feed_pods, feed_services, job_stream,
+    JobCache, Key, PodCache, ServiceCache, WatchedJob, feed_aggregator_configs, feed_nodes,
+    feed_pods, feed_services, job_stream,
 };
 use di_plan::{PodView, RandomSuffixes};
 use futures::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
@@ -61,7 +62,11 @@ pub async fn run(
     // Aborted when dropped, however this ends.
     let mut feeds = JoinSet::new();
     feeds.spawn(feed_pods(client.clone(), pods.clone(), changed.clone()));
-    feeds.spawn(feed_services(client.clone(), services.clone(), changed));
+    feeds.spawn(feed_services(
+        client.clone(),
+        services.clone(),
+        changed.clone(),
+    ));
     let context = Arc::new(Context::new(
         client.clone(),
         settings,
@@ -70,6 +75,15 @@ pub async fn run(
         pods,
         services,
     ));
+    feeds.spawn(feed_nodes(client.clone(), context.nodes.clone()));
+    let (configured, configs) = mpsc::channel::<Key>(64);
+    let aggregators = context.aggregators.clone();
+    feeds.spawn(feed_aggregator_configs(
+        client.clone(),
+        aggregators,
+        configured,
+    ));
+    feeds.spawn(wake(context.clone(), configs, changed));
     let concerned = stream::unfold(keys, |mut keys| async move {
         let (namespace, name) = keys.recv().await?;
         Some((ObjectRef::new(&name).within(&namespace), keys))
@@ -89,6 +103,27 @@ pub async fn run(
             std::future::ready(())
         })
         .await;
+}
+
+/// Has the jobs looked at that wait for an `AggregatorConfig`, when one comes or changes.
+async fn wake(
+    context: Arc<Context>,
+    mut configs: mpsc::Receiver<Key>,
+    concerned: mpsc::Sender<Key>,
+) {
+    let waits = |job: &DIJob| {
+        let mut plan = job.status.iter().flat_map(|status| &status.plan);
+        plan.any(|e| e.role == Role::Aggregator && e.is_wanted() && e.uid.is_none())
+    };
+    while let Some((namespace, _)) = configs.recv().await {
+        for job in context.jobs.all() {
+            let key = (job.namespace().unwrap_or_default(), job.name_any());
+            let reached = namespace == names::SYSTEM_NAMESPACE || namespace == key.0;
+            if reached && waits(&job) && concerned.send(key).await.is_err() {
+                return;
+            }
+        }
+    }
 }
 
 /// The watch tries again by itself. Told of its errors, the queue would hold up everything else meanwhile.
@@ -224,11 +259,15 @@ fn look(
 ) -> Step {
     let pods = context.pods.of_job(key);
     let services = context.services.of_job(key);
+    let nodes = context.nodes.all();
+    let aggregator = context.aggregators.of(&key.0);
     let now = Timestamp::now();
     let seen = Observed {
         job,
         pods: &pods,
         services: &services,
+        nodes: nodes.as_deref(),
+        aggregator: &aggregator,
         trouble,
         asked,
         // Kubernetes' times are whole seconds.

@@ -2,6 +2,7 @@
 //!
 //! Everything here is a pure function of what it is given; nothing does IO.
 
+mod aggregator;
 mod allocation;
 mod build;
 mod listing;
@@ -12,6 +13,7 @@ mod ports;
 mod share;
 mod view;
 
+pub use aggregator::AggregatorTemplate;
 pub use allocation::{Allocation, Simple};
 pub use build::{BuildSettings, pod, service};
 pub use listing::{Listing, listing, processes};

@@ -12,8 +12,8 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use di_api::{ConditionType, DIJob, Phase, Role, is_true, names};
-use di_cache::Key;
-use di_plan::{Listing, PodView};
+use di_cache::{JobRef, Key};
+use di_plan::{Listing, PodView, find, port_of};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kube::ResourceExt;
 use serde::Serialize;
@@ -28,6 +28,7 @@ pub(crate) use remove::remove;
 use crate::{
     authorize::{Action, Caller, Source, authorize},
     error::{Error, Result},
+    mutate::plan_of,
     server::BODY_LIMIT,
     state::Shared,
     wire::{Envelope, Replicas, Target},
@@ -56,6 +57,38 @@ fn key(namespace: &str, coordinator: &str) -> Result<Key> {
     }
 }
 
+/// The job of an aggregator, and the aggregator's entry, for which the API server is asked where the cache has none.
+async fn find_aggregator(
+    state: &Shared,
+    namespace: &str,
+    aggregator: &str,
+) -> Result<(Key, JobRef)> {
+    let unknown = || {
+        Error::NotFound(format!(
+            "there is no aggregator {aggregator} in namespace {namespace}"
+        ))
+    };
+    let job = names::job_of_aggregator(aggregator).ok_or_else(unknown)?;
+    let key = (namespace.to_owned(), job.to_owned());
+    let knows = |job: &DIJob| {
+        find(plan_of(job), aggregator).is_some_and(|entry| entry.role == Role::Aggregator)
+    };
+    let or_unknown = |error| match error {
+        Error::NotFound(_) => unknown(),
+        other => other,
+    };
+    let job = state.find_job(&key).await.map_err(or_unknown)?;
+    if knows(&job) {
+        return Ok((key, job));
+    }
+    // It may have been planned by the reconciler just now.
+    let job = state.reread_job(&key).await.map_err(or_unknown)?;
+    if knows(&job) {
+        return Ok((key, job));
+    }
+    Err(unknown())
+}
+
 fn no_coordinator(namespace: &str, coordinator: &str) -> Error {
     Error::NotFound(format!(
         "there is no coordinator {coordinator} in namespace {namespace}"
@@ -66,10 +99,19 @@ fn no_coordinator(namespace: &str, coordinator: &str) -> Error {
 async fn admit(state: &Shared, source: &Source, target: &Target) -> Result<(Key, Caller)> {
     state.wait_synced().await?;
     // Who may not know the namespace must not learn from a 404 what is in it.
-    let job = names::job_of_coordinator(&target.coordinator).unwrap_or(&target.coordinator);
+    let job = names::job_of_coordinator(&target.coordinator)
+        .or_else(|| names::job_of_aggregator(&target.coordinator))
+        .unwrap_or(&target.coordinator);
     let asked = (target.namespace.clone(), job.to_owned());
     let caller = authorize(state, source, Action::Change(&asked)).await?;
-    Ok((key(&target.namespace, &target.coordinator)?, caller))
+    if names::job_of_coordinator(&target.coordinator).is_some() {
+        return Ok((asked, caller));
+    }
+    if names::job_of_aggregator(&target.coordinator).is_some() {
+        let (key, _) = find_aggregator(state, &target.namespace, &target.coordinator).await?;
+        return Ok((key, caller));
+    }
+    Err(no_coordinator(&target.namespace, &target.coordinator))
 }
 
 /// Why the job has no replicas now, if that is so.
@@ -103,12 +145,14 @@ fn urls<'a>(
     job: &DIJob,
     replicas: impl IntoIterator<Item = (Role, &'a str)>,
 ) -> Replicas {
+    let plan = plan_of(job);
     let mut found = Listing::default();
     state.pods.read(key, |pods| {
         for (role, name) in replicas {
             let port = match pods.get(name) {
                 Some(pod) if owns(job, pod) => pod.port,
-                _ => di_plan::port(job, role),
+                _ => find(plan, name)
+                    .map_or_else(|| di_plan::port(job, role), |entry| port_of(job, entry)),
             };
             let list = match role {
                 Role::Collector => &mut found.collectors,

@@ -203,4 +203,6 @@ async fn connection(
 }
 
 #[cfg(test)]
+mod aggregator_tests;
+#[cfg(test)]
 mod tests;

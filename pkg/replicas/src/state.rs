@@ -123,6 +123,11 @@ impl Shared {
         if let Some(job) = self.jobs.get(key) {
             return Ok(job);
         }
+        self.reread_job(key).await
+    }
+
+    /// The job as the API server has it now, for what the cache may not know yet.
+    pub(crate) async fn reread_job(&self, key: &Key) -> Result<JobRef> {
         let _permit = self.lookups.acquire().await;
         self.read_job(key).await.map(JobRef::from)
     }

@@ -83,8 +83,19 @@ impl Endpoint {
         key: Option<&str>,
         mut body: Value,
     ) -> Answer {
-        body["namespace"] = self.namespace.clone().into();
         body["coordinator"] = format!("{job}-coordinator").into();
+        self.send(method, path, key, body).await
+    }
+
+    /// Sends a body about what is in the test's namespace.
+    pub async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        key: Option<&str>,
+        mut body: Value,
+    ) -> Answer {
+        body["namespace"] = self.namespace.clone().into();
         let request = self.http.request(method, format!("{}{path}", self.url));
         let mut request = request.json(&body);
         if let Some(key) = key {
@@ -103,6 +114,18 @@ impl Endpoint {
         self.call(Method::POST, "", job, key, body).await
     }
 
+    /// Asks for learners with so many GPUs each.
+    pub async fn add_learners(&self, job: &str, learners: usize, gpus: u32) -> Answer {
+        let body = json!({"learners": {"replicas": learners, "gpus": gpus}});
+        self.call(Method::POST, "", job, None, body).await
+    }
+
+    /// Gives learners back.
+    pub async fn remove_learners(&self, job: &str, learners: usize) -> Answer {
+        let body = json!({"learners": {"replicas": learners}});
+        self.call(Method::DELETE, "", job, None, body).await
+    }
+
     /// Gives collectors back.
     pub async fn remove(&self, job: &str, collectors: usize) -> Answer {
         let body = json!({"collectors": {"replicas": collectors}});
@@ -117,8 +140,13 @@ impl Endpoint {
 
     /// Lists a job's replicas.
     pub async fn list(&self, job: &str) -> Answer {
+        self.get(&format!("coordinator={job}-coordinator")).await
+    }
+
+    /// Lists what a query in the test's namespace asks for.
+    pub async fn get(&self, query: &str) -> Answer {
         let (url, namespace) = (&self.url, &self.namespace);
-        let url = format!("{url}?namespace={namespace}&coordinator={job}-coordinator");
+        let url = format!("{url}?namespace={namespace}&{query}");
         let answer = self.http.get(url).send().await.unwrap();
         Answer {
             status: answer.status().as_u16(),

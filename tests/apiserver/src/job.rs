@@ -30,6 +30,22 @@ impl Job {
         self
     }
 
+    /// Learners with so many GPUs each, and resources as said of them.
+    #[must_use]
+    pub fn learners_with(mut self, learners: usize, resources: &Value) -> Self {
+        self = self.learners(learners);
+        let template = &mut self.0["spec"]["learner"]["template"];
+        template["spec"]["containers"][0]["resources"] = resources.clone();
+        self
+    }
+
+    /// Changes the spec.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Value)) -> Self {
+        change(&mut self.0["spec"]);
+        self
+    }
+
     /// What is left at its end.
     #[must_use]
     pub fn policy(mut self, policy: &str) -> Self {

@@ -4,7 +4,7 @@ use di_api::{ConditionType, DIJobStatus, Phase, condition, set_condition};
 use di_plan::{PodView, Stage};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use super::{Observed, Trouble, has_ended};
+use super::{Observed, Trouble, has_ended, units};
 
 pub(super) fn fill(seen: &Observed<'_>, status: &mut DIJobStatus) {
     suspended(seen, status);
@@ -15,6 +15,7 @@ pub(super) fn fill(seen: &Observed<'_>, status: &mut DIJobStatus) {
     let stuck = seen
         .trouble
         .map(|trouble| (trouble.reason, told(status, trouble)))
+        .or_else(|| units::stuck(seen, &status.plan))
         .or_else(|| stuck(seen));
     status.reason = stuck.as_ref().map(|(reason, _)| (*reason).to_owned());
     replicas_ready(seen, status, stuck);

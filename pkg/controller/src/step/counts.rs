@@ -1,7 +1,7 @@
 //! The counts of the status.
 
-use di_api::{DIJobStatus, ReplicaCounts, Role, names};
-use di_plan::Stage;
+use di_api::{DIJobStatus, PlanEntry, ReplicaCounts, Role, names};
+use di_plan::{Stage, is_whole, members};
 use kube::ResourceExt;
 
 use super::Observed;
@@ -21,26 +21,23 @@ pub(super) fn fill(seen: &Observed<'_>, status: &mut DIJobStatus) {
             Stage::Failed => counts.failed += 1,
         }
     }
-    let wanted = |status: &DIJobStatus, roles: &[Role]| {
-        status
-            .plan
-            .iter()
-            .filter(|entry| entry.is_wanted() && roles.contains(&entry.role))
-            .map(|entry| entry.name.clone())
-            .collect::<Vec<_>>()
+    let plan = &status.plan;
+    let is_ready = |entry: &PlanEntry| seen.pod(&entry.name).is_some_and(|pod| pod.ready);
+    // A logic learner is ready when all of it is.
+    let ready = |entry: &&PlanEntry| {
+        is_ready(entry)
+            && (entry.role != Role::Aggregator
+                || is_whole(plan, &entry.name) && members(plan, &entry.name).all(is_ready))
     };
-    let ready = |names: &[String]| {
-        names
-            .iter()
-            .filter(|name| seen.pod(name).is_some_and(|pod| pod.ready))
-            .count()
-    };
-    let collectors = wanted(status, &[Role::Collector]);
-    let learners = wanted(status, &[Role::Learner, Role::Aggregator]);
-    status.collectors = count(collectors.len());
-    status.learners = count(learners.len());
-    status.collectors_ready = Some(format!("{}/{}", ready(&collectors), collectors.len()));
-    status.learners_ready = Some(format!("{}/{}", ready(&learners), learners.len()));
+    let [collectors, learners] = [Role::Collector, Role::Learner].map(|role| {
+        let of_role = |e: &&PlanEntry| e.is_wanted() && e.role.counted_as() == role;
+        let wanted: Vec<_> = plan.iter().filter(of_role).collect();
+        (wanted.iter().copied().filter(ready).count(), wanted.len())
+    });
+    status.collectors = count(collectors.1);
+    status.learners = count(learners.1);
+    status.collectors_ready = Some(format!("{}/{}", collectors.0, collectors.1));
+    status.learners_ready = Some(format!("{}/{}", learners.0, learners.1));
     status.selector = Some(format!(
         "{}={},{}={}",
         names::labels::JOB,

@@ -2,12 +2,18 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use di_api::{DIJob, Phase, Role, names};
-use di_plan::{BuildSettings, End, PodPhase, PodView, RandomSuffixes, ServiceView};
+use di_api::{DIJob, DIJobStatus, EntryState, Phase, PlanEntry, Role, names};
+use di_plan::{
+    AggregatorTemplate, BuildSettings, End, NodeView, PodPhase, PodView, RandomSuffixes,
+    ServiceView, find, is_whole, members, replace,
+};
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 
-use super::*;
+use super::{
+    tests::{aggregator, node},
+    *,
+};
 
 /// Something that happens to a job.
 #[derive(Clone, Debug)]
@@ -26,6 +32,14 @@ enum Happening {
     Gone,
     /// The user declares as many collectors.
     Declare(i32),
+    /// The user declares as many learners of several GPUs.
+    DeclareUnits(i32),
+    /// The coordinator reports the nth replica of the plan.
+    Report(usize),
+    /// The nodes have so many GPUs from now on.
+    Nodes(Vec<i32>),
+    /// There is a configuration for aggregators, or there is none.
+    Configured(bool),
     /// Seconds go by.
     Wait(i64),
 }
@@ -33,13 +47,17 @@ enum Happening {
 fn happening() -> impl Strategy<Value = Happening> {
     prop_oneof![
         5 => (0..4_usize, 0..12_usize).prop_map(|(lag, writes)| Happening::Reconcile { lag, writes }),
-        3 => (0..8_usize).prop_map(Happening::Start),
+        3 => (0..14_usize).prop_map(Happening::Start),
         // The coordinator, the first by name, ends rarely: the rest of a run would be dull.
-        2 => (1..8_usize, prop_oneof![Just(0), Just(1)]).prop_map(|(n, code)| Happening::Exit(n, code)),
-        1 => (0..8_usize).prop_map(Happening::Delete),
-        1 => (0..8_usize).prop_map(Happening::DeleteService),
+        2 => (1..14_usize, prop_oneof![Just(0), Just(1)]).prop_map(|(n, code)| Happening::Exit(n, code)),
+        1 => (0..14_usize).prop_map(Happening::Delete),
+        1 => (0..14_usize).prop_map(Happening::DeleteService),
         2 => Just(Happening::Gone),
         1 => (0..4).prop_map(Happening::Declare),
+        1 => (0..3).prop_map(Happening::DeclareUnits),
+        1 => (0..14_usize).prop_map(Happening::Report),
+        1 => proptest::collection::vec(0..9, 0..4).prop_map(Happening::Nodes),
+        1 => any::<bool>().prop_map(Happening::Configured),
         1 => (1..400_i64).prop_map(Happening::Wait),
     ]
 }
@@ -52,6 +70,8 @@ struct Model {
     job: DIJob,
     objects: Objects,
     past: Vec<Objects>,
+    nodes: Vec<NodeView>,
+    aggregator: AggregatorTemplate,
     now: Timestamp,
     serial: u32,
     writes: u32,
@@ -65,10 +85,14 @@ impl Model {
         job.metadata.uid = Some("job-uid".into());
         job.metadata.namespace = Some("rl".into());
         job.spec.backoff_limit = 1000;
+        let unit = serde_json::json!([{"name": "unit", "replicas": 1, "resources": {"gpus": "6"}}]);
+        job.spec.learner.as_mut().unwrap().groups = serde_json::from_value(unit).unwrap();
         Self {
             job,
             objects: Objects::default(),
             past: Vec::new(),
+            nodes: vec![node(4), node(4), node(1)],
+            aggregator: aggregator(),
             now: Timestamp::from_second(1_800_000_000).unwrap(),
             serial: 0,
             writes: 0,
@@ -94,6 +118,8 @@ impl Model {
                     job: &self.job,
                     pods: &pods.values().cloned().collect::<Vec<_>>(),
                     services: &services.values().cloned().collect::<Vec<_>>(),
+                    nodes: Some(&self.nodes),
+                    aggregator: &self.aggregator,
                     trouble: None,
                     asked: &asked,
                     now: self.now,
@@ -118,6 +144,7 @@ impl Model {
                 self.writes += 1;
                 let made = step.status.plan.iter().filter(|entry| entry.uid.is_some());
                 self.told.extend(made.map(|entry| entry.name.clone()));
+                check_units(&step.status);
                 self.job.status = Some(step.status);
                 continue;
             }
@@ -144,8 +171,13 @@ impl Model {
         match action {
             Action::CreatePod(entry) => {
                 if !self.objects.0.contains_key(&entry.name) {
-                    let mut pod =
-                        di_plan::pod(&self.job, &entry, None, &BuildSettings::default()).unwrap();
+                    let mut pod = di_plan::pod(
+                        &self.job,
+                        &entry,
+                        self.aggregator.found(),
+                        &BuildSettings::default(),
+                    )
+                    .unwrap();
                     self.serial += 1;
                     pod.metadata.uid = Some(format!("uid-{}", self.serial));
                     self.objects
@@ -227,12 +259,46 @@ impl Model {
             }
             Happening::Gone => self.objects.0.retain(|_, pod| !pod.deleting),
             Happening::Declare(n) => self.job.spec.collector.as_mut().unwrap().replicas = *n,
+            Happening::DeclareUnits(n) => self.units().replicas = *n,
+            Happening::Report(n) => self.report(*n),
+            Happening::Nodes(gpus) => self.nodes = gpus.iter().map(|gpus| node(*gpus)).collect(),
+            Happening::Configured(there) => {
+                self.aggregator = if *there {
+                    aggregator()
+                } else {
+                    AggregatorTemplate::Missing
+                };
+            }
             Happening::Wait(seconds) => self.now += SignedDuration::from_secs(*seconds),
+        }
+    }
+
+    fn units(&mut self) -> &mut di_api::ReplicaGroup {
+        &mut self.job.spec.learner.as_mut().unwrap().groups[0]
+    }
+
+    /// As the endpoint does it, which writes the plan and nothing else.
+    fn report(&mut self, n: usize) {
+        let job = self.job.clone();
+        let Some(status) = self.job.status.as_mut() else {
+            return;
+        };
+        if let Some(name) = status.plan.get(n).map(|entry| entry.name.clone()) {
+            replace(
+                &job,
+                &mut status.plan,
+                &name,
+                None,
+                &mut RandomSuffixes,
+                self.now,
+            );
+            check_units(status);
         }
     }
 
     /// No more faults: caches are up to date, pods run, those told to go go.
     fn rest(&mut self) {
+        self.aggregator = aggregator();
         for _ in 0..6 {
             self.now += SignedDuration::from_secs(600);
             self.reconcile(0, usize::MAX);
@@ -243,6 +309,37 @@ impl Model {
         }
         self.reconcile(0, usize::MAX);
     }
+}
+
+/// A unit is never half replaced or half let go of: a ddp learner is wanted while its aggregator is, and then all of them are there.
+fn check_units(status: &DIJobStatus) {
+    let plan = &status.plan;
+    for unit in plan
+        .iter()
+        .filter(|e| e.role == Role::Aggregator && e.is_wanted())
+    {
+        let bare = members(plan, &unit.name).next().is_none();
+        assert!(bare || is_whole(plan, &unit.name), "{plan:#?}");
+    }
+    for member in plan.iter().filter(|e| e.role == Role::DdpLearner) {
+        let leader = member
+            .ddp
+            .as_ref()
+            .and_then(|place| find(plan, &place.aggregator));
+        let leader = leader.map_or(EntryState::Removing, |leader| leader.state);
+        let follows = member.state == leader
+            || member.state == EntryState::Removing && leader != EntryState::Wanted;
+        assert!(follows, "{member:?} {leader:?}");
+    }
+}
+
+/// Names of the wanted of one role.
+fn wanted(plan: &[PlanEntry], role: Role) -> HashSet<String> {
+    let of_role = |entry: &&PlanEntry| entry.role == role && entry.is_wanted();
+    plan.iter()
+        .filter(of_role)
+        .map(|entry| entry.name.clone())
+        .collect()
 }
 
 proptest! {
@@ -264,15 +361,15 @@ proptest! {
             prop_assert!(live.is_empty() && services.is_empty());
         } else {
             prop_assert_eq!(status.phase, Some(Phase::Running));
-            for role in [Role::Collector, Role::Learner] {
-                let wanted: HashSet<_> = status
-                    .plan
-                    .iter()
-                    .filter(|entry| entry.role == role && entry.is_wanted())
-                    .map(|entry| entry.name.clone())
-                    .collect();
-                let declared = model.job.spec.declared(role).unwrap().replicas;
-                prop_assert_eq!(i32::try_from(wanted.len()).unwrap(), declared);
+            for role in [Role::Collector, Role::Learner, Role::Aggregator, Role::DdpLearner] {
+                let wanted = wanted(&status.plan, role);
+                let declared = match role {
+                    Role::Aggregator => Some(model.job.spec.learner.as_ref().unwrap().groups[0].replicas),
+                    role => model.job.spec.declared(role).map(|part| part.replicas),
+                };
+                if let Some(declared) = declared {
+                    prop_assert_eq!(i32::try_from(wanted.len()).unwrap(), declared);
+                }
                 let there: HashSet<_> = pods
                     .values()
                     .filter(|pod| pod.role == Some(role) && wanted.contains(&pod.name))
@@ -284,6 +381,11 @@ proptest! {
                 }
                 prop_assert!(live.iter().filter(|pod| pod.role == Some(role)).all(|pod| wanted.contains(&pod.name)), "nobody else runs");
             }
+            for unit in wanted(&status.plan, Role::Aggregator) {
+                prop_assert!(is_whole(&status.plan, &unit), "every aggregator has all its ddp learners");
+            }
+            let indices: HashSet<_> = status.plan.iter().filter(|e| e.is_wanted()).map(|e| (e.role, e.index)).collect();
+            prop_assert_eq!(indices.len(), status.plan.iter().filter(|e| e.is_wanted()).count(), "numbers are one's own");
             prop_assert!(services.contains_key(&names::coordinator("cartpole")));
             for service in services.keys() {
                 prop_assert!(pods.contains_key(service), "no service without its pod: {}", service);

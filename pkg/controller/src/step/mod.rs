@@ -5,11 +5,12 @@ mod coordinator;
 mod counts;
 mod ending;
 mod replicas;
+mod units;
 
 use std::{collections::HashMap, time::Duration};
 
 use di_api::{ConditionType, DIJob, DIJobStatus, Phase, PlanEntry, is_true, validation};
-use di_plan::{PodView, ServiceView, Suffixes};
+use di_plan::{AggregatorTemplate, NodeView, PodView, ServiceView, Suffixes};
 use jiff::Timestamp;
 
 /// What is there.
@@ -21,6 +22,10 @@ pub struct Observed<'a> {
     pub pods: &'a [PodView],
     /// Services that carry its labels, other jobs' among them.
     pub services: &'a [ServiceView],
+    /// Nodes that have GPUs; nothing while they are not known.
+    pub nodes: Option<&'a [NodeView]>,
+    /// The pod of aggregators in its namespace.
+    pub aggregator: &'a AggregatorTemplate,
     /// What went wrong in the last act, if it was not mended since.
     pub trouble: Option<&'a Trouble>,
     /// Pods that the server was asked for, and whether it has them: a cache alone may be behind.
@@ -199,3 +204,5 @@ fn live(seen: &Observed<'_>, step: &mut Step, suffixes: &mut dyn Suffixes) {
 mod exploration;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod unit_tests;

@@ -2,24 +2,31 @@
 
 use std::time::Duration;
 
-use di_api::{EntryState, PlanEntry, names};
-use di_plan::{PodView, Stage, Suffixes, adopt, declare, drop_gone, find, replace};
+use di_api::{EntryState, PlanEntry, Role, names};
+use di_plan::{
+    PodView, Stage, Suffixes, adopt, aggregator_of, declare, drop_gone, find, follow, members,
+    replace,
+};
 use jiff::Timestamp;
 use kube::ResourceExt;
 
-use super::{Action, Note, Observed, Step};
+use super::{Action, Note, Observed, Step, units};
 
 pub(super) fn tend(seen: &Observed<'_>, step: &mut Step, suffixes: &mut dyn Suffixes) {
     let mut plan = std::mem::take(&mut step.status.plan);
     let strangers = strangers(seen, &plan, step);
     adopt(seen.job, &mut plan, &strangers, seen.now);
+    follow(&mut plan);
     note_pods(seen, &mut plan);
     declare(seen.job, &mut plan, seen.pods, suffixes, seen.now);
     replace_lost(seen, &mut plan, step, suffixes);
+    units::tend(seen, &mut plan, step, suffixes);
     let is_there = |name: &str| seen.pod(name).is_some() || seen.service(name).is_some();
+    let leads = |name: &str| members(&plan, name).any(|member| is_there(&member.name));
     let leaving = plan
         .iter()
-        .filter(|entry| !entry.is_wanted() && !is_there(&entry.name));
+        .filter(|entry| !entry.is_wanted() && !is_there(&entry.name))
+        .filter(|entry| entry.role != Role::Aggregator || !leads(&entry.name));
     let doubtful = leaving.filter(|entry| !seen.asked.contains_key(&entry.name));
     step.ask.extend(doubtful.map(|entry| entry.name.clone()));
     // A name is let go of only when its pod is known to be gone, else it would come back as a stranger.
@@ -28,7 +35,7 @@ pub(super) fn tend(seen: &Observed<'_>, step: &mut Step, suffixes: &mut dyn Suff
     });
     for entry in &plan {
         match entry.state {
-            EntryState::Wanted => want(seen, entry, step),
+            EntryState::Wanted => want(seen, &plan, entry, step),
             EntryState::Removing => let_go(seen, entry, true, step),
             EntryState::Replaced => let_go(seen, entry, false, step),
         }
@@ -91,19 +98,28 @@ fn replace_lost(
     let lost: Vec<_> = known
         .into_iter()
         .filter_map(|entry| Some((entry.name.clone(), loss(seen, entry)?)))
+        .chain(units::broken(plan))
         .collect();
     for (name, loss) in lost {
+        // It may have been replaced with another of its unit.
+        let Some(entry) = find(plan, &name).filter(|entry| entry.is_wanted()) else {
+            continue;
+        };
+        let whose = match aggregator_of(entry) {
+            Some(aggregator) => format!("the place of {aggregator} and its ddp learners"),
+            None => "its place".to_owned(),
+        };
         if let Some(fresh) = replace(seen.job, plan, &name, loss.ran, suffixes, seen.now) {
-            let message = format!("{name} {}; {fresh} takes its place", loss.how);
+            let message = format!("{name} {}; {fresh} takes {whose}", loss.how);
             step.notes
                 .push(Note::warning("ReplicaReplaced", message).about(&name));
         }
     }
 }
 
-struct Loss {
-    how: String,
-    ran: Option<i64>,
+pub(super) struct Loss {
+    pub how: String,
+    pub ran: Option<i64>,
 }
 
 fn loss(seen: &Observed<'_>, entry: &PlanEntry) -> Option<Loss> {
@@ -138,8 +154,14 @@ fn loss(seen: &Observed<'_>, entry: &PlanEntry) -> Option<Loss> {
     }
 }
 
-fn want(seen: &Observed<'_>, entry: &PlanEntry, step: &mut Step) {
-    if let Some(wait) = wait(entry, seen.now) {
+fn want(seen: &Observed<'_>, plan: &[PlanEntry], entry: &PlanEntry, step: &mut Step) {
+    // A unit is made together.
+    let leader = aggregator_of(entry).and_then(|name| find(plan, name));
+    let leader = leader.unwrap_or(entry);
+    if units::lacks_template(seen, leader) {
+        return;
+    }
+    if let Some(wait) = wait(leader, seen.now) {
         step.again = Some(step.again.map_or(wait, |again| again.min(wait)));
         return;
     }

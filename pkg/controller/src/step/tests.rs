@@ -1,18 +1,22 @@
 use std::collections::{BTreeMap, HashMap};
 
 use di_api::{CleanPodPolicy, DIJob, EntryState, Origin, Phase, Role, names};
-use di_plan::{BuildSettings, End, PodPhase, PodView, ServiceView, Suffixes};
+use di_plan::{
+    AggregatorTemplate, BuildSettings, End, NodeView, PodPhase, PodView, ServiceView, Suffixes,
+};
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 
 use super::*;
 
 /// A cluster in memory: what the actions say is done, pods start when told to.
-struct World {
-    job: DIJob,
-    pods: BTreeMap<String, PodView>,
-    services: BTreeMap<String, ServiceView>,
-    now: Timestamp,
+pub(super) struct World {
+    pub job: DIJob,
+    pub nodes: Vec<NodeView>,
+    pub aggregator: AggregatorTemplate,
+    pub pods: BTreeMap<String, PodView>,
+    pub services: BTreeMap<String, ServiceView>,
+    pub now: Timestamp,
     serial: u32,
     status_writes: u32,
     job_deleted: bool,
@@ -29,13 +33,15 @@ impl Suffixes for Serial<'_> {
 }
 
 impl World {
-    fn new(yaml: &str) -> Self {
+    pub fn new(yaml: &str) -> Self {
         let mut job: DIJob = serde_saphyr::from_str(yaml).unwrap();
         job.metadata.uid = Some("job-uid".into());
         job.metadata.namespace = Some("rl".into());
         job.metadata.generation = Some(1);
         Self {
             job,
+            nodes: vec![node(4), node(4)],
+            aggregator: aggregator(),
             pods: BTreeMap::new(),
             services: BTreeMap::new(),
             now: Timestamp::from_second(1_800_000_000).unwrap(),
@@ -46,13 +52,15 @@ impl World {
         }
     }
 
-    fn look(&mut self) -> Step {
+    pub fn look(&mut self) -> Step {
         let pods: Vec<_> = self.pods.values().cloned().collect();
         let services: Vec<_> = self.services.values().cloned().collect();
         let seen = Observed {
             job: &self.job,
             pods: &pods,
             services: &services,
+            nodes: Some(&self.nodes),
+            aggregator: &self.aggregator,
             trouble: None,
             asked: &self.asked,
             now: self.now,
@@ -61,7 +69,7 @@ impl World {
     }
 
     /// Reconciles until nothing is left to do, as the driver does.
-    fn settle(&mut self) {
+    pub fn settle(&mut self) {
         // What the server said holds for one reconcile.
         self.asked.clear();
         for _ in 0..20 {
@@ -90,7 +98,7 @@ impl World {
         panic!("no fixpoint: {:#?}", self.look());
     }
 
-    fn act(&mut self, action: Action) {
+    pub fn act(&mut self, action: Action) {
         match action {
             Action::CreatePod(entry) => {
                 let planned = self.plan().iter().any(|e| e.name == entry.name);
@@ -104,8 +112,13 @@ impl World {
                     "{} made twice",
                     entry.name
                 );
-                let mut pod =
-                    di_plan::pod(&self.job, &entry, None, &BuildSettings::default()).unwrap();
+                let mut pod = di_plan::pod(
+                    &self.job,
+                    &entry,
+                    self.aggregator.found(),
+                    &BuildSettings::default(),
+                )
+                .unwrap();
                 self.serial += 1;
                 pod.metadata.uid = Some(format!("uid-{}", self.serial));
                 self.pods.insert(entry.name, PodView::new(&pod).unwrap());
@@ -132,11 +145,11 @@ impl World {
     }
 
     /// Pods that were told to go, go.
-    fn kubelet_ends_deleted(&mut self) {
+    pub fn kubelet_ends_deleted(&mut self) {
         self.pods.retain(|_, pod| !pod.deleting);
     }
 
-    fn run(&mut self, name: &str) {
+    pub fn run(&mut self, name: &str) {
         let now = self.now;
         let pod = self.pods.get_mut(name).unwrap();
         pod.phase = PodPhase::Running;
@@ -144,14 +157,14 @@ impl World {
         pod.started = Some(now);
     }
 
-    fn run_all(&mut self) {
+    pub fn run_all(&mut self) {
         let names: Vec<_> = self.pods.keys().cloned().collect();
         for name in &names {
             self.run(name);
         }
     }
 
-    fn exit(&mut self, name: &str, code: i32, reason: &str) {
+    pub fn exit(&mut self, name: &str, code: i32, reason: &str) {
         let now = self.now;
         let pod = self.pods.get_mut(name).unwrap();
         pod.phase = if code == 0 {
@@ -167,15 +180,15 @@ impl World {
         });
     }
 
-    fn status(&self) -> &di_api::DIJobStatus {
+    pub fn status(&self) -> &di_api::DIJobStatus {
         self.job.status.as_ref().unwrap()
     }
 
-    fn plan(&self) -> &[di_api::PlanEntry] {
+    pub fn plan(&self) -> &[di_api::PlanEntry] {
         self.job.status.as_ref().map_or(&[], |status| &status.plan)
     }
 
-    fn wanted(&self, role: Role) -> Vec<String> {
+    pub fn wanted(&self, role: Role) -> Vec<String> {
         let wanted = self
             .plan()
             .iter()
@@ -183,9 +196,29 @@ impl World {
         wanted.map(|e| e.name.clone()).collect()
     }
 
-    fn pod_names(&self) -> Vec<&str> {
+    pub fn pod_names(&self) -> Vec<&str> {
         self.pods.keys().map(String::as_str).collect()
     }
+}
+
+/// A node with GPUs.
+pub(super) fn node(gpus: i32) -> NodeView {
+    NodeView {
+        gpus,
+        schedulable: true,
+        taints: Vec::new(),
+    }
+}
+
+/// What aggregators are made from.
+pub(super) fn aggregator() -> AggregatorTemplate {
+    AggregatorTemplate::of(&serde_json::json!({
+        "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "AggregatorConfig",
+        "metadata": {"name": "aggregator-config", "namespace": "rl"},
+        "spec": {"aggregator": {"template": {"spec": {"containers": [
+            {"name": "di-container", "image": "a", "ports": [{"name": "di-port", "containerPort": 5000}]},
+        ]}}}},
+    }))
 }
 
 pub(super) const JOB: &str = r"

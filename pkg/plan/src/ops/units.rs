@@ -54,7 +54,7 @@ pub fn is_whole(plan: &[PlanEntry], aggregator: &str) -> bool {
         }
         next += gpus;
     }
-    places.iter().all(|(place, _)| place.world_size == next)
+    next > 0 && places.iter().all(|(place, _)| place.world_size == next)
 }
 
 /// Has ddp learners go where their aggregator goes: when it is let go of or replaced, or is not planned at all.

@@ -1,11 +1,16 @@
 use std::collections::HashSet;
 
 use axum::{body::Body, extract::State as Extract, http::HeaderMap, response::Response};
-use di_api::{DIJob, GPU_RESOURCE, PlanEntry, ReplicaResources, Role, names};
+use di_api::{AggregatorConfig, DIJob, PlanEntry, Role, names};
 use di_cache::Key;
-use di_plan::{PodView, RandomSuffixes, Request};
+use di_plan::{
+    AggregatorTemplate, PodView, RandomSuffixes, Request, aggregator_of, find, members, planned_as,
+};
 use jiff::Timestamp;
-use kube::ResourceExt;
+use kube::{
+    Api, ResourceExt,
+    api::{ApiResource, DynamicObject},
+};
 use tokio::time::{Instant, timeout_at};
 
 use super::{admit, check_live, owns, read, success, urls};
@@ -13,9 +18,8 @@ use crate::{
     State,
     authorize::{Caller, Source},
     error::{Error, Result},
-    mutate::{Draft, mutate},
-    quantity,
-    state::Shared,
+    mutate::{Draft, mutate, plan_of},
+    state::{Shared, call},
     wire::{AddRequest, Part},
 };
 
@@ -41,6 +45,7 @@ pub(crate) async fn add(
         .filter(|(_, part)| part.count > 0)
         .collect();
     let most = state.settings.max_replicas_per_job;
+    let template = aggregator_template(&state, &key, &parts).await?;
     let (job, planned) = mutate(&state, &key, |job, draft| {
         check_live(job)?;
         for (role, part) in &parts {
@@ -52,14 +57,19 @@ pub(crate) async fn add(
             job,
             draft,
             &parts,
-            incarnation.as_ref(),
-            idempotency_key.as_ref(),
+            &Request {
+                incarnation,
+                key: idempotency_key.clone(),
+                aggregator_port: template.port(),
+                ..Request::default()
+            },
             |name| {
                 state.pods.read(&key, |pods| {
                     pods.get(name).is_some_and(|pod| pod.end.is_some())
                 })
             },
         );
+        check_ports(&draft.plan, &planned, &template, &key.0)?;
         let after = wanted(&draft.plan);
         if after > most && after > before {
             return Err(Error::Invalid(format!(
@@ -77,18 +87,15 @@ pub(crate) async fn add(
     let names: HashSet<&str> = planned.iter().map(|(_, name)| name.as_str()).collect();
     wait_for_verdicts(&state, &key, &job, names).await;
     let planned = planned.iter().map(|(role, name)| (*role, name.as_str()));
-    success(
-        "the replicas are planned",
-        urls(&state, &key, &job, planned),
-    )
+    let answer = urls(&state, &key, &job, planned).named(&request.target.coordinator);
+    success("the replicas are planned", answer)
 }
 
 fn plan(
     job: &DIJob,
     draft: &mut Draft,
     parts: &[(Role, &Part)],
-    incarnation: Option<&String>,
-    idempotency_key: Option<&String>,
+    request: &Request,
     is_over: impl Fn(&str) -> bool,
 ) -> Vec<(Role, String)> {
     let mut planned = Vec::new();
@@ -96,9 +103,7 @@ fn plan(
         let wish = Request {
             count: part.count,
             resources: part.resources.clone(),
-            incarnation: incarnation.cloned(),
-            key: idempotency_key.cloned(),
-            aggregator_port: None,
+            ..request.clone()
         };
         let plan = &mut draft.plan;
         let names = di_plan::request(
@@ -115,8 +120,14 @@ fn plan(
     planned
 }
 
+/// Pods that are wanted. Aggregators whose ddp learners are not planned yet count as if each of their GPUs were to have its own.
 fn wanted(plan: &[PlanEntry]) -> usize {
-    plan.iter().filter(|entry| entry.is_wanted()).count()
+    let led: HashSet<&str> = plan.iter().filter_map(aggregator_of).collect();
+    let of = |entry: &PlanEntry| {
+        let bare = entry.role == Role::Aggregator && !led.contains(&*entry.name);
+        1 + usize::try_from(entry.gpus()).unwrap_or(0) * usize::from(bare)
+    };
+    plan.iter().filter(|e| e.is_wanted()).map(of).sum()
 }
 
 fn check_part(job: &DIJob, role: Role, part: &Part) -> Result<()> {
@@ -126,32 +137,68 @@ fn check_part(job: &DIJob, role: Role, part: &Part) -> Result<()> {
             job.name_any()
         )));
     }
-    if role == Role::Learner && gpus(job, role, &part.resources) > 1.0 {
-        return Err(Error::Invalid(
-            "learners of more than one GPU are not supported yet: ask for one GPU per learner, and for more learners".to_owned(),
-        ));
+    if role == Role::Learner && job.spec.learner_gpus(&part.resources) > names::MAX_LEARNER_GPUS {
+        return Err(Error::Invalid(format!(
+            "a learner may have at most {} GPUs",
+            names::MAX_LEARNER_GPUS
+        )));
     }
     Ok(())
 }
 
-/// GPUs of one replica: what is asked for, else what the template says.
-fn gpus(job: &DIJob, role: Role, resources: &ReplicaResources) -> f64 {
-    let of_template = || {
-        let spec = job.spec.declared(role)?.template.spec.as_ref()?;
-        let main = spec
-            .containers
-            .iter()
-            .find(|container| container.name == names::MAIN_CONTAINER)?;
-        let resources = main.resources.as_ref()?;
-        let named = |list: &Option<std::collections::BTreeMap<String, _>>| {
-            list.as_ref()
-                .and_then(|list| list.get(GPU_RESOURCE).cloned())
-        };
-        named(&resources.limits).or_else(|| named(&resources.requests))
+/// Whether learners of several GPUs are asked for, whose aggregators are made from an `AggregatorConfig`.
+fn needs_aggregators(job: &DIJob, parts: &[(Role, &Part)]) -> bool {
+    parts
+        .iter()
+        .any(|(role, part)| planned_as(job, *role, &part.resources).0 == Role::Aggregator)
+}
+
+/// An aggregator's port is known once it is planned. That there is no usable configuration for it will pass: somebody is to write it.
+fn check_ports(
+    plan: &[PlanEntry],
+    planned: &[(Role, String)],
+    template: &AggregatorTemplate,
+    namespace: &str,
+) -> Result<()> {
+    let has_none = |name: &str| {
+        find(plan, name).is_some_and(|e| e.role == Role::Aggregator && e.port.is_none())
     };
-    let gpus = resources.gpus.clone().or_else(of_template);
-    gpus.and_then(|gpus| quantity::value(&gpus.0))
-        .unwrap_or(0.0)
+    if !planned.iter().any(|(_, name)| has_none(name)) {
+        return Ok(());
+    }
+    let lack = template.lack(namespace).map(|(_, message)| message);
+    Err(Error::Passing(lack.unwrap_or_else(|| {
+        "the AggregatorConfig is not known yet".to_owned()
+    })))
+}
+
+/// The pod of aggregators as the API server has it now, where learners of several GPUs are asked for.
+async fn aggregator_template(
+    state: &Shared,
+    key: &Key,
+    parts: &[(Role, &Part)],
+) -> Result<AggregatorTemplate> {
+    let job = state.find_job(key).await?;
+    check_live(&job)?;
+    for (role, part) in parts {
+        check_part(&job, *role, part)?;
+    }
+    if !needs_aggregators(&job, parts) {
+        return Ok(AggregatorTemplate::Unknown);
+    }
+    let kind = ApiResource::erase::<AggregatorConfig>(&());
+    for namespace in [&key.0, names::SYSTEM_NAMESPACE] {
+        let api: Api<DynamicObject> = Api::namespaced_with(state.client.clone(), namespace, &kind);
+        let read = call("read the AggregatorConfig", async {
+            api.get_opt(names::AGGREGATOR_CONFIG).await
+        });
+        if let Some(config) = read.await? {
+            let config = serde_json::to_value(&config);
+            let config = config.map_err(|error| Error::Invalid(error.to_string()))?;
+            return Ok(AggregatorTemplate::of(&config));
+        }
+    }
+    Ok(AggregatorTemplate::Missing)
 }
 
 /// The coordinator's incarnation, when a pod of its job asks: a restarted one is served with what it had before.
@@ -189,12 +236,20 @@ async fn wait_for_verdicts(state: &Shared, key: &Key, job: &DIJob, mut names: Ha
     let mut changes = state.pods.changes();
     loop {
         changes.mark_unchanged();
+        // The ddp learners of aggregators are planned meanwhile.
+        let planned = state.jobs.get(key);
+        let plan = planned.as_deref().map_or(&[][..], plan_of);
         state.pods.read(key, |pods| {
-            names.retain(|name| {
-                !pods
-                    .get(*name)
+            let has = |name: &str| {
+                pods.get(name)
                     .is_some_and(|pod| owns(job, pod) && has_verdict(pod))
-            });
+            };
+            let have = |aggregator: &str| {
+                let mut all = members(plan, aggregator).peekable();
+                all.peek().is_some() && all.all(|member| has(&member.name))
+            };
+            let is_unit = |name: &str| find(plan, name).is_some_and(|e| e.role == Role::Aggregator);
+            names.retain(|name| !has(name) || (is_unit(name) && !have(name)));
         });
         if names.is_empty() {
             return;

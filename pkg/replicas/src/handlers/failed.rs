@@ -1,6 +1,6 @@
 use axum::{body::Body, extract::State as Extract, response::Response};
 use di_api::{DIJob, Role};
-use di_plan::{PodView, RandomSuffixes, find, replace, successor};
+use di_plan::{PodView, RandomSuffixes, replace, successor};
 use jiff::Timestamp;
 
 use super::{admit, check_live, read, success, urls};
@@ -40,13 +40,11 @@ pub(crate) async fn failed(
     let replacements = replacements
         .iter()
         .map(|(role, name)| (*role, name.as_str()));
-    success(
-        "the replicas are replaced",
-        urls(&state, &key, &job, replacements),
-    )
+    let answer = urls(&state, &key, &job, replacements).named(&request.target.coordinator);
+    success("the replicas are replaced", answer)
 }
 
-/// Replaces those of `failed` that the plan knows, and returns who holds their places in the end.
+/// Replaces those of `failed` that the plan knows, ddp learners with their whole unit, and returns who holds their places in the end.
 fn replace_all(
     job: &DIJob,
     draft: &mut Draft,
@@ -55,21 +53,15 @@ fn replace_all(
     now: Timestamp,
 ) -> Vec<(Role, String)> {
     let plan = &mut draft.plan;
-    let known: Vec<_> = failed
-        .iter()
-        .filter(|name| {
-            find(plan, name).is_none_or(|e| matches!(e.role, Role::Collector | Role::Learner))
-        })
-        .collect();
-    for name in &known {
+    for name in failed {
         let ran = pods
             .iter()
-            .find(|pod| pod.name == **name)
+            .find(|pod| pod.name == *name)
             .and_then(|pod| pod.started)
             .map(|started| now.duration_since(started).as_secs());
         replace(job, plan, name, ran, &mut RandomSuffixes, now);
     }
-    let mut holders: Vec<_> = known
+    let mut holders: Vec<_> = failed
         .iter()
         .filter_map(|name| successor(plan, name))
         .map(|entry| (entry.role, entry.name.clone()))
@@ -84,6 +76,7 @@ mod tests {
     use std::collections::HashMap;
 
     use di_api::EntryState;
+    use di_plan::find;
     use serde_json::json;
 
     use super::*;
@@ -121,5 +114,52 @@ mod tests {
         assert_eq!((next.replaces.as_deref(), next.index), (Some("b"), 0));
         assert_eq!(find(&draft.plan, "b").unwrap().state, EntryState::Replaced);
         assert!(find(&draft.plan, "d").unwrap().is_wanted());
+    }
+
+    #[test]
+    fn f20_members_of_a_unit_are_replaced_with_it_and_once() {
+        let job: DIJob = serde_json::from_value(json!({
+            "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
+            "metadata": {"name": "j", "namespace": "ns"},
+            "spec": {"coordinator": {"template": {}}, "learner": {"template": {}}},
+        }))
+        .unwrap();
+        let ddp = |name: &str, rank: i32| {
+            json!({
+                "name": name, "type": "DDPLearner", "origin": "Requested", "index": rank, "resources": {"gpus": "1"},
+                "ddp": {"aggregator": "a", "worldSize": 2, "startRank": rank},
+            })
+        };
+        let plan = json!([
+            {"name": "a", "type": "Aggregator", "origin": "Requested", "index": 0, "port": 5000, "resources": {"gpus": "2"}},
+            ddp("d", 0), ddp("e", 1),
+        ]);
+        let mut draft = Draft {
+            plan: serde_json::from_value(plan).unwrap(),
+            lower: HashMap::new(),
+            lowered: HashMap::new(),
+        };
+        let reported = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
+        let now = Timestamp::now();
+        let first = replace_all(&job, &mut draft, &[], &reported(&["e", "d"]), now);
+        assert_eq!(draft.plan.len(), 4, "one new aggregator");
+        let next = &draft.plan[3];
+        assert_eq!(first, [(Role::Aggregator, next.name.clone())]);
+        assert_eq!(
+            (next.replaces.as_deref(), next.port),
+            (Some("a"), Some(5000))
+        );
+        assert!(
+            draft.plan[..3]
+                .iter()
+                .all(|e| e.state == EntryState::Replaced)
+        );
+        for again in ["a", "d", "e"] {
+            assert_eq!(
+                replace_all(&job, &mut draft, &[], &reported(&[again]), now),
+                first
+            );
+        }
+        assert_eq!(draft.plan.len(), 4);
     }
 }

@@ -1,11 +1,11 @@
 use axum::{extract::State as Extract, http::Uri, response::Response};
 use di_api::{DIJob, names};
 use di_cache::{JobRef, Key};
-use di_plan::{Listing, find, listing};
+use di_plan::{Listing, aggregator_of, find, listing, processes};
 use jiff::Timestamp;
 use kube::ResourceExt;
 
-use super::{halted, key, no_coordinator, owns, success, urls};
+use super::{find_aggregator, halted, key, no_coordinator, owns, success, urls};
 use crate::{
     State,
     authorize::{Action, Caller, Source, authorize},
@@ -26,7 +26,14 @@ pub(crate) async fn list(
     let coordinator = query.coordinator.as_deref();
     let action = Action::Read {
         namespace: query.namespace.as_deref(),
-        job: coordinator.map(|name| names::job_of_coordinator(name).unwrap_or(name)),
+        job: coordinator
+            .map(|name| names::job_of_coordinator(name).unwrap_or(name))
+            .or_else(|| {
+                query
+                    .aggregator
+                    .as_deref()
+                    .and_then(names::job_of_aggregator)
+            }),
     };
     let caller = authorize(&state, &source, action).await?;
     let Some(namespace) = query.namespace.as_deref() else {
@@ -37,9 +44,26 @@ pub(crate) async fn list(
         return success("", all(&state, own));
     };
     if let Some(aggregator) = &query.aggregator {
-        return Err(Error::NotFound(format!(
-            "there is no aggregator {aggregator} in namespace {namespace}"
-        )));
+        // The caller may know of the coordinator's job only: whether there is such an aggregator of another is not told.
+        let of = names::job_of_aggregator(aggregator).map(names::coordinator);
+        if let Some(coordinator) = coordinator
+            && of.as_deref() != Some(coordinator)
+        {
+            return Err(Error::NotFound(format!(
+                "coordinator {coordinator} has no aggregator {aggregator}"
+            )));
+        }
+        let (key, job) = find_aggregator(&state, namespace, aggregator).await?;
+        if let Some(name) = &query.name
+            && find(plan_of(&job), name).and_then(aggregator_of) != Some(aggregator)
+        {
+            return Err(no_replica(namespace, name));
+        }
+        let of = Unit {
+            aggregator,
+            only: query.name.as_deref(),
+        };
+        return success("", of_aggregator(&state, &key, &job, of));
     }
     if let Some(name) = &query.name {
         return success("", replica(&state, namespace, coordinator, name)?);
@@ -67,6 +91,36 @@ fn of_job(state: &Shared, key: &Key, job: &DIJob) -> Replicas {
         listing(job, pod, Timestamp::now(), verdict_wait)
     });
     Replicas::new(key, list)
+}
+
+/// The ddp learners that are asked for.
+#[derive(Clone, Copy)]
+struct Unit<'a> {
+    aggregator: &'a str,
+    /// The one of this name.
+    only: Option<&'a str>,
+}
+
+/// The processes that an aggregator may use now.
+fn of_aggregator(state: &Shared, key: &Key, job: &DIJob, unit: Unit<'_>) -> Replicas {
+    let mut learners = Vec::new();
+    if halted(job).is_none() {
+        learners = state.pods.read(key, |pods| {
+            let pod = |name: &str| pods.get(name).filter(|pod| owns(job, pod));
+            processes(job, unit.aggregator, pod, Timestamp::now())
+        });
+    }
+    if let Some(only) = unit.only {
+        let host = format!("{only}.{}:", key.0);
+        learners.retain(|url| url.starts_with(&host));
+    }
+    Replicas::of_aggregator(&key.0, unit.aggregator, learners)
+}
+
+fn no_replica(namespace: &str, name: &str) -> Error {
+    Error::NotFound(format!(
+        "there is no replica {name} in namespace {namespace}"
+    ))
 }
 
 /// One record for each coordinator that there is or is to be.
@@ -99,13 +153,19 @@ fn replica(
         let Some(entry) = find(plan_of(&job), name).filter(|entry| entry.is_wanted()) else {
             continue;
         };
+        if let Some(aggregator) = aggregator_of(entry) {
+            // It is its aggregator's, not the coordinator's.
+            let of = Unit {
+                aggregator,
+                only: Some(name),
+            };
+            return Ok(of_aggregator(state, &key, &job, of));
+        }
         let mut one = urls(state, &key, &job, [(entry.role, name)]);
         let usable = of_job(state, &key, &job);
         one.collectors.retain(|url| usable.collectors.contains(url));
         one.learners.retain(|url| usable.learners.contains(url));
         return Ok(one);
     }
-    Err(Error::NotFound(format!(
-        "there is no replica {name} in namespace {namespace}"
-    )))
+    Err(no_replica(namespace, name))
 }

@@ -31,7 +31,9 @@ pub(crate) async fn remove(
     let (job, gone) = mutate(&state, &key, |job, draft| {
         check_live(job)?;
         if draft.lowered.is_empty() {
-            let wanted = plan_of(job).iter().filter(|entry| entry.is_wanted());
+            // Ddp learners go with their aggregators, which alone are counted and answered.
+            let counted = |e: &&di_api::PlanEntry| e.is_wanted() && e.role != Role::DdpLearner;
+            let wanted = plan_of(job).iter().filter(counted);
             before = wanted.map(|e| (e.name.clone(), e.role)).collect();
         }
         let pods = state.pods.of_job(&key);
@@ -54,7 +56,8 @@ pub(crate) async fn remove(
         .released
         .inc_by(u64::try_from(gone.len()).unwrap_or(0));
     let gone = gone.iter().map(|(role, name)| (*role, name.as_str()));
-    success("the replicas are let go of", urls(&state, &key, &job, gone))
+    let answer = urls(&state, &key, &job, gone).named(&request.target.coordinator);
+    success("the replicas are let go of", answer)
 }
 
 /// Requested replicas go first, then declared ones, whose declared count is lowered with them.
@@ -73,7 +76,10 @@ fn let_go(job: &DIJob, draft: &mut Draft, pods: &[PodView], role: Role, count: u
     }
     // The reconciler may have marked what an earlier try lowered, or not have planned yet what is declared.
     let ours = |e: &&di_api::PlanEntry| {
-        e.role == role && e.origin == Origin::Declared && e.group.is_none() && e.is_wanted()
+        e.role.counted_as() == role
+            && e.origin == Origin::Declared
+            && e.group.is_none()
+            && e.is_wanted()
     };
     let planned = draft.plan.iter().filter(ours).count();
     let surplus = planned.saturating_sub(declared - further);

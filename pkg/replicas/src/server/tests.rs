@@ -16,19 +16,19 @@ use serde_json::{Value, json};
 use super::*;
 use crate::Settings;
 
-const COORDINATOR: &str = "10.0.0.1";
+pub(super) const COORDINATOR: &str = "10.0.0.1";
 const COLLECTOR: &str = "10.0.0.2";
 const OTHER_JOB: &str = "10.0.0.3";
 const IMPOSTOR: &str = "10.0.0.4";
-const STRANGER: &str = "10.9.9.9";
+pub(super) const STRANGER: &str = "10.9.9.9";
 
-struct Fixture {
-    state: State,
+pub(super) struct Fixture {
+    pub state: State,
     /// The store ends with it.
     _writer: Writer<WatchedJob>,
 }
 
-fn pod(job: &str, role: Role, name: &str, owner: &str, ip: &str) -> PodView {
+pub(super) fn pod(job: &str, role: Role, name: &str, owner: &str, ip: &str) -> PodView {
     PodView {
         name: name.into(),
         namespace: "rl".into(),
@@ -53,7 +53,7 @@ fn pod(job: &str, role: Role, name: &str, owner: &str, ip: &str) -> PodView {
     }
 }
 
-fn job(name: &str, status: &Value) -> Value {
+pub(super) fn job(name: &str, status: &Value) -> Value {
     json!({
         "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
         "metadata": {"name": name, "namespace": "rl", "uid": format!("{name}-uid"), "resourceVersion": "5"},
@@ -71,8 +71,6 @@ fn job(name: &str, status: &Value) -> Value {
 }
 
 fn fixture(settings: Settings) -> Fixture {
-    let (reader, mut writer) = reflector::store();
-    writer.apply_watcher_event(&Event::Init);
     let plan = json!([
         {"name": "a-collector-run", "type": "Collector", "origin": "Requested", "index": 0},
         {"name": "a-collector-new", "type": "Collector", "origin": "Requested", "index": 1},
@@ -82,18 +80,14 @@ fn fixture(settings: Settings) -> Fixture {
     ]);
     let over =
         json!([{"name": "o-collector-x", "type": "Collector", "origin": "Requested", "index": 0}]);
-    for job in [
+    let jobs = [
         job("a", &json!({"phase": "Running", "plan": plan})),
         job("b", &json!({})),
         job("over", &json!({"phase": "Succeeded", "plan": over})),
-    ] {
-        let job: WatchedJob = serde_json::from_value::<DeserializeGuard<_>>(job).unwrap();
-        writer.apply_watcher_event(&Event::InitApply(job));
-    }
-    writer.apply_watcher_event(&Event::InitDone);
+    ];
     let mut stuck = pod("a", Role::Collector, "a-collector-bad", "a-uid", "10.0.0.8");
     stuck.scheduled = Err("0/3 nodes are available".into());
-    let pods = PodCache::holding([
+    let pods = [
         pod(
             "a",
             Role::Coordinator,
@@ -105,13 +99,28 @@ fn fixture(settings: Settings) -> Fixture {
         pod("b", Role::Coordinator, "b-coordinator", "b-uid", OTHER_JOB),
         pod("a", Role::Collector, "a-fake", "another-uid", IMPOSTOR),
         stuck,
-    ]);
+    ];
+    serving(settings, jobs, pods)
+}
+
+pub(super) fn serving(
+    settings: Settings,
+    jobs: impl IntoIterator<Item = Value>,
+    pods: impl IntoIterator<Item = PodView>,
+) -> Fixture {
+    let (reader, mut writer) = reflector::store();
+    writer.apply_watcher_event(&Event::Init);
+    for job in jobs {
+        let job: WatchedJob = serde_json::from_value::<DeserializeGuard<_>>(job).unwrap();
+        writer.apply_watcher_event(&Event::InitApply(job));
+    }
+    writer.apply_watcher_event(&Event::InitDone);
     // No API server listens there.
     let client = Client::try_from(Config::new("http://127.0.0.1:9".parse().unwrap())).unwrap();
     let state = State::new(
         client,
         Arc::new(JobCache::new(reader)),
-        Arc::new(pods),
+        Arc::new(PodCache::holding(pods)),
         settings,
         Registry::default(),
     );
@@ -121,7 +130,7 @@ fn fixture(settings: Settings) -> Fixture {
     }
 }
 
-fn quick() -> Settings {
+pub(super) fn quick() -> Settings {
     Settings {
         address_wait: Duration::from_millis(50),
         sync_wait: Duration::from_millis(50),
@@ -129,13 +138,19 @@ fn quick() -> Settings {
     }
 }
 
-struct Answer {
-    code: u16,
-    body: Value,
-    retry_after: bool,
+pub(super) struct Answer {
+    pub code: u16,
+    pub body: Value,
+    pub retry_after: bool,
 }
 
-async fn ask(fixture: &Fixture, from: &str, method: &str, path: &str, body: &str) -> Answer {
+pub(super) async fn ask(
+    fixture: &Fixture,
+    from: &str,
+    method: &str,
+    path: &str,
+    body: &str,
+) -> Answer {
     let mut request = Request::builder()
         .method(method)
         .uri(path)
@@ -286,9 +301,9 @@ async fn requests_at_fault_are_refused_alike_in_both_versions() {
                 COORDINATOR,
                 "POST",
                 "/replicas",
-                &*add(1, 1),
+                r#"{"namespace":"rl","coordinator":"a-coordinator","learners":{"replicas":1,"gpus":5000}}"#,
                 400,
-                "more than one GPU",
+                "at most 1024 GPUs",
             ),
             (
                 COORDINATOR,

@@ -32,6 +32,27 @@ impl Replicas {
     }
 }
 
+impl Replicas {
+    /// The record of an aggregator, whose learners are the processes of its ddp learners.
+    pub(crate) fn of_aggregator(namespace: &str, aggregator: &str, learners: Vec<String>) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            coordinator: aggregator.to_owned(),
+            collectors: Vec::new(),
+            learners,
+        }
+    }
+
+    /// The same, for one who calls the coordinator by another of its job's names.
+    #[must_use]
+    pub(crate) fn named(self, coordinator: &str) -> Self {
+        Self {
+            coordinator: coordinator.to_owned(),
+            ..self
+        }
+    }
+}
+
 impl Envelope {
     pub(crate) fn success(message: &str, data: Value) -> Self {
         Self {

@@ -13,3 +13,4 @@ mod quiet;
 mod strangers;
 mod trouble;
 mod two_managers;
+mod units;

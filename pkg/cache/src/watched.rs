@@ -1,0 +1,165 @@
+use std::{
+    collections::HashMap,
+    fmt::Debug,
+    sync::{PoisonError, RwLock},
+};
+
+use di_api::names;
+use di_plan::{AggregatorTemplate, NodeView};
+use kube::{Resource, ResourceExt, runtime::watcher::Event};
+
+use crate::Key;
+
+/// Objects that are only read, by namespace and name, as a watch shows them.
+#[derive(Debug)]
+pub struct Watched<V>(RwLock<Shown<V>>);
+
+#[derive(Debug)]
+struct Shown<V> {
+    objects: HashMap<Key, V>,
+    /// What a list that is under way has brought so far.
+    listed: HashMap<Key, V>,
+    synced: bool,
+}
+
+/// Nodes that have GPUs.
+pub type NodeCache = Watched<NodeView>;
+/// `AggregatorConfig`s, by what is made from them.
+pub type AggregatorCache = Watched<AggregatorTemplate>;
+
+impl<V> Default for Watched<V> {
+    fn default() -> Self {
+        Self(RwLock::new(Shown {
+            objects: HashMap::new(),
+            listed: HashMap::new(),
+            synced: false,
+        }))
+    }
+}
+
+impl<V: Clone> Watched<V> {
+    /// All objects as they are now; nothing before the first list is complete.
+    pub fn all(&self) -> Option<Vec<V>> {
+        let shown = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        shown
+            .synced
+            .then(|| shown.objects.values().cloned().collect())
+    }
+
+    /// Takes what a watch shows, and returns whose objects may be others than before. Objects without a view are none.
+    pub(crate) fn take<K: Resource>(
+        &self,
+        event: Event<K>,
+        view: impl Fn(&K) -> Option<V>,
+    ) -> Vec<Key> {
+        let mut shown = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        match event {
+            Event::Init => shown.listed.clear(),
+            Event::InitApply(object) => {
+                if let Some(view) = view(&object) {
+                    shown.listed.insert(key(&object), view);
+                }
+            }
+            Event::InitDone => {
+                let listed = std::mem::take(&mut shown.listed);
+                let before = std::mem::replace(&mut shown.objects, listed);
+                shown.synced = true;
+                return before
+                    .into_keys()
+                    .chain(shown.objects.keys().cloned())
+                    .collect();
+            }
+            Event::Apply(object) => {
+                let key = key(&object);
+                match view(&object) {
+                    Some(view) => shown.objects.insert(key.clone(), view),
+                    None => shown.objects.remove(&key),
+                };
+                return vec![key];
+            }
+            Event::Delete(object) => {
+                let key = key(&object);
+                shown.objects.remove(&key);
+                return vec![key];
+            }
+        }
+        Vec::new()
+    }
+}
+
+impl AggregatorCache {
+    /// The template for aggregators of a namespace: its own, else the orchestrator's.
+    pub fn of(&self, namespace: &str) -> AggregatorTemplate {
+        let shown = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        if !shown.synced {
+            return AggregatorTemplate::Unknown;
+        }
+        let mut places = [namespace, names::SYSTEM_NAMESPACE].into_iter();
+        let found = places.find_map(|namespace| {
+            let key = (namespace.to_owned(), names::AGGREGATOR_CONFIG.to_owned());
+            shown.objects.get(&key)
+        });
+        found.cloned().unwrap_or(AggregatorTemplate::Missing)
+    }
+}
+
+fn key<K: Resource>(object: &K) -> Key {
+    (object.namespace().unwrap_or_default(), object.name_any())
+}
+
+#[cfg(test)]
+mod tests {
+    use di_api::AggregatorConfig;
+    use serde_json::json;
+
+    use super::*;
+
+    fn config(namespace: &str, image: &str) -> AggregatorConfig {
+        serde_json::from_value(json!({
+            "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "AggregatorConfig",
+            "metadata": {"name": "aggregator-config", "namespace": namespace},
+            "spec": {"aggregator": {"template": {"spec": {"containers": [{"name": "di-container", "image": image}]}}}},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_namespaces_own_configuration_wins() {
+        let cache = AggregatorCache::default();
+        let take = |event| {
+            let view = |config: &AggregatorConfig| {
+                Some(AggregatorTemplate::of(
+                    &serde_json::to_value(config).unwrap(),
+                ))
+            };
+            cache.take(event, view)
+        };
+        let image = |namespace: &str| {
+            let template = cache.of(namespace);
+            let pod = template.found()?.spec.clone()?;
+            pod.containers[0].image.clone()
+        };
+        assert_eq!(cache.of("rl"), AggregatorTemplate::Unknown);
+        take(Event::Init);
+        take(Event::InitApply(config("di-system", "theirs")));
+        assert_eq!(cache.of("rl"), AggregatorTemplate::Unknown);
+        assert_eq!(take(Event::InitDone).len(), 1);
+        assert_eq!(image("rl").as_deref(), Some("theirs"));
+        assert_eq!(take(Event::Apply(config("rl", "own")))[0].0, "rl");
+        assert_eq!(image("rl").as_deref(), Some("own"));
+        assert_eq!(image("other").as_deref(), Some("theirs"));
+        assert_eq!(cache.of("rl").port(), Some(22272));
+        take(Event::Delete(config("di-system", "theirs")));
+        assert_eq!(cache.of("other"), AggregatorTemplate::Missing);
+        let (reason, message) = cache.of("other").lack("other").unwrap();
+        assert_eq!(reason, "MissingAggregatorConfig");
+        assert!(
+            message.contains("namespace other nor in di-system"),
+            "{message}"
+        );
+        take(Event::Apply(config("rl", "")));
+        let (reason, message) = cache.of("rl").lack("rl").unwrap();
+        assert_eq!(reason, "InvalidAggregatorConfig");
+        assert!(message.contains("containers[0].image"), "{message}");
+    }
+}

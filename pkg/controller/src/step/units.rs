@@ -1,0 +1,70 @@
+//! Logic learners: what their units wait for.
+
+use std::time::Duration;
+
+use di_api::{PlanEntry, Role};
+use di_plan::{Simple, Suffixes, expand, is_whole, members};
+use kube::ResourceExt;
+
+use super::{Note, Observed, Step, replicas::Loss};
+
+/// Nodes are known within this time of the start, or their watch is told of as failing.
+const UNTIL_NODES_ARE_KNOWN: Duration = Duration::from_secs(1);
+
+/// Gives aggregators their port and their ddp learners.
+pub(super) fn tend(
+    seen: &Observed<'_>,
+    plan: &mut Vec<PlanEntry>,
+    step: &mut Step,
+    suffixes: &mut dyn Suffixes,
+) {
+    let new = plan.iter_mut().filter(|e| e.role == Role::Aggregator);
+    for entry in new.filter(|entry| entry.port.is_none()) {
+        entry.port = seen.aggregator.port();
+    }
+    match seen.nodes {
+        Some(nodes) => expand(seen.job, plan, nodes, &Simple, suffixes, seen.now),
+        None if aggregators(plan).any(|unit| members(plan, &unit.name).next().is_none()) => {
+            step.again = Some(UNTIL_NODES_ARE_KNOWN);
+        }
+        None => {}
+    }
+    if let Some((reason, message)) = stuck(seen, plan)
+        && step.status.reason.as_deref() != Some(reason)
+    {
+        step.notes.push(Note::warning(reason, message));
+    }
+}
+
+fn aggregators(plan: &[PlanEntry]) -> impl Iterator<Item = &PlanEntry> {
+    plan.iter()
+        .filter(|entry| entry.role == Role::Aggregator && entry.is_wanted())
+}
+
+/// Units whose ddp learners are not all planned: some were lost before they were taken in.
+pub(super) fn broken(plan: &[PlanEntry]) -> Vec<(String, Loss)> {
+    aggregators(plan)
+        .filter(|unit| members(plan, &unit.name).next().is_some())
+        .filter(|unit| !is_whole(plan, &unit.name))
+        .map(|unit| {
+            let loss = Loss {
+                how: "lacks some of its ddp learners".to_owned(),
+                ran: None,
+            };
+            (unit.name.clone(), loss)
+        })
+        .collect()
+}
+
+/// Whether this is an aggregator whose pod cannot be made yet.
+pub(super) fn lacks_template(seen: &Observed<'_>, entry: &PlanEntry) -> bool {
+    let unmade = entry.uid.is_none() && seen.aggregator.found().is_none();
+    entry.role == Role::Aggregator && (entry.port.is_none() || unmade)
+}
+
+/// Why aggregators are not made, if any waits.
+pub(super) fn stuck(seen: &Observed<'_>, plan: &[PlanEntry]) -> Option<(&'static str, String)> {
+    let waits = !seen.job.spec.suspend && aggregators(plan).any(|e| lacks_template(seen, e));
+    let namespace = seen.job.namespace().unwrap_or_default();
+    waits.then(|| seen.aggregator.lack(&namespace)).flatten()
+}
