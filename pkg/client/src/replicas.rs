@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use di_api::{EntryState, Origin, Role, names};
+use di_api::{EntryState, Origin, PlanEntry, Role, names};
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
 use kube::{
     Api,
@@ -107,7 +107,7 @@ pub fn replicas_of(job: &Job, pods: &[Pod]) -> Vec<Replica> {
                 state: entry.state,
                 replaces: entry.replaces.clone(),
                 planned_at: entry.planned_at.clone(),
-                url: url(job, &entry.name, entry.role, pod),
+                url: url(job, entry, pod),
                 pod: pod.map(ReplicaPod::from),
             }
         })
@@ -117,7 +117,11 @@ pub fn replicas_of(job: &Job, pods: &[Pod]) -> Vec<Replica> {
         // The coordinator keeps its one name and needs no entry.
         let is_coordinator = role == Role::Coordinator;
         replicas.push(Replica {
-            url: url(job, &name, role, Some(pod)),
+            url: url(
+                job,
+                &PlanEntry::new(name.clone(), role, Origin::Declared, 0),
+                Some(pod),
+            ),
             name,
             role,
             index: is_coordinator.then_some(0),
@@ -160,7 +164,7 @@ impl From<&Pod> for ReplicaPod {
     }
 }
 
-fn url(job: &Job, name: &str, role: Role, pod: Option<&Pod>) -> String {
+fn url(job: &Job, entry: &PlanEntry, pod: Option<&Pod>) -> String {
     let from_pod = pod.and_then(|pod| {
         let containers = &pod.spec.as_ref()?.containers;
         let ports = containers.iter().flat_map(|c| c.ports.iter().flatten());
@@ -169,10 +173,19 @@ fn url(job: &Job, name: &str, role: Role, pod: Option<&Pod>) -> String {
             .find(|p| p.name.as_deref() == Some(names::PORT_NAME));
         Some(port?.container_port)
     });
-    let port = from_pod
-        .or_else(|| declared_port(&job.object, role))
-        .unwrap_or(role.default_port());
-    names::url(name, job.namespace(), port)
+    let planned = || {
+        let base = entry
+            .port
+            .or_else(|| declared_port(&job.object, entry.role))
+            .unwrap_or(entry.role.default_port());
+        // Processes of ddp learners listen by their rank.
+        base + entry.ddp.as_ref().map_or(0, |place| place.start_rank)
+    };
+    names::url(
+        &entry.name,
+        job.namespace(),
+        from_pod.unwrap_or_else(planned),
+    )
 }
 
 /// The port that the role's template names, read from the JSON so that a job we cannot decode has one too.

@@ -112,7 +112,8 @@ fn too_few(job: &Job, role: Role, declared: i64, fewer: i64) -> String {
         .status
         .plan
         .iter()
-        .filter(|e| e.role == role && e.origin == Origin::Requested && e.is_wanted())
+        .filter(|e| e.role.counted_as() == role)
+        .filter(|e| e.origin == Origin::Requested && e.is_wanted())
         .count();
     let others = match requested {
         0 => String::new(),

@@ -244,3 +244,6 @@ fn ddp_env(job: &DIJob, entry: &PlanEntry, place: &Ddp) -> [(&'static str, Strin
         (names::env::MASTER_PORT, master_port(job, entry).to_string()),
     ]
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,7 +11,8 @@ pub struct Settings {
     pub create_wait: Duration,
     /// The most replicas that one request may add.
     pub max_replicas_per_request: usize,
-    /// The most replicas that a job may have.
+    /// The most pods that a job may have beside its coordinator. Learners of several GPUs count with all of theirs; until it is known how many these
+    /// are, as if each GPU were to have its own.
     pub max_replicas_per_job: usize,
     /// The most connections at a time; further ones wait to be accepted.
     pub max_connections: usize,

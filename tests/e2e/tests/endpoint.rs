@@ -116,6 +116,11 @@ async fn replicas_are_added_listed_failed_and_removed() {
         let plan = job.status.unwrap().plan;
         assert!(plan.iter().all(|entry| entry.origin == Origin::Requested), "{plan:?}");
 
+        // Nobody has written an AggregatorConfig yet, which may come.
+        let waits = endpoint.call("POST", "/v1alpha1/replicas", &with(json!({"learners": {"replicas": 1, "gpus": 2}}))).await;
+        assert_eq!((waits.status, &waits.body["success"]), (200, &json!(false)), "{waits:?}");
+        assert!(waits.body["message"].as_str().unwrap().contains("AggregatorConfig"), "{waits:?}");
+
         let nobody = endpoint.call("GET", &format!("/v1alpha1/replicas?namespace={}&coordinator=nobody-coordinator", ns.name), &json!({})).await;
         assert_eq!((nobody.status, &nobody.body["success"]), (404, &json!(false)), "{nobody:?}");
     })

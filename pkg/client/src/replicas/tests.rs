@@ -33,6 +33,20 @@ fn pod(name: &str, role: &str) -> Pod {
 }
 
 #[test]
+fn learners_of_several_gpus_have_the_addresses_of_their_plan() {
+    let mut job = job();
+    let plan = json!([
+        {"name": "a", "type": "Aggregator", "origin": "Declared", "index": 0, "port": 5000},
+        {"name": "d", "type": "DDPLearner", "origin": "Declared", "index": 0,
+         "ddp": {"aggregator": "a", "worldSize": 8, "startRank": 4, "master": "m"}},
+    ]);
+    job.status.plan = serde_json::from_value(plan).unwrap();
+    let replicas = replicas_of(&job, &[]);
+    let urls: Vec<_> = replicas.iter().map(|r| r.url.as_str()).collect();
+    assert_eq!(urls, ["a.rl:5000", "d.rl:9004"]);
+}
+
+#[test]
 fn the_plan_is_joined_with_the_pods_in_order_of_role_and_index() {
     let pods = [
         pod("j-collector-zzzzz", "collector"),

@@ -7,6 +7,8 @@ mod requested;
 mod slots;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod unit_tests;
 mod units;
 mod victims;
 

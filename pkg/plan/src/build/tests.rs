@@ -1,0 +1,213 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+fn job(learner: &Value) -> DIJob {
+    serde_json::from_value(json!({
+        "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
+        "metadata": {"name": "j", "namespace": "ns", "uid": "u"},
+        "spec": {
+            "priorityClassName": "high",
+            "coordinator": {"template": {"spec": {"containers": [{"name": "di-container"}]}}},
+            "collector": {"template": {"spec": {"priorityClassName": "own", "containers": [{"name": "di-container"}]}}},
+            "learner": {"template": {"spec": {"containers": [learner]}}},
+        },
+        "status": {"plan": [{"name": "a", "type": "Aggregator", "origin": "Declared", "index": 0, "port": 5000}]},
+    }))
+    .unwrap()
+}
+
+fn entry(role: Role, more: &Value) -> PlanEntry {
+    let mut entry = json!({"name": "n", "type": role, "origin": "Declared", "index": 3});
+    entry
+        .as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
+    serde_json::from_value(entry).unwrap()
+}
+
+fn ddp(gpus: u32, world_size: u32, start_rank: u32, master: Option<&str>) -> PlanEntry {
+    let place = json!({"aggregator": "a", "worldSize": world_size, "startRank": start_rank, "master": master});
+    entry(
+        Role::DdpLearner,
+        &json!({"resources": {"gpus": gpus.to_string()}, "ddp": place}),
+    )
+}
+
+fn built(job: &DIJob, entry: &PlanEntry) -> Pod {
+    let template = serde_json::from_value(json!({"spec": {"containers": [{
+        "name": "di-container", "ports": [{"name": "di-port", "containerPort": 4000}],
+    }]}}));
+    pod(
+        job,
+        entry,
+        Some(&template.unwrap()),
+        &BuildSettings::default(),
+    )
+    .unwrap()
+}
+
+fn ports_of(pod: &Pod) -> Vec<(String, i32)> {
+    let containers = &pod.spec.as_ref().unwrap().containers;
+    let ports = containers.iter().flat_map(|c| c.ports.iter().flatten());
+    ports
+        .map(|port| (port.name.clone().unwrap(), port.container_port))
+        .collect()
+}
+
+fn value(pod: &Pod, name: &str) -> String {
+    let env = pod.spec.as_ref().unwrap().containers[0]
+        .env
+        .as_ref()
+        .unwrap();
+    let found = env.iter().find(|variable| variable.name == name);
+    found
+        .and_then(|variable| variable.value.clone())
+        .unwrap_or_default()
+}
+
+#[test]
+fn f24_every_pod_has_the_jobs_priority_class_unless_its_template_names_one() {
+    let job = job(&json!({"name": "di-container"}));
+    for (entry, class) in [
+        (entry(Role::Coordinator, &json!({})), "high"),
+        (entry(Role::Collector, &json!({})), "own"),
+        (entry(Role::Learner, &json!({})), "high"),
+        (entry(Role::Aggregator, &json!({"port": 5000})), "high"),
+        (ddp(2, 2, 0, None), "high"),
+    ] {
+        let pod = built(&job, &entry);
+        assert_eq!(
+            pod.spec.unwrap().priority_class_name.as_deref(),
+            Some(class),
+            "{}",
+            entry.role
+        );
+    }
+}
+
+#[test]
+fn f20_every_pod_has_one_owner_and_it_is_the_job() {
+    let job = job(&json!({"name": "di-container"}));
+    for entry in [
+        entry(Role::Aggregator, &json!({"port": 5000})),
+        ddp(2, 2, 0, None),
+    ] {
+        let owners = built(&job, &entry).metadata.owner_references.unwrap();
+        let owners: Vec<_> = owners.iter().map(|o| (&*o.uid, o.controller)).collect();
+        assert_eq!(owners, [("u", Some(true))]);
+    }
+}
+
+#[test]
+fn each_process_has_its_port_on_pod_and_service() {
+    let own = |name: &str, port: i32| (name.to_owned(), port);
+    let named = json!({"name": "di-container", "ports": [
+        {"name": "metrics", "containerPort": 9}, {"name": "di-port", "containerPort": 7000},
+    ]});
+    let job = job(&named);
+    let second = ddp(3, 7, 4, Some("first"));
+    let pod = built(&job, &second);
+    let expected = [
+        own("metrics", 9),
+        own("di-port", 7004),
+        own("gpu-port-1", 7005),
+        own("gpu-port-2", 7006),
+    ];
+    assert_eq!(ports_of(&pod), expected);
+    let service = service(&job, &second).spec.unwrap().ports.unwrap();
+    let service: Vec<_> = service
+        .into_iter()
+        .map(|p| (p.name.unwrap(), p.port))
+        .collect();
+    assert_eq!(service, expected[1..]);
+    assert_eq!(
+        (value(&pod, "LEARNER_PORT"), value(&pod, "MASTER_ADDR")),
+        ("7000".into(), "first".into())
+    );
+    assert_eq!(value(&pod, "KUBERNETES_AGGREGATOR_URL"), "a.ns:5000");
+    assert_eq!(
+        pod.metadata.labels.unwrap()["ddp-learner-type"],
+        "ddp-learner-worker"
+    );
+
+    let first = built(&job, &ddp(4, 7, 0, None));
+    assert_eq!(ports_of(&first).last(), Some(&own("master-port", 10314)));
+    assert_eq!(value(&first, "MASTER_ADDR"), "localhost");
+    // An aggregator keeps the port that it was planned with.
+    let aggregator = built(
+        &job,
+        &entry(
+            Role::Aggregator,
+            &json!({"port": 5000, "resources": {"gpus": "7", "cpus": "7"}}),
+        ),
+    );
+    assert_eq!(ports_of(&aggregator), [own("di-port", 5000)]);
+    assert_eq!(value(&aggregator, "AGGREGATOR_PORT"), "5000");
+    assert_eq!(aggregator.spec.unwrap().containers[0].resources, None);
+}
+
+#[test]
+fn the_meeting_point_makes_way_for_the_processes() {
+    let at = |port: i32| {
+        job(&json!({"name": "di-container", "ports": [{"name": "di-port", "containerPort": port}]}))
+    };
+    for (first, expected) in [
+        (10310, 10318),
+        (10314, 10322),
+        (10306, 10314),
+        (10315, 10314),
+    ] {
+        for entry in [ddp(4, 8, 0, None), ddp(4, 8, 4, Some("first"))] {
+            assert_eq!(
+                value(&built(&at(first), &entry), "MASTER_PORT"),
+                expected.to_string(),
+                "{first}"
+            );
+        }
+    }
+}
+
+#[test]
+fn f25_requests_and_limits_are_shared_each_as_they_are() {
+    let job = job(&json!({"name": "di-container", "resources": {
+        "requests": {"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "8"},
+        "limits": {"cpu": "4", "nvidia.com/gpu": "8", "ephemeral-storage": "1Gi"},
+    }}));
+    let resources = |entry: &PlanEntry| {
+        let resources = built(&job, entry).spec.unwrap().containers[0]
+            .resources
+            .clone();
+        serde_json::to_value(resources.unwrap()).unwrap()
+    };
+    assert_eq!(
+        resources(&ddp(2, 8, 6, Some("first"))),
+        json!({
+            "requests": {"cpu": "250m", "memory": "256Mi", "nvidia.com/gpu": "2"},
+            "limits": {"cpu": "1", "nvidia.com/gpu": "2", "ephemeral-storage": "1Gi"},
+        })
+    );
+    // What was asked for stands over it.
+    let mut asked = ddp(2, 8, 6, Some("first"));
+    asked.resources.cpus = Some(k8s_openapi::apimachinery::pkg::api::resource::Quantity(
+        "3".into(),
+    ));
+    let resources = resources(&asked);
+    assert_eq!(
+        (&resources["requests"]["cpu"], &resources["limits"]["cpu"]),
+        (&json!("3"), &json!("3"))
+    );
+}
+
+#[test]
+fn a_pod_tells_the_place_it_was_made_for() {
+    let job = job(&json!({"name": "di-container", "env": [{"name": "WORLD_SIZE", "value": "99"}]}));
+    for entry in [ddp(4, 6, 0, None), ddp(2, 6, 4, Some("first"))] {
+        let view = crate::PodView::new(&built(&job, &entry)).unwrap();
+        let told = view.ddp.unwrap();
+        assert_eq!(
+            (Some(told.place), told.gpus),
+            (entry.ddp.clone(), entry.gpus())
+        );
+    }
+}
