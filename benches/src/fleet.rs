@@ -133,7 +133,7 @@ pub fn new_pods(job: &DIJob) -> Vec<Pod> {
     let plan = job.status.iter().flat_map(|status| &status.plan);
     std::iter::once(&coordinator)
         .chain(plan)
-        .filter_map(|entry| di_plan::pod(job, entry, &BuildSettings::default()))
+        .filter_map(|entry| di_plan::pod(job, entry, None, &BuildSettings::default()))
         .collect()
 }
 

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Images from nothing but a binary and its shared libraries.
+# Images from nothing but a binary and its shared libraries, or a root folder.
 
 full_image_name() { # containerd looks up `di-orchestrator:dev` as docker.io/library/di-orchestrator:dev
   local first=${1%%/*}
@@ -24,12 +24,14 @@ shared_libraries() {
   grep -o '/[^ ]*' <<<"$listing" | sort -u
 }
 
-fill_rootfs() { # fill_rootfs BINARY DIR
+fill_rootfs() { # fill_rootfs BINARY|FOLDER DIR
   local library
   mkdir -p "$2/etc" "$2/tmp"
+  if [[ -d $1 ]]; then cp --archive "$1/." "$2"; fi
   chmod 1777 "$2/tmp"
   printf 'root:x:0:0:root:/:/nonexistent\nnonroot:x:65532:65532:nonroot:/tmp:/nonexistent\n' >"$2/etc/passwd"
   printf 'root:x:0:\nnonroot:x:65532:\n' >"$2/etc/group"
+  [[ ! -d $1 ]] || return 0
   install -m 755 "$1" "$2/app"
   shared_libraries "$1" | while read -r library; do
     # Debian's /lib is a link to /usr/lib; the image has plain folders, at the paths the loader was told.

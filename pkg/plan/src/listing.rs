@@ -1,7 +1,7 @@
 use std::collections::HashSet;
 
 use di_api::{DIJob, PlanEntry, Role, names};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 
 use crate::{
@@ -22,20 +22,26 @@ pub struct Listing {
 /// Lists a job's replicas: those that the plan wants, but for those that ended, are being deleted, or that Kubernetes says cannot start. An
 /// aggregator is as good as its worst ddp learner.
 ///
-/// `pod` looks a pod up by name. A replica whose pod nobody has seen yet is listed: it is on its way.
+/// `pod` looks a pod up by name. A replica whose pod nobody has seen yet is listed: it is on its way. But for so long as `verdict_wait` after it
+/// was planned it is listed only once it has a node: a client that is told of a replica without room waits for that alone.
 pub fn listing<'a>(
     job: &DIJob,
     pod: impl Fn(&str) -> Option<&'a PodView>,
     now: Timestamp,
+    verdict_wait: SignedDuration,
 ) -> Listing {
     let plan = plan(job);
+    let usable = |entry: &PlanEntry| {
+        usable(job, entry, &pod, now)
+            .filter(|_| !awaits_verdict(entry, pod(&entry.name), now, verdict_wait))
+    };
     let broken: HashSet<&str> = plan
         .iter()
-        .filter(|entry| entry.is_wanted() && usable(job, entry, &pod, now).is_none())
+        .filter(|entry| entry.is_wanted() && usable(entry).is_none())
         .filter_map(aggregator_of)
         .collect();
     let url = |entry: &PlanEntry| {
-        let port = usable(job, entry, &pod, now).filter(|_| !broken.contains(&*entry.name))?;
+        let port = usable(entry).filter(|_| !broken.contains(&*entry.name))?;
         Some(url(job, entry, port))
     };
     let of = |role: Role| plan.iter().filter(move |entry| entry.role == role);
@@ -62,6 +68,19 @@ pub fn processes<'a>(
     all.into_iter()
         .flat_map(|(port, entry)| (0..entry.gpus()).map(move |i| url(job, entry, port + i)))
         .collect()
+}
+
+/// Whether Kubernetes may yet say that there is no room for it. Replacements do not wait: with them the lost ones leave the list.
+fn awaits_verdict(
+    entry: &PlanEntry,
+    pod: Option<&PodView>,
+    now: Timestamp,
+    verdict_wait: SignedDuration,
+) -> bool {
+    let placed = pod.is_some_and(|pod| pod.scheduled == Ok(true));
+    let planned = entry.planned_at.as_ref().map(|time| time.0);
+    let young = planned.is_some_and(|planned| now.duration_since(planned) < verdict_wait);
+    !placed && young && entry.replaces.is_none()
 }
 
 fn plan(job: &DIJob) -> &[PlanEntry] {
@@ -98,4 +117,66 @@ fn usable<'a>(
         return None;
     }
     Some(port_of(job, entry))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const WAIT: SignedDuration = SignedDuration::from_secs(2);
+
+    fn collector(name: &str, replaces: Option<&str>) -> serde_json::Value {
+        json!({
+            "name": name, "type": "Collector", "origin": "Requested", "index": 0,
+            "plannedAt": "2026-01-01T00:00:00Z", "replaces": replaces,
+        })
+    }
+
+    fn pod(name: &str, conditions: &serde_json::Value) -> PodView {
+        let pod = json!({
+            "metadata": {"name": name, "namespace": "ns", "labels": {"dijob-name": "j", "replica-type": "collector"}},
+            "spec": {"containers": []},
+            "status": {"phase": "Pending", "conditions": conditions},
+        });
+        PodView::new(&serde_json::from_value(pod).unwrap()).unwrap()
+    }
+
+    fn listed(plan: &[serde_json::Value], pods: &[PodView], at: &str) -> Vec<String> {
+        let job: DIJob = serde_json::from_value(json!({
+            "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
+            "metadata": {"name": "j", "namespace": "ns"},
+            "spec": {"coordinator": {"template": {}}, "collector": {"template": {}}},
+            "status": {"plan": plan},
+        }))
+        .unwrap();
+        let pod = |name: &str| pods.iter().find(|pod| pod.name == name);
+        listing(&job, pod, at.parse().unwrap(), WAIT).collectors
+    }
+
+    #[test]
+    fn new_replicas_are_listed_once_they_have_a_node_or_the_wait_is_over() {
+        let plan = [collector("new", None)];
+        let (soon, late) = ("2026-01-01T00:00:01Z", "2026-01-01T00:00:02Z");
+        let verdict =
+            |status: &str| pod("new", &json!([{"type": "PodScheduled", "status": status}]));
+        let url = ["new.ns:22270"];
+        assert!(listed(&plan, &[], soon).is_empty());
+        assert!(listed(&plan, &[pod("new", &json!([]))], soon).is_empty());
+        assert_eq!(listed(&plan, &[verdict("True")], soon), url);
+        assert!(listed(&plan, &[verdict("False")], soon).is_empty());
+        assert_eq!(listed(&plan, &[], late), url);
+        assert_eq!(listed(&plan, &[pod("new", &json!([]))], late), url);
+        assert!(listed(&plan, &[verdict("False")], late).is_empty());
+    }
+
+    #[test]
+    fn replacements_are_listed_at_once() {
+        let plan = [collector("fresh", Some("lost"))];
+        assert_eq!(
+            listed(&plan, &[], "2026-01-01T00:00:00Z"),
+            ["fresh.ns:22270"]
+        );
+    }
 }

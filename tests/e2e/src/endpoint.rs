@@ -38,35 +38,48 @@ impl Endpoint {
             .iter()
             .find(|pod| is_ready(pod))
             .expect("a ready pod of the orchestrator");
-        let mut forward = pods
-            .portforward(&ready.name_any(), &[8080])
-            .await
-            .expect("forwarded");
-        let mut stream = forward.take_stream(8080).expect("a stream");
-        let body = body.to_string();
-        let authorization = self
+        let header = self
             .token
             .as_ref()
-            .map(|token| format!("Authorization: Bearer {token}\r\n"))
-            .unwrap_or_default();
-        let request = format!(
-            "{method} {path} HTTP/1.1\r\nHost: di-server\r\n{authorization}Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
-            body.len()
-        );
-        stream.write_all(request.as_bytes()).await.expect("sent");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.expect("an answer");
-        let (head, body) = answer.split_once("\r\n\r\n").expect("HTTP");
-        let status = head
-            .split(' ')
-            .nth(1)
-            .and_then(|status| status.parse().ok())
-            .expect("a status");
-        Reply {
-            status,
-            body: serde_json::from_str(body).expect("JSON"),
-        }
+            .map(|token| format!("Authorization: Bearer {token}"));
+        let answer = http(&pods, &ready.name_any(), 8080, method, path, header, body).await;
+        answer.expect("an answer")
     }
+}
+
+/// Sends one request to a port of a pod. `None` when nothing answers there, as while the pod starts.
+///
+/// # Panics
+/// When the answer is not HTTP with JSON.
+pub async fn http(
+    pods: &Api<Pod>,
+    pod: &str,
+    port: u16,
+    method: &str,
+    path: &str,
+    header: Option<String>,
+    body: &Value,
+) -> Option<Reply> {
+    let mut forward = pods.portforward(pod, &[port]).await.ok()?;
+    let mut stream = forward.take_stream(port)?;
+    let body = body.to_string();
+    let header = header.map(|header| header + "\r\n").unwrap_or_default();
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: {pod}\r\n{header}Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).await.ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.ok()?;
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    let status = head
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok());
+    Some(Reply {
+        status: status.expect("a status"),
+        body: serde_json::from_str(body).expect("JSON"),
+    })
 }
 
 fn is_ready(pod: &Pod) -> bool {

@@ -129,13 +129,24 @@ pub fn is_running(pod: &Pod) -> bool {
 /// When the container cannot be entered.
 pub async fn exec(namespace: &Namespace, pod: &str, args: &[&str]) -> (bool, String) {
     let command: Vec<&str> = ["/app"].iter().chain(args).copied().collect();
+    enter(namespace, pod, &command).await
+}
+
+/// Runs a command in the main container of a pod, once that runs, and returns whether it ended well and what it printed.
+///
+/// # Panics
+/// When the container cannot be entered.
+pub async fn enter(namespace: &Namespace, pod: &str, command: &[&str]) -> (bool, String) {
     let params = AttachParams::default().container(names::MAIN_CONTAINER);
     let pods: Api<Pod> = namespace.api();
     let runs = |found: &kube::Result<Pod>| found.as_ref().is_ok_and(is_running);
     eventually("running", || pods.get(pod), runs)
         .await
         .expect("the pod");
-    let mut process = pods.exec(pod, command, &params).await.expect("entered");
+    let mut process = pods
+        .exec(pod, command.to_vec(), &params)
+        .await
+        .expect("entered");
     let mut output = String::new();
     let mut stdout = process.stdout().expect("stdout");
     let mut stderr = process.stderr().expect("stderr");

@@ -3,19 +3,23 @@
 #![allow(clippy::missing_panics_doc)] // helpers of tests fail as tests do
 
 mod audit;
+mod di_engine;
 mod endpoint;
 mod eventually;
 mod jobs;
 mod namespace;
+mod plugin;
 
 pub use audit::{Audit, Call};
-pub use endpoint::{Endpoint, Reply};
+pub use di_engine::{Coordinator, Seen, Workload, look, nodes_have_gpus, order};
+pub use endpoint::{Endpoint, Reply, http};
 pub use eventually::{eventually, within};
 pub use jobs::{
-    Phases, container, exec, is_running, job, logs, misnamed, owned_pods, owned_services, pod,
-    status,
+    Phases, container, enter, exec, is_running, job, logs, misnamed, owned_pods, owned_services,
+    pod, status,
 };
 pub use namespace::{Namespace, client};
+pub use plugin::{Output, di};
 
 /// Namespace of the orchestrator.
 pub const SYSTEM: &str = di_api::names::SYSTEM_NAMESPACE;

@@ -5,7 +5,7 @@ use futures::FutureExt;
 use k8s_openapi::api::core::v1::{Namespace as NamespaceObject, Pod};
 use kube::{
     Api, Client, Config, ResourceExt,
-    api::{DeleteParams, ListParams, PostParams},
+    api::{DeleteParams, ListParams, LogParams, PostParams},
 };
 use rand::RngExt;
 
@@ -88,7 +88,14 @@ impl Namespace {
         }
         if let Ok(pods) = self.api::<Pod>().list(&all).await {
             for pod in pods {
-                eprintln!("{}: pod {}: {:?}", self.name, pod.name_any(), pod.status);
+                let name = pod.name_any();
+                eprintln!("{}: pod {name}: {:?}", self.name, pod.status);
+                let last = LogParams {
+                    tail_lines: Some(60),
+                    ..LogParams::default()
+                };
+                let log = self.api::<Pod>().logs(&name, &last).await;
+                eprintln!("{}", log.unwrap_or_else(|error| error.to_string()));
             }
         }
     }

@@ -5,36 +5,13 @@
 use std::{io::Write, process::Stdio, time::Duration};
 
 use di_api::{DIJobStatus, Phase};
-use di_e2e::{Namespace, eventually, exec, job, misnamed, owned_pods, pod, status};
+use di_e2e::{Namespace, di, eventually, exec, job, misnamed, owned_pods, pod, status};
 use serde_json::json;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, BufReader},
     process::Command,
     time::timeout,
 };
-
-#[derive(Debug)]
-struct Output {
-    code: Option<i32>,
-    stdout: String,
-    stderr: String,
-}
-
-/// Runs `kubectl di -n <namespace> …`.
-async fn di(ns: &Namespace, args: &[&str]) -> Output {
-    let output = Command::new("kubectl")
-        .args(["di", "-n", &ns.name])
-        .args(args)
-        .stdin(Stdio::null())
-        .output()
-        .await
-        .unwrap();
-    Output {
-        code: output.status.code(),
-        stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: String::from_utf8(output.stderr).unwrap(),
-    }
-}
 
 fn manifest(content: &serde_json::Value) -> tempfile::NamedTempFile {
     let mut file = tempfile::Builder::new().suffix(".json").tempfile().unwrap();

@@ -9,7 +9,7 @@ use axum::{
 use di_api::{DIJob, names};
 use di_cache::{JobRef, Key, Objects};
 use di_plan::{Listing, aggregator_of, find, listing, processes};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 
 use super::{find_aggregator, halted, key, no_coordinator, owns, success, urls};
@@ -95,22 +95,27 @@ fn rendered(state: &Shared, key: &Key, job: &JobRef) -> Result<Arc<Rendered>> {
         return Ok(list);
     }
     let (pods, list) = of_job(state, key, job, now);
-    let list = Rendered::new(job.clone(), pods, next_start(job, now), &list)?;
+    let list = Rendered::new(job.clone(), pods, next_change(state, job, now), &list)?;
     let list = Arc::new(list);
     let is_there = |key: &Key| state.jobs.get(key).is_some();
     state.answers.keep(key.clone(), list.clone(), is_there);
     Ok(list)
 }
 
-/// When the next replica that is to be made later may be made: the only thing that time changes.
-fn next_start(job: &DIJob, now: Timestamp) -> Option<Timestamp> {
-    let starts = plan_of(job)
-        .iter()
-        .filter_map(|entry| entry.not_before.as_ref());
-    starts
-        .map(|start| start.0)
-        .filter(|start| *start > now)
-        .min()
+/// For how long a new replica without a node is not listed: as long as the answer that tells of it may wait.
+fn verdict_wait(state: &Shared) -> SignedDuration {
+    state.settings.create_wait.try_into().unwrap_or_default()
+}
+
+/// When the list changes by itself: when the next replica may be made, or has waited for its verdict long enough.
+fn next_change(state: &Shared, job: &DIJob, now: Timestamp) -> Option<Timestamp> {
+    let wait = verdict_wait(state);
+    let times = plan_of(job).iter().flat_map(|entry| {
+        let start = entry.not_before.as_ref().map(|time| time.0);
+        let planned = entry.planned_at.as_ref();
+        [start, planned.and_then(|time| time.0.checked_add(wait).ok())]
+    });
+    times.flatten().filter(|time| *time > now).min()
 }
 
 /// The replicas that the job's coordinator may use now, and the revision of the pods that tell so.
@@ -120,7 +125,7 @@ fn of_job(state: &Shared, key: &Key, job: &DIJob, now: Timestamp) -> (u64, Repli
             return (pods.revision(), Listing::default());
         }
         let pod = |name: &str| pods.get(name).filter(|pod| owns(job, pod));
-        (pods.revision(), listing(job, pod, now))
+        (pods.revision(), listing(job, pod, now, verdict_wait(state)))
     });
     (revision, Replicas::new(key, list))
 }

@@ -60,7 +60,7 @@ fn pods(object: &Value) -> BTreeMap<String, Pod> {
             "name": format!("job-{role}"), "type": role, "origin": "Declared", "index": 0,
         }))
         .unwrap();
-        let mut pod = di_plan::pod(&job, &entry, &BuildSettings::default())?;
+        let mut pod = di_plan::pod(&job, &entry, None, &BuildSettings::default())?;
         pod.metadata.owner_references = None;
         pod.metadata.namespace = None;
         // The tests' server does not fill it in.

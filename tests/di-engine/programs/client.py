@@ -1,0 +1,85 @@
+"""DI-engine's client classes, as published, without what their packages import besides: torch, numpy and the rest.
+
+A package's `__init__` imports all of it. So packages are registered here as empty modules with their real folders, and their
+files are then imported as they are. `ding.utils` offers the few names that the client takes from it.
+"""
+import importlib
+import importlib.util
+import json
+import logging
+import sys
+import threading
+import types
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+ROOT = Path(importlib.util.find_spec("ding").origin).parent
+CONTROL_PORT = 8000
+
+
+def package(name, **names):
+    """Registers a package of DI-engine without running its `__init__`."""
+    module = types.ModuleType(name)
+    module.__path__ = [str(ROOT.joinpath(*name.split(".")[1:]))]
+    module.__dict__.update(names)
+    sys.modules[name] = module
+    return module
+
+
+def module(name, **names):
+    """Registers a module that holds these names and nothing else."""
+    stand_in = types.ModuleType(name)
+    stand_in.__dict__.update(names)
+    sys.modules[name] = stand_in
+
+
+class Lines(logging.Handler):
+    """Prints what DI-engine logs, and keeps it."""
+
+    def __init__(self):
+        super().__init__()
+        self.kept = []
+
+    def emit(self, record):
+        line = self.format(record)
+        self.kept.append(line)
+        print(line, flush=True)
+
+
+LINES = Lines()
+LOGGER = logging.getLogger("di-engine")
+LOGGER.addHandler(LINES)
+LOGGER.setLevel(logging.INFO)
+
+module("ding.utils.default_helper", one_time_warning=LOGGER.warning)
+utils = package("ding.utils", build_logger=lambda **_: (LOGGER, None))
+for file in ("lock_helper", "k8s_helper"):
+    found = importlib.import_module(f"ding.utils.{file}")
+    utils.__dict__.update({name: value for name, value in vars(found).items() if not name.startswith("_")})
+for name in ("worker", "worker.coordinator", "worker.adapter"):
+    package(f"ding.{name}")
+
+
+def serve(routes):
+    """Serves `{"GET /path": function of the body}` on the control port, for the test to look and to order."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self):
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            try:
+                status, answer = 200, routes[f"{self.command} {self.path}"](json.loads(body or "{}"))
+            except Exception as error:  # what DI-engine raises is an answer too
+                status, answer = 500, {"error": repr(error)}
+            answer = json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        do_GET = do_POST = answer
+
+        def log_message(self, *_):
+            """The test's looks are no news."""
+
+    server = ThreadingHTTPServer(("", CONTROL_PORT), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()

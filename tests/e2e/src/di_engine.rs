@@ -1,0 +1,281 @@
+//! Jobs of DI-engine's own client classes: `tests/di-engine`.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use di_api::{DIJob, Phase, Role, names};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, Patch, PatchParams, PostParams},
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::{Namespace, eventually, http, status};
+
+/// Where the programs wait for the test's orders.
+const CONTROL_PORT: u16 = 8000;
+/// What takes DI-engine seconds, on a busy machine; less than the two minutes that it spends on one replica that does not answer.
+const SOON: Duration = Duration::from_secs(100);
+const GPU: &str = "nvidia.com/gpu";
+const PROGRAMS: [(&str, &str); 5] = [
+    (
+        "client.py",
+        include_str!("../../di-engine/programs/client.py"),
+    ),
+    (
+        "coordinator.py",
+        include_str!("../../di-engine/programs/coordinator.py"),
+    ),
+    (
+        "replica.py",
+        include_str!("../../di-engine/programs/replica.py"),
+    ),
+    (
+        "aggregator.py",
+        include_str!("../../di-engine/programs/aggregator.py"),
+    ),
+    (
+        "command_line.py",
+        include_str!("../../di-engine/programs/command_line.py"),
+    ),
+];
+
+/// A job that runs DI-engine's client.
+pub struct Workload(pub DIJob);
+
+impl Workload {
+    /// A job whose coordinator makes this request at its start, and waits for so many replicas.
+    ///
+    /// # Panics
+    /// Never: the JSON is fixed.
+    pub fn new(name: &str, request: &Value, collectors: usize, learners: usize) -> Self {
+        let enough = [collectors.to_string(), learners.to_string()];
+        let command = [
+            "python3",
+            "/programs/coordinator.py",
+            &request.to_string(),
+            &enough[0],
+            &enough[1],
+        ];
+        let replica = Self::template(&["python3", "/programs/replica.py"]);
+        let job = json!({
+            "apiVersion": "diengine.opendilab.org/v1alpha2",
+            "kind": "DIJob",
+            "metadata": {"name": name},
+            "spec": {
+                "volumes": [{"name": "programs", "configMap": {"name": "programs"}}],
+                "coordinator": {"template": Self::template(&command)},
+                "collector": {"template": replica},
+                "learner": {"template": replica},
+            },
+        });
+        Self(serde_json::from_value(job).expect("a job"))
+    }
+
+    /// A template that runs this command beside the programs.
+    pub fn template(command: &[&str]) -> Value {
+        json!({"spec": {"containers": [{
+            "name": names::MAIN_CONTAINER,
+            "image": "di-engine-client:dev",
+            "command": command,
+            "volumeMounts": [{"name": "programs", "mountPath": "/programs"}],
+            "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
+        }]}})
+    }
+
+    /// Puts the programs into the namespace and submits the job.
+    ///
+    /// # Panics
+    /// When it is refused.
+    pub async fn submit(self, namespace: &Namespace) -> Coordinator {
+        let programs: ConfigMap = serde_json::from_value(json!({
+            "metadata": {"name": "programs"},
+            "data": PROGRAMS.iter().copied().collect::<std::collections::BTreeMap<_, _>>(),
+        }))
+        .expect("a config map");
+        let new = PostParams::default();
+        namespace
+            .api()
+            .create(&new, &programs)
+            .await
+            .expect("programs");
+        let job = namespace.submit(&self.0).await;
+        let job = job.metadata.name.expect("a name");
+        Coordinator {
+            namespace: namespace.clone(),
+            job,
+        }
+    }
+}
+
+/// What DI-engine sees: connections by URL, and whether the thread that keeps them in step with the endpoint lives.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Seen {
+    /// Whether its start has returned: it has as many replicas as it wants.
+    #[serde(default)]
+    pub started: bool,
+    /// Whether its sync thread runs.
+    pub sync_alive: bool,
+    /// Collectors it is connected to.
+    #[serde(default)]
+    pub collectors: BTreeSet<String>,
+    /// Learners it is connected to.
+    pub learners: BTreeSet<String>,
+    /// What it said last.
+    pub log: Vec<String>,
+}
+
+/// DI-engine's coordinator of a job.
+pub struct Coordinator {
+    namespace: Namespace,
+    /// Name of the job.
+    pub job: String,
+}
+
+impl Coordinator {
+    /// Name of its pod.
+    pub fn pod(&self) -> String {
+        names::coordinator(&self.job)
+    }
+
+    /// What it sees now; nothing while it starts.
+    ///
+    /// # Panics
+    /// When it answers something else.
+    pub async fn look(&self) -> Option<Seen> {
+        look(&self.namespace, &self.pod()).await
+    }
+
+    /// Waits until it sees that.
+    ///
+    /// # Panics
+    /// When it does not within its 120 s, or its sync thread has ended.
+    pub async fn sees(&self, what: &str, done: impl Fn(&Seen) -> bool) -> Seen {
+        let dead = |seen: &Seen| seen.started && !seen.sync_alive;
+        let seen = eventually(
+            what,
+            || self.look(),
+            |seen| seen.as_ref().is_some_and(|seen| done(seen) || dead(seen)),
+        )
+        .await
+        .expect("seen");
+        assert!(done(&seen) && !dead(&seen), "{what}: {seen:#?}");
+        seen
+    }
+
+    /// Waits until it sees that, which takes it seconds.
+    ///
+    /// # Panics
+    /// When it does not, or its sync thread has ended.
+    pub async fn soon_sees(&self, what: &str, done: impl Fn(&Seen) -> bool) -> Seen {
+        tokio::time::timeout(SOON, self.sees(what, done))
+            .await
+            .unwrap_or_else(|_| panic!("not {what} within {SOON:?}"))
+    }
+
+    /// Has DI-engine call the endpoint, by a method of its `OperatorServer`, and returns `{success, code, message, data}`.
+    ///
+    /// # Panics
+    /// When DI-engine raises.
+    pub async fn call(&self, method: &str, arguments: &Value) -> Value {
+        self.order("/call", &json!({"method": method, "arguments": arguments}))
+            .await
+    }
+
+    /// Has DI-engine give these URLs up, as it does when it cannot connect to them.
+    ///
+    /// # Panics
+    /// When it cannot be reached.
+    pub async fn gives_up(&self, urls: &Value) {
+        self.order("/give-up", urls).await;
+    }
+
+    async fn order(&self, path: &str, body: &Value) -> Value {
+        order(&self.namespace, &self.pod(), path, body).await
+    }
+
+    /// Ends the training: DI-engine's sync thread has lived until now, it leaves with exit code 0, and the job has succeeded.
+    ///
+    /// # Panics
+    /// When one of that is not so.
+    pub async fn ends_well(&self) {
+        let seen = self.look().await.expect("the coordinator");
+        assert!(seen.sync_alive, "{seen:#?}");
+        self.ends().await;
+    }
+
+    /// Ends the training: DI-engine leaves with exit code 0, and the job has succeeded.
+    ///
+    /// # Panics
+    /// When one of that is not so.
+    pub async fn ends(&self) {
+        self.order("/close", &json!({})).await;
+        let over = |status: &di_api::DIJobStatus| status.completion_time.is_some();
+        let ended = eventually("ended", || status(&self.namespace, &self.job), over).await;
+        assert_eq!(ended.phase, Some(Phase::Succeeded));
+    }
+
+    /// URLs of the replicas that the plan wants.
+    pub async fn planned(&self, role: Role, port: i32) -> BTreeSet<String> {
+        let plan = status(&self.namespace, &self.job).await.plan;
+        let wanted = plan
+            .iter()
+            .filter(|entry| entry.role == role && entry.is_wanted());
+        wanted
+            .map(|entry| names::url(&entry.name, &self.namespace.name, port))
+            .collect()
+    }
+}
+
+/// Has every node say that it has so many GPUs, as a device plugin does. No program here uses them.
+///
+/// # Panics
+/// When the nodes' status cannot be written.
+pub async fn nodes_have_gpus(namespace: &Namespace, number: usize) {
+    let nodes: Api<Node> = Api::all(namespace.client.clone());
+    let all = nodes.list(&ListParams::default()).await.expect("nodes");
+    let gpus = json!({GPU: number.to_string()});
+    let status = json!({"status": {"capacity": gpus, "allocatable": gpus}});
+    for node in all {
+        nodes
+            .patch_status(
+                &node.name_any(),
+                &PatchParams::default(),
+                &Patch::Merge(&status),
+            )
+            .await
+            .expect("GPUs");
+    }
+}
+
+/// What a coordinator or an aggregator sees now; nothing while it starts.
+///
+/// # Panics
+/// When it answers something else.
+pub async fn look(namespace: &Namespace, pod: &str) -> Option<Seen> {
+    let reply = http(
+        &namespace.api::<Pod>(),
+        pod,
+        CONTROL_PORT,
+        "GET",
+        "/state",
+        None,
+        &json!({}),
+    )
+    .await?;
+    Some(serde_json::from_value(reply.body).expect("what it sees"))
+}
+
+/// Gives a coordinator or an aggregator an order.
+///
+/// # Panics
+/// When DI-engine raises.
+pub async fn order(namespace: &Namespace, pod: &str, path: &str, body: &Value) -> Value {
+    let pods = namespace.api::<Pod>();
+    let reply = http(&pods, pod, CONTROL_PORT, "POST", path, None, body)
+        .await
+        .expect("an answer");
+    assert_eq!(reply.status, 200, "{path} {body}: {reply:?}");
+    reply.body
+}

@@ -1,0 +1,407 @@
+//! DI-engine's own client against the endpoint: what it sees, and that its one sync thread lives. See `tests/di-engine`.
+
+#![allow(clippy::unwrap_used)] // a panic is how a test fails
+
+use std::collections::BTreeSet;
+
+use di_api::{AggregatorConfig, Role};
+use di_e2e::{
+    Coordinator, Namespace, Seen, Workload, di, enter, eventually, logs, look, nodes_have_gpus,
+    order, owned_pods,
+};
+use k8s_openapi::api::{
+    core::v1::{Container, Pod, ServiceAccount},
+    rbac::v1::{Role as RbacRole, RoleBinding},
+};
+use kube::api::{DeleteParams, PostParams};
+use serde_json::{Value, json};
+
+fn pod_of(url: &str) -> &str {
+    url.split('.').next().unwrap()
+}
+
+fn urls(answer: &Value, part: &str) -> BTreeSet<String> {
+    assert_eq!(answer["success"], true, "{answer}");
+    serde_json::from_value(answer["data"][part].clone()).unwrap()
+}
+
+/// A job with so many replicas that its coordinator asks for at its start, and is connected to.
+async fn started(ns: &Namespace, collectors: usize, learners: usize) -> Coordinator {
+    let request = json!({"collectors": {"replicas": collectors}, "learners": {"gpus": "0", "replicas": learners}});
+    let coordinator = Workload::new("real", &request, collectors, learners)
+        .submit(ns)
+        .await;
+    let all = |seen: &Seen| {
+        seen.started && (seen.collectors.len(), seen.learners.len()) == (collectors, learners)
+    };
+    coordinator.sees("connected to all", all).await;
+    coordinator
+}
+
+async fn said_goodbye(ns: &Namespace, url: &str) {
+    let log = logs(ns, pod_of(url)).await;
+    assert!(log.contains("disconnected"), "{url}: {log}");
+}
+
+#[tokio::test]
+async fn it_gets_what_it_asks_for_and_ends_well() {
+    Namespace::with("start", |ns| async move {
+        let coordinator = started(&ns, 2, 1).await;
+        let seen = coordinator.look().await.unwrap();
+        assert_eq!(
+            seen.collectors,
+            coordinator.planned(Role::Collector, 22270).await
+        );
+        assert_eq!(
+            seen.learners,
+            coordinator.planned(Role::Learner, 22271).await
+        );
+        coordinator.ends_well().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn replicas_come_and_go_by_it_and_by_their_user() {
+    Namespace::with("scale", |ns| async move {
+        let coordinator = started(&ns, 1, 1).await;
+        let first = coordinator.look().await.unwrap().collectors;
+
+        let added = di(&ns, &["replicas", "add", "real", "--collectors", "1"]).await;
+        assert_eq!(added.code, Some(0), "{added:?}");
+        let seen = coordinator.soon_sees("a declared one", |seen| seen.collectors.len() == 2).await;
+        let declared = &seen.collectors - &first;
+        let part = json!({"data": {"collectors": {"replicas": 1}, "learners": {"gpus": "0", "replicas": 1}}});
+        let added = coordinator.call("post_replicas", &part).await;
+        let (collector, learner) = (urls(&added, "collectors"), urls(&added, "learners"));
+        assert_eq!((collector.len(), learner.len()), (1, 1), "{added}");
+        let both = |seen: &Seen| seen.collectors.is_superset(&collector) && seen.learners.is_superset(&learner);
+        coordinator.soon_sees("requested ones", both).await;
+
+        let removed = coordinator.call("delete_replicas", &json!({"n_collectors": 2, "n_learners": 1})).await;
+        let gone = urls(&removed, "collectors");
+        assert_eq!(gone, &first | &collector, "requested ones go first");
+        let left = |seen: &Seen| seen.collectors == declared && seen.learners.len() == 1;
+        coordinator.soon_sees("the declared one only", left).await;
+        for url in gone.iter().chain(&urls(&removed, "learners")) {
+            said_goodbye(&ns, url).await;
+        }
+
+        let removed = di(&ns, &["replicas", "delete", "real", "--collectors", "1"]).await;
+        assert_eq!(removed.code, Some(0), "{removed:?}");
+        coordinator.soon_sees("none", |seen| seen.collectors.is_empty()).await;
+        for url in &declared {
+            said_goodbye(&ns, url).await;
+        }
+        coordinator.ends_well().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn those_it_reports_are_replaced() {
+    Namespace::with("failed", |ns| async move {
+        let coordinator = started(&ns, 2, 1).await;
+        let before = coordinator.look().await.unwrap();
+        let [by_name, by_url] = before.collectors.iter().collect::<Vec<_>>()[..] else {
+            panic!("{before:?}");
+        };
+
+        // Its sync thread reports pod names.
+        coordinator
+            .gives_up(&json!({"collectors": [by_name], "learners": before.learners}))
+            .await;
+        let fresh = |seen: &Seen| {
+            let old =
+                seen.collectors.contains(by_name) || !seen.learners.is_disjoint(&before.learners);
+            !old && (seen.collectors.len(), seen.learners.len()) == (2, 1)
+        };
+        let between = coordinator
+            .soon_sees("others for those it gave up", fresh)
+            .await;
+        // Older clients report URLs.
+        let answer = coordinator
+            .call(
+                "post_replicas_failed",
+                &json!({"collectors": [by_url, by_url, "real-collector-other"]}),
+            )
+            .await;
+        let replacement = urls(&answer, "collectors");
+        assert_eq!(replacement.len(), 1, "{answer}");
+        let listed = coordinator.call("get_replicas", &json!({})).await;
+        assert!(!urls(&listed, "collectors").contains(by_url), "{listed}");
+        let after = coordinator
+            .soon_sees("the replacement", |seen| {
+                seen.collectors.is_superset(&replacement) && seen.collectors.len() == 2
+            })
+            .await;
+        assert_eq!(
+            &after.collectors - &replacement,
+            &between.collectors - &BTreeSet::from([by_url.clone()])
+        );
+        for url in [by_name, by_url].into_iter().chain(&before.learners) {
+            said_goodbye(&ns, url).await;
+        }
+        coordinator.ends_well().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn deleted_ones_are_replaced() {
+    Namespace::with("deleted", |ns| async move {
+        let coordinator = started(&ns, 2, 1).await;
+        let before = coordinator.look().await.unwrap().collectors;
+        let lost = before.first().unwrap();
+        ns.api::<Pod>()
+            .delete(pod_of(lost), &DeleteParams::default())
+            .await
+            .unwrap();
+        let fresh = |seen: &Seen| seen.collectors.len() == 2 && !seen.collectors.contains(lost);
+        coordinator.soon_sees("another one", fresh).await;
+        said_goodbye(&ns, lost).await;
+        coordinator.ends_well().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn one_that_dies_is_replaced() {
+    Namespace::with("dies", |ns| async move {
+        let coordinator = started(&ns, 2, 1).await;
+        let before = coordinator.look().await.unwrap().collectors;
+        let lost = before.first().unwrap();
+        // The connection may break before the answer comes: the container ends.
+        enter(&ns, pod_of(lost), &["sh", "-c", "kill -USR1 1"]).await;
+        let fresh = |seen: &Option<Seen>| {
+            let collectors = &seen.as_ref().unwrap().collectors;
+            collectors.len() == 2 && !collectors.contains(lost)
+        };
+        eventually("another one", || coordinator.look(), fresh).await;
+        // Then DI-engine 0.5.3 says goodbye to the dead one, and its sync thread does not survive that nobody is there. The rest does.
+        coordinator.ends().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn those_that_never_start_are_not_offered() {
+    Namespace::with("never", |ns| async move {
+        // No node has a thousand CPUs.
+        let request = json!({"collectors": {"replicas": 1, "cpus": 1000}});
+        let mut workload = Workload::new("real", &request, 2, 1);
+        let spec = &mut workload.0.spec;
+        let gate = |container: &mut Container| {
+            let waits = "import os, sys, time
+while not os.path.exists('/tmp/go'): time.sleep(0.1)
+os.execvp(sys.argv[1], sys.argv[1:])";
+            let wait = ["python3", "-c", waits].map(str::to_owned);
+            container.command = Some([wait.to_vec(), container.command.take().unwrap()].concat());
+        };
+        gate(&mut spec.coordinator.template.spec.as_mut().unwrap().containers[0]);
+        spec.collector.as_mut().unwrap().replicas = 2;
+        let learner = spec.learner.as_mut().unwrap();
+        learner.replicas = 1;
+        learner.template.spec.as_mut().unwrap().containers[0].image =
+            Some("no.such.registry/image:1".into());
+        let coordinator = workload.submit(&ns).await;
+        let without_image = |pods: &Vec<Pod>| {
+            pods.iter()
+                .any(|pod| format!("{pod:?}").contains("ImagePull"))
+        };
+        eventually(
+            "known to have no image",
+            || owned_pods(&ns, "real"),
+            without_image,
+        )
+        .await;
+        enter(&ns, &coordinator.pod(), &["sh", "-c", ": >/tmp/go"]).await;
+
+        let seen = coordinator
+            .sees("connected to the others", |seen| {
+                seen.started && seen.collectors.len() == 2
+            })
+            .await;
+        assert!(seen.learners.is_empty(), "{seen:#?}");
+        assert_eq!(coordinator.planned(Role::Collector, 22270).await.len(), 3);
+        let listed = coordinator.call("get_replicas", &json!({})).await;
+        assert_eq!(
+            (urls(&listed, "collectors"), urls(&listed, "learners").len()),
+            (seen.collectors, 0)
+        );
+        assert!(
+            !seen.log.iter().any(|line| line.contains("Fail")),
+            "{:#?}",
+            seen.log
+        );
+        coordinator.ends_well().await;
+    })
+    .await;
+}
+
+/// Runs DI-engine's command line for replicas, as somebody who may enter pods, and returns what it prints.
+async fn command_line(ns: &Namespace, args: &[&str]) -> String {
+    let program = [
+        "python3",
+        "/programs/command_line.py",
+        &ns.name,
+        "real-coordinator",
+    ];
+    let (ok, printed) = enter(ns, "command-line", &[&program, args].concat()).await;
+    assert!(ok, "{args:?}: {printed}");
+    printed.trim().to_owned()
+}
+
+async fn somebody_who_may_enter_pods(ns: &Namespace) {
+    let new = PostParams::default();
+    let name = json!({"name": "command-line"});
+    let account: ServiceAccount = serde_json::from_value(json!({"metadata": name})).unwrap();
+    ns.api().create(&new, &account).await.unwrap();
+    let role: RbacRole = serde_json::from_value(json!({"metadata": name, "rules": [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get", "create"]},
+    ]}))
+    .unwrap();
+    ns.api().create(&new, &role).await.unwrap();
+    let binding: RoleBinding = serde_json::from_value(json!({
+        "metadata": name,
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "command-line"},
+        "subjects": [{"kind": "ServiceAccount", "name": "command-line", "namespace": ns.name}],
+    }))
+    .unwrap();
+    ns.api().create(&new, &binding).await.unwrap();
+    let mut pod = Workload::template(&["python3", "-c", "import signal; signal.pause()"]);
+    pod["metadata"] = name;
+    pod["spec"]["serviceAccountName"] = json!("command-line");
+    pod["spec"]["volumes"] = json!([{"name": "programs", "configMap": {"name": "programs"}}]);
+    let pod: Pod = serde_json::from_value(pod).unwrap();
+    ns.api().create(&new, &pod).await.unwrap();
+}
+
+#[tokio::test]
+async fn its_command_line_adds_removes_and_restarts() {
+    Namespace::with("command-line", |ns| async move {
+        let coordinator = started(&ns, 1, 1).await;
+        somebody_who_may_enter_pods(&ns).await;
+        let first = coordinator.look().await.unwrap();
+        let said = command_line(&ns, &["add", "collector", "1", "1", "64Mi"]).await;
+        assert_eq!(said, "collector add successfully");
+        let seen = coordinator
+            .soon_sees("one more", |seen| seen.collectors.len() == 2)
+            .await;
+        let newest = (&seen.collectors - &first.collectors).pop_first().unwrap();
+        let pod: Pod = ns.api().get(pod_of(&newest)).await.unwrap();
+        let requests = pod.spec.unwrap().containers[0]
+            .resources
+            .clone()
+            .unwrap()
+            .requests
+            .unwrap();
+        assert_eq!(
+            (requests["cpu"].0.as_str(), requests["memory"].0.as_str()),
+            ("1", "64Mi")
+        );
+
+        let learner = first.learners.first().unwrap();
+        assert_eq!(
+            command_line(&ns, &["restart", "learner", pod_of(learner)]).await,
+            "learner restart successfully"
+        );
+        coordinator
+            .soon_sees("another learner", |seen| {
+                seen.learners.len() == 1 && !seen.learners.contains(learner)
+            })
+            .await;
+        assert_eq!(
+            command_line(&ns, &["delete", "collector", "1"]).await,
+            "collector delete successfully"
+        );
+        coordinator
+            .soon_sees("one less", |seen| seen.collectors.len() == 1)
+            .await;
+
+        // It parses a refusal too, in which it takes every apostrophe for a quotation mark.
+        let refused = command_line(&ns, &["add", "collector", "1000000"]).await;
+        assert!(
+            refused.starts_with("Failed to add collector, return code: 1, message: "),
+            "{refused}"
+        );
+        coordinator.ends_well().await;
+    })
+    .await;
+}
+
+/// Processes of ddp learners that the aggregator behind this URL is connected to, once these are so many.
+async fn processes(ns: &Namespace, aggregator: &str, number: usize) -> BTreeSet<String> {
+    let all = |seen: &Option<Seen>| {
+        seen.as_ref()
+            .is_some_and(|seen| seen.learners.len() == number)
+    };
+    let seen = eventually(
+        "connected to all processes",
+        || look(ns, pod_of(aggregator)),
+        all,
+    )
+    .await;
+    let seen = seen.unwrap();
+    assert!(seen.sync_alive, "{seen:#?}");
+    seen.learners
+}
+
+#[tokio::test]
+async fn an_aggregator_and_its_ddp_learners_are_one() {
+    Namespace::with("aggregator", |ns| async move {
+        nodes_have_gpus(&ns, 2).await;
+        let mut template = Workload::template(&["python3", "/programs/aggregator.py"]);
+        template["spec"]["volumes"] =
+            json!([{"name": "programs", "configMap": {"name": "programs"}}]);
+        // Its start is a minute of `while`.
+        template["spec"]["containers"][0]["resources"]["limits"] = json!({"cpu": "300m"});
+        let config: AggregatorConfig = serde_json::from_value(json!({
+            "apiVersion": "diengine.opendilab.org/v1alpha2",
+            "kind": "AggregatorConfig",
+            "metadata": {"name": "aggregator-config"},
+            "spec": {"aggregator": {"template": template}},
+        }))
+        .unwrap();
+        ns.api()
+            .create(&PostParams::default(), &config)
+            .await
+            .unwrap();
+
+        let request = json!({"learners": {"gpus": "3", "replicas": 1}});
+        let coordinator = Workload::new("real", &request, 1, 1).submit(&ns).await;
+        let one = |seen: &Seen| seen.started && seen.learners.len() == 1;
+        let learners = coordinator
+            .sees("connected to the aggregator", one)
+            .await
+            .learners;
+        let aggregator = learners.first().unwrap();
+        let first = processes(&ns, aggregator, 3).await;
+        let ports: Vec<_> = first
+            .iter()
+            .map(|url| url.rsplit(':').next().unwrap())
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect();
+        assert_eq!(
+            ports,
+            ["22271", "22272", "22273"],
+            "base port and rank: {first:?}"
+        );
+        let pods: BTreeSet<_> = first.iter().map(|url| pod_of(url)).collect();
+        assert_eq!(pods.len(), 2, "no node has three GPUs: {first:?}");
+
+        let lost = json!({"learners": [first.first().unwrap()]});
+        order(&ns, pod_of(aggregator), "/give-up", &lost).await;
+        let another = |seen: &Seen| seen.learners.len() == 1 && !seen.learners.contains(aggregator);
+        let learners = coordinator
+            .soon_sees("another aggregator", another)
+            .await
+            .learners;
+        let second = processes(&ns, learners.first().unwrap(), 3).await;
+        assert!(second.is_disjoint(&first), "{second:?}");
+        coordinator.ends_well().await;
+    })
+    .await;
+}
