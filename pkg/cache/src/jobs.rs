@@ -12,7 +12,7 @@ use kube::{
     runtime::reflector::{ObjectRef, Store},
 };
 
-use crate::Key;
+use crate::{Key, WatchHealth};
 
 /// A job as it is watched: one that cannot be decoded does not stop the others.
 pub type WatchedJob = DeserializeGuard<DIJob>;
@@ -23,6 +23,7 @@ pub struct JobCache {
     store: Store<WatchedJob>,
     /// What our writes returned and when, until the watch has caught up.
     written: RwLock<HashMap<Key, (Arc<DIJob>, Instant)>>,
+    health: WatchHealth,
 }
 
 /// The watch catches up within this time, or the job is gone.
@@ -73,6 +74,7 @@ impl JobCache {
         Self {
             store,
             written: RwLock::default(),
+            health: WatchHealth::default(),
         }
     }
 
@@ -137,6 +139,11 @@ impl JobCache {
             }
             written.insert(key, (job, Instant::now()));
         }
+    }
+
+    /// Whether the watch works; who drives it tells.
+    pub fn health(&self) -> &WatchHealth {
+        &self.health
     }
 
     /// The store behind the cache.

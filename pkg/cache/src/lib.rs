@@ -4,11 +4,13 @@
 //! watch has caught up, so that no decision is made on a state older than one's own last write.
 
 mod feed;
+mod health;
 mod jobs;
 mod objects;
 mod status;
 
 pub use feed::{WATCH_TIMEOUT_SECONDS, feed_pods, feed_services, job_stream};
+pub use health::WatchHealth;
 pub use jobs::{JobCache, JobRef, WatchedJob};
 pub use objects::{Key, ObjectCache, PodCache, ServiceCache, View};
 pub use status::{open_resource, write_status};

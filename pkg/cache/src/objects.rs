@@ -8,6 +8,8 @@ use std::{
 use di_plan::{PodView, ServiceView};
 use tokio::sync::watch;
 
+use crate::WatchHealth;
+
 /// Namespace and name of a job.
 pub type Key = (String, String);
 
@@ -72,6 +74,7 @@ pub struct ObjectCache<V> {
     index: RwLock<Index<V>>,
     version: watch::Sender<u64>,
     synced: watch::Sender<bool>,
+    health: WatchHealth,
 }
 
 #[derive(Debug)]
@@ -102,6 +105,7 @@ impl<V> Default for ObjectCache<V> {
             }),
             version: watch::Sender::new(0),
             synced: watch::Sender::new(false),
+            health: WatchHealth::default(),
         }
     }
 }
@@ -139,6 +143,11 @@ impl<V: View> ObjectCache<V> {
         let index = self.lock_read();
         let (job, name) = index.addresses.get(&address)?;
         index.jobs.get(job)?.get(name).cloned()
+    }
+
+    /// Whether the watch works.
+    pub fn health(&self) -> &WatchHealth {
+        &self.health
     }
 
     /// Number of objects.

@@ -43,7 +43,7 @@ pub(crate) async fn mutate<T>(
     key: &Key,
     mut change: impl FnMut(&DIJob, &mut Draft) -> Result<T>,
 ) -> Result<(JobRef, T)> {
-    let _turn = state.turn(key).await;
+    let _turn = state.turn(key).await?;
     let started = Instant::now();
     let mut lowering = Lowering::default();
     let mut unsure: Vec<Unsure<T>> = Vec::new();

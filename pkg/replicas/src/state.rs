@@ -19,12 +19,15 @@ use crate::{
     authorize::Decisions,
     error::{Error, Result},
     metrics::Metrics,
+    openapi,
 };
 
 /// How long one call of the API server may take.
 pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Jobs that no cache knows are asked for by at most so many requests at a time.
 const LOOKUPS: usize = 32;
+/// A watch that has failed for so long may come back elsewhere sooner: callers should go to another replica of the endpoint.
+const LOST_AFTER: Duration = Duration::from_secs(60);
 
 /// What the requests share.
 #[derive(Clone)]
@@ -39,6 +42,8 @@ pub struct Shared {
     pub(crate) metrics: Metrics,
     pub(crate) registry: Registry,
     pub(crate) decisions: Decisions,
+    /// The OpenAPI document.
+    pub(crate) openapi: axum::body::Bytes,
     jobs_synced: AtomicBool,
     lookups: Semaphore,
     /// One lock for each job that is being changed.
@@ -73,12 +78,13 @@ impl State {
             client,
             jobs,
             pods,
-            settings,
             registry,
             decisions: Decisions::default(),
+            openapi: openapi::document(&settings).into(),
             jobs_synced: AtomicBool::new(false),
             lookups: Semaphore::new(LOOKUPS),
             turns: Mutex::default(),
+            settings,
         }))
     }
 }
@@ -96,6 +102,20 @@ impl Shared {
         *self.pods.synced().borrow()
     }
 
+    /// Whether callers should come here.
+    pub(crate) fn check_ready(&self) -> Result<()> {
+        if !self.synced() {
+            return Err(not_synced());
+        }
+        let failing = self.jobs.health().failing_for();
+        if failing.max(self.pods.health().failing_for()) > LOST_AFTER {
+            return Err(Error::Passing(
+                "the API server could not be watched for a minute".to_owned(),
+            ));
+        }
+        Ok(())
+    }
+
     /// Waits, but not long, for the first lists of the caches.
     pub(crate) async fn wait_synced(&self) -> Result<()> {
         if self.synced() {
@@ -108,9 +128,7 @@ impl Shared {
         };
         match timeout(self.settings.sync_wait, both).await {
             Ok(true) => Ok(()),
-            _ => Err(Error::Passing(
-                "the jobs and pods of the cluster are not all known yet".to_owned(),
-            )),
+            _ => Err(not_synced()),
         }
     }
 
@@ -143,8 +161,8 @@ impl Shared {
         Ok(job)
     }
 
-    /// Waits until no other request changes this job.
-    pub(crate) async fn turn(&self, job: &Key) -> tokio::sync::OwnedMutexGuard<()> {
+    /// Waits until no other request changes this job; not where too many wait already.
+    pub(crate) async fn turn(&self, job: &Key) -> Result<tokio::sync::OwnedMutexGuard<()>> {
         let lock = {
             let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(lock) = turns.get(job).and_then(Weak::upgrade) {
@@ -156,8 +174,19 @@ impl Shared {
                 lock
             }
         };
-        lock.lock_owned().await
+        // Whoever holds it or waits for it has a share of it, and so have we.
+        if Arc::strong_count(&lock) > self.settings.max_changes_per_job {
+            return Err(Error::TooMany(format!(
+                "too many requests change DIJob {} at the same time",
+                job.1
+            )));
+        }
+        Ok(lock.lock_owned().await)
     }
+}
+
+fn not_synced() -> Error {
+    Error::Passing("the jobs and pods of the cluster are not all known yet".to_owned())
 }
 
 /// Calls the API server, within a time.

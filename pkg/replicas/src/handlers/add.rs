@@ -16,12 +16,16 @@ use crate::{
     mutate::{Draft, mutate},
     quantity,
     state::Shared,
-    wire::{AddRequest, Part},
+    wire::{AddRequest, Part, Replicas, Success},
 };
 
 const LONGEST_KEY: usize = 128;
 
 /// Plans more replicas and answers with their URLs, once it is known which of them the cluster has room for.
+#[utoipa::path(post, path = "/replicas", request_body = AddRequest,
+    params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = "Makes it safe to send the request again")),
+    responses((status = 200, description = "Those that were planned", body = Success<Replicas>), Error),
+)]
 pub(crate) async fn add(
     Extract(state): Extract<State>,
     source: Source,

@@ -7,12 +7,16 @@ use super::{admit, check_live, read, success, urls};
 use crate::{
     State,
     authorize::Source,
-    error::Result,
+    error::{Error, Result},
     mutate::{Draft, mutate},
-    wire::FailedRequest,
+    wire::{FailedRequest, Replicas, Success},
 };
 
 /// Replaces replicas that the coordinator cannot use, and answers with the URLs of those that take their places.
+#[utoipa::path(post, path = "/replicas/failed", request_body = FailedRequest,
+    params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = "Makes it safe to send the request again")),
+    responses((status = 200, description = "Those that take their places", body = Success<Replicas>), Error),
+)]
 pub(crate) async fn failed(
     Extract(state): Extract<State>,
     source: Source,

@@ -4,6 +4,8 @@ use di_cache::{JobRef, Key};
 use di_plan::{Listing, find, listing};
 use jiff::Timestamp;
 use kube::ResourceExt;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::{halted, key, no_coordinator, owns, success, urls};
 use crate::{
@@ -12,10 +14,13 @@ use crate::{
     error::{Error, Result},
     mutate::plan_of,
     state::Shared,
-    wire::{Query, Replicas},
+    wire::{Query, Replicas, Success},
 };
 
 /// Lists the replicas of one coordinator, or of all that the caller may see.
+#[utoipa::path(get, path = "/replicas", params(Query), responses(
+    (status = 200, description = "Those that can be used now", body = Success<Found>), Error,
+))]
 pub(crate) async fn list(
     Extract(state): Extract<State>,
     source: Source,
@@ -34,7 +39,7 @@ pub(crate) async fn list(
             Caller::Pod(pod) => Some(pod.namespace.as_str()),
             Caller::Other => None,
         };
-        return success("", all(&state, own));
+        return success("", Found::All(all(&state, own)));
     };
     if let Some(aggregator) = &query.aggregator {
         return Err(Error::NotFound(format!(
@@ -42,17 +47,25 @@ pub(crate) async fn list(
         )));
     }
     if let Some(name) = &query.name {
-        return success("", replica(&state, namespace, coordinator, name)?);
+        return success("", Found::One(replica(&state, namespace, coordinator, name)?));
     }
     let Some(coordinator) = coordinator else {
-        return success("", all(&state, Some(namespace)));
+        return success("", Found::All(all(&state, Some(namespace))));
     };
     let key = key(namespace, coordinator)?;
     let job = match state.find_job(&key).await {
         Err(Error::NotFound(_)) => return Err(no_coordinator(namespace, coordinator)),
         found => found?,
     };
-    success("", of_job(&state, &key, &job))
+    success("", Found::One(of_job(&state, &key, &job)))
+}
+
+/// One record where one coordinator, aggregator or replica was asked for, else one for each coordinator.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+pub(crate) enum Found {
+    One(Replicas),
+    All(Vec<Replicas>),
 }
 
 /// The replicas that the job's coordinator may use now.

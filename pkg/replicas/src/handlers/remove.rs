@@ -8,12 +8,16 @@ use super::{admit, check_live, read, success, urls};
 use crate::{
     State,
     authorize::Source,
-    error::Result,
+    error::{Error, Result},
     mutate::{Draft, mutate, plan_of},
-    wire::RemoveRequest,
+    wire::{RemoveRequest, Replicas, Success},
 };
 
 /// Lets go of replicas and answers with the URLs of those that go.
+#[utoipa::path(delete, path = "/replicas", request_body = RemoveRequest,
+    params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = "Makes it safe to send the request again")),
+    responses((status = 200, description = "Those that go", body = Success<Replicas>), Error),
+)]
 pub(crate) async fn remove(
     Extract(state): Extract<State>,
     source: Source,

@@ -216,7 +216,7 @@ fn query_keys_are_known_whatever_their_case() {
 
 #[test]
 fn messages_hold_nothing_that_the_client_rewrites() {
-    let envelope = Envelope::failure("it's \"None\"\n\\");
+    let envelope = Failure::new("it's \"None\"\n\\");
     let json = serde_json::to_value(&envelope).unwrap();
     assert_eq!(
         json,
