@@ -10,10 +10,13 @@ mod metrics;
 mod mutate;
 mod openapi;
 mod quantity;
+mod retries;
 mod routes;
 mod server;
 mod settings;
 mod state;
+#[cfg(test)]
+mod testing;
 mod wire;
 
 use std::sync::Arc;

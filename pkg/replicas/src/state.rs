@@ -20,6 +20,7 @@ use crate::{
     error::{Error, Result},
     metrics::Metrics,
     openapi,
+    retries::Retries,
 };
 
 /// How long one call of the API server may take.
@@ -44,6 +45,7 @@ pub struct Shared {
     pub(crate) decisions: Decisions,
     /// The OpenAPI document.
     pub(crate) openapi: axum::body::Bytes,
+    pub(crate) retries: Retries,
     jobs_synced: AtomicBool,
     lookups: Semaphore,
     /// One lock for each job that is being changed.
@@ -81,6 +83,7 @@ impl State {
             registry,
             decisions: Decisions::default(),
             openapi: openapi::document(&settings).into(),
+            retries: Retries::default(),
             jobs_synced: AtomicBool::new(false),
             lookups: Semaphore::new(LOOKUPS),
             turns: Mutex::default(),

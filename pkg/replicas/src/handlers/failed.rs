@@ -1,5 +1,5 @@
 use axum::{body::Body, extract::State as Extract, response::Response};
-use di_api::{DIJob, Role};
+use di_api::{DIJob, PlanEntry, Role};
 use di_plan::{PodView, RandomSuffixes, find, replace, successor};
 use jiff::Timestamp;
 
@@ -71,7 +71,13 @@ fn replace_all(
             .find(|pod| pod.name == **name)
             .and_then(|pod| pod.started)
             .map(|started| now.duration_since(started).as_secs());
-        replace(job, plan, name, ran, &mut RandomSuffixes, now);
+        let fresh = replace(job, plan, name, ran, &mut RandomSuffixes, now);
+        let swapped = |e: &&mut PlanEntry| {
+            Some(&e.name) == fresh.as_ref() && e.replaces.as_ref() == Some(name) && e.uid.is_none()
+        };
+        if let Some(fresh) = plan.iter_mut().find(swapped) {
+            fresh.reported = true;
+        }
     }
     let mut holders: Vec<_> = known
         .iter()
@@ -85,8 +91,6 @@ fn replace_all(
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
-
     use di_api::EntryState;
     use serde_json::json;
 
@@ -108,8 +112,7 @@ mod tests {
         ]);
         let mut draft = Draft {
             plan: serde_json::from_value(plan).unwrap(),
-            lower: HashMap::new(),
-            lowered: HashMap::new(),
+            ..Draft::default()
         };
         let untouched = draft.plan.clone();
         let reported = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
