@@ -71,11 +71,9 @@ fn replace_all(
             .find(|pod| pod.name == **name)
             .and_then(|pod| pod.started)
             .map(|started| now.duration_since(started).as_secs());
-        let fresh = replace(job, plan, name, ran, &mut RandomSuffixes, now);
-        let swapped = |e: &&mut PlanEntry| {
-            Some(&e.name) == fresh.as_ref() && e.replaces.as_ref() == Some(name) && e.uid.is_none()
-        };
-        if let Some(fresh) = plan.iter_mut().find(swapped) {
+        let swaps = find(plan, name).is_some_and(PlanEntry::is_wanted);
+        replace(job, plan, name, ran, &mut RandomSuffixes, now);
+        if let Some(fresh) = plan.last_mut().filter(|_| swaps) {
             fresh.reported = true;
         }
     }

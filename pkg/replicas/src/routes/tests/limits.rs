@@ -43,7 +43,8 @@ fn f30_what_the_api_server_says_keeps_its_meaning() {
         (500, 503),
         (504, 503),
     ] {
-        let status = kube::core::Status::failure("why", "Reason").with_code(said);
+        let reason = if said == 404 { "NotFound" } else { "Reason" };
+        let status = kube::core::Status::failure("why", reason).with_code(said);
         let error = Error::Api {
             doing: "write",
             source: Box::new(kube::Error::Api(Box::new(status))),
