@@ -10,7 +10,10 @@ const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/schemathesis.toml");
 /// Lets schemathesis loose on the API that the document at this URL describes; panics with its report where they do not fit.
 pub fn schemathesis(document: &str, arguments: &[&str]) {
     let program = installed().join("bin/schemathesis");
+    // It keeps notes of its runs where it is.
+    let notes = tempfile::tempdir().unwrap();
     let mut command = Command::new(program);
+    command.current_dir(&notes);
     command.args(["--config-file", CONFIG, "run", document]);
     run(command.args(arguments));
 }
@@ -21,7 +24,9 @@ fn installed() -> PathBuf {
     let cache = std::env::var_os("XDG_CACHE_HOME").map_or_else(|| home.join(".cache"), Into::into);
     let all = cache.join("di-orchestrator/python");
     let wanted = std::fs::read_to_string(REQUIREMENTS).unwrap();
-    let version = wanted.lines().find_map(|line| line.strip_prefix("schemathesis=="));
+    let version = wanted
+        .lines()
+        .find_map(|line| line.strip_prefix("schemathesis=="));
     let dir = all.join(format!("schemathesis-{}", version.unwrap()));
     std::fs::create_dir_all(&all).unwrap();
     // Other checkouts may be at it, too.
@@ -36,8 +41,17 @@ fn installed() -> PathBuf {
 }
 
 fn install(dir: &Path) {
-    run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(dir));
-    let pip = ["-m", "pip", "install", "--quiet", "--requirement", REQUIREMENTS];
+    run(Command::new("python3")
+        .args(["-m", "venv", "--clear"])
+        .arg(dir));
+    let pip = [
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--requirement",
+        REQUIREMENTS,
+    ];
     run(Command::new(dir.join("bin/python")).args(pip));
 }
 

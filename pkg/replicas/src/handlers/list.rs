@@ -47,7 +47,10 @@ pub(crate) async fn list(
         )));
     }
     if let Some(name) = &query.name {
-        return success("", Found::One(replica(&state, namespace, coordinator, name)?));
+        return success(
+            "",
+            Found::One(replica(&state, namespace, coordinator, name)?),
+        );
     }
     let Some(coordinator) = coordinator else {
         return success("", Found::All(all(&state, Some(namespace))));

@@ -41,7 +41,7 @@ fn requests_to_add_are_read_as_clients_send_them() {
         ),
         // Older clients.
         (
-            r#"{"namespace":"default","coordinator":"j-coordinator","learners":{"replicas":3,"cpu":"500m","gpu":"1","memory":""},"extra":[1]}"#,
+            r#"{"namespace":"default","coordinator":"j-coordinator","learners":{"replicas":3.0,"cpu":"500m","gpu":"1","memory":""},"extra":[1]}"#,
             none.clone(),
             part(3, "500m", "1", ""),
         ),
