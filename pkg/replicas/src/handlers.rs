@@ -26,6 +26,7 @@ use crate::{
     wire::{Replicas, Success, Target},
 };
 
+#[allow(clippy::unnecessary_wraps)] // what handlers return
 fn success(message: &str, data: impl Serialize) -> Result<Response> {
     Ok(Json(Success::new(message, data)).into_response())
 }

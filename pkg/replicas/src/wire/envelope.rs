@@ -7,6 +7,7 @@ use super::schema;
 
 /// Every answer to a request that was served.
 #[derive(Debug, Serialize, ToSchema)]
+#[allow(clippy::struct_field_names)] // as it goes over the wire
 pub(crate) struct Success<T> {
     #[schema(schema_with = schema::always_true)]
     success: bool,

@@ -21,24 +21,24 @@ fn of(schema: Value) -> RefOr<Schema> {
     serde_json::from_value(schema).unwrap_or_default()
 }
 
-fn always(type_: &str, value: Value) -> RefOr<Schema> {
-    of(json!({"type": type_, "enum": [value]}))
+fn always(type_: &str, value: impl Into<Value>) -> RefOr<Schema> {
+    of(json!({"type": type_, "enum": [value.into()]}))
 }
 
 pub(crate) fn always_true() -> RefOr<Schema> {
-    always("boolean", true.into())
+    always("boolean", true)
 }
 
 pub(crate) fn always_false() -> RefOr<Schema> {
-    always("boolean", false.into())
+    always("boolean", false)
 }
 
 pub(crate) fn always_zero() -> RefOr<Schema> {
-    always("integer", 0.into())
+    always("integer", 0)
 }
 
 pub(crate) fn always_one() -> RefOr<Schema> {
-    always("integer", 1.into())
+    always("integer", 1)
 }
 
 /// A query value, which may be empty.
@@ -46,7 +46,7 @@ pub(crate) fn query_name() -> RefOr<Schema> {
     of(json!({"type": "string", "pattern": NAME_OR_NOTHING, "maxLength": MAX_NAME_LEN}))
 }
 
-fn body(parts: Value) -> RefOr<Schema> {
+fn body(parts: &Value) -> RefOr<Schema> {
     let name = json!({"type": "string", "pattern": NAME, "maxLength": MAX_NAME_LEN});
     let mut schema = json!({
         "type": "object",
@@ -54,7 +54,7 @@ fn body(parts: Value) -> RefOr<Schema> {
         "properties": {"namespace": name, "coordinator": name},
     });
     for field in ["collectors", "learners"] {
-        schema["properties"][field].clone_from(&parts);
+        schema["properties"][field].clone_from(parts);
     }
     of(schema)
 }
@@ -80,7 +80,7 @@ impl PartialSchema for AddRequest {
             {"type": "string", "pattern": "^[0-9]{0,6}$"},
             {"type": "null"},
         ]});
-        body(json!({
+        body(&json!({
             "type": ["object", "null"],
             "properties": {
                 "replicas": count(),
@@ -93,13 +93,13 @@ impl PartialSchema for AddRequest {
 
 impl PartialSchema for RemoveRequest {
     fn schema() -> RefOr<Schema> {
-        body(json!({"type": ["object", "null"], "properties": {"replicas": count()}}))
+        body(&json!({"type": ["object", "null"], "properties": {"replicas": count()}}))
     }
 }
 
 impl PartialSchema for FailedRequest {
     fn schema() -> RefOr<Schema> {
-        body(json!({
+        body(&json!({
             "type": ["array", "null"],
             "items": {"type": "string", "description": "Name or URL of a pod"},
         }))

@@ -131,14 +131,14 @@ async fn a_request_that_panics_or_hangs_is_answered_all_the_same() {
         )
         .route("/v1alpha1/hangs", get(std::future::pending::<&'static str>))
         .route("/v1alpha2/hangs", get(std::future::pending::<&'static str>));
-    let router = within_limits(routes, fixture.state.clone());
+    let served = within_limits(routes, fixture.state.clone());
     for (path, code) in [
         ("/v1alpha1/panics", 500),
         ("/v1alpha1/hangs", 200),
         ("/v1alpha2/hangs", 503),
     ] {
         let request = Request::get(path).body(Body::empty()).unwrap();
-        let response = router.clone().oneshot(request).await.unwrap();
+        let response = served.clone().oneshot(request).await.unwrap();
         assert_eq!(response.status(), code, "{path}");
         let body = response.into_body().collect().await.unwrap().to_bytes();
         let body: Value = serde_json::from_slice(&body).unwrap();
