@@ -17,7 +17,8 @@ use tokio::sync::mpsc;
 use tracing::warn;
 
 use crate::{
-    AggregatorCache, Key, NodeCache, ObjectCache, PodCache, ServiceCache, View, WatchedJob,
+    AggregatorCache, Key, NodeCache, ObjectCache, PodCache, ServiceCache, View, WatchHealth,
+    WatchedJob,
 };
 
 /// A watch is renewed after this time, in seconds, which bounds how long a dead connection can go unnoticed.
@@ -68,7 +69,15 @@ pub async fn feed_services(client: Client, cache: Arc<ServiceCache>, changed: mp
 pub async fn feed_nodes(client: Client, cache: Arc<NodeCache>) {
     let view = |node: &Node| Some(NodeView::new(node)).filter(|view| view.gpus > 0);
     let take = |event| cache.take(event, view);
-    follow(Api::<Node>::all(client), config(), take, None, "nodes").await;
+    follow(
+        Api::<Node>::all(client),
+        config(),
+        take,
+        None,
+        None,
+        "nodes",
+    )
+    .await;
 }
 
 /// Watches the `AggregatorConfig`s that are used into `cache`, and tells `changed` which one is another than before. Ends only when `changed` is closed.
@@ -87,7 +96,7 @@ pub async fn feed_aggregator_configs(
     let name = format!("metadata.name={}", names::AGGREGATOR_CONFIG);
     let take = |event| cache.take(event, view);
     let kind = "aggregatorconfigs";
-    follow(api, config().fields(&name), take, Some(changed), kind).await;
+    follow(api, config().fields(&name), take, Some(changed), None, kind).await;
 }
 
 async fn feed<K, V: View>(
@@ -101,7 +110,8 @@ async fn feed<K, V: View>(
 {
     let take = |event| take(cache, &view, event);
     let config = config().labels(names::labels::SELECTOR);
-    follow(api, config, take, Some(changed), kind).await;
+    let health = Some(cache.health());
+    follow(api, config, take, Some(changed), health, kind).await;
 }
 
 async fn follow<K>(
@@ -109,6 +119,7 @@ async fn follow<K>(
     config: watcher::Config,
     take: impl Fn(Event<K>) -> Vec<Key>,
     changed: Option<mpsc::Sender<Key>>,
+    health: Option<&WatchHealth>,
     kind: &'static str,
 ) where
     K: Resource + Clone + Debug + serde::de::DeserializeOwned + Send + 'static,
@@ -117,9 +128,13 @@ async fn follow<K>(
     pin_mut!(events);
     loop {
         let concerned: Vec<Key> = match events.try_next().await {
-            Ok(Some(event)) => take(event),
+            Ok(Some(event)) => {
+                health.inspect(|health| health.worked());
+                take(event)
+            }
             Ok(None) => return,
             Err(error) => {
+                health.inspect(|health| health.failed());
                 warn!(
                     kind,
                     error = &error as &dyn std::error::Error,

@@ -5,6 +5,7 @@
 
 mod feed;
 mod group;
+mod health;
 mod jobs;
 mod lately;
 mod objects;
@@ -16,6 +17,7 @@ pub use feed::{
     job_stream,
 };
 pub use group::Objects;
+pub use health::WatchHealth;
 pub use jobs::{JobCache, JobRef, WatchedJob};
 pub use objects::{Key, ObjectCache, PodCache, ServiceCache, View};
 pub use status::{open_resource, write_status};

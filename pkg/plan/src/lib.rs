@@ -21,7 +21,7 @@ pub use names::{RandomSuffixes, Suffixes};
 pub use nodes::NodeView;
 pub use ops::{
     Request, adopt, aggregator_of, declare, drop_gone, expand, find, follow, is_whole, members,
-    planned_as, release, release_declared, remove, replace, request, successor,
+    planned_as, release, release_declared, release_surplus, remove, replace, request, successor,
 };
 pub use ports::{named_port, port, port_of};
 pub use view::{DdpView, End, PodPhase, PodView, ServiceView, Stage};

@@ -21,7 +21,7 @@ pub use declared::declare;
 pub use replacement::replace;
 pub use requested::{Request, request};
 pub use units::{aggregator_of, expand, follow, is_whole, members, planned_as};
-pub use victims::{release, release_declared};
+pub use victims::{release, release_declared, release_surplus};
 
 /// The entry of this name.
 pub fn find<'a>(plan: &'a [PlanEntry], name: &str) -> Option<&'a PlanEntry> {

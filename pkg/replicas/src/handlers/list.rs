@@ -11,6 +11,8 @@ use di_cache::{JobRef, Key, Objects};
 use di_plan::{Listing, aggregator_of, find, listing, processes};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::{find_aggregator, halted, key, no_coordinator, owns, success, urls};
 use crate::{
@@ -20,10 +22,13 @@ use crate::{
     error::{Error, Result},
     mutate::plan_of,
     state::Shared,
-    wire::{Query, Replicas},
+    wire::{Query, Replicas, Success},
 };
 
 /// Lists the replicas of one coordinator, or of all that the caller may see.
+#[utoipa::path(get, path = "/replicas", params(Query), responses(
+    (status = 200, description = "Those that can be used now", body = Success<Found>), Error,
+))]
 pub(crate) async fn list(
     Extract(state): Extract<State>,
     source: Source,
@@ -74,7 +79,10 @@ pub(crate) async fn list(
         return success("", of_aggregator(&state, &key, &job, of));
     }
     if let Some(name) = &query.name {
-        return success("", replica(&state, namespace, coordinator, name)?);
+        return success(
+            "",
+            Found::One(replica(&state, namespace, coordinator, name)?),
+        );
     }
     let Some(coordinator) = coordinator else {
         return all(&state, Some(namespace));
@@ -85,6 +93,15 @@ pub(crate) async fn list(
         found => found?,
     };
     Ok(json(rendered(&state, &key, &job)?.envelope()))
+}
+
+/// One record where one coordinator, aggregator or replica was asked for, else one for each coordinator.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+pub(crate) enum Found {
+    One(Replicas),
+    #[allow(dead_code)] // rendered beforehand: it stands here for the document
+    All(Vec<Replicas>),
 }
 
 /// The list of the replicas that the job's coordinator may use now.
@@ -113,7 +130,10 @@ fn next_change(state: &Shared, job: &DIJob, now: Timestamp) -> Option<Timestamp>
     let times = plan_of(job).iter().flat_map(|entry| {
         let start = entry.not_before.as_ref().map(|time| time.0);
         let planned = entry.planned_at.as_ref();
-        [start, planned.and_then(|time| time.0.checked_add(wait).ok())]
+        [
+            start,
+            planned.and_then(|time| time.0.checked_add(wait).ok()),
+        ]
     });
     times.flatten().filter(|time| *time > now).min()
 }

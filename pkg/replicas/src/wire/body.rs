@@ -160,8 +160,8 @@ fn count(field: &str, value: Option<&Value>, most: usize) -> Result<usize> {
         return Ok(0);
     };
     let number = match value {
-        Value::String(digits) => digits.parse().ok(),
-        value => value.as_u64(),
+        Value::String(digits) => digits.parse().ok().filter(|_| !digits.starts_with('+')),
+        value => value.as_u64().or_else(|| whole(value.as_f64()?)),
     };
     number
         .and_then(|number| usize::try_from(number).ok())
@@ -171,6 +171,13 @@ fn count(field: &str, value: Option<&Value>, most: usize) -> Result<usize> {
                 "{field} must be a whole number between 0 and {most}"
             ))
         })
+}
+
+/// JSON does not tell 2.0 from 2.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // checked
+fn whole(number: f64) -> Option<u64> {
+    let fits = number.fract() == 0.0 && (0.0..=1e15).contains(&number);
+    fits.then_some(number as u64)
 }
 
 /// A quantity as a string or a number; zero and the empty string leave it to the template.

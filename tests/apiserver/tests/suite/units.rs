@@ -11,7 +11,6 @@ use kube::{
     Api, ResourceExt,
     api::{Patch, PatchParams, PostParams},
 };
-use reqwest::Method;
 use serde_json::{Value, json};
 
 /// A namespace with a configuration for aggregators, whose port is 5000.
@@ -250,16 +249,14 @@ async fn f20_the_loss_of_one_pod_replaces_the_unit_and_leaves_no_pod_behind() {
         "coordinator": new.name,
         "learners": [format!("{}.{}:22272", fresh[0].name, space.namespace), fresh[1].name],
     });
-    let answer = endpoint
-        .send(Method::POST, "/failed", None, body.clone())
-        .await;
+    let answer = endpoint.report(body.clone()).await;
     let next = answer.pods();
     assert_eq!(
         (next.len(), &answer.body["data"]["coordinator"]),
         (1, &json!(new.name))
     );
     assert_ne!(next[0], new.name);
-    let again = endpoint.send(Method::POST, "/failed", None, body).await;
+    let again = endpoint.report(body).await;
     assert_eq!(again.pods(), next);
     let listed = endpoint.get(&format!("aggregator={}", new.name)).await;
     assert_eq!(listed.body["data"]["learners"], json!([]));

@@ -4,7 +4,7 @@ use di_api::{Role, names};
 use di_plan::PodView;
 use serde_json::{Value, json};
 
-use super::tests::{COORDINATOR, Fixture, ask, job, pod, quick, serving};
+use crate::testing::{COORDINATOR, Fixture, ask, job, pod, quick, serving};
 
 const AGGREGATOR: &str = "10.0.1.1";
 const UNIT: &str = "u-aggregator-abcde";

@@ -1,0 +1,5 @@
+mod aggregators;
+mod limits;
+mod reads;
+mod refusals;
+mod shape;
