@@ -19,8 +19,8 @@ pub struct Listing {
     pub learners: Vec<String>,
 }
 
-/// Lists a job's replicas: those that the plan wants, but for those that ended, are being deleted, or that Kubernetes says cannot start. An
-/// aggregator is as good as its worst ddp learner.
+/// Lists a job's replicas: those that the plan wants, but for those that succeeded, are being deleted, or that Kubernetes says cannot start. An
+/// aggregator is as good as its worst ddp learner. One that failed and its replacement swap in one step, which is the plan's.
 ///
 /// `pod` looks a pod up by name. A replica whose pod nobody has seen yet is listed: it is on its way. But for so long as `verdict_wait` after it
 /// was planned it is listed only once it has a node: a client that is told of a replica without room waits for that alone.
@@ -104,8 +104,8 @@ fn usable<'a>(
         return None;
     }
     if let Some(pod) = pod(&entry.name) {
-        let over = matches!(pod.stage(), Stage::Succeeded | Stage::Failed);
-        let usable = !over && !pod.deleting && pod.stuck().is_none();
+        // One that failed stays until the plan swaps it: its client's sync thread may end at its going, and has to know the replacement by then.
+        let usable = pod.stage() != Stage::Succeeded && !pod.deleting && pod.stuck().is_none();
         return usable.then_some(pod.port);
     }
     // Not to be made yet, or made and gone since.
@@ -124,6 +124,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::view::{End, PodPhase};
 
     const WAIT: SignedDuration = SignedDuration::from_secs(2);
 
@@ -169,6 +170,34 @@ mod tests {
         assert_eq!(listed(&plan, &[], late), url);
         assert_eq!(listed(&plan, &[pod("new", &json!([]))], late), url);
         assert!(listed(&plan, &[verdict("False")], late).is_empty());
+    }
+
+    #[test]
+    fn one_that_failed_and_its_replacement_swap_in_one_step() {
+        let mut lost = collector("lost", None);
+        let ended = |phase: &str| {
+            let mut pod = pod("lost", &json!([{"type": "PodScheduled", "status": "True"}]));
+            pod.phase = if phase == "Failed" {
+                PodPhase::Failed
+            } else {
+                PodPhase::Succeeded
+            };
+            pod.end = Some(End {
+                exit_code: Some((phase == "Failed").into()),
+                reason: String::new(),
+                at: None,
+            });
+            pod
+        };
+        let at = "2026-01-01T00:00:00Z";
+        assert_eq!(
+            listed(&[lost.clone()], &[ended("Failed")], at),
+            ["lost.ns:22270"]
+        );
+        assert!(listed(&[lost.clone()], &[ended("Succeeded")], at).is_empty());
+        lost["state"] = json!("Replaced");
+        let plan = [lost, collector("fresh", Some("lost"))];
+        assert_eq!(listed(&plan, &[ended("Failed")], at), ["fresh.ns:22270"]);
     }
 
     #[test]
