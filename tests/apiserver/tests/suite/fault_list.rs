@@ -15,7 +15,9 @@ fn named_after_faults(dir: &Path, found: &mut BTreeSet<String>) {
                 .lines()
                 .filter_map(|line| line.trim().split_once("fn f"));
             let names = functions.map(|(_, rest)| rest.split('(').next().unwrap());
-            let numbered = names.filter(|name| name.starts_with(|c: char| c.is_ascii_digit()));
+            let numbered = names.filter(|name| {
+                name.starts_with(|c: char| c.is_ascii_digit()) && name.contains('_')
+            });
             found.extend(numbered.map(|name| format!("f{name}")));
         }
     }
