@@ -160,13 +160,16 @@ impl<'a> Arbitrary<'a> for NearlyJob {
                 } else {
                     u.choose(&keys)?.clone()
                 };
-                place = match place {
+                let index = match &*place {
                     Value::Array(items) if !items.is_empty() => {
-                        let last = items.len() - 1;
-                        &mut items[u.int_in_range(0..=last)?]
+                        Some(u.int_in_range(0..=items.len() - 1)?)
                     }
-                    Value::Object(fields) => fields.entry(key).or_insert(Value::Null),
-                    other => other,
+                    _ => None,
+                };
+                place = match (place, index) {
+                    (Value::Array(items), Some(index)) => &mut items[index],
+                    (Value::Object(fields), _) => fields.entry(key).or_insert(Value::Null),
+                    (other, _) => other,
                 };
             }
             *place = value(u, 4)?;

@@ -11,7 +11,7 @@ use kube::core::admission::Operation;
 use serde_json::Value;
 
 use crate::Result;
-use claim::claimed_namespace;
+use claim::Scope;
 use verdict::Verdict;
 use wire::Request;
 
@@ -76,8 +76,8 @@ pub fn validate(body: &[u8]) -> Result<Judgement> {
         return request.deny(&invalid).map(Judgement::Final);
     }
     match claimed(&request) {
-        Some(namespace) => {
-            let claim = Claim::new(request, namespace, verdict.warnings);
+        Some(scope) => {
+            let claim = Claim::new(request, scope, verdict.warnings);
             Ok(Judgement::Claimed(Box::new(claim)))
         }
         None => request.allow(verdict.warnings).map(Judgement::Final),
@@ -111,19 +111,17 @@ fn subject(request: &Request) -> Subject<'_> {
     }
 }
 
-/// Where the author must be allowed to create pods, if that must be: see [`claimed_namespace`].
-fn claimed(request: &Request) -> Option<Option<String>> {
+/// Where the author must be allowed to create pods, if that must be.
+fn claimed(request: &Request) -> Option<Scope> {
     if is_going(request) {
         return None;
     }
     match subject(request) {
         Subject::Nothing | Subject::Alien => None,
-        Subject::DIJob(object) | Subject::AggregatorConfig(object) => claimed_namespace(
-            &request.kind.kind,
-            &request.namespace,
-            request.replaced(),
-            object,
-        ),
+        Subject::DIJob(object) | Subject::AggregatorConfig(object) => {
+            let (kind, namespace) = (&request.kind.kind, &request.namespace);
+            claim::scope(kind, namespace, request.replaced(), object)
+        }
     }
 }
 

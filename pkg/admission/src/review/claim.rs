@@ -21,19 +21,28 @@ const HARMLESS: [&str; 6] = [
 /// The same, of a role.
 const HARMLESS_OF_ROLES: [&str; 2] = ["replicas", "groups"];
 
+/// Where pods may come of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// In this namespace.
+    Namespace(String),
+    /// In all of them.
+    Cluster,
+}
+
 /// An object that may be stored if its author may create pods.
 #[derive(Clone, Debug)]
 pub struct Claim {
     request: Request,
-    namespace: Option<String>,
+    scope: Scope,
     warnings: Vec<String>,
 }
 
 impl Claim {
-    pub(super) fn new(request: Request, namespace: Option<String>, warnings: Vec<String>) -> Self {
+    pub(super) fn new(request: Request, scope: Scope, warnings: Vec<String>) -> Self {
         Self {
             request: request.without_objects(),
-            namespace,
+            scope,
             warnings,
         }
     }
@@ -51,8 +60,10 @@ impl Claim {
                     verb: Some("create".to_owned()),
                     version: Some("v1".to_owned()),
                     resource: Some("pods".to_owned()),
-                    // None is all of them.
-                    namespace: self.namespace.clone(),
+                    namespace: match &self.scope {
+                        Scope::Namespace(name) => Some(name.clone()),
+                        Scope::Cluster => None,
+                    },
                     ..ResourceAttributes::default()
                 }),
                 ..SubjectAccessReviewSpec::default()
@@ -74,11 +85,11 @@ impl Claim {
     /// # Errors
     /// When it cannot be encoded.
     pub fn refused(&self) -> Result<Answer> {
-        let remedy = match &self.namespace {
-            Some(namespace) => {
+        let remedy = match &self.scope {
+            Scope::Namespace(namespace) => {
                 format!("ask for a Role in the namespace {namespace:?} that allows to create pods")
             }
-            None => format!(
+            Scope::Cluster => format!(
                 "ask for a ClusterRole that allows to create pods in all namespaces, as administrators have, because jobs of all \
                  namespaces use what is in {}; or make your own in the namespace of your jobs",
                 names::SYSTEM_NAMESPACE
@@ -98,21 +109,20 @@ impl Claim {
     }
 
     fn place(&self) -> String {
-        match &self.namespace {
-            Some(namespace) => format!("in the namespace {namespace:?}"),
-            None => "at the cluster scope".to_owned(),
+        match &self.scope {
+            Scope::Namespace(namespace) => format!("in the namespace {namespace:?}"),
+            Scope::Cluster => "at the cluster scope".to_owned(),
         }
     }
 }
 
-/// Where the author of `new` must be allowed to create pods: in one namespace, or in all (`Some(None)`); `None` if nothing that runs
-/// differs from `old`.
-pub(super) fn claimed_namespace(
+/// Where the author of `new` must be allowed to create pods, if anything that runs differs from `old`.
+pub(super) fn scope(
     kind: &str,
     namespace: &str,
     old: Option<&Value>,
     new: &Value,
-) -> Option<Option<String>> {
+) -> Option<Scope> {
     let is_job = kind == "DIJob";
     let runs = |object: &Value| {
         let spec = object["spec"].clone();
@@ -122,7 +132,11 @@ pub(super) fn claimed_namespace(
         return None;
     }
     let is_for_everybody = !is_job && namespace == names::SYSTEM_NAMESPACE;
-    Some((!is_for_everybody).then(|| namespace.to_owned()))
+    Some(if is_for_everybody {
+        Scope::Cluster
+    } else {
+        Scope::Namespace(namespace.to_owned())
+    })
 }
 
 /// A job's spec without what is harmless.
@@ -158,9 +172,9 @@ mod tests {
 
     use super::*;
 
-    const HERE: Option<Option<&str>> = Some(Some("rl"));
-    const EVERYWHERE: Option<Option<&str>> = Some(None);
-    const NOWHERE: Option<Option<&str>> = None;
+    const HERE: Option<&str> = Some("rl");
+    const EVERYWHERE: Option<&str> = Some("everywhere");
+    const NOWHERE: Option<&str> = None;
 
     fn template(image: &str) -> Value {
         json!({"spec": {"containers": [{"name": "di-container", "image": image}]}})
@@ -173,14 +187,13 @@ mod tests {
         })
     }
 
-    fn claimed(
-        kind: &str,
-        namespace: &str,
-        old: Option<&Value>,
-        new: &Value,
-    ) -> Option<Option<String>> {
+    fn claimed(kind: &str, namespace: &str, old: Option<&Value>, new: &Value) -> Option<String> {
         let object = |spec: &Value| json!({"metadata": {"name": "j"}, "spec": spec});
-        claimed_namespace(kind, namespace, old.map(object).as_ref(), &object(new))
+        let scope = scope(kind, namespace, old.map(object).as_ref(), &object(new));
+        scope.map(|scope| match scope {
+            Scope::Namespace(name) => name,
+            Scope::Cluster => "everywhere".to_owned(),
+        })
     }
 
     #[test]
@@ -190,17 +203,13 @@ mod tests {
             (
                 "DIJob",
                 names::SYSTEM_NAMESPACE,
-                Some(Some(names::SYSTEM_NAMESPACE)),
+                Some(names::SYSTEM_NAMESPACE),
             ),
             ("AggregatorConfig", "rl", HERE),
             ("AggregatorConfig", names::SYSTEM_NAMESPACE, EVERYWHERE),
         ] {
             let found = claimed(kind, namespace, None, &spec());
-            assert_eq!(
-                found.as_ref().map(Option::as_deref),
-                expected,
-                "{kind} in {namespace}"
-            );
+            assert_eq!(found.as_deref(), expected, "{kind} in {namespace}");
         }
     }
 
@@ -250,15 +259,15 @@ mod tests {
             let old = spec();
             for (old, new) in [(&old, &new["spec"]), (&new["spec"], &old)] {
                 let found = claimed("DIJob", "rl", Some(old), new);
-                assert_eq!(found.as_ref().map(Option::as_deref), expected, "{pointer}");
+                assert_eq!(found.as_deref(), expected, "{pointer}");
             }
         }
         let old = json!({"aggregator": {"template": template("a")}});
         let new = json!({"aggregator": {"template": template("b")}});
         assert_eq!(claimed("AggregatorConfig", "rl", Some(&old), &old), None);
         assert_eq!(
-            claimed("AggregatorConfig", "di-system", Some(&old), &new),
-            Some(None)
+            claimed("AggregatorConfig", "di-system", Some(&old), &new).as_deref(),
+            EVERYWHERE
         );
     }
 }

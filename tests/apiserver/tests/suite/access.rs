@@ -7,7 +7,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, Client, Error,
-    api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
+    api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
     core::GroupVersionKind,
 };
 use serde_json::{Value, json};
@@ -284,7 +284,7 @@ async fn a_right_that_was_taken_away_is_gone_at_once() {
         .await
         .unwrap();
     let api: Api<RoleBinding> = Api::namespaced(space.client.clone(), &space.namespace);
-    api.delete(&format!("{}-pods", user(ANN)), &Default::default())
+    api.delete(&format!("{}-pods", user(ANN)), &DeleteParams::default())
         .await
         .unwrap();
     // The API server itself takes a moment to hear of it.
@@ -353,7 +353,7 @@ async fn the_configuration_of_all_namespaces_is_for_administrators() {
     eve.patch("aggregator-config", &PatchParams::default(), &changed)
         .await
         .unwrap();
-    eve.delete("aggregator-config", &Default::default())
+    eve.delete("aggregator-config", &DeleteParams::default())
         .await
         .unwrap();
     webhooks.stop().await;

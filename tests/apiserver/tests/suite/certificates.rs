@@ -1,6 +1,7 @@
 //! The webhooks' certificate while the API server calls them without a pause.
 
 use std::{
+    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
@@ -74,6 +75,9 @@ impl Load {
     }
 }
 
+/// What happens to the data of a Secret.
+type Damage = fn(&mut BTreeMap<String, ByteString>);
+
 fn certificate(secret: &Secret) -> Vec<u8> {
     secret.data.as_ref().unwrap()["tls.crt"].0.clone()
 }
@@ -140,8 +144,7 @@ async fn a_secret_that_is_lost_or_spoilt_is_healed_and_no_request_fails() {
     last = next(&webhooks, &last).await;
     served(&load).await;
 
-    type Spoil = fn(&mut std::collections::BTreeMap<String, ByteString>);
-    let spoils: [Spoil; 2] = [
+    let damages: [Damage; 2] = [
         |data| {
             // Half-written: a type of kubernetes.io/tls must have both.
             data.insert("tls.key".to_owned(), ByteString(Vec::new()));
@@ -153,9 +156,9 @@ async fn a_secret_that_is_lost_or_spoilt_is_healed_and_no_request_fails() {
             }
         },
     ];
-    for spoil in spoils {
+    for damage in damages {
         let mut secret = webhooks.secret().await.unwrap();
-        spoil(secret.data.as_mut().unwrap());
+        damage(secret.data.as_mut().unwrap());
         // A replica may just be writing it.
         secret.metadata.resource_version = None;
         secrets
