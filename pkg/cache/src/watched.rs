@@ -1,7 +1,6 @@
 use std::{
-    collections::HashMap,
-    fmt::Debug,
-    sync::{PoisonError, RwLock},
+    collections::{HashMap, HashSet},
+    sync::{Arc, PoisonError, RwLock},
 };
 
 use di_api::names;
@@ -17,9 +16,10 @@ pub struct Watched<V>(RwLock<Shown<V>>);
 #[derive(Debug)]
 struct Shown<V> {
     objects: HashMap<Key, V>,
+    /// The same, to be handed out; nothing before the first list is complete.
+    all: Option<Arc<[V]>>,
     /// What a list that is under way has brought so far.
     listed: HashMap<Key, V>,
-    synced: bool,
 }
 
 /// Nodes that have GPUs.
@@ -31,28 +31,29 @@ impl<V> Default for Watched<V> {
     fn default() -> Self {
         Self(RwLock::new(Shown {
             objects: HashMap::new(),
+            all: None,
             listed: HashMap::new(),
-            synced: false,
         }))
     }
 }
 
-impl<V: Clone> Watched<V> {
+impl<V: Clone + PartialEq> Watched<V> {
     /// All objects as they are now; nothing before the first list is complete.
-    pub fn all(&self) -> Option<Vec<V>> {
+    pub fn all(&self) -> Option<Arc<[V]>> {
         let shown = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        shown
-            .synced
-            .then(|| shown.objects.values().cloned().collect())
+        shown.all.clone()
     }
 
-    /// Takes what a watch shows, and returns whose objects may be others than before. Objects without a view are none.
+    /// Takes what a watch shows, and returns what is other than before. Objects without a view are none.
     pub(crate) fn take<K: Resource>(
         &self,
         event: Event<K>,
         view: impl Fn(&K) -> Option<V>,
     ) -> Vec<Key> {
         let mut shown = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let shown = &mut *shown;
+        let mut changed = Vec::new();
+        let complete = matches!(event, Event::InitDone);
         match event {
             Event::Init => shown.listed.clear(),
             Event::InitApply(object) => {
@@ -63,27 +64,33 @@ impl<V: Clone> Watched<V> {
             Event::InitDone => {
                 let listed = std::mem::take(&mut shown.listed);
                 let before = std::mem::replace(&mut shown.objects, listed);
-                shown.synced = true;
-                return before
-                    .into_keys()
-                    .chain(shown.objects.keys().cloned())
-                    .collect();
+                let keys = before.keys().chain(shown.objects.keys());
+                let keys: HashSet<&Key> = keys.collect();
+                let keys = keys.into_iter();
+                changed.extend(
+                    keys.filter(|key| before.get(*key) != shown.objects.get(*key))
+                        .cloned(),
+                );
             }
             Event::Apply(object) => {
-                let key = key(&object);
-                match view(&object) {
-                    Some(view) => shown.objects.insert(key.clone(), view),
-                    None => shown.objects.remove(&key),
-                };
-                return vec![key];
+                let (key, view) = (key(&object), view(&object));
+                if shown.objects.get(&key) != view.as_ref() {
+                    match view {
+                        Some(view) => shown.objects.insert(key.clone(), view),
+                        None => shown.objects.remove(&key),
+                    };
+                    changed.push(key);
+                }
             }
             Event::Delete(object) => {
                 let key = key(&object);
-                shown.objects.remove(&key);
-                return vec![key];
+                changed.extend(shown.objects.remove(&key).map(|_| key));
             }
         }
-        Vec::new()
+        if !changed.is_empty() || complete {
+            shown.all = Some(shown.objects.values().cloned().collect());
+        }
+        changed
     }
 }
 
@@ -91,7 +98,7 @@ impl AggregatorCache {
     /// The template for aggregators of a namespace: its own, else the orchestrator's.
     pub fn of(&self, namespace: &str) -> AggregatorTemplate {
         let shown = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        if !shown.synced {
+        if shown.all.is_none() {
             return AggregatorTemplate::Unknown;
         }
         let mut places = [namespace, names::SYSTEM_NAMESPACE].into_iter();
@@ -144,11 +151,13 @@ mod tests {
         take(Event::InitApply(config("di-system", "theirs")));
         assert_eq!(cache.of("rl"), AggregatorTemplate::Unknown);
         assert_eq!(take(Event::InitDone).len(), 1);
+        assert_eq!(cache.all().unwrap().len(), 1);
         assert_eq!(image("rl").as_deref(), Some("theirs"));
         assert_eq!(take(Event::Apply(config("rl", "own")))[0].0, "rl");
         assert_eq!(image("rl").as_deref(), Some("own"));
         assert_eq!(image("other").as_deref(), Some("theirs"));
         assert_eq!(cache.of("rl").port(), Some(22272));
+        assert_eq!(take(Event::Apply(config("rl", "own"))), []);
         take(Event::Delete(config("di-system", "theirs")));
         assert_eq!(cache.of("other"), AggregatorTemplate::Missing);
         let (reason, message) = cache.of("other").lack("other").unwrap();

@@ -73,7 +73,9 @@ impl DdpView {
             let mut all = main.env.iter().flatten();
             all.find(|variable| variable.name == name)?.value.as_deref()
         };
-        let number = |name| quantity::whole(env(name)?);
+        // Nobody makes larger ones; a pod that says otherwise must not make us list as many.
+        let number =
+            |name| quantity::whole(env(name)?).filter(|number| *number <= names::MAX_LEARNER_GPUS);
         Some(Self {
             place: Ddp {
                 aggregator: labels.get(names::labels::AGGREGATOR)?.clone(),

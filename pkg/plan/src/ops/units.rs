@@ -104,7 +104,7 @@ pub fn expand(
         .collect();
     let mut slots = Slots::new(job, plan, Role::DdpLearner);
     for unit in bare {
-        let world_size = unit.gpus().max(1);
+        let world_size = unit.gpus().clamp(1, names::MAX_LEARNER_GPUS);
         let mut former = former(plan, &unit).into_iter();
         let mut master: Option<String> = None;
         let mut start_rank = 0;

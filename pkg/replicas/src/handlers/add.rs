@@ -162,10 +162,17 @@ fn check_part(job: &DIJob, role: Role, part: &Part) -> Result<()> {
             job.name_any()
         )));
     }
-    if role == Role::Learner && job.spec.learner_gpus(&part.resources) > names::MAX_LEARNER_GPUS {
+    let gpus = match role {
+        Role::Learner => job.spec.learner_gpus(&part.resources),
+        _ => 0,
+    };
+    // Each process has a port of its own.
+    let ports = i32::from(u16::MAX) - di_plan::port(job, role) + 1;
+    let most = names::MAX_LEARNER_GPUS.min(ports);
+    if gpus > most {
         return Err(Error::Invalid(format!(
-            "a learner may have at most {} GPUs",
-            names::MAX_LEARNER_GPUS
+            "a learner of DIJob {} may have at most {most} GPUs",
+            job.name_any()
         )));
     }
     Ok(())

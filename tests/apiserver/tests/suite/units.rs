@@ -77,6 +77,7 @@ fn service_ports(service: &Service) -> BTreeMap<String, i32> {
 }
 
 #[tokio::test]
+#[allow(clippy::too_many_lines)] // one pod after the other
 async fn f25_a_learner_is_split_over_the_nodes_that_can_take_it_with_its_resources() {
     let space = configured().await;
     let _kubelet = Kubelet::running(&space);
