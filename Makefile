@@ -6,7 +6,7 @@ RELEASE := $(CARGO_TARGET_DIR)/release
 IMAGES := $(CARGO_TARGET_DIR)/images
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint unit selftest e2e generate binaries images cluster install down
+.PHONY: help demo test lint unit selftest e2e bench bench-quick bench-programs generate binaries images cluster install down
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 14
@@ -31,6 +31,16 @@ selftest: ## The cluster's own scripts, on a cluster that they make and remove
 
 e2e: install ## End-to-end tests on the cluster, which is brought up when it is not
 	@tests/e2e/run
+
+bench: bench-programs ## Measure the endpoint and the reconciler, and write docs/benchmarks.md (up to 15 minutes; BENCH="--only b1,b5" for some)
+	KUBEBUILDER_ASSETS=$$(kind/assets) $(RELEASE)/di-bench run $(BENCH)
+
+bench-quick: bench-programs ## Whether the benchmarks work; writes to target/bench
+	@mkdir -p $(CARGO_TARGET_DIR)/bench
+	KUBEBUILDER_ASSETS=$$(kind/assets) $(RELEASE)/di-bench run --quick --output $(CARGO_TARGET_DIR)/bench $(BENCH)
+
+bench-programs:
+	cargo build --release --locked -p di-orchestrator -p di-bench
 
 generate: ## Write the custom resource definitions, the golden copies of them, and the manifests as one file each
 	cargo run -q -p di-orchestrator -- crds --output manifests/crds
