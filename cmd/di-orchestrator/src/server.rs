@@ -27,9 +27,36 @@ pub struct Server {
     /// The most replicas that a job may have; they are all named in its status, which must stay below the 1.5 MiB of an object
     #[arg(long, default_value_t = 4000)]
     max_replicas_per_job: usize,
-    /// The most connections at a time
+    /// The most requests at a time that change one job; further ones are told to come again
+    #[arg(long, default_value_t = 64)]
+    max_changes_per_job: usize,
+    /// The most connections at a time; further ones wait to be accepted
     #[arg(long, default_value_t = 2048)]
     max_connections: usize,
+    /// The most connections of one source address at a time; further ones are closed
+    #[arg(long, default_value_t = 1024)]
+    max_connections_per_address: usize,
+    /// The largest body of a request, in bytes
+    #[arg(long, default_value_t = 65536)]
+    max_body: usize,
+    /// How long the head of a request may take to come, in seconds; connections idle for so long are closed too
+    #[arg(long, default_value_t = 10)]
+    header_timeout: u64,
+    /// How long the body of a request may take to come, in seconds
+    #[arg(long, default_value_t = 10)]
+    body_timeout: u64,
+    /// How long a request may take in all, in seconds
+    #[arg(long, default_value_t = 30)]
+    request_timeout: u64,
+    /// How long a request waits for the first lists of jobs and pods, in seconds
+    #[arg(long, default_value_t = 3)]
+    sync_wait: u64,
+    /// How long a request of an unknown address waits for the pod that has it, in seconds
+    #[arg(long, default_value_t = 2)]
+    address_wait: u64,
+    /// How long requests may still take once SIGTERM came, in seconds
+    #[arg(long, default_value_t = 10)]
+    drain: u64,
 }
 
 impl Server {
@@ -37,15 +64,7 @@ impl Server {
     pub async fn run(self) -> Result<()> {
         let client = process::client().await?;
         let shutdown = process::shutdown()?;
-        let settings = Settings {
-            address: self.address,
-            allow_anonymous: self.allow_anonymous,
-            create_wait: Duration::from_secs(self.create_wait),
-            max_replicas_per_request: self.max_replicas_per_request,
-            max_replicas_per_job: self.max_replicas_per_job,
-            max_connections: self.max_connections,
-            ..Settings::default()
-        };
+        let settings = self.settings();
         di_replicas::run(
             client,
             settings,
@@ -54,5 +73,44 @@ impl Server {
         )
         .await
         .context("replica endpoint failed")
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            address: self.address,
+            allow_anonymous: self.allow_anonymous,
+            create_wait: Duration::from_secs(self.create_wait),
+            max_replicas_per_request: self.max_replicas_per_request,
+            max_replicas_per_job: self.max_replicas_per_job,
+            max_changes_per_job: self.max_changes_per_job,
+            max_connections: self.max_connections,
+            max_connections_per_address: self.max_connections_per_address,
+            max_body: self.max_body,
+            header_timeout: Duration::from_secs(self.header_timeout),
+            body_timeout: Duration::from_secs(self.body_timeout),
+            request_timeout: Duration::from_secs(self.request_timeout),
+            sync_wait: Duration::from_secs(self.sync_wait),
+            address_wait: Duration::from_secs(self.address_wait),
+            drain: Duration::from_secs(self.drain),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        server: Server,
+    }
+
+    #[test]
+    fn defaults_of_flags_are_those_of_the_settings() {
+        let settings = Command::parse_from(["server"]).server.settings();
+        assert_eq!(settings, Settings::default());
     }
 }

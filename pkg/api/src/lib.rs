@@ -21,9 +21,9 @@ pub use dijob::{
     CleanPodPolicy, CollectorSpec, CoordinatorSpec, DIJob, DIJobSpec, Declared, LearnerSpec,
     ReplicaGroup,
 };
-pub use patch::guarded_patch;
+pub use patch::{guarded_patch, guarded_patches};
 pub use role::Role;
 pub use status::{
-    DIJobStatus, EntryState, GPU_RESOURCE, Origin, Phase, PlanEntry, ReplicaCounts,
-    ReplicaResources,
+    AnsweredRequest, DIJobStatus, EntryState, GPU_RESOURCE, Origin, Phase, PlanEntry, ReplicaCounts,
+    ReplicaResources, RequestKind,
 };

@@ -27,6 +27,9 @@ pub const DEFAULT_SERVER_URL: &str = "di-server.di-system:8080";
 /// Prefix of the endpoint's paths that pods are told.
 pub const SERVER_API_VERSION: &str = "/v1alpha1";
 
+/// Annotation of a job: which requests to the replica endpoint lowered its declared counts lately.
+pub const LOWERED_ANNOTATION: &str = "diengine.opendilab.org/lowered";
+
 /// Ports of replicas whose template names none.
 pub mod ports {
     /// Of a collector.

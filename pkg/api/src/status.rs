@@ -40,6 +40,9 @@ pub struct DIJobStatus {
     /// Every replica that the job should have, or is letting go; a name stands here before its pod is made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub plan: Vec<PlanEntry>,
+    /// Requests to the replica endpoint that changed the plan lately: one that comes again is answered as before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requests: Vec<AnsweredRequest>,
     /// Coordinator starts counted against backoffLimit.
     #[serde(default)]
     pub restarts: i32,
@@ -61,6 +64,30 @@ pub struct DIJobStatus {
     /// Label selector of the collectors, for the scale subresource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,
+}
+
+/// A request to the replica endpoint that changed the plan.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AnsweredRequest {
+    /// What it asked for.
+    pub kind: RequestKind,
+    /// Its Idempotency-Key, or what the endpoint gave it instead.
+    pub key: String,
+    /// When it was answered.
+    pub at: Time,
+    /// Names of the replicas that it let go of.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub released: Vec<String>,
+}
+
+/// What a request to the replica endpoint asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum RequestKind {
+    /// More replicas.
+    Add,
+    /// Fewer.
+    Remove,
 }
 
 /// Where a job is in its life.
@@ -156,9 +183,12 @@ pub struct PlanEntry {
     /// The incarnation of the coordinator that requested it, as `pod UID/restart count`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claimed_by: Option<String>,
-    /// `Idempotency-Key` of the request that it was planned for.
+    /// `Idempotency-Key` of the request that it was planned for, or what the endpoint gave it instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_key: Option<String>,
+    /// Whether it takes the place of one that was reported to the endpoint as failed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reported: bool,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // serde hands out references
@@ -184,6 +214,7 @@ impl PlanEntry {
             not_before: None,
             claimed_by: None,
             request_key: None,
+            reported: false,
         }
     }
 

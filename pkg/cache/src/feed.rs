@@ -74,9 +74,13 @@ async fn feed<K, V: View>(
     pin_mut!(events);
     loop {
         let concerned: Vec<Key> = match events.try_next().await {
-            Ok(Some(event)) => take(cache, &view, event),
+            Ok(Some(event)) => {
+                cache.health().worked();
+                take(cache, &view, event)
+            }
             Ok(None) => return,
             Err(error) => {
+                cache.health().failed();
                 warn!(
                     kind,
                     error = &error as &dyn std::error::Error,

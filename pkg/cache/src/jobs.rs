@@ -12,7 +12,7 @@ use kube::{
     runtime::reflector::{ObjectRef, Store},
 };
 
-use crate::Key;
+use crate::{Key, WatchHealth};
 
 /// A job as it is watched: one that cannot be decoded does not stop the others.
 pub type WatchedJob = DeserializeGuard<DIJob>;
@@ -23,6 +23,7 @@ pub struct JobCache {
     store: Store<WatchedJob>,
     /// What our writes returned and when, until the watch has caught up.
     written: RwLock<Written>,
+    health: WatchHealth,
 }
 
 type Written = HashMap<Key, (Arc<DIJob>, Instant)>;
@@ -84,6 +85,7 @@ impl JobCache {
         Self {
             store,
             written: RwLock::default(),
+            health: WatchHealth::default(),
         }
     }
 
@@ -149,6 +151,11 @@ impl JobCache {
 
     fn lock_written(&self) -> RwLockReadGuard<'_, Written> {
         self.written.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the watch works; who drives it tells.
+    pub fn health(&self) -> &WatchHealth {
+        &self.health
     }
 
     /// The store behind the cache.

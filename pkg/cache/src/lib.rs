@@ -5,6 +5,7 @@
 
 mod feed;
 mod group;
+mod health;
 mod jobs;
 mod lately;
 mod objects;
@@ -12,6 +13,7 @@ mod status;
 
 pub use feed::{WATCH_TIMEOUT_SECONDS, feed_pods, feed_services, job_stream};
 pub use group::Objects;
+pub use health::WatchHealth;
 pub use jobs::{JobCache, JobRef, WatchedJob};
 pub use objects::{Key, ObjectCache, PodCache, ServiceCache, View};
 pub use status::{open_resource, write_status};

@@ -8,7 +8,7 @@ use std::{
 use di_plan::{PodView, ServiceView};
 use tokio::sync::watch;
 
-use crate::{group::Objects, lately::Lately};
+use crate::{WatchHealth, group::Objects, lately::Lately};
 
 /// Namespace and name of a job.
 pub type Key = (String, String);
@@ -74,6 +74,7 @@ pub struct ObjectCache<V> {
     index: RwLock<Index<V>>,
     version: watch::Sender<u64>,
     synced: watch::Sender<bool>,
+    health: WatchHealth,
 }
 
 #[derive(Debug)]
@@ -106,6 +107,7 @@ impl<V> Default for ObjectCache<V> {
             }),
             version: watch::Sender::new(0),
             synced: watch::Sender::new(false),
+            health: WatchHealth::default(),
         }
     }
 }
@@ -141,6 +143,11 @@ impl<V: View> ObjectCache<V> {
     /// The object that has this address.
     pub fn by_address(&self, address: IpAddr) -> Option<Arc<V>> {
         self.lock_read().addresses.get(&address).cloned()
+    }
+
+    /// Whether the watch works.
+    pub fn health(&self) -> &WatchHealth {
+        &self.health
     }
 
     /// Number of objects.

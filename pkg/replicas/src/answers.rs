@@ -128,7 +128,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::wire::Envelope;
+    use crate::wire::Success;
 
     fn rendered(name: &str, job: &JobRef, until: Option<Timestamp>) -> (Key, Arc<Rendered>) {
         let key = ("ns".to_owned(), name.to_owned());
@@ -175,7 +175,7 @@ mod tests {
     fn answers_are_the_envelope_as_it_is_serialized() {
         let job = job();
         let lists = ["b", "a-b", "a"].map(|name| rendered(name, &job, None));
-        let envelope = |data: Value| serde_json::to_vec(&Envelope::success("", data)).unwrap();
+        let envelope = |data: Value| serde_json::to_vec(&Success::new("", data)).unwrap();
         let record =
             |(key, _): &(Key, Arc<Rendered>)| json!(Replicas::new(key, Listing::default()));
         let one: Value = serde_json::from_slice(&lists[0].1.envelope()).unwrap();

@@ -25,6 +25,7 @@ use crate::{
 };
 
 /// Where a request comes from, and the token that it brings. Has no `Debug`: tokens are not for logs.
+#[derive(Hash)]
 pub(crate) struct Source {
     address: Option<IpAddr>,
     token: Option<String>,
@@ -49,6 +50,17 @@ pub(crate) enum Caller {
     Pod(Arc<PodView>),
     /// The owner of a token, or anybody.
     Other,
+}
+
+#[cfg(test)]
+impl Source {
+    /// Without a token.
+    pub(crate) fn of(address: &str) -> Self {
+        Self {
+            address: address.parse().ok(),
+            token: None,
+        }
+    }
 }
 
 impl<S: Sync> FromRequestParts<S> for Source {

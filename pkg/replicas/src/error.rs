@@ -5,7 +5,7 @@ use axum::{
 };
 use tracing::warn;
 
-use crate::wire::Envelope;
+use crate::wire::Failure;
 
 pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -28,8 +28,14 @@ pub(crate) enum Error {
     #[error("{0}")]
     Conflict(String),
     /// The body is too large.
-    #[error("the body is larger than {} KiB", crate::server::BODY_LIMIT >> 10)]
-    TooLarge,
+    #[error("the body is larger than {0} bytes")]
+    TooLarge(usize),
+    /// Too much is asked at a time.
+    #[error("{0}; try again")]
+    TooMany(String),
+    /// A fault of ours.
+    #[error("{0}; this is a fault of the endpoint, whose log tells more")]
+    Internal(&'static str),
     /// The path does not know this method.
     #[error("this path does not know this method")]
     NotImplemented,
@@ -88,7 +94,10 @@ impl Error {
 
     /// Whether trying again can help.
     pub(crate) fn will_pass(&self) -> bool {
-        self.status() == StatusCode::SERVICE_UNAVAILABLE
+        matches!(
+            self.status(),
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS
+        )
     }
 
     /// The HTTP status; 503 for what will pass.
@@ -99,7 +108,9 @@ impl Error {
             Self::Forbidden(_) => StatusCode::FORBIDDEN,
             Self::NotFound(_) => StatusCode::NOT_FOUND,
             Self::Conflict(_) => StatusCode::CONFLICT,
-            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::TooMany(_) => StatusCode::TOO_MANY_REQUESTS,
+            Self::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
             Self::NotImplemented => StatusCode::NOT_IMPLEMENTED,
             Self::Passing(_) | Self::Timeout(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Api { source, .. } => match &**source {
@@ -121,9 +132,9 @@ impl IntoResponse for Error {
             );
         }
         let status = self.status();
-        let mut response = (status, Json(Envelope::failure(&self.to_string()))).into_response();
+        let mut response = (status, Json(Failure::new(&self.to_string()))).into_response();
         match status {
-            StatusCode::SERVICE_UNAVAILABLE => {
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => {
                 response
                     .headers_mut()
                     .insert(header::RETRY_AFTER, RETRY_AFTER);

@@ -1,10 +1,10 @@
 //! The requests, one file each.
 
-mod add;
-mod failed;
-mod health;
-mod list;
-mod remove;
+pub(crate) mod add;
+pub(crate) mod failed;
+pub(crate) mod health;
+pub(crate) mod list;
+pub(crate) mod remove;
 
 use axum::{
     Json,
@@ -19,30 +19,23 @@ use kube::ResourceExt;
 use serde::Serialize;
 use tokio::time::timeout;
 
-pub(crate) use add::add;
-pub(crate) use failed::failed;
-pub(crate) use health::{healthz, metrics, readyz};
-pub(crate) use list::list;
-pub(crate) use remove::remove;
-
 use crate::{
     authorize::{Action, Caller, Source, authorize},
     error::{Error, Result},
-    server::BODY_LIMIT,
     state::Shared,
-    wire::{Envelope, Replicas, Target},
+    wire::{Replicas, Success, Target},
 };
 
 fn success(message: &str, data: impl Serialize) -> Result<Response> {
-    let data = serde_json::to_value(data).map_err(|error| Error::Invalid(error.to_string()))?;
-    Ok(Json(Envelope::success(message, data)).into_response())
+    Ok(Json(Success::new(message, data)).into_response())
 }
 
 async fn read(state: &Shared, body: Body) -> Result<Bytes> {
-    let collected = Limited::new(body, BODY_LIMIT).collect();
+    let limit = state.settings.max_body;
+    let collected = Limited::new(body, limit).collect();
     match timeout(state.settings.body_timeout, collected).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Error::TooLarge),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Error::TooLarge(limit)),
         Ok(Err(_)) => Err(Error::Invalid("the body broke off".to_owned())),
         Err(_) => Err(Error::Invalid("the body took too long to come".to_owned())),
     }

@@ -4,14 +4,20 @@
 
 mod answers;
 mod authorize;
+mod connections;
 mod error;
 mod handlers;
 mod metrics;
 mod mutate;
+mod openapi;
 mod quantity;
+mod retries;
+mod routes;
 mod server;
 mod settings;
 mod state;
+#[cfg(test)]
+mod testing;
 mod wire;
 
 use std::sync::Arc;
@@ -23,7 +29,8 @@ use prometheus_client::registry::Registry;
 use tokio::{net::TcpListener, sync::mpsc, task::JoinSet};
 use tracing::{info, warn};
 
-pub use server::{router, serve};
+pub use routes::router;
+pub use server::serve;
 pub use settings::Settings;
 pub use state::State;
 
@@ -58,30 +65,39 @@ pub async fn run(
     let listener = TcpListener::bind(address)
         .await
         .map_err(|source| RunError::Listen { address, source })?;
-    let (reader, writer) = reflector::store();
-    let jobs = Arc::new(JobCache::new(reader));
-    let pods = Arc::new(PodCache::default());
-
     let mut watches = JoinSet::new();
-    let stream = job_stream(client.clone(), writer);
-    watches.spawn(stream.for_each(async |event| {
-        if let Err(error) = event {
-            warn!(
-                kind = "dijobs",
-                error = &error as &dyn std::error::Error,
-                "Watch failed, trying again"
-            );
-        }
-    }));
-    let (changed, mut concerned) = mpsc::channel(1024);
-    watches.spawn(feed_pods(client.clone(), pods.clone(), changed));
-    // Nobody here is woken by a change of one job; who waits for a pod watches the cache.
-    watches.spawn(async move { while concerned.recv().await.is_some() {} });
-
+    let (jobs, pods) = watch(&client, &mut watches);
     info!(%address, "Serving the replica endpoint");
     let state = State::new(client, jobs, pods, settings, registry);
     tokio::select! {
         () = serve(listener, state, shutdown) => Ok(()),
         _ = watches.join_next() => Err(RunError::WatchEnded),
     }
+}
+
+/// Caches of jobs and pods, which are fed by tasks that end with `tasks` only.
+pub fn watch(client: &Client, tasks: &mut JoinSet<()>) -> (Arc<JobCache>, Arc<PodCache>) {
+    let (reader, writer) = reflector::store();
+    let jobs = Arc::new(JobCache::new(reader));
+    let pods = Arc::new(PodCache::default());
+    let (stream, cache) = (job_stream(client.clone(), writer), jobs.clone());
+    tasks.spawn(stream.for_each(move |event| {
+        match event {
+            Ok(_) => cache.health().worked(),
+            Err(error) => {
+                cache.health().failed();
+                warn!(
+                    kind = "dijobs",
+                    error = &error as &dyn std::error::Error,
+                    "Watch failed, trying again"
+                );
+            }
+        }
+        std::future::ready(())
+    }));
+    let (changed, mut concerned) = mpsc::channel(1024);
+    tasks.spawn(feed_pods(client.clone(), pods.clone(), changed));
+    // Nobody here is woken by a change of one job; who waits for a pod watches the cache.
+    tasks.spawn(async move { while concerned.recv().await.is_some() {} });
+    (jobs, pods)
 }

@@ -17,6 +17,7 @@ pub(crate) struct Metrics {
     pub(crate) planned: Counter,
     pub(crate) released: Counter,
     pub(crate) replaced: Counter,
+    pub(crate) refused_connections: Counter,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -44,6 +45,7 @@ impl Metrics {
             planned: Counter::default(),
             released: Counter::default(),
             replaced: Counter::default(),
+            refused_connections: Counter::default(),
         };
         let registry = registry.sub_registry_with_prefix("di_replicas");
         registry.register("requests", "Requests answered", metrics.requests.clone());
@@ -64,6 +66,11 @@ impl Metrics {
                 "replaced",
                 "Replicas reported as failed and replaced",
                 &metrics.replaced,
+            ),
+            (
+                "refused_connections",
+                "Connections closed because their address had too many",
+                &metrics.refused_connections,
             ),
         ] {
             registry.register(name, help, counter.clone());

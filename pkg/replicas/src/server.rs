@@ -1,18 +1,10 @@
-//! Routes, limits, and the loop that accepts connections.
+//! The loop that accepts connections, and what bounds them.
 
-use std::{
-    net::SocketAddr,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
     Router,
-    extract::{ConnectInfo, MatchedPath, Request, State as Extract},
-    http::{Method, StatusCode, header},
-    middleware::{Next, from_fn_with_state},
-    response::{IntoResponse, Response},
-    routing::{get, post},
+    extract::{ConnectInfo, Request},
 };
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
@@ -27,111 +19,27 @@ use tokio::{
 use tower::ServiceExt;
 use tracing::{debug, info, warn};
 
-use crate::{
-    State,
-    error::{Error, WillPass},
-    handlers,
-    metrics::{Answered, Route},
-};
+use crate::{State, connections::Connections, routes::router};
 
-/// The largest body that is read, in bytes.
-pub(crate) const BODY_LIMIT: usize = 64 << 10;
 /// The largest head of a request that is read, in bytes.
 const HEAD_LIMIT: usize = 64 << 10;
 /// A connection takes no further requests after this time, and ends soon after.
 const LONGEST_CONNECTION: Duration = Duration::from_secs(300);
-/// Clients of this version give up at once when they see a 503, but try again after an answer that says why.
-const FORGIVING: &str = "/v1alpha1";
-const VERSIONS: [&str; 2] = [FORGIVING, "/v1alpha2"];
-
-/// The routes of the endpoint.
-pub fn router(state: State) -> Router {
-    let mut router = Router::new();
-    for version in VERSIONS {
-        router = router
-            .route(
-                &format!("{version}/replicas"),
-                get(handlers::list)
-                    .post(handlers::add)
-                    .delete(handlers::remove),
-            )
-            .route(
-                &format!("{version}/replicas/failed"),
-                post(handlers::failed),
-            );
-    }
-    router
-        .route("/healthz", get(handlers::healthz))
-        .route("/readyz", get(handlers::readyz))
-        .route("/metrics", get(handlers::metrics))
-        .fallback(async || Error::NotFound("there is no such path".to_owned()))
-        .method_not_allowed_fallback(async || Error::NotImplemented)
-        .layer(from_fn_with_state(state.clone(), observe))
-        .with_state(state)
-}
-
-/// Bounds the time of each request, counts it, and puts faults that will pass as its client expects them.
-async fn observe(Extract(state): Extract<State>, request: Request, next: Next) -> Response {
-    let began = Instant::now();
-    let forgiving = request.uri().path().starts_with(FORGIVING);
-    let method = known(request.method());
-    let route = request
-        .extensions()
-        .get::<MatchedPath>()
-        .map_or("other", MatchedPath::as_str)
-        .to_owned();
-    let mut response = timeout(state.settings.request_timeout, next.run(request))
-        .await
-        .unwrap_or_else(|_| Error::Passing("the request took too long".to_owned()).into_response());
-    let code = response.status().as_u16();
-    debug!(
-        route,
-        method,
-        code,
-        seconds = began.elapsed().as_secs_f64(),
-        "Answered"
-    );
-    let metrics = &state.metrics;
-    let answered = Answered {
-        route: route.clone(),
-        method,
-        code,
-    };
-    metrics.requests.get_or_create(&answered).inc();
-    let duration = metrics.duration.get_or_create(&Route { route, method });
-    duration.observe(began.elapsed().as_secs_f64());
-    drop(duration);
-    if forgiving && response.extensions().get::<WillPass>().is_some() {
-        *response.status_mut() = StatusCode::OK;
-        response.headers_mut().remove(header::RETRY_AFTER);
-    }
-    response
-}
-
-/// Methods as labels of metrics, which must be few.
-fn known(method: &Method) -> &'static str {
-    match *method {
-        Method::GET => "GET",
-        Method::HEAD => "HEAD",
-        Method::POST => "POST",
-        Method::DELETE => "DELETE",
-        _ => "other",
-    }
-}
 
 /// Serves until `shutdown` is ready, and then lets the requests that have begun end.
 pub async fn serve(listener: TcpListener, state: State, shutdown: impl Future<Output = ()> + Send) {
-    let connections = Arc::new(Semaphore::new(state.settings.max_connections));
+    let places = Arc::new(Semaphore::new(state.settings.max_connections));
+    let connections = Arc::<Connections>::default();
     let drain = state.settings.drain;
     let router = router(state.clone());
     let (stop, stopping) = watch::channel(());
     tokio::pin!(shutdown);
     loop {
         let next = async {
-            let permit = connections.clone().acquire_owned().await;
-            (permit, listener.accept().await)
+            let place = places.clone().acquire_owned().await;
+            (place, listener.accept().await)
         };
-        let (permit, accepted) = tokio::select! {
+        let (place, accepted) = tokio::select! {
             () = &mut shutdown => break,
             next = next => next,
         };
@@ -147,6 +55,13 @@ pub async fn serve(listener: TcpListener, state: State, shutdown: impl Future<Ou
                 continue;
             }
         };
+        // Nothing is answered: what was asked is not known, and one answer does not fit all clients.
+        let most = state.settings.max_connections_per_address;
+        let Some(counted) = connections.count(peer.ip(), most) else {
+            debug!(%peer, "Closed a connection: its address has too many");
+            state.metrics.refused_connections.inc();
+            continue;
+        };
         let served = connection(
             stream,
             peer,
@@ -156,7 +71,7 @@ pub async fn serve(listener: TcpListener, state: State, shutdown: impl Future<Ou
         );
         tokio::spawn(async move {
             served.await;
-            drop(permit);
+            drop((place, counted));
         });
     }
     drop((listener, stopping));

@@ -15,6 +15,12 @@ pub struct Settings {
     pub max_replicas_per_job: usize,
     /// The most connections at a time; further ones wait to be accepted.
     pub max_connections: usize,
+    /// The most connections of one source address at a time; further ones are closed at once.
+    pub max_connections_per_address: usize,
+    /// The most requests at a time that change one job, the one that is being served included.
+    pub max_changes_per_job: usize,
+    /// The largest body that is read, in bytes.
+    pub max_body: usize,
     /// How long the head of a request may take to come; a connection idle for so long is closed too.
     pub header_timeout: Duration,
     /// How long the body of a request may take to come.
@@ -38,6 +44,9 @@ impl Default for Settings {
             max_replicas_per_request: 1000,
             max_replicas_per_job: 4000,
             max_connections: 2048,
+            max_connections_per_address: 1024,
+            max_changes_per_job: 64,
+            max_body: 64 << 10,
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(30),

@@ -20,12 +20,16 @@ use crate::{
     authorize::Decisions,
     error::{Error, Result},
     metrics::Metrics,
+    openapi,
+    retries::Retries,
 };
 
 /// How long one call of the API server may take.
 pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Jobs that no cache knows are asked for by at most so many requests at a time.
 const LOOKUPS: usize = 32;
+/// A watch that has failed for so long may come back elsewhere sooner: callers should go to another replica of the endpoint.
+const LOST_AFTER: Duration = Duration::from_secs(60);
 
 /// What the requests share.
 #[derive(Clone)]
@@ -41,6 +45,9 @@ pub struct Shared {
     pub(crate) registry: Registry,
     pub(crate) decisions: Decisions,
     pub(crate) answers: Answers,
+    /// The OpenAPI document.
+    pub(crate) openapi: axum::body::Bytes,
+    pub(crate) retries: Retries,
     jobs_synced: AtomicBool,
     lookups: Semaphore,
     /// One lock for each job that is being changed.
@@ -75,13 +82,15 @@ impl State {
             client,
             jobs,
             pods,
-            settings,
             registry,
             decisions: Decisions::default(),
             answers: Answers::default(),
+            openapi: openapi::document(&settings).into(),
+            retries: Retries::default(),
             jobs_synced: AtomicBool::new(false),
             lookups: Semaphore::new(LOOKUPS),
             turns: Mutex::default(),
+            settings,
         }))
     }
 }
@@ -99,6 +108,20 @@ impl Shared {
         *self.pods.synced().borrow()
     }
 
+    /// Whether callers should come here.
+    pub(crate) fn check_ready(&self) -> Result<()> {
+        if !self.synced() {
+            return Err(not_synced());
+        }
+        let failing = self.jobs.health().failing_for();
+        if failing.max(self.pods.health().failing_for()) > LOST_AFTER {
+            return Err(Error::Passing(
+                "the API server could not be watched for a minute".to_owned(),
+            ));
+        }
+        Ok(())
+    }
+
     /// Waits, but not long, for the first lists of the caches.
     pub(crate) async fn wait_synced(&self) -> Result<()> {
         if self.synced() {
@@ -111,9 +134,7 @@ impl Shared {
         };
         match timeout(self.settings.sync_wait, both).await {
             Ok(true) => Ok(()),
-            _ => Err(Error::Passing(
-                "the jobs and pods of the cluster are not all known yet".to_owned(),
-            )),
+            _ => Err(not_synced()),
         }
     }
 
@@ -146,8 +167,8 @@ impl Shared {
         Ok(job)
     }
 
-    /// Waits until no other request changes this job.
-    pub(crate) async fn turn(&self, job: &Key) -> tokio::sync::OwnedMutexGuard<()> {
+    /// Waits until no other request changes this job; not where too many wait already.
+    pub(crate) async fn turn(&self, job: &Key) -> Result<tokio::sync::OwnedMutexGuard<()>> {
         let lock = {
             let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(lock) = turns.get(job).and_then(Weak::upgrade) {
@@ -159,8 +180,19 @@ impl Shared {
                 lock
             }
         };
-        lock.lock_owned().await
+        // Whoever holds it or waits for it has a share of it, and so have we.
+        if Arc::strong_count(&lock) > self.settings.max_changes_per_job {
+            return Err(Error::TooMany(format!(
+                "too many requests change DIJob {} at the same time",
+                job.1
+            )));
+        }
+        Ok(lock.lock_owned().await)
     }
+}
+
+fn not_synced() -> Error {
+    Error::Passing("the jobs and pods of the cluster are not all known yet".to_owned())
 }
 
 /// Calls the API server, within a time.

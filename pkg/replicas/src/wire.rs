@@ -3,9 +3,10 @@
 mod body;
 mod envelope;
 mod query;
+mod schema;
 
 pub(crate) use body::{AddRequest, FailedRequest, Part, RemoveRequest, Target};
-pub(crate) use envelope::{Envelope, Replicas};
+pub(crate) use envelope::{Failure, Nothing, Replicas, Success};
 pub(crate) use query::Query;
 
 use crate::error::{Error, Result};

@@ -1,26 +1,35 @@
-use std::sync::Arc;
+use std::{
+    net::{IpAddr, SocketAddr},
+    ops::Deref,
+};
 
-use di_cache::{JobCache, PodCache, feed_pods, job_stream};
-use di_replicas::{Settings, State, serve};
-use futures::StreamExt;
-use kube::runtime::reflector;
+use di_replicas::{Settings, State, serve, watch};
+use kube::Client;
 use prometheus_client::registry::Registry;
-use reqwest::{Client, Method};
+use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, sync::mpsc, task::JoinSet};
+use tokio::{net::TcpListener, task::JoinSet};
 
 use crate::Space;
 
-/// A replica endpoint of this process, and a client of it.
+/// A replica endpoint of this process.
 pub struct Endpoint {
-    url: String,
-    namespace: String,
-    http: Client,
-    // Dropping it ends them.
-    _tasks: JoinSet<()>,
+    caller: Caller,
+    // Dropping them ends what they run.
+    watches: JoinSet<()>,
+    _server: JoinSet<()>,
 }
 
-/// What it answered.
+/// A client of an endpoint.
+#[derive(Clone)]
+pub struct Caller {
+    address: SocketAddr,
+    namespace: String,
+    http: reqwest::Client,
+    token: Option<String>,
+}
+
+/// What an endpoint answered.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// Status of the answer.
@@ -43,86 +52,159 @@ impl Answer {
     }
 }
 
+impl Deref for Endpoint {
+    type Target = Caller;
+
+    fn deref(&self) -> &Caller {
+        &self.caller
+    }
+}
+
 impl Endpoint {
     /// Starts one that lets everybody in.
     pub async fn start(space: &Space, agent: &str) -> Self {
         let client = space.server.client_of_manager(agent, &space.namespace);
-        let (reader, writer) = reflector::store();
-        let jobs = Arc::new(JobCache::new(reader));
-        let pods = Arc::new(PodCache::default());
-        let mut tasks = JoinSet::new();
-        let stream = job_stream(client.clone(), writer);
-        tasks.spawn(stream.for_each(async |_| {}));
-        let (changed, mut concerned) = mpsc::channel(64);
-        tasks.spawn(feed_pods(client.clone(), pods.clone(), changed));
-        tasks.spawn(async move { while concerned.recv().await.is_some() {} });
         let settings = Settings {
             allow_anonymous: true,
             ..Settings::default()
         };
+        Self::with(space, client, settings).await
+    }
+
+    /// Starts one of these settings.
+    pub async fn with(space: &Space, client: Client, settings: Settings) -> Self {
+        let mut watches = JoinSet::new();
+        let (jobs, pods) = watch(&client, &mut watches);
         let state = State::new(client, jobs, pods, settings, Registry::default());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!(
-            "http://{}/v1alpha2/replicas",
-            listener.local_addr().unwrap()
-        );
-        tasks.spawn(async move { serve(listener, state, std::future::pending()).await });
-        Self {
-            url,
+        let caller = Caller {
+            address: listener.local_addr().unwrap(),
             namespace: space.namespace.clone(),
-            http: Client::new(),
-            _tasks: tasks,
+            http: reqwest::Client::new(),
+            token: None,
+        };
+        let mut server = JoinSet::new();
+        server.spawn(async move { serve(listener, state, std::future::pending()).await });
+        Self {
+            caller,
+            watches,
+            _server: server,
         }
     }
 
-    async fn call(
+    /// Its caches get to know nothing more.
+    pub async fn stop_watching(&mut self) {
+        self.watches.shutdown().await;
+    }
+}
+
+impl Caller {
+    /// Where it calls.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The same, but by way of another address.
+    #[must_use]
+    pub fn at(&self, address: SocketAddr) -> Self {
+        Self {
+            address,
+            http: reqwest::Client::new(),
+            ..self.clone()
+        }
+    }
+
+    /// The same, but from this source address.
+    #[must_use]
+    pub fn from(&self, source: IpAddr) -> Self {
+        let http = reqwest::Client::builder().local_address(source).build();
+        Self {
+            http: http.unwrap(),
+            ..self.clone()
+        }
+    }
+
+    /// The same, but with a bearer token.
+    #[must_use]
+    pub fn with_token(&self, token: &str) -> Self {
+        Self {
+            token: Some(token.to_owned()),
+            ..self.clone()
+        }
+    }
+
+    /// A request to `path` below `/v1alpha2/replicas`.
+    pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        let url = format!("http://{}/v1alpha2/replicas{path}", self.address);
+        let request = self.http.request(method, url);
+        match &self.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        }
+    }
+
+    /// Sends a request; an error is an answer that did not come.
+    pub async fn send(request: RequestBuilder) -> reqwest::Result<Answer> {
+        let answer = request.send().await?;
+        Ok(Answer {
+            status: answer.status().as_u16(),
+            body: answer.json().await?,
+        })
+    }
+
+    /// A request that changes a job.
+    pub fn change(
         &self,
         method: Method,
         path: &str,
         job: &str,
         key: Option<&str>,
         mut body: Value,
-    ) -> Answer {
+    ) -> RequestBuilder {
         body["namespace"] = self.namespace.clone().into();
         body["coordinator"] = format!("{job}-coordinator").into();
-        let request = self.http.request(method, format!("{}{path}", self.url));
-        let mut request = request.json(&body);
-        if let Some(key) = key {
-            request = request.header("Idempotency-Key", key);
-        }
-        let answer = request.send().await.unwrap();
-        Answer {
-            status: answer.status().as_u16(),
-            body: answer.json().await.unwrap(),
+        let request = self.request(method, path).json(&body);
+        match key {
+            Some(key) => request.header("Idempotency-Key", key),
+            None => request,
         }
     }
 
     /// Asks for collectors.
     pub async fn add(&self, job: &str, collectors: usize, key: Option<&str>) -> Answer {
         let body = json!({"collectors": {"replicas": collectors}});
-        self.call(Method::POST, "", job, key, body).await
+        let request = self.change(Method::POST, "", job, key, body);
+        Self::send(request).await.unwrap()
     }
 
     /// Gives collectors back.
     pub async fn remove(&self, job: &str, collectors: usize) -> Answer {
+        self.remove_by(job, collectors, None).await
+    }
+
+    /// Gives collectors back, by a key.
+    pub async fn remove_by(&self, job: &str, collectors: usize, key: Option<&str>) -> Answer {
         let body = json!({"collectors": {"replicas": collectors}});
-        self.call(Method::DELETE, "", job, None, body).await
+        let request = self.change(Method::DELETE, "", job, key, body);
+        Self::send(request).await.unwrap()
     }
 
     /// Reports a collector that cannot be used.
     pub async fn failed(&self, job: &str, pod: &str) -> Answer {
         let body = json!({"collectors": [pod]});
-        self.call(Method::POST, "/failed", job, None, body).await
+        let request = self.change(Method::POST, "/failed", job, None, body);
+        Self::send(request).await.unwrap()
     }
 
     /// Lists a job's replicas.
     pub async fn list(&self, job: &str) -> Answer {
-        let (url, namespace) = (&self.url, &self.namespace);
-        let url = format!("{url}?namespace={namespace}&coordinator={job}-coordinator");
-        let answer = self.http.get(url).send().await.unwrap();
-        Answer {
-            status: answer.status().as_u16(),
-            body: answer.json().await.unwrap(),
-        }
+        self.list_in(&self.namespace, job).await
+    }
+
+    /// Lists the replicas of a job in a namespace.
+    pub async fn list_in(&self, namespace: &str, job: &str) -> Answer {
+        let query = format!("?namespace={namespace}&coordinator={job}-coordinator");
+        let request = self.request(Method::GET, &query);
+        Self::send(request).await.unwrap()
     }
 }

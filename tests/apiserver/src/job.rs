@@ -9,6 +9,12 @@ pub fn template() -> Value {
     json!({"spec": {"containers": [{"name": "di-container", "image": "none"}]}})
 }
 
+impl From<Value> for Job {
+    fn from(job: Value) -> Self {
+        Self(job)
+    }
+}
+
 impl Job {
     /// A coordinator, and as many collectors as said.
     pub fn new(name: &str, collectors: usize) -> Self {

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)] // a helper that fails is a test that fails
 
 mod audit;
+mod cutter;
 mod endpoint;
 mod eventually;
 mod fuse;
@@ -15,15 +16,20 @@ mod kubelet;
 mod manager;
 mod narrow;
 mod pki;
+mod schemathesis;
 mod server;
 mod space;
+mod tokens;
 
 pub use audit::Write;
-pub use endpoint::{Answer, Endpoint};
+pub use cutter::Cutter;
+pub use endpoint::{Answer, Caller, Endpoint};
 pub use eventually::eventually;
 pub use fuse::fused;
 pub use job::{Job, template};
 pub use kubelet::{Kubelet, exit, fail_to_pull, remove, run};
 pub use manager::Manager;
+pub use schemathesis::schemathesis;
 pub use server::Server;
 pub use space::{Space, exists};
+pub use tokens::Account;

@@ -4,7 +4,8 @@
 
 use di_api::{DIJob, Origin};
 use di_e2e::{
-    Endpoint, Namespace, Reply, eventually, job, owned_pods, owned_services, pod, status,
+    Endpoint, Namespace, Reply, eventually, exec, job, logs, owned_pods, owned_services, pod,
+    status,
 };
 use k8s_openapi::api::{
     authentication::v1::{TokenRequest, TokenRequestSpec},
@@ -135,6 +136,41 @@ async fn callers_without_the_right_are_refused() {
         let list = format!("/v1alpha1/replicas?namespace={}&coordinator=guarded-coordinator", ns.name);
         eventually("read", || reader.call("GET", &list, &nothing), |reply| reply.status == 200).await;
         assert_eq!(ns.api::<DIJob>().list(&ListParams::default()).await.unwrap().items.len(), 1);
+    })
+    .await;
+}
+
+/// What the endpoint answers to a GET from inside of a pod.
+async fn asked_by(ns: &Namespace, pod: &str, namespace: &str, coordinator: &str) -> String {
+    let url = format!(
+        "http://di-server.di-system:8080/v1alpha1/replicas?namespace={namespace}&coordinator={coordinator}"
+    );
+    exec(ns, pod, &["probe", &url]).await.1
+}
+
+#[tokio::test]
+async fn pods_are_known_by_their_address_and_act_on_their_own_job_only() {
+    Namespace::with("addresses", |ns| async move {
+        ns.submit(&elastic("own")).await;
+        ns.submit(&elastic("other")).await;
+        let answer = asked_by(&ns, "own-coordinator", &ns.name, "own-coordinator").await;
+        assert!(answer.contains("200") && answer.contains("own-collector-"), "{answer}");
+        let answer = asked_by(&ns, "other-coordinator", &ns.name, "own-coordinator").await;
+        assert!(answer.contains("own-collector-"), "its namespace is open to it: {answer}");
+        let answer = asked_by(&ns, "own-coordinator", "kube-system", "own-coordinator").await;
+        assert!(answer.contains("403"), "{answer}");
+
+        // Asks for replicas in the name of another job, which its own environment lets it believe to be.
+        let mut impostor = job("impostor", &["coordinator", "--storage", "/tmp"]);
+        let main = &mut impostor.spec.coordinator.template.spec.as_mut().unwrap().containers[0];
+        main.env = serde_json::from_value(json!([{"name": "KUBERNETES_POD_NAME", "value": "own-coordinator"}])).unwrap();
+        main.volume_mounts = serde_json::from_value(json!([{"name": "tmp", "mountPath": "/tmp"}])).unwrap();
+        impostor.spec.volumes = serde_json::from_value(json!([{"name": "tmp", "emptyDir": {}}])).unwrap();
+        ns.submit(&impostor).await;
+        eventually("refused", || status(&ns, "impostor"), |s| s.phase == Some(di_api::Phase::Failed)).await;
+        let log = logs(&ns, "impostor-coordinator").await;
+        assert!(log.contains("may change its own job only"), "{log}");
+        assert!(status(&ns, "own").await.plan.iter().all(|entry| entry.origin == Origin::Declared));
     })
     .await;
 }

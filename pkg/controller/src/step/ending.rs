@@ -123,6 +123,7 @@ pub(super) fn suspend(seen: &Observed<'_>, step: &mut Step) {
     coordinator::not_running(seen, step, "Suspended", "the job is held");
     for entry in &mut step.status.plan {
         entry.uid = None;
+        entry.reported = false;
     }
     if seen.own_pods().next().is_none() {
         if step.status.phase != Some(Phase::Suspended) {

@@ -13,7 +13,7 @@ pub(super) fn tend(seen: &Observed<'_>, step: &mut Step, suffixes: &mut dyn Suff
     let mut plan = std::mem::take(&mut step.status.plan);
     let strangers = strangers(seen, &plan, step);
     adopt(seen.job, &mut plan, &strangers, seen.now);
-    note_pods(seen, &mut plan);
+    note_pods(seen, &mut plan, step);
     declare(seen.job, &mut plan, seen.pods, suffixes, seen.now);
     replace_lost(seen, &mut plan, step, suffixes);
     let is_there = |name: &str| seen.pod(name).is_some() || seen.service(name).is_some();
@@ -67,10 +67,19 @@ fn strangers(seen: &Observed<'_>, plan: &[PlanEntry], step: &mut Step) -> Vec<Po
     there.cloned().collect()
 }
 
-/// Records which pod each name was made as.
-fn note_pods(seen: &Observed<'_>, plan: &mut [PlanEntry]) {
+/// Records which pod each name was made as, and tells whose place it takes where the endpoint swapped them: once, as the UID is new once.
+fn note_pods(seen: &Observed<'_>, plan: &mut [PlanEntry], step: &mut Step) {
     for entry in plan.iter_mut().filter(|entry| entry.uid.is_none()) {
         entry.uid = seen.pod(&entry.name).map(|pod| pod.uid.clone());
+        let told = entry.uid.as_ref().filter(|_| entry.reported);
+        if let Some(old) = told.and(entry.replaces.as_ref()) {
+            let message = format!(
+                "{old} was reported as failed; {} takes its place",
+                entry.name
+            );
+            step.notes
+                .push(Note::warning("ReplicaReplaced", message).about(old));
+        }
     }
 }
 

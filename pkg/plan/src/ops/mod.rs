@@ -13,7 +13,7 @@ use di_api::{EntryState, PlanEntry};
 pub use declared::{adopt, declare};
 pub use replacement::replace;
 pub use requested::{Request, request};
-pub use victims::{release, release_declared};
+pub use victims::{release, release_declared, release_surplus};
 
 /// The entry of this name.
 pub fn find<'a>(plan: &'a [PlanEntry], name: &str) -> Option<&'a PlanEntry> {

@@ -35,6 +35,7 @@ pub fn replace(
         uid: None,
         replaces: Some(name.to_owned()),
         attempt: attempt.saturating_add(1),
+        reported: false,
         planned_at: Some(Time(now)),
         not_before: backoff(attempt)
             .and_then(|wait| now.checked_add(wait).ok())

@@ -45,15 +45,29 @@ pub fn release(plan: &mut [PlanEntry], pods: &[PodView], role: Role, count: usiz
     mark_surplus(plan, pods, of, have.saturating_sub(count))
 }
 
-/// Lets go of `count` Declared replicas of a role that belong to no group, or of as many as there are; the caller lowers the declared
-/// count in the same operation. Returns the names.
+/// Lets go of `count` Declared replicas of a role, of whichever group or none, or of as many as there are; the caller lowers the declared
+/// counts in the same operation. Returns the names.
 pub fn release_declared(
     plan: &mut [PlanEntry],
     pods: &[PodView],
     role: Role,
     count: usize,
 ) -> Vec<String> {
-    let of = |e: &PlanEntry| e.role == role && e.origin == Origin::Declared && e.group.is_none();
+    let of = |e: &PlanEntry| e.role == role && e.origin == Origin::Declared;
     let have = plan.iter().filter(|e| e.is_wanted() && of(e)).count();
     mark_surplus(plan, pods, of, have.saturating_sub(count))
+}
+
+/// Lets go of Declared replicas of one group of a role, or of those of none, until `keep` are left. Returns the names.
+pub fn release_surplus(
+    plan: &mut [PlanEntry],
+    pods: &[PodView],
+    role: Role,
+    group: Option<&str>,
+    keep: usize,
+) -> Vec<String> {
+    let of = |e: &PlanEntry| {
+        e.role == role && e.origin == Origin::Declared && e.group.as_deref() == group
+    };
+    mark_surplus(plan, pods, of, keep)
 }

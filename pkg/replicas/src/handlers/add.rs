@@ -1,7 +1,7 @@
 use std::collections::HashSet;
 
 use axum::{body::Body, extract::State as Extract, http::HeaderMap, response::Response};
-use di_api::{DIJob, GPU_RESOURCE, PlanEntry, ReplicaResources, Role, names};
+use di_api::{DIJob, GPU_RESOURCE, PlanEntry, ReplicaResources, RequestKind, Role, names};
 use di_cache::Key;
 use di_plan::{PodView, RandomSuffixes, Request};
 use jiff::Timestamp;
@@ -13,15 +13,17 @@ use crate::{
     State,
     authorize::{Caller, Source},
     error::{Error, Result},
-    mutate::{Draft, mutate},
+    mutate::{Draft, answered, mutate, plan_of},
     quantity,
     state::Shared,
-    wire::{AddRequest, Part},
+    wire::{AddRequest, Part, Replicas, Success},
 };
 
-const LONGEST_KEY: usize = 128;
-
 /// Plans more replicas and answers with their URLs, once it is known which of them the cluster has room for.
+#[utoipa::path(post, path = "/replicas", request_body = AddRequest,
+    params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = "Makes it safe to send the request again")),
+    responses((status = 200, description = "Those that were planned", body = Success<Replicas>), Error),
+)]
 pub(crate) async fn add(
     Extract(state): Extract<State>,
     source: Source,
@@ -30,8 +32,19 @@ pub(crate) async fn add(
 ) -> Result<Response> {
     let body = read(&state, body).await?;
     let request = AddRequest::parse(&body, state.settings.max_replicas_per_request)?;
-    let idempotency_key = idempotency_key(&headers)?;
     let (key, caller) = admit(&state, &source, &request.target).await?;
+    let ticket = state.retries.ticket(RequestKind::Add, &source, &headers, &body)?;
+    let added = add_to(&state, &key, &request, &caller, ticket.key()).await;
+    success("the replicas are planned", ticket.settle(added)?)
+}
+
+async fn add_to(
+    state: &Shared,
+    key: &Key,
+    request: &AddRequest,
+    caller: &Caller,
+    request_key: &str,
+) -> Result<Replicas> {
     let parts = [
         (Role::Collector, &request.collectors),
         (Role::Learner, &request.learners),
@@ -41,21 +54,24 @@ pub(crate) async fn add(
         .filter(|(_, part)| part.count > 0)
         .collect();
     let most = state.settings.max_replicas_per_job;
-    let (job, planned) = mutate(&state, &key, |job, draft| {
+    let (job, planned) = mutate(state, key, |job, draft| {
+        if answered::find(job, RequestKind::Add, request_key).is_some() {
+            return Ok(planned_for(job, request_key));
+        }
         check_live(job)?;
         for (role, part) in &parts {
             check_part(job, *role, part)?;
         }
-        let incarnation = incarnation(&state, &key, job, &caller);
+        let incarnation = incarnation(state, key, job, caller);
         let before = wanted(&draft.plan);
         let planned = plan(
             job,
             draft,
             &parts,
             incarnation.as_ref(),
-            idempotency_key.as_ref(),
+            request_key,
             |name| {
-                state.pods.read(&key, |pods| {
+                state.pods.read(key, |pods| {
                     pods.get(name).is_some_and(|pod| pod.end.is_some())
                 })
             },
@@ -67,6 +83,7 @@ pub(crate) async fn add(
                 job.name_any()
             )));
         }
+        draft.answers = Some(answered::new(RequestKind::Add, request_key, Vec::new()));
         Ok(planned)
     })
     .await?;
@@ -75,12 +92,16 @@ pub(crate) async fn add(
         .planned
         .inc_by(u64::try_from(planned.len()).unwrap_or(0));
     let names: HashSet<&str> = planned.iter().map(|(_, name)| name.as_str()).collect();
-    wait_for_verdicts(&state, &key, &job, names).await;
+    wait_for_verdicts(state, key, &job, names).await;
     let planned = planned.iter().map(|(role, name)| (*role, name.as_str()));
-    success(
-        "the replicas are planned",
-        urls(&state, &key, &job, planned),
-    )
+    Ok(urls(state, key, &job, planned))
+}
+
+/// What holds the places that a request was given before.
+fn planned_for(job: &DIJob, request_key: &str) -> Vec<(Role, String)> {
+    let of = |e: &&PlanEntry| e.is_wanted() && e.request_key.as_deref() == Some(request_key);
+    let entries = plan_of(job).iter().filter(of);
+    entries.map(|e| (e.role, e.name.clone())).collect()
 }
 
 fn plan(
@@ -88,7 +109,7 @@ fn plan(
     draft: &mut Draft,
     parts: &[(Role, &Part)],
     incarnation: Option<&String>,
-    idempotency_key: Option<&String>,
+    request_key: &str,
     is_over: impl Fn(&str) -> bool,
 ) -> Vec<(Role, String)> {
     let mut planned = Vec::new();
@@ -97,7 +118,7 @@ fn plan(
             count: part.count,
             resources: part.resources.clone(),
             incarnation: incarnation.cloned(),
-            key: idempotency_key.cloned(),
+            key: Some(request_key.to_owned()),
         };
         let plan = &mut draft.plan;
         let names = di_plan::request(
@@ -165,21 +186,6 @@ fn incarnation(state: &Shared, key: &Key, job: &DIJob, caller: &Caller) -> Optio
         pod.map(of)
             .or_else(|| (caller.name == coordinator).then(|| of(caller)))
     })
-}
-
-fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>> {
-    let Some(key) = headers.get("idempotency-key") else {
-        return Ok(None);
-    };
-    let key = key.to_str().ok();
-    let fits = |key: &&str| !key.is_empty() && key.len() <= LONGEST_KEY;
-    key.filter(fits)
-        .map(|key| Some(key.to_owned()))
-        .ok_or_else(|| {
-            Error::Invalid(format!(
-                "the Idempotency-Key must have 1 to {LONGEST_KEY} printable characters"
-            ))
-        })
 }
 
 /// Waits, but not long, until the scheduler has looked at each pod: a list right after shows no replica that has no room.

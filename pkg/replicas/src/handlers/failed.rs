@@ -1,5 +1,5 @@
 use axum::{body::Body, extract::State as Extract, response::Response};
-use di_api::{DIJob, Role};
+use di_api::{DIJob, PlanEntry, Role};
 use di_plan::{PodView, RandomSuffixes, find, replace, successor};
 use jiff::Timestamp;
 
@@ -7,12 +7,16 @@ use super::{admit, check_live, read, success, urls};
 use crate::{
     State,
     authorize::Source,
-    error::Result,
+    error::{Error, Result},
     mutate::{Draft, mutate},
-    wire::FailedRequest,
+    wire::{FailedRequest, Replicas, Success},
 };
 
 /// Replaces replicas that the coordinator cannot use, and answers with the URLs of those that take their places.
+#[utoipa::path(post, path = "/replicas/failed", request_body = FailedRequest,
+    params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = "Makes it safe to send the request again")),
+    responses((status = 200, description = "Those that take their places", body = Success<Replicas>), Error),
+)]
 pub(crate) async fn failed(
     Extract(state): Extract<State>,
     source: Source,
@@ -67,7 +71,11 @@ fn replace_all(
             .find(|pod| pod.name == **name)
             .and_then(|pod| pod.started)
             .map(|started| now.duration_since(started).as_secs());
+        let swaps = find(plan, name).is_some_and(PlanEntry::is_wanted);
         replace(job, plan, name, ran, &mut RandomSuffixes, now);
+        if let Some(fresh) = plan.last_mut().filter(|_| swaps) {
+            fresh.reported = true;
+        }
     }
     let mut holders: Vec<_> = known
         .iter()
@@ -81,8 +89,6 @@ fn replace_all(
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
-
     use di_api::EntryState;
     use serde_json::json;
 
@@ -104,8 +110,7 @@ mod tests {
         ]);
         let mut draft = Draft {
             plan: serde_json::from_value(plan).unwrap(),
-            lower: HashMap::new(),
-            lowered: HashMap::new(),
+            ..Draft::default()
         };
         let untouched = draft.plan.clone();
         let reported = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();

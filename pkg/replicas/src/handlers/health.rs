@@ -4,33 +4,45 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use prometheus_client::encoding::text::encode;
-use serde_json::Value;
 
 use super::success;
 use crate::{
     State,
     error::{Error, Result},
+    wire::{Failure, Nothing, Success},
 };
 
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
 /// Whether the process serves at all.
+#[utoipa::path(get, path = "/healthz", responses((status = 200, description = "It serves", body = Success<Nothing>)))]
 pub(crate) async fn healthz() -> Result<Response> {
-    success("alive", Value::Null)
+    success("alive", Nothing)
 }
 
-/// Whether the caches are complete.
+/// Whether the caches are complete and not too old.
+#[utoipa::path(get, path = "/readyz", responses(
+    (status = 200, description = "It is ready", body = Success<Nothing>),
+    (status = 503, description = "It is not", body = Failure),
+))]
 pub(crate) async fn readyz(Extract(state): Extract<State>) -> Result<Response> {
-    if state.synced() {
-        return success("ready", Value::Null);
-    }
-    Err(Error::Passing(
-        "the jobs and pods of the cluster are not all known yet".to_owned(),
-    ))
+    state.check_ready()?;
+    success("ready", Nothing)
 }
 
+/// What was counted, as OpenMetrics.
+#[utoipa::path(get, path = "/metrics", responses(
+    (status = 200, description = "Counters and histograms", body = String, content_type = "application/openmetrics-text"),
+))]
 pub(crate) async fn metrics(Extract(state): Extract<State>) -> Result<Response> {
     let mut text = String::new();
     encode(&mut text, &state.registry)
-        .map_err(|_| Error::Passing("the metrics cannot be written".to_owned()))?;
-    let format = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    Ok(([(header::CONTENT_TYPE, format)], text).into_response())
+        .map_err(|_| Error::Internal("the metrics cannot be written"))?;
+    Ok(([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response())
+}
+
+/// This document.
+#[utoipa::path(get, path = "/openapi.json", responses((status = 200, description = "This document", body = Object)))]
+pub(crate) async fn openapi(Extract(state): Extract<State>) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], state.openapi.clone()).into_response()
 }

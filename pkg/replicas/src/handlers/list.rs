@@ -11,6 +11,8 @@ use di_cache::{JobRef, Key, Objects};
 use di_plan::{Listing, find, listing};
 use jiff::Timestamp;
 use kube::ResourceExt;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::{halted, key, no_coordinator, owns, success, urls};
 use crate::{
@@ -20,10 +22,13 @@ use crate::{
     error::{Error, Result},
     mutate::plan_of,
     state::Shared,
-    wire::{Query, Replicas},
+    wire::{Query, Replicas, Success},
 };
 
 /// Lists the replicas of one coordinator, or of all that the caller may see.
+#[utoipa::path(get, path = "/replicas", params(Query), responses(
+    (status = 200, description = "Those that can be used now", body = Success<Found>), Error,
+))]
 pub(crate) async fn list(
     Extract(state): Extract<State>,
     source: Source,
@@ -50,7 +55,7 @@ pub(crate) async fn list(
         )));
     }
     if let Some(name) = &query.name {
-        return success("", replica(&state, namespace, coordinator, name)?);
+        return success("", Found::One(replica(&state, namespace, coordinator, name)?));
     }
     let Some(coordinator) = coordinator else {
         return all(&state, Some(namespace));
@@ -61,6 +66,15 @@ pub(crate) async fn list(
         found => found?,
     };
     Ok(json(rendered(&state, &key, &job)?.envelope()))
+}
+
+/// One record where one coordinator, aggregator or replica was asked for, else one for each coordinator.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+#[allow(dead_code)] // lists are kept as bytes; this tells their schema
+pub(crate) enum Found {
+    One(Replicas),
+    All(Vec<Replicas>),
 }
 
 /// The list of the replicas that the job's coordinator may use now.

@@ -1,35 +1,11 @@
 use di_api::{DIJobStatus, EntryState};
 use serde_json::json;
 
-use super::{write::count, *};
+use super::{lowering, write::count, *};
 
 fn entry(name: &str, role: Role) -> PlanEntry {
     serde_json::from_value(json!({"name": name, "type": role, "origin": "Requested", "index": 0}))
         .unwrap()
-}
-
-#[test]
-fn a_lost_answer_is_told_from_a_lost_write() {
-    let (a, b) = (entry("a", Role::Collector), entry("b", Role::Collector));
-    let (only_a, both) = ([a.clone()], [a.clone(), b.clone()]);
-    let planned = touched(&only_a, &both);
-    assert_eq!(planned, [(b.clone(), true)]);
-    assert!(!was_made(&planned, &only_a));
-    assert!(was_made(&planned, &both));
-
-    let mut going = a.clone();
-    going.state = EntryState::Removing;
-    let released = touched(&both, &[going.clone(), b.clone()]);
-    assert_eq!(released, [(going.clone(), false)]);
-    assert!(!was_made(&released, &both));
-    assert!(was_made(&released, &[going, b.clone()]));
-    assert!(was_made(&released, &[b]), "dropped meanwhile");
-
-    let mut claimed = [a];
-    claimed[0].claimed_by = Some("uid/1".into());
-    let claims = touched(&only_a, &claimed);
-    assert!(!was_made(&claims, &only_a));
-    assert!(was_made(&claims, &claimed));
 }
 
 #[test]
@@ -53,4 +29,29 @@ fn pauses_grow_and_stay_bounded() {
     assert!(pause(1) <= Duration::from_millis(20));
     assert!(pause(40) <= Duration::from_millis(LONGEST_WAIT_MS));
     assert!(pause(40) >= Duration::from_millis(LONGEST_WAIT_MS / 2));
+}
+
+#[test]
+fn what_a_request_lowered_is_noted_with_it() {
+    let mut job: DIJob = serde_json::from_value(json!({
+        "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
+        "metadata": {"name": "j", "annotations": {"theirs": "kept"}},
+        "spec": {"coordinator": {"template": {}}},
+    }))
+    .unwrap();
+    let plain: Bucket = (Role::Collector, None);
+    let big: Bucket = (Role::Collector, Some("big".to_owned()));
+    let both = HashMap::from([(plain.clone(), 2), (big, 1)]);
+    job.metadata.annotations = Some(lowering::note(&job, "a", &both));
+    let more = HashMap::from([(plain, 3)]);
+    job.metadata.annotations = Some(lowering::note(&job, "b", &more));
+    assert_eq!(lowered(&job, "a"), both);
+    assert_eq!(lowered(&job, "b"), more);
+    assert!(lowered(&job, "c").is_empty());
+    assert_eq!(job.metadata.annotations.as_ref().unwrap()["theirs"], "kept");
+    for i in 0..100 {
+        job.metadata.annotations = Some(lowering::note(&job, &i.to_string(), &more));
+    }
+    assert!(lowered(&job, "b").is_empty(), "long ago");
+    assert_eq!(lowered(&job, "99"), more);
 }

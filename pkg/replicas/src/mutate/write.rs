@@ -1,10 +1,12 @@
 use std::{collections::HashMap, sync::Arc};
 
-use di_api::{DIJob, DIJobStatus, Role, guarded_patch};
+use di_api::{DIJob, DIJobStatus, Role, guarded_patches};
 use di_cache::{JobRef, Key};
+use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
+use serde_json::Value;
 
-use super::{Draft, plan_of};
+use super::{Bucket, Draft, answered, lowering, plan_of};
 use crate::{
     error::{Error, Result},
     state::{Shared, call},
@@ -16,20 +18,22 @@ pub(super) async fn write(
     key: &Key,
     job: &JobRef,
     draft: Draft,
-    lowering: &mut Lowering,
 ) -> Result<JobRef> {
     let mut job = job.clone();
-    for (role, by) in draft.lower {
-        job = lower(state, key, &job, role, by, lowering).await?;
-    }
-    if draft.plan == plan_of(&job) {
-        return Ok(job);
+    if !draft.lower.is_empty() {
+        let request = draft.answers.as_ref().map_or("", |request| &request.key);
+        job = lower(state, key, &job, request, &draft.lower).await?;
     }
     let mut status = job.status.clone().unwrap_or_default();
     status.plan = draft.plan;
+    if let Some(request) = draft.answers {
+        answered::note(&mut status.requests, request, Timestamp::now());
+    } else if status.plan == plan_of(&job) {
+        return Ok(job);
+    }
     count(&mut status);
     let status =
-        serde_json::to_value(&status).map_err(|error| Error::Invalid(error.to_string()))?;
+        serde_json::to_value(&status).map_err(|_| Error::Internal("the status cannot be written"))?;
     let written = call("write the status of the DIJob", async {
         di_cache::write_status(&state.client, &job, status).await
     });
@@ -43,58 +47,38 @@ async fn lower(
     state: &Shared,
     key: &Key,
     job: &JobRef,
-    role: Role,
-    by: i32,
-    lowering: &mut Lowering,
+    request: &str,
+    by: &HashMap<Bucket, i32>,
 ) -> Result<JobRef> {
-    let to = declared(job, role).saturating_sub(by);
     let version = job.metadata.resource_version.as_deref();
-    let patch = guarded_patch(version, ["spec", role.label(), "replicas"], to.into());
-    let patch = Patch::Json::<()>(patch);
+    let annotations = serde_json::to_value(lowering::note(job, request, by));
+    let annotations = annotations.map_err(|_| Error::Internal("annotations cannot be written"))?;
+    let mut fields = vec![(["metadata", "annotations"].map(str::to_owned).to_vec(), annotations)];
+    fields.extend(by.iter().filter_map(|(bucket, by)| count_of(job, bucket, *by)));
+    let patch = Patch::Json::<()>(guarded_patches(version, fields));
     let sent = call("lower the declared replicas of the DIJob", async {
         let api = state.job_api(&key.0);
         api.patch(&key.1, &PatchParams::default(), &patch).await
     });
-    match sent.await {
-        Ok(job) => {
-            lowering.unsure.remove(&role);
-            *lowering.done.entry(role).or_default() += by;
-            let job = Arc::new(job);
-            state.jobs.written(job.clone());
-            Ok(job.into())
+    let job = Arc::new(sent.await?);
+    state.jobs.written(job.clone());
+    Ok(job.into())
+}
+
+/// Where a declared count stands in the job, and what it is when it is lowered.
+fn count_of(job: &DIJob, (role, group): &Bucket, by: i32) -> Option<(Vec<String>, Value)> {
+    let declared = job.spec.declared(*role)?;
+    let mut path = vec!["spec".to_owned(), role.label().to_owned()];
+    let count = match group {
+        None => declared.replicas,
+        Some(name) => {
+            let at = declared.groups.iter().position(|group| group.name == *name)?;
+            path.extend(["groups".to_owned(), at.to_string()]);
+            declared.groups[at].replicas
         }
-        Err(error) => {
-            if !error.is_stale() {
-                lowering.unsure.insert(role, (to, by));
-            }
-            Err(error)
-        }
-    }
-}
-
-fn declared(job: &DIJob, role: Role) -> i32 {
-    job.spec.declared(role).map_or(0, |part| part.replicas)
-}
-
-/// By how much the tries of one change have lowered the declared counts.
-#[derive(Debug, Default)]
-pub(super) struct Lowering {
-    pub(super) done: HashMap<Role, i32>,
-    /// Writes whose answer was lost: the count they set, and by how much it is lower.
-    unsure: HashMap<Role, (i32, i32)>,
-}
-
-impl Lowering {
-    /// Finds out what became of the unsure: lowering twice would take replicas that nobody asked for.
-    pub(super) fn settle(&mut self, job: &DIJob) {
-        self.unsure.retain(|role, (to, by)| {
-            let made = declared(job, *role) == *to;
-            if made {
-                *self.done.entry(*role).or_default() += *by;
-            }
-            !made
-        });
-    }
+    };
+    path.push("replicas".to_owned());
+    Some((path, count.saturating_sub(by).into()))
 }
 
 /// Keeps the totals in step with the plan.

@@ -160,7 +160,7 @@ fn count(field: &str, value: Option<&Value>, most: usize) -> Result<usize> {
         return Ok(0);
     };
     let number = match value {
-        Value::String(digits) => digits.parse().ok(),
+        Value::String(digits) => digits.parse().ok().filter(|_| !digits.starts_with('+')),
         value => value.as_u64(),
     };
     number

@@ -1,23 +1,45 @@
 use di_cache::Key;
 use di_plan::Listing;
 use serde::Serialize;
-use serde_json::Value;
+use utoipa::ToSchema;
 
-/// Every answer.
-#[derive(Debug, Serialize)]
-pub(crate) struct Envelope {
+use super::schema;
+
+/// Every answer to a request that was served.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Success<T> {
+    #[schema(schema_with = schema::always_true)]
     success: bool,
+    #[schema(schema_with = schema::always_zero)]
     code: u8,
     message: String,
-    data: Value,
+    data: T,
 }
 
+/// Every answer to a request that was not served.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Failure {
+    #[schema(schema_with = schema::always_false)]
+    success: bool,
+    #[schema(schema_with = schema::always_one)]
+    code: u8,
+    /// Why, for people; it has no quotes.
+    message: String,
+    data: Nothing,
+}
+
+/// The data of an answer that has none.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Nothing;
+
 /// The replicas of one coordinator.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct Replicas {
     pub(crate) namespace: String,
     pub(crate) coordinator: String,
+    /// As `pod.namespace:port`.
     pub(crate) collectors: Vec<String>,
+    /// As `pod.namespace:port`.
     pub(crate) learners: Vec<String>,
 }
 
@@ -32,8 +54,8 @@ impl Replicas {
     }
 }
 
-impl Envelope {
-    pub(crate) fn success(message: &str, data: Value) -> Self {
+impl<T> Success<T> {
+    pub(crate) fn new(message: &str, data: T) -> Self {
         Self {
             success: true,
             code: 0,
@@ -41,13 +63,15 @@ impl Envelope {
             data,
         }
     }
+}
 
-    pub(crate) fn failure(message: &str) -> Self {
+impl Failure {
+    pub(crate) fn new(message: &str) -> Self {
         Self {
             success: false,
             code: 1,
             message: speakable(message),
-            data: Value::Null,
+            data: Nothing,
         }
     }
 }

@@ -1,14 +1,24 @@
 use axum::http::Uri;
+use utoipa::IntoParams;
 
-use super::name;
+use super::{name, schema};
 use crate::error::{Error, Result};
 
 /// Which replicas are to be listed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(crate) struct Query {
+    /// Of this namespace; all others need it.
+    #[param(schema_with = schema::query_name, required = false)]
     pub(crate) namespace: Option<String>,
+    /// Of this coordinator.
+    #[param(schema_with = schema::query_name, required = false)]
     pub(crate) coordinator: Option<String>,
+    /// Of this aggregator.
+    #[param(schema_with = schema::query_name, required = false)]
     pub(crate) aggregator: Option<String>,
+    /// Of this name.
+    #[param(schema_with = schema::query_name, required = false)]
     pub(crate) name: Option<String>,
 }
 

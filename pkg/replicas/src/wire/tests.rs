@@ -125,6 +125,16 @@ fn requests_that_cannot_be_served_say_why() {
 }
 
 #[test]
+fn f31_negative_counts_are_refused() {
+    for count in [json!(-1), json!("-1"), json!(-0.5), json!(i64::MIN)] {
+        let body = json!({"namespace": "a", "coordinator": "b-coordinator", "learners": {"replicas": count}});
+        let body = body.to_string();
+        assert!(AddRequest::parse(body.as_bytes(), 10).is_err(), "{body}");
+        assert!(RemoveRequest::parse(body.as_bytes(), 10).is_err(), "{body}");
+    }
+}
+
+#[test]
 fn the_limit_of_a_request_counts_both_roles() {
     let body = r#"{"namespace":"a","coordinator":"b-coordinator","collectors":{"replicas":600},"learners":{"replicas":401}}"#;
     let error = AddRequest::parse(body.as_bytes(), 1000).unwrap_err();
@@ -180,7 +190,7 @@ fn failed_replicas_come_as_names_or_urls_and_count_once() {
 }
 
 #[test]
-fn query_keys_are_known_whatever_their_case() {
+fn f27_every_combination_of_query_keys_is_answered_or_refused() {
     for (uri, expected) in [
         ("/x", Some([None, None, None, None])),
         (
@@ -216,7 +226,7 @@ fn query_keys_are_known_whatever_their_case() {
 
 #[test]
 fn messages_hold_nothing_that_the_client_rewrites() {
-    let envelope = Envelope::failure("it's \"None\"\n\\");
+    let envelope = Failure::new("it's \"None\"\n\\");
     let json = serde_json::to_value(&envelope).unwrap();
     assert_eq!(
         json,

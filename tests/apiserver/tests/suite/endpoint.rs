@@ -97,7 +97,7 @@ async fn declared_replicas_that_are_given_back_are_declared_no_longer() {
 }
 
 #[tokio::test]
-async fn a_replica_reported_as_failed_is_swapped_for_another_with_its_number() {
+async fn f21_a_replica_reported_as_failed_is_swapped_for_another_with_its_number() {
     let world = world(&Job::new("job", 0)).await;
     let first = world.endpoint.add("job", 2, None).await.pods();
     has(&world, &first).await;
@@ -105,6 +105,7 @@ async fn a_replica_reported_as_failed_is_swapped_for_another_with_its_number() {
     assert_eq!(swapped.len(), 1);
     assert!(!first.contains(&swapped[0]));
     has(&world, &[first[1].clone(), swapped[0].clone()]).await;
+    world.space.until_event("job", "ReplicaReplaced").await;
     let again = world.endpoint.failed("job", &first[0]).await.pods();
     assert_eq!(
         again, swapped,

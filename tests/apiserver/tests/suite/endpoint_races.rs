@@ -15,7 +15,7 @@ fn distinct(answers: &[Vec<String>]) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn what_eight_clients_give_back_is_what_is_reported_and_what_really_goes() {
+async fn f18_what_eight_clients_give_back_is_what_is_reported_and_what_really_goes() {
     let space = Space::new().await;
     let _kubelet = Kubelet::running(&space);
     let manager = space.manager("manager");

@@ -5,10 +5,17 @@
 mod definitions;
 mod endings;
 mod endpoint;
+mod endpoint_access;
+mod endpoint_faults;
+mod endpoint_lost_answers;
+mod endpoint_own_writes;
 mod endpoint_races;
+mod endpoint_schema;
+mod fault_list;
 mod kubectl;
 mod lease;
 mod lifecycle;
+mod manifests;
 mod quiet;
 mod strangers;
 mod trouble;

@@ -37,7 +37,7 @@ async fn check_nothing_was_made_twice(space: &Space, job: &str, collectors: usiz
 }
 
 #[tokio::test]
-async fn two_managers_at_once_make_no_pod_too_many() {
+async fn f36_two_managers_at_once_make_no_pod_too_many() {
     let space = Space::new().await;
     let _kubelet = Kubelet::running(&space);
     let managers = ["one", "two"].map(|agent| space.manager(agent));

@@ -1,0 +1,64 @@
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+/// Counts the connections of each source address.
+#[derive(Debug, Default)]
+pub(crate) struct Connections(Mutex<HashMap<IpAddr, usize>>);
+
+/// One of them; it is counted until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    all: Arc<Connections>,
+    address: IpAddr,
+}
+
+impl Connections {
+    /// Counts one more, unless that were more than `most`.
+    pub(crate) fn count(self: &Arc<Self>, address: IpAddr, most: usize) -> Option<Counted> {
+        let address = address.to_canonical();
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = all.entry(address).or_default();
+        if *count >= most {
+            return None;
+        }
+        *count += 1;
+        Some(Counted {
+            all: self.clone(),
+            address,
+        })
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let mut all = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = all.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                all.remove(&self.address);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_address_has_its_own_count() {
+        let all = Arc::<Connections>::default();
+        let of = |address: &str| all.count(address.parse().unwrap(), 2);
+        let held = [of("10.0.0.1"), of("::ffff:10.0.0.1")];
+        assert!(held.iter().all(Option::is_some));
+        assert!(of("10.0.0.1").is_none());
+        let other = of("10.0.0.2").unwrap();
+        drop(held);
+        assert!(of("10.0.0.1").is_some());
+        drop(other);
+        assert!(all.0.lock().unwrap().is_empty());
+    }
+}

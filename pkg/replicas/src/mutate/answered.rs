@@ -1,0 +1,76 @@
+//! Requests that changed the plan lately, in the job's status: one that comes again is answered as before, by whichever replica it meets.
+
+use di_api::{AnsweredRequest, DIJob, RequestKind};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+/// Requests come again within this time, or never.
+const KEPT_FOR: SignedDuration = SignedDuration::from_mins(10);
+const MOST_KEPT: usize = 32;
+/// Names in all that are kept: a status must stay below the size of an object.
+const MOST_NAMES: usize = 2048;
+
+/// What was answered to the request of this kind and key, if it was answered lately.
+pub(crate) fn find<'a>(
+    job: &'a DIJob,
+    kind: RequestKind,
+    key: &str,
+) -> Option<&'a AnsweredRequest> {
+    let all = &job.status.as_ref()?.requests;
+    all.iter()
+        .find(|request| request.kind == kind && request.key == key)
+}
+
+/// Notes one more, and forgets the oldest.
+pub(super) fn note(all: &mut Vec<AnsweredRequest>, new: AnsweredRequest, now: Timestamp) {
+    all.retain(|request| now.duration_since(request.at.0) < KEPT_FOR);
+    all.push(new);
+    let mut names = 0;
+    let newest = all.iter().rev().take(MOST_KEPT);
+    let kept = newest
+        .take_while(|request| {
+            names += request.released.len();
+            names <= MOST_NAMES
+        })
+        .count();
+    // The newest is kept however many it names.
+    all.drain(..all.len() - kept.max(1));
+}
+
+/// The note of a request that is being answered.
+pub(crate) fn new(kind: RequestKind, key: &str, released: Vec<String>) -> AnsweredRequest {
+    AnsweredRequest {
+        kind,
+        key: key.to_owned(),
+        at: Time(Timestamp::now()),
+        released,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_requests_are_kept_for_a_while() {
+        let now = Timestamp::now();
+        let request = |key: usize, released: usize| AnsweredRequest {
+            released: vec!["name".into(); released],
+            ..new(RequestKind::Remove, &key.to_string(), Vec::new())
+        };
+        let keys = |all: &[AnsweredRequest]| -> Vec<usize> {
+            all.iter().map(|r| r.key.parse().unwrap()).collect()
+        };
+        let mut all = Vec::new();
+        for key in 0..40 {
+            note(&mut all, request(key, 1), now);
+        }
+        assert_eq!(keys(&all), (8..40).collect::<Vec<_>>());
+        note(&mut all, request(40, 2047), now);
+        assert_eq!(keys(&all), [39, 40]);
+        note(&mut all, request(41, 9000), now);
+        assert_eq!(keys(&all), [41]);
+        note(&mut all, request(42, 0), now + KEPT_FOR);
+        assert_eq!(keys(&all), [42]);
+    }
+}

@@ -1,0 +1,4 @@
+mod limits;
+mod reads;
+mod refusals;
+mod shape;

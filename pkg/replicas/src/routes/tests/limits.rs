@@ -1,0 +1,55 @@
+use serde_json::json;
+
+use crate::{Settings, error::Error, testing::*};
+
+#[tokio::test]
+async fn too_many_changes_of_one_job_are_told_to_come_again() {
+    let fixture = fixture(Settings {
+        max_changes_per_job: 2,
+        ..quick()
+    });
+    let key = ("rl".to_owned(), "a".to_owned());
+    let _served = fixture.state.turn(&key).await.unwrap();
+    let waiting = fixture.state.turn(&key);
+    tokio::pin!(waiting);
+    assert!(futures::poll!(waiting.as_mut()).is_pending());
+    let body = json!({"namespace": "rl", "coordinator": "a-coordinator", "collectors": {"replicas": 1}});
+    for (version, code, retry_after) in [("v1alpha1", 200, false), ("v1alpha2", 429, true)] {
+        for method in ["POST", "DELETE"] {
+            let path = format!("/{version}/replicas");
+            let answer = ask(&fixture, COORDINATOR, method, &path, &body.to_string()).await;
+            assert_eq!((answer.code, answer.retry_after), (code, retry_after));
+            assert_eq!(answer.body["success"], false);
+        }
+    }
+    let list = "/v1alpha2/replicas?namespace=rl&coordinator=a-coordinator";
+    assert_eq!(ask(&fixture, COORDINATOR, "GET", list, "").await.code, 200);
+    let other = json!({"namespace": "rl", "coordinator": "b-coordinator"}).to_string();
+    let other = ask(&fixture, OTHER_JOB, "DELETE", "/v1alpha2/replicas", &other).await;
+    assert_eq!(other.code, 200, "{:?}", other.body);
+}
+
+#[test]
+fn f30_what_the_api_server_says_keeps_its_meaning() {
+    for (said, code) in [
+        (400, 400),
+        (401, 503),
+        (403, 503),
+        (404, 404),
+        (409, 503),
+        (413, 400),
+        (422, 400),
+        (429, 503),
+        (500, 503),
+        (504, 503),
+    ] {
+        let reason = if said == 404 { "NotFound" } else { "Reason" };
+        let status = kube::core::Status::failure("why", reason).with_code(said);
+        let error = Error::Api {
+            doing: "write",
+            source: Box::new(kube::Error::Api(Box::new(status))),
+        };
+        assert_eq!(error.status(), code, "{said}");
+        assert!(error.to_string().contains("why"), "{error}");
+    }
+}

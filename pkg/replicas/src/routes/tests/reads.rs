@@ -1,0 +1,77 @@
+use std::time::Duration;
+
+use di_api::Role;
+use serde_json::{Value, json};
+
+use crate::{Settings, routes::VERSIONS, testing::*};
+
+#[tokio::test]
+async fn f32_a_coordinator_sees_the_replicas_that_it_may_use() {
+    let fixture = fixture(quick());
+    for version in VERSIONS {
+        let path = format!("{version}/replicas?Namespace=rl&COORDINATOR=a-coordinator");
+        let answer = ask(&fixture, COORDINATOR, "GET", &path, "{}").await;
+        assert_eq!(answer.code, 200);
+        assert_eq!(
+            answer.body["data"],
+            json!({
+                "namespace": "rl", "coordinator": "a-coordinator",
+                "collectors": ["a-collector-run.rl:22270", "a-collector-new.rl:4000"],
+                "learners": ["a-learner-new.rl:22271"],
+            })
+        );
+    }
+}
+
+#[tokio::test]
+async fn f28_lists_hold_one_record_for_each_job_that_runs() {
+    let fixture = fixture(quick());
+    let empty = json!({
+        "namespace": "rl", "coordinator": "b-coordinator", "collectors": [], "learners": [],
+    });
+    for path in ["/v1alpha1/replicas", "/v1alpha1/replicas?namespace=rl"] {
+        let answer = ask(&fixture, COORDINATOR, "GET", path, "").await;
+        let all = answer.body["data"].as_array().unwrap();
+        assert_eq!(all.len(), 2, "{path}");
+        assert_eq!(all[0]["coordinator"], "a-coordinator");
+        assert_eq!(all[1], empty);
+    }
+    let path = "/v1alpha1/replicas?namespace=rl&coordinator=over-coordinator";
+    let answer = ask(&fixture, COORDINATOR, "GET", path, "").await;
+    assert_eq!(answer.body["data"]["collectors"], json!([]));
+}
+
+#[tokio::test]
+async fn one_replica_is_found_by_its_name() {
+    let fixture = fixture(quick());
+    for (name, code, collectors) in [
+        ("a-collector-run", 200, json!(["a-collector-run.rl:22270"])),
+        ("a-collector-bad", 200, json!([])),
+        ("a-collector-old", 404, Value::Null),
+        ("nobody", 404, Value::Null),
+    ] {
+        let path = format!("/v1alpha1/replicas?namespace=rl&name={name}");
+        let answer = ask(&fixture, COORDINATOR, "GET", &path, "").await;
+        assert_eq!(answer.code, code, "{name}");
+        assert_eq!(answer.body["data"]["collectors"], collectors, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_pod_that_has_just_got_its_address_is_waited_for() {
+    let fixture = fixture(Settings {
+        address_wait: Duration::from_secs(20),
+        ..quick()
+    });
+    let later = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let new = pod("b", Role::Collector, "b-collector-x", "b-uid", "10.0.0.77");
+        fixture.state.pods.created(new);
+    };
+    let path = "/v1alpha1/replicas?namespace=rl&coordinator=b-coordinator";
+    // As a dual-stack socket shows it.
+    let asked = ask(&fixture, "::ffff:10.0.0.77", "GET", path, "");
+    let (answer, ()) = tokio::join!(asked, later);
+    assert_eq!(answer.code, 200);
+}
+

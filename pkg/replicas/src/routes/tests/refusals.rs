@@ -1,0 +1,250 @@
+use std::sync::Arc;
+
+use di_cache::{JobCache, PodCache};
+use kube::{Client, Config, runtime::reflector};
+use prometheus_client::registry::Registry;
+use serde_json::json;
+
+use crate::{Settings, State, routes::VERSIONS, testing::*};
+
+#[tokio::test]
+#[allow(clippy::too_many_lines)] // one table
+async fn requests_at_fault_are_refused_alike_in_both_versions() {
+    let fixture = fixture(quick());
+    let add = |learners: usize, collectors: usize| {
+        json!({
+            "namespace": "rl", "coordinator": "a-coordinator",
+            "collectors": {"replicas": collectors}, "learners": {"replicas": learners},
+        })
+        .to_string()
+    };
+    let of = |coordinator: &str| {
+        json!({"namespace": "rl", "coordinator": coordinator, "collectors": {"replicas": 1}})
+            .to_string()
+    };
+    let large = format!("{{\"x\":\"{}\"}}", "y".repeat(fixture.state.settings.max_body));
+    for version in VERSIONS {
+        for (from, method, path, body, code, message) in [
+            (
+                COORDINATOR,
+                "GET",
+                "/replicas?job=a",
+                "",
+                400,
+                "unknown query key job",
+            ),
+            (
+                COORDINATOR,
+                "POST",
+                "/replicas",
+                "{",
+                400,
+                "the body is no JSON",
+            ),
+            (
+                COORDINATOR,
+                "POST",
+                "/replicas",
+                &*large,
+                413,
+                "larger than 65536 bytes",
+            ),
+            (
+                COORDINATOR,
+                "PUT",
+                "/replicas",
+                "",
+                501,
+                "does not know this method",
+            ),
+            (
+                COORDINATOR,
+                "GET",
+                "/replicas/failed",
+                "",
+                501,
+                "does not know this method",
+            ),
+            (COORDINATOR, "GET", "/nothing", "", 404, "no such path"),
+            (
+                COORDINATOR,
+                "POST",
+                "/replicas",
+                &*add(0, 1001),
+                400,
+                "between 0 and 1000",
+            ),
+            (
+                COORDINATOR,
+                "POST",
+                "/replicas",
+                &*add(1, 1),
+                400,
+                "more than one GPU",
+            ),
+            (
+                COORDINATOR,
+                "POST",
+                "/replicas",
+                &*of("b-coordinator"),
+                403,
+                "its own job only",
+            ),
+            (
+                COORDINATOR,
+                "DELETE",
+                "/replicas",
+                &*of("b-coordinator"),
+                403,
+                "its own job only",
+            ),
+            (
+                COORDINATOR,
+                "GET",
+                "/replicas?namespace=kube-system",
+                "",
+                403,
+                "its own namespace",
+            ),
+            (
+                COORDINATOR,
+                "GET",
+                "/replicas?namespace=rl&aggregator=x",
+                "",
+                404,
+                "no aggregator x",
+            ),
+            (
+                COORDINATOR,
+                "GET",
+                "/replicas?namespace=rl&coordinator=x",
+                "",
+                404,
+                "no coordinator x",
+            ),
+            (
+                IMPOSTOR,
+                "GET",
+                "/replicas?namespace=rl",
+                "",
+                403,
+                "does not belong to the present DIJob a",
+            ),
+            (
+                STRANGER,
+                "GET",
+                "/replicas?namespace=rl",
+                "",
+                401,
+                "bearer token",
+            ),
+            (
+                STRANGER,
+                "POST",
+                "/replicas",
+                &*add(0, 1),
+                401,
+                "bearer token",
+            ),
+        ] {
+            let path = format!("{version}{path}");
+            let answer = ask(&fixture, from, method, &path, body).await;
+            let said = answer.body["message"].as_str().unwrap();
+            assert_eq!(answer.code, code, "{method} {path}: {said}");
+            assert!(said.contains(message), "{method} {path}: {said}");
+            assert_eq!(answer.body["success"], false);
+        }
+    }
+}
+
+#[tokio::test]
+async fn ended_jobs_get_no_more_replicas() {
+    let fixture = fixture(Settings {
+        allow_anonymous: true,
+        ..quick()
+    });
+    let body = json!({"namespace": "rl", "coordinator": "over-coordinator", "collectors": {"replicas": 1}});
+    let answer = ask(
+        &fixture,
+        STRANGER,
+        "POST",
+        "/v1alpha1/replicas",
+        &body.to_string(),
+    )
+    .await;
+    assert_eq!(
+        (answer.code, &answer.body["message"]),
+        (409, &json!("DIJob over has ended"))
+    );
+}
+
+#[tokio::test]
+async fn what_changes_nothing_needs_no_api_server() {
+    let fixture = fixture(quick());
+    let body = json!({
+        "namespace": "rl", "coordinator": "a-coordinator",
+        "collectors": ["nobody", "a-collector-old", "b-collector-x.other:1"], "learners": [],
+    })
+    .to_string();
+    let answer = ask(
+        &fixture,
+        COLLECTOR,
+        "POST",
+        "/v1alpha1/replicas/failed",
+        &body,
+    )
+    .await;
+    let nothing = json!({
+        "namespace": "rl", "coordinator": "a-coordinator", "collectors": [], "learners": [],
+    });
+    assert_eq!((answer.code, &answer.body["data"]), (200, &nothing));
+    let body = json!({"namespace": "rl", "coordinator": "a-coordinator"}).to_string();
+    for method in ["POST", "DELETE"] {
+        let answer = ask(&fixture, COORDINATOR, method, "/v1alpha1/replicas", &body).await;
+        assert_eq!((answer.code, &answer.body["data"]), (200, &nothing));
+    }
+}
+
+#[tokio::test]
+async fn faults_that_pass_are_told_as_each_version_expects() {
+    let fixture = fixture(Settings {
+        allow_anonymous: true,
+        ..quick()
+    });
+    for (version, code, retry_after) in [("v1alpha1", 200, false), ("v1alpha2", 503, true)] {
+        // Only the API server could tell whether this job is there, and it is away.
+        let path = format!("/{version}/replicas?namespace=rl&coordinator=fresh-coordinator");
+        let answer = ask(&fixture, STRANGER, "GET", &path, "").await;
+        assert_eq!((answer.code, answer.retry_after), (code, retry_after));
+        assert_eq!(answer.body["success"], false);
+    }
+}
+
+#[tokio::test]
+async fn f33_before_the_caches_are_complete_nothing_is_ready() {
+    let (reader, writer) = reflector::store();
+    let client = Client::try_from(Config::new("http://127.0.0.1:9".parse().unwrap())).unwrap();
+    let state = State::new(
+        client,
+        Arc::new(JobCache::new(reader)),
+        Arc::new(PodCache::default()),
+        quick(),
+        Registry::default(),
+    );
+    let fixture = Fixture {
+        state,
+        _writer: writer,
+    };
+    assert_eq!(
+        ask(&fixture, STRANGER, "GET", "/readyz", "").await.code,
+        503
+    );
+    assert_eq!(
+        ask(&fixture, STRANGER, "GET", "/healthz", "").await.code,
+        200
+    );
+    let path = "/v1alpha1/replicas?namespace=rl&coordinator=a-coordinator";
+    let answer = ask(&fixture, COORDINATOR, "GET", path, "").await;
+    assert_eq!((answer.code, &answer.body["success"]), (200, &json!(false)));
+}
+

@@ -1,0 +1,139 @@
+use std::time::Duration;
+
+use axum::{Router, body::Body, extract::Request, http::header, routing::get};
+use http_body_util::BodyExt;
+use serde_json::Value;
+use tower::ServiceExt;
+
+use crate::{
+    routes::{VERSIONS, router, within_limits},
+    testing::*,
+};
+
+#[tokio::test]
+async fn metrics_count_requests_by_route_and_code() {
+    let fixture = fixture(quick());
+    ask(
+        &fixture,
+        COORDINATOR,
+        "GET",
+        "/v1alpha1/replicas?namespace=rl",
+        "",
+    )
+    .await;
+    ask(&fixture, COORDINATOR, "GET", "/some/name/of/the/caller", "").await;
+    let request = Request::builder()
+        .uri("/metrics")
+        .body(Body::empty())
+        .unwrap();
+    let response = router(fixture.state.clone())
+        .oneshot(request)
+        .await
+        .unwrap();
+    let text = response.into_body().collect().await.unwrap().to_bytes();
+    let text = String::from_utf8(text.to_vec()).unwrap();
+    for line in [
+        "di_replicas_requests_total{route=\"/v1alpha1/replicas\",method=\"GET\",code=\"200\"} 1",
+        "di_replicas_requests_total{route=\"other\",method=\"GET\",code=\"404\"} 1",
+        "di_replicas_status_conflicts_total 0",
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
+}
+
+
+#[tokio::test]
+async fn f29_every_answer_is_json_in_one_form() {
+    let fixture = fixture(quick());
+    let list = "/v1alpha1/replicas?namespace=rl";
+    // `ask` looks at type and form of each.
+    for (method, path, code) in [
+        ("GET", list, 200),
+        ("GET", "/healthz", 200),
+        ("GET", "/readyz", 200),
+        ("OPTIONS", list, 501),
+        ("TRACE", "/v1alpha2/replicas", 501),
+        ("PATCH", "/v1alpha1/replicas/failed", 501),
+        ("BREW", "/healthz", 501),
+        ("POST", "/metrics", 501),
+        ("GET", "/", 404),
+        ("GET", "/v1alpha1", 404),
+        ("GET", "/v1alpha1/replicas/", 404),
+        ("GET", "/v1alpha1/%72eplicas", 404),
+        ("GET", "/v1alpha3/replicas", 404),
+        ("GET", "//v1alpha1/replicas", 404),
+    ] {
+        let answer = ask(&fixture, COORDINATOR, method, path, "").await;
+        assert_eq!(answer.code, code, "{method} {path}");
+    }
+}
+
+#[tokio::test]
+async fn query_keys_are_decoded_and_stand_once() {
+    let fixture = fixture(quick());
+    for (query, code) in [
+        ("n%61mespace=rl&Coordinator=a-coordinator", 200),
+        ("namespace=rl&coordinator=a%2Dcoordinator", 200),
+        ("namespace=rl&NAMESPACE=rl", 400),
+        ("namespace=rl&extra=", 400),
+        ("namespace=%ff", 400),
+        ("namespace=r%20l", 400),
+        ("namespace=r+l", 400),
+        ("namespace", 200),
+        ("&&", 200),
+    ] {
+        let path = format!("/v1alpha2/replicas?{query}");
+        let answer = ask(&fixture, COORDINATOR, "GET", &path, "").await;
+        assert_eq!(answer.code, code, "{query}");
+    }
+}
+
+#[tokio::test]
+async fn a_head_is_answered_as_a_get_without_its_body() {
+    let fixture = fixture(quick());
+    let request = Request::head("/healthz").body(Body::empty()).unwrap();
+    let response = router(fixture.state.clone()).oneshot(request).await.unwrap();
+    assert_eq!(response.status(), 200);
+    assert_ne!(response.headers()[header::CONTENT_LENGTH], "0");
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    assert!(body.is_empty());
+}
+
+#[tokio::test]
+async fn the_document_is_served() {
+    let fixture = fixture(quick());
+    let request = Request::get("/openapi.json").body(Body::empty()).unwrap();
+    let response = router(fixture.state.clone()).oneshot(request).await.unwrap();
+    assert_eq!(response.headers()[header::CONTENT_TYPE], "application/json");
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    let document: Value = serde_json::from_slice(&body).unwrap();
+    assert!(document["openapi"].as_str().unwrap().starts_with("3."));
+    for version in VERSIONS {
+        assert!(document["paths"][format!("{version}/replicas/failed")]["post"].is_object());
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_panics_or_hangs_is_answered_all_the_same() {
+    let fixture = fixture(crate::Settings {
+        request_timeout: Duration::from_millis(50),
+        ..quick()
+    });
+    let routes = Router::new()
+        .route("/v1alpha1/panics", get(async || -> &'static str { panic!("a test") }))
+        .route("/v1alpha1/hangs", get(std::future::pending::<&'static str>))
+        .route("/v1alpha2/hangs", get(std::future::pending::<&'static str>));
+    let router = within_limits(routes, fixture.state.clone());
+    for (path, code) in [
+        ("/v1alpha1/panics", 500),
+        ("/v1alpha1/hangs", 200),
+        ("/v1alpha2/hangs", 503),
+    ] {
+        let request = Request::get(path).body(Body::empty()).unwrap();
+        let response = router.clone().oneshot(request).await.unwrap();
+        assert_eq!(response.status(), code, "{path}");
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(body["success"], false, "{body}");
+    }
+}

@@ -1,0 +1,170 @@
+//! Caches with a few jobs in them and no API server behind them, for tests.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use axum::{
+    body::Body,
+    extract::{ConnectInfo, Request},
+    http::header,
+};
+use di_api::Role;
+use di_cache::{JobCache, PodCache, WatchedJob};
+use di_plan::{PodPhase, PodView};
+use http_body_util::BodyExt;
+use kube::{
+    Client, Config,
+    core::DeserializeGuard,
+    runtime::{reflector, reflector::store::Writer, watcher::Event},
+};
+use prometheus_client::registry::Registry;
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+use crate::{Settings, State, router};
+
+pub(crate) const COORDINATOR: &str = "10.0.0.1";
+pub(crate) const COLLECTOR: &str = "10.0.0.2";
+pub(crate) const OTHER_JOB: &str = "10.0.0.3";
+pub(crate) const IMPOSTOR: &str = "10.0.0.4";
+pub(crate) const STRANGER: &str = "10.9.9.9";
+
+pub(crate) struct Fixture {
+    pub(crate) state: State,
+    /// The store ends with it.
+    pub(crate) _writer: Writer<WatchedJob>,
+}
+
+pub(crate) fn pod(job: &str, role: Role, name: &str, owner: &str, ip: &str) -> PodView {
+    PodView {
+        name: name.into(),
+        namespace: "rl".into(),
+        uid: format!("{name}-uid"),
+        job: job.into(),
+        owner: Some(owner.into()),
+        role: Some(role),
+        phase: PodPhase::Running,
+        end: None,
+        ready: true,
+        restarts: 0,
+        scheduled: Ok(true),
+        waiting: None,
+        deleting: false,
+        disrupted: false,
+        node: None,
+        ips: vec![ip.parse().unwrap()],
+        port: role.default_port(),
+        created: None,
+        started: None,
+    }
+}
+
+pub(crate) fn job(name: &str, status: &Value) -> Value {
+    json!({
+        "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
+        "metadata": {"name": name, "namespace": "rl", "uid": format!("{name}-uid"), "resourceVersion": "5"},
+        "spec": {
+            "coordinator": {"template": {}},
+            "collector": {"template": {"spec": {"containers": [{
+                "name": "di-container", "ports": [{"name": "di-port", "containerPort": 4000}],
+            }]}}},
+            "learner": {"template": {"spec": {"containers": [{
+                "name": "di-container", "resources": {"limits": {"nvidia.com/gpu": "2"}},
+            }]}}},
+        },
+        "status": status,
+    })
+}
+
+pub(crate) fn fixture(settings: Settings) -> Fixture {
+    let (reader, mut writer) = reflector::store();
+    writer.apply_watcher_event(&Event::Init);
+    let plan = json!([
+        {"name": "a-collector-run", "type": "Collector", "origin": "Requested", "index": 0},
+        {"name": "a-collector-new", "type": "Collector", "origin": "Requested", "index": 1},
+        {"name": "a-collector-bad", "type": "Collector", "origin": "Requested", "index": 2},
+        {"name": "a-collector-old", "type": "Collector", "origin": "Requested", "index": 3, "state": "Removing"},
+        {"name": "a-learner-new", "type": "Learner", "origin": "Declared", "index": 0},
+    ]);
+    let over =
+        json!([{"name": "o-collector-x", "type": "Collector", "origin": "Requested", "index": 0}]);
+    for job in [
+        job("a", &json!({"phase": "Running", "plan": plan})),
+        job("b", &json!({})),
+        job("over", &json!({"phase": "Succeeded", "plan": over})),
+    ] {
+        let job: WatchedJob = serde_json::from_value::<DeserializeGuard<_>>(job).unwrap();
+        writer.apply_watcher_event(&Event::InitApply(job));
+    }
+    writer.apply_watcher_event(&Event::InitDone);
+    let mut stuck = pod("a", Role::Collector, "a-collector-bad", "a-uid", "10.0.0.8");
+    stuck.scheduled = Err("0/3 nodes are available".into());
+    let pods = PodCache::holding([
+        pod(
+            "a",
+            Role::Coordinator,
+            "a-coordinator",
+            "a-uid",
+            COORDINATOR,
+        ),
+        pod("a", Role::Collector, "a-collector-run", "a-uid", COLLECTOR),
+        pod("b", Role::Coordinator, "b-coordinator", "b-uid", OTHER_JOB),
+        pod("a", Role::Collector, "a-fake", "another-uid", IMPOSTOR),
+        stuck,
+    ]);
+    // No API server listens there.
+    let client = Client::try_from(Config::new("http://127.0.0.1:9".parse().unwrap())).unwrap();
+    let state = State::new(
+        client,
+        Arc::new(JobCache::new(reader)),
+        Arc::new(pods),
+        settings,
+        Registry::default(),
+    );
+    Fixture {
+        state,
+        _writer: writer,
+    }
+}
+
+pub(crate) fn quick() -> Settings {
+    Settings {
+        address_wait: Duration::from_millis(50),
+        sync_wait: Duration::from_millis(50),
+        ..Settings::default()
+    }
+}
+
+pub(crate) struct Answer {
+    pub(crate) code: u16,
+    pub(crate) body: Value,
+    pub(crate) retry_after: bool,
+}
+
+pub(crate) async fn ask(fixture: &Fixture, from: &str, method: &str, path: &str, body: &str) -> Answer {
+    let mut request = Request::builder()
+        .method(method)
+        .uri(path)
+        .body(Body::from(body.to_owned()))
+        .unwrap();
+    let peer = SocketAddr::new(from.parse().unwrap(), 40000);
+    request.extensions_mut().insert(ConnectInfo(peer));
+    let response = router(fixture.state.clone())
+        .oneshot(request)
+        .await
+        .unwrap();
+    let code = response.status().as_u16();
+    assert_eq!(response.headers()[header::CONTENT_TYPE], "application/json");
+    let retry_after = response.headers().contains_key(header::RETRY_AFTER);
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    let body: Value = serde_json::from_slice(&body).unwrap();
+    let keys: Vec<_> = body.as_object().unwrap().keys().collect();
+    assert_eq!(keys.len(), 4, "{keys:?}");
+    assert_eq!(body["success"], body["code"] == 0);
+    assert!(!body["message"].as_str().unwrap().contains(['\'', '"']));
+    Answer {
+        code,
+        body,
+        retry_after,
+    }
+}
+

@@ -1,0 +1,175 @@
+//! Who may call the endpoint: pods by their address, tokens of a real API server.
+
+use std::net::IpAddr;
+
+use di_apiserver_tests::{Account, Answer, Caller, Endpoint, Job, Kubelet, Space, eventually};
+use di_replicas::Settings;
+use kube::api::{Patch, PatchParams};
+use reqwest::Method;
+use serde_json::json;
+
+const OWN: &str = "127.0.7.1";
+const OTHERS: &str = "127.0.7.2";
+const NODES: &str = "127.0.7.3";
+const NOBODYS: &str = "127.0.7.9";
+
+/// An endpoint that asks who calls, and two jobs with a running coordinator each.
+async fn guarded(space: &Space) -> Endpoint {
+    let settings = Settings {
+        address_wait: std::time::Duration::ZERO,
+        create_wait: std::time::Duration::ZERO,
+        ..Settings::default()
+    };
+    let client = space.server.client_of_manager("endpoint", &space.namespace);
+    let endpoint = Endpoint::with(space, client, settings).await;
+    for (job, address) in [("own", OWN), ("other", OTHERS)] {
+        space.create(&Job::new(job, 0)).await;
+        space.until_settled(job).await;
+        has_address(space, &format!("{job}-coordinator"), address).await;
+    }
+    endpoint
+}
+
+async fn has_address(space: &Space, pod: &str, address: &str) {
+    let status = json!({"status": {"podIP": address, "podIPs": [{"ip": address}]}});
+    let patch = Patch::Strategic(status);
+    let params = PatchParams::default();
+    let patched = space.pods().patch_status(pod, &params, &patch).await;
+    patched.unwrap();
+}
+
+fn from(endpoint: &Endpoint, address: &str) -> Caller {
+    endpoint.from(address.parse::<IpAddr>().unwrap())
+}
+
+/// Until the endpoint's caches know what was just made.
+async fn becomes(what: &str, code: u16, ask: impl AsyncFn() -> Answer) {
+    eventually(&format!("{what}: {code}"), async || {
+        let answer = ask().await;
+        if answer.status == code {
+            Ok(())
+        } else {
+            Err(format!("{answer:?}"))
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn f16_pods_act_on_their_own_job_and_read_their_own_namespace() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
+    let manager = space.manager("manager");
+    let endpoint = guarded(&space).await;
+    let own = from(&endpoint, OWN);
+    let other = from(&endpoint, OTHERS);
+    becomes("its own job", 200, async || own.list("own").await).await;
+    becomes("another of the namespace", 200, async || other.list("own").await).await;
+    assert_eq!(own.list_in("kube-system", "own").await.status, 403);
+
+    let theirs = other.add("other", 1, None).await.pods();
+    assert_eq!(own.add("other", 1, None).await.status, 403);
+    assert_eq!(own.remove("other", 1).await.status, 403);
+    assert_eq!(own.failed("other", &theirs[0]).await.status, 403);
+    // In the name of its own job it reaches none of another's.
+    for pod in [&theirs[0], "other-coordinator", "own-coordinator"] {
+        assert!(own.failed("own", pod).await.pods().is_empty(), "{pod}");
+    }
+    assert_eq!(endpoint.from(OTHERS.parse().unwrap()).list("other").await.pods(), theirs);
+    assert_eq!(own.add("own", 1, None).await.pods().len(), 1);
+    manager.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_caller_says_of_its_source_counts_for_nothing() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
+    let manager = space.manager("manager");
+    let endpoint = guarded(&space).await;
+    let own = from(&endpoint, OWN);
+    becomes("a pod's own address", 200, async || own.list("own").await).await;
+
+    let nobody = from(&endpoint, NOBODYS);
+    let query = format!("?namespace={}&coordinator=own-coordinator", space.namespace);
+    for header in [
+        "X-Forwarded-For",
+        "X-Real-IP",
+        "X-Client-IP",
+        "True-Client-IP",
+        "CF-Connecting-IP",
+    ] {
+        let request = nobody.request(Method::GET, &query).header(header, OWN);
+        let answer = Caller::send(request).await.unwrap();
+        assert_eq!(answer.status, 401, "{header}: {answer:?}");
+    }
+    let forwarded = format!("for={OWN}");
+    let request = nobody.request(Method::GET, &query);
+    let answer = Caller::send(request.header("Forwarded", forwarded)).await.unwrap();
+    assert_eq!(answer.status, 401, "{answer:?}");
+
+    // A pod in its node's network has the address of whatever runs there.
+    let mut job = Job::new("hosted", 0).json().clone();
+    job["spec"]["coordinator"]["template"]["spec"]["hostNetwork"] = true.into();
+    space.create(&Job::from(job)).await;
+    space.until_settled("hosted").await;
+    has_address(&space, "hosted-coordinator", NODES).await;
+    let node = from(&endpoint, NODES);
+    // Its event comes before that of another pod that is made after it.
+    space.create(&Job::new("later", 0)).await;
+    space.until_settled("later").await;
+    has_address(&space, "later-coordinator", "127.0.7.4").await;
+    let later = from(&endpoint, "127.0.7.4");
+    becomes("a later pod", 200, async || later.list("later").await).await;
+    assert_eq!(node.list("hosted").await.status, 401);
+    manager.stop().await;
+}
+
+#[tokio::test]
+async fn tokens_are_good_for_what_their_owner_may_do() {
+    let space = Space::new().await;
+    let elsewhere = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
+    let manager = space.manager("manager");
+    let endpoint = guarded(&space).await;
+    let nobody = from(&endpoint, NOBODYS);
+    assert_eq!(nobody.list("own").await.status, 401, "no token");
+    assert_eq!(nobody.with_token("rubbish").list("own").await.status, 401);
+
+    let engineer = Account::new(&space, "engineer", &["get", "update"]).await;
+    let caller = nobody.with_token(&engineer.token("di-server").await);
+    // The API server's authorizer learns of new rights by a watch.
+    becomes("may read", 200, async || caller.list("own").await).await;
+    assert_eq!(caller.add("own", 1, None).await.status, 200);
+    assert_eq!(caller.list_in(&elsewhere.namespace, "own").await.status, 403);
+    let everywhere = Caller::send(caller.request(Method::GET, "")).await.unwrap();
+    assert_eq!(everywhere.status, 403);
+
+    let reader = Account::new(&space, "reader", &["get"]).await;
+    let caller = nobody.with_token(&reader.token("di-server").await);
+    becomes("may read", 200, async || caller.list("own").await).await;
+    assert_eq!(caller.add("own", 1, None).await.status, 403);
+    assert_eq!(caller.remove("own", 1).await.status, 403);
+
+    let for_others = engineer.token("https://kubernetes.default.svc").await;
+    let wrong = nobody.with_token(&for_others);
+    assert_eq!(wrong.list("own").await.status, 401, "another audience");
+    let sound = nobody.with_token(&engineer.signed(600));
+    assert_eq!(sound.list("own").await.status, 200, "the same but for its end");
+    let expired = nobody.with_token(&engineer.signed(-60));
+    assert_eq!(expired.list("own").await.status, 401, "expired");
+    // A pod's token opens what its address does not.
+    let both = from(&endpoint, OTHERS).with_token(&engineer.token("di-server").await);
+    assert_eq!(both.add("own", 1, None).await.status, 200);
+    manager.stop().await;
+}
+
+#[tokio::test]
+async fn everybody_may_call_only_where_that_was_said() {
+    let space = Space::new().await;
+    let endpoint = Endpoint::start(&space, "open").await;
+    space.create(&Job::new("own", 0)).await;
+    let nobody = from(&endpoint, NOBODYS);
+    becomes("anonymous", 200, async || nobody.list("own").await).await;
+    let wrong = nobody.with_token("rubbish");
+    assert_eq!(wrong.list("own").await.status, 401, "a wrong token is no token");
+}

@@ -1,0 +1,85 @@
+//! Faults of an earlier orchestrator that must not come back, as far as they need an API server and have no better place.
+
+use std::time::Duration;
+
+use di_apiserver_tests::{Caller, Endpoint, Job, Kubelet, Space, eventually, template};
+use di_replicas::watch;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::PostParams;
+use reqwest::Method;
+use serde_json::json;
+use tokio::task::JoinSet;
+
+#[tokio::test]
+async fn f15_a_job_without_collectors_or_learners_says_so_and_gets_neither() {
+    let space = Space::new().await;
+    let endpoint = Endpoint::start(&space, "endpoint").await;
+    space.create(&Job::new("job", 0)).await;
+    let both = json!({"collectors": {"replicas": 2}, "learners": {"replicas": 1}});
+    let request = endpoint.change(Method::POST, "", "job", None, both);
+    let answer = Caller::send(request).await.unwrap();
+    assert_eq!(answer.status, 400, "{answer:?}");
+    let message = answer.body["message"].as_str().unwrap();
+    assert!(message.contains("spec.learner.template"), "{message}");
+    let status = space.jobs().get("job").await.unwrap().status;
+    assert!(status.is_none_or(|status| status.plan.is_empty()), "not the collectors alone");
+}
+
+#[tokio::test]
+async fn f37_pods_of_others_are_not_even_sent_to_the_endpoint() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::reaping(&space);
+    for i in 0..20 {
+        let mut pod = template();
+        pod["metadata"] = json!({"name": format!("foreign-{i}"), "labels": {"app": "other"}});
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        space.pods().create(&PostParams::default(), &pod).await.unwrap();
+    }
+    let manager = space.manager("manager");
+    space.create(&Job::new("job", 1)).await;
+    let client = space.server.client_of_manager("endpoint", &space.namespace);
+    let mut tasks = JoinSet::new();
+    let (_jobs, pods) = watch(&client, &mut tasks);
+    eventually("coordinator and collector are known", async || match pods.len() {
+        2 => Ok(()),
+        n => Err(n.to_string()),
+    })
+    .await;
+    manager.stop().await;
+}
+
+#[tokio::test]
+async fn f41_who_goes_has_the_time_that_its_template_gives() {
+    let space = Space::new().await;
+    // Nobody reaps, so that what was asked for can be seen.
+    let manager = space.manager("manager");
+    let client = space.server.client_of_manager("endpoint", &space.namespace);
+    let settings = di_replicas::Settings {
+        allow_anonymous: true,
+        create_wait: Duration::ZERO,
+        ..di_replicas::Settings::default()
+    };
+    let endpoint = Endpoint::with(&space, client, settings).await;
+    let mut job = Job::new("job", 0).json().clone();
+    job["spec"]["collector"]["template"]["spec"]["terminationGracePeriodSeconds"] = 123.into();
+    space.create(&Job::from(job)).await;
+    let names = endpoint.add("job", 2, None).await.pods();
+    for name in &names {
+        eventually("it is made", async || space.pods().get(name).await.map_err(|e| e.to_string())).await;
+        di_apiserver_tests::run(&space.pods(), name).await;
+    }
+    let reported = &endpoint.failed("job", &names[0]).await.pods()[0];
+    assert_ne!(reported, &names[0]);
+    endpoint.remove("job", 2).await;
+    for name in &names {
+        eventually(&format!("{name} is told to go"), async || {
+            let pod = space.pods().get(name).await.map_err(|e| e.to_string())?;
+            match pod.metadata.deletion_grace_period_seconds {
+                Some(123) => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
+    }
+    manager.stop().await;
+}

@@ -1,0 +1,149 @@
+//! Requests whose answer was lost, and that are sent again.
+
+use std::time::Duration;
+
+use di_apiserver_tests::{Caller, Cutter, Endpoint, Job, Kubelet, Space, eventually, fused};
+use di_replicas::Settings;
+use reqwest::Method;
+use serde_json::json;
+
+fn open() -> Settings {
+    Settings {
+        allow_anonymous: true,
+        create_wait: Duration::ZERO,
+        ..Settings::default()
+    }
+}
+
+async fn endpoint(space: &Space, agent: &str, settings: Settings) -> Endpoint {
+    let client = space.server.client_of_manager(agent, &space.namespace);
+    Endpoint::with(space, client, settings).await
+}
+
+/// Sends it until it is answered, as clients do.
+async fn insist(caller: &Caller, method: Method, key: Option<&str>, count: usize) -> Vec<String> {
+    eventually("an answer", async || {
+        let body = json!({"collectors": {"replicas": count}});
+        let request = caller.change(method.clone(), "", "job", key, body);
+        match Caller::send(request).await {
+            Ok(answer) if answer.status == 200 => Ok(answer.pods()),
+            Ok(answer) if answer.status == 503 => Err(format!("{answer:?}")),
+            Ok(answer) => panic!("{answer:?}"),
+            Err(error) => Err(error.to_string()),
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn with_a_key_each_request_is_served_once_whatever_happens_to_its_answers() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
+    let manager = space.manager("manager");
+    let one = endpoint(&space, "one", open()).await;
+    let two = endpoint(&space, "two", open()).await;
+    space.create(&Job::new("job", 2)).await;
+    space.until_settled("job").await;
+    let lossy = async |endpoint: &Endpoint| Cutter::start(endpoint.address(), 3).await;
+
+    let cutter = lossy(&one).await;
+    let added = insist(&one.at(cutter.address), Method::POST, Some("add"), 4).await;
+    assert_eq!(added.len(), 4);
+    // Also of the other, to which a client may come when this one is gone.
+    assert_eq!(insist(&two, Method::POST, Some("add"), 4).await, added);
+    assert_eq!(space.until_settled("job").await.collectors, 6);
+
+    let cutter = lossy(&two).await;
+    let gone = insist(&two.at(cutter.address), Method::DELETE, Some("less"), 5).await;
+    assert_eq!(gone.len(), 5, "four requested ones, and one declared");
+    // The same key, but another request: keys of adding and removing are not mixed up.
+    let again = insist(&one, Method::POST, Some("less"), 1).await;
+    assert_eq!(again.len(), 1);
+    eventually("all that is let go of is gone", async || {
+        let plan = space.jobs().get("job").await.unwrap().status.unwrap().plan;
+        if plan.len() == 2 { Ok(()) } else { Err(format!("{plan:?}")) }
+    })
+    .await;
+    // Nothing of them is in the plan any more, and yet it is known.
+    assert_eq!(insist(&two, Method::DELETE, Some("less"), 5).await, gone);
+    assert_eq!(insist(&one, Method::POST, Some("add"), 4).await, Vec::<String>::new());
+    let job = space.jobs().get("job").await.unwrap();
+    assert_eq!(job.spec.collector.unwrap().replicas, 1);
+    assert_eq!(space.until_settled("job").await.collectors, 2);
+    manager.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_hangs_up_and_asks_again_gets_what_it_was_given() {
+    let space = Space::new().await;
+    let settings = Settings {
+        // Nobody runs the pods, so that the answer takes so long.
+        create_wait: Duration::from_secs(3),
+        ..open()
+    };
+    let endpoint = endpoint(&space, "endpoint", settings).await;
+    space.create(&Job::new("job", 0)).await;
+    let body = json!({"collectors": {"replicas": 3}});
+    let request = || endpoint.change(Method::POST, "", "job", None, body.clone());
+    let hung_up = request().timeout(Duration::from_millis(700)).send().await;
+    assert!(hung_up.unwrap_err().is_timeout());
+    let planned = space.until("job", "planned", |status| status.collectors == 3).await;
+    let mut planned: Vec<_> = planned.plan.into_iter().map(|e| e.name).collect();
+    planned.sort();
+    assert_eq!(Caller::send(request()).await.unwrap().pods(), planned);
+    // It has its answer, so the next one is another request.
+    assert_eq!(Caller::send(request()).await.unwrap().pods().len(), 3);
+    let status = space.jobs().get("job").await.unwrap().status.unwrap();
+    assert_eq!(status.collectors, 6);
+}
+
+#[tokio::test]
+async fn without_a_key_too_what_an_outage_left_in_doubt_is_not_done_twice() {
+    let space = Space::new().await;
+    let client = space.server.client_of_manager("endpoint", &space.namespace);
+    // The first write arrives, but its answer does not come, and nothing else gets through.
+    let (client, _) = fused(client, &space.namespace, 1);
+    let settings = Settings {
+        request_timeout: Duration::from_secs(1),
+        ..open()
+    };
+    let endpoint = Endpoint::with(&space, client, settings).await;
+    space.create(&Job::new("job", 0)).await;
+    let added = insist(&endpoint, Method::POST, None, 3).await;
+    let status = space.jobs().get("job").await.unwrap().status.unwrap();
+    let mut planned: Vec<_> = status.plan.into_iter().map(|e| e.name).collect();
+    planned.sort();
+    assert_eq!(added, planned);
+    assert_eq!(added.len(), 3);
+}
+
+#[tokio::test]
+async fn declared_counts_are_lowered_once_though_the_second_write_fails() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
+    let manager = space.manager("manager");
+    let mut job = Job::new("job", 3).json().clone();
+    job["spec"]["collector"]["groups"] = json!([{"name": "big", "replicas": 2, "resources": {}}]);
+    space.create(&Job::from(job)).await;
+    space.until_settled("job").await;
+    let client = space.server.client_of_manager("endpoint", &space.namespace);
+    let (client, _) = fused(client, &space.namespace, 1);
+    let settings = Settings {
+        request_timeout: Duration::from_secs(1),
+        ..open()
+    };
+    let dying = Endpoint::with(&space, client, settings).await;
+    let body = json!({"collectors": {"replicas": 4}});
+    let request = dying.change(Method::DELETE, "", "job", Some("less"), body);
+    assert_eq!(Caller::send(request).await.unwrap().status, 503);
+    let two = endpoint(&space, "two", open()).await;
+    insist(&two, Method::DELETE, Some("less"), 4).await;
+    eventually("one is left", async || {
+        let status = space.jobs().get("job").await.unwrap().status.unwrap();
+        if status.plan.len() == 1 { Ok(()) } else { Err(format!("{:?}", status.plan)) }
+    })
+    .await;
+    let collector = space.jobs().get("job").await.unwrap().spec.collector.unwrap();
+    assert_eq!(collector.replicas + collector.groups[0].replicas, 1);
+    manager.stop().await;
+}

@@ -1,0 +1,38 @@
+//! `docs/faults.md` names a test for each fault, and each test that is named after a fault.
+
+use std::{collections::BTreeSet, path::Path};
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+fn named_after_faults(dir: &Path, found: &mut BTreeSet<String>) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            named_after_faults(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let functions = text.lines().filter_map(|line| line.trim().split_once("fn f"));
+            let names = functions.map(|(_, rest)| rest.split('(').next().unwrap());
+            let numbered = names.filter(|name| name.starts_with(|c: char| c.is_ascii_digit()));
+            found.extend(numbered.map(|name| format!("f{name}")));
+        }
+    }
+}
+
+#[test]
+fn every_fault_has_its_test() {
+    let mut tests = BTreeSet::new();
+    for dir in ["pkg", "cmd", "tests"] {
+        named_after_faults(&Path::new(ROOT).join(dir), &mut tests);
+    }
+    let table = std::fs::read_to_string(Path::new(ROOT).join("docs/faults.md")).unwrap();
+    let mut listed = BTreeSet::new();
+    for row in table.lines().filter(|line| line.starts_with("| F")) {
+        let number = row[2..].split(' ').next().unwrap().to_lowercase();
+        for name in row.split('`').skip(1).step_by(2).filter(|name| name.starts_with('f')) {
+            assert!(name.starts_with(&format!("{number}_")), "{row}");
+            listed.insert(name.to_owned());
+        }
+    }
+    assert_eq!(tests, listed, "left: tests; right: docs/faults.md");
+}
