@@ -24,6 +24,6 @@ pub use dijob::{
 pub use patch::{guarded_patch, guarded_patches};
 pub use role::Role;
 pub use status::{
-    AnsweredRequest, DIJobStatus, EntryState, GPU_RESOURCE, Origin, Phase, PlanEntry, ReplicaCounts,
-    ReplicaResources, RequestKind,
+    AnsweredRequest, DIJobStatus, EntryState, GPU_RESOURCE, Origin, Phase, PlanEntry,
+    ReplicaCounts, ReplicaResources, RequestKind,
 };

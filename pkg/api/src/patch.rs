@@ -22,7 +22,11 @@ pub fn guarded_patches(
         let field = PointerBuf::from_tokens(field.iter().map(String::as_str));
         add(field, value)
     });
-    Patch(std::iter::once(guard(resource_version)).chain(fields).collect())
+    Patch(
+        std::iter::once(guard(resource_version))
+            .chain(fields)
+            .collect(),
+    )
 }
 
 fn guard(resource_version: Option<&str>) -> PatchOperation {

@@ -12,7 +12,7 @@ pub use build::{BuildSettings, pod, port, service};
 pub use listing::{Listing, listing};
 pub use names::{RandomSuffixes, Suffixes};
 pub use ops::{
-    Request, adopt, declare, drop_gone, find, release, release_declared, release_surplus, remove, replace, request,
-    successor,
+    Request, adopt, declare, drop_gone, find, release, release_declared, release_surplus, remove,
+    replace, request, successor,
 };
 pub use view::{End, PodPhase, PodView, ServiceView, Stage};

@@ -63,7 +63,15 @@ fn f22_a_name_that_is_in_use_is_never_drawn_again() {
     };
     let mut drawn = Drawn(vec!["aaaaa", "aaaaa", "bbbbb", "bbbbb", "aaaaa", "ccccc"]);
     let now = Timestamp::now();
-    let names = request(&job, &mut plan, Role::Collector, &wish, |_| false, &mut drawn, now);
+    let names = request(
+        &job,
+        &mut plan,
+        Role::Collector,
+        &wish,
+        |_| false,
+        &mut drawn,
+        now,
+    );
     assert_eq!(names, ["j-collector-aaaaa", "j-collector-bbbbb"]);
     let fresh = replace(&job, &mut plan, &names[0], None, &mut drawn, now);
     assert_eq!(fresh.as_deref(), Some("j-collector-ccccc"));
@@ -72,7 +80,10 @@ fn f22_a_name_that_is_in_use_is_never_drawn_again() {
 #[test]
 fn f38_a_replacement_is_built_from_the_template_like_any_other() {
     let (first, next) = (built("j-collector-aaaaa"), built("j-collector-bbbbb"));
-    assert_eq!(next.metadata.annotations.as_ref().unwrap()["theirs"], "kept");
+    assert_eq!(
+        next.metadata.annotations.as_ref().unwrap()["theirs"],
+        "kept"
+    );
     assert_eq!(next.metadata.labels.as_ref().unwrap()["team"], "rl");
     let text = |pod: &Pod| serde_json::to_string(pod).unwrap();
     assert_eq!(text(&first).replace("aaaaa", "bbbbb"), text(&next));

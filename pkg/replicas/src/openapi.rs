@@ -134,13 +134,19 @@ mod tests {
             assert_eq!(of(&format!("/v1alpha2{path}"), method), newer);
         }
         assert_eq!(of("/v1alpha1/replicas", "get"), "200 400 401 403 404 500");
-        assert_eq!(of("/v1alpha2/replicas", "get"), "200 400 401 403 404 500 503");
+        assert_eq!(
+            of("/v1alpha2/replicas", "get"),
+            "200 400 401 403 404 500 503"
+        );
         for path in ["/healthz", "/readyz", "/metrics", "/openapi.json"] {
             assert!(paths[path]["get"].is_object(), "{path}");
         }
         let schemas = &document["components"]["schemas"];
         let count = &schemas["AddRequest"]["properties"]["collectors"]["properties"]["replicas"];
         assert_eq!(count["anyOf"][0]["maximum"], 1000);
-        assert_eq!(schemas["Failure"]["properties"]["success"]["enum"], json!([false]));
+        assert_eq!(
+            schemas["Failure"]["properties"]["success"]["enum"],
+            json!([false])
+        );
     }
 }

@@ -140,7 +140,13 @@ pub(crate) struct Answer {
     pub(crate) retry_after: bool,
 }
 
-pub(crate) async fn ask(fixture: &Fixture, from: &str, method: &str, path: &str, body: &str) -> Answer {
+pub(crate) async fn ask(
+    fixture: &Fixture,
+    from: &str,
+    method: &str,
+    path: &str,
+    body: &str,
+) -> Answer {
     let mut request = Request::builder()
         .method(method)
         .uri(path)
@@ -167,4 +173,3 @@ pub(crate) async fn ask(fixture: &Fixture, from: &str, method: &str, path: &str,
         retry_after,
     }
 }
-

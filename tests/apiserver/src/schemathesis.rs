@@ -21,7 +21,9 @@ fn installed() -> PathBuf {
     let cache = std::env::var_os("XDG_CACHE_HOME").map_or_else(|| home.join(".cache"), Into::into);
     let all = cache.join("di-orchestrator/python");
     let wanted = std::fs::read_to_string(REQUIREMENTS).unwrap();
-    let version = wanted.lines().find_map(|line| line.strip_prefix("schemathesis=="));
+    let version = wanted
+        .lines()
+        .find_map(|line| line.strip_prefix("schemathesis=="));
     let dir = all.join(format!("schemathesis-{}", version.unwrap()));
     std::fs::create_dir_all(&all).unwrap();
     // Other checkouts may be at it, too.
@@ -36,8 +38,17 @@ fn installed() -> PathBuf {
 }
 
 fn install(dir: &Path) {
-    run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(dir));
-    let pip = ["-m", "pip", "install", "--quiet", "--requirement", REQUIREMENTS];
+    run(Command::new("python3")
+        .args(["-m", "venv", "--clear"])
+        .arg(dir));
+    let pip = [
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--requirement",
+        REQUIREMENTS,
+    ];
     run(Command::new(dir.join("bin/python")).args(pip));
 }
 

@@ -21,8 +21,7 @@ pub struct Account {
 impl Account {
     /// Makes one that may do this with the jobs of the space.
     pub async fn new(space: &Space, name: &str, verbs: &[&str]) -> Self {
-        let accounts: Api<ServiceAccount> =
-            Api::namespaced(space.client.clone(), &space.namespace);
+        let accounts: Api<ServiceAccount> = Api::namespaced(space.client.clone(), &space.namespace);
         let new = PostParams::default();
         let account: ServiceAccount = of(json!({"metadata": {"name": name}}));
         let account = accounts.create(&new, &account).await.unwrap();

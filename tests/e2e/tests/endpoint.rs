@@ -154,23 +154,52 @@ async fn pods_are_known_by_their_address_and_act_on_their_own_job_only() {
         ns.submit(&elastic("own")).await;
         ns.submit(&elastic("other")).await;
         let answer = asked_by(&ns, "own-coordinator", &ns.name, "own-coordinator").await;
-        assert!(answer.contains("200") && answer.contains("own-collector-"), "{answer}");
+        assert!(
+            answer.contains("200") && answer.contains("own-collector-"),
+            "{answer}"
+        );
         let answer = asked_by(&ns, "other-coordinator", &ns.name, "own-coordinator").await;
-        assert!(answer.contains("own-collector-"), "its namespace is open to it: {answer}");
+        assert!(
+            answer.contains("own-collector-"),
+            "its namespace is open to it: {answer}"
+        );
         let answer = asked_by(&ns, "own-coordinator", "kube-system", "own-coordinator").await;
         assert!(answer.contains("403"), "{answer}");
 
         // Asks for replicas in the name of another job, which its own environment lets it believe to be.
         let mut impostor = job("impostor", &["coordinator", "--storage", "/tmp"]);
-        let main = &mut impostor.spec.coordinator.template.spec.as_mut().unwrap().containers[0];
-        main.env = serde_json::from_value(json!([{"name": "KUBERNETES_POD_NAME", "value": "own-coordinator"}])).unwrap();
-        main.volume_mounts = serde_json::from_value(json!([{"name": "tmp", "mountPath": "/tmp"}])).unwrap();
-        impostor.spec.volumes = serde_json::from_value(json!([{"name": "tmp", "emptyDir": {}}])).unwrap();
+        let main = &mut impostor
+            .spec
+            .coordinator
+            .template
+            .spec
+            .as_mut()
+            .unwrap()
+            .containers[0];
+        main.env = serde_json::from_value(
+            json!([{"name": "KUBERNETES_POD_NAME", "value": "own-coordinator"}]),
+        )
+        .unwrap();
+        main.volume_mounts =
+            serde_json::from_value(json!([{"name": "tmp", "mountPath": "/tmp"}])).unwrap();
+        impostor.spec.volumes =
+            serde_json::from_value(json!([{"name": "tmp", "emptyDir": {}}])).unwrap();
         ns.submit(&impostor).await;
-        eventually("refused", || status(&ns, "impostor"), |s| s.phase == Some(di_api::Phase::Failed)).await;
+        eventually(
+            "refused",
+            || status(&ns, "impostor"),
+            |s| s.phase == Some(di_api::Phase::Failed),
+        )
+        .await;
         let log = logs(&ns, "impostor-coordinator").await;
         assert!(log.contains("may change its own job only"), "{log}");
-        assert!(status(&ns, "own").await.plan.iter().all(|entry| entry.origin == Origin::Declared));
+        assert!(
+            status(&ns, "own")
+                .await
+                .plan
+                .iter()
+                .all(|entry| entry.origin == Origin::Declared)
+        );
     })
     .await;
 }

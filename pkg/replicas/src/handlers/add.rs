@@ -33,7 +33,9 @@ pub(crate) async fn add(
     let body = read(&state, body).await?;
     let request = AddRequest::parse(&body, state.settings.max_replicas_per_request)?;
     let (key, caller) = admit(&state, &source, &request.target).await?;
-    let ticket = state.retries.ticket(RequestKind::Add, &source, &headers, &body)?;
+    let ticket = state
+        .retries
+        .ticket(RequestKind::Add, &source, &headers, &body)?;
     let added = add_to(&state, &key, &request, &caller, ticket.key()).await;
     success("the replicas are planned", ticket.settle(added)?)
 }

@@ -44,5 +44,9 @@ pub(crate) async fn metrics(Extract(state): Extract<State>) -> Result<Response> 
 /// This document.
 #[utoipa::path(get, path = "/openapi.json", responses((status = 200, description = "This document", body = Object)))]
 pub(crate) async fn openapi(Extract(state): Extract<State>) -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], state.openapi.clone()).into_response()
+    (
+        [(header::CONTENT_TYPE, "application/json")],
+        state.openapi.clone(),
+    )
+        .into_response()
 }

@@ -82,7 +82,11 @@ fn role_of(job: &DIJob, name: &str) -> Role {
     let named = || {
         let of_collectors = format!("{}-{}-", job.name_any(), Role::Collector);
         let is_collector = name.starts_with(&of_collectors);
-        if is_collector { Role::Collector } else { Role::Learner }
+        if is_collector {
+            Role::Collector
+        } else {
+            Role::Learner
+        }
     };
     find(plan_of(job), name).map_or_else(named, |entry| entry.role)
 }
@@ -222,7 +226,10 @@ mod tests {
         let mut draft = draft(2, 0, 2);
         assert_eq!(go(&job(2, 0), &mut draft, 1, 0), ["requested1"]);
         assert!(draft.lower.is_empty());
-        assert_eq!(go(&job(2, 0), &mut draft, 2, 0), ["declared1", "requested0"]);
+        assert_eq!(
+            go(&job(2, 0), &mut draft, 2, 0),
+            ["declared1", "requested0"]
+        );
         assert_eq!(lowered_by(&draft, None), 1);
     }
 
@@ -231,14 +238,20 @@ mod tests {
         let mut draft = draft(1, 2, 1);
         let gone = go(&job(1, 2), &mut draft, 3, 0);
         assert_eq!(gone, ["big0", "big1", "requested0"]);
-        assert_eq!((lowered_by(&draft, None), lowered_by(&draft, Some("big"))), (0, 2));
+        assert_eq!(
+            (lowered_by(&draft, None), lowered_by(&draft, Some("big"))),
+            (0, 2)
+        );
     }
 
     #[test]
     fn no_more_go_than_there_are() {
         let mut draft = draft(2, 1, 1);
         assert_eq!(go(&job(2, 1), &mut draft, 9, 0).len(), 4);
-        assert_eq!((lowered_by(&draft, None), lowered_by(&draft, Some("big"))), (2, 1));
+        assert_eq!(
+            (lowered_by(&draft, None), lowered_by(&draft, Some("big"))),
+            (2, 1)
+        );
     }
 
     #[test]

@@ -13,12 +13,7 @@ use crate::{
 };
 
 /// Writes the declared counts, where they change, and then the status.
-pub(super) async fn write(
-    state: &Shared,
-    key: &Key,
-    job: &JobRef,
-    draft: Draft,
-) -> Result<JobRef> {
+pub(super) async fn write(state: &Shared, key: &Key, job: &JobRef, draft: Draft) -> Result<JobRef> {
     let mut job = job.clone();
     if !draft.lower.is_empty() {
         let request = draft.answers.as_ref().map_or("", |request| &request.key);
@@ -32,8 +27,8 @@ pub(super) async fn write(
         return Ok(job);
     }
     count(&mut status);
-    let status =
-        serde_json::to_value(&status).map_err(|_| Error::Internal("the status cannot be written"))?;
+    let status = serde_json::to_value(&status)
+        .map_err(|_| Error::Internal("the status cannot be written"))?;
     let written = call("write the status of the DIJob", async {
         di_cache::write_status(&state.client, &job, status).await
     });
@@ -53,8 +48,14 @@ async fn lower(
     let version = job.metadata.resource_version.as_deref();
     let annotations = serde_json::to_value(lowering::note(job, request, by));
     let annotations = annotations.map_err(|_| Error::Internal("annotations cannot be written"))?;
-    let mut fields = vec![(["metadata", "annotations"].map(str::to_owned).to_vec(), annotations)];
-    fields.extend(by.iter().filter_map(|(bucket, by)| count_of(job, bucket, *by)));
+    let mut fields = vec![(
+        ["metadata", "annotations"].map(str::to_owned).to_vec(),
+        annotations,
+    )];
+    fields.extend(
+        by.iter()
+            .filter_map(|(bucket, by)| count_of(job, bucket, *by)),
+    );
     let patch = Patch::Json::<()>(guarded_patches(version, fields));
     let sent = call("lower the declared replicas of the DIJob", async {
         let api = state.job_api(&key.0);
@@ -72,7 +73,10 @@ fn count_of(job: &DIJob, (role, group): &Bucket, by: i32) -> Option<(Vec<String>
     let count = match group {
         None => declared.replicas,
         Some(name) => {
-            let at = declared.groups.iter().position(|group| group.name == *name)?;
+            let at = declared
+                .groups
+                .iter()
+                .position(|group| group.name == *name)?;
             path.extend(["groups".to_owned(), at.to_string()]);
             declared.groups[at].replicas
         }

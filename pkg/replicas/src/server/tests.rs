@@ -10,7 +10,11 @@ async fn served(settings: Settings) -> (Fixture, SocketAddr) {
     let fixture = fixture(settings);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(serve(listener, fixture.state.clone(), std::future::pending()));
+    tokio::spawn(serve(
+        listener,
+        fixture.state.clone(),
+        std::future::pending(),
+    ));
     (fixture, address)
 }
 
@@ -83,7 +87,9 @@ async fn a_body_without_end_is_cut_off_at_the_limit() {
         ..quick()
     })
     .await;
-    let mut request = b"POST /v1alpha1/replicas HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+    let mut request =
+        b"POST /v1alpha1/replicas HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+            .to_vec();
     for _ in 0..100 {
         request.extend(b"64\r\n");
         request.extend([b'x'; 100]);
@@ -98,8 +104,14 @@ async fn a_body_without_end_is_cut_off_at_the_limit() {
 #[tokio::test]
 async fn heads_that_are_no_http_or_too_large_are_refused() {
     let (_fixture, address) = served(quick()).await;
-    let large = format!("GET / HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n", "y".repeat(400_000));
-    let many = format!("GET / HTTP/1.1\r\nHost: x\r\n{}\r\n", "X: y\r\n".repeat(200));
+    let large = format!(
+        "GET / HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n",
+        "y".repeat(400_000)
+    );
+    let many = format!(
+        "GET / HTTP/1.1\r\nHost: x\r\n{}\r\n",
+        "X: y\r\n".repeat(200)
+    );
     for (request, code) in [
         ("rubbish\r\n\r\n", "400"),
         ("GET / HTTP/1.1\r\nBad header\r\n\r\n", "400"),
@@ -134,7 +146,10 @@ async fn an_address_has_no_more_than_its_share_of_connections() {
     drop(idle);
     // The places come back once the server has seen that they are gone.
     let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
-    while !send(address, HEALTH.as_bytes()).await.starts_with("HTTP/1.1 200 OK") {
+    while !send(address, HEALTH.as_bytes())
+        .await
+        .starts_with("HTTP/1.1 200 OK")
+    {
         assert!(tokio::time::Instant::now() < deadline);
     }
 }

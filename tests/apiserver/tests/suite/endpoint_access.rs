@@ -64,7 +64,10 @@ async fn f16_pods_act_on_their_own_job_and_read_their_own_namespace() {
     let own = from(&endpoint, OWN);
     let other = from(&endpoint, OTHERS);
     becomes("its own job", 200, async || own.list("own").await).await;
-    becomes("another of the namespace", 200, async || other.list("own").await).await;
+    becomes("another of the namespace", 200, async || {
+        other.list("own").await
+    })
+    .await;
     assert_eq!(own.list_in("kube-system", "own").await.status, 403);
 
     let theirs = other.add("other", 1, None).await.pods();
@@ -75,7 +78,14 @@ async fn f16_pods_act_on_their_own_job_and_read_their_own_namespace() {
     for pod in [&theirs[0], "other-coordinator", "own-coordinator"] {
         assert!(own.failed("own", pod).await.pods().is_empty(), "{pod}");
     }
-    assert_eq!(endpoint.from(OTHERS.parse().unwrap()).list("other").await.pods(), theirs);
+    assert_eq!(
+        endpoint
+            .from(OTHERS.parse().unwrap())
+            .list("other")
+            .await
+            .pods(),
+        theirs
+    );
     assert_eq!(own.add("own", 1, None).await.pods().len(), 1);
     manager.stop().await;
 }
@@ -104,7 +114,9 @@ async fn what_a_caller_says_of_its_source_counts_for_nothing() {
     }
     let forwarded = format!("for={OWN}");
     let request = nobody.request(Method::GET, &query);
-    let answer = Caller::send(request.header("Forwarded", forwarded)).await.unwrap();
+    let answer = Caller::send(request.header("Forwarded", forwarded))
+        .await
+        .unwrap();
     assert_eq!(answer.status, 401, "{answer:?}");
 
     // A pod in its node's network has the address of whatever runs there.
@@ -140,7 +152,10 @@ async fn tokens_are_good_for_what_their_owner_may_do() {
     // The API server's authorizer learns of new rights by a watch.
     becomes("may read", 200, async || caller.list("own").await).await;
     assert_eq!(caller.add("own", 1, None).await.status, 200);
-    assert_eq!(caller.list_in(&elsewhere.namespace, "own").await.status, 403);
+    assert_eq!(
+        caller.list_in(&elsewhere.namespace, "own").await.status,
+        403
+    );
     let everywhere = Caller::send(caller.request(Method::GET, "")).await.unwrap();
     assert_eq!(everywhere.status, 403);
 
@@ -154,7 +169,11 @@ async fn tokens_are_good_for_what_their_owner_may_do() {
     let wrong = nobody.with_token(&for_others);
     assert_eq!(wrong.list("own").await.status, 401, "another audience");
     let sound = nobody.with_token(&engineer.signed(600));
-    assert_eq!(sound.list("own").await.status, 200, "the same but for its end");
+    assert_eq!(
+        sound.list("own").await.status,
+        200,
+        "the same but for its end"
+    );
     let expired = nobody.with_token(&engineer.signed(-60));
     assert_eq!(expired.list("own").await.status, 401, "expired");
     // A pod's token opens what its address does not.
@@ -171,5 +190,9 @@ async fn everybody_may_call_only_where_that_was_said() {
     let nobody = from(&endpoint, NOBODYS);
     becomes("anonymous", 200, async || nobody.list("own").await).await;
     let wrong = nobody.with_token("rubbish");
-    assert_eq!(wrong.list("own").await.status, 401, "a wrong token is no token");
+    assert_eq!(
+        wrong.list("own").await.status,
+        401,
+        "a wrong token is no token"
+    );
 }

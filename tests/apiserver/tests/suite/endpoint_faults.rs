@@ -22,7 +22,10 @@ async fn f15_a_job_without_collectors_or_learners_says_so_and_gets_neither() {
     let message = answer.body["message"].as_str().unwrap();
     assert!(message.contains("spec.learner.template"), "{message}");
     let status = space.jobs().get("job").await.unwrap().status;
-    assert!(status.is_none_or(|status| status.plan.is_empty()), "not the collectors alone");
+    assert!(
+        status.is_none_or(|status| status.plan.is_empty()),
+        "not the collectors alone"
+    );
 }
 
 #[tokio::test]
@@ -33,16 +36,22 @@ async fn f37_pods_of_others_are_not_even_sent_to_the_endpoint() {
         let mut pod = template();
         pod["metadata"] = json!({"name": format!("foreign-{i}"), "labels": {"app": "other"}});
         let pod: Pod = serde_json::from_value(pod).unwrap();
-        space.pods().create(&PostParams::default(), &pod).await.unwrap();
+        space
+            .pods()
+            .create(&PostParams::default(), &pod)
+            .await
+            .unwrap();
     }
     let manager = space.manager("manager");
     space.create(&Job::new("job", 1)).await;
     let client = space.server.client_of_manager("endpoint", &space.namespace);
     let mut tasks = JoinSet::new();
     let (_jobs, pods) = watch(&client, &mut tasks);
-    eventually("coordinator and collector are known", async || match pods.len() {
-        2 => Ok(()),
-        n => Err(n.to_string()),
+    eventually("coordinator and collector are known", async || {
+        match pods.len() {
+            2 => Ok(()),
+            n => Err(n.to_string()),
+        }
     })
     .await;
     manager.stop().await;
@@ -65,7 +74,10 @@ async fn f41_who_goes_has_the_time_that_its_template_gives() {
     space.create(&Job::from(job)).await;
     let names = endpoint.add("job", 2, None).await.pods();
     for name in &names {
-        eventually("it is made", async || space.pods().get(name).await.map_err(|e| e.to_string())).await;
+        eventually("it is made", async || {
+            space.pods().get(name).await.map_err(|e| e.to_string())
+        })
+        .await;
         di_apiserver_tests::run(&space.pods(), name).await;
     }
     let reported = &endpoint.failed("job", &names[0]).await.pods()[0];

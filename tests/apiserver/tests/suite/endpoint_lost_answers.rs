@@ -61,12 +61,19 @@ async fn with_a_key_each_request_is_served_once_whatever_happens_to_its_answers(
     assert_eq!(again.len(), 1);
     eventually("all that is let go of is gone", async || {
         let plan = space.jobs().get("job").await.unwrap().status.unwrap().plan;
-        if plan.len() == 2 { Ok(()) } else { Err(format!("{plan:?}")) }
+        if plan.len() == 2 {
+            Ok(())
+        } else {
+            Err(format!("{plan:?}"))
+        }
     })
     .await;
     // Nothing of them is in the plan any more, and yet it is known.
     assert_eq!(insist(&two, Method::DELETE, Some("less"), 5).await, gone);
-    assert_eq!(insist(&one, Method::POST, Some("add"), 4).await, Vec::<String>::new());
+    assert_eq!(
+        insist(&one, Method::POST, Some("add"), 4).await,
+        Vec::<String>::new()
+    );
     let job = space.jobs().get("job").await.unwrap();
     assert_eq!(job.spec.collector.unwrap().replicas, 1);
     assert_eq!(space.until_settled("job").await.collectors, 2);
@@ -87,7 +94,9 @@ async fn a_client_that_hangs_up_and_asks_again_gets_what_it_was_given() {
     let request = || endpoint.change(Method::POST, "", "job", None, body.clone());
     let hung_up = request().timeout(Duration::from_millis(700)).send().await;
     assert!(hung_up.unwrap_err().is_timeout());
-    let planned = space.until("job", "planned", |status| status.collectors == 3).await;
+    let planned = space
+        .until("job", "planned", |status| status.collectors == 3)
+        .await;
     let mut planned: Vec<_> = planned.plan.into_iter().map(|e| e.name).collect();
     planned.sort();
     assert_eq!(Caller::send(request()).await.unwrap().pods(), planned);
@@ -140,10 +149,21 @@ async fn declared_counts_are_lowered_once_though_the_second_write_fails() {
     insist(&two, Method::DELETE, Some("less"), 4).await;
     eventually("one is left", async || {
         let status = space.jobs().get("job").await.unwrap().status.unwrap();
-        if status.plan.len() == 1 { Ok(()) } else { Err(format!("{:?}", status.plan)) }
+        if status.plan.len() == 1 {
+            Ok(())
+        } else {
+            Err(format!("{:?}", status.plan))
+        }
     })
     .await;
-    let collector = space.jobs().get("job").await.unwrap().spec.collector.unwrap();
+    let collector = space
+        .jobs()
+        .get("job")
+        .await
+        .unwrap()
+        .spec
+        .collector
+        .unwrap();
     assert_eq!(collector.replicas + collector.groups[0].replicas, 1);
     manager.stop().await;
 }

@@ -22,7 +22,10 @@ async fn writes_are_read(endpoint: &Endpoint, rounds: usize) {
         let added = endpoint.add("job", 2, None).await.pods();
         let listed = endpoint.list("job").await.pods();
         let all = |names: &[String]| names.iter().all(|name| listed.contains(name));
-        assert!(all(&added) && all(&before), "round {round}: {added:?}, listed {listed:?}");
+        assert!(
+            all(&added) && all(&before),
+            "round {round}: {added:?}, listed {listed:?}"
+        );
 
         let fresh = endpoint.failed("job", &added[0]).await.pods();
         let listed = endpoint.list("job").await.pods();
@@ -31,7 +34,10 @@ async fn writes_are_read(endpoint: &Endpoint, rounds: usize) {
 
         let gone = endpoint.remove("job", 2).await.pods();
         let listed = endpoint.list("job").await.pods();
-        assert!(gone.iter().all(|name| !listed.contains(name)), "round {round}: {gone:?}");
+        assert!(
+            gone.iter().all(|name| !listed.contains(name)),
+            "round {round}: {gone:?}"
+        );
         assert_eq!(listed.len(), before.len(), "round {round}");
     }
 }
@@ -46,7 +52,11 @@ async fn a_list_shows_what_the_same_caller_has_just_changed() {
     space.until_settled("job").await;
     eventually("the endpoint knows the job", async || {
         let listed = endpoint.list("job").await;
-        if listed.body["success"] == true { Ok(()) } else { Err(format!("{listed:?}")) }
+        if listed.body["success"] == true {
+            Ok(())
+        } else {
+            Err(format!("{listed:?}"))
+        }
     })
     .await;
     writes_are_read(&endpoint, 25).await;
@@ -60,7 +70,11 @@ async fn also_while_its_watch_brings_nothing() {
     space.create(&Job::new("job", 0)).await;
     eventually("the endpoint knows the job", async || {
         let listed = endpoint.list_in(&space.namespace, "job").await;
-        if listed.body["success"] == true { Ok(()) } else { Err(format!("{listed:?}")) }
+        if listed.body["success"] == true {
+            Ok(())
+        } else {
+            Err(format!("{listed:?}"))
+        }
     })
     .await;
     endpoint.stop_watching().await;
@@ -78,12 +92,20 @@ async fn f34_every_replica_serves_and_is_one_watch_event_behind_the_others() {
     space.until_settled("job").await;
     let mut slowest = Duration::ZERO;
     for round in 0..10 {
-        let (writer, reader) = if round % 2 == 0 { (&one, &two) } else { (&two, &one) };
+        let (writer, reader) = if round % 2 == 0 {
+            (&one, &two)
+        } else {
+            (&two, &one)
+        };
         let added = writer.add("job", 1, None).await.pods();
         let since = Instant::now();
         eventually("the other lists it", async || {
             let listed = reader.list("job").await.pods();
-            if listed.contains(&added[0]) { Ok(()) } else { Err(format!("{listed:?}")) }
+            if listed.contains(&added[0]) {
+                Ok(())
+            } else {
+                Err(format!("{listed:?}"))
+            }
         })
         .await;
         slowest = slowest.max(since.elapsed());

@@ -11,7 +11,9 @@ fn named_after_faults(dir: &Path, found: &mut BTreeSet<String>) {
             named_after_faults(&path, found);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             let text = std::fs::read_to_string(&path).unwrap();
-            let functions = text.lines().filter_map(|line| line.trim().split_once("fn f"));
+            let functions = text
+                .lines()
+                .filter_map(|line| line.trim().split_once("fn f"));
             let names = functions.map(|(_, rest)| rest.split('(').next().unwrap());
             let numbered = names.filter(|name| name.starts_with(|c: char| c.is_ascii_digit()));
             found.extend(numbered.map(|name| format!("f{name}")));
@@ -29,7 +31,12 @@ fn every_fault_has_its_test() {
     let mut listed = BTreeSet::new();
     for row in table.lines().filter(|line| line.starts_with("| F")) {
         let number = row[2..].split(' ').next().unwrap().to_lowercase();
-        for name in row.split('`').skip(1).step_by(2).filter(|name| name.starts_with('f')) {
+        for name in row
+            .split('`')
+            .skip(1)
+            .step_by(2)
+            .filter(|name| name.starts_with('f'))
+        {
             assert!(name.starts_with(&format!("{number}_")), "{row}");
             listed.insert(name.to_owned());
         }

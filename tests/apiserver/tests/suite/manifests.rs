@@ -46,7 +46,10 @@ fn f17_only_pods_of_jobs_reach_the_endpoint_and_nobody_from_outside() {
     assert_eq!(from.len(), 2, "{from:?}");
     assert!(from[0].contains("\"group-name\":\"diengine.opendilab.org\""));
     assert!(from[1].contains("monitoring"));
-    assert_eq!(policy["spec"]["policyTypes"], serde_json::json!(["Ingress", "Egress"]));
+    assert_eq!(
+        policy["spec"]["policyTypes"],
+        serde_json::json!(["Ingress", "Egress"])
+    );
 }
 
 #[test]
@@ -76,7 +79,10 @@ fn f42_the_webhooks_ask_for_little_and_there_are_two_of_them() {
             assert_eq!(webhook["sideEffects"], "None");
             assert!(webhook["timeoutSeconds"].as_i64() <= Some(10));
             for rule in webhook["rules"].as_array().unwrap() {
-                assert_eq!(rule["apiGroups"], serde_json::json!(["diengine.opendilab.org"]));
+                assert_eq!(
+                    rule["apiGroups"],
+                    serde_json::json!(["diengine.opendilab.org"])
+                );
             }
         }
     }
@@ -86,7 +92,10 @@ fn f42_the_webhooks_ask_for_little_and_there_are_two_of_them() {
 fn f43_containers_run_as_nobody_with_a_bound_on_memory_and_none_on_cpu() {
     let (pod, containers) = containers();
     assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
-    assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+    assert_eq!(
+        pod["securityContext"]["seccompProfile"]["type"],
+        "RuntimeDefault"
+    );
     assert_eq!(containers.len(), 2);
     for container in containers {
         let confined = &container["securityContext"];
@@ -95,6 +104,9 @@ fn f43_containers_run_as_nobody_with_a_bound_on_memory_and_none_on_cpu() {
         assert_eq!(confined["capabilities"]["drop"][0], "ALL");
         assert_ne!(container["imagePullPolicy"], "Always");
         let limits = &container["resources"]["limits"];
-        assert!(limits["cpu"].is_null() && limits["memory"].is_string(), "{limits}");
+        assert!(
+            limits["cpu"].is_null() && limits["memory"].is_string(),
+            "{limits}"
+        );
     }
 }

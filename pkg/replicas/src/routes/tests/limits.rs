@@ -13,7 +13,8 @@ async fn too_many_changes_of_one_job_are_told_to_come_again() {
     let waiting = fixture.state.turn(&key);
     tokio::pin!(waiting);
     assert!(futures::poll!(waiting.as_mut()).is_pending());
-    let body = json!({"namespace": "rl", "coordinator": "a-coordinator", "collectors": {"replicas": 1}});
+    let body =
+        json!({"namespace": "rl", "coordinator": "a-coordinator", "collectors": {"replicas": 1}});
     for (version, code, retry_after) in [("v1alpha1", 200, false), ("v1alpha2", 429, true)] {
         for method in ["POST", "DELETE"] {
             let path = format!("/{version}/replicas");

@@ -74,4 +74,3 @@ async fn a_pod_that_has_just_got_its_address_is_waited_for() {
     let (answer, ()) = tokio::join!(asked, later);
     assert_eq!(answer.code, 200);
 }
-

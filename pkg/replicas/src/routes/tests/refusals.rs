@@ -22,7 +22,10 @@ async fn requests_at_fault_are_refused_alike_in_both_versions() {
         json!({"namespace": "rl", "coordinator": coordinator, "collectors": {"replicas": 1}})
             .to_string()
     };
-    let large = format!("{{\"x\":\"{}\"}}", "y".repeat(fixture.state.settings.max_body));
+    let large = format!(
+        "{{\"x\":\"{}\"}}",
+        "y".repeat(fixture.state.settings.max_body)
+    );
     for version in VERSIONS {
         for (from, method, path, body, code, message) in [
             (
@@ -247,4 +250,3 @@ async fn f33_before_the_caches_are_complete_nothing_is_ready() {
     let answer = ask(&fixture, COORDINATOR, "GET", path, "").await;
     assert_eq!((answer.code, &answer.body["success"]), (200, &json!(false)));
 }
-

@@ -41,7 +41,6 @@ async fn metrics_count_requests_by_route_and_code() {
     }
 }
 
-
 #[tokio::test]
 async fn f29_every_answer_is_json_in_one_form() {
     let fixture = fixture(quick());
@@ -92,7 +91,10 @@ async fn query_keys_are_decoded_and_stand_once() {
 async fn a_head_is_answered_as_a_get_without_its_body() {
     let fixture = fixture(quick());
     let request = Request::head("/healthz").body(Body::empty()).unwrap();
-    let response = router(fixture.state.clone()).oneshot(request).await.unwrap();
+    let response = router(fixture.state.clone())
+        .oneshot(request)
+        .await
+        .unwrap();
     assert_eq!(response.status(), 200);
     assert_ne!(response.headers()[header::CONTENT_LENGTH], "0");
     let body = response.into_body().collect().await.unwrap().to_bytes();
@@ -103,7 +105,10 @@ async fn a_head_is_answered_as_a_get_without_its_body() {
 async fn the_document_is_served() {
     let fixture = fixture(quick());
     let request = Request::get("/openapi.json").body(Body::empty()).unwrap();
-    let response = router(fixture.state.clone()).oneshot(request).await.unwrap();
+    let response = router(fixture.state.clone())
+        .oneshot(request)
+        .await
+        .unwrap();
     assert_eq!(response.headers()[header::CONTENT_TYPE], "application/json");
     let body = response.into_body().collect().await.unwrap().to_bytes();
     let document: Value = serde_json::from_slice(&body).unwrap();
@@ -120,7 +125,10 @@ async fn a_request_that_panics_or_hangs_is_answered_all_the_same() {
         ..quick()
     });
     let routes = Router::new()
-        .route("/v1alpha1/panics", get(async || -> &'static str { panic!("a test") }))
+        .route(
+            "/v1alpha1/panics",
+            get(async || -> &'static str { panic!("a test") }),
+        )
         .route("/v1alpha1/hangs", get(std::future::pending::<&'static str>))
         .route("/v1alpha2/hangs", get(std::future::pending::<&'static str>));
     let router = within_limits(routes, fixture.state.clone());
