@@ -9,7 +9,7 @@ IMAGES := $(CARGO_TARGET_DIR)/images
 FUZZ_SECONDS ?= 180
 CARGO_FUZZ := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/di-orchestrator/cargo-fuzz
 
-.PHONY: help demo test lint unit selftest e2e fuzz generate binaries images cluster install down
+.PHONY: help demo test lint unit selftest e2e bench bench-quick bench-programs fuzz generate binaries images cluster install down
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 14
@@ -40,6 +40,16 @@ fuzz: $(CARGO_FUZZ)/bin/cargo-fuzz ## Feed rubbish to the webhooks and the valid
 
 $(CARGO_FUZZ)/bin/cargo-fuzz:
 	cargo install cargo-fuzz --locked --root $(CARGO_FUZZ)
+
+bench: bench-programs ## Measure the endpoint and the reconciler, and write docs/benchmarks.md (up to 15 minutes; BENCH="--only b1,b5" for some)
+	KUBEBUILDER_ASSETS=$$(kind/assets) $(RELEASE)/di-bench run $(BENCH)
+
+bench-quick: bench-programs ## Whether the benchmarks work; writes to target/bench
+	@mkdir -p $(CARGO_TARGET_DIR)/bench
+	KUBEBUILDER_ASSETS=$$(kind/assets) $(RELEASE)/di-bench run --quick --output $(CARGO_TARGET_DIR)/bench $(BENCH)
+
+bench-programs:
+	cargo build --release --locked -p di-orchestrator -p di-bench
 
 generate: ## Write the custom resource definitions, the golden copies of them, and the manifests as one file each
 	cargo run -q -p di-orchestrator -- crds --output manifests/crds

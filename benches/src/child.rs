@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use crate::{
     http, machine,
@@ -68,12 +68,12 @@ pub fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
-/// Waits until a server says that it is ready.
-pub async fn ready(address: SocketAddr) -> Result<()> {
-    let request = http::request("GET", "/readyz", "");
+/// Waits until a server answers this path with success.
+pub async fn answers(address: SocketAddr, path: &str) -> Result<()> {
+    let request = http::request("GET", path, "");
     let began = Instant::now();
     loop {
-        let mut last = match http::Connection::open([127, 0, 0, 1].into(), address).await {
+        let last = match http::Connection::open([127, 0, 0, 1].into(), address).await {
             Ok(mut connection) => match connection.call(&request).await {
                 Ok(_) => return Ok(()),
                 Err(error) => error,
@@ -81,8 +81,7 @@ pub async fn ready(address: SocketAddr) -> Result<()> {
             Err(error) => error,
         };
         if began.elapsed() > Duration::from_secs(60) {
-            last = last.context(format!("the server at {address} does not become ready"));
-            bail!(last);
+            return Err(last.context(format!("the server at {address} does not answer {path}")));
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

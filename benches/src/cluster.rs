@@ -27,7 +27,7 @@ use serde_json::json;
 use tokio::{sync::watch, task::JoinSet, time::timeout};
 
 use crate::{
-    child::{Process, free_address, ready},
+    child::{Process, answers, free_address},
     fleet::manifest,
 };
 
@@ -83,7 +83,7 @@ impl Cluster {
             .chain([address.to_string()]);
         let log = self.server.dir().join("endpoint.log");
         let process = Process::orchestrator(&self.kubeconfig, &log, &args.collect::<Vec<_>>())?;
-        ready(address).await?;
+        answers(address, "/readyz").await?;
         Ok((process, address))
     }
 
@@ -97,7 +97,8 @@ impl Cluster {
         ];
         let log = self.server.dir().join("manager.log");
         let process = Process::orchestrator(&self.kubeconfig, &log, &args)?;
-        ready(health).await?;
+        // It is not ready: there are no webhook configurations here. But its reconciler works.
+        answers(health, "/healthz").await?;
         Ok(process)
     }
 
@@ -183,7 +184,13 @@ impl Space {
         // What the reconciler was about to make comes after.
         tokio::time::sleep(Duration::from_millis(300)).await;
         self.pods().delete_collection(&now, &all).await?;
-        self.services().delete_collection(&now, &all).await?;
+        // Old API servers delete services one by one only.
+        let services = self.services().list_metadata(&all).await?;
+        let path = format!("/api/v1/namespaces/{}/services", self.name);
+        let deletes = services
+            .iter()
+            .map(|service| Call::delete(&path, &service.name_any()));
+        make_all(&self.client, deletes.collect(), 8).await?;
         let kind = ApiResource::erase::<k8s_openapi::api::events::v1::Event>(&());
         let events: Api<DynamicObject> =
             Api::namespaced_with(self.client.clone(), &self.name, &kind);

@@ -130,12 +130,12 @@ impl Filled {
     /// What the endpoint answers to a coordinator.
     pub async fn answer(&self, path: &str) -> Result<Vec<u8>> {
         let router = di_replicas::router(self.state.clone());
-        get_bytes(router, path).await
+        Ok(get_bytes(router, path).await?.to_vec())
     }
 }
 
 /// What a router answers to the coordinator of the first job.
-pub async fn get_bytes(router: Router, path: &str) -> Result<Vec<u8>> {
+pub async fn get_bytes(router: Router, path: &str) -> Result<axum::body::Bytes> {
     let mut request = Request::get(path).body(Body::empty())?;
     let caller = SocketAddr::from((crate::fleet::coordinator_address(0), 1));
     request
@@ -147,7 +147,7 @@ pub async fn get_bytes(router: Router, path: &str) -> Result<Vec<u8>> {
         "{path} was answered {}",
         answer.status()
     );
-    Ok(answer.into_body().collect().await?.to_bytes().to_vec())
+    Ok(answer.into_body().collect().await?.to_bytes())
 }
 
 /// Path of the list of a job's replicas, as its coordinator asks for it.

@@ -24,9 +24,14 @@ pub(crate) async fn act(
     key: &Key,
     actions: &[Action],
 ) -> Result<()> {
-    // Boxed, because the compiler does not see that futures made by a closure over borrows are Send.
-    let writes: Vec<BoxFuture<'_, _>> = actions
+    // A pod takes its time to start, and nobody needs its address before.
+    let (services, first): (Vec<_>, Vec<_>) = actions
         .iter()
+        .partition(|action| matches!(action, Action::CreateService(_)));
+    // Boxed, because the compiler does not see that futures made by a closure over borrows are Send.
+    let writes: Vec<BoxFuture<'_, _>> = first
+        .into_iter()
+        .chain(services)
         .map(|action| async move { (action, carry_out(context, job, key, action).await) }.boxed())
         .collect();
     let results: Vec<_> = stream::iter(writes)

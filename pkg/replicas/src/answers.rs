@@ -25,23 +25,25 @@ const AFTER: &[u8] = b"}";
 /// A list of one job, as it is sent.
 #[derive(Debug)]
 pub(crate) struct Rendered {
+    key: Key,
+    coordinator: String,
     /// The state of the job that it was made from, and the revision of its pods.
     job: JobRef,
     pods: u64,
     /// From then on the list may be another even if nothing else changes.
     until: Option<Timestamp>,
-    coordinator: String,
     envelope: Bytes,
     record: Range<usize>,
 }
 
-/// The lists of all jobs that were asked for.
+/// The lists of all jobs that were asked for, by the job's UID.
 #[derive(Debug, Default)]
-pub(crate) struct Answers(RwLock<HashMap<Key, Arc<Rendered>>>);
+pub(crate) struct Answers(RwLock<HashMap<String, Arc<Rendered>>>);
 
 impl Rendered {
     /// Renders a list that was made of this state of a job and this revision of its pods, and holds until then.
     pub(crate) fn new(
+        key: Key,
         job: JobRef,
         pods: u64,
         until: Option<Timestamp>,
@@ -55,10 +57,11 @@ impl Rendered {
         // Kept for long, perhaps.
         bytes.shrink_to_fit();
         Ok(Self {
+            key,
+            coordinator: list.coordinator.clone(),
             job,
             pods,
             until,
-            coordinator: list.coordinator.clone(),
             envelope: bytes.into(),
             record,
         })
@@ -72,46 +75,45 @@ impl Rendered {
     fn record(&self) -> &[u8] {
         &self.envelope[self.record.clone()]
     }
-
-    fn holds(&self, job: &JobRef, pods: u64, now: Timestamp) -> bool {
-        self.pods == pods && self.job.is(job) && self.until.is_none_or(|until| now < until)
-    }
 }
 
 impl Answers {
-    /// The list that was made from this.
+    /// The list of this state of a job, if it still holds; `revision` tells that of the job's pods now.
     pub(crate) fn get(
         &self,
-        key: &Key,
         job: &JobRef,
-        pods: u64,
         now: Timestamp,
+        revision: impl FnOnce(&Key) -> u64,
     ) -> Option<Arc<Rendered>> {
         let kept = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let list = kept.get(key);
-        list.filter(|list| list.holds(job, pods, now)).cloned()
+        let list = kept.get(job.metadata.uid.as_deref()?)?;
+        let holds = list.job.is(job)
+            && list.until.is_none_or(|until| now < until)
+            && list.pods == revision(&list.key);
+        holds.then(|| list.clone())
     }
 
-    /// Keeps a list. When there are many, those of jobs that `is_there` does not know are dropped.
-    pub(crate) fn keep(&self, key: Key, list: Arc<Rendered>, is_there: impl Fn(&Key) -> bool) {
+    /// Keeps a list. When there are many, those are dropped that were made from another state of their job than `newest` knows.
+    pub(crate) fn keep(&self, list: Arc<Rendered>, newest: impl Fn(&Key) -> Option<JobRef>) {
+        let Some(uid) = list.job.metadata.uid.clone() else {
+            return;
+        };
         let mut kept = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if kept.len() == kept.capacity() {
-            kept.retain(|key, _| is_there(key));
+            kept.retain(|_, list| newest(&list.key).is_some_and(|job| job.is(&list.job)));
         }
-        kept.insert(key, list);
+        kept.insert(uid, list);
     }
 }
 
 /// An answer of several lists, sorted by namespace and coordinator.
-pub(crate) fn join(mut lists: Vec<(Key, Arc<Rendered>)>) -> Bytes {
-    lists.sort_unstable_by(|(a, one), (b, other)| {
-        (&a.0, &one.coordinator).cmp(&(&b.0, &other.coordinator))
-    });
-    let length: usize = lists.iter().map(|(_, list)| list.record.len() + 1).sum();
+pub(crate) fn join(mut lists: Vec<Arc<Rendered>>) -> Bytes {
+    lists.sort_unstable_by(|a, b| (&a.key.0, &a.coordinator).cmp(&(&b.key.0, &b.coordinator)));
+    let length: usize = lists.iter().map(|list| list.record.len() + 1).sum();
     let mut bytes = Vec::with_capacity(BEFORE.len() + length + 2 + AFTER.len());
     bytes.extend_from_slice(BEFORE);
     bytes.push(b'[');
-    for (i, (_, list)) in lists.iter().enumerate() {
+    for (i, list) in lists.iter().enumerate() {
         if i > 0 {
             bytes.push(b',');
         }
@@ -130,64 +132,56 @@ mod tests {
     use super::*;
     use crate::wire::Success;
 
-    fn rendered(name: &str, job: &JobRef, until: Option<Timestamp>) -> (Key, Arc<Rendered>) {
+    fn rendered(name: &str, job: &JobRef, until: Option<Timestamp>) -> Arc<Rendered> {
         let key = ("ns".to_owned(), name.to_owned());
         let list = Replicas::new(&key, Listing::default());
-        let list = Rendered::new(job.clone(), 1, until, &list).unwrap();
-        (key, Arc::new(list))
+        Arc::new(Rendered::new(key, job.clone(), 1, until, &list).unwrap())
     }
 
-    fn job() -> JobRef {
+    fn job(uid: &str) -> JobRef {
         let job = json!({
             "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
-            "metadata": {"name": "j"}, "spec": {"coordinator": {"template": {}}},
+            "metadata": {"name": "j", "uid": uid}, "spec": {"coordinator": {"template": {}}},
         });
         Arc::new(serde_json::from_value::<di_api::DIJob>(job).unwrap()).into()
     }
 
     #[test]
     fn a_list_is_kept_until_its_job_its_pods_or_the_time_changes_it() {
-        let (job, same) = (job(), job());
+        let (job, newer) = (job("u"), job("u"));
         let now = Timestamp::UNIX_EPOCH;
         let later = now + jiff::SignedDuration::from_secs(1);
         let answers = Answers::default();
-        let (key, list) = rendered("j", &job, Some(later));
-        answers.keep(key.clone(), list, |_| true);
-        assert!(answers.get(&key, &job, 1, now).is_some());
-        assert!(answers.get(&key, &job, 2, now).is_none(), "other pods");
-        assert!(answers.get(&key, &same, 1, now).is_none(), "a newer read");
-        assert!(answers.get(&key, &job, 1, later).is_none(), "time passed");
+        answers.keep(rendered("j", &job, Some(later)), |_| None);
+        assert!(answers.get(&job, now, |_| 1).is_some());
+        assert!(answers.get(&job, now, |_| 2).is_none(), "other pods");
+        assert!(answers.get(&newer, now, |_| 1).is_none());
+        assert!(answers.get(&job, later, |_| 1).is_none(), "time passed");
     }
 
     #[test]
-    fn lists_of_jobs_that_are_gone_are_dropped() {
-        let job = job();
+    fn lists_of_jobs_that_are_gone_or_have_changed_are_dropped() {
         let answers = Answers::default();
+        let first = job("0");
         for i in 0..1000 {
-            let (key, list) = rendered(&i.to_string(), &job, None);
-            let last = key.clone();
-            answers.keep(key, list, move |key| *key == last);
+            let job = job(&i.to_string());
+            let newest = |key: &Key| (key.1 == "0").then(|| first.clone());
+            let job = if i == 0 { &first } else { &job };
+            answers.keep(rendered(&i.to_string(), job, None), newest);
         }
         assert!(answers.0.read().unwrap().len() < 100);
+        assert!(answers.get(&first, Timestamp::UNIX_EPOCH, |_| 1).is_some());
     }
 
     #[test]
     fn answers_are_the_envelope_as_it_is_serialized() {
-        let job = job();
+        let job = job("u");
         let lists = ["b", "a-b", "a"].map(|name| rendered(name, &job, None));
-        let envelope = |data: Value| serde_json::to_vec(&Success::new("", data)).unwrap();
-        let record =
-            |(key, _): &(Key, Arc<Rendered>)| json!(Replicas::new(key, Listing::default()));
-        let one: Value = serde_json::from_slice(&lists[0].1.envelope()).unwrap();
-        assert_eq!(
-            one,
-            serde_json::from_slice::<Value>(&envelope(record(&lists[0]))).unwrap()
-        );
+        let envelope = |data: Value| json!(Success::new("", data));
+        let record = |list: &Arc<Rendered>| json!(Replicas::new(&list.key, Listing::default()));
+        let sent = |bytes: Bytes| serde_json::from_slice::<Value>(&bytes).unwrap();
+        assert_eq!(sent(lists[0].envelope()), envelope(record(&lists[0])));
         let sorted = [&lists[1], &lists[2], &lists[0]].map(record);
-        let all: Value = serde_json::from_slice(&join(lists.to_vec())).unwrap();
-        assert_eq!(
-            all,
-            serde_json::from_slice::<Value>(&envelope(json!(sorted))).unwrap()
-        );
+        assert_eq!(sent(join(lists.to_vec())), envelope(json!(sorted)));
     }
 }

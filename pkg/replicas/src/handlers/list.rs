@@ -92,30 +92,30 @@ pub(crate) async fn list(
         Err(Error::NotFound(_)) => return Err(no_coordinator(namespace, coordinator)),
         found => found?,
     };
-    Ok(json(rendered(&state, &key, &job)?.envelope()))
+    Ok(json(rendered(&state, &job)?.envelope()))
 }
 
 /// One record where one coordinator, aggregator or replica was asked for, else one for each coordinator.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
+#[allow(dead_code)] // lists are kept as bytes; this tells their schema
 pub(crate) enum Found {
     One(Replicas),
-    #[allow(dead_code)] // rendered beforehand: it stands here for the document
     All(Vec<Replicas>),
 }
 
 /// The list of the replicas that the job's coordinator may use now.
-fn rendered(state: &Shared, key: &Key, job: &JobRef) -> Result<Arc<Rendered>> {
+fn rendered(state: &Shared, job: &JobRef) -> Result<Arc<Rendered>> {
     let now = Timestamp::now();
-    let pods = state.pods.read(key, Objects::revision);
-    if let Some(list) = state.answers.get(key, job, pods, now) {
+    let revision = |key: &Key| state.pods.read(key, Objects::revision);
+    if let Some(list) = state.answers.get(job, now, revision) {
         return Ok(list);
     }
-    let (pods, list) = of_job(state, key, job, now);
-    let list = Rendered::new(job.clone(), pods, next_change(state, job, now), &list)?;
+    let key = (job.namespace().unwrap_or_default(), job.name_any());
+    let (pods, list) = of_job(state, &key, job, now);
+    let list = Rendered::new(key, job.clone(), pods, next_change(state, job, now), &list)?;
     let list = Arc::new(list);
-    let is_there = |key: &Key| state.jobs.get(key).is_some();
-    state.answers.keep(key.clone(), list.clone(), is_there);
+    state.answers.keep(list.clone(), |key| state.jobs.get(key));
     Ok(list)
 }
 
@@ -182,11 +182,8 @@ fn no_replica(namespace: &str, name: &str) -> Error {
 
 /// One record for each coordinator that there is or is to be.
 fn all(state: &Shared, namespace: Option<&str>) -> Result<Response> {
-    let live = jobs(state, namespace).filter(|(_, job)| halted(job).is_none());
-    let lists = live.map(|(key, job)| {
-        let list = rendered(state, &key, &job)?;
-        Ok((key, list))
-    });
+    let live = jobs(state, namespace).filter(|job| halted(job).is_none());
+    let lists = live.map(|job| rendered(state, &job));
     Ok(json(join(lists.collect::<Result<_>>()?)))
 }
 
@@ -194,12 +191,12 @@ fn json(bytes: Bytes) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], bytes).into_response()
 }
 
-fn jobs(state: &Shared, namespace: Option<&str>) -> impl Iterator<Item = (Key, JobRef)> {
-    state.jobs.all().into_iter().filter_map(move |job| {
-        let of = job.namespace().unwrap_or_default();
-        let asked = namespace.is_none_or(|namespace| namespace == of);
-        asked.then(|| ((of, job.name_any()), job))
-    })
+fn jobs(state: &Shared, namespace: Option<&str>) -> impl Iterator<Item = JobRef> {
+    let asked = move |job: &JobRef| {
+        let of = job.metadata.namespace.as_deref();
+        namespace.is_none_or(|namespace| of == Some(namespace))
+    };
+    state.jobs.all().into_iter().filter(asked)
 }
 
 /// The record of one replica; its URL is missing while it cannot be used.
@@ -209,8 +206,10 @@ fn replica(
     coordinator: Option<&str>,
     name: &str,
 ) -> Result<Replicas> {
-    let asked = |job: &Key| coordinator.is_none_or(|asked| asked == names::coordinator(&job.1));
-    for (key, job) in jobs(state, Some(namespace)).filter(|(key, _)| asked(key)) {
+    let asked =
+        |job: &JobRef| coordinator.is_none_or(|asked| asked == names::coordinator(&job.name_any()));
+    for job in jobs(state, Some(namespace)).filter(asked) {
+        let key = (namespace.to_owned(), job.name_any());
         let Some(entry) = find(plan_of(&job), name).filter(|entry| entry.is_wanted()) else {
             continue;
         };
