@@ -108,7 +108,7 @@ pub fn running_status(job: &DIJob, replicas: usize) -> Result<DIJobStatus> {
         .collect();
     let condition = |kind: &str| {
         json!({
-            "type": kind, "status": "True", "reason": kind, "message": "",
+            "type": kind, "status": "True", "reason": kind, "message": "as it should be",
             "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1,
         })
     };

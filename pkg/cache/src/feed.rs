@@ -24,8 +24,14 @@ use crate::{
 /// A watch is renewed after this time, in seconds, which bounds how long a dead connection can go unnoticed.
 pub const WATCH_TIMEOUT_SECONDS: u32 = 60;
 
+/// How many objects one answer to the first list holds. They are held whole for a moment, with all that is not cached of them, and at 500,
+/// the usual number, that moment takes tens of MiB, which stay with the process.
+const PAGE: u32 = 100;
+
 fn config() -> watcher::Config {
-    watcher::Config::default().timeout(WATCH_TIMEOUT_SECONDS)
+    watcher::Config::default()
+        .timeout(WATCH_TIMEOUT_SECONDS)
+        .page_size(PAGE)
 }
 
 /// Watches jobs into the store of `writer`; drive it, or nothing is watched.

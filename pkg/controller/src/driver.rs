@@ -36,7 +36,7 @@ use crate::{
     context::{Context, in_time},
     error::Result,
     metrics::Reason,
-    status::{COUNTS_EVERY, may_wait, write_status},
+    status::{COUNTS_EVERY, may_wait, stands, write_status},
     step, undecodable,
 };
 
@@ -194,8 +194,10 @@ async fn looks(context: &Context, key: &Key) -> Result<Next> {
             asked.extend(ask_for(context, key, step.ask).await?);
             continue;
         }
-        if job.status.as_ref() != Some(&step.status) {
-            if let Some(wait) = may_wait(context, key, job.status.as_ref(), &step) {
+        let old = job.status.as_ref();
+        let acts_first = !step.actions.is_empty() && stands(old, &step.status);
+        if old != Some(&step.status) && !acts_first {
+            if let Some(wait) = may_wait(context, key, old, &step) {
                 return Ok(Next::requeue(wait));
             }
             write_and_tell(context, key, &job, step).await?;

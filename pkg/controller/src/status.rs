@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use di_api::{DIJob, DIJobStatus};
+use di_api::{ConditionType, DIJob, DIJobStatus};
 use di_cache::Key;
 
 use crate::{Step, context::Context, error::Result};
@@ -38,6 +38,20 @@ pub(crate) fn may_wait(
     COUNTS_EVERY
         .checked_sub(since)
         .filter(|wait| !wait.is_zero())
+}
+
+/// Whether all that actions may rest on is in the status as it was written; counts, and what is said about them, can follow after.
+pub(crate) fn stands(old: Option<&DIJobStatus>, new: &DIJobStatus) -> bool {
+    let basis = |status: &DIJobStatus| {
+        let mut basis = status.clone();
+        basis.replica_status.clear();
+        basis
+            .conditions
+            .retain(|condition| condition.type_ != ConditionType::ReplicasReady.as_str());
+        (basis.collectors_ready, basis.learners_ready, basis.reason) = (None, None, None);
+        basis
+    };
+    old.is_some_and(|old| basis(old) == basis(new))
 }
 
 /// Writes the whole status, guarded by the version of the job that it was derived from.

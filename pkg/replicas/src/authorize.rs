@@ -12,9 +12,8 @@ use axum::{
     extract::{ConnectInfo, FromRequestParts},
     http::{header, request::Parts},
 };
-use di_cache::Key;
+use di_cache::{JobRef, Key};
 use di_plan::PodView;
-use kube::ResourceExt;
 use tokio::time::{Instant, timeout_at};
 
 pub(crate) use decisions::Decisions;
@@ -46,8 +45,8 @@ pub(crate) enum Action<'a> {
 /// Who was let in.
 #[derive(Clone, Debug)]
 pub(crate) enum Caller {
-    /// A pod of a job.
-    Pod(Arc<PodView>),
+    /// A pod of a job, and that job.
+    Pod(Arc<PodView>, JobRef),
     /// The owner of a token, or anybody.
     Other,
 }
@@ -132,7 +131,7 @@ pub(crate) async fn authorize(
             pod.name
         )),
         Some(pod) => match check_owner(state, &pod).await {
-            Ok(()) => return Ok(Caller::Pod(pod)),
+            Ok(job) => return Ok(Caller::Pod(pod, job)),
             Err(error) => error,
         },
         None => unknown(source),
@@ -162,20 +161,24 @@ async fn wait_for_pod(state: &Shared, address: Option<IpAddr>) -> Option<Arc<Pod
 }
 
 /// The labels of a pod only claim a job; its owner is what counts.
-async fn check_owner(state: &Shared, pod: &PodView) -> Result<()> {
+async fn check_owner(state: &Shared, pod: &PodView) -> Result<JobRef> {
     let key = (pod.namespace.clone(), pod.job.clone());
-    let uid = match state.find_job(&key).await {
-        Ok(job) => job.uid(),
-        Err(Error::NotFound(_)) => None,
+    let job = match state.find_job(&key).await {
+        Ok(job) => job,
+        Err(Error::NotFound(_)) => return Err(stray(pod)),
         Err(error) => return Err(error),
     };
-    if uid.is_some() && uid == pod.owner {
-        return Ok(());
+    if job.metadata.uid.is_some() && job.metadata.uid == pod.owner {
+        return Ok(job);
     }
-    Err(Error::Forbidden(format!(
+    Err(stray(pod))
+}
+
+fn stray(pod: &PodView) -> Error {
+    Error::Forbidden(format!(
         "pod {} does not belong to the present DIJob {}",
         pod.name, pod.job
-    )))
+    ))
 }
 
 fn unknown(source: &Source) -> Error {

@@ -235,7 +235,7 @@ async fn aggregator_template(
 
 /// The coordinator's incarnation, when a pod of its job asks: a restarted one is served with what it had before.
 fn incarnation(state: &Shared, key: &Key, job: &DIJob, caller: &Caller) -> Option<String> {
-    let Caller::Pod(caller) = caller else {
+    let Caller::Pod(caller, _) = caller else {
         return None;
     };
     let of = |pod: &PodView| format!("{}/{}", pod.uid, pod.restarts);

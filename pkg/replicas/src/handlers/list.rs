@@ -51,7 +51,7 @@ pub(crate) async fn list(
     let caller = authorize(&state, &source, action).await?;
     let Some(namespace) = query.namespace.as_deref() else {
         let own = match &caller {
-            Caller::Pod(pod) => Some(pod.namespace.as_str()),
+            Caller::Pod(pod, _) => Some(pod.namespace.as_str()),
             Caller::Other => None,
         };
         return all(&state, own);
@@ -88,9 +88,12 @@ pub(crate) async fn list(
         return all(&state, Some(namespace));
     };
     let key = key(namespace, coordinator)?;
-    let job = match state.find_job(&key).await {
-        Err(Error::NotFound(_)) => return Err(no_coordinator(namespace, coordinator)),
-        found => found?,
+    let job = match caller {
+        Caller::Pod(pod, own) if pod.namespace == key.0 && pod.job == key.1 => own,
+        _ => match state.find_job(&key).await {
+            Err(Error::NotFound(_)) => return Err(no_coordinator(namespace, coordinator)),
+            found => found?,
+        },
     };
     Ok(json(rendered(&state, &job)?.envelope()))
 }
