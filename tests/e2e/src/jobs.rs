@@ -110,6 +110,13 @@ pub async fn logs(namespace: &Namespace, pod: &str) -> String {
         .expect("logs")
 }
 
+/// Logs of a pod's only container; nothing while it has not started.
+pub async fn logs_so_far(namespace: &Namespace, pod: &str) -> String {
+    let pods = namespace.api::<Pod>();
+    let logs = pods.logs(pod, &LogParams::default()).await;
+    logs.unwrap_or_default()
+}
+
 /// Whether the main container of a pod runs.
 pub fn is_running(pod: &Pod) -> bool {
     let containers = pod

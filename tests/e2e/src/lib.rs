@@ -15,8 +15,8 @@ pub use di_engine::{Coordinator, Seen, Workload, look, nodes_have_gpus, order};
 pub use endpoint::{Endpoint, Reply, http};
 pub use eventually::{eventually, within};
 pub use jobs::{
-    Phases, container, enter, exec, is_running, job, logs, misnamed, owned_pods, owned_services,
-    pod, status,
+    Phases, container, enter, exec, is_running, job, logs, logs_so_far, misnamed, owned_pods,
+    owned_services, pod, status,
 };
 pub use namespace::{Namespace, client};
 pub use plugin::{Output, di};
