@@ -275,7 +275,12 @@ async fn somebody_who_may_enter_pods(ns: &Namespace) {
     pod["spec"]["serviceAccountName"] = json!("command-line");
     pod["spec"]["volumes"] = json!([{"name": "programs", "configMap": {"name": "programs"}}]);
     let pod: Pod = serde_json::from_value(pod).unwrap();
-    ns.api().create(&new, &pod).await.unwrap();
+    // Servers of 1.20 take it only once the account has its token.
+    let pods = ns.api();
+    let create = || pods.create(&new, &pod);
+    eventually("a pod of the account", create, Result::is_ok)
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
