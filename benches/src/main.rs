@@ -2,6 +2,13 @@
 //!
 //! Everything that is compared is measured in one run, in turn, by the same client. `docs/benchmarks.md` says what and how.
 
+// Futures and texts of a benchmark may be large.
+#![allow(
+    clippy::large_futures,
+    clippy::format_push_string,
+    clippy::similar_names
+)]
+
 mod child;
 mod cluster;
 mod fleet;

@@ -262,8 +262,8 @@ async fn change_pods(filled: Arc<Filled>, per_second: u32) {
             .as_ref()
             .and_then(|status| status.pod_ip.as_ref()?.parse().ok());
         pod.status = address.and_then(|address| pod_status(address, ready).ok());
-        views(&[pod])
-            .into_iter()
-            .for_each(|view| filled.pods.applied(view));
+        for view in views(&[pod]) {
+            filled.pods.applied(view);
+        }
     }
 }

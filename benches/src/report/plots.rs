@@ -102,8 +102,8 @@ fn render(
         .x_labels(12)
         .y_labels(12)
         .light_line_style(TRANSPARENT)
-        .x_label_formatter(&short)
-        .y_label_formatter(&short)
+        .x_label_formatter(&|value: &f64| short(*value))
+        .y_label_formatter(&|value: &f64| short(*value))
         .draw()?;
     for (line, colour) in lines.iter().zip(COLOURS.iter().cycle()) {
         let medians = line.points.iter().map(|p| (p.0, p.1));
@@ -155,12 +155,12 @@ impl Ranged for Decades {
 
 impl plotters::coord::ranged1d::ValueFormatter<f64> for Decades {
     fn format(value: &f64) -> String {
-        short(value)
+        short(*value)
     }
 }
 
-fn short(value: &f64) -> String {
-    if *value >= 1000.0 {
+fn short(value: f64) -> String {
+    if value >= 1000.0 {
         format!("{}k", value / 1000.0)
     } else {
         let rounded = (value * 1e4).round() / 1e4;
