@@ -73,11 +73,16 @@ async fn interrupted_after(writes: usize) {
 
     let second = space.manager("second");
     check_nothing_was_made_twice(&space, "job", 3).await;
-    let services = space.services_of("job").await;
-    assert!(
-        services.keys().eq(space.pods_of("job").await.keys()),
-        "after {writes}"
-    );
+    // Pods are made first.
+    eventually("a service for each pod", async || {
+        let (services, pods) = (space.services_of("job").await, space.pods_of("job").await);
+        if services.keys().eq(pods.keys()) {
+            Ok(())
+        } else {
+            Err(format!("after {writes}: {:?}", services.keys()))
+        }
+    })
+    .await;
     exit(&space.pods(), "job-coordinator", 0).await;
     space.until_phase("job", Phase::Succeeded).await;
     second.stop().await;
