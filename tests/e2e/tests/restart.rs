@@ -168,6 +168,13 @@ async fn a_job_that_ended_and_left_nothing_is_not_run_again() {
         )
         .await;
         eventually("nothing left", || owned_pods(&ns, "once"), Vec::is_empty).await;
+        // The counts of what is left follow.
+        eventually(
+            "counted",
+            || status(&ns, "once"),
+            |s| s.replica_status.is_empty(),
+        )
+        .await;
         let before = ns.api::<DIJob>().get("once").await.unwrap();
         kill_orchestrator(&ns).await;
         // A second job is reconciled by the new leader, after the first had its turn in the initial list.
