@@ -37,6 +37,8 @@ const PATIENCE: Duration = Duration::from_secs(180);
 /// An etcd and a kube-apiserver of our own.
 pub struct Cluster {
     server: Server,
+    /// One for everything: its connections are open when it comes to measuring.
+    client: Client,
     kubeconfig: PathBuf,
     namespaces: AtomicUsize,
 }
@@ -56,6 +58,7 @@ impl Cluster {
         });
         std::fs::write(&kubeconfig, text.to_string())?;
         Ok(Self {
+            client: server.client("bench"),
             server,
             kubeconfig,
             namespaces: AtomicUsize::new(0),
@@ -64,7 +67,7 @@ impl Cluster {
 
     /// A plain client.
     pub fn client(&self) -> Client {
-        self.server.client("bench")
+        self.client.clone()
     }
 
     /// Starts the replica endpoint, and waits until it knows all jobs and pods.

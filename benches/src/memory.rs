@@ -33,7 +33,7 @@ pub async fn run(scale: &Scale, found: &mut Findings) -> Result<()> {
     let client = cluster.client();
     let look = async |found: &mut Findings, case: String, x: usize| {
         let mut last = None;
-        for _ in 0..scale.repetitions.min(3) {
+        for _ in 0..scale.repetitions.min(2) {
             let usage = look(&cluster, found, &case, x).await?;
             last = last.or(Some(usage));
         }

@@ -156,7 +156,6 @@ async fn pods(
     scale: &Scale,
     found: &mut Findings,
 ) -> Result<()> {
-    let mut connection = Connection::open([127, 0, 0, 1].into(), address).await?;
     for repetition in 0..=scale.repetitions {
         for &n in &scale.requested {
             let mut sink = Findings::default();
@@ -165,7 +164,7 @@ async fn pods(
             } else {
                 &mut *found
             };
-            ours(cluster, &mut connection, n, found).await?;
+            ours(cluster, address, n, found).await?;
             for (at_once, subject) in PARALLEL {
                 let took = plain(cluster, n, at_once, false).await?;
                 put(found, PODS, n, subject, took);
@@ -191,12 +190,14 @@ async fn pods(
 
 async fn ours(
     cluster: &Cluster,
-    connection: &mut Connection,
+    address: SocketAddr,
     n: usize,
     found: &mut Findings,
 ) -> Result<()> {
     let space = cluster.space().await?;
     space.settled_job("job").await?;
+    // Made anew each time: the endpoint closes idle ones, and what comes in between takes long.
+    let mut connection = Connection::open([127, 0, 0, 1].into(), address).await?;
     let selector = format!(
         "{}=job,{}=collector",
         names::labels::JOB,
@@ -205,7 +206,7 @@ async fn ours(
     let pods = Count::of(&space.pods(), &selector).await?;
     let services = Count::of(&space.services(), &selector).await?;
     let began = Instant::now();
-    let (names, answered) = ask(connection, &space, "job", n).await?;
+    let (names, answered) = ask(&mut connection, &space, "job", n).await?;
     let seen = pods.until(|seen| seen.added.len() >= n).await?;
     let there = began.elapsed();
     services.until(|seen| seen.added.len() >= n).await?;
