@@ -27,24 +27,26 @@ pub fn hard_of_hearing(client: Client, namespace: &str) -> Client {
     Client::new(service, namespace)
 }
 
-/// A client whose writes come through up to a number, as if its process then died: the last one reaches the server but its answer never
-/// comes back, and none follows. Also returns what becomes true at that moment.
+/// A client whose writes come through up to a number, as if its process then died: they all reach the server, but the answer that would be
+/// the last never comes back, and no write follows. Also returns what becomes true at that moment.
 pub fn fused(client: Client, namespace: &str, writes: usize) -> (Client, watch::Receiver<bool>) {
     let sent = Arc::new(AtomicUsize::new(0));
+    let answered = Arc::new(AtomicUsize::new(0));
     let (burnt, burning) = watch::channel(false);
     let burnt = Arc::new(burnt);
     let service = service_fn(move |request: http::Request<Body>| {
-        let (client, sent, burnt) = (client.clone(), sent.clone(), burnt.clone());
+        let (client, burnt) = (client.clone(), burnt.clone());
+        let (sent, answered) = (sent.clone(), answered.clone());
         async move {
             if request.method() == Method::GET {
                 return client.send(request).await;
             }
-            let number = sent.fetch_add(1, Relaxed) + 1;
-            if number < writes {
-                return client.send(request).await;
-            }
-            if number == writes {
-                client.send(request).await.ok();
+            if sent.fetch_add(1, Relaxed) < writes {
+                let answer = client.send(request).await;
+                // Several are under way at the same time; of one that is broken off, the audit log would not tell what became of it.
+                if answered.fetch_add(1, Relaxed) + 1 < writes {
+                    return answer;
+                }
                 burnt.send_replace(true);
             }
             std::future::pending().await
