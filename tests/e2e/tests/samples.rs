@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use di_api::{DIJob, Phase};
-use di_e2e::{Namespace, eventually, logs, owned_pods, status};
+use di_e2e::{Namespace, eventually, logs, owned_pods, reaches, status};
 use kube::{
     Api,
     api::{ApiResource, DynamicObject, PostParams, TypeMeta},
@@ -65,12 +65,7 @@ async fn the_serial_job_trains_alone() {
     Namespace::with("serial", |ns| async move {
         let job: DIJob = sample("serial.yaml").try_parse().unwrap();
         ns.submit(&job).await;
-        eventually(
-            "succeeded",
-            || status(&ns, "cartpole-serial"),
-            |s| s.phase == Some(Phase::Succeeded),
-        )
-        .await;
+        reaches(&ns, "cartpole-serial", Phase::Succeeded).await;
         assert_eq!(owned_pods(&ns, "cartpole-serial").await.len(), 1);
         assert!(
             logs(&ns, "cartpole-serial-coordinator")
