@@ -1,4 +1,4 @@
-//! A cluster in memory.
+//! What the tests share.
 
 use std::collections::{BTreeMap, HashMap};
 
