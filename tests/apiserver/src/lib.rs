@@ -34,6 +34,6 @@ pub use manager::Manager;
 pub use nodes::{GpuNode, common_nodes, make_nodes};
 pub use schemathesis::schemathesis;
 pub use server::Server;
-pub use space::{Space, exists};
+pub use space::{Space, dry, exists};
 pub use tokens::Account;
 pub use webhooks::Webhooks;

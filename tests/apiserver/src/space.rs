@@ -203,6 +203,14 @@ where
     all.into_iter().map(|k| (k.name_any(), k)).collect()
 }
 
+/// Has the server check what it would otherwise make.
+pub fn dry() -> PostParams {
+    PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    }
+}
+
 /// Waits until exactly these objects of a job are there.
 pub async fn exists<K: std::fmt::Debug>(
     what: &str,

@@ -21,7 +21,7 @@ pub use jobs::{
     MISNAMED, container, enter, exec, held, is_refused_when_misnamed, is_running, job, logs,
     logs_so_far, main_of, misnamed, owned_pods, owned_services, pod, status,
 };
-pub use namespace::{Namespace, client};
+pub use namespace::{Namespace, client, dry};
 pub use phases::{Phases, reaches};
 pub use plugin::{Output, di};
 

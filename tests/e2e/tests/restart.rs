@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use di_api::{CleanPodPolicy, DIJob, Phase};
 use di_e2e::{
-    Namespace, Phases, SYSTEM, eventually, exec, is_refused_when_misnamed, job, logs, main_of,
+    Namespace, Phases, SYSTEM, dry, eventually, exec, is_refused_when_misnamed, job, logs, main_of,
     owned_pods, owned_services, reaches, status,
 };
 use k8s_openapi::api::{
@@ -15,7 +15,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, Client, ResourceExt,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 
 /// Kills every pod of the orchestrator, without grace, and waits until new ones serve.
@@ -43,11 +43,7 @@ async fn kill_orchestrator(ns: &Namespace) {
     orchestrator_ready(client).await;
     // The API server reaches the new pods once kube-proxy knows of them, a moment later.
     let jobs: Api<DIJob> = ns.api();
-    let dry = PostParams {
-        dry_run: true,
-        ..PostParams::default()
-    };
-    let probe = job("probe", &["hold"]);
+    let (dry, probe) = (dry(), job("probe", &["hold"]));
     eventually("reached", || jobs.create(&dry, &probe), Result::is_ok)
         .await
         .unwrap();

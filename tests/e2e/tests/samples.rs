@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use di_api::{DIJob, Phase};
-use di_e2e::{Namespace, eventually, logs, owned_pods, reaches, status};
+use di_e2e::{Namespace, dry, eventually, logs, owned_pods, reaches, status};
 use kube::{
     Api,
     api::{ApiResource, DynamicObject, PostParams, TypeMeta},
@@ -49,11 +49,7 @@ async fn every_sample_is_accepted_as_it_is() {
             let resource = resource(sample.types.as_ref().unwrap());
             let api: Api<DynamicObject> =
                 Api::namespaced_with(ns.client.clone(), namespace, &resource);
-            let dry = PostParams {
-                dry_run: true,
-                ..PostParams::default()
-            };
-            let accepted = api.create(&dry, &sample).await;
+            let accepted = api.create(&dry(), &sample).await;
             assert!(accepted.is_ok(), "{}: {accepted:?}", path.display());
         }
     })

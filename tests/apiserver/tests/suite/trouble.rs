@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use di_api::{Phase, names::LEGACY_VERSION};
 use di_apiserver_tests::{
-    Job, Kubelet, Manager, Space, eventually, exit, fail_to_pull, hard_of_hearing, template,
+    Job, Kubelet, Manager, Space, dry, eventually, exit, fail_to_pull, hard_of_hearing, template,
 };
 use k8s_openapi::{
     api::core::v1::{Pod, ResourceQuota, ResourceQuotaSpec, ResourceQuotaStatus},
@@ -43,12 +43,8 @@ async fn forbid_pods(space: &Space) -> Api<ResourceQuota> {
     let mut pod = template();
     pod["metadata"] = json!({"name": "refused"});
     let pod: Pod = serde_json::from_value(pod).unwrap();
-    let dry = PostParams {
-        dry_run: true,
-        ..PostParams::default()
-    };
     eventually("the quota is in force", async || {
-        match space.pods().create(&dry, &pod).await {
+        match space.pods().create(&dry(), &pod).await {
             Err(error) if error.to_string().contains("exceeded quota") => Ok(()),
             other => Err(format!("{other:?}")),
         }
