@@ -83,6 +83,8 @@ fn judge_dijob(object: &Value) -> (Option<DIJob>, Vec<Fault>) {
             "spec",
             "a DIJob needs at least spec.coordinator.template",
         ));
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        names::check_job_name(name, &mut faults);
         return (None, faults);
     }
     let mut readable = without_nulls(object);

@@ -188,17 +188,51 @@ proptest! {
         set(&mut job, container, json!({"limits": {"cpu": text}, "requests": {"cpu": text, "a/b": text}}));
         judge(&job, &table::job());
     }
+}
 
-    #[test]
-    fn two_mistakes_at_once_are_both_told(one in 0..MISTAKES.len(), other in 0..MISTAKES.len()) {
-        let (one, other) = (&MISTAKES[one], &MISTAKES[other]);
-        prop_assume!(apart(&one.at, &other.at));
+/// What a mistake says, and a place where another takes it back or says it instead.
+const SETTLED_ELSEWHERE: [(&str, &str); 5] = [
+    // Told once, where the sum becomes too much.
+    ("together with the job's other replicas", "/spec/collector"),
+    ("together with the job's other replicas", "/spec/learner"),
+    // Nothing is known of volumes that cannot be read.
+    ("Not found: ", "/spec/volumes"),
+    (
+        "must provide `dnsConfig`",
+        "/spec/coordinator/template/spec/dnsConfig",
+    ),
+    // A container's own user counts before its pod's.
+    (
+        "breaks runAsNonRoot",
+        "/spec/coordinator/template/spec/containers/0/securityContext",
+    ),
+];
+
+#[test]
+fn two_mistakes_at_once_are_both_told() {
+    let settled = |fault: &str, other: &Mistake| {
+        SETTLED_ELSEWHERE
+            .iter()
+            .any(|(says, place)| fault.contains(says) && other.at.starts_with(place))
+    };
+    let mut untold = Vec::new();
+    let jobs = MISTAKES
+        .iter()
+        .filter(|mistake| mistake.object["spec"].is_object());
+    for (one, other) in jobs.flat_map(|one| MISTAKES.iter().map(move |other| (one, other))) {
+        if !apart(&one.at, &other.at) {
+            continue;
+        }
         let mut both = one.object.clone();
-        prop_assume!(both["spec"].is_object());
         set(&mut both, &other.at, other.value.clone());
         let found: Vec<_> = faults(&both).iter().map(ToString::to_string).collect();
-        for fault in one.faults.iter().chain(&other.faults) {
-            prop_assert!(found.contains(fault), "{} is not among {:#?}", fault, found);
-        }
+        let expected = one.faults.iter().filter(|fault| !settled(fault, other));
+        let expected = expected.chain(other.faults.iter().filter(|fault| !settled(fault, one)));
+        untold.extend(
+            expected
+                .filter(|fault| !found.contains(fault))
+                .map(|fault| format!("{fault} is not among {found:#?}")),
+        );
     }
+    assert!(untold.is_empty(), "{}", untold.join("\n"));
 }

@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
-use std::path::PathBuf;
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
 use di_api::{DIJob, Phase};
 use di_e2e::{Namespace, dry, eventually, logs, owned_pods, reaches, status};
@@ -11,21 +14,28 @@ use kube::{
     api::{ApiResource, DynamicObject, PostParams, TypeMeta},
     core::GroupVersionKind,
 };
+use serde::Deserialize;
 
+/// What the kustomization of the samples names.
 fn samples() -> Vec<(PathBuf, DynamicObject)> {
-    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../manifests/samples");
-    let mut files: Vec<_> = std::fs::read_dir(dir)
-        .unwrap()
-        .map(|file| file.unwrap().path())
-        .collect();
-    files.sort();
-    files
-        .into_iter()
-        .map(|path| {
-            let object = serde_saphyr::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
-            (path, object)
-        })
-        .collect()
+    #[derive(Deserialize)]
+    struct Kustomization {
+        resources: BTreeSet<String>,
+    }
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manifests/samples");
+    let read = |file: &str| std::fs::read_to_string(dir.join(file)).unwrap();
+    let Kustomization { mut resources } =
+        serde_saphyr::from_str(&read("kustomization.yaml")).unwrap();
+    let samples = resources.iter().map(|file| {
+        let object = serde_saphyr::from_str(&read(file)).unwrap();
+        (dir.join(file), object)
+    });
+    let samples = samples.collect();
+    resources.insert("kustomization.yaml".to_owned());
+    let files = std::fs::read_dir(&dir).unwrap();
+    let files = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+    assert_eq!(files.collect::<BTreeSet<_>>(), resources, "files");
+    samples
 }
 
 fn sample(file: &str) -> DynamicObject {
@@ -42,9 +52,7 @@ fn resource(types: &TypeMeta) -> ApiResource {
 #[tokio::test]
 async fn every_sample_is_accepted_as_it_is() {
     Namespace::with("samples", |ns| async move {
-        let samples = samples();
-        assert!(samples.len() >= 4);
-        for (path, sample) in samples {
+        for (path, sample) in samples() {
             let namespace = sample.metadata.namespace.as_deref().unwrap_or(&ns.name);
             let resource = resource(sample.types.as_ref().unwrap());
             let api: Api<DynamicObject> =
