@@ -242,7 +242,7 @@ async fn tell_unsaid(context: &Context, key: &Key) -> Result<()> {
     let (status, notes) = &*unsaid;
     if let Some(job) = job.filter(|job| job.status.as_ref() == Some(status)) {
         publish_all(context, &job, notes).await;
-        context.jobs.written(Arc::new(job));
+        context.jobs.written(job);
     }
     Ok(())
 }

@@ -1,9 +1,6 @@
 //! Writes the status: whole, guarded, and not more often than it helps.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use di_api::{ConditionType, DIJob, DIJobStatus};
 use di_cache::Key;
@@ -61,10 +58,11 @@ pub(crate) async fn write_status(
     job: &DIJob,
     status: DIJobStatus,
 ) -> Result<()> {
-    let call = di_cache::write_status(&context.client, job, serde_json::json!(status));
+    let whole = (vec!["status".to_owned()], serde_json::json!(status));
+    let call = di_cache::write_status(&context.client, job, [whole]);
     let what = || "write the status".to_owned();
     let written = context.write("patch", "dijobs/status", what, call).await?;
-    context.jobs.written(Arc::new(written));
+    context.jobs.written(written);
     context.remember(key, |memory| memory.status_written = Some(Instant::now()));
     Ok(())
 }

@@ -5,6 +5,7 @@
 mod aggregator;
 mod allocation;
 mod build;
+mod job;
 mod listing;
 mod names;
 mod nodes;
@@ -16,6 +17,7 @@ mod view;
 pub use aggregator::AggregatorTemplate;
 pub use allocation::{Allocation, Simple};
 pub use build::{BuildSettings, pod, service};
+pub use job::Job;
 pub use listing::{Listing, listing, processes};
 pub use names::{RandomSuffixes, Suffixes};
 pub use nodes::NodeView;
@@ -23,5 +25,5 @@ pub use ops::{
     Request, adopt, aggregator_of, declare, drop_gone, expand, find, follow, is_whole, members,
     planned_as, release, release_declared, release_surplus, remove, replace, request, successor,
 };
-pub use ports::{named_port, port, port_of};
+pub use ports::{named_port, port_of};
 pub use view::{DdpView, End, PodPhase, PodView, ServiceView, Stage};

@@ -240,11 +240,11 @@ impl Model {
                     };
                     pod.ready = false;
                     let (exit_code, reason) = (Some(*code), "x".to_owned());
-                    pod.end = Some(End {
+                    pod.end = Some(Box::new(End {
                         exit_code,
                         reason,
                         at: Some(now),
-                    });
+                    }));
                 }
             }
             Happening::Delete(n) => {

@@ -175,11 +175,11 @@ impl World {
             PodPhase::Failed
         };
         pod.ready = false;
-        pod.end = Some(End {
+        pod.end = Some(Box::new(End {
             exit_code: Some(code),
             reason: reason.into(),
             at: Some(now),
-        });
+        }));
     }
 
     pub fn status(&self) -> &di_api::DIJobStatus {
@@ -463,11 +463,11 @@ fn an_evicted_coordinator_is_started_again_uncounted() {
     let pod = world.pods.get_mut(COORDINATOR).unwrap();
     pod.phase = PodPhase::Failed;
     pod.disrupted = true;
-    pod.end = Some(End {
+    pod.end = Some(Box::new(End {
         exit_code: None,
         reason: "Evicted".into(),
         at: None,
-    });
+    }));
     world.settle();
     world.kubelet_ends_deleted();
     world.settle();
@@ -610,7 +610,7 @@ proptest! {
             let pod = world.pods.get_mut(name).unwrap();
             pod.phase = *phase;
             pod.deleting = *deleting;
-            pod.end = code.map(|code| End { exit_code: Some(code), reason: "x".into(), at: None });
+            pod.end = code.map(|code| Box::new(End { exit_code: Some(code), reason: "x".into(), at: None }));
         }
         world.exit(COORDINATOR, i32::from(!succeeds), "x");
         if sidecar {
