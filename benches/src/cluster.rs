@@ -105,6 +105,11 @@ impl Cluster {
         Ok(process)
     }
 
+    /// Kills the API server and starts it again: watches have to begin anew.
+    pub async fn restart(&mut self) {
+        self.server.restart().await;
+    }
+
     /// Makes a namespace.
     pub async fn space(&self) -> Result<Space> {
         let name = format!("bench-{:03}", self.namespaces.fetch_add(1, Relaxed));

@@ -82,7 +82,7 @@ async fn over_http(fleet: Fleet, scale: &Scale, found: &mut Findings) -> Result<
 
 async fn in_process(fleet: Fleet, scale: &Scale, found: &mut Findings) -> Result<()> {
     let filled = Filled::new(fleet)?;
-    let router = di_replicas::router(filled.state.clone());
+    let endpoint = di_replicas::Endpoint::new(filled.state.clone());
     let path = namespace_path();
     let answer: Value = serde_json::from_slice(&filled.answer(&path).await?)?;
     let answer = Answer::typed(&answer)?;
@@ -91,7 +91,7 @@ async fn in_process(fleet: Fleet, scale: &Scale, found: &mut Findings) -> Result
         let began = Instant::now();
         while began.elapsed() < scale.closed_loop {
             let start = Instant::now();
-            get_bytes(router.clone(), &path).await?;
+            get_bytes(&endpoint, &path).await?;
             let between = Instant::now();
             serde_json::to_vec(&answer)?;
             times[0].push(milliseconds(between - start));

@@ -31,6 +31,8 @@ pub struct Scale {
     pub storm: Duration,
     /// Pods of jobs on the API server, for the memory.
     pub remembered: Vec<usize>,
+    /// With how many of them everything is listed anew.
+    pub relisted: usize,
     /// Pods that are no jobs', for the memory.
     pub foreign: usize,
 }
@@ -52,6 +54,7 @@ impl Scale {
             pollers: 1000,
             storm: Duration::from_secs(5),
             remembered: vec![1_000, 10_000, 50_000],
+            relisted: 10_000,
             foreign: 10_000,
         }
     }
@@ -68,7 +71,8 @@ impl Scale {
             reviewers: vec![8],
             closed_loop: Duration::from_millis(300),
             storm: Duration::from_secs(2),
-            remembered: vec![1_000, 3_000],
+            remembered: vec![1_000, 10_000],
+            relisted: 10_000,
             foreign: 1_000,
             ..Self::full()
         }

@@ -22,8 +22,8 @@ use axum::{
 };
 use clap::Args;
 use di_api::DIJob;
-use di_cache::{JobCache, PodCache, WatchedJob};
-use di_replicas::{Settings, State};
+use di_cache::{JobCache, JobView, PodCache, WatchedJob};
+use di_replicas::{Endpoint, Settings, State};
 use http_body_util::BodyExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
@@ -34,7 +34,7 @@ use kube::{
 use prometheus_client::registry::Registry;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
-use tower::{ServiceExt, service_fn};
+use tower::service_fn;
 
 use crate::{
     fleet::{Fleet, NAMESPACE, job_name, pod_status, running_pods, views},
@@ -80,7 +80,7 @@ pub struct Filled {
     /// How often the API server was asked.
     pub asked: Arc<AtomicU64>,
     // The store ends with its writer.
-    _writer: reflector::store::Writer<WatchedJob>,
+    _writer: reflector::store::Writer<WatchedJob<JobView>>,
 }
 
 impl Filled {
@@ -91,10 +91,10 @@ impl Filled {
             let pods = running_pods(&job, number)?;
             objects.push((job, pods));
         }
-        let (reader, mut writer) = reflector::store::<WatchedJob>();
+        let (reader, mut writer) = reflector::store::<WatchedJob<JobView>>();
         writer.apply_watcher_event(&Event::Init);
         for (job, _) in &objects {
-            let job = DeserializeGuard(Ok(job.clone()));
+            let job = DeserializeGuard(Ok(JobView::from(job.clone())));
             writer.apply_watcher_event(&Event::InitApply(job));
         }
         writer.apply_watcher_event(&Event::InitDone);
@@ -129,19 +129,19 @@ impl Filled {
 
     /// What the endpoint answers to a coordinator.
     pub async fn answer(&self, path: &str) -> Result<Vec<u8>> {
-        let router = di_replicas::router(self.state.clone());
-        Ok(get_bytes(router, path).await?.to_vec())
+        let endpoint = Endpoint::new(self.state.clone());
+        Ok(get_bytes(&endpoint, path).await?.to_vec())
     }
 }
 
-/// What a router answers to the coordinator of the first job.
-pub async fn get_bytes(router: Router, path: &str) -> Result<axum::body::Bytes> {
+/// What the endpoint answers to the coordinator of the first job.
+pub async fn get_bytes(endpoint: &Endpoint, path: &str) -> Result<axum::body::Bytes> {
     let mut request = Request::get(path).body(Body::empty())?;
     let caller = SocketAddr::from((crate::fleet::coordinator_address(0), 1));
     request
         .extensions_mut()
         .insert(axum::extract::ConnectInfo(caller));
-    let answer = router.oneshot(request).await?;
+    let answer = endpoint.answer(request).await;
     ensure!(
         answer.status() == 200,
         "{path} was answered {}",

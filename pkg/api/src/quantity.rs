@@ -90,4 +90,30 @@ mod tests {
             assert_eq!(whole(text), number, "{text}");
         }
     }
+
+    #[test]
+    fn quantities_are_read_as_kubernetes_reads_them() {
+        for (text, thousandths) in [
+            ("0.5", Some(500)),
+            (".5", Some(500)),
+            ("500m", Some(500)),
+            ("+2", Some(2_000)),
+            ("-1", Some(-1_000)),
+            ("1Gi", Some(1_073_741_824_000)),
+            ("1G", Some(1_000_000_000_000)),
+            ("1e3", Some(1_000_000)),
+            ("1E3", Some(1_000_000)),
+            ("1E", Some(1_000_000_000_000_000_000_000)),
+            (".", None),
+            ("1 Gi", None),
+            ("1gi", None),
+            ("1.2.3", None),
+            ("lots", None),
+            ("NaN", None),
+        ] {
+            let expected = thousandths.map(|thousandths: i128| thousandths * (NANO / 1000));
+            assert_eq!(nanos(text), expected, "{text}");
+        }
+        assert_eq!(nanos("1e999"), Some(i128::MAX));
+    }
 }

@@ -4,7 +4,7 @@ use k8s_openapi::{
     api::core::v1::ResourceRequirements,
     apimachinery::pkg::{
         api::resource::Quantity,
-        apis::meta::v1::{Condition, Time},
+        apis::meta::v1::{Condition, MicroTime, Time},
     },
 };
 use schemars::JsonSchema;
@@ -180,9 +180,9 @@ pub struct PlanEntry {
     /// How often its place was taken over in a row.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub attempt: i32,
-    /// When it was planned.
+    /// When it was planned: to the microsecond, for the endpoint counts two seconds from then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub planned_at: Option<Time>,
+    pub planned_at: Option<MicroTime>,
     /// Its pod is made no earlier than this: replacements that fail again and again wait longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Time>,

@@ -13,6 +13,7 @@ use kube::{
         watcher::{self, Event, watcher},
     },
 };
+use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tracing::warn;
 
@@ -34,12 +35,15 @@ fn config() -> watcher::Config {
         .page_size(PAGE)
 }
 
-/// Watches jobs into the store of `writer`; drive it, or nothing is watched.
-pub fn job_stream(
+/// Watches jobs, whole or as views, into the store of `writer`; drive it, or nothing is watched.
+pub fn job_stream<J>(
     client: Client,
-    writer: Writer<WatchedJob>,
-) -> impl Stream<Item = watcher::Result<Event<WatchedJob>>> + Send + 'static {
-    let api: Api<WatchedJob> = Api::all(client);
+    writer: Writer<WatchedJob<J>>,
+) -> impl Stream<Item = watcher::Result<Event<WatchedJob<J>>>> + Send + 'static
+where
+    J: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    let api: Api<WatchedJob<J>> = Api::all(client);
     let stream = watcher(api, config())
         .default_backoff()
         .modify(|job| job.managed_fields_mut().clear());
@@ -112,7 +116,7 @@ async fn feed<K, V: View>(
     changed: mpsc::Sender<Key>,
     kind: &'static str,
 ) where
-    K: Resource<DynamicType = ()> + Clone + Debug + serde::de::DeserializeOwned + Send + 'static,
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let take = |event| take(cache, &view, event);
     let config = config().labels(names::labels::SELECTOR);
@@ -128,7 +132,7 @@ async fn follow<K>(
     health: Option<&WatchHealth>,
     kind: &'static str,
 ) where
-    K: Resource + Clone + Debug + serde::de::DeserializeOwned + Send + 'static,
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let events = watcher(api, config).default_backoff();
     pin_mut!(events);

@@ -14,19 +14,19 @@ use kube::{
 
 use crate::{Key, WatchHealth};
 
-/// A job as it is watched: one that cannot be decoded does not stop the others.
-pub type WatchedJob = DeserializeGuard<DIJob>;
+/// A job as it is watched, whole or as a view: one that cannot be decoded does not stop the others.
+pub type WatchedJob<J = DIJob> = DeserializeGuard<J>;
 
 /// Jobs, fed by a watch and by one's own writes.
 #[derive(Debug)]
-pub struct JobCache {
-    store: Store<WatchedJob>,
+pub struct JobCache<J: Resource<DynamicType = ()> + 'static = DIJob> {
+    store: Store<WatchedJob<J>>,
     /// What our writes returned and when, until the watch has caught up.
-    written: RwLock<Written>,
+    written: RwLock<Written<J>>,
     health: WatchHealth,
 }
 
-type Written = HashMap<Key, (Arc<DIJob>, Instant)>;
+type Written<J> = HashMap<Key, (JobRef<J>, Instant)>;
 
 /// The watch catches up within this time, or the job is gone.
 const KEPT_WITHOUT_WATCH: Duration = Duration::from_secs(60);
@@ -34,54 +34,47 @@ const KEPT_WITHOUT_WATCH: Duration = Duration::from_secs(60);
 const WRITTEN_UNPRUNED: usize = 256;
 
 /// A job of the cache.
-#[derive(Clone, Debug)]
-pub struct JobRef(Source);
+#[derive(Debug)]
+pub struct JobRef<J = DIJob>(Arc<WatchedJob<J>>);
 
-#[derive(Clone, Debug)]
-enum Source {
-    Watched(Arc<WatchedJob>),
-    Written(Arc<DIJob>),
+impl<J> Clone for JobRef<J> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
 }
 
-impl Deref for JobRef {
-    type Target = DIJob;
+impl<J> Deref for JobRef<J> {
+    type Target = J;
 
-    fn deref(&self) -> &DIJob {
-        match &self.0 {
-            Source::Written(job) => job,
-            Source::Watched(job) => match &job.0 {
-                Ok(job) => job,
-                // `JobRef::watched` lets only decoded jobs in.
-                Err(_) => unreachable!("an undecodable job is never handed out"),
-            },
+    fn deref(&self) -> &J {
+        match &self.0.0 {
+            Ok(job) => job,
+            // `JobRef::watched` lets only decoded jobs in.
+            Err(_) => unreachable!("an undecodable job is never handed out"),
         }
     }
 }
 
-impl From<Arc<DIJob>> for JobRef {
-    fn from(job: Arc<DIJob>) -> Self {
-        Self(Source::Written(job))
+impl<J> From<J> for JobRef<J> {
+    fn from(job: J) -> Self {
+        Self(Arc::new(DeserializeGuard(Ok(job))))
     }
 }
 
-impl JobRef {
+impl<J> JobRef<J> {
     /// Whether this is the same state of the same job, as it was handed out before.
     pub fn is(&self, other: &Self) -> bool {
-        match (&self.0, &other.0) {
-            (Source::Watched(one), Source::Watched(other)) => Arc::ptr_eq(one, other),
-            (Source::Written(one), Source::Written(other)) => Arc::ptr_eq(one, other),
-            _ => false,
-        }
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
-    fn watched(job: Arc<WatchedJob>) -> Option<Self> {
-        job.0.is_ok().then_some(Self(Source::Watched(job)))
+    fn watched(job: Arc<WatchedJob<J>>) -> Option<Self> {
+        job.0.is_ok().then_some(Self(job))
     }
 }
 
-impl JobCache {
+impl<J: Resource<DynamicType = ()> + Clone + 'static> JobCache<J> {
     /// A cache over the store that [`job_stream`](crate::job_stream) fills.
-    pub fn new(store: Store<WatchedJob>) -> Self {
+    pub fn new(store: Store<WatchedJob<J>>) -> Self {
         Self {
             store,
             written: RwLock::default(),
@@ -90,7 +83,7 @@ impl JobCache {
     }
 
     /// The newest known state of a job; nothing for jobs that are not there or cannot be decoded.
-    pub fn get(&self, key: &Key) -> Option<JobRef> {
+    pub fn get(&self, key: &Key) -> Option<JobRef<J>> {
         let watched = self
             .store
             .get(&ObjectRef::new(&key.1).within(&key.0))
@@ -103,19 +96,16 @@ impl JobCache {
             // Not seen yet, or gone; an older state of it must not come up should the watch be behind.
             None if at.elapsed() < KEPT_WITHOUT_WATCH => None,
             Some(watched)
-                if watched.uid() == written.uid()
+                if watched.meta().uid == written.meta().uid
                     && resource_version(&*watched) < resource_version(&*written) =>
             {
-                Some(JobRef(Source::Written(written)))
+                Some(written)
             }
             // The watch has caught up, or the job is gone.
             watched => {
                 let mut all = self.written.write().unwrap_or_else(PoisonError::into_inner);
                 // Another write may have come meanwhile.
-                if all
-                    .get(key)
-                    .is_some_and(|(now, _)| Arc::ptr_eq(now, &written))
-                {
+                if all.get(key).is_some_and(|(now, _)| now.is(&written)) {
                     all.remove(key);
                 }
                 watched
@@ -124,7 +114,7 @@ impl JobCache {
     }
 
     /// All jobs that could be decoded.
-    pub fn all(&self) -> Vec<JobRef> {
+    pub fn all(&self) -> Vec<JobRef<J>> {
         let watched = self.store.state().into_iter();
         if self.lock_written().is_empty() {
             return watched.filter_map(JobRef::watched).collect();
@@ -134,22 +124,24 @@ impl JobCache {
             .collect()
     }
 
-    /// Puts in what a write of ours, or a fresh read, returned.
-    pub fn written(&self, job: Arc<DIJob>) {
+    /// Puts in what a write of ours, or a fresh read, returned, and hands it out.
+    pub fn written(&self, job: J) -> JobRef<J> {
         let key = (job.namespace().unwrap_or_default(), job.name_any());
+        let job = JobRef::from(job);
         let mut written = self.written.write().unwrap_or_else(PoisonError::into_inner);
         let newer = written.get(&key).is_none_or(|(old, _)| {
-            old.uid() != job.uid() || resource_version(&**old) < resource_version(&*job)
+            old.meta().uid != job.meta().uid || resource_version(&**old) < resource_version(&*job)
         });
         if newer {
             if written.len() >= WRITTEN_UNPRUNED {
                 written.retain(|_, (_, at)| at.elapsed() < KEPT_WITHOUT_WATCH);
             }
-            written.insert(key, (job, Instant::now()));
+            written.insert(key, (job.clone(), Instant::now()));
         }
+        job
     }
 
-    fn lock_written(&self) -> RwLockReadGuard<'_, Written> {
+    fn lock_written(&self) -> RwLockReadGuard<'_, Written<J>> {
         self.written.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -159,7 +151,7 @@ impl JobCache {
     }
 
     /// The store behind the cache.
-    pub fn store(&self) -> &Store<WatchedJob> {
+    pub fn store(&self) -> &Store<WatchedJob<J>> {
         &self.store
     }
 }
@@ -189,14 +181,14 @@ mod tests {
         })
     }
 
-    fn written(version: &str, uid: &str) -> Arc<DIJob> {
-        Arc::new(serde_json::from_value(job(version, uid)).unwrap())
+    fn written(version: &str, uid: &str) -> DIJob {
+        serde_json::from_value(job(version, uid)).unwrap()
     }
 
     #[test]
     fn no_state_older_than_ones_own_write_comes_up() {
         let (reader, mut writer) = reflector::store();
-        let cache = JobCache::new(reader);
+        let cache: JobCache = JobCache::new(reader);
         let key = ("ns".to_owned(), "j".to_owned());
         let version = || cache.get(&key).and_then(|job| job.resource_version());
         let mut watched = |version: &str, uid: &str| {

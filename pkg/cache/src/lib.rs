@@ -6,6 +6,7 @@
 mod feed;
 mod group;
 mod health;
+mod job_view;
 mod jobs;
 mod lately;
 mod objects;
@@ -18,6 +19,7 @@ pub use feed::{
 };
 pub use group::Objects;
 pub use health::WatchHealth;
+pub use job_view::{Halt, JobView, PartView};
 pub use jobs::{JobCache, JobRef, WatchedJob};
 pub use objects::{Key, ObjectCache, PodCache, ServiceCache, View};
 pub use status::{open_resource, write_status};

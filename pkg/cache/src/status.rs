@@ -1,9 +1,10 @@
-use di_api::{DIJob, guarded_patch, names};
+use di_api::{DIJob, guarded_patches, names};
 use kube::{
     Client, Resource, ResourceExt,
     api::{ApiResource, DynamicObject, Patch, PatchParams},
     core::Request,
 };
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 /// The kind in its legacy version, whose schema is open.
@@ -15,15 +16,23 @@ pub fn open_resource() -> ApiResource {
     }
 }
 
-/// Writes the whole status of a job, guarded by the version that it was derived from, and returns the job as it is then.
+/// Writes fields of the status of a job, or the whole of it, guarded by the version that they were derived from, and returns the job as it is
+/// then. A field is the path to it.
 ///
 /// It goes through the legacy version: a write by the other one is refused whole when anything in the spec does not fit the schema, and a
 /// job that came in by the open version would never get a status.
-pub async fn write_status(client: &Client, job: &DIJob, status: Value) -> kube::Result<DIJob> {
+pub async fn write_status<J>(
+    client: &Client,
+    job: &J,
+    fields: impl IntoIterator<Item = (Vec<String>, Value)>,
+) -> kube::Result<J>
+where
+    J: Resource<DynamicType = ()> + Clone + DeserializeOwned,
+{
     let namespace = job.namespace();
     let url = DynamicObject::url_path(&open_resource(), namespace.as_deref());
     let version = job.resource_version();
-    let patch = Patch::Json::<()>(guarded_patch(version.as_deref(), ["status"], status));
+    let patch = Patch::Json::<()>(guarded_patches(version.as_deref(), fields));
     let request = Request::new(url)
         .patch_subresource("status", &job.name_any(), &PatchParams::default(), &patch)
         .map_err(kube::Error::BuildRequest)?;

@@ -106,7 +106,7 @@ pub fn replicas_of(job: &Job, pods: &[Pod]) -> Vec<Replica> {
                 origin: Some(entry.origin),
                 state: entry.state,
                 replaces: entry.replaces.clone(),
-                planned_at: entry.planned_at.clone(),
+                planned_at: entry.planned_at.as_ref().map(|at| Time(at.0)),
                 url: url(job, entry, pod),
                 pod: pod.map(ReplicaPod::from),
             }

@@ -67,10 +67,11 @@ pub(crate) async fn write_status(
     job: &DIJob,
     status: DIJobStatus,
 ) -> Result<()> {
-    let call = di_cache::write_status(&context.client, job, serde_json::json!(status));
+    let whole = (vec!["status".to_owned()], serde_json::json!(status));
+    let call = di_cache::write_status(&context.client, job, [whole]);
     let what = || "write the status".to_owned();
     let written = context.write("patch", "dijobs/status", what, call).await?;
-    context.jobs.written(Arc::new(written));
+    context.jobs.written(written);
     context.remember(key, |memory| memory.status_written = Some(Instant::now()));
     Ok(())
 }
@@ -108,7 +109,7 @@ pub(crate) async fn tell_unsaid(context: &Context, key: &Key) -> Result<()> {
     let (status, notes) = &*unsaid;
     if let Some(job) = job.filter(|job| job.status.as_ref() == Some(status)) {
         publish_all(context, &job, notes).await;
-        context.jobs.written(Arc::new(job));
+        context.jobs.written(job);
     }
     Ok(())
 }

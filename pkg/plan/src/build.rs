@@ -14,7 +14,8 @@ use k8s_openapi::{
 use kube::{Resource, ResourceExt};
 
 use crate::{
-    ports::{master as master_port, port, port_of, ports},
+    Job,
+    ports::{master as master_port, port_of, ports},
     share::Share,
 };
 
@@ -197,7 +198,7 @@ fn env(job: &DIJob, entry: &PlanEntry, settings: &BuildSettings) -> Vec<EnvVar> 
     let coordinator = names::url(
         &names::coordinator(&job.name_any()),
         &namespace,
-        port(job, Role::Coordinator),
+        job.port(Role::Coordinator),
     );
     let mut all = vec![
         (names::env::POD_NAMESPACE, namespace),
@@ -228,7 +229,7 @@ fn env(job: &DIJob, entry: &PlanEntry, settings: &BuildSettings) -> Vec<EnvVar> 
 /// The port that a replica is told to listen at. Processes of ddp learners are told that of rank 0, and add their own rank.
 fn listens(job: &DIJob, entry: &PlanEntry) -> i32 {
     match entry.role {
-        Role::DdpLearner => port(job, entry.role),
+        Role::DdpLearner => job.port(entry.role),
         _ => port_of(job, entry),
     }
 }

@@ -5,6 +5,7 @@
 mod aggregator;
 mod allocation;
 mod build;
+mod job;
 mod listing;
 mod names;
 mod ops;
@@ -15,6 +16,7 @@ mod view;
 pub use aggregator::AggregatorTemplate;
 pub use allocation::{Allocation, Simple};
 pub use build::{BuildSettings, pod, service};
+pub use job::Job;
 pub use listing::{Listing, listing, processes};
 pub use names::{RandomSuffixes, Suffixes};
 pub use ops::{
@@ -22,5 +24,5 @@ pub use ops::{
     members, planned_as, release, release_declared, release_surplus, remove, replace, request,
     successor,
 };
-pub use ports::{named_port, port, port_of};
+pub use ports::{named_port, port_of};
 pub use view::{DdpView, End, NodeView, PodPhase, PodView, ServiceView, Stage};

@@ -1,10 +1,10 @@
 use std::collections::HashSet;
 
-use di_api::{DIJob, PlanEntry, Role, names};
+use di_api::{PlanEntry, Role, names};
 use jiff::{SignedDuration, Timestamp};
-use kube::ResourceExt;
 
 use crate::{
+    Job,
     ops::{aggregator_of, members},
     ports::port_of,
     view::{PodView, Stage},
@@ -25,12 +25,12 @@ pub struct Listing {
 /// `pod` looks a pod up by name. A replica whose pod nobody has seen yet is listed: it is on its way. But for so long as `verdict_wait` after it
 /// was planned it is listed only once it has a node: a client that is told of a replica without room waits for that alone.
 pub fn listing<'a>(
-    job: &DIJob,
+    job: &impl Job,
     pod: impl Fn(&str) -> Option<&'a PodView>,
     now: Timestamp,
     verdict_wait: SignedDuration,
 ) -> Listing {
-    let plan = plan(job);
+    let plan = job.plan();
     let usable = |entry: &PlanEntry| {
         usable(job, entry, &pod, now)
             .filter(|_| !awaits_verdict(entry, pod(&entry.name), now, verdict_wait))
@@ -56,12 +56,12 @@ pub fn listing<'a>(
 
 /// Lists the processes of an aggregator's ddp learners, as URLs in the order of their ranks; the same are left out as in [`listing`].
 pub fn processes<'a>(
-    job: &DIJob,
+    job: &impl Job,
     aggregator: &str,
     pod: impl Fn(&str) -> Option<&'a PodView>,
     now: Timestamp,
 ) -> Vec<String> {
-    let mut all: Vec<_> = members(plan(job), aggregator)
+    let mut all: Vec<_> = members(job.plan(), aggregator)
         .filter_map(|entry| Some((usable(job, entry, &pod, now)?, entry)))
         .collect();
     all.sort_by_key(|(port, _)| *port);
@@ -83,19 +83,13 @@ fn awaits_verdict(
     !placed && young && entry.replaces.is_none()
 }
 
-fn plan(job: &DIJob) -> &[PlanEntry] {
-    job.status
-        .as_ref()
-        .map_or(&[], |status| status.plan.as_slice())
-}
-
-fn url(job: &DIJob, entry: &PlanEntry, port: i32) -> String {
-    names::url(&entry.name, &job.namespace().unwrap_or_default(), port)
+fn url(job: &impl Job, entry: &PlanEntry, port: i32) -> String {
+    names::url(&entry.name, job.key().0, port)
 }
 
 /// The port of a replica that may be used.
 fn usable<'a>(
-    job: &DIJob,
+    job: &impl Job,
     entry: &PlanEntry,
     pod: &impl Fn(&str) -> Option<&'a PodView>,
     now: Timestamp,
@@ -121,6 +115,7 @@ fn usable<'a>(
 
 #[cfg(test)]
 mod tests {
+    use di_api::DIJob;
     use serde_json::json;
 
     use super::*;
@@ -182,11 +177,11 @@ mod tests {
             } else {
                 PodPhase::Succeeded
             };
-            pod.end = Some(End {
+            pod.end = Some(Box::new(End {
                 exit_code: Some((phase == "Failed").into()),
                 reason: String::new(),
                 at: None,
-            });
+            }));
             pod
         };
         let at = "2026-01-01T00:00:00Z";

@@ -1,7 +1,9 @@
 //! The ports of replicas.
 
-use di_api::{DIJob, PlanEntry, Role, names};
+use di_api::{PlanEntry, Role, names};
 use k8s_openapi::api::core::v1::PodSpec;
+
+use crate::Job;
 
 /// The port named `di-port` of a pod.
 pub fn named_port(spec: &PodSpec) -> Option<i32> {
@@ -13,27 +15,14 @@ pub fn named_port(spec: &PodSpec) -> Option<i32> {
         .map(|port| port.container_port)
 }
 
-/// Port of a job's replicas of one role: the one named `di-port` in the template, else the role's default. Of ddp learners it is that of the process
-/// of rank 0.
-pub fn port(job: &DIJob, role: Role) -> i32 {
-    let owner = match role {
-        Role::DdpLearner => Role::Learner,
-        role => role,
-    };
-    job.spec
-        .declared(owner)
-        .and_then(|declared| named_port(declared.template.spec.as_ref()?))
-        .unwrap_or_else(|| role.default_port())
-}
-
 /// Port of one replica, by which its URL tells where it listens.
-pub fn port_of(job: &DIJob, entry: &PlanEntry) -> i32 {
-    let base = entry.port.unwrap_or_else(|| port(job, entry.role));
+pub fn port_of(job: &impl Job, entry: &PlanEntry) -> i32 {
+    let base = entry.port.unwrap_or_else(|| job.port(entry.role));
     base + entry.ddp.as_ref().map_or(0, |place| place.start_rank)
 }
 
 /// Every port of a replica, by name: a process of rank n listens n ports after that of rank 0.
-pub(crate) fn ports(job: &DIJob, entry: &PlanEntry) -> Vec<(String, i32)> {
+pub(crate) fn ports(job: &impl Job, entry: &PlanEntry) -> Vec<(String, i32)> {
     let own = port_of(job, entry);
     let mut all = vec![(names::PORT_NAME.to_owned(), own)];
     if let Some(place) = &entry.ddp {
@@ -48,8 +37,8 @@ pub(crate) fn ports(job: &DIJob, entry: &PlanEntry) -> Vec<(String, i32)> {
 }
 
 /// Where the processes of a logic learner meet: the port after theirs, where the usual one is among them.
-pub(crate) fn master(job: &DIJob, entry: &PlanEntry) -> i32 {
-    let base = port(job, Role::DdpLearner);
+pub(crate) fn master(job: &impl Job, entry: &PlanEntry) -> i32 {
+    let base = job.port(Role::DdpLearner);
     let world = entry.ddp.as_ref().map_or(0, |place| place.world_size);
     if (base..base + world).contains(&names::ports::MASTER) {
         base + world

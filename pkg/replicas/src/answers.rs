@@ -10,11 +10,12 @@ use std::{
 };
 
 use axum::body::Bytes;
-use di_cache::{JobRef, Key};
+use di_cache::Key;
 use jiff::Timestamp;
 
 use crate::{
     error::{Error, Result},
+    state::JobRef,
     wire::Replicas,
 };
 
@@ -126,6 +127,7 @@ pub(crate) fn join(mut lists: Vec<Arc<Rendered>>) -> Bytes {
 
 #[cfg(test)]
 mod tests {
+    use di_cache::JobView;
     use di_plan::Listing;
     use serde_json::{Value, json};
 
@@ -143,7 +145,7 @@ mod tests {
             "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
             "metadata": {"name": "j", "uid": uid}, "spec": {"coordinator": {"template": {}}},
         });
-        Arc::new(serde_json::from_value::<di_api::DIJob>(job).unwrap()).into()
+        serde_json::from_value::<JobView>(job).unwrap().into()
     }
 
     #[test]

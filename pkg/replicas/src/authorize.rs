@@ -12,7 +12,7 @@ use axum::{
     extract::{ConnectInfo, FromRequestParts},
     http::{header, request::Parts},
 };
-use di_cache::{JobRef, Key};
+use di_cache::Key;
 use di_plan::PodView;
 use tokio::time::{Instant, timeout_at};
 
@@ -20,7 +20,7 @@ pub(crate) use decisions::Decisions;
 
 use crate::{
     error::{Error, Result},
-    state::Shared,
+    state::{JobRef, Shared},
 };
 
 /// Where a request comes from, and the token that it brings. Has no `Debug`: tokens are not for logs.

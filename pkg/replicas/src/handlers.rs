@@ -11,9 +11,9 @@ use axum::{
     body::{Body, Bytes},
     response::{IntoResponse, Response},
 };
-use di_api::{ConditionType, DIJob, Phase, Role, is_true, names};
-use di_cache::{JobRef, Key};
-use di_plan::{Listing, PodView, find, port_of};
+use di_api::{Role, names};
+use di_cache::{JobView, Key};
+use di_plan::{Job, Listing, PodView, find, port_of};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kube::ResourceExt;
 use serde::Serialize;
@@ -22,8 +22,7 @@ use tokio::time::timeout;
 use crate::{
     authorize::{Action, Caller, Source, authorize},
     error::{Error, Result},
-    mutate::plan_of,
-    state::Shared,
+    state::{JobRef, Shared},
     wire::{Replicas, Success, Target},
 };
 
@@ -64,8 +63,8 @@ async fn find_aggregator(
     };
     let job = names::job_of_aggregator(aggregator).ok_or_else(unknown)?;
     let key = (namespace.to_owned(), job.to_owned());
-    let knows = |job: &DIJob| {
-        find(plan_of(job), aggregator).is_some_and(|entry| entry.role == Role::Aggregator)
+    let knows = |job: &JobView| {
+        find(job.plan(), aggregator).is_some_and(|entry| entry.role == Role::Aggregator)
     };
     let or_unknown = |error| match error {
         Error::NotFound(_) => unknown(),
@@ -108,25 +107,9 @@ async fn admit(state: &Shared, source: &Source, target: &Target) -> Result<(Key,
     Err(no_coordinator(&target.namespace, &target.coordinator))
 }
 
-/// Why the job has no replicas now, if that is so.
-fn halted(job: &DIJob) -> Option<&'static str> {
-    if job.metadata.deletion_timestamp.is_some() {
-        return Some("is being deleted");
-    }
-    let ended = job.status.as_ref().is_some_and(|status| {
-        status.phase.is_some_and(Phase::is_terminal)
-            || is_true(&status.conditions, ConditionType::Succeeded)
-            || is_true(&status.conditions, ConditionType::Failed)
-    });
-    if ended {
-        return Some("has ended");
-    }
-    job.spec.suspend.then_some("is suspended")
-}
-
 /// Replicas of a job that is halted cannot be changed.
-fn check_live(job: &DIJob) -> Result<()> {
-    match halted(job) {
+fn check_live(job: &JobView) -> Result<()> {
+    match job.halted {
         Some(why) => Err(Error::Conflict(format!("DIJob {} {why}", job.name_any()))),
         None => Ok(()),
     }
@@ -136,17 +119,16 @@ fn check_live(job: &DIJob) -> Result<()> {
 fn urls<'a>(
     state: &Shared,
     key: &Key,
-    job: &DIJob,
+    job: &JobView,
     replicas: impl IntoIterator<Item = (Role, &'a str)>,
 ) -> Replicas {
-    let plan = plan_of(job);
+    let plan = job.plan();
     let mut found = Listing::default();
     state.pods.read(key, |pods| {
         for (role, name) in replicas {
             let port = match pods.get(name) {
                 Some(pod) if owns(job, pod) => pod.port,
-                _ => find(plan, name)
-                    .map_or_else(|| di_plan::port(job, role), |entry| port_of(job, entry)),
+                _ => find(plan, name).map_or_else(|| job.port(role), |entry| port_of(job, entry)),
             };
             let list = match role {
                 Role::Collector => &mut found.collectors,
@@ -158,6 +140,7 @@ fn urls<'a>(
     Replicas::new(key, found)
 }
 
-fn owns(job: &DIJob, pod: &PodView) -> bool {
-    job.uid().is_some_and(|uid| pod.belongs_to(&uid))
+fn owns(job: &JobView, pod: &PodView) -> bool {
+    let uid = job.metadata.uid.as_deref();
+    uid.is_some_and(|uid| pod.belongs_to(uid))
 }

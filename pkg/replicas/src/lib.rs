@@ -10,7 +10,6 @@ mod handlers;
 mod metrics;
 mod mutate;
 mod openapi;
-mod quantity;
 mod retries;
 mod routes;
 mod server;
@@ -22,14 +21,14 @@ mod wire;
 
 use std::sync::Arc;
 
-use di_cache::{JobCache, PodCache, feed_pods, job_stream};
+use di_cache::{JobCache, JobView, PodCache, feed_pods, job_stream};
 use futures::StreamExt;
 use kube::{Client, runtime::reflector};
 use prometheus_client::registry::Registry;
 use tokio::{net::TcpListener, sync::mpsc, task::JoinSet};
 use tracing::{info, warn};
 
-pub use routes::router;
+pub use routes::Endpoint;
 pub use server::serve;
 pub use settings::Settings;
 pub use state::State;
@@ -76,7 +75,7 @@ pub async fn run(
 }
 
 /// Caches of jobs and pods, which are fed by tasks that end with `tasks` only.
-pub fn watch(client: &Client, tasks: &mut JoinSet<()>) -> (Arc<JobCache>, Arc<PodCache>) {
+pub fn watch(client: &Client, tasks: &mut JoinSet<()>) -> (Arc<JobCache<JobView>>, Arc<PodCache>) {
     let (reader, writer) = reflector::store();
     let jobs = Arc::new(JobCache::new(reader));
     let pods = Arc::new(PodCache::default());

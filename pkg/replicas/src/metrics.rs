@@ -22,7 +22,7 @@ pub(crate) struct Metrics {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct Answered {
-    pub(crate) route: String,
+    pub(crate) route: &'static str,
     pub(crate) method: &'static str,
     /// The HTTP status, but 503 for what will pass, though older clients are told 200.
     pub(crate) code: u16,
@@ -30,7 +30,7 @@ pub(crate) struct Answered {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct Route {
-    pub(crate) route: String,
+    pub(crate) route: &'static str,
     pub(crate) method: &'static str,
 }
 

@@ -9,13 +9,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use di_api::{AnsweredRequest, DIJob, PlanEntry, Role};
-use di_cache::{JobRef, Key};
+use di_api::{AnsweredRequest, PlanEntry, Role};
+use di_cache::{JobView, Key};
+use di_plan::Job;
 use tracing::debug;
 
 pub(crate) use self::lowering::lowered;
 use self::write::write;
-use crate::{error::Result, state::Shared};
+use crate::{
+    error::Result,
+    state::{JobRef, Shared},
+};
 
 /// How long conflicts and faults that will pass are waited out: longer than one call may take, so that a write whose answer did not come is looked for.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -41,7 +45,7 @@ pub(crate) struct Draft {
 pub(crate) async fn mutate<T>(
     state: &Shared,
     key: &Key,
-    mut change: impl FnMut(&DIJob, &mut Draft) -> Result<T>,
+    mut change: impl FnMut(&JobView, &mut Draft) -> Result<T>,
 ) -> Result<(JobRef, T)> {
     let _turn = state.turn(key).await?;
     let started = Instant::now();
@@ -49,11 +53,11 @@ pub(crate) async fn mutate<T>(
     let mut tried = 0;
     loop {
         let mut draft = Draft {
-            plan: plan_of(&job).to_vec(),
+            plan: job.plan().to_vec(),
             ..Draft::default()
         };
         let answer = change(&job, &mut draft)?;
-        if draft.plan == plan_of(&job) && draft.lower.is_empty() {
+        if draft.plan == job.plan() && draft.lower.is_empty() {
             return Ok((job, answer));
         }
         let error = match write(state, key, &job, draft).await {
@@ -83,7 +87,7 @@ async fn reread(state: &Shared, key: &Key, tried: u32, started: Instant) -> Resu
     loop {
         tokio::time::sleep(pause(tried)).await;
         match state.read_job(key).await {
-            Ok(job) => return Ok(job.into()),
+            Ok(job) => return Ok(job),
             Err(error) if !error.will_pass() || started.elapsed() > PATIENCE => return Err(error),
             Err(_) => tried += 1,
         }
@@ -94,10 +98,6 @@ async fn reread(state: &Shared, key: &Key, tried: u32, started: Instant) -> Resu
 fn pause(tried: u32) -> Duration {
     let longest = (FIRST_WAIT_MS << tried.min(10)).min(LONGEST_WAIT_MS);
     Duration::from_millis(rand::random_range(longest / 2..=longest))
-}
-
-pub(crate) fn plan_of(job: &DIJob) -> &[PlanEntry] {
-    job.status.as_ref().map_or(&[], |status| &status.plan)
 }
 
 #[cfg(test)]

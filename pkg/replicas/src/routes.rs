@@ -7,15 +7,18 @@ use std::{
 
 use axum::{
     Router,
-    extract::{MatchedPath, Request, State as Extract},
+    extract::Request,
     http::{Method, StatusCode, header},
-    middleware::{Next, from_fn_with_state},
     response::{IntoResponse, Response},
 };
 use futures::FutureExt;
 use tokio::time::timeout;
+use tower::ServiceExt;
 use tracing::debug;
-use utoipa_axum::{router::OpenApiRouter, routes as route};
+use utoipa_axum::{
+    router::{OpenApiRouter, UtoipaMethodRouter},
+    routes as route,
+};
 
 use crate::{
     State,
@@ -27,6 +30,17 @@ use crate::{
 /// Clients of this version give up at once when they see a 503, but try again after an answer that says why.
 pub(crate) const FORGIVING: &str = "/v1alpha1";
 pub(crate) const VERSIONS: [&str; 2] = [FORGIVING, "/v1alpha2"];
+/// All paths, as labels of metrics, which must be few.
+const PATHS: [&str; 8] = [
+    "/healthz",
+    "/metrics",
+    "/openapi.json",
+    "/readyz",
+    "/v1alpha1/replicas",
+    "/v1alpha1/replicas/failed",
+    "/v1alpha2/replicas",
+    "/v1alpha2/replicas/failed",
+];
 
 /// The routes and their description.
 pub(crate) fn routes() -> OpenApiRouter<State> {
@@ -36,62 +50,76 @@ pub(crate) fn routes() -> OpenApiRouter<State> {
         .routes(route!(health::metrics))
         .routes(route!(health::openapi));
     for version in VERSIONS {
-        let replicas = OpenApiRouter::new()
-            .routes(route!(list::list, add::add, remove::remove))
-            .routes(route!(failed::failed));
-        all = all.nest(version, replicas);
+        let replicas = route!(list::list, add::add, remove::remove);
+        all = all
+            .routes(under(version, replicas))
+            .routes(under(version, route!(failed::failed)));
     }
     all
 }
 
+/// Routes with a prefix. Nested ones would have the path of each request written anew.
+fn under(prefix: &str, routes: UtoipaMethodRouter<State>) -> UtoipaMethodRouter<State> {
+    let (schemas, mut paths, methods) = routes;
+    let all = paths.paths.into_iter();
+    paths.paths = all
+        .map(|(path, item)| (format!("{prefix}{path}"), item))
+        .collect();
+    (schemas, paths, methods)
+}
+
 /// The endpoint without its connections.
-pub fn router(state: State) -> Router {
-    within_limits(Router::from(routes()), state)
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    routes: Router,
+    state: State,
 }
 
-/// Every request of these routes ends, with an answer in the common form.
-fn within_limits(routes: Router<State>, state: State) -> Router {
-    routes
-        .fallback(async || Error::NotFound("there is no such path".to_owned()))
-        .method_not_allowed_fallback(async || Error::NotImplemented)
-        .layer(from_fn_with_state(state.clone(), observe))
-        .with_state(state)
-}
-
-/// Bounds the time of each request, counts it, and puts faults that will pass as its client expects them.
-async fn observe(Extract(state): Extract<State>, request: Request, next: Next) -> Response {
-    let began = Instant::now();
-    let forgiving = request.uri().path().starts_with(FORGIVING);
-    let method = known(request.method());
-    let route = request
-        .extensions()
-        .get::<MatchedPath>()
-        .map_or("other", MatchedPath::as_str)
-        .to_owned();
-    let mut response = answer(next.run(request), state.settings.request_timeout).await;
-    let code = response.status().as_u16();
-    debug!(
-        route,
-        method,
-        code,
-        seconds = began.elapsed().as_secs_f64(),
-        "Answered"
-    );
-    let metrics = &state.metrics;
-    let answered = Answered {
-        route: route.clone(),
-        method,
-        code,
-    };
-    metrics.requests.get_or_create(&answered).inc();
-    let duration = metrics.duration.get_or_create(&Route { route, method });
-    duration.observe(began.elapsed().as_secs_f64());
-    drop(duration);
-    if forgiving && response.extensions().get::<WillPass>().is_some() {
-        *response.status_mut() = StatusCode::OK;
-        response.headers_mut().remove(header::RETRY_AFTER);
+impl Endpoint {
+    /// Serves what the caches hold.
+    pub fn new(state: State) -> Self {
+        Self::of(Router::from(routes()), state)
     }
-    response
+
+    fn of(routes: Router<State>, state: State) -> Self {
+        let routes = routes
+            .fallback(async || Error::NotFound("there is no such path".to_owned()))
+            .method_not_allowed_fallback(async || Error::NotImplemented)
+            .with_state(state.clone());
+        Self { routes, state }
+    }
+
+    /// Answers a request, whatever it is and whatever becomes of it, within a time and in the common form.
+    pub async fn answer(&self, request: Request) -> Response {
+        let Self { routes, state } = self;
+        let began = Instant::now();
+        let method = known(request.method());
+        let path = request.uri().path();
+        let forgiving = path.starts_with(FORGIVING);
+        let route = PATHS.into_iter().find(|known| *known == path);
+        let route = route.unwrap_or("other");
+        let handled = routes.clone().oneshot(request);
+        let handled = handled.map(|Ok(response)| response);
+        let mut response = answer(handled, state.settings.request_timeout).await;
+        let code = response.status().as_u16();
+        let taken = began.elapsed().as_secs_f64();
+        debug!(route, method, code, seconds = taken, "Answered");
+        let metrics = &state.metrics;
+        let answered = Answered {
+            route,
+            method,
+            code,
+        };
+        metrics.requests.get_or_create(&answered).inc();
+        let duration = metrics.duration.get_or_create(&Route { route, method });
+        duration.observe(taken);
+        drop(duration);
+        if forgiving && response.extensions().get::<WillPass>().is_some() {
+            *response.status_mut() = StatusCode::OK;
+            response.headers_mut().remove(header::RETRY_AFTER);
+        }
+        response
+    }
 }
 
 /// Whatever becomes of the handler, its client is answered. The runtime has logged a panic.

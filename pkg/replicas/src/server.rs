@@ -1,9 +1,9 @@
 //! The loop that accepts connections, and what bounds them.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
-    Router,
+    body::Body,
     extract::{ConnectInfo, Request},
 };
 use hyper_util::{
@@ -16,10 +16,10 @@ use tokio::{
     sync::{Semaphore, watch},
     time::timeout,
 };
-use tower::ServiceExt;
+use tower::service_fn;
 use tracing::{debug, info, warn};
 
-use crate::{State, connections::Connections, routes::router};
+use crate::{Endpoint, Settings, State, connections::Connections};
 
 /// The largest head of a request that is read, in bytes.
 const HEAD_LIMIT: usize = 64 << 10;
@@ -30,8 +30,8 @@ const LONGEST_CONNECTION: Duration = Duration::from_secs(300);
 pub async fn serve(listener: TcpListener, state: State, shutdown: impl Future<Output = ()> + Send) {
     let places = Arc::new(Semaphore::new(state.settings.max_connections));
     let connections = Arc::<Connections>::default();
-    let drain = state.settings.drain;
-    let router = router(state.clone());
+    let settings = state.settings.clone();
+    let endpoint = Endpoint::new(state.clone());
     let (stop, stopping) = watch::channel(());
     tokio::pin!(shutdown);
     loop {
@@ -56,7 +56,7 @@ pub async fn serve(listener: TcpListener, state: State, shutdown: impl Future<Ou
             }
         };
         // Nothing is answered: what was asked is not known, and one answer does not fit all clients.
-        let most = state.settings.max_connections_per_address;
+        let most = settings.max_connections_per_address;
         let Some(counted) = connections.count(peer.ip(), most) else {
             debug!(%peer, "Closed a connection: its address has too many");
             state.metrics.refused_connections.inc();
@@ -65,8 +65,8 @@ pub async fn serve(listener: TcpListener, state: State, shutdown: impl Future<Ou
         let served = connection(
             stream,
             peer,
-            router.clone(),
-            state.clone(),
+            endpoint.clone(),
+            settings.clone(),
             stopping.clone(),
         );
         tokio::spawn(async move {
@@ -77,7 +77,7 @@ pub async fn serve(listener: TcpListener, state: State, shutdown: impl Future<Ou
     drop((listener, stopping));
     info!("Shutting down, letting requests end");
     stop.send_replace(());
-    if timeout(drain, stop.closed()).await.is_err() {
+    if timeout(settings.drain, stop.closed()).await.is_err() {
         warn!("Some requests did not end in time");
     }
 }
@@ -86,8 +86,8 @@ pub async fn serve(listener: TcpListener, state: State, shutdown: impl Future<Ou
 async fn connection(
     stream: TcpStream,
     peer: SocketAddr,
-    router: Router,
-    state: State,
+    endpoint: Endpoint,
+    settings: Settings,
     mut stopping: watch::Receiver<()>,
 ) {
     // Answers are small, and clients wait for them.
@@ -96,11 +96,13 @@ async fn connection(
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(state.settings.header_timeout)
+        .header_read_timeout(settings.header_timeout)
         .max_buf_size(HEAD_LIMIT);
-    let service = router.map_request(move |mut request: Request<_>| {
+    let service = service_fn(move |request: Request<_>| {
+        let mut request = request.map(Body::new);
         request.extensions_mut().insert(ConnectInfo(peer));
-        request
+        let endpoint = endpoint.clone();
+        async move { Ok::<_, Infallible>(endpoint.answer(request).await) }
     });
     let served = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
     tokio::pin!(served);
@@ -108,7 +110,7 @@ async fn connection(
         ended = served.as_mut() => ended,
         _ = timeout(LONGEST_CONNECTION, stopping.changed()) => {
             served.as_mut().graceful_shutdown();
-            let last = state.settings.request_timeout * 2;
+            let last = settings.request_timeout * 2;
             timeout(last, served).await.unwrap_or(Ok(()))
         }
     };

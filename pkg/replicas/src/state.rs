@@ -7,8 +7,7 @@ use std::{
     time::Duration,
 };
 
-use di_api::DIJob;
-use di_cache::{JobCache, JobRef, Key, PodCache};
+use di_cache::{JobCache, JobView, Key, PodCache};
 use futures::FutureExt;
 use kube::{Api, Client};
 use prometheus_client::registry::Registry;
@@ -31,6 +30,9 @@ const LOOKUPS: usize = 32;
 /// A watch that has failed for so long may come back elsewhere sooner: callers should go to another replica of the endpoint.
 const LOST_AFTER: Duration = Duration::from_secs(60);
 
+/// A job as the cache hands it out.
+pub(crate) type JobRef = di_cache::JobRef<JobView>;
+
 /// What the requests share.
 #[derive(Clone)]
 pub struct State(Arc<Shared>);
@@ -38,7 +40,7 @@ pub struct State(Arc<Shared>);
 /// What stands behind [`State`].
 pub struct Shared {
     pub(crate) client: Client,
-    pub(crate) jobs: Arc<JobCache>,
+    pub(crate) jobs: Arc<JobCache<JobView>>,
     pub(crate) pods: Arc<PodCache>,
     pub(crate) settings: Settings,
     pub(crate) metrics: Metrics,
@@ -72,7 +74,7 @@ impl State {
     /// Serves what the caches hold, and makes its metrics known to `registry`, which `/metrics` shows.
     pub fn new(
         client: Client,
-        jobs: Arc<JobCache>,
+        jobs: Arc<JobCache<JobView>>,
         pods: Arc<PodCache>,
         settings: Settings,
         mut registry: Registry,
@@ -138,7 +140,7 @@ impl Shared {
         }
     }
 
-    pub(crate) fn job_api(&self, namespace: &str) -> Api<DIJob> {
+    pub(crate) fn job_api(&self, namespace: &str) -> Api<JobView> {
         Api::namespaced(self.client.clone(), namespace)
     }
 
@@ -153,11 +155,11 @@ impl Shared {
     /// The job as the API server has it now, for what the cache may not know yet.
     pub(crate) async fn reread_job(&self, key: &Key) -> Result<JobRef> {
         let _permit = self.lookups.acquire().await;
-        self.read_job(key).await.map(JobRef::from)
+        self.read_job(key).await
     }
 
     /// The job as the API server has it now.
-    pub(crate) async fn read_job(&self, key: &Key) -> Result<Arc<DIJob>> {
+    pub(crate) async fn read_job(&self, key: &Key) -> Result<JobRef> {
         let read = call("read the DIJob", async {
             self.job_api(&key.0).get_opt(&key.1).await
         });
@@ -167,9 +169,7 @@ impl Shared {
                 key.1, key.0
             )));
         };
-        let job = Arc::new(job);
-        self.jobs.written(job.clone());
-        Ok(job)
+        Ok(self.jobs.written(job))
     }
 
     /// Waits until no other request changes this job; not where too many wait already.

@@ -8,19 +8,17 @@ use axum::{
     http::header,
 };
 use di_api::Role;
-use di_cache::{JobCache, PodCache, WatchedJob};
+use di_cache::{JobCache, JobView, PodCache, WatchedJob};
 use di_plan::{PodPhase, PodView};
 use http_body_util::BodyExt;
 use kube::{
     Client, Config,
-    core::DeserializeGuard,
     runtime::{reflector, reflector::store::Writer, watcher::Event},
 };
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
-use tower::ServiceExt;
 
-use crate::{Settings, State, router};
+use crate::{Endpoint, Settings, State};
 
 pub(crate) const COORDINATOR: &str = "10.0.0.1";
 pub(crate) const COLLECTOR: &str = "10.0.0.2";
@@ -31,7 +29,7 @@ pub(crate) const STRANGER: &str = "10.9.9.9";
 pub(crate) struct Fixture {
     pub(crate) state: State,
     /// The store ends with it.
-    pub(crate) _writer: Writer<WatchedJob>,
+    pub(crate) _writer: Writer<WatchedJob<JobView>>,
 }
 
 pub(crate) fn pod(job: &str, role: Role, name: &str, owner: &str, ip: &str) -> PodView {
@@ -117,7 +115,7 @@ pub(crate) fn serving(
     let (reader, mut writer) = reflector::store();
     writer.apply_watcher_event(&Event::Init);
     for job in jobs {
-        let job: WatchedJob = serde_json::from_value::<DeserializeGuard<_>>(job).unwrap();
+        let job: WatchedJob<JobView> = serde_json::from_value(job).unwrap();
         writer.apply_watcher_event(&Event::InitApply(job));
     }
     writer.apply_watcher_event(&Event::InitDone);
@@ -164,10 +162,7 @@ pub(crate) async fn ask(
         .unwrap();
     let peer = SocketAddr::new(from.parse().unwrap(), 40000);
     request.extensions_mut().insert(ConnectInfo(peer));
-    let response = router(fixture.state.clone())
-        .oneshot(request)
-        .await
-        .unwrap();
+    let response = Endpoint::new(fixture.state.clone()).answer(request).await;
     let code = response.status().as_u16();
     assert_eq!(response.headers()[header::CONTENT_TYPE], "application/json");
     let retry_after = response.headers().contains_key(header::RETRY_AFTER);

@@ -1,4 +1,5 @@
-# Runs etcd and kube-apiserver in $DIR until standard input ends, which it does however the tests end.
+# Runs etcd and kube-apiserver in $DIR until standard input ends, which it does however the tests end. For each line that comes before, the API
+# server is killed and started again.
 exec 3<&0
 cd "$DIR" || exit 1
 "$ASSETS/etcd" --data-dir=etcd --unsafe-no-fsync --log-level=warn --logger=zap \
@@ -6,16 +7,24 @@ cd "$DIR" || exit 1
   --listen-peer-urls="http://127.0.0.1:$PEER_PORT" --initial-advertise-peer-urls="http://127.0.0.1:$PEER_PORT" \
   --initial-cluster="default=http://127.0.0.1:$PEER_PORT" >etcd.log 2>&1 3<&- &
 etcd=$!
-"$ASSETS/kube-apiserver" --etcd-servers="http://127.0.0.1:$ETCD_PORT" \
-  --bind-address=127.0.0.1 --secure-port="$API_PORT" --endpoint-reconciler-type=none \
-  --cert-dir=certificates --tls-cert-file=server.crt --tls-private-key-file=server.key \
-  --allow-privileged=true --authorization-mode=RBAC --token-auth-file=tokens.csv --service-cluster-ip-range=10.0.0.0/16 \
-  --service-account-issuer=https://kubernetes.default.svc --service-account-key-file=accounts.pub \
-  --service-account-signing-key-file=accounts.key --disable-admission-plugins=ServiceAccount \
-  --audit-policy-file=audit-policy.yaml --audit-log-path=audit.log --audit-log-maxsize=1024 \
-  >apiserver.log 2>&1 3<&- &
-apiserver=$!
-read -r _ <&3
+start() {
+  "$ASSETS/kube-apiserver" --etcd-servers="http://127.0.0.1:$ETCD_PORT" \
+    --bind-address=127.0.0.1 --secure-port="$API_PORT" --endpoint-reconciler-type=none \
+    --cert-dir=certificates --tls-cert-file=server.crt --tls-private-key-file=server.key \
+    --allow-privileged=true --authorization-mode=RBAC --token-auth-file=tokens.csv --service-cluster-ip-range=10.0.0.0/16 \
+    --service-account-issuer=https://kubernetes.default.svc --service-account-key-file=accounts.pub \
+    --service-account-signing-key-file=accounts.key --disable-admission-plugins=ServiceAccount \
+    --audit-policy-file=audit-policy.yaml --audit-log-path=audit.log --audit-log-maxsize=1024 \
+    >>apiserver.log 2>&1 3<&- &
+  apiserver=$!
+  echo >>starts
+}
+start
+while read -r _ <&3; do
+  kill -KILL "$apiserver"
+  wait "$apiserver"
+  start
+done
 kill -KILL "$apiserver" "$etcd" 2>/dev/null
 wait
 rm -rf "$DIR"

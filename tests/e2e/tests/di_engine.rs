@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 
 use di_api::{AggregatorConfig, Role};
 use di_e2e::{
-    Coordinator, Namespace, Seen, Workload, account, di, enter, eventually, logs, look, main_of,
-    nodes_have_gpus, order, owned_pods,
+    Coordinator, Namespace, Seen, Workload, account, di, enter, eventually, job, logs, look,
+    main_of, nodes_have_gpus, order, owned_pods, pod, status,
 };
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::api::{DeleteParams, PostParams};
@@ -391,6 +391,86 @@ async fn an_aggregator_and_its_ddp_learners_are_one() {
         let second = processes(&ns, learners.first().unwrap(), 3).await;
         assert!(second.is_disjoint(&first), "{second:?}");
         coordinator.ends_well().await;
+    })
+    .await;
+}
+
+/// Asks for one collector more of a job, with the token in a file if there is one, and prints the status of the answer.
+const ADDS: &str = r#"
+import json, sys, urllib.error, urllib.request
+namespace, job, token = sys.argv[1:]
+body = {"namespace": namespace, "coordinator": job + "-coordinator", "collectors": {"replicas": 1}}
+headers = {"Authorization": "Bearer " + open(token).read()} if token else {}
+url = "http://di-server.di-system:8080/v1alpha1/replicas"
+try:
+    answer = urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers, method="POST"))
+except urllib.error.HTTPError as error:
+    answer = error
+print(answer.status, json.load(answer)["message"])
+"#;
+/// Where pods have a token for the endpoint, and one for the API server.
+const TOKENS: [&str; 2] = ["/tokens/endpoint", "/tokens/other"];
+
+/// A pod that waits, with tokens of this account in it.
+fn with_tokens(account: &str) -> Value {
+    let token = |path: &str, audience: Option<&str>| json!({"serviceAccountToken": {"path": path, "audience": audience, "expirationSeconds": 600}});
+    json!({
+        "serviceAccountName": account,
+        "terminationGracePeriodSeconds": 2,
+        "containers": [{
+            "name": "di-container",
+            "image": "di-engine-client:dev",
+            "command": ["python3", "-c", "import time; time.sleep(3600)"],
+            "volumeMounts": [{"name": "tokens", "mountPath": "/tokens"}],
+            "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
+        }],
+        "volumes": [{"name": "tokens", "projected": {"sources": [token("endpoint", Some("di-server")), token("other", None)]}}],
+    })
+}
+
+#[tokio::test]
+async fn a_token_in_a_pod_opens_what_its_account_may_change() {
+    Namespace::with("tokens", |ns| async move {
+        let rule = json!({
+            "apiGroups": ["diengine.opendilab.org"], "resources": ["dijobs"], "resourceNames": ["granted"],
+            "verbs": ["get", "update"],
+        });
+        account(&ns, "trainer", &json!([rule])).await;
+        for name in ["own", "granted", "other"] {
+            let mut job = job(name, &["hold"]);
+            job.spec.collector = serde_json::from_value(json!({"template": pod(&["hold"])})).unwrap();
+            if name == "own" {
+                job.spec.coordinator.template.spec = serde_json::from_value(with_tokens("trainer")).unwrap();
+            }
+            ns.submit(&job).await;
+        }
+        let stranger: Pod =
+            serde_json::from_value(json!({"metadata": {"name": "stranger"}, "spec": with_tokens("trainer")})).unwrap();
+        ns.api().create(&PostParams::default(), &stranger).await.unwrap();
+
+        let (own, stranger) = ("own-coordinator", "stranger");
+        let [endpoint, other] = TOKENS;
+        for (pod, job, token, status) in [
+            // Known by its address, and its own job alone is open to that.
+            (own, "own", "", "200"),
+            (own, "granted", "", "403"),
+            (own, "granted", endpoint, "200"),
+            (own, "other", endpoint, "403"),
+            // Of no job, so that all depends on the token.
+            (stranger, "granted", "", "401"),
+            (stranger, "granted", other, "401"),
+            (stranger, "granted", endpoint, "200"),
+            (stranger, "other", endpoint, "403"),
+        ] {
+            let command = ["python3", "-c", ADDS, &ns.name, job, token];
+            let ask = || enter(&ns, pod, &command);
+            // What a refused token may do is remembered for two seconds, and rights take a moment to be known.
+            let answered = |(_, answer): &(bool, String)| answer.starts_with(status);
+            eventually(&format!("{pod} asks of {job} with token {token:?}: {status}"), ask, answered).await;
+        }
+        for (job, added) in [("own", 1), ("granted", 2), ("other", 0)] {
+            assert_eq!(status(&ns, job).await.plan.len(), added, "{job}");
+        }
     })
     .await;
 }

@@ -1,11 +1,11 @@
 //! Replacement: a fresh name with the same index takes the place of a replica that is lost.
 
-use di_api::{DIJob, EntryState, PlanEntry};
+use di_api::{EntryState, PlanEntry};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 
 use super::{aggregator_of, find, follow, remove, slots::Slots, successor};
-use crate::names::Suffixes;
+use crate::{Job, names::Suffixes};
 
 /// Swaps a replica for one with a fresh name and the same index. Returns the name that holds its place now, which is that of an
 /// earlier successor where it was swapped before; nothing for names that the plan does not know. A ddp learner is swapped with its aggregator and
@@ -13,7 +13,7 @@ use crate::names::Suffixes;
 ///
 /// `ran` is how long it ran, in seconds, where that is known.
 pub fn replace(
-    job: &DIJob,
+    job: &impl Job,
     plan: &mut Vec<PlanEntry>,
     name: &str,
     ran: Option<i64>,
@@ -39,7 +39,7 @@ pub fn replace(
         replaces: Some(name.to_owned()),
         attempt: attempt.saturating_add(1),
         reported: false,
-        planned_at: Some(Time(now)),
+        planned_at: Some(MicroTime(now)),
         not_before: backoff(attempt)
             .and_then(|wait| now.checked_add(wait).ok())
             .map(Time),

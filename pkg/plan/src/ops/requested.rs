@@ -1,10 +1,10 @@
 //! Requested replicas: what the coordinator asks for at run time.
 
-use di_api::{DIJob, Origin, PlanEntry, ReplicaResources, Role};
+use di_api::{Origin, PlanEntry, ReplicaResources, Role};
 use jiff::Timestamp;
 
 use super::{planned_as, slots::Slots};
-use crate::names::Suffixes;
+use crate::{Job, names::Suffixes};
 
 /// What a coordinator asks for.
 #[derive(Clone, Debug, Default)]
@@ -28,7 +28,7 @@ pub struct Request {
 /// A request of the same key is answered with what it planned the first time. A coordinator that was restarted is served first with
 /// what earlier incarnations of it left, so that the fleet never doubles.
 pub fn request(
-    job: &DIJob,
+    job: &impl Job,
     plan: &mut Vec<PlanEntry>,
     role: Role,
     wish: &Request,

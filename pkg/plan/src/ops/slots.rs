@@ -1,11 +1,13 @@
 use std::collections::HashSet;
 
-use di_api::{DIJob, Origin, PlanEntry, Role};
+use di_api::{Origin, PlanEntry, Role};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::ResourceExt;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
-use crate::names::{Suffixes, fresh};
+use crate::{
+    Job,
+    names::{Suffixes, fresh},
+};
 
 /// The names and numbers that new entries of one role may take; they are found once, however many are added.
 pub(super) struct Slots {
@@ -17,10 +19,10 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    pub fn new(job: &DIJob, plan: &[PlanEntry], role: Role) -> Self {
+    pub fn new(job: &impl Job, plan: &[PlanEntry], role: Role) -> Self {
         let of_role = || plan.iter().filter(|entry| entry.role == role);
         Self {
-            job: job.name_any(),
+            job: job.key().1.to_owned(),
             role,
             names: of_role()
                 .flat_map(|entry| entry.replaces.iter().chain([&entry.name]))
@@ -44,7 +46,7 @@ impl Slots {
             self.lowest += 1;
         }
         PlanEntry {
-            planned_at: Some(Time(now)),
+            planned_at: Some(MicroTime(now)),
             ..PlanEntry::new(name, self.role, origin, self.lowest)
         }
     }

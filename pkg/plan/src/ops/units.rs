@@ -6,19 +6,19 @@ use di_api::{DIJob, Ddp, EntryState, PlanEntry, ReplicaResources, Role, names};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::Toleration, apimachinery::pkg::api::resource::Quantity,
-    apimachinery::pkg::apis::meta::v1::Time,
+    apimachinery::pkg::apis::meta::v1::MicroTime,
 };
 
 use super::{find, slots::Slots};
-use crate::{allocation::Allocation, names::Suffixes, share::Share, view::NodeView};
+use crate::{Job, allocation::Allocation, names::Suffixes, share::Share, view::NodeView};
 
 /// What is planned for a replica with these resources: of a learner of several GPUs its aggregator, and then the resources tell how many.
 pub fn planned_as(
-    job: &DIJob,
+    job: &impl Job,
     role: Role,
     resources: &ReplicaResources,
 ) -> (Role, ReplicaResources) {
-    let gpus = job.spec.learner_gpus(resources);
+    let gpus = job.learner_gpus(resources);
     if role != Role::Learner || gpus < 2 {
         return (role, resources.clone());
     }
@@ -133,7 +133,7 @@ pub fn expand(
             master.get_or_insert_with(|| name.clone());
             let entry = match former.next() {
                 Some((index, replaces)) => PlanEntry {
-                    planned_at: Some(Time(now)),
+                    planned_at: Some(MicroTime(now)),
                     replaces: Some(replaces),
                     ..PlanEntry::new(name, Role::DdpLearner, unit.origin, index)
                 },

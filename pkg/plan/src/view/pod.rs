@@ -31,7 +31,7 @@ pub struct PodView {
     /// Its phase.
     pub phase: PodPhase,
     /// How its main container ended, if it ended for good.
-    pub end: Option<End>,
+    pub end: Option<Box<End>>,
     /// Whether it is ready.
     pub ready: bool,
     /// How often its main container was restarted in place.
@@ -39,7 +39,7 @@ pub struct PodView {
     /// Whether the scheduler found a node, and if not, why.
     pub scheduled: Result<bool, String>,
     /// Why a container of it waits, such as `ImagePullBackOff`, and the kubelet's message.
-    pub waiting: Option<(String, String)>,
+    pub waiting: Option<Box<(String, String)>>,
     /// Whether it is being deleted.
     pub deleting: bool,
     /// Whether its end is the cluster's doing: eviction, preemption, node drain.
@@ -98,7 +98,7 @@ impl PodView {
                 .then(|| DdpView::new(pod).map(Box::new))
                 .flatten(),
             phase,
-            end: end(spec, status, phase, state),
+            end: end(spec, status, phase, state).map(Box::new),
             ready: is_true(status, "Ready"),
             restarts: main.map_or(0, |container| container.restart_count),
             scheduled: match condition(status, "PodScheduled") {
@@ -106,7 +106,7 @@ impl PodView {
                 Some(("True", _)) => Ok(true),
                 _ => Ok(spec.is_some_and(|spec| spec.node_name.is_some())),
             },
-            waiting: waiting(status),
+            waiting: waiting(status).map(Box::new),
             deleting: pod.metadata.deletion_timestamp.is_some(),
             disrupted: is_disrupted(status),
             node: spec.and_then(|spec| spec.node_name.clone()),
@@ -141,7 +141,7 @@ impl PodView {
 
     /// Why it does not run, in Kubernetes' word, if Kubernetes says that it cannot.
     pub fn stuck(&self) -> Option<(&str, &str)> {
-        if let Some((reason, message)) = &self.waiting
+        if let Some((reason, message)) = self.waiting.as_deref()
             && STUCK.contains(&reason.as_str())
         {
             return Some((reason, message));

@@ -1,10 +1,10 @@
 use std::{
     collections::HashMap,
     sync::{Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use tokio::sync::Semaphore;
+use tokio::{sync::Semaphore, time::Instant};
 
 use super::Action;
 
@@ -116,5 +116,30 @@ mod tests {
             decisions.put(Question::new(&i.to_string(), read), Decision::Unknown);
         }
         assert!(decisions.kept.lock().unwrap().len() <= MOST_KEPT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_decision_is_asked_for_again_after_ten_seconds_and_a_refusal_after_two() {
+        let decisions = Decisions::default();
+        let question = Question::new(
+            "t",
+            Action::Read {
+                namespace: None,
+                job: None,
+            },
+        );
+        for (decision, seconds) in [
+            (Decision::Allowed, 10),
+            (Decision::Forbidden, 2),
+            (Decision::Unknown, 2),
+        ] {
+            decisions.put(question.clone(), decision);
+            let nearly = Duration::from_secs(seconds) - Duration::from_millis(1);
+            tokio::time::advance(nearly).await;
+            // Being asked for does not make it last longer.
+            assert_eq!(decisions.get(&question), Some(decision));
+            tokio::time::advance(Duration::from_millis(1)).await;
+            assert_eq!(decisions.get(&question), None);
+        }
     }
 }

@@ -1,10 +1,11 @@
 use std::collections::HashSet;
 
 use axum::{body::Body, extract::State as Extract, http::HeaderMap, response::Response};
-use di_api::{AggregatorConfig, DIJob, PlanEntry, RequestKind, Role, names};
-use di_cache::Key;
+use di_api::{AggregatorConfig, PlanEntry, RequestKind, Role, names};
+use di_cache::{JobView, Key};
 use di_plan::{
-    AggregatorTemplate, PodView, RandomSuffixes, Request, aggregator_of, find, members, planned_as,
+    AggregatorTemplate, Job, PodView, RandomSuffixes, Request, aggregator_of, find, members,
+    planned_as,
 };
 use jiff::Timestamp;
 use kube::{
@@ -18,7 +19,7 @@ use crate::{
     State,
     authorize::{Caller, Source},
     error::{Error, Result},
-    mutate::{Draft, answered, mutate, plan_of},
+    mutate::{Draft, answered, mutate},
     state::{Shared, call},
     wire::{AddRequest, Part, Replicas, Success},
 };
@@ -110,14 +111,14 @@ async fn add_to(
 }
 
 /// What holds the places that a request was given before.
-fn planned_for(job: &DIJob, request_key: &str) -> Vec<(Role, String)> {
+fn planned_for(job: &JobView, request_key: &str) -> Vec<(Role, String)> {
     let of = |e: &&PlanEntry| e.is_wanted() && e.request_key.as_deref() == Some(request_key);
-    let entries = plan_of(job).iter().filter(of);
+    let entries = job.plan().iter().filter(of);
     entries.map(|e| (e.role, e.name.clone())).collect()
 }
 
 fn plan(
-    job: &DIJob,
+    job: &JobView,
     draft: &mut Draft,
     parts: &[(Role, &Part)],
     request: &Request,
@@ -155,19 +156,19 @@ fn wanted(plan: &[PlanEntry]) -> usize {
     plan.iter().filter(|e| e.is_wanted()).map(of).sum()
 }
 
-fn check_part(job: &DIJob, role: Role, part: &Part) -> Result<()> {
-    if job.spec.declared(role).is_none() {
+fn check_part(job: &JobView, role: Role, part: &Part) -> Result<()> {
+    if job.part(role).is_none() {
         return Err(Error::Invalid(format!(
             "DIJob {} has no spec.{role}.template, so it cannot have {role}s",
             job.name_any()
         )));
     }
     let gpus = match role {
-        Role::Learner => job.spec.learner_gpus(&part.resources),
+        Role::Learner => job.learner_gpus(&part.resources),
         _ => 0,
     };
     // Each process has a port of its own.
-    let ports = i32::from(u16::MAX) - di_plan::port(job, role) + 1;
+    let ports = i32::from(u16::MAX) - job.port(role) + 1;
     let most = names::MAX_LEARNER_GPUS.min(ports);
     if gpus > most {
         return Err(Error::Invalid(format!(
@@ -179,7 +180,7 @@ fn check_part(job: &DIJob, role: Role, part: &Part) -> Result<()> {
 }
 
 /// Whether learners of several GPUs are asked for, whose aggregators are made from an `AggregatorConfig`.
-fn needs_aggregators(job: &DIJob, parts: &[(Role, &Part)]) -> bool {
+fn needs_aggregators(job: &JobView, parts: &[(Role, &Part)]) -> bool {
     parts
         .iter()
         .any(|(role, part)| planned_as(job, *role, &part.resources).0 == Role::Aggregator)
@@ -234,7 +235,7 @@ async fn aggregator_template(
 }
 
 /// The coordinator's incarnation, when a pod of its job asks: a restarted one is served with what it had before.
-fn incarnation(state: &Shared, key: &Key, job: &DIJob, caller: &Caller) -> Option<String> {
+fn incarnation(state: &Shared, key: &Key, job: &JobView, caller: &Caller) -> Option<String> {
     let Caller::Pod(caller, _) = caller else {
         return None;
     };
@@ -248,14 +249,14 @@ fn incarnation(state: &Shared, key: &Key, job: &DIJob, caller: &Caller) -> Optio
 }
 
 /// Waits, but not long, until the scheduler has looked at each pod: a list right after shows no replica that has no room.
-async fn wait_for_verdicts(state: &Shared, key: &Key, job: &DIJob, mut names: HashSet<&str>) {
+async fn wait_for_verdicts(state: &Shared, key: &Key, job: &JobView, mut names: HashSet<&str>) {
     let deadline = Instant::now() + state.settings.create_wait;
     let mut changes = state.pods.changes();
     loop {
         changes.mark_unchanged();
         // The ddp learners of aggregators are planned meanwhile.
         let planned = state.jobs.get(key);
-        let plan = planned.as_deref().map_or(&[][..], plan_of);
+        let plan = planned.as_deref().map_or(&[][..], Job::plan);
         state.pods.read(key, |pods| {
             let has = |name: &str| {
                 pods.get(name)

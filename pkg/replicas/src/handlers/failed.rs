@@ -1,5 +1,6 @@
 use axum::{body::Body, extract::State as Extract, response::Response};
-use di_api::{DIJob, PlanEntry, Role};
+use di_api::{PlanEntry, Role};
+use di_cache::JobView;
 use di_plan::{PodView, RandomSuffixes, find, replace, successor};
 use jiff::Timestamp;
 
@@ -50,7 +51,7 @@ pub(crate) async fn failed(
 
 /// Replaces those of `failed` that the plan knows, ddp learners with their whole unit, and returns who holds their places in the end.
 fn replace_all(
-    job: &DIJob,
+    job: &JobView,
     draft: &mut Draft,
     pods: &[PodView],
     failed: &[String],
@@ -89,7 +90,7 @@ mod tests {
 
     #[test]
     fn known_names_are_replaced_once_and_reports_of_old_names_lead_to_the_last() {
-        let job: DIJob = serde_json::from_value(json!({
+        let job: JobView = serde_json::from_value(json!({
             "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
             "metadata": {"name": "j", "namespace": "ns"},
             "spec": {"coordinator": {"template": {}}, "collector": {"template": {}}},
@@ -123,7 +124,7 @@ mod tests {
 
     #[test]
     fn f20_members_of_a_unit_are_replaced_with_it_and_once() {
-        let job: DIJob = serde_json::from_value(json!({
+        let job: JobView = serde_json::from_value(json!({
             "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
             "metadata": {"name": "j", "namespace": "ns"},
             "spec": {"coordinator": {"template": {}}, "learner": {"template": {}}},

@@ -6,22 +6,21 @@ use axum::{
     http::{Uri, header},
     response::{IntoResponse, Response},
 };
-use di_api::{DIJob, names};
-use di_cache::{JobRef, Key, Objects};
-use di_plan::{Listing, aggregator_of, find, listing, processes};
+use di_api::names;
+use di_cache::{JobView, Key, Objects};
+use di_plan::{Job, Listing, aggregator_of, find, listing, processes};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{find_aggregator, halted, key, no_coordinator, owns, success, urls};
+use super::{find_aggregator, key, no_coordinator, owns, success, urls};
 use crate::{
     State,
     answers::{Rendered, join},
     authorize::{Action, Caller, Source, authorize},
     error::{Error, Result},
-    mutate::plan_of,
-    state::Shared,
+    state::{JobRef, Shared},
     wire::{Query, Replicas, Success},
 };
 
@@ -68,7 +67,7 @@ pub(crate) async fn list(
         }
         let (key, job) = find_aggregator(&state, namespace, aggregator).await?;
         if let Some(name) = &query.name
-            && find(plan_of(&job), name).and_then(aggregator_of) != Some(aggregator)
+            && find(job.plan(), name).and_then(aggregator_of) != Some(aggregator)
         {
             return Err(no_replica(namespace, name));
         }
@@ -128,9 +127,9 @@ fn verdict_wait(state: &Shared) -> SignedDuration {
 }
 
 /// When the list changes by itself: when the next replica may be made, or has waited for its verdict long enough.
-fn next_change(state: &Shared, job: &DIJob, now: Timestamp) -> Option<Timestamp> {
+fn next_change(state: &Shared, job: &JobView, now: Timestamp) -> Option<Timestamp> {
     let wait = verdict_wait(state);
-    let times = plan_of(job).iter().flat_map(|entry| {
+    let times = job.plan().iter().flat_map(|entry| {
         let start = entry.not_before.as_ref().map(|time| time.0);
         let planned = entry.planned_at.as_ref();
         [
@@ -142,9 +141,9 @@ fn next_change(state: &Shared, job: &DIJob, now: Timestamp) -> Option<Timestamp>
 }
 
 /// The replicas that the job's coordinator may use now, and the revision of the pods that tell so.
-fn of_job(state: &Shared, key: &Key, job: &DIJob, now: Timestamp) -> (u64, Replicas) {
+fn of_job(state: &Shared, key: &Key, job: &JobView, now: Timestamp) -> (u64, Replicas) {
     let (revision, list) = state.pods.read(key, |pods| {
-        if halted(job).is_some() {
+        if job.halted.is_some() {
             return (pods.revision(), Listing::default());
         }
         let pod = |name: &str| pods.get(name).filter(|pod| owns(job, pod));
@@ -162,9 +161,9 @@ struct Unit<'a> {
 }
 
 /// The processes that an aggregator may use now.
-fn of_aggregator(state: &Shared, key: &Key, job: &DIJob, unit: Unit<'_>) -> Replicas {
+fn of_aggregator(state: &Shared, key: &Key, job: &JobView, unit: Unit<'_>) -> Replicas {
     let mut learners = Vec::new();
-    if halted(job).is_none() {
+    if job.halted.is_none() {
         learners = state.pods.read(key, |pods| {
             let pod = |name: &str| pods.get(name).filter(|pod| owns(job, pod));
             processes(job, unit.aggregator, pod, Timestamp::now())
@@ -185,7 +184,7 @@ fn no_replica(namespace: &str, name: &str) -> Error {
 
 /// One record for each coordinator that there is or is to be.
 fn all(state: &Shared, namespace: Option<&str>) -> Result<Response> {
-    let live = jobs(state, namespace).filter(|job| halted(job).is_none());
+    let live = jobs(state, namespace).filter(|job| job.halted.is_none());
     let lists = live.map(|job| rendered(state, &job));
     Ok(json(join(lists.collect::<Result<_>>()?)))
 }
@@ -213,7 +212,7 @@ fn replica(
         |job: &JobRef| coordinator.is_none_or(|asked| asked == names::coordinator(&job.name_any()));
     for job in jobs(state, Some(namespace)).filter(asked) {
         let key = (namespace.to_owned(), job.name_any());
-        let Some(entry) = find(plan_of(&job), name).filter(|entry| entry.is_wanted()) else {
+        let Some(entry) = find(job.plan(), name).filter(|entry| entry.is_wanted()) else {
             continue;
         };
         if let Some(aggregator) = aggregator_of(entry) {

@@ -1,7 +1,7 @@
 use axum::{body::Body, extract::State as Extract, http::HeaderMap, response::Response};
-use di_api::{DIJob, Origin, PlanEntry, RequestKind, Role, names};
-use di_cache::Key;
-use di_plan::{PodView, find, release, release_declared, release_surplus};
+use di_api::{Origin, PlanEntry, RequestKind, Role, names};
+use di_cache::{JobView, Key};
+use di_plan::{Job, PodView, find, release, release_declared, release_surplus};
 use kube::ResourceExt;
 
 use super::{admit, check_live, read, success, urls};
@@ -9,7 +9,7 @@ use crate::{
     State,
     authorize::Source,
     error::{Error, Result},
-    mutate::{Bucket, Draft, answered, lowered, mutate, plan_of},
+    mutate::{Bucket, Draft, answered, lowered, mutate},
     state::Shared,
     wire::{RemoveRequest, Replicas, Success},
 };
@@ -53,7 +53,7 @@ async fn remove_from(
         check_live(job)?;
         let lowered = lowered(job, request_key);
         let pods = state.pods.of_job(key);
-        let before = before.get_or_insert_with(|| plan_of(job).to_vec());
+        let before = before.get_or_insert_with(|| job.plan().to_vec());
         let mut gone = Vec::new();
         for (role, count) in counts {
             let lowered = |bucket: &Bucket| {
@@ -78,7 +78,7 @@ async fn remove_from(
 }
 
 /// The role of a replica that may have left the plan since.
-fn role_of(job: &DIJob, name: &str) -> Role {
+fn role_of(job: &JobView, name: &str) -> Role {
     let named = || {
         let of_collectors = format!("{}-{}-", job.name_any(), Role::Collector);
         let is_collector = name.starts_with(&of_collectors);
@@ -90,14 +90,14 @@ fn role_of(job: &DIJob, name: &str) -> Role {
             Role::Learner
         }
     };
-    find(plan_of(job), name).map_or_else(named, |entry| entry.role)
+    find(job.plan(), name).map_or_else(named, |entry| entry.role)
 }
 
 /// Requested replicas go first, then declared ones, whose declared count is lowered with them. Returns who goes.
 ///
 /// `lowered` is what an earlier try of the same request has lowered already, and `before` the plan before that.
 fn let_go(
-    job: &DIJob,
+    job: &JobView,
     draft: &mut Draft,
     pods: &[PodView],
     role: Role,
@@ -141,13 +141,13 @@ fn let_go(
 }
 
 /// The declared counts of a role.
-fn buckets(job: &DIJob, role: Role) -> Vec<(Bucket, usize)> {
-    let Some(declared) = job.spec.declared(role) else {
+fn buckets(job: &JobView, role: Role) -> Vec<(Bucket, usize)> {
+    let Some(part) = job.part(role) else {
         return Vec::new();
     };
-    let groups = declared.groups.iter();
-    std::iter::once((None, declared.replicas))
-        .chain(groups.map(|group| (Some(group.name.clone()), group.replicas)))
+    let groups = part.groups.iter();
+    std::iter::once((None, part.replicas))
+        .chain(groups.map(|(name, replicas)| (Some(name.clone()), *replicas)))
         .map(|(group, count)| ((role, group), usize::try_from(count).unwrap_or(0)))
         .collect()
 }
@@ -175,7 +175,7 @@ mod tests {
 
     use super::*;
 
-    fn job(declared: i32, in_group: i32) -> DIJob {
+    fn job(declared: i32, in_group: i32) -> JobView {
         let groups = json!([{"name": "big", "replicas": in_group}]);
         serde_json::from_value(json!({
             "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
@@ -202,13 +202,13 @@ mod tests {
         }
     }
 
-    fn go(job: &DIJob, draft: &mut Draft, count: usize, lowered: usize) -> Vec<String> {
+    fn go(job: &JobView, draft: &mut Draft, count: usize, lowered: usize) -> Vec<String> {
         let before = draft.plan.clone();
         again(job, draft, count, lowered, &before)
     }
 
     fn again(
-        job: &DIJob,
+        job: &JobView,
         draft: &mut Draft,
         count: usize,
         lowered: usize,

@@ -1,6 +1,7 @@
 //! Requests that changed the plan lately, in the job's status: one that comes again is answered as before, by whichever replica it meets.
 
-use di_api::{AnsweredRequest, DIJob, RequestKind};
+use di_api::{AnsweredRequest, RequestKind};
+use di_cache::JobView;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -12,11 +13,11 @@ const MOST_NAMES: usize = 2048;
 
 /// What was answered to the request of this kind and key, if it was answered lately.
 pub(crate) fn find<'a>(
-    job: &'a DIJob,
+    job: &'a JobView,
     kind: RequestKind,
     key: &str,
 ) -> Option<&'a AnsweredRequest> {
-    let all = &job.status.as_ref()?.requests;
+    let all = &job.requests;
     all.iter()
         .find(|request| request.kind == kind && request.key == key)
 }

@@ -1,10 +1,12 @@
 //! Which requests lowered the declared counts, in an annotation that changes together with them: a request that comes again, because its
 //! second write failed, must not lower them twice.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
-use di_api::{DIJob, Role, names};
+use di_api::{Role, names};
+use di_cache::JobView;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use super::Bucket;
 
@@ -21,14 +23,14 @@ struct Lowered {
 }
 
 /// By how much the request of this key has lowered the declared counts.
-pub(crate) fn lowered(job: &DIJob, key: &str) -> HashMap<Bucket, i32> {
+pub(crate) fn lowered(job: &JobView, key: &str) -> HashMap<Bucket, i32> {
     let all = read(job).into_iter().filter(|lowered| lowered.key == key);
     all.map(|lowered| ((lowered.role, lowered.group), lowered.by))
         .collect()
 }
 
-/// The job's annotations with what the request of this key lowers.
-pub(super) fn note(job: &DIJob, key: &str, by: &HashMap<Bucket, i32>) -> BTreeMap<String, String> {
+/// The field of the job that notes what the request of this key lowers: its path, and what is to stand there.
+pub(super) fn note(job: &JobView, key: &str, by: &HashMap<Bucket, i32>) -> (Vec<String>, Value) {
     let mut all = read(job);
     for ((role, group), by) in by {
         let same = |old: &&mut Lowered| old.key == key && old.role == *role && old.group == *group;
@@ -44,15 +46,19 @@ pub(super) fn note(job: &DIJob, key: &str, by: &HashMap<Bucket, i32>) -> BTreeMa
         }
     }
     all.drain(..all.len().saturating_sub(MOST_KEPT));
-    let mut annotations = job.metadata.annotations.clone().unwrap_or_default();
     // A list of plain fields can always be written.
     let text = serde_json::to_string(&all).unwrap_or_default();
-    annotations.insert(names::LOWERED_ANNOTATION.to_owned(), text);
-    annotations
+    let mut path = ["metadata", "annotations"].map(str::to_owned).to_vec();
+    // Where there are none, there is nothing that one could be added to.
+    if job.metadata.annotations.is_none() {
+        return (path, json!({names::LOWERED_ANNOTATION: text}));
+    }
+    path.push(names::LOWERED_ANNOTATION.to_owned());
+    (path, text.into())
 }
 
 /// Whatever cannot be read was not written by us.
-fn read(job: &DIJob) -> Vec<Lowered> {
+fn read(job: &JobView) -> Vec<Lowered> {
     let annotations = job.metadata.annotations.as_ref();
     annotations
         .and_then(|all| serde_json::from_str(all.get(names::LOWERED_ANNOTATION)?).ok())

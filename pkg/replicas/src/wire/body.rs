@@ -1,12 +1,12 @@
-use di_api::ReplicaResources;
+use di_api::{
+    ReplicaResources,
+    quantity::{NANO, nanos},
+};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::{Map, Value};
 
 use super::name;
-use crate::{
-    error::{Error, Result},
-    quantity,
-};
+use crate::error::{Error, Result};
 
 /// The coordinator that a request is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,7 +143,7 @@ fn part(body: &Map<String, Value>, field: &str, most: usize) -> Result<Part> {
         memory: resource("memory", part.get("memory"))?,
     };
     if let Some(gpus) = &resources.gpus
-        && quantity::value(&gpus.0).is_none_or(|gpus| gpus.fract() != 0.0)
+        && nanos(&gpus.0).is_none_or(|gpus| gpus % NANO != 0)
     {
         return Err(Error::Invalid(format!(
             "{field}.gpus must be a whole number"
@@ -180,6 +180,11 @@ fn whole(number: f64) -> Option<u64> {
     fits.then_some(number as u64)
 }
 
+/// Kubernetes' own quantities end there.
+const LARGEST: i128 = i64::MAX as i128 * NANO;
+/// The longest text of a quantity.
+const LONGEST: usize = 64;
+
 /// A quantity as a string or a number; zero and the empty string leave it to the template.
 fn quantity(field: &str, value: Option<&Value>) -> Result<Option<Quantity>> {
     let quantity = match value {
@@ -191,10 +196,9 @@ fn quantity(field: &str, value: Option<&Value>) -> Result<Option<Quantity>> {
     if quantity.is_empty() {
         return Ok(None);
     }
-    match quantity::value(&quantity) {
-        Some(0.0) => Ok(None),
-        // Kubernetes' own quantities end there.
-        Some(value) if value < 9.2e18 && quantity.len() <= 64 => Ok(Some(Quantity(quantity))),
+    match nanos(&quantity) {
+        Some(0) => Ok(None),
+        Some(1..=LARGEST) if quantity.len() <= LONGEST => Ok(Some(Quantity(quantity))),
         _ => Err(Error::Invalid(format!(
             "{field} must be a quantity, such as 500m, 2 or 1Gi"
         ))),

@@ -25,20 +25,19 @@ pub(crate) struct Query {
 impl Query {
     /// Keys are known whatever their case; an empty value is as none.
     pub(crate) fn parse(uri: &Uri) -> Result<Self> {
-        let pairs = axum::extract::Query::<Vec<(String, String)>>::try_from_uri(uri)
-            .map_err(|_| Error::Invalid("the query cannot be read".to_owned()))?;
         let mut query = Self::default();
-        for (key, value) in &pairs.0 {
-            let (what, field) = match key.to_ascii_lowercase().as_str() {
-                "namespace" => ("namespace", &mut query.namespace),
-                "coordinator" => ("coordinator", &mut query.coordinator),
-                "aggregator" => ("aggregator", &mut query.aggregator),
-                "name" => ("name", &mut query.name),
-                _ => {
-                    return Err(Error::Invalid(format!(
-                        "unknown query key {key}; known are namespace, coordinator, aggregator and name"
-                    )));
-                }
+        for (key, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
+            let known = [
+                ("namespace", &mut query.namespace),
+                ("coordinator", &mut query.coordinator),
+                ("aggregator", &mut query.aggregator),
+                ("name", &mut query.name),
+            ];
+            let mut known = known.into_iter();
+            let Some((what, field)) = known.find(|(what, _)| key.eq_ignore_ascii_case(what)) else {
+                return Err(Error::Invalid(format!(
+                    "unknown query key {key}; known are namespace, coordinator, aggregator and name"
+                )));
             };
             if value.is_empty() {
                 continue;
@@ -46,7 +45,7 @@ impl Query {
             if field.is_some() {
                 return Err(Error::Invalid(format!("query key {what} stands twice")));
             }
-            *field = Some(name(what, value)?);
+            *field = Some(name(what, &value)?);
         }
         query.check()?;
         Ok(query)

@@ -11,7 +11,7 @@ use super::{AddRequest, FailedRequest, MAX_NAME_LEN, Nothing, RemoveRequest};
 /// Names as [`super::name`] takes them.
 const NAME: &str = "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$";
 const NAME_OR_NOTHING: &str = "^([a-z0-9]([-.a-z0-9]*[a-z0-9])?)?$";
-/// Quantities as Kubernetes writes them; `crate::quantity` is stricter about their size only.
+/// Quantities as Kubernetes writes them; [`di_api::quantity`] is stricter about their size only.
 const QUANTITY: &str = "^([0-9]{1,15}(\\.[0-9]{1,9})?(m|k|M|G|T|Ki|Mi|Gi)?)?$";
 /// Small enough to be below any limit.
 const COUNT: &str = "^[0-9]{1,2}$";

@@ -1,24 +1,106 @@
 //! The endpoint does what its OpenAPI document says.
 
+use std::time::Duration;
+
 use di_apiserver_tests::{Endpoint, Job, Kubelet, Space, schemathesis};
-use serde_json::json;
+use di_replicas::Settings;
+use serde_json::{Value, json};
+
+/// Names that mean something: a job that lives, its replicas, and one of each that is not there.
+fn narrowed(mut document: Value, namespace: &str, replicas: &[String]) -> Value {
+    let one_of = |names: &[&str]| json!({"type": "string", "enum": names});
+    let coordinators = one_of(&["job-coordinator", "nobody-coordinator"]);
+    let known: Vec<&str> = replicas
+        .iter()
+        .map(String::as_str)
+        .chain(["unknown"])
+        .collect();
+    for path in document["paths"].as_object_mut().unwrap().values_mut() {
+        let parameters = path["get"]["parameters"].as_array_mut();
+        for parameter in parameters.into_iter().flatten() {
+            parameter["schema"] = match parameter["name"].as_str().unwrap() {
+                "namespace" => one_of(&[namespace]),
+                "coordinator" => coordinators.clone(),
+                "name" => one_of(&known),
+                _ => continue,
+            };
+        }
+    }
+    for body in ["AddRequest", "RemoveRequest", "FailedRequest"] {
+        let fields = &mut document["components"]["schemas"][body]["properties"];
+        fields["namespace"] = one_of(&[namespace]);
+        fields["coordinator"] = coordinators.clone();
+        for part in ["collectors", "learners"] {
+            // Few at a time, or the job is soon full.
+            if body == "FailedRequest" {
+                fields[part]["items"] = one_of(&known);
+            } else {
+                fields[part]["properties"]["replicas"] =
+                    json!({"type": "integer", "minimum": 0, "maximum": 3});
+            }
+        }
+    }
+    document
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_document_promises_is_what_schemathesis_gets() {
     let space = Space::new().await;
     let _kubelet = Kubelet::running(&space);
     let manager = space.manager("manager");
-    let endpoint = Endpoint::start(&space, "endpoint").await;
-    space.create(&Job::new("job", 1)).await;
+    let settings = Settings {
+        allow_anonymous: true,
+        create_wait: Duration::ZERO,
+        ..Settings::default()
+    };
+    let client = space.server.client_of_manager("endpoint", &space.namespace);
+    let endpoint = Endpoint::with(&space, client, settings).await;
+    space.create(&Job::new("job", 2)).await;
     space.until_settled("job").await;
-    let document = format!("http://{}/openapi.json", endpoint.address());
-    let namespace = space.namespace.clone();
-    let told = tokio::task::spawn_blocking(move || schemathesis(&document, &[]));
-    told.await.unwrap();
-    // A job that is there is met by luck only, so its own answers are looked at here.
-    let listed = endpoint.list("job").await;
-    let data = &listed.body["data"];
-    assert_eq!(data["namespace"], json!(namespace));
-    assert_eq!(listed.pods().len(), 1, "nobody else's request reached it");
+    // From here on nobody makes pods of what is planned.
     manager.stop().await;
+
+    let address = format!("http://{}", endpoint.address());
+    let document = format!("{address}/openapi.json");
+    let text = reqwest::get(&document).await.unwrap().text().await.unwrap();
+    let replicas = endpoint.list("job").await.pods();
+    let narrow = narrowed(
+        serde_json::from_str(&text).unwrap(),
+        &space.namespace,
+        &replicas,
+    );
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("openapi.json");
+    std::fs::write(&file, narrow.to_string()).unwrap();
+    let told = tokio::task::spawn_blocking(move || {
+        schemathesis(&document, &[]);
+        schemathesis(file.to_str().unwrap(), &["--url", &address]);
+    });
+    told.await.unwrap();
+
+    let metrics = format!("http://{}/metrics", endpoint.address());
+    let metrics = reqwest::get(&metrics).await.unwrap().text().await.unwrap();
+    let count = |line: &str| {
+        let mut lines = metrics.lines();
+        let found = lines.find_map(|of| of.strip_prefix(line)?.trim().parse::<u64>().ok());
+        found.unwrap_or(0)
+    };
+    for version in ["v1alpha1", "v1alpha2"] {
+        for (method, path) in [
+            ("GET", "replicas"),
+            ("POST", "replicas"),
+            ("DELETE", "replicas"),
+            ("POST", "replicas/failed"),
+        ] {
+            let labels = format!("route=\"/{version}/{path}\",method=\"{method}\",code=\"200\"");
+            let answered = count(&format!("di_replicas_requests_total{{{labels}}}"));
+            assert!(answered > 5, "{version} {method} {path}: {answered}");
+        }
+    }
+    for what in ["planned", "released", "replaced"] {
+        assert!(
+            count(&format!("di_replicas_{what}_total")) > 5,
+            "{what}: {metrics}"
+        );
+    }
 }

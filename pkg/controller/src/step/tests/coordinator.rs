@@ -37,11 +37,11 @@ fn an_evicted_coordinator_is_started_again_uncounted() {
     let pod = world.pods.get_mut(COORDINATOR).unwrap();
     pod.phase = PodPhase::Failed;
     pod.disrupted = true;
-    pod.end = Some(End {
+    pod.end = Some(Box::new(End {
         exit_code: None,
         reason: "Evicted".into(),
         at: None,
-    });
+    }));
     world.settle();
     world.kubelet_ends_deleted();
     world.settle();

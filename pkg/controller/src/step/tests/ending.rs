@@ -110,7 +110,7 @@ proptest! {
             let pod = world.pods.get_mut(name).unwrap();
             pod.phase = *phase;
             pod.deleting = *deleting;
-            pod.end = code.map(|code| End { exit_code: Some(code), reason: "x".into(), at: None });
+            pod.end = code.map(|code| Box::new(End { exit_code: Some(code), reason: "x".into(), at: None }));
         }
         world.exit(COORDINATOR, i32::from(!succeeds), "x");
         if sidecar {

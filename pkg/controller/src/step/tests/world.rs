@@ -216,11 +216,11 @@ pub(super) fn exit(pod: &mut PodView, code: i32, reason: &str, now: Timestamp) {
         PodPhase::Failed
     };
     pod.ready = false;
-    pod.end = Some(End {
+    pod.end = Some(Box::new(End {
         exit_code: Some(code),
         reason: reason.into(),
         at: Some(now),
-    });
+    }));
 }
 
 /// A node with GPUs.

@@ -3,10 +3,10 @@ use std::time::Duration;
 use axum::{Router, body::Body, extract::Request, http::header, routing::get};
 use http_body_util::BodyExt;
 use serde_json::Value;
-use tower::ServiceExt;
 
 use crate::{
-    routes::{VERSIONS, router, within_limits},
+    Endpoint,
+    routes::{PATHS, VERSIONS},
     testing::*,
 };
 
@@ -26,10 +26,7 @@ async fn metrics_count_requests_by_route_and_code() {
         .uri("/metrics")
         .body(Body::empty())
         .unwrap();
-    let response = router(fixture.state.clone())
-        .oneshot(request)
-        .await
-        .unwrap();
+    let response = Endpoint::new(fixture.state.clone()).answer(request).await;
     let text = response.into_body().collect().await.unwrap().to_bytes();
     let text = String::from_utf8(text.to_vec()).unwrap();
     for line in [
@@ -91,10 +88,7 @@ async fn query_keys_are_decoded_and_stand_once() {
 async fn a_head_is_answered_as_a_get_without_its_body() {
     let fixture = fixture(quick());
     let request = Request::head("/healthz").body(Body::empty()).unwrap();
-    let response = router(fixture.state.clone())
-        .oneshot(request)
-        .await
-        .unwrap();
+    let response = Endpoint::new(fixture.state.clone()).answer(request).await;
     assert_eq!(response.status(), 200);
     assert_ne!(response.headers()[header::CONTENT_LENGTH], "0");
     let body = response.into_body().collect().await.unwrap().to_bytes();
@@ -105,14 +99,13 @@ async fn a_head_is_answered_as_a_get_without_its_body() {
 async fn the_document_is_served() {
     let fixture = fixture(quick());
     let request = Request::get("/openapi.json").body(Body::empty()).unwrap();
-    let response = router(fixture.state.clone())
-        .oneshot(request)
-        .await
-        .unwrap();
+    let response = Endpoint::new(fixture.state.clone()).answer(request).await;
     assert_eq!(response.headers()[header::CONTENT_TYPE], "application/json");
     let body = response.into_body().collect().await.unwrap().to_bytes();
     let document: Value = serde_json::from_slice(&body).unwrap();
     assert!(document["openapi"].as_str().unwrap().starts_with("3."));
+    let paths: Vec<_> = document["paths"].as_object().unwrap().keys().collect();
+    assert_eq!(paths, PATHS, "those that metrics know");
     for version in VERSIONS {
         assert!(document["paths"][format!("{version}/replicas/failed")]["post"].is_object());
     }
@@ -131,14 +124,14 @@ async fn a_request_that_panics_or_hangs_is_answered_all_the_same() {
         )
         .route("/v1alpha1/hangs", get(std::future::pending::<&'static str>))
         .route("/v1alpha2/hangs", get(std::future::pending::<&'static str>));
-    let served = within_limits(routes, fixture.state.clone());
+    let served = Endpoint::of(routes, fixture.state.clone());
     for (path, code) in [
         ("/v1alpha1/panics", 500),
         ("/v1alpha1/hangs", 200),
         ("/v1alpha2/hangs", 503),
     ] {
         let request = Request::get(path).body(Body::empty()).unwrap();
-        let response = served.clone().oneshot(request).await.unwrap();
+        let response = served.answer(request).await;
         assert_eq!(response.status(), code, "{path}");
         let body = response.into_body().collect().await.unwrap().to_bytes();
         let body: Value = serde_json::from_slice(&body).unwrap();

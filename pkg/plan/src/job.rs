@@ -1,0 +1,51 @@
+use di_api::{DIJob, PlanEntry, ReplicaResources, Role};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::ports::named_port;
+
+/// A job as the rules see it, so that a cache may hold a small part of one instead.
+pub trait Job {
+    /// Its namespace and name.
+    fn key(&self) -> (&str, &str);
+
+    /// Its plan.
+    fn plan(&self) -> &[PlanEntry];
+
+    /// Port of its replicas of one role: the one named `di-port` in the template, else the role's default. Of ddp learners it is that of the
+    /// process of rank 0.
+    fn port(&self, role: Role) -> i32;
+
+    /// GPUs of a learner with these resources: theirs, else those of the template. More than one make a logic learner.
+    fn learner_gpus(&self, resources: &ReplicaResources) -> i32;
+}
+
+impl Job for DIJob {
+    fn key(&self) -> (&str, &str) {
+        let ObjectMeta {
+            namespace, name, ..
+        } = &self.metadata;
+        (
+            namespace.as_deref().unwrap_or_default(),
+            name.as_deref().unwrap_or_default(),
+        )
+    }
+
+    fn plan(&self) -> &[PlanEntry] {
+        self.status.as_ref().map_or(&[], |status| &status.plan)
+    }
+
+    fn port(&self, role: Role) -> i32 {
+        let owner = match role {
+            Role::DdpLearner => Role::Learner,
+            role => role,
+        };
+        self.spec
+            .declared(owner)
+            .and_then(|declared| named_port(declared.template.spec.as_ref()?))
+            .unwrap_or_else(|| role.default_port())
+    }
+
+    fn learner_gpus(&self, resources: &ReplicaResources) -> i32 {
+        self.spec.learner_gpus(resources)
+    }
+}
