@@ -451,11 +451,11 @@ async fn a_token_in_a_pod_opens_what_its_account_may_change() {
         let of = |object: Value| serde_json::from_value::<ServiceAccount>(object).unwrap();
         let account = of(json!({"metadata": {"name": "trainer"}}));
         ns.api().create(&new, &account).await.unwrap();
-        let rule = json!({
+        let may = json!({
             "apiGroups": ["diengine.opendilab.org"], "resources": ["dijobs"], "resourceNames": ["granted"],
             "verbs": ["get", "update"],
         });
-        let role: RbacRole = serde_json::from_value(json!({"metadata": {"name": "trainer"}, "rules": [rule]})).unwrap();
+        let role: RbacRole = serde_json::from_value(json!({"metadata": {"name": "trainer"}, "rules": [may]})).unwrap();
         ns.api().create(&new, &role).await.unwrap();
         let binding: RoleBinding = serde_json::from_value(json!({
             "metadata": {"name": "trainer"},
