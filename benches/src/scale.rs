@@ -71,8 +71,8 @@ impl Scale {
             reviewers: vec![8],
             closed_loop: Duration::from_millis(300),
             storm: Duration::from_secs(2),
-            remembered: vec![1_000, 10_000],
-            relisted: 10_000,
+            remembered: vec![1_000, 3_000],
+            relisted: 1_000,
             foreign: 1_000,
             ..Self::full()
         }

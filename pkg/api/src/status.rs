@@ -180,7 +180,8 @@ pub struct PlanEntry {
     /// How often its place was taken over in a row.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub attempt: i32,
-    /// When it was planned: to the microsecond, for the endpoint counts two seconds from then.
+    /// When it was planned.
+    // To the microsecond: the endpoint counts two seconds from then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub planned_at: Option<MicroTime>,
     /// Its pod is made no earlier than this: replacements that fail again and again wait longer.

@@ -1,7 +1,7 @@
 use std::{fmt::Debug, sync::Arc};
 
 use di_api::{AggregatorConfig, names};
-use di_plan::{AggregatorTemplate, NodeView, PodView, ServiceView};
+use di_plan::{AggregatorTemplate, NodeView};
 use futures::{Stream, TryStreamExt, pin_mut};
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use kube::{
@@ -20,6 +20,7 @@ use tracing::warn;
 use crate::{
     AggregatorCache, Key, NodeCache, ObjectCache, PodCache, ServiceCache, View, WatchHealth,
     WatchedJob,
+    seen::{Seen, ViewOf},
 };
 
 /// A watch is renewed after this time, in seconds, which bounds how long a dead connection can go unnoticed.
@@ -52,27 +53,12 @@ where
 
 /// Watches the pods of all jobs into `cache`, and tells `changed` which job is concerned. Ends only when `changed` is closed.
 pub async fn feed_pods(client: Client, cache: Arc<PodCache>, changed: mpsc::Sender<Key>) {
-    feed(
-        Api::<Pod>::all(client),
-        &cache,
-        PodView::new,
-        changed,
-        "pods",
-    )
-    .await;
+    feed::<Pod, _>(client, &cache, changed, "pods").await;
 }
 
 /// Watches the services of all jobs into `cache`, as [`feed_pods`] does.
 pub async fn feed_services(client: Client, cache: Arc<ServiceCache>, changed: mpsc::Sender<Key>) {
-    let view = |service: &Service| ServiceView::new(service);
-    feed(
-        Api::<Service>::all(client),
-        &cache,
-        view,
-        changed,
-        "services",
-    )
-    .await;
+    feed::<Service, _>(client, &cache, changed, "services").await;
 }
 
 /// Watches the nodes that have GPUs into `cache`.
@@ -109,18 +95,19 @@ pub async fn feed_aggregator_configs(
     follow(api, config().fields(&name), take, Some(changed), None, kind).await;
 }
 
-async fn feed<K, V: View>(
-    api: Api<K>,
+async fn feed<K, V>(
+    client: Client,
     cache: &ObjectCache<V>,
-    view: impl Fn(&K) -> Option<V>,
     changed: mpsc::Sender<Key>,
     kind: &'static str,
 ) where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+    V: ViewOf<K> + Debug + 'static,
 {
-    let take = |event| take(cache, &view, event);
+    let take = |event| take(cache, event);
     let config = config().labels(names::labels::SELECTOR);
     let health = Some(cache.health());
+    let api = Api::<Seen<K, V>>::all(client);
     follow(api, config, take, Some(changed), health, kind).await;
 }
 
@@ -162,28 +149,24 @@ async fn follow<K>(
     }
 }
 
-fn take<K, V: View>(
-    cache: &ObjectCache<V>,
-    view: &impl Fn(&K) -> Option<V>,
-    event: Event<K>,
-) -> Vec<Key> {
+fn take<K, V: View>(cache: &ObjectCache<V>, event: Event<Seen<K, V>>) -> Vec<Key> {
     match event {
         Event::Init => cache.list_started(),
-        Event::InitApply(object) => {
-            if let Some(view) = view(&object) {
+        Event::InitApply(Seen { view, .. }) => {
+            if let Some(view) = view {
                 cache.list_brought(view);
             }
         }
         Event::InitDone => return cache.list_complete().into_iter().collect(),
-        Event::Apply(object) => {
-            if let Some(view) = view(&object) {
+        Event::Apply(Seen { view, .. }) => {
+            if let Some(view) = view {
                 let job = view.job();
                 cache.applied(view);
                 return vec![job];
             }
         }
-        Event::Delete(object) => {
-            if let Some(view) = view(&object) {
+        Event::Delete(Seen { view, .. }) => {
+            if let Some(view) = view {
                 cache.deleted(&view);
                 return vec![view.job()];
             }

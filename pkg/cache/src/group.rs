@@ -21,8 +21,12 @@ impl<V> Default for Objects<V> {
 impl<V: View> Objects<V> {
     /// The object of this name.
     pub fn get(&self, name: &str) -> Option<&V> {
+        self.shared(name).map(|object| &**object)
+    }
+
+    pub(crate) fn shared(&self, name: &str) -> Option<&Arc<V>> {
         let at = self.find(name).ok()?;
-        self.sorted.get(at).map(|object| &**object)
+        self.sorted.get(at)
     }
 
     /// All of them, sorted by name.

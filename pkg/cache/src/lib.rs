@@ -10,6 +10,7 @@ mod job_view;
 mod jobs;
 mod lately;
 mod objects;
+mod seen;
 mod status;
 mod watched;
 

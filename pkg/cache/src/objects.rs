@@ -14,7 +14,7 @@ use crate::{WatchHealth, group::Objects, lately::Lately};
 pub type Key = (String, String);
 
 /// What is cached of an object that belongs to a job.
-pub trait View: Clone + Send + Sync {
+pub trait View: Clone + PartialEq + Send + Sync {
     /// Key of its job.
     fn job(&self) -> Key;
     /// Its name.
@@ -88,7 +88,7 @@ struct Index<V> {
     /// UIDs seen deleted lately: the answer of a create may come after the watch has seen the object go.
     gone: Lately,
     /// What a list that is under way has brought so far.
-    listed: Option<Vec<V>>,
+    listed: Option<Vec<Arc<V>>>,
 }
 
 /// The watch shows an object within this time, or never.
@@ -189,7 +189,7 @@ impl<V: View> ObjectCache<V> {
         if !known {
             let mark = (view.job(), view.name().to_owned(), Instant::now());
             index.unconfirmed.insert(view.uid().to_owned(), mark);
-            index.put(view);
+            index.put(Arc::new(view));
         }
         drop(index);
         self.bump();
@@ -202,7 +202,7 @@ impl<V: View> ObjectCache<V> {
         if let Some(object) = object.filter(|object| object.uid() == uid) {
             let mut object = object.clone();
             object.mark_deleting();
-            index.put(object);
+            index.put(Arc::new(object));
         }
         drop(index);
         self.bump();
@@ -212,7 +212,7 @@ impl<V: View> ObjectCache<V> {
     pub fn applied(&self, view: V) {
         let mut index = self.lock_write();
         index.unconfirmed.remove(view.uid());
-        index.put(view);
+        index.put(Arc::new(view));
         drop(index);
         self.bump();
     }
@@ -233,8 +233,13 @@ impl<V: View> ObjectCache<V> {
 
     pub(crate) fn list_brought(&self, view: V) {
         let mut index = self.lock_write();
+        let index = &mut *index;
         if let Some(listed) = &mut index.listed {
-            listed.push(view);
+            // Mostly it is known as it is, and need not be there twice.
+            let objects = index.jobs.get(&view.job());
+            let known = objects.and_then(|objects| objects.shared(view.name()));
+            let known = known.filter(|known| ***known == view).cloned();
+            listed.push(known.unwrap_or_else(|| Arc::new(view)));
         }
     }
 
@@ -244,10 +249,10 @@ impl<V: View> ObjectCache<V> {
         let listed = index.listed.take().unwrap_or_default();
         let mut concerned: HashSet<Key> = index.jobs.keys().cloned().collect();
         // What we wrote while the list was under way may be missing from it.
-        let unconfirmed: Vec<V> = index
+        let unconfirmed: Vec<Arc<V>> = index
             .unconfirmed
             .values()
-            .filter_map(|(job, name, _)| index.jobs.get(job)?.get(name).cloned())
+            .filter_map(|(job, name, _)| index.jobs.get(job)?.shared(name).cloned())
             .collect();
         index.jobs.clear();
         index.addresses.clear();
@@ -307,9 +312,8 @@ impl<V: View> ObjectCache<V> {
 }
 
 impl<V: View> Index<V> {
-    fn put(&mut self, view: V) {
+    fn put(&mut self, view: Arc<V>) {
         self.changes += 1;
-        let view = Arc::new(view);
         for address in view.addresses() {
             self.addresses.insert(*address, view.clone());
         }

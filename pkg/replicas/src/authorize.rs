@@ -123,7 +123,7 @@ pub(crate) async fn authorize(
     let mut pod = source.address.and_then(|ip| state.pods.by_address(ip));
     let knows_otherwise = source.token.is_some() || state.settings.allow_anonymous;
     if pod.is_none() && !knows_otherwise {
-        pod = wait_for_pod(state, source.address).await;
+        pod = Box::pin(wait_for_pod(state, source.address)).await;
     }
     let refusal = match pod {
         Some(pod) if !action.is_open_to(&pod) => Error::Forbidden(format!(
@@ -137,7 +137,7 @@ pub(crate) async fn authorize(
         None => unknown(source),
     };
     if let Some(token) = &source.token {
-        token::check(state, token, action).await?;
+        Box::pin(token::check(state, token, action)).await?;
         return Ok(Caller::Other);
     }
     if state.settings.allow_anonymous {

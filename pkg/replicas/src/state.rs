@@ -130,10 +130,10 @@ impl Shared {
             return Ok(());
         }
         let mut pods = self.pods.synced();
-        let both = async {
+        let both = Box::pin(async {
             let jobs = self.jobs.store().wait_until_ready().await.is_ok();
             jobs && pods.wait_for(|synced| *synced).await.is_ok()
-        };
+        });
         match timeout(self.settings.sync_wait, both).await {
             Ok(true) => Ok(()),
             _ => Err(not_synced()),
@@ -149,7 +149,8 @@ impl Shared {
         if let Some(job) = self.jobs.get(key) {
             return Ok(job);
         }
-        self.reread_job(key).await
+        // Boxed, as is all that few requests come to: the rest of them are small so.
+        Box::pin(self.reread_job(key)).await
     }
 
     /// The job as the API server has it now, for what the cache may not know yet.

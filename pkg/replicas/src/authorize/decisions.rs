@@ -134,7 +134,7 @@ mod tests {
             (Decision::Unknown, 2),
         ] {
             decisions.put(question.clone(), decision);
-            let nearly = Duration::from_secs(seconds) - Duration::from_millis(1);
+            let nearly = Duration::from_millis(seconds * 1000 - 1);
             tokio::time::advance(nearly).await;
             // Being asked for does not make it last longer.
             assert_eq!(decisions.get(&question), Some(decision));

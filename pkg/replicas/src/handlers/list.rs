@@ -65,7 +65,7 @@ pub(crate) async fn list(
                 "coordinator {coordinator} has no aggregator {aggregator}"
             )));
         }
-        let (key, job) = find_aggregator(&state, namespace, aggregator).await?;
+        let (key, job) = Box::pin(find_aggregator(&state, namespace, aggregator)).await?;
         if let Some(name) = &query.name
             && find(job.plan(), name).and_then(aggregator_of) != Some(aggregator)
         {
