@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{
     Api, Client,
@@ -28,7 +27,7 @@ pub(crate) async fn certificate(
     let secrets = Api::namespaced(client.clone(), &settings.namespace);
     let names = settings.dns_names();
     for _ in 0..ATTEMPTS {
-        let now = Timestamp::now();
+        let now = (settings.clock)();
         let name = format!("Secret {}", settings.secret);
         let found: Option<Secret> = call("get", name, secrets.get_opt(&settings.secret)).await?;
         let bundle = found.as_ref().map(read);

@@ -36,8 +36,9 @@ use crate::{
     context::{Context, in_time},
     error::Result,
     metrics::Reason,
+    raw,
     status::{COUNTS_EVERY, may_wait, stands, write_status},
-    step, undecodable,
+    step,
 };
 
 /// A job is looked at this often even if nothing seems to change, in case a watch lost something.
@@ -161,7 +162,7 @@ async fn reconcile(job: Arc<WatchedJob>, context: Arc<Context>) -> Result<Next> 
     let started = Instant::now();
     context.metrics.reconciles.inc();
     if let Err(invalid) = &job.0 {
-        undecodable::fail(&context, invalid).await?;
+        raw::fail_undecodable(&context, invalid).await?;
         return Ok(Next::await_change());
     }
     synced(&context).await?;
@@ -181,6 +182,10 @@ async fn reconcile(job: Arc<WatchedJob>, context: Arc<Context>) -> Result<Next> 
 /// Looks, decides, writes the status, acts; again until nothing is left to do.
 async fn looks(context: &Context, key: &Key) -> Result<Next> {
     Box::pin(tell_unsaid(context, key)).await?;
+    // Once in a job's life: afterwards it has a status.
+    if is_new(context, key) && Box::pin(raw::fail_invalid(context, key)).await? {
+        return Ok(Next::await_change());
+    }
     let mut trouble = context.memory(key).trouble;
     let mut asked = HashMap::new();
     for _ in 0..LOOKS {
@@ -212,6 +217,17 @@ async fn looks(context: &Context, key: &Key) -> Result<Next> {
     }
     // Something keeps changing; others get their turn in between.
     Ok(Next::requeue(COUNTS_EVERY))
+}
+
+fn is_new(context: &Context, key: &Key) -> bool {
+    let job = context.jobs.get(key);
+    job.is_some_and(|job| {
+        job.metadata.deletion_timestamp.is_none()
+            && job
+                .status
+                .as_ref()
+                .is_none_or(|status| status.phase.is_none() && status.plan.is_empty())
+    })
 }
 
 /// Writes the status, then tells what it says has happened.

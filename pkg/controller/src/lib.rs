@@ -7,9 +7,9 @@ mod driver;
 mod error;
 mod lease;
 mod metrics;
+mod raw;
 mod status;
 mod step;
-mod undecodable;
 
 use std::time::Duration;
 

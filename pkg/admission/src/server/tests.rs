@@ -28,7 +28,7 @@ fn access(answer: Option<(u16, serde_json::Value)>) -> Access {
             Ok::<_, Infallible>(response.unwrap())
         }
     });
-    Access::new(Client::new(service, "default"))
+    Access::new(Client::new(service, "default"), Duration::ZERO)
 }
 
 fn reviewed(status: &serde_json::Value) -> serde_json::Value {
@@ -178,7 +178,7 @@ async fn a_flood_of_jobs_is_no_flood_of_questions() {
             Ok::<_, Infallible>(axum::http::Response::new(kube::client::Body::from(body)))
         }
     });
-    let access = Access::new(Client::new(service, "default"));
+    let access = Access::new(Client::new(service, "default"), Duration::ZERO);
     let router = router(access, Metrics::default());
     let flood = (0..500).map(|_| post_by(router.clone(), "/validate", review("None")));
     for (_, body) in join_all(flood).await {
