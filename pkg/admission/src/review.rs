@@ -63,7 +63,7 @@ pub fn mutate(body: &[u8]) -> Result<Answer> {
 pub fn validate(body: &[u8]) -> Result<Judgement> {
     if let Some((request, job)) = wire::new_job(body) {
         let scope = Scope::of(Kind::DIJob, &request.namespace);
-        return judgement(request, Verdict::of_new_dijob(job), Some(scope));
+        return judgement(request, Verdict::of_new_dijob(*job), Some(scope));
     }
     let Review {
         request,

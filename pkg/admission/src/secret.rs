@@ -36,8 +36,8 @@ pub(crate) async fn certificate(
             (due, bundle) => (due.unwrap_or(Renewal::Missing), bundle),
         };
         let previous = match due {
-            Renewal::Aging | Renewal::Expired => bundle.as_ref(),
-            // The Secret was lost or spoilt: what is served is all that is known of its last certificate.
+            Renewal::Aging => bundle.as_ref(),
+            // The Secret was lost, spoilt, or put back to an old one: what is served is all that is known of its last certificate.
             _ => served.or(bundle.as_ref()),
         };
         let bundle = Bundle::issue(&names, settings.lifetime, previous, now)?;

@@ -38,8 +38,9 @@ struct Asked<O, P> {
     operation: P,
     #[serde(default)]
     user_info: User,
-    object: Option<O>,
-    old_object: Option<O>,
+    // A job takes kilobytes even if it is empty, and would be moved with all that holds it.
+    object: Option<Box<O>>,
+    old_object: Option<Box<O>>,
 }
 
 /// Creation alone: a review of anything else is given up before its objects are read, which come after the operation.
@@ -113,7 +114,7 @@ pub(super) fn decode<O: Object>(body: &[u8]) -> Result<Review<O>> {
     let (request, operation, object, old) = read::<O, Operation>(body)?;
     let (object, replaced) = match operation {
         Operation::Create => (object, None),
-        Operation::Update => (object, old),
+        Operation::Update => (object, old.map(|old| *old)),
         Operation::Delete | Operation::Connect => {
             return Ok(Review {
                 request,
@@ -122,18 +123,17 @@ pub(super) fn decode<O: Object>(body: &[u8]) -> Result<Review<O>> {
             });
         }
     };
-    if !object.as_ref().is_some_and(O::is_object) {
-        return Err(malformed(&"no object"));
-    }
+    let object = object.filter(|object| object.is_object());
+    let object = *object.ok_or_else(|| malformed(&"no object"))?;
     Ok(Review {
         request,
-        object,
+        object: Some(object),
         replaced,
     })
 }
 
 /// A review of a new job that can be read as one, which nearly all are. Any other is for [`decode`].
-pub(super) fn new_job(body: &[u8]) -> Option<(Request, Read<DIJob>)> {
+pub(super) fn new_job(body: &[u8]) -> Option<(Request, Box<Read<DIJob>>)> {
     let (request, Create::Create, object, _) = read::<Read<DIJob>, Create>(body).ok()?;
     let is_job = request.is_ours() && request.kind.kind == "DIJob";
     Some((request, object.filter(|_| is_job)?))
@@ -141,7 +141,7 @@ pub(super) fn new_job(body: &[u8]) -> Option<(Request, Read<DIJob>)> {
 
 fn read<'a, O: Object, P: Deserialize<'a>>(
     body: &'a [u8],
-) -> Result<(Request, P, Option<O>, Option<O>)> {
+) -> Result<(Request, P, Option<Box<O>>, Option<Box<O>>)> {
     let review: Incoming<'_, O, P> =
         serde_json::from_slice(body).map_err(|error| malformed(&error))?;
     let version = VERSIONS

@@ -245,6 +245,7 @@ async fn a_job_that_only_the_open_version_takes_runs_all_the_same() {
 #[tokio::test]
 async fn a_job_with_a_misspelt_field_fails_in_the_validators_words_and_has_no_pod() {
     let space = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
     let api = legacy_jobs(&space);
     let good = json!({"coordinator": {"template": template()}});
     let mut top = good.clone();
