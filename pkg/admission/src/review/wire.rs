@@ -111,10 +111,15 @@ impl Object for Read<DIJob> {
 
 /// The review that `body` is.
 pub(super) fn decode<O: Object>(body: &[u8]) -> Result<Review<O>> {
-    let (request, operation, object, old) = read::<O, Operation>(body)?;
-    let (object, replaced) = match operation {
-        Operation::Create => (object, None),
-        Operation::Update => (object, old.map(|old| *old)),
+    let Parts {
+        request,
+        operation,
+        object,
+        old_object,
+    } = read::<O, Operation>(body)?;
+    let replaced = match operation {
+        Operation::Create => None,
+        Operation::Update => old_object.map(|old| *old),
         Operation::Delete | Operation::Connect => {
             return Ok(Review {
                 request,
@@ -134,14 +139,25 @@ pub(super) fn decode<O: Object>(body: &[u8]) -> Result<Review<O>> {
 
 /// A review of a new job that can be read as one, which nearly all are. Any other is for [`decode`].
 pub(super) fn new_job(body: &[u8]) -> Option<(Request, Box<Read<DIJob>>)> {
-    let (request, Create::Create, object, _) = read::<Read<DIJob>, Create>(body).ok()?;
+    let Parts {
+        request,
+        operation: Create::Create,
+        object,
+        ..
+    } = read::<Read<DIJob>, Create>(body).ok()?;
     let is_job = request.is_ours() && request.kind.kind == "DIJob";
     Some((request, object.filter(|_| is_job)?))
 }
 
-fn read<'a, O: Object, P: Deserialize<'a>>(
-    body: &'a [u8],
-) -> Result<(Request, P, Option<Box<O>>, Option<Box<O>>)> {
+/// A request, and what is left of it.
+struct Parts<O, P> {
+    request: Request,
+    operation: P,
+    object: Option<Box<O>>,
+    old_object: Option<Box<O>>,
+}
+
+fn read<'a, O: Object, P: Deserialize<'a>>(body: &'a [u8]) -> Result<Parts<O, P>> {
     let review: Incoming<'_, O, P> =
         serde_json::from_slice(body).map_err(|error| malformed(&error))?;
     let version = VERSIONS
@@ -166,7 +182,12 @@ fn read<'a, O: Object, P: Deserialize<'a>>(
         namespace: asked.namespace,
         user: asked.user_info,
     };
-    Ok((request, asked.operation, asked.object, asked.old_object))
+    Ok(Parts {
+        request,
+        operation: asked.operation,
+        object: asked.object,
+        old_object: asked.old_object,
+    })
 }
 
 fn malformed(why: &dyn fmt::Display) -> Error {

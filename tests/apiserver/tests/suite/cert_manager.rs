@@ -115,7 +115,7 @@ async fn the_overlay_for_cert_manager_is_taken_and_leaves_the_certificate_to_it(
     let client = server.client("installs");
     let installed: Vec<_> = read("install.yaml")
         .into_iter()
-        .filter(|object| object.is_object())
+        .filter(Value::is_object)
         .collect();
     let params = PatchParams::apply("tests");
     for object in &installed {
