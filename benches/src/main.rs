@@ -165,7 +165,7 @@ impl Benchmark {
             Self::B4 => storm::run(scale, found),
             Self::B5 => remove::run(scale, found).await,
             Self::B9 => memory::run(scale, found).await,
-            Self::B10 => webhook::run(scale, found),
+            Self::B10 => webhook::run(scale, found).await,
         };
         ran.with_context(|| format!("{} could not be measured", self.name()))
     }

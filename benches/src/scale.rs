@@ -21,6 +21,8 @@ pub struct Scale {
     pub clients: Vec<usize>,
     /// Connections that reviews come by at a time.
     pub reviewers: Vec<usize>,
+    /// Creates through an API server.
+    pub creates: usize,
     /// How long one closed loop runs.
     pub closed_loop: Duration,
     /// Jobs of ten pods in the namespace that is listed whole.
@@ -49,6 +51,7 @@ impl Scale {
             cached: vec![1_000, 10_000, 50_000],
             clients: vec![1, 8, 64],
             reviewers: vec![1, 8, 64, 500],
+            creates: 200,
             closed_loop: Duration::from_millis(800),
             listed_jobs: 1000,
             pollers: 1000,
@@ -69,6 +72,7 @@ impl Scale {
             cached: vec![1_000, 10_000],
             clients: vec![8],
             reviewers: vec![8],
+            creates: 50,
             closed_loop: Duration::from_millis(300),
             storm: Duration::from_secs(2),
             remembered: vec![1_000, 3_000],

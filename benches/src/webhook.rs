@@ -1,5 +1,7 @@
 //! B10: admission reviews over TLS, beside a handler of the same process that answers `allowed` to whatever it is sent.
 
+mod added;
+
 use std::{
     convert::Infallible,
     io::{BufRead, BufReader, Read},
@@ -12,6 +14,7 @@ use std::{
 use anyhow::{Context, Result};
 use axum::{Router, body::Bytes, http::header, routing::post};
 use di_admission::{Access, Bundle, Certificates, Limits, Metrics, Settings};
+use di_api::DIJob;
 use futures::future::join_all;
 use kube::Client;
 use rustls::{
@@ -37,7 +40,11 @@ const TAIL: &str = "99th percentile";
 const MEMORY: &str = "memory, the most";
 const OURS: &str = "webhook";
 const UNREAD: &str = "handler that answers unread";
+/// What a webhook in Rust that looks at the object at all cannot be faster than.
+const BARE: &str = "handler that decodes the object, and no more";
 const MOST_MEMORY: f64 = 30.0;
+/// The request that reviews are of.
+const ASKED: &str = "0c9a8d74-7f4f-4d5c-9f5d-2f1e3c5b6a79";
 const ALLOWED: &str = r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"0c9a8d74-7f4f-4d5c-9f5d-2f1e3c5b6a79","allowed":true}}"#;
 
 /// Where the servers of the process listen, and whom to trust.
@@ -45,32 +52,34 @@ const ALLOWED: &str = r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionRe
 struct Served {
     webhook: SocketAddr,
     unread: SocketAddr,
+    bare: SocketAddr,
     authorities: String,
 }
 
-/// Serves both until standard input ends. Whoever asks may create pods: the API server is not what is measured.
-pub async fn serve() -> Result<()> {
-    let names = Settings::default().dns_names();
-    let hour = Duration::from_secs(3600);
-    let bundle = Bundle::issue(&names, hour, None, jiff::Timestamp::now())?;
-    let certificates = Certificates::shared();
-    certificates.serve(bundle.certified_key()?);
+/// A review, of which only the object is looked at.
+#[derive(Deserialize)]
+struct Review {
+    request: Request,
+}
 
+#[derive(Deserialize)]
+struct Request {
+    object: DIJob,
+}
+
+/// Serves them until standard input ends. Whoever asks may create pods: the API server is not what is measured.
+pub async fn serve() -> Result<()> {
+    let (bundle, certificates) = certificate()?;
     let grant = service_fn(|_: http::Request<kube::client::Body>| async {
         let granted = r#"{"metadata":{},"spec":{},"status":{"allowed":true}}"#;
         Ok::<_, Infallible>(http::Response::new(kube::client::Body::from(
             granted.as_bytes().to_vec(),
         )))
     });
-    let access = Access::new(Client::new(grant, "default"));
-    let unread = post(|_: Bytes| async { ([(header::CONTENT_TYPE, "application/json")], ALLOWED) });
     let served = Served {
-        webhook: listen(
-            di_admission::router(access, Metrics::default()),
-            certificates.clone(),
-        )
-        .await?,
-        unread: listen(Router::new().route("/validate", unread), certificates).await?,
+        webhook: listen(webhook(Client::new(grant, "default")), &certificates).await?,
+        unread: listen(unread(), &certificates).await?,
+        bare: listen(bare(), &certificates).await?,
         authorities: String::from_utf8(bundle.authorities)?,
     };
     println!("{}", serde_json::to_string(&served)?);
@@ -78,21 +87,53 @@ pub async fn serve() -> Result<()> {
     Ok(())
 }
 
-async fn listen(router: Router, certificates: Arc<Certificates>) -> Result<SocketAddr> {
+/// A certificate for the webhooks' Service and for this machine.
+fn certificate() -> Result<(Bundle, Arc<Certificates>)> {
+    let mut names = Settings::default().dns_names().to_vec();
+    names.push("localhost".to_owned());
+    let hour = Duration::from_secs(3600);
+    let bundle = Bundle::issue(&names, hour, None, jiff::Timestamp::now())?;
+    let certificates = Certificates::shared();
+    certificates.serve(bundle.certified_key()?);
+    Ok((bundle, certificates))
+}
+
+/// Ours, as they are installed.
+fn webhook(client: Client) -> Router {
+    let access = Access::new(client, Settings::default().rights_kept);
+    di_admission::router(access, Metrics::default())
+}
+
+fn unread() -> Router {
+    let answer = post(|_: Bytes| async { ([(header::CONTENT_TYPE, "application/json")], ALLOWED) });
+    Router::new().route("/validate", answer)
+}
+
+fn bare() -> Router {
+    let answer = post(|body: Bytes| async move {
+        let review: Review =
+            serde_json::from_slice(&body).map_err(|_| http::StatusCode::BAD_REQUEST)?;
+        std::hint::black_box(&review.request.object);
+        Ok::<_, http::StatusCode>(([(header::CONTENT_TYPE, "application/json")], ALLOWED))
+    });
+    Router::new().route("/validate", answer)
+}
+
+async fn listen(router: Router, certificates: &Arc<Certificates>) -> Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     let forever = std::future::pending();
     tokio::spawn(di_admission::serve(
         listener,
         router,
-        certificates,
+        certificates.clone(),
         Limits::default(),
         forever,
     ));
     Ok(address)
 }
 
-/// The process that serves both.
+/// The process that serves them.
 struct Server {
     child: Child,
     served: Served,
@@ -147,8 +188,8 @@ impl Server {
     }
 }
 
-/// A review of about 1 KB, and one of a manifest of three full templates of about 20 KB.
-fn reviews() -> [(&'static str, usize, String); 2] {
+/// Specs of which a review is about 1 KB large, and, with three full templates, about 20 KB.
+fn specs() -> [(&'static str, Value); 2] {
     let container = |env: usize| {
         let env: Vec<_> = (0..env)
             .map(|i| json!({"name": format!("SETTING_{i:03}"), "value": format!("the value of setting number {i}")}))
@@ -159,29 +200,46 @@ fn reviews() -> [(&'static str, usize, String); 2] {
     let small = json!({"coordinator": template(0)});
     let large =
         json!({"coordinator": template(85), "collector": template(85), "learner": template(85)});
-    [("1 KB", 1, small), ("20 KB", 20, large)].map(|(case, kb, spec)| (case, kb, review(&spec)))
+    [("1 KB", small), ("20 KB", large)]
 }
 
+/// As the API server sends it, its fields in that order.
 fn review(spec: &Value) -> String {
     let kind = json!({"group": "diengine.opendilab.org", "version": "v1alpha2", "kind": "DIJob"});
     let resource =
         json!({"group": "diengine.opendilab.org", "version": "v1alpha2", "resource": "dijobs"});
-    json!({
-        "apiVersion": "admission.k8s.io/v1",
-        "kind": "AdmissionReview",
-        "request": {
-            "uid": "0c9a8d74-7f4f-4d5c-9f5d-2f1e3c5b6a79",
-            "kind": kind, "requestKind": kind, "resource": resource, "requestResource": resource,
-            "name": "cartpole", "namespace": "rl", "operation": "CREATE", "dryRun": false, "oldObject": null,
-            "userInfo": {"username": "ann", "uid": "7", "groups": ["rl", "system:authenticated"]},
-            "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1", "fieldManager": "kubectl-create"},
-            "object": {
+    let fields = [
+        ("uid", json!(ASKED)),
+        ("kind", kind.clone()),
+        ("resource", resource.clone()),
+        ("requestKind", kind),
+        ("requestResource", resource),
+        ("name", json!("cartpole")),
+        ("namespace", json!("rl")),
+        ("operation", json!("CREATE")),
+        (
+            "userInfo",
+            json!({"username": "ann", "uid": "7", "groups": ["rl", "system:authenticated"]}),
+        ),
+        (
+            "object",
+            json!({
                 "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob", "spec": spec,
                 "metadata": {"name": "cartpole", "namespace": "rl", "creationTimestamp": "2026-01-02T03:04:05Z", "generation": 1},
-            },
-        },
-    })
-    .to_string()
+            }),
+        ),
+        ("oldObject", Value::Null),
+        ("dryRun", json!(false)),
+        (
+            "options",
+            json!({"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1", "fieldManager": "kubectl-create"}),
+        ),
+    ];
+    let fields = fields.map(|(name, value)| format!("{name:?}:{value}"));
+    let request = fields.join(",");
+    format!(
+        r#"{{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{{{request}}}}}"#
+    )
 }
 
 fn at(what: &'static str, unit: &'static str, case: String, x: usize) -> At {
@@ -195,19 +253,31 @@ fn at(what: &'static str, unit: &'static str, case: String, x: usize) -> At {
 }
 
 /// Runs it.
-pub fn run(scale: &Scale, found: &mut Findings) -> Result<()> {
+pub async fn run(scale: &Scale, found: &mut Findings) -> Result<()> {
+    direct(scale, found)?;
+    memory(scale, found)?;
+    added::run(scale, found).await
+}
+
+/// Without an API server between.
+fn direct(scale: &Scale, found: &mut Findings) -> Result<()> {
     let server = Server::start()?;
-    for _ in 0..scale.repetitions {
+    let reviews = specs().map(|(case, spec)| (case, review(&spec)));
+    for repetition in 0..=scale.repetitions {
         for &clients in &scale.reviewers {
-            for (case, _, body) in &reviews() {
+            for (case, body) in &reviews {
                 let case = format!("{case}, {clients} connections");
                 let rate = at(RATE, "requests/s", case.clone(), clients);
                 let tail = at(TAIL, "ms", case, clients);
                 for (subject, to) in [
                     (OURS, server.served.webhook),
                     (UNREAD, server.served.unread),
+                    (BARE, server.served.bare),
                 ] {
                     let seen = server.load(to, body, clients, scale.closed_loop)?;
+                    if repetition == 0 {
+                        continue;
+                    }
                     found.add_many(&rate, subject, seen.rate(), seen.quantile(0.99));
                     found.add(&tail, subject, seen.quantile(0.99));
                 }
@@ -215,7 +285,7 @@ pub fn run(scale: &Scale, found: &mut Findings) -> Result<()> {
         }
     }
     for &clients in &scale.reviewers {
-        for (case, ..) in reviews() {
+        for (case, _) in &reviews {
             let case = format!("{case}, {clients} connections");
             let rate = at(RATE, "requests/s", case.clone(), clients);
             found.compare(&rate, OURS, UNREAD, Limit::AtLeast(0.7));
@@ -225,8 +295,7 @@ pub fn run(scale: &Scale, found: &mut Findings) -> Result<()> {
             }
         }
     }
-    drop(server);
-    memory(scale, found)
+    Ok(())
 }
 
 /// Of a process that serves nothing else.
@@ -236,8 +305,9 @@ fn memory(scale: &Scale, found: &mut Findings) -> Result<()> {
     let at = at(MEMORY, "MiB", case, most);
     for _ in 0..scale.repetitions {
         let server = Server::start()?;
-        let [_, (.., large)] = reviews();
-        server.load(server.served.webhook, &large, most, scale.closed_loop)?;
+        let [_, (_, large)] = specs();
+        let body = review(&large);
+        server.load(server.served.webhook, &body, most, scale.closed_loop)?;
         found.add(&at, OURS, machine::usage(server.child.id())?.peak);
     }
     let series = found.find(at.benchmark, at.what, &at.case, OURS);

@@ -194,11 +194,10 @@ const JOB: &str = r#"{
 
 /// The validator in all its uses: nothing panics, and whoever refuses says why.
 pub fn judge(old: &Value, new: &Value) {
-    for judged in [validation::dijob(new), validation::dijob_update(old, new)] {
+    let created = validation::dijob(new).map(Some);
+    for judged in [created, validation::dijob_update(old, new)] {
         match judged {
-            Ok(job) => {
-                validation::warnings(&job);
-            }
+            Ok(job) => drop(job.as_ref().map(validation::warnings)),
             Err(faults) => {
                 assert!(!validation::summary(&faults).is_empty());
                 assert!(!faults.is_empty(), "refused without a reason");

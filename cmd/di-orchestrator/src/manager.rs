@@ -28,6 +28,9 @@ pub struct Manager {
     /// Lifetime of the webhooks' certificate, in seconds
     #[arg(long, default_value_t = 90 * 24 * 3600)]
     certificate_lifetime: u64,
+    /// How long a user is believed to have the right to create pods that the API server has confirmed, in seconds; 0 asks every time
+    #[arg(long, default_value_t = 10)]
+    rights_kept: u64,
     /// Folder with a certificate that another program keeps, such as cert-manager: tls.crt and tls.key
     #[arg(long, env = "CERTIFICATE_DIR")]
     certificate_dir: Option<PathBuf>,
@@ -58,6 +61,7 @@ impl Manager {
                 namespace: self.identity.namespace.clone(),
                 certificate_dir: self.certificate_dir.clone(),
                 lifetime: Duration::from_secs(self.certificate_lifetime),
+                rights_kept: Duration::from_secs(self.rights_kept),
                 ..di_admission::Settings::default()
             },
             webhook_metrics,

@@ -1,14 +1,20 @@
+mod lately;
+
 use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use kube::{Api, Client, api::PostParams};
-use tokio::{sync::Semaphore, time::timeout};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, timeout},
+};
 
 use crate::{
     Error, Result,
     api_call::call,
-    review::{Answer, Claim},
+    review::{Answer, Claim, Question},
 };
+use lately::Lately;
 
 /// Questions asked at a time; further ones wait, so that a flood of jobs is none of questions.
 const AT_A_TIME: usize = 32;
@@ -17,20 +23,21 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const WHAT: &str = "SubjectAccessReview";
 
 /// Asks the API server whether the authors of templates may create pods.
-///
-/// Answers are not kept: a right that was taken away is gone at once.
 #[derive(Clone)]
 pub struct Access {
     client: Client,
     asking: Arc<Semaphore>,
+    granted: Arc<Lately<Question>>,
 }
 
 impl Access {
-    /// By this client, which needs the right to create `SubjectAccessReview`s.
-    pub fn new(client: Client) -> Self {
+    /// By this client, which needs the right to create `SubjectAccessReview`s. That somebody may is believed for `granted_for`; that
+    /// somebody may not is asked again each time.
+    pub fn new(client: Client, granted_for: Duration) -> Self {
         Self {
             client,
             asking: Arc::new(Semaphore::new(AT_A_TIME)),
+            granted: Arc::new(Lately::new(granted_for)),
         }
     }
 
@@ -39,7 +46,10 @@ impl Access {
     /// # Errors
     /// When it cannot be encoded.
     pub async fn decide(&self, claim: Claim) -> Result<Answer> {
-        let allowed = timeout(PATIENCE, self.ask(&claim));
+        if self.granted.holds(claim.question()) {
+            return claim.granted();
+        }
+        let allowed = timeout(PATIENCE, self.ask(claim.question()));
         let allowed = allowed.await.unwrap_or_else(|_| {
             Err(Error::Timeout {
                 action: "create",
@@ -59,13 +69,18 @@ impl Access {
         }
     }
 
-    async fn ask(&self, claim: &Claim) -> Result<bool> {
+    async fn ask(&self, question: &Question) -> Result<bool> {
         // Never closed, so that it cannot fail.
         let _permit = self.asking.acquire().await;
         let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
-        let (params, question) = (PostParams::default(), claim.question());
-        let answer = call("create", WHAT, api.create(&params, &question)).await?;
+        let (params, review) = (PostParams::default(), question.review());
+        let asked = Instant::now();
+        let answer = call("create", WHAT, api.create(&params, &review)).await?;
         let status = answer.status.unwrap_or_default();
-        Ok(status.allowed && !status.denied.unwrap_or_default())
+        let allowed = status.allowed && !status.denied.unwrap_or_default();
+        if allowed {
+            self.granted.note(question, question.size(), asked);
+        }
+        Ok(allowed)
     }
 }

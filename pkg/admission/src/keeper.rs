@@ -68,7 +68,7 @@ impl Keeper {
         let Some(dir) = &self.settings.certificate_dir else {
             return self.keep().await;
         };
-        let bundle = folder::certificate(dir, Timestamp::now())?;
+        let bundle = folder::certificate(dir, (self.settings.clock)())?;
         if !self.serves(&bundle) {
             self.serve(bundle)?;
         }
@@ -107,7 +107,7 @@ impl Keeper {
 
     fn serves_valid(&self) -> bool {
         let served = self.served.as_ref();
-        served.is_some_and(|served| Timestamp::now() < served.expiry)
+        served.is_some_and(|served| (self.settings.clock)() < served.expiry)
     }
 
     fn serve(&mut self, bundle: Bundle) -> Result<()> {

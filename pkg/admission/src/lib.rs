@@ -58,11 +58,12 @@ pub async fn run(
         })?;
     tracing::info!(addr = %settings.addr, "Listening for admission reviews");
     let drain = settings.drain;
+    let access = Access::new(client.clone(), settings.rights_kept);
     let certificates = Certificates::shared();
     let (stop, stopped) = oneshot::channel::<()>();
     let serving = serve(
         listener,
-        router(Access::new(client.clone()), metrics.clone()),
+        router(access, metrics.clone()),
         certificates.clone(),
         Limits::default(),
         async move {

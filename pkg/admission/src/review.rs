@@ -2,20 +2,20 @@
 
 mod claim;
 mod status;
+mod user;
 mod verdict;
 mod wire;
 
-use di_api::{default_patch, names};
+use di_api::default_patch;
 use json_patch::Patch;
-use kube::core::admission::Operation;
 use serde_json::Value;
 
 use crate::Result;
 use claim::Scope;
 use verdict::Verdict;
-use wire::Request;
+use wire::{Request, Review};
 
-pub use claim::Claim;
+pub use claim::{Claim, Question};
 
 /// The answer to an admission review.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,14 +40,19 @@ pub enum Judgement {
 /// # Errors
 /// When the body is not an `AdmissionReview`.
 pub fn mutate(body: &[u8]) -> Result<Answer> {
-    let request = wire::decode(body)?;
-    match subject(&request) {
-        Subject::Nothing | Subject::AggregatorConfig(_) => request.allow(Vec::new()),
-        Subject::Alien => request.deny(&status::alien(&request.kind)),
-        Subject::DIJob(job) => match default_patch(job) {
+    let Review {
+        request, object, ..
+    } = wire::decode::<Value>(body)?;
+    let Some(object) = object else {
+        return request.allow(Vec::new());
+    };
+    match Kind::of(&request) {
+        Some(Kind::DIJob) => match default_patch(&object) {
             Patch(nothing) if nothing.is_empty() => request.allow(Vec::new()),
             patch => request.patch(&patch),
         },
+        Some(Kind::AggregatorConfig) => request.allow(Vec::new()),
+        None => request.deny(&status::alien(&request.kind)),
     }
 }
 
@@ -56,79 +61,70 @@ pub fn mutate(body: &[u8]) -> Result<Answer> {
 /// # Errors
 /// When the body is not an `AdmissionReview`.
 pub fn validate(body: &[u8]) -> Result<Judgement> {
-    let request = wire::decode(body)?;
-    let verdict = match subject(&request) {
-        Subject::Nothing => Verdict::default(),
-        Subject::Alien => {
-            return request
-                .deny(&status::alien(&request.kind))
-                .map(Judgement::Final);
-        }
-        // Whoever deletes it must be able to remove its finalizers, whatever else is wrong.
-        _ if is_going(&request) => Verdict::default(),
-        Subject::AggregatorConfig(config) => {
-            Verdict::of_aggregator_config(request.replaced(), config)
-        }
-        Subject::DIJob(job) => Verdict::of_dijob(request.replaced(), job),
+    if let Some((request, job)) = wire::new_job(body) {
+        let scope = Scope::of(Kind::DIJob, &request.namespace);
+        return judgement(request, Verdict::of_new_dijob(*job), Some(scope));
+    }
+    let Review {
+        request,
+        object,
+        replaced,
+    } = wire::decode::<Value>(body)?;
+    let Some(new) = object else {
+        return request.allow(Vec::new()).map(Judgement::Final);
     };
-    if !verdict.faults.is_empty() {
-        let invalid = status::invalid(&request, &verdict.faults);
+    let Some(kind) = Kind::of(&request) else {
+        let alien = request.deny(&status::alien(&request.kind));
+        return alien.map(Judgement::Final);
+    };
+    let old = replaced.as_ref();
+    // Whoever deletes it must be able to remove its finalizers, whatever else is wrong.
+    if old.is_some_and(is_going) {
+        return request.allow(Vec::new()).map(Judgement::Final);
+    }
+    let verdict = match kind {
+        Kind::DIJob => Verdict::of_dijob(old, &new),
+        Kind::AggregatorConfig => Verdict::of_aggregator_config(old, &new),
+    };
+    let sets_templates = old.is_none_or(|old| claim::runs_otherwise(kind, old, &new));
+    let scope = sets_templates.then(|| Scope::of(kind, &request.namespace));
+    judgement(request, verdict, scope)
+}
+
+fn judgement(request: Request, verdict: Verdict, scope: Option<Scope>) -> Result<Judgement> {
+    let Verdict { faults, warnings } = verdict;
+    if !faults.is_empty() {
+        let invalid = status::invalid(&request, &faults);
         return request.deny(&invalid).map(Judgement::Final);
     }
-    match claimed(&request) {
-        Some(scope) => {
-            let claim = Claim::new(request, scope, verdict.warnings);
-            Ok(Judgement::Claimed(Box::new(claim)))
-        }
-        None => request.allow(verdict.warnings).map(Judgement::Final),
+    match scope {
+        Some(scope) => Ok(Judgement::Claimed(Box::new(Claim::new(
+            request, scope, warnings,
+        )))),
+        None => request.allow(warnings).map(Judgement::Final),
     }
 }
 
-/// What a review is about.
-enum Subject<'a> {
-    /// An operation that leaves no object to look at.
-    Nothing,
-    DIJob(&'a Value),
-    AggregatorConfig(&'a Value),
-    /// A kind that no webhook configuration of ours asks about.
-    Alien,
+/// A kind that the webhook configurations ask about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    DIJob,
+    AggregatorConfig,
 }
 
-fn subject(request: &Request) -> Subject<'_> {
-    let Some(object) = &request.object else {
-        return Subject::Nothing;
-    };
-    if matches!(request.operation, Operation::Delete | Operation::Connect) {
-        return Subject::Nothing;
-    }
-    let kind = &request.kind;
-    let ours = kind.group == names::GROUP
-        && [names::VERSION, names::LEGACY_VERSION].contains(&kind.version.as_str());
-    match kind.kind.as_str() {
-        "DIJob" if ours => Subject::DIJob(object),
-        "AggregatorConfig" if ours => Subject::AggregatorConfig(object),
-        _ => Subject::Alien,
-    }
-}
-
-/// Where the author must be allowed to create pods, if that must be.
-fn claimed(request: &Request) -> Option<Scope> {
-    if is_going(request) {
-        return None;
-    }
-    match subject(request) {
-        Subject::Nothing | Subject::Alien => None,
-        Subject::DIJob(object) | Subject::AggregatorConfig(object) => {
-            let (kind, namespace) = (&request.kind.kind, &request.namespace);
-            claim::scope(kind, namespace, request.replaced(), object)
+impl Kind {
+    fn of(request: &Request) -> Option<Self> {
+        match request.kind.kind.as_str() {
+            "DIJob" if request.is_ours() => Some(Self::DIJob),
+            "AggregatorConfig" if request.is_ours() => Some(Self::AggregatorConfig),
+            _ => None,
         }
     }
 }
 
-/// Whether the object is being deleted. Asked of what is stored: what is sent may claim anything.
-fn is_going(request: &Request) -> bool {
-    let stored = request.replaced();
-    stored.is_some_and(|stored| !stored["metadata"]["deletionTimestamp"].is_null())
+/// Whether an object is being deleted. Asked of what is stored: what is sent may claim anything.
+fn is_going(stored: &Value) -> bool {
+    !stored["metadata"]["deletionTimestamp"].is_null()
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{
     Api, Client,
@@ -28,7 +27,7 @@ pub(crate) async fn certificate(
     let secrets = Api::namespaced(client.clone(), &settings.namespace);
     let names = settings.dns_names();
     for _ in 0..ATTEMPTS {
-        let now = Timestamp::now();
+        let now = (settings.clock)();
         let name = format!("Secret {}", settings.secret);
         let found: Option<Secret> = call("get", name, secrets.get_opt(&settings.secret)).await?;
         let bundle = found.as_ref().map(read);
@@ -37,8 +36,8 @@ pub(crate) async fn certificate(
             (due, bundle) => (due.unwrap_or(Renewal::Missing), bundle),
         };
         let previous = match due {
-            Renewal::Aging | Renewal::Expired => bundle.as_ref(),
-            // The Secret was lost or spoilt: what is served is all that is known of its last certificate.
+            Renewal::Aging => bundle.as_ref(),
+            // The Secret was lost, spoilt, or put back to an old one: what is served is all that is known of its last certificate.
             _ => served.or(bundle.as_ref()),
         };
         let bundle = Bundle::issue(&names, settings.lifetime, previous, now)?;

@@ -1,9 +1,10 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use di_api::names;
+use jiff::Timestamp;
 
 /// How the webhooks are served, and where their certificate is kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// Address that the webhooks listen on.
     pub addr: SocketAddr,
@@ -24,6 +25,10 @@ pub struct Settings {
     pub lifetime: Duration,
     /// How often the Secret and the configurations, or the folder, are looked at.
     pub check_interval: Duration,
+    /// How long a user is believed to have a right that the API server has confirmed; zero asks every time.
+    pub rights_kept: Duration,
+    /// What time it is; a machine's clock may be wrong.
+    pub clock: fn() -> Timestamp,
     /// How long requests are still taken once the shutdown has begun.
     pub drain: Duration,
 }
@@ -40,6 +45,8 @@ impl Default for Settings {
             certificate_dir: None,
             lifetime: Duration::from_secs(90 * 24 * 60 * 60),
             check_interval: Duration::from_secs(60),
+            rights_kept: Duration::from_secs(10),
+            clock: Timestamp::now,
             drain: Duration::from_secs(5),
         }
     }

@@ -12,23 +12,29 @@ mod handlers;
 mod image;
 mod mounts;
 mod names;
+mod path;
 mod ports;
 mod quantities;
 mod scheduling;
 mod security;
 mod spec;
+mod strict;
 mod template;
 mod unknown;
 mod update;
 mod volumes;
 mod warnings;
 
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::{AggregatorConfig, DIJob};
+use decode::Pieces;
+use path::{Path, SPEC};
 
 pub use fault::{Fault, FaultKind, summary};
 pub use spec::CLEAN_POD_POLICIES;
+pub use strict::Read;
 pub use update::{dijob_update, spec_unchanged};
 pub use warnings::warnings;
 
@@ -37,7 +43,15 @@ pub use warnings::warnings;
 /// # Errors
 /// Every fault found.
 pub fn dijob(object: &Value) -> Result<DIJob, Vec<Fault>> {
-    verdict(judge_dijob(object))
+    verdict(judge(object))
+}
+
+/// Validates a `DIJob` that was decoded from elsewhere than a value.
+///
+/// # Errors
+/// Every fault found.
+pub fn dijob_read(job: Read<DIJob>) -> Result<DIJob, Vec<Fault>> {
+    verdict(judge_read(job))
 }
 
 /// Decodes and validates an `AggregatorConfig` of either served version.
@@ -45,64 +59,98 @@ pub fn dijob(object: &Value) -> Result<DIJob, Vec<Fault>> {
 /// # Errors
 /// Every fault found.
 pub fn aggregator_config(object: &Value) -> Result<AggregatorConfig, Vec<Fault>> {
-    let mut faults = unknown::faults("AggregatorConfig", object);
-    let template = &object["spec"]["aggregator"]["template"];
-    if !template.is_object() {
-        faults.push(Fault::required(
-            "spec.aggregator.template",
-            "the pod that aggregators run in",
-        ));
-        return Err(faults);
-    }
-    let decoded = decode::most_of::<AggregatorConfig>(without_nulls(object), &mut faults);
-    if let Some((config, masked)) = &decoded {
-        let template = &config.spec.aggregator.template;
-        let mut found = Vec::new();
-        template::check(template, "spec.aggregator.template", &[], &mut found);
-        faults.extend(masked.outside(found));
-    }
-    verdict((decoded.map(|(config, _)| config), faults))
+    verdict(judge(object))
 }
 
 /// The faults of a job that could be decoded.
 pub fn dijob_faults(job: &DIJob) -> Vec<Fault> {
     let mut faults = Vec::new();
-    names::check_job_name(
-        job.metadata.name.as_deref().unwrap_or_default(),
-        &mut faults,
-    );
+    let name = job.metadata.name.as_deref();
+    names::check_job_name(name.unwrap_or_default(), &mut faults);
     spec::check(&job.spec, &mut faults);
     faults
 }
 
-/// What can be read of a job, and every fault of it.
-fn judge_dijob(object: &Value) -> (Option<DIJob>, Vec<Fault>) {
-    let mut faults = unknown::faults("DIJob", object);
-    if !object["spec"].is_object() {
-        faults.push(Fault::required(
-            "spec",
-            "a DIJob needs at least spec.coordinator.template",
-        ));
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        names::check_job_name(name, &mut faults);
-        return (None, faults);
-    }
-    let mut readable = without_nulls(object);
-    let missing = spec::check_undecoded(&mut readable["spec"], &mut faults);
-    let decoded = decode::most_of::<DIJob>(readable, &mut faults);
-    if let Some((job, masked)) = &decoded {
-        faults.extend(masked.and(missing).outside(dijob_faults(job)));
-    }
-    (decoded.map(|(job, _)| job), faults)
+/// A kind of ours.
+trait Kind: DeserializeOwned {
+    /// What has a better message before it is decoded; it is put right in `object`, so that the rest can be read.
+    ///
+    /// Returns the fields that were filled in.
+    fn put_right(object: &mut Value, faults: &mut Vec<Fault>) -> Vec<String>;
+
+    /// The faults of what could be decoded.
+    fn faults(&self) -> Vec<Fault>;
 }
 
-/// The object, its spec without fields that are null.
+impl Kind for DIJob {
+    fn put_right(object: &mut Value, faults: &mut Vec<Fault>) -> Vec<String> {
+        spec::put_right(object, faults)
+    }
+
+    fn faults(&self) -> Vec<Fault> {
+        dijob_faults(self)
+    }
+}
+
+impl Kind for AggregatorConfig {
+    fn put_right(object: &mut Value, faults: &mut Vec<Fault>) -> Vec<String> {
+        let spec = &mut object["spec"];
+        if !spec.is_object() {
+            *spec = Value::Object(serde_json::Map::new());
+        }
+        let missing = spec::require_template(spec, "aggregator", "aggregators run in", faults);
+        missing.into_iter().collect()
+    }
+
+    fn faults(&self) -> Vec<Fault> {
+        let mut faults = Vec::new();
+        let aggregator = SPEC.at("aggregator");
+        let field = aggregator.at("template");
+        template::check(&self.spec.aggregator.template, &field, &[], &mut faults);
+        faults
+    }
+}
+
+/// What can be read of an object, and every fault of it.
+type Judged<T> = (Option<T>, Vec<Fault>);
+
+fn judge<T: Kind>(object: &Value) -> Judged<T> {
+    match Read::deserialize(object) {
+        Ok(read) => judge_read(read),
+        Err(_) => judge_piecemeal(object),
+    }
+}
+
+fn judge_read<T: Kind>(Read { object, unknown }: Read<T>) -> Judged<T> {
+    let mut faults = unknown;
+    faults.extend(object.faults());
+    (Some(object), faults)
+}
+
+/// Of an object that cannot be read as it is: fields that are null are left out, and those of a wrong type.
+fn judge_piecemeal<T: Kind>(object: &Value) -> Judged<T> {
+    // A field that does not exist is told of even if it is null.
+    let mut faults = decode::pieces::<T>(object.clone()).unknown;
+    let mut readable = without_nulls(object);
+    let missing = T::put_right(&mut readable, &mut faults);
+    let Pieces { decoded, wrong, .. } = decode::pieces::<T>(readable);
+    faults.extend(wrong);
+    if let Some((object, masked)) = &decoded {
+        faults.extend(masked.and(missing).outside(object.faults()));
+    }
+    (decoded.map(|(object, _)| object), faults)
+}
+
+/// The object, its spec without fields that are null; what is none has no fields.
 fn without_nulls(object: &Value) -> Value {
-    let mut object = object.clone();
-    if let Some(spec) = object.get_mut("spec") {
+    let Value::Object(fields) = object else {
+        return Value::Object(serde_json::Map::new());
+    };
+    let mut fields = fields.clone();
+    if let Some(spec) = fields.get_mut("spec") {
         drop_nulls(spec);
     }
-    object
+    Value::Object(fields)
 }
 
 /// A field that is null is one that was left out, as the API server takes it too.
@@ -117,7 +165,7 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
-fn verdict<T>((decoded, faults): (Option<T>, Vec<Fault>)) -> Result<T, Vec<Fault>> {
+fn verdict<T>((decoded, faults): Judged<T>) -> Result<T, Vec<Fault>> {
     match decoded {
         Some(decoded) if faults.is_empty() => Ok(decoded),
         _ => Err(faults),

@@ -112,8 +112,7 @@ static FULL: LazyLock<Value> = LazyLock::new(|| {
 
 fn judge(object: &Value, other: &Value) {
     for (old, new) in [(object, other), (other, object), (object, object)] {
-        let judged = dijob_update(old, new);
-        if let Ok(job) = judged {
+        if let Ok(Some(job)) = dijob_update(old, new) {
             warnings(&job);
         }
         let _ = dijob(new).map(|job| warnings(&job));

@@ -7,10 +7,10 @@ mod driver;
 mod error;
 mod lease;
 mod metrics;
+mod raw;
 mod reconcile;
 mod status;
 mod step;
-mod undecodable;
 
 use std::time::Duration;
 

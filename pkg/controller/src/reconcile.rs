@@ -17,8 +17,9 @@ use crate::{
     act::{IN_PARALLEL, act},
     context::{Context, in_time},
     error::Result,
+    raw,
     status::{COUNTS_EVERY, may_wait, stands, tell_unsaid, write_and_tell, write_status},
-    step, undecodable,
+    step,
 };
 
 /// A job is looked at this often even if nothing seems to change, in case a watch lost something.
@@ -32,7 +33,7 @@ pub(crate) async fn reconcile(job: Arc<WatchedJob>, context: Arc<Context>) -> Re
     let started = Instant::now();
     context.metrics.reconciles.inc();
     if let Err(invalid) = &job.0 {
-        undecodable::fail(&context, invalid).await?;
+        raw::fail_undecodable(&context, invalid).await?;
         return Ok(Next::await_change());
     }
     synced(&context).await?;
@@ -61,6 +62,10 @@ async fn synced(context: &Context) -> Result<()> {
 /// Looks, decides, writes the status, acts; again until nothing is left to do.
 async fn looks(context: &Context, key: &Key) -> Result<Next> {
     Box::pin(tell_unsaid(context, key)).await?;
+    // Once in a job's life: afterwards it has a status.
+    if is_new(context, key) && Box::pin(raw::fail_invalid(context, key)).await? {
+        return Ok(Next::await_change());
+    }
     let mut trouble = context.memory(key).trouble;
     let mut asked = HashMap::new();
     for _ in 0..LOOKS {
@@ -92,6 +97,15 @@ async fn looks(context: &Context, key: &Key) -> Result<Next> {
     }
     // Something keeps changing; others get their turn in between.
     Ok(Next::requeue(COUNTS_EVERY))
+}
+
+fn is_new(context: &Context, key: &Key) -> bool {
+    let job = context.jobs.get(key);
+    job.is_some_and(|job| {
+        let status = job.status.as_ref();
+        job.metadata.deletion_timestamp.is_none()
+            && status.is_none_or(|status| status.phase.is_none() && status.plan.is_empty())
+    })
 }
 
 /// Replicas whose pod the watch has shown going.

@@ -1,6 +1,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use di_admission::{Metrics, Settings, run};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::{
     Api, Client,
@@ -41,6 +42,7 @@ impl Webhooks {
             validating_configuration: name(&namespace),
             lifetime,
             check_interval: Duration::from_millis(500),
+            rights_kept: Duration::from_secs(1),
             drain: Duration::ZERO,
             ..Settings::default()
         };
@@ -106,7 +108,15 @@ impl Webhooks {
 
     /// Starts one more, which is at an address of its own from the second on, and waits until it is ready.
     pub async fn add(&mut self) {
-        let mut settings = self.settings.clone();
+        self.add_at(Timestamp::now).await;
+    }
+
+    /// The same of one with another clock.
+    pub async fn add_at(&mut self, clock: fn() -> Timestamp) {
+        let mut settings = Settings {
+            clock,
+            ..self.settings.clone()
+        };
         if !self.replicas.is_empty() {
             settings.addr = free_address().await;
         }
@@ -128,8 +138,13 @@ impl Webhooks {
     }
 
     /// Stops all in order.
-    pub async fn stop(self) {
-        for replica in self.replicas {
+    pub async fn stop(mut self) {
+        self.end_all().await;
+    }
+
+    /// Stops those that there are; others may be added.
+    pub async fn end_all(&mut self) {
+        for replica in std::mem::take(&mut self.replicas) {
             replica.stop.send(()).ok();
             replica.task.await.unwrap();
         }

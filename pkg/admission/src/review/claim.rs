@@ -6,7 +6,7 @@ use k8s_openapi::api::authorization::v1::{
 };
 use serde_json::Value;
 
-use super::{Answer, status, wire::Request};
+use super::{Answer, Kind, status, user::User, wire::Request};
 use crate::Result;
 
 /// Fields of a `DIJob` that say when and how many, never what runs. A field that is not named here is taken for a template.
@@ -22,7 +22,7 @@ const HARMLESS: [&str; 6] = [
 const HARMLESS_OF_ROLES: [&str; 2] = ["replicas", "groups"];
 
 /// Where pods may come of an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Scope {
     /// In this namespace.
     Namespace(String),
@@ -30,26 +30,28 @@ pub(super) enum Scope {
     Cluster,
 }
 
-/// An object that may be stored if its author may create pods.
-#[derive(Clone, Debug)]
-pub struct Claim {
-    request: Request,
-    scope: Scope,
-    warnings: Vec<String>,
-}
-
-impl Claim {
-    pub(super) fn new(request: Request, scope: Scope, warnings: Vec<String>) -> Self {
-        Self {
-            request: request.without_objects(),
-            scope,
-            warnings,
+impl Scope {
+    /// Of an object of this kind in this namespace.
+    pub(super) fn of(kind: Kind, namespace: &str) -> Self {
+        if kind == Kind::AggregatorConfig && namespace == names::SYSTEM_NAMESPACE {
+            Self::Cluster
+        } else {
+            Self::Namespace(namespace.to_owned())
         }
     }
+}
 
-    /// What to ask the API server.
-    pub fn question(&self) -> SubjectAccessReview {
-        let user = self.request.user_info.clone();
+/// Whether a user may create pods.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Question {
+    user: User,
+    pub(super) scope: Scope,
+}
+
+impl Question {
+    /// As it is put to the API server.
+    pub fn review(&self) -> SubjectAccessReview {
+        let user = self.user.clone();
         SubjectAccessReview {
             spec: SubjectAccessReviewSpec {
                 user: user.username,
@@ -72,6 +74,57 @@ impl Claim {
         }
     }
 
+    pub(super) fn username(&self) -> &str {
+        self.user.username.as_deref().unwrap_or_default()
+    }
+
+    /// Where the pods would be.
+    pub(super) fn place(&self) -> String {
+        match &self.scope {
+            Scope::Namespace(namespace) => format!("in the namespace {namespace:?}"),
+            Scope::Cluster => "at the cluster scope".to_owned(),
+        }
+    }
+
+    /// How much room its texts take, in bytes.
+    pub(crate) fn size(&self) -> usize {
+        let User {
+            username,
+            uid,
+            groups,
+            extra,
+        } = &self.user;
+        let extra = extra.iter().flatten();
+        let extra = extra.flat_map(|(key, values)| std::iter::once(key).chain(values));
+        let texts = username.iter().chain(uid);
+        let texts = texts.chain(groups.iter().flatten()).chain(extra);
+        texts.map(String::len).sum()
+    }
+}
+
+/// An object that may be stored if its author may create pods.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    request: Request,
+    question: Question,
+    warnings: Vec<String>,
+}
+
+impl Claim {
+    pub(super) fn new(mut request: Request, scope: Scope, warnings: Vec<String>) -> Self {
+        let user = std::mem::take(&mut request.user);
+        Self {
+            request,
+            question: Question { user, scope },
+            warnings,
+        }
+    }
+
+    /// What to ask the API server.
+    pub fn question(&self) -> &Question {
+        &self.question
+    }
+
     /// The answer if its author may.
     ///
     /// # Errors
@@ -85,18 +138,8 @@ impl Claim {
     /// # Errors
     /// When it cannot be encoded.
     pub fn refused(&self) -> Result<Answer> {
-        let remedy = match &self.scope {
-            Scope::Namespace(namespace) => {
-                format!("ask for a Role in the namespace {namespace:?} that allows to create pods")
-            }
-            Scope::Cluster => format!(
-                "ask for a ClusterRole that allows to create pods in all namespaces, as administrators have, because jobs of all \
-                 namespaces use what is in {}; or make your own in the namespace of your jobs",
-                names::SYSTEM_NAMESPACE
-            ),
-        };
-        let status = status::forbidden(&self.request, &self.place(), &remedy);
-        self.request.deny(&status)
+        self.request
+            .deny(&status::forbidden(&self.request, &self.question))
     }
 
     /// The answer if nobody could say whether its author may.
@@ -104,39 +147,19 @@ impl Claim {
     /// # Errors
     /// When it cannot be encoded.
     pub fn undecided(&self) -> Result<Answer> {
-        let status = status::undecided(&self.request, &self.place());
-        self.request.deny(&status)
-    }
-
-    fn place(&self) -> String {
-        match &self.scope {
-            Scope::Namespace(namespace) => format!("in the namespace {namespace:?}"),
-            Scope::Cluster => "at the cluster scope".to_owned(),
-        }
+        self.request
+            .deny(&status::undecided(&self.request, &self.question))
     }
 }
 
-/// Where the author of `new` must be allowed to create pods, if anything that runs differs from `old`.
-pub(super) fn scope(
-    kind: &str,
-    namespace: &str,
-    old: Option<&Value>,
-    new: &Value,
-) -> Option<Scope> {
-    let is_job = kind == "DIJob";
-    let runs = |object: &Value| {
-        let spec = object["spec"].clone();
-        if is_job { templates(spec) } else { spec }
-    };
-    if old.is_some_and(|old| old["spec"] == new["spec"] || runs(old) == runs(new)) {
-        return None;
-    }
-    let is_for_everybody = !is_job && namespace == names::SYSTEM_NAMESPACE;
-    Some(if is_for_everybody {
-        Scope::Cluster
-    } else {
-        Scope::Namespace(namespace.to_owned())
-    })
+/// Whether anything that runs differs between two objects of a kind.
+pub(super) fn runs_otherwise(kind: Kind, old: &Value, new: &Value) -> bool {
+    let (old, new) = (&old["spec"], &new["spec"]);
+    old != new
+        && match kind {
+            Kind::DIJob => templates(old.clone()) != templates(new.clone()),
+            Kind::AggregatorConfig => true,
+        }
 }
 
 /// A job's spec without what is harmless.
@@ -172,10 +195,6 @@ mod tests {
 
     use super::*;
 
-    const HERE: Option<&str> = Some("rl");
-    const EVERYWHERE: Option<&str> = Some("everywhere");
-    const NOWHERE: Option<&str> = None;
-
     fn template(image: &str) -> Value {
         json!({"spec": {"containers": [{"name": "di-container", "image": image}]}})
     }
@@ -187,29 +206,21 @@ mod tests {
         })
     }
 
-    fn claimed(kind: &str, namespace: &str, old: Option<&Value>, new: &Value) -> Option<String> {
+    fn runs_otherwise(kind: Kind, old: &Value, new: &Value) -> bool {
         let object = |spec: &Value| json!({"metadata": {"name": "j"}, "spec": spec});
-        let scope = scope(kind, namespace, old.map(object).as_ref(), &object(new));
-        scope.map(|scope| match scope {
-            Scope::Namespace(name) => name,
-            Scope::Cluster => "everywhere".to_owned(),
-        })
+        super::runs_otherwise(kind, &object(old), &object(new))
     }
 
     #[test]
-    fn what_is_new_takes_the_right_where_it_runs() {
+    fn pods_may_come_of_it_where_it_is_used() {
+        let named = |name: &str| Scope::Namespace(name.to_owned());
         for (kind, namespace, expected) in [
-            ("DIJob", "rl", HERE),
-            (
-                "DIJob",
-                names::SYSTEM_NAMESPACE,
-                Some(names::SYSTEM_NAMESPACE),
-            ),
-            ("AggregatorConfig", "rl", HERE),
-            ("AggregatorConfig", names::SYSTEM_NAMESPACE, EVERYWHERE),
+            (Kind::DIJob, "rl", named("rl")),
+            (Kind::DIJob, "di-system", named("di-system")),
+            (Kind::AggregatorConfig, "rl", named("rl")),
+            (Kind::AggregatorConfig, "di-system", Scope::Cluster),
         ] {
-            let found = claimed(kind, namespace, None, &spec());
-            assert_eq!(found.as_deref(), expected, "{kind} in {namespace}");
+            assert_eq!(Scope::of(kind, namespace), expected);
         }
     }
 
@@ -219,38 +230,38 @@ mod tests {
             (
                 "/spec/coordinator/template/spec/containers/0/image",
                 json!("b"),
-                HERE,
+                true,
             ),
             (
                 "/spec/collector/template/spec/hostNetwork",
                 json!(true),
-                HERE,
+                true,
             ),
-            ("/spec/learner", json!({"template": template("a")}), HERE),
-            ("/spec/collector", json!({"replicas": 1}), HERE),
+            ("/spec/learner", json!({"template": template("a")}), true),
+            ("/spec/collector", json!({"replicas": 1}), true),
             (
                 "/spec/volumes",
                 json!([{"name": "v", "hostPath": {"path": "/"}}]),
-                HERE,
+                true,
             ),
-            ("/spec/priorityClassName", json!("high"), HERE),
-            ("/spec/somethingNew", json!(1), HERE),
-            ("/spec/coordinator/somethingNew", json!(1), HERE),
-            ("/spec/collector/replicas", json!(7), NOWHERE),
+            ("/spec/priorityClassName", json!("high"), true),
+            ("/spec/somethingNew", json!(1), true),
+            ("/spec/coordinator/somethingNew", json!(1), true),
+            ("/spec/collector/replicas", json!(7), false),
             (
                 "/spec/collector/groups",
                 json!([{"name": "g", "replicas": 2}]),
-                NOWHERE,
+                false,
             ),
-            ("/spec/volumes", json!([]), NOWHERE),
-            ("/spec/priorityClassName", json!(""), NOWHERE),
-            ("/spec/learner", Value::Null, NOWHERE),
-            ("/spec/group", json!("g"), NOWHERE),
-            ("/spec/suspend", json!(true), NOWHERE),
-            ("/spec/cleanPodPolicy", json!("All"), NOWHERE),
-            ("/spec/activeDeadlineSeconds", json!(1), NOWHERE),
-            ("/spec/ttlSecondsAfterFinished", json!(1), NOWHERE),
-            ("/spec/backoffLimit", json!(1), NOWHERE),
+            ("/spec/volumes", json!([]), false),
+            ("/spec/priorityClassName", json!(""), false),
+            ("/spec/learner", Value::Null, false),
+            ("/spec/group", json!("g"), false),
+            ("/spec/suspend", json!(true), false),
+            ("/spec/cleanPodPolicy", json!("All"), false),
+            ("/spec/activeDeadlineSeconds", json!(1), false),
+            ("/spec/ttlSecondsAfterFinished", json!(1), false),
+            ("/spec/backoffLimit", json!(1), false),
         ];
         for (pointer, value, expected) in pointers {
             let mut new = json!({"spec": spec()});
@@ -258,16 +269,12 @@ mod tests {
             new.pointer_mut(parent).unwrap()[field] = value;
             let old = spec();
             for (old, new) in [(&old, &new["spec"]), (&new["spec"], &old)] {
-                let found = claimed("DIJob", "rl", Some(old), new);
-                assert_eq!(found.as_deref(), expected, "{pointer}");
+                assert_eq!(runs_otherwise(Kind::DIJob, old, new), expected, "{pointer}");
             }
         }
         let old = json!({"aggregator": {"template": template("a")}});
         let new = json!({"aggregator": {"template": template("b")}});
-        assert_eq!(claimed("AggregatorConfig", "rl", Some(&old), &old), None);
-        assert_eq!(
-            claimed("AggregatorConfig", "di-system", Some(&old), &new).as_deref(),
-            EVERYWHERE
-        );
+        assert!(!runs_otherwise(Kind::AggregatorConfig, &old, &old));
+        assert!(runs_otherwise(Kind::AggregatorConfig, &old, &new));
     }
 }

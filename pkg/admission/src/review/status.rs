@@ -9,7 +9,10 @@ use kube::core::{
     response::{StatusCause, StatusDetails, reason},
 };
 
-use super::wire::Request;
+use super::{
+    claim::{Question, Scope},
+    wire::Request,
+};
 
 /// The plural of our kinds, which have the simplest one.
 fn resource(kind: &GroupVersionKind) -> String {
@@ -34,7 +37,7 @@ pub(super) fn invalid(request: &Request, faults: &[Fault]) -> Status {
         "{}.{} {:?} is invalid: {}",
         kind.kind,
         kind.group,
-        request.name(),
+        request.name,
         validation::summary(faults)
     );
     let causes = faults.iter().map(|fault| StatusCause {
@@ -50,13 +53,24 @@ pub(super) fn invalid(request: &Request, faults: &[Fault]) -> Status {
 }
 
 /// The author may not create the pods that would come of it.
-pub(super) fn forbidden(request: &Request, place: &str, remedy: &str) -> Status {
+pub(super) fn forbidden(request: &Request, question: &Question) -> Status {
+    let remedy = match &question.scope {
+        Scope::Namespace(namespace) => {
+            format!("ask for a Role in the namespace {namespace:?} that allows to create pods")
+        }
+        Scope::Cluster => format!(
+            "ask for a ClusterRole that allows to create pods in all namespaces, as administrators have, because jobs of all \
+             namespaces use what is in {}; or make your own in the namespace of your jobs",
+            names::SYSTEM_NAMESPACE
+        ),
+    };
     let message = format!(
-        "{} {:?} is forbidden: User {:?} cannot create resource \"pods\" in API group \"\" {place}: the orchestrator makes pods of its \
+        "{} {:?} is forbidden: User {:?} cannot create resource \"pods\" in API group \"\" {}: the orchestrator makes pods of its \
          templates, so whoever sets them needs that right; {remedy}",
         resource(&request.kind),
-        request.name(),
-        user(request),
+        request.name,
+        question.username(),
+        question.place(),
     );
     Status::failure(&message, reason::FORBIDDEN)
         .with_code(403)
@@ -64,13 +78,14 @@ pub(super) fn forbidden(request: &Request, place: &str, remedy: &str) -> Status 
 }
 
 /// Nobody could say whether the author may create the pods that would come of it.
-pub(super) fn undecided(request: &Request, place: &str) -> Status {
+pub(super) fn undecided(request: &Request, question: &Question) -> Status {
     let message = format!(
-        "{} {:?} is refused for now: the API server could not be asked whether User {:?} may create pods {place}; try again, and if \
+        "{} {:?} is refused for now: the API server could not be asked whether User {:?} may create pods {}; try again, and if \
          this goes on, look at the log of the webhooks in {}",
         resource(&request.kind),
-        request.name(),
-        user(request),
+        request.name,
+        question.username(),
+        question.place(),
         names::SYSTEM_NAMESPACE
     );
     let mut details = details(request);
@@ -81,13 +96,9 @@ pub(super) fn undecided(request: &Request, place: &str) -> Status {
         .with_details(details)
 }
 
-fn user(request: &Request) -> &str {
-    request.user_info.username.as_deref().unwrap_or_default()
-}
-
 fn details(request: &Request) -> StatusDetails {
     StatusDetails {
-        name: request.name().to_owned(),
+        name: request.name.clone(),
         group: request.kind.group.clone(),
         kind: request.kind.kind.clone(),
         causes: Vec::new(),

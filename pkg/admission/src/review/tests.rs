@@ -1,3 +1,4 @@
+use di_api::names;
 use k8s_openapi::ByteString;
 use serde_json::json;
 
@@ -426,7 +427,7 @@ fn who_may_not_create_pods_is_told_what_to_ask_for() {
         let Judgement::Claimed(claim) = judged(&review) else {
             panic!("anybody could run it");
         };
-        let question = claim.question().spec;
+        let question = claim.question().review().spec;
         assert_eq!(question.user.as_deref(), Some("ann"));
         assert_eq!(question.uid.as_deref(), Some("7"));
         assert_eq!(question.groups.unwrap(), ["system:authenticated"]);
@@ -482,5 +483,62 @@ fn nobody_is_asked_about_what_is_refused_anyway_or_runs_nothing_new() {
     other["spec"]["coordinator"]["template"]["spec"]["hostNetwork"] = json!(true);
     for review in [create(&good()), update(&good(), &other)] {
         assert!(matches!(judged(&review), Judgement::Claimed(_)), "{review}");
+    }
+}
+
+#[test]
+fn a_configuration_may_change_to_whatever_is_fine_at_any_time() {
+    let config = |image: &str| {
+        json!({
+            "metadata": {"name": "aggregator-config"},
+            "spec": {"aggregator": {"template": {"spec": {"containers": [{"name": "di-container", "image": image}]}}}},
+        })
+    };
+    let with = |mut config: Value, place: &str, value: Value| {
+        let (parent, name) = place.rsplit_once('/').unwrap();
+        config.pointer_mut(parent).unwrap()[name] = value;
+        config
+    };
+    let good = || config("a");
+    let labelled = |config| with(config, "/metadata/labels", json!({"team": "rl"}));
+    let bad = || config("");
+    let unknown = || with(good(), "/spec/aggregator/tempalte", json!({}));
+    let going = |config| {
+        with(
+            config,
+            "/metadata/deletionTimestamp",
+            json!("2026-01-02T03:04:05Z"),
+        )
+    };
+    // From, to, whether it may be, whether that takes the right to create pods.
+    for (old, new, allowed, asked) in [
+        (good(), good(), true, false),
+        (good(), labelled(good()), true, false),
+        (good(), config("b"), true, true),
+        (bad(), good(), true, true),
+        (unknown(), good(), true, true),
+        (good(), bad(), false, false),
+        (good(), unknown(), false, false),
+        (good(), with(good(), "/spec", json!(null)), false, false),
+        (
+            good(),
+            with(good(), "/spec/aggregator", json!({})),
+            false,
+            false,
+        ),
+        (bad(), labelled(bad()), true, false),
+        (bad(), unknown(), false, false),
+        (going(good()), going(bad()), true, false),
+        (good(), going(bad()), false, false),
+    ] {
+        let mut review = update(&old, &new);
+        review["request"]["kind"]["kind"] = json!("AggregatorConfig");
+        let judgement = judged(&review);
+        assert_eq!(
+            matches!(judgement, Judgement::Claimed(_)),
+            asked,
+            "{review}"
+        );
+        assert_eq!(granted(judgement).allowed, allowed, "{review}");
     }
 }

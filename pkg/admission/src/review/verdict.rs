@@ -1,4 +1,7 @@
-use di_api::validation::{self, Fault};
+use di_api::{
+    DIJob,
+    validation::{self, Fault, Read},
+};
 use serde_json::Value;
 
 /// What is to be said of an object.
@@ -11,19 +14,27 @@ pub(super) struct Verdict {
 }
 
 impl Verdict {
+    /// Of a job that is new.
+    pub(super) fn of_new_dijob(job: Read<DIJob>) -> Self {
+        Self::of_judged(validation::dijob_read(job).map(Some))
+    }
+
     /// Of a job that is new, or takes the place of `old`.
     pub(super) fn of_dijob(old: Option<&Value>, new: &Value) -> Self {
-        let judged = match old {
-            // Labels, finalizers and restored status pass, and say nothing of the spec again.
-            Some(old) if validation::spec_unchanged(old, new) => return Self::default(),
+        Self::of_judged(match old {
             Some(old) => validation::dijob_update(old, new),
-            None => validation::dijob(new),
-        };
+            None => validation::dijob(new).map(Some),
+        })
+    }
+
+    fn of_judged(judged: Result<Option<DIJob>, Vec<Fault>>) -> Self {
         match judged {
-            Ok(job) => Self {
+            Ok(Some(job)) => Self {
                 faults: Vec::new(),
                 warnings: validation::warnings(&job),
             },
+            // Labels, finalizers and restored status pass, and say nothing of the spec again.
+            Ok(None) => Self::default(),
             Err(faults) => Self {
                 faults,
                 warnings: Vec::new(),

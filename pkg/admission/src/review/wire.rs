@@ -1,14 +1,15 @@
-//! `AdmissionReview` as it comes and goes. Only what is looked at is decoded, and the object once: it is as large as all the rest.
+//! `AdmissionReview` as it comes and goes. Only what is looked at is decoded, and that once: objects are as large as all the rest.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
+use di_api::{DIJob, names, validation::Read};
 use json_patch::Patch;
-use k8s_openapi::{ByteString, api::authentication::v1::UserInfo};
-use kube::core::{GroupVersionKind, Status, admission::Operation};
+use k8s_openapi::ByteString;
+use kube::core::{GroupVersionKind, ObjectMeta, Status, admission::Operation};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::Answer;
+use super::{Answer, user::User};
 use crate::{Error, Result};
 
 const KIND: &str = "AdmissionReview";
@@ -17,38 +18,148 @@ const VERSIONS: [&str; 2] = ["admission.k8s.io/v1", "admission.k8s.io/v1beta1"];
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Incoming {
-    #[serde(default)]
-    api_version: String,
-    #[serde(default)]
-    kind: String,
-    request: Option<Box<Request>>,
+struct Incoming<'a, O, P> {
+    #[serde(borrow, default)]
+    api_version: Cow<'a, str>,
+    #[serde(borrow, default)]
+    kind: Cow<'a, str>,
+    request: Option<Asked<O, P>>,
 }
 
-/// What is asked.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Request {
-    /// Of the review; set by [`decode`].
-    #[serde(skip)]
-    version: &'static str,
+struct Asked<O, P> {
     uid: String,
-    pub(super) kind: GroupVersionKind,
+    kind: GroupVersionKind,
     #[serde(default)]
     name: String,
     #[serde(default)]
-    pub(super) namespace: String,
-    pub(super) operation: Operation,
+    namespace: String,
+    operation: P,
     #[serde(default)]
-    pub(super) user_info: UserInfo,
-    pub(super) object: Option<Value>,
-    old_object: Option<Value>,
+    user_info: User,
+    // A job takes kilobytes even if it is empty, and would be moved with all that holds it.
+    object: Option<Box<O>>,
+    old_object: Option<Box<O>>,
 }
 
-/// The request of an `AdmissionReview`.
-pub(super) fn decode(body: &[u8]) -> Result<Request> {
-    let malformed = |why: &dyn fmt::Display| Error::Malformed(why.to_string());
-    let review: Incoming = serde_json::from_slice(body).map_err(|error| malformed(&error))?;
+/// Creation alone: a review of anything else is given up before its objects are read, which come after the operation.
+#[derive(Deserialize)]
+enum Create {
+    #[serde(rename = "CREATE")]
+    Create,
+}
+
+/// What is asked, its objects aside.
+#[derive(Clone, Debug)]
+pub(super) struct Request {
+    /// Of the review.
+    version: &'static str,
+    uid: String,
+    pub(super) kind: GroupVersionKind,
+    /// The name, or what it will begin with where the server is to make it up.
+    pub(super) name: String,
+    pub(super) namespace: String,
+    pub(super) user: User,
+}
+
+/// A review of objects that are read as `O`.
+pub(super) struct Review<O> {
+    pub(super) request: Request,
+    /// Nothing where the operation leaves none.
+    pub(super) object: Option<O>,
+    /// The object whose place the new one takes.
+    pub(super) replaced: Option<O>,
+}
+
+/// An object as far as reviews themselves look at it.
+pub(super) trait Object: for<'de> Deserialize<'de> {
+    /// Whether it is one at all.
+    fn is_object(&self) -> bool {
+        true
+    }
+
+    /// Its `metadata.name`, or the beginning of what it will be.
+    fn name(&self) -> &str;
+}
+
+impl Object for Value {
+    fn is_object(&self) -> bool {
+        Self::is_object(self)
+    }
+
+    fn name(&self) -> &str {
+        let of = |field: &str| self["metadata"][field].as_str();
+        of("name")
+            .or_else(|| of("generateName"))
+            .unwrap_or_default()
+    }
+}
+
+impl Object for Read<DIJob> {
+    fn name(&self) -> &str {
+        let ObjectMeta {
+            name,
+            generate_name,
+            ..
+        } = &self.object().metadata;
+        name.as_deref()
+            .or(generate_name.as_deref())
+            .unwrap_or_default()
+    }
+}
+
+/// The review that `body` is.
+pub(super) fn decode<O: Object>(body: &[u8]) -> Result<Review<O>> {
+    let Parts {
+        request,
+        operation,
+        object,
+        old_object,
+    } = read::<O, Operation>(body)?;
+    let replaced = match operation {
+        Operation::Create => None,
+        Operation::Update => old_object.map(|old| *old),
+        Operation::Delete | Operation::Connect => {
+            return Ok(Review {
+                request,
+                object: None,
+                replaced: None,
+            });
+        }
+    };
+    let object = object.filter(|object| object.is_object());
+    let object = *object.ok_or_else(|| malformed(&"no object"))?;
+    Ok(Review {
+        request,
+        object: Some(object),
+        replaced,
+    })
+}
+
+/// A review of a new job that can be read as one, which nearly all are. Any other is for [`decode`].
+pub(super) fn new_job(body: &[u8]) -> Option<(Request, Box<Read<DIJob>>)> {
+    let Parts {
+        request,
+        operation: Create::Create,
+        object,
+        ..
+    } = read::<Read<DIJob>, Create>(body).ok()?;
+    let is_job = request.is_ours() && request.kind.kind == "DIJob";
+    Some((request, object.filter(|_| is_job)?))
+}
+
+/// A request, and what is left of it.
+struct Parts<O, P> {
+    request: Request,
+    operation: P,
+    object: Option<Box<O>>,
+    old_object: Option<Box<O>>,
+}
+
+fn read<'a, O: Object, P: Deserialize<'a>>(body: &'a [u8]) -> Result<Parts<O, P>> {
+    let review: Incoming<'_, O, P> =
+        serde_json::from_slice(body).map_err(|error| malformed(&error))?;
     let version = VERSIONS
         .into_iter()
         .find(|version| review.kind == KIND && review.api_version == *version);
@@ -58,13 +169,29 @@ pub(super) fn decode(body: &[u8]) -> Result<Request> {
             review.kind, review.api_version
         )));
     };
-    let mut request = *review.request.ok_or_else(|| malformed(&"no request"))?;
-    request.version = version;
-    let carries_object = matches!(request.operation, Operation::Create | Operation::Update);
-    if carries_object && !request.object.as_ref().is_some_and(Value::is_object) {
-        return Err(malformed(&"no object"));
-    }
-    Ok(request)
+    let asked = review.request.ok_or_else(|| malformed(&"no request"))?;
+    let name = match (asked.name, &asked.object) {
+        (name, Some(object)) if name.is_empty() => object.name().to_owned(),
+        (name, _) => name,
+    };
+    let request = Request {
+        version,
+        uid: asked.uid,
+        kind: asked.kind,
+        name,
+        namespace: asked.namespace,
+        user: asked.user_info,
+    };
+    Ok(Parts {
+        request,
+        operation: asked.operation,
+        object: asked.object,
+        old_object: asked.old_object,
+    })
+}
+
+fn malformed(why: &dyn fmt::Display) -> Error {
+    Error::Malformed(why.to_string())
 }
 
 #[derive(Serialize)]
@@ -91,27 +218,10 @@ struct Response<'a> {
 }
 
 impl Request {
-    /// The object whose place the new one takes.
-    pub(super) fn replaced(&self) -> Option<&Value> {
-        let is_update = matches!(self.operation, Operation::Update);
-        self.old_object.as_ref().filter(|_| is_update)
-    }
-
-    /// The name, or what it will begin with where the server is to make it up.
-    pub(super) fn name(&self) -> &str {
-        let metadata = self.object.as_ref().map(|object| &object["metadata"]);
-        let of = |field: &str| metadata.and_then(|metadata| metadata[field].as_str());
-        let candidates = [Some(self.name.as_str()), of("name"), of("generateName")];
-        let mut named = candidates.into_iter().flatten().filter(|n| !n.is_empty());
-        named.next().unwrap_or_default()
-    }
-
-    /// What is left to say something about once the objects have been judged.
-    pub(super) fn without_objects(mut self) -> Self {
-        self.name = self.name().to_owned();
-        self.object = None;
-        self.old_object = None;
-        self
+    /// Whether it is about a kind of our group, of a version that there is.
+    pub(super) fn is_ours(&self) -> bool {
+        let versions = [names::VERSION, names::LEGACY_VERSION];
+        self.kind.group == names::GROUP && versions.contains(&self.kind.version.as_str())
     }
 
     /// Lets it go on, and tells its author these.

@@ -28,7 +28,7 @@ fn access(answer: Option<(u16, serde_json::Value)>) -> Access {
             Ok::<_, Infallible>(response.unwrap())
         }
     });
-    Access::new(Client::new(service, "default"))
+    Access::new(Client::new(service, "default"), Duration::ZERO)
 }
 
 fn reviewed(status: &serde_json::Value) -> serde_json::Value {
@@ -178,13 +178,40 @@ async fn a_flood_of_jobs_is_no_flood_of_questions() {
             Ok::<_, Infallible>(axum::http::Response::new(kube::client::Body::from(body)))
         }
     });
-    let access = Access::new(Client::new(service, "default"));
+    let access = Access::new(Client::new(service, "default"), Duration::ZERO);
     let router = router(access, Metrics::default());
     let flood = (0..500).map(|_| post_by(router.clone(), "/validate", review("None")));
     for (_, body) in join_all(flood).await {
         assert!(body.contains(r#""allowed":true"#), "{body}");
     }
     assert!(seen.load(Relaxed) <= 32, "{seen:?} at a time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_right_is_asked_for_again_once_it_is_not_believed_any_more() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    let service = service_fn(move |_: Request<kube::client::Body>| {
+        count.fetch_add(1, Relaxed);
+        let body = reviewed(&json!({"allowed": true})).to_string().into_bytes();
+        let answer = axum::http::Response::new(kube::client::Body::from(body));
+        std::future::ready(Ok::<_, Infallible>(answer))
+    });
+    let access = Access::new(Client::new(service, "default"), Duration::from_secs(10));
+    let router = router(access, Metrics::default());
+    let bob = review("None").replace(r#""userInfo": {}"#, r#""userInfo": {"username": "bob"}"#);
+    for (review, after, expected) in [
+        (review("None"), 0, 1),
+        (review("None"), 9, 1),
+        (bob.clone(), 0, 2),
+        (review("None"), 2, 3),
+        (bob, 0, 3),
+    ] {
+        tokio::time::advance(Duration::from_secs(after)).await;
+        let (_, body) = post_by(router.clone(), "/validate", review).await;
+        assert!(body.contains(r#""allowed":true"#), "{body}");
+        assert_eq!(asked.load(Relaxed), expected);
+    }
 }
 
 #[tokio::test]

@@ -2,12 +2,12 @@
 
 use std::fmt::Display;
 
-use super::Fault;
+use super::{Fault, Path};
 
 /// A text that must be there; whether it is.
 pub(super) fn check_required(
     value: &str,
-    field: &str,
+    field: &Path<'_>,
     what: impl Display,
     faults: &mut Vec<Fault>,
 ) -> bool {
@@ -21,7 +21,7 @@ pub(super) fn check_required(
 pub(super) fn check_one_of(
     value: Option<&str>,
     supported: &[&str],
-    field: &str,
+    field: &Path<'_>,
     faults: &mut Vec<Fault>,
 ) {
     if let Some(value) = value.filter(|value| !value.is_empty() && !supported.contains(value)) {
@@ -32,7 +32,7 @@ pub(super) fn check_one_of(
 /// A number that is not negative, where it is set at all.
 pub(super) fn check_not_negative(
     value: Option<impl Into<i64>>,
-    field: &str,
+    field: &Path<'_>,
     faults: &mut Vec<Fault>,
 ) {
     if let Some(value) = value.map(Into::into).filter(|value| *value < 0) {
@@ -45,7 +45,7 @@ pub(super) fn check_not_negative(
 pub(super) fn check_between(
     value: Option<impl Into<i64>>,
     (least, most): (i64, i64),
-    field: &str,
+    field: &Path<'_>,
     faults: &mut Vec<Fault>,
 ) {
     let outside = |value: &i64| !(least..=most).contains(value);
@@ -56,7 +56,7 @@ pub(super) fn check_between(
 }
 
 /// A path below some folder.
-pub(super) fn check_relative_path(path: &str, field: &str, faults: &mut Vec<Fault>) {
+pub(super) fn check_relative_path(path: &str, field: &Path<'_>, faults: &mut Vec<Fault>) {
     if path.starts_with('/') {
         faults.push(Fault::invalid(field, path, "must be a relative path"));
     }
@@ -64,7 +64,7 @@ pub(super) fn check_relative_path(path: &str, field: &str, faults: &mut Vec<Faul
 }
 
 /// A path that does not leave its folder.
-pub(super) fn check_no_backsteps(path: &str, field: &str, faults: &mut Vec<Fault>) {
+pub(super) fn check_no_backsteps(path: &str, field: &Path<'_>, faults: &mut Vec<Fault>) {
     if path.split('/').any(|part| part == "..") {
         faults.push(Fault::invalid(field, path, "must not contain '..'"));
     }
@@ -74,7 +74,7 @@ pub(super) fn check_no_backsteps(path: &str, field: &str, faults: &mut Vec<Fault
 pub(super) fn check_exactly_one(
     present: &[(&str, bool)],
     kind: &str,
-    field: &str,
+    field: &Path<'_>,
     faults: &mut Vec<Fault>,
 ) {
     let mut set = present.iter().filter(|(_, is_set)| *is_set);
@@ -86,6 +86,6 @@ pub(super) fn check_exactly_one(
     }
     faults.extend(set.map(|(name, _)| {
         let why = format_args!("may not specify more than 1 {kind} type");
-        Fault::forbidden(format!("{field}.{name}"), why)
+        Fault::forbidden(field.at(name), why)
     }));
 }

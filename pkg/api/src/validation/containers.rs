@@ -3,21 +3,21 @@
 use k8s_openapi::api::core::v1::{Container, PodSpec, Volume};
 
 use super::{
-    Fault, basic::check_one_of, env, handlers, image::is_image, mounts, names, ports, quantities,
-    security,
+    Fault, Path, basic::check_one_of, env, handlers, image::is_image, mounts, names, ports,
+    quantities, security,
 };
 use crate::names::MAIN_CONTAINER;
 
 /// Init containers and the others; `shared` are the volumes that the job gives to each pod.
-pub(super) fn check(pod: &PodSpec, shared: &[Volume], field: &str, faults: &mut Vec<Fault>) {
+pub(super) fn check(pod: &PodSpec, shared: &[Volume], field: &Path<'_>, faults: &mut Vec<Fault>) {
     // Without a main container the template is not a replica's yet, and the rest of it unfinished.
     let is_finished = check_main(&pod.containers, field, faults);
     let inits = pod.init_containers.as_deref().unwrap_or_default();
     let mut seen: Vec<&str> = Vec::new();
     for (list, kind) in [(&*pod.containers, "containers"), (inits, "initContainers")] {
         for (i, container) in list.iter().enumerate() {
-            let path = format!("{field}.{kind}[{i}]");
-            let name = format!("{path}.name");
+            let path = field.item(kind, i);
+            let name = path.at("name");
             names::check_label_name(&container.name, &name, faults);
             names::check_unique(seen.iter().copied(), &container.name, &name, faults);
             seen.push(&container.name);
@@ -30,7 +30,7 @@ pub(super) fn check(pod: &PodSpec, shared: &[Volume], field: &str, faults: &mut 
             mounts::check(container, pod, shared, &path, faults);
             security::check_container(container, pod, (field, &path), faults);
             if let Some(resources) = &container.resources {
-                quantities::check_requirements(resources, &format!("{path}.resources"), faults);
+                quantities::check_requirements(resources, &path.at("resources"), faults);
             }
         }
     }
@@ -38,7 +38,7 @@ pub(super) fn check(pod: &PodSpec, shared: &[Volume], field: &str, faults: &mut 
 }
 
 /// Whether the main container is there.
-fn check_main(containers: &[Container], field: &str, faults: &mut Vec<Fault>) -> bool {
+fn check_main(containers: &[Container], field: &Path<'_>, faults: &mut Vec<Fault>) -> bool {
     if containers.iter().any(|c| c.name == MAIN_CONTAINER) {
         return true;
     }
@@ -49,15 +49,15 @@ fn check_main(containers: &[Container], field: &str, faults: &mut Vec<Fault>) ->
         format!("found {}", found.join(", "))
     };
     faults.push(Fault::required(
-        format!("{field}.containers"),
+        field.at("containers"),
         format_args!("one container must be named {MAIN_CONTAINER}, the main one; {found}"),
     ));
     false
 }
 
-fn check_image(container: &Container, field: &str, faults: &mut Vec<Fault>) {
+fn check_image(container: &Container, field: &Path<'_>, faults: &mut Vec<Fault>) {
     let image = container.image.as_deref().unwrap_or_default();
-    let place = format!("{field}.image");
+    let place = field.at("image");
     if image.is_empty() {
         faults.push(Fault::required(place, "the image that the container runs"));
     } else if image.trim() != image {
@@ -69,13 +69,13 @@ fn check_image(container: &Container, field: &str, faults: &mut Vec<Fault>) {
     }
     let pull = container.image_pull_policy.as_deref();
     let policies = ["Always", "IfNotPresent", "Never"];
-    check_one_of(pull, &policies, &format!("{field}.imagePullPolicy"), faults);
+    check_one_of(pull, &policies, &field.at("imagePullPolicy"), faults);
     let policy = container.termination_message_policy.as_deref();
     let policies = ["FallbackToLogsOnError", "File"];
     check_one_of(
         policy,
         &policies,
-        &format!("{field}.terminationMessagePolicy"),
+        &field.at("terminationMessagePolicy"),
         faults,
     );
 }

@@ -1,8 +1,8 @@
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use serde_path_to_error::{Path, Segment};
+use serde_path_to_error::{Path, Segment, Track};
 
-use super::{Fault, FaultKind};
+use super::{Fault, FaultKind, strict};
 
 /// An object with more fields of a wrong type than this is not read further.
 const MAX_TYPE_FAULTS: usize = 16;
@@ -35,27 +35,53 @@ fn is_at_or_below(field: &str, mask: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
-/// Decodes `object` without the fields whose type is wrong, which become faults.
-pub(super) fn most_of<T: DeserializeOwned>(
-    mut object: Value,
-    faults: &mut Vec<Fault>,
-) -> Option<(T, Masked)> {
+/// What becomes of an object that is decoded without the fields whose type is wrong.
+pub(super) struct Pieces<T> {
+    /// The rest, if it makes an object.
+    pub(super) decoded: Option<(T, Masked)>,
+    /// Fields whose type is wrong.
+    pub(super) wrong: Vec<Fault>,
+    pub(super) unknown: Vec<Fault>,
+}
+
+/// Decodes as much of `object` as can be decoded.
+pub(super) fn pieces<T: DeserializeOwned>(mut object: Value) -> Pieces<T> {
     let mut masked = Masked::default();
+    let (mut wrong, mut unknown) = (Vec::new(), Vec::new());
     for _ in 0..MAX_TYPE_FAULTS {
-        match serde_path_to_error::deserialize(&object) {
-            Ok(decoded) => return Some((decoded, masked)),
-            Err(error) => {
-                let removed = remove(&mut object, error.path());
-                faults.push(Fault {
-                    kind: FaultKind::Invalid,
-                    field: error.path().to_string(),
-                    detail: format!("Invalid value: {}", in_plain_words(&error.into_inner())),
-                });
-                masked.0.push(removed?);
+        let mut seen = Vec::new();
+        let mut track = Track::new();
+        let tracked = serde_path_to_error::Deserializer::new(&object, &mut track);
+        let read = strict::read(tracked, None, &mut seen);
+        seen.retain(|fault| !unknown.contains(fault));
+        unknown.extend(seen);
+        let error = match read {
+            Ok(read) => {
+                let decoded = Some((read, masked));
+                return Pieces {
+                    decoded,
+                    wrong,
+                    unknown,
+                };
             }
-        }
+            Err(error) => error,
+        };
+        let path = track.path();
+        wrong.push(Fault {
+            kind: FaultKind::Invalid,
+            field: path.to_string(),
+            detail: format!("Invalid value: {}", in_plain_words(&error)),
+        });
+        let Some(removed) = remove(&mut object, &path) else {
+            break;
+        };
+        masked.0.push(removed);
     }
-    None
+    Pieces {
+        decoded: None,
+        wrong,
+        unknown,
+    }
 }
 
 /// What serde expected, as people who write YAML call it.

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use k8s_openapi::api::core::v1::{PodDNSConfig, PodSpec};
 
 use super::{
-    Fault,
+    Fault, Path,
     basic::{check_one_of, check_required},
     names,
 };
@@ -15,10 +15,10 @@ const MAX_SERVERS: usize = 3;
 const NO_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 
 /// DNS policy, its servers, and names of hosts.
-pub(super) fn check(pod: &PodSpec, field: &str, faults: &mut Vec<Fault>) {
+pub(super) fn check(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
     let policy = pod.dns_policy.as_deref();
-    check_one_of(policy, &POLICIES, &format!("{field}.dnsPolicy"), faults);
-    let place = format!("{field}.dnsConfig");
+    check_one_of(policy, &POLICIES, &field.at("dnsPolicy"), faults);
+    let place = field.at("dnsConfig");
     let none = PodDNSConfig::default();
     let config = pod.dns_config.as_ref().unwrap_or(&none);
     let servers = config.nameservers.as_deref().unwrap_or_default();
@@ -26,52 +26,47 @@ pub(super) fn check(pod: &PodSpec, field: &str, faults: &mut Vec<Fault>) {
         let what = "must provide at least one DNS nameserver when `dnsPolicy` is None";
         if pod.dns_config.is_none() {
             let what = "must provide `dnsConfig` when `dnsPolicy` is None";
-            faults.push(Fault::required(place.as_str(), what));
+            faults.push(Fault::required(place, what));
         } else if servers.is_empty() {
-            faults.push(Fault::required(format!("{place}.nameservers"), what));
+            faults.push(Fault::required(place.at("nameservers"), what));
         }
     }
     if servers.len() > MAX_SERVERS {
         let why = format_args!("must not have more than {MAX_SERVERS} nameservers");
         faults.push(Fault::invalid(
-            format!("{place}.nameservers"),
+            place.at("nameservers"),
             servers.to_vec(),
             why,
         ));
     }
     for (i, server) in servers.iter().enumerate() {
-        check_ip(server, &format!("{place}.nameservers[{i}]"), faults);
+        check_ip(server, &place.item("nameservers", i), faults);
     }
     for (i, domain) in config.searches.iter().flatten().enumerate() {
         let domain = domain.strip_suffix('.').unwrap_or(domain);
-        names::check_object_name(Some(domain), &format!("{place}.searches[{i}]"), faults);
+        names::check_object_name(Some(domain), &place.item("searches", i), faults);
     }
     for (i, option) in config.options.iter().flatten().enumerate() {
         let name = option.name.as_deref().unwrap_or_default();
-        check_required(
-            name,
-            &format!("{place}.options[{i}]"),
-            "must not be empty",
-            faults,
-        );
+        check_required(name, &place.item("options", i), "must not be empty", faults);
     }
     check_hosts(pod, field, faults);
 }
 
-fn check_hosts(pod: &PodSpec, field: &str, faults: &mut Vec<Fault>) {
+fn check_hosts(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
     for (i, alias) in pod.host_aliases.iter().flatten().enumerate() {
-        let field = format!("{field}.hostAliases[{i}]");
-        check_ip(&alias.ip, &format!("{field}.ip"), faults);
+        let field = field.item("hostAliases", i);
+        check_ip(&alias.ip, &field.at("ip"), faults);
         for host in alias.hostnames.iter().flatten() {
-            names::check_object_name(Some(host), &format!("{field}.hostnames"), faults);
+            names::check_object_name(Some(host), &field.at("hostnames"), faults);
         }
     }
     for (name, host) in [("hostname", &pod.hostname), ("subdomain", &pod.subdomain)] {
-        names::check_optional_label_name(host.as_deref(), &format!("{field}.{name}"), faults);
+        names::check_optional_label_name(host.as_deref(), &field.at(name), faults);
     }
 }
 
-fn check_ip(ip: &str, field: &str, faults: &mut Vec<Fault>) {
+fn check_ip(ip: &str, field: &Path<'_>, faults: &mut Vec<Fault>) {
     if ip.parse::<IpAddr>().is_err() {
         faults.push(Fault::invalid(field, ip, NO_IP));
     }

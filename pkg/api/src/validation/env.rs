@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Container, EnvFromSource, EnvVarSource, ResourceFieldSelector};
 
 use super::{
-    Fault,
+    Fault, Path,
     basic::{check_one_of, check_required},
     names,
 };
@@ -30,28 +30,28 @@ const RESOURCES: [&str; 6] = [
 ];
 
 /// Names and sources of a container's variables.
-pub(super) fn check(container: &Container, field: &str, faults: &mut Vec<Fault>) {
+pub(super) fn check(container: &Container, field: &Path<'_>, faults: &mut Vec<Fault>) {
     for (i, variable) in container.env.iter().flatten().enumerate() {
-        let field = format!("{field}.env[{i}]");
-        let name = format!("{field}.name");
+        let field = field.item("env", i);
+        let name = field.at("name");
         if check_required(&variable.name, &name, "it needs a name", faults) {
             names::check_env_name(&variable.name, &name, faults);
         }
         if let Some(source) = &variable.value_from {
-            let field = format!("{field}.valueFrom");
+            let field = field.at("valueFrom");
             if variable.value.as_ref().is_some_and(|v| !v.is_empty()) {
                 let why = "may not be specified when `value` is not empty";
-                faults.push(Fault::invalid(field.as_str(), "", why));
+                faults.push(Fault::invalid(field, "", why));
             }
             check_source(source, &field, faults);
         }
     }
     for (i, source) in container.env_from.iter().flatten().enumerate() {
-        check_from(source, &format!("{field}.envFrom[{i}]"), faults);
+        check_from(source, &field.item("envFrom", i), faults);
     }
 }
 
-fn check_source(source: &EnvVarSource, field: &str, faults: &mut Vec<Fault>) {
+fn check_source(source: &EnvVarSource, field: &Path<'_>, faults: &mut Vec<Fault>) {
     let set = [
         source.config_map_key_ref.is_some(),
         source.field_ref.is_some(),
@@ -73,26 +73,21 @@ fn check_source(source: &EnvVarSource, field: &str, faults: &mut Vec<Fault>) {
         check_field_path(
             &of_pod.field_path,
             &FIELDS,
-            &format!("{field}.fieldRef.fieldPath"),
+            &field.at("fieldRef").at("fieldPath"),
             faults,
         );
     }
     if let Some(resource) = &source.resource_field_ref {
-        check_resource(resource, &format!("{field}.resourceFieldRef"), faults);
+        check_resource(resource, &field.at("resourceFieldRef"), faults);
     }
     let config_map = source.config_map_key_ref.as_ref();
     let secret = source.secret_key_ref.as_ref();
     let config_map = config_map.map(|s| ("configMapKeyRef", &s.name, &s.key));
     let secret = secret.map(|s| ("secretKeyRef", &s.name, &s.key));
     for (source, name, key) in config_map.into_iter().chain(secret) {
-        let field = format!("{field}.{source}");
-        check_required(
-            name,
-            &format!("{field}.name"),
-            "the object that holds it",
-            faults,
-        );
-        let path = format!("{field}.key");
+        let field = field.at(source);
+        check_required(name, &field.at("name"), "the object that holds it", faults);
+        let path = field.at("key");
         if check_required(key, &path, "the key of the value", faults) {
             names::check_config_key(key, &path, faults);
         }
@@ -100,7 +95,12 @@ fn check_source(source: &EnvVarSource, field: &str, faults: &mut Vec<Fault>) {
 }
 
 /// A field of the pod: one of `known`, or a label or an annotation.
-pub(super) fn check_field_path(path: &str, known: &[&str], field: &str, faults: &mut Vec<Fault>) {
+pub(super) fn check_field_path(
+    path: &str,
+    known: &[&str],
+    field: &Path<'_>,
+    faults: &mut Vec<Fault>,
+) {
     if !check_required(path, field, "the field of the pod", faults) {
         return;
     }
@@ -115,8 +115,12 @@ pub(super) fn check_field_path(path: &str, known: &[&str], field: &str, faults: 
 }
 
 /// An amount of a container's resources.
-pub(super) fn check_resource(source: &ResourceFieldSelector, field: &str, faults: &mut Vec<Fault>) {
-    let path = format!("{field}.resource");
+pub(super) fn check_resource(
+    source: &ResourceFieldSelector,
+    field: &Path<'_>,
+    faults: &mut Vec<Fault>,
+) {
+    let path = field.at("resource");
     let resource = source.resource.as_str();
     let huge = ["limits.hugepages-", "requests.hugepages-"];
     if check_required(resource, &path, "as limits.cpu", faults)
@@ -126,9 +130,9 @@ pub(super) fn check_resource(source: &ResourceFieldSelector, field: &str, faults
     }
 }
 
-fn check_from(source: &EnvFromSource, field: &str, faults: &mut Vec<Fault>) {
+fn check_from(source: &EnvFromSource, field: &Path<'_>, faults: &mut Vec<Fault>) {
     if let Some(prefix) = source.prefix.as_deref().filter(|prefix| !prefix.is_empty()) {
-        names::check_env_name(prefix, &format!("{field}.prefix"), faults);
+        names::check_env_name(prefix, &field.at("prefix"), faults);
     }
     let config_map = source
         .config_map_ref
@@ -144,7 +148,12 @@ fn check_from(source: &EnvFromSource, field: &str, faults: &mut Vec<Fault>) {
         faults.push(Fault::invalid(field, "", why));
     }
     for (source, name) in config_map.into_iter().chain(secret) {
-        let field = format!("{field}.{source}.name");
-        check_required(name, &field, "the object that holds them", faults);
+        let field = field.at(source);
+        check_required(
+            name,
+            &field.at("name"),
+            "the object that holds them",
+            faults,
+        );
     }
 }

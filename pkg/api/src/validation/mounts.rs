@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Container, PodSpec, Volume, VolumeMount};
 
 use super::{
-    Fault,
+    Fault, Path,
     basic::{check_no_backsteps, check_one_of, check_relative_path, check_required},
 };
 
@@ -14,7 +14,7 @@ pub(super) fn check(
     container: &Container,
     pod: &PodSpec,
     shared: &[Volume],
-    field: &str,
+    field: &Path<'_>,
     faults: &mut Vec<Fault>,
 ) {
     let known = |name: &str| {
@@ -23,10 +23,10 @@ pub(super) fn check(
     };
     let mounts = container.volume_mounts.as_deref().unwrap_or_default();
     for (i, mount) in mounts.iter().enumerate() {
-        let field = format!("{field}.volumeMounts[{i}]");
+        let field = field.item("volumeMounts", i);
         check_volume(&mount.name, known, &field, faults);
         let path = mount.mount_path.as_str();
-        let place = format!("{field}.mountPath");
+        let place = field.at("mountPath");
         let what = "where the volume appears in the container";
         if check_required(path, &place, what, faults)
             && mounts[..i].iter().any(|other| other.mount_path == path)
@@ -37,10 +37,10 @@ pub(super) fn check(
     }
     let devices = container.volume_devices.as_deref().unwrap_or_default();
     for (i, device) in devices.iter().enumerate() {
-        let field = format!("{field}.volumeDevices[{i}]");
+        let field = field.item("volumeDevices", i);
         check_volume(&device.name, known, &field, faults);
         let path = device.device_path.as_str();
-        let place = format!("{field}.devicePath");
+        let place = field.at("devicePath");
         let what = "where the device appears in the container";
         if check_required(path, &place, what, faults) {
             check_no_backsteps(path, &place, faults);
@@ -51,25 +51,35 @@ pub(super) fn check(
     }
 }
 
-fn check_volume(name: &str, known: impl Fn(&str) -> bool, field: &str, faults: &mut Vec<Fault>) {
-    let field = format!("{field}.name");
+fn check_volume(
+    name: &str,
+    known: impl Fn(&str) -> bool,
+    field: &Path<'_>,
+    faults: &mut Vec<Fault>,
+) {
+    let field = field.at("name");
     if check_required(name, &field, "the name of a volume", faults) && !known(name) {
         faults.push(Fault::not_found(field, name));
     }
 }
 
-fn check_mount(mount: &VolumeMount, container: &Container, field: &str, faults: &mut Vec<Fault>) {
+fn check_mount(
+    mount: &VolumeMount,
+    container: &Container,
+    field: &Path<'_>,
+    faults: &mut Vec<Fault>,
+) {
     let sub_path = mount.sub_path.as_deref().unwrap_or_default();
     let expression = mount.sub_path_expr.as_deref().unwrap_or_default();
-    check_relative_path(sub_path, &format!("{field}.subPath"), faults);
-    let place = format!("{field}.subPathExpr");
+    check_relative_path(sub_path, &field.at("subPath"), faults);
+    let place = field.at("subPathExpr");
     check_relative_path(expression, &place, faults);
     if !sub_path.is_empty() && !expression.is_empty() {
         let why = "subPathExpr and subPath are mutually exclusive";
         faults.push(Fault::invalid(place, expression, why));
     }
     let propagation = mount.mount_propagation.as_deref();
-    let place = format!("{field}.mountPropagation");
+    let place = field.at("mountPropagation");
     check_one_of(propagation, &PROPAGATIONS, &place, faults);
     let context = container.security_context.as_ref();
     if propagation == Some("Bidirectional")

@@ -1,4 +1,4 @@
-use super::Fault;
+use super::{Fault, Path, path::SPEC};
 use crate::names;
 
 const LABEL_LEN: usize = names::MAX_POD_NAME_LEN;
@@ -22,7 +22,7 @@ pub(super) fn check_job_name(name: &str, faults: &mut Vec<Fault>) {
         ));
     }
     let starts_well = name.starts_with(|c: char| c.is_ascii_lowercase());
-    if !starts_well || !name.chars().all(is_label_char) {
+    if !starts_well || !name.bytes().all(is_label_char) {
         faults.push(Fault::invalid(
             "metadata.name",
             name,
@@ -32,7 +32,7 @@ pub(super) fn check_job_name(name: &str, faults: &mut Vec<Fault>) {
 }
 
 /// A name that must be there, and a DNS label.
-pub(super) fn check_label_name(name: &str, field: &str, faults: &mut Vec<Fault>) {
+pub(super) fn check_label_name(name: &str, field: &Path<'_>, faults: &mut Vec<Fault>) {
     if name.is_empty() {
         faults.push(Fault::required(field, "it needs a name"));
     } else {
@@ -44,7 +44,7 @@ pub(super) fn check_label_name(name: &str, field: &str, faults: &mut Vec<Fault>)
 pub(super) fn check_unique<'a>(
     earlier: impl IntoIterator<Item = &'a str>,
     name: &str,
-    field: &str,
+    field: &Path<'_>,
     faults: &mut Vec<Fault>,
 ) {
     if !name.is_empty() && earlier.into_iter().any(|other| other == name) {
@@ -53,60 +53,64 @@ pub(super) fn check_unique<'a>(
 }
 
 /// The name of another object, where there is one.
-pub(super) fn check_object_name(name: Option<&str>, field: &str, faults: &mut Vec<Fault>) {
+pub(super) fn check_object_name(name: Option<&str>, field: &Path<'_>, faults: &mut Vec<Fault>) {
     if let Some(name) = name.filter(|name| !name.is_empty()) {
         refuse(name, field, dns_subdomain(name), faults);
     }
 }
 
 /// A DNS label, where there is one.
-pub(super) fn check_optional_label_name(name: Option<&str>, field: &str, faults: &mut Vec<Fault>) {
+pub(super) fn check_optional_label_name(
+    name: Option<&str>,
+    field: &Path<'_>,
+    faults: &mut Vec<Fault>,
+) {
     if let Some(name) = name.filter(|name| !name.is_empty()) {
         refuse(name, field, dns_label(name), faults);
     }
 }
 
 /// The key of a label, an annotation, a taint or a resource.
-pub(super) fn check_qualified_name(name: &str, field: &str, faults: &mut Vec<Fault>) {
+pub(super) fn check_qualified_name(name: &str, field: &Path<'_>, faults: &mut Vec<Fault>) {
     refuse(name, field, qualified_name(name), faults);
 }
 
 /// The value of a label.
-pub(super) fn check_label_value(value: &str, field: &str, faults: &mut Vec<Fault>) {
+pub(super) fn check_label_value(value: &str, field: &Path<'_>, faults: &mut Vec<Fault>) {
     refuse(value, field, label_value(value), faults);
 }
 
 /// The name of an environment variable, or what it starts with.
-pub(super) fn check_env_name(name: &str, field: &str, faults: &mut Vec<Fault>) {
+pub(super) fn check_env_name(name: &str, field: &Path<'_>, faults: &mut Vec<Fault>) {
     refuse(name, field, env_name(name), faults);
 }
 
 /// A key of a Secret or ConfigMap.
-pub(super) fn check_config_key(key: &str, field: &str, faults: &mut Vec<Fault>) {
+pub(super) fn check_config_key(key: &str, field: &Path<'_>, faults: &mut Vec<Fault>) {
     refuse(key, field, config_key(key), faults);
 }
 
 /// The group of a job, which people select jobs by.
 pub(super) fn check_group(group: &str, faults: &mut Vec<Fault>) {
-    refuse(group, "spec.group", label_value(group), faults);
+    refuse(group, &SPEC.at("group"), label_value(group), faults);
 }
 
 /// The name of a port.
-pub(super) fn check_port_name(name: &str, field: &str, faults: &mut Vec<Fault>) {
+pub(super) fn check_port_name(name: &str, field: &Path<'_>, faults: &mut Vec<Fault>) {
     refuse(name, field, port_name(name), faults);
 }
 
-fn refuse(name: &str, field: &str, why: Vec<&'static str>, faults: &mut Vec<Fault>) {
+fn refuse(name: &str, field: &Path<'_>, why: Vec<&'static str>, faults: &mut Vec<Fault>) {
     faults.extend(why.into_iter().map(|why| Fault::invalid(field, name, why)));
 }
 
-fn is_label_char(c: char) -> bool {
-    c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'
+fn is_label_char(c: u8) -> bool {
+    c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-'
 }
 
 fn is_dns_label(name: &str) -> bool {
     !name.is_empty()
-        && name.chars().all(is_label_char)
+        && name.bytes().all(is_label_char)
         && !name.starts_with('-')
         && !name.ends_with('-')
 }
@@ -142,13 +146,13 @@ fn dns_subdomain(name: &str) -> Vec<&'static str> {
     ])
 }
 
-fn is_key_char(c: char) -> bool {
-    c.is_ascii_alphanumeric() || "-_.".contains(c)
+fn is_key_char(c: u8) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.')
 }
 
 fn is_qualified(name: &str) -> bool {
     let at_the_ends = |c: char| c.is_ascii_alphanumeric();
-    name.chars().all(is_key_char) && name.starts_with(at_the_ends) && name.ends_with(at_the_ends)
+    name.bytes().all(is_key_char) && name.starts_with(at_the_ends) && name.ends_with(at_the_ends)
 }
 
 fn qualified_name(name: &str) -> Vec<&'static str> {
@@ -187,7 +191,7 @@ const NO_DOTS: &str = "must not be '..' or start with '..'";
 fn env_name(name: &str) -> Vec<&'static str> {
     broken(&[
         (
-            name.chars().all(is_key_char) && !name.starts_with(|c: char| c.is_ascii_digit()),
+            name.bytes().all(is_key_char) && !name.starts_with(|c: char| c.is_ascii_digit()),
             "a valid environment variable name must consist of alphabetic characters, digits, '_', '-', or '.', and must not start with a digit (e.g. 'my.env-name',  or 'MY_ENV.NAME',  or 'MyEnvName1', regex used for validation is '[-._a-zA-Z][-._a-zA-Z0-9]*')",
         ),
         (name != ".", NO_DOT),
@@ -202,7 +206,7 @@ fn config_key(key: &str) -> Vec<&'static str> {
             "must be no more than 253 characters",
         ),
         (
-            key.chars().all(is_key_char),
+            key.bytes().all(is_key_char),
             "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')",
         ),
         (key != ".", NO_DOT),
@@ -231,7 +235,7 @@ fn port_name(name: &str) -> Vec<&'static str> {
             "must be no more than 15 characters",
         ),
         (
-            name.chars().all(is_label_char),
+            name.bytes().all(is_label_char),
             "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)",
         ),
         (

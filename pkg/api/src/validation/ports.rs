@@ -1,7 +1,7 @@
 use k8s_openapi::api::core::v1::{Container, ContainerPort, PodSpec};
 
 use super::{
-    Fault,
+    Fault, Path,
     basic::{check_between, check_one_of},
     names,
 };
@@ -12,20 +12,20 @@ pub(super) const LAST: i32 = 65535;
 const NUMBERS: (i64, i64) = (1, LAST as i64);
 
 /// The ports of a container: numbers, protocols and names.
-pub(super) fn check(container: &Container, field: &str, faults: &mut Vec<Fault>) {
+pub(super) fn check(container: &Container, field: &Path<'_>, faults: &mut Vec<Fault>) {
     let ports = container.ports.as_deref().unwrap_or_default();
     for (i, port) in ports.iter().enumerate() {
-        let field = format!("{field}.ports[{i}]");
+        let field = field.item("ports", i);
         let number = Some(port.container_port);
-        check_between(number, NUMBERS, &format!("{field}.containerPort"), faults);
+        check_between(number, NUMBERS, &field.at("containerPort"), faults);
         let number = port.host_port.filter(|number| *number != 0);
-        check_between(number, NUMBERS, &format!("{field}.hostPort"), faults);
+        check_between(number, NUMBERS, &field.at("hostPort"), faults);
         let protocol = port.protocol.as_deref();
         let supported = ["SCTP", "TCP", "UDP"];
-        check_one_of(protocol, &supported, &format!("{field}.protocol"), faults);
+        check_one_of(protocol, &supported, &field.at("protocol"), faults);
         let name = name(port);
         if !name.is_empty() {
-            let field = format!("{field}.name");
+            let field = field.at("name");
             names::check_port_name(name, &field, faults);
             names::check_unique(ports[..i].iter().map(self::name), name, &field, faults);
         }
@@ -33,12 +33,13 @@ pub(super) fn check(container: &Container, field: &str, faults: &mut Vec<Fault>)
 }
 
 /// Ports that the containers of a pod share.
-pub(super) fn check_pod(pod: &PodSpec, field: &str, faults: &mut Vec<Fault>) {
+pub(super) fn check_pod(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
     check_own(pod, field, faults);
     let mut taken = Vec::new();
     for (i, container) in pod.containers.iter().enumerate() {
         for (j, port) in container.ports.iter().flatten().enumerate() {
-            let field = format!("{field}.containers[{i}].ports[{j}]");
+            let field = field.item("containers", i);
+            let field = field.item("ports", j);
             let wanted = port.host_port.filter(|number| *number != 0);
             let on_host = pod.host_network == Some(true);
             if let Some(wanted) = wanted
@@ -46,7 +47,7 @@ pub(super) fn check_pod(pod: &PodSpec, field: &str, faults: &mut Vec<Fault>) {
                 && wanted != port.container_port
             {
                 let why = "must match `hostPort` when `hostNetwork` is true";
-                let field = format!("{field}.containerPort");
+                let field = field.at("containerPort");
                 faults.push(Fault::invalid(field, port.container_port, why));
             }
             let Some(number) = wanted.or(on_host.then_some(port.container_port)) else {
@@ -56,7 +57,7 @@ pub(super) fn check_pod(pod: &PodSpec, field: &str, faults: &mut Vec<Fault>) {
             let host = port.host_ip.as_deref().unwrap_or_default();
             let place = format!("{protocol}/{host}/{number}");
             if taken.contains(&place) {
-                faults.push(Fault::duplicate(format!("{field}.hostPort"), place));
+                faults.push(Fault::duplicate(field.at("hostPort"), place));
             } else {
                 taken.push(place);
             }
@@ -65,7 +66,7 @@ pub(super) fn check_pod(pod: &PodSpec, field: &str, faults: &mut Vec<Fault>) {
 }
 
 /// The replica's own port stands once in a pod: its service and its environment tell of one.
-fn check_own(pod: &PodSpec, field: &str, faults: &mut Vec<Fault>) {
+fn check_own(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
     let mut holder: Option<&str> = None;
     for (i, container) in pod.containers.iter().enumerate() {
         for (j, port) in container.ports.iter().flatten().enumerate() {
@@ -74,8 +75,9 @@ fn check_own(pod: &PodSpec, field: &str, faults: &mut Vec<Fault>) {
             }
             // Within one container it is a duplicate as any other name is.
             if holder.is_some_and(|holder| holder != container.name) {
-                let field = format!("{field}.containers[{i}].ports[{j}].name");
-                faults.push(Fault::duplicate(field, PORT_NAME));
+                let field = field.item("containers", i);
+                let field = field.item("ports", j);
+                faults.push(Fault::duplicate(field.at("name"), PORT_NAME));
             }
             holder.get_or_insert(&container.name);
         }
@@ -83,7 +85,7 @@ fn check_own(pod: &PodSpec, field: &str, faults: &mut Vec<Fault>) {
 }
 
 /// Ports of ddp learners have names that the main container of a learner must leave to them.
-pub(super) fn check_reserved(pod: &PodSpec, field: &str, faults: &mut Vec<Fault>) {
+pub(super) fn check_reserved(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
     for (i, container) in pod.containers.iter().enumerate() {
         if container.name != MAIN_CONTAINER {
             continue;
@@ -95,7 +97,7 @@ pub(super) fn check_reserved(pod: &PodSpec, field: &str, faults: &mut Vec<Fault>
                 .unwrap_or_default();
             if name == ports::MASTER_NAME || number.parse::<u32>().is_ok() {
                 faults.push(Fault::invalid(
-                    format!("{field}.containers[{i}].ports[{j}].name"),
+                    field.item("containers", i).item("ports", j).at("name"),
                     name,
                     "is the name of a port that ddp learners are given; choose another",
                 ));

@@ -4,7 +4,7 @@ use k8s_openapi::{
     api::core::v1::ResourceRequirements, apimachinery::pkg::api::resource::Quantity,
 };
 
-use super::{Fault, names};
+use super::{Fault, Path, names};
 use crate::{
     GPU_RESOURCE, ReplicaResources,
     quantity::{NANO, nanos as parse},
@@ -15,7 +15,7 @@ const HUGE_PAGES: &str = "hugepages-";
 /// Requests and limits of a container.
 pub(super) fn check_requirements(
     requirements: &ResourceRequirements,
-    field: &str,
+    field: &Path<'_>,
     faults: &mut Vec<Fault>,
 ) {
     let nothing = BTreeMap::new();
@@ -23,7 +23,7 @@ pub(super) fn check_requirements(
     let limits = requirements.limits.as_ref().unwrap_or(&nothing);
     for (list, name) in [(limits, "limits"), (requests, "requests")] {
         for (resource, quantity) in list {
-            let field = format!("{field}.{name}[{resource}]");
+            let field = field.value(name, resource);
             check_resource_name(resource, &field, faults);
             check(resource, quantity, &field, faults);
         }
@@ -39,20 +39,20 @@ pub(super) fn check_requirements(
 }
 
 /// The resources of a group of replicas.
-pub(super) fn check_group(resources: &ReplicaResources, field: &str, faults: &mut Vec<Fault>) {
+pub(super) fn check_group(resources: &ReplicaResources, field: &Path<'_>, faults: &mut Vec<Fault>) {
     for (resource, name, quantity) in [
         ("cpu", "cpus", &resources.cpus),
         (GPU_RESOURCE, "gpus", &resources.gpus),
         ("memory", "memory", &resources.memory),
     ] {
         if let Some(quantity) = quantity {
-            check(resource, quantity, &format!("{field}.{name}"), faults);
+            check(resource, quantity, &field.at(name), faults);
         }
     }
 }
 
 /// One of Kubernetes' own, or one with the name of who brings it.
-fn check_resource_name(resource: &str, field: &str, faults: &mut Vec<Fault>) {
+fn check_resource_name(resource: &str, field: &Path<'_>, faults: &mut Vec<Fault>) {
     let known = ["cpu", "memory", "ephemeral-storage"];
     if resource.contains('/') {
         names::check_qualified_name(resource, field, faults);
@@ -69,7 +69,12 @@ fn is_extended(resource: &str) -> bool {
 }
 
 /// An amount of a resource.
-pub(super) fn check(resource: &str, quantity: &Quantity, field: &str, faults: &mut Vec<Fault>) {
+pub(super) fn check(
+    resource: &str,
+    quantity: &Quantity,
+    field: &Path<'_>,
+    faults: &mut Vec<Fault>,
+) {
     let why = match parse(&quantity.0) {
         None => {
             r"quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
@@ -85,13 +90,13 @@ fn check_limit(
     resource: &str,
     request: &Quantity,
     limit: Option<&Quantity>,
-    field: &str,
+    field: &Path<'_>,
     faults: &mut Vec<Fault>,
 ) {
     let Some(limit) = limit else {
         if is_extended(resource) {
             faults.push(Fault::required(
-                format!("{field}.limits"),
+                field.at("limits"),
                 format_args!("Limit must be set for non overcommitable resources: {resource}"),
             ));
         }
@@ -108,7 +113,7 @@ fn check_limit(
         return;
     };
     faults.push(Fault::invalid(
-        format!("{field}.requests"),
+        field.at("requests"),
         request.0.as_str(),
         format_args!("must be {how} {resource} limit of {}", limit.0),
     ));

@@ -9,7 +9,7 @@ use k8s_openapi::{
 };
 
 use super::{
-    Fault,
+    Fault, Path,
     basic::{check_one_of, check_required},
     names,
 };
@@ -18,22 +18,22 @@ const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 const WEIGHTS: std::ops::RangeInclusive<i32> = 1..=100;
 
 /// Everything by which the scheduler chooses a node.
-pub(super) fn check(pod: &PodSpec, field: &str, faults: &mut Vec<Fault>) {
+pub(super) fn check(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
     for (key, value) in pod.node_selector.iter().flatten() {
-        let field = format!("{field}.nodeSelector");
+        let field = field.at("nodeSelector");
         names::check_qualified_name(key, &field, faults);
         names::check_label_value(value, &field, faults);
     }
     for (i, toleration) in pod.tolerations.iter().flatten().enumerate() {
-        check_toleration(toleration, &format!("{field}.tolerations[{i}]"), faults);
+        check_toleration(toleration, &field.item("tolerations", i), faults);
     }
     if let Some(affinity) = &pod.affinity {
-        check_affinity(affinity, &format!("{field}.affinity"), faults);
+        check_affinity(affinity, &field.at("affinity"), faults);
     }
     let spread = pod.topology_spread_constraints.as_deref();
     let spread = spread.unwrap_or_default();
     for (i, constraint) in spread.iter().enumerate() {
-        let field = format!("{field}.topologySpreadConstraints[{i}]");
+        let field = field.item("topologySpreadConstraints", i);
         check_spread(constraint, &field, faults);
         let same = |other: &TopologySpreadConstraint| {
             other.topology_key == constraint.topology_key
@@ -45,22 +45,22 @@ pub(super) fn check(pod: &PodSpec, field: &str, faults: &mut Vec<Fault>) {
                 constraint.topology_key, constraint.when_unsatisfiable
             );
             faults.push(Fault::duplicate(
-                format!("{field}.{{topologyKey, whenUnsatisfiable}}"),
+                field.at("{topologyKey, whenUnsatisfiable}"),
                 both,
             ));
         }
     }
 }
 
-fn check_toleration(toleration: &Toleration, field: &str, faults: &mut Vec<Fault>) {
+fn check_toleration(toleration: &Toleration, field: &Path<'_>, faults: &mut Vec<Fault>) {
     let key = toleration.key.as_deref().unwrap_or_default();
     let operator = toleration.operator.as_deref().unwrap_or_default();
     let value = toleration.value.as_deref().unwrap_or_default();
     let effect = toleration.effect.as_deref().unwrap_or_default();
     if !key.is_empty() {
-        names::check_qualified_name(key, &format!("{field}.key"), faults);
+        names::check_qualified_name(key, &field.at("key"), faults);
     }
-    let place = format!("{field}.operator");
+    let place = field.at("operator");
     match operator {
         "Exists" if !value.is_empty() => {
             let why = "value must be empty when `operator` is 'Exists'";
@@ -74,7 +74,7 @@ fn check_toleration(toleration: &Toleration, field: &str, faults: &mut Vec<Fault
         "Exists" => {}
         _ => check_one_of(Some(operator), &["Equal", "Exists"], &place, faults),
     }
-    let place = format!("{field}.effect");
+    let place = field.at("effect");
     check_one_of(Some(effect), &EFFECTS, &place, faults);
     if toleration.toleration_seconds.is_some() && effect != "NoExecute" {
         let why = "effect must be 'NoExecute' when `tolerationSeconds` is set";
@@ -82,9 +82,9 @@ fn check_toleration(toleration: &Toleration, field: &str, faults: &mut Vec<Fault
     }
 }
 
-fn check_affinity(affinity: &Affinity, field: &str, faults: &mut Vec<Fault>) {
+fn check_affinity(affinity: &Affinity, field: &Path<'_>, faults: &mut Vec<Fault>) {
     if let Some(node) = &affinity.node_affinity {
-        check_node_affinity(node, &format!("{field}.nodeAffinity"), faults);
+        check_node_affinity(node, &field.at("nodeAffinity"), faults);
     }
     let pods = affinity.pod_affinity.as_ref();
     let pods = pods.map(|a| {
@@ -99,72 +99,68 @@ fn check_affinity(affinity: &Affinity, field: &str, faults: &mut Vec<Fault>) {
         ("podAntiAffinity", required, preferred)
     });
     for (name, required, preferred) in pods.into_iter().chain(others) {
-        let field = format!("{field}.{name}");
+        let field = field.at(name);
         for (i, term) in required.iter().flatten().enumerate() {
-            let field = format!("{field}.requiredDuringSchedulingIgnoredDuringExecution[{i}]");
+            let field = field.item("requiredDuringSchedulingIgnoredDuringExecution", i);
             check_pod_term(term, &field, faults);
         }
         for (i, term) in preferred.iter().flatten().enumerate() {
-            let field = format!("{field}.preferredDuringSchedulingIgnoredDuringExecution[{i}]");
+            let field = field.item("preferredDuringSchedulingIgnoredDuringExecution", i);
             let WeightedPodAffinityTerm {
                 weight,
                 pod_affinity_term,
             } = term;
             check_weight(*weight, &field, faults);
-            check_pod_term(
-                pod_affinity_term,
-                &format!("{field}.podAffinityTerm"),
-                faults,
-            );
+            check_pod_term(pod_affinity_term, &field.at("podAffinityTerm"), faults);
         }
     }
 }
 
-fn check_weight(weight: i32, field: &str, faults: &mut Vec<Fault>) {
+fn check_weight(weight: i32, field: &Path<'_>, faults: &mut Vec<Fault>) {
     if !WEIGHTS.contains(&weight) {
         let why = "must be in the range 1-100";
-        faults.push(Fault::invalid(format!("{field}.weight"), weight, why));
+        faults.push(Fault::invalid(field.at("weight"), weight, why));
     }
 }
 
-fn check_node_affinity(affinity: &NodeAffinity, field: &str, faults: &mut Vec<Fault>) {
+fn check_node_affinity(affinity: &NodeAffinity, field: &Path<'_>, faults: &mut Vec<Fault>) {
     if let Some(required) = &affinity.required_during_scheduling_ignored_during_execution {
-        let field =
-            format!("{field}.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms");
+        let field = field.at("requiredDuringSchedulingIgnoredDuringExecution");
+        let field = field.at("nodeSelectorTerms");
         if required.node_selector_terms.is_empty() {
             let what = "must have at least one node selector term";
-            faults.push(Fault::required(field.as_str(), what));
+            faults.push(Fault::required(field, what));
         }
         for (i, term) in required.node_selector_terms.iter().enumerate() {
-            check_node_term(term, &format!("{field}[{i}]"), faults);
+            check_node_term(term, &field.nth(i), faults);
         }
     }
     let preferred = &affinity.preferred_during_scheduling_ignored_during_execution;
     for (i, term) in preferred.iter().flatten().enumerate() {
-        let field = format!("{field}.preferredDuringSchedulingIgnoredDuringExecution[{i}]");
+        let field = field.item("preferredDuringSchedulingIgnoredDuringExecution", i);
         check_weight(term.weight, &field, faults);
-        check_node_term(&term.preference, &format!("{field}.preference"), faults);
+        check_node_term(&term.preference, &field.at("preference"), faults);
     }
 }
 
-fn check_node_term(term: &NodeSelectorTerm, field: &str, faults: &mut Vec<Fault>) {
+fn check_node_term(term: &NodeSelectorTerm, field: &Path<'_>, faults: &mut Vec<Fault>) {
     for (i, one) in term.match_expressions.iter().flatten().enumerate() {
-        let field = format!("{field}.matchExpressions[{i}]");
+        let field = field.item("matchExpressions", i);
         let values = one.values.as_deref().unwrap_or_default();
         let bound = ["Gt", "Lt"].contains(&one.operator.as_str());
         if bound && values.len() != 1 {
             let what = "must be specified single value when `operator` is 'Lt' or 'Gt'";
-            faults.push(Fault::required(format!("{field}.values"), what));
+            faults.push(Fault::required(field.at("values"), what));
         } else if !bound {
             check_operator(&one.operator, values, &field, faults);
         }
-        names::check_qualified_name(&one.key, &format!("{field}.key"), faults);
+        names::check_qualified_name(&one.key, &field.at("key"), faults);
     }
 }
 
 /// In and NotIn ask for values, Exists and DoesNotExist for none.
-fn check_operator(operator: &str, values: &[String], field: &str, faults: &mut Vec<Fault>) {
-    let place = format!("{field}.values");
+fn check_operator(operator: &str, values: &[String], field: &Path<'_>, faults: &mut Vec<Fault>) {
+    let place = field.at("values");
     match operator {
         "In" | "NotIn" if values.is_empty() => {
             let what = "must be specified when `operator` is 'In' or 'NotIn'";
@@ -177,56 +173,56 @@ fn check_operator(operator: &str, values: &[String], field: &str, faults: &mut V
         "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
         _ => {
             let why = "not a valid selector operator";
-            faults.push(Fault::invalid(format!("{field}.operator"), operator, why));
+            faults.push(Fault::invalid(field.at("operator"), operator, why));
         }
     }
 }
 
-fn check_pod_term(term: &PodAffinityTerm, field: &str, faults: &mut Vec<Fault>) {
+fn check_pod_term(term: &PodAffinityTerm, field: &Path<'_>, faults: &mut Vec<Fault>) {
     check_selector(
         term.label_selector.as_ref(),
-        &format!("{field}.labelSelector"),
+        &field.at("labelSelector"),
         faults,
     );
-    let place = format!("{field}.namespaceSelector");
+    let place = field.at("namespaceSelector");
     check_selector(term.namespace_selector.as_ref(), &place, faults);
     for namespace in term.namespaces.iter().flatten() {
         // An empty one is refused too.
-        names::check_label_name(namespace, &format!("{field}.namespace"), faults);
+        names::check_label_name(namespace, &field.at("namespace"), faults);
     }
-    let place = format!("{field}.topologyKey");
+    let place = field.at("topologyKey");
     if check_required(&term.topology_key, &place, "can not be empty", faults) {
         names::check_qualified_name(&term.topology_key, &place, faults);
     }
 }
 
-fn check_selector(selector: Option<&LabelSelector>, field: &str, faults: &mut Vec<Fault>) {
+fn check_selector(selector: Option<&LabelSelector>, field: &Path<'_>, faults: &mut Vec<Fault>) {
     let Some(selector) = selector else { return };
     for (key, value) in selector.match_labels.iter().flatten() {
-        let field = format!("{field}.matchLabels");
+        let field = field.at("matchLabels");
         names::check_qualified_name(key, &field, faults);
         names::check_label_value(value, &field, faults);
     }
     for (i, one) in selector.match_expressions.iter().flatten().enumerate() {
-        let field = format!("{field}.matchExpressions[{i}]");
+        let field = field.item("matchExpressions", i);
         let values = one.values.as_deref().unwrap_or_default();
         check_operator(&one.operator, values, &field, faults);
-        names::check_qualified_name(&one.key, &format!("{field}.key"), faults);
+        names::check_qualified_name(&one.key, &field.at("key"), faults);
     }
 }
 
-fn check_spread(constraint: &TopologySpreadConstraint, field: &str, faults: &mut Vec<Fault>) {
+fn check_spread(constraint: &TopologySpreadConstraint, field: &Path<'_>, faults: &mut Vec<Fault>) {
     if constraint.max_skew <= 0 {
         let why = "must be greater than zero";
         faults.push(Fault::invalid(
-            format!("{field}.maxSkew"),
+            field.at("maxSkew"),
             constraint.max_skew,
             why,
         ));
     }
-    let place = format!("{field}.topologyKey");
+    let place = field.at("topologyKey");
     check_required(&constraint.topology_key, &place, "can not be empty", faults);
-    let place = format!("{field}.whenUnsatisfiable");
+    let place = field.at("whenUnsatisfiable");
     let policies = ["DoNotSchedule", "ScheduleAnyway"];
     let policy = constraint.when_unsatisfiable.as_str();
     if !policies.contains(&policy) {
@@ -234,7 +230,7 @@ fn check_spread(constraint: &TopologySpreadConstraint, field: &str, faults: &mut
     }
     check_selector(
         constraint.label_selector.as_ref(),
-        &format!("{field}.labelSelector"),
+        &field.at("labelSelector"),
         faults,
     );
 }

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Container, PodSpec, SeccompProfile};
 
 use super::{
-    Fault,
+    Fault, Path,
     basic::{check_between, check_one_of, check_required},
 };
 
@@ -11,38 +11,34 @@ use super::{
 const IDS: (i64, i64) = (0, 2_147_483_647);
 
 /// The pod's own, of which its containers inherit.
-pub(super) fn check_pod(pod: &PodSpec, field: &str, faults: &mut Vec<Fault>) {
+pub(super) fn check_pod(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
     let Some(context) = &pod.security_context else {
         return;
     };
-    let field = format!("{field}.securityContext");
+    let field = field.at("securityContext");
     for (name, id) in [
         ("runAsUser", context.run_as_user),
         ("runAsGroup", context.run_as_group),
         ("fsGroup", context.fs_group),
     ] {
-        check_between(id, IDS, &format!("{field}.{name}"), faults);
+        check_between(id, IDS, &field.at(name), faults);
     }
     for (i, group) in context.supplemental_groups.iter().flatten().enumerate() {
         check_between(
             Some(*group),
             IDS,
-            &format!("{field}.supplementalGroups[{i}]"),
+            &field.item("supplementalGroups", i),
             faults,
         );
     }
     let policy = context.fs_group_change_policy.as_deref();
     let policies = ["Always", "OnRootMismatch"];
-    check_one_of(
-        policy,
-        &policies,
-        &format!("{field}.fsGroupChangePolicy"),
-        faults,
-    );
+    check_one_of(policy, &policies, &field.at("fsGroupChangePolicy"), faults);
     check_seccomp(context.seccomp_profile.as_ref(), &field, faults);
     let sysctls = context.sysctls.as_deref().unwrap_or_default();
     for (i, sysctl) in sysctls.iter().enumerate() {
-        let field = format!("{field}.sysctls[{i}].name");
+        let field = field.item("sysctls", i);
+        let field = field.at("name");
         if !check_required(&sysctl.name, &field, "it needs a name", faults) {
             continue;
         }
@@ -69,24 +65,19 @@ fn is_sysctl(name: &str) -> bool {
 pub(super) fn check_container(
     container: &Container,
     pod: &PodSpec,
-    (pod_field, field): (&str, &str),
+    (pod_field, field): (&Path<'_>, &Path<'_>),
     faults: &mut Vec<Fault>,
 ) {
     let none = k8s_openapi::api::core::v1::SecurityContext::default();
     let own = container.security_context.as_ref().unwrap_or(&none);
-    let field = format!("{field}.securityContext");
-    check_between(own.run_as_user, IDS, &format!("{field}.runAsUser"), faults);
-    check_between(
-        own.run_as_group,
-        IDS,
-        &format!("{field}.runAsGroup"),
-        faults,
-    );
+    let field = field.at("securityContext");
+    check_between(own.run_as_user, IDS, &field.at("runAsUser"), faults);
+    check_between(own.run_as_group, IDS, &field.at("runAsGroup"), faults);
     let mount = own.proc_mount.as_deref();
     check_one_of(
         mount,
         &["Default", "Unmasked"],
-        &format!("{field}.procMount"),
+        &field.at("procMount"),
         faults,
     );
     check_seccomp(own.seccomp_profile.as_ref(), &field, faults);
@@ -103,7 +94,7 @@ pub(super) fn check_container(
         if !contradicts.is_empty() {
             let why =
                 format_args!("cannot set `allowPrivilegeEscalation` to false and {contradicts}");
-            faults.push(Fault::invalid(field.as_str(), "", why));
+            faults.push(Fault::invalid(field, "", why));
         }
     }
     check_root(own, pod, (pod_field, &field), faults);
@@ -113,7 +104,7 @@ pub(super) fn check_container(
 fn check_root(
     own: &k8s_openapi::api::core::v1::SecurityContext,
     pod: &PodSpec,
-    (pod_field, field): (&str, &str),
+    (pod_field, field): (&Path<'_>, &Path<'_>),
     faults: &mut Vec<Fault>,
 ) {
     let of_pod = pod.security_context.as_ref();
@@ -122,9 +113,10 @@ fn check_root(
         .run_as_non_root
         .or(of_pod.and_then(|context| context.run_as_non_root));
     if never_root == Some(true) && own.run_as_user.or(inherited) == Some(0) {
+        let of_pod_field = pod_field.at("securityContext");
         let field = match own.run_as_user {
-            Some(_) => format!("{field}.runAsUser"),
-            None => format!("{pod_field}.securityContext.runAsUser"),
+            Some(_) => field.at("runAsUser"),
+            None => of_pod_field.at("runAsUser"),
         };
         let fault = Fault::invalid(
             field,
@@ -137,15 +129,15 @@ fn check_root(
     }
 }
 
-fn check_seccomp(profile: Option<&SeccompProfile>, field: &str, faults: &mut Vec<Fault>) {
+fn check_seccomp(profile: Option<&SeccompProfile>, field: &Path<'_>, faults: &mut Vec<Fault>) {
     let Some(profile) = profile else { return };
-    let field = format!("{field}.seccompProfile");
+    let field = field.at("seccompProfile");
     let kinds = ["Localhost", "RuntimeDefault", "Unconfined"];
-    let place = format!("{field}.type");
+    let place = field.at("type");
     if check_required(&profile.type_, &place, "which profile it is", faults) {
         check_one_of(Some(&profile.type_), &kinds, &place, faults);
     }
-    let place = format!("{field}.localhostProfile");
+    let place = field.at("localhostProfile");
     match (profile.type_.as_str(), &profile.localhost_profile) {
         ("Localhost", None) => {
             faults.push(Fault::required(

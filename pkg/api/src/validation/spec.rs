@@ -1,6 +1,10 @@
+use std::fmt;
+
 use serde_json::{Value, json};
 
-use super::{Fault, names, ports, quantities, template, volumes};
+use super::{
+    Fault, Path, basic::check_not_negative, names, path::SPEC, ports, quantities, template, volumes,
+};
 use crate::{
     DIJobSpec, GPU_RESOURCE, ReplicaGroup, ReplicaResources, Role,
     names::{MAIN_CONTAINER, MAX_LEARNER_GPUS, MAX_REPLICAS, PORT_NAME},
@@ -12,29 +16,48 @@ pub const CLEAN_POD_POLICIES: [&str; 3] = ["None", "Running", "All"];
 /// The roles that a spec declares.
 pub(super) const DECLARED: [Role; 3] = [Role::Coordinator, Role::Collector, Role::Learner];
 
-/// What has a better message before it is decoded; it is put right in `spec`, so that the rest can be read.
-///
-/// Returns the fields that were filled in.
-pub(super) fn check_undecoded(spec: &mut Value, faults: &mut Vec<Fault>) -> Vec<String> {
+/// See [`Kind::put_right`](super::Kind::put_right).
+pub(super) fn put_right(object: &mut Value, faults: &mut Vec<Fault>) -> Vec<String> {
+    let spec = &mut object["spec"];
+    if !spec.is_object() {
+        let what = "a DIJob needs at least spec.coordinator.template";
+        faults.push(Fault::required(SPEC, what));
+        *spec = json!({"coordinator": {"template": {}}});
+        return vec![SPEC.to_string()];
+    }
     if let Some(policy) = unsupported_policy(&spec["cleanPodPolicy"]) {
         faults.push(policy);
         spec["cleanPodPolicy"] = json!("");
     }
-    let mut missing = Vec::new();
-    for role in DECLARED {
-        let part = &spec[role.label()];
-        if (role == Role::Coordinator || !part.is_null()) && !part["template"].is_object() {
-            let field = format!("spec.{role}.template");
-            let detail = format_args!("the pod that the {role} runs in");
-            faults.push(Fault::required(field.as_str(), detail));
-            missing.push(field);
-            match spec[role.label()].as_object_mut() {
-                Some(part) => drop(part.insert("template".to_owned(), json!({}))),
-                None => spec[role.label()] = json!({"template": {}}),
-            }
-        }
+    let is_there = |role: &Role| *role == Role::Coordinator || !spec[role.label()].is_null();
+    let there: Vec<_> = DECLARED.into_iter().filter(is_there).collect();
+    there
+        .into_iter()
+        .filter_map(|role| {
+            let what = format_args!("the {role} runs in");
+            require_template(spec, role.label(), what, faults)
+        })
+        .collect()
+}
+
+/// Fills in the template of a part of the spec if it is missing, and returns its path then.
+pub(super) fn require_template(
+    spec: &mut Value,
+    part: &str,
+    what: impl fmt::Display,
+    faults: &mut Vec<Fault>,
+) -> Option<String> {
+    if spec[part]["template"].is_object() {
+        return None;
     }
-    missing
+    let part_field = SPEC.at(part);
+    let field = part_field.at("template");
+    faults.push(Fault::required(field, format_args!("the pod that {what}")));
+    match spec[part].as_object_mut() {
+        Some(part) => drop(part.insert("template".to_owned(), json!({}))),
+        None => spec[part] = json!({"template": {}}),
+    }
+    Some(field.to_string())
 }
 
 fn unsupported_policy(policy: &Value) -> Option<Fault> {
@@ -42,39 +65,45 @@ fn unsupported_policy(policy: &Value) -> Option<Fault> {
     let known =
         |policy: &str| CLEAN_POD_POLICIES.contains(&policy) || spelt_otherwise.contains(&policy);
     let fine = policy.is_null() || policy.as_str().is_some_and(known);
-    (!fine)
-        .then(|| Fault::not_supported("spec.cleanPodPolicy", policy.clone(), &CLEAN_POD_POLICIES))
+    (!fine).then(|| {
+        Fault::not_supported(
+            SPEC.at("cleanPodPolicy"),
+            policy.clone(),
+            &CLEAN_POD_POLICIES,
+        )
+    })
 }
 
 /// A spec that could be decoded.
 pub(super) fn check(spec: &DIJobSpec, faults: &mut Vec<Fault>) {
     names::check_group(&spec.group, faults);
     let class = Some(spec.priority_class_name.as_str());
-    names::check_object_name(class, "spec.priorityClassName", faults);
-    volumes::check(&spec.volumes, "spec", faults);
+    names::check_object_name(class, &SPEC.at("priorityClassName"), faults);
+    volumes::check(&spec.volumes, &SPEC, faults);
     for role in DECLARED {
         let Some(declared) = spec.declared(role) else {
             continue;
         };
-        let field = format!("spec.{role}.template");
+        let part = SPEC.at(role.label());
+        let field = part.at("template");
         template::check(declared.template, &field, &spec.volumes, faults);
         if let (Role::Learner, Some(pod)) = (role, &declared.template.spec) {
-            ports::check_reserved(pod, &format!("{field}.spec"), faults);
+            ports::check_reserved(pod, &field.at("spec"), faults);
         }
-        check_count(declared.replicas, &format!("spec.{role}.replicas"), faults);
-        check_groups(declared.groups, &format!("spec.{role}.groups"), faults);
+        check_not_negative(Some(declared.replicas), &part.at("replicas"), faults);
+        check_groups(declared.groups, &part, faults);
     }
     check_sum(spec, faults);
     check_learner_gpus(spec, faults);
-    check_count(spec.backoff_limit, "spec.backoffLimit", faults);
-    if let Some(ttl) = spec.ttl_seconds_after_finished {
-        check_count(ttl, "spec.ttlSecondsAfterFinished", faults);
-    }
+    let limit = Some(spec.backoff_limit);
+    check_not_negative(limit, &SPEC.at("backoffLimit"), faults);
+    let ttl = spec.ttl_seconds_after_finished;
+    check_not_negative(ttl, &SPEC.at("ttlSecondsAfterFinished"), faults);
     if let Some(deadline) = spec.active_deadline_seconds
         && deadline < 1
     {
         faults.push(Fault::invalid(
-            "spec.activeDeadlineSeconds",
+            SPEC.at("activeDeadlineSeconds"),
             deadline,
             "must be greater than zero; leave it out for no limit",
         ));
@@ -84,20 +113,11 @@ pub(super) fn check(spec: &DIJobSpec, faults: &mut Vec<Fault>) {
 /// Each process of a learner of several GPUs has a port of its own, from the learner's upwards.
 fn check_learner_gpus(spec: &DIJobSpec, faults: &mut Vec<Fault>) {
     let Some(learner) = &spec.learner else { return };
-    let first = learner.template.spec.as_ref().and_then(ports::own);
+    let pod = learner.template.spec.as_ref();
+    let first = pod.and_then(ports::own);
     let first = first.unwrap_or_else(|| Role::Learner.default_port());
-    let containers = learner.template.spec.iter().flat_map(|pod| &pod.containers);
-    let main = containers.take_while(|c| c.name != MAIN_CONTAINER).count();
-    let of_template = (
-        format!("spec.learner.template.spec.containers[{main}].resources.limits[{GPU_RESOURCE}]"),
-        ReplicaResources::default(),
-    );
-    let of_groups = learner.groups.iter().enumerate().map(|(i, group)| {
-        let field = format!("spec.learner.groups[{i}].resources.gpus");
-        (field, group.resources.clone())
-    });
-    for (field, resources) in std::iter::once(of_template).chain(of_groups) {
-        let gpus = spec.learner_gpus(&resources);
+    let mut check = |resources: &ReplicaResources, field: &Path<'_>| {
+        let gpus = spec.learner_gpus(resources);
         if gpus > MAX_LEARNER_GPUS {
             let why = format_args!("a learner has {MAX_LEARNER_GPUS} GPUs at most");
             faults.push(Fault::invalid(field, gpus, why));
@@ -108,51 +128,57 @@ fn check_learner_gpus(spec: &DIJobSpec, faults: &mut Vec<Fault>) {
             );
             faults.push(Fault::invalid(field, gpus, why));
         }
-    }
-}
-
-fn check_count(count: i32, field: &str, faults: &mut Vec<Fault>) {
-    if count < 0 {
-        let why = "must be greater than or equal to 0";
-        faults.push(Fault::invalid(field, count, why));
+    };
+    let part = SPEC.at(Role::Learner.label());
+    let template = part.at("template");
+    let containers = pod.into_iter().flat_map(|pod| &pod.containers);
+    let main = containers.take_while(|c| c.name != MAIN_CONTAINER).count();
+    let pod = template.at("spec");
+    let container = pod.item("containers", main);
+    let resources = container.at("resources");
+    check(
+        &ReplicaResources::default(),
+        &resources.value("limits", GPU_RESOURCE),
+    );
+    for (i, group) in learner.groups.iter().enumerate() {
+        let group_field = part.item("groups", i);
+        check(&group.resources, &group_field.at("resources").at("gpus"));
     }
 }
 
 /// All declared replicas together; the first that is too many is at fault.
 fn check_sum(spec: &DIJobSpec, faults: &mut Vec<Fault>) {
+    let most = i64::from(MAX_REPLICAS);
     let mut sum = 0;
+    let mut add = |count: i32, field: &Path<'_>| {
+        let before = sum;
+        sum += i64::from(count.max(0));
+        if before <= most && sum > most {
+            let why =
+                format_args!("must be no more than {most} together with the job's other replicas");
+            faults.push(Fault::invalid(field, count, why));
+        }
+    };
     for role in [Role::Collector, Role::Learner] {
         let Some(declared) = spec.declared(role) else {
             continue;
         };
-        let own = (format!("spec.{role}.replicas"), declared.replicas);
-        let groups = declared.groups.iter().enumerate();
-        let groups = groups.map(|(i, group)| {
-            let field = format!("spec.{role}.groups[{i}].replicas");
-            (field, group.replicas)
-        });
-        for (field, count) in std::iter::once(own).chain(groups) {
-            let before = sum;
-            sum += i64::from(count.max(0));
-            let most = i64::from(MAX_REPLICAS);
-            if before <= most && sum > most {
-                let why = format_args!(
-                    "must be no more than {most} together with the job's other replicas"
-                );
-                faults.push(Fault::invalid(field, count, why));
-            }
+        let part = SPEC.at(role.label());
+        add(declared.replicas, &part.at("replicas"));
+        for (i, group) in declared.groups.iter().enumerate() {
+            add(group.replicas, &part.item("groups", i).at("replicas"));
         }
     }
 }
 
-fn check_groups(groups: &[ReplicaGroup], field: &str, faults: &mut Vec<Fault>) {
+fn check_groups(groups: &[ReplicaGroup], field: &Path<'_>, faults: &mut Vec<Fault>) {
     for (i, group) in groups.iter().enumerate() {
-        let field = format!("{field}[{i}]");
-        let name = format!("{field}.name");
+        let field = field.item("groups", i);
+        let name = field.at("name");
         names::check_label_name(&group.name, &name, faults);
         let earlier = groups[..i].iter().map(|other| other.name.as_str());
         names::check_unique(earlier, &group.name, &name, faults);
-        check_count(group.replicas, &format!("{field}.replicas"), faults);
-        quantities::check_group(&group.resources, &format!("{field}.resources"), faults);
+        check_not_negative(Some(group.replicas), &field.at("replicas"), faults);
+        quantities::check_group(&group.resources, &field.at("resources"), faults);
     }
 }

@@ -6,7 +6,7 @@ use k8s_openapi::{
 };
 
 use super::{
-    Fault,
+    Fault, Path,
     basic::{check_between, check_not_negative, check_one_of},
     containers, dns, names, scheduling, security, volumes,
 };
@@ -19,16 +19,16 @@ const MAX_SECONDS: i64 = i32::MAX as i64;
 /// The pod of a role; `shared` are the volumes that it is given beside its own.
 pub(super) fn check(
     template: &PodTemplateSpec,
-    field: &str,
+    field: &Path<'_>,
     shared: &[Volume],
     faults: &mut Vec<Fault>,
 ) {
     if let Some(metadata) = &template.metadata {
-        check_metadata(metadata, &format!("{field}.metadata"), faults);
+        check_metadata(metadata, &field.at("metadata"), faults);
     }
     let none = PodSpec::default();
     let pod = template.spec.as_ref().unwrap_or(&none);
-    let field = format!("{field}.spec");
+    let field = field.at("spec");
     volumes::check(pod.volumes.as_deref().unwrap_or_default(), &field, faults);
     containers::check(pod, shared, &field, faults);
     check_pod(pod, &field, faults);
@@ -37,13 +37,13 @@ pub(super) fn check(
     dns::check(pod, &field, faults);
 }
 
-fn check_metadata(metadata: &ObjectMeta, field: &str, faults: &mut Vec<Fault>) {
-    let labels = format!("{field}.labels");
+fn check_metadata(metadata: &ObjectMeta, field: &Path<'_>, faults: &mut Vec<Fault>) {
+    let labels = field.at("labels");
     for (key, value) in metadata.labels.iter().flatten() {
         names::check_qualified_name(key, &labels, faults);
         names::check_label_value(value, &labels, faults);
     }
-    let annotations = format!("{field}.annotations");
+    let annotations = field.at("annotations");
     let mut size = 0;
     for (key, value) in metadata.annotations.iter().flatten() {
         names::check_qualified_name(&key.to_lowercase(), &annotations, faults);
@@ -54,8 +54,8 @@ fn check_metadata(metadata: &ObjectMeta, field: &str, faults: &mut Vec<Fault>) {
     }
 }
 
-fn check_pod(pod: &PodSpec, field: &str, faults: &mut Vec<Fault>) {
-    let path = |name: &str| format!("{field}.{name}");
+fn check_pod(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
+    let path = |name| field.at(name);
     if pod
         .ephemeral_containers
         .as_ref()
@@ -92,7 +92,8 @@ fn check_pod(pod: &PodSpec, field: &str, faults: &mut Vec<Fault>) {
         faults.push(Fault::invalid(path("shareProcessNamespace"), true, why));
     }
     for (i, gate) in pod.readiness_gates.iter().flatten().enumerate() {
-        let field = format!("{field}.readinessGates[{i}].conditionType");
+        let field = field.item("readinessGates", i);
+        let field = field.at("conditionType");
         names::check_qualified_name(&gate.condition_type, &field, faults);
     }
 }

@@ -1,9 +1,8 @@
 use std::collections::BTreeSet;
 
-use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Fault, decode, judge_dijob, spec::DECLARED, unknown, without_nulls};
+use super::{Fault, judge, path::SPEC, spec::DECLARED, strict, without_nulls};
 use crate::{DIJob, DIJobSpec, Phase};
 
 /// Objects that say nothing when they are empty.
@@ -18,33 +17,28 @@ const EMPTY_SAYS_NOTHING: [&str; 8] = [
     "nodeSelector",
 ];
 
-/// Decodes and validates a `DIJob` that takes the place of `old`.
+/// Decodes and validates a `DIJob` that takes the place of `old`; nothing where the specs say the same.
 ///
-/// An unchanged spec is always fine, whatever is wrong with it; one that cannot even be decoded leaves no job to return, so callers that
-/// need none ask [`spec_unchanged`] first. Faults that a started job has already do not hold up other changes.
+/// An unchanged spec is always fine, whatever is wrong with it. Faults that a started job has already do not hold up other changes.
 ///
 /// # Errors
 /// Every fault found.
-pub fn dijob_update(old: &Value, new: &Value) -> Result<DIJob, Vec<Fault>> {
+pub fn dijob_update(old: &Value, new: &Value) -> Result<Option<DIJob>, Vec<Fault>> {
     if spec_unchanged(old, new) {
-        let mut faults = Vec::new();
-        let decoded = decode::most_of(without_nulls(new), &mut faults);
-        return match decoded {
-            Some((job, _)) if faults.is_empty() => Ok(job),
-            _ => Err(faults),
-        };
+        return Ok(None);
     }
-    let (job, mut faults) = judge_dijob(new);
+    let (job, all) = judge::<DIJob>(new);
     let stage = stage(&old["status"]);
+    let mut faults = all.clone();
     if stage != Stage::Waiting {
-        let (_, known) = judge_dijob(old);
+        let (_, known) = judge::<DIJob>(old);
         faults.retain(|fault| !known.contains(fault));
         faults.extend(frozen(stage, old, new));
     }
     match job {
-        Some(job) if faults.is_empty() => Ok(job),
+        Some(job) if faults.is_empty() => Ok(Some(job)),
         // A job that is as unreadable as before was not made worse, but cannot be handed out.
-        _ if faults.is_empty() => Err(judge_dijob(new).1),
+        _ if faults.is_empty() => Err(all),
         _ => Err(faults),
     }
 }
@@ -57,11 +51,8 @@ pub fn spec_unchanged(old: &Value, new: &Value) -> bool {
     let (Some(before), Some(after)) = (decoded(old), decoded(new)) else {
         return false;
     };
-    let known = unknown::faults("DIJob", old);
-    before == after
-        && unknown::faults("DIJob", new)
-            .iter()
-            .all(|f| known.contains(f))
+    let was_known = |fault| before.unknown.contains(fault);
+    before.spec == after.spec && after.unknown.iter().all(was_known)
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -88,7 +79,7 @@ fn stage(status: &Value) -> Stage {
 
 fn frozen(stage: Stage, old: &Value, new: &Value) -> Vec<Fault> {
     let (before, after) = match (decoded(old), decoded(new)) {
-        (Some(before), Some(after)) => (before, after),
+        (Some(before), Some(after)) => (before.spec, after.spec),
         _ => (plain(&old["spec"]), plain(&new["spec"])),
     };
     let changed = changes(&before, &after);
@@ -137,10 +128,19 @@ fn names_of<'a>(before: &'a Value, after: &'a Value) -> BTreeSet<&'a str> {
         .collect()
 }
 
-/// The spec as it is understood.
-fn decoded(object: &Value) -> Option<Value> {
-    let spec = DIJobSpec::deserialize(&without_nulls(object)["spec"]).ok()?;
-    Some(plain(&serde_json::to_value(spec).ok()?))
+/// A spec as it is understood.
+struct Understood {
+    spec: Value,
+    /// Fields that were dropped.
+    unknown: Vec<Fault>,
+}
+
+fn decoded(object: &Value) -> Option<Understood> {
+    let mut unknown = Vec::new();
+    let spec = &without_nulls(object)["spec"];
+    let spec: DIJobSpec = strict::read(spec, Some(SPEC), &mut unknown).ok()?;
+    let spec = plain(&serde_json::to_value(spec).ok()?);
+    Some(Understood { spec, unknown })
 }
 
 /// Without what makes no difference: nulls, empty lists, and some empty objects.

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, KeyToPath, Volume, Volum
 use serde_json::Value;
 
 use super::{
-    Fault,
+    Fault, Path,
     basic::{
         check_between, check_exactly_one, check_no_backsteps, check_one_of, check_relative_path,
         check_required,
@@ -59,10 +59,10 @@ const REQUIRED: [(&str, &str, &str); 20] = [
 ];
 
 /// Each has a name of its own, and one type.
-pub(super) fn check(volumes: &[Volume], field: &str, faults: &mut Vec<Fault>) {
+pub(super) fn check(volumes: &[Volume], field: &Path<'_>, faults: &mut Vec<Fault>) {
     for (i, volume) in volumes.iter().enumerate() {
-        let field = format!("{field}.volumes[{i}]");
-        let name = format!("{field}.name");
+        let field = field.item("volumes", i);
+        let name = field.at("name");
         names::check_label_name(&volume.name, &name, faults);
         let earlier = volumes[..i].iter().map(|other| other.name.as_str());
         names::check_unique(earlier, &volume.name, &name, faults);
@@ -70,7 +70,7 @@ pub(super) fn check(volumes: &[Volume], field: &str, faults: &mut Vec<Fault>) {
     }
 }
 
-fn check_source(volume: &Volume, field: &str, faults: &mut Vec<Fault>) {
+fn check_source(volume: &Volume, field: &Path<'_>, faults: &mut Vec<Fault>) {
     // There are some thirty types, one field for each.
     let written = serde_json::to_value(volume).unwrap_or_default();
     let types = written.as_object().into_iter().flatten();
@@ -88,7 +88,7 @@ fn check_source(volume: &Volume, field: &str, faults: &mut Vec<Fault>) {
             .get(source)
             .is_some_and(|source| is_empty(&source[text]))
         {
-            faults.push(Fault::required(format!("{field}.{source}.{text}"), what));
+            faults.push(Fault::required(field.at(source).at(text), what));
         }
     }
     check_local(volume, field, faults);
@@ -100,27 +100,27 @@ fn is_empty(text: &Value) -> bool {
 }
 
 /// Folders of the node, and the network's.
-fn check_local(volume: &Volume, field: &str, faults: &mut Vec<Fault>) {
+fn check_local(volume: &Volume, field: &Path<'_>, faults: &mut Vec<Fault>) {
     if let Some(host) = &volume.host_path {
-        let field = format!("{field}.hostPath");
-        check_no_backsteps(&host.path, &format!("{field}.path"), faults);
+        let field = field.at("hostPath");
+        check_no_backsteps(&host.path, &field.at("path"), faults);
         check_one_of(
             host.type_.as_deref(),
             &HOST_PATH_TYPES,
-            &format!("{field}.type"),
+            &field.at("type"),
             faults,
         );
     }
     if let Some(empty) = &volume.empty_dir {
-        let field = format!("{field}.emptyDir");
+        let field = field.at("emptyDir");
         if let Some(medium) = empty.medium.as_deref()
             && !medium.starts_with("HugePages-")
         {
             let media = ["Memory", "HugePages"];
-            check_one_of(Some(medium), &media, &format!("{field}.medium"), faults);
+            check_one_of(Some(medium), &media, &field.at("medium"), faults);
         }
         if let Some(limit) = &empty.size_limit {
-            quantities::check("memory", limit, &format!("{field}.sizeLimit"), faults);
+            quantities::check("memory", limit, &field.at("sizeLimit"), faults);
         }
     }
     if let Some(nfs) = &volume.nfs
@@ -129,7 +129,7 @@ fn check_local(volume: &Volume, field: &str, faults: &mut Vec<Fault>) {
     {
         let why = "must be an absolute path";
         faults.push(Fault::invalid(
-            format!("{field}.nfs.path"),
+            field.at("nfs").at("path"),
             nfs.path.as_str(),
             why,
         ));
@@ -137,40 +137,31 @@ fn check_local(volume: &Volume, field: &str, faults: &mut Vec<Fault>) {
 }
 
 /// Types that are files.
-fn check_files(volume: &Volume, field: &str, faults: &mut Vec<Fault>) {
+fn check_files(volume: &Volume, field: &Path<'_>, faults: &mut Vec<Fault>) {
     let mode = |mode: Option<i32>, source: &str, faults: &mut Vec<Fault>| {
-        check_between(
-            mode,
-            MODES,
-            &format!("{field}.{source}.defaultMode"),
-            faults,
-        );
+        check_between(mode, MODES, &field.at(source).at("defaultMode"), faults);
     };
     if let Some(secret) = &volume.secret {
         mode(secret.default_mode, "secret", faults);
-        check_items(secret.items.as_deref(), &format!("{field}.secret"), faults);
+        check_items(secret.items.as_deref(), &field.at("secret"), faults);
     }
     if let Some(map) = &volume.config_map {
         mode(map.default_mode, "configMap", faults);
-        check_items(map.items.as_deref(), &format!("{field}.configMap"), faults);
+        check_items(map.items.as_deref(), &field.at("configMap"), faults);
     }
     if let Some(api) = &volume.downward_api {
         mode(api.default_mode, "downwardAPI", faults);
-        check_downward(
-            api.items.as_deref(),
-            &format!("{field}.downwardAPI"),
-            faults,
-        );
+        check_downward(api.items.as_deref(), &field.at("downwardAPI"), faults);
     }
     if let Some(projected) = &volume.projected {
         mode(projected.default_mode, "projected", faults);
         for (i, source) in projected.sources.iter().flatten().enumerate() {
-            check_projection(source, &format!("{field}.projected.sources[{i}]"), faults);
+            check_projection(source, &field.at("projected").item("sources", i), faults);
         }
     }
 }
 
-fn check_projection(source: &VolumeProjection, field: &str, faults: &mut Vec<Fault>) {
+fn check_projection(source: &VolumeProjection, field: &Path<'_>, faults: &mut Vec<Fault>) {
     let present = [
         ("secret", source.secret.is_some()),
         ("configMap", source.config_map.is_some()),
@@ -184,73 +175,65 @@ fn check_projection(source: &VolumeProjection, field: &str, faults: &mut Vec<Fau
     ];
     check_exactly_one(&present, "volume", field, faults);
     if let Some(secret) = &source.secret {
-        let field = format!("{field}.secret");
-        check_required(&secret.name, &format!("{field}.name"), "the Secret", faults);
+        let field = field.at("secret");
+        check_required(&secret.name, &field.at("name"), "the Secret", faults);
         check_items(secret.items.as_deref(), &field, faults);
     }
     if let Some(map) = &source.config_map {
-        let field = format!("{field}.configMap");
-        check_required(&map.name, &format!("{field}.name"), "the ConfigMap", faults);
+        let field = field.at("configMap");
+        check_required(&map.name, &field.at("name"), "the ConfigMap", faults);
         check_items(map.items.as_deref(), &field, faults);
     }
     if let Some(api) = &source.downward_api {
-        check_downward(
-            api.items.as_deref(),
-            &format!("{field}.downwardAPI"),
-            faults,
-        );
+        check_downward(api.items.as_deref(), &field.at("downwardAPI"), faults);
     }
     if let Some(token) = &source.service_account_token {
-        let field = format!("{field}.serviceAccountToken");
+        let field = field.at("serviceAccountToken");
         check_path(&token.path, &field, faults);
         let seconds = token.expiration_seconds.filter(|seconds| *seconds < 600);
         if let Some(seconds) = seconds {
             let why = "may not specify a duration less than 10 minutes";
-            faults.push(Fault::invalid(
-                format!("{field}.expirationSeconds"),
-                seconds,
-                why,
-            ));
+            faults.push(Fault::invalid(field.at("expirationSeconds"), seconds, why));
         }
     }
 }
 
-fn check_items(items: Option<&[KeyToPath]>, field: &str, faults: &mut Vec<Fault>) {
+fn check_items(items: Option<&[KeyToPath]>, field: &Path<'_>, faults: &mut Vec<Fault>) {
     for (i, item) in items.unwrap_or_default().iter().enumerate() {
-        let field = format!("{field}.items[{i}]");
-        check_required(
-            &item.key,
-            &format!("{field}.key"),
-            "the key of the file",
-            faults,
-        );
+        let field = field.item("items", i);
+        check_required(&item.key, &field.at("key"), "the key of the file", faults);
         check_path(&item.path, &field, faults);
-        check_between(item.mode, MODES, &format!("{field}.mode"), faults);
+        check_between(item.mode, MODES, &field.at("mode"), faults);
     }
 }
 
-fn check_downward(items: Option<&[DownwardAPIVolumeFile]>, field: &str, faults: &mut Vec<Fault>) {
+fn check_downward(
+    items: Option<&[DownwardAPIVolumeFile]>,
+    field: &Path<'_>,
+    faults: &mut Vec<Fault>,
+) {
     for (i, item) in items.unwrap_or_default().iter().enumerate() {
-        let field = format!("{field}.items[{i}]");
+        let field = field.item("items", i);
         check_path(&item.path, &field, faults);
-        check_between(item.mode, MODES, &format!("{field}.mode"), faults);
+        check_between(item.mode, MODES, &field.at("mode"), faults);
         match (&item.field_ref, &item.resource_field_ref) {
             (Some(_), Some(_)) => {
                 let why = "fieldRef and resourceFieldRef can not be specified simultaneously";
-                faults.push(Fault::invalid(field.as_str(), "resource", why));
+                faults.push(Fault::invalid(field, "resource", why));
             }
             (None, None) => {
                 let what = "one of fieldRef and resourceFieldRef is required";
-                faults.push(Fault::required(format!("{field}.fieldRef"), what));
+                faults.push(Fault::required(field.at("fieldRef"), what));
             }
             (Some(of_pod), None) => {
-                let place = format!("{field}.fieldRef.fieldPath");
+                let place = field.at("fieldRef");
+                let place = place.at("fieldPath");
                 env::check_field_path(&of_pod.field_path, &FIELDS, &place, faults);
             }
             (None, Some(resource)) => {
-                let field = format!("{field}.resourceFieldRef");
+                let field = field.at("resourceFieldRef");
                 let name = resource.container_name.as_deref().unwrap_or_default();
-                let place = format!("{field}.containerName");
+                let place = field.at("containerName");
                 check_required(name, &place, "whose resources are meant", faults);
                 env::check_resource(resource, &field, faults);
             }
@@ -259,8 +242,8 @@ fn check_downward(items: Option<&[DownwardAPIVolumeFile]>, field: &str, faults: 
 }
 
 /// Where a file appears in its volume.
-fn check_path(path: &str, field: &str, faults: &mut Vec<Fault>) {
-    let field = format!("{field}.path");
+fn check_path(path: &str, field: &Path<'_>, faults: &mut Vec<Fault>) {
+    let field = field.at("path");
     if check_required(path, &field, "where the file appears in the volume", faults) {
         check_relative_path(path, &field, faults);
     }

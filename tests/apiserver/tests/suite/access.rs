@@ -276,7 +276,7 @@ async fn only_what_runs_takes_a_right_when_it_is_changed() {
 }
 
 #[tokio::test]
-async fn a_right_that_was_taken_away_is_gone_at_once() {
+async fn a_right_that_was_taken_away_is_gone_once_it_is_not_believed_any_more() {
     let (space, webhooks, user) = with_users().await;
     let ann = jobs(&space, &user(ANN), "v1alpha2");
     let job = |name: &str| job("v1alpha2", name, &template());
@@ -287,7 +287,7 @@ async fn a_right_that_was_taken_away_is_gone_at_once() {
     api.delete(&format!("{}-pods", user(ANN)), &DeleteParams::default())
         .await
         .unwrap();
-    // The API server itself takes a moment to hear of it.
+    // The API server takes a moment to hear of it, and the webhooks believe what they heard for a second.
     let mut tries = 0;
     di_apiserver_tests::eventually("ann is refused", async || {
         tries += 1;

@@ -9,7 +9,9 @@ use std::{
     time::Duration,
 };
 
+use di_admission::{Bundle, Settings};
 use di_apiserver_tests::{Job, Space, Webhooks, eventually};
+use jiff::Timestamp;
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::api::{DeleteParams, PostParams};
 use tokio::task::JoinSet;
@@ -126,7 +128,7 @@ async fn no_request_fails_while_certificates_are_rotated() {
 }
 
 #[tokio::test]
-async fn a_secret_that_is_lost_or_spoilt_is_healed_and_no_request_fails() {
+async fn a_secret_that_is_lost_expired_or_spoilt_is_healed_and_no_request_fails() {
     let space = Space::new().await;
     let mut webhooks = Webhooks::install(&space, Duration::from_secs(3600)).await;
     webhooks.add().await;
@@ -144,7 +146,20 @@ async fn a_secret_that_is_lost_or_spoilt_is_healed_and_no_request_fails() {
     last = next(&webhooks, &last).await;
     served(&load).await;
 
-    let damages: [Damage; 2] = [
+    let damages: [Damage; 3] = [
+        |data| {
+            // A day ago it was made for an hour.
+            let names = Settings::default().dns_names();
+            let (hour, day) = (Duration::from_secs(3600), Duration::from_secs(24 * 3600));
+            let expired = Bundle::issue(&names, hour, None, Timestamp::now() - day).unwrap();
+            for (part, text) in [
+                ("tls.crt", expired.certificate),
+                ("tls.key", expired.key),
+                ("ca.crt", expired.authorities),
+            ] {
+                data.insert(part.to_owned(), ByteString(text));
+            }
+        },
         |data| {
             // Half-written: a type of kubernetes.io/tls must have both.
             data.insert("tls.key".to_owned(), ByteString(Vec::new()));
@@ -181,5 +196,48 @@ async fn a_secret_that_is_lost_or_spoilt_is_healed_and_no_request_fails() {
     }
     assert!(webhooks.ready());
     assert!(load.stop().await > 50);
+    webhooks.stop().await;
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+#[tokio::test]
+async fn replicas_whose_clocks_are_an_hour_off_serve_one_certificate_that_is_trusted() {
+    let behind: fn() -> Timestamp = || Timestamp::now() - HOUR;
+    let ahead: fn() -> Timestamp = || Timestamp::now() + HOUR;
+    for clocks in [
+        [behind, Timestamp::now, ahead],
+        [ahead, behind, Timestamp::now],
+    ] {
+        let space = Space::new().await;
+        let mut webhooks = Webhooks::install(&space, Settings::default().lifetime).await;
+        let [first, others @ ..] = clocks;
+        // It makes the certificate, and the API server, whose clock is right, calls it.
+        webhooks.add_at(first).await;
+        webhooks.until_called().await;
+        let made = certificate(&webhooks.secret().await.unwrap());
+        let load = Load::start(&space);
+        for clock in others {
+            webhooks.add_at(clock).await;
+        }
+        served(&load).await;
+        assert!(webhooks.ready());
+        assert_eq!(certificate(&webhooks.secret().await.unwrap()), made);
+        load.stop().await;
+        webhooks.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn an_expired_certificate_that_a_manager_finds_is_replaced_before_it_serves() {
+    let space = Space::new().await;
+    let mut webhooks = Webhooks::install(&space, HOUR).await;
+    // A manager made it three hours ago, and nobody was there to renew it.
+    webhooks.add_at(|| Timestamp::now() - 3 * HOUR).await;
+    let expired = certificate(&webhooks.secret().await.unwrap());
+    webhooks.end_all().await;
+    webhooks.add().await;
+    webhooks.until_called().await;
+    assert_ne!(certificate(&webhooks.secret().await.unwrap()), expired);
     webhooks.stop().await;
 }

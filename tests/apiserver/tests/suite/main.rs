@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // in a test, whatever fails is a failure
 
 mod access;
+mod cert_manager;
 mod certificates;
 mod definitions;
 mod endings;

@@ -7,12 +7,17 @@ use di_apiserver_tests::{
     Job, Kubelet, Manager, Space, dry, eventually, exit, fail_to_pull, hard_of_hearing, template,
 };
 use k8s_openapi::{
-    api::core::v1::{Pod, ResourceQuota, ResourceQuotaSpec, ResourceQuotaStatus},
+    api::{
+        core::v1::{Pod, ResourceQuota, ResourceQuotaSpec, ResourceQuotaStatus},
+        events::v1::Event,
+    },
     apimachinery::pkg::api::resource::Quantity,
 };
 use kube::{
     Api,
-    api::{DeleteParams, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams},
+    api::{
+        DeleteParams, DynamicObject, ListParams, ObjectMeta, Patch, PatchParams, PostParams,
+    },
 };
 use serde_json::{Value, json};
 
@@ -222,5 +227,50 @@ async fn a_job_that_only_the_open_version_takes_runs_all_the_same() {
     let params = PostParams::default();
     api.create(&params, &legacy("open", &spec)).await.unwrap();
     space.until_settled("open").await;
+    manager.stop().await;
+}
+
+#[tokio::test]
+async fn a_job_with_a_misspelt_field_fails_in_the_validators_words_and_has_no_pod() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
+    let api = legacy_jobs(&space);
+    let good = json!({"coordinator": {"template": template()}});
+    let mut top = good.clone();
+    top["cleanPodPolciy"] = json!("All");
+    let mut deep = good.clone();
+    deep["coordinator"]["template"]["spec"]["containers"][0]["imagePullPolcy"] = json!("Never");
+    deep["backoffLimit"] = json!(2);
+    let params = PostParams::default();
+    let manager = space.manager("manager");
+    for (name, spec) in [("top", &top), ("deep", &deep), ("good", &good)] {
+        api.create(&params, &legacy(name, spec)).await.unwrap();
+    }
+    space.until_settled("good").await;
+    for (name, message) in [
+        (
+            "top",
+            r#"spec.cleanPodPolciy: Invalid value: "All": unknown field, did you mean cleanPodPolicy?"#,
+        ),
+        (
+            "deep",
+            r#"spec.coordinator.template.spec.containers[0].imagePullPolcy: Invalid value: "Never": unknown field, did you mean imagePullPolicy?"#,
+        ),
+    ] {
+        space.until_event(name, "InvalidSpec").await;
+        let status = api.get(name).await.unwrap().data["status"].clone();
+        assert_eq!(
+            (&status["phase"], &status["reason"]),
+            (&json!("Failed"), &json!("InvalidSpec"))
+        );
+        let conditions = status["conditions"].as_array().unwrap();
+        let failed = conditions.iter().find(|c| c["type"] == "Failed").unwrap();
+        assert_eq!(failed["message"], message);
+        let events: Api<Event> = Api::namespaced(space.client.clone(), &space.namespace);
+        let events = events.list(&ListParams::default()).await.unwrap();
+        let mut notes = events.items.iter().map(|event| event.note.as_deref());
+        assert!(notes.any(|note| note == Some(message)), "{message}");
+        assert!(space.pods_of(name).await.is_empty());
+    }
     manager.stop().await;
 }

@@ -1,0 +1,342 @@
+//! Decoding that notices fields which a type does not have, in the same pass: serde would drop them without a word.
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{
+        DeserializeSeed, EnumAccess, Error, IntoDeserializer, MapAccess, SeqAccess, Unexpected,
+        Visitor,
+    },
+};
+use serde_json::Value;
+use std::{borrow::Cow, fmt};
+
+use super::{Fault, Path, unknown};
+
+/// An object of one of our kinds, and the fields that it has and its kind does not.
+#[derive(Clone, Debug)]
+pub struct Read<T> {
+    pub(super) object: T,
+    pub(super) unknown: Vec<Fault>,
+}
+
+impl<T> Read<T> {
+    /// The object.
+    pub fn object(&self) -> &T {
+        &self.object
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Read<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut unknown = Vec::new();
+        let object = read(deserializer, None, &mut unknown)?;
+        Ok(Self { object, unknown })
+    }
+}
+
+/// Decodes what stands at `path`, or an object; unknown fields are told of even when the rest cannot be decoded.
+pub(super) fn read<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    inner: D,
+    path: Option<Path<'_>>,
+    unknown: &mut Vec<Fault>,
+) -> Result<T, D::Error> {
+    let at = At {
+        path,
+        fields: &[],
+        unknown,
+    };
+    T::deserialize(Strict { inner, at })
+}
+
+/// Where a value stands.
+struct At<'a> {
+    /// Nothing for the object itself.
+    path: Option<Path<'a>>,
+    /// The fields that are known there: of the struct that a visitor makes, and of the one that a value is of.
+    fields: &'static [&'static str],
+    unknown: &'a mut Vec<Fault>,
+}
+
+impl At<'_> {
+    fn unstructured(self) -> Self {
+        Self {
+            fields: &[],
+            ..self
+        }
+    }
+}
+
+/// Whatever wraps another, and where that stands: a deserializer, a visitor, a seed.
+struct Strict<'a, T> {
+    inner: T,
+    at: At<'a>,
+}
+
+macro_rules! forward {
+    ($($method:ident)*) => {$(
+        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+            let at = self.at.unstructured();
+            self.inner.$method(Strict { inner: visitor, at })
+        }
+    )*};
+}
+
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<'_, D> {
+    type Error = D::Error;
+
+    forward! {
+        deserialize_any deserialize_bool deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64 deserialize_i128
+        deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64 deserialize_u128 deserialize_f32 deserialize_f64
+        deserialize_char deserialize_str deserialize_string deserialize_bytes deserialize_byte_buf deserialize_option
+        deserialize_unit deserialize_seq deserialize_map deserialize_identifier
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        fields: &'static [&'static str],
+        inner: V,
+    ) -> Result<V::Value, D::Error> {
+        let at = At { fields, ..self.at };
+        self.inner
+            .deserialize_struct(name, fields, Strict { inner, at })
+    }
+
+    fn deserialize_unit_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, D::Error> {
+        self.inner.deserialize_unit_struct(name, visitor)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        inner: V,
+    ) -> Result<V::Value, D::Error> {
+        let at = self.at.unstructured();
+        self.inner
+            .deserialize_newtype_struct(name, Strict { inner, at })
+    }
+
+    fn deserialize_tuple<V: Visitor<'de>>(
+        self,
+        len: usize,
+        inner: V,
+    ) -> Result<V::Value, D::Error> {
+        let at = self.at.unstructured();
+        self.inner.deserialize_tuple(len, Strict { inner, at })
+    }
+
+    fn deserialize_tuple_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        len: usize,
+        inner: V,
+    ) -> Result<V::Value, D::Error> {
+        let at = self.at.unstructured();
+        self.inner
+            .deserialize_tuple_struct(name, len, Strict { inner, at })
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        variants: &'static [&'static str],
+        inner: V,
+    ) -> Result<V::Value, D::Error> {
+        let at = self.at.unstructured();
+        self.inner
+            .deserialize_enum(name, variants, Strict { inner, at })
+    }
+
+    /// What a type asks for when it has no such field.
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+        let At {
+            path,
+            fields,
+            unknown,
+        } = self.at;
+        let value = Value::deserialize(self.inner)?;
+        if let Some(path) = path {
+            unknown.extend(unknown::fault(&path, fields, &value));
+        }
+        visitor.visit_unit()
+    }
+
+    fn is_human_readable(&self) -> bool {
+        self.inner.is_human_readable()
+    }
+}
+
+macro_rules! visit {
+    ($($method:ident($type:ty))*) => {$(
+        fn $method<E: Error>(self, value: $type) -> Result<V::Value, E> {
+            self.inner.$method(value)
+        }
+    )*};
+}
+
+impl<'de, V: Visitor<'de>> Visitor<'de> for Strict<'_, V> {
+    type Value = V::Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.expecting(f)
+    }
+
+    visit! {
+        visit_bool(bool) visit_i64(i64) visit_i128(i128) visit_u64(u64) visit_u128(u128) visit_f64(f64) visit_char(char)
+        visit_str(&str) visit_borrowed_str(&'de str) visit_string(String) visit_bytes(&[u8]) visit_borrowed_bytes(&'de [u8])
+        visit_byte_buf(Vec<u8>)
+    }
+
+    fn visit_none<E: Error>(self) -> Result<V::Value, E> {
+        self.inner.visit_none()
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<V::Value, E> {
+        self.inner.visit_unit()
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, inner: D) -> Result<V::Value, D::Error> {
+        let at = self.at;
+        self.inner.visit_some(Strict { inner, at })
+    }
+
+    fn visit_newtype_struct<D: Deserializer<'de>>(self, inner: D) -> Result<V::Value, D::Error> {
+        let at = self.at;
+        self.inner.visit_newtype_struct(Strict { inner, at })
+    }
+
+    /// serde would take a list for a struct, its items for the fields in their order.
+    fn visit_seq<A: SeqAccess<'de>>(self, inner: A) -> Result<V::Value, A::Error> {
+        if !self.at.fields.is_empty() {
+            return Err(A::Error::invalid_type(Unexpected::Seq, &self));
+        }
+        let at = self.at;
+        self.inner.visit_seq(Items {
+            inner,
+            at,
+            index: 0,
+        })
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, inner: A) -> Result<V::Value, A::Error> {
+        let at = self.at;
+        self.inner.visit_map(Fields {
+            inner,
+            at,
+            name: Cow::Borrowed(""),
+        })
+    }
+
+    fn visit_enum<A: EnumAccess<'de>>(self, access: A) -> Result<V::Value, A::Error> {
+        self.inner.visit_enum(access)
+    }
+}
+
+impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Strict<'_, S> {
+    type Value = S::Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, inner: D) -> Result<S::Value, D::Error> {
+        let at = self.at;
+        self.inner.deserialize(Strict { inner, at })
+    }
+}
+
+/// Items of a list.
+struct Items<'a, A> {
+    inner: A,
+    at: At<'a>,
+    index: usize,
+}
+
+impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Items<'_, A> {
+    type Error = A::Error;
+
+    fn next_element_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        inner: S,
+    ) -> Result<Option<S::Value>, A::Error> {
+        let at = At {
+            path: self.at.path.as_ref().map(|list| list.nth(self.index)),
+            fields: &[],
+            unknown: &mut *self.at.unknown,
+        };
+        self.index += 1;
+        self.inner.next_element_seed(Strict { inner, at })
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        self.inner.size_hint()
+    }
+}
+
+/// Fields of a struct, or entries of a map.
+struct Fields<'a, 'de, A> {
+    inner: A,
+    at: At<'a>,
+    /// Of the field that was read last.
+    name: Cow<'de, str>,
+}
+
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for Fields<'_, 'de, A> {
+    type Error = A::Error;
+
+    fn next_key_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, A::Error> {
+        let Some(Name(name)) = self.inner.next_key()? else {
+            return Ok(None);
+        };
+        self.name = name;
+        seed.deserialize((&*self.name).into_deserializer())
+            .map(Some)
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, inner: S) -> Result<S::Value, A::Error> {
+        let name = &*self.name;
+        let path = match &self.at.path {
+            Some(path) => path.at(name),
+            None => Path::of(name),
+        };
+        let at = At {
+            path: Some(path),
+            fields: self.at.fields,
+            unknown: &mut *self.at.unknown,
+        };
+        self.inner.next_value_seed(Strict { inner, at })
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        self.inner.size_hint()
+    }
+}
+
+/// A key, which is borrowed wherever it can be.
+struct Name<'de>(Cow<'de, str>);
+
+impl<'de> Deserialize<'de> for Name<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+
+        impl<'de> Visitor<'de> for Text {
+            type Value = Name<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a name")
+            }
+
+            fn visit_borrowed_str<E>(self, name: &'de str) -> Result<Name<'de>, E> {
+                Ok(Name(Cow::Borrowed(name)))
+            }
+
+            fn visit_str<E>(self, name: &str) -> Result<Name<'de>, E> {
+                Ok(Name(Cow::Owned(name.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(Text)
+    }
+}

@@ -1,0 +1,137 @@
+//! Jobs as they are stored, for what decoding hides: servers without our webhooks let jobs through that cannot be decoded, and decoding
+//! drops fields that are unknown.
+
+use di_api::{ConditionType, Phase, guarded_patch, set_condition, validation};
+use di_cache::Key;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::{
+    Api, Resource, ResourceExt,
+    api::{DynamicObject, Patch, PatchParams},
+    core::error_boundary::InvalidObject,
+};
+use serde_json::{Value, json};
+use tracing::warn;
+
+use crate::{
+    Note,
+    context::{Context, in_time},
+    error::Result,
+};
+
+const INVALID: &str = "InvalidSpec";
+
+/// Fails a job that cannot be decoded, if it never ran. One that runs already is told of and left as it is: its pods are worth more than
+/// the mistake.
+pub(crate) async fn fail_undecodable(context: &Context, invalid: &InvalidObject) -> Result<()> {
+    let namespace = invalid.metadata.namespace.as_deref().unwrap_or_default();
+    let name = invalid.metadata.name.as_deref().unwrap_or_default();
+    warn!(error = invalid.error, "Job cannot be decoded");
+    let Some(job) = get(context, namespace, name).await? else {
+        return Ok(());
+    };
+    // The validator takes some nulls that decoding does not.
+    let why = mistakes(&job).unwrap_or_else(|| invalid.error.clone());
+    if let Some((status, message)) = told(&job, &why, Timestamp::now()) {
+        tell(context, &job, status, message).await?;
+    }
+    Ok(())
+}
+
+/// Fails a job that has not begun if the validator refuses it as it is stored; whether it does.
+pub(crate) async fn fail_invalid(context: &Context, (namespace, name): &Key) -> Result<bool> {
+    let Some(job) = get(context, namespace, name).await? else {
+        return Ok(false);
+    };
+    if !job.data["status"]["phase"].is_null() {
+        return Ok(false);
+    }
+    let Some(why) = mistakes(&job) else {
+        return Ok(false);
+    };
+    if let Some((status, message)) = told(&job, &why, Timestamp::now()) {
+        tell(context, &job, status, message).await?;
+    }
+    Ok(true)
+}
+
+fn mistakes(job: &DynamicObject) -> Option<String> {
+    let job = serde_json::to_value(job).ok()?;
+    let faults = validation::dijob(&job).err()?;
+    Some(validation::summary(&faults))
+}
+
+async fn get(context: &Context, namespace: &str, name: &str) -> Result<Option<DynamicObject>> {
+    let what = || "get the job".to_owned();
+    let found = api(context, namespace);
+    in_time(context.settings.call_timeout, what, found.get_opt(name)).await
+}
+
+/// By the version whose schema is open: that of the stored one would refuse the object whole, status and all.
+fn api(context: &Context, namespace: &str) -> Api<DynamicObject> {
+    Api::namespaced_with(
+        context.client.clone(),
+        namespace,
+        &di_cache::open_resource(),
+    )
+}
+
+async fn tell(
+    context: &Context,
+    job: &DynamicObject,
+    status: Value,
+    message: String,
+) -> Result<()> {
+    let api = api(context, &job.namespace().unwrap_or_default());
+    let (name, version) = (job.name_any(), job.resource_version());
+    let patch = guarded_patch(version.as_deref(), ["status"], status);
+    let params = PatchParams::default();
+    let patch = Patch::<DynamicObject>::Json(patch);
+    let call = api.patch_status(&name, &params, &patch);
+    let what = || "write the status".to_owned();
+    context.write("patch", "dijobs/status", what, call).await?;
+    let note = Note::warning(INVALID, message);
+    let about = job.object_ref(&di_cache::open_resource());
+    context.publish_about(&about, &note).await;
+    Ok(())
+}
+
+/// The status that tells of the mistake, and what it says; nothing where it is told already, or the job has ended.
+fn told(job: &DynamicObject, why: &str, now: Timestamp) -> Option<(Value, String)> {
+    let old = &job.data["status"];
+    let phase: Option<Phase> = serde_json::from_value(old["phase"].clone()).ok()?;
+    let mut conditions: Vec<Condition> =
+        serde_json::from_value(old["conditions"].clone()).unwrap_or_default();
+    let before = conditions.clone();
+    let (type_, told, message) = match phase {
+        None => (ConditionType::Failed, true, why.to_owned()),
+        Some(phase) if phase.is_terminal() => return None,
+        Some(_) => {
+            let message = format!("the job cannot be read any more, and runs on as it was: {why}");
+            (ConditionType::ReplicasReady, false, message)
+        }
+    };
+    let generation = job.metadata.generation;
+    let now = Time(now);
+    set_condition(
+        &mut conditions,
+        type_,
+        told,
+        INVALID,
+        &message,
+        generation,
+        &now,
+    );
+    if conditions == before {
+        return None;
+    }
+    let mut status = old.as_object().cloned().unwrap_or_default();
+    status.insert("reason".to_owned(), INVALID.into());
+    status.insert("conditions".to_owned(), json!(conditions));
+    if phase.is_none() {
+        status.insert("observedGeneration".to_owned(), json!(generation));
+        status.insert("phase".to_owned(), json!(Phase::Failed));
+        status.insert("completionTime".to_owned(), json!(now));
+    }
+    Some((status.into(), message))
+}
