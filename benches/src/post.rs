@@ -47,13 +47,27 @@ fn put(found: &mut Findings, what: &'static str, n: usize, subject: &str, value:
     found.add(&at(what, n), subject, value.as_secs_f64() * 1e3);
 }
 
+/// What each part of it measures with.
+#[derive(Clone, Copy)]
+struct Setting<'a> {
+    cluster: &'a Cluster,
+    /// Of the endpoint.
+    address: SocketAddr,
+    scale: &'a Scale,
+}
+
 /// Runs it.
 pub async fn run(scale: &Scale, found: &mut Findings) -> Result<()> {
     let cluster = Cluster::start().await?;
     let (_endpoint, address) = cluster.endpoint().await?;
-    answers(&cluster, address, scale, found).await?;
+    let setting = Setting {
+        cluster: &cluster,
+        address,
+        scale,
+    };
+    answers(setting, found).await?;
     let _manager = cluster.manager().await?;
-    pods(&cluster, address, scale, found).await?;
+    pods(setting, found).await?;
     for &n in &scale.requested {
         found.compare(&at(ANSWER, n), OURS, WRITE, Limit::AtMost(3.0));
     }
@@ -103,12 +117,12 @@ pub fn collectors(answer: &[u8]) -> Result<Vec<String>> {
 }
 
 /// The answer alone, with nobody making pods, beside a write of the same status.
-async fn answers(
-    cluster: &Cluster,
-    address: SocketAddr,
-    scale: &Scale,
-    found: &mut Findings,
-) -> Result<()> {
+async fn answers(setting: Setting<'_>, found: &mut Findings) -> Result<()> {
+    let Setting {
+        cluster,
+        address,
+        scale,
+    } = setting;
     let mut connection = Connection::open([127, 0, 0, 1].into(), address).await?;
     for repetition in 0..=scale.answers {
         let space = cluster.space().await?;
@@ -150,12 +164,8 @@ fn status_write(job: &DIJob, status: Value) -> Result<Call> {
 }
 
 /// Until the pods are there.
-async fn pods(
-    cluster: &Cluster,
-    address: SocketAddr,
-    scale: &Scale,
-    found: &mut Findings,
-) -> Result<()> {
+async fn pods(setting: Setting<'_>, found: &mut Findings) -> Result<()> {
+    let Setting { cluster, scale, .. } = setting;
     for repetition in 0..=scale.repetitions {
         for &n in &scale.requested {
             let mut sink = Findings::default();
@@ -164,7 +174,7 @@ async fn pods(
             } else {
                 &mut *found
             };
-            ours(cluster, address, n, found).await?;
+            ours(setting, n, found).await?;
             for (at_once, subject) in PARALLEL {
                 let took = plain(cluster, n, at_once, false).await?;
                 put(found, PODS, n, subject, took);
@@ -188,16 +198,11 @@ async fn pods(
     Ok(())
 }
 
-async fn ours(
-    cluster: &Cluster,
-    address: SocketAddr,
-    n: usize,
-    found: &mut Findings,
-) -> Result<()> {
-    let space = cluster.space().await?;
+async fn ours(setting: Setting<'_>, n: usize, found: &mut Findings) -> Result<()> {
+    let space = setting.cluster.space().await?;
     space.settled_job("job").await?;
     // Made anew each time: the endpoint closes idle ones, and what comes in between takes long.
-    let mut connection = Connection::open([127, 0, 0, 1].into(), address).await?;
+    let mut connection = Connection::open([127, 0, 0, 1].into(), setting.address).await?;
     let selector = format!(
         "{}=job,{}=collector",
         names::labels::JOB,

@@ -32,7 +32,8 @@ pub async fn serve(
 ) -> Result<()> {
     let router = Router::new()
         // That the process answers is all it says. What could hold the reconciler up is bounded or ends the process: calls have deadlines,
-        // watches are opened anew, a lost lease ends it. A server that is away is no reason to start again: the caches would be empty.
+        // watches are opened anew, one that ends for good ends it, as a lost lease does. A server that is away is no reason to start again:
+        // the caches would be empty.
         .route("/healthz", get(|| async { "ok" }))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))

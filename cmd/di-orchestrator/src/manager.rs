@@ -117,9 +117,9 @@ impl Manager {
         };
         let reconciler = di_controller::run(client, settings, metrics, process::until(shutdown));
         tokio::select! {
-            () = reconciler => {
+            ended = reconciler => {
                 lease.release().await;
-                Ok(())
+                ended.context("reconciler failed")
             }
             // Another may lead by now: stop at once, the kubelet starts us again.
             lost = lease.hold() => match lost {

@@ -18,7 +18,7 @@ pub struct Server {
     /// Let everybody call, with neither a pod's address nor a token
     #[arg(long)]
     allow_anonymous: bool,
-    /// Longest wait for the scheduling verdicts of new replicas before a POST is answered, in seconds
+    /// Longest wait for the scheduling verdicts of new replicas, before a POST is answered and before a list has them, in seconds
     #[arg(long, default_value_t = 2)]
     create_wait: u64,
     /// The most replicas that one request may add

@@ -113,15 +113,9 @@ impl Get {
             shown: HashMap::new(),
         };
         self.show(&mut screen, &found, out)?;
-        let mut events = watch_jobs(cluster, &query, &version);
-        let closed = output::closed();
-        tokio::pin!(closed);
-        loop {
-            let event = tokio::select! {
-                event = events.next() => event,
-                () = &mut closed => break,
-            };
-            let Some(event) = event else { break };
+        let events = watch_jobs(cluster, &query, &version);
+        let mut events = events.take_until(Box::pin(output::closed()));
+        while let Some(event) = events.next().await {
             match event? {
                 JobEvent::Applied(job) => self.show(&mut screen, &[job], out)?,
                 JobEvent::Deleted(job) => {

@@ -86,7 +86,7 @@ impl Logs {
         // The last run of a container has no successors.
         let follow = self.follow && !self.previous && self.replica.is_none();
         let prefixed = pods.len() > 1 || (follow && which.may_be_several());
-        let mut lines = if follow {
+        let lines = if follow {
             di_client::follow(
                 &cluster,
                 &job,
@@ -98,15 +98,9 @@ impl Logs {
         } else {
             di_client::logs(&cluster, job.namespace(), &pods, &options)
         };
-        let closed = output::closed();
-        tokio::pin!(closed);
+        let mut lines = lines.take_until(Box::pin(output::closed()));
         let mut code = ExitCode::SUCCESS;
-        loop {
-            let line = tokio::select! {
-                line = lines.next() => line,
-                () = &mut closed => break,
-            };
-            let Some(line) = line else { break };
+        while let Some(line) = lines.next().await {
             match line {
                 Ok(line) => print(out, &line, prefixed)?,
                 Err(error) => {

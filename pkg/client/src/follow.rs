@@ -8,7 +8,7 @@ use futures::{
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, ResourceExt,
-    core::subresource::LogParams,
+    core::{Status, subresource::LogParams},
     runtime::{
         WatchStreamExt,
         watcher::{self, watcher},
@@ -98,9 +98,12 @@ impl Follower {
             }
             tokio::select! {
                 Some(line) = self.open.next(), if !self.open.is_empty() => return Some(line),
-                // An error is tried again by the watch itself; what it brings late is no less whole.
                 Some(pod) = self.pods.next() => {
-                    if let Some(Err(error)) = pod.ok().map(|pod| self.take(&pod)) {
+                    let taken = match pod {
+                        Ok(pod) => self.take(&pod),
+                        Err(error) => self.missed(error),
+                    };
+                    if let Err(error) = taken {
                         return Some(Err(error));
                     }
                 }
@@ -120,6 +123,17 @@ impl Follower {
                     }
                 }
             }
+        }
+    }
+
+    /// An error is tried again by the watch itself, and what it brings late is no less whole. But a right that is lacking will not come.
+    fn missed(&mut self, error: watcher::Error) -> Result<()> {
+        match refusal(error) {
+            Some(status) => {
+                self.pods = stream::empty().boxed();
+                Err(Error::Server(status))
+            }
+            None => Ok(()),
         }
     }
 
@@ -165,6 +179,19 @@ impl Follower {
     }
 }
 
+/// What the server said, where it does not let its caller watch.
+fn refusal(error: watcher::Error) -> Option<Box<Status>> {
+    use kube::Error::Api;
+    use watcher::Error::{InitialListFailed, WatchError, WatchFailed, WatchStartFailed};
+    match error {
+        WatchError(status)
+        | InitialListFailed(Api(status))
+        | WatchStartFailed(Api(status))
+        | WatchFailed(Api(status)) => Some(status).filter(|status| status.is_forbidden()),
+        _ => None,
+    }
+}
+
 fn has_ended(status: &DIJobStatus) -> bool {
     status.phase.is_some_and(Phase::is_terminal)
 }
@@ -193,6 +220,21 @@ mod tests {
             ]},
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn only_a_right_that_is_lacking_is_told_of() {
+        let said = |code: u16, reason: &str| {
+            let status = Status {
+                code,
+                reason: reason.to_owned(),
+                ..Status::default()
+            };
+            watcher::Error::WatchStartFailed(kube::Error::Api(status.boxed()))
+        };
+        assert_eq!(refusal(said(403, "Forbidden")).unwrap().code, 403);
+        assert!(refusal(said(500, "InternalError")).is_none());
+        assert!(refusal(watcher::Error::NoResourceVersion).is_none());
     }
 
     #[test]

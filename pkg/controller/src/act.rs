@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, PostParams, Preconditions, PropagationPolicy},
+    core::Status,
 };
 
 use crate::{Action, Error, Note, context::Context, error::Result};
@@ -160,16 +161,9 @@ where
         .await
     {
         Ok(created) => Ok((created, true)),
-        Err(Error::Api { source, .. }) if matches!(&*source, kube::Error::Api(status) if status.is_already_exists()) =>
-        {
-            let found = context
-                .write(
-                    "get",
-                    resource,
-                    || format!("get {resource} {name}"),
-                    api.get(&name),
-                )
-                .await?;
+        Err(error) if error.answer().is_some_and(Status::is_already_exists) => {
+            let what = || format!("get {resource} {name}");
+            let found = context.write("get", resource, what, api.get(&name)).await?;
             Ok((found, false))
         }
         Err(error) => Err(error),
@@ -201,7 +195,11 @@ where
     {
         Ok(_) => Ok(true),
         // Gone, or another object of that name by now: what was to go has gone.
-        Err(Error::Api { source, .. }) if matches!(&*source, kube::Error::Api(status) if status.is_not_found() || status.is_conflict()) => {
+        Err(error)
+            if error
+                .answer()
+                .is_some_and(|status| status.is_not_found() || status.is_conflict()) =>
+        {
             Ok(false)
         }
         Err(error) => Err(error),

@@ -1,5 +1,7 @@
 use std::error::Error as _;
 
+use kube::core::Status;
+
 /// What can go wrong in a reconcile.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -36,9 +38,9 @@ pub enum Error {
         /// Its name.
         name: String,
     },
-    /// The caches were not filled.
-    #[error("the watch of {0} ended before its first list was complete")]
-    NotSynced(&'static str),
+    /// A cache is not fed any more.
+    #[error("a watch ended")]
+    WatchEnded,
     /// Another process leads.
     #[error("the lease {0} was lost")]
     LeaseLost(String),
@@ -51,19 +53,17 @@ impl Error {
     /// One word for events, conditions and metrics.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::Api { source, .. } => match &**source {
-                kube::Error::Api(status) if status.is_conflict() => "Conflict",
-                kube::Error::Api(status) if status.message.contains("exceeded quota") => {
-                    "QuotaExceeded"
-                }
-                kube::Error::Api(status) if status.is_forbidden() => "Forbidden",
-                kube::Error::Api(status) if status.is_invalid() => "Invalid",
+            Self::Api { .. } => match self.answer() {
+                Some(status) if status.is_conflict() => "Conflict",
+                Some(status) if status.message.contains("exceeded quota") => "QuotaExceeded",
+                Some(status) if status.is_forbidden() => "Forbidden",
+                Some(status) if status.is_invalid() => "Invalid",
                 _ => "ApiError",
             },
             Self::Timeout { .. } => "Timeout",
             Self::Foreign { .. } => "NameTaken",
             Self::Leftover { .. } => "EarlierJobEnds",
-            Self::NotSynced(_) => "NotSynced",
+            Self::WatchEnded => "WatchEnded",
             Self::LeaseLost(_) => "LeaseLost",
         }
     }
@@ -82,20 +82,26 @@ impl Error {
     pub fn may_be_done(&self) -> bool {
         match self {
             Self::Timeout { .. } => true,
-            Self::Api { source, .. } => match &**source {
-                kube::Error::Api(status) => status.code >= 500,
-                _ => true,
-            },
+            Self::Api { .. } => self.answer().is_none_or(|status| status.code >= 500),
             _ => false,
+        }
+    }
+
+    /// What the server said, if it is the server that refused.
+    pub(crate) fn answer(&self) -> Option<&Status> {
+        let Self::Api { source, .. } = self else {
+            return None;
+        };
+        match &**source {
+            kube::Error::Api(status) => Some(status),
+            _ => None,
         }
     }
 
     /// The message with those of its sources.
     pub fn chain(&self) -> String {
         // Of what the server said, its message is for people; the rest is for debuggers.
-        if let Self::Api { source, .. } = self
-            && let kube::Error::Api(status) = &**source
-        {
+        if let Some(status) = self.answer() {
             return format!("{self}: {}", status.message);
         }
         let mut text = self.to_string();

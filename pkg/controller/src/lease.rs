@@ -236,7 +236,11 @@ fn holder(lease: &LeaseObject) -> Option<&String> {
 fn won(result: Result<LeaseObject>) -> Result<bool> {
     match result {
         Ok(_) => Ok(true),
-        Err(Error::Api { source, .. }) if matches!(&*source, kube::Error::Api(status) if status.is_conflict() || status.is_already_exists()) => {
+        Err(error)
+            if error
+                .answer()
+                .is_some_and(|status| status.is_conflict() || status.is_already_exists()) =>
+        {
             Ok(false)
         }
         Err(error) => Err(error),

@@ -7,6 +7,7 @@ mod driver;
 mod error;
 mod lease;
 mod metrics;
+mod reconcile;
 mod status;
 mod step;
 mod undecodable;

@@ -1,4 +1,4 @@
-//! Writes the status: whole, guarded, and not more often than it helps.
+//! Writes the status: whole, guarded, and not more often than it helps; then tells what it says has happened.
 
 use std::{
     sync::Arc,
@@ -7,13 +7,19 @@ use std::{
 
 use di_api::{ConditionType, DIJob, DIJobStatus};
 use di_cache::Key;
+use kube::Api;
 
-use crate::{Step, context::Context, error::Result};
+use crate::{
+    Note, Step,
+    context::{Context, in_time},
+    error::Result,
+};
 
 /// Counts change with every pod; they are written this often at most, while phases and plans are written at once.
 pub(crate) const COUNTS_EVERY: Duration = Duration::from_millis(200);
 
-/// How long a status that differs in counts only is held back, so that a burst of pod changes becomes one write.
+/// How long a status that differs in nothing urgent, such as counts and the UIDs of pods, is held back, so that a burst of pod changes
+/// becomes one write.
 pub(crate) fn may_wait(
     context: &Context,
     key: &Key,
@@ -67,4 +73,48 @@ pub(crate) async fn write_status(
     context.jobs.written(Arc::new(written));
     context.remember(key, |memory| memory.status_written = Some(Instant::now()));
     Ok(())
+}
+
+/// Writes the status, then tells what it says has happened.
+pub(crate) async fn write_and_tell(
+    context: &Context,
+    key: &Key,
+    job: &DIJob,
+    step: Step,
+) -> Result<()> {
+    let sent = (!step.notes.is_empty()).then(|| step.status.clone());
+    let written = write_status(context, key, job, step.status).await;
+    match (written, sent) {
+        (Ok(()), _) => publish_all(context, job, &step.notes).await,
+        (Err(error), Some(status)) if error.may_be_done() => {
+            let unsaid = Arc::new((status, step.notes));
+            context.remember(key, |memory| memory.unsaid = Some(unsaid));
+            return Err(error);
+        }
+        (Err(error), _) => return Err(error),
+    }
+    Ok(())
+}
+
+/// A status whose write was not answered may stand all the same, and then the step does not find again what happened.
+pub(crate) async fn tell_unsaid(context: &Context, key: &Key) -> Result<()> {
+    let Some(unsaid) = context.memory(key).unsaid else {
+        return Ok(());
+    };
+    let api: Api<DIJob> = Api::namespaced(context.client.clone(), &key.0);
+    let what = || "get the job".to_owned();
+    let job = in_time(context.settings.call_timeout, what, api.get_opt(&key.1)).await?;
+    context.remember(key, |memory| memory.unsaid = None);
+    let (status, notes) = &*unsaid;
+    if let Some(job) = job.filter(|job| job.status.as_ref() == Some(status)) {
+        publish_all(context, &job, notes).await;
+        context.jobs.written(Arc::new(job));
+    }
+    Ok(())
+}
+
+async fn publish_all(context: &Context, job: &DIJob, notes: &[Note]) {
+    for note in notes {
+        context.publish(job, note).await;
+    }
 }

@@ -7,7 +7,6 @@ mod allocation;
 mod build;
 mod listing;
 mod names;
-mod nodes;
 mod ops;
 mod ports;
 mod share;
@@ -18,10 +17,10 @@ pub use allocation::{Allocation, Simple};
 pub use build::{BuildSettings, pod, service};
 pub use listing::{Listing, listing, processes};
 pub use names::{RandomSuffixes, Suffixes};
-pub use nodes::NodeView;
 pub use ops::{
-    Request, adopt, aggregator_of, declare, drop_gone, expand, find, follow, is_whole, members,
-    planned_as, release, release_declared, release_surplus, remove, replace, request, successor,
+    Request, adopt, aggregator_of, declare, drop_gone, expand, find, follow, is_ready, is_whole,
+    members, planned_as, release, release_declared, release_surplus, remove, replace, request,
+    successor,
 };
 pub use ports::{named_port, port, port_of};
-pub use view::{DdpView, End, PodPhase, PodView, ServiceView, Stage};
+pub use view::{DdpView, End, NodeView, PodPhase, PodView, ServiceView, Stage};

@@ -4,13 +4,10 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{
-    Api, Client,
-    api::{ObjectMeta, PostParams},
-};
+use kube::{Api, Client, api::ObjectMeta};
 use serde::Deserialize;
 
-use crate::eventually;
+use crate::{dry, eventually};
 
 /// A write as the API server noted it.
 #[derive(Clone, Debug)]
@@ -106,11 +103,7 @@ pub(crate) async fn writes(log: &Path, client: &Client, namespace: &str) -> Vec<
         },
         ..ConfigMap::default()
     };
-    let dry = PostParams {
-        dry_run: true,
-        ..PostParams::default()
-    };
-    api.create(&dry, &object).await.unwrap();
+    api.create(&dry(), &object).await.unwrap();
     eventually("the audit log shows a mark", async || {
         let text = std::fs::read_to_string(log).unwrap();
         let all: Vec<_> = text

@@ -36,6 +36,6 @@ pub use nodes::{GpuNode, common_nodes, make_nodes};
 pub use proxy::{Came, Fate, Proxy, Watches};
 pub use schemathesis::schemathesis;
 pub use server::Server;
-pub use space::{Space, exists};
+pub use space::{Space, dry, exists};
 pub use tokens::Account;
 pub use webhooks::Webhooks;

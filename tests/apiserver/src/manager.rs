@@ -1,4 +1,4 @@
-use di_controller::{Metrics, Settings, run};
+use di_controller::{Metrics, Result, Settings, run};
 use kube::Client;
 use prometheus_client::registry::Registry;
 use tokio::{sync::oneshot, task::JoinHandle};
@@ -6,7 +6,7 @@ use tokio::{sync::oneshot, task::JoinHandle};
 /// A reconciler of this process.
 pub struct Manager {
     stop: oneshot::Sender<()>,
-    task: JoinHandle<()>,
+    task: JoinHandle<Result<()>>,
 }
 
 impl Manager {
@@ -29,7 +29,7 @@ impl Manager {
     /// Stops it in order.
     pub async fn stop(self) {
         self.stop.send(()).unwrap();
-        self.task.await.unwrap();
+        self.task.await.unwrap().unwrap();
     }
 
     /// Ends it in the middle of whatever it does.

@@ -3,14 +3,14 @@ use std::{
     sync::atomic::{AtomicU32, Ordering::Relaxed},
 };
 
-use di_api::{DIJob, DIJobStatus, Phase};
+use di_api::{DIJob, DIJobStatus, Phase, names};
 use k8s_openapi::api::{
     core::v1::{Namespace, Pod, Service},
     events::v1::Event,
 };
 use kube::{
     Api, Client, ResourceExt,
-    api::{ListParams, ObjectMeta, PostParams},
+    api::{ApiResource, DynamicObject, ListParams, ObjectMeta, PostParams},
 };
 
 use crate::{Job, Manager, Server, Write, audit, eventually};
@@ -61,6 +61,16 @@ impl Space {
     /// Its jobs.
     pub fn jobs(&self) -> Api<DIJob> {
         Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// Its jobs as a version has them, whether they can be decoded or not.
+    pub fn jobs_as_they_are(&self, version: &str) -> Api<DynamicObject> {
+        let resource = ApiResource {
+            api_version: format!("{}/{version}", names::GROUP),
+            version: version.to_owned(),
+            ..ApiResource::erase::<DIJob>(&())
+        };
+        Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
     }
 
     /// Its pods.
@@ -191,6 +201,14 @@ where
     let params = ListParams::default().labels(&format!("dijob-name={job}"));
     let all = api.list(&params).await.unwrap();
     all.into_iter().map(|k| (k.name_any(), k)).collect()
+}
+
+/// Has the server check what it would otherwise make.
+pub fn dry() -> PostParams {
+    PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    }
 }
 
 /// Waits until exactly these objects of a job are there.

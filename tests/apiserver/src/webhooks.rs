@@ -14,7 +14,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-use crate::{Space, install::apply_changed};
+use crate::{Space, dry, install::apply_changed};
 
 /// The webhooks of `manifests/webhook-only`, served by this process for one namespace: with the rights that the manifests give, and
 /// called by the API server, which reaches them by a Service that names this machine.
@@ -173,12 +173,8 @@ impl Webhooks {
             "spec": {"coordinator": {"template": {"spec": {"containers": [{"name": "x", "image": "i"}]}}}},
         });
         let bad: di_api::DIJob = serde_json::from_value(bad).unwrap();
-        let params = kube::api::PostParams {
-            dry_run: true,
-            ..kube::api::PostParams::default()
-        };
         crate::eventually("the API server calls the webhooks", async || {
-            match self.space.jobs().create(&params, &bad).await {
+            match self.space.jobs().create(&dry(), &bad).await {
                 Err(kube::Error::Api(status)) if status.message.contains("di-container") => Ok(()),
                 other => Err(format!("{other:?}")),
             }

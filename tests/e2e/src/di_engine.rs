@@ -1,6 +1,9 @@
 //! Jobs of DI-engine's own client classes: `tests/di-engine`.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use di_api::{DIJob, Phase, Role, names};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
@@ -64,7 +67,7 @@ impl Workload {
             "kind": "DIJob",
             "metadata": {"name": name},
             "spec": {
-                "volumes": [{"name": "programs", "configMap": {"name": "programs"}}],
+                "volumes": Self::volumes(),
                 "coordinator": {"template": Self::template(&command)},
                 "collector": {"template": replica},
                 "learner": {"template": replica},
@@ -84,6 +87,11 @@ impl Workload {
         }]}})
     }
 
+    /// Where templates find the programs, once the job is submitted.
+    pub fn volumes() -> Value {
+        json!([{"name": "programs", "configMap": {"name": "programs"}}])
+    }
+
     /// Puts the programs into the namespace and submits the job.
     ///
     /// # Panics
@@ -91,7 +99,7 @@ impl Workload {
     pub async fn submit(self, namespace: &Namespace) -> Coordinator {
         let programs: ConfigMap = serde_json::from_value(json!({
             "metadata": {"name": "programs"},
-            "data": PROGRAMS.iter().copied().collect::<std::collections::BTreeMap<_, _>>(),
+            "data": PROGRAMS.iter().copied().collect::<BTreeMap<_, _>>(),
         }))
         .expect("a config map");
         let new = PostParams::default();

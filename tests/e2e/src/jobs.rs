@@ -1,14 +1,10 @@
-use std::sync::{Arc, Mutex};
-
-use di_api::{DIJob, DIJobStatus, Phase, names};
-use futures::{StreamExt, TryStreamExt};
-use k8s_openapi::api::core::v1::{Pod, Service};
+use di_api::{DIJob, DIJobStatus, names};
+use k8s_openapi::api::core::v1::{Container, Pod, PodTemplateSpec, Service};
 use kube::{
     Api, ResourceExt,
-    api::{AttachParams, ListParams, LogParams},
-    runtime::{WatchStreamExt, watcher},
+    api::{AttachParams, ListParams, LogParams, PostParams},
 };
-use tokio::{io::AsyncReadExt, task::JoinHandle};
+use tokio::io::AsyncReadExt;
 
 use crate::{Namespace, eventually};
 
@@ -42,8 +38,41 @@ pub fn job(name: &str, coordinator: &[&str]) -> DIJob {
 /// Never: the job has a container.
 pub fn misnamed(name: &str) -> DIJob {
     let mut job = job(name, &["hold"]);
-    let spec = job.spec.coordinator.template.spec.as_mut();
-    spec.expect("a spec").containers[0].name = "main".into();
+    main_of(&mut job.spec.coordinator.template).name = "main".into();
+    job
+}
+
+/// What a [`misnamed`] job is refused with.
+pub const MISNAMED: &str = "one container must be named di-container";
+
+/// Submits a [`misnamed`] job, which the webhooks must refuse.
+///
+/// # Panics
+/// When it is taken, or refused for another reason.
+pub async fn is_refused_when_misnamed(namespace: &Namespace) {
+    let jobs: Api<DIJob> = namespace.api();
+    let answer = jobs.create(&PostParams::default(), &misnamed("bad")).await;
+    let error = answer.expect_err("a job that is refused");
+    assert!(error.to_string().contains(MISNAMED), "{error}");
+}
+
+/// The first container of a template, which is the main one of all that are made here.
+///
+/// # Panics
+/// When it has none.
+pub fn main_of(template: &mut PodTemplateSpec) -> &mut Container {
+    &mut template.spec.as_mut().expect("a spec").containers[0]
+}
+
+/// A job whose replicas run until they are told to end.
+///
+/// # Panics
+/// Never: the JSON is fixed.
+pub fn held(name: &str, collectors: i32, learners: i32) -> DIJob {
+    let mut job = job(name, &["hold"]);
+    let part = |replicas| serde_json::json!({"template": pod(&["hold"]), "replicas": replicas});
+    job.spec.collector = serde_json::from_value(part(collectors)).expect("collectors");
+    job.spec.learner = serde_json::from_value(part(learners)).expect("learners");
     job
 }
 
@@ -162,49 +191,4 @@ pub async fn enter(namespace: &Namespace, pod: &str, command: &[&str]) -> (bool,
     stderr.read_to_string(&mut output).await.expect("stderr");
     let ended = status.await.and_then(|status| status.status);
     (ended.as_deref() == Some("Success"), output)
-}
-
-/// The phases that a job goes through, as they are seen by a watch.
-pub struct Phases {
-    seen: Arc<Mutex<Vec<Phase>>>,
-    watch: JoinHandle<()>,
-}
-
-impl Phases {
-    /// Watches a job that need not be there yet.
-    pub fn watch(namespace: &Namespace, job: &str) -> Self {
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let config = watcher::Config::default().fields(&format!("metadata.name={job}"));
-        let mut jobs = watcher(namespace.api::<DIJob>(), config)
-            .default_backoff()
-            .applied_objects()
-            .boxed();
-        let noted = seen.clone();
-        let watch = tokio::spawn(async move {
-            while let Ok(Some(job)) = jobs.try_next().await {
-                let phase = job.status.and_then(|status| status.phase);
-                let mut seen = noted.lock().expect("phases");
-                if let Some(phase) = phase
-                    && seen.last() != Some(&phase)
-                {
-                    seen.push(phase);
-                }
-            }
-        });
-        Self { seen, watch }
-    }
-
-    /// The phases so far, each once in a row.
-    ///
-    /// # Panics
-    /// Never: nobody panics while holding them.
-    pub fn seen(&self) -> Vec<Phase> {
-        self.seen.lock().expect("phases").clone()
-    }
-}
-
-impl Drop for Phases {
-    fn drop(&mut self) {
-        self.watch.abort();
-    }
 }

@@ -2,23 +2,27 @@
 
 #![allow(clippy::missing_panics_doc)] // helpers of tests fail as tests do
 
+mod account;
 mod audit;
 mod di_engine;
 mod endpoint;
 mod eventually;
 mod jobs;
 mod namespace;
+mod phases;
 mod plugin;
 
+pub use account::account;
 pub use audit::{Audit, Call};
 pub use di_engine::{Coordinator, Seen, Workload, look, nodes_have_gpus, order};
 pub use endpoint::{Endpoint, Reply, http};
 pub use eventually::{eventually, within};
 pub use jobs::{
-    Phases, container, enter, exec, is_running, job, logs, logs_so_far, misnamed, owned_pods,
-    owned_services, pod, status,
+    MISNAMED, container, enter, exec, held, is_refused_when_misnamed, is_running, job, logs,
+    logs_so_far, main_of, misnamed, owned_pods, owned_services, pod, status,
 };
-pub use namespace::{Namespace, client};
+pub use namespace::{Namespace, client, dry};
+pub use phases::{Phases, reaches};
 pub use plugin::{Output, di};
 
 /// Namespace of the orchestrator.

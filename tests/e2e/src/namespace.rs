@@ -24,6 +24,14 @@ pub async fn client() -> Client {
     Client::try_from(config).expect("a client")
 }
 
+/// Has the server check what it would otherwise make.
+pub fn dry() -> PostParams {
+    PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    }
+}
+
 /// A namespace of a test's own.
 #[derive(Clone)]
 pub struct Namespace {

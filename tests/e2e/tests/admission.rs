@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
-use di_api::DIJob;
+use di_api::{DIJob, names};
 use di_e2e::{Namespace, container, job, owned_pods};
 use kube::{
     Api,
@@ -10,14 +10,14 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-fn legacy(namespace: &Namespace) -> (Api<DynamicObject>, ApiResource) {
-    let mut resource = ApiResource::erase::<DIJob>(&());
-    resource.version = "v1alpha1".into();
-    resource.api_version = "diengine.opendilab.org/v1alpha1".into();
-    (
-        Api::namespaced_with(namespace.client.clone(), &namespace.name, &resource),
-        resource,
-    )
+/// Jobs in the older version, whose schema is open.
+fn legacy(namespace: &Namespace) -> Api<DynamicObject> {
+    let resource = ApiResource {
+        api_version: format!("{}/{}", names::GROUP, names::LEGACY_VERSION),
+        version: names::LEGACY_VERSION.into(),
+        ..ApiResource::erase::<DIJob>(&())
+    };
+    Api::namespaced_with(namespace.client.clone(), &namespace.name, &resource)
 }
 
 fn manifest(version: &str, name: &str, spec: &Value) -> DynamicObject {
@@ -37,7 +37,7 @@ fn held() -> Value {
 #[tokio::test]
 async fn mistakes_are_refused_with_the_field_and_the_remedy() {
     Namespace::with("refused", |ns| async move {
-        let (api, _) = legacy(&ns);
+        let api = legacy(&ns);
         let main = json!({"template": {"spec": {"containers": [{"name": "main", "image": "i"}]}}});
         for (spec, message) in [
             (
@@ -66,7 +66,7 @@ async fn mistakes_are_refused_with_the_field_and_the_remedy() {
 #[tokio::test]
 async fn defaults_are_filled_in_for_both_versions() {
     Namespace::with("defaults", |ns| async move {
-        let (legacy, _) = legacy(&ns);
+        let legacy = legacy(&ns);
         let current: Api<DIJob> = ns.api();
         for (name, policy, stored) in [
             ("unset", Value::Null, "Running"),

@@ -6,13 +6,10 @@ use std::collections::BTreeSet;
 
 use di_api::{AggregatorConfig, Role};
 use di_e2e::{
-    Coordinator, Namespace, Seen, Workload, di, enter, eventually, logs, look, nodes_have_gpus,
-    order, owned_pods,
+    Coordinator, Namespace, Seen, Workload, account, di, enter, eventually, logs, look, main_of,
+    nodes_have_gpus, order, owned_pods,
 };
-use k8s_openapi::api::{
-    core::v1::{Container, Pod, ServiceAccount},
-    rbac::v1::{Role as RbacRole, RoleBinding},
-};
+use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 
@@ -198,12 +195,11 @@ os.execvp(sys.argv[1], sys.argv[1:])";
             let wait = ["python3", "-c", waits].map(str::to_owned);
             container.command = Some([wait.to_vec(), container.command.take().unwrap()].concat());
         };
-        gate(&mut spec.coordinator.template.spec.as_mut().unwrap().containers[0]);
+        gate(main_of(&mut spec.coordinator.template));
         spec.collector.as_mut().unwrap().replicas = 2;
         let learner = spec.learner.as_mut().unwrap();
         learner.replicas = 1;
-        learner.template.spec.as_mut().unwrap().containers[0].image =
-            Some("no.such.registry/image:1".into());
+        main_of(&mut learner.template).image = Some("no.such.registry/image:1".into());
         let coordinator = workload.submit(&ns).await;
         let without_image = |pods: &Vec<Pod>| {
             pods.iter()
@@ -253,30 +249,19 @@ async fn command_line(ns: &Namespace, args: &[&str]) -> String {
 }
 
 async fn somebody_who_may_enter_pods(ns: &Namespace) {
-    let new = PostParams::default();
-    let name = json!({"name": "command-line"});
-    let account: ServiceAccount = serde_json::from_value(json!({"metadata": name})).unwrap();
-    ns.api().create(&new, &account).await.unwrap();
-    let role: RbacRole = serde_json::from_value(json!({"metadata": name, "rules": [
+    let rules = json!([
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]},
         {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get", "create"]},
-    ]}))
-    .unwrap();
-    ns.api().create(&new, &role).await.unwrap();
-    let binding: RoleBinding = serde_json::from_value(json!({
-        "metadata": name,
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "command-line"},
-        "subjects": [{"kind": "ServiceAccount", "name": "command-line", "namespace": ns.name}],
-    }))
-    .unwrap();
-    ns.api().create(&new, &binding).await.unwrap();
+    ]);
+    account(ns, "command-line", &rules).await;
     let mut pod = Workload::template(&["python3", "-c", "import signal; signal.pause()"]);
-    pod["metadata"] = name;
+    pod["metadata"] = json!({"name": "command-line"});
     pod["spec"]["serviceAccountName"] = json!("command-line");
-    pod["spec"]["volumes"] = json!([{"name": "programs", "configMap": {"name": "programs"}}]);
+    pod["spec"]["volumes"] = Workload::volumes();
     let pod: Pod = serde_json::from_value(pod).unwrap();
     // Servers of 1.20 take it only once the account has its token.
     let pods = ns.api();
+    let new = PostParams::default();
     let create = || pods.create(&new, &pod);
     eventually("a pod of the account", create, Result::is_ok)
         .await
@@ -358,8 +343,7 @@ async fn an_aggregator_and_its_ddp_learners_are_one() {
     Namespace::with("aggregator", |ns| async move {
         nodes_have_gpus(&ns, 2).await;
         let mut template = Workload::template(&["python3", "/programs/aggregator.py"]);
-        template["spec"]["volumes"] =
-            json!([{"name": "programs", "configMap": {"name": "programs"}}]);
+        template["spec"]["volumes"] = Workload::volumes();
         // Its start is a minute of `while`.
         template["spec"]["containers"][0]["resources"]["limits"] = json!({"cpu": "300m"});
         let config: AggregatorConfig = serde_json::from_value(json!({

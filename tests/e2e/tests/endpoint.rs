@@ -4,13 +4,12 @@
 
 use di_api::{DIJob, Origin};
 use di_e2e::{
-    Endpoint, Namespace, Reply, eventually, exec, job, logs_so_far, owned_pods, owned_services,
-    pod, status,
+    Endpoint, Namespace, Reply, account, eventually, exec, held, job, logs_so_far, main_of,
+    owned_pods, owned_services, status,
 };
 use k8s_openapi::api::{
     authentication::v1::{TokenRequest, TokenRequestSpec},
     core::v1::{Pod, ServiceAccount},
-    rbac::v1::{Role, RoleBinding},
 };
 use kube::{
     Api, ResourceExt,
@@ -20,25 +19,9 @@ use serde_json::{Value, json};
 
 /// A service account's token for the endpoint, of an account that may `verbs` jobs in the namespace.
 async fn token(ns: &Namespace, name: &str, verbs: &[&str]) -> String {
-    let accounts: Api<ServiceAccount> = ns.api();
-    let new = PostParams::default();
-    let of = |object: Value| serde_json::from_value(object).unwrap();
-    accounts
-        .create(&new, &of(json!({"metadata": {"name": name}})))
-        .await
-        .unwrap();
-    let may =
+    let rule =
         json!({"apiGroups": ["diengine.opendilab.org"], "resources": ["dijobs"], "verbs": verbs});
-    let role: Role =
-        serde_json::from_value(json!({"metadata": {"name": name}, "rules": [may]})).unwrap();
-    ns.api().create(&new, &role).await.unwrap();
-    let binding: RoleBinding = serde_json::from_value(json!({
-        "metadata": {"name": name},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
-        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": ns.name}],
-    }))
-    .unwrap();
-    ns.api().create(&new, &binding).await.unwrap();
+    account(ns, name, &json!([rule])).await;
     let request = TokenRequest {
         spec: Some(TokenRequestSpec {
             audiences: Some(vec!["di-server".into()]),
@@ -47,19 +30,12 @@ async fn token(ns: &Namespace, name: &str, verbs: &[&str]) -> String {
         }),
         ..TokenRequest::default()
     };
+    let accounts: Api<ServiceAccount> = ns.api();
     let answer = accounts
-        .create_token_request(name, &new, &request)
+        .create_token_request(name, &PostParams::default(), &request)
         .await
         .unwrap();
     answer.status.unwrap().token.unwrap()
-}
-
-fn elastic(name: &str) -> DIJob {
-    let mut job = job(name, &["hold"]);
-    job.spec.collector =
-        serde_json::from_value(json!({"template": pod(&["hold"]), "replicas": 1})).unwrap();
-    job.spec.learner = serde_json::from_value(json!({"template": pod(&["hold"])})).unwrap();
-    job
 }
 
 fn urls(reply: &Reply, part: &str) -> Vec<String> {
@@ -74,7 +50,7 @@ fn urls(reply: &Reply, part: &str) -> Vec<String> {
 #[tokio::test]
 async fn replicas_are_added_listed_failed_and_removed() {
     Namespace::with("endpoint", |ns| async move {
-        ns.submit(&elastic("elastic")).await;
+        ns.submit(&held("elastic", 1, 0)).await;
         eventually("planned", || status(&ns, "elastic"), |s| s.collectors == 1 && s.phase.is_some()).await;
         let endpoint = Endpoint::new(ns.client.clone(), Some(token(&ns, "engineer", &["get", "update"]).await));
         let who = json!({"namespace": ns.name, "coordinator": "elastic-coordinator"});
@@ -131,7 +107,7 @@ async fn replicas_are_added_listed_failed_and_removed() {
 #[tokio::test]
 async fn callers_without_the_right_are_refused() {
     Namespace::with("refusing", |ns| async move {
-        ns.submit(&elastic("guarded")).await;
+        ns.submit(&held("guarded", 1, 0)).await;
         let body = json!({"namespace": ns.name, "coordinator": "guarded-coordinator", "collectors": {"replicas": 1}});
         let nobody = Endpoint::new(ns.client.clone(), None);
         assert_eq!(nobody.call("POST", "/v1alpha1/replicas", &body).await.status, 401);
@@ -156,8 +132,8 @@ async fn asked_by(ns: &Namespace, pod: &str, namespace: &str, coordinator: &str)
 #[tokio::test]
 async fn pods_are_known_by_their_address_and_act_on_their_own_job_only() {
     Namespace::with("addresses", |ns| async move {
-        ns.submit(&elastic("own")).await;
-        ns.submit(&elastic("other")).await;
+        ns.submit(&held("own", 1, 0)).await;
+        ns.submit(&held("other", 1, 0)).await;
         let answer = asked_by(&ns, "own-coordinator", &ns.name, "own-coordinator").await;
         assert!(
             answer.contains("200") && answer.contains("own-collector-"),
@@ -173,14 +149,7 @@ async fn pods_are_known_by_their_address_and_act_on_their_own_job_only() {
 
         // Asks for replicas in the name of another job, which its own environment lets it believe to be.
         let mut impostor = job("impostor", &["coordinator", "--storage", "/tmp"]);
-        let main = &mut impostor
-            .spec
-            .coordinator
-            .template
-            .spec
-            .as_mut()
-            .unwrap()
-            .containers[0];
+        let main = main_of(&mut impostor.spec.coordinator.template);
         main.env = serde_json::from_value(
             json!([{"name": "KUBERNETES_POD_NAME", "value": "own-coordinator"}]),
         )

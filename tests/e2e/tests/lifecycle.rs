@@ -6,22 +6,12 @@ use std::collections::BTreeMap;
 
 use di_api::{CleanPodPolicy, DIJob, Phase, names};
 use di_e2e::{
-    Namespace, Phases, eventually, exec, is_running, job, owned_pods, owned_services, pod, status,
+    Namespace, Phases, eventually, exec, held, is_running, job, main_of, owned_pods,
+    owned_services, pod, reaches, status,
 };
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt, api::PostParams};
 use serde_json::json;
-
-/// A job whose replicas run until they are told to end.
-fn held(name: &str, collectors: i32, learners: i32) -> DIJob {
-    let mut job = job(name, &["hold"]);
-    job.spec.collector =
-        serde_json::from_value(json!({"template": pod(&["hold"]), "replicas": collectors}))
-            .unwrap();
-    job.spec.learner =
-        serde_json::from_value(json!({"template": pod(&["hold"]), "replicas": learners})).unwrap();
-    job
-}
 
 async fn running(namespace: &Namespace, job: &str, pods: usize) -> Vec<Pod> {
     eventually(
@@ -59,8 +49,7 @@ async fn replicas_are_real_containers_with_the_documented_names_env_and_addresse
             serde_json::from_value(json!([{"name": "shared", "emptyDir": {}}])).unwrap();
         let port = json!([{"name": "di-port", "containerPort": 23000}]);
         let learner = wanted.spec.learner.as_mut().unwrap();
-        learner.template.spec.as_mut().unwrap().containers[0].ports =
-            serde_json::from_value(port).unwrap();
+        main_of(&mut learner.template).ports = serde_json::from_value(port).unwrap();
         let uid = ns.submit(&wanted).await.uid();
         let pods = running(&ns, "shape", 4).await;
 
@@ -164,12 +153,7 @@ async fn phases_come_in_order_and_counts_follow() {
         assert_eq!((seen.collectors, seen.learners), (1, 1));
         assert_eq!(seen.replica_status["Collector"].active, 1);
         end(&ns, "ordered-coordinator", "0").await;
-        let ended = eventually(
-            "succeeded",
-            || status(&ns, "ordered"),
-            |s| s.phase == Some(Phase::Succeeded),
-        )
-        .await;
+        let ended = reaches(&ns, "ordered", Phase::Succeeded).await;
         assert!(ended.completion_time.is_some() && ended.start_time.is_some());
         let all = eventually(
             "all phases",
@@ -236,12 +220,7 @@ async fn a_job_whose_coordinator_fails_has_failed_and_says_why() {
         ns.submit(&held("fails", 1, 0)).await;
         running(&ns, "fails", 2).await;
         end(&ns, "fails-coordinator", "3").await;
-        let seen = eventually(
-            "failed",
-            || status(&ns, "fails"),
-            |s| s.phase == Some(Phase::Failed),
-        )
-        .await;
+        let seen = reaches(&ns, "fails", Phase::Failed).await;
         let failed = seen
             .conditions
             .iter()

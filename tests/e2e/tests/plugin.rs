@@ -5,7 +5,9 @@
 use std::{io::Write, process::Stdio, time::Duration};
 
 use di_api::{DIJobStatus, Phase};
-use di_e2e::{Namespace, di, eventually, exec, job, misnamed, owned_pods, pod, status};
+use di_e2e::{
+    MISNAMED, Namespace, di, eventually, exec, held, job, misnamed, owned_pods, reaches, status,
+};
 use serde_json::json;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, BufReader},
@@ -27,12 +29,18 @@ fn columns(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()
 }
 
+/// Names of a job's collectors.
+async fn collectors(ns: &Namespace, job: &str) -> Vec<String> {
+    let pods = owned_pods(ns, job).await.into_iter();
+    pods.filter_map(|pod| pod.metadata.name)
+        .filter(|name| name.contains("-collector-"))
+        .collect()
+}
+
 #[tokio::test]
 async fn a_job_is_created_shown_scaled_and_deleted() {
     Namespace::with("plugin", |ns| async move {
-        let mut wanted = job("demo", &["hold"]);
-        wanted.spec.collector =
-            serde_json::from_value(json!({"template": pod(&["hold"]), "replicas": 1})).unwrap();
+        let wanted = held("demo", 1, 0);
         let file = manifest(&json!(wanted));
         let path = file.path().to_str().unwrap();
 
@@ -121,10 +129,7 @@ async fn a_job_is_created_shown_scaled_and_deleted() {
 #[tokio::test]
 async fn logs_are_followed_to_the_end_and_named_by_pod() {
     Namespace::with("logs", |ns| async move {
-        let mut wanted = job("talks", &["hold"]);
-        wanted.spec.collector =
-            serde_json::from_value(json!({"template": pod(&["hold"]), "replicas": 2})).unwrap();
-        ns.submit(&wanted).await;
+        ns.submit(&held("talks", 2, 0)).await;
         eventually(
             "running",
             || status(&ns, "talks"),
@@ -132,12 +137,7 @@ async fn logs_are_followed_to_the_end_and_named_by_pod() {
         )
         .await;
         let all = di(&ns, &["logs", "talks", "--role", "collector"]).await;
-        let pods: Vec<_> = owned_pods(&ns, "talks")
-            .await
-            .into_iter()
-            .filter_map(|pod| pod.metadata.name)
-            .collect();
-        for name in pods.iter().filter(|name| name.contains("-collector-")) {
+        for name in collectors(&ns, "talks").await {
             assert!(all.stdout.contains(&format!("[{name}] ")), "{all:?}");
         }
         let follow = tokio::spawn({
@@ -151,31 +151,15 @@ async fn logs_are_followed_to_the_end_and_named_by_pod() {
             followed.stdout.contains("told to end with 0"),
             "{followed:?}"
         );
-        eventually(
-            "succeeded",
-            || status(&ns, "talks"),
-            |s| s.phase == Some(Phase::Succeeded),
-        )
-        .await;
+        reaches(&ns, "talks", Phase::Succeeded).await;
     })
     .await;
-}
-
-/// Names of a job's collectors.
-async fn collectors(ns: &Namespace, job: &str) -> Vec<String> {
-    let pods = owned_pods(ns, job).await.into_iter();
-    pods.filter_map(|pod| pod.metadata.name)
-        .filter(|name| name.contains("-collector-"))
-        .collect()
 }
 
 #[tokio::test]
 async fn logs_of_a_role_take_in_replicas_that_come_later() {
     Namespace::with("later", |ns| async move {
-        let mut wanted = job("grows", &["hold"]);
-        wanted.spec.collector =
-            serde_json::from_value(json!({"template": pod(&["hold"]), "replicas": 1})).unwrap();
-        ns.submit(&wanted).await;
+        ns.submit(&held("grows", 1, 0)).await;
         let ready = |count: &'static str| {
             move |s: &DIJobStatus| s.collectors_ready.as_deref() == Some(count)
         };
@@ -213,7 +197,7 @@ async fn logs_of_a_role_take_in_replicas_that_come_later() {
 async fn a_watch_ends_when_nobody_reads_it_any_more() {
     Namespace::with("unread", |ns| async move {
         ns.submit(&job("still", &["hold"])).await;
-        eventually("running", || status(&ns, "still"), running).await;
+        reaches(&ns, "still", Phase::Running).await;
         let mut watch = Command::new("kubectl")
             .args(["di", "-n", &ns.name, "get", "still", "-w"])
             .stdin(Stdio::null())
@@ -233,11 +217,8 @@ async fn a_watch_ends_when_nobody_reads_it_any_more() {
 #[tokio::test]
 async fn a_deletion_in_the_foreground_waits_for_the_pods() {
     Namespace::with("foreground", |ns| async move {
-        let mut wanted = job("waits", &["hold"]);
-        wanted.spec.collector =
-            serde_json::from_value(json!({"template": pod(&["hold"]), "replicas": 1})).unwrap();
-        ns.submit(&wanted).await;
-        eventually("running", || status(&ns, "waits"), running).await;
+        ns.submit(&held("waits", 1, 0)).await;
+        reaches(&ns, "waits", Phase::Running).await;
         let deleted = di(&ns, &["delete", "waits", "--cascade=foreground"]).await;
         assert_eq!(deleted.code, Some(0), "{deleted:?}");
         assert!(owned_pods(&ns, "waits").await.is_empty());
@@ -259,12 +240,7 @@ async fn mistakes_are_told_as_kubectl_tells_them() {
         let file = manifest(&json!(misnamed("bad")));
         let refused = di(&ns, &["create", "-f", file.path().to_str().unwrap()]).await;
         assert_eq!(refused.code, Some(1));
-        assert!(
-            refused
-                .stderr
-                .contains("one container must be named di-container"),
-            "{refused:?}"
-        );
+        assert!(refused.stderr.contains(MISNAMED), "{refused:?}");
     })
     .await;
 }

@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 
 use di_api::{CleanPodPolicy, DIJob, Phase};
 use di_e2e::{
-    Namespace, Phases, SYSTEM, eventually, exec, job, logs, owned_pods, owned_services, status,
+    Namespace, Phases, SYSTEM, dry, eventually, exec, is_refused_when_misnamed, job, logs, main_of,
+    owned_pods, owned_services, reaches, status,
 };
 use k8s_openapi::api::{
     apps::v1::Deployment,
@@ -14,7 +15,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, Client, ResourceExt,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 
 /// Kills every pod of the orchestrator, without grace, and waits until new ones serve.
@@ -42,11 +43,7 @@ async fn kill_orchestrator(ns: &Namespace) {
     orchestrator_ready(client).await;
     // The API server reaches the new pods once kube-proxy knows of them, a moment later.
     let jobs: Api<DIJob> = ns.api();
-    let dry = PostParams {
-        dry_run: true,
-        ..PostParams::default()
-    };
-    let probe = job("probe", &["hold"]);
+    let (dry, probe) = (dry(), job("probe", &["hold"]));
     eventually("reached", || jobs.create(&dry, &probe), Result::is_ok)
         .await
         .unwrap();
@@ -75,14 +72,7 @@ fn training() -> DIJob {
         "/../../manifests/samples/cartpole.yaml"
     );
     let mut job: DIJob = serde_saphyr::from_str(&std::fs::read_to_string(sample).unwrap()).unwrap();
-    let coordinator = &mut job
-        .spec
-        .coordinator
-        .template
-        .spec
-        .as_mut()
-        .unwrap()
-        .containers[0];
+    let coordinator = main_of(&mut job.spec.coordinator.template);
     let args = coordinator.args.as_mut().unwrap();
     let pace = args.iter().position(|arg| arg == "--pace").unwrap();
     args[pace + 1] = "3s".into();
@@ -111,12 +101,7 @@ async fn killing_the_orchestrator_three_times_changes_nothing_about_a_training()
             let planned = status(&ns, "cartpole").await.plan;
             replicas.extend(planned.into_iter().map(|entry| entry.name));
         }
-        eventually(
-            "succeeded",
-            || status(&ns, "cartpole"),
-            |s| s.phase == Some(Phase::Succeeded),
-        )
-        .await;
+        reaches(&ns, "cartpole", Phase::Succeeded).await;
         let alone = |pods: &Vec<Pod>| pods.len() == 1;
         let left = eventually("cleaned up", || owned_pods(&ns, "cartpole"), alone).await;
         assert_eq!(left[0].name_any(), "cartpole-coordinator");
@@ -154,19 +139,9 @@ async fn a_job_that_ended_and_left_nothing_is_not_run_again() {
         let mut wanted = job("once", &["hold"]);
         wanted.spec.clean_pod_policy = CleanPodPolicy::All;
         ns.submit(&wanted).await;
-        eventually(
-            "running",
-            || status(&ns, "once"),
-            |s| s.phase == Some(Phase::Running),
-        )
-        .await;
+        reaches(&ns, "once", Phase::Running).await;
         exec(&ns, "once-coordinator", &["release", "0"]).await;
-        eventually(
-            "succeeded",
-            || status(&ns, "once"),
-            |s| s.phase == Some(Phase::Succeeded),
-        )
-        .await;
+        reaches(&ns, "once", Phase::Succeeded).await;
         eventually("nothing left", || owned_pods(&ns, "once"), Vec::is_empty).await;
         // The counts of what is left follow.
         eventually(
@@ -179,12 +154,7 @@ async fn a_job_that_ended_and_left_nothing_is_not_run_again() {
         kill_orchestrator(&ns).await;
         // A second job is reconciled by the new leader, after the first had its turn in the initial list.
         ns.submit(&job("second", &["hold"])).await;
-        eventually(
-            "running",
-            || status(&ns, "second"),
-            |s| s.phase == Some(Phase::Running),
-        )
-        .await;
+        reaches(&ns, "second", Phase::Running).await;
         assert!(owned_pods(&ns, "once").await.is_empty());
         let after = ns.api::<DIJob>().get("once").await.unwrap();
         assert_eq!(
@@ -207,23 +177,7 @@ async fn a_certificate_that_is_broken_is_made_anew() {
             .await
             .unwrap();
         kill_orchestrator(&ns).await;
-        let mut bad = job("bad", &["hold"]);
-        bad.spec
-            .coordinator
-            .template
-            .spec
-            .as_mut()
-            .unwrap()
-            .containers[0]
-            .name = "main".into();
-        let new = PostParams::default();
-        let error = ns.api::<DIJob>().create(&new, &bad).await.unwrap_err();
-        assert!(
-            error
-                .to_string()
-                .contains("one container must be named di-container"),
-            "{error}"
-        );
+        is_refused_when_misnamed(&ns).await;
     })
     .await;
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use di_api::{DIJob, Phase};
-use di_e2e::{Namespace, eventually, logs, owned_pods, status};
+use di_e2e::{Namespace, dry, eventually, logs, owned_pods, reaches, status};
 use kube::{
     Api,
     api::{ApiResource, DynamicObject, PostParams, TypeMeta},
@@ -57,11 +57,7 @@ async fn every_sample_is_accepted_as_it_is() {
             let resource = resource(sample.types.as_ref().unwrap());
             let api: Api<DynamicObject> =
                 Api::namespaced_with(ns.client.clone(), namespace, &resource);
-            let dry = PostParams {
-                dry_run: true,
-                ..PostParams::default()
-            };
-            let accepted = api.create(&dry, &sample).await;
+            let accepted = api.create(&dry(), &sample).await;
             assert!(accepted.is_ok(), "{}: {accepted:?}", path.display());
         }
     })
@@ -73,12 +69,7 @@ async fn the_serial_job_trains_alone() {
     Namespace::with("serial", |ns| async move {
         let job: DIJob = sample("serial.yaml").try_parse().unwrap();
         ns.submit(&job).await;
-        eventually(
-            "succeeded",
-            || status(&ns, "cartpole-serial"),
-            |s| s.phase == Some(Phase::Succeeded),
-        )
-        .await;
+        reaches(&ns, "cartpole-serial", Phase::Succeeded).await;
         assert_eq!(owned_pods(&ns, "cartpole-serial").await.len(), 1);
         assert!(
             logs(&ns, "cartpole-serial-coordinator")

@@ -2,25 +2,12 @@
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
-use di_api::DIJob;
-use di_e2e::{Audit, Namespace, job, misnamed};
-use kube::api::PostParams;
+use di_e2e::{Audit, Namespace, is_refused_when_misnamed, job};
 
 #[tokio::test]
 async fn bad_jobs_are_refused_and_nothing_is_started() {
     Namespace::with("webhook-only", |ns| async move {
-        let error = ns
-            .api::<DIJob>()
-            .create(&PostParams::default(), &misnamed("bad"))
-            .await
-            .unwrap_err();
-        assert!(
-            error
-                .to_string()
-                .contains("one container must be named di-container"),
-            "{error}"
-        );
-
+        is_refused_when_misnamed(&ns).await;
         ns.submit(&job("good", &["hold"])).await;
     })
     .await;

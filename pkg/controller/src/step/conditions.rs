@@ -1,8 +1,8 @@
 //! Conditions that follow from the pods, and the worst reason that a user must know.
 
-use di_api::{ConditionType, DIJobStatus, Phase, condition, set_condition};
+use di_api::{ConditionType, DIJobStatus, Phase, condition};
 use di_plan::{PodView, Stage};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::{Observed, Trouble, has_ended, units};
 
@@ -78,16 +78,12 @@ fn replicas_ready(seen: &Observed<'_>, status: &mut DIJobStatus, stuck: Option<(
             "not every planned replica is ready".to_owned(),
         ),
     };
-    let now = Time(seen.now);
-    let generation = seen.job.metadata.generation;
-    set_condition(
-        &mut status.conditions,
+    seen.set_condition(
+        status,
         ConditionType::ReplicasReady,
         ready,
         reason,
         &message,
-        generation,
-        &now,
     );
 }
 
@@ -101,16 +97,5 @@ fn suspended(seen: &Observed<'_>, status: &mut DIJobStatus) {
     } else {
         ("Resumed", "the job is not held")
     };
-    let now = Time(seen.now);
-    let generation = seen.job.metadata.generation;
-    let conditions = &mut status.conditions;
-    set_condition(
-        conditions,
-        ConditionType::Suspended,
-        held,
-        reason,
-        message,
-        generation,
-        &now,
-    );
+    seen.set_condition(status, ConditionType::Suspended, held, reason, message);
 }

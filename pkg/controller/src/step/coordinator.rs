@@ -1,6 +1,6 @@
 //! The coordinator: made, started again, and its end turned into the job's.
 
-use di_api::{ConditionType, Origin, Phase, PlanEntry, Role, is_true, names, set_condition};
+use di_api::{ConditionType, Origin, Phase, PlanEntry, Role, condition, is_true, names};
 use di_plan::{PodPhase, PodView, Stage};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
@@ -123,7 +123,7 @@ fn enter(
     seen: &Observed<'_>,
     step: &mut Step,
     phase: Phase,
-    condition: ConditionType,
+    type_: ConditionType,
     reason: &'static str,
     message: &str,
 ) {
@@ -131,43 +131,21 @@ fn enter(
         step.notes.push(Note::normal(reason, message));
     }
     step.status.phase = Some(phase);
-    let generation = seen.job.metadata.generation;
-    let now = Time(seen.now);
-    set_condition(
-        &mut step.status.conditions,
-        condition,
-        true,
-        reason,
-        message,
-        generation,
-        &now,
-    );
+    seen.set_condition(&mut step.status, type_, true, reason, message);
 }
 
+/// Takes the condition Running back, where it was ever set.
 pub(super) fn not_running(seen: &Observed<'_>, step: &mut Step, reason: &str, message: &str) {
-    let conditions = &mut step.status.conditions;
-    if di_api::condition(conditions, ConditionType::Running).is_some() {
-        let now = Time(seen.now);
-        let generation = seen.job.metadata.generation;
-        set_condition(
-            conditions,
-            ConditionType::Running,
-            false,
-            reason,
-            message,
-            generation,
-            &now,
-        );
+    let status = &mut step.status;
+    if condition(&status.conditions, ConditionType::Running).is_some() {
+        seen.set_condition(status, ConditionType::Running, false, reason, message);
     }
 }
 
 /// A failed coordinator is started again while the limit allows; what the cluster did to it does not count.
 fn failed(seen: &Observed<'_>, step: &mut Step, pod: &PodView) {
     let Some(end) = &pod.end else { return };
-    let how = match end.exit_code {
-        Some(code) => format!("the coordinator failed: {} (exit code {code})", end.reason),
-        None => format!("the coordinator failed: {}", end.reason),
-    };
+    let how = format!("the coordinator failed: {end}");
     let counted = step.status.failed_coordinator.as_deref() == Some(&pod.uid);
     if !counted && !pod.disrupted {
         if step.status.restarts >= seen.job.spec.backoff_limit {
@@ -192,8 +170,5 @@ fn failed(seen: &Observed<'_>, step: &mut Step, pod: &PodView) {
     }
     step.status.phase = Some(Phase::Created);
     not_running(seen, step, "CoordinatorRestarting", &how);
-    step.actions.push(Action::DeletePod {
-        name: pod.name.clone(),
-        uid: pod.uid.clone(),
-    });
+    step.actions.push(Action::delete_pod(pod));
 }

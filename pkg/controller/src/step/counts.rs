@@ -1,7 +1,7 @@
 //! The counts of the status.
 
 use di_api::{DIJobStatus, PlanEntry, ReplicaCounts, Role, names};
-use di_plan::{Stage, is_whole, members};
+use di_plan::{Stage, is_ready};
 use kube::ResourceExt;
 
 use super::Observed;
@@ -22,13 +22,8 @@ pub(super) fn fill(seen: &Observed<'_>, status: &mut DIJobStatus) {
         }
     }
     let plan = &status.plan;
-    let is_ready = |entry: &PlanEntry| seen.pod(&entry.name).is_some_and(|pod| pod.ready);
-    // A logic learner is ready when all of it is.
-    let ready = |entry: &&PlanEntry| {
-        is_ready(entry)
-            && (entry.role != Role::Aggregator
-                || is_whole(plan, &entry.name) && members(plan, &entry.name).all(is_ready))
-    };
+    let pod_is_ready = |name: &str| seen.pod(name).is_some_and(|pod| pod.ready);
+    let ready = |entry: &&PlanEntry| is_ready(plan, entry, pod_is_ready);
     let [collectors, learners] = [Role::Collector, Role::Learner].map(|role| {
         let of_role = |e: &&PlanEntry| e.is_wanted() && e.role.counted_as() == role;
         let wanted: Vec<_> = plan.iter().filter(of_role).collect();

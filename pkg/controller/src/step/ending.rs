@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use di_api::{CleanPodPolicy, ConditionType, Phase, Role, condition, names, set_condition};
+use di_api::{CleanPodPolicy, ConditionType, Phase, Role, names};
 use di_plan::PodView;
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
@@ -18,30 +19,16 @@ pub(super) fn end(
     message: &str,
 ) {
     let status = &mut step.status;
-    let now = Time(seen.now);
-    let generation = seen.job.metadata.generation;
     status.phase = Some(phase);
-    status.completion_time = Some(now.clone());
+    status.completion_time = Some(Time(seen.now));
     status.plan.clear();
     let which = if phase == Phase::Succeeded {
         ConditionType::Succeeded
     } else {
         ConditionType::Failed
     };
-    let conditions = &mut status.conditions;
-    set_condition(conditions, which, true, reason, message, generation, &now);
-    if condition(conditions, ConditionType::Running).is_some() {
-        let ended = "the job has ended";
-        set_condition(
-            conditions,
-            ConditionType::Running,
-            false,
-            reason,
-            ended,
-            generation,
-            &now,
-        );
-    }
+    seen.set_condition(status, which, true, reason, message);
+    coordinator::not_running(seen, step, reason, "the job has ended");
     step.actions.clear();
     step.notes.push(match phase {
         Phase::Failed => Note::warning(reason, message),
@@ -66,22 +53,23 @@ pub(super) fn clean_up(seen: &Observed<'_>, step: &mut Step) {
 /// All services go, and the pods that `goes` selects; a service outlives its pod.
 fn remove(seen: &Observed<'_>, step: &mut Step, goes: impl Fn(&PodView) -> bool) {
     for pod in seen.own_pods().filter(|pod| goes(pod) && !pod.deleting) {
-        step.actions.push(Action::DeletePod {
-            name: pod.name.clone(),
-            uid: pod.uid.clone(),
-        });
+        step.actions.push(Action::delete_pod(pod));
     }
     for service in seen.own_services().filter(|service| !service.deleting) {
         let pod_goes = seen
             .pod(&service.name)
             .is_some_and(|pod| pod.deleting || goes(pod));
         if !pod_goes {
-            step.actions.push(Action::DeleteService {
-                name: service.name.clone(),
-                uid: service.uid.clone(),
-            });
+            step.actions.push(Action::delete_service(service));
         }
     }
+}
+
+/// What is left of so many seconds.
+fn left(seconds: i64, since: &Time, now: Timestamp) -> Option<Duration> {
+    let left = seconds - now.duration_since(since.0).as_secs();
+    let left = u64::try_from(left).ok().filter(|left| *left > 0)?;
+    Some(Duration::from_secs(left))
 }
 
 /// Deletes the job once it was kept long enough.
@@ -92,10 +80,10 @@ fn expire(seen: &Observed<'_>, step: &mut Step) {
     ) else {
         return;
     };
-    let left = i64::from(ttl) - seen.now.duration_since(ended.0).as_secs();
-    match u64::try_from(left) {
-        Ok(seconds) if seconds > 0 => step.again = Some(Duration::from_secs(seconds)),
-        _ => step.actions.push(Action::DeleteJob),
+    if let Some(left) = left(i64::from(ttl), ended, seen.now) {
+        step.look_within(left);
+    } else {
+        step.actions.push(Action::DeleteJob);
     }
 }
 
@@ -107,13 +95,11 @@ pub(super) fn check_deadline(seen: &Observed<'_>, step: &mut Step) {
     ) else {
         return;
     };
-    let left = limit - seen.now.duration_since(start.0).as_secs();
-    match u64::try_from(left) {
-        Ok(seconds) if seconds > 0 => step.again = Some(Duration::from_secs(seconds)),
-        _ => {
-            let message = format!("the job ran longer than activeDeadlineSeconds, {limit} s");
-            end(seen, step, Phase::Failed, "DeadlineExceeded", &message);
-        }
+    if let Some(left) = left(limit, start, seen.now) {
+        step.look_within(left);
+    } else {
+        let message = format!("the job ran longer than activeDeadlineSeconds, {limit} s");
+        end(seen, step, Phase::Failed, "DeadlineExceeded", &message);
     }
 }
 

@@ -9,9 +9,12 @@ mod units;
 
 use std::{collections::HashMap, time::Duration};
 
-use di_api::{ConditionType, DIJob, DIJobStatus, Phase, PlanEntry, is_true, validation};
+use di_api::{
+    ConditionType, DIJob, DIJobStatus, Phase, PlanEntry, is_true, set_condition, validation,
+};
 use di_plan::{AggregatorTemplate, NodeView, PodView, ServiceView, Suffixes};
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 /// What is there.
 #[derive(Clone, Debug)]
@@ -66,6 +69,22 @@ pub enum Action {
     },
     /// Delete the job itself, whose time after its end is over.
     DeleteJob,
+}
+
+impl Action {
+    fn delete_pod(pod: &PodView) -> Self {
+        Self::DeletePod {
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
+        }
+    }
+
+    fn delete_service(service: &ServiceView) -> Self {
+        Self::DeleteService {
+            name: service.name.clone(),
+            uid: service.uid.clone(),
+        }
+    }
 }
 
 /// Something that happened, for an event.
@@ -125,6 +144,12 @@ pub struct Step {
     pub ask: Vec<String>,
 }
 
+impl Step {
+    fn look_within(&mut self, time: Duration) {
+        self.again = Some(self.again.map_or(time, |again| again.min(time)));
+    }
+}
+
 impl Observed<'_> {
     fn uid(&self) -> &str {
         self.job.metadata.uid.as_deref().unwrap_or_default()
@@ -147,6 +172,25 @@ impl Observed<'_> {
 
     fn service(&self, name: &str) -> Option<&ServiceView> {
         self.own_services().find(|service| service.name == name)
+    }
+
+    fn set_condition(
+        &self,
+        status: &mut DIJobStatus,
+        type_: ConditionType,
+        holds: bool,
+        reason: &str,
+        message: &str,
+    ) {
+        set_condition(
+            &mut status.conditions,
+            type_,
+            holds,
+            reason,
+            message,
+            self.job.metadata.generation,
+            &Time(self.now),
+        );
     }
 }
 
@@ -201,8 +245,4 @@ fn live(seen: &Observed<'_>, step: &mut Step, suffixes: &mut dyn Suffixes) {
 }
 
 #[cfg(test)]
-mod exploration;
-#[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod unit_tests;

@@ -53,11 +53,7 @@ fn sweep_services(seen: &Observed<'_>, plan: &[PlanEntry], step: &mut Step) {
             && seen.pod(&service.name).is_none()
             && find(plan, &service.name).is_none()
     });
-    step.actions
-        .extend(strays.map(|service| Action::DeleteService {
-            name: service.name.clone(),
-            uid: service.uid.clone(),
-        }));
+    step.actions.extend(strays.map(Action::delete_service));
 }
 
 /// Own pods without a place in the plan that the server has, too: a name that was let go of may linger in a cache.
@@ -149,10 +145,7 @@ fn loss(seen: &Observed<'_>, entry: &PlanEntry) -> Option<Loss> {
     match (pod.stage(), ended) {
         (Stage::Succeeded, _) => None,
         (Stage::Failed, Some(end)) => Some(Loss {
-            how: match end.exit_code {
-                Some(code) => format!("failed: {} (exit code {code})", end.reason),
-                None => format!("failed: {}", end.reason),
-            },
+            how: format!("failed: {end}"),
             ran,
         }),
         _ if pod.deleting => Some(Loss {
@@ -171,7 +164,7 @@ fn want(seen: &Observed<'_>, plan: &[PlanEntry], entry: &PlanEntry, step: &mut S
         return;
     }
     if let Some(wait) = wait(leader, seen.now) {
-        step.again = Some(step.again.map_or(wait, |again| again.min(wait)));
+        step.look_within(wait);
         return;
     }
     if seen.service(&entry.name).is_none() {
@@ -193,18 +186,12 @@ fn let_go(seen: &Observed<'_>, entry: &PlanEntry, ended_too: bool, step: &mut St
     let pod = seen.pod(&entry.name);
     if let Some(pod) = pod.filter(|pod| goes(pod)) {
         if !pod.deleting {
-            step.actions.push(Action::DeletePod {
-                name: pod.name.clone(),
-                uid: pod.uid.clone(),
-            });
+            step.actions.push(Action::delete_pod(pod));
         }
     } else if let Some(service) = seen
         .service(&entry.name)
         .filter(|service| !service.deleting)
     {
-        step.actions.push(Action::DeleteService {
-            name: service.name.clone(),
-            uid: service.uid.clone(),
-        });
+        step.actions.push(Action::delete_service(service));
     }
 }

@@ -25,8 +25,7 @@ pub(super) fn tend(
     match seen.nodes {
         Some(nodes) => expand(seen.job, plan, nodes, &Simple, suffixes, seen.now),
         None if aggregators(plan).any(|unit| members(plan, &unit.name).next().is_none()) => {
-            let soon = |again: Duration| again.min(UNTIL_NODES_ARE_KNOWN);
-            step.again = Some(step.again.map_or(UNTIL_NODES_ARE_KNOWN, soon));
+            step.look_within(UNTIL_NODES_ARE_KNOWN);
         }
         None => {}
     }

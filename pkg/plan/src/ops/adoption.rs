@@ -7,15 +7,16 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::{aggregator_of, declared::WORKERS, find, follow, planned_as, slots::Slots};
-use crate::view::{PodView, Stage, uid};
+use crate::view::{PodView, Stage};
 
 /// Takes in pods of the job that have no entry (made by an older server, or left when the status was lost): they are counted, not killed.
 ///
 /// A logic learner is taken in as one. Of a ddp learner without its aggregator nothing can be made: it goes.
 pub fn adopt(job: &DIJob, plan: &mut Vec<PlanEntry>, pods: &[PodView], now: Timestamp) {
+    let uid = job.metadata.uid.as_deref().unwrap_or_default();
     let mut strangers: Vec<_> = pods
         .iter()
-        .filter(|pod| pod.belongs_to(uid(job)) && !pod.deleting)
+        .filter(|pod| pod.belongs_to(uid) && !pod.deleting)
         .filter_map(|pod| Some((pod, pod.role.filter(|role| *role != Role::Coordinator)?)))
         .filter(|(pod, _)| find(plan, &pod.name).is_none())
         .collect();
@@ -33,44 +34,25 @@ pub fn adopt(job: &DIJob, plan: &mut Vec<PlanEntry>, pods: &[PodView], now: Time
         .map(|ddp| (ddp.place.aggregator.as_str(), ddp.place.world_size))
         .collect();
     for (pod, role) in strangers {
-        let mut slots = Slots::new(job, plan, role);
-        let name = pod.name.clone();
-        let entry = if role == Role::DdpLearner {
+        let origin = origin(job, plan, role);
+        let mut entry = Slots::new(job, plan, role).entry(origin, pod.name.clone(), now);
+        if role == Role::DdpLearner {
             let place = pod.ddp.as_ref();
-            let superfluous = place.is_none_or(|ddp| led.contains(&ddp.place.aggregator));
-            PlanEntry {
-                state: if superfluous {
-                    EntryState::Removing
-                } else {
-                    EntryState::Wanted
-                },
-                resources: gpus(place.map_or(1, |ddp| ddp.gpus)),
-                ddp: place.map(|ddp| ddp.place.clone()),
-                ..slots.entry(Origin::Requested, name, now)
+            if place.is_none_or(|ddp| led.contains(&ddp.place.aggregator)) {
+                entry.state = EntryState::Removing;
             }
-        } else {
-            let state = if pod.stage() == Stage::Failed {
-                // It is kept for its logs; whether its place is wanted is not known.
-                EntryState::Replaced
-            } else {
-                EntryState::Wanted
-            };
-            let entry = PlanEntry {
-                state,
-                ..slots.entry(origin(job, plan, role), name, now)
-            };
-            if role == Role::Aggregator {
-                let template = || job.spec.learner_gpus(&ReplicaResources::default()).max(1);
-                let world = worlds.get(pod.name.as_str()).copied();
-                PlanEntry {
-                    resources: gpus(world.unwrap_or_else(template)),
-                    port: Some(pod.port),
-                    ..entry
-                }
-            } else {
-                entry
-            }
-        };
+            entry.resources = gpus(place.map_or(1, |ddp| ddp.gpus));
+            entry.ddp = place.map(|ddp| ddp.place.clone());
+        } else if pod.stage() == Stage::Failed {
+            // It is kept for its logs; whether its place is wanted is not known.
+            entry.state = EntryState::Replaced;
+        }
+        if role == Role::Aggregator {
+            let template = || job.spec.learner_gpus(&ReplicaResources::default()).max(1);
+            let world = worlds.get(pod.name.as_str()).copied();
+            entry.resources = gpus(world.unwrap_or_else(template));
+            entry.port = Some(pod.port);
+        }
         plan.push(entry);
     }
     follow(plan);

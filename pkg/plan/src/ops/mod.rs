@@ -7,8 +7,6 @@ mod requested;
 mod slots;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod unit_tests;
 mod units;
 mod victims;
 
@@ -20,7 +18,7 @@ pub use adoption::adopt;
 pub use declared::declare;
 pub use replacement::replace;
 pub use requested::{Request, request};
-pub use units::{aggregator_of, expand, follow, is_whole, members, planned_as};
+pub use units::{aggregator_of, expand, follow, is_ready, is_whole, members, planned_as};
 pub use victims::{release, release_declared, release_surplus};
 
 /// The entry of this name.

@@ -7,6 +7,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::RandomSuffixes;
 
+mod units;
+
 fn job(collectors: i32) -> DIJob {
     let mut job: DIJob = serde_saphyr::from_str(
         "

@@ -10,7 +10,7 @@ use k8s_openapi::{
 };
 
 use super::{find, slots::Slots};
-use crate::{allocation::Allocation, names::Suffixes, nodes::NodeView, share::Share};
+use crate::{allocation::Allocation, names::Suffixes, share::Share, view::NodeView};
 
 /// What is planned for a replica with these resources: of a learner of several GPUs its aggregator, and then the resources tell how many.
 pub fn planned_as(
@@ -55,6 +55,18 @@ pub fn is_whole(plan: &[PlanEntry], aggregator: &str) -> bool {
         next += gpus;
     }
     next > 0 && places.iter().all(|(place, _)| place.world_size == next)
+}
+
+/// Whether a replica is ready, of which `pod_is_ready` tells by name; an aggregator is when all of its unit is.
+pub fn is_ready(
+    plan: &[PlanEntry],
+    entry: &PlanEntry,
+    pod_is_ready: impl Fn(&str) -> bool,
+) -> bool {
+    pod_is_ready(&entry.name)
+        && (entry.role != Role::Aggregator
+            || is_whole(plan, &entry.name)
+                && members(plan, &entry.name).all(|member| pod_is_ready(&member.name)))
 }
 
 /// Has ddp learners go where their aggregator goes: when it is let go of or replaced, or is not planned at all.

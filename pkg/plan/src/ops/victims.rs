@@ -2,7 +2,7 @@
 
 use di_api::{EntryState, Origin, PlanEntry, Role};
 
-use super::{follow, members};
+use super::{follow, is_ready};
 use crate::view::PodView;
 
 /// Marks as Removing all but `keep` of the wanted entries that `of` selects. Returns the names marked.
@@ -35,22 +35,17 @@ pub(super) fn mark_surplus(
 /// Who goes first: those not ready, then the newest.
 fn rank(plan: &[PlanEntry], position: usize, pods: &[PodView]) -> impl Ord + use<> {
     let entry = &plan[position];
-    let is_ready = |name: &str| {
+    let ready = is_ready(plan, entry, |name| {
         pods.iter()
             .any(|pod| pod.name == name && pod.ready && !pod.deleting)
-    };
-    let ready = is_ready(&entry.name)
-        && (entry.role != Role::Aggregator
-            || members(plan, &entry.name).all(|member| is_ready(&member.name)));
+    });
     let planned = entry.planned_at.as_ref().map(|time| time.0);
     (ready, std::cmp::Reverse((planned, position)))
 }
 
 /// Lets go of `count` Requested replicas of a role (aggregators are learners), or of as many as there are. Returns the names.
 pub fn release(plan: &mut [PlanEntry], pods: &[PodView], role: Role, count: usize) -> Vec<String> {
-    let of = |e: &PlanEntry| e.role.counted_as() == role && e.origin == Origin::Requested;
-    let have = plan.iter().filter(|e| e.is_wanted() && of(e)).count();
-    mark_surplus(plan, pods, of, have.saturating_sub(count))
+    release_of(Origin::Requested, plan, pods, role, count)
 }
 
 /// Lets go of `count` Declared replicas of a role, of whichever group or none, or of as many as there are; the caller lowers the declared
@@ -61,7 +56,17 @@ pub fn release_declared(
     role: Role,
     count: usize,
 ) -> Vec<String> {
-    let of = |e: &PlanEntry| e.role.counted_as() == role && e.origin == Origin::Declared;
+    release_of(Origin::Declared, plan, pods, role, count)
+}
+
+fn release_of(
+    origin: Origin,
+    plan: &mut [PlanEntry],
+    pods: &[PodView],
+    role: Role,
+    count: usize,
+) -> Vec<String> {
+    let of = |e: &PlanEntry| e.role.counted_as() == role && e.origin == origin;
     let have = plan.iter().filter(|e| e.is_wanted() && of(e)).count();
     mark_surplus(plan, pods, of, have.saturating_sub(count))
 }

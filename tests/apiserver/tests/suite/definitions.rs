@@ -1,20 +1,10 @@
 //! The definitions as the API server serves them.
 
 use di_apiserver_tests::{Job, Kubelet, Space, eventually, template};
-use kube::{
-    Api,
-    api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
-    core::GroupVersionKind,
-};
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 const VERSIONS: [&str; 2] = ["v1alpha1", "v1alpha2"];
-
-fn jobs(space: &Space, version: &str) -> Api<DynamicObject> {
-    let kind = GroupVersionKind::gvk("diengine.opendilab.org", version, "DIJob");
-    let kind = ApiResource::from_gvk_with_plural(&kind, "dijobs");
-    Api::namespaced_with(space.client.clone(), &space.namespace, &kind)
-}
 
 fn job(version: &str, spec: &Value) -> DynamicObject {
     serde_json::from_value(json!({
@@ -34,10 +24,14 @@ async fn both_versions_are_served_and_fill_in_the_same_defaults() {
         let spec = json!({"coordinator": part, "collector": part, "learner": part});
         let sent = job(written, &spec);
         let params = PostParams::default();
-        let created = jobs(&space, written).create(&params, &sent).await.unwrap();
+        let created = space
+            .jobs_as_they_are(written)
+            .create(&params, &sent)
+            .await
+            .unwrap();
         let name = created.metadata.name.unwrap();
         for read in VERSIONS {
-            let found = jobs(&space, read).get(&name).await.unwrap();
+            let found = space.jobs_as_they_are(read).get(&name).await.unwrap();
             let spec = &found.data["spec"];
             let defaults = json!([
                 spec["cleanPodPolicy"],
@@ -71,7 +65,8 @@ async fn the_schema_of_v1alpha2_refuses_what_has_no_meaning() {
         let mut spec = json!({"coordinator": {"template": template()}});
         spec[field] = value;
         let sent = job("v1alpha2", &spec);
-        let answer = jobs(&space, "v1alpha2")
+        let answer = space
+            .jobs_as_they_are("v1alpha2")
             .create(&PostParams::default(), &sent)
             .await;
         match answer {
@@ -94,7 +89,7 @@ async fn an_empty_string_is_a_value_in_every_version() {
         "coordinator": {"template": template},
     });
     for version in VERSIONS {
-        let api = jobs(&space, version);
+        let api = space.jobs_as_they_are(version);
         let params = PostParams::default();
         let created = api.create(&params, &job(version, &spec)).await.unwrap();
         assert_eq!(created.data["spec"]["group"], "", "{version}");

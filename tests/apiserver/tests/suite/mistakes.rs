@@ -6,13 +6,13 @@ use di_api::{
     AggregatorConfig, DIJob, PlanEntry, Role,
     validation::{aggregator_config, dijob},
 };
-use di_apiserver_tests::Space;
+use di_apiserver_tests::{Space, dry};
 use di_plan::BuildSettings;
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api,
-    api::{ApiResource, DynamicObject, PostParams},
+    api::{ApiResource, DynamicObject},
     core::{GroupVersionKind, Status},
 };
 use serde_json::{Value, json};
@@ -26,13 +26,6 @@ const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../pkg/api/tests/ta
 const AT_ONCE: usize = 8;
 /// Variables that the builder puts before the user's, in the pod of a coordinator.
 const OUR_VARIABLES: usize = 6;
-
-fn dry() -> PostParams {
-    PostParams {
-        dry_run: true,
-        ..PostParams::default()
-    }
-}
 
 /// The object as a job, where it can be read; the template of a configuration becomes the coordinator's, since it is built into a pod alike.
 fn job_of(object: &Value) -> Option<DIJob> {

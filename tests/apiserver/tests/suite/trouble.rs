@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use di_api::Phase;
+use di_api::{Phase, names::LEGACY_VERSION};
 use di_apiserver_tests::{
-    Job, Kubelet, Manager, Space, eventually, exit, fail_to_pull, hard_of_hearing, template,
+    Job, Kubelet, Manager, Space, dry, eventually, exit, fail_to_pull, hard_of_hearing, template,
 };
 use k8s_openapi::{
     api::core::v1::{Pod, ResourceQuota, ResourceQuotaSpec, ResourceQuotaStatus},
@@ -12,8 +12,7 @@ use k8s_openapi::{
 };
 use kube::{
     Api,
-    api::{ApiResource, DeleteParams, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams},
-    core::GroupVersionKind,
+    api::{DeleteParams, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 
@@ -44,12 +43,8 @@ async fn forbid_pods(space: &Space) -> Api<ResourceQuota> {
     let mut pod = template();
     pod["metadata"] = json!({"name": "refused"});
     let pod: Pod = serde_json::from_value(pod).unwrap();
-    let dry = PostParams {
-        dry_run: true,
-        ..PostParams::default()
-    };
     eventually("the quota is in force", async || {
-        match space.pods().create(&dry, &pod).await {
+        match space.pods().create(&dry(), &pod).await {
             Err(error) if error.to_string().contains("exceeded quota") => Ok(()),
             other => Err(format!("{other:?}")),
         }
@@ -100,13 +95,6 @@ async fn an_image_that_cannot_be_pulled_is_told_until_it_can() {
     manager.stop().await;
 }
 
-/// Jobs in the older version, which leaves its schema open.
-fn legacy_jobs(space: &Space) -> Api<DynamicObject> {
-    let kind = GroupVersionKind::gvk("diengine.opendilab.org", "v1alpha1", "DIJob");
-    let kind = ApiResource::from_gvk_with_plural(&kind, "dijobs");
-    Api::namespaced_with(space.client.clone(), &space.namespace, &kind)
-}
-
 #[tokio::test]
 async fn what_happened_is_told_even_where_the_answer_to_its_write_was_lost() {
     let space = Space::new().await;
@@ -126,6 +114,7 @@ async fn what_happened_is_told_even_where_the_answer_to_its_write_was_lost() {
     manager.stop().await;
 }
 
+/// In the older version, whose schema is open.
 fn legacy(name: &str, spec: &Value) -> DynamicObject {
     serde_json::from_value(json!({
         "apiVersion": "diengine.opendilab.org/v1alpha1", "kind": "DIJob",
@@ -138,7 +127,7 @@ fn legacy(name: &str, spec: &Value) -> DynamicObject {
 async fn jobs_that_cannot_be_read_stop_no_others() {
     let space = Space::new().await;
     let _kubelet = Kubelet::running(&space);
-    let api = legacy_jobs(&space);
+    let api = space.jobs_as_they_are(LEGACY_VERSION);
     let good = json!({"template": template()});
     let specs = [
         json!({"coordinator": "x"}),
@@ -190,7 +179,7 @@ async fn jobs_that_cannot_be_read_stop_no_others() {
 async fn a_job_that_becomes_unreadable_while_it_runs_is_told_of_and_runs_on() {
     let space = Space::new().await;
     let _kubelet = Kubelet::running(&space);
-    let api = legacy_jobs(&space);
+    let api = space.jobs_as_they_are(LEGACY_VERSION);
     let manager = space.manager("manager");
     let good = json!({"coordinator": {"template": template()}});
     let params = PostParams::default();
@@ -224,7 +213,7 @@ async fn a_job_that_becomes_unreadable_while_it_runs_is_told_of_and_runs_on() {
 async fn a_job_that_only_the_open_version_takes_runs_all_the_same() {
     let space = Space::new().await;
     let _kubelet = Kubelet::running(&space);
-    let api = legacy_jobs(&space);
+    let api = space.jobs_as_they_are(LEGACY_VERSION);
     // The schema of the stored version takes no fraction as a number.
     let mut template = template();
     template["spec"]["containers"][0]["resources"] = json!({"limits": {"cpu": 0.5}});

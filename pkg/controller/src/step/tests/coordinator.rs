@@ -1,8 +1,56 @@
-//! What befalls a running coordinator from outside.
+//! The coordinator: how often it is started again, and what befalls it from outside.
 
-use di_api::{ConditionType, is_true};
+use std::collections::HashMap;
+
+use di_api::{ConditionType, Phase, is_true};
+use di_plan::{End, PodPhase};
 
 use super::*;
+use crate::step::Step;
+
+#[test]
+fn a_failed_coordinator_is_started_again_within_its_limit_and_counted_once() {
+    let mut world = running();
+    world.job.spec.backoff_limit = 1;
+    world.exit(COORDINATOR, 1, "Error");
+    world.settle();
+    assert_eq!(world.status().restarts, 1);
+    world.settle();
+    assert_eq!(
+        world.status().restarts,
+        1,
+        "the same failure is counted once"
+    );
+    world.kubelet_ends_deleted();
+    world.settle();
+    assert_eq!(world.status().phase, Some(Phase::Created));
+    assert!(world.pods.contains_key(COORDINATOR));
+    world.run(COORDINATOR);
+    world.exit(COORDINATOR, 1, "Error");
+    world.settle();
+    assert_eq!(world.status().phase, Some(Phase::Failed));
+}
+
+#[test]
+fn an_evicted_coordinator_is_started_again_uncounted() {
+    let mut world = running();
+    let pod = world.pods.get_mut(COORDINATOR).unwrap();
+    pod.phase = PodPhase::Failed;
+    pod.disrupted = true;
+    pod.end = Some(End {
+        exit_code: None,
+        reason: "Evicted".into(),
+        at: None,
+    });
+    world.settle();
+    world.kubelet_ends_deleted();
+    world.settle();
+    assert!(world.pods.contains_key(COORDINATOR));
+    assert_eq!(
+        (world.status().restarts, world.status().phase),
+        (0, Some(Phase::Created))
+    );
+}
 
 fn is_running(world: &World) -> bool {
     is_true(&world.status().conditions, ConditionType::Running)

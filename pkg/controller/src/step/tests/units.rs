@@ -7,7 +7,10 @@ use di_plan::AggregatorTemplate;
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Pod;
 
-use super::tests::{World, aggregator, node};
+use super::{
+    super::{Observed, step},
+    world::{World, aggregator, node},
+};
 
 const JOB: &str = r#"
 apiVersion: diengine.opendilab.org/v1alpha2
@@ -22,11 +25,7 @@ spec:
 "#;
 
 fn running() -> World {
-    let mut world = World::new(JOB);
-    world.settle();
-    world.run_all();
-    world.settle();
-    world
+    World::running(JOB)
 }
 
 /// The wanted ddp learners in the order of their ranks.
@@ -278,7 +277,7 @@ fn before_nodes_are_known_nothing_is_split() {
     let pods = world.pods.values().cloned();
     let pods: Vec<_> = pods.filter(|p| p.role != Some(Role::DdpLearner)).collect();
     let services: Vec<_> = world.services.values().cloned().collect();
-    let seen = super::Observed {
+    let seen = Observed {
         job: &job,
         pods: &pods,
         services: &services,
@@ -288,7 +287,7 @@ fn before_nodes_are_known_nothing_is_split() {
         asked: &std::collections::HashMap::new(),
         now: world.now,
     };
-    let step = super::step(&seen, &mut di_plan::RandomSuffixes);
+    let step = step(&seen, &mut di_plan::RandomSuffixes);
     assert_eq!(step.again, Some(std::time::Duration::from_secs(1)));
     assert!(step.status.plan.iter().all(|e| e.role != Role::DdpLearner));
 }

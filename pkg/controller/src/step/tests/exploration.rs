@@ -4,16 +4,14 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use di_api::{DIJob, DIJobStatus, EntryState, Phase, PlanEntry, Role, names};
 use di_plan::{
-    AggregatorTemplate, BuildSettings, End, NodeView, PodPhase, PodView, RandomSuffixes,
-    ServiceView, find, is_whole, members, replace,
+    AggregatorTemplate, NodeView, PodPhase, PodView, RandomSuffixes, ServiceView, find, is_whole,
+    members, replace,
 };
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 
-use super::{
-    tests::{aggregator, node},
-    *,
-};
+use super::world::{JOB, World, aggregator, exit, made, node, start};
+use crate::step::{Action, Observed, step};
 
 /// Something that happens to a job.
 #[derive(Clone, Debug)]
@@ -81,9 +79,12 @@ struct Model {
 
 impl Model {
     fn new() -> Self {
-        let mut job: DIJob = serde_saphyr::from_str(super::tests::JOB).unwrap();
-        job.metadata.uid = Some("job-uid".into());
-        job.metadata.namespace = Some("rl".into());
+        let World {
+            mut job,
+            aggregator,
+            now,
+            ..
+        } = World::new(JOB);
         job.spec.backoff_limit = 1000;
         let unit = serde_json::json!([{"name": "unit", "replicas": 1, "resources": {"gpus": "6"}}]);
         job.spec.learner.as_mut().unwrap().groups = serde_json::from_value(unit).unwrap();
@@ -92,8 +93,8 @@ impl Model {
             objects: Objects::default(),
             past: Vec::new(),
             nodes: vec![node(4), node(4), node(1)],
-            aggregator: aggregator(),
-            now: Timestamp::from_second(1_800_000_000).unwrap(),
+            aggregator,
+            now,
             serial: 0,
             writes: 0,
             told: HashSet::new(),
@@ -171,18 +172,9 @@ impl Model {
         match action {
             Action::CreatePod(entry) => {
                 if !self.objects.0.contains_key(&entry.name) {
-                    let mut pod = di_plan::pod(
-                        &self.job,
-                        &entry,
-                        self.aggregator.found(),
-                        &BuildSettings::default(),
-                    )
-                    .unwrap();
                     self.serial += 1;
-                    pod.metadata.uid = Some(format!("uid-{}", self.serial));
-                    self.objects
-                        .0
-                        .insert(entry.name.clone(), PodView::new(&pod).unwrap());
+                    let pod = made(&self.job, &entry, &self.aggregator, self.serial);
+                    self.objects.0.insert(entry.name.clone(), pod);
                     assert!(
                         !self.told.contains(&entry.name),
                         "{} made twice",
@@ -223,9 +215,7 @@ impl Model {
             Happening::Reconcile { lag, writes } => self.reconcile(*lag, *writes),
             Happening::Start(n) => {
                 if let Some(pod) = self.nth_pod(*n).filter(|pod| pod.end.is_none()) {
-                    pod.phase = PodPhase::Running;
-                    pod.ready = true;
-                    pod.started = Some(now);
+                    start(pod, now);
                 }
             }
             Happening::Exit(n, code) => {
@@ -233,18 +223,7 @@ impl Model {
                     .nth_pod(*n)
                     .filter(|pod| pod.phase == PodPhase::Running)
                 {
-                    pod.phase = if *code == 0 {
-                        PodPhase::Succeeded
-                    } else {
-                        PodPhase::Failed
-                    };
-                    pod.ready = false;
-                    let (exit_code, reason) = (Some(*code), "x".to_owned());
-                    pod.end = Some(End {
-                        exit_code,
-                        reason,
-                        at: Some(now),
-                    });
+                    exit(pod, *code, "x", now);
                 }
             }
             Happening::Delete(n) => {

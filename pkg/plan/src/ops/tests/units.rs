@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 
 use di_api::{DIJob, EntryState, Origin, PlanEntry, Role};
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use proptest::prelude::*;
 
-use super::*;
-use crate::{NodeView, RandomSuffixes, Simple};
+use super::{super::*, now};
+use crate::{NodeView, PodView, RandomSuffixes, Simple};
 
 /// Learners have 6 GPUs, unless somebody asks for others.
 fn job(learners: i32) -> DIJob {
@@ -22,10 +22,6 @@ spec:
     .unwrap();
     job.spec.learner.as_mut().unwrap().replicas = learners;
     job
-}
-
-fn now() -> Timestamp {
-    Timestamp::from_second(1_800_000_000).unwrap()
 }
 
 fn nodes(gpus: &[i32]) -> Vec<NodeView> {
@@ -118,6 +114,25 @@ fn f19_a_removal_takes_learners_and_aggregators_alike() {
             .filter(|e| e.is_wanted() && e.role.counted_as() == Role::Learner);
         assert_eq!(left.count(), 4 - gone.len());
     }
+}
+
+#[test]
+fn a_unit_that_is_not_whole_is_not_ready_and_goes_first() {
+    let mut plan = Vec::new();
+    let older = ask(&mut plan, 1, 6, "uid/0").remove(0);
+    ask(&mut plan, 1, 6, "uid/0");
+    split(&mut plan, &[4]);
+    let lost = members(&plan, &older).next().unwrap().name.clone();
+    plan.retain(|entry| entry.name != lost);
+    let ready = |entry: &PlanEntry| {
+        let pod = serde_json::json!({
+            "metadata": {"name": entry.name, "labels": {"dijob-name": "j"}},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        PodView::new(&serde_json::from_value(pod).unwrap()).unwrap()
+    };
+    let pods: Vec<_> = plan.iter().map(ready).collect();
+    assert_eq!(release(&mut plan, &pods, Role::Learner, 1), [older]);
 }
 
 #[test]

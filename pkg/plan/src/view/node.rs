@@ -1,7 +1,7 @@
 use di_api::{GPU_RESOURCE, quantity};
 use k8s_openapi::api::core::v1::{Node, Taint, Toleration};
 
-/// What the rules need to know of a node: a small part of it, so that caches stay small.
+/// What the rules need to know of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeView {
     /// GPUs that pods may have there.

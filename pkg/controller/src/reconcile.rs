@@ -1,0 +1,203 @@
+//! One reconcile of a job: looks, and what follows from them.
+
+use std::{collections::HashMap, sync::Arc, time::Duration, time::Instant};
+
+use di_api::{DIJob, Phase};
+use di_cache::{Key, WatchedJob};
+use di_plan::{PodView, RandomSuffixes};
+use futures::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, ResourceExt, runtime::controller::Action as Next};
+use rand::RngExt;
+use tracing::{debug, instrument};
+
+use crate::{
+    Error, Note, Observed, Step, Trouble,
+    act::{IN_PARALLEL, act},
+    context::{Context, in_time},
+    error::Result,
+    status::{COUNTS_EVERY, may_wait, stands, tell_unsaid, write_and_tell, write_status},
+    step, undecodable,
+};
+
+/// A job is looked at this often even if nothing seems to change, in case a watch lost something.
+const SAFETY_NET: Duration = Duration::from_secs(300);
+/// Looks at a job in one reconcile: status, actions, status of what they did. More come by the watch.
+const LOOKS: usize = 6;
+
+#[instrument(skip_all, fields(namespace = job.namespace(), job = job.name_any()))]
+pub(crate) async fn reconcile(job: Arc<WatchedJob>, context: Arc<Context>) -> Result<Next> {
+    let key = (job.namespace().unwrap_or_default(), job.name_any());
+    let started = Instant::now();
+    context.metrics.reconciles.inc();
+    if let Err(invalid) = &job.0 {
+        undecodable::fail(&context, invalid).await?;
+        return Ok(Next::await_change());
+    }
+    synced(&context).await?;
+    let result = looks(&context, &key).await;
+    context
+        .metrics
+        .duration
+        .observe(started.elapsed().as_secs_f64());
+    match &result {
+        Ok(_) => context.backoff.reset(&key),
+        Err(error) if error.is_conflict() => {}
+        Err(error) => note_trouble(&context, &key, error).await,
+    }
+    result
+}
+
+/// No decision is made before the caches are filled.
+async fn synced(context: &Context) -> Result<()> {
+    for mut cache in [context.pods.synced(), context.services.synced()] {
+        let filled = cache.wait_for(|synced| *synced).await;
+        filled.map_err(|_| Error::WatchEnded)?;
+    }
+    Ok(())
+}
+
+/// Looks, decides, writes the status, acts; again until nothing is left to do.
+async fn looks(context: &Context, key: &Key) -> Result<Next> {
+    Box::pin(tell_unsaid(context, key)).await?;
+    let mut trouble = context.memory(key).trouble;
+    let mut asked = HashMap::new();
+    for _ in 0..LOOKS {
+        let Some(job) = context.jobs.get(key) else {
+            context.forget(key);
+            return Ok(Next::await_change());
+        };
+        asked.extend(seen_going(context, &job).map(|name| (name, false)));
+        let step = look(context, key, &job, trouble.as_ref(), &asked);
+        if !step.ask.is_empty() {
+            asked.extend(ask_for(context, key, step.ask).await?);
+            continue;
+        }
+        let old = job.status.as_ref();
+        let acts_first = !step.actions.is_empty() && stands(old, &step.status);
+        if old != Some(&step.status) && !acts_first {
+            if let Some(wait) = may_wait(context, key, old, &step) {
+                return Ok(Next::requeue(wait));
+            }
+            write_and_tell(context, key, &job, step).await?;
+            continue;
+        }
+        if step.actions.is_empty() && trouble.is_none() {
+            return Ok(next(&step, &job));
+        }
+        act(context, &job, key, &step.actions).await?;
+        trouble = None;
+        context.remember(key, |memory| memory.trouble = None);
+    }
+    // Something keeps changing; others get their turn in between.
+    Ok(Next::requeue(COUNTS_EVERY))
+}
+
+/// Replicas whose pod the watch has shown going.
+fn seen_going(context: &Context, job: &DIJob) -> impl Iterator<Item = String> {
+    let plan = job.status.iter().flat_map(|status| &status.plan);
+    plan.filter(|entry| {
+        entry
+            .uid
+            .as_ref()
+            .is_some_and(|uid| context.pods.saw_go(uid))
+    })
+    .map(|entry| entry.name.clone())
+}
+
+/// Asks the server for pods, and returns whether it has them.
+async fn ask_for(context: &Context, key: &Key, names: Vec<String>) -> Result<Vec<(String, bool)>> {
+    let api: Api<Pod> = Api::namespaced(context.client.clone(), &key.0);
+    let calls = names.into_iter().map(|name| {
+        let api = api.clone();
+        async move {
+            let what = || format!("get pods {name}");
+            let found = in_time(context.settings.call_timeout, what, api.get_opt(&name)).await?;
+            let view = found.as_ref().and_then(PodView::new);
+            let there = view.is_some();
+            if let Some(view) = view {
+                context.pods.created(view);
+            }
+            Ok((name, there))
+        }
+        .boxed()
+    });
+    let calls: Vec<BoxFuture<'_, Result<_>>> = calls.collect();
+    stream::iter(calls)
+        .buffer_unordered(IN_PARALLEL)
+        .try_collect()
+        .await
+}
+
+fn look(
+    context: &Context,
+    key: &Key,
+    job: &DIJob,
+    trouble: Option<&Trouble>,
+    asked: &HashMap<String, bool>,
+) -> Step {
+    let pods = context.pods.of_job(key);
+    let services = context.services.of_job(key);
+    let nodes = context.nodes.all();
+    let aggregator = context.aggregators.of(&key.0);
+    let now = Timestamp::now();
+    let seen = Observed {
+        job,
+        pods: &pods,
+        services: &services,
+        nodes: nodes.as_deref(),
+        aggregator: &aggregator,
+        trouble,
+        asked,
+        // Kubernetes' times are whole seconds.
+        now: Timestamp::from_second(now.as_second()).unwrap_or(now),
+    };
+    step(&seen, &mut RandomSuffixes)
+}
+
+fn next(step: &Step, job: &DIJob) -> Next {
+    let ended = job
+        .status
+        .as_ref()
+        .and_then(|status| status.phase)
+        .is_some_and(Phase::is_terminal);
+    let look = SAFETY_NET.mul_f64(rand::rng().random_range(0.8..1.2));
+    match step.again {
+        Some(again) if ended => Next::requeue(again),
+        None if ended => Next::await_change(),
+        again => Next::requeue(again.map_or(look, |again| again.min(look))),
+    }
+}
+
+/// Keeps what went wrong for the status and tells of it.
+async fn note_trouble(context: &Context, key: &Key, error: &Error) {
+    let trouble = Trouble {
+        reason: error.reason(),
+        message: error.chain(),
+    };
+    let note = Note {
+        warning: !error.is_passing(),
+        ..Note::normal(trouble.reason, trouble.message.clone())
+    };
+    context.remember(key, |memory| memory.trouble = Some(trouble));
+    let Some(job) = context.jobs.get(key) else {
+        return;
+    };
+    context.publish(&job, &note).await;
+    let memory = context.memory(key);
+    if memory.unsaid.is_some() {
+        // Another status would hide whether that one stands.
+        return;
+    }
+    let trouble = memory.trouble;
+    let step = look(context, key, &job, trouble.as_ref(), &HashMap::new());
+    if job.status.as_ref() != Some(&step.status)
+        && let Err(error) = write_status(context, key, &job, step.status).await
+    {
+        debug!(
+            error = error.chain(),
+            "Status does not tell of the error yet"
+        );
+    }
+}

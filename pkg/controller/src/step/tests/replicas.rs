@@ -1,0 +1,136 @@
+//! Collectors and learners: who is replaced, let go of, taken in.
+
+use di_api::{EntryState, Origin, Phase, PlanEntry, Role};
+use jiff::SignedDuration;
+
+use super::*;
+
+#[test]
+fn a_failed_collector_is_replaced_under_a_fresh_name_and_kept_for_its_logs() {
+    let mut world = running();
+    let first = world.wanted(Role::Collector)[0].clone();
+    world.exit(&first, 137, "OOMKilled");
+    world.settle();
+    assert_eq!(
+        world.status().phase,
+        Some(Phase::Running),
+        "others never change the phase"
+    );
+    assert!(world.pods.contains_key(&first));
+    let plan = world.plan();
+    let second = plan
+        .iter()
+        .find(|e| e.replaces.as_ref() == Some(&first))
+        .unwrap();
+    assert_eq!((second.index, second.origin), (0, Origin::Declared));
+    let second = second.name.clone();
+    assert!(
+        world.pods.contains_key(&second),
+        "the first replacement is immediate"
+    );
+
+    world.run(&second);
+    world.exit(&second, 1, "Error");
+    world.settle();
+    world.kubelet_ends_deleted();
+    world.settle();
+    assert!(
+        !world.pods.contains_key(&first),
+        "one failed pod per index is kept"
+    );
+    assert!(world.pods.contains_key(&second));
+    let third = world
+        .plan()
+        .iter()
+        .find(|e| e.replaces.as_ref() == Some(&second))
+        .unwrap();
+    let (third, wait) = (third.name.clone(), third.not_before.clone().unwrap().0);
+    assert!(!world.pods.contains_key(&third), "further ones back off");
+    assert_eq!(
+        wait.duration_since(world.now),
+        SignedDuration::from_secs(10)
+    );
+    world.now = wait;
+    world.settle();
+    assert!(world.pods.contains_key(&third));
+}
+
+#[test]
+fn a_deleted_replica_is_replaced_and_a_finished_one_is_not() {
+    let mut world = running();
+    let all = world.wanted(Role::Collector);
+    world.pods.remove(&all[0]);
+    world.exit(&all[1], 0, "Completed");
+    world.settle();
+    assert!(!world.wanted(Role::Collector).contains(&all[0]));
+    assert!(world.wanted(Role::Collector).contains(&all[1]));
+    assert_eq!(world.wanted(Role::Collector).len(), 2);
+}
+
+#[test]
+fn a_pod_that_only_the_cache_lacks_is_not_replaced() {
+    let mut world = running();
+    let name = world.wanted(Role::Collector)[0].clone();
+    let pod = world.pods.remove(&name).unwrap();
+    let step = world.look();
+    assert_eq!(
+        step.ask,
+        std::slice::from_ref(&name),
+        "the server is asked first"
+    );
+    world.pods.insert(name.clone(), pod);
+    world.settle();
+    assert!(world.wanted(Role::Collector).contains(&name));
+}
+
+#[test]
+fn fewer_declared_lets_the_not_ready_go_first_then_the_newest() {
+    let mut world = running();
+    world.job.spec.collector.as_mut().unwrap().replicas = 4;
+    world.now += SignedDuration::from_secs(5);
+    world.settle();
+    let all = world.wanted(Role::Collector);
+    world.run_all();
+    world.pods.get_mut(&all[0]).unwrap().ready = false;
+    world.settle();
+    world.job.spec.collector.as_mut().unwrap().replicas = 2;
+    world.settle();
+    assert_eq!(
+        world.wanted(Role::Collector),
+        [all[1].clone(), all[2].clone()]
+    );
+    assert_eq!(
+        world
+            .plan()
+            .iter()
+            .filter(|e| e.state == EntryState::Removing)
+            .count(),
+        2
+    );
+    assert_eq!(
+        world.services.len(),
+        6,
+        "services stay until their pods are gone"
+    );
+    world.kubelet_ends_deleted();
+    world.settle();
+    assert_eq!((world.services.len(), world.plan().len()), (4, 3));
+}
+
+#[test]
+fn strangers_are_adopted_and_counted() {
+    let mut world = running();
+    let plan = world.plan().to_vec();
+    world.job.status.as_mut().unwrap().plan.clear();
+    world.settle();
+    let names = |plan: &[PlanEntry]| {
+        let mut names: Vec<_> = plan.iter().map(|e| (e.name.clone(), e.origin)).collect();
+        names.sort_by(|a, b| a.0.cmp(&b.0));
+        names
+    };
+    assert_eq!(
+        names(world.plan()),
+        names(&plan),
+        "a lost plan is found again"
+    );
+}

@@ -1,0 +1,162 @@
+use std::net::IpAddr;
+
+use di_api::{Role, names};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
+use kube::ResourceExt;
+
+use super::{
+    DdpView, End, PodPhase, controlling_job,
+    status::{STUCK, condition, end, is_disrupted, is_true, phase, started, waiting},
+};
+use crate::ports::named_port;
+
+/// What the rules need to know of a pod.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PodView {
+    /// Its name.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its UID.
+    pub uid: String,
+    /// Name of its job, by label.
+    pub job: String,
+    /// UID of the `DIJob` that controls it.
+    pub owner: Option<String>,
+    /// Its role, by label.
+    pub role: Option<Role>,
+    /// Its place in a logic learner, if it is a ddp learner.
+    pub ddp: Option<Box<DdpView>>,
+    /// Its phase.
+    pub phase: PodPhase,
+    /// How its main container ended, if it ended for good.
+    pub end: Option<End>,
+    /// Whether it is ready.
+    pub ready: bool,
+    /// How often its main container was restarted in place.
+    pub restarts: i32,
+    /// Whether the scheduler found a node, and if not, why.
+    pub scheduled: Result<bool, String>,
+    /// Why a container of it waits, such as `ImagePullBackOff`, and the kubelet's message.
+    pub waiting: Option<(String, String)>,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+    /// Whether its end is the cluster's doing: eviction, preemption, node drain.
+    pub disrupted: bool,
+    /// Its node.
+    pub node: Option<String>,
+    /// Its own addresses; none in its node's network.
+    pub ips: Vec<IpAddr>,
+    /// Port named `di-port`, or its role's default.
+    pub port: i32,
+    /// When it was created.
+    pub created: Option<Timestamp>,
+    /// When its main container started, if it runs or ended.
+    pub started: Option<Timestamp>,
+}
+
+/// State of a replica, as it is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stage {
+    /// Not running yet.
+    Pending,
+    /// Running.
+    Active,
+    /// Ended with success.
+    Succeeded,
+    /// Ended with failure.
+    Failed,
+}
+
+impl PodView {
+    /// The view of a pod of one of our jobs; nothing for other pods.
+    pub fn new(pod: &Pod) -> Option<Self> {
+        let labels = pod.metadata.labels.as_ref()?;
+        let job = labels.get(names::labels::JOB)?.clone();
+        let role = labels
+            .get(names::labels::ROLE)
+            .and_then(|label| Role::from_label(label));
+        let spec = pod.spec.as_ref();
+        let empty = PodStatus::default();
+        let status = pod.status.as_ref().unwrap_or(&empty);
+        let phase = phase(status);
+        let main = status
+            .container_statuses
+            .iter()
+            .flatten()
+            .find(|container| container.name == names::MAIN_CONTAINER);
+        let state = main.and_then(|container| container.state.as_ref());
+        Some(Self {
+            name: pod.name_any(),
+            namespace: pod.namespace().unwrap_or_default(),
+            uid: pod.uid().unwrap_or_default(),
+            job,
+            owner: controlling_job(pod),
+            role,
+            ddp: (role == Some(Role::DdpLearner))
+                .then(|| DdpView::new(pod).map(Box::new))
+                .flatten(),
+            phase,
+            end: end(spec, status, phase, state),
+            ready: is_true(status, "Ready"),
+            restarts: main.map_or(0, |container| container.restart_count),
+            scheduled: match condition(status, "PodScheduled") {
+                Some(("False", message)) => Err(message.to_owned()),
+                Some(("True", _)) => Ok(true),
+                _ => Ok(spec.is_some_and(|spec| spec.node_name.is_some())),
+            },
+            waiting: waiting(status),
+            deleting: pod.metadata.deletion_timestamp.is_some(),
+            disrupted: is_disrupted(status),
+            node: spec.and_then(|spec| spec.node_name.clone()),
+            ips: addresses(spec, status),
+            port: spec
+                .and_then(named_port)
+                .unwrap_or_else(|| role.map_or(0, Role::default_port)),
+            created: pod.creation_timestamp().map(|time| time.0),
+            started: state.and_then(started),
+        })
+    }
+
+    /// Whether the job of this UID controls it.
+    pub fn belongs_to(&self, job_uid: &str) -> bool {
+        self.owner.as_deref() == Some(job_uid)
+    }
+
+    /// State as it is counted.
+    pub fn stage(&self) -> Stage {
+        match (&self.end, self.phase) {
+            (Some(end), _) if end.succeeded() => Stage::Succeeded,
+            (Some(_), _) => Stage::Failed,
+            (None, PodPhase::Running | PodPhase::Unknown) => Stage::Active,
+            (None, _) => Stage::Pending,
+        }
+    }
+
+    /// Whether it could still use the cluster: not all of its containers have ended.
+    pub fn uses_cluster(&self) -> bool {
+        !matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
+    }
+
+    /// Why it does not run, in Kubernetes' word, if Kubernetes says that it cannot.
+    pub fn stuck(&self) -> Option<(&str, &str)> {
+        if let Some((reason, message)) = &self.waiting
+            && STUCK.contains(&reason.as_str())
+        {
+            return Some((reason, message));
+        }
+        match &self.scheduled {
+            Err(message) => Some(("Unschedulable", message)),
+            Ok(_) => None,
+        }
+    }
+}
+
+fn addresses(spec: Option<&PodSpec>, status: &PodStatus) -> Vec<IpAddr> {
+    if spec.is_some_and(|spec| spec.host_network == Some(true)) {
+        return Vec::new();
+    }
+    let all = status.pod_ips.iter().flatten();
+    all.filter_map(|ip| ip.ip.parse().ok()).collect()
+}

@@ -1,0 +1,171 @@
+//! What the status of a pod tells.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ContainerState, PodSpec, PodStatus};
+
+/// Phase of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PodPhase {
+    /// Not all of its containers were started.
+    Pending,
+    /// On a node, started.
+    Running,
+    /// All containers ended with success.
+    Succeeded,
+    /// All containers ended, one with failure.
+    Failed,
+    /// Its node does not answer.
+    Unknown,
+}
+
+/// How a pod's main container ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct End {
+    /// Its exit code; none where it never ran, as in an eviction.
+    pub exit_code: Option<i32>,
+    /// Why, as the kubelet says: `Completed`, `Error`, `OOMKilled`, `Evicted`, …
+    pub reason: String,
+    /// When.
+    pub at: Option<Timestamp>,
+}
+
+impl End {
+    /// Whether it ended well.
+    pub fn succeeded(&self) -> bool {
+        self.exit_code == Some(0)
+    }
+}
+
+impl std::fmt::Display for End {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.exit_code {
+            Some(code) => write!(f, "{} (exit code {code})", self.reason),
+            None => f.write_str(&self.reason),
+        }
+    }
+}
+
+/// Waiting reasons from which a container does not come by itself.
+pub(super) const STUCK: [&str; 7] = [
+    "CrashLoopBackOff",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "ErrImageNeverPull",
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+];
+
+pub(super) fn phase(status: &PodStatus) -> PodPhase {
+    match status.phase.as_deref() {
+        Some("Running" | "Pending") if is_lost(status) => PodPhase::Unknown,
+        Some("Running") => PodPhase::Running,
+        Some("Succeeded") => PodPhase::Succeeded,
+        Some("Failed") => PodPhase::Failed,
+        Some("Unknown") => PodPhase::Unknown,
+        _ => PodPhase::Pending,
+    }
+}
+
+/// Kubernetes keeps the phase of a pod whose node does not answer. It takes the pod's readiness away, and nothing else: a kubelet that
+/// does so gives a reason, and finds a container not ready.
+fn is_lost(status: &PodStatus) -> bool {
+    let ready = status
+        .conditions
+        .iter()
+        .flatten()
+        .find(|condition| condition.type_ == "Ready");
+    let taken_away = ready.is_some_and(|ready| {
+        ready.status == "False" && ready.reason.as_deref().is_none_or(str::is_empty)
+    });
+    status.reason.as_deref() == Some("NodeLost")
+        || (taken_away && is_true(status, "ContainersReady"))
+}
+
+/// Whether the pod's end is the cluster's doing.
+pub(super) fn is_disrupted(status: &PodStatus) -> bool {
+    is_true(status, "DisruptionTarget")
+        || matches!(
+            status.reason.as_deref(),
+            Some("Evicted" | "Preempting" | "Shutdown" | "NodeShutdown" | "NodeLost")
+        )
+}
+
+/// Status and message of a condition.
+pub(super) fn condition<'a>(status: &'a PodStatus, type_: &str) -> Option<(&'a str, &'a str)> {
+    status
+        .conditions
+        .iter()
+        .flatten()
+        .find(|condition| condition.type_ == type_)
+        .map(|condition| {
+            let message = condition.message.as_deref().unwrap_or_default();
+            (condition.status.as_str(), message)
+        })
+}
+
+pub(super) fn is_true(status: &PodStatus, type_: &str) -> bool {
+    condition(status, type_).is_some_and(|(status, _)| status == "True")
+}
+
+/// Why a container waits; of several, one that does not come by itself.
+pub(super) fn waiting(status: &PodStatus) -> Option<(String, String)> {
+    let all = status
+        .init_container_statuses
+        .iter()
+        .chain(&status.container_statuses)
+        .flatten();
+    let waits = all.filter_map(|container| container.state.as_ref()?.waiting.as_ref());
+    waits
+        .filter_map(|waiting| {
+            let message = waiting.message.clone().unwrap_or_default();
+            Some((waiting.reason.clone()?, message))
+        })
+        .max_by_key(|(reason, _)| STUCK.contains(&reason.as_str()))
+}
+
+pub(super) fn started(state: &ContainerState) -> Option<Timestamp> {
+    let running = state.running.as_ref().and_then(|s| s.started_at.as_ref());
+    let ended = state
+        .terminated
+        .as_ref()
+        .and_then(|s| s.started_at.as_ref());
+    running.or(ended).map(|time| time.0)
+}
+
+/// The end of the main container, whatever its sidecars do; one that the kubelet starts again is not an end.
+pub(super) fn end(
+    spec: Option<&PodSpec>,
+    status: &PodStatus,
+    phase: PodPhase,
+    main: Option<&ContainerState>,
+) -> Option<End> {
+    let over = matches!(phase, PodPhase::Succeeded | PodPhase::Failed);
+    if let Some(ended) = main.and_then(|state| state.terminated.as_ref()) {
+        let policy = spec.and_then(|spec| spec.restart_policy.as_deref());
+        let stays = match policy {
+            Some("Never") => true,
+            Some("OnFailure") => ended.exit_code == 0,
+            _ => false,
+        };
+        return (over || stays).then(|| End {
+            exit_code: Some(ended.exit_code),
+            reason: ended.reason.clone().unwrap_or_else(|| "Error".to_owned()),
+            at: ended.finished_at.as_ref().map(|time| time.0),
+        });
+    }
+    let reason = || status.reason.clone();
+    match phase {
+        PodPhase::Succeeded => Some(End {
+            exit_code: Some(0),
+            reason: reason().unwrap_or_else(|| "Completed".to_owned()),
+            at: None,
+        }),
+        PodPhase::Failed => Some(End {
+            exit_code: None,
+            reason: reason().unwrap_or_else(|| "PodFailed".to_owned()),
+            at: None,
+        }),
+        _ => None,
+    }
+}
