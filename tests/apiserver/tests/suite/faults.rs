@@ -1,7 +1,7 @@
 //! A job's life, with every fault that a server, a network or a manager's death can show: it ends as an undisturbed one does.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
@@ -54,9 +54,9 @@ impl End {
 #[derive(Clone, Debug)]
 struct Life {
     end: End,
-    pods_made: usize,
-    writes: usize,
-    requests: usize,
+    /// Pods that were made, in order.
+    pods: Vec<String>,
+    came: Vec<Came>,
 }
 
 fn wanted_and_ready(status: &DIJobStatus, wanted: &str) -> bool {
@@ -137,7 +137,8 @@ impl Phases {
         let mut watching = JoinSet::new();
         watching.spawn(async move {
             let mut ended = false;
-            let jobs = watcher(jobs, watcher::Config::default()).default_backoff();
+            let only = watcher::Config::default().fields(&format!("metadata.name={JOB}"));
+            let jobs = watcher(jobs, only).default_backoff();
             let mut jobs = std::pin::pin!(jobs.applied_objects());
             while let Ok(Some(job)) = jobs.try_next().await {
                 let job: DIJob = job;
@@ -193,16 +194,12 @@ impl Managed {
     /// Stops it, and looks at what it took.
     async fn took(self, end: End) -> Life {
         self.manager.stop().await;
-        let made = self.space.writes().await;
-        let made = made
-            .iter()
-            .filter(|w| w.is("create", "pods") && w.code == 201);
-        let came = self.proxy.came();
+        let made = self.space.writes().await.into_iter();
+        let made = made.filter(|w| w.is("create", "pods") && w.code == 201);
         Life {
             end,
-            pods_made: made.count(),
-            writes: came.iter().filter(|came| came.write > 0).count(),
-            requests: came.len(),
+            pods: made.map(|write| write.name).collect(),
+            came: self.proxy.came(),
         }
     }
 }
@@ -228,17 +225,18 @@ impl Life {
         managed.took(end).await
     }
 
-    /// No pod too many, and no request again and again.
+    fn writes(&self) -> usize {
+        self.came.iter().filter(|came| came.write > 0).count()
+    }
+
+    /// No pod too many or twice, and no request again and again.
     fn check(&self, what: &str, more: usize) {
         let reference = REFERENCE.get().unwrap();
-        assert_eq!(self.pods_made, reference.pods_made, "{what}");
-        let most = reference.requests * 2 + more;
-        assert!(
-            self.requests <= most,
-            "{what}: {} requests, undisturbed {}",
-            self.requests,
-            reference.requests
-        );
+        assert_eq!(self.pods.len(), reference.pods.len(), "{what}: {self:#?}");
+        let names: BTreeSet<_> = self.pods.iter().collect();
+        assert_eq!(self.pods.len(), names.len(), "{what}: {self:#?}");
+        let most = reference.came.len() * 2 + more;
+        assert!(self.came.len() <= most, "{what}: {self:#?}");
     }
 }
 
@@ -250,7 +248,7 @@ async fn as_usual(space: &Space) -> End {
 
 /// Each write meets each fate.
 async fn each_write_meets(fates: &[Fate]) {
-    let writes = reference().await.writes;
+    let writes = reference().await.writes();
     let cases = fates
         .iter()
         .flat_map(|fate| (1..=writes).map(move |at| (at, *fate)));
@@ -310,7 +308,7 @@ async fn interrupted(at: usize, arrives: bool) -> Life {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_manager_may_die_at_each_write() {
-    let writes = reference().await.writes;
+    let writes = reference().await.writes();
     let cases = [false, true]
         .into_iter()
         .flat_map(|arrives| (1..=writes).map(move |at| (at, arrives)));
@@ -429,5 +427,5 @@ async fn watches_may_be_silent_for_a_minute() {
     managed.space.until_phase("before", Phase::Succeeded).await;
     let end = as_usual(&managed.space).await;
     let lived = managed.took(end).await;
-    assert_eq!(lived.pods_made, reference().await.pods_made + 3);
+    assert_eq!(lived.pods.len(), reference().await.pods.len() + 3);
 }
