@@ -205,8 +205,11 @@ async fn forward(
     shared.upstream.send(request).await
 }
 
-async fn serve(shared: &Shared, request: Request) -> Response {
-    match forward(shared, request).await {
+/// To its end, even when the caller hangs up: the audit log would not tell what became of it.
+async fn serve(shared: &Arc<Shared>, request: Request) -> Response {
+    let shared = shared.clone();
+    let served = tokio::spawn(async move { forward(&shared, request).await });
+    match served.await.unwrap() {
         Ok(answer) => answer.map(Body::new),
         Err(error) => (StatusCode::BAD_GATEWAY, error.to_string()).into_response(),
     }
@@ -214,7 +217,7 @@ async fn serve(shared: &Shared, request: Request) -> Response {
 
 type Chunks = Pin<Box<dyn Stream<Item = Result<Bytes, axum::Error>> + Send>>;
 
-async fn watched(shared: &Shared, request: Request) -> Response {
+async fn watched(shared: &Arc<Shared>, request: Request) -> Response {
     let mut watches = shared.watches.subscribe();
     let now = *watches.borrow_and_update();
     if now == Watches::Expired {

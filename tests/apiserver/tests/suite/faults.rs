@@ -334,6 +334,7 @@ async fn a_quarter_of_all_requests_may_fail() {
     ];
     let fate = |came: &Came| match FATES.get(rand::random_range(0..4 * FATES.len())) {
         Some(Fate::Refused(409)) if came.write == 0 => Fate::Refused(500),
+        Some(Fate::Unanswered) if came.write == 0 => Fate::Lost,
         Some(fate) => *fate,
         None => Fate::Served,
     };
