@@ -12,12 +12,17 @@ pub struct Manager {
 impl Manager {
     /// Starts one.
     pub fn start(client: Client) -> Self {
+        Self::start_with(client, Settings::default())
+    }
+
+    /// Starts one that works as said.
+    pub fn start_with(client: Client, settings: Settings) -> Self {
         let (stop, stopped) = oneshot::channel::<()>();
         let metrics = Metrics::new(&mut Registry::default());
         let shutdown = async {
             stopped.await.ok();
         };
-        let task = tokio::spawn(run(client, Settings::default(), metrics, shutdown));
+        let task = tokio::spawn(run(client, settings, metrics, shutdown));
         Self { stop, task }
     }
 

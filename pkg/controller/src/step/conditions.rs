@@ -8,13 +8,27 @@ use super::{Observed, Trouble, has_ended, units};
 
 pub(super) fn fill(seen: &Observed<'_>, status: &mut DIJobStatus) {
     suspended(seen, status);
+    let trouble = seen
+        .trouble
+        .map(|trouble| (trouble.reason, told(status, trouble)));
     if has_ended(status) {
-        status.reason = ended_by(&status.conditions).map(|end| end.reason.clone());
+        let end = ended_by(&status.conditions).map(|end| end.reason.clone());
+        status.reason.clone_from(&end);
+        let ended = (
+            end.as_deref().unwrap_or("Ended"),
+            "the job has ended".to_owned(),
+        );
+        let (reason, message) = trouble.unwrap_or(ended);
+        seen.set_condition(
+            status,
+            ConditionType::ReplicasReady,
+            false,
+            reason,
+            &message,
+        );
         return;
     }
-    let stuck = seen
-        .trouble
-        .map(|trouble| (trouble.reason, told(status, trouble)))
+    let stuck = trouble
         .or_else(|| units::stuck(seen, &status.plan))
         .or_else(|| stuck(seen));
     status.reason = stuck.as_ref().map(|(reason, _)| (*reason).to_owned());

@@ -15,6 +15,7 @@ mod endpoint_own_writes;
 mod endpoint_races;
 mod endpoint_schema;
 mod fault_list;
+mod faults;
 mod kubectl;
 mod lease;
 mod lifecycle;

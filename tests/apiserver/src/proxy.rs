@@ -1,0 +1,285 @@
+//! A proxy before the API server, which shows faults that a healthy server cannot be made to show.
+
+use std::{
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    extract::{Request, State},
+    response::{IntoResponse, Response},
+};
+use futures::{Stream, StreamExt, stream};
+use http::{Method, StatusCode, header};
+use kube::{Client, Config};
+use serde_json::json;
+use tokio::{net::TcpListener, sync::watch, task::JoinSet};
+
+/// A request that came.
+#[derive(Clone, Debug)]
+pub struct Came {
+    /// Its method.
+    pub method: Method,
+    /// Path and query.
+    pub target: String,
+    /// The how manyeth write it is, from 1 on; 0 for one that reads.
+    pub write: usize,
+}
+
+impl Came {
+    /// Whether it is a watch.
+    pub fn is_watch(&self) -> bool {
+        self.target.contains("watch=true")
+    }
+}
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is served.
+    Served,
+    /// It is answered with this status, and does not reach the server. Of 429, one second must be waited.
+    Refused(u16),
+    /// As 500, in several lines that are no JSON.
+    Garbled,
+    /// It never reaches the server, and is never answered.
+    Hung,
+    /// It is served, and never answered.
+    Unanswered,
+    /// It is served, and the connection ends before its answer.
+    Lost,
+}
+
+/// What happens to all that is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watches {
+    /// They go on.
+    Flow,
+    /// They end, and those that begin too.
+    Cut,
+    /// They stay open, and nothing comes.
+    Frozen,
+    /// Every event comes twice.
+    Twice,
+    /// They are told that what they know is too old.
+    Expired,
+}
+
+type Rule = dyn Fn(&Came) -> Fate + Send + Sync;
+
+struct Shared {
+    upstream: Client,
+    rule: Mutex<Arc<Rule>>,
+    came: Mutex<Vec<Came>>,
+    watches: watch::Sender<Watches>,
+}
+
+/// The proxy; it ends when dropped, and everything through it.
+pub struct Proxy {
+    shared: Arc<Shared>,
+    address: String,
+    _serving: JoinSet<()>,
+}
+
+impl Proxy {
+    /// One whose requests reach the server by this client.
+    pub async fn start(upstream: Client) -> Self {
+        let served: Arc<Rule> = Arc::new(|_| Fate::Served);
+        let shared = Arc::new(Shared {
+            upstream,
+            rule: Mutex::new(served),
+            came: Mutex::default(),
+            watches: watch::Sender::new(Watches::Flow),
+        });
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let router = Router::new().fallback(pass).with_state(shared.clone());
+        let mut serving = JoinSet::new();
+        serving.spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Self {
+            shared,
+            address,
+            _serving: serving,
+        }
+    }
+
+    /// A client of it, as the manager makes its own.
+    pub fn client(&self) -> Client {
+        let mut config = Config::new(self.address.parse().unwrap());
+        config.default_retry = false;
+        Client::try_from(config).unwrap()
+    }
+
+    /// From now on, this decides what becomes of requests.
+    pub fn rule(&self, rule: impl Fn(&Came) -> Fate + Send + Sync + 'static) {
+        *lock(&self.shared.rule) = Arc::new(rule);
+    }
+
+    /// From now on, this happens to watches.
+    pub fn watches(&self, watches: Watches) {
+        self.shared.watches.send_replace(watches);
+    }
+
+    /// What came so far.
+    pub fn came(&self) -> Vec<Came> {
+        lock(&self.shared.came).clone()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    let came = {
+        let mut all = lock(&shared.came);
+        let is_write = request.method() != Method::GET;
+        let earlier = all.iter().filter(|came| came.write > 0).count();
+        all.push(Came {
+            method: request.method().clone(),
+            target: request.uri().to_string(),
+            write: if is_write { earlier + 1 } else { 0 },
+        });
+        all[all.len() - 1].clone()
+    };
+    let rule = lock(&shared.rule).clone();
+    match rule(&came) {
+        Fate::Served if came.is_watch() => watched(&shared, request).await,
+        Fate::Served => serve(&shared, request).await,
+        Fate::Refused(code) => refusal(code),
+        Fate::Garbled => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "it broke\nin two lines\n",
+        )
+            .into_response(),
+        Fate::Hung => std::future::pending().await,
+        Fate::Unanswered => {
+            serve(&shared, request).await;
+            std::future::pending().await
+        }
+        Fate::Lost => {
+            let answer = serve(&shared, request).await;
+            // Announced, and then broken off.
+            let broken = stream::iter([Err::<Bytes, _>(std::io::Error::other("cut"))]);
+            Response::builder()
+                .status(answer.status())
+                .header(header::CONTENT_LENGTH, "1000")
+                .body(Body::from_stream(broken))
+                .unwrap()
+        }
+    }
+}
+
+fn refusal(code: u16) -> Response {
+    let status = json!({
+        "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code,
+        "reason": "Fault", "message": "a fault of the test", "metadata": {},
+    });
+    let mut answer = Response::builder()
+        .status(code)
+        .header(header::CONTENT_TYPE, "application/json");
+    if code == 429 {
+        answer = answer.header(header::RETRY_AFTER, "1");
+    }
+    answer.body(Body::from(status.to_string())).unwrap()
+}
+
+/// Hands a request on. The address that it was sent to is ours, and its connection ends here.
+async fn forward(
+    shared: &Shared,
+    request: Request,
+) -> kube::Result<http::Response<kube::client::Body>> {
+    let (mut parts, body) = request.into_parts();
+    let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
+    for own in [
+        header::HOST,
+        header::CONTENT_LENGTH,
+        header::CONNECTION,
+        header::USER_AGENT,
+    ] {
+        parts.headers.remove(own);
+    }
+    let request = http::Request::from_parts(parts, kube::client::Body::from(body));
+    shared.upstream.send(request).await
+}
+
+/// To its end, even when the caller hangs up: the audit log would not tell what became of it.
+async fn serve(shared: &Arc<Shared>, request: Request) -> Response {
+    let shared = shared.clone();
+    let served = tokio::spawn(async move { forward(&shared, request).await });
+    match served.await.unwrap() {
+        Ok(answer) => answer.map(Body::new),
+        Err(error) => (StatusCode::BAD_GATEWAY, error.to_string()).into_response(),
+    }
+}
+
+type Chunks = Pin<Box<dyn Stream<Item = Result<Bytes, axum::Error>> + Send>>;
+
+async fn watched(shared: &Arc<Shared>, request: Request) -> Response {
+    let mut watches = shared.watches.subscribe();
+    let now = *watches.borrow_and_update();
+    if now == Watches::Expired {
+        return expired().into_response();
+    }
+    let answer = serve(shared, request).await;
+    let (parts, body) = answer.into_parts();
+    if !parts.status.is_success() {
+        return Response::from_parts(parts, body);
+    }
+    let lines = lines(body.into_data_stream().boxed());
+    let altered = stream::unfold((lines, watches), |(mut lines, mut watches)| async move {
+        loop {
+            let now = *watches.borrow_and_update();
+            tokio::select! {
+                line = lines.next(), if now != Watches::Frozen => {
+                    let line = line?;
+                    let line = match (now, line) {
+                        (Watches::Twice, Ok(line)) => Ok([&line[..], &line[..]].concat().into()),
+                        (Watches::Cut, _) => return None,
+                        (Watches::Expired, _) => Ok(expired()),
+                        (_, line) => line,
+                    };
+                    return Some((line, (lines, watches)));
+                }
+                changed = watches.changed() => {
+                    changed.ok()?;
+                    match *watches.borrow() {
+                        Watches::Cut => return None,
+                        Watches::Expired => {}
+                        Watches::Flow | Watches::Frozen | Watches::Twice => continue,
+                    }
+                    return Some((Ok(expired()), (stream::empty().boxed(), watches)));
+                }
+            }
+        }
+    });
+    Response::from_parts(parts, Body::from_stream(altered))
+}
+
+/// What a server says whose history does not reach so far back.
+fn expired() -> Bytes {
+    let status = json!({
+        "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": 410,
+        "reason": "Expired", "message": "too old resource version", "metadata": {},
+    });
+    format!("{}\n", json!({"type": "ERROR", "object": status})).into()
+}
+
+/// Whole lines of a body.
+fn lines(chunks: Chunks) -> Chunks {
+    stream::unfold((chunks, Vec::new()), |(mut chunks, mut rest)| async move {
+        loop {
+            if let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = rest.drain(..=end).collect();
+                return Some((Ok(line.into()), (chunks, rest)));
+            }
+            match chunks.next().await? {
+                Ok(chunk) => rest.extend_from_slice(&chunk),
+                Err(error) => return Some((Err(error), (chunks, rest))),
+            }
+        }
+    })
+    .boxed()
+}
