@@ -15,9 +15,7 @@ use k8s_openapi::{
 };
 use kube::{
     Api,
-    api::{
-        DeleteParams, DynamicObject, ListParams, ObjectMeta, Patch, PatchParams, PostParams,
-    },
+    api::{DeleteParams, DynamicObject, ListParams, ObjectMeta, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 
@@ -234,7 +232,7 @@ async fn a_job_that_only_the_open_version_takes_runs_all_the_same() {
 async fn a_job_with_a_misspelt_field_fails_in_the_validators_words_and_has_no_pod() {
     let space = Space::new().await;
     let _kubelet = Kubelet::running(&space);
-    let api = legacy_jobs(&space);
+    let api = space.jobs_as_they_are(LEGACY_VERSION);
     let good = json!({"coordinator": {"template": template()}});
     let mut top = good.clone();
     top["cleanPodPolciy"] = json!("All");
