@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use di_apiserver_tests::{Caller, Cutter, Endpoint, Job, Kubelet, Space, eventually, fused};
+use di_apiserver_tests::{
+    Caller, Came, Cutter, Endpoint, Fate, Job, Kubelet, Proxy, Space, eventually,
+};
 use di_replicas::Settings;
 use reqwest::Method;
 use serde_json::json;
@@ -106,17 +108,26 @@ async fn a_client_that_hangs_up_and_asks_again_gets_what_it_was_given() {
     assert_eq!(status.collectors, 6);
 }
 
+/// The first write arrives, but its answer does not come, and no other gets through.
+fn outage(came: &Came) -> Fate {
+    match came.write {
+        0 => Fate::Served,
+        1 => Fate::Unanswered,
+        _ => Fate::Hung,
+    }
+}
+
 #[tokio::test]
 async fn without_a_key_too_what_an_outage_left_in_doubt_is_not_done_twice() {
     let space = Space::new().await;
     let client = space.server.client_of_manager("endpoint", &space.namespace);
-    // The first write arrives, but its answer does not come, and nothing else gets through.
-    let (client, _) = fused(client, &space.namespace, 1);
+    let proxy = Proxy::start(client).await;
+    proxy.rule(outage);
     let settings = Settings {
         request_timeout: Duration::from_secs(1),
         ..open()
     };
-    let endpoint = Endpoint::with(&space, client, settings).await;
+    let endpoint = Endpoint::with(&space, proxy.client(), settings).await;
     space.create(&Job::new("job", 0)).await;
     let added = insist(&endpoint, Method::POST, None, 3).await;
     let status = space.jobs().get("job").await.unwrap().status.unwrap();
@@ -136,12 +147,13 @@ async fn declared_counts_are_lowered_once_though_the_second_write_fails() {
     space.create(&Job::from(job)).await;
     space.until_settled("job").await;
     let client = space.server.client_of_manager("endpoint", &space.namespace);
-    let (client, _) = fused(client, &space.namespace, 1);
+    let proxy = Proxy::start(client).await;
+    proxy.rule(outage);
     let settings = Settings {
         request_timeout: Duration::from_secs(1),
         ..open()
     };
-    let dying = Endpoint::with(&space, client, settings).await;
+    let dying = Endpoint::with(&space, proxy.client(), settings).await;
     let body = json!({"collectors": {"replicas": 4}});
     let request = dying.change(Method::DELETE, "", "job", Some("less"), body);
     assert_eq!(Caller::send(request).await.unwrap().status, 503);

@@ -28,6 +28,8 @@ use tokio::{
 const JOB: &str = "job";
 /// Lives at the same time.
 const AT_ONCE: usize = 12;
+/// How long faults go on that come again and again. What backs off from them for longer and longer goes on soon after.
+const FAULTY: Duration = Duration::from_secs(4);
 
 /// How a life ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -332,7 +334,9 @@ async fn a_quarter_of_all_requests_may_fail() {
         Fate::Unanswered,
         Fate::Lost,
     ];
-    let fate = |came: &Came| match FATES.get(rand::random_range(0..4 * FATES.len())) {
+    let began = Instant::now();
+    let fate = move |came: &Came| match FATES.get(rand::random_range(0..4 * FATES.len())) {
+        _ if began.elapsed() > FAULTY => Fate::Served,
         Some(Fate::Refused(409)) if came.write == 0 => Fate::Refused(500),
         Some(Fate::Unanswered) if came.write == 0 => Fate::Lost,
         Some(fate) => *fate,
@@ -345,13 +349,11 @@ async fn a_quarter_of_all_requests_may_fail() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_right_may_be_withdrawn_and_given_back() {
-    // So long it is withdrawn each time.
-    const FOR: Duration = Duration::from_secs(2);
     let resources = ["/pods", "/services", "/status"];
     let lives = resources.map(|resource| async move {
         let began = Instant::now();
         let withdrawn = move |came: &Came| {
-            came.write > 0 && came.target.contains(resource) && began.elapsed() < FOR
+            came.write > 0 && came.target.contains(resource) && began.elapsed() < FAULTY
         };
         let lived = Life::under(move |came| {
             if withdrawn(came) {
@@ -381,7 +383,8 @@ async fn watched(what: &str, disturb: impl AsyncFn(&Proxy)) {
 
 /// Now and then, for a moment.
 async fn now_and_then(proxy: &Proxy, what: Watches) {
-    loop {
+    let began = Instant::now();
+    while began.elapsed() < FAULTY {
         proxy.watches(what);
         sleep(Duration::from_millis(50)).await;
         proxy.watches(Watches::Flow);
@@ -411,6 +414,7 @@ async fn watches_may_break_in_every_way() {
                 }
             });
             now_and_then(proxy, Watches::Cut).await;
+            proxy.rule(|_| Fate::Served);
         }),
     );
 }

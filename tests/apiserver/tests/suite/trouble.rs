@@ -1,10 +1,13 @@
 //! What stands in a job's way is told, and passes.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+};
 
 use di_api::{Phase, names::LEGACY_VERSION};
 use di_apiserver_tests::{
-    Job, Kubelet, Manager, Space, dry, eventually, exit, fail_to_pull, hard_of_hearing, template,
+    Fate, Job, Kubelet, Manager, Proxy, Space, dry, eventually, exit, fail_to_pull, template,
 };
 use k8s_openapi::{
     api::{
@@ -103,7 +106,17 @@ async fn what_happened_is_told_even_where_the_answer_to_its_write_was_lost() {
     let space = Space::new().await;
     let _kubelet = Kubelet::running(&space);
     let client = space.server.client_of_manager("manager", &space.namespace);
-    let manager = Manager::start(hard_of_hearing(client, &space.namespace));
+    let proxy = Proxy::start(client).await;
+    let written = AtomicUsize::new(0);
+    proxy.rule(move |came| {
+        let of_status = came.write > 0 && came.target.contains("/status");
+        if of_status && written.fetch_add(1, Relaxed).is_multiple_of(2) {
+            Fate::Lost
+        } else {
+            Fate::Served
+        }
+    });
+    let manager = Manager::start(proxy.client());
     space.create(&Job::new("told", 1)).await;
     space.until_settled("told").await;
     exit(&space.pods(), "told-coordinator", 0).await;
