@@ -1,4 +1,4 @@
-use std::{borrow::Cow, fmt};
+use std::fmt;
 
 use di_api::{
     AnsweredRequest, ConditionType, DIJob, Phase, PlanEntry, ReplicaResources, Role, is_true,
@@ -12,7 +12,8 @@ use serde::Deserialize;
 /// What the replica endpoint needs to know of a job: a tenth of it, for most of a job is its templates.
 ///
 /// It is read from what the API server says of a whole job, of which nothing else is kept.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Resource)]
+#[resource(inherit = DIJob)]
 #[serde(from = "DIJob")]
 pub struct JobView {
     /// Which job in which version it is, and, where it has annotations, the one that the endpoint writes.
@@ -141,16 +142,6 @@ impl JobView {
 }
 
 impl Job for JobView {
-    fn key(&self) -> (&str, &str) {
-        let ObjectMeta {
-            namespace, name, ..
-        } = &self.metadata;
-        (
-            namespace.as_deref().unwrap_or_default(),
-            name.as_deref().unwrap_or_default(),
-        )
-    }
-
     fn plan(&self) -> &[PlanEntry] {
         &self.plan
     }
@@ -171,35 +162,6 @@ impl Job for JobView {
             Some(gpus) => quantity::whole(&gpus.0).unwrap_or(0),
             None => self.learner_gpus,
         }
-    }
-}
-
-impl Resource for JobView {
-    type DynamicType = ();
-    type Scope = <DIJob as Resource>::Scope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        DIJob::kind(&())
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        DIJob::group(&())
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        DIJob::version(&())
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        DIJob::plural(&())
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
     }
 }
 

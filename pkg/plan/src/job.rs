@@ -1,12 +1,21 @@
 use di_api::{DIJob, PlanEntry, ReplicaResources, Role};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
 
 use crate::ports::named_port;
 
 /// A job as the rules see it, so that a cache may hold a small part of one instead.
-pub trait Job {
+pub trait Job: Resource {
     /// Its namespace and name.
-    fn key(&self) -> (&str, &str);
+    fn key(&self) -> (&str, &str) {
+        let ObjectMeta {
+            namespace, name, ..
+        } = self.meta();
+        (
+            namespace.as_deref().unwrap_or_default(),
+            name.as_deref().unwrap_or_default(),
+        )
+    }
 
     /// Its plan.
     fn plan(&self) -> &[PlanEntry];
@@ -20,16 +29,6 @@ pub trait Job {
 }
 
 impl Job for DIJob {
-    fn key(&self) -> (&str, &str) {
-        let ObjectMeta {
-            namespace, name, ..
-        } = &self.metadata;
-        (
-            namespace.as_deref().unwrap_or_default(),
-            name.as_deref().unwrap_or_default(),
-        )
-    }
-
     fn plan(&self) -> &[PlanEntry] {
         self.status.as_ref().map_or(&[], |status| &status.plan)
     }
