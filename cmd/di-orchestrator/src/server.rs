@@ -34,7 +34,7 @@ pub struct Server {
     #[arg(long, default_value_t = 2048)]
     max_connections: usize,
     /// The most connections of one source address at a time; further ones are closed
-    #[arg(long, default_value_t = 1024)]
+    #[arg(long, default_value_t = 128)]
     max_connections_per_address: usize,
     /// The largest body of a request, in bytes
     #[arg(long, default_value_t = 65536)]

@@ -28,6 +28,8 @@ pub struct JobView {
     pub learner_gpus: i32,
     /// Port of its coordinator.
     pub coordinator_port: i32,
+    /// What the API server said when it refused a pod of it at the last try, if it did.
+    pub refused: Option<Box<str>>,
     /// Whether it has a status.
     pub has_status: bool,
     /// Every replica that it should have, or is letting go.
@@ -102,6 +104,7 @@ impl From<DIJob> for JobView {
             learners: part(Role::Learner),
             learner_gpus: job.learner_gpus(&ReplicaResources::default()),
             coordinator_port: job.port(Role::Coordinator),
+            refused: job.refused().map(Box::from),
             has_status: job.status.is_some(),
             plan: Vec::new(),
             requests: Vec::new(),
@@ -144,6 +147,10 @@ impl JobView {
 impl Job for JobView {
     fn plan(&self) -> &[PlanEntry] {
         &self.plan
+    }
+
+    fn refused(&self) -> Option<&str> {
+        self.refused.as_deref()
     }
 
     fn port(&self, role: Role) -> i32 {
@@ -211,7 +218,8 @@ mod tests {
     fn status() -> impl Strategy<Value = Value> {
         let phase = prop_oneof![Just("Running"), Just("Succeeded"), Just("Failed")];
         let names = proptest::collection::vec("[a-z]{1,9}", 0..4);
-        (phase, names, any::<bool>()).prop_map(|(phase, names, ended)| {
+        let readiness = prop_oneof![Just("QuotaExceeded"), Just("Forbidden"), Just("AllReady")];
+        (phase, names, any::<bool>(), readiness).prop_map(|(phase, names, ended, readiness)| {
             let entry = |name: &String| {
                 json!({"name": name, "type": "Collector", "origin": "Requested", "index": 0, "claimedBy": "u/0"})
             };
@@ -219,9 +227,13 @@ mod tests {
                 "type": "Succeeded", "status": if ended { "True" } else { "False" }, "reason": "", "message": "",
                 "lastTransitionTime": "2026-01-01T00:00:00Z",
             });
+            let readiness = json!({
+                "type": "ReplicasReady", "status": "False", "reason": readiness, "message": "no room",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            });
             let request = json!({"kind": "Add", "key": "k", "at": "2026-01-01T00:00:00Z"});
             json!({
-                "phase": phase, "conditions": [condition], "requests": [request],
+                "phase": phase, "conditions": [condition, readiness], "requests": [request],
                 "plan": names.iter().map(entry).collect::<Vec<_>>(),
             })
         })
@@ -296,6 +308,7 @@ mod tests {
             prop_assert_eq!(lowered(kept), lowered(metadata));
             prop_assert_eq!(view.halted, Halt::of(&whole));
             prop_assert_eq!(view.has_status, whole.status.is_some());
+            prop_assert_eq!(Job::refused(&view), Job::refused(&whole));
             prop_assert_eq!(view.requests, whole.status.map(|status| status.requests).unwrap_or_default());
         }
     }

@@ -23,5 +23,5 @@ pub use health::WatchHealth;
 pub use job_view::{Halt, JobView, PartView};
 pub use jobs::{JobCache, JobRef, WatchedJob};
 pub use objects::{Key, ObjectCache, PodCache, ServiceCache, View};
-pub use status::{open_resource, write_status};
+pub use status::{open_resource, write_job, write_status};
 pub use watched::{AggregatorCache, NodeCache, Watched};

@@ -29,12 +29,43 @@ pub async fn write_status<J>(
 where
     J: Resource<DynamicType = ()> + Clone + DeserializeOwned,
 {
-    let namespace = job.namespace();
-    let url = DynamicObject::url_path(&open_resource(), namespace.as_deref());
-    let version = job.resource_version();
-    let patch = Patch::Json::<()>(guarded_patches(version.as_deref(), fields));
-    let request = Request::new(url)
-        .patch_subresource("status", &job.name_any(), &PatchParams::default(), &patch)
-        .map_err(kube::Error::BuildRequest)?;
-    client.request(request).await
+    write(client, job, Some("status"), fields).await
+}
+
+/// The same, of what is not in the status.
+pub async fn write_job<J>(
+    client: &Client,
+    job: &J,
+    fields: impl IntoIterator<Item = (Vec<String>, Value)>,
+) -> kube::Result<J>
+where
+    J: Resource<DynamicType = ()> + Clone + DeserializeOwned,
+{
+    write(client, job, None, fields).await
+}
+
+async fn write<J>(
+    client: &Client,
+    job: &J,
+    subresource: Option<&str>,
+    fields: impl IntoIterator<Item = (Vec<String>, Value)>,
+) -> kube::Result<J>
+where
+    J: Resource<DynamicType = ()> + Clone + DeserializeOwned,
+{
+    let url = DynamicObject::url_path(&open_resource(), job.namespace().as_deref());
+    let patch = guarded_patches(job.resource_version().as_deref(), fields);
+    let (name, params, patch) = (
+        job.name_any(),
+        PatchParams::default(),
+        Patch::Json::<()>(patch),
+    );
+    let request = Request::new(url);
+    let request = match subresource {
+        Some(part) => request.patch_subresource(part, &name, &params, &patch),
+        None => request.patch(&name, &params, &patch),
+    };
+    client
+        .request(request.map_err(kube::Error::BuildRequest)?)
+        .await
 }

@@ -1,4 +1,4 @@
-use di_api::{DIJob, PlanEntry, ReplicaResources, Role};
+use di_api::{ConditionType, DIJob, DIJobStatus, PlanEntry, ReplicaResources, Role, condition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 
@@ -20,6 +20,9 @@ pub trait Job: Resource {
     /// Its plan.
     fn plan(&self) -> &[PlanEntry];
 
+    /// What the API server said when it refused a pod of it at the last try, if it did: there is no room in a quota, say.
+    fn refused(&self) -> Option<&str>;
+
     /// Port of its replicas of one role: the one named `di-port` in the template, else the role's default. Of ddp learners it is that of the
     /// process of rank 0.
     fn port(&self, role: Role) -> i32;
@@ -28,9 +31,22 @@ pub trait Job: Resource {
     fn learner_gpus(&self, resources: &ReplicaResources) -> i32;
 }
 
+/// What the API server said when it refused a pod of a job of this status at the last try.
+pub fn refusal(status: &DIJobStatus) -> Option<&str> {
+    const REASONS: [&str; 3] = ["QuotaExceeded", "Forbidden", "Invalid"];
+    let told = condition(&status.conditions, ConditionType::ReplicasReady)?;
+    REASONS
+        .contains(&told.reason.as_str())
+        .then_some(told.message.as_str())
+}
+
 impl Job for DIJob {
     fn plan(&self) -> &[PlanEntry] {
         self.status.as_ref().map_or(&[], |status| &status.plan)
+    }
+
+    fn refused(&self) -> Option<&str> {
+        refusal(self.status.as_ref()?)
     }
 
     fn port(&self, role: Role) -> i32 {

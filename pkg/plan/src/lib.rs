@@ -16,7 +16,7 @@ mod view;
 pub use aggregator::AggregatorTemplate;
 pub use allocation::{Allocation, Simple};
 pub use build::{BuildSettings, pod, service};
-pub use job::Job;
+pub use job::{Job, refusal};
 pub use listing::{Listing, listing, processes};
 pub use names::{RandomSuffixes, Suffixes};
 pub use ops::{

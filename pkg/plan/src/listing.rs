@@ -1,4 +1,4 @@
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use di_api::{PlanEntry, Role, names};
 use jiff::{SignedDuration, Timestamp};
@@ -22,7 +22,8 @@ pub struct Listing {
 /// Lists a job's replicas: those that the plan wants, but for those that succeeded, are being deleted, or that Kubernetes says cannot start. An
 /// aggregator is as good as its worst ddp learner. One that failed and its replacement swap in one step, which is the plan's.
 ///
-/// `pod` looks a pod up by name. A replica whose pod nobody has seen yet is listed: it is on its way. But for so long as `verdict_wait` after it
+/// `pod` looks a pod up by name. A replica whose pod nobody has seen yet is listed: it is on its way, unless the API server refuses the job's
+/// pods. But for so long as `verdict_wait` after it
 /// was planned it is listed only once it has a node: a client that is told of a replica without room waits for that alone.
 pub fn listing<'a>(
     job: &impl Job,
@@ -31,9 +32,18 @@ pub fn listing<'a>(
     verdict_wait: SignedDuration,
 ) -> Listing {
     let plan = job.plan();
+    let leads = |entry: &&PlanEntry| entry.role == Role::Aggregator;
+    let leaders: HashMap<&str, &PlanEntry> = plan
+        .iter()
+        .filter(leads)
+        .map(|entry| (&*entry.name, entry))
+        .collect();
     let usable = |entry: &PlanEntry| {
+        // Ddp learners are planned after their aggregator, and what waits is the unit.
+        let leader = aggregator_of(entry).and_then(|name| leaders.get(name).copied());
+        let unit = leader.unwrap_or(entry);
         usable(job, entry, &pod, now)
-            .filter(|_| !awaits_verdict(entry, pod(&entry.name), now, verdict_wait))
+            .filter(|_| !awaits_verdict(unit, pod(&entry.name), now, verdict_wait))
     };
     let broken: HashSet<&str> = plan
         .iter()
@@ -70,7 +80,7 @@ pub fn processes<'a>(
         .collect()
 }
 
-/// Whether Kubernetes may yet say that there is no room for it. Replacements do not wait: with them the lost ones leave the list.
+/// Whether Kubernetes may yet say that there is no room for a pod of this replica. Replacements do not wait: with them the lost ones leave the list.
 fn awaits_verdict(
     entry: &PlanEntry,
     pod: Option<&PodView>,
@@ -102,8 +112,11 @@ fn usable<'a>(
         let usable = pod.stage() != Stage::Succeeded && !pod.deleting && pod.stuck().is_none();
         return usable.then_some(pod.port);
     }
-    // Not to be made yet, or made and gone since.
-    if entry.uid.is_some() || entry.not_before.as_ref().is_some_and(|time| time.0 > now) {
+    // Not to be made yet, or made and gone since, or refused.
+    if job.refused().is_some()
+        || entry.uid.is_some()
+        || entry.not_before.as_ref().is_some_and(|time| time.0 > now)
+    {
         return None;
     }
     // Where an aggregator will listen is not known before its configuration is.
@@ -193,6 +206,54 @@ mod tests {
         lost["state"] = json!("Replaced");
         let plan = [lost, collector("fresh", Some("lost"))];
         assert_eq!(listed(&plan, &[ended("Failed")], at), ["fresh.ns:22270"]);
+    }
+
+    #[test]
+    fn replicas_whose_pods_the_server_refuses_are_not_on_their_way() {
+        let at = "2026-01-01T00:00:09Z".parse().unwrap();
+        for (reason, listed) in [("QuotaExceeded", 1), ("ApiError", 2)] {
+            let job: DIJob = serde_json::from_value(json!({
+                "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
+                "metadata": {"name": "j", "namespace": "ns"},
+                "spec": {"coordinator": {"template": {}}, "collector": {"template": {}}},
+                "status": {
+                    "plan": [collector("there", None), collector("refused", None)],
+                    "conditions": [{
+                        "type": "ReplicasReady", "status": "False", "reason": reason, "message": "no room",
+                        "lastTransitionTime": "2026-01-01T00:00:00Z",
+                    }],
+                },
+            }))
+            .unwrap();
+            let there = pod(
+                "there",
+                &json!([{"type": "PodScheduled", "status": "True"}]),
+            );
+            let pod = |name: &str| (name == "there").then_some(&there);
+            let collectors = listing(&job, pod, at, WAIT).collectors;
+            assert_eq!(collectors.len(), listed, "{reason}: {collectors:?}");
+        }
+    }
+
+    #[test]
+    fn a_unit_that_was_listed_is_not_hidden_when_its_ddp_learners_come_late() {
+        let ddp = json!({
+            "name": "d", "type": "DDPLearner", "origin": "Requested", "index": 0, "plannedAt": "2026-01-01T00:00:05Z",
+            "resources": {"gpus": "2"}, "ddp": {"aggregator": "a", "worldSize": 2, "startRank": 0},
+        });
+        let aggregator = json!({
+            "name": "a", "type": "Aggregator", "origin": "Requested", "index": 0, "plannedAt": "2026-01-01T00:00:00Z",
+            "port": 5000, "resources": {"gpus": "2"},
+        });
+        let job: DIJob = serde_json::from_value(json!({
+            "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
+            "metadata": {"name": "j", "namespace": "ns"},
+            "spec": {"coordinator": {"template": {}}, "learner": {"template": {}}},
+            "status": {"plan": [aggregator, ddp]},
+        }))
+        .unwrap();
+        let at = "2026-01-01T00:00:06Z".parse().unwrap();
+        assert_eq!(listing(&job, |_| None, at, WAIT).learners, ["a.ns:5000"]);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use axum::{
     extract::{ConnectInfo, FromRequestParts},
     http::{header, request::Parts},
 };
-use di_cache::Key;
+use di_cache::{JobView, Key};
 use di_plan::PodView;
 use tokio::time::{Instant, timeout_at};
 
@@ -49,6 +49,16 @@ pub(crate) enum Caller {
     Pod(Arc<PodView>, JobRef),
     /// The owner of a token, or anybody.
     Other,
+}
+
+impl Caller {
+    /// Whether this is the job whose pod calls, and not another that was made under its name since.
+    pub(crate) fn check(&self, job: &JobView) -> Result<()> {
+        match self {
+            Self::Pod(pod, _) if !owns(job, pod) => Err(stray(pod)),
+            Self::Pod(..) | Self::Other => Ok(()),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -163,15 +173,26 @@ async fn wait_for_pod(state: &Shared, address: Option<IpAddr>) -> Option<Arc<Pod
 /// The labels of a pod only claim a job; its owner is what counts.
 async fn check_owner(state: &Shared, pod: &PodView) -> Result<JobRef> {
     let key = (pod.namespace.clone(), pod.job.clone());
-    let job = match state.find_job(&key).await {
-        Ok(job) => job,
-        Err(Error::NotFound(_)) => return Err(stray(pod)),
-        Err(error) => return Err(error),
+    let or_stray = |error| match error {
+        Error::NotFound(_) => stray(pod),
+        other => other,
     };
-    if job.metadata.uid.is_some() && job.metadata.uid == pod.owner {
+    let job = state.find_job(&key).await.map_err(or_stray)?;
+    if owns(&job, pod) {
+        return Ok(job);
+    }
+    // The job may have been made anew, and the pod's watch be ahead of the job's.
+    let job = Box::pin(state.reread_job(&key)).await.map_err(or_stray)?;
+    if owns(&job, pod) {
         return Ok(job);
     }
     Err(stray(pod))
+}
+
+/// Whether a pod is one of this job.
+pub(crate) fn owns(job: &JobView, pod: &PodView) -> bool {
+    let uid = job.metadata.uid.as_deref();
+    uid.is_some_and(|uid| pod.belongs_to(uid))
 }
 
 fn stray(pod: &PodView) -> Error {

@@ -13,14 +13,14 @@ use axum::{
 };
 use di_api::{Role, names};
 use di_cache::{JobView, Key};
-use di_plan::{Job, Listing, PodView, find, port_of};
+use di_plan::{Job, Listing, find, port_of};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kube::ResourceExt;
 use serde::Serialize;
 use tokio::time::timeout;
 
 use crate::{
-    authorize::{Action, Caller, Source, authorize},
+    authorize::{Action, Caller, Source, authorize, owns},
     error::{Error, Result},
     state::{JobRef, Shared},
     wire::{Replicas, Success, Target},
@@ -138,9 +138,4 @@ fn urls<'a>(
         }
     });
     Replicas::new(key, found)
-}
-
-fn owns(job: &JobView, pod: &PodView) -> bool {
-    let uid = job.metadata.uid.as_deref();
-    uid.is_some_and(|uid| pod.belongs_to(uid))
 }

@@ -17,6 +17,7 @@ use tracing::debug;
 pub(crate) use self::lowering::lowered;
 use self::write::write;
 use crate::{
+    authorize::Caller,
     error::Result,
     state::{JobRef, Shared},
 };
@@ -36,15 +37,18 @@ pub(crate) struct Draft {
     pub(crate) plan: Vec<PlanEntry>,
     /// The request that this change answers, so that it is known when it comes again.
     pub(crate) answers: Option<AnsweredRequest>,
+    /// The key of the request that was answered by an earlier change and is to count as never served.
+    pub(crate) takes_back: Option<String>,
     /// How many fewer replicas are to be declared.
     pub(crate) lower: HashMap<Bucket, i32>,
 }
 
-/// Changes a job. `change` may be called several times, each time with a newer state of the job; it must find out by itself whether a
+/// Changes a job, which must be the one that the caller was let in for: another may have its name by now. `change` may be called several times, each time with a newer state of the job; it must find out by itself whether a
 /// write of an earlier call was made though its answer was lost.
 pub(crate) async fn mutate<T>(
     state: &Shared,
     key: &Key,
+    caller: &Caller,
     mut change: impl FnMut(&JobView, &mut Draft) -> Result<T>,
 ) -> Result<(JobRef, T)> {
     let _turn = state.turn(key).await?;
@@ -52,6 +56,7 @@ pub(crate) async fn mutate<T>(
     let mut job = state.find_job(key).await?;
     let mut tried = 0;
     loop {
+        caller.check(&job)?;
         let mut draft = Draft {
             plan: job.plan().to_vec(),
             ..Draft::default()
@@ -60,7 +65,7 @@ pub(crate) async fn mutate<T>(
         if draft.plan == job.plan() && draft.lower.is_empty() {
             return Ok((job, answer));
         }
-        let error = match write(state, key, &job, draft).await {
+        let error = match write(state, &job, draft).await {
             Ok(job) => return Ok((job, answer)),
             Err(error) => error,
         };

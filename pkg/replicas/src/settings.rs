@@ -45,7 +45,7 @@ impl Default for Settings {
             max_replicas_per_request: 1000,
             max_replicas_per_job: 4000,
             max_connections: 2048,
-            max_connections_per_address: 1024,
+            max_connections_per_address: 128,
             max_changes_per_job: 64,
             max_body: 64 << 10,
             header_timeout: Duration::from_secs(10),

@@ -5,7 +5,7 @@ use di_api::{AggregatorConfig, PlanEntry, RequestKind, Role, names};
 use di_cache::{JobView, Key};
 use di_plan::{
     AggregatorTemplate, Job, PodView, RandomSuffixes, Request, aggregator_of, find, members,
-    planned_as,
+    planned_as, remove,
 };
 use jiff::Timestamp;
 use kube::{
@@ -61,8 +61,9 @@ async fn add_to(
         .filter(|(_, part)| part.count > 0)
         .collect();
     let most = state.settings.max_replicas_per_job;
+    let began = Timestamp::now();
     let template = aggregator_template(state, key, &parts).await?;
-    let (job, planned) = mutate(state, key, |job, draft| {
+    let (job, planned) = mutate(state, key, caller, |job, draft| {
         if answered::find(job, RequestKind::Add, request_key).is_some() {
             return Ok(planned_for(job, request_key));
         }
@@ -106,6 +107,7 @@ async fn add_to(
         .inc_by(u64::try_from(planned.len()).unwrap_or(0));
     let names: HashSet<&str> = planned.iter().map(|(_, name)| name.as_str()).collect();
     wait_for_verdicts(state, key, &job, names).await;
+    take_back_refused(state, key, caller, &planned, request_key, began).await?;
     let planned = planned.iter().map(|(role, name)| (*role, name.as_str()));
     Ok(urls(state, key, &job, planned).named(&request.target.coordinator))
 }
@@ -276,6 +278,38 @@ async fn wait_for_verdicts(state: &Shared, key: &Key, job: &JobView, mut names: 
             return;
         };
     }
+}
+
+/// Takes back what was planned for a request if the API server refuses pods of it, such as for want of quota: nothing of it is left, and the
+/// client asks again. What it was given that an earlier request had planned, and that is there, stays.
+async fn take_back_refused(
+    state: &Shared,
+    key: &Key,
+    caller: &Caller,
+    planned: &[(Role, String)],
+    request_key: &str,
+    began: Timestamp,
+) -> Result<()> {
+    let is_there = |name: &str| state.pods.read(key, |pods| pods.get(name).is_some());
+    let lacks = || planned.iter().any(|(_, name)| !is_there(name));
+    let job = state.jobs.get(key);
+    let Some(why) = job.as_deref().and_then(Job::refused).filter(|_| lacks()) else {
+        return Ok(());
+    };
+    let taken_back = mutate(state, key, caller, |_, draft| {
+        for (_, name) in planned {
+            let is_new = find(&draft.plan, name)
+                .and_then(|entry| entry.planned_at.as_ref())
+                .is_some_and(|planned| planned.0 >= began);
+            if is_new || !is_there(name) {
+                remove(&mut draft.plan, name);
+            }
+        }
+        draft.takes_back = Some(request_key.to_owned());
+        Ok(())
+    });
+    Box::pin(taken_back).await?;
+    Err(Error::Passing(why.to_owned()))
 }
 
 fn has_verdict(pod: &PodView) -> bool {

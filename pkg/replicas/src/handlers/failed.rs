@@ -15,7 +15,6 @@ use crate::{
 
 /// Replaces replicas that the coordinator cannot use, and answers with the URLs of those that take their places.
 #[utoipa::path(post, path = "/replicas/failed", request_body = FailedRequest,
-    params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, description = "Makes it safe to send the request again")),
     responses((status = 200, description = "Those that take their places", body = Success<Replicas>), Error),
 )]
 pub(crate) async fn failed(
@@ -25,8 +24,8 @@ pub(crate) async fn failed(
 ) -> Result<Response> {
     let body = read(&state, body).await?;
     let request = FailedRequest::parse(&body)?;
-    let (key, _) = admit(&state, &source, &request.target).await?;
-    let (job, replacements) = mutate(&state, &key, |job, draft| {
+    let (key, caller) = admit(&state, &source, &request.target).await?;
+    let (job, replacements) = mutate(&state, &key, &caller, |job, draft| {
         check_live(job)?;
         let pods = state.pods.of_job(&key);
         Ok(replace_all(

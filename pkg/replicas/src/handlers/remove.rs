@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use super::{admit, check_live, read, success, urls};
 use crate::{
     State,
-    authorize::Source,
+    authorize::{Caller, Source},
     error::{Error, Result},
     mutate::{Bucket, Draft, answered, lowered, mutate},
     state::Shared,
@@ -27,10 +27,10 @@ pub(crate) async fn remove(
 ) -> Result<Response> {
     let body = read(&state, body).await?;
     let request = RemoveRequest::parse(&body, state.settings.max_replicas_per_job)?;
-    let (key, _) = admit(&state, &source, &request.target).await?;
+    let (key, caller) = admit(&state, &source, &request.target).await?;
     let retries = &state.retries;
     let ticket = retries.ticket(RequestKind::Remove, &source, &headers, &body)?;
-    let removed = remove_from(&state, &key, &request, ticket.key()).await;
+    let removed = remove_from(&state, &key, &request, &caller, ticket.key()).await;
     success("the replicas are let go of", ticket.settle(removed)?)
 }
 
@@ -38,6 +38,7 @@ async fn remove_from(
     state: &Shared,
     key: &Key,
     request: &RemoveRequest,
+    caller: &Caller,
     request_key: &str,
 ) -> Result<Replicas> {
     let counts = [
@@ -46,7 +47,7 @@ async fn remove_from(
     ];
     // What was wanted before the first write: the reconciler may mark the same entries between our two.
     let mut before: Option<Vec<PlanEntry>> = None;
-    let (job, gone) = mutate(state, key, |job, draft| {
+    let (job, gone) = mutate(state, key, caller, |job, draft| {
         if let Some(answered) = answered::find(job, RequestKind::Remove, request_key) {
             return Ok(answered.released.clone());
         }

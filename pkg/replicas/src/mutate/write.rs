@@ -1,9 +1,8 @@
 use std::collections::HashMap;
 
-use di_api::{PlanEntry, Role, guarded_patches};
-use di_cache::{JobView, Key};
+use di_api::{PlanEntry, Role};
+use di_cache::JobView;
 use jiff::Timestamp;
-use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::{Bucket, Draft, answered, lowering};
@@ -13,11 +12,11 @@ use crate::{
 };
 
 /// Writes the declared counts, where they change, and then the status.
-pub(super) async fn write(state: &Shared, key: &Key, job: &JobRef, draft: Draft) -> Result<JobRef> {
+pub(super) async fn write(state: &Shared, job: &JobRef, draft: Draft) -> Result<JobRef> {
     let mut job = job.clone();
     if !draft.lower.is_empty() {
         let request = draft.answers.as_ref().map_or("", |request| &request.key);
-        job = lower(state, key, &job, request, &draft.lower).await?;
+        job = lower(state, &job, request, &draft.lower).await?;
     }
     if draft.answers.is_none() && draft.plan == job.plan {
         return Ok(job);
@@ -39,9 +38,12 @@ pub(super) fn fields(job: &JobView, draft: Draft, now: Timestamp) -> Vec<(Vec<St
         "collectors": count(&[Role::Collector]),
         "learners": count(&[Role::Learner, Role::Aggregator]),
     });
-    if let Some(request) = draft.answers {
+    if draft.answers.is_some() || draft.takes_back.is_some() {
         let mut requests = job.requests.clone();
-        answered::note(&mut requests, request, now);
+        requests.retain(|request| Some(&request.key) != draft.takes_back.as_ref());
+        if let Some(request) = draft.answers {
+            answered::note(&mut requests, request, now);
+        }
         status["requests"] = json!(requests);
     }
     let root = "status".to_owned();
@@ -60,20 +62,16 @@ pub(super) fn fields(job: &JobView, draft: Draft, now: Timestamp) -> Vec<(Vec<St
 /// Declares fewer replicas: first, or the reconciler would make new ones for those that go.
 async fn lower(
     state: &Shared,
-    key: &Key,
     job: &JobRef,
     request: &str,
     by: &HashMap<Bucket, i32>,
 ) -> Result<JobRef> {
-    let version = job.metadata.resource_version.as_deref();
     let counts = by
         .iter()
         .filter_map(|(bucket, by)| count_of(job, bucket, *by));
     let fields = counts.chain([lowering::note(job, request, by)]);
-    let patch = Patch::Json::<()>(guarded_patches(version, fields));
     let sent = call("lower the declared replicas of the DIJob", async {
-        let api = state.job_api(&key.0);
-        api.patch(&key.1, &PatchParams::default(), &patch).await
+        di_cache::write_job(&state.client, &**job, fields).await
     });
     Ok(state.jobs.written(sent.await?))
 }

@@ -1,7 +1,11 @@
 //! The replica endpoint and the manager together.
 
+use std::time::Duration;
+
 use di_api::Origin;
-use di_apiserver_tests::{Endpoint, Job, Kubelet, Manager, Space, eventually, exists};
+use di_apiserver_tests::{Endpoint, Job, Kubelet, Manager, Space, eventually, exists, forbid_pods};
+use di_replicas::Settings;
+use kube::api::DeleteParams;
 
 struct World {
     space: Space,
@@ -69,6 +73,37 @@ async fn a_request_sent_again_with_its_key_is_answered_as_before() {
     assert_eq!(first, again);
     let other = world.endpoint.add("job", 1, Some("twice")).await.pods();
     has(&world, &[first, other].concat()).await;
+    world.manager.stop().await;
+}
+
+#[tokio::test]
+async fn what_the_quota_has_no_room_for_is_taken_back_and_may_be_asked_for_again() {
+    let mut world = world(&Job::new("job", 0)).await;
+    let client = world
+        .space
+        .server
+        .client_of_manager("endpoint", &world.space.namespace);
+    let settings = Settings {
+        create_wait: Duration::from_secs(2),
+        allow_anonymous: true,
+        ..Settings::default()
+    };
+    world.endpoint = Endpoint::with(&world.space, client, settings).await;
+    let first = world.endpoint.add("job", 1, None).await.pods();
+    let quota = forbid_pods(&world.space).await;
+    let refused = world.endpoint.add("job", 3, Some("once")).await;
+    assert_eq!(refused.status, 503, "{refused:?}");
+    let message = refused.body["message"].as_str().unwrap();
+    assert!(message.contains("exceeded quota"), "{message}");
+    has(&world, &first).await;
+
+    quota
+        .delete("none", &DeleteParams::default())
+        .await
+        .unwrap();
+    let added = world.endpoint.add("job", 3, Some("once")).await.pods();
+    assert_eq!(added.len(), 3);
+    has(&world, &[first, added].concat()).await;
     world.manager.stop().await;
 }
 

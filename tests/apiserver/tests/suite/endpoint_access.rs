@@ -2,7 +2,9 @@
 
 use std::net::IpAddr;
 
-use di_apiserver_tests::{Account, Answer, Caller, Endpoint, Job, Kubelet, Space, eventually};
+use di_apiserver_tests::{
+    Account, Answer, Caller, Endpoint, Job, Kubelet, Space, eventually, remove,
+};
 use di_replicas::Settings;
 use kube::api::{Patch, PatchParams};
 use reqwest::Method;
@@ -87,6 +89,28 @@ async fn f16_pods_act_on_their_own_job_and_read_their_own_namespace() {
         theirs
     );
     assert_eq!(own.add("own", 1, None).await.pods().len(), 1);
+    manager.stop().await;
+}
+
+#[tokio::test]
+async fn a_pod_of_an_earlier_job_of_the_same_name_is_none_of_the_new_one() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
+    let manager = space.manager("manager");
+    let endpoint = guarded(&space).await;
+    let own = from(&endpoint, OWN);
+    becomes("its own job", 200, async || own.list("own").await).await;
+    // Nobody collects what it owned.
+    remove(&space.jobs(), "own").await;
+    space.create(&Job::new("own", 0)).await;
+    becomes("another's job", 403, async || own.list("own").await).await;
+    let refused = own.add("own", 1, None).await;
+    assert_eq!(refused.status, 403);
+    let message = refused.body["message"].as_str().unwrap();
+    assert!(
+        message.contains("does not belong to the present DIJob own"),
+        "{message}"
+    );
     manager.stop().await;
 }
 

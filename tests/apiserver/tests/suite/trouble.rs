@@ -1,63 +1,18 @@
 //! What stands in a job's way is told, and passes.
 
-use std::{
-    collections::BTreeMap,
-    sync::atomic::{AtomicUsize, Ordering::Relaxed},
-};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use di_api::{Phase, names::LEGACY_VERSION};
 use di_apiserver_tests::{
-    Fate, Job, Kubelet, Manager, Proxy, Space, dry, eventually, exit, fail_to_pull, template,
+    Fate, Job, Kubelet, Manager, Proxy, Space, eventually, exit, fail_to_pull, forbid_pods,
+    template,
 };
-use k8s_openapi::{
-    api::{
-        core::v1::{Pod, ResourceQuota, ResourceQuotaSpec, ResourceQuotaStatus},
-        events::v1::Event,
-    },
-    apimachinery::pkg::api::resource::Quantity,
-};
+use k8s_openapi::api::events::v1::Event;
 use kube::{
     Api,
-    api::{DeleteParams, DynamicObject, ListParams, ObjectMeta, Patch, PatchParams, PostParams},
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
-
-/// Allows no pods; the controller manager, which would fill the status in, is not there.
-async fn forbid_pods(space: &Space) -> Api<ResourceQuota> {
-    let api: Api<ResourceQuota> = Api::namespaced(space.client.clone(), &space.namespace);
-    let hard = BTreeMap::from([("pods".to_owned(), Quantity("0".to_owned()))]);
-    let quota = ResourceQuota {
-        metadata: ObjectMeta {
-            name: Some("none".to_owned()),
-            ..ObjectMeta::default()
-        },
-        spec: Some(ResourceQuotaSpec {
-            hard: Some(hard.clone()),
-            ..ResourceQuotaSpec::default()
-        }),
-        status: None,
-    };
-    api.create(&PostParams::default(), &quota).await.unwrap();
-    let status = ResourceQuotaStatus {
-        hard: Some(hard.clone()),
-        used: Some(hard),
-    };
-    let patch = Patch::Merge(json!({ "status": status }));
-    api.patch_status("none", &PatchParams::default(), &patch)
-        .await
-        .unwrap();
-    let mut pod = template();
-    pod["metadata"] = json!({"name": "refused"});
-    let pod: Pod = serde_json::from_value(pod).unwrap();
-    eventually("the quota is in force", async || {
-        match space.pods().create(&dry(), &pod).await {
-            Err(error) if error.to_string().contains("exceeded quota") => Ok(()),
-            other => Err(format!("{other:?}")),
-        }
-    })
-    .await;
-    api
-}
 
 #[tokio::test]
 async fn a_job_that_the_quota_holds_up_says_so_and_goes_on_once_it_is_lifted() {

@@ -126,14 +126,6 @@ async fn requests_at_fault_are_refused_alike_in_both_versions() {
                 "no coordinator x",
             ),
             (
-                IMPOSTOR,
-                "GET",
-                "/replicas?namespace=rl",
-                "",
-                403,
-                "does not belong to the present DIJob a",
-            ),
-            (
                 STRANGER,
                 "GET",
                 "/replicas?namespace=rl",
