@@ -23,7 +23,7 @@ pub struct Request {
 
 /// Plans what a coordinator asks for and returns the names.
 ///
-/// `is_over` tells of a name whether its pod has ended: such a replica is nobody's use any more.
+/// `is_over` tells of a name whether its pod has ended for good: such a replica is of no use to anybody any more.
 ///
 /// A request of the same key is answered with what it planned the first time. A coordinator that was restarted is served first with
 /// what earlier incarnations of it left, so that the fleet never doubles.

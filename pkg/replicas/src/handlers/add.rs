@@ -4,7 +4,7 @@ use axum::{body::Body, extract::State as Extract, http::HeaderMap, response::Res
 use di_api::{AggregatorConfig, PlanEntry, RequestKind, Role, names};
 use di_cache::{JobView, Key};
 use di_plan::{
-    AggregatorTemplate, Job, PodView, RandomSuffixes, Request, aggregator_of, find, members,
+    AggregatorTemplate, Job, PodView, RandomSuffixes, Request, Stage, aggregator_of, find, members,
     planned_as, remove,
 };
 use jiff::Timestamp;
@@ -85,7 +85,9 @@ async fn add_to(
             },
             |name| {
                 state.pods.read(key, |pods| {
-                    pods.get(name).is_some_and(|pod| pod.end.is_some())
+                    // The place of one that failed is about to be taken by another.
+                    pods.get(name)
+                        .is_some_and(|pod| pod.stage() == Stage::Succeeded)
                 })
             },
         );
