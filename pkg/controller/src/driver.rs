@@ -13,7 +13,7 @@ use kube::{
     runtime::{
         Controller, WatchStreamExt,
         controller::{Action as Next, Config, Error as RunError},
-        reflector::{ObjectRef, store},
+        reflector::{ObjectRef, Store, store},
         watcher,
     },
 };
@@ -27,6 +27,9 @@ use crate::{
 
 /// The watch brings what another wrote within this time.
 const AFTER_CONFLICT: Duration = Duration::from_millis(50);
+
+/// Reconciles that are under way at the shutdown have so long to end; a pod has 30 s for all of it.
+const DRAIN: Duration = Duration::from_secs(15);
 
 /// Reconciles jobs until `shutdown` resolves.
 ///
@@ -78,7 +81,7 @@ pub async fn run(
     let jobs = job_stream(client, writer)
         .touched_objects()
         .filter_map(move |job| std::future::ready(keep_going(&watched, job)));
-    let reconciles = Controller::for_stream(jobs, reader)
+    let reconciles = Controller::for_stream(jobs, reader.clone())
         .with_config(config)
         .reconcile_on(concerned)
         .graceful_shutdown_on(shutdown.clone())
@@ -89,7 +92,17 @@ pub async fn run(
         });
     tokio::select! {
         () = reconciles => Ok(()),
-        () = one_ends(&mut feeds, shutdown) => Err(Error::WatchEnded),
+        () = one_ends(&mut feeds, shutdown.clone()) => Err(Error::WatchEnded),
+        () = waited_enough(&reader, shutdown) => Ok(()),
+    }
+}
+
+/// Resolves when reconciles have had their time after `shutdown`: none where the jobs were never listed, for a queue that did not begin does
+/// not end by itself.
+async fn waited_enough(jobs: &Store<WatchedJob>, shutdown: impl Future<Output = ()>) {
+    shutdown.await;
+    if let Some(Ok(())) = jobs.wait_until_ready().now_or_never() {
+        tokio::time::sleep(DRAIN).await;
     }
 }
 

@@ -1,6 +1,6 @@
-//! Two managers at a time: names make what they do safe to repeat.
+//! Managers that come and go, and two at a time: names make what they do safe to repeat.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use di_api::Phase;
 use di_apiserver_tests::{Job, Kubelet, Space, eventually, exit};
@@ -58,4 +58,12 @@ async fn f36_two_managers_at_once_make_no_pod_too_many() {
     for manager in managers {
         manager.stop().await;
     }
+}
+
+#[tokio::test]
+async fn a_manager_that_is_stopped_before_it_knows_the_jobs_ends_at_once() {
+    let space = Space::new().await;
+    let manager = space.manager("manager");
+    let stopped = tokio::time::timeout(Duration::from_secs(5), manager.stop()).await;
+    assert!(stopped.is_ok(), "it hangs");
 }
