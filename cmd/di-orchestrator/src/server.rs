@@ -52,7 +52,7 @@ pub struct Server {
     #[arg(long, default_value_t = 3)]
     sync_wait: u64,
     /// How long a request of an unknown address waits for the pod that has it, in seconds
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = 5)]
     address_wait: u64,
     /// How long requests may still take once SIGTERM came, in seconds
     #[arg(long, default_value_t = 10)]

@@ -52,7 +52,7 @@ impl Default for Settings {
             body_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(30),
             sync_wait: Duration::from_secs(3),
-            address_wait: Duration::from_secs(2),
+            address_wait: Duration::from_secs(5),
             drain: Duration::from_secs(10),
         }
     }
