@@ -31,6 +31,18 @@ impl ConditionType {
     }
 }
 
+/// Reasons why the API server refuses an object, as the condition `ReplicasReady` gives them.
+pub mod refusals {
+    /// The namespace's quota has no room.
+    pub const QUOTA_EXCEEDED: &str = "QuotaExceeded";
+    /// An admission plugin or a missing right.
+    pub const FORBIDDEN: &str = "Forbidden";
+    /// The object cannot be.
+    pub const INVALID: &str = "Invalid";
+    /// All of them.
+    pub const ALL: [&str; 3] = [QUOTA_EXCEEDED, FORBIDDEN, INVALID];
+}
+
 /// The condition of this type, if it was ever set.
 pub fn condition(conditions: &[Condition], type_: ConditionType) -> Option<&Condition> {
     conditions.iter().find(|c| c.type_ == type_.as_str())

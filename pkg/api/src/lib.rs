@@ -15,7 +15,7 @@ mod status;
 pub mod validation;
 
 pub use aggregator_config::{AggregatorConfig, AggregatorConfigSpec, AggregatorSpec};
-pub use conditions::{ConditionType, condition, is_true, set_condition};
+pub use conditions::{ConditionType, condition, is_true, refusals, set_condition};
 pub use crd::crds;
 pub use defaulting::default_patch;
 pub use dijob::{

@@ -26,8 +26,8 @@ use crate::{
 /// A watch is renewed after this time, in seconds, which bounds how long a dead connection can go unnoticed.
 pub const WATCH_TIMEOUT_SECONDS: u32 = 60;
 
-/// How many objects one answer to the first list holds. They are held whole for a moment, with all that is not cached of them, and at 500,
-/// the usual number, that moment takes tens of MiB, which stay with the process.
+/// How many objects one answer to the first list holds. Its text is held whole while it is decoded, and at 500, the usual number, that takes
+/// tens of MiB, which stay with the process.
 const PAGE: u32 = 100;
 
 fn config() -> watcher::Config {

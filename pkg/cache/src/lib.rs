@@ -11,8 +11,8 @@ mod jobs;
 mod lately;
 mod objects;
 mod seen;
-mod status;
 mod watched;
+mod write;
 
 pub use feed::{
     WATCH_TIMEOUT_SECONDS, feed_aggregator_configs, feed_nodes, feed_pods, feed_services,
@@ -23,5 +23,5 @@ pub use health::WatchHealth;
 pub use job_view::{Halt, JobView, PartView};
 pub use jobs::{JobCache, JobRef, WatchedJob};
 pub use objects::{Key, ObjectCache, PodCache, ServiceCache, View};
-pub use status::{open_resource, write_job, write_status};
 pub use watched::{AggregatorCache, NodeCache, Watched};
+pub use write::{open_resource, write_fields};

@@ -1,5 +1,6 @@
 use std::error::Error as _;
 
+use di_api::refusals;
 use kube::core::Status;
 
 /// What can go wrong in a reconcile.
@@ -55,9 +56,11 @@ impl Error {
         match self {
             Self::Api { .. } => match self.answer() {
                 Some(status) if status.is_conflict() => "Conflict",
-                Some(status) if status.message.contains("exceeded quota") => "QuotaExceeded",
-                Some(status) if status.is_forbidden() => "Forbidden",
-                Some(status) if status.is_invalid() => "Invalid",
+                Some(status) if status.message.contains("exceeded quota") => {
+                    refusals::QUOTA_EXCEEDED
+                }
+                Some(status) if status.is_forbidden() => refusals::FORBIDDEN,
+                Some(status) if status.is_invalid() => refusals::INVALID,
                 _ => "ApiError",
             },
             Self::Timeout { .. } => "Timeout",

@@ -68,7 +68,7 @@ pub(crate) async fn write_status(
     status: DIJobStatus,
 ) -> Result<()> {
     let whole = (vec!["status".to_owned()], serde_json::json!(status));
-    let call = di_cache::write_status(&context.client, job, [whole]);
+    let call = di_cache::write_fields(&context.client, job, Some("status"), [whole]);
     let what = || "write the status".to_owned();
     let written = context.write("patch", "dijobs/status", what, call).await?;
     context.jobs.written(written);

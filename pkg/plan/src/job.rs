@@ -1,4 +1,6 @@
-use di_api::{ConditionType, DIJob, DIJobStatus, PlanEntry, ReplicaResources, Role, condition};
+use di_api::{
+    ConditionType, DIJob, DIJobStatus, PlanEntry, ReplicaResources, Role, condition, refusals,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 
@@ -33,9 +35,8 @@ pub trait Job: Resource {
 
 /// What the API server said when it refused a pod of a job of this status at the last try.
 pub fn refusal(status: &DIJobStatus) -> Option<&str> {
-    const REASONS: [&str; 3] = ["QuotaExceeded", "Forbidden", "Invalid"];
     let told = condition(&status.conditions, ConditionType::ReplicasReady)?;
-    REASONS
+    refusals::ALL
         .contains(&told.reason.as_str())
         .then_some(told.message.as_str())
 }

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use di_api::{AnsweredRequest, PlanEntry, Role};
+use di_api::{AnsweredRequest, PlanEntry, RequestKind, Role};
 use di_cache::{JobView, Key};
 use di_plan::Job;
 use tracing::debug;
@@ -37,14 +37,16 @@ pub(crate) struct Draft {
     pub(crate) plan: Vec<PlanEntry>,
     /// The request that this change answers, so that it is known when it comes again.
     pub(crate) answers: Option<AnsweredRequest>,
-    /// The key of the request that was answered by an earlier change and is to count as never served.
-    pub(crate) takes_back: Option<String>,
+    /// Kind and key of the request that was answered by an earlier change and is to count as never served.
+    pub(crate) takes_back: Option<(RequestKind, String)>,
     /// How many fewer replicas are to be declared.
     pub(crate) lower: HashMap<Bucket, i32>,
 }
 
-/// Changes a job, which must be the one that the caller was let in for: another may have its name by now. `change` may be called several times, each time with a newer state of the job; it must find out by itself whether a
-/// write of an earlier call was made though its answer was lost.
+/// Changes a job, which must be the one that the caller was let in for: another may have its name by now.
+///
+/// `change` may be called several times, each time with a newer state of the job; it must find out by itself whether a write of an earlier call
+/// was made though its answer was lost.
 pub(crate) async fn mutate<T>(
     state: &Shared,
     key: &Key,
@@ -62,7 +64,7 @@ pub(crate) async fn mutate<T>(
             ..Draft::default()
         };
         let answer = change(&job, &mut draft)?;
-        if draft.plan == job.plan() && draft.lower.is_empty() {
+        if draft.plan == job.plan() && draft.lower.is_empty() && draft.takes_back.is_none() {
             return Ok((job, answer));
         }
         let error = match write(state, &job, draft).await {

@@ -103,13 +103,13 @@ async fn add_to(
         Ok(planned)
     })
     .await?;
+    let names: HashSet<&str> = planned.iter().map(|(_, name)| name.as_str()).collect();
+    wait_for_verdicts(state, key, &job, names).await;
+    take_back_refused(state, key, caller, &planned, request_key, began).await?;
     state
         .metrics
         .planned
         .inc_by(u64::try_from(planned.len()).unwrap_or(0));
-    let names: HashSet<&str> = planned.iter().map(|(_, name)| name.as_str()).collect();
-    wait_for_verdicts(state, key, &job, names).await;
-    take_back_refused(state, key, caller, &planned, request_key, began).await?;
     let planned = planned.iter().map(|(role, name)| (*role, name.as_str()));
     Ok(urls(state, key, &job, planned).named(&request.target.coordinator))
 }
@@ -307,7 +307,7 @@ async fn take_back_refused(
                 remove(&mut draft.plan, name);
             }
         }
-        draft.takes_back = Some(request_key.to_owned());
+        draft.takes_back = Some((RequestKind::Add, request_key.to_owned()));
         Ok(())
     });
     Box::pin(taken_back).await?;

@@ -18,11 +18,12 @@ pub(super) async fn write(state: &Shared, job: &JobRef, draft: Draft) -> Result<
         let request = draft.answers.as_ref().map_or("", |request| &request.key);
         job = lower(state, &job, request, &draft.lower).await?;
     }
-    if draft.answers.is_none() && draft.plan == job.plan {
+    if draft.answers.is_none() && draft.takes_back.is_none() && draft.plan == job.plan {
         return Ok(job);
     }
     let written = call("write the status of the DIJob", async {
-        di_cache::write_status(&state.client, &*job, fields(&job, draft, Timestamp::now())).await
+        let fields = fields(&job, draft, Timestamp::now());
+        di_cache::write_fields(&state.client, &*job, Some("status"), fields).await
     });
     Ok(state.jobs.written(written.await?))
 }
@@ -40,7 +41,9 @@ pub(super) fn fields(job: &JobView, draft: Draft, now: Timestamp) -> Vec<(Vec<St
     });
     if draft.answers.is_some() || draft.takes_back.is_some() {
         let mut requests = job.requests.clone();
-        requests.retain(|request| Some(&request.key) != draft.takes_back.as_ref());
+        if let Some((kind, key)) = &draft.takes_back {
+            requests.retain(|request| request.kind != *kind || request.key != *key);
+        }
         if let Some(request) = draft.answers {
             answered::note(&mut requests, request, now);
         }
@@ -71,7 +74,7 @@ async fn lower(
         .filter_map(|(bucket, by)| count_of(job, bucket, *by));
     let fields = counts.chain([lowering::note(job, request, by)]);
     let sent = call("lower the declared replicas of the DIJob", async {
-        di_cache::write_job(&state.client, &**job, fields).await
+        di_cache::write_fields(&state.client, &**job, None, fields).await
     });
     Ok(state.jobs.written(sent.await?))
 }

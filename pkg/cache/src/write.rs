@@ -16,35 +16,12 @@ pub fn open_resource() -> ApiResource {
     }
 }
 
-/// Writes fields of the status of a job, or the whole of it, guarded by the version that they were derived from, and returns the job as it is
-/// then. A field is the path to it.
+/// Writes fields of a job, or of one of its subresources, guarded by the version that they were derived from, and returns the job as it is
+/// then. A field is the path to it, from the job on.
 ///
 /// It goes through the legacy version: a write by the other one is refused whole when anything in the spec does not fit the schema, and a
 /// job that came in by the open version would never get a status.
-pub async fn write_status<J>(
-    client: &Client,
-    job: &J,
-    fields: impl IntoIterator<Item = (Vec<String>, Value)>,
-) -> kube::Result<J>
-where
-    J: Resource<DynamicType = ()> + Clone + DeserializeOwned,
-{
-    write(client, job, Some("status"), fields).await
-}
-
-/// The same, of what is not in the status.
-pub async fn write_job<J>(
-    client: &Client,
-    job: &J,
-    fields: impl IntoIterator<Item = (Vec<String>, Value)>,
-) -> kube::Result<J>
-where
-    J: Resource<DynamicType = ()> + Clone + DeserializeOwned,
-{
-    write(client, job, None, fields).await
-}
-
-async fn write<J>(
+pub async fn write_fields<J>(
     client: &Client,
     job: &J,
     subresource: Option<&str>,
