@@ -29,6 +29,7 @@ use tokio::{sync::watch, task::JoinSet, time::timeout};
 use crate::{
     child::{Process, answers, free_address},
     fleet::manifest,
+    stats::quantile,
 };
 
 /// Longer than anything here takes unless something is wrong.
@@ -219,6 +220,17 @@ pub struct Changes {
     pub added: BTreeSet<String>,
     /// Those that went.
     pub deleted: BTreeSet<String>,
+    /// When each of them came or went, in their order.
+    pub times: Vec<Instant>,
+}
+
+impl Changes {
+    /// How long all of them took from `began` on, and 99 % of them, in milliseconds.
+    pub fn took(&self, began: Instant) -> (f64, f64) {
+        let milliseconds = |at: &Instant| (*at - began).as_secs_f64() * 1e3;
+        let times: Vec<f64> = self.times.iter().map(milliseconds).collect();
+        (quantile(&times, 1.0), quantile(&times, 0.99))
+    }
 }
 
 /// Counts what comes and goes: etcd has what a watch shows.
@@ -252,10 +264,15 @@ impl Count {
         task.spawn(async move {
             pin_mut!(events);
             while let Some(Ok(event)) = events.next().await {
-                sender.send_modify(|changes| match event {
-                    WatchEvent::Added(object) => drop(changes.added.insert(object.name_any())),
-                    WatchEvent::Deleted(object) => drop(changes.deleted.insert(object.name_any())),
-                    _ => {}
+                sender.send_modify(|changes| {
+                    let is_new = match event {
+                        WatchEvent::Added(object) => changes.added.insert(object.name_any()),
+                        WatchEvent::Deleted(object) => changes.deleted.insert(object.name_any()),
+                        _ => false,
+                    };
+                    if is_new {
+                        changes.times.push(Instant::now());
+                    }
                 });
             }
         });

@@ -36,14 +36,13 @@ fn at(what: &'static str, fleet: Fleet) -> At {
 
 /// Runs it.
 pub async fn run(scale: &Scale, found: &mut Findings) -> Result<()> {
-    let fleet = Fleet {
-        jobs: scale.listed_jobs,
-        replicas: 10,
-    };
-    over_http(fleet, scale, found).await?;
-    in_process(fleet, scale, found).await?;
-    for what in [OVER_HTTP, IN_PROCESS] {
-        found.compare(&at(what, fleet), OURS, BARE, Limit::AtMost(2.0));
+    for &jobs in &scale.listed_jobs {
+        let fleet = Fleet { jobs, replicas: 10 };
+        over_http(fleet, scale, found).await?;
+        in_process(fleet, scale, found).await?;
+        for what in [OVER_HTTP, IN_PROCESS] {
+            found.compare(&at(what, fleet), OURS, BARE, Limit::AtMost(2.0));
+        }
     }
     Ok(())
 }

@@ -47,6 +47,11 @@ fn put(found: &mut Findings, what: &'static str, n: usize, subject: &str, value:
     found.add(&at(what, n), subject, value.as_secs_f64() * 1e3);
 }
 
+/// How long all took, and 99 % of them.
+fn put_all(found: &mut Findings, what: &'static str, n: usize, subject: &str, took: (f64, f64)) {
+    found.add_many(&at(what, n), subject, took.0, took.1);
+}
+
 /// What each part of it measures with.
 #[derive(Clone, Copy)]
 struct Setting<'a> {
@@ -71,7 +76,7 @@ pub async fn run(scale: &Scale, found: &mut Findings) -> Result<()> {
     for &n in &scale.requested {
         found.compare(&at(ANSWER, n), OURS, WRITE, Limit::AtMost(3.0));
     }
-    for &n in scale.requested.iter().filter(|n| **n >= 100) {
+    for &n in &scale.requested {
         for (_, plain) in PARALLEL {
             found.compare(&at(PODS, n), OURS, plain, Limit::AtMost(1.25));
         }
@@ -177,21 +182,17 @@ async fn pods(setting: Setting<'_>, found: &mut Findings) -> Result<()> {
             ours(setting, n, found).await?;
             for (at_once, subject) in PARALLEL {
                 let took = plain(cluster, n, at_once, false).await?;
-                put(found, PODS, n, subject, took);
+                put_all(found, PODS, n, subject, took);
             }
             if repetition == 0 {
                 continue;
             }
-            put(
-                found,
-                PODS,
-                n,
-                ONE_BY_ONE,
-                plain(cluster, n, 1, false).await?,
-            );
+            let took = plain(cluster, n, 1, false).await?;
+            put_all(found, PODS, n, ONE_BY_ONE, took);
             // It is the throttle that is measured then, and that does not vary.
             if n <= THROTTLED_MOST.min(scale.throttled) && repetition <= 2 {
-                put(found, PODS, n, THROTTLED, plain(cluster, n, 1, true).await?);
+                let took = plain(cluster, n, 1, true).await?;
+                put_all(found, PODS, n, THROTTLED, took);
             }
         }
     }
@@ -213,9 +214,7 @@ async fn ours(setting: Setting<'_>, n: usize, found: &mut Findings) -> Result<()
     let began = Instant::now();
     let (names, answered) = ask(&mut connection, &space, "job", n).await?;
     let seen = pods.until(|seen| seen.added.len() >= n).await?;
-    let there = began.elapsed();
-    services.until(|seen| seen.added.len() >= n).await?;
-    let reachable = began.elapsed();
+    let reachable = services.until(|seen| seen.added.len() >= n).await?;
     ensure!(
         names.iter().all(|name| seen.added.contains(name)),
         "other pods came than answered"
@@ -227,13 +226,13 @@ async fn ours(setting: Setting<'_>, n: usize, found: &mut Findings) -> Result<()
         OURS,
         answered,
     );
-    put(found, PODS, n, OURS, there);
-    put(found, SERVICES, n, OURS, reachable);
+    put_all(found, PODS, n, OURS, seen.took(began));
+    put_all(found, SERVICES, n, OURS, reachable.took(began));
     space.quiet("job").await?;
     space.clear().await
 }
 
-async fn plain(cluster: &Cluster, n: usize, at_once: usize, throttled: bool) -> Result<Duration> {
+async fn plain(cluster: &Cluster, n: usize, at_once: usize, throttled: bool) -> Result<(f64, f64)> {
     let space = cluster.space().await?;
     let calls = creates(&space, n)?;
     let selector = format!("{}=collector", names::labels::ROLE);
@@ -250,10 +249,9 @@ async fn plain(cluster: &Cluster, n: usize, at_once: usize, throttled: bool) -> 
     } else {
         make_all(&space.client, calls, at_once).await?;
     }
-    pods.until(|seen| seen.added.len() >= n).await?;
-    let took = began.elapsed();
+    let seen = pods.until(|seen| seen.added.len() >= n).await?;
     space.clear().await?;
-    Ok(took)
+    Ok(seen.took(began))
 }
 
 /// Creates of the collectors of a job that the API server does not know, so that nobody else minds them.

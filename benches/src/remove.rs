@@ -1,10 +1,6 @@
 //! B5: replicas are let go of, and reported as failed.
 
-use std::{
-    collections::BTreeSet,
-    net::SocketAddr,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, net::SocketAddr, time::Instant};
 
 use anyhow::{Result, ensure};
 use di_api::names;
@@ -46,26 +42,27 @@ pub async fn run(scale: &Scale, found: &mut Findings) -> Result<()> {
     let cluster = Cluster::start().await?;
     let (_endpoint, address) = cluster.endpoint().await?;
     let _manager = cluster.manager().await?;
-    let n = scale.removed;
-    for repetition in 0..=scale.repetitions {
-        let mut sink = Findings::default();
-        let found = if repetition == 0 {
-            &mut sink
-        } else {
-            &mut *found
-        };
-        for what in [GONE, REPLACED] {
-            let took = ours(&cluster, address, what, n).await?;
-            found.add(&at(what, n), OURS, took.as_secs_f64() * 1e3);
-            for (at_once, subject) in PARALLEL.into_iter().chain([(1, ONE_BY_ONE)]) {
-                let took = plain(&cluster, what, n, at_once).await?;
-                found.add(&at(what, n), subject, took.as_secs_f64() * 1e3);
+    for &n in &scale.removed {
+        for repetition in 0..=scale.repetitions {
+            let mut sink = Findings::default();
+            let found = if repetition == 0 {
+                &mut sink
+            } else {
+                &mut *found
+            };
+            for what in [GONE, REPLACED] {
+                let (took, p99) = ours(&cluster, address, what, n).await?;
+                found.add_many(&at(what, n), OURS, took, p99);
+                for (at_once, subject) in PARALLEL.into_iter().chain([(1, ONE_BY_ONE)]) {
+                    let (took, p99) = plain(&cluster, what, n, at_once).await?;
+                    found.add_many(&at(what, n), subject, took, p99);
+                }
             }
         }
-    }
-    for what in [GONE, REPLACED] {
-        for (_, plain) in PARALLEL {
-            found.compare(&at(what, n), OURS, plain, Limit::AtMost(1.25));
+        for what in [GONE, REPLACED] {
+            for (_, plain) in PARALLEL {
+                found.compare(&at(what, n), OURS, plain, Limit::AtMost(1.25));
+            }
         }
     }
     for _ in 0..scale.repetitions {
@@ -91,7 +88,7 @@ async fn watched(space: &Space) -> Result<Count> {
     Count::of(&space.pods(), &format!("{}=collector", names::labels::ROLE)).await
 }
 
-async fn ours(cluster: &Cluster, address: SocketAddr, what: &str, n: usize) -> Result<Duration> {
+async fn ours(cluster: &Cluster, address: SocketAddr, what: &str, n: usize) -> Result<(f64, f64)> {
     let (space, names) = fleet(cluster, address, n).await?;
     let pods = watched(&space).await?;
     let mut connection = Connection::open([127, 0, 0, 1].into(), address).await?;
@@ -107,7 +104,6 @@ async fn ours(cluster: &Cluster, address: SocketAddr, what: &str, n: usize) -> R
     let seen = pods
         .until(|seen| seen.deleted.len() >= n && seen.added.len() >= successors)
         .await?;
-    let took = began.elapsed();
     ensure!(
         seen.deleted
             .iter()
@@ -121,10 +117,10 @@ async fn ours(cluster: &Cluster, address: SocketAddr, what: &str, n: usize) -> R
     );
     space.quiet("job").await?;
     space.clear().await?;
-    Ok(took)
+    Ok(seen.took(began))
 }
 
-async fn plain(cluster: &Cluster, what: &str, n: usize, at_once: usize) -> Result<Duration> {
+async fn plain(cluster: &Cluster, what: &str, n: usize, at_once: usize) -> Result<(f64, f64)> {
     let space = cluster.space().await?;
     let path = space.pods_path();
     let all = creates(&space, 2 * n)?;
@@ -148,11 +144,11 @@ async fn plain(cluster: &Cluster, what: &str, n: usize, at_once: usize) -> Resul
         .collect();
     let began = Instant::now();
     make_all(&space.client, calls, at_once).await?;
-    pods.until(|seen| seen.deleted.len() >= n && seen.added.len() >= successors)
+    let seen = pods
+        .until(|seen| seen.deleted.len() >= n && seen.added.len() >= successors)
         .await?;
-    let took = began.elapsed();
     space.clear().await?;
-    Ok(took)
+    Ok(seen.took(began))
 }
 
 /// Several clients remove at the same time: what they asked for, were told, and what went must be the same.

@@ -14,7 +14,7 @@ pub struct Scale {
     /// The most replicas that the throttled original is measured with.
     pub throttled: usize,
     /// How many replicas go, or are reported, in one request.
-    pub removed: usize,
+    pub removed: Vec<usize>,
     /// Pods cached.
     pub cached: Vec<usize>,
     /// Clients at a time.
@@ -26,9 +26,9 @@ pub struct Scale {
     /// How long one closed loop runs.
     pub closed_loop: Duration,
     /// Jobs of ten pods in the namespace that is listed whole.
-    pub listed_jobs: usize,
+    pub listed_jobs: Vec<usize>,
     /// Coordinators that poll once a second.
-    pub pollers: usize,
+    pub pollers: Vec<usize>,
     /// How long they do.
     pub storm: Duration,
     /// Pods of jobs on the API server, for the memory.
@@ -44,17 +44,17 @@ impl Scale {
     pub fn full() -> Self {
         Self {
             repetitions: 5,
-            answers: 15,
+            answers: 100,
             requested: vec![1, 10, 100, 500],
             throttled: 100,
-            removed: 100,
+            removed: vec![10, 100],
             cached: vec![1_000, 10_000, 50_000],
             clients: vec![1, 8, 64],
             reviewers: vec![1, 8, 64, 500],
             creates: 200,
             closed_loop: Duration::from_millis(800),
-            listed_jobs: 1000,
-            pollers: 1000,
+            listed_jobs: vec![10, 100, 1000],
+            pollers: vec![250, 1000],
             storm: Duration::from_secs(5),
             remembered: vec![1_000, 10_000, 50_000],
             relisted: 10_000,
@@ -69,6 +69,9 @@ impl Scale {
             answers: 2,
             requested: vec![1, 100],
             throttled: 1,
+            removed: vec![100],
+            listed_jobs: vec![1000],
+            pollers: vec![1000],
             cached: vec![1_000, 10_000],
             clients: vec![8],
             reviewers: vec![8],
@@ -78,7 +81,6 @@ impl Scale {
             remembered: vec![1_000, 3_000],
             relisted: 1_000,
             foreign: 1_000,
-            ..Self::full()
         }
     }
 }

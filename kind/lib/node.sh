@@ -53,6 +53,11 @@ clusterDNS: [$CONTROL_PLANE_IP]
 resolvConf: $STATE/conf/resolv.conf
 authentication: {anonymous: {enabled: false}, x509: {clientCAFile: $PKI/ca.crt}}
 nodeStatusUpdateFrequency: 4s
+# This kubelet notices some ends of pods only when it looks at all of them, once in a minute by default; and it may tell the API server
+# 5 things a second, which newer ones may ten times as often.
+syncFrequency: 5s
+kubeAPIQPS: 50
+kubeAPIBurst: 100
 eventRecordQPS: 0
 imageGCHighThresholdPercent: 100
 evictionHard: {memory.available: 50Mi, nodefs.available: 20Mi, imagefs.available: 20Mi}

@@ -25,7 +25,7 @@ pub struct Server {
     #[arg(long, default_value_t = 1000)]
     max_replicas_per_request: usize,
     /// The most replicas that a job may have; they are all named in its status, which must stay below the 1.5 MiB of an object
-    #[arg(long, default_value_t = 4000)]
+    #[arg(long, default_value_t = 2000)]
     max_replicas_per_job: usize,
     /// The most requests at a time that change one job; further ones are told to come again
     #[arg(long, default_value_t = 64)]
@@ -51,9 +51,13 @@ pub struct Server {
     /// How long a request waits for the first lists of jobs and pods, in seconds
     #[arg(long, default_value_t = 3)]
     sync_wait: u64,
-    /// How long a request of an unknown address waits for the pod that has it, in seconds
+    /// How long a request waits for what a kubelet may not have told yet, in seconds: which pod has its address, and that a coordinator which
+    /// asks for what it has was restarted in place
     #[arg(long, default_value_t = 5)]
-    address_wait: u64,
+    kubelet_wait: u64,
+    /// How long a connection takes requests, in seconds; it ends soon after, also where its client reads no answers
+    #[arg(long, default_value_t = 300)]
+    longest_connection: u64,
     /// How long requests may still take once SIGTERM came, in seconds
     #[arg(long, default_value_t = 10)]
     drain: u64,
@@ -90,7 +94,8 @@ impl Server {
             body_timeout: Duration::from_secs(self.body_timeout),
             request_timeout: Duration::from_secs(self.request_timeout),
             sync_wait: Duration::from_secs(self.sync_wait),
-            address_wait: Duration::from_secs(self.address_wait),
+            kubelet_wait: Duration::from_secs(self.kubelet_wait),
+            longest_connection: Duration::from_secs(self.longest_connection),
             drain: Duration::from_secs(self.drain),
         }
     }

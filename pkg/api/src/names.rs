@@ -117,7 +117,7 @@ pub const MAX_LEARNER_GPUS: i32 = 1024;
 /// What the ddp learner that the others meet at is told as their meeting place.
 pub const MASTER_ITSELF: &str = "localhost";
 /// The most replicas that a job may declare: its plan stands in its status, and an object of more than 1.5 MB cannot be stored.
-pub const MAX_REPLICAS: i32 = 4000;
+pub const MAX_REPLICAS: i32 = 2000;
 /// Length of the random part of a replica's name.
 pub const SUFFIX_LEN: usize = 5;
 /// A pod's name is also a label value and a service's name, each 63 characters at most (RFC 1123 label).

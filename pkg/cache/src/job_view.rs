@@ -112,6 +112,9 @@ impl From<DIJob> for JobView {
         };
         if let Some(status) = job.status {
             (view.plan, view.requests) = (status.plan, status.requests);
+            // There are as many of them as jobs, and what reads them leaves room for twice as much.
+            view.plan.shrink_to_fit();
+            view.requests.shrink_to_fit();
         }
         view
     }

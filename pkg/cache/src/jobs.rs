@@ -95,10 +95,7 @@ impl<J: Resource<DynamicType = ()> + Clone + 'static> JobCache<J> {
         match watched {
             // Not seen yet, or gone; an older state of it must not come up should the watch be behind.
             None if at.elapsed() < KEPT_WITHOUT_WATCH => None,
-            Some(watched)
-                if watched.meta().uid == written.meta().uid
-                    && resource_version(&*watched) < resource_version(&*written) =>
-            {
+            Some(watched) if resource_version(&*watched) < resource_version(&*written) => {
                 Some(written)
             }
             // The watch has caught up, or the job is gone.
@@ -129,9 +126,9 @@ impl<J: Resource<DynamicType = ()> + Clone + 'static> JobCache<J> {
         let key = (job.namespace().unwrap_or_default(), job.name_any());
         let job = JobRef::from(job);
         let mut written = self.written.write().unwrap_or_else(PoisonError::into_inner);
-        let newer = written.get(&key).is_none_or(|(old, _)| {
-            old.meta().uid != job.meta().uid || resource_version(&**old) < resource_version(&*job)
-        });
+        let newer = written
+            .get(&key)
+            .is_none_or(|(old, _)| resource_version(&**old) < resource_version(&*job));
         if newer {
             if written.len() >= WRITTEN_UNPRUNED {
                 written.retain(|_, (_, at)| at.elapsed() < KEPT_WITHOUT_WATCH);
@@ -156,7 +153,8 @@ impl<J: Resource<DynamicType = ()> + Clone + 'static> JobCache<J> {
     }
 }
 
-/// Version of an object as a number; they grow, and are compared only between states of one object.
+/// Version of an object as a number. They grow, also from an object to the next of its name:
+/// [Kubernetes](https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions) counts those of one resource together.
 fn resource_version<K: Resource>(object: &K) -> u64 {
     object
         .meta()
@@ -202,7 +200,11 @@ mod tests {
         watched("11", "u");
         assert_eq!(version().as_deref(), Some("11"));
         cache.written(written("12", "u"));
-        watched("3", "another");
-        assert_eq!(version().as_deref(), Some("3"), "made anew");
+        watched("13", "another");
+        assert_eq!(version().as_deref(), Some("13"), "made anew");
+        cache.written(written("15", "the next"));
+        assert_eq!(version().as_deref(), Some("15"), "made anew once more");
+        watched("14", "another");
+        assert_eq!(version().as_deref(), Some("15"), "the watch is behind");
     }
 }

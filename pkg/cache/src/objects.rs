@@ -41,7 +41,10 @@ impl View for PodView {
     }
     fn addresses(&self) -> &[IpAddr] {
         // The address of a pod that has ended may be another's by now.
-        if self.uses_cluster() { &self.ips } else { &[] }
+        match &self.ips {
+            Some(ips) if self.uses_cluster() => ips,
+            _ => &[],
+        }
     }
     fn mark_deleting(&mut self) {
         self.deleting = true;

@@ -25,4 +25,4 @@ pub use ops::{
     successor,
 };
 pub use ports::{named_port, port_of};
-pub use view::{DdpView, End, NodeView, PodPhase, PodView, ServiceView, Stage};
+pub use view::{DdpView, End, NodeView, PodPhase, PodView, RestartPolicy, ServiceView, Stage};

@@ -1,5 +1,3 @@
-use std::collections::HashSet;
-
 use di_api::{Role, names};
 use rand::RngExt;
 
@@ -29,12 +27,12 @@ impl Suffixes for RandomSuffixes {
 pub(crate) fn fresh(
     job: &str,
     role: Role,
-    taken: &HashSet<String>,
+    is_taken: impl Fn(&str) -> bool,
     suffixes: &mut dyn Suffixes,
 ) -> String {
     loop {
         let name = names::replica(job, role, &suffixes.suffix());
-        if !taken.contains(&name) {
+        if !is_taken(&name) {
             return name;
         }
     }

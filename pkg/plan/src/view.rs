@@ -12,7 +12,7 @@ pub use ddp::DdpView;
 pub use node::NodeView;
 pub use pod::{PodView, Stage};
 pub use service::ServiceView;
-pub use status::{End, PodPhase};
+pub use status::{End, PodPhase, RestartPolicy};
 
 fn controlling_job<K: Resource>(object: &K) -> Option<String> {
     object

@@ -144,7 +144,12 @@ pub(crate) async fn authorize(
             Ok(job) => return Ok(Caller::Pod(pod, job)),
             Err(error) => error,
         },
-        None => unknown(source),
+        None => match unaddressed(state, action) {
+            Some(pod) => Error::Passing(format!(
+                "the source address is that of no pod that is known; pod {pod} has a node, and its address is not known yet"
+            )),
+            None => unknown(source),
+        },
     };
     if let Some(token) = &source.token {
         Box::pin(token::check(state, token, action)).await?;
@@ -159,7 +164,7 @@ pub(crate) async fn authorize(
 /// The pod that has this address; one that has just got it may be on its way to the cache.
 async fn wait_for_pod(state: &Shared, address: Option<IpAddr>) -> Option<Arc<PodView>> {
     let address = address?;
-    let deadline = Instant::now() + state.settings.address_wait;
+    let deadline = Instant::now() + state.settings.kubelet_wait;
     let mut changes = state.pods.changes();
     loop {
         changes.mark_unchanged();
@@ -168,6 +173,15 @@ async fn wait_for_pod(state: &Shared, address: Option<IpAddr>) -> Option<Arc<Pod
         }
         timeout_at(deadline, changes.changed()).await.ok()?.ok()?;
     }
+}
+
+/// A pod of the job in question that may be who calls: a kubelet that has much to tell takes seconds to tell an address.
+fn unaddressed(state: &Shared, action: Action<'_>) -> Option<String> {
+    let key = (action.namespace()?.to_owned(), action.job()?.to_owned());
+    state.pods.read(&key, |pods| {
+        let pod = pods.iter().find(|pod| pod.may_have_address());
+        pod.map(|pod| pod.name.clone())
+    })
 }
 
 /// The labels of a pod only claim a job; its owner is what counts.

@@ -23,8 +23,6 @@ use crate::{Endpoint, Settings, State, connections::Connections};
 
 /// The largest head of a request that is read, in bytes.
 const HEAD_LIMIT: usize = 64 << 10;
-/// A connection takes no further requests after this time, and ends soon after.
-const LONGEST_CONNECTION: Duration = Duration::from_secs(300);
 
 /// Serves until `shutdown` is ready, and then lets the requests that have begun end.
 pub async fn serve(listener: TcpListener, state: State, shutdown: impl Future<Output = ()> + Send) {
@@ -108,7 +106,7 @@ async fn connection(
     tokio::pin!(served);
     let ended = tokio::select! {
         ended = served.as_mut() => ended,
-        _ = timeout(LONGEST_CONNECTION, stopping.changed()) => {
+        _ = timeout(settings.longest_connection, stopping.changed()) => {
             served.as_mut().graceful_shutdown();
             let last = settings.request_timeout * 2;
             timeout(last, served).await.unwrap_or(Ok(()))

@@ -30,8 +30,11 @@ pub struct Settings {
     pub request_timeout: Duration,
     /// How long a request waits for the caches' first lists.
     pub sync_wait: Duration,
-    /// How long a request of an unknown address waits for the pod that has it.
-    pub address_wait: Duration,
+    /// How long a request waits for what a kubelet may not have told yet: which pod has its address, and that a coordinator which asks for what it
+    /// has was restarted in place.
+    pub kubelet_wait: Duration,
+    /// How long a connection takes requests. It ends soon after, also where its client reads no answers.
+    pub longest_connection: Duration,
     /// How long requests may still take once the shutdown has begun.
     pub drain: Duration,
 }
@@ -43,7 +46,7 @@ impl Default for Settings {
             allow_anonymous: false,
             create_wait: Duration::from_secs(2),
             max_replicas_per_request: 1000,
-            max_replicas_per_job: 4000,
+            max_replicas_per_job: 2000,
             max_connections: 2048,
             max_connections_per_address: 128,
             max_changes_per_job: 64,
@@ -52,7 +55,8 @@ impl Default for Settings {
             body_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(30),
             sync_wait: Duration::from_secs(3),
-            address_wait: Duration::from_secs(5),
+            kubelet_wait: Duration::from_secs(5),
+            longest_connection: Duration::from_secs(300),
             drain: Duration::from_secs(10),
         }
     }

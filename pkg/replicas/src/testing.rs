@@ -9,7 +9,7 @@ use axum::{
 };
 use di_api::Role;
 use di_cache::{JobCache, JobView, PodCache, WatchedJob};
-use di_plan::{PodPhase, PodView};
+use di_plan::{PodPhase, PodView, RestartPolicy};
 use http_body_util::BodyExt;
 use kube::{
     Client, Config,
@@ -45,12 +45,13 @@ pub(crate) fn pod(job: &str, role: Role, name: &str, owner: &str, ip: &str) -> P
         end: None,
         ready: true,
         restarts: 0,
+        restart_policy: RestartPolicy::Never,
         scheduled: Ok(true),
         waiting: None,
         deleting: false,
         disrupted: false,
         node: None,
-        ips: vec![ip.parse().unwrap()],
+        ips: Some([ip.parse().unwrap()].into()),
         port: role.default_port(),
         created: None,
         started: None,
@@ -136,7 +137,7 @@ pub(crate) fn serving(
 
 pub(crate) fn quick() -> Settings {
     Settings {
-        address_wait: Duration::from_millis(50),
+        kubelet_wait: Duration::from_millis(50),
         sync_wait: Duration::from_millis(50),
         ..Settings::default()
     }

@@ -87,6 +87,19 @@ fn main_container(ready: bool, state: &Value) -> Value {
     json!([{"name": "di-container", "image": "none", "imageID": "", "ready": ready, "restartCount": 0, "state": state}])
 }
 
+/// Gives a pod an address.
+pub async fn give_address(pods: &Api<Pod>, name: &str, address: &str) {
+    let addresses = json!({"podIP": address, "podIPs": [{"ip": address}]});
+    set_status(pods, name, addresses).await;
+}
+
+/// Tells that the main container of a pod was restarted so many times.
+pub async fn tell_restarts(pods: &Api<Pod>, name: &str, restarts: u32) {
+    let mut containers = main_container(true, &json!({"running": {"startedAt": WHEN}}));
+    containers[0]["restartCount"] = restarts.into();
+    set_status(pods, name, json!({"containerStatuses": containers})).await;
+}
+
 const WHEN: &str = "2020-01-01T00:00:00Z";
 
 /// Puts a pod on a node and has it run, ready. A pod that is gone by now is left alone.

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)] // a helper that fails is a test that fails
 
 mod audit;
+mod configuration;
 mod cutter;
 mod endpoint;
 mod eventually;
@@ -25,11 +26,12 @@ mod tokens;
 mod webhooks;
 
 pub use audit::Write;
+pub use configuration::configure;
 pub use cutter::Cutter;
 pub use endpoint::{Answer, Caller, Endpoint};
 pub use eventually::eventually;
 pub use job::{Job, template};
-pub use kubelet::{Kubelet, exit, fail_to_pull, remove, run};
+pub use kubelet::{Kubelet, exit, fail_to_pull, give_address, remove, run, tell_restarts};
 pub use manager::Manager;
 pub use nodes::{GpuNode, common_nodes, make_nodes};
 pub use proxy::{Came, Fate, Proxy, Watches};

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 
 use di_api::{AggregatorConfig, Role};
 use di_e2e::{
-    Coordinator, Namespace, Seen, Workload, account, di, enter, eventually, job, logs, look,
-    main_of, nodes_have_gpus, order, owned_pods, pod, status,
+    Coordinator, Namespace, Seen, Workload, account, di, enter, eventually, job, logs, logs_so_far,
+    look, main_of, nodes_have_gpus, order, owned_pods, pod, status,
 };
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::api::{DeleteParams, PostParams};
@@ -445,7 +445,11 @@ async fn a_token_in_a_pod_opens_what_its_account_may_change() {
             ns.submit(&job).await;
         }
         let stranger: Pod =
-            serde_json::from_value(json!({"metadata": {"name": "stranger"}, "spec": with_tokens("trainer")})).unwrap();
+            serde_json::from_value(json!({
+                // Where network policies are enforced, nobody else reaches the endpoint.
+                "metadata": {"name": "stranger", "labels": {"diengine.opendilab.org/replicas-client": "true"}},
+                "spec": with_tokens("trainer"),
+            })).unwrap();
         ns.api().create(&PostParams::default(), &stranger).await.unwrap();
 
         let (own, stranger) = ("own-coordinator", "stranger");
@@ -471,6 +475,52 @@ async fn a_token_in_a_pod_opens_what_its_account_may_change() {
         for (job, added) in [("own", 1), ("granted", 2), ("other", 0)] {
             assert_eq!(status(&ns, job).await.plan.len(), added, "{job}");
         }
+    })
+    .await;
+}
+
+/// A coordinator that asks for two collectors and fails; once it is started again, it asks anew, tells of both answers, and waits.
+const ASKS_TWICE: &str = r#"
+import json, os, time, urllib.request
+body = {"namespace": os.environ["KUBERNETES_POD_NAMESPACE"], "coordinator": os.environ["KUBERNETES_POD_NAME"], "collectors": {"replicas": 2}}
+url = "http://" + os.environ["KUBERNETES_SERVER_URL"] + "/v1alpha1/replicas"
+answer = json.load(urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), method="POST")))
+if not os.path.exists("/left/answer"):
+    json.dump(answer, open("/left/answer", "w"))
+    raise SystemExit(1)
+print(json.dumps([json.load(open("/left/answer")), answer]), flush=True)
+time.sleep(3600)
+"#;
+
+#[tokio::test]
+async fn a_coordinator_that_its_kubelet_starts_again_gets_what_it_left() {
+    Namespace::with("again", |ns| async move {
+        let mut job = job("again", &["hold"]);
+        job.spec.coordinator.template.spec = serde_json::from_value(json!({
+            "restartPolicy": "OnFailure",
+            "terminationGracePeriodSeconds": 2,
+            "containers": [{
+                "name": "di-container",
+                "image": "di-engine-client:dev",
+                "command": ["python3", "-c", ASKS_TWICE],
+                "volumeMounts": [{"name": "left", "mountPath": "/left"}],
+                "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
+            }],
+            "volumes": [{"name": "left", "emptyDir": {}}],
+        }))
+        .unwrap();
+        job.spec.collector = serde_json::from_value(json!({"template": pod(&["hold"])})).unwrap();
+        ns.submit(&job).await;
+        let log = eventually(
+            "two answers",
+            || logs_so_far(&ns, "again-coordinator"),
+            |log| log.ends_with('\n'),
+        )
+        .await;
+        let answers: [Value; 2] = serde_json::from_str(&log).unwrap();
+        let [first, second] = answers.map(|answer| urls(&answer, "collectors"));
+        assert_eq!((first.len(), &first), (2, &second));
+        assert_eq!(status(&ns, "again").await.plan.len(), 2);
     })
     .await;
 }

@@ -5,6 +5,9 @@ use serde_json::json;
 use super::*;
 use crate::Error;
 
+mod rights;
+mod updates;
+
 fn template() -> Value {
     json!({"spec": {"containers": [{"name": "di-container", "image": "worker"}]}})
 }
@@ -91,6 +94,12 @@ fn mutated(object: &Value) -> (Value, Value) {
         json_patch::patch(&mut object, &patch).unwrap();
     }
     (response, object)
+}
+
+fn update(old: &Value, new: &Value) -> Value {
+    let mut review = review("DIJob", "v1alpha2", "UPDATE", new);
+    review["request"]["oldObject"] = old.clone();
+    review
 }
 
 #[test]
@@ -319,52 +328,6 @@ fn what_is_no_review_is_malformed() {
     }
 }
 
-fn update(old: &Value, new: &Value) -> Value {
-    let mut review = review("DIJob", "v1alpha2", "UPDATE", new);
-    review["request"]["oldObject"] = old.clone();
-    review
-}
-
-#[test]
-fn what_a_started_job_runs_is_not_changed() {
-    let mut old = good();
-    old["status"] = json!({"phase": "Running"});
-    let mut new = old.clone();
-    new["spec"]["coordinator"]["template"]["spec"]["containers"][0]["image"] = json!("other");
-    let response = validated(&update(&old, &new));
-    assert_eq!(response["allowed"], false);
-    assert_eq!(
-        response["status"]["details"]["causes"][0],
-        json!({
-            "reason": "FieldValueForbidden",
-            "field": "spec.coordinator.template",
-            "message": "Forbidden: may not be changed once the job has started; create a new job instead",
-        })
-    );
-    new = old.clone();
-    new["spec"]["suspend"] = json!(true);
-    assert_eq!(validated(&update(&old, &new))["allowed"], true);
-}
-
-#[test]
-fn an_invalid_spec_that_stays_holds_nothing_up() {
-    for spec in [
-        json!({"cleanPodPolicy": "Sometimes"}),
-        json!({"coordinator": {"template": {"spec": 3}}}),
-        json!(null),
-    ] {
-        let old = job(&spec);
-        let mut new = old.clone();
-        new["metadata"]["labels"] = json!({"team": "rl"});
-        for kind in ["DIJob", "AggregatorConfig"] {
-            let mut review = update(&old, &new);
-            review["request"]["kind"]["kind"] = json!(kind);
-            let response = validated(&review);
-            assert_eq!(response["allowed"], true, "{response}");
-        }
-    }
-}
-
 #[test]
 fn doubts_come_as_warnings_in_both_versions() {
     let mut doubtful = good();
@@ -397,148 +360,4 @@ fn a_misspelt_field_is_denied_by_its_name() {
         response["status"]["message"],
         r#"DIJob.diengine.opendilab.org "cartpole" is invalid: spec.cleanPodPolciy: Invalid value: "All": unknown field, did you mean cleanPodPolicy?"#
     );
-}
-
-#[test]
-fn who_may_not_create_pods_is_told_what_to_ask_for() {
-    let mut config = review(
-        "AggregatorConfig",
-        "v1alpha2",
-        "CREATE",
-        &json!({
-            "metadata": {"name": "aggregator-config"},
-            "spec": {"aggregator": {"template": template()}},
-        }),
-    );
-    config["request"]["namespace"] = json!(names::SYSTEM_NAMESPACE);
-    let cases = [
-        (
-            create(&good()),
-            Some("rl"),
-            r#"dijobs.diengine.opendilab.org "cartpole" is forbidden: User "ann" cannot create resource "pods" in API group "" in the namespace "rl": the orchestrator makes pods of its templates, so whoever sets them needs that right; ask for a Role in the namespace "rl" that allows to create pods"#,
-        ),
-        (
-            config,
-            None,
-            r#"aggregatorconfigs.diengine.opendilab.org "cartpole" is forbidden: User "ann" cannot create resource "pods" in API group "" at the cluster scope: the orchestrator makes pods of its templates, so whoever sets them needs that right; ask for a ClusterRole that allows to create pods in all namespaces, as administrators have, because jobs of all namespaces use what is in di-system; or make your own in the namespace of your jobs"#,
-        ),
-    ];
-    for (review, namespace, message) in cases {
-        let Judgement::Claimed(claim) = judged(&review) else {
-            panic!("anybody could run it");
-        };
-        let question = claim.question().review().spec;
-        assert_eq!(question.user.as_deref(), Some("ann"));
-        assert_eq!(question.uid.as_deref(), Some("7"));
-        assert_eq!(question.groups.unwrap(), ["system:authenticated"]);
-        assert_eq!(question.extra.unwrap()["scopes"], ["a", "b"]);
-        let asked = question.resource_attributes.unwrap();
-        assert_eq!(asked.namespace.as_deref(), namespace);
-        assert_eq!(
-            (
-                asked.verb.as_deref(),
-                asked.resource.as_deref(),
-                asked.group
-            ),
-            (Some("create"), Some("pods"), None)
-        );
-
-        let refused = response(&claim.refused().unwrap());
-        let status = &refused["status"];
-        assert_eq!(
-            (&refused["allowed"], &status["code"], &status["reason"]),
-            (&json!(false), &json!(403), &json!("Forbidden"))
-        );
-        assert_eq!(status["message"], message);
-
-        let undecided = response(&claim.undecided().unwrap());
-        let status = &undecided["status"];
-        assert_eq!(
-            (&undecided["allowed"], &status["code"], &status["reason"]),
-            (&json!(false), &json!(503), &json!("ServiceUnavailable"))
-        );
-        assert_eq!(status["details"]["retryAfterSeconds"], 1);
-        let message = status["message"].as_str().unwrap();
-        assert!(
-            message.contains(r#"whether User "ann" may create pods"#),
-            "{message}"
-        );
-    }
-}
-
-#[test]
-fn nobody_is_asked_about_what_is_refused_anyway_or_runs_nothing_new() {
-    let mut scaled = good();
-    scaled["spec"]["suspend"] = json!(true);
-    for review in [
-        create(&job(&json!({}))),
-        update(&good(), &good()),
-        update(&good(), &scaled),
-        review("DIJob", "v1alpha2", "DELETE", &Value::Null),
-        review("Pod", "v1", "CREATE", &good()),
-    ] {
-        assert!(matches!(judged(&review), Judgement::Final(_)), "{review}");
-    }
-    let mut other = good();
-    other["spec"]["coordinator"]["template"]["spec"]["hostNetwork"] = json!(true);
-    for review in [create(&good()), update(&good(), &other)] {
-        assert!(matches!(judged(&review), Judgement::Claimed(_)), "{review}");
-    }
-}
-
-#[test]
-fn a_configuration_may_change_to_whatever_is_fine_at_any_time() {
-    let config = |image: &str| {
-        json!({
-            "metadata": {"name": "aggregator-config"},
-            "spec": {"aggregator": {"template": {"spec": {"containers": [{"name": "di-container", "image": image}]}}}},
-        })
-    };
-    let with = |mut config: Value, place: &str, value: Value| {
-        let (parent, name) = place.rsplit_once('/').unwrap();
-        config.pointer_mut(parent).unwrap()[name] = value;
-        config
-    };
-    let good = || config("a");
-    let labelled = |config| with(config, "/metadata/labels", json!({"team": "rl"}));
-    let bad = || config("");
-    let unknown = || with(good(), "/spec/aggregator/tempalte", json!({}));
-    let going = |config| {
-        with(
-            config,
-            "/metadata/deletionTimestamp",
-            json!("2026-01-02T03:04:05Z"),
-        )
-    };
-    // From, to, whether it may be, whether that takes the right to create pods.
-    for (old, new, allowed, asked) in [
-        (good(), good(), true, false),
-        (good(), labelled(good()), true, false),
-        (good(), config("b"), true, true),
-        (bad(), good(), true, true),
-        (unknown(), good(), true, true),
-        (good(), bad(), false, false),
-        (good(), unknown(), false, false),
-        (good(), with(good(), "/spec", json!(null)), false, false),
-        (
-            good(),
-            with(good(), "/spec/aggregator", json!({})),
-            false,
-            false,
-        ),
-        (bad(), labelled(bad()), true, false),
-        (bad(), unknown(), false, false),
-        (going(good()), going(bad()), true, false),
-        (good(), going(bad()), false, false),
-    ] {
-        let mut review = update(&old, &new);
-        review["request"]["kind"]["kind"] = json!("AggregatorConfig");
-        let judgement = judged(&review);
-        assert_eq!(
-            matches!(judgement, Judgement::Claimed(_)),
-            asked,
-            "{review}"
-        );
-        assert_eq!(granted(judgement).allowed, allowed, "{review}");
-    }
 }

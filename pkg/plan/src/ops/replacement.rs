@@ -4,8 +4,11 @@ use di_api::{EntryState, PlanEntry};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 
-use super::{aggregator_of, find, follow, remove, slots::Slots, successor};
-use crate::{Job, names::Suffixes};
+use super::{aggregator_of, find, follow, remove, successor};
+use crate::{
+    Job,
+    names::{Suffixes, fresh},
+};
 
 /// Swaps a replica for one with a fresh name and the same index. Returns the name that holds its place now, which is that of an
 /// earlier successor where it was swapped before; nothing for names that the plan does not know. A ddp learner is swapped with its aggregator and
@@ -32,7 +35,11 @@ pub fn replace(
         Some(seconds) if seconds >= HEALTHY_AFTER_SECONDS => 0,
         _ => plan[i].attempt,
     };
-    let fresh = Slots::new(job, plan, plan[i].role).name(suffixes);
+    let is_taken = |name: &str| {
+        let mut entries = plan.iter();
+        entries.any(|entry| entry.name == name || entry.replaces.as_deref() == Some(name))
+    };
+    let fresh = fresh(job.key().1, plan[i].role, is_taken, suffixes);
     let next = PlanEntry {
         name: fresh.clone(),
         uid: None,

@@ -35,7 +35,12 @@ impl Slots {
 
     /// A name that was not in use.
     pub fn name(&mut self, suffixes: &mut dyn Suffixes) -> String {
-        let name = fresh(&self.job, self.role, &self.names, suffixes);
+        let name = fresh(
+            &self.job,
+            self.role,
+            |name| self.names.contains(name),
+            suffixes,
+        );
         self.names.insert(name.clone());
         name
     }

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
 use kube::ResourceExt;
 
 use super::{
-    DdpView, End, PodPhase, controlling_job,
+    DdpView, End, PodPhase, RestartPolicy, controlling_job,
     status::{STUCK, condition, end, is_disrupted, is_true, phase, started, waiting},
 };
 use crate::ports::named_port;
@@ -36,6 +36,8 @@ pub struct PodView {
     pub ready: bool,
     /// How often its main container was restarted in place.
     pub restarts: i32,
+    /// Which containers that end its kubelet starts again.
+    pub restart_policy: RestartPolicy,
     /// Whether the scheduler found a node, and if not, why.
     pub scheduled: Result<bool, String>,
     /// Why a container of it waits, such as `ImagePullBackOff`, and the kubelet's message.
@@ -46,8 +48,8 @@ pub struct PodView {
     pub disrupted: bool,
     /// Its node.
     pub node: Option<String>,
-    /// Its own addresses; none in its node's network.
-    pub ips: Vec<IpAddr>,
+    /// Its own addresses, of which there are none in its node's network; nothing until its kubelet tells.
+    pub ips: Option<Box<[IpAddr]>>,
     /// Port named `di-port`, or its role's default.
     pub port: i32,
     /// When it was created.
@@ -87,6 +89,7 @@ impl PodView {
             .flatten()
             .find(|container| container.name == names::MAIN_CONTAINER);
         let state = main.and_then(|container| container.state.as_ref());
+        let restart_policy = RestartPolicy::of(spec);
         Some(Self {
             name: pod.name_any(),
             namespace: pod.namespace().unwrap_or_default(),
@@ -98,9 +101,10 @@ impl PodView {
                 .then(|| DdpView::new(pod).map(Box::new))
                 .flatten(),
             phase,
-            end: end(spec, status, phase, state).map(Box::new),
+            end: end(restart_policy, status, phase, state).map(Box::new),
             ready: is_true(status, "Ready"),
             restarts: main.map_or(0, |container| container.restart_count),
+            restart_policy,
             scheduled: match condition(status, "PodScheduled") {
                 Some(("False", message)) => Err(message.to_owned()),
                 Some(("True", _)) => Ok(true),
@@ -139,6 +143,11 @@ impl PodView {
         !matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
     }
 
+    /// Whether it may have an address that its kubelet has not told yet.
+    pub fn may_have_address(&self) -> bool {
+        self.ips.is_none() && self.node.is_some() && self.uses_cluster()
+    }
+
     /// Why it does not run, in Kubernetes' word, if Kubernetes says that it cannot.
     pub fn stuck(&self) -> Option<(&str, &str)> {
         if let Some((reason, message)) = self.waiting.as_deref()
@@ -153,10 +162,10 @@ impl PodView {
     }
 }
 
-fn addresses(spec: Option<&PodSpec>, status: &PodStatus) -> Vec<IpAddr> {
+fn addresses(spec: Option<&PodSpec>, status: &PodStatus) -> Option<Box<[IpAddr]>> {
     if spec.is_some_and(|spec| spec.host_network == Some(true)) {
-        return Vec::new();
+        return Some(Box::default());
     }
-    let all = status.pod_ips.iter().flatten();
-    all.filter_map(|ip| ip.ip.parse().ok()).collect()
+    let all = status.pod_ips.as_ref()?.iter();
+    Some(all.filter_map(|ip| ip.ip.parse().ok()).collect())
 }

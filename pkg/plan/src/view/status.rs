@@ -18,6 +18,28 @@ pub enum PodPhase {
     Unknown,
 }
 
+/// Which containers of a pod are started again where they are when they end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RestartPolicy {
+    /// All of them, which is what [Kubernetes takes](https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#restart-policy) where a
+    /// pod says nothing.
+    Always,
+    /// Those that fail.
+    OnFailure,
+    /// None.
+    Never,
+}
+
+impl RestartPolicy {
+    pub(super) fn of(spec: Option<&PodSpec>) -> Self {
+        match spec.and_then(|spec| spec.restart_policy.as_deref()) {
+            Some("Never") => Self::Never,
+            Some("OnFailure") => Self::OnFailure,
+            _ => Self::Always,
+        }
+    }
+}
+
 /// How a pod's main container ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct End {
@@ -135,18 +157,17 @@ pub(super) fn started(state: &ContainerState) -> Option<Timestamp> {
 
 /// The end of the main container, whatever its sidecars do; one that the kubelet starts again is not an end.
 pub(super) fn end(
-    spec: Option<&PodSpec>,
+    restart_policy: RestartPolicy,
     status: &PodStatus,
     phase: PodPhase,
     main: Option<&ContainerState>,
 ) -> Option<End> {
     let over = matches!(phase, PodPhase::Succeeded | PodPhase::Failed);
     if let Some(ended) = main.and_then(|state| state.terminated.as_ref()) {
-        let policy = spec.and_then(|spec| spec.restart_policy.as_deref());
-        let stays = match policy {
-            Some("Never") => true,
-            Some("OnFailure") => ended.exit_code == 0,
-            _ => false,
+        let stays = match restart_policy {
+            RestartPolicy::Never => true,
+            RestartPolicy::OnFailure => ended.exit_code == 0,
+            RestartPolicy::Always => false,
         };
         return (over || stays).then(|| End {
             exit_code: Some(ended.exit_code),

@@ -4,8 +4,8 @@ use axum::{body::Body, extract::State as Extract, http::HeaderMap, response::Res
 use di_api::{AggregatorConfig, PlanEntry, RequestKind, Role, names};
 use di_cache::{JobView, Key};
 use di_plan::{
-    AggregatorTemplate, Job, PodView, RandomSuffixes, Request, Stage, aggregator_of, find, members,
-    planned_as, remove,
+    AggregatorTemplate, Job, PodView, RandomSuffixes, Request, RestartPolicy, Stage, aggregator_of,
+    find, members, planned_as, remove,
 };
 use jiff::Timestamp;
 use kube::{
@@ -63,6 +63,7 @@ async fn add_to(
     let most = state.settings.max_replicas_per_job;
     let began = Timestamp::now();
     let template = aggregator_template(state, key, &parts).await?;
+    wait_for_restart(state, key, &parts, caller, request_key).await;
     let (job, planned) = mutate(state, key, caller, |job, draft| {
         if answered::find(job, RequestKind::Add, request_key).is_some() {
             return Ok(planned_for(job, request_key));
@@ -71,7 +72,7 @@ async fn add_to(
         for (role, part) in &parts {
             check_part(job, *role, part)?;
         }
-        let incarnation = incarnation(state, key, job, caller);
+        let incarnation = incarnation(state, key, job, caller).map(|own| own.id);
         let before = wanted(&draft.plan);
         let planned = plan(
             job,
@@ -238,18 +239,69 @@ async fn aggregator_template(
     Ok(AggregatorTemplate::Missing)
 }
 
-/// The coordinator's incarnation, when a pod of its job asks: a restarted one is served with what it had before.
-fn incarnation(state: &Shared, key: &Key, job: &JobView, caller: &Caller) -> Option<String> {
+/// The coordinator as it is since its last start.
+struct Incarnation {
+    /// Tells it from the one that it was before, which left replicas.
+    id: String,
+    /// Whether its kubelet may have started it again without having told of that.
+    may_be_another: bool,
+}
+
+/// The coordinator that asks, when a pod of its job does: a restarted one is served with what it had before.
+fn incarnation(state: &Shared, key: &Key, job: &JobView, caller: &Caller) -> Option<Incarnation> {
     let Caller::Pod(caller, _) = caller else {
         return None;
     };
-    let of = |pod: &PodView| format!("{}/{}", pod.uid, pod.restarts);
+    let of = |pod: &PodView| Incarnation {
+        id: format!("{}/{}", pod.uid, pod.restarts),
+        may_be_another: pod.restart_policy != RestartPolicy::Never,
+    };
     let coordinator = names::coordinator(&key.1);
     state.pods.read(key, |pods| {
         let pod = pods.get(&coordinator).filter(|pod| owns(job, pod));
         pod.map(of)
             .or_else(|| (caller.name == coordinator).then(|| of(caller)))
     })
+}
+
+/// A coordinator that was restarted in place may ask before its kubelet has told of that, and would get its fleet twice. So one that asks for more
+/// of what it has, and may be such a one, waits for that news.
+async fn wait_for_restart(
+    state: &Shared,
+    key: &Key,
+    parts: &[(Role, &Part)],
+    caller: &Caller,
+    request_key: &str,
+) {
+    let deadline = Instant::now() + state.settings.kubelet_wait;
+    let mut changes = state.pods.changes();
+    loop {
+        changes.mark_unchanged();
+        let may_have_some = state.jobs.get(key).is_some_and(|job| {
+            let own = incarnation(state, key, &job, caller).filter(|own| own.may_be_another);
+            own.is_some_and(|own| has_some(&job, parts, &own.id, request_key))
+        });
+        if !may_have_some || !matches!(timeout_at(deadline, changes.changed()).await, Ok(Ok(()))) {
+            return;
+        }
+    }
+}
+
+/// Whether an incarnation of the coordinator has replicas of one of these kinds, by other requests than this one.
+fn has_some(job: &JobView, parts: &[(Role, &Part)], incarnation: &str, request_key: &str) -> bool {
+    let kinds: Vec<_> = parts
+        .iter()
+        .map(|(role, part)| planned_as(job, *role, &part.resources))
+        .collect();
+    job.plan()
+        .iter()
+        .filter(|e| e.is_wanted() && e.claimed_by.as_deref() == Some(incarnation))
+        .filter(|e| e.request_key.as_deref() != Some(request_key))
+        .any(|e| {
+            kinds
+                .iter()
+                .any(|kind| (kind.0, &kind.1) == (e.role, &e.resources))
+        })
 }
 
 /// Waits, but not long, until the scheduler has looked at each pod: a list right after shows no replica that has no room.
@@ -316,4 +368,33 @@ async fn take_back_refused(
 
 fn has_verdict(pod: &PodView) -> bool {
     pod.scheduled != Ok(false) || pod.stuck().is_some() || pod.deleting || !pod.uses_cluster()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_unit_counts_with_all_its_pods_also_before_these_are_planned() {
+        let unit = |name: &str| {
+            json!({
+                "name": name, "type": "Aggregator", "origin": "Requested", "index": 0, "resources": {"gpus": "4"},
+            })
+        };
+        let member = |name: &str| {
+            json!({
+                "name": name, "type": "DDPLearner", "origin": "Requested", "index": 0,
+                "ddp": {"aggregator": "led", "worldSize": 4, "startRank": 0},
+            })
+        };
+        let count = |plan: serde_json::Value| {
+            let plan: Vec<PlanEntry> = serde_json::from_value(plan).unwrap();
+            wanted(&plan)
+        };
+        assert_eq!(count(json!([unit("bare")])), 5);
+        assert_eq!(count(json!([unit("led"), member("d"), member("e")])), 3);
+        assert_eq!(count(json!([unit("led"), member("d"), unit("bare")])), 7);
+    }
 }

@@ -153,3 +153,25 @@ async fn an_address_has_no_more_than_its_share_of_connections() {
         assert!(tokio::time::Instant::now() < deadline);
     }
 }
+
+#[tokio::test]
+async fn who_reads_no_answers_loses_the_connection() {
+    let (_fixture, address) = served(Settings {
+        max_connections: 1,
+        longest_connection: Duration::from_millis(200),
+        request_timeout: Duration::from_millis(200),
+        ..quick()
+    })
+    .await;
+    let mut deaf = TcpStream::connect(address).await.unwrap();
+    let request = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n";
+    // Until neither side takes any more.
+    while let Ok(sent) = timeout(Duration::from_millis(100), deaf.write_all(request)).await {
+        if sent.is_err() {
+            break;
+        }
+    }
+    let answer = send(address, HEALTH.as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    assert!(deaf.write_all(request).await.is_err(), "it was closed");
+}

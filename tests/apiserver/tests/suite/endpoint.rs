@@ -152,5 +152,20 @@ async fn f21_a_replica_reported_as_failed_is_swapped_for_another_with_its_number
         assert!(answer.is_empty(), "{not_ours}: {answer:?}");
     }
     has(&world, &[first[1].clone(), swapped[0].clone()]).await;
+
+    // Where its pod cannot be made, the place is not lost.
+    let quota = forbid_pods(&world.space).await;
+    let late = world.endpoint.failed("job", &first[1]).await.pods();
+    assert_eq!(late.len(), 1);
+    let pods = ["job-coordinator".to_owned(), swapped[0].clone()];
+    exists("pods", &pods, async || world.space.pods_of("job").await).await;
+    world.space.until_event("job", "QuotaExceeded").await;
+    let again = world.endpoint.failed("job", &first[1]).await.pods();
+    assert_eq!(again, late);
+    quota
+        .delete("none", &DeleteParams::default())
+        .await
+        .unwrap();
+    has(&world, &[swapped[0].clone(), late[0].clone()]).await;
     world.manager.stop().await;
 }

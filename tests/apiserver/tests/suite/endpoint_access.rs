@@ -3,12 +3,10 @@
 use std::net::IpAddr;
 
 use di_apiserver_tests::{
-    Account, Answer, Caller, Endpoint, Job, Kubelet, Space, eventually, remove,
+    Account, Answer, Caller, Endpoint, Job, Kubelet, Space, eventually, give_address, remove,
 };
 use di_replicas::Settings;
-use kube::api::{Patch, PatchParams};
 use reqwest::Method;
-use serde_json::json;
 
 const OWN: &str = "127.0.7.1";
 const OTHERS: &str = "127.0.7.2";
@@ -18,7 +16,7 @@ const NOBODYS: &str = "127.0.7.9";
 /// An endpoint that asks who calls, and two jobs with a running coordinator each.
 async fn guarded(space: &Space) -> Endpoint {
     let settings = Settings {
-        address_wait: std::time::Duration::ZERO,
+        kubelet_wait: std::time::Duration::ZERO,
         create_wait: std::time::Duration::ZERO,
         ..Settings::default()
     };
@@ -27,17 +25,9 @@ async fn guarded(space: &Space) -> Endpoint {
     for (job, address) in [("own", OWN), ("other", OTHERS)] {
         space.create(&Job::new(job, 0)).await;
         space.until_settled(job).await;
-        has_address(space, &format!("{job}-coordinator"), address).await;
+        give_address(&space.pods(), &format!("{job}-coordinator"), address).await;
     }
     endpoint
-}
-
-async fn has_address(space: &Space, pod: &str, address: &str) {
-    let status = json!({"status": {"podIP": address, "podIPs": [{"ip": address}]}});
-    let patch = Patch::Strategic(status);
-    let params = PatchParams::default();
-    let patched = space.pods().patch_status(pod, &params, &patch).await;
-    patched.unwrap();
 }
 
 fn from(endpoint: &Endpoint, address: &str) -> Caller {
@@ -148,12 +138,12 @@ async fn what_a_caller_says_of_its_source_counts_for_nothing() {
     job["spec"]["coordinator"]["template"]["spec"]["hostNetwork"] = true.into();
     space.create(&Job::from(job)).await;
     space.until_settled("hosted").await;
-    has_address(&space, "hosted-coordinator", NODES).await;
+    give_address(&space.pods(), "hosted-coordinator", NODES).await;
     let node = from(&endpoint, NODES);
     // Its event comes before that of another pod that is made after it.
     space.create(&Job::new("later", 0)).await;
     space.until_settled("later").await;
-    has_address(&space, "later-coordinator", "127.0.7.4").await;
+    give_address(&space.pods(), "later-coordinator", "127.0.7.4").await;
     let later = from(&endpoint, "127.0.7.4");
     becomes("a later pod", 200, async || later.list("later").await).await;
     assert_eq!(node.list("hosted").await.status, 401);

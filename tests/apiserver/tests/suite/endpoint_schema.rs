@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use di_apiserver_tests::{Endpoint, Job, Kubelet, Space, schemathesis};
+use di_api::Role;
+use di_apiserver_tests::{Endpoint, Job, Kubelet, Space, common_nodes, configure, schemathesis};
 use di_replicas::Settings;
 use serde_json::{Value, json};
 
 /// Names that mean something: a job that lives, its replicas, and one of each that is not there.
-fn narrowed(mut document: Value, namespace: &str, replicas: &[String]) -> Value {
+fn narrowed(mut document: Value, namespace: &str, aggregator: &str, replicas: &[String]) -> Value {
     let one_of = |names: &[&str]| json!({"type": "string", "enum": names});
+    let aggregators = one_of(&[aggregator, "nobody-aggregator-bcdfg"]);
     let coordinators = one_of(&["job-coordinator", "nobody-coordinator"]);
     let known: Vec<&str> = replicas
         .iter()
@@ -22,6 +24,7 @@ fn narrowed(mut document: Value, namespace: &str, replicas: &[String]) -> Value 
             parameter["schema"] = match parameter["name"].as_str().unwrap() {
                 "namespace" => one_of(&[namespace]),
                 "coordinator" => coordinators.clone(),
+                "aggregator" => aggregators.clone(),
                 "name" => one_of(&known),
                 _ => continue,
             };
@@ -36,8 +39,11 @@ fn narrowed(mut document: Value, namespace: &str, replicas: &[String]) -> Value 
             if body == "FailedRequest" {
                 fields[part]["items"] = one_of(&known);
             } else {
-                fields[part]["properties"]["replicas"] =
-                    json!({"type": "integer", "minimum": 0, "maximum": 3});
+                let few = json!({"type": "integer", "minimum": 0, "maximum": 3});
+                fields[part]["properties"]["replicas"] = few.clone();
+                if body == "AddRequest" && part == "learners" {
+                    fields[part]["properties"]["gpus"] = few;
+                }
             }
         }
     }
@@ -56,18 +62,27 @@ async fn what_the_document_promises_is_what_schemathesis_gets() {
     };
     let client = space.server.client_of_manager("endpoint", &space.namespace);
     let endpoint = Endpoint::with(&space, client, settings).await;
-    space.create(&Job::new("job", 2)).await;
-    space.until_settled("job").await;
+    common_nodes(&space).await;
+    configure(&space).await;
+    let gpus = json!({"limits": {"nvidia.com/gpu": "6"}});
+    space
+        .create(&Job::new("job", 2).learners_with(1, &gpus))
+        .await;
+    let plan = space.until_settled("job").await.plan;
+    let aggregator = plan.iter().find(|entry| entry.role == Role::Aggregator);
+    let aggregator = aggregator.unwrap().name.clone();
     // From here on nobody makes pods of what is planned.
     manager.stop().await;
 
     let address = format!("http://{}", endpoint.address());
     let document = format!("{address}/openapi.json");
     let text = reqwest::get(&document).await.unwrap().text().await.unwrap();
-    let replicas = endpoint.list("job").await.pods();
+    // Its ddp learners too.
+    let replicas: Vec<_> = plan.into_iter().map(|entry| entry.name).collect();
     let narrow = narrowed(
         serde_json::from_str(&text).unwrap(),
         &space.namespace,
+        &aggregator,
         &replicas,
     );
     let dir = tempfile::tempdir().unwrap();

@@ -13,6 +13,7 @@ mod endpoint_faults;
 mod endpoint_lost_answers;
 mod endpoint_own_writes;
 mod endpoint_races;
+mod endpoint_restarts;
 mod endpoint_schema;
 mod fault_list;
 mod faults;

@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use di_api::{AggregatorConfig, DIJobStatus, PlanEntry, Role};
+use di_api::{DIJobStatus, PlanEntry, Role};
 use di_apiserver_tests::{
-    Endpoint, GpuNode, Job, Kubelet, Space, common_nodes, eventually, exists, exit, make_nodes,
+    Endpoint, GpuNode, Job, Kubelet, Space, common_nodes, configure, eventually, exists, exit,
+    make_nodes,
 };
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::{
-    Api, ResourceExt,
-    api::{Patch, PatchParams, PostParams},
+    ResourceExt,
+    api::{Patch, PatchParams},
 };
 use serde_json::{Value, json};
 
@@ -19,19 +20,6 @@ async fn configured() -> Space {
     common_nodes(&space).await;
     configure(&space).await;
     space
-}
-
-async fn configure(space: &Space) {
-    let port = json!({"name": "di-port", "containerPort": 5000});
-    let container = json!({"name": "di-container", "image": "none", "ports": [port]});
-    let config = json!({
-        "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "AggregatorConfig",
-        "metadata": {"name": "aggregator-config"},
-        "spec": {"aggregator": {"template": {"spec": {"containers": [container]}}}},
-    });
-    let api: Api<AggregatorConfig> = Api::namespaced(space.client.clone(), &space.namespace);
-    let config = serde_json::from_value(config).unwrap();
-    api.create(&PostParams::default(), &config).await.unwrap();
 }
 
 fn gpus(number: u32) -> Value {

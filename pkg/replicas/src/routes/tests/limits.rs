@@ -30,6 +30,27 @@ async fn too_many_changes_of_one_job_are_told_to_come_again() {
     assert_eq!(other.code, 200, "{:?}", other.body);
 }
 
+#[tokio::test]
+async fn a_job_has_no_more_replicas_than_it_may() {
+    // Four of its five are wanted.
+    let fixture = fixture(Settings {
+        max_replicas_per_job: 5,
+        ..quick()
+    });
+    let body = json!({
+        "namespace": "rl", "coordinator": "a-coordinator",
+        "collectors": {"replicas": 1}, "learners": {"replicas": 1, "gpus": 1},
+    });
+    for version in ["v1alpha1", "v1alpha2"] {
+        let path = format!("/{version}/replicas");
+        let answer = ask(&fixture, COORDINATOR, "POST", &path, &body.to_string()).await;
+        assert_eq!(
+            (answer.code, answer.body["message"].as_str().unwrap()),
+            (400, "DIJob a has 4 replicas and may have at most 5")
+        );
+    }
+}
+
 #[test]
 fn f30_what_the_api_server_says_keeps_its_meaning() {
     for (said, code) in [

@@ -60,7 +60,7 @@ async fn one_replica_is_found_by_its_name() {
 #[tokio::test]
 async fn a_pod_that_has_just_got_its_address_is_waited_for() {
     let fixture = fixture(Settings {
-        address_wait: Duration::from_secs(20),
+        kubelet_wait: Duration::from_secs(20),
         ..quick()
     });
     let later = async {
@@ -73,4 +73,42 @@ async fn a_pod_that_has_just_got_its_address_is_waited_for() {
     let asked = ask(&fixture, "::ffff:10.0.0.77", "GET", path, "");
     let (answer, ()) = tokio::join!(asked, later);
     assert_eq!(answer.code, 200);
+}
+
+#[tokio::test]
+async fn while_the_address_of_a_pod_of_the_job_is_not_told_who_calls_may_be_it() {
+    let mut late = pod(
+        "b",
+        Role::Coordinator,
+        "b-coordinator",
+        "b-uid",
+        "10.0.0.77",
+    );
+    late.ips = None;
+    let of_host = |name: &str| {
+        let mut pod = pod("c", Role::Coordinator, name, "c-uid", "10.0.0.78");
+        pod.ips = Some([].into());
+        pod.node = Some("node".into());
+        pod
+    };
+    let jobs = || [job("b", &json!({})), job("c", &json!({}))];
+    let body = json!({"namespace": "rl", "coordinator": "b-coordinator"}).to_string();
+    let other = json!({"namespace": "rl", "coordinator": "c-coordinator"}).to_string();
+    for (node, codes) in [(None, [401, 401]), (Some("node"), [200, 503])] {
+        late.node = node.map(str::to_owned);
+        let fixture = serving(quick(), jobs(), [late.clone(), of_host("c-coordinator")]);
+        for (version, code) in ["v1alpha1", "v1alpha2"].into_iter().zip(codes) {
+            let path = format!("/{version}/replicas");
+            let answer = ask(&fixture, STRANGER, "POST", &path, &body).await;
+            assert_eq!(
+                (answer.code, &answer.body["success"]),
+                (code, &json!(false))
+            );
+            assert_eq!(answer.retry_after, code == 503);
+            let list = format!("{path}?namespace=rl&coordinator=b-coordinator");
+            assert_eq!(ask(&fixture, STRANGER, "GET", &list, "").await.code, code);
+            let answer = ask(&fixture, STRANGER, "POST", &path, &other).await;
+            assert_eq!(answer.code, 401, "another job's pods are all known");
+        }
+    }
 }

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use di_cache::{JobCache, PodCache};
 use kube::{Client, Config, runtime::reflector};
 use prometheus_client::registry::Registry;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{Settings, State, routes::VERSIONS, testing::*};
 
@@ -153,24 +153,43 @@ async fn requests_at_fault_are_refused_alike_in_both_versions() {
 }
 
 #[tokio::test]
-async fn ended_jobs_get_no_more_replicas() {
-    let fixture = fixture(Settings {
+async fn jobs_without_replicas_are_in_conflict_with_every_change() {
+    let mut suspended = job("suspended", &json!({}));
+    suspended["spec"]["suspend"] = true.into();
+    let mut deleting = job("deleting", &json!({}));
+    deleting["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    let over = job("over", &json!({"phase": "Succeeded"}));
+    let settings = Settings {
         allow_anonymous: true,
         ..quick()
-    });
-    let body = json!({"namespace": "rl", "coordinator": "over-coordinator", "collectors": {"replicas": 1}});
-    let answer = ask(
-        &fixture,
-        STRANGER,
-        "POST",
-        "/v1alpha1/replicas",
-        &body.to_string(),
-    )
-    .await;
-    assert_eq!(
-        (answer.code, &answer.body["message"]),
-        (409, &json!("DIJob over has ended"))
-    );
+    };
+    let fixture = serving(settings, [suspended, deleting, over], []);
+    for (job, why) in [
+        ("suspended", "is suspended"),
+        ("deleting", "is being deleted"),
+        ("over", "has ended"),
+    ] {
+        let body = |part: Value| {
+            json!({"namespace": "rl", "coordinator": format!("{job}-coordinator"), "collectors": part}).to_string()
+        };
+        let one = body(json!({"replicas": 1}));
+        let named = body(json!([format!("{job}-collector-x")]));
+        for version in VERSIONS {
+            for (method, path, body) in [
+                ("POST", "/replicas", &one),
+                ("DELETE", "/replicas", &one),
+                ("POST", "/replicas/failed", &named),
+            ] {
+                let path = format!("{version}{path}");
+                let answer = ask(&fixture, STRANGER, method, &path, body).await;
+                assert_eq!(
+                    (answer.code, &answer.body["message"]),
+                    (409, &json!(format!("DIJob {job} {why}"))),
+                    "{method} {path}"
+                );
+            }
+        }
+    }
 }
 
 #[tokio::test]

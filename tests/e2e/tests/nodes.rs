@@ -1,0 +1,214 @@
+//! Nodes fall silent, are removed, and are drained: jobs go on elsewhere, and nothing runs twice.
+
+#![allow(clippy::unwrap_used)] // a panic is how a test fails
+
+use std::process::Command;
+
+use di_api::{ConditionType, DIJob, Phase, condition};
+use di_e2e::{Namespace, eventually, held, is_running, owned_pods, reaches, status};
+use k8s_openapi::api::core::v1::{Node, Pod, PodTemplateSpec};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, EvictParams, ListParams},
+};
+use serde_json::json;
+
+const HOSTNAME: &str = "kubernetes.io/hostname";
+const COORDINATOR: &str = "job-coordinator";
+
+/// A node whose kubelet says nothing; it speaks again when this is dropped.
+struct Silent(String);
+
+impl Silent {
+    fn new(node: &str) -> Self {
+        tell("stop", node);
+        Self(node.to_owned())
+    }
+}
+
+impl Drop for Silent {
+    fn drop(&mut self) {
+        tell("start", &self.0);
+    }
+}
+
+fn tell(action: &str, node: &str) {
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kind/node");
+    let told = Command::new(program).args([action, node]).status();
+    assert!(told.unwrap().success(), "{program} {action} {node}");
+}
+
+fn is_ready(node: &Node) -> bool {
+    let conditions = node
+        .status
+        .iter()
+        .flat_map(|s| s.conditions.iter().flatten());
+    conditions
+        .into_iter()
+        .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+/// The last worker by name.
+async fn a_worker(nodes: &Api<Node>) -> String {
+    let all = nodes.list(&ListParams::default()).await.unwrap().items;
+    let workers = all.iter().filter(|node| {
+        let spec = node.spec.as_ref();
+        is_ready(node) && spec.is_none_or(|spec| spec.taints.iter().flatten().next().is_none())
+    });
+    workers.map(ResourceExt::name_any).max().unwrap()
+}
+
+/// Has the pods of a template run on this node where they can, and leave it soon when it is lost.
+fn prefer(template: &mut PodTemplateSpec, node: &str) {
+    let spec = template.spec.as_mut().unwrap();
+    let on_it = json!({"key": HOSTNAME, "operator": "In", "values": [node]});
+    spec.affinity = serde_json::from_value(json!({"nodeAffinity": {
+        "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": {"matchExpressions": [on_it]}}],
+    }}))
+    .unwrap();
+    let leave = |key: &str| json!({"key": format!("node.kubernetes.io/{key}"), "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 2});
+    spec.tolerations =
+        serde_json::from_value(json!([leave("unreachable"), leave("not-ready")])).unwrap();
+}
+
+/// A job with one collector, whose coordinator stays on its node for minutes, come what may.
+fn job_on(node: &str) -> DIJob {
+    let mut job = held("job", 1, 0);
+    prefer(&mut job.spec.collector.as_mut().unwrap().template, node);
+    prefer(&mut job.spec.coordinator.template, node);
+    job.spec
+        .coordinator
+        .template
+        .spec
+        .as_mut()
+        .unwrap()
+        .tolerations = None;
+    job
+}
+
+fn node_of(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref()
+}
+
+/// The pods of the job, once it has a coordinator and a collector that run: the coordinator first.
+async fn both_running(ns: &Namespace) -> Vec<Pod> {
+    let both = |pods: &Vec<Pod>| pods.len() == 2 && pods.iter().all(is_running);
+    let mut pods = eventually("both run", || owned_pods(ns, "job"), both).await;
+    pods.sort_by_key(|pod| pod.name_any() != COORDINATOR);
+    pods
+}
+
+async fn ready_again(nodes: &Api<Node>, node: &str) {
+    let ready = |found: &kube::Result<Node>| found.as_ref().is_ok_and(is_ready);
+    eventually("ready", || nodes.get(node), ready)
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn while_a_node_is_silent_its_replicas_run_elsewhere_and_its_coordinator_is_waited_for() {
+    Namespace::with("silent", |ns| async move {
+        let nodes: Api<Node> = Api::all(ns.client.clone());
+        let node = a_worker(&nodes).await;
+        ns.submit(&job_on(&node)).await;
+        let before = both_running(&ns).await;
+        assert!(before.iter().all(|pod| node_of(pod) == Some(&node)));
+
+        let silent = Silent::new(&node);
+        let seen = reaches(&ns, "job", Phase::Unknown).await;
+        let running = condition(&seen.conditions, ConditionType::Running).unwrap();
+        assert_eq!(
+            (running.status.as_str(), running.reason.as_str()),
+            ("False", "NodeLost")
+        );
+        let lost = before[1].name_any();
+        let elsewhere = |pods: &Vec<Pod>| {
+            let other = |pod: &Pod| {
+                let name = pod.name_any();
+                name != lost
+                    && name != COORDINATOR
+                    && node_of(pod) != Some(&node)
+                    && is_running(pod)
+            };
+            pods.iter().any(other)
+        };
+        let pods = eventually(
+            "another collector elsewhere",
+            || owned_pods(&ns, "job"),
+            elsewhere,
+        )
+        .await;
+        assert_eq!(pods.len(), 3, "{pods:#?}");
+        let old = pods.iter().find(|pod| pod.name_any() == lost).unwrap();
+        assert!(old.metadata.deletion_timestamp.is_some());
+        drop(silent);
+
+        reaches(&ns, "job", Phase::Running).await;
+        let after = both_running(&ns).await;
+        assert_eq!(
+            after[0].uid(),
+            before[0].uid(),
+            "the coordinator has run on"
+        );
+        assert_ne!(after[1].uid(), before[1].uid());
+        assert_eq!(status(&ns, "job").await.restarts, 0);
+        ready_again(&nodes, &node).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_ran_on_a_node_that_is_removed_is_started_elsewhere() {
+    Namespace::with("removed", |ns| async move {
+        let nodes: Api<Node> = Api::all(ns.client.clone());
+        let node = a_worker(&nodes).await;
+        ns.submit(&job_on(&node)).await;
+        let before = both_running(&ns).await;
+        assert!(before.iter().all(|pod| node_of(pod) == Some(&node)));
+
+        let silent = Silent::new(&node);
+        nodes.delete(&node, &DeleteParams::default()).await.unwrap();
+        let elsewhere = |pods: &Vec<Pod>| {
+            let anew = |pod: &Pod| node_of(pod) != Some(&node) && is_running(pod);
+            pods.len() == 2 && pods.iter().all(anew)
+        };
+        let after = eventually("both elsewhere", || owned_pods(&ns, "job"), elsewhere).await;
+        let coordinator = after.iter().find(|pod| pod.name_any() == COORDINATOR);
+        assert_ne!(coordinator.unwrap().uid(), before[0].uid());
+        assert!(
+            after
+                .iter()
+                .all(|pod| pod.name_any() != before[1].name_any())
+        );
+        assert_eq!(reaches(&ns, "job", Phase::Running).await.restarts, 0);
+        drop(silent);
+        ready_again(&nodes, &node).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_evicted_is_started_again_and_counts_against_no_limit() {
+    Namespace::with("evicted", |ns| async move {
+        ns.submit(&held("job", 1, 0)).await;
+        let before = both_running(&ns).await;
+        let pods: Api<Pod> = ns.api();
+        for pod in &before {
+            let evicted = pods.evict(&pod.name_any(), &EvictParams::default()).await;
+            evicted.unwrap();
+        }
+        let anew = |pods: &Vec<Pod>| {
+            let is_new = |pod: &Pod| before.iter().all(|old| old.uid() != pod.uid());
+            pods.len() == 2 && pods.iter().all(|pod| is_new(pod) && is_running(pod))
+        };
+        let after = eventually("both anew", || owned_pods(&ns, "job"), anew).await;
+        assert!(after.iter().any(|pod| pod.name_any() == COORDINATOR));
+        assert!(
+            after
+                .iter()
+                .all(|pod| pod.name_any() != before[1].name_any())
+        );
+        assert_eq!(reaches(&ns, "job", Phase::Running).await.restarts, 0);
+    })
+    .await;
+}
