@@ -75,7 +75,7 @@ async fn run(command: Command) -> Result<ExitCode> {
             let listener = listen(own_port()?).await?;
             tracing::info!("holding until told how to end");
             let code = hold(listener, shutdown.requested()).await?;
-            Ok(ExitCode::from(code.unwrap_or(0)))
+            Ok(ExitCode::from(code.unwrap_or(TERMINATED)))
         }
         Command::Release { code } => {
             release(own_port()?, code).await?;
