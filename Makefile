@@ -29,9 +29,8 @@ lint: ## Formatting, clippy, shell scripts
 	@manifests/render default | diff - manifests/install.yaml >/dev/null || { echo "manifests/install.yaml has drifted: run make generate"; exit 1; }
 	@manifests/render webhook-only | diff - manifests/install-webhook-only.yaml >/dev/null || { echo "manifests/install-webhook-only.yaml has drifted: run make generate"; exit 1; }
 
-# Those with an API server wait for it half of their time.
 unit: ## Unit tests, and tests against a real etcd and kube-apiserver
-	KUBEBUILDER_ASSETS=$$(kind/assets) RUST_TEST_THREADS=$$(($$(nproc) * 2)) cargo test --workspace --locked
+	KUBEBUILDER_ASSETS=$$(kind/assets) cargo test --workspace --locked
 
 selftest: ## The cluster's own scripts, on a cluster that they make and remove
 	@kind/selftest
