@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use anyhow::{Context, Result};
 use clap::Args;
 use di_api::names;
-use di_controller::{Lease, LeaseSettings};
+use di_controller::{Lease, LeaseSettings, lead};
 use kube::Client;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
@@ -98,19 +98,12 @@ impl Manager {
         metrics: di_controller::Metrics,
         shutdown: watch::Receiver<bool>,
     ) -> Result<()> {
-        let lease = Lease::new(
-            client.clone(),
-            LeaseSettings::new(
-                &self.identity.namespace,
-                "di-orchestrator",
-                &self.identity.name,
-            ),
+        let lease = LeaseSettings::new(
+            &self.identity.namespace,
+            "di-orchestrator",
+            &self.identity.name,
         );
-        tokio::select! {
-            () = lease.acquire() => {}
-            () = process::until(shutdown.clone()) => return Ok(()),
-        }
-        metrics.leader.set(1);
+        let lease = Lease::new(client.clone(), lease);
         let settings = di_controller::Settings {
             build: di_plan::BuildSettings {
                 server_url: self.server_url.clone(),
@@ -119,17 +112,10 @@ impl Manager {
             identity: self.identity.name.clone(),
             ..di_controller::Settings::default()
         };
-        let reconciler = di_controller::run(client, settings, metrics, process::until(shutdown));
-        tokio::select! {
-            ended = reconciler => {
-                lease.release().await;
-                ended.context("reconciler failed")
-            }
-            // Another may lead by now: stop at once, the kubelet starts us again.
-            lost = lease.hold() => match lost {
-                Ok(never) => match never {},
-                Err(error) => Err(error).context("stopped leading"),
-            },
-        }
+        let shutdown = process::until(shutdown);
+        // When another may lead, the process ends at once, and the kubelet starts it again.
+        lead(client, &lease, settings, metrics, shutdown)
+            .await
+            .context("reconciler failed")
     }
 }

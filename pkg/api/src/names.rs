@@ -30,6 +30,9 @@ pub const SERVER_API_VERSION: &str = "/v1alpha1";
 /// Annotation of a job: which requests to the replica endpoint lowered its declared counts lately.
 pub const LOWERED_ANNOTATION: &str = "diengine.opendilab.org/lowered";
 
+/// Annotation of a pod: the declared group that it was made for, should the plan be lost.
+pub const GROUP_ANNOTATION: &str = "diengine.opendilab.org/group";
+
 /// Ports of replicas whose template names none.
 pub mod ports {
     /// Of a collector.

@@ -46,7 +46,7 @@ pub struct DIJobStatus {
     /// Coordinator starts counted against backoffLimit.
     #[serde(default)]
     pub restarts: i32,
-    /// UID of the failed coordinator that was counted last.
+    /// UID of the coordinator that was given up last, because it failed or the job is held: how it ends is not how the job ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_coordinator: Option<String>,
     /// Collectors that the plan wants.

@@ -107,7 +107,10 @@ async fn create_pod(context: &Context, job: &DIJob, key: &Key, entry: &PlanEntry
         return Ok(false);
     };
     let api: Api<Pod> = Api::namespaced(context.client.clone(), &key.0);
-    let (pod, new) = create(context, &api, "pods", &pod).await?;
+    let Some((pod, new)) = create(context, &api, "pods", &pod).await? else {
+        let name = entry.name.clone();
+        return Err(Error::Leftover { kind: "pod", name });
+    };
     match PodView::new(&pod).filter(|view| view.owner == job.uid()) {
         Some(view) => context.pods.created(view),
         None => return Err(taken("pod", &pod, job)),
@@ -122,7 +125,11 @@ async fn create_service(
     entry: &PlanEntry,
 ) -> Result<bool> {
     let api: Api<Service> = Api::namespaced(context.client.clone(), &key.0);
-    let (service, new) = create(context, &api, "services", &service(job, entry)).await?;
+    let service = service(job, entry);
+    let Some((service, new)) = create(context, &api, "services", &service).await? else {
+        let (kind, name) = ("service", entry.name.clone());
+        return Err(Error::Leftover { kind, name });
+    };
     match ServiceView::new(&service).filter(|view| view.owner == job.uid()) {
         Some(view) => context.services.created(view),
         None => return Err(taken("service", &service, job)),
@@ -143,31 +150,37 @@ fn taken<K: kube::Resource>(kind: &'static str, object: &K, job: &DIJob) -> Erro
     }
 }
 
-/// Creates an object whose name is its identity: one that is there already is as good, if it is ours.
+/// How often a name is tried that somebody else has at one moment and not at the next.
+const TRIES: usize = 3;
+
+/// Creates an object whose name is its identity: one that is there already is as good, if it is ours. Nothing when it was there each time, and
+/// gone by the time that it was looked at.
 async fn create<K>(
     context: &Context,
     api: &Api<K>,
     resource: &'static str,
     object: &K,
-) -> Result<(K, bool)>
+) -> Result<Option<(K, bool)>>
 where
     K: kube::Resource + Clone + std::fmt::Debug + serde::Serialize + serde::de::DeserializeOwned,
 {
     let name = object.name_any();
-    let what = || format!("create {resource} {name}");
     let params = PostParams::default();
-    match context
-        .write("create", resource, what, api.create(&params, object))
-        .await
-    {
-        Ok(created) => Ok((created, true)),
-        Err(error) if error.answer().is_some_and(Status::is_already_exists) => {
-            let what = || format!("get {resource} {name}");
-            let found = context.write("get", resource, what, api.get(&name)).await?;
-            Ok((found, false))
+    for _ in 0..TRIES {
+        let what = || format!("create {resource} {name}");
+        let call = api.create(&params, object);
+        match context.write("create", resource, what, call).await {
+            Ok(created) => return Ok(Some((created, true))),
+            Err(error) if error.answer().is_some_and(Status::is_already_exists) => {}
+            Err(error) => return Err(error),
         }
-        Err(error) => Err(error),
+        let what = || format!("get {resource} {name}");
+        let call = api.get_opt(&name);
+        if let Some(found) = context.write("get", resource, what, call).await? {
+            return Ok(Some((found, false)));
+        }
     }
+    Ok(None)
 }
 
 async fn delete<K>(

@@ -42,6 +42,8 @@ pub(crate) struct Memory {
     pub status_written: Option<Instant>,
     /// A status whose write was not answered, and what is to be told if it stands.
     pub unsaid: Option<Arc<(DIJobStatus, Vec<Note>)>>,
+    /// UID of a job for which nothing that is done matters any more.
+    pub moot: Option<String>,
 }
 
 impl Context {
@@ -95,7 +97,7 @@ impl Context {
             .remove(job);
     }
 
-    /// One write: bounded in number over all jobs, and in time.
+    /// One write: bounded in number over all jobs, and in time, and made only while this process leads.
     pub async fn write<T>(
         &self,
         verb: &'static str,
@@ -109,6 +111,12 @@ impl Context {
             .writes
             .get_or_create(&Write { verb, resource })
             .inc();
+        let call = async {
+            if let Some(term) = &self.settings.term {
+                term.lasting().await;
+            }
+            call.await
+        };
         in_time(self.settings.call_timeout, what, call).await
     }
 
@@ -135,9 +143,11 @@ impl Context {
             secondary: None,
         };
         let call = self.recorder.publish(&event, job);
-        if let Err(error) = self
+        let written = self
             .write("create", "events", || "publish an event".into(), call)
-            .await
+            .await;
+        if let Err(error) = written
+            && !error.is_moot()
         {
             warn!(
                 reason = note.reason,

@@ -3,6 +3,9 @@ use std::error::Error as _;
 use di_api::refusals;
 use kube::core::Status;
 
+/// What the API server gives as the cause where a namespace is being deleted.
+const NAMESPACE_TERMINATING: &str = "NamespaceTerminating";
+
 /// What can go wrong in a reconcile.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -39,6 +42,9 @@ pub enum Error {
         /// Its name.
         name: String,
     },
+    /// The job was deleted meanwhile.
+    #[error("the job is gone")]
+    JobGone,
     /// A cache is not fed any more.
     #[error("a watch ended")]
     WatchEnded,
@@ -66,6 +72,7 @@ impl Error {
             Self::Timeout { .. } => "Timeout",
             Self::Foreign { .. } => "NameTaken",
             Self::Leftover { .. } => "EarlierJobEnds",
+            Self::JobGone => "JobGone",
             Self::WatchEnded => "WatchEnded",
             Self::LeaseLost(_) => "LeaseLost",
         }
@@ -79,6 +86,32 @@ impl Error {
     /// Whether it passes by itself, and soon: nobody need look at it.
     pub fn is_passing(&self) -> bool {
         self.is_conflict() || matches!(self, Self::Leftover { .. })
+    }
+
+    /// Whether nothing that is done for the job matters any more: it is gone, or its namespace is about to go and takes nothing new.
+    pub fn is_moot(&self) -> bool {
+        let namespace_ends = |status: &Status| {
+            let mut causes = status.details.iter().flat_map(|details| &details.causes);
+            causes.any(|cause| cause.reason == NAMESPACE_TERMINATING)
+        };
+        matches!(self, Self::JobGone) || self.answer().is_some_and(namespace_ends)
+    }
+
+    /// The same, of a write of the job itself: if there is none of its name, it is gone.
+    pub(crate) fn of_the_job(self) -> Self {
+        // Of a kind that is not served nothing is found either, but then no name is told.
+        let gone = |status: &Status| {
+            let told = status
+                .details
+                .as_ref()
+                .is_some_and(|of| !of.name.is_empty());
+            status.is_not_found() && told
+        };
+        if self.answer().is_some_and(gone) {
+            Self::JobGone
+        } else {
+            self
+        }
     }
 
     /// Whether a write may have been made although it was not answered so.
@@ -115,5 +148,43 @@ impl Error {
             source = error.source();
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn refused(status: &Value) -> Error {
+        let status = serde_json::from_value(status.clone()).unwrap();
+        Error::Api {
+            what: "try".to_owned(),
+            source: Box::new(kube::Error::Api(Box::new(status))),
+        }
+    }
+
+    #[test]
+    fn nothing_matters_where_the_namespace_or_the_job_goes() {
+        // As servers say it.
+        let ends = refused(&json!({
+            "status": "Failure", "reason": "Forbidden", "code": 403,
+            "message": "pods \"p\" is forbidden: unable to create new content in namespace n because it is being terminated",
+            "details": {"name": "p", "kind": "pods", "causes": [{
+                "reason": "NamespaceTerminating", "field": "metadata.namespace",
+                "message": "namespace n is being terminated",
+            }]},
+        }));
+        assert!(ends.is_moot());
+        let forbidden = json!({"status": "Failure", "reason": "Forbidden", "code": 403, "details": {"name": "p"}});
+        assert!(!refused(&forbidden).is_moot());
+
+        let gone = json!({"status": "Failure", "reason": "NotFound", "code": 404, "details": {"name": "j"}});
+        assert!(!refused(&gone).is_moot(), "it may be another's");
+        assert!(refused(&gone).of_the_job().is_moot());
+        let unserved =
+            json!({"status": "Failure", "reason": "NotFound", "code": 404, "details": {}});
+        assert!(!refused(&unserved).of_the_job().is_moot());
     }
 }

@@ -14,6 +14,7 @@ use k8s_openapi::{
 };
 use kube::{Api, Client, ResourceExt, api::PostParams};
 use rand::RngExt;
+use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::{Error, context::in_time, error::Result};
@@ -54,6 +55,33 @@ impl LeaseSettings {
 pub struct Lease {
     api: Api<LeaseObject>,
     settings: Arc<LeaseSettings>,
+    /// When the write was begun by which it was taken or renewed last.
+    renewed: watch::Sender<Option<Instant>>,
+}
+
+/// The time for which the holder of a lease knows that nobody else has it.
+#[derive(Clone, Debug)]
+pub struct Term {
+    renewed: watch::Receiver<Option<Instant>>,
+    deadline: Duration,
+}
+
+impl Term {
+    /// Whether the lease was renewed lately enough. A process that was stopped for long finds so, before anything else, that it was not.
+    pub fn lasts(&self) -> bool {
+        let renewed = *self.renewed.borrow();
+        renewed.is_some_and(|renewed| renewed.elapsed() <= self.deadline)
+    }
+
+    /// Resolves when it lasts; not any more, if the lease was lost for good.
+    pub async fn lasting(&self) {
+        let mut renewed = self.renewed.clone();
+        while !self.lasts() {
+            if renewed.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
 }
 
 /// What was last seen of a lease, and when it was first seen so.
@@ -68,6 +96,15 @@ impl Lease {
         Self {
             api: Api::namespaced(client, &settings.namespace),
             settings: Arc::new(settings),
+            renewed: watch::Sender::new(None),
+        }
+    }
+
+    /// The time for which this process leads.
+    pub fn term(&self) -> Term {
+        Term {
+            renewed: self.renewed.subscribe(),
+            deadline: self.settings.renew_deadline,
         }
     }
 
@@ -78,8 +115,10 @@ impl Lease {
             since: Instant::now(),
         };
         loop {
+            let began = Instant::now();
             match self.try_take(&mut sight).await {
                 Ok(true) => {
+                    self.renewed.send_replace(Some(began));
                     info!(lease = self.settings.name, "Leading");
                     return;
                 }
@@ -102,11 +141,15 @@ impl Lease {
     /// Always: [`Error::LeaseLost`] when another holds it or it could not be renewed in time.
     pub async fn hold(&self) -> Result<std::convert::Infallible> {
         let lost = || Error::LeaseLost(self.settings.name.clone());
-        let mut renewed = Instant::now();
+        let term = self.term();
         loop {
             tokio::time::sleep(self.settings.renew_every).await;
+            // Not when it was answered: others may count from the write.
+            let began = Instant::now();
             match self.renew().await {
-                Ok(true) => renewed = Instant::now(),
+                Ok(true) => {
+                    self.renewed.send_replace(Some(began));
+                }
                 Ok(false) => return Err(lost()),
                 Err(error) => {
                     warn!(
@@ -115,7 +158,7 @@ impl Lease {
                     );
                 }
             }
-            if renewed.elapsed() > self.settings.renew_deadline {
+            if !term.lasts() {
                 return Err(lost());
             }
         }

@@ -5,6 +5,7 @@ mod backoff;
 mod context;
 mod driver;
 mod error;
+mod lead;
 mod lease;
 mod metrics;
 mod raw;
@@ -15,10 +16,12 @@ mod step;
 use std::time::Duration;
 
 use di_plan::BuildSettings;
+use jiff::Timestamp;
 
 pub use driver::run;
 pub use error::{Error, Result};
-pub use lease::{Lease, LeaseSettings};
+pub use lead::lead;
+pub use lease::{Lease, LeaseSettings, Term};
 pub use metrics::Metrics;
 pub use step::{Action, Note, Observed, Step, Trouble, step};
 
@@ -35,6 +38,10 @@ pub struct Settings {
     pub call_timeout: Duration,
     /// Name under which events are published, usually the pod's.
     pub identity: String,
+    /// Writes wait while this does not last; nothing where no other process reconciles.
+    pub term: Option<Term>,
+    /// Where the time comes from.
+    pub clock: fn() -> Timestamp,
 }
 
 impl Default for Settings {
@@ -45,6 +52,8 @@ impl Default for Settings {
             writes_in_flight: 32,
             call_timeout: Duration::from_secs(10),
             identity: "di-orchestrator".to_owned(),
+            term: None,
+            clock: Timestamp::now,
         }
     }
 }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tracing::warn;
 
 use crate::{
-    Note,
+    Error, Note,
     context::{Context, in_time},
     error::Result,
 };
@@ -32,7 +32,7 @@ pub(crate) async fn fail_undecodable(context: &Context, invalid: &InvalidObject)
     };
     // The validator takes some nulls that decoding does not.
     let why = mistakes(&job).unwrap_or_else(|| invalid.error.clone());
-    if let Some((status, message)) = told(&job, &why, Timestamp::now()) {
+    if let Some((status, message)) = told(&job, &why, (context.settings.clock)()) {
         tell(context, &job, status, message).await?;
     }
     Ok(())
@@ -49,7 +49,7 @@ pub(crate) async fn fail_invalid(context: &Context, (namespace, name): &Key) -> 
     let Some(why) = mistakes(&job) else {
         return Ok(false);
     };
-    if let Some((status, message)) = told(&job, &why, Timestamp::now()) {
+    if let Some((status, message)) = told(&job, &why, (context.settings.clock)()) {
         tell(context, &job, status, message).await?;
     }
     Ok(true)
@@ -89,7 +89,8 @@ async fn tell(
     let patch = Patch::<DynamicObject>::Json(patch);
     let call = api.patch_status(&name, &params, &patch);
     let what = || "write the status".to_owned();
-    context.write("patch", "dijobs/status", what, call).await?;
+    let written = context.write("patch", "dijobs/status", what, call).await;
+    written.map_err(Error::of_the_job)?;
     let note = Note::warning(INVALID, message);
     let about = job.object_ref(&di_cache::open_resource());
     context.publish_about(&about, &note).await;

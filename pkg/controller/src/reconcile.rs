@@ -30,22 +30,35 @@ const LOOKS: usize = 6;
 #[instrument(skip_all, fields(namespace = job.namespace(), job = job.name_any()))]
 pub(crate) async fn reconcile(job: Arc<WatchedJob>, context: Arc<Context>) -> Result<Next> {
     let key = (job.namespace().unwrap_or_default(), job.name_any());
-    let started = Instant::now();
-    context.metrics.reconciles.inc();
-    if let Err(invalid) = &job.0 {
-        raw::fail_undecodable(&context, invalid).await?;
+    if job.uid().is_some() && context.memory(&key).moot == job.uid() {
         return Ok(Next::await_change());
     }
-    synced(&context).await?;
-    let result = looks(&context, &key).await;
+    let started = Instant::now();
+    context.metrics.reconciles.inc();
+    let result = match &job.0 {
+        Ok(_) => {
+            synced(&context).await?;
+            looks(&context, &key).await
+        }
+        Err(invalid) => {
+            let told = raw::fail_undecodable(&context, invalid).await;
+            told.map(|()| Next::await_change())
+        }
+    };
     context
         .metrics
         .duration
         .observe(started.elapsed().as_secs_f64());
     match &result {
         Ok(_) => context.backoff.reset(&key),
+        Err(error) if error.is_moot() => {
+            debug!(error = error.chain(), "Nothing more can be done");
+            context.remember(&key, |memory| memory.moot = job.uid());
+            return Ok(Next::await_change());
+        }
         Err(error) if error.is_conflict() => {}
-        Err(error) => note_trouble(&context, &key, error).await,
+        Err(error) if job.0.is_ok() => note_trouble(&context, &key, error).await,
+        Err(_) => {}
     }
     result
 }
@@ -99,13 +112,21 @@ async fn looks(context: &Context, key: &Key) -> Result<Next> {
     Ok(Next::requeue(COUNTS_EVERY))
 }
 
+/// Whether the job has not begun: it has neither a status nor, if that was lost, pods.
 fn is_new(context: &Context, key: &Key) -> bool {
-    let job = context.jobs.get(key);
-    job.is_some_and(|job| {
-        let status = job.status.as_ref();
-        job.metadata.deletion_timestamp.is_none()
-            && status.is_none_or(|status| status.phase.is_none() && status.plan.is_empty())
-    })
+    let Some(job) = context.jobs.get(key) else {
+        return false;
+    };
+    let status = job.status.as_ref();
+    let uid = job.metadata.uid.as_deref().unwrap_or_default();
+    let has_pods = || {
+        context
+            .pods
+            .read(key, |pods| pods.iter().any(|pod| pod.belongs_to(uid)))
+    };
+    job.metadata.deletion_timestamp.is_none()
+        && status.is_none_or(|status| status.phase.is_none() && status.plan.is_empty())
+        && !has_pods()
 }
 
 /// Replicas whose pod the watch has shown going.
@@ -155,7 +176,7 @@ fn look(
     let services = context.services.of_job(key);
     let nodes = context.nodes.all();
     let aggregator = context.aggregators.of(&key.0);
-    let now = Timestamp::now();
+    let now = (context.settings.clock)();
     let seen = Observed {
         job,
         pods: &pods,

@@ -10,7 +10,7 @@ use di_cache::Key;
 use kube::Api;
 
 use crate::{
-    Note, Step,
+    Error, Note, Step,
     context::{Context, in_time},
     error::Result,
 };
@@ -70,7 +70,8 @@ pub(crate) async fn write_status(
     let whole = (vec!["status".to_owned()], serde_json::json!(status));
     let call = di_cache::write_fields(&context.client, job, Some("status"), [whole]);
     let what = || "write the status".to_owned();
-    let written = context.write("patch", "dijobs/status", what, call).await?;
+    let written = context.write("patch", "dijobs/status", what, call).await;
+    let written = written.map_err(Error::of_the_job)?;
     context.jobs.written(written);
     context.remember(key, |memory| memory.status_written = Some(Instant::now()));
     Ok(())

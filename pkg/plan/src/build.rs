@@ -78,8 +78,13 @@ pub fn pod(
         let theirs = container.env.take().unwrap_or_default();
         container.env = Some(env.iter().cloned().chain(theirs).collect());
     }
+    let mut metadata = metadata(job, entry, template.metadata.as_ref());
+    if let Some(group) = &entry.group {
+        let annotations = metadata.annotations.get_or_insert_default();
+        annotations.insert(names::GROUP_ANNOTATION.to_owned(), group.clone());
+    }
     Some(Pod {
-        metadata: metadata(job, entry, template.metadata.as_ref()),
+        metadata,
         spec: Some(spec),
         status: None,
     })

@@ -40,6 +40,8 @@ pub(crate) fn pod(job: &str, role: Role, name: &str, owner: &str, ip: &str) -> P
         job: job.into(),
         owner: Some(owner.into()),
         role: Some(role),
+        index: None,
+        group: None,
         ddp: None,
         phase: PodPhase::Running,
         end: None,

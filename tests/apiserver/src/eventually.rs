@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Far above what anything here takes, so that only a fault reaches it.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Looks until `look` returns something, and fails with what it said last when that takes too long.
 pub async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Result<T, String>) -> T {

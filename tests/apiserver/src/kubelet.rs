@@ -1,4 +1,6 @@
-use futures::TryStreamExt;
+use std::time::Duration;
+
+use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Binding, Pod};
 use kube::{
     Api, ResourceExt,
@@ -6,7 +8,7 @@ use kube::{
     runtime::{WatchStreamExt, watcher},
 };
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
+use tokio::{task::JoinHandle, time::sleep};
 
 use crate::Space;
 
@@ -34,20 +36,22 @@ impl Kubelet {
         let client = space.server.client("kubelet");
         let pods: Api<Pod> = Api::namespaced(client, &space.namespace);
         Self(tokio::spawn(async move {
-            let pods = &pods;
             watcher(pods.clone(), watcher::Config::default())
                 .default_backoff()
                 .applied_objects()
-                .try_for_each_concurrent(16, async |pod| {
-                    if pod.metadata.deletion_timestamp.is_some() {
-                        reap(pods, &pod).await;
-                    } else if runs && node(&pod).is_none() {
-                        run(pods, &pod.name_any()).await;
+                // After an error the watch goes on by itself.
+                .filter_map(|pod| std::future::ready(pod.ok()))
+                .for_each_concurrent(16, |pod: Pod| {
+                    let pods = pods.clone();
+                    async move {
+                        if pod.metadata.deletion_timestamp.is_some() {
+                            reap(&pods, &pod).await;
+                        } else if runs && node(&pod).is_none() {
+                            run(&pods, &pod.name_any()).await;
+                        }
                     }
-                    Ok(())
                 })
-                .await
-                .unwrap();
+                .await;
         }))
     }
 }
@@ -65,16 +69,35 @@ async fn reap(pods: &Api<Pod>, pod: &Pod) {
         }),
         ..DeleteParams::default()
     };
-    // Somebody else may have been faster.
-    pods.delete(&pod.name_any(), &params).await.ok();
+    loop {
+        match pods.delete(&pod.name_any(), &params).await {
+            Err(error) if passes(&error) => sleep(AGAIN).await,
+            // Somebody else may have been faster.
+            _ => return,
+        }
+    }
+}
+
+/// A kubelet tries so often what the server does not take.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// Whether it is the server that is ill.
+fn passes(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => status.code >= 500 || status.code == 429,
+        _ => true,
+    }
 }
 
 async fn set_status(pods: &Api<Pod>, name: &str, status: Value) {
     let patch = Patch::Strategic(json!({ "status": status }));
     let params = PatchParams::default();
-    match pods.patch_status(name, &params, &patch).await {
-        Err(kube::Error::Api(status)) if status.is_not_found() => {}
-        other => drop(other.unwrap()),
+    loop {
+        match pods.patch_status(name, &params, &patch).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => return,
+            Err(error) if passes(&error) => sleep(AGAIN).await,
+            other => return drop(other.unwrap()),
+        }
     }
 }
 

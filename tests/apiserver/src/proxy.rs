@@ -46,6 +46,10 @@ pub enum Fate {
     Garbled,
     /// It never reaches the server, and is never answered.
     Hung,
+    /// It waits until [`Proxy::let_go`], and is then served, though nobody may wait for the answer any more.
+    Held,
+    /// It is served, and answered after [`Proxy::let_go`].
+    Delayed,
     /// It is served, and never answered.
     Unanswered,
     /// It is served, and the connection ends before its answer.
@@ -74,6 +78,7 @@ struct Shared {
     rule: Mutex<Arc<Rule>>,
     came: Mutex<Vec<Came>>,
     watches: watch::Sender<Watches>,
+    held: watch::Sender<()>,
 }
 
 /// The proxy; it ends when dropped, and everything through it.
@@ -92,6 +97,7 @@ impl Proxy {
             rule: Mutex::new(served),
             came: Mutex::default(),
             watches: watch::Sender::new(Watches::Flow),
+            held: watch::Sender::new(()),
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
@@ -107,9 +113,14 @@ impl Proxy {
 
     /// A client of it, as the manager makes its own.
     pub fn client(&self) -> Client {
+        Client::try_from(self.config()).unwrap()
+    }
+
+    /// What such a client is made from.
+    pub fn config(&self) -> Config {
         let mut config = Config::new(self.address.parse().unwrap());
         config.default_retry = false;
-        Client::try_from(config).unwrap()
+        config
     }
 
     /// From now on, this decides what becomes of requests.
@@ -120,6 +131,11 @@ impl Proxy {
     /// From now on, this happens to watches.
     pub fn watches(&self, watches: Watches) {
         self.shared.watches.send_replace(watches);
+    }
+
+    /// Those that were held go on.
+    pub fn let_go(&self) {
+        self.shared.held.send_replace(());
     }
 
     /// What came so far.
@@ -155,6 +171,13 @@ async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response {
         )
             .into_response(),
         Fate::Hung => std::future::pending().await,
+        Fate::Held => hold(&shared, request).await,
+        Fate::Delayed => {
+            let mut held = shared.held.subscribe();
+            let answer = serve(&shared, request).await;
+            held.changed().await.unwrap();
+            answer
+        }
         Fate::Unanswered => {
             serve(&shared, request).await;
             std::future::pending().await
@@ -172,10 +195,23 @@ async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     }
 }
 
+/// The reason that a server gives with a code.
+fn reason(code: u16) -> &'static str {
+    match code {
+        403 => "Forbidden",
+        404 => "NotFound",
+        409 => "Conflict",
+        429 => "TooManyRequests",
+        503 => "ServiceUnavailable",
+        504 => "Timeout",
+        _ => "InternalError",
+    }
+}
+
 fn refusal(code: u16) -> Response {
     let status = json!({
         "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code,
-        "reason": "Fault", "message": "a fault of the test", "metadata": {},
+        "reason": reason(code), "message": "a fault of the test", "metadata": {},
     });
     let mut answer = Response::builder()
         .status(code)
@@ -213,6 +249,20 @@ async fn serve(shared: &Arc<Shared>, request: Request) -> Response {
         Ok(answer) => answer.map(Body::new),
         Err(error) => (StatusCode::BAD_GATEWAY, error.to_string()).into_response(),
     }
+}
+
+async fn hold(shared: &Arc<Shared>, request: Request) -> Response {
+    let mut held = shared.held.subscribe();
+    let shared = shared.clone();
+    // All of it is here by now; later its connection may not be.
+    let (parts, body) = request.into_parts();
+    let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
+    let request = Request::from_parts(parts, Body::from(body));
+    let served = tokio::spawn(async move {
+        held.changed().await.unwrap();
+        serve(&shared, request).await
+    });
+    served.await.unwrap()
 }
 
 type Chunks = Pin<Box<dyn Stream<Item = Result<Bytes, axum::Error>> + Send>>;

@@ -12,7 +12,7 @@ use rustls::pki_types::{CertificateDer, pem::PemObject};
 use tokio::sync::OnceCell;
 use tower::util::MapRequestLayer;
 
-use crate::{install::install, narrow::narrowed, pki};
+use crate::{eventually, install::install, narrow::narrowed, pki};
 
 const ADMIN_TOKEN: &str = "admin-token";
 const GUARDIAN: &str = include_str!("server.sh");
@@ -27,6 +27,15 @@ rules:
   - {level: Metadata}
 ";
 const STARTS_WITHIN: Duration = Duration::from_secs(60);
+
+/// One of the programs that make up a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// What holds the objects.
+    Etcd,
+    /// What is asked for them.
+    ApiServer,
+}
 
 /// An etcd and a kube-apiserver of our own.
 #[derive(Debug)]
@@ -110,19 +119,47 @@ impl Server {
     ///
     /// # Panics
     /// When it does not start.
-    pub async fn restart(&mut self) {
-        let before = self.starts();
-        let stdin = self.guardian.stdin.as_mut();
-        stdin.unwrap().write_all(b"\n").unwrap();
-        while self.starts() == before {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+    pub async fn restart(&self) {
+        self.kill(&[Part::ApiServer]).await;
+        self.start_again(&[Part::ApiServer]).await;
+    }
+
+    /// Kills parts of it. What etcd holds is kept.
+    ///
+    /// # Panics
+    /// When that does not come to pass.
+    pub async fn kill(&self, parts: &[Part]) {
+        for part in parts {
+            self.tell("kill", *part).await;
+        }
+    }
+
+    /// Starts parts of it again that were killed, and waits until all is ready.
+    ///
+    /// # Panics
+    /// When they do not start.
+    pub async fn start_again(&self, parts: &[Part]) {
+        for part in parts {
+            self.tell("start", *part).await;
         }
         self.ready().await.unwrap();
     }
 
-    fn starts(&self) -> usize {
-        let starts = std::fs::read(self.dir.join("starts"));
-        starts.unwrap_or_default().len()
+    /// Has the guardian do something, and waits until it has done so.
+    async fn tell(&self, what: &str, part: Part) {
+        let part = match part {
+            Part::Etcd => "etcd",
+            Part::ApiServer => "apiserver",
+        };
+        let done = || std::fs::read(self.dir.join("done")).map_or(0, |done| done.len());
+        let before = done();
+        let mut stdin = self.guardian.stdin.as_ref().unwrap();
+        writeln!(stdin, "{what}_{part}").unwrap();
+        eventually("the guardian has done what it was told", async || {
+            let is_done = done() > before;
+            is_done.then_some(()).ok_or_else(String::new)
+        })
+        .await;
     }
 
     async fn ready(&self) -> Result<(), String> {
@@ -165,7 +202,8 @@ impl Server {
         ADMIN_TOKEN
     }
 
-    fn config(&self, agent: &str) -> Config {
+    /// What clients that may do everything are made from; `agent` is how the audit log calls them.
+    pub fn config(&self, agent: &str) -> Config {
         // Both the server's tests and those of the code under test need one; the second to come finds it done.
         rustls::crypto::ring::default_provider()
             .install_default()

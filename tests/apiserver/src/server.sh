@@ -1,13 +1,15 @@
-# Runs etcd and kube-apiserver in $DIR until standard input ends, which it does however the tests end. For each line that comes before, the API
-# server is killed and started again.
+# Runs etcd and kube-apiserver in $DIR until standard input ends, which it does however the tests end. Lines that come before name what is to
+# be killed or started again.
 exec 3<&0
 cd "$DIR" || exit 1
-"$ASSETS/etcd" --data-dir=etcd --unsafe-no-fsync --log-level=warn --logger=zap \
-  --listen-client-urls="http://127.0.0.1:$ETCD_PORT" --advertise-client-urls="http://127.0.0.1:$ETCD_PORT" \
-  --listen-peer-urls="http://127.0.0.1:$PEER_PORT" --initial-advertise-peer-urls="http://127.0.0.1:$PEER_PORT" \
-  --initial-cluster="default=http://127.0.0.1:$PEER_PORT" >etcd.log 2>&1 3<&- &
-etcd=$!
-start() {
+start_etcd() {
+  "$ASSETS/etcd" --data-dir=etcd --unsafe-no-fsync --log-level=warn --logger=zap \
+    --listen-client-urls="http://127.0.0.1:$ETCD_PORT" --advertise-client-urls="http://127.0.0.1:$ETCD_PORT" \
+    --listen-peer-urls="http://127.0.0.1:$PEER_PORT" --initial-advertise-peer-urls="http://127.0.0.1:$PEER_PORT" \
+    --initial-cluster="default=http://127.0.0.1:$PEER_PORT" >>etcd.log 2>&1 3<&- &
+  etcd=$!
+}
+start_apiserver() {
   "$ASSETS/kube-apiserver" --etcd-servers="http://127.0.0.1:$ETCD_PORT" \
     --bind-address=127.0.0.1 --secure-port="$API_PORT" --endpoint-reconciler-type=none \
     --cert-dir=certificates --tls-cert-file=server.crt --tls-private-key-file=server.key \
@@ -17,13 +19,22 @@ start() {
     --audit-policy-file=audit-policy.yaml --audit-log-path=audit.log --audit-log-maxsize=1024 \
     >>apiserver.log 2>&1 3<&- &
   apiserver=$!
-  echo >>starts
 }
-start
-while read -r _ <&3; do
+kill_etcd() {
+  kill -KILL "$etcd"
+  wait "$etcd"
+}
+kill_apiserver() {
   kill -KILL "$apiserver"
   wait "$apiserver"
-  start
+}
+start_etcd
+start_apiserver
+while read -r what <&3; do
+  case $what in
+  start_etcd | start_apiserver | kill_etcd | kill_apiserver) "$what" ;;
+  esac
+  echo >>done
 done
 kill -KILL "$apiserver" "$etcd" 2>/dev/null
 wait

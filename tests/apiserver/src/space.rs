@@ -29,8 +29,12 @@ pub struct Space {
 impl Space {
     /// Makes one.
     pub async fn new() -> Self {
+        Self::on(Server::shared().await).await
+    }
+
+    /// Makes one on a server that is not shared with all.
+    pub async fn on(server: &'static Server) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let server = Server::shared().await;
         let client = server.client("test");
         let namespace = format!("test-{:03}-ns", COUNT.fetch_add(1, Relaxed));
         let object = Namespace {
@@ -98,13 +102,9 @@ impl Space {
         done: impl Fn(&DIJobStatus) -> bool,
     ) -> DIJobStatus {
         eventually(&format!("{job}: {what}"), async || {
-            let status = self
-                .jobs()
-                .get(job)
-                .await
-                .unwrap()
-                .status
-                .unwrap_or_default();
+            let found = self.jobs().get(job).await;
+            let status = found.map_err(|error| error.to_string())?.status;
+            let status = status.unwrap_or_default();
             if done(&status) {
                 Ok(status)
             } else {
@@ -199,7 +199,11 @@ where
     K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
     let params = ListParams::default().labels(&format!("dijob-name={job}"));
-    let all = api.list(&params).await.unwrap();
+    let all = eventually("objects are listed", async || {
+        let all = api.list(&params).await;
+        all.map_err(|error| error.to_string())
+    })
+    .await;
     all.into_iter().map(|k| (k.name_any(), k)).collect()
 }
 

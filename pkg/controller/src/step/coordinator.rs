@@ -1,7 +1,7 @@
 //! The coordinator: made, started again, and its end turned into the job's.
 
 use di_api::{ConditionType, Origin, Phase, PlanEntry, Role, condition, is_true, names};
-use di_plan::{PodPhase, PodView, Stage};
+use di_plan::{End, PodPhase, PodView, Stage};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
@@ -13,44 +13,70 @@ fn entry(seen: &Observed<'_>) -> PlanEntry {
     PlanEntry::new(name, Role::Coordinator, Origin::Declared, 0)
 }
 
+/// How the coordinator ended is how the job ends, whenever that is seen: a job that is held or late by then has ended all the same, and must
+/// not run again.
+pub(super) fn check_end(seen: &Observed<'_>, step: &mut Step) {
+    let Some((pod, end)) = ended(seen) else {
+        return;
+    };
+    let given_up = is_given_up(step, pod);
+    // One that was told to go because the job is held may well exit with 0 once it has saved what it has.
+    if end.succeeded() && !(given_up && pod.deleting) {
+        created(seen, step);
+        let message = "the coordinator ended with exit code 0";
+        let reason = "CoordinatorSucceeded";
+        ending::end(seen, step, Phase::Succeeded, reason, message);
+        return;
+    }
+    // What the cluster did to it, or who deleted it, does not count.
+    let counts = !end.succeeded() && !given_up && !pod.deleting && !pod.disrupted;
+    if counts && step.status.restarts >= seen.job.spec.backoff_limit {
+        created(seen, step);
+        let message = match step.status.restarts {
+            0 => failure(end),
+            n => format!("{}, and was started again {n} times before", failure(end)),
+        };
+        ending::end(seen, step, Phase::Failed, "CoordinatorFailed", &message);
+    }
+}
+
+fn ended<'a>(seen: &'a Observed<'_>) -> Option<(&'a PodView, &'a End)> {
+    let pod = seen.pod(&names::coordinator(&seen.job.name_any()))?;
+    Some((pod, pod.end.as_deref()?))
+}
+
+fn failure(end: &End) -> String {
+    format!("the coordinator failed: {end}")
+}
+
+/// Makes the coordinator and follows it, or starts it again; [`check_end`] has found that it has not ended the job.
 pub(super) fn tend(seen: &Observed<'_>, step: &mut Step) {
     let entry = entry(seen);
     if seen.service(&entry.name).is_none() {
         step.actions.push(Action::CreateService(entry.clone()));
     }
-    match seen.pod(&entry.name) {
-        None => match seen.asked.get(&entry.name) {
+    let Some(pod) = seen.pod(&entry.name) else {
+        match seen.asked.get(&entry.name) {
             // A cache may be behind.
             None if runs(step) => step.ask.push(entry.name),
             _ => {
                 deleted(seen, step);
                 step.actions.push(Action::CreatePod(entry));
             }
-        },
-        Some(pod) => {
-            created(seen, step);
-            match &pod.end {
-                Some(end) if end.succeeded() => {
-                    let message = "the coordinator ended with exit code 0";
-                    ending::end(
-                        seen,
-                        step,
-                        Phase::Succeeded,
-                        "CoordinatorSucceeded",
-                        message,
-                    );
-                }
-                // Told to go; what it exits with then says nothing of the job.
-                _ if pod.deleting => {
-                    deleted(seen, step);
-                    if pod.phase == PodPhase::Unknown {
-                        lost(seen, step);
-                    }
-                }
-                Some(_) => failed(seen, step, pod),
-                None => follow(seen, step, pod),
+        }
+        return;
+    };
+    created(seen, step);
+    match &pod.end {
+        // Told to go; what it exits with then says nothing of the job.
+        _ if pod.deleting => {
+            deleted(seen, step);
+            if pod.phase == PodPhase::Unknown {
+                lost(seen, step);
             }
         }
+        Some(end) => start_again(seen, step, pod, end),
+        None => follow(seen, step, pod),
     }
 }
 
@@ -142,33 +168,30 @@ pub(super) fn not_running(seen: &Observed<'_>, step: &mut Step, reason: &str, me
     }
 }
 
-/// A failed coordinator is started again while the limit allows; what the cluster did to it does not count.
-fn failed(seen: &Observed<'_>, step: &mut Step, pod: &PodView) {
-    let Some(end) = &pod.end else { return };
-    let how = format!("the coordinator failed: {end}");
-    let counted = step.status.failed_coordinator.as_deref() == Some(&pod.uid);
-    if !counted && !pod.disrupted {
-        if step.status.restarts >= seen.job.spec.backoff_limit {
-            let message = if step.status.restarts > 0 {
-                format!(
-                    "{how}, and was started again {} times before",
-                    step.status.restarts
-                )
-            } else {
-                how
-            };
-            ending::end(seen, step, Phase::Failed, "CoordinatorFailed", &message);
-            return;
+/// A failed coordinator is deleted, so that another takes its name.
+fn start_again(seen: &Observed<'_>, step: &mut Step, pod: &PodView, end: &End) {
+    let how = failure(end);
+    if !is_given_up(step, pod) {
+        if !pod.disrupted {
+            step.status.restarts += 1;
         }
-        step.status.restarts += 1;
-    }
-    if !counted {
-        step.status.failed_coordinator = Some(pod.uid.clone());
         let message = format!("{how}; it is started again");
         step.notes
             .push(Note::warning("CoordinatorRestarted", message));
+        step.status.failed_coordinator = Some(pod.uid.clone());
     }
     step.status.phase = Some(Phase::Created);
     not_running(seen, step, "CoordinatorRestarting", &how);
     step.actions.push(Action::delete_pod(pod));
+}
+
+fn is_given_up(step: &Step, pod: &PodView) -> bool {
+    step.status.failed_coordinator.as_deref() == Some(&pod.uid)
+}
+
+/// Remembers that the coordinator is told to go: what becomes of it from now on is not how the job ends.
+pub(super) fn give_up(seen: &Observed<'_>, step: &mut Step) {
+    if let Some(pod) = seen.pod(&names::coordinator(&seen.job.name_any())) {
+        step.status.failed_coordinator = Some(pod.uid.clone());
+    }
 }

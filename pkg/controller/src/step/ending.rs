@@ -106,6 +106,7 @@ pub(super) fn check_deadline(seen: &Observed<'_>, step: &mut Step) {
 /// Frees everything that a held job uses, and keeps its plan.
 pub(super) fn suspend(seen: &Observed<'_>, step: &mut Step) {
     remove(seen, step, |_| true);
+    coordinator::give_up(seen, step);
     coordinator::not_running(seen, step, "Suspended", "the job is held");
     for entry in &mut step.status.plan {
         entry.uid = None;

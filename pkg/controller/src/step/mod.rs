@@ -223,13 +223,18 @@ pub fn step(seen: &Observed<'_>, suffixes: &mut dyn Suffixes) -> Step {
 }
 
 fn live(seen: &Observed<'_>, step: &mut Step, suffixes: &mut dyn Suffixes) {
-    if step.status.start_time.is_none() {
+    // One that has pods runs already: they are worth more than the mistake.
+    if step.status.start_time.is_none() && seen.own_pods().next().is_none() {
         let faults = validation::dijob_faults(seen.job);
         if !faults.is_empty() {
             let message = validation::summary(&faults);
             ending::end(seen, step, Phase::Failed, "InvalidSpec", &message);
             return;
         }
+    }
+    coordinator::check_end(seen, step);
+    if has_ended(&step.status) {
+        return;
     }
     if seen.job.spec.suspend {
         ending::suspend(seen, step);

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use di_api::{EntryState, PlanEntry, Role, names};
 use di_plan::{
-    PodView, Stage, Suffixes, adopt, aggregator_of, declare, drop_gone, find, follow, members,
-    replace,
+    LONGEST_BACKOFF_SECONDS, PodView, Stage, Suffixes, adopt, aggregator_of, declare, drop_gone,
+    find, follow, members, replace,
 };
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -177,7 +177,9 @@ fn want(seen: &Observed<'_>, plan: &[PlanEntry], entry: &PlanEntry, step: &mut S
 
 fn wait(entry: &PlanEntry, now: Timestamp) -> Option<Duration> {
     let wait = entry.not_before.as_ref()?.0.duration_since(now);
-    (wait.is_positive()).then(|| wait.unsigned_abs())
+    // A longer one was noted by a clock that is ahead of ours, and nobody can tell what is left of it.
+    let ours = wait.is_positive() && wait.as_secs() <= LONGEST_BACKOFF_SECONDS;
+    ours.then(|| wait.unsigned_abs())
 }
 
 /// The pod goes first, with its own grace, then its service. An ended pod goes only when `ended_too`, else it is kept for its logs.

@@ -3,7 +3,9 @@
 mod coordinator;
 mod ending;
 mod exploration;
+mod remains;
 mod replicas;
+mod states;
 mod units;
 mod world;
 

@@ -23,7 +23,8 @@ pub fn adopt(job: &DIJob, plan: &mut Vec<PlanEntry>, pods: &[PodView], now: Time
     if strangers.is_empty() {
         return;
     }
-    strangers.sort_by(|a, b| a.0.name.cmp(&b.0.name));
+    // Those that live first: a failed one may have had the number of one of them before.
+    strangers.sort_by_key(|(pod, _)| (has_failed(pod), pod.name.as_str()));
     let led: HashSet<String> = plan
         .iter()
         .filter_map(|entry| aggregator_of(entry).map(str::to_owned))
@@ -34,8 +35,13 @@ pub fn adopt(job: &DIJob, plan: &mut Vec<PlanEntry>, pods: &[PodView], now: Time
         .map(|ddp| (ddp.place.aggregator.as_str(), ddp.place.world_size))
         .collect();
     for (pod, role) in strangers {
-        let origin = origin(job, plan, role);
-        let mut entry = Slots::new(job, plan, role).entry(origin, pod.name.clone(), now);
+        let (origin, group, resources) = place(job, plan, role, pod.group.as_deref());
+        let mut slots = Slots::new(job, plan, role);
+        let mut entry = PlanEntry {
+            group,
+            resources,
+            ..slots.entry_at(pod.index, origin, pod.name.clone(), now)
+        };
         if role == Role::DdpLearner {
             let place = pod.ddp.as_ref();
             if place.is_none_or(|ddp| led.contains(&ddp.place.aggregator)) {
@@ -43,19 +49,30 @@ pub fn adopt(job: &DIJob, plan: &mut Vec<PlanEntry>, pods: &[PodView], now: Time
             }
             entry.resources = gpus(place.map_or(1, |ddp| ddp.gpus));
             entry.ddp = place.map(|ddp| ddp.place.clone());
-        } else if pod.stage() == Stage::Failed {
+            let unit = aggregator_of(&entry).and_then(|name| find(plan, name));
+            entry.origin = unit.map_or(origin, |unit| unit.origin);
+        } else if has_failed(pod) {
             // It is kept for its logs; whether its place is wanted is not known.
             entry.state = EntryState::Replaced;
+            entry.index = pod.index.unwrap_or(entry.index);
+            let mut same = plan.iter_mut().filter(|other| other.role == role);
+            if let Some(next) = same.find(|other| other.index == entry.index) {
+                next.replaces.get_or_insert_with(|| entry.name.clone());
+            }
         }
         if role == Role::Aggregator {
             let template = || job.spec.learner_gpus(&ReplicaResources::default()).max(1);
             let world = worlds.get(pod.name.as_str()).copied();
-            entry.resources = gpus(world.unwrap_or_else(template));
+            entry.resources.gpus = gpus(world.unwrap_or_else(template)).gpus;
             entry.port = Some(pod.port);
         }
         plan.push(entry);
     }
     follow(plan);
+}
+
+fn has_failed(pod: &PodView) -> bool {
+    pod.stage() == Stage::Failed
 }
 
 fn gpus(number: i32) -> ReplicaResources {
@@ -65,24 +82,37 @@ fn gpus(number: i32) -> ReplicaResources {
     }
 }
 
-/// Declared, while fewer are there than the spec declares of this kind.
-fn origin(job: &DIJob, plan: &[PlanEntry], role: Role) -> Origin {
+/// Who wants a pod of this role that was made for this group: the spec, while fewer are there than it declares of that kind.
+fn place(
+    job: &DIJob,
+    plan: &[PlanEntry],
+    role: Role,
+    group: Option<&str>,
+) -> (Origin, Option<String>, ReplicaResources) {
     let counted = role.counted_as();
-    if !WORKERS.contains(&counted)
-        || planned_as(job, counted, &ReplicaResources::default()).0 != role
-    {
-        return Origin::Requested;
+    let declared = WORKERS
+        .contains(&counted)
+        .then(|| job.spec.declared(counted));
+    let bucket = declared.flatten().and_then(|declared| match group {
+        None => Some((declared.replicas, ReplicaResources::default())),
+        Some(name) => {
+            let group = declared.groups.iter().find(|group| group.name == name)?;
+            Some((group.replicas, group.resources.clone()))
+        }
+    });
+    let requested = (Origin::Requested, None, ReplicaResources::default());
+    let Some((declared, resources)) = bucket else {
+        return requested;
+    };
+    let (planned, resources) = planned_as(job, counted, &resources);
+    let alike = plan.iter().filter(|e| {
+        e.role == role
+            && e.origin == Origin::Declared
+            && e.group.as_deref() == group
+            && e.is_wanted()
+    });
+    if planned != role || alike.count() >= usize::try_from(declared).unwrap_or(0) {
+        return requested;
     }
-    let declared = job.spec.declared(counted).map_or(0, |part| part.replicas);
-    let have = plan
-        .iter()
-        .filter(|e| {
-            e.role == role && e.origin == Origin::Declared && e.group.is_none() && e.is_wanted()
-        })
-        .count();
-    if have < usize::try_from(declared).unwrap_or(0) {
-        Origin::Declared
-    } else {
-        Origin::Requested
-    }
+    (Origin::Declared, group.map(str::to_owned), resources)
 }

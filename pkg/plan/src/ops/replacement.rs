@@ -65,7 +65,8 @@ pub fn replace(
 /// A replica that ran this long, in seconds, was healthy: its next failure counts as the first.
 const HEALTHY_AFTER_SECONDS: i64 = 600;
 const FIRST_BACKOFF_SECONDS: i64 = 10;
-const LONGEST_BACKOFF_SECONDS: i64 = 300;
+/// The pod of a replacement is never made later than so many seconds after it was planned.
+pub const LONGEST_BACKOFF_SECONDS: i64 = 300;
 
 /// How long to wait before the pod of a replacement is made; the first is immediate.
 fn backoff(attempt: i32) -> Option<jiff::SignedDuration> {

@@ -45,6 +45,23 @@ impl Slots {
         name
     }
 
+    /// The same with this number, unless another has it.
+    pub fn entry_at(
+        &mut self,
+        index: Option<i32>,
+        origin: Origin,
+        name: String,
+        now: Timestamp,
+    ) -> PlanEntry {
+        match index.filter(|index| self.indices.insert(*index)) {
+            Some(index) => PlanEntry {
+                planned_at: Some(MicroTime(now)),
+                ..PlanEntry::new(name, self.role, origin, index)
+            },
+            None => self.entry(origin, name, now),
+        }
+    }
+
     /// An entry of this name, with the lowest number that no other has.
     pub fn entry(&mut self, origin: Origin, name: String, now: Timestamp) -> PlanEntry {
         while !self.indices.insert(self.lowest) {

@@ -1,6 +1,8 @@
 use di_api::{Ddp, names, quantity};
 use k8s_openapi::api::core::v1::Pod;
 
+use super::told;
+
 /// What a ddp learner's pod tells of its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DdpView {
@@ -13,15 +15,7 @@ pub struct DdpView {
 impl DdpView {
     pub(super) fn new(pod: &Pod) -> Option<Self> {
         let labels = pod.metadata.labels.as_ref()?;
-        let containers = &pod.spec.as_ref()?.containers;
-        let main = containers
-            .iter()
-            .find(|c| c.name == names::MAIN_CONTAINER)?;
-        // Ours stand first; what users set over them changes nothing of the plan.
-        let env = |name: &str| {
-            let mut all = main.env.iter().flatten();
-            all.find(|variable| variable.name == name)?.value.as_deref()
-        };
+        let env = |name| told(pod, name);
         // Nobody makes larger ones; a pod that says otherwise must not make us list as many.
         let number =
             |name| quantity::whole(env(name)?).filter(|number| *number <= names::MAX_LEARNER_GPUS);

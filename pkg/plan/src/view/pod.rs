@@ -8,6 +8,7 @@ use kube::ResourceExt;
 use super::{
     DdpView, End, PodPhase, RestartPolicy, controlling_job,
     status::{STUCK, condition, end, is_disrupted, is_true, phase, started, waiting},
+    told,
 };
 use crate::ports::named_port;
 
@@ -26,6 +27,10 @@ pub struct PodView {
     pub owner: Option<String>,
     /// Its role, by label.
     pub role: Option<Role>,
+    /// Its number within its role, if it was made by us.
+    pub index: Option<i32>,
+    /// The declared group that it was made for.
+    pub group: Option<Box<str>>,
     /// Its place in a logic learner, if it is a ddp learner.
     pub ddp: Option<Box<DdpView>>,
     /// Its phase.
@@ -97,6 +102,11 @@ impl PodView {
             job,
             owner: controlling_job(pod),
             role,
+            index: told(pod, names::env::REPLICA_INDEX).and_then(|index| index.parse().ok()),
+            group: pod
+                .annotations()
+                .get(names::GROUP_ANNOTATION)
+                .map(|group| group.as_str().into()),
             ddp: (role == Some(Role::DdpLearner))
                 .then(|| DdpView::new(pod).map(Box::new))
                 .flatten(),

@@ -109,7 +109,9 @@ pub(super) fn is_disrupted(status: &PodStatus) -> bool {
     is_true(status, "DisruptionTarget")
         || matches!(
             status.reason.as_deref(),
-            Some("Evicted" | "Preempting" | "Shutdown" | "NodeShutdown" | "NodeLost")
+            Some("Evicted" | "Preempting" | "NodeLost")
+            // A node that shuts down in order: before 1.22, since then, and to pods that come too late.
+            | Some("Shutdown" | "Terminated" | "NodeShutdown")
         )
 }
 

@@ -1,252 +1,19 @@
 //! A job's life, with every fault that a server, a network or a manager's death can show: it ends as an undisturbed one does.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::SeqCst},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use di_api::{DIJob, DIJobStatus, EntryState, Phase, PlanEntry, ReplicaCounts};
-use di_apiserver_tests::{
-    Came, Fate, Job, Kubelet, Manager, Proxy, Space, Watches, eventually, exit,
-};
-use di_controller::Settings;
-use futures::{StreamExt, TryStreamExt, future::join_all, stream};
-use kube::{
-    ResourceExt,
-    runtime::{WatchStreamExt, watcher},
-};
-use tokio::{
-    sync::{Notify, OnceCell},
-    task::JoinSet,
-    time::sleep,
-};
+use di_api::Phase;
+use di_apiserver_tests::{Came, Fate, Job, Kubelet, Proxy, Watches, exit};
+use futures::{StreamExt, future::join_all, stream};
+use tokio::{sync::Notify, time::sleep};
 
-const JOB: &str = "job";
-/// Lives at the same time.
-const AT_ONCE: usize = 12;
+use crate::life::{AT_ONCE, Life, Managed, as_usual, reference};
+
 /// How long faults go on that come again and again. What backs off from them for longer and longer goes on soon after.
 const FAULTY: Duration = Duration::from_secs(4);
-
-/// How a life ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct End {
-    conditions: BTreeMap<String, String>,
-    counts: BTreeMap<String, ReplicaCounts>,
-    pods: BTreeMap<String, usize>,
-    services: usize,
-    plan: usize,
-}
-
-impl End {
-    /// Whether only what the policy leaves is there, and counted.
-    fn is_complete(&self) -> bool {
-        let active: i32 = self.counts.values().map(|counts| counts.active).sum();
-        self.services == 0
-            && self.plan == 0
-            && active == 0
-            && self.pods.values().sum::<usize>() == 2
-    }
-}
-
-/// What a life took.
-#[derive(Clone, Debug)]
-struct Life {
-    end: End,
-    /// Pods that were made, in order.
-    pods: Vec<String>,
-    came: Vec<Came>,
-}
-
-fn wanted_and_ready(status: &DIJobStatus, wanted: &str) -> bool {
-    status.phase == Some(Phase::Running) && status.collectors_ready.as_deref() == Some(wanted)
-}
-
-/// One collector fails, and is replaced; then the coordinator succeeds.
-async fn lead(space: &Space, is_over: impl Fn(&End) -> bool) -> End {
-    let _kubelet = Kubelet::running(space);
-    let phases = Phases::of(space);
-    space.create(&Job::new(JOB, 2)).await;
-    let ready = |status: &DIJobStatus| wanted_and_ready(status, "2/2");
-    let status = space.until(JOB, "two collectors", ready).await;
-    let failed = &status.plan[0].name;
-    exit(&space.pods(), failed, 1).await;
-    let replaced = |status: &DIJobStatus| {
-        let gone = |e: &PlanEntry| e.name == *failed && e.state == EntryState::Replaced;
-        status.plan.iter().any(gone) && ready(status)
-    };
-    space.until(JOB, "one is replaced", replaced).await;
-    exit(&space.pods(), "job-coordinator", 0).await;
-    space.until_phase(JOB, Phase::Succeeded).await;
-    let end = eventually("all is as it stays", async || {
-        let end = look(space).await;
-        if is_over(&end) {
-            Ok(end)
-        } else {
-            Err(format!("{end:?}"))
-        }
-    })
-    .await;
-    phases.check();
-    end
-}
-
-async fn look(space: &Space) -> End {
-    let status = space
-        .jobs()
-        .get(JOB)
-        .await
-        .unwrap()
-        .status
-        .unwrap_or_default();
-    let mut pods = BTreeMap::new();
-    for pod in space.pods_of(JOB).await.into_values() {
-        let role = pod.labels()["replica-type"].clone();
-        let phase = pod.status.unwrap_or_default().phase.unwrap_or_default();
-        *pods.entry(format!("{role} {phase}")).or_default() += 1;
-    }
-    let conditions = status.conditions.iter();
-    End {
-        conditions: conditions
-            .map(|c| {
-                (
-                    format!("{:?}", c.type_),
-                    format!("{:?} {}", c.status, c.reason),
-                )
-            })
-            .collect(),
-        counts: status.replica_status,
-        pods,
-        services: space.services_of(JOB).await.len(),
-        plan: status.plan.len(),
-    }
-}
-
-/// The phases that a job shows, in order.
-struct Phases {
-    _watching: JoinSet<()>,
-    regressed: Arc<AtomicBool>,
-}
-
-impl Phases {
-    fn of(space: &Space) -> Self {
-        let jobs = space.jobs();
-        let regressed = Arc::new(AtomicBool::new(false));
-        let seen = regressed.clone();
-        let mut watching = JoinSet::new();
-        watching.spawn(async move {
-            let mut ended = false;
-            let only = watcher::Config::default().fields(&format!("metadata.name={JOB}"));
-            let jobs = watcher(jobs, only).default_backoff();
-            let mut jobs = std::pin::pin!(jobs.applied_objects());
-            while let Ok(Some(job)) = jobs.try_next().await {
-                let job: DIJob = job;
-                let is_over = job
-                    .status
-                    .and_then(|s| s.phase)
-                    .is_some_and(Phase::is_terminal);
-                if ended && !is_over {
-                    seen.store(true, SeqCst);
-                }
-                ended |= is_over;
-            }
-        });
-        Self {
-            _watching: watching,
-            regressed,
-        }
-    }
-
-    fn check(&self) {
-        assert!(!self.regressed.load(SeqCst), "it ended, and went on");
-    }
-}
-
-/// A manager behind a proxy.
-struct Managed {
-    space: Space,
-    proxy: Proxy,
-    manager: Manager,
-}
-
-impl Managed {
-    async fn start() -> Self {
-        let space = Space::new().await;
-        let upstream = space.server.client_of_manager("manager", &space.namespace);
-        let proxy = Proxy::start(upstream).await;
-        let manager = Self::manager(&proxy);
-        Self {
-            space,
-            proxy,
-            manager,
-        }
-    }
-
-    fn manager(proxy: &Proxy) -> Manager {
-        let settings = Settings {
-            call_timeout: Duration::from_secs(2),
-            ..Settings::default()
-        };
-        Manager::start_with(proxy.client(), settings)
-    }
-
-    /// Stops it, and looks at what it took.
-    async fn took(self, end: End) -> Life {
-        self.manager.stop().await;
-        let made = self.space.writes().await.into_iter();
-        let made = made.filter(|w| w.is("create", "pods") && w.code == 201);
-        Life {
-            end,
-            pods: made.map(|write| write.name).collect(),
-            came: self.proxy.came(),
-        }
-    }
-}
-
-static REFERENCE: OnceCell<Life> = OnceCell::const_new();
-
-/// An undisturbed life.
-async fn reference() -> &'static Life {
-    let lived = REFERENCE.get_or_init(async || {
-        let managed = Managed::start().await;
-        let end = lead(&managed.space, End::is_complete).await;
-        managed.took(end).await
-    });
-    lived.await
-}
-
-impl Life {
-    /// A life under a rule.
-    async fn under(rule: impl Fn(&Came) -> Fate + Send + Sync + 'static) -> Self {
-        let managed = Managed::start().await;
-        managed.proxy.rule(rule);
-        let end = as_usual(&managed.space).await;
-        managed.took(end).await
-    }
-
-    fn writes(&self) -> usize {
-        self.came.iter().filter(|came| came.write > 0).count()
-    }
-
-    /// No pod too many or twice, and no request again and again.
-    fn check(&self, what: &str, more: usize) {
-        let reference = REFERENCE.get().unwrap();
-        assert_eq!(self.pods.len(), reference.pods.len(), "{what}: {self:#?}");
-        let names: BTreeSet<_> = self.pods.iter().collect();
-        assert_eq!(self.pods.len(), names.len(), "{what}: {self:#?}");
-        let most = reference.came.len() * 2 + more;
-        assert!(self.came.len() <= most, "{what}: {self:#?}");
-    }
-}
-
-/// A life that ends as the undisturbed one did.
-async fn as_usual(space: &Space) -> End {
-    let reference = reference().await;
-    lead(space, |end| *end == reference.end).await
-}
 
 /// Each write meets each fate.
 async fn each_write_meets(fates: &[Fate]) {
@@ -299,8 +66,7 @@ async fn interrupted(at: usize, arrives: bool) -> Life {
         end = &mut living => Some(end),
     };
     managed.proxy.rule(|_| Fate::Served);
-    let second = Managed::manager(&managed.proxy);
-    std::mem::replace(&mut managed.manager, second).kill().await;
+    managed.exchange().await;
     let end = match ended {
         Some(end) => end,
         None => living.await,

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use di_api::{Phase, names::LEGACY_VERSION};
+use di_api::{DIJobStatus, Phase, names::LEGACY_VERSION};
 use di_apiserver_tests::{
     Fate, Job, Kubelet, Manager, Proxy, Space, eventually, exit, fail_to_pull, forbid_pods,
-    template,
+    tell_quota, template,
 };
 use k8s_openapi::api::events::v1::Event;
 use kube::{
@@ -34,6 +34,36 @@ async fn a_job_that_the_quota_holds_up_says_so_and_goes_on_once_it_is_lifted() {
         .unwrap();
     let status = space.until_settled("held").await;
     assert_eq!(status.reason, None);
+    manager.stop().await;
+}
+
+#[tokio::test]
+async fn of_a_job_that_the_quota_has_room_for_in_part_the_rest_follows_when_there_is_more() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
+    let quota = forbid_pods(&space).await;
+    let manager = space.manager("manager");
+    space.create(&Job::new("partly", 3)).await;
+    let refused = |s: &DIJobStatus| s.reason.as_deref() == Some("QuotaExceeded");
+    space.until("partly", "it is refused", refused).await;
+    tell_quota(&quota, 2, 0).await;
+    let ready = |s: &DIJobStatus| {
+        let active: i32 = s.replica_status.values().map(|n| n.active).sum();
+        active == 2 && refused(s)
+    };
+    space.until("partly", "there is room for two", ready).await;
+    let before = space.pods_of("partly").await;
+    tell_quota(&quota, 10, 2).await;
+    let status = space.until_settled("partly").await;
+    assert_eq!(status.reason, None);
+    let after = space.pods_of("partly").await;
+    assert_eq!(after.len(), 4);
+    for (name, pod) in before {
+        assert_eq!(after[&name].metadata.uid, pod.metadata.uid, "{name}");
+    }
+    // One event, counted, however often it was tried.
+    let warnings = space.warnings_of("partly").await;
+    assert_eq!(warnings, ["QuotaExceeded"]);
     manager.stop().await;
 }
 

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use di_api::{CleanPodPolicy, Phase, Role};
-use di_plan::{End, PodPhase};
 use jiff::SignedDuration;
-use proptest::prelude::*;
 
 use super::*;
 
@@ -82,55 +80,47 @@ fn a_suspended_job_frees_everything_and_goes_on_with_its_plan() {
     assert_eq!(world.pods.len(), 4);
 }
 
-fn phases() -> impl Strategy<Value = (PodPhase, Option<i32>, bool)> {
-    prop_oneof![
-        Just((PodPhase::Pending, None, false)),
-        Just((PodPhase::Running, None, false)),
-        Just((PodPhase::Running, None, true)),
-        Just((PodPhase::Running, Some(0), false)),
-        Just((PodPhase::Running, Some(1), false)),
-        Just((PodPhase::Succeeded, Some(0), false)),
-        Just((PodPhase::Failed, Some(137), false)),
-    ]
+#[test]
+fn a_held_coordinator_that_saves_what_it_has_and_exits_has_not_ended_the_job() {
+    // Whether it is let go on before it is gone, or after.
+    for hasty in [false, true] {
+        let mut world = running();
+        world.job.spec.suspend = true;
+        world.settle();
+        assert!(world.pods[COORDINATOR].deleting);
+        if hasty {
+            world.job.spec.suspend = false;
+            world.settle();
+        }
+        world.exit(COORDINATOR, 0, "Completed");
+        world.settle();
+        assert!(!world.status().phase.unwrap().is_terminal(), "{hasty}");
+        world.kubelet_ends_deleted();
+        world.job.spec.suspend = false;
+        world.settle();
+        assert_eq!(world.status().phase, Some(Phase::Created), "{hasty}");
+        assert_eq!(world.pods.len(), 4, "{hasty}");
+    }
 }
 
-proptest! {
-    /// What remains is exactly what the policy says, whatever state the pods were in when the job ended.
-    #[test]
-    fn what_remains_is_what_the_policy_says(
-        policy in prop_oneof![Just(CleanPodPolicy::None), Just(CleanPodPolicy::Running), Just(CleanPodPolicy::All)],
-        states in proptest::collection::vec(phases(), 3),
-        succeeds in any::<bool>(),
-        sidecar in any::<bool>(),
-    ) {
-        let mut world = running();
-        world.job.spec.clean_pod_policy = policy;
-        let workers: Vec<String> = world.pods.keys().filter(|n| *n != COORDINATOR).cloned().collect();
-        for (name, (phase, code, deleting)) in workers.iter().zip(&states) {
-            let pod = world.pods.get_mut(name).unwrap();
-            pod.phase = *phase;
-            pod.deleting = *deleting;
-            pod.end = code.map(|code| Box::new(End { exit_code: Some(code), reason: "x".into(), at: None }));
-        }
-        world.exit(COORDINATOR, i32::from(!succeeds), "x");
-        if sidecar {
-            world.pods.get_mut(COORDINATOR).unwrap().phase = PodPhase::Running;
-        }
-        let before: Vec<String> = world.pods.values().filter(|p| !p.deleting).map(|p| p.name.clone()).collect();
-        let over = |world: &World, n: &str| matches!(world.pods[n].phase, PodPhase::Succeeded | PodPhase::Failed);
-        let expected: Vec<String> = before.into_iter().filter(|name| match policy {
-            CleanPodPolicy::None => true,
-            CleanPodPolicy::Running => name == COORDINATOR || over(&world, name),
-            CleanPodPolicy::All => false,
-        }).collect();
-        world.settle();
-        world.kubelet_ends_deleted();
-        world.settle();
-        prop_assert_eq!(world.pod_names(), expected);
-        prop_assert!(world.services.is_empty());
-        prop_assert_eq!(world.status().phase, Some(if succeeds { Phase::Succeeded } else { Phase::Failed }));
-        let writes = world.status_writes;
-        world.settle();
-        prop_assert_eq!(writes, world.status_writes, "nothing is written when nothing changed");
-    }
+#[test]
+fn a_coordinator_that_ended_well_just_before_it_was_told_to_go_has_ended_the_job() {
+    let mut world = running();
+    world.job.spec.suspend = true;
+    let step = world.look();
+    world.job.status = Some(step.status);
+    world.exit(COORDINATOR, 0, "Completed");
+    world.settle();
+    assert_eq!(world.status().phase, Some(Phase::Succeeded));
+}
+
+#[test]
+fn a_job_that_runs_is_not_judged_anew_when_its_status_is_lost() {
+    let mut world = running();
+    let coordinator = &mut world.job.spec.coordinator.template;
+    coordinator.spec.as_mut().unwrap().containers[0].name = "main".into();
+    world.job.status = None;
+    world.settle();
+    assert_eq!(world.status().phase, Some(Phase::Running));
+    assert_eq!(world.pods.len(), 4);
 }

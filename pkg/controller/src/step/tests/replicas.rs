@@ -117,20 +117,71 @@ fn fewer_declared_lets_the_not_ready_go_first_then_the_newest() {
     assert_eq!((world.services.len(), world.plan().len()), (4, 3));
 }
 
+/// What a lost plan must be found to have been, in the order of names.
+fn told(world: &World) -> Vec<PlanEntry> {
+    let mut plan = world.plan().to_vec();
+    plan.sort_by(|a, b| a.name.cmp(&b.name));
+    for entry in &mut plan {
+        (entry.planned_at, entry.attempt) = (None, 0);
+        if !entry.is_wanted() {
+            entry.origin = Origin::Requested;
+        }
+    }
+    plan
+}
+
 #[test]
-fn strangers_are_adopted_and_counted() {
+fn a_lost_plan_is_found_again_from_the_pods() {
     let mut world = running();
-    let plan = world.plan().to_vec();
-    world.job.status.as_mut().unwrap().plan.clear();
+    let groups = serde_json::json!([{"name": "big", "replicas": 2, "resources": {"cpus": "4"}}]);
+    let collector = world.job.spec.collector.as_mut().unwrap();
+    collector.groups = serde_json::from_value(groups).unwrap();
     world.settle();
-    let names = |plan: &[PlanEntry]| {
-        let mut names: Vec<_> = plan.iter().map(|e| (e.name.clone(), e.origin)).collect();
-        names.sort_by(|a, b| a.0.cmp(&b.0));
-        names
-    };
-    assert_eq!(
-        names(world.plan()),
-        names(&plan),
-        "a lost plan is found again"
-    );
+    world.run_all();
+    // One has failed and is kept, the one in its place has its number.
+    let failed = world.wanted(Role::Collector)[0].clone();
+    world.exit(&failed, 1, "Error");
+    world.settle();
+    let second = world.plan().iter().find(|e| e.replaces.is_some());
+    let second = second.unwrap().name.clone();
+    world.run(&second);
+    world.settle();
+    let (plan, pods) = (told(&world), world.pods.clone());
+    assert_eq!(plan.len(), 2 + 2 + 1 + 1);
+    world.job.status = None;
+    world.settle();
+    assert_eq!(told(&world), plan);
+    assert_eq!(world.pods, pods, "nothing is made, and nothing goes");
+    assert_eq!(world.status().phase, Some(Phase::Running));
+    // The next failure in that place frees the first.
+    world.exit(&second, 1, "Error");
+    world.settle();
+    assert!(world.pods[&failed].deleting);
+}
+
+#[test]
+fn pods_that_nobody_planned_are_taken_in_and_counted() {
+    let mut world = running();
+    let all = world.wanted(Role::Collector);
+    world.job.spec.collector.as_mut().unwrap().replicas = 1;
+    world.job.status = None;
+    world.settle();
+    assert_eq!(world.wanted(Role::Collector), all);
+    let origins = world.plan().iter().filter(|e| e.role == Role::Collector);
+    let origins: Vec<_> = origins.map(|entry| entry.origin).collect();
+    assert_eq!(origins, [Origin::Declared, Origin::Requested]);
+    assert_eq!(world.status().replica_status["Collector"].active, 2);
+}
+
+#[test]
+fn a_wait_that_another_clock_noted_is_not_waited_for() {
+    let mut world = World::new(JOB);
+    let planned = world.look().status;
+    world.job.status = Some(planned);
+    let ahead = world.now + SignedDuration::from_hours(1);
+    for entry in &mut world.job.status.as_mut().unwrap().plan {
+        entry.not_before = Some(Time(ahead));
+    }
+    world.settle();
+    assert_eq!(world.pods.len(), 4);
 }

@@ -242,10 +242,14 @@ fn a_unit_whose_plan_was_lost_is_taken_in_as_one() {
         places.sort_by(|a, b| a.0.cmp(&b.0));
         places
     };
-    // Declared groups cannot be told from pods: as many requested ones are found.
-    world.job.spec.learner.as_mut().unwrap().groups.clear();
     let before = names(&world);
-    world.job.status.as_mut().unwrap().plan.clear();
+    world.job.status = None;
+    world.settle();
+    assert_eq!(names(&world), before);
+    assert_eq!(world.pods.len(), 5);
+    // Of a group that is not declared any more, as many requested ones are found.
+    world.job.spec.learner.as_mut().unwrap().groups.clear();
+    world.job.status = None;
     world.settle();
     assert_eq!(names(&world), before);
     assert_eq!(world.pods.len(), 5);

@@ -7,10 +7,12 @@ use di_plan::{
     AggregatorTemplate, BuildSettings, End, NodeView, PodPhase, PodView, ServiceView, Suffixes,
 };
 use jiff::Timestamp;
+use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
 
 use crate::step::{Action, Observed, Step, step};
 
 /// A cluster in memory: what the actions say is done, pods start when told to.
+#[derive(Clone)]
 pub(super) struct World {
     pub job: DIJob,
     pub nodes: Vec<NodeView>,
@@ -21,6 +23,8 @@ pub(super) struct World {
     pub status_writes: u32,
     pub job_deleted: bool,
     pub asked: HashMap<String, bool>,
+    /// Pods as the server has them.
+    objects: BTreeMap<String, Pod>,
     serial: u32,
 }
 
@@ -49,6 +53,7 @@ impl World {
             status_writes: 0,
             job_deleted: false,
             asked: HashMap::new(),
+            objects: BTreeMap::new(),
             serial: 0,
         }
     }
@@ -123,8 +128,10 @@ impl World {
                     entry.name
                 );
                 self.serial += 1;
-                let pod = made(&self.job, &entry, &self.aggregator, self.serial);
-                self.pods.insert(entry.name, pod);
+                let pod = object(&self.job, &entry, &self.aggregator, self.serial);
+                self.pods
+                    .insert(entry.name.clone(), PodView::new(&pod).unwrap());
+                self.objects.insert(entry.name, pod);
             }
             Action::CreateService(entry) => {
                 assert!(
@@ -150,6 +157,21 @@ impl World {
     /// Pods that were told to go, go.
     pub fn kubelet_ends_deleted(&mut self) {
         self.pods.retain(|_, pod| !pod.deleting);
+    }
+
+    /// Changes a pod as the server has it, and sees it anew.
+    pub fn change(&mut self, name: &str, change: impl FnOnce(&mut Pod)) {
+        let view = self.pods.get_mut(name).unwrap();
+        let pod = self.objects.get_mut(name).unwrap();
+        let deleted = view.deleting.then_some(Time(self.now));
+        pod.metadata.deletion_timestamp = deleted;
+        change(pod);
+        *view = PodView::new(pod).unwrap();
+    }
+
+    /// A pod as the server has it.
+    pub fn object(&self, name: &str) -> &Pod {
+        &self.objects[name]
     }
 
     pub fn run(&mut self, name: &str) {
@@ -188,17 +210,21 @@ impl World {
     }
 }
 
-/// The pod of an entry, as the server takes it.
+/// The pod of an entry, as it is seen once the server has taken it.
 pub(super) fn made(
     job: &DIJob,
     entry: &PlanEntry,
     aggregator: &AggregatorTemplate,
     serial: u32,
 ) -> PodView {
+    PodView::new(&object(job, entry, aggregator, serial)).unwrap()
+}
+
+fn object(job: &DIJob, entry: &PlanEntry, aggregator: &AggregatorTemplate, serial: u32) -> Pod {
     let settings = BuildSettings::default();
     let mut pod = di_plan::pod(job, entry, aggregator.found(), &settings).unwrap();
     pod.metadata.uid = Some(format!("uid-{serial}"));
-    PodView::new(&pod).unwrap()
+    pod
 }
 
 /// The kubelet has started it.

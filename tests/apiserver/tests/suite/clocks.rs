@@ -1,0 +1,109 @@
+//! Managers whose clock is wrong: jobs live as they would under a right one.
+
+use std::time::Duration;
+
+use di_api::{DIJobStatus, Phase};
+use di_apiserver_tests::{Job, Kubelet, Manager, Space, eventually, exit};
+use di_controller::Settings;
+use jiff::{SignedDuration, Timestamp};
+
+use crate::life::{Managed, as_usual, settings};
+
+const OFF: SignedDuration = SignedDuration::from_hours(1);
+
+fn ahead() -> Timestamp {
+    Timestamp::now() + OFF
+}
+
+fn behind() -> Timestamp {
+    Timestamp::now() - OFF
+}
+
+const CLOCKS: [(&str, fn() -> Timestamp); 2] = [("ahead", ahead), ("behind", behind)];
+
+fn by(clock: fn() -> Timestamp) -> Settings {
+    Settings {
+        clock,
+        ..settings()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_lives_as_usual_under_a_clock_that_is_an_hour_off() {
+    for (name, clock) in CLOCKS {
+        let managed = Managed::start_in(Space::new().await, by(clock)).await;
+        let end = as_usual(&managed.space).await;
+        managed.took(end).await.check(name, 10);
+    }
+}
+
+/// Times are counted by the clock that noted them, not by those of pods.
+#[tokio::test]
+async fn limits_of_time_are_kept_under_a_clock_that_is_an_hour_off() {
+    for (name, clock) in CLOCKS {
+        let space = Space::new().await;
+        let _kubelet = Kubelet::running(&space);
+        let client = space.server.client_of_manager("manager", &space.namespace);
+        let manager = Manager::start_with(client, by(clock));
+        let patient = Job::new("patient", 1).with(|spec| {
+            spec["activeDeadlineSeconds"] = 600.into();
+            spec["ttlSecondsAfterFinished"] = 600.into();
+        });
+        space.create(&patient).await;
+        space.until_settled("patient").await;
+        space
+            .create(&Job::new("late", 1).with(|spec| spec["activeDeadlineSeconds"] = 1.into()))
+            .await;
+        let late = space.until_phase("late", Phase::Failed).await;
+        assert_eq!(late.reason.as_deref(), Some("DeadlineExceeded"), "{name}");
+        space
+            .create(&Job::new("brief", 1).with(|spec| spec["ttlSecondsAfterFinished"] = 1.into()))
+            .await;
+        space.until_settled("brief").await;
+        exit(&space.pods(), "brief-coordinator", 0).await;
+        eventually("the job goes when its time is over", async || {
+            let left = space.jobs().get_opt("brief").await.unwrap();
+            left.map_or(Ok(()), |job| Err(format!("{:?}", job.status)))
+        })
+        .await;
+        let status = space.until_settled("patient").await;
+        assert_eq!(status.phase, Some(Phase::Running), "{name}");
+        exit(&space.pods(), "patient-coordinator", 0).await;
+        space.until_phase("patient", Phase::Succeeded).await;
+        manager.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_replacement_does_not_wait_for_the_clock_of_an_earlier_manager() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
+    let manager = |clock| {
+        let client = space.server.client_of_manager("manager", &space.namespace);
+        Manager::start_with(client, by(clock))
+    };
+    let first = manager(ahead);
+    space.create(&Job::new("failing", 1)).await;
+    for attempt in 0..2 {
+        let ready = |s: &DIJobStatus| {
+            let place = s.plan.iter().find(|entry| entry.is_wanted());
+            s.collectors_ready.as_deref() == Some("1/1")
+                && place.is_some_and(|entry| entry.attempt == attempt)
+        };
+        let status = space.until("failing", "a collector is ready", ready).await;
+        let place = status.plan.iter().find(|entry| entry.is_wanted()).unwrap();
+        exit(&space.pods(), &place.name, 1).await;
+    }
+    let waits = |s: &DIJobStatus| {
+        let mut wanted = s.plan.iter().filter(|entry| entry.is_wanted());
+        wanted.any(|entry| entry.not_before.is_some() && entry.attempt == 2)
+    };
+    space.until("failing", "the next one waits", waits).await;
+    first.kill().await;
+    let second = manager(behind);
+    let ready = |s: &DIJobStatus| s.collectors_ready.as_deref() == Some("1/1");
+    let began = std::time::Instant::now();
+    space.until("failing", "it is there", ready).await;
+    assert!(began.elapsed() < Duration::from_secs(20));
+    second.stop().await;
+}

@@ -1,0 +1,275 @@
+//! What a job finds again by itself: its status, its coordinator, its services; and what it does where nothing can be found any more.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use di_api::{DIJobStatus, Phase, PlanEntry};
+use di_apiserver_tests::{
+    Came, Endpoint, Fate, Job, Kubelet, Manager, Proxy, Space, common_nodes, configure, eventually,
+    exists, remove,
+};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams},
+};
+use serde_json::json;
+use tokio::time::sleep;
+
+async fn lose_status(space: &Space, job: &str) {
+    let patch = Patch::Merge(json!({ "status": null }));
+    let params = PatchParams::default();
+    let jobs = space.jobs();
+    let job = jobs.patch_status(job, &params, &patch).await.unwrap();
+    assert_eq!(job.status, None);
+}
+
+fn uids<K: ResourceExt>(all: &BTreeMap<String, K>) -> BTreeMap<String, Option<String>> {
+    all.iter()
+        .map(|(name, k)| (name.clone(), k.uid()))
+        .collect()
+}
+
+/// What is planned, as far as pods can tell of it.
+fn planned(status: &DIJobStatus) -> Vec<PlanEntry> {
+    let mut plan = status.plan.clone();
+    plan.sort_by(|a, b| a.name.cmp(&b.name));
+    for entry in &mut plan {
+        entry.planned_at = None;
+    }
+    plan
+}
+
+/// As after a restore from a backup, which brings back what users wrote, and not what was made of it.
+#[tokio::test]
+async fn a_lost_status_is_found_again_and_nothing_is_made_or_goes() {
+    let space = Space::new().await;
+    common_nodes(&space).await;
+    configure(&space).await;
+    let _kubelet = Kubelet::running(&space);
+    let first = space.manager("first");
+    let job = Job::new("restored", 2).learners(1).with(|spec| {
+        spec["collector"]["groups"] =
+            json!([{"name": "big", "replicas": 2, "resources": {"cpus": "4"}}]);
+        spec["learner"]["groups"] =
+            json!([{"name": "logic", "replicas": 1, "resources": {"gpus": "6"}}]);
+    });
+    space.create(&job).await;
+    let before = space.until_settled("restored").await;
+    // The coordinator, collectors, a learner, an aggregator, and two ddp learners.
+    assert_eq!(before.plan.len(), 4 + 1 + 1 + 2);
+    let (pods, services) = (
+        space.pods_of("restored").await,
+        space.services_of("restored").await,
+    );
+
+    // While it is watched, and while nobody looks.
+    lose_status(&space, "restored").await;
+    let after = space.until_settled("restored").await;
+    assert_eq!(planned(&after), planned(&before));
+    first.stop().await;
+    lose_status(&space, "restored").await;
+    let second = space.manager("second");
+    let after = space.until_settled("restored").await;
+    assert_eq!(planned(&after), planned(&before));
+    second.stop().await;
+
+    assert_eq!(uids(&space.pods_of("restored").await), uids(&pods));
+    assert_eq!(uids(&space.services_of("restored").await), uids(&services));
+    let warnings = space.warnings_of("restored").await;
+    assert!(warnings.is_empty(), "{warnings:?}");
+}
+
+#[tokio::test]
+async fn what_a_coordinator_had_requested_stays_when_the_status_is_lost() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
+    let manager = space.manager("manager");
+    let endpoint = Endpoint::start(&space, "endpoint").await;
+    space.create(&Job::new("asked", 1)).await;
+    space.until_settled("asked").await;
+    assert_eq!(endpoint.add("asked", 2, None).await.pods().len(), 2);
+    let before = space.until_settled("asked").await;
+    let pods = space.pods_of("asked").await;
+    lose_status(&space, "asked").await;
+    let after = space.until_settled("asked").await;
+    let names = |status: &DIJobStatus| {
+        let plan = planned(status).into_iter();
+        plan.map(|entry| (entry.name, entry.index))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names(&after), names(&before));
+    assert_eq!(uids(&space.pods_of("asked").await), uids(&pods));
+    manager.stop().await;
+}
+
+#[tokio::test]
+async fn an_ended_job_whose_status_is_lost_ends_the_same_again() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
+    let manager = space.manager("manager");
+    space.create(&Job::new("over", 1)).await;
+    space.until_settled("over").await;
+    di_apiserver_tests::exit(&space.pods(), "over-coordinator", 0).await;
+    let alone = ["over-coordinator".to_owned()];
+    let pods = exists("pods", &alone, async || space.pods_of("over").await).await;
+    exists("services", &[], async || space.services_of("over").await).await;
+    lose_status(&space, "over").await;
+    space.until_phase("over", Phase::Succeeded).await;
+    manager.stop().await;
+    assert_eq!(uids(&space.pods_of("over").await), uids(&pods));
+    let made = space.writes_of("manager").await;
+    let made = made.iter().filter(|w| w.is("create", "pods"));
+    assert_eq!(made.count(), 2);
+}
+
+#[tokio::test]
+async fn a_deleted_coordinator_is_made_again_and_its_replicas_do_not_notice() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
+    let manager = space.manager("manager");
+    space.create(&Job::new("headless", 2)).await;
+    let before = space.until_settled("headless").await;
+    let mut pods = uids(&space.pods_of("headless").await);
+    let services = uids(&space.services_of("headless").await);
+    // At once, so that nobody sees it going.
+    let coordinator = "headless-coordinator";
+    remove(&space.pods(), coordinator).await;
+    let old = pods.remove(coordinator).unwrap();
+    let made = eventually("another coordinator", async || {
+        let found = space.pods().get_opt(coordinator).await.unwrap();
+        found.filter(|pod| pod.uid() != old).ok_or_else(String::new)
+    })
+    .await;
+    let after = space.until_settled("headless").await;
+    assert_eq!((after.restarts, after.plan), (0, before.plan));
+    pods.insert(coordinator.to_owned(), made.uid());
+    assert_eq!(uids(&space.pods_of("headless").await), pods);
+    assert_eq!(uids(&space.services_of("headless").await), services);
+    space.until_event("headless", "CoordinatorDeleted").await;
+    assert_eq!(space.warnings_of("headless").await, ["CoordinatorDeleted"]);
+    manager.stop().await;
+}
+
+#[tokio::test]
+async fn deleted_services_are_made_again_and_no_pod_is_touched() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
+    let manager = space.manager("manager");
+    space.create(&Job::new("unheard", 3)).await;
+    let before = space.until_settled("unheard").await;
+    let pods = uids(&space.pods_of("unheard").await);
+    let services = uids(&space.services_of("unheard").await);
+    for name in services.keys() {
+        remove(&space.services(), name).await;
+    }
+    let names: Vec<_> = services.keys().cloned().collect();
+    let now = exists("services", &names, async || {
+        space.services_of("unheard").await
+    })
+    .await;
+    for (name, uid) in uids(&now) {
+        assert_ne!(uid, services[&name], "{name}");
+    }
+    manager.stop().await;
+    assert_eq!(uids(&space.pods_of("unheard").await), pods);
+    let status = space.jobs().get("unheard").await.unwrap().status.unwrap();
+    assert_eq!((status.phase, status.plan), (before.phase, before.plan));
+    let warnings = space.warnings_of("unheard").await;
+    assert!(warnings.is_empty(), "{warnings:?}");
+}
+
+/// What the earlier job leaves goes while the next one is looked after: the name is taken at one moment, and nobody's at the next.
+#[tokio::test]
+async fn a_job_made_again_while_the_earlier_one_goes_is_not_alarmed() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
+    let upstream = space.server.client_of_manager("manager", &space.namespace);
+    let proxy = Proxy::start(upstream).await;
+    let manager = Manager::start(proxy.client());
+    space.create(&Job::new("again", 1)).await;
+    space.until_settled("again").await;
+    remove(&space.jobs(), "again").await;
+    let pods = space.pods_of("again").await;
+    let services = space.services_of("again").await;
+
+    // Whoever looks whose it is does not find it any more, at first.
+    let looks = |came: &Came| came.method == "GET" && came.target.ends_with("/again-coordinator");
+    let seen = std::sync::atomic::AtomicUsize::new(0);
+    proxy.rule(move |came| {
+        let first = looks(came) && seen.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < 2;
+        if first {
+            Fate::Refused(404)
+        } else {
+            Fate::Served
+        }
+    });
+    space.create(&Job::new("again", 1)).await;
+    let waits = |s: &DIJobStatus| s.reason.as_deref() == Some("EarlierJobEnds");
+    space
+        .until("again", "it waits for the earlier one", waits)
+        .await;
+    for name in pods.keys() {
+        remove(&space.pods(), name).await;
+    }
+    for name in services.keys() {
+        remove(&space.services(), name).await;
+    }
+    space.until_settled("again").await;
+    let warnings = space.warnings_of("again").await;
+    assert!(warnings.is_empty(), "{warnings:?}");
+    manager.stop().await;
+}
+
+/// The namespace's controller removes what is in it, one by one, in any order; nothing new is taken meanwhile.
+#[tokio::test]
+async fn in_a_namespace_that_is_deleted_nothing_is_tried_again_and_again() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
+    let upstream = space.server.client_of_manager("manager", &space.namespace);
+    let proxy = Proxy::start(upstream).await;
+    let manager = Manager::start(proxy.client());
+    space.create(&Job::new("doomed", 4)).await;
+    space.until_settled("doomed").await;
+    let namespaces: Api<Namespace> = Api::all(space.client.clone());
+    let params = DeleteParams::default();
+    namespaces.delete(&space.namespace, &params).await.unwrap();
+    let before = proxy.came().len();
+    let pods = space.pods_of("doomed").await;
+    for name in pods.keys() {
+        remove(&space.pods(), name).await;
+    }
+    for name in space.services_of("doomed").await.keys() {
+        remove(&space.services(), name).await;
+    }
+    let tried = || {
+        let came = proxy.came().split_off(before);
+        let writes = came.iter().filter(|came| came.write > 0);
+        let writes = writes.map(|came| format!("{} {}", came.method, came.target));
+        writes.collect::<Vec<_>>()
+    };
+    eventually(
+        "a loss is seen, and what it calls for is refused",
+        async || {
+            let tried = tried();
+            let creates = |write: &&String| write.starts_with("POST") && write.contains("/pods");
+            match tried.iter().filter(creates).count() {
+                0 => Err(format!("{tried:#?}")),
+                _ => Ok(()),
+            }
+        },
+    )
+    .await;
+    // Whoever tries again does so within a second, and then within two.
+    sleep(Duration::from_secs(4)).await;
+    let tried = tried();
+    // The status and an event for what was lost, then pod and service of each, once.
+    assert!(tried.len() <= 4 * pods.len(), "{tried:#?}");
+    let status = space.jobs().get("doomed").await.unwrap().status.unwrap();
+    assert_eq!(
+        status.reason, None,
+        "nobody is told of what nobody can mend"
+    );
+    // The job goes last.
+    remove(&space.jobs(), "doomed").await;
+    manager.stop().await;
+}

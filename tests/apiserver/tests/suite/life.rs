@@ -1,0 +1,267 @@
+//! The life of a job, to be disturbed: what it takes, how it ends, and that it ends as an undisturbed one does.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use di_api::{DIJob, DIJobStatus, EntryState, Phase, PlanEntry, ReplicaCounts};
+use di_apiserver_tests::{Came, Fate, Job, Kubelet, Manager, Proxy, Space, eventually, exit};
+use di_controller::Settings;
+use futures::StreamExt;
+use kube::{
+    ResourceExt,
+    runtime::{WatchStreamExt, watcher},
+};
+use tokio::{sync::OnceCell, task::JoinSet};
+
+pub(crate) const JOB: &str = "job";
+/// Lives at the same time.
+pub(crate) const AT_ONCE: usize = 12;
+
+/// How a life ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct End {
+    conditions: BTreeMap<String, String>,
+    counts: BTreeMap<String, ReplicaCounts>,
+    pods: BTreeMap<String, usize>,
+    services: usize,
+    plan: usize,
+}
+
+impl End {
+    /// Whether only what the policy leaves is there, and counted.
+    fn is_complete(&self) -> bool {
+        let counts = self.counts.values();
+        let active: i32 = counts.clone().map(|n| n.active + n.pending).sum();
+        let ended: i32 = counts.map(|n| n.succeeded + n.failed).sum();
+        self.services == 0
+            && self.plan == 0
+            && (active, ended) == (0, 2)
+            && self.pods.values().sum::<usize>() == 2
+    }
+}
+
+/// What a life took.
+#[derive(Clone, Debug)]
+pub(crate) struct Life {
+    pub(crate) end: End,
+    /// Pods that were made, in order.
+    pub(crate) pods: Vec<String>,
+    pub(crate) came: Vec<Came>,
+}
+
+fn wanted_and_ready(status: &DIJobStatus, wanted: &str) -> bool {
+    status.phase == Some(Phase::Running) && status.collectors_ready.as_deref() == Some(wanted)
+}
+
+/// One collector fails, and is replaced; then the coordinator succeeds.
+async fn lead(space: &Space, is_over: impl Fn(&End) -> bool) -> End {
+    let _kubelet = Kubelet::running(space);
+    let phases = Phases::of(space);
+    space.create(&Job::new(JOB, 2)).await;
+    let ready = |status: &DIJobStatus| wanted_and_ready(status, "2/2");
+    let status = space.until(JOB, "two collectors", ready).await;
+    let failed = &status.plan[0].name;
+    exit(&space.pods(), failed, 1).await;
+    let replaced = |status: &DIJobStatus| {
+        let gone = |e: &PlanEntry| e.name == *failed && e.state == EntryState::Replaced;
+        status.plan.iter().any(gone) && ready(status)
+    };
+    space.until(JOB, "one is replaced", replaced).await;
+    exit(&space.pods(), "job-coordinator", 0).await;
+    space.until_phase(JOB, Phase::Succeeded).await;
+    let end = comes_to(space, is_over).await;
+    phases.check();
+    end
+}
+
+async fn comes_to(space: &Space, is_over: impl Fn(&End) -> bool) -> End {
+    eventually("all is as it stays", async || {
+        let end = look(space).await;
+        if is_over(&end) {
+            Ok(end)
+        } else {
+            Err(format!("{end:?}"))
+        }
+    })
+    .await
+}
+
+async fn look(space: &Space) -> End {
+    let status = space.until(JOB, "it is there", |_| true).await;
+    let mut pods = BTreeMap::new();
+    for pod in space.pods_of(JOB).await.into_values() {
+        let role = pod.labels()["replica-type"].clone();
+        let phase = pod.status.unwrap_or_default().phase.unwrap_or_default();
+        *pods.entry(format!("{role} {phase}")).or_default() += 1;
+    }
+    let conditions = status.conditions.iter();
+    End {
+        conditions: conditions
+            .map(|c| {
+                (
+                    format!("{:?}", c.type_),
+                    format!("{:?} {}", c.status, c.reason),
+                )
+            })
+            .collect(),
+        counts: status.replica_status,
+        pods,
+        services: space.services_of(JOB).await.len(),
+        plan: status.plan.len(),
+    }
+}
+
+/// The phases that a job shows, in order.
+struct Phases {
+    _watching: JoinSet<()>,
+    regressed: Arc<AtomicBool>,
+}
+
+impl Phases {
+    fn of(space: &Space) -> Self {
+        let jobs = space.jobs();
+        let regressed = Arc::new(AtomicBool::new(false));
+        let seen = regressed.clone();
+        let mut watching = JoinSet::new();
+        watching.spawn(async move {
+            let mut ended = false;
+            let only = watcher::Config::default().fields(&format!("metadata.name={JOB}"));
+            let jobs = watcher(jobs, only).default_backoff();
+            let mut jobs = std::pin::pin!(jobs.applied_objects());
+            // After an error it goes on by itself.
+            while let Some(job) = jobs.next().await {
+                let Ok(job): watcher::Result<DIJob> = job else {
+                    continue;
+                };
+                let is_over = job
+                    .status
+                    .and_then(|s| s.phase)
+                    .is_some_and(Phase::is_terminal);
+                if ended && !is_over {
+                    seen.store(true, SeqCst);
+                }
+                ended |= is_over;
+            }
+        });
+        Self {
+            _watching: watching,
+            regressed,
+        }
+    }
+
+    fn check(&self) {
+        assert!(!self.regressed.load(SeqCst), "it ended, and went on");
+    }
+}
+
+/// Settings by which faults do not take long.
+pub(crate) fn settings() -> Settings {
+    Settings {
+        call_timeout: Duration::from_secs(2),
+        ..Settings::default()
+    }
+}
+
+/// A manager behind a proxy.
+pub(crate) struct Managed {
+    pub(crate) space: Space,
+    pub(crate) proxy: Proxy,
+    pub(crate) manager: Manager,
+}
+
+impl Managed {
+    pub(crate) async fn start() -> Self {
+        Self::start_in(Space::new().await, settings()).await
+    }
+
+    pub(crate) async fn start_in(space: Space, settings: Settings) -> Self {
+        let upstream = space.server.client_of_manager("manager", &space.namespace);
+        let proxy = Proxy::start(upstream).await;
+        let manager = Manager::start_with(proxy.client(), settings);
+        Self {
+            space,
+            proxy,
+            manager,
+        }
+    }
+
+    /// Ends the manager in the middle of whatever it does; another goes on.
+    pub(crate) async fn exchange(&mut self) {
+        let next = Manager::start_with(self.proxy.client(), settings());
+        std::mem::replace(&mut self.manager, next).kill().await;
+    }
+
+    /// Stops it, and looks at what it took.
+    pub(crate) async fn took(self, end: End) -> Life {
+        self.manager.stop().await;
+        Life::of(&self.space, end, self.proxy.came()).await
+    }
+}
+
+static REFERENCE: OnceCell<Life> = OnceCell::const_new();
+
+/// An undisturbed life.
+pub(crate) async fn reference() -> &'static Life {
+    let lived = REFERENCE.get_or_init(async || {
+        let managed = Managed::start().await;
+        let end = lead(&managed.space, End::is_complete).await;
+        managed.took(end).await
+    });
+    lived.await
+}
+
+impl Life {
+    /// A life under a rule.
+    pub(crate) async fn under(rule: impl Fn(&Came) -> Fate + Send + Sync + 'static) -> Self {
+        let managed = Managed::start().await;
+        managed.proxy.rule(rule);
+        let end = as_usual(&managed.space).await;
+        managed.took(end).await
+    }
+
+    pub(crate) async fn of(space: &Space, end: End, came: Vec<Came>) -> Self {
+        let made = space.writes().await.into_iter();
+        let made = made.filter(|w| w.is("create", "pods") && w.code == 201);
+        let pods = made.map(|write| write.name).collect();
+        Self { end, pods, came }
+    }
+
+    pub(crate) fn writes(&self) -> usize {
+        self.came.iter().filter(|came| came.write > 0).count()
+    }
+
+    /// No pod too many or twice, and no request again and again.
+    pub(crate) fn check(&self, what: &str, more: usize) {
+        let reference = REFERENCE.get().unwrap();
+        assert_eq!(self.pods.len(), reference.pods.len(), "{what}: {self:#?}");
+        self.check_within(what, more);
+    }
+
+    /// The same where the audit log may lack what was written last before the server was killed.
+    pub(crate) fn check_within(&self, what: &str, more: usize) {
+        let reference = REFERENCE.get().unwrap();
+        assert!(self.pods.len() <= reference.pods.len(), "{what}: {self:#?}");
+        let names: BTreeSet<_> = self.pods.iter().collect();
+        assert_eq!(self.pods.len(), names.len(), "{what}: {self:#?}");
+        let most = reference.came.len() * 2 + more;
+        assert!(self.came.len() <= most, "{what}: {self:#?}");
+    }
+}
+
+/// A life that ends as the undisturbed one did.
+pub(crate) async fn as_usual(space: &Space) -> End {
+    let reference = reference().await;
+    lead(space, |end| *end == reference.end).await
+}
+
+/// Waits until all is again as it was at the end of the undisturbed one.
+pub(crate) async fn ended_as_usual(space: &Space) -> End {
+    let reference = reference().await;
+    comes_to(space, |end| *end == reference.end).await
+}

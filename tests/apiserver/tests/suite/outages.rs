@@ -1,0 +1,94 @@
+//! The API server, and what holds its objects, are killed and come back while jobs live: all of them end as undisturbed ones do.
+
+use std::sync::Arc;
+
+use di_apiserver_tests::{Fate, Part, Server, Space, eventually};
+use futures::future::join_all;
+use tokio::sync::{OnceCell, Semaphore};
+
+use crate::life::{AT_ONCE, Life, Managed, as_usual, reference, settings};
+
+/// One of our own: the others' tests need theirs.
+async fn server() -> &'static Server {
+    static SERVER: OnceCell<Server> = OnceCell::const_new();
+    SERVER.get_or_init(Server::installed).await
+}
+
+/// A life whose manager is in the middle of this write, and of what it does at the same time, when the outage comes.
+async fn interrupted(server: &'static Server, at: usize, outage: &Outage) -> Life {
+    let managed = Managed::start_in(Space::on(server).await, settings()).await;
+    let waiting = Arc::new(Semaphore::new(0));
+    let reached = waiting.clone();
+    managed.proxy.rule(move |came| {
+        if came.write < at {
+            return Fate::Served;
+        }
+        reached.add_permits(1);
+        Fate::Held
+    });
+    let space = managed.space.clone();
+    let mut living = std::pin::pin!(as_usual(&space));
+    let end = tokio::select! {
+        _ = waiting.acquire() => None,
+        // It may be done with fewer writes than another.
+        end = &mut living => Some(end),
+    };
+    outage.ready.add_permits(1);
+    let outage = async {
+        outage.began.acquire().await.unwrap().forget();
+        managed.proxy.rule(|_| Fate::Served);
+        managed.proxy.let_go();
+    };
+    let end = match end {
+        Some(end) => {
+            outage.await;
+            end
+        }
+        None => tokio::join!(living, outage).0,
+    };
+    managed.took(end).await
+}
+
+/// When lives are ready for it, and when it has begun.
+struct Outage {
+    ready: Semaphore,
+    began: Semaphore,
+}
+
+/// Has these parts of the server fail while lives are in the middle of writes all over their length.
+async fn survive(parts: &[Part]) {
+    let server = server().await;
+    let writes = reference().await.writes();
+    let outage = Outage {
+        ready: Semaphore::new(0),
+        began: Semaphore::new(0),
+    };
+    let places: Vec<_> = (0..AT_ONCE).map(|i| 1 + i * writes / AT_ONCE).collect();
+    let all = u32::try_from(AT_ONCE).unwrap();
+    let lives = places.iter().map(|at| interrupted(server, *at, &outage));
+    let strike = async {
+        outage.ready.acquire_many(all).await.unwrap().forget();
+        server.kill(parts).await;
+        // What was on its way arrives nowhere, or at a server that has nothing to keep it in.
+        outage.began.add_permits(AT_ONCE);
+        server.start_again(parts).await;
+    };
+    let (lived, ()) = tokio::join!(join_all(lives), strike);
+    for (life, at) in lived.iter().zip(places) {
+        life.check_within(&format!("{parts:?} at write {at}"), 200);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_live_on_when_the_api_server_or_its_etcd_was_killed() {
+    // One after the other: they share the server that they kill.
+    survive(&[Part::ApiServer]).await;
+    survive(&[Part::Etcd]).await;
+    survive(&[Part::ApiServer, Part::Etcd]).await;
+    let quiet = Space::on(server().await).await;
+    eventually("the server is as it was", async || {
+        let jobs = quiet.jobs().list(&kube::api::ListParams::default()).await;
+        jobs.map(drop).map_err(|error| error.to_string())
+    })
+    .await;
+}

@@ -1,0 +1,100 @@
+//! A leader that is stopped past its lease, in the middle of whatever it does, while another leads, and then goes on: it does no harm.
+
+use std::{sync::Arc, time::Duration};
+
+use di_apiserver_tests::{Fate, Proxy, Space, StoppableLeader, Write};
+use di_controller::{Error, Lease, LeaseSettings, Metrics, lead};
+use futures::{StreamExt, stream};
+use jiff::Timestamp;
+use prometheus_client::registry::Registry;
+use tokio::{sync::Notify, task::JoinSet};
+
+use crate::life::{AT_ONCE, Life, as_usual, ended_as_usual, reference, settings};
+
+/// Of a few seconds, so that a busy machine does not look like a stopped one.
+fn lease(space: &Space, identity: &str) -> LeaseSettings {
+    LeaseSettings {
+        duration: Duration::from_secs(5),
+        renew_every: Duration::from_secs(1),
+        renew_deadline: Duration::from_millis(3500),
+        ..LeaseSettings::new(&space.namespace, "leader", identity)
+    }
+}
+
+/// A life whose leader is stopped at this write, which is either held until it goes on, or arrives and is answered then.
+async fn usurped(at: usize, fate: Fate) {
+    let space = Space::new().await;
+    let upstream = space.server.client_of_manager("first", &space.namespace);
+    let proxy = Proxy::start(upstream).await;
+    let reached = Arc::new(Notify::new());
+    let notify = reached.clone();
+    proxy.rule(move |came| {
+        if came.write == at {
+            notify.notify_one();
+            return fate;
+        }
+        Fate::Served
+    });
+    // The rights to a lease are those of the orchestrator's own namespace, and not what is tested here.
+    let mut first = StoppableLeader::start(
+        proxy.config(),
+        space.server.config("first's lease"),
+        lease(&space, "first"),
+        settings(),
+    )
+    .await;
+    first.leads().await;
+
+    let mut managers = JoinSet::new();
+    let client = space.server.client_of_manager("second", &space.namespace);
+    let of_second = Lease::new(
+        space.server.client("second's lease"),
+        lease(&space, "second"),
+    );
+    managers.spawn(async move {
+        let metrics = Metrics::new(&mut Registry::default());
+        let forever = std::future::pending();
+        lead(client, &of_second, settings(), metrics, forever).await
+    });
+
+    let mut living = std::pin::pin!(as_usual(&space));
+    tokio::select! {
+        () = reached.notified() => {}
+        // It may be done with fewer writes than another.
+        _ = &mut living => return,
+    }
+    first.stop().await;
+    living.await;
+
+    let continued = Timestamp::now().strftime("%FT%T%.6fZ").to_string();
+    proxy.let_go();
+    let lost = first.go_on().await;
+    let what = format!("write {at}: {fate:?}");
+    assert!(matches!(lost, Err(Error::LeaseLost(_))), "{what}: {lost:?}");
+    let end = ended_as_usual(&space).await;
+    managers.shutdown().await;
+
+    let later = |write: &Write| write.received > continued;
+    let writes = space.writes_of("first").await;
+    let late: Vec<_> = writes.into_iter().filter(later).collect();
+    assert!(
+        late.len() <= 1,
+        "{what}: only what was on its way: {late:#?}"
+    );
+    let life = Life::of(&space, end, Vec::new()).await;
+    let made = reference().await.pods.len() + 1;
+    assert!(life.pods.len() <= made, "{what}: {life:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_was_stopped_past_its_lease_writes_nothing_when_it_goes_on() {
+    let writes = reference().await.writes();
+    // What was sent before may arrive late, or have arrived.
+    let fates = [Fate::Held, Fate::Delayed];
+    let cases = (1..=writes).step_by(2).zip(fates.into_iter().cycle());
+    stream::iter(cases)
+        .map(|(at, fate)| usurped(at, fate))
+        .buffer_unordered(AT_ONCE)
+        .collect::<()>()
+        .await;
+}
