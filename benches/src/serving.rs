@@ -23,7 +23,7 @@ use axum::{
 use clap::Args;
 use di_api::DIJob;
 use di_cache::{JobCache, JobView, PodCache, WatchedJob};
-use di_replicas::{Endpoint, Settings, State};
+use di_replicas::{Endpoint, Metrics, Settings, State};
 use http_body_util::BodyExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
@@ -31,7 +31,6 @@ use kube::{
     core::DeserializeGuard,
     runtime::{reflector, watcher::Event},
 };
-use prometheus_client::registry::Registry;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 use tower::service_fn;
@@ -116,7 +115,7 @@ impl Filled {
             jobs,
             pods.clone(),
             Settings::default(),
-            Registry::default(),
+            Metrics::default(),
         );
         Ok(Self {
             state,

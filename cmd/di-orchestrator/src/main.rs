@@ -3,6 +3,8 @@
 mod crds;
 mod health;
 mod manager;
+#[cfg(test)]
+mod monitoring;
 mod process;
 mod server;
 

@@ -49,10 +49,7 @@ impl Manager {
     pub async fn run(self) -> Result<()> {
         let client = process::client().await?;
         let shutdown = process::shutdown()?;
-        let mut registry = Registry::default();
-        let webhook_metrics = di_admission::Metrics::register(&mut registry);
-        let metrics = di_controller::Metrics::new(&mut registry);
-
+        let (registry, webhook_metrics, metrics) = self.metrics();
         let (webhooks_ready, ready) = watch::channel(false);
         let webhooks = di_admission::run(
             client.clone(),
@@ -77,10 +74,10 @@ impl Manager {
             process::until(shutdown.clone()),
         );
         let controller = async {
-            if self.webhooks_only {
+            let Some(metrics) = metrics else {
                 process::until(shutdown.clone()).await;
                 return Ok(());
-            }
+            };
             self.lead(client, metrics, shutdown.clone()).await
         };
         tokio::try_join!(
@@ -90,6 +87,20 @@ impl Manager {
         )?;
         info!("Stopped");
         Ok(())
+    }
+
+    /// What `/metrics` shows: nothing of the reconciler where there is none, so that nobody misses a leader.
+    pub fn metrics(
+        &self,
+    ) -> (
+        Registry,
+        di_admission::Metrics,
+        Option<di_controller::Metrics>,
+    ) {
+        let mut registry = Registry::default();
+        let webhooks = di_admission::Metrics::register(&mut registry);
+        let reconciler = (!self.webhooks_only).then(|| di_controller::Metrics::new(&mut registry));
+        (registry, webhooks, reconciler)
     }
 
     async fn lead(

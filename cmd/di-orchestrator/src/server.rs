@@ -4,8 +4,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use di_replicas::Settings;
-use prometheus_client::registry::Registry;
+use di_replicas::{Metrics, Settings};
 
 use crate::process;
 
@@ -69,14 +68,10 @@ impl Server {
         let client = process::client().await?;
         let shutdown = process::shutdown()?;
         let settings = self.settings();
-        di_replicas::run(
-            client,
-            settings,
-            Registry::default(),
-            process::until(shutdown),
-        )
-        .await
-        .context("replica endpoint failed")
+        let metrics = Metrics::default();
+        di_replicas::run(client, settings, metrics, process::until(shutdown))
+            .await
+            .context("replica endpoint failed")
     }
 
     fn settings(&self) -> Settings {

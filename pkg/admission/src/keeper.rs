@@ -54,6 +54,9 @@ impl Keeper {
                 Err(error) => {
                     failures += 1;
                     report(&error, failures);
+                    if !error.is_conflict() {
+                        self.metrics.certificate_failed();
+                    }
                     if !self.serves_valid() {
                         ready.send_if_modified(|ready| std::mem::replace(ready, false));
                     }

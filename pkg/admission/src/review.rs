@@ -22,6 +22,8 @@ pub use claim::{Claim, Question};
 pub struct Answer {
     /// Whether the request may go on.
     pub allowed: bool,
+    /// What its author is told, as an HTTP status: 200 if it may.
+    pub code: u16,
     /// The `AdmissionReview` to send back, as JSON and of the version that was asked in.
     pub body: Vec<u8>,
 }

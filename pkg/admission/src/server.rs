@@ -3,7 +3,7 @@
 mod connections;
 mod memory;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::{
     Router,
@@ -18,6 +18,7 @@ use tokio::time::timeout;
 
 use crate::{
     Access, Error, Metrics, Result,
+    metrics::Outcome,
     review::{self, Answer, Judgement},
 };
 use memory::{Memory, Reserved};
@@ -49,14 +50,16 @@ pub fn router(access: Access, metrics: Metrics) -> Router {
 }
 
 async fn mutate(State(webhooks): State<Webhooks>, request: Request) -> Response {
+    let began = Instant::now();
     let answer = webhooks
         .read(request)
         .await
         .map(|(body, _reserved)| review::mutate(&body));
-    webhooks.respond("mutate", answer)
+    webhooks.respond("mutate", began, answer)
 }
 
 async fn validate(State(webhooks): State<Webhooks>, request: Request) -> Response {
+    let began = Instant::now();
     let judged = webhooks
         .read(request)
         .await
@@ -67,7 +70,7 @@ async fn validate(State(webhooks): State<Webhooks>, request: Request) -> Respons
         Ok(Err(error)) => Ok(Err(error)),
         Err(refusal) => Err(refusal),
     };
-    webhooks.respond("validate", answer)
+    webhooks.respond("validate", began, answer)
 }
 
 /// Why a body was not read.
@@ -94,15 +97,24 @@ impl Webhooks {
         }
     }
 
-    fn respond(&self, webhook: &'static str, answer: Result<Result<Answer>, Refusal>) -> Response {
+    fn respond(
+        &self,
+        webhook: &'static str,
+        began: Instant,
+        answer: Result<Result<Answer>, Refusal>,
+    ) -> Response {
+        let outcome = match &answer {
+            Ok(Ok(answer)) if answer.allowed => Outcome::Allowed,
+            Ok(Ok(answer)) if answer.code >= 500 => Outcome::Undecided,
+            Ok(Ok(_)) => Outcome::Denied,
+            Ok(Err(_)) | Err(_) => Outcome::Malformed,
+        };
+        self.metrics.reviewed(webhook, outcome, began.elapsed());
         match answer {
-            Ok(Ok(Answer { allowed, body })) => {
-                let outcome = if allowed { "allowed" } else { "denied" };
-                self.metrics.reviewed(webhook, outcome);
+            Ok(Ok(Answer { body, .. })) => {
                 ([(header::CONTENT_TYPE, "application/json")], body).into_response()
             }
             Ok(Err(error)) => {
-                self.metrics.reviewed(webhook, "malformed");
                 tracing::warn!(
                     webhook,
                     error = &error as &dyn std::error::Error,
@@ -115,7 +127,7 @@ impl Webhooks {
                 (status, error.to_string()).into_response()
             }
             Err(refusal) => {
-                self.metrics.reviewed(webhook, "malformed");
+                tracing::warn!(webhook, error = refusal.1, "Refused an admission review");
                 refusal.into_response()
             }
         }

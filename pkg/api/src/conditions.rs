@@ -1,5 +1,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
+use crate::Reason;
+
 /// Types of a job's conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConditionType {
@@ -18,6 +20,16 @@ pub enum ConditionType {
 }
 
 impl ConditionType {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Created,
+        Self::Running,
+        Self::Succeeded,
+        Self::Failed,
+        Self::Suspended,
+        Self::ReplicasReady,
+    ];
+
     /// As it is written.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -29,18 +41,6 @@ impl ConditionType {
             Self::ReplicasReady => "ReplicasReady",
         }
     }
-}
-
-/// Reasons why the API server refuses an object, as the condition `ReplicasReady` gives them.
-pub mod refusals {
-    /// The namespace's quota has no room.
-    pub const QUOTA_EXCEEDED: &str = "QuotaExceeded";
-    /// An admission plugin or a missing right.
-    pub const FORBIDDEN: &str = "Forbidden";
-    /// The object cannot be.
-    pub const INVALID: &str = "Invalid";
-    /// All of them.
-    pub const ALL: [&str; 3] = [QUOTA_EXCEEDED, FORBIDDEN, INVALID];
 }
 
 /// The condition of this type, if it was ever set.
@@ -58,7 +58,7 @@ pub fn set_condition(
     conditions: &mut Vec<Condition>,
     type_: ConditionType,
     status: bool,
-    reason: &str,
+    reason: Reason,
     message: &str,
     generation: Option<i64>,
     now: &Time,
@@ -72,7 +72,7 @@ pub fn set_condition(
     let new = Condition {
         type_: type_.as_str().to_owned(),
         status: status.to_owned(),
-        reason: reason.to_owned(),
+        reason: reason.to_string(),
         message: message.to_owned(),
         observed_generation: generation,
         last_transition_time: since,
@@ -98,7 +98,7 @@ mod tests {
             &mut all,
             ConditionType::Running,
             true,
-            "A",
+            Reason::CoordinatorRunning,
             "a",
             Some(1),
             &at(1),
@@ -107,7 +107,7 @@ mod tests {
             &mut all,
             ConditionType::Running,
             true,
-            "B",
+            Reason::NodeLost,
             "b",
             Some(2),
             &at(2),
@@ -115,13 +115,13 @@ mod tests {
         assert_eq!(all.len(), 1);
         assert_eq!(
             (all[0].reason.as_str(), &all[0].last_transition_time),
-            ("B", &at(1))
+            ("NodeLost", &at(1))
         );
         set_condition(
             &mut all,
             ConditionType::Running,
             false,
-            "C",
+            Reason::Suspended,
             "c",
             Some(2),
             &at(3),

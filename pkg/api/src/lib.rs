@@ -10,12 +10,13 @@ mod dijob;
 pub mod names;
 mod patch;
 pub mod quantity;
+mod reason;
 mod role;
 mod status;
 pub mod validation;
 
 pub use aggregator_config::{AggregatorConfig, AggregatorConfigSpec, AggregatorSpec};
-pub use conditions::{ConditionType, condition, is_true, refusals, set_condition};
+pub use conditions::{ConditionType, condition, is_true, set_condition};
 pub use crd::crds;
 pub use defaulting::default_patch;
 pub use dijob::{
@@ -23,6 +24,7 @@ pub use dijob::{
     ReplicaGroup,
 };
 pub use patch::{guarded_patch, guarded_patches};
+pub use reason::Reason;
 pub use role::Role;
 pub use status::{
     AnsweredRequest, DIJobStatus, Ddp, EntryState, GPU_RESOURCE, Origin, Phase, PlanEntry,

@@ -108,6 +108,16 @@ pub enum Phase {
 }
 
 impl Phase {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Created,
+        Self::Running,
+        Self::Succeeded,
+        Self::Failed,
+        Self::Unknown,
+        Self::Suspended,
+    ];
+
     /// Whether the job has ended: no later phase can follow.
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)

@@ -18,8 +18,8 @@ use tokio::sync::mpsc;
 use tracing::warn;
 
 use crate::{
-    AggregatorCache, Key, NodeCache, ObjectCache, PodCache, ServiceCache, View, WatchHealth,
-    WatchedJob,
+    AggregatorCache, Key, NodeCache, ObjectCache, PodCache, ServiceCache, View, WatchErrors,
+    WatchHealth, WatchedJob,
     seen::{Seen, ViewOf},
 };
 
@@ -52,28 +52,31 @@ where
 }
 
 /// Watches the pods of all jobs into `cache`, and tells `changed` which job is concerned. Ends only when `changed` is closed.
-pub async fn feed_pods(client: Client, cache: Arc<PodCache>, changed: mpsc::Sender<Key>) {
-    feed::<Pod, _>(client, &cache, changed, "pods").await;
+pub async fn feed_pods(
+    client: Client,
+    cache: Arc<PodCache>,
+    changed: mpsc::Sender<Key>,
+    errors: WatchErrors,
+) {
+    feed::<Pod, _>(client, &cache, changed, &errors, "pods").await;
 }
 
 /// Watches the services of all jobs into `cache`, as [`feed_pods`] does.
-pub async fn feed_services(client: Client, cache: Arc<ServiceCache>, changed: mpsc::Sender<Key>) {
-    feed::<Service, _>(client, &cache, changed, "services").await;
+pub async fn feed_services(
+    client: Client,
+    cache: Arc<ServiceCache>,
+    changed: mpsc::Sender<Key>,
+    errors: WatchErrors,
+) {
+    feed::<Service, _>(client, &cache, changed, &errors, "services").await;
 }
 
 /// Watches the nodes that have GPUs into `cache`.
-pub async fn feed_nodes(client: Client, cache: Arc<NodeCache>) {
+pub async fn feed_nodes(client: Client, cache: Arc<NodeCache>, errors: WatchErrors) {
     let view = |node: &Node| Some(NodeView::new(node)).filter(|view| view.gpus > 0);
     let take = |event| cache.take(event, view);
-    follow(
-        Api::<Node>::all(client),
-        config(),
-        take,
-        None,
-        None,
-        "nodes",
-    )
-    .await;
+    let api = Api::<Node>::all(client);
+    follow(api, config(), take, None, None, &errors, "nodes").await;
 }
 
 /// Watches the `AggregatorConfig`s that are used into `cache`, and tells `changed` which one is another than before. Ends only when `changed` is closed.
@@ -81,6 +84,7 @@ pub async fn feed_aggregator_configs(
     client: Client,
     cache: Arc<AggregatorCache>,
     changed: mpsc::Sender<Key>,
+    errors: WatchErrors,
 ) {
     // Read as they are: one that cannot be decoded is to be told of, and must not stop the others.
     let api: Api<DynamicObject> =
@@ -91,15 +95,17 @@ pub async fn feed_aggregator_configs(
     };
     let name = format!("metadata.name={}", names::AGGREGATOR_CONFIG);
     let take = |event| cache.take(event, view);
-    let kind = "aggregatorconfigs";
-    follow(api, config().fields(&name), take, Some(changed), None, kind).await;
+    let config = config().fields(&name);
+    let resource = "aggregatorconfigs";
+    follow(api, config, take, Some(changed), None, &errors, resource).await;
 }
 
 async fn feed<K, V>(
     client: Client,
     cache: &ObjectCache<V>,
     changed: mpsc::Sender<Key>,
-    kind: &'static str,
+    errors: &WatchErrors,
+    resource: &'static str,
 ) where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
     V: ViewOf<K> + Debug + 'static,
@@ -108,7 +114,7 @@ async fn feed<K, V>(
     let config = config().labels(names::labels::SELECTOR);
     let health = Some(cache.health());
     let api = Api::<Seen<K, V>>::all(client);
-    follow(api, config, take, Some(changed), health, kind).await;
+    follow(api, config, take, Some(changed), health, errors, resource).await;
 }
 
 async fn follow<K>(
@@ -117,7 +123,8 @@ async fn follow<K>(
     take: impl Fn(Event<K>) -> Vec<Key>,
     changed: Option<mpsc::Sender<Key>>,
     health: Option<&WatchHealth>,
-    kind: &'static str,
+    errors: &WatchErrors,
+    resource: &'static str,
 ) where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
@@ -132,8 +139,9 @@ async fn follow<K>(
             Ok(None) => return,
             Err(error) => {
                 health.inspect(|health| health.failed());
+                errors.of(resource).inc();
                 warn!(
-                    kind,
+                    resource,
                     error = &error as &dyn std::error::Error,
                     "Watch failed, trying again"
                 );

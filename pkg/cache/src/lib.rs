@@ -11,6 +11,7 @@ mod jobs;
 mod lately;
 mod objects;
 mod seen;
+mod watch_errors;
 mod watched;
 mod write;
 
@@ -23,5 +24,6 @@ pub use health::WatchHealth;
 pub use job_view::{Halt, JobView, PartView};
 pub use jobs::{JobCache, JobRef, WatchedJob};
 pub use objects::{Key, ObjectCache, PodCache, ServiceCache, View};
+pub use watch_errors::WatchErrors;
 pub use watched::{AggregatorCache, NodeCache, Watched};
 pub use write::{open_resource, write_fields};

@@ -116,7 +116,7 @@ fn key<K: Resource>(object: &K) -> Key {
 
 #[cfg(test)]
 mod tests {
-    use di_api::AggregatorConfig;
+    use di_api::{AggregatorConfig, Reason};
     use serde_json::json;
 
     use super::*;
@@ -161,14 +161,14 @@ mod tests {
         take(Event::Delete(config("di-system", "theirs")));
         assert_eq!(cache.of("other"), AggregatorTemplate::Missing);
         let (reason, message) = cache.of("other").lack("other").unwrap();
-        assert_eq!(reason, "MissingAggregatorConfig");
+        assert_eq!(reason, Reason::MissingAggregatorConfig);
         assert!(
             message.contains("namespace other nor in di-system"),
             "{message}"
         );
         take(Event::Apply(config("rl", "")));
         let (reason, message) = cache.of("rl").lack("rl").unwrap();
-        assert_eq!(reason, "InvalidAggregatorConfig");
+        assert_eq!(reason, Reason::InvalidAggregatorConfig);
         assert!(message.contains("containers[0].image"), "{message}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use di_api::{DIJob, PlanEntry, Role};
+use di_api::{DIJob, PlanEntry, Reason, Role};
 use di_cache::Key;
 use di_plan::{PodView, ServiceView, pod, service};
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
@@ -55,13 +55,13 @@ pub(crate) async fn act(
     for (role, mut names) in created {
         names.sort_unstable();
         let message = format!("created {role}: {}", listed(&names));
-        let note = Note::normal("SuccessfulCreate", message);
+        let note = Note::normal(Reason::SuccessfulCreate, message);
         context.publish(job, &note.about(names[0])).await;
     }
     deleted.sort_unstable();
     if let Some(first) = deleted.first() {
         let message = format!("deleted {}", listed(&deleted));
-        let note = Note::normal("SuccessfulDelete", message);
+        let note = Note::normal(Reason::SuccessfulDelete, message);
         context.publish(job, &note.about(first)).await;
     }
     failed.map_or(Ok(()), Err)

@@ -16,7 +16,10 @@ use tokio::sync::Semaphore;
 use tracing::warn;
 
 use crate::{
-    Error, Metrics, Note, Settings, Trouble, backoff::Backoff, error::Result, metrics::Write,
+    Error, Metrics, Note, Settings, Trouble,
+    backoff::Backoff,
+    error::Result,
+    metrics::{ByReason, Write},
 };
 
 /// What every reconcile shares.
@@ -111,12 +114,14 @@ impl Context {
             .writes
             .get_or_create(&Write { verb, resource })
             .inc();
-        let call = async {
-            if let Some(term) = &self.settings.term {
+        let term = self.settings.term.clone();
+        // Boxed: what publishes events is large, and every reconcile would hold room for it.
+        let call = Box::pin(async move {
+            if let Some(term) = term {
                 term.lasting().await;
             }
             call.await
-        };
+        });
         in_time(self.settings.call_timeout, what, call).await
     }
 
@@ -133,7 +138,7 @@ impl Context {
             } else {
                 EventType::Normal
             },
-            reason: note.reason.to_owned(),
+            reason: note.reason.to_string(),
             note: Some(shorten(&note.message)),
             // Events of one reason and action within some minutes become one, with a count.
             action: match &note.replica {
@@ -142,6 +147,10 @@ impl Context {
             },
             secondary: None,
         };
+        self.metrics
+            .events
+            .get_or_create(&ByReason::from(note.reason))
+            .inc();
         let call = self.recorder.publish(&event, job);
         let written = self
             .write("create", "events", || "publish an event".into(), call)
@@ -150,7 +159,7 @@ impl Context {
             && !error.is_moot()
         {
             warn!(
-                reason = note.reason,
+                reason = %note.reason,
                 error = &error as &dyn std::error::Error,
                 "Could not publish an event"
             );

@@ -21,7 +21,7 @@ use tokio::{sync::mpsc, task::JoinSet};
 use tracing::{debug, warn};
 
 use crate::{
-    Error, Metrics, Settings, backoff, context::Context, error::Result, metrics::Reason,
+    Error, Metrics, Settings, backoff, context::Context, error::Result, metrics::ByReason,
     reconcile::reconcile,
 };
 
@@ -43,17 +43,26 @@ pub async fn run(
 ) -> Result<()> {
     let shutdown = shutdown.shared();
     let (reader, writer) = store();
+    metrics.jobs.follow(reader.clone());
+    metrics.max_concurrent.set(settings.concurrency.into());
+    let errors = metrics.watch_errors.clone();
     let jobs = JobCache::new(reader.clone());
     let pods = Arc::new(PodCache::default());
     let services = Arc::new(ServiceCache::default());
     let (changed, keys) = mpsc::channel::<Key>(1024);
     // Aborted when dropped, however this ends.
     let mut feeds = JoinSet::new();
-    feeds.spawn(feed_pods(client.clone(), pods.clone(), changed.clone()));
+    feeds.spawn(feed_pods(
+        client.clone(),
+        pods.clone(),
+        changed.clone(),
+        errors.clone(),
+    ));
     feeds.spawn(feed_services(
         client.clone(),
         services.clone(),
         changed.clone(),
+        errors.clone(),
     ));
     let context = Arc::new(Context::new(
         client.clone(),
@@ -63,13 +72,18 @@ pub async fn run(
         pods,
         services,
     ));
-    feeds.spawn(feed_nodes(client.clone(), context.nodes.clone()));
+    feeds.spawn(feed_nodes(
+        client.clone(),
+        context.nodes.clone(),
+        errors.clone(),
+    ));
     let (configured, configs) = mpsc::channel::<Key>(64);
     let aggregators = context.aggregators.clone();
     feeds.spawn(feed_aggregator_configs(
         client.clone(),
         aggregators,
         configured,
+        errors,
     ));
     feeds.spawn(wake(context.clone(), configs, changed));
     let concerned = stream::unfold(keys, |mut keys| async move {
@@ -141,8 +155,9 @@ fn keep_going<T>(context: &Context, event: watcher::Result<T>) -> Option<watcher
     match event {
         Ok(event) => Some(Ok(event)),
         Err(error) => {
-            context.metrics.watch_errors.inc();
+            context.metrics.watch_errors.of("dijobs").inc();
             warn!(
+                resource = "dijobs",
                 error = &error as &dyn std::error::Error,
                 "Watch failed, trying again"
             );
@@ -174,12 +189,12 @@ fn report(
             context
                 .metrics
                 .failures
-                .get_or_create(&Reason { reason })
+                .get_or_create(&ByReason::from(reason))
                 .inc();
             if error.is_passing() {
                 debug!(job = %job, error = error.chain(), "Looking again soon");
             } else {
-                warn!(job = %job, reason, error = error.chain(), "Reconcile failed");
+                warn!(job = %job, %reason, error = error.chain(), "Reconcile failed");
             }
         }
         Err(error) => {

@@ -1,6 +1,6 @@
 use std::error::Error as _;
 
-use di_api::refusals;
+use di_api::Reason;
 use kube::core::Status;
 
 /// What the API server gives as the cause where a namespace is being deleted.
@@ -57,30 +57,43 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
+    /// All that [`Error::reason`] says.
+    pub const REASONS: [Reason; 10] = [
+        Reason::Conflict,
+        Reason::QuotaExceeded,
+        Reason::Forbidden,
+        Reason::Invalid,
+        Reason::ApiError,
+        Reason::Timeout,
+        Reason::NameTaken,
+        Reason::EarlierJobEnds,
+        Reason::WatchEnded,
+        Reason::LeaseLost,
+    ];
+
     /// One word for events, conditions and metrics.
-    pub fn reason(&self) -> &'static str {
+    pub fn reason(&self) -> Reason {
         match self {
             Self::Api { .. } => match self.answer() {
-                Some(status) if status.is_conflict() => "Conflict",
-                Some(status) if status.message.contains("exceeded quota") => {
-                    refusals::QUOTA_EXCEEDED
-                }
-                Some(status) if status.is_forbidden() => refusals::FORBIDDEN,
-                Some(status) if status.is_invalid() => refusals::INVALID,
-                _ => "ApiError",
+                Some(status) if status.is_conflict() => Reason::Conflict,
+                Some(status) if status.message.contains("exceeded quota") => Reason::QuotaExceeded,
+                Some(status) if status.is_forbidden() => Reason::Forbidden,
+                Some(status) if status.is_invalid() => Reason::Invalid,
+                _ => Reason::ApiError,
             },
-            Self::Timeout { .. } => "Timeout",
-            Self::Foreign { .. } => "NameTaken",
-            Self::Leftover { .. } => "EarlierJobEnds",
-            Self::JobGone => "JobGone",
-            Self::WatchEnded => "WatchEnded",
-            Self::LeaseLost(_) => "LeaseLost",
+            Self::Timeout { .. } => Reason::Timeout,
+            Self::Foreign { .. } => Reason::NameTaken,
+            Self::Leftover { .. } => Reason::EarlierJobEnds,
+            // Nobody is told: nothing is left that it could be told of.
+            Self::JobGone => Reason::ApiError,
+            Self::WatchEnded => Reason::WatchEnded,
+            Self::LeaseLost(_) => Reason::LeaseLost,
         }
     }
 
     /// Whether somebody else wrote first: nothing is wrong, the next look decides.
     pub fn is_conflict(&self) -> bool {
-        self.reason() == "Conflict"
+        self.reason() == Reason::Conflict
     }
 
     /// Whether it passes by itself, and soon: nobody need look at it.

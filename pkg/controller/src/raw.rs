@@ -1,7 +1,7 @@
 //! Jobs as they are stored, for what decoding hides: servers without our webhooks let jobs through that cannot be decoded, and decoding
 //! drops fields that are unknown.
 
-use di_api::{ConditionType, Phase, guarded_patch, set_condition, validation};
+use di_api::{ConditionType, Phase, Reason, guarded_patch, set_condition, validation};
 use di_cache::Key;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -18,8 +18,6 @@ use crate::{
     context::{Context, in_time},
     error::Result,
 };
-
-const INVALID: &str = "InvalidSpec";
 
 /// Fails a job that cannot be decoded, if it never ran. One that runs already is told of and left as it is: its pods are worth more than
 /// the mistake.
@@ -91,7 +89,7 @@ async fn tell(
     let what = || "write the status".to_owned();
     let written = context.write("patch", "dijobs/status", what, call).await;
     written.map_err(Error::of_the_job)?;
-    let note = Note::warning(INVALID, message);
+    let note = Note::warning(Reason::InvalidSpec, message);
     let about = job.object_ref(&di_cache::open_resource());
     context.publish_about(&about, &note).await;
     Ok(())
@@ -118,7 +116,7 @@ fn told(job: &DynamicObject, why: &str, now: Timestamp) -> Option<(Value, String
         &mut conditions,
         type_,
         told,
-        INVALID,
+        Reason::InvalidSpec,
         &message,
         generation,
         &now,
@@ -127,7 +125,7 @@ fn told(job: &DynamicObject, why: &str, now: Timestamp) -> Option<(Value, String
         return None;
     }
     let mut status = old.as_object().cloned().unwrap_or_default();
-    status.insert("reason".to_owned(), INVALID.into());
+    status.insert("reason".to_owned(), Reason::InvalidSpec.as_str().into());
     status.insert("conditions".to_owned(), json!(conditions));
     if phase.is_none() {
         status.insert("observedGeneration".to_owned(), json!(generation));

@@ -1,6 +1,6 @@
 //! One reconcile of a job: looks, and what follows from them.
 
-use std::{collections::HashMap, sync::Arc, time::Duration, time::Instant};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use di_api::{DIJob, Phase};
 use di_cache::{Key, WatchedJob};
@@ -33,8 +33,7 @@ pub(crate) async fn reconcile(job: Arc<WatchedJob>, context: Arc<Context>) -> Re
     if job.uid().is_some() && context.memory(&key).moot == job.uid() {
         return Ok(Next::await_change());
     }
-    let started = Instant::now();
-    context.metrics.reconciles.inc();
+    let _under_way = context.metrics.reconcile();
     let result = match &job.0 {
         Ok(_) => {
             synced(&context).await?;
@@ -45,10 +44,6 @@ pub(crate) async fn reconcile(job: Arc<WatchedJob>, context: Arc<Context>) -> Re
             told.map(|()| Next::await_change())
         }
     };
-    context
-        .metrics
-        .duration
-        .observe(started.elapsed().as_secs_f64());
     match &result {
         Ok(_) => context.backoff.reset(&key),
         Err(error) if error.is_moot() => {

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use di_api::{Role, names, validation};
+use di_api::{Reason, Role, names, validation};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use serde_json::Value;
 
@@ -51,10 +51,10 @@ impl AggregatorTemplate {
     }
 
     /// Why no aggregator of a job in this namespace can be made, in one word and in a sentence that says what to do; nothing while that is not known.
-    pub fn lack(&self, namespace: &str) -> Option<(&'static str, String)> {
+    pub fn lack(&self, namespace: &str) -> Option<(Reason, String)> {
         match self {
             Self::Missing => Some((
-                "MissingAggregatorConfig",
+                Reason::MissingAggregatorConfig,
                 format!(
                     "learners of several GPUs need an AggregatorConfig named {0}, and there is none, neither in namespace {namespace} nor in {1}: \
                      create one in either (manifests/samples/aggregator-config.yaml is one)",
@@ -62,7 +62,7 @@ impl AggregatorTemplate {
                     names::SYSTEM_NAMESPACE
                 ),
             )),
-            Self::Invalid(why) => Some(("InvalidAggregatorConfig", why.clone())),
+            Self::Invalid(why) => Some((Reason::InvalidAggregatorConfig, why.clone())),
             Self::Unknown | Self::Found(_) => None,
         }
     }

@@ -1,5 +1,5 @@
 use di_api::{
-    ConditionType, DIJob, DIJobStatus, PlanEntry, ReplicaResources, Role, condition, refusals,
+    ConditionType, DIJob, DIJobStatus, PlanEntry, Reason, ReplicaResources, Role, condition,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
@@ -36,9 +36,7 @@ pub trait Job: Resource {
 /// What the API server said when it refused a pod of a job of this status at the last try.
 pub fn refusal(status: &DIJobStatus) -> Option<&str> {
     let told = condition(&status.conditions, ConditionType::ReplicasReady)?;
-    refusals::ALL
-        .contains(&told.reason.as_str())
-        .then_some(told.message.as_str())
+    Reason::among(&Reason::REFUSALS, &told.reason).map(|_| told.message.as_str())
 }
 
 impl Job for DIJob {

@@ -42,7 +42,7 @@ pub fn listing<'a>(
         // Ddp learners are planned after their aggregator, and what waits is the unit.
         let leader = aggregator_of(entry).and_then(|name| leaders.get(name).copied());
         let unit = leader.unwrap_or(entry);
-        usable(job, entry, &pod, now)
+        usable(job, entry, &pod, now, verdict_wait)
             .filter(|_| !awaits_verdict(unit, pod(&entry.name), now, verdict_wait))
     };
     let broken: HashSet<&str> = plan
@@ -72,7 +72,7 @@ pub fn processes<'a>(
     now: Timestamp,
 ) -> Vec<String> {
     let mut all: Vec<_> = members(job.plan(), aggregator)
-        .filter_map(|entry| Some((usable(job, entry, &pod, now)?, entry)))
+        .filter_map(|entry| Some((usable(job, entry, &pod, now, SignedDuration::ZERO)?, entry)))
         .collect();
     all.sort_by_key(|(port, _)| *port);
     all.into_iter()
@@ -88,9 +88,13 @@ fn awaits_verdict(
     verdict_wait: SignedDuration,
 ) -> bool {
     let placed = pod.is_some_and(|pod| pod.scheduled == Ok(true));
+    !placed && is_young(entry, now, verdict_wait) && entry.replaces.is_none()
+}
+
+/// Whether it was planned so lately that nobody may have tried to make its pod.
+fn is_young(entry: &PlanEntry, now: Timestamp, verdict_wait: SignedDuration) -> bool {
     let planned = entry.planned_at.as_ref().map(|time| time.0);
-    let young = planned.is_some_and(|planned| now.duration_since(planned) < verdict_wait);
-    !placed && young && entry.replaces.is_none()
+    planned.is_some_and(|planned| now.duration_since(planned) < verdict_wait)
 }
 
 fn url(job: &impl Job, entry: &PlanEntry, port: i32) -> String {
@@ -103,6 +107,7 @@ fn usable<'a>(
     entry: &PlanEntry,
     pod: &impl Fn(&str) -> Option<&'a PodView>,
     now: Timestamp,
+    verdict_wait: SignedDuration,
 ) -> Option<i32> {
     if !entry.is_wanted() {
         return None;
@@ -113,9 +118,8 @@ fn usable<'a>(
         return usable.then_some(pod.port);
     }
     // Not to be made yet, or made and gone since, or refused.
-    if job.refused().is_some()
-        || entry.uid.is_some()
-        || entry.not_before.as_ref().is_some_and(|time| time.0 > now)
+    let refused = job.refused().is_some() && !is_young(entry, now, verdict_wait);
+    if refused || entry.uid.is_some() || entry.not_before.as_ref().is_some_and(|time| time.0 > now)
     {
         return None;
     }

@@ -14,6 +14,7 @@ use axum::{
 };
 use di_cache::{JobView, Key};
 use di_plan::PodView;
+use jiff::Timestamp;
 use tokio::time::{Instant, timeout_at};
 
 pub(crate) use decisions::Decisions;
@@ -144,12 +145,11 @@ pub(crate) async fn authorize(
             Ok(job) => return Ok(Caller::Pod(pod, job)),
             Err(error) => error,
         },
-        None => match unaddressed(state, action) {
-            Some(pod) => Error::Passing(format!(
-                "the source address is that of no pod that is known; pod {pod} has a node, and its address is not known yet"
-            )),
-            None => unknown(source),
-        },
+        None if may_be_unaddressed(state, action) => Error::Passing(
+            "the source address is that of no pod that is known, and one of the job has got a node whose kubelet has not told its address yet"
+                .to_owned(),
+        ),
+        None => unknown(source),
     };
     if let Some(token) = &source.token {
         Box::pin(token::check(state, token, action)).await?;
@@ -175,12 +175,14 @@ async fn wait_for_pod(state: &Shared, address: Option<IpAddr>) -> Option<Arc<Pod
     }
 }
 
-/// A pod of the job in question that may be who calls: a kubelet that has much to tell takes seconds to tell an address.
-fn unaddressed(state: &Shared, action: Action<'_>) -> Option<String> {
-    let key = (action.namespace()?.to_owned(), action.job()?.to_owned());
+/// Whether a pod of the job in question may be who calls: a kubelet that has much to tell takes seconds to tell an address.
+fn may_be_unaddressed(state: &Shared, action: Action<'_>) -> bool {
+    let (Some(namespace), Some(job)) = (action.namespace(), action.job()) else {
+        return false;
+    };
+    let (key, now) = ((namespace.to_owned(), job.to_owned()), Timestamp::now());
     state.pods.read(&key, |pods| {
-        let pod = pods.iter().find(|pod| pod.may_have_address());
-        pod.map(|pod| pod.name.clone())
+        pods.iter().any(|pod| pod.may_have_address(now))
     })
 }
 

@@ -4,9 +4,14 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use prometheus_client::metrics::gauge::Gauge;
+
 /// Counts the connections of each source address.
 #[derive(Debug, Default)]
-pub(crate) struct Connections(Mutex<HashMap<IpAddr, usize>>);
+pub(crate) struct Connections {
+    by_address: Mutex<HashMap<IpAddr, usize>>,
+    open: Gauge,
+}
 
 /// One of them; it is counted until this is dropped.
 #[derive(Debug)]
@@ -16,15 +21,27 @@ pub(crate) struct Counted {
 }
 
 impl Connections {
+    /// Tells `open` how many there are in all.
+    pub(crate) fn new(open: Gauge) -> Self {
+        Self {
+            by_address: Mutex::default(),
+            open,
+        }
+    }
+
     /// Counts one more, unless that were more than `most`.
     pub(crate) fn count(self: &Arc<Self>, address: IpAddr, most: usize) -> Option<Counted> {
         let address = address.to_canonical();
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self
+            .by_address
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let count = all.entry(address).or_default();
         if *count >= most {
             return None;
         }
         *count += 1;
+        self.open.inc();
         Some(Counted {
             all: self.clone(),
             address,
@@ -34,7 +51,12 @@ impl Connections {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        let mut all = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
+        self.all.open.dec();
+        let mut all = self
+            .all
+            .by_address
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = all.get_mut(&self.address) {
             *count -= 1;
             if *count == 0 {
@@ -56,9 +78,11 @@ mod tests {
         assert!(held.iter().all(Option::is_some));
         assert!(of("10.0.0.1").is_none());
         let other = of("10.0.0.2").unwrap();
+        assert_eq!(all.open.get(), 3);
         drop(held);
         assert!(of("10.0.0.1").is_some());
         drop(other);
-        assert!(all.0.lock().unwrap().is_empty());
+        assert_eq!(all.open.get(), 0);
+        assert!(all.by_address.lock().unwrap().is_empty());
     }
 }

@@ -116,7 +116,7 @@ impl Error {
             Self::Api { source, .. } => match &**source {
                 kube::Error::Api(status) if status.is_not_found() => StatusCode::NOT_FOUND,
                 kube::Error::Api(status) if refused(status.code) => StatusCode::BAD_REQUEST,
-                kube::Error::SerdeError(_) => StatusCode::BAD_REQUEST,
+                kube::Error::SerdeError(_) => StatusCode::INTERNAL_SERVER_ERROR,
                 _ => StatusCode::SERVICE_UNAVAILABLE,
             },
         }

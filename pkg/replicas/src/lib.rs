@@ -24,10 +24,10 @@ use std::sync::Arc;
 use di_cache::{JobCache, JobView, PodCache, feed_pods, job_stream};
 use futures::StreamExt;
 use kube::{Client, runtime::reflector};
-use prometheus_client::registry::Registry;
 use tokio::{net::TcpListener, sync::mpsc, task::JoinSet};
 use tracing::{info, warn};
 
+pub use metrics::Metrics;
 pub use routes::Endpoint;
 pub use server::serve;
 pub use settings::Settings;
@@ -57,7 +57,7 @@ pub enum RunError {
 pub async fn run(
     client: Client,
     settings: Settings,
-    registry: Registry,
+    metrics: Metrics,
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), RunError> {
     let address = settings.address;
@@ -65,28 +65,34 @@ pub async fn run(
         .await
         .map_err(|source| RunError::Listen { address, source })?;
     let mut watches = JoinSet::new();
-    let (jobs, pods) = watch(&client, &mut watches);
+    let (jobs, pods) = watch(&client, &mut watches, &metrics);
     info!(%address, "Serving the replica endpoint");
-    let state = State::new(client, jobs, pods, settings, registry);
+    let state = State::new(client, jobs, pods, settings, metrics);
     tokio::select! {
         () = serve(listener, state, shutdown) => Ok(()),
         _ = watches.join_next() => Err(RunError::WatchEnded),
     }
 }
 
-/// Caches of jobs and pods, which are fed by tasks that end with `tasks` only.
-pub fn watch(client: &Client, tasks: &mut JoinSet<()>) -> (Arc<JobCache<JobView>>, Arc<PodCache>) {
+/// Caches of jobs and pods, which are fed by tasks that end with `tasks` only, and tell `metrics` of their errors.
+pub fn watch(
+    client: &Client,
+    tasks: &mut JoinSet<()>,
+    metrics: &Metrics,
+) -> (Arc<JobCache<JobView>>, Arc<PodCache>) {
     let (reader, writer) = reflector::store();
     let jobs = Arc::new(JobCache::new(reader));
     let pods = Arc::new(PodCache::default());
     let (stream, cache) = (job_stream(client.clone(), writer), jobs.clone());
+    let failed = metrics.watch_errors.of("dijobs");
     tasks.spawn(stream.for_each(move |event| {
         match event {
             Ok(_) => cache.health().worked(),
             Err(error) => {
                 cache.health().failed();
+                failed.inc();
                 warn!(
-                    kind = "dijobs",
+                    resource = "dijobs",
                     error = &error as &dyn std::error::Error,
                     "Watch failed, trying again"
                 );
@@ -95,7 +101,12 @@ pub fn watch(client: &Client, tasks: &mut JoinSet<()>) -> (Arc<JobCache<JobView>
         std::future::ready(())
     }));
     let (changed, mut concerned) = mpsc::channel(1024);
-    tasks.spawn(feed_pods(client.clone(), pods.clone(), changed));
+    tasks.spawn(feed_pods(
+        client.clone(),
+        pods.clone(),
+        changed,
+        metrics.watch_errors.clone(),
+    ));
     // Nobody here is woken by a change of one job; who waits for a pod watches the cache.
     tasks.spawn(async move { while concerned.recv().await.is_some() {} });
     (jobs, pods)

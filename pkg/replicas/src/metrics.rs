@@ -1,23 +1,30 @@
+use std::{fmt, sync::Arc};
+
+use di_cache::WatchErrors;
 use prometheus_client::{
-    encoding::EncodeLabelSet,
+    encoding::{EncodeLabelSet, text::encode},
     metrics::{
         counter::Counter,
         family::Family,
+        gauge::Gauge,
         histogram::{Histogram, exponential_buckets},
     },
     registry::Registry,
 };
 
-/// What the endpoint counts.
+/// What the endpoint counts, as `/metrics` shows it.
 #[derive(Clone, Debug)]
-pub(crate) struct Metrics {
+pub struct Metrics {
     pub(crate) requests: Family<Answered, Counter>,
     pub(crate) duration: Family<Route, Histogram>,
     pub(crate) conflicts: Counter,
     pub(crate) planned: Counter,
     pub(crate) released: Counter,
     pub(crate) replaced: Counter,
+    pub(crate) connections: Gauge,
     pub(crate) refused_connections: Counter,
+    pub(crate) watch_errors: WatchErrors,
+    registry: Arc<Registry>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -34,47 +41,58 @@ pub(crate) struct Route {
     pub(crate) method: &'static str,
 }
 
-impl Metrics {
-    pub(crate) fn new(registry: &mut Registry) -> Self {
-        let metrics = Self {
-            requests: Family::default(),
-            duration: Family::new_with_constructor(|| {
-                Histogram::new(exponential_buckets(0.000_5, 2.5, 12))
-            }),
-            conflicts: Counter::default(),
-            planned: Counter::default(),
-            released: Counter::default(),
-            replaced: Counter::default(),
-            refused_connections: Counter::default(),
-        };
-        let registry = registry.sub_registry_with_prefix("di_replicas");
-        registry.register("requests", "Requests answered", metrics.requests.clone());
-        registry.register(
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::default();
+        let watch_errors = WatchErrors::register(&mut registry, ["dijobs", "pods"]);
+        let all = registry.sub_registry_with_prefix("di_replicas");
+        let requests = Family::default();
+        all.register("requests", "Requests answered", requests.clone());
+        let duration = Family::<Route, Histogram>::new_with_constructor(|| {
+            Histogram::new(exponential_buckets(0.000_5, 2.5, 12))
+        });
+        all.register(
             "request_duration_seconds",
             "Duration of requests",
-            metrics.duration.clone(),
+            duration.clone(),
         );
-        for (name, help, counter) in [
-            (
+        let connections = Gauge::default();
+        all.register(
+            "connections",
+            "Connections being served",
+            connections.clone(),
+        );
+        let mut counter = |name: &str, help: &str| {
+            let counter = Counter::default();
+            all.register(name, help, counter.clone());
+            counter
+        };
+        Self {
+            requests,
+            duration,
+            connections,
+            conflicts: counter(
                 "status_conflicts",
                 "Writes refused because the job had changed",
-                &metrics.conflicts,
             ),
-            ("planned", "Replicas planned or claimed", &metrics.planned),
-            ("released", "Replicas let go of", &metrics.released),
-            (
-                "replaced",
-                "Replicas reported as failed and replaced",
-                &metrics.replaced,
-            ),
-            (
+            planned: counter("planned", "Replicas planned or claimed"),
+            released: counter("released", "Replicas let go of"),
+            replaced: counter("replaced", "Replicas reported as failed and replaced"),
+            refused_connections: counter(
                 "refused_connections",
                 "Connections closed because their address had too many",
-                &metrics.refused_connections,
             ),
-        ] {
-            registry.register(name, help, counter.clone());
+            watch_errors,
+            registry: Arc::new(registry),
         }
-        metrics
+    }
+}
+
+impl Metrics {
+    /// All of them, as OpenMetrics.
+    pub(crate) fn text(&self) -> Result<String, fmt::Error> {
+        let mut text = String::new();
+        encode(&mut text, &self.registry)?;
+        Ok(text)
     }
 }

@@ -43,6 +43,15 @@ pub(crate) struct Draft {
     pub(crate) lower: HashMap<Bucket, i32>,
 }
 
+impl Draft {
+    fn changes_nothing(&self, job: &JobView) -> bool {
+        self.plan == job.plan
+            && self.lower.is_empty()
+            && self.answers.is_none()
+            && self.takes_back.is_none()
+    }
+}
+
 /// Changes a job, which must be the one that the caller was let in for: another may have its name by now.
 ///
 /// `change` may be called several times, each time with a newer state of the job; it must find out by itself whether a write of an earlier call
@@ -64,7 +73,7 @@ pub(crate) async fn mutate<T>(
             ..Draft::default()
         };
         let answer = change(&job, &mut draft)?;
-        if draft.plan == job.plan() && draft.lower.is_empty() && draft.takes_back.is_none() {
+        if draft.changes_nothing(&job) {
             return Ok((job, answer));
         }
         let error = match write(state, &job, draft).await {

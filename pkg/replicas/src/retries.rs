@@ -21,12 +21,15 @@ const LONGEST_KEY: usize = 128;
 /// DI-engine tries for 120 s.
 const KEPT_FOR: Duration = Duration::from_secs(180);
 const MOST_KEPT: usize = 4096;
+/// What keys of ours begin with.
+const OURS: char = '~';
 
 /// Keys of requests that got no definite answer.
 #[derive(Debug, Default)]
 pub(crate) struct Retries {
     hasher: RandomState,
-    kept: Mutex<HashMap<u64, (String, Instant)>>,
+    /// As many of one request as it was sent at the same time, for they are told apart by nothing.
+    kept: Mutex<HashMap<u64, Vec<(String, Instant)>>>,
 }
 
 /// The key of a request that is being served.
@@ -50,13 +53,18 @@ impl Retries {
         }
         let request = self.hasher.hash_one((kind, source, body));
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let earlier = kept.remove(&request);
-        let key = earlier
-            .filter(|(_, at)| at.elapsed() < KEPT_FOR)
-            .map_or_else(
-                || format!("~{}", Alphanumeric.sample_string(&mut rand::rng(), 8)),
-                |(key, _)| key,
-            );
+        let earlier = kept.remove(&request).and_then(|mut keys| {
+            keys.retain(is_fresh);
+            let key = keys.pop();
+            if !keys.is_empty() {
+                kept.insert(request, keys);
+            }
+            key
+        });
+        let key = earlier.map_or_else(
+            || format!("{OURS}{}", Alphanumeric.sample_string(&mut rand::rng(), 8)),
+            |(key, _)| key,
+        );
         Ok(Ticket {
             key,
             kept: Some((self, request)),
@@ -85,14 +93,25 @@ impl Drop for Ticket<'_> {
             return;
         };
         let mut kept = retries.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() >= MOST_KEPT {
-            kept.retain(|_, (_, at)| at.elapsed() < KEPT_FOR);
+        let number = |kept: &HashMap<u64, Vec<_>>| kept.values().map(Vec::len).sum::<usize>();
+        if number(&kept) >= MOST_KEPT {
+            kept.retain(|_, keys| keys.iter().any(is_fresh));
         }
-        if kept.len() >= MOST_KEPT {
+        if number(&kept) >= MOST_KEPT {
             kept.clear();
         }
-        kept.insert(request, (std::mem::take(&mut self.key), Instant::now()));
+        let key = std::mem::take(&mut self.key);
+        kept.entry(request).or_default().push((key, Instant::now()));
     }
+}
+
+fn is_fresh((_, at): &(String, Instant)) -> bool {
+    at.elapsed() < KEPT_FOR
+}
+
+/// Whether a client gave this key, and so relies on it.
+pub(crate) fn is_given(key: &str) -> bool {
+    !key.starts_with(OURS)
 }
 
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>> {
@@ -137,6 +156,25 @@ mod tests {
         assert_ne!(next, first, "it was answered");
         assert_ne!(key_of(&retries, &a, b"x", Ok(())), next, "it was refused");
         assert!(retries.kept.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn each_of_several_requests_alike_that_got_no_answer_is_known_again() {
+        let retries = Retries::default();
+        let (source, headers) = (Source::of("10.0.0.1"), HeaderMap::new());
+        let new = || retries.ticket(RequestKind::Add, &source, &headers, b"x");
+        let keys = |tickets: &[Ticket<'_>]| {
+            let mut keys: Vec<_> = tickets.iter().map(|t| t.key().to_owned()).collect();
+            keys.sort();
+            keys
+        };
+        let first: Vec<_> = (0..5).map(|_| new().unwrap()).collect();
+        let given = keys(&first);
+        drop(first);
+        let again: Vec<_> = (0..5).map(|_| new().unwrap()).collect();
+        assert_eq!(keys(&again), given);
+        assert!(!given.contains(&new().unwrap().key().to_owned()));
+        assert!(given.iter().all(|key| !is_given(key)));
     }
 
     #[test]

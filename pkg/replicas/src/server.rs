@@ -27,7 +27,7 @@ const HEAD_LIMIT: usize = 64 << 10;
 /// Serves until `shutdown` is ready, and then lets the requests that have begun end.
 pub async fn serve(listener: TcpListener, state: State, shutdown: impl Future<Output = ()> + Send) {
     let places = Arc::new(Semaphore::new(state.settings.max_connections));
-    let connections = Arc::<Connections>::default();
+    let connections = Arc::new(Connections::new(state.metrics.connections.clone()));
     let settings = state.settings.clone();
     let endpoint = Endpoint::new(state.clone());
     let (stop, stopping) = watch::channel(());

@@ -10,7 +10,6 @@ use std::{
 use di_cache::{JobCache, JobView, Key, PodCache};
 use futures::FutureExt;
 use kube::{Api, Client};
-use prometheus_client::registry::Registry;
 use tokio::{sync::Semaphore, time::timeout};
 
 use crate::{
@@ -44,7 +43,6 @@ pub struct Shared {
     pub(crate) pods: Arc<PodCache>,
     pub(crate) settings: Settings,
     pub(crate) metrics: Metrics,
-    pub(crate) registry: Registry,
     pub(crate) decisions: Decisions,
     pub(crate) answers: Answers,
     /// The OpenAPI document.
@@ -71,20 +69,19 @@ impl std::fmt::Debug for State {
 }
 
 impl State {
-    /// Serves what the caches hold, and makes its metrics known to `registry`, which `/metrics` shows.
+    /// Serves what the caches hold; `/metrics` shows `metrics`.
     pub fn new(
         client: Client,
         jobs: Arc<JobCache<JobView>>,
         pods: Arc<PodCache>,
         settings: Settings,
-        mut registry: Registry,
+        metrics: Metrics,
     ) -> Self {
         Self(Arc::new(Shared {
-            metrics: Metrics::new(&mut registry),
+            metrics,
             client,
             jobs,
             pods,
-            registry,
             decisions: Decisions::default(),
             answers: Answers::default(),
             openapi: openapi::document(&settings).into(),

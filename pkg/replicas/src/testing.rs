@@ -15,10 +15,9 @@ use kube::{
     Client, Config,
     runtime::{reflector, reflector::store::Writer, watcher::Event},
 };
-use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 
-use crate::{Endpoint, Settings, State};
+use crate::{Endpoint, Metrics, Settings, State};
 
 pub(crate) const COORDINATOR: &str = "10.0.0.1";
 pub(crate) const COLLECTOR: &str = "10.0.0.2";
@@ -49,6 +48,7 @@ pub(crate) fn pod(job: &str, role: Role, name: &str, owner: &str, ip: &str) -> P
         restarts: 0,
         restart_policy: RestartPolicy::Never,
         scheduled: Ok(true),
+        placed: None,
         waiting: None,
         deleting: false,
         disrupted: false,
@@ -129,7 +129,7 @@ pub(crate) fn serving(
         Arc::new(JobCache::new(reader)),
         Arc::new(PodCache::holding(pods)),
         settings,
-        Registry::default(),
+        Metrics::default(),
     );
     Fixture {
         state,

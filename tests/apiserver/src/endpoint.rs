@@ -3,9 +3,8 @@ use std::{
     ops::Deref,
 };
 
-use di_replicas::{Settings, State, serve, watch};
+use di_replicas::{Metrics, Settings, State, serve, watch};
 use kube::Client;
-use prometheus_client::registry::Registry;
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinSet};
@@ -73,9 +72,10 @@ impl Endpoint {
 
     /// Starts one of these settings.
     pub async fn with(space: &Space, client: Client, settings: Settings) -> Self {
+        let metrics = Metrics::default();
         let mut watches = JoinSet::new();
-        let (jobs, pods) = watch(&client, &mut watches);
-        let state = State::new(client, jobs, pods, settings, Registry::default());
+        let (jobs, pods) = watch(&client, &mut watches, &metrics);
+        let state = State::new(client, jobs, pods, settings, metrics);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let caller = Caller {
             address: listener.local_addr().unwrap(),

@@ -1,12 +1,13 @@
 use di_controller::{Metrics, Result, Settings, run};
 use kube::Client;
-use prometheus_client::registry::Registry;
+use prometheus_client::{encoding::text::encode, registry::Registry};
 use tokio::{sync::oneshot, task::JoinHandle};
 
 /// A reconciler of this process.
 pub struct Manager {
     stop: oneshot::Sender<()>,
     task: JoinHandle<Result<()>>,
+    registry: Registry,
 }
 
 impl Manager {
@@ -18,12 +19,24 @@ impl Manager {
     /// Starts one that works as said.
     pub fn start_with(client: Client, settings: Settings) -> Self {
         let (stop, stopped) = oneshot::channel::<()>();
-        let metrics = Metrics::new(&mut Registry::default());
+        let mut registry = Registry::default();
+        let metrics = Metrics::new(&mut registry);
         let shutdown = async {
             stopped.await.ok();
         };
         let task = tokio::spawn(run(client, settings, metrics, shutdown));
-        Self { stop, task }
+        Self {
+            stop,
+            task,
+            registry,
+        }
+    }
+
+    /// What it has counted, as Prometheus reads it.
+    pub fn metrics(&self) -> String {
+        let mut text = String::new();
+        encode(&mut text, &self.registry).unwrap();
+        text
     }
 
     /// Stops it in order.

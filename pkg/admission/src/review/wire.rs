@@ -255,12 +255,17 @@ impl Request {
     fn answer<'a>(&'a self, mut response: Response<'a>) -> Result<Answer> {
         response.uid = &self.uid;
         let allowed = response.allowed;
+        let code = response.status.map_or(200, |status| status.code);
         let review = Outgoing {
             api_version: self.version,
             kind: KIND,
             response,
         };
         let body = serde_json::to_vec(&review).map_err(Error::Encode)?;
-        Ok(Answer { allowed, body })
+        Ok(Answer {
+            allowed,
+            code,
+            body,
+        })
     }
 }

@@ -102,22 +102,25 @@ async fn a_body_that_never_comes_is_given_up() {
 
 #[tokio::test]
 async fn outcomes_are_counted() {
-    let mut registry = prometheus_client::registry::Registry::default();
-    let granted = reviewed(&json!({"allowed": true}));
-    let router = router(
-        access(Some((201, granted))),
-        Metrics::register(&mut registry),
-    );
-    for body in [review("None"), review("Never"), "{".to_owned()] {
+    let granted = Some((201, reviewed(&json!({"allowed": true}))));
+    for (access_, body, outcome) in [
+        (granted.clone(), review("None"), "allowed"),
+        (granted.clone(), review("Never"), "denied"),
+        (Some((500, json!("broken"))), review("None"), "undecided"),
+        (granted, "{".to_owned(), "malformed"),
+    ] {
+        let mut registry = prometheus_client::registry::Registry::default();
+        let router = router(access(access_), Metrics::register(&mut registry));
         let request = Request::post("/validate").body(Body::from(body)).unwrap();
-        router.clone().oneshot(request).await.unwrap();
-    }
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
-    for outcome in ["allowed", "denied", "malformed"] {
-        let line =
-            format!("di_admission_reviews_total{{webhook=\"validate\",outcome=\"{outcome}\"}} 1");
-        assert!(text.contains(&line), "{line} not in {text}");
+        router.oneshot(request).await.unwrap();
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        for line in [
+            format!("di_admission_reviews_total{{webhook=\"validate\",outcome=\"{outcome}\"}} 1"),
+            "di_admission_review_duration_seconds_count{webhook=\"validate\"} 1".to_owned(),
+        ] {
+            assert!(text.contains(&line), "{line} not in {text}");
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Conditions that follow from the pods, and the worst reason that a user must know.
 
-use di_api::{ConditionType, DIJobStatus, Phase, condition};
+use di_api::{ConditionType, DIJobStatus, Phase, Reason, condition};
 use di_plan::{PodView, Stage};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
@@ -13,9 +13,12 @@ pub(super) fn fill(seen: &Observed<'_>, status: &mut DIJobStatus) {
         .map(|trouble| (trouble.reason, told(status, trouble)));
     if has_ended(status) {
         let end = ended_by(&status.conditions).map(|end| end.reason.clone());
-        status.reason.clone_from(&end);
+        let known = end
+            .as_deref()
+            .and_then(|end| Reason::among(Reason::ALL, end));
+        status.reason = end;
         let ended = (
-            end.as_deref().unwrap_or("Ended"),
+            known.unwrap_or(Reason::Ended),
             "the job has ended".to_owned(),
         );
         let (reason, message) = trouble.unwrap_or(ended);
@@ -31,7 +34,7 @@ pub(super) fn fill(seen: &Observed<'_>, status: &mut DIJobStatus) {
     let stuck = trouble
         .or_else(|| units::stuck(seen, &status.plan))
         .or_else(|| stuck(seen));
-    status.reason = stuck.as_ref().map(|(reason, _)| (*reason).to_owned());
+    status.reason = stuck.as_ref().map(|(reason, _)| reason.to_string());
     replicas_ready(seen, status, stuck);
 }
 
@@ -39,7 +42,7 @@ pub(super) fn fill(seen: &Observed<'_>, status: &mut DIJobStatus) {
 /// would lead to the next try.
 fn told(status: &DIJobStatus, trouble: &Trouble) -> String {
     condition(&status.conditions, ConditionType::ReplicasReady)
-        .filter(|old| old.reason == trouble.reason)
+        .filter(|old| old.reason == trouble.reason.as_str())
         .map_or_else(|| trouble.message.clone(), |old| old.message.clone())
 }
 
@@ -51,7 +54,7 @@ fn ended_by(conditions: &[Condition]) -> Option<&Condition> {
 }
 
 /// The worst pod's reason: the first by name, so that it does not change from look to look.
-fn stuck<'a>(seen: &'a Observed<'_>) -> Option<(&'a str, String)> {
+fn stuck(seen: &Observed<'_>) -> Option<(Reason, String)> {
     let mut stuck: Vec<_> = seen
         .own_pods()
         .filter(|pod| !pod.deleting)
@@ -67,7 +70,7 @@ fn stuck<'a>(seen: &'a Observed<'_>) -> Option<(&'a str, String)> {
     Some((reason, format!("{name}: {message}{others}")))
 }
 
-fn replicas_ready(seen: &Observed<'_>, status: &mut DIJobStatus, stuck: Option<(&str, String)>) {
+fn replicas_ready(seen: &Observed<'_>, status: &mut DIJobStatus, stuck: Option<(Reason, String)>) {
     if status.phase.is_none() && stuck.is_none() {
         return;
     }
@@ -83,12 +86,12 @@ fn replicas_ready(seen: &Observed<'_>, status: &mut DIJobStatus, stuck: Option<(
         (_, Some((reason, message))) => (false, reason, message),
         (0, None) => (
             true,
-            "AllReady",
+            Reason::AllReady,
             "every planned replica is ready".to_owned(),
         ),
         (_, None) => (
             false,
-            "NotReady",
+            Reason::NotReady,
             "not every planned replica is ready".to_owned(),
         ),
     };
@@ -107,9 +110,12 @@ fn suspended(seen: &Observed<'_>, status: &mut DIJobStatus) {
         return;
     }
     let (reason, message) = if held {
-        ("Suspended", "the job is held and no pod of it is left")
+        (
+            Reason::Suspended,
+            "the job is held and no pod of it is left",
+        )
     } else {
-        ("Resumed", "the job is not held")
+        (Reason::Resumed, "the job is not held")
     };
     seen.set_condition(status, ConditionType::Suspended, held, reason, message);
 }

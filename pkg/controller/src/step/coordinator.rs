@@ -1,6 +1,6 @@
 //! The coordinator: made, started again, and its end turned into the job's.
 
-use di_api::{ConditionType, Origin, Phase, PlanEntry, Role, condition, is_true, names};
+use di_api::{ConditionType, Origin, Phase, PlanEntry, Reason, Role, condition, is_true, names};
 use di_plan::{End, PodPhase, PodView, Stage};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
@@ -24,7 +24,7 @@ pub(super) fn check_end(seen: &Observed<'_>, step: &mut Step) {
     if end.succeeded() && !(given_up && pod.deleting) {
         created(seen, step);
         let message = "the coordinator ended with exit code 0";
-        let reason = "CoordinatorSucceeded";
+        let reason = Reason::CoordinatorSucceeded;
         ending::end(seen, step, Phase::Succeeded, reason, message);
         return;
     }
@@ -36,7 +36,13 @@ pub(super) fn check_end(seen: &Observed<'_>, step: &mut Step) {
             0 => failure(end),
             n => format!("{}, and was started again {n} times before", failure(end)),
         };
-        ending::end(seen, step, Phase::Failed, "CoordinatorFailed", &message);
+        ending::end(
+            seen,
+            step,
+            Phase::Failed,
+            Reason::CoordinatorFailed,
+            &message,
+        );
     }
 }
 
@@ -91,7 +97,7 @@ fn created(seen: &Observed<'_>, step: &mut Step) {
         step,
         Phase::Created,
         ConditionType::Created,
-        "CoordinatorCreated",
+        Reason::CoordinatorCreated,
         message,
     );
 }
@@ -106,7 +112,7 @@ fn follow(seen: &Observed<'_>, step: &mut Step, pod: &PodView) {
                 step,
                 Phase::Running,
                 ConditionType::Running,
-                "CoordinatorRunning",
+                Reason::CoordinatorRunning,
                 message,
             );
         }
@@ -115,7 +121,7 @@ fn follow(seen: &Observed<'_>, step: &mut Step, pod: &PodView) {
             not_running(
                 seen,
                 step,
-                "CoordinatorPending",
+                Reason::CoordinatorPending,
                 "the coordinator does not run yet",
             );
         }
@@ -130,19 +136,19 @@ fn runs(step: &Step) -> bool {
 fn deleted(seen: &Observed<'_>, step: &mut Step) {
     if runs(step) {
         let message = "the coordinator was deleted while it ran; it is started again";
-        not_running(seen, step, "CoordinatorDeleted", message);
+        not_running(seen, step, Reason::CoordinatorDeleted, message);
         step.notes
-            .push(Note::warning("CoordinatorDeleted", message));
+            .push(Note::warning(Reason::CoordinatorDeleted, message));
     }
 }
 
 fn lost(seen: &Observed<'_>, step: &mut Step) {
     let message = "the coordinator's node does not answer";
     if step.status.phase != Some(Phase::Unknown) {
-        step.notes.push(Note::warning("NodeLost", message));
+        step.notes.push(Note::warning(Reason::NodeLost, message));
     }
     step.status.phase = Some(Phase::Unknown);
-    not_running(seen, step, "NodeLost", message);
+    not_running(seen, step, Reason::NodeLost, message);
 }
 
 fn enter(
@@ -150,7 +156,7 @@ fn enter(
     step: &mut Step,
     phase: Phase,
     type_: ConditionType,
-    reason: &'static str,
+    reason: Reason,
     message: &str,
 ) {
     if step.status.phase != Some(phase) {
@@ -161,7 +167,7 @@ fn enter(
 }
 
 /// Takes the condition Running back, where it was ever set.
-pub(super) fn not_running(seen: &Observed<'_>, step: &mut Step, reason: &str, message: &str) {
+pub(super) fn not_running(seen: &Observed<'_>, step: &mut Step, reason: Reason, message: &str) {
     let status = &mut step.status;
     if condition(&status.conditions, ConditionType::Running).is_some() {
         seen.set_condition(status, ConditionType::Running, false, reason, message);
@@ -177,11 +183,11 @@ fn start_again(seen: &Observed<'_>, step: &mut Step, pod: &PodView, end: &End) {
         }
         let message = format!("{how}; it is started again");
         step.notes
-            .push(Note::warning("CoordinatorRestarted", message));
+            .push(Note::warning(Reason::CoordinatorRestarted, message));
         step.status.failed_coordinator = Some(pod.uid.clone());
     }
     step.status.phase = Some(Phase::Created);
-    not_running(seen, step, "CoordinatorRestarting", &how);
+    not_running(seen, step, Reason::CoordinatorRestarting, &how);
     step.actions.push(Action::delete_pod(pod));
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use di_api::{CleanPodPolicy, ConditionType, Phase, Role, names};
+use di_api::{CleanPodPolicy, ConditionType, Phase, Reason, Role, names};
 use di_plan::PodView;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -15,7 +15,7 @@ pub(super) fn end(
     seen: &Observed<'_>,
     step: &mut Step,
     phase: Phase,
-    reason: &'static str,
+    reason: Reason,
     message: &str,
 ) {
     let status = &mut step.status;
@@ -99,7 +99,13 @@ pub(super) fn check_deadline(seen: &Observed<'_>, step: &mut Step) {
         step.look_within(left);
     } else {
         let message = format!("the job ran longer than activeDeadlineSeconds, {limit} s");
-        end(seen, step, Phase::Failed, "DeadlineExceeded", &message);
+        end(
+            seen,
+            step,
+            Phase::Failed,
+            Reason::DeadlineExceeded,
+            &message,
+        );
     }
 }
 
@@ -107,7 +113,7 @@ pub(super) fn check_deadline(seen: &Observed<'_>, step: &mut Step) {
 pub(super) fn suspend(seen: &Observed<'_>, step: &mut Step) {
     remove(seen, step, |_| true);
     coordinator::give_up(seen, step);
-    coordinator::not_running(seen, step, "Suspended", "the job is held");
+    coordinator::not_running(seen, step, Reason::Suspended, "the job is held");
     for entry in &mut step.status.plan {
         entry.uid = None;
         entry.reported = false;
@@ -115,7 +121,7 @@ pub(super) fn suspend(seen: &Observed<'_>, step: &mut Step) {
     if seen.own_pods().next().is_none() {
         if step.status.phase != Some(Phase::Suspended) {
             let message = "the job is held and no pod of it is left";
-            step.notes.push(Note::normal("Suspended", message));
+            step.notes.push(Note::normal(Reason::Suspended, message));
         }
         step.status.phase = Some(Phase::Suspended);
         // The clock of activeDeadlineSeconds starts anew when the job does.

@@ -10,7 +10,7 @@ mod units;
 use std::{collections::HashMap, time::Duration};
 
 use di_api::{
-    ConditionType, DIJob, DIJobStatus, Phase, PlanEntry, is_true, set_condition, validation,
+    ConditionType, DIJob, DIJobStatus, Phase, PlanEntry, Reason, is_true, set_condition, validation,
 };
 use di_plan::{AggregatorTemplate, NodeView, PodView, ServiceView, Suffixes};
 use jiff::Timestamp;
@@ -41,7 +41,7 @@ pub struct Observed<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
     /// One word.
-    pub reason: &'static str,
+    pub reason: Reason,
     /// What a user must know.
     pub message: String,
 }
@@ -93,7 +93,7 @@ pub struct Note {
     /// Whether it is a warning.
     pub warning: bool,
     /// One word.
-    pub reason: &'static str,
+    pub reason: Reason,
     /// A sentence.
     pub message: String,
     /// The replica that it is about, where it is about one: events of one reason and replica are counted together.
@@ -102,7 +102,7 @@ pub struct Note {
 
 impl Note {
     /// Something of the whole job that is as it should be.
-    pub fn normal(reason: &'static str, message: impl Into<String>) -> Self {
+    pub fn normal(reason: Reason, message: impl Into<String>) -> Self {
         Self {
             warning: false,
             reason,
@@ -112,7 +112,7 @@ impl Note {
     }
 
     /// Something of the whole job that a user should look at.
-    pub fn warning(reason: &'static str, message: impl Into<String>) -> Self {
+    pub fn warning(reason: Reason, message: impl Into<String>) -> Self {
         Self {
             warning: true,
             ..Self::normal(reason, message)
@@ -179,7 +179,7 @@ impl Observed<'_> {
         status: &mut DIJobStatus,
         type_: ConditionType,
         holds: bool,
-        reason: &str,
+        reason: Reason,
         message: &str,
     ) {
         set_condition(
@@ -228,7 +228,7 @@ fn live(seen: &Observed<'_>, step: &mut Step, suffixes: &mut dyn Suffixes) {
         let faults = validation::dijob_faults(seen.job);
         if !faults.is_empty() {
             let message = validation::summary(&faults);
-            ending::end(seen, step, Phase::Failed, "InvalidSpec", &message);
+            ending::end(seen, step, Phase::Failed, Reason::InvalidSpec, &message);
             return;
         }
     }

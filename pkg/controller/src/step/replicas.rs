@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use di_api::{EntryState, PlanEntry, Role, names};
+use di_api::{EntryState, PlanEntry, Reason, Role, names};
 use di_plan::{
     LONGEST_BACKOFF_SECONDS, PodView, Stage, Suffixes, adopt, aggregator_of, declare, drop_gone,
     find, follow, members, replace,
@@ -81,7 +81,7 @@ fn note_pods(seen: &Observed<'_>, plan: &mut [PlanEntry], step: &mut Step) {
                 entry.name
             );
             step.notes
-                .push(Note::warning("ReplicaReplaced", message).about(old));
+                .push(Note::warning(Reason::ReplicaReplaced, message).about(old));
         }
     }
 }
@@ -117,7 +117,7 @@ fn replace_lost(
         if let Some(fresh) = replace(seen.job, plan, &name, loss.ran, suffixes, seen.now) {
             let message = format!("{name} {}; {fresh} takes {whose}", loss.how);
             step.notes
-                .push(Note::warning("ReplicaReplaced", message).about(&name));
+                .push(Note::warning(Reason::ReplicaReplaced, message).about(&name));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use di_api::{PlanEntry, Role};
+use di_api::{PlanEntry, Reason, Role};
 use di_plan::{Simple, Suffixes, expand, is_whole, members};
 use kube::ResourceExt;
 
@@ -30,7 +30,7 @@ pub(super) fn tend(
         None => {}
     }
     if let Some((reason, message)) = stuck(seen, plan)
-        && step.status.reason.as_deref() != Some(reason)
+        && step.status.reason.as_deref() != Some(reason.as_str())
     {
         step.notes.push(Note::warning(reason, message));
     }
@@ -63,7 +63,7 @@ pub(super) fn lacks_template(seen: &Observed<'_>, entry: &PlanEntry) -> bool {
 }
 
 /// Why aggregators are not made, if any waits.
-pub(super) fn stuck(seen: &Observed<'_>, plan: &[PlanEntry]) -> Option<(&'static str, String)> {
+pub(super) fn stuck(seen: &Observed<'_>, plan: &[PlanEntry]) -> Option<(Reason, String)> {
     let waits = !seen.job.spec.suspend && aggregators(plan).any(|e| lacks_template(seen, e));
     let namespace = seen.job.namespace().unwrap_or_default();
     waits.then(|| seen.aggregator.lack(&namespace)).flatten()

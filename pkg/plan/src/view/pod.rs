@@ -1,13 +1,13 @@
 use std::net::IpAddr;
 
-use di_api::{Role, names};
+use di_api::{Reason, Role, names};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
 use kube::ResourceExt;
 
 use super::{
     DdpView, End, PodPhase, RestartPolicy, controlling_job,
-    status::{STUCK, condition, end, is_disrupted, is_true, phase, started, waiting},
+    status::{condition, end, is_disrupted, is_true, phase, placed, started, stuck, waiting},
     told,
 };
 use crate::ports::named_port;
@@ -45,6 +45,8 @@ pub struct PodView {
     pub restart_policy: RestartPolicy,
     /// Whether the scheduler found a node, and if not, why.
     pub scheduled: Result<bool, String>,
+    /// When it got its node.
+    pub placed: Option<Timestamp>,
     /// Why a container of it waits, such as `ImagePullBackOff`, and the kubelet's message.
     pub waiting: Option<Box<(String, String)>>,
     /// Whether it is being deleted.
@@ -62,6 +64,9 @@ pub struct PodView {
     /// When its main container started, if it runs or ended.
     pub started: Option<Timestamp>,
 }
+
+/// A kubelet with much to tell tells of an address within this time.
+const ADDRESS_TOLD_WITHIN_SECONDS: i64 = 60;
 
 /// State of a replica, as it is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -120,6 +125,7 @@ impl PodView {
                 Some(("True", _)) => Ok(true),
                 _ => Ok(spec.is_some_and(|spec| spec.node_name.is_some())),
             },
+            placed: placed(status),
             waiting: waiting(status).map(Box::new),
             deleting: pod.metadata.deletion_timestamp.is_some(),
             disrupted: is_disrupted(status),
@@ -153,20 +159,23 @@ impl PodView {
         !matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
     }
 
-    /// Whether it may have an address that its kubelet has not told yet.
-    pub fn may_have_address(&self) -> bool {
-        self.ips.is_none() && self.node.is_some() && self.uses_cluster()
+    /// Whether it may have an address that its kubelet has not told yet. That takes seconds; a pod that got its node long ago waits for
+    /// something else, and has none.
+    pub fn may_have_address(&self, now: Timestamp) -> bool {
+        let waits = self.ips.is_none() && !self.deleting && self.uses_cluster();
+        let since = self.placed.map(|placed| now.duration_since(placed));
+        waits && since.is_some_and(|since| since.as_secs() < ADDRESS_TOLD_WITHIN_SECONDS)
     }
 
     /// Why it does not run, in Kubernetes' word, if Kubernetes says that it cannot.
-    pub fn stuck(&self) -> Option<(&str, &str)> {
+    pub fn stuck(&self) -> Option<(Reason, &str)> {
         if let Some((reason, message)) = self.waiting.as_deref()
-            && STUCK.contains(&reason.as_str())
+            && let Some(reason) = stuck(reason)
         {
             return Some((reason, message));
         }
         match &self.scheduled {
-            Err(message) => Some(("Unschedulable", message)),
+            Err(message) => Some((Reason::Unschedulable, message)),
             Ok(_) => None,
         }
     }

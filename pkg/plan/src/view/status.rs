@@ -1,5 +1,6 @@
 //! What the status of a pod tells.
 
+use di_api::Reason;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerState, PodSpec, PodStatus};
 
@@ -67,17 +68,6 @@ impl std::fmt::Display for End {
     }
 }
 
-/// Waiting reasons from which a container does not come by itself.
-pub(super) const STUCK: [&str; 7] = [
-    "CrashLoopBackOff",
-    "CreateContainerConfigError",
-    "CreateContainerError",
-    "ErrImageNeverPull",
-    "ErrImagePull",
-    "ImagePullBackOff",
-    "InvalidImageName",
-];
-
 pub(super) fn phase(status: &PodStatus) -> PodPhase {
     match status.phase.as_deref() {
         Some("Running" | "Pending") if is_lost(status) => PodPhase::Unknown,
@@ -109,9 +99,10 @@ pub(super) fn is_disrupted(status: &PodStatus) -> bool {
     is_true(status, "DisruptionTarget")
         || matches!(
             status.reason.as_deref(),
-            Some("Evicted" | "Preempting" | "NodeLost")
-            // A node that shuts down in order: before 1.22, since then, and to pods that come too late.
-            | Some("Shutdown" | "Terminated" | "NodeShutdown")
+            // The last three are of a node that shuts down in order: before 1.22, since then, and of pods that come too late.
+            Some(
+                "Evicted" | "Preempting" | "NodeLost" | "Shutdown" | "Terminated" | "NodeShutdown"
+            )
         )
 }
 
@@ -128,8 +119,20 @@ pub(super) fn condition<'a>(status: &'a PodStatus, type_: &str) -> Option<(&'a s
         })
 }
 
+/// When the scheduler found a node.
+pub(super) fn placed(status: &PodStatus) -> Option<Timestamp> {
+    let mut all = status.conditions.iter().flatten();
+    let scheduled = all.find(|one| one.type_ == "PodScheduled" && one.status == "True")?;
+    Some(scheduled.last_transition_time.as_ref()?.0)
+}
+
 pub(super) fn is_true(status: &PodStatus, type_: &str) -> bool {
     condition(status, type_).is_some_and(|(status, _)| status == "True")
+}
+
+/// The reason, if a container that waits for it does not come by itself.
+pub(super) fn stuck(reason: &str) -> Option<Reason> {
+    Reason::among(&Reason::STUCK, reason)
 }
 
 /// Why a container waits; of several, one that does not come by itself.
@@ -145,7 +148,7 @@ pub(super) fn waiting(status: &PodStatus) -> Option<(String, String)> {
             let message = waiting.message.clone().unwrap_or_default();
             Some((waiting.reason.clone()?, message))
         })
-        .max_by_key(|(reason, _)| STUCK.contains(&reason.as_str()))
+        .max_by_key(|(reason, _)| stuck(reason).is_some())
 }
 
 pub(super) fn started(state: &ContainerState) -> Option<Timestamp> {

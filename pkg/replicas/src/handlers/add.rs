@@ -20,6 +20,7 @@ use crate::{
     authorize::{Caller, Source},
     error::{Error, Result},
     mutate::{Draft, answered, mutate},
+    retries::is_given,
     state::{Shared, call},
     wire::{AddRequest, Part, Replicas, Success},
 };
@@ -100,13 +101,18 @@ async fn add_to(
                 job.name_any()
             )));
         }
-        draft.answers = Some(answered::new(RequestKind::Add, request_key, Vec::new()));
+        if !planned.is_empty() || is_given(request_key) {
+            draft.answers = Some(answered::new(RequestKind::Add, request_key, Vec::new()));
+        }
         Ok(planned)
     })
     .await?;
     let names: HashSet<&str> = planned.iter().map(|(_, name)| name.as_str()).collect();
-    wait_for_verdicts(state, key, &job, names).await;
-    take_back_refused(state, key, caller, &planned, request_key, began).await?;
+    // Whoever does not wait is not told either: what was refused before says nothing of these.
+    if !state.settings.create_wait.is_zero() {
+        wait_for_verdicts(state, key, &job, names).await;
+        take_back_refused(state, key, caller, &planned, request_key, began).await?;
+    }
     state
         .metrics
         .planned
@@ -306,10 +312,6 @@ fn has_some(job: &JobView, parts: &[(Role, &Part)], incarnation: &str, request_k
 
 /// Waits, but not long, until the scheduler has looked at each pod: a list right after shows no replica that has no room.
 async fn wait_for_verdicts(state: &Shared, key: &Key, job: &JobView, mut names: HashSet<&str>) {
-    // A timer of no time takes some.
-    if state.settings.create_wait.is_zero() {
-        return;
-    }
     let deadline = Instant::now() + state.settings.create_wait;
     let mut changes = state.pods.changes();
     loop {

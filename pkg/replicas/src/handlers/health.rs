@@ -3,7 +3,6 @@ use axum::{
     http::header,
     response::{IntoResponse, Response},
 };
-use prometheus_client::encoding::text::encode;
 
 use super::success;
 use crate::{
@@ -35,9 +34,8 @@ pub(crate) async fn readyz(Extract(state): Extract<State>) -> Result<Response> {
     (status = 200, description = "Counters and histograms", body = String, content_type = "application/openmetrics-text"),
 ))]
 pub(crate) async fn metrics(Extract(state): Extract<State>) -> Result<Response> {
-    let mut text = String::new();
-    encode(&mut text, &state.registry)
-        .map_err(|_| Error::Internal("the metrics cannot be written"))?;
+    let text = state.metrics.text();
+    let text = text.map_err(|_| Error::Internal("the metrics cannot be written"))?;
     Ok(([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response())
 }
 

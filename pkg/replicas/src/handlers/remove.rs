@@ -10,6 +10,7 @@ use crate::{
     authorize::{Caller, Source},
     error::{Error, Result},
     mutate::{Bucket, Draft, answered, lowered, mutate},
+    retries::is_given,
     state::Shared,
     wire::{RemoveRequest, Replicas, Success},
 };
@@ -63,7 +64,7 @@ async fn remove_from(
             };
             gone.extend(let_go(job, draft, &pods, role, count, before, lowered));
         }
-        if !gone.is_empty() || !draft.lower.is_empty() {
+        if !gone.is_empty() || !draft.lower.is_empty() || is_given(request_key) {
             let kind = RequestKind::Remove;
             draft.answers = Some(answered::new(kind, request_key, gone.clone()));
         }

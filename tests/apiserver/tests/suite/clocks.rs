@@ -19,9 +19,11 @@ fn behind() -> Timestamp {
     Timestamp::now() - OFF
 }
 
-const CLOCKS: [(&str, fn() -> Timestamp); 2] = [("ahead", ahead), ("behind", behind)];
+type Clock = fn() -> Timestamp;
 
-fn by(clock: fn() -> Timestamp) -> Settings {
+const CLOCKS: [(&str, Clock); 2] = [("ahead", ahead), ("behind", behind)];
+
+fn by(clock: Clock) -> Settings {
     Settings {
         clock,
         ..settings()

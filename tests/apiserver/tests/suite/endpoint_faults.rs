@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use di_apiserver_tests::{Caller, Endpoint, Job, Kubelet, Space, eventually, template};
-use di_replicas::watch;
+use di_replicas::{Metrics, watch};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
 use reqwest::Method;
@@ -46,7 +46,7 @@ async fn f37_pods_of_others_are_not_even_sent_to_the_endpoint() {
     space.create(&Job::new("job", 1)).await;
     let client = space.server.client_of_manager("endpoint", &space.namespace);
     let mut tasks = JoinSet::new();
-    let (_jobs, pods) = watch(&client, &mut tasks);
+    let (_jobs, pods) = watch(&client, &mut tasks, &Metrics::default());
     eventually("coordinator and collector are known", async || {
         match pods.len() {
             2 => Ok(()),

@@ -24,6 +24,7 @@ mod lease;
 mod life;
 mod lifecycle;
 mod manifests;
+mod metrics;
 mod mistakes;
 mod outages;
 mod quiet;

@@ -73,8 +73,8 @@ async fn survive(parts: &[Part]) {
         outage.began.add_permits(AT_ONCE);
         server.start_again(parts).await;
     };
-    let (lived, ()) = tokio::join!(join_all(lives), strike);
-    for (life, at) in lived.iter().zip(places) {
+    let (ended, ()) = tokio::join!(join_all(lives), strike);
+    for (life, at) in ended.iter().zip(places) {
         life.check_within(&format!("{parts:?} at write {at}"), 200);
     }
 }

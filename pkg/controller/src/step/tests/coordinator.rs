@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use di_api::{ConditionType, Phase, is_true};
+use di_api::{ConditionType, Phase, Reason, is_true};
 use di_plan::{End, PodPhase};
 
 use super::*;
@@ -56,7 +56,7 @@ fn is_running(world: &World) -> bool {
     is_true(&world.status().conditions, ConditionType::Running)
 }
 
-fn reasons(step: &Step) -> Vec<(&'static str, bool)> {
+fn reasons(step: &Step) -> Vec<(Reason, bool)> {
     step.notes
         .iter()
         .map(|note| (note.reason, note.warning))
@@ -68,7 +68,7 @@ fn a_coordinator_that_somebody_deletes_is_warned_of_once() {
     let mut world = running();
     let coordinator = world.pods.get_mut(COORDINATOR).unwrap();
     coordinator.deleting = true;
-    assert_eq!(reasons(&world.look()), [("CoordinatorDeleted", true)]);
+    assert_eq!(reasons(&world.look()), [(Reason::CoordinatorDeleted, true)]);
     world.settle();
     assert!(!is_running(&world));
     assert_eq!(reasons(&world.look()), []);
@@ -86,7 +86,7 @@ fn a_coordinator_that_is_gone_at_once_is_warned_of_too() {
     let step = world.look();
     assert_eq!(step.ask, [COORDINATOR], "the cache may be behind");
     world.asked = HashMap::from([(COORDINATOR.to_owned(), false)]);
-    assert_eq!(reasons(&world.look()), [("CoordinatorDeleted", true)]);
+    assert_eq!(reasons(&world.look()), [(Reason::CoordinatorDeleted, true)]);
     world.settle();
     assert!(world.pods.contains_key(COORDINATOR));
 }
@@ -98,13 +98,16 @@ fn a_job_is_unknown_while_its_coordinators_node_is_lost() {
         world.pods.get_mut(COORDINATOR).unwrap().phase = phase;
     };
     coordinator(&mut world, PodPhase::Unknown);
-    assert_eq!(reasons(&world.look()), [("NodeLost", true)]);
+    assert_eq!(reasons(&world.look()), [(Reason::NodeLost, true)]);
     world.settle();
     assert_eq!(world.status().phase, Some(Phase::Unknown));
     assert!(!is_running(&world));
 
     coordinator(&mut world, PodPhase::Running);
-    assert_eq!(reasons(&world.look()), [("CoordinatorRunning", false)]);
+    assert_eq!(
+        reasons(&world.look()),
+        [(Reason::CoordinatorRunning, false)]
+    );
     world.settle();
     assert_eq!(world.status().phase, Some(Phase::Running));
 

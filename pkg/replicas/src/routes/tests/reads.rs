@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use di_api::Role;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::{Settings, routes::VERSIONS, testing::*};
@@ -85,18 +86,27 @@ async fn while_the_address_of_a_pod_of_the_job_is_not_told_who_calls_may_be_it()
         "10.0.0.77",
     );
     late.ips = None;
-    let of_host = |name: &str| {
-        let mut pod = pod("c", Role::Coordinator, name, "c-uid", "10.0.0.78");
-        pod.ips = Some([].into());
-        pod.node = Some("node".into());
-        pod
-    };
+    let mut of_host = pod(
+        "c",
+        Role::Coordinator,
+        "c-coordinator",
+        "c-uid",
+        "10.0.0.78",
+    );
+    of_host.ips = Some([].into());
+    of_host.placed = Some(Timestamp::now());
     let jobs = || [job("b", &json!({})), job("c", &json!({}))];
     let body = json!({"namespace": "rl", "coordinator": "b-coordinator"}).to_string();
     let other = json!({"namespace": "rl", "coordinator": "c-coordinator"}).to_string();
-    for (node, codes) in [(None, [401, 401]), (Some("node"), [200, 503])] {
-        late.node = node.map(str::to_owned);
-        let fixture = serving(quick(), jobs(), [late.clone(), of_host("c-coordinator")]);
+    let now = Timestamp::now();
+    let long_ago = now - jiff::SignedDuration::from_mins(2);
+    for (placed, codes) in [
+        (None, [401, 401]),
+        (Some(long_ago), [401, 401]),
+        (Some(now), [200, 503]),
+    ] {
+        late.placed = placed;
+        let fixture = serving(quick(), jobs(), [late.clone(), of_host.clone()]);
         for (version, code) in ["v1alpha1", "v1alpha2"].into_iter().zip(codes) {
             let path = format!("/{version}/replicas");
             let answer = ask(&fixture, STRANGER, "POST", &path, &body).await;

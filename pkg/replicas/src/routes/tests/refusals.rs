@@ -2,10 +2,9 @@ use std::sync::Arc;
 
 use di_cache::{JobCache, PodCache};
 use kube::{Client, Config, runtime::reflector};
-use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 
-use crate::{Settings, State, routes::VERSIONS, testing::*};
+use crate::{Metrics, Settings, State, routes::VERSIONS, testing::*};
 
 #[tokio::test]
 #[allow(clippy::too_many_lines)] // one table
@@ -243,7 +242,7 @@ async fn f33_before_the_caches_are_complete_nothing_is_ready() {
         Arc::new(JobCache::new(reader)),
         Arc::new(PodCache::default()),
         quick(),
-        Registry::default(),
+        Metrics::default(),
     );
     let fixture = Fixture {
         state,
