@@ -4,8 +4,8 @@
 
 use di_api::{DIJob, Origin};
 use di_e2e::{
-    Endpoint, Namespace, Reply, account, eventually, exec, held, job, logs_so_far, main_of,
-    owned_pods, owned_services, status,
+    Endpoint, Namespace, Reply, account, eventually, exec, held, is_running, job, logs_so_far,
+    main_of, owned_pods, owned_services, status,
 };
 use k8s_openapi::api::{
     authentication::v1::{TokenRequest, TokenRequestSpec},
@@ -108,6 +108,9 @@ async fn replicas_are_added_listed_failed_and_removed() {
 async fn callers_without_the_right_are_refused() {
     Namespace::with("refusing", |ns| async move {
         ns.submit(&held("guarded", 1, 0)).await;
+        // While the address of one of its pods is not known, whoever calls may be that.
+        let run = |pods: &Vec<Pod>| pods.len() == 2 && pods.iter().all(is_running);
+        eventually("running", || owned_pods(&ns, "guarded"), run).await;
         let body = json!({"namespace": ns.name, "coordinator": "guarded-coordinator", "collectors": {"replicas": 1}});
         let nobody = Endpoint::new(ns.client.clone(), None);
         assert_eq!(nobody.call("POST", "/v1alpha1/replicas", &body).await.status, 401);
