@@ -128,9 +128,8 @@ impl State {
     /// Whether its main container has done its work, or has failed and is not started again by the kubelet.
     pub fn ended_well(self) -> Option<bool> {
         match (self.blow, self.main) {
-            (Blow::Evicted | Blow::Rejected, _) => Some(false),
+            (Blow::Evicted | Blow::Rejected, _) | (_, Main::OomKilled) => Some(false),
             (_, Main::Exited(code)) => Some(code == 0),
-            (_, Main::OomKilled) => Some(false),
             _ => None,
         }
     }
