@@ -1,0 +1,151 @@
+use std::{
+    fmt,
+    io::Write,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+
+use di_apiserver_tests::Space;
+use regex::Regex;
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::{io::AsyncWriteExt, process::Command};
+
+/// A namespace of its own for a test, and what it takes to call the plugin for it.
+pub struct Plugin {
+    /// The namespace.
+    pub space: Space,
+    /// A folder of its own, where the plugin is run and which is also its home.
+    dir: TempDir,
+}
+
+/// How a call ended. As text, it is what a snapshot holds.
+#[derive(Debug)]
+pub struct Said {
+    /// Its exit code; none when a signal ended it.
+    pub code: Option<i32>,
+    /// What it printed.
+    pub stdout: String,
+    /// What it complained of.
+    pub stderr: String,
+}
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.stdout)?;
+        for line in self.stderr.lines() {
+            writeln!(f, "stderr: {line}")?;
+        }
+        match self.code {
+            Some(0) => Ok(()),
+            Some(code) => writeln!(f, "exit code {code}"),
+            None => writeln!(f, "ended by a signal"),
+        }
+    }
+}
+
+impl Plugin {
+    /// In a new namespace, which the kubeconfig names.
+    pub async fn new() -> Self {
+        Self::at(Space::new().await)
+    }
+
+    /// In a namespace that is there.
+    pub fn at(space: Space) -> Self {
+        let dir = TempDir::new().unwrap();
+        let kubeconfig = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "test", "cluster": {
+                "server": space.server.url(),
+                "certificate-authority": space.server.dir().join("ca.crt"),
+            }}],
+            "users": [{"name": "admin", "user": {"token": space.server.token()}}],
+            "contexts": [{"name": "test", "context": {
+                "cluster": "test", "user": "admin", "namespace": space.namespace,
+            }}],
+            "current-context": "test",
+        });
+        std::fs::write(dir.path().join("config"), kubeconfig.to_string()).unwrap();
+        Self { space, dir }
+    }
+
+    /// The folder that the plugin is run in.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Writes a file into it, and returns where it is.
+    pub fn file(&self, name: &str, content: impl fmt::Display) -> PathBuf {
+        let path = self.dir.path().join(name);
+        let mut file = std::fs::File::create(&path).unwrap();
+        write!(file, "{content}").unwrap();
+        path
+    }
+
+    /// A call of the plugin that has yet to be made.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-di"));
+        command
+            .current_dir(self.dir.path())
+            .env("HOME", self.dir.path())
+            .env("KUBECONFIG", self.dir.path().join("config"))
+            .args(args)
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        command
+    }
+
+    /// Calls it.
+    pub async fn run(&self, args: &[&str]) -> Said {
+        Said::of(self.command(args).output().await.unwrap())
+    }
+
+    /// Calls it with something on its standard input.
+    pub async fn run_with(&self, args: &[&str], input: &str) -> Said {
+        let mut command = self.command(args);
+        let command = command.stdin(Stdio::piped());
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        // It may have seen enough before the end.
+        stdin.write_all(input.as_bytes()).await.ok();
+        drop(stdin);
+        Said::of(child.wait_with_output().await.unwrap())
+    }
+
+    /// What is the same at each run: of what was said, without the namespace, the random parts of names, and times.
+    pub fn lasting(&self, said: &impl fmt::Display) -> String {
+        let text = said.to_string().replace(&self.space.namespace, "NAMESPACE");
+        let parts = [
+            (
+                r"-(collector|learner|aggregator|ddp-learner)-[a-z0-9]{5}\b",
+                "-$1-XXXXX",
+            ),
+            (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "TIME"),
+            (
+                r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b",
+                "UID",
+            ),
+        ];
+        parts.into_iter().fold(text, |text, (found, by)| {
+            Regex::new(found)
+                .unwrap()
+                .replace_all(&text, by)
+                .into_owned()
+        })
+    }
+}
+
+impl Said {
+    fn of(output: std::process::Output) -> Self {
+        Self {
+            code: output.status.code(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+}
