@@ -202,19 +202,22 @@ where
         ..DeleteParams::default()
     };
     let what = || format!("delete {resource} {name}");
-    match context
-        .write("delete", resource, what, api.delete(name, &params))
-        .await
-    {
-        Ok(_) => Ok(true),
-        // Gone, or another object of that name by now: what was to go has gone.
-        Err(error)
-            if error
-                .answer()
-                .is_some_and(|status| status.is_not_found() || status.is_conflict()) =>
-        {
+    let call = api.delete(name, &params);
+    let Err(refused) = context.write("delete", resource, what, call).await else {
+        return Ok(true);
+    };
+    match refused.answer() {
+        Some(status) if status.is_not_found() => Ok(false),
+        // Another object has that name by now, or somebody else wrote this one at the same moment.
+        Some(status) if status.is_conflict() => {
+            let what = || format!("get {resource} {name}");
+            let call = api.get_opt(name);
+            let found = context.write("get", resource, what, call).await?;
+            if found.is_some_and(|found| found.meta().uid.as_deref() == Some(uid)) {
+                return Err(refused);
+            }
             Ok(false)
         }
-        Err(error) => Err(error),
+        _ => Err(refused),
     }
 }
