@@ -2,5 +2,6 @@
 
 #![allow(clippy::unwrap_used)] // in a test, whatever fails is a failure
 
+mod manifests;
 mod plugin;
 mod version;
