@@ -9,7 +9,7 @@ IMAGES := $(CARGO_TARGET_DIR)/images
 FUZZ_SECONDS ?= 180
 CARGO_FUZZ := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/di-orchestrator/cargo-fuzz
 
-.PHONY: help demo test lint unit selftest e2e bench bench-quick bench-programs fuzz generate binaries images cluster install down
+.PHONY: help demo test before-e2e lint unit selftest e2e bench bench-quick bench-programs fuzz generate binaries images cluster install down
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 14
@@ -17,10 +17,14 @@ help: ## List the targets
 demo: ## From nothing to a DIJob that trained on a real cluster
 	@kind/demo
 
-# The cluster's scripts wait most of their time, which the compiler needs.
-test: lint unit ## Everything that must pass
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target selftest images
+# Tests wait much of their time, which the compiler of the images takes and no more.
+test: lint ## Everything that must pass
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target before-e2e images
 	@$(MAKE) --no-print-directory e2e
+
+before-e2e:
+	@$(MAKE) --no-print-directory unit
+	@$(MAKE) --no-print-directory selftest
 
 lint: ## Formatting, clippy, shell scripts
 	cargo fmt --all --check
@@ -61,7 +65,7 @@ generate: ## Write the custom resource definitions, the golden copies of them, a
 	INSTA_UPDATE=always cargo test -q --workspace --test crds
 
 binaries: ## Build the programs that go into images, and the plugin
-	cargo build --release --locked -p di-orchestrator -p di-worker -p kubectl-di
+	nice cargo build --release --locked -p di-orchestrator -p di-worker -p kubectl-di
 
 images: binaries ## Build the images
 	@mkdir -p $(IMAGES)

@@ -18,7 +18,7 @@ use crate::{
     context::{Context, in_time},
     error::Result,
     raw,
-    status::{COUNTS_EVERY, may_wait, stands, tell_unsaid, write_and_tell, write_status},
+    status::{COUNTS_EVERY, may_wait, stands, tell_unsaid, write_and_tell},
     step,
 };
 
@@ -223,7 +223,7 @@ async fn note_trouble(context: &Context, key: &Key, error: &Error) {
     let trouble = memory.trouble;
     let step = look(context, key, &job, trouble.as_ref(), &HashMap::new());
     if job.status.as_ref() != Some(&step.status)
-        && let Err(error) = write_status(context, key, &job, step.status).await
+        && let Err(error) = write_and_tell(context, key, &job, step).await
     {
         debug!(
             error = error.chain(),

@@ -48,18 +48,32 @@ pub enum RunError {
     /// A watch ended, which none does by itself.
     #[error("a watch ended")]
     WatchEnded,
+    /// A limit lets nothing through.
+    #[error("the limit of {0} is 0, so that nothing would be served")]
+    NothingAllowed(&'static str),
+    /// Waits leave no time to serve a request.
+    #[error(
+        "a request may wait {waits:?} in all (for the first lists, for kubelets, for the scheduler) and take {request:?}: shorten the waits, or allow it more"
+    )]
+    NoTimeLeft {
+        /// How long it may wait.
+        waits: std::time::Duration,
+        /// How long it may take.
+        request: std::time::Duration,
+    },
 }
 
 /// Watches jobs and pods, and serves until `shutdown` is ready.
 ///
 /// # Errors
-/// When the address cannot be listened on, or a watch ends.
+/// When the settings serve nobody, the address cannot be listened on, or a watch ends.
 pub async fn run(
     client: Client,
     settings: Settings,
     metrics: Metrics,
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), RunError> {
+    settings.check()?;
     let address = settings.address;
     let listener = TcpListener::bind(address)
         .await

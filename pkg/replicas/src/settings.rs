@@ -1,5 +1,7 @@
 use std::{net::SocketAddr, time::Duration};
 
+use crate::RunError;
+
 /// How the endpoint serves, and its limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -59,5 +61,58 @@ impl Default for Settings {
             longest_connection: Duration::from_secs(300),
             drain: Duration::from_secs(10),
         }
+    }
+}
+
+impl Settings {
+    /// What cannot be meant.
+    ///
+    /// # Errors
+    /// When a limit lets nothing through, or the waits of a request leave no time to serve it.
+    pub(crate) fn check(&self) -> Result<(), RunError> {
+        let limits = [
+            ("replicas per request", self.max_replicas_per_request),
+            ("replicas per job", self.max_replicas_per_job),
+            ("connections", self.max_connections),
+            ("connections per address", self.max_connections_per_address),
+            ("changes per job", self.max_changes_per_job),
+            ("bytes of a body", self.max_body),
+        ];
+        if let Some((limit, _)) = limits.into_iter().find(|(_, most)| *most == 0) {
+            return Err(RunError::NothingAllowed(limit));
+        }
+        let waits = self.sync_wait + self.kubelet_wait + self.create_wait;
+        if waits >= self.request_timeout {
+            let request = self.request_timeout;
+            return Err(RunError::NoTimeLeft { waits, request });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_serve_nobody_is_refused_with_its_reason() {
+        let told = |settings: Settings| settings.check().map_err(|error| error.to_string());
+        assert_eq!(told(Settings::default()), Ok(()));
+        let none = Settings {
+            max_connections: 0,
+            ..Settings::default()
+        };
+        assert_eq!(
+            told(none),
+            Err("the limit of connections is 0, so that nothing would be served".to_owned())
+        );
+        let late = Settings {
+            create_wait: Duration::from_secs(22),
+            ..Settings::default()
+        };
+        assert_eq!(
+            told(late),
+            Err("a request may wait 30s in all (for the first lists, for kubelets, for the scheduler) and take 30s: shorten the waits, or allow it more".to_owned())
+        );
     }
 }
