@@ -30,6 +30,12 @@ pub const SERVER_API_VERSION: &str = "/v1alpha1";
 /// Annotation of a job: which requests to the replica endpoint lowered its declared counts lately.
 pub const LOWERED_ANNOTATION: &str = "diengine.opendilab.org/lowered";
 
+/// Annotation of a job: UID of the coordinator pod that is to be replaced by another. A pod of another UID is left alone, so it holds once.
+pub const RESTART_ANNOTATION: &str = "diengine.opendilab.org/restart-coordinator";
+
+/// Annotation of a job: names of declared replicas that go first when fewer are declared, with commas between; written together with the count.
+pub const LET_GO_ANNOTATION: &str = "diengine.opendilab.org/let-go-first";
+
 /// Annotation of a pod: the declared group that it was made for, should the plan be lost.
 pub const GROUP_ANNOTATION: &str = "diengine.opendilab.org/group";
 

@@ -46,11 +46,25 @@ pub enum Error {
         message: String,
     },
     /// Objects that must not be sent; none of the others was sent either.
-    #[error("{}", lines(.0))]
+    #[error("{}\nnothing was sent", lines(.0))]
     Rejected(Vec<Rejected>),
-    /// The job's counts cannot be changed so.
+    /// Objects that are not valid, where none was to be sent.
+    #[error("{}", lines(.0))]
+    Faulty(Vec<Rejected>),
+    /// A change that would leave a job invalid; it was not sent.
+    #[error("{}", invalid(name, faults))]
+    Invalid {
+        /// Name of the job.
+        name: String,
+        /// All that would be wrong with it.
+        faults: Vec<String>,
+    },
+    /// The job cannot be changed so.
     #[error("{0}")]
-    Scale(String),
+    Refused(String),
+    /// What is waited for cannot come any more.
+    #[error("{0}")]
+    Never(String),
     /// There is nothing to read logs from, or too much.
     #[error("{0}")]
     Logs(String),
@@ -136,6 +150,16 @@ fn unusable(error: &KubeconfigError) -> String {
     }
 }
 
+fn invalid(name: &str, faults: &[String]) -> String {
+    match faults {
+        [one] => format!("The DIJob {name:?} is invalid: {one}"),
+        many => {
+            let faults: String = many.iter().map(|fault| format!("\n* {fault}")).collect();
+            format!("The DIJob {name:?} is invalid: {faults}")
+        }
+    }
+}
+
 fn hint(version: &str) -> &'static str {
     if version.starts_with(di_api::names::GROUP) {
         "; is DI Orchestrator installed in this cluster?"
@@ -161,7 +185,6 @@ fn lines(rejected: &[Rejected]) -> String {
         text.push(format!("{}: {} is invalid:", one.origin, one.object));
         text.extend(one.faults.iter().map(|fault| format!("* {fault}")));
     }
-    text.push("nothing was sent".to_owned());
     text.join("\n")
 }
 

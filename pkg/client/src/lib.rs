@@ -5,28 +5,46 @@
 mod cluster;
 mod create;
 mod delete;
+mod edit;
 mod error;
+mod fetch;
 mod follow;
+mod generate;
 mod jobs;
 mod logs;
 pub mod manifest;
+mod nervex;
 mod pod_status;
 mod prepare;
 mod replicas;
 mod resource;
+mod restart;
 mod scale;
+mod suspend;
+mod until;
 mod versions;
+mod wait;
 mod warnings;
 
 pub use cluster::{Cluster, ConnectOptions, Namespace};
 pub use create::create;
 pub use delete::{Cascade, Target, await_deletion, delete};
+pub use edit::DryRun;
 pub use error::{Error, Rejected, Result};
 pub use follow::follow;
+pub use generate::Outline;
 pub use jobs::{Job, JobEvent, JobList, JobQuery, job, jobs, watch_jobs};
 pub use logs::{LogLine, LogOptions, LogStream, Which, log_pods, logs};
 pub use manifest::Document;
-pub use prepare::{Check, Ready, prepare};
+pub use nervex::convert;
+pub use prepare::{Check, Ready, check, is_ours, prepare};
 pub use replicas::{Replica, ReplicaPod, replicas, replicas_of};
-pub use scale::{Counts, Scaled, await_scaled, scale};
+pub use restart::{
+    Progress, Restarted, WhichReplicas, delete_pod, has_restarted, replicas_are_ready,
+    replicas_to_restart, restart,
+};
+pub use scale::{Counts, Scale, Scaled, scale};
+pub use suspend::suspend;
+pub use until::{Deadline, Outlook, until};
 pub use versions::{Orchestrator, Versions, versions};
+pub use wait::{For, has_resumed, has_started, is_at_rest};

@@ -1,10 +1,14 @@
-//! Reading manifests: files, directories and standard input, YAML and JSON, any number of documents in each.
+//! Reading manifests: files, directories, addresses and standard input, YAML and JSON, any number of documents in each.
 
-use std::{fs, io::Read, path::Path};
+use std::{
+    fs,
+    io::Read,
+    path::{Path, PathBuf},
+};
 
 use serde_json::Value;
 
-use crate::{Error, Result};
+use crate::{Error, Result, fetch::fetch};
 
 /// One object of a manifest.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,8 +19,9 @@ pub struct Document {
     pub object: Value,
 }
 
-/// Reads what `-f` names: `-` is standard input, a directory stands for its .yaml, .yml and .json files in order.
-pub fn read(name: &str) -> Result<Vec<Document>> {
+/// Reads what `-f` names: `-` is standard input, an address what is there, and a directory its .yaml, .yml and .json files in order, with
+/// `recursive` those of the directories in it, too.
+pub fn read(name: &str, recursive: bool) -> Result<Vec<Document>> {
     let failed = |error: std::io::Error| Error::Manifest {
         origin: name.to_owned(),
         message: error.to_string(),
@@ -27,33 +32,36 @@ pub fn read(name: &str) -> Result<Vec<Document>> {
         return parse("STDIN", &text);
     }
     if name.starts_with("http://") || name.starts_with("https://") {
-        return Err(Error::Manifest {
-            origin: name.to_owned(),
-            message: format!(
-                "addresses are not supported yet; try: curl -fsSL {name} | kubectl di create -f -"
-            ),
-        });
+        return parse(name, &fetch(name)?);
     }
     let path = Path::new(name);
     if !path.is_dir() {
         return parse(name, &fs::read_to_string(path).map_err(failed)?);
     }
-    let entries: std::io::Result<Vec<_>> = fs::read_dir(path).map_err(failed)?.collect();
-    let mut files: Vec<_> = entries
-        .map_err(failed)?
-        .into_iter()
-        .map(|entry| entry.path())
-        .filter(|path| {
-            let extension = path.extension().and_then(|e| e.to_str());
-            path.is_file() && matches!(extension, Some("yaml" | "yml" | "json"))
-        })
-        .collect();
-    files.sort();
     let mut documents = Vec::new();
-    for file in files {
-        documents.extend(read(&file.to_string_lossy())?);
+    for file in files(path, recursive).map_err(failed)? {
+        let text = fs::read_to_string(&file).map_err(failed)?;
+        documents.extend(parse(&file.to_string_lossy(), &text)?);
     }
     Ok(documents)
+}
+
+fn files(dir: &Path, recursive: bool) -> std::io::Result<Vec<PathBuf>> {
+    let entries: std::io::Result<Vec<_>> = fs::read_dir(dir)?.collect();
+    let mut paths: Vec<_> = entries?.into_iter().map(|entry| entry.path()).collect();
+    paths.sort();
+    let mut files = Vec::new();
+    for path in paths {
+        let extension = path.extension().and_then(|e| e.to_str());
+        if path.is_dir() {
+            if recursive {
+                files.extend(self::files(&path, recursive)?);
+            }
+        } else if matches!(extension, Some("yaml" | "yml" | "json")) {
+            files.push(path);
+        }
+    }
+    Ok(files)
 }
 
 /// Decodes the documents of a text; empty ones are left out, lists are taken apart.

@@ -92,6 +92,55 @@ pub async fn prepare(
     }
 }
 
+/// All that can be told without a server of documents that are never sent, those of other kinds than ours left out; what is legal but doubtful
+/// comes back.
+///
+/// # Errors
+/// [`Error::Faulty`] tells of every document at fault.
+pub fn check(documents: &[Document]) -> Result<Vec<String>> {
+    let (mut warnings, mut rejected) = (Vec::new(), Vec::new());
+    for document in documents {
+        let object = &document.object;
+        let mut faults: Vec<_> = named(object, Check::Whole).into_iter().collect();
+        faults.extend(validated(object));
+        let of_our_group = group(object) == Some(names::GROUP);
+        let version = object["apiVersion"].as_str().unwrap_or_default();
+        let kind = object["kind"].as_str().unwrap_or_default();
+        let known = version
+            .parse()
+            .is_ok_and(|version| ours(&version, kind).is_some());
+        if of_our_group && !known {
+            faults.insert(0, format!("no matches for kind {kind:?} in version {version:?}"));
+        }
+        if !faults.is_empty() {
+            rejected.push(Rejected {
+                object: describe(object),
+                origin: document.origin.clone(),
+                faults,
+            });
+        } else if let Ok(job) = validation::dijob(object)
+            && is_ours(object)
+            && kind == "DIJob"
+        {
+            warnings.extend(validation::warnings(&job));
+        }
+    }
+    if rejected.is_empty() {
+        Ok(warnings)
+    } else {
+        Err(Error::Faulty(rejected))
+    }
+}
+
+/// Whether an object is of a kind that can be checked without a server.
+pub fn is_ours(object: &Value) -> bool {
+    group(object) == Some(names::GROUP)
+}
+
+fn group(object: &Value) -> Option<&str> {
+    object["apiVersion"].as_str()?.split('/').next()
+}
+
 fn describe(object: &Value) -> String {
     let kind = object["kind"].as_str().unwrap_or("an object without kind");
     match object["metadata"]["name"].as_str() {
@@ -111,9 +160,7 @@ fn named(object: &Value, check: Check) -> Option<String> {
 }
 
 fn validated(object: &Value) -> Vec<String> {
-    let ours = object["apiVersion"]
-        .as_str()
-        .is_some_and(|version| version.split('/').next() == Some(names::GROUP));
+    let ours = is_ours(object);
     let faults = match object["kind"].as_str() {
         Some("DIJob") if ours => validation::dijob(object).err(),
         Some("AggregatorConfig") if ours => validation::aggregator_config(object).err(),

@@ -76,8 +76,9 @@ impl<'a> Resource<'a> {
         self.send(self.request.delete(name, params)).await
     }
 
-    pub(crate) async fn patch(&self, name: &str, patch: JsonPatch) -> Result<Value> {
+    pub(crate) async fn patch(&self, name: &str, patch: JsonPatch, dry_run: bool) -> Result<Value> {
         let params = PatchParams {
+            dry_run,
             field_manager: Some(FIELD_MANAGER.to_owned()),
             ..PatchParams::default()
         };

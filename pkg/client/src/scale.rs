@@ -1,29 +1,68 @@
-use std::{fmt, time::Duration};
+use std::{collections::BTreeSet, fmt};
 
-use di_api::{ConditionType, Origin, Role, is_true};
-use json_patch::Patch;
+use di_api::{Origin, PlanEntry, ReplicaResources, Role, names};
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
 
-use crate::{Cluster, Error, Job, Result, job, jobs, resource::Resource};
-
-/// Others write jobs too, but nobody this often in a row.
-const ATTEMPTS: u32 = 5;
+use crate::{
+    Cluster, DryRun, Error, Job, Result,
+    edit::{Edit, annotate, edit, refuse_ended, still, unchanged},
+};
 
 /// Numbers of collectors and learners.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct Counts<T = i32> {
     /// Collectors.
-    pub collectors: i32,
+    pub collectors: T,
     /// Learners.
-    pub learners: i32,
+    pub learners: T,
+}
+
+impl<T> Counts<T> {
+    fn by_role(self) -> [(Role, T); 2] {
+        [
+            (Role::Collector, self.collectors),
+            (Role::Learner, self.learners),
+        ]
+    }
+}
+
+/// A change of what a job declares.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Scale {
+    /// Adds to the counts of a group, or of those that are in none.
+    By {
+        /// How many more, or fewer.
+        counts: Counts,
+        /// The group.
+        group: Option<String>,
+    },
+    /// Sets them; what is not told stays.
+    To {
+        /// How many there are to be.
+        counts: Counts<Option<i32>>,
+        /// The group.
+        group: Option<String>,
+    },
+    /// Adds replicas whose resources differ from the template's.
+    With {
+        /// How many.
+        counts: Counts,
+        /// Their resources.
+        resources: ReplicaResources,
+        /// Their group; without one, that of the same resources, or a new one.
+        group: Option<String>,
+    },
+    /// Lets go of the replicas of these names, and declares fewer.
+    Without(Vec<String>),
 }
 
 /// A declared count that was changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scaled {
     /// Of which role.
     pub role: Role,
+    /// Of which group; none for those that are as the template has them.
+    pub group: Option<String>,
     /// What it was.
     pub from: i32,
     /// What it is.
@@ -32,150 +71,328 @@ pub struct Scaled {
 
 impl fmt::Display for Scaled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}s {} -> {}", self.role, self.from, self.to)
+        write!(f, "{}s", self.role)?;
+        if let Some(group) = &self.group {
+            write!(f, " of group {group}")?;
+        }
+        write!(f, " {} -> {}", self.from, self.to)
     }
 }
 
-/// Adds `by` to the declared counts of a job in one write, which fails if anybody changed them meanwhile, and is then tried again.
+/// Changes the declared counts of a job in one write, which fails if anybody changed them meanwhile, and is then tried again.
+/// What is told is only what changes.
 ///
 /// # Errors
-/// [`Error::Scale`] when the job cannot have these counts.
-pub async fn scale(cluster: &Cluster, name: &str, by: Counts) -> Result<(Job, Vec<Scaled>)> {
-    let api = jobs::api();
-    let resource = Resource::new(cluster, &api, Some(&cluster.namespace().name));
-    let mut seen = job(cluster, name).await?;
-    for _ in 0..ATTEMPTS {
-        let changes = changes(&seen, by).map_err(Error::Scale)?;
-        let patch = patch(&seen, &changes);
-        let error = match resource.patch(name, patch.clone()).await {
-            Ok(object) => return Ok((object.into(), changes)),
-            Err(error) if may_be_conflict(&error) => error,
-            Err(error) => return Err(error),
-        };
-        // A failed test and a refused value have the same code: only the former is worth another attempt.
-        seen = job(cluster, name).await?;
-        let now = self::changes(&seen, by).map_err(Error::Scale)?;
-        if self::patch(&seen, &now) == patch {
-            return Err(error);
+/// [`Error::Refused`] when the job cannot have these counts.
+pub async fn scale(
+    cluster: &Cluster,
+    name: &str,
+    wish: &Scale,
+    dry_run: DryRun,
+) -> Result<(Job, Vec<Scaled>)> {
+    edit(cluster, name, dry_run, |job| {
+        refuse_ended(job, "; create a new one instead")?;
+        change(job, wish).map_err(Error::Refused)
+    })
+    .await
+}
+
+fn change(job: &Job, wish: &Scale) -> Result<Edit<Vec<Scaled>>, String> {
+    let mut draft = Draft::new(job);
+    match wish {
+        Scale::By { counts, group } => {
+            for (role, by) in counts.by_role() {
+                if by != 0 {
+                    draft.add(role, group.as_deref(), by)?;
+                }
+            }
+        }
+        Scale::To { counts, group } => {
+            for (role, to) in counts.by_role() {
+                if let Some(to) = to {
+                    let from = draft.count(role, group.as_deref())?;
+                    draft.set(role, group.as_deref(), from, i64::from(to))?;
+                }
+            }
+        }
+        Scale::With {
+            counts,
+            resources,
+            group,
+        } => {
+            for (role, by) in counts.by_role() {
+                if by != 0 {
+                    draft.add_with(role, by, resources, group.as_deref())?;
+                }
+            }
+        }
+        Scale::Without(names) => draft.let_go(names)?,
+    }
+    Ok(Edit {
+        operations: draft.operations,
+        told: draft.scaled,
+    })
+}
+
+struct Draft<'a> {
+    job: &'a Job,
+    operations: Vec<Value>,
+    scaled: Vec<Scaled>,
+}
+
+impl<'a> Draft<'a> {
+    fn new(job: &'a Job) -> Self {
+        Self {
+            job,
+            operations: Vec::new(),
+            scaled: Vec::new(),
         }
     }
-    Err(Error::Scale(format!(
-        "others changed job {name:?} {ATTEMPTS} times in a row; nothing was changed here, try again"
-    )))
-}
 
-fn may_be_conflict(error: &Error) -> bool {
-    matches!(error, Error::Server(status) if matches!(status.code, 409 | 422))
-}
-
-fn declared(job: &Job, role: Role) -> Option<&Value> {
-    job.object["spec"]
-        .get(role.label())
-        .filter(|part| part.is_object())
-}
-
-fn changes(job: &Job, by: Counts) -> Result<Vec<Scaled>, String> {
-    let name = job.name();
-    if let Some(phase) = job.status.phase.filter(|phase| phase.is_terminal()) {
-        return Err(format!("job {name:?} has ended ({})", phase.as_str()));
+    fn part(&self, role: Role) -> Result<&'a Value, String> {
+        let part = self.job.object["spec"].get(role.label());
+        part.filter(|part| part.is_object()).ok_or_else(|| {
+            format!(
+                "job {:?} has no {role}s: spec.{role} is not set, so there is no template to make them from",
+                self.job.name()
+            )
+        })
     }
-    let mut changes = Vec::new();
-    for (role, by) in [
-        (Role::Collector, by.collectors),
-        (Role::Learner, by.learners),
-    ] {
-        if by == 0 {
-            continue;
-        }
-        let Some(part) = declared(job, role) else {
-            return Err(format!(
-                "job {name:?} has no {role}s: spec.{role} is not set, so there is no template to make them from"
-            ));
+
+    /// Where the count of a group stands, or that of those in none.
+    fn path(&self, role: Role, group: Option<&str>) -> Result<String, String> {
+        let part = self.part(role)?;
+        let Some(group) = group else {
+            return Ok(format!("/spec/{role}/replicas"));
         };
-        let from = part["replicas"].as_i64().unwrap_or(0);
+        let groups = groups(part);
+        match groups.iter().position(|known| known["name"] == group) {
+            Some(i) => Ok(format!("/spec/{role}/groups/{i}/replicas")),
+            None => {
+                let known: Vec<_> = groups.iter().filter_map(|g| g["name"].as_str()).collect();
+                let known = if known.is_empty() {
+                    "it has none".to_owned()
+                } else {
+                    format!("it has {}", known.join(", "))
+                };
+                Err(format!(
+                    "job {:?} has no group {group:?} of {role}s: {known}",
+                    self.job.name()
+                ))
+            }
+        }
+    }
+
+    fn count(&self, role: Role, group: Option<&str>) -> Result<i64, String> {
+        let path = self.path(role, group)?;
+        let count = self.job.object.pointer(&path);
+        Ok(count.and_then(Value::as_i64).unwrap_or(0))
+    }
+
+    fn add(&mut self, role: Role, group: Option<&str>, by: i32) -> Result<(), String> {
+        let from = self.count(role, group)?;
         let to = from + i64::from(by);
         if to < 0 {
-            return Err(too_few(job, role, from, -i64::from(by)));
+            return Err(self.too_few(role, group, from, -i64::from(by)));
         }
-        let out_of_range = |_| format!("{to} {role}s are more than can be counted");
-        changes.push(Scaled {
-            role,
-            from: i32::try_from(from).map_err(out_of_range)?,
-            to: i32::try_from(to).map_err(out_of_range)?,
-        });
+        self.set(role, group, from, to)
     }
-    Ok(changes)
-}
 
-fn too_few(job: &Job, role: Role, declared: i64, fewer: i64) -> String {
-    let requested = job
-        .status
-        .plan
-        .iter()
-        .filter(|e| e.role.counted_as() == role)
-        .filter(|e| e.origin == Origin::Requested && e.is_wanted())
-        .count();
-    let others = match requested {
-        0 => String::new(),
-        n => format!("; {n} more were requested by the coordinator, which alone can let them go"),
-    };
-    format!(
-        "cannot delete {fewer} {role}s of job {:?}: spec.{role}.replicas declares {declared}{others}",
-        job.name()
-    )
-}
-
-fn patch(job: &Job, changes: &[Scaled]) -> Patch {
-    let mut operations = Vec::new();
-    for change in changes {
-        let path = format!("/spec/{}/replicas", change.role);
-        if job.object.pointer(&path).is_some() {
-            operations.push(json!({"op": "test", "path": path, "value": change.from}));
-        } else {
-            // An absent field cannot be tested; the version of the whole object can.
-            let version = &job.metadata.resource_version;
-            operations
-                .push(json!({"op": "test", "path": "/metadata/resourceVersion", "value": version}));
-        }
-        operations.push(json!({"op": "add", "path": path, "value": change.to}));
-    }
-    serde_json::from_value(operations.into()).expect("these are JSON patch operations")
-}
-
-/// Waits until the orchestrator has seen the job as it is, and every replica that it plans is ready.
-///
-/// # Errors
-/// [`Error::Timeout`] when it takes longer than `timeout`, [`Error::Scale`] when the job ends.
-pub async fn await_scaled(
-    cluster: &Cluster,
-    scaled: &Job,
-    timeout: Option<Duration>,
-) -> Result<()> {
-    const PAUSE: Duration = Duration::from_secs(1);
-    let deadline = timeout.map(|timeout| Instant::now() + timeout);
-    loop {
-        let now = job(cluster, scaled.name()).await?;
-        let status = &now.status;
-        let seen = status.observed_generation >= scaled.metadata.generation;
-        if seen && is_true(&status.conditions, ConditionType::ReplicasReady) {
+    fn set(&mut self, role: Role, group: Option<&str>, from: i64, to: i64) -> Result<(), String> {
+        if from == to {
             return Ok(());
         }
-        if let Some(phase) = status.phase.filter(|phase| phase.is_terminal()) {
-            return Err(Error::Scale(format!(
-                "job {:?} ended ({}) before its replicas were ready",
-                now.name(),
-                phase.as_str()
-            )));
+        let path = self.path(role, group)?;
+        if let Some(i) = group.and_then(|_| path.strip_suffix("/replicas")) {
+            // Groups may be put into another order.
+            self.operations.push(still(self.job, &format!("{i}/name")));
         }
-        if deadline.is_some_and(|deadline| Instant::now() + PAUSE > deadline) {
-            let why = status.reason.as_deref().unwrap_or("no reason given");
-            return Err(Error::Timeout(format!(
-                "the replicas of job {:?} to be ready ({why})",
-                now.name()
-            )));
-        }
-        sleep(PAUSE).await;
+        self.operations.push(still(self.job, &path));
+        let add = json!({"op": "add", "path": path, "value": to});
+        self.operations.push(add);
+        self.tell(role, group, from, to)
     }
+
+    fn tell(&mut self, role: Role, group: Option<&str>, from: i64, to: i64) -> Result<(), String> {
+        let whole = |count: i64| {
+            i32::try_from(count).map_err(|_| format!("{count} {role}s are more than can be counted"))
+        };
+        self.scaled.push(Scaled {
+            role,
+            group: group.map(str::to_owned),
+            from: whole(from)?,
+            to: whole(to)?,
+        });
+        Ok(())
+    }
+
+    fn add_with(
+        &mut self,
+        role: Role,
+        by: i32,
+        resources: &ReplicaResources,
+        group: Option<&str>,
+    ) -> Result<(), String> {
+        let groups = groups(self.part(role)?);
+        let as_json = json!(resources);
+        let same = |known: &&Value| match group {
+            Some(group) => known["name"] == group,
+            None => known["resources"] == as_json,
+        };
+        if let Some(known) = groups.iter().find(same) {
+            let name = known["name"].as_str().unwrap_or_default();
+            if known["resources"] != as_json {
+                return Err(format!(
+                    "group {name:?} of {role}s has other resources: {}; leave them out, or name another group",
+                    known["resources"]
+                ));
+            }
+            return self.add(role, Some(name), by);
+        }
+        let name = match group {
+            Some(group) => group.to_owned(),
+            None => free_name(groups, resources),
+        };
+        let path = format!("/spec/{role}/groups");
+        let new = json!({"name": name, "replicas": by, "resources": as_json});
+        self.operations.push(still(self.job, &path));
+        self.operations.push(if self.job.object.pointer(&path).is_some() {
+            json!({"op": "add", "path": format!("{path}/-"), "value": new})
+        } else {
+            json!({"op": "add", "path": path, "value": [new]})
+        });
+        self.tell(role, Some(&name), 0, i64::from(by))
+    }
+
+    fn too_few(&self, role: Role, group: Option<&str>, declared: i64, fewer: i64) -> String {
+        let plan = self.job.status.plan.iter();
+        let requested = plan
+            .filter(|e| e.role.counted_as() == role && e.origin == Origin::Requested)
+            .filter(|e| e.is_wanted())
+            .count();
+        let field = match group {
+            Some(group) => format!("group {group:?} of spec.{role}.groups"),
+            None => format!("spec.{role}.replicas"),
+        };
+        let others = match requested {
+            0 => String::new(),
+            n => format!("; {n} more were requested by the coordinator, which alone can let them go"),
+        };
+        let in_groups = self.part(role).map_or(0, |part| {
+            groups(part)
+                .iter()
+                .filter_map(|group| group["replicas"].as_i64())
+                .sum()
+        });
+        let grouped = if group.is_none() && in_groups > 0 {
+            format!("; {in_groups} more are in groups, see --group")
+        } else {
+            String::new()
+        };
+        format!(
+            "cannot delete {fewer} {role}s of job {:?}: {field} declares {declared}{grouped}{others}",
+            self.job.name()
+        )
+    }
+
+    /// The names go into an annotation together with the counts: lowered first, the counts would take others, and pods that are deleted first
+    /// would be replaced.
+    fn let_go(&mut self, names: &[String]) -> Result<(), String> {
+        let names: BTreeSet<&str> = names.iter().map(String::as_str).collect();
+        let mut units = BTreeSet::new();
+        let mut buckets: Vec<(Role, Option<&str>, i64)> = Vec::new();
+        for name in &names {
+            let entry = declared_unit(self.job, name)?;
+            if !units.insert(entry.name.as_str()) {
+                continue;
+            }
+            let (role, group) = (entry.role.counted_as(), entry.group.as_deref());
+            match buckets.iter_mut().find(|b| (b.0, b.1) == (role, group)) {
+                Some(bucket) => bucket.2 += 1,
+                None => buckets.push((role, group, 1)),
+            }
+        }
+        for (role, group, fewer) in buckets {
+            let from = self.count(role, group)?;
+            // The count may have been lowered already, which has yet to be seen to.
+            if from < fewer {
+                return Err(self.too_few(role, group, from, fewer));
+            }
+            self.set(role, group, from, from - fewer)?;
+        }
+        // Those of an earlier change that the orchestrator has yet to see stay.
+        let key = names::LET_GO_ANNOTATION;
+        let annotations = self.job.metadata.annotations.as_ref();
+        let earlier = annotations.and_then(|all| all.get(key));
+        let earlier = earlier.into_iter().flat_map(|all| all.split(','));
+        let is_there = |name: &&str| {
+            let mut plan = self.job.status.plan.iter();
+            plan.any(|entry| entry.name == *name && entry.is_wanted())
+        };
+        units.extend(earlier.filter(is_there));
+        let all: Vec<_> = units.into_iter().collect();
+        self.operations.extend(annotate(self.job, key, &all.join(",")));
+        // Who these names are stands in the status.
+        self.operations.insert(0, unchanged(self.job));
+        Ok(())
+    }
+}
+
+fn groups(part: &Value) -> &[Value] {
+    part["groups"].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// As `cpus-2-gpus-1`, with a number behind it where others have that name.
+fn free_name(groups: &[Value], resources: &ReplicaResources) -> String {
+    let parts = [
+        ("cpus", &resources.cpus),
+        ("gpus", &resources.gpus),
+        ("memory", &resources.memory),
+    ];
+    let parts = parts.into_iter().filter_map(|(name, quantity)| {
+        let quantity = quantity.as_ref()?.0.to_lowercase().replace('.', "-");
+        Some(format!("{name}-{quantity}"))
+    });
+    let base = parts.collect::<Vec<_>>().join("-");
+    let is_free = |name: &String| groups.iter().all(|group| group["name"] != name.as_str());
+    let numbered = (2..).map(|number| format!("{base}-{number}"));
+    let mut all = std::iter::once(base.clone()).chain(numbered);
+    all.find(is_free).unwrap_or_default()
+}
+
+/// The entry of the plan that a user means by the name of a pod: of a ddp learner, its aggregator's.
+pub(crate) fn unit<'a>(job: &'a Job, pod: &str) -> Result<&'a PlanEntry, String> {
+    let pod = pod.strip_prefix("pod/").unwrap_or(pod);
+    let plan = &job.status.plan;
+    let find = |name: &str| plan.iter().find(|entry| entry.name == name);
+    let entry = find(pod).map(|entry| match &entry.ddp {
+        Some(place) => find(&place.aggregator).unwrap_or(entry),
+        None => entry,
+    });
+    if let Some(entry) = entry.filter(|entry| entry.is_wanted()) {
+        return Ok(entry);
+    }
+    let successor = plan.iter().find(|e| e.replaces.as_deref() == Some(pod));
+    Err(match (entry, successor) {
+        (_, Some(next)) => format!("{pod} has been replaced by {}", next.name),
+        (Some(_), None) => format!("{pod} is being let go of already"),
+        (None, None) if pod == names::coordinator(job.name()) => format!(
+            "{pod} is the coordinator; kubectl di restart {}",
+            job.name()
+        ),
+        (None, None) => format!("job {:?} has no replica {pod:?}", job.name()),
+    })
+}
+
+fn declared_unit<'a>(job: &'a Job, pod: &str) -> Result<&'a PlanEntry, String> {
+    let entry = unit(job, pod)?;
+    if entry.origin == Origin::Requested {
+        return Err(format!(
+            "{pod} was requested by the coordinator, which alone can let it go; another takes its place with: kubectl di replicas restart {} {pod}",
+            job.name()
+        ));
+    }
+    Ok(entry)
 }
 
 #[cfg(test)]

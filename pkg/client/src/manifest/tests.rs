@@ -70,26 +70,64 @@ fn what_is_no_object_is_named() {
 #[test]
 fn a_directory_stands_for_its_manifests_in_order() {
     let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("a")).unwrap();
     for (name, text) in [
         ("b.yml", "kind: B"),
         ("a.yaml", "kind: A"),
+        ("a/d.yaml", "kind: D"),
         ("c.json", "{\"kind\": \"C\"}"),
         ("README.md", "# no manifest"),
     ] {
         fs::write(dir.path().join(name), text).unwrap();
     }
-    let kinds: Vec<_> = read(dir.path().to_str().unwrap())
-        .unwrap()
-        .into_iter()
-        .map(|d| d.object["kind"].clone())
-        .collect();
-    assert_eq!(kinds, ["A", "B", "C"]);
+    let kinds = |recursive: bool| -> Vec<_> {
+        let documents = read(dir.path().to_str().unwrap(), recursive).unwrap();
+        let kinds = documents.into_iter().map(|d| d.object["kind"].clone());
+        kinds.collect()
+    };
+    assert_eq!(kinds(false), ["A", "B", "C"]);
+    assert_eq!(kinds(true), ["D", "A", "B", "C"]);
+}
+
+/// Answers each request in turn, and says how many came.
+fn serve(answers: &'static [&'static str]) -> (String, std::thread::JoinHandle<usize>) {
+    use std::{
+        io::{BufRead, BufReader, Write},
+        net::TcpListener,
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/job.yaml", listener.local_addr().unwrap());
+    let server = std::thread::spawn(move || {
+        for answer in answers {
+            let (mut stream, _) = listener.accept().unwrap();
+            let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            let head = lines.map_while(Result::ok);
+            head.take_while(|line| !line.is_empty()).for_each(drop);
+            write!(stream, "HTTP/1.1 {answer}").unwrap();
+        }
+        answers.len()
+    });
+    (url, server)
 }
 
 #[test]
-fn addresses_are_answered_with_a_way_round() {
-    let error = read("https://example.org/job.yaml")
-        .unwrap_err()
-        .to_string();
-    assert!(error.contains("curl -fsSL https://example.org/job.yaml | kubectl di create -f -"));
+fn an_address_stands_for_what_is_there() {
+    let answers = &[
+        "503 Busy\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
+        "302 Found\r\nlocation: /other.yaml\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
+        "200 OK\r\ncontent-length: 7\r\nconnection: close\r\n\r\nkind: A",
+    ];
+    let (url, server) = serve(answers);
+    let documents = read(&url, false).unwrap();
+    assert_eq!(documents[0].object, json!({"kind": "A"}));
+    assert_eq!(documents[0].origin, url);
+    assert_eq!(server.join().unwrap(), 3);
+
+    let (url, server) = serve(&["404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"]);
+    let error = read(&url, false).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        format!("{url}: unable to read URL, server reported 404 Not Found")
+    );
+    server.join().unwrap();
 }

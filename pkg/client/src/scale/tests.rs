@@ -2,16 +2,30 @@ use super::*;
 
 fn job(spec: &Value, status: &Value) -> Job {
     Job::from(json!({
-        "metadata": {"name": "j", "namespace": "rl", "resourceVersion": "7"},
+        "metadata": {"name": "j", "namespace": "rl", "resourceVersion": "7", "uid": "u"},
         "spec": spec,
         "status": status,
     }))
 }
 
-fn by(collectors: i32, learners: i32) -> Counts {
-    Counts {
-        collectors,
-        learners,
+fn by(collectors: i32, learners: i32) -> Scale {
+    Scale::By {
+        counts: Counts {
+            collectors,
+            learners,
+        },
+        group: None,
+    }
+}
+
+fn told(edit: &Edit<Vec<Scaled>>) -> Vec<String> {
+    edit.told.iter().map(ToString::to_string).collect()
+}
+
+fn refusal(job: &Job, wish: &Scale) -> String {
+    match change(job, wish) {
+        Ok(edit) => panic!("{:?}", told(&edit)),
+        Err(why) => why,
     }
 }
 
@@ -21,18 +35,32 @@ fn both_counts_change_in_one_guarded_patch() {
         &json!({"collector": {"replicas": 2}, "learner": {}}),
         &json!({"phase": "Running"}),
     );
-    let changes = changes(&job, by(1, 1)).unwrap();
-    let told: Vec<_> = changes.iter().map(ToString::to_string).collect();
-    assert_eq!(told, ["collectors 2 -> 3", "learners 0 -> 1"]);
+    let edit = change(&job, &by(1, 1)).unwrap();
+    assert_eq!(told(&edit), ["collectors 2 -> 3", "learners 0 -> 1"]);
     assert_eq!(
-        serde_json::to_value(patch(&job, &changes)).unwrap(),
-        json!([
-            {"op": "test", "path": "/spec/collector/replicas", "value": 2},
-            {"op": "add", "path": "/spec/collector/replicas", "value": 3},
-            {"op": "test", "path": "/metadata/resourceVersion", "value": "7"},
-            {"op": "add", "path": "/spec/learner/replicas", "value": 1},
-        ])
+        edit.operations,
+        [
+            json!({"op": "test", "path": "/spec/collector/replicas", "value": 2}),
+            json!({"op": "add", "path": "/spec/collector/replicas", "value": 3}),
+            json!({"op": "test", "path": "/metadata/resourceVersion", "value": "7"}),
+            json!({"op": "add", "path": "/spec/learner/replicas", "value": 1}),
+        ]
     );
+}
+
+#[test]
+fn counts_that_are_as_wanted_are_left_alone() {
+    let job = job(&json!({"collector": {"replicas": 2}, "learner": {}}), &json!({}));
+    let wish = |collectors, learners| Scale::To {
+        counts: Counts {
+            collectors,
+            learners,
+        },
+        group: None,
+    };
+    assert!(change(&job, &wish(Some(2), Some(0))).unwrap().operations.is_empty());
+    let edit = change(&job, &wish(Some(5), None)).unwrap();
+    assert_eq!(told(&edit), ["collectors 2 -> 5"]);
 }
 
 #[test]
@@ -42,17 +70,29 @@ fn what_cannot_be_is_said_and_why() {
         {"name": "b", "type": "Collector", "origin": "Requested", "index": 1, "state": "Removing"},
         {"name": "c", "type": "Learner", "origin": "Requested", "index": 0},
     ]);
-    let spec = json!({"collector": {"replicas": 2}});
+    let spec = json!({"collector": {"replicas": 2, "groups": [{"name": "big", "replicas": 3}]}});
+    let grouped = |group: &str, collectors| Scale::By {
+        counts: Counts {
+            collectors,
+            learners: 0,
+        },
+        group: Some(group.to_owned()),
+    };
     let table = [
         (
             json!({"plan": plan}),
             by(-3, 0),
-            "cannot delete 3 collectors of job \"j\": spec.collector.replicas declares 2; 1 more were requested by the coordinator, which alone can let them go",
+            "cannot delete 3 collectors of job \"j\": spec.collector.replicas declares 2; 3 more are in groups, see --group; 1 more were requested by the coordinator, which alone can let them go",
         ),
         (
             json!({}),
-            by(-3, 0),
-            "cannot delete 3 collectors of job \"j\": spec.collector.replicas declares 2",
+            grouped("big", -4),
+            "cannot delete 4 collectors of job \"j\": group \"big\" of spec.collector.groups declares 3",
+        ),
+        (
+            json!({}),
+            grouped("small", 1),
+            "job \"j\" has no group \"small\" of collectors: it has big",
         ),
         (
             json!({}),
@@ -60,17 +100,108 @@ fn what_cannot_be_is_said_and_why() {
             "job \"j\" has no learners: spec.learner is not set, so there is no template to make them from",
         ),
         (
-            json!({"phase": "Succeeded"}),
-            by(1, 0),
-            "job \"j\" has ended (Succeeded)",
-        ),
-        (
             json!({}),
             by(i32::MAX, 0),
             "2147483649 collectors are more than can be counted",
         ),
+        (
+            json!({"plan": plan}),
+            Scale::Without(vec!["a".into()]),
+            "a was requested by the coordinator, which alone can let it go; another takes its place with: kubectl di replicas restart j a",
+        ),
+        (
+            json!({"plan": plan}),
+            Scale::Without(vec!["b".into()]),
+            "b is being let go of already",
+        ),
+        (
+            json!({"plan": plan}),
+            Scale::Without(vec!["j-coordinator".into()]),
+            "j-coordinator is the coordinator; kubectl di restart j",
+        ),
+        (
+            json!({"plan": plan}),
+            Scale::Without(vec!["x".into()]),
+            "job \"j\" has no replica \"x\"",
+        ),
     ];
-    for (status, by, told) in table {
-        assert_eq!(changes(&job(&spec, &status), by).unwrap_err(), told);
+    for (status, wish, told) in table {
+        assert_eq!(refusal(&job(&spec, &status), &wish), told);
     }
+}
+
+#[test]
+fn an_ended_job_is_not_scaled() {
+    let ended = job(&json!({}), &json!({"phase": "Succeeded"}));
+    assert_eq!(
+        refuse_ended(&ended, "").unwrap_err().to_string(),
+        "job \"j\" has ended (Succeeded)"
+    );
+}
+
+fn with(gpus: &str, group: Option<&str>) -> Scale {
+    Scale::With {
+        counts: Counts {
+            collectors: 2,
+            learners: 0,
+        },
+        resources: serde_json::from_value(json!({"gpus": gpus, "memory": "1.5Gi"})).unwrap(),
+        group: group.map(str::to_owned),
+    }
+}
+
+#[test]
+fn replicas_of_the_same_resources_share_a_group() {
+    let plain = job(&json!({"collector": {"replicas": 2}}), &json!({}));
+    let edit = change(&plain, &with("1", None)).unwrap();
+    assert_eq!(
+        told(&edit),
+        ["collectors of group gpus-1-memory-1-5gi 0 -> 2"]
+    );
+    let new = json!({"name": "gpus-1-memory-1-5gi", "replicas": 2, "resources": {"gpus": "1", "memory": "1.5Gi"}});
+    assert_eq!(
+        edit.operations[1],
+        json!({"op": "add", "path": "/spec/collector/groups", "value": [new]})
+    );
+
+    let grouped = job(&json!({"collector": {"groups": [new]}}), &json!({}));
+    let edit = change(&grouped, &with("1", None)).unwrap();
+    assert_eq!(
+        told(&edit),
+        ["collectors of group gpus-1-memory-1-5gi 2 -> 4"]
+    );
+    let edit = change(&grouped, &with("2", Some("big"))).unwrap();
+    assert_eq!(edit.operations[1]["path"], "/spec/collector/groups/-");
+    let other = refusal(&grouped, &with("2", Some("gpus-1-memory-1-5gi")));
+    assert!(other.contains("has other resources"), "{other}");
+}
+
+#[test]
+fn whom_a_user_names_stands_beside_the_lowered_count() {
+    let plan = json!([
+        {"name": "c1", "type": "Collector", "origin": "Declared", "index": 0},
+        {"name": "c2", "type": "Collector", "origin": "Declared", "index": 1},
+        {"name": "big", "type": "Collector", "origin": "Declared", "index": 2, "group": "big"},
+        {"name": "a", "type": "Aggregator", "origin": "Declared", "index": 0},
+        {"name": "d", "type": "DDPLearner", "origin": "Declared", "index": 0, "ddp": {"aggregator": "a", "worldSize": 2, "startRank": 0}},
+    ]);
+    let spec = json!({
+        "collector": {"replicas": 2, "groups": [{"name": "big", "replicas": 1}]},
+        "learner": {"replicas": 1},
+    });
+    let mut job = job(&spec, &json!({"plan": plan}));
+    let key = names::LET_GO_ANNOTATION.to_owned();
+    job.metadata.annotations = Some([(key, "gone,c1".to_owned())].into());
+    job.object["metadata"]["annotations"] = json!(job.metadata.annotations);
+    let names = ["c2", "pod/big", "d", "a"].map(str::to_owned).to_vec();
+    let edit = change(&job, &Scale::Without(names)).unwrap();
+    assert_eq!(
+        told(&edit),
+        [
+            "learners 1 -> 0",
+            "collectors 2 -> 1",
+            "collectors of group big 1 -> 0"
+        ]
+    );
+    assert_eq!(edit.operations.last().unwrap()["value"], "a,big,c1,c2");
 }

@@ -82,6 +82,7 @@ pub(super) fn tend(seen: &Observed<'_>, step: &mut Step) {
             }
         }
         Some(end) => start_again(seen, step, pod, end),
+        None if is_to_go(seen, pod) => replace(seen, step, pod),
         None => follow(seen, step, pod),
     }
 }
@@ -188,6 +189,24 @@ fn start_again(seen: &Observed<'_>, step: &mut Step, pod: &PodView, end: &End) {
     }
     step.status.phase = Some(Phase::Created);
     not_running(seen, step, Reason::CoordinatorRestarting, &how);
+    step.actions.push(Action::delete_pod(pod));
+}
+
+/// Whether a user wants another in the place of exactly this one.
+fn is_to_go(seen: &Observed<'_>, pod: &PodView) -> bool {
+    seen.job.annotations().get(names::RESTART_ANNOTATION) == Some(&pod.uid)
+}
+
+/// It is given up before it is deleted: it may well exit with 0 once it has saved what it has, which is not how the job ends.
+fn replace(seen: &Observed<'_>, step: &mut Step, pod: &PodView) {
+    let message = "a restart of the coordinator was asked for";
+    if !is_given_up(step, pod) {
+        step.notes
+            .push(Note::normal(Reason::CoordinatorRestarted, message));
+        step.status.failed_coordinator = Some(pod.uid.clone());
+    }
+    step.status.phase = Some(Phase::Created);
+    not_running(seen, step, Reason::CoordinatorRestarting, message);
     step.actions.push(Action::delete_pod(pod));
 }
 

@@ -1,15 +1,21 @@
 //! Declared replicas: what the spec wants.
 
-use di_api::{DIJob, Origin, PlanEntry, ReplicaResources, Role};
+use di_api::{DIJob, Origin, PlanEntry, ReplicaResources, Role, names};
 use jiff::Timestamp;
+use kube::ResourceExt;
 
-use super::{planned_as, slots::Slots, victims::mark_surplus};
+use super::{
+    planned_as,
+    slots::Slots,
+    victims::{mark_named, mark_surplus},
+};
 use crate::{names::Suffixes, view::PodView};
 
 /// Roles that users declare and coordinators request.
 pub(super) const WORKERS: [Role; 2] = [Role::Collector, Role::Learner];
 
-/// Brings the Declared entries in line with the spec: adds what is missing, marks what is too much.
+/// Brings the Declared entries in line with the spec: adds what is missing, marks what is too much. Those that the job's annotation names go
+/// first.
 pub fn declare(
     job: &DIJob,
     plan: &mut Vec<PlanEntry>,
@@ -17,6 +23,8 @@ pub fn declare(
     suffixes: &mut dyn Suffixes,
     now: Timestamp,
 ) {
+    let named = job.annotations().get(names::LET_GO_ANNOTATION);
+    let named: Vec<_> = named.into_iter().flat_map(|all| all.split(',')).collect();
     for role in WORKERS {
         let of_role = |e: &PlanEntry| e.role.counted_as() == role && e.origin == Origin::Declared;
         let Some(declared) = job.spec.declared(role) else {
@@ -62,6 +70,7 @@ pub fn declare(
                     });
                 }
             }
+            mark_named(plan, &named, of_bucket, wanted);
             mark_surplus(plan, pods, of_bucket, wanted);
         }
     }

@@ -70,6 +70,27 @@ fn a_restarted_coordinator_is_served_from_what_it_left() {
 }
 
 #[test]
+fn whom_the_annotation_names_goes_first() {
+    let mut plan = Vec::new();
+    declare(&job(4), &mut plan, &[], &mut RandomSuffixes, now());
+    let names: Vec<_> = plan.iter().map(|entry| entry.name.clone()).collect();
+    let mut fewer = job(2);
+    // One that is not there, and one more than go.
+    let named = format!("gone,{},{},{}", names[0], names[1], names[2]);
+    fewer
+        .metadata
+        .annotations
+        .get_or_insert_default()
+        .insert(di_api::names::LET_GO_ANNOTATION.to_owned(), named);
+    declare(&fewer, &mut plan, &[], &mut RandomSuffixes, now());
+    let left: Vec<_> = plan.iter().filter(|e| e.is_wanted()).collect();
+    let left: Vec<_> = left.iter().map(|entry| entry.name.clone()).collect();
+    assert_eq!(left, names[2..]);
+    declare(&fewer, &mut plan, &[], &mut RandomSuffixes, now());
+    assert_eq!(wanted(&plan), 2, "it holds once");
+}
+
+#[test]
 fn a_replica_that_is_over_serves_nobody() {
     let mut plan = Vec::new();
     let first = ask(&mut plan, 1, "uid/0", None);

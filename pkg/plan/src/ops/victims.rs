@@ -32,6 +32,28 @@ pub(super) fn mark_surplus(
     marked
 }
 
+/// Marks as Removing those of the wanted entries that `of` selects which `named` names, until `keep` are left.
+pub(super) fn mark_named(
+    plan: &mut [PlanEntry],
+    named: &[&str],
+    of: impl Fn(&PlanEntry) -> bool,
+    keep: usize,
+) {
+    let wanted = |entry: &PlanEntry| entry.is_wanted() && of(entry);
+    let surplus = plan.iter().filter(|e| wanted(e)).count();
+    let surplus = surplus.saturating_sub(keep);
+    if surplus == 0 || named.is_empty() {
+        return;
+    }
+    let chosen = plan
+        .iter_mut()
+        .filter(|entry| wanted(entry) && named.contains(&entry.name.as_str()));
+    for entry in chosen.take(surplus) {
+        entry.state = EntryState::Removing;
+    }
+    follow(plan);
+}
+
 /// Who goes first: those not ready, then the newest.
 fn rank(plan: &[PlanEntry], position: usize, pods: &[PodView]) -> impl Ord + use<> {
     let entry = &plan[position];

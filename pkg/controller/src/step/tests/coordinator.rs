@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
-use di_api::{ConditionType, Phase, Reason, is_true};
+use di_api::{ConditionType, Phase, Reason, is_true, names};
 use di_plan::{End, PodPhase};
+use kube::ResourceExt;
 
 use super::*;
 use crate::step::Step;
@@ -77,6 +78,34 @@ fn a_coordinator_that_somebody_deletes_is_warned_of_once() {
     assert_eq!(reasons(&world.look()), [], "it was told of");
     world.settle();
     assert!(world.pods.contains_key(COORDINATOR));
+}
+
+#[test]
+fn a_coordinator_that_a_user_restarts_does_not_end_the_job_with_its_exit() {
+    let mut world = running();
+    let uid = world.pods[COORDINATOR].uid.clone();
+    world
+        .job
+        .annotations_mut()
+        .insert(names::RESTART_ANNOTATION.to_owned(), uid.clone());
+    let step = world.look();
+    assert_eq!(reasons(&step), [(Reason::CoordinatorRestarted, false)]);
+    assert_eq!(step.status.failed_coordinator.as_ref(), Some(&uid));
+    world.settle();
+    assert!(world.pods[COORDINATOR].deleting && !is_running(&world));
+
+    world.exit(COORDINATOR, 0, "Completed");
+    world.settle();
+    world.kubelet_ends_deleted();
+    world.settle();
+    assert_ne!(world.pods[COORDINATOR].uid, uid);
+    world.run(COORDINATOR);
+    world.settle();
+    assert!(is_running(&world), "it holds once");
+    assert_eq!(
+        (world.status().restarts, world.status().phase),
+        (0, Some(Phase::Running))
+    );
 }
 
 #[test]

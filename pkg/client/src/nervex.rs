@@ -1,0 +1,146 @@
+//! Manifests of the predecessor: `NerveXJob` and `AggregatorConfig` of the group `nervex.sensetime.com` become ours.
+
+use di_api::names;
+use serde_json::Value;
+
+use crate::Document;
+
+const GROUP: &str = "nervex.sensetime.com";
+const MAIN_CONTAINER: &str = "nervex-container";
+const PORT_NAME: &str = "nervex-port";
+const SYSTEM_NAMESPACE: &str = "nervex-system";
+const ROLES: [&str; 4] = ["coordinator", "collector", "learner", "aggregator"];
+
+/// Turns a document of the predecessor into one of ours, and says what was changed; nothing for other documents.
+pub fn convert(document: &mut Document) -> Option<String> {
+    let object = &mut document.object;
+    let group = object["apiVersion"].as_str()?.split('/').next()?;
+    let kind = object["kind"].as_str()?.to_owned();
+    let ours = match kind.to_ascii_lowercase().as_str() {
+        "nervexjob" => "DIJob",
+        "aggregatorconfig" => "AggregatorConfig",
+        _ => return None,
+    };
+    if group != GROUP {
+        return None;
+    }
+    object["apiVersion"] = format!("{}/{}", names::GROUP, names::VERSION).into();
+    object["kind"] = ours.into();
+    if let Some(object) = object.as_object_mut() {
+        // Only the predecessor's operator could tell what it means.
+        object.remove("status");
+    }
+    let mut changes = Vec::new();
+    if object["metadata"]["namespace"] == SYSTEM_NAMESPACE {
+        object["metadata"]["namespace"] = names::SYSTEM_NAMESPACE.into();
+        changes.push(format!("namespace {SYSTEM_NAMESPACE} -> {}", names::SYSTEM_NAMESPACE));
+    }
+    for role in ROLES {
+        if let Some(containers) = object
+            .pointer_mut(&format!("/spec/{role}/template/spec/containers"))
+            .and_then(Value::as_array_mut)
+        {
+            rename(role, containers, &mut changes);
+        }
+    }
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    let mut note = format!("{}: {kind} {name:?} was converted to a {ours}", document.origin);
+    if !changes.is_empty() {
+        note = format!("{note} ({})", changes.join(", "));
+    }
+    Some(note)
+}
+
+/// The main container and its port are ours by their names; a pod's only container is its main one whatever it is called.
+fn rename(role: &str, containers: &mut [Value], changes: &mut Vec<String>) {
+    let has = |name: &str| containers.iter().any(|container| container["name"] == name);
+    if has(names::MAIN_CONTAINER) {
+        return;
+    }
+    let main = match containers.iter().position(|c| c["name"] == MAIN_CONTAINER) {
+        Some(i) => &mut containers[i],
+        None if containers.len() == 1 => &mut containers[0],
+        None => return,
+    };
+    if let Some(old) = main["name"].as_str() {
+        changes.push(format!("{role}: container {old} -> {}", names::MAIN_CONTAINER));
+    }
+    main["name"] = names::MAIN_CONTAINER.into();
+    let ports = main["ports"].as_array_mut().into_iter().flatten();
+    for port in ports.filter(|port| port["name"] == PORT_NAME) {
+        port["name"] = names::PORT_NAME.into();
+        changes.push(format!("{role}: port {PORT_NAME} -> {}", names::PORT_NAME));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn converted(object: Value) -> (Value, Option<String>) {
+        let mut document = Document {
+            origin: "job.yaml".into(),
+            object,
+        };
+        let note = convert(&mut document);
+        (document.object, note)
+    }
+
+    fn template(container: &Value) -> Value {
+        json!({"template": {"spec": {"containers": [container]}}})
+    }
+
+    #[test]
+    fn a_job_of_the_predecessor_becomes_a_valid_one_of_ours() {
+        let nervex = json!({
+            "apiVersion": "nervex.sensetime.com/v1alpha1", "kind": "NerveXJob",
+            "metadata": {"name": "old"},
+            "spec": {
+                "group": "g", "priorityClassName": "high", "cleanPodPolicy": "ALL",
+                "volumes": [{"name": "data", "emptyDir": {}}],
+                "coordinator": template(&json!({"name": "nervex-container", "image": "i", "ports": [{"name": "nervex-port", "containerPort": 80}]})),
+                "collector": template(&json!({"name": "collector", "image": "i"})),
+                "learner": template(&json!({"name": "di-container", "image": "i"})),
+            },
+            "status": {"phase": "Running"},
+        });
+        let (object, note) = converted(nervex);
+        assert_eq!(
+            note.as_deref(),
+            Some(
+                "job.yaml: NerveXJob \"old\" was converted to a DIJob (coordinator: container nervex-container -> di-container, \
+                 coordinator: port nervex-port -> di-port, collector: container collector -> di-container)"
+            )
+        );
+        assert_eq!(object["kind"], "DIJob");
+        assert_eq!(object.get("status"), None);
+        assert_eq!(object["spec"]["group"], "g");
+        di_api::validation::dijob(&object).unwrap();
+    }
+
+    #[test]
+    fn the_predecessors_configuration_moves_to_our_namespace() {
+        let (object, note) = converted(json!({
+            "apiVersion": "nervex.sensetime.com/v1alpha1", "kind": "AggregatorConfig",
+            "metadata": {"name": "aggregator-config", "namespace": "nervex-system"},
+            "spec": {"aggregator": template(&json!({"name": "aggregator", "image": "i"}))},
+        }));
+        assert!(note.is_some());
+        assert_eq!(object["metadata"]["namespace"], "di-system");
+        di_api::validation::aggregator_config(&object).unwrap();
+    }
+
+    #[test]
+    fn others_are_left_alone() {
+        for (version, kind) in [
+            ("diengine.opendilab.org/v1alpha2", "DIJob"),
+            ("other.example/v1", "NerveXJob"),
+            ("nervex.sensetime.com/v1alpha1", "ActorLearnerConfig"),
+        ] {
+            let object = json!({"apiVersion": version, "kind": kind});
+            assert_eq!(converted(object.clone()), (object, None));
+        }
+    }
+}
