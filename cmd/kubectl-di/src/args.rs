@@ -3,7 +3,10 @@ use std::{io::Write, process::ExitCode, time::Duration};
 use anyhow::Result;
 use clap::{ColorChoice, Parser, Subcommand};
 
-use crate::{create, delete, get, globals::Globals, logs, replicas, version};
+use crate::{
+    create, delete, get, globals::Globals, logs, replicas, restart, suspend, validate, version,
+    wait,
+};
 
 /// Create, watch, scale and end reinforcement-learning jobs (DIJobs).
 #[derive(Debug, Parser)]
@@ -27,7 +30,12 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Create(create::Create),
+    Create(Box<create::Create>),
+    Validate(validate::Validate),
+    Wait(wait::Wait),
+    Suspend(suspend::Suspend),
+    Resume(suspend::Resume),
+    Restart(restart::Restart),
     Get(get::Get),
     Delete(delete::Delete),
     Replicas(replicas::Replicas),
@@ -41,6 +49,11 @@ impl Cli {
         let globals = &self.globals;
         match self.command {
             Command::Create(verb) => verb.run(globals, out).await,
+            Command::Validate(verb) => verb.run(out),
+            Command::Wait(verb) => verb.run(globals, out).await,
+            Command::Suspend(verb) => verb.run(globals, out).await,
+            Command::Resume(verb) => verb.run(globals, out).await,
+            Command::Restart(verb) => verb.run(globals, out).await,
             Command::Get(verb) => verb.run(globals, out).await,
             Command::Delete(verb) => verb.run(globals, out).await,
             Command::Replicas(verb) => verb.run(globals, out).await,
@@ -69,6 +82,15 @@ pub fn limit(text: &str) -> Result<Duration, String> {
     } else {
         limit
     })
+}
+
+/// Reads a number of something there may be none of.
+pub fn count_from_zero(text: &str) -> Result<i32, String> {
+    match text.parse() {
+        Ok(count) if count >= 0 => Ok(count),
+        Ok(_) => Err("must not be negative".to_owned()),
+        Err(_) => Err(format!("must be a number from 0 to {}", i32::MAX)),
+    }
 }
 
 #[cfg(test)]

@@ -1,53 +1,68 @@
+mod outline;
+
 use std::{io::Write, process::ExitCode};
 
-use anyhow::{Result, ensure};
-use clap::{Args, ValueEnum};
-use di_client::{Check, Ready, manifest, prepare};
+use anyhow::{Result, bail};
+use clap::Args;
+use di_client::{Check, Cluster, DryRun, Ready, has_started, prepare, until};
 use serde_json::Value;
 
 use crate::{
+    dry_run::DryRunFlag,
     globals::Globals,
-    output::{self, ObjectFormat, presentable, report, title},
+    manifests::Manifests,
+    output::{ObjectFormat, report},
+    printed::Printer,
+    waiting::{Bar, Waiting, condition_on},
 };
 
-/// Create DIJobs and AggregatorConfigs from manifests; other objects beside them, too.
+/// Create DIJobs and AggregatorConfigs from manifests, or a DIJob from flags; other objects beside them, too.
 ///
-/// All documents are checked before any is sent: every fault is told, and nothing is created while there is one.
+/// All documents are checked before any is sent: every fault is told, and nothing is created while there is one. Manifests of the kind
+/// NerveXJob are converted.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  # Create a job
-  kubectl di create -f cartpole.yaml
+  # Create a job, and wait until it runs
+  kubectl di create -f cartpole.yaml --wait --timeout=5m
 
-  # Check a manifest without a cluster
-  kubectl di create -f cartpole.yaml --dry-run=client
+  # Create a job without a manifest: a coordinator, four collectors, and a learner of two GPUs
+  kubectl di create cartpole --image=registry/train:v1 --collectors=4 --learners=1 --gpus=2 -- python -m train
+
+  # Write a manifest to start from
+  kubectl di create cartpole --image=registry/train:v1 --collectors=4 --dry-run=client -o yaml
+
+  # Create all that is in a directory and those in it
+  kubectl di create -f jobs -R
 
   # Create what another program writes, and show what the server made of it
   cat cartpole.yaml | kubectl di create -f - -o yaml")]
 pub struct Create {
-    /// File or directory of manifests, YAML or JSON; - reads standard input; may be repeated
-    #[arg(short, long, required = true, value_name = "FILE")]
-    filename: Vec<String>,
-    /// client only checks the manifests; server does all but keep the objects
-    #[arg(long, value_enum, default_value_t = DryRun::None)]
-    dry_run: DryRun,
+    #[command(flatten)]
+    outline: outline::OutlineFlags,
+    #[command(flatten)]
+    manifests: Manifests,
+    #[command(flatten)]
+    dry_run: DryRunFlag,
     /// Show the objects instead of telling that they were created
     #[arg(short, long)]
     output: Option<ObjectFormat>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum DryRun {
-    None,
-    Client,
-    Server,
+    #[command(flatten)]
+    waiting: Waiting,
 }
 
 impl Create {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
-        let documents = read(&self.filename)?;
+        let documents = match (self.outline.document()?, self.manifests.are_named()) {
+            (Some(document), _) => vec![document],
+            (None, true) => self.manifests.read()?,
+            (None, false) => bail!(
+                "must specify one of -f and NAME; kubectl di create NAME --image=IMAGE needs no manifest"
+            ),
+        };
+        let dry_run = self.dry_run.get();
         let cluster = match globals.connect().await {
             // Our own kinds can be checked anywhere.
-            Err(_) if self.dry_run == DryRun::Client => None,
+            Err(_) if dry_run == DryRun::Client => None,
             connected => Some(connected?),
         };
         let namespace = match &cluster {
@@ -56,18 +71,19 @@ impl Create {
         };
         let ready = prepare(cluster.as_ref(), &namespace, documents, Check::Whole).await?;
         let mut code = ExitCode::SUCCESS;
-        let mut printed = 0;
+        let mut printer = Printer::new(self.output, self.dry_run);
+        let mut created = Vec::new();
         for one in &ready {
-            let created = match &cluster {
-                Some(cluster) if self.dry_run != DryRun::Client => {
-                    di_client::create(cluster, one, self.dry_run == DryRun::Server).await
+            let made = match &cluster {
+                Some(cluster) if dry_run != DryRun::Client => {
+                    di_client::create(cluster, one, dry_run == DryRun::Server).await
                 }
                 _ => Ok(placed(one)),
             };
-            match created {
+            match made {
                 Ok(object) => {
-                    self.print(out, object, printed)?;
-                    printed += 1;
+                    created.extend(job_of(one, &object));
+                    printer.print(out, object, "created")?;
                 }
                 Err(error) => {
                     report(&error.into());
@@ -75,38 +91,46 @@ impl Create {
                 }
             }
         }
+        out.flush()?;
+        if let Some(cluster) = cluster
+            && self.waiting.is_wanted()
+            && self.dry_run.is_real()
+            && !self.wait_for(&cluster, &created).await
+        {
+            code = ExitCode::FAILURE;
+        }
         Ok(code)
     }
 
-    fn print(&self, out: &mut impl Write, object: Value, printed: usize) -> Result<()> {
-        let suffix = match self.dry_run {
-            DryRun::None => "",
-            DryRun::Client => " (dry run)",
-            DryRun::Server => " (server dry run)",
-        };
-        match self.output {
-            None => writeln!(out, "{} created{suffix}", title(&object))?,
-            Some(ObjectFormat::Name) => writeln!(out, "{}", title(&object))?,
-            Some(ObjectFormat::Json) => output::json(out, &presentable(object))?,
-            Some(ObjectFormat::Yaml) => {
-                if printed > 0 {
-                    writeln!(out, "---")?;
+    /// Whether all of them got as far as to run.
+    async fn wait_for(&self, cluster: &Cluster, created: &[(String, String)]) -> bool {
+        let deadline = self.waiting.deadline();
+        let mut all = true;
+        for (namespace, name) in created {
+            let cluster = cluster.within(namespace);
+            let bar = Bar::spinner(format!("waiting for {name} to run"));
+            let look = |job: &di_client::Job| {
+                if let Some(trouble) = job.trouble() {
+                    bar.say(format!("waiting for {name} to run ({trouble})"));
                 }
-                output::yaml(out, &presentable(object))?;
+                has_started(job)
+            };
+            let started = until(&cluster, name, deadline, look, condition_on).await;
+            drop(bar);
+            if let Err(error) = started {
+                report(&error.into());
+                all = false;
             }
         }
-        Ok(())
+        all
     }
 }
 
-/// The documents of all the manifests that `-f` names.
-pub fn read(names: &[String]) -> Result<Vec<di_client::Document>> {
-    let mut documents = Vec::new();
-    for name in names {
-        documents.extend(manifest::read(name)?);
-    }
-    ensure!(!documents.is_empty(), "no objects in {}", names.join(", "));
-    Ok(documents)
+/// Namespace and name of a job, by what the server made of it: it may have found the name.
+fn job_of(ready: &Ready, object: &Value) -> Option<(String, String)> {
+    let text = |field: &str| object["metadata"][field].as_str().map(str::to_owned);
+    (ready.api.kind == "DIJob" && ready.api.group == di_api::names::GROUP)
+        .then(|| Some((text("namespace")?, text("name")?)))?
 }
 
 /// The object as it would be sent.

@@ -1,12 +1,19 @@
 use std::{io::Write, process::ExitCode, time::Duration};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::{ArgAction, Args, ValueEnum};
-use di_client::{Cascade, Check, Cluster, Target, await_deletion, prepare};
+use di_client::{Cascade, Check, Cluster, Error, Target, await_deletion, prepare};
 
-use crate::{args::limit, create, globals::Globals, output::report};
+use crate::{
+    args::limit,
+    dry_run::DryRunFlag,
+    globals::Globals,
+    manifests::Manifests,
+    output::report,
+    selection::{Selection, nothing},
+};
 
-/// Delete jobs by name, or all that manifests name.
+/// Delete jobs by name or label, or all that manifests name.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   # Delete a job, and wait until it is gone
@@ -18,12 +25,12 @@ use crate::{args::limit, create, globals::Globals, output::report};
   # Wait for the job's pods, too
   kubectl di delete cartpole --cascade=foreground --timeout=5m")]
 pub struct Delete {
-    /// Names of jobs
-    #[arg(value_name = "NAME", required_unless_present = "filename")]
-    names: Vec<String>,
-    /// File or directory of manifests, YAML or JSON; - reads standard input; may be repeated
-    #[arg(short, long, value_name = "FILE", conflicts_with = "names")]
-    filename: Vec<String>,
+    #[command(flatten)]
+    selection: Selection,
+    #[command(flatten)]
+    manifests: Manifests,
+    #[command(flatten)]
+    dry_run: DryRunFlag,
     /// What is not there counts as deleted
     #[arg(long)]
     ignore_not_found: bool,
@@ -65,9 +72,11 @@ enum NameFormat {
 
 impl Delete {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
-        let documents = match self.filename.as_slice() {
-            [] => None,
-            names => Some(create::read(names)?),
+        let documents = match (self.manifests.are_named(), self.selection.is_given()) {
+            (true, true) => bail!("-f cannot be combined with names, -l or --all"),
+            (false, false) => bail!("must specify one of names of jobs, -l, --all and -f"),
+            (true, false) => Some(self.manifests.read()?),
+            (false, true) => None,
         };
         let cluster = globals.connect().await?;
         let targets: Vec<Target> = match documents {
@@ -76,16 +85,12 @@ impl Delete {
                 let ready = prepare(Some(&cluster), namespace, documents, Check::Identity).await?;
                 ready.into_iter().map(Target::from).collect()
             }
-            None => self
-                .names
-                .iter()
-                .map(|name| Target::job(&cluster, name))
-                .collect(),
+            None => self.selected(&cluster).await?,
         };
         let mut code = ExitCode::SUCCESS;
         let mut going = Vec::new();
         for target in &targets {
-            match di_client::delete(&cluster, target, self.cascade.into()).await {
+            match self.delete(&cluster, target).await {
                 Ok(uid) => {
                     self.print(out, target)?;
                     going.push((target, uid));
@@ -98,10 +103,23 @@ impl Delete {
             }
         }
         out.flush()?;
-        if self.wait {
+        if self.wait && self.dry_run.is_real() {
             self.wait_for(&cluster, going).await?;
         }
         Ok(code)
+    }
+
+    async fn selected(&self, cluster: &Cluster) -> Result<Vec<Target>> {
+        let names = self.selection.names(cluster).await?;
+        if names.is_empty() {
+            eprintln!("{}", nothing(cluster));
+        }
+        let targets = names.into_iter().map(|name| Target::job(cluster, name));
+        Ok(targets.collect())
+    }
+
+    async fn delete(&self, cluster: &Cluster, target: &Target) -> Result<Option<String>, Error> {
+        di_client::delete(cluster, target, self.cascade.into(), self.dry_run.get()).await
     }
 
     fn print(&self, out: &mut impl Write, target: &Target) -> Result<()> {
@@ -111,7 +129,12 @@ impl Delete {
         }
         match self.output {
             Some(NameFormat::Name) => writeln!(out, "{kind}/{}", target.name)?,
-            None => writeln!(out, "{kind} {:?} deleted", target.name)?,
+            None => writeln!(
+                out,
+                "{kind} {:?} deleted{}",
+                target.name,
+                self.dry_run.suffix()
+            )?,
         }
         Ok(())
     }

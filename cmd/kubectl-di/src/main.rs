@@ -4,14 +4,24 @@ mod age;
 mod args;
 mod create;
 mod delete;
+mod dry_run;
 mod get;
 mod globals;
 mod logs;
+mod manifests;
 mod output;
+mod printed;
 mod replicas;
+mod resources;
+mod restart;
 mod rows;
+mod selection;
+mod suspend;
 mod table;
+mod validate;
 mod version;
+mod wait;
+mod waiting;
 
 use std::{
     io::{self, Write},

@@ -34,7 +34,9 @@ pub enum ObjectFormat {
 /// Tells what went wrong, as kubectl does.
 pub fn report(error: &anyhow::Error) {
     match error.downcast_ref::<di_client::Error>() {
-        Some(di_client::Error::Server(_)) => eprintln!("{error}"),
+        Some(di_client::Error::Server(_) | di_client::Error::Invalid { .. }) => {
+            eprintln!("{error}")
+        }
         // These name their cause themselves.
         Some(_) => eprintln!("error: {error}"),
         None => eprintln!("error: {error:#}"),

@@ -1,16 +1,21 @@
 //! `kubectl di replicas`: one file for each of its verbs.
 
 mod list;
+mod restart;
 mod scale;
 
 use std::{io::Write, process::ExitCode};
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use di_client::{Cluster, Job, Progress, Restarted, replicas_are_ready, until};
 
-use crate::globals::Globals;
+use crate::{
+    globals::Globals,
+    waiting::{Bar, Waiting, condition_on},
+};
 
-/// Show a job's replicas, or change how many are declared.
+/// Show a job's replicas, change how many are declared, or replace some.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   kubectl di replicas list cartpole
@@ -25,6 +30,8 @@ enum Command {
     List(list::List),
     Add(scale::Add),
     Delete(scale::Delete),
+    Set(scale::Set),
+    Restart(restart::Restart),
 }
 
 impl Replicas {
@@ -33,6 +40,32 @@ impl Replicas {
             Command::List(verb) => verb.run(globals, out).await,
             Command::Add(verb) => verb.run(globals, out).await,
             Command::Delete(verb) => verb.run(globals, out).await,
+            Command::Set(verb) => verb.run(globals, out).await,
+            Command::Restart(verb) => verb.run(globals, out).await,
         }
     }
+}
+
+/// Waits until every planned replica is ready, and none of `old` is among them.
+async fn until_ready(
+    cluster: &Cluster,
+    changed: &Job,
+    old: &[Restarted],
+    waiting: Waiting,
+) -> Result<()> {
+    let bar = Bar::new(format!("replicas of {} ready", changed.name()));
+    let generation = changed.metadata.generation;
+    let look = |job: &Job| {
+        bar.show(Progress::of(job));
+        replicas_are_ready(job, generation, old)
+    };
+    until(
+        cluster,
+        changed.name(),
+        waiting.deadline(),
+        look,
+        condition_on,
+    )
+    .await?;
+    Ok(())
 }

@@ -156,6 +156,14 @@ impl Cluster {
         &self.namespace
     }
 
+    /// The same, where objects that name none belong to another namespace.
+    #[must_use]
+    pub fn within(&self, namespace: &str) -> Self {
+        let mut other = self.clone();
+        namespace.clone_into(&mut other.namespace.name);
+        other
+    }
+
     /// Address of the API server.
     pub fn server(&self) -> &str {
         &self.server

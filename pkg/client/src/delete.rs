@@ -8,7 +8,7 @@ use kube::core::{
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use crate::{Cluster, Error, Ready, Result, resource::Resource};
+use crate::{Cluster, DryRun, Error, Ready, Result, resource::Resource};
 
 /// What becomes of the objects that belong to a deleted one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,16 +63,21 @@ pub async fn delete(
     cluster: &Cluster,
     target: &Target,
     cascade: Cascade,
+    dry_run: DryRun,
 ) -> Result<Option<String>> {
+    let resource = target.resource(cluster);
+    if dry_run == DryRun::Client {
+        return Ok(uid(&resource.get(&target.name).await?));
+    }
     let params = DeleteParams {
         propagation_policy: Some(match cascade {
             Cascade::Background => PropagationPolicy::Background,
             Cascade::Foreground => PropagationPolicy::Foreground,
             Cascade::Orphan => PropagationPolicy::Orphan,
         }),
+        dry_run: dry_run == DryRun::Server,
         ..DeleteParams::default()
     };
-    let resource = target.resource(cluster);
     Ok(uid(&resource.delete(&target.name, &params).await?))
 }
 

@@ -118,10 +118,16 @@ pub(crate) fn annotate(job: &Job, key: &str, value: &str) -> Vec<Value> {
     if job.metadata.annotations.is_none() {
         let path = "/metadata/annotations";
         let all = json!({key: value});
-        return vec![unchanged(job), json!({"op": "add", "path": path, "value": all})];
+        return vec![
+            unchanged(job),
+            json!({"op": "add", "path": path, "value": all}),
+        ];
     }
     // As JSON pointers spell it.
-    let path = format!("/metadata/annotations/{}", key.replace('~', "~0").replace('/', "~1"));
+    let path = format!(
+        "/metadata/annotations/{}",
+        key.replace('~', "~0").replace('/', "~1")
+    );
     vec![
         still(job, &path),
         json!({"op": "add", "path": path, "value": value}),

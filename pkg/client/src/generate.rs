@@ -48,11 +48,20 @@ impl Outline {
             }
         };
         set("group", self.group.clone().map(Value::from));
-        set("priorityClassName", self.priority_class.clone().map(Value::from));
-        set("cleanPodPolicy", self.clean_pod_policy.map(|policy| json!(policy)));
+        set(
+            "priorityClassName",
+            self.priority_class.clone().map(Value::from),
+        );
+        set(
+            "cleanPodPolicy",
+            self.clean_pod_policy.map(|policy| json!(policy)),
+        );
         set("backoffLimit", self.backoff_limit.map(Value::from));
         set("suspend", self.suspend.then_some(Value::from(true)));
-        set("coordinator", Some(json!({"template": self.template(false)})));
+        set(
+            "coordinator",
+            Some(json!({"template": self.template(false)})),
+        );
         let workers = |count: Option<i32>, trains: bool| {
             count.map(|count| json!({"replicas": count, "template": self.template(trains)}))
         };

@@ -33,7 +33,10 @@ pub fn convert(document: &mut Document) -> Option<String> {
     let mut changes = Vec::new();
     if object["metadata"]["namespace"] == SYSTEM_NAMESPACE {
         object["metadata"]["namespace"] = names::SYSTEM_NAMESPACE.into();
-        changes.push(format!("namespace {SYSTEM_NAMESPACE} -> {}", names::SYSTEM_NAMESPACE));
+        changes.push(format!(
+            "namespace {SYSTEM_NAMESPACE} -> {}",
+            names::SYSTEM_NAMESPACE
+        ));
     }
     for role in ROLES {
         if let Some(containers) = object
@@ -44,7 +47,10 @@ pub fn convert(document: &mut Document) -> Option<String> {
         }
     }
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
-    let mut note = format!("{}: {kind} {name:?} was converted to a {ours}", document.origin);
+    let mut note = format!(
+        "{}: {kind} {name:?} was converted to a {ours}",
+        document.origin
+    );
     if !changes.is_empty() {
         note = format!("{note} ({})", changes.join(", "));
     }
@@ -63,7 +69,10 @@ fn rename(role: &str, containers: &mut [Value], changes: &mut Vec<String>) {
         None => return,
     };
     if let Some(old) = main["name"].as_str() {
-        changes.push(format!("{role}: container {old} -> {}", names::MAIN_CONTAINER));
+        changes.push(format!(
+            "{role}: container {old} -> {}",
+            names::MAIN_CONTAINER
+        ));
     }
     main["name"] = names::MAIN_CONTAINER.into();
     let ports = main["ports"].as_array_mut().into_iter().flatten();

@@ -110,7 +110,10 @@ pub fn check(documents: &[Document]) -> Result<Vec<String>> {
             .parse()
             .is_ok_and(|version| ours(&version, kind).is_some());
         if of_our_group && !known {
-            faults.insert(0, format!("no matches for kind {kind:?} in version {version:?}"));
+            faults.insert(
+                0,
+                format!("no matches for kind {kind:?} in version {version:?}"),
+            );
         }
         if !faults.is_empty() {
             rejected.push(Rejected {

@@ -215,7 +215,8 @@ impl<'a> Draft<'a> {
 
     fn tell(&mut self, role: Role, group: Option<&str>, from: i64, to: i64) -> Result<(), String> {
         let whole = |count: i64| {
-            i32::try_from(count).map_err(|_| format!("{count} {role}s are more than can be counted"))
+            i32::try_from(count)
+                .map_err(|_| format!("{count} {role}s are more than can be counted"))
         };
         self.scaled.push(Scaled {
             role,
@@ -256,11 +257,12 @@ impl<'a> Draft<'a> {
         let path = format!("/spec/{role}/groups");
         let new = json!({"name": name, "replicas": by, "resources": as_json});
         self.operations.push(still(self.job, &path));
-        self.operations.push(if self.job.object.pointer(&path).is_some() {
-            json!({"op": "add", "path": format!("{path}/-"), "value": new})
-        } else {
-            json!({"op": "add", "path": path, "value": [new]})
-        });
+        self.operations
+            .push(if self.job.object.pointer(&path).is_some() {
+                json!({"op": "add", "path": format!("{path}/-"), "value": new})
+            } else {
+                json!({"op": "add", "path": path, "value": [new]})
+            });
         self.tell(role, Some(&name), 0, i64::from(by))
     }
 
@@ -276,7 +278,9 @@ impl<'a> Draft<'a> {
         };
         let others = match requested {
             0 => String::new(),
-            n => format!("; {n} more were requested by the coordinator, which alone can let them go"),
+            n => {
+                format!("; {n} more were requested by the coordinator, which alone can let them go")
+            }
         };
         let in_groups = self.part(role).map_or(0, |part| {
             groups(part)
@@ -331,7 +335,8 @@ impl<'a> Draft<'a> {
         };
         units.extend(earlier.filter(is_there));
         let all: Vec<_> = units.into_iter().collect();
-        self.operations.extend(annotate(self.job, key, &all.join(",")));
+        self.operations
+            .extend(annotate(self.job, key, &all.join(",")));
         // Who these names are stands in the status.
         self.operations.insert(0, unchanged(self.job));
         Ok(())

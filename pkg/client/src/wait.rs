@@ -121,13 +121,19 @@ fn parse_path(text: &str) -> Result<For, String> {
         return Err("jsonpath wait has to have a value after equal sign, like --for=jsonpath='{.status.phase}'=Running".to_owned());
     }
     let path = path.trim_matches('\'').trim();
-    let inner = path.strip_prefix('{').and_then(|path| path.strip_suffix('}'));
+    let inner = path
+        .strip_prefix('{')
+        .and_then(|path| path.strip_suffix('}'));
     let inner = inner.unwrap_or(path).trim();
     let inner = inner.strip_prefix('$').unwrap_or(inner);
     if inner.is_empty() {
         return Err("jsonpath expression cannot be empty".to_owned());
     }
-    let dot = if inner.starts_with(['.', '[']) { "" } else { "." };
+    let dot = if inner.starts_with(['.', '[']) {
+        ""
+    } else {
+        "."
+    };
     let path = format!("${dot}{inner}");
     jsonpath_rust::parser::parse_json_path(&path)
         .map_err(|error| format!("invalid jsonpath {inner:?}: {error}"))?;
@@ -148,7 +154,9 @@ fn found(object: &Value, path: &str, wanted: Option<&str>) -> bool {
 pub fn has_started(job: &Job) -> Outlook {
     match job.status.phase {
         Some(Phase::Running | Phase::Succeeded) => Outlook::Met,
-        Some(Phase::Failed) => Outlook::Never(format!("{} has ended {}", job.title(), job.ending())),
+        Some(Phase::Failed) => {
+            Outlook::Never(format!("{} has ended {}", job.title(), job.ending()))
+        }
         _ if job.is_held() => Outlook::Never(format!(
             "{} is suspended and does not run; kubectl di resume {}",
             job.title(),

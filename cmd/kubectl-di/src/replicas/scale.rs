@@ -1,10 +1,19 @@
-use std::{io::Write, process::ExitCode, time::Duration};
+use std::{io::Write, process::ExitCode};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
-use di_client::{Counts, await_scaled, scale};
+use di_client::{Counts, Scale, Scaled, scale};
 
-use crate::{args::limit, globals::Globals, output::title};
+use super::until_ready;
+use crate::{
+    args::count_from_zero,
+    dry_run::DryRunFlag,
+    globals::Globals,
+    output::{self, ObjectFormat, presentable, title},
+    resources::Resources,
+    selection::job_name,
+    waiting::Waiting,
+};
 
 /// Declare more collectors or learners.
 #[derive(Debug, Args)]
@@ -12,24 +21,55 @@ use crate::{args::limit, globals::Globals, output::title};
   # Two more collectors
   kubectl di replicas add cartpole --collectors 2
 
+  # A learner of two GPUs beside those that the template makes
+  kubectl di replicas add cartpole --learners 1 --gpus 2 --memory 16Gi
+
   # One more of each, and wait until they are ready
   kubectl di replicas add cartpole --collectors 1 --learners 1 --wait --timeout=5m")]
 pub struct Add {
     #[command(flatten)]
+    by: By,
+    #[command(flatten)]
+    resources: Resources,
+    #[command(flatten)]
     change: Change,
 }
 
-/// Declare fewer collectors or learners.
+/// Declare fewer collectors or learners, or let go of some by name.
 ///
-/// Replicas that the coordinator requested at run time are not counted here: it lets them go itself.
+/// By count, those go first that are not ready, then the newest. Replicas that the coordinator requested at run time are not counted here: it lets
+/// them go itself.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   # Two collectors less
   kubectl di replicas delete cartpole --collectors 2
 
-  # One less of each
-  kubectl di replicas delete cartpole --collectors 1 --learners 1")]
+  # Exactly this one, and one less
+  kubectl di replicas delete cartpole cartpole-collector-x7k2p")]
 pub struct Delete {
+    #[command(flatten)]
+    by: MaybeBy,
+    #[command(flatten)]
+    change: Change,
+    /// Names of replicas, after that of the job
+    #[arg(value_name = "POD", conflicts_with_all = ["collectors", "learners", "group"])]
+    pods: Vec<String>,
+}
+
+/// Declare how many collectors or learners there are.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  # Eight collectors
+  kubectl di replicas set cartpole --collectors 8
+
+  # No learners of the group big
+  kubectl di replicas set cartpole --learners 0 --group big
+
+  # See what would be sent
+  kubectl di replicas set cartpole --collectors 8 --dry-run=client -o yaml")]
+pub struct Set {
+    #[command(flatten)]
+    to: To,
     #[command(flatten)]
     change: Change,
 }
@@ -37,19 +77,22 @@ pub struct Delete {
 #[derive(Debug, Args)]
 struct Change {
     /// Name of the job
+    #[arg(value_parser = job_name)]
     job: String,
+    /// The declared group that is meant, instead of replicas as the template has them
+    #[arg(long, value_name = "NAME")]
+    group: Option<String>,
     #[command(flatten)]
-    by: By,
-    /// Wait until every planned replica is ready
-    #[arg(long)]
-    wait: bool,
-    /// How long to wait; 0 means without limit
-    #[arg(long, value_name = "TIME", default_value = "0", value_parser = limit)]
-    timeout: Duration,
+    dry_run: DryRunFlag,
+    /// Show the job instead of telling what was changed
+    #[arg(short, long)]
+    output: Option<ObjectFormat>,
+    #[command(flatten)]
+    waiting: Waiting,
 }
 
-#[derive(Debug, Args)]
-#[group(required = true, multiple = true)]
+#[derive(Clone, Copy, Debug, Args)]
+#[group(id = "by", required = true, multiple = true)]
 struct By {
     /// How many collectors
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
@@ -59,43 +102,119 @@ struct By {
     learners: Option<i32>,
 }
 
+#[derive(Clone, Copy, Debug, Args)]
+#[group(id = "maybe-by", multiple = true)]
+struct MaybeBy {
+    /// How many collectors
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    collectors: Option<i32>,
+    /// How many learners
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    learners: Option<i32>,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+#[group(id = "to", required = true, multiple = true)]
+struct To {
+    /// How many collectors
+    #[arg(long, value_name = "N", value_parser = count_from_zero, allow_negative_numbers = true)]
+    collectors: Option<i32>,
+    /// How many learners
+    #[arg(long, value_name = "N", value_parser = count_from_zero, allow_negative_numbers = true)]
+    learners: Option<i32>,
+}
+
 fn count(text: &str) -> Result<i32, String> {
     match text.parse() {
         Ok(count) if count >= 1 => Ok(count),
-        Ok(_) => Err("must be at least 1; add declares more, delete fewer".to_owned()),
+        Ok(_) => {
+            Err("must be at least 1; add declares more, delete fewer, set a number".to_owned())
+        }
         Err(_) => Err(format!("must be a number from 1 to {}", i32::MAX)),
     }
 }
 
 impl Add {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
-        self.change.run(1, globals, out).await
+        let counts = Counts {
+            collectors: self.by.collectors.unwrap_or(0),
+            learners: self.by.learners.unwrap_or(0),
+        };
+        let resources = self.resources.get();
+        let group = self.change.group.clone();
+        let wish = if resources.is_empty() {
+            Scale::By { counts, group }
+        } else {
+            Scale::With {
+                counts,
+                resources,
+                group,
+            }
+        };
+        self.change.run(wish, globals, out).await
     }
 }
 
 impl Delete {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
-        self.change.run(-1, globals, out).await
+        let counts = Counts {
+            collectors: -self.by.collectors.unwrap_or(0),
+            learners: -self.by.learners.unwrap_or(0),
+        };
+        let wish = if self.pods.is_empty() {
+            if counts == Counts::default() {
+                bail!("must specify names of replicas, or --collectors or --learners");
+            }
+            Scale::By {
+                counts,
+                group: self.change.group.clone(),
+            }
+        } else {
+            Scale::Without(self.pods)
+        };
+        self.change.run(wish, globals, out).await
+    }
+}
+
+impl Set {
+    pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
+        let wish = Scale::To {
+            counts: Counts {
+                collectors: self.to.collectors,
+                learners: self.to.learners,
+            },
+            group: self.change.group.clone(),
+        };
+        self.change.run(wish, globals, out).await
     }
 }
 
 impl Change {
-    async fn run(self, sign: i32, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
+    async fn run(self, wish: Scale, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
         let cluster = globals.connect().await?;
-        let by = Counts {
-            collectors: sign * self.by.collectors.unwrap_or(0),
-            learners: sign * self.by.learners.unwrap_or(0),
-        };
-        let (job, changes) = scale(&cluster, &self.job, by).await?;
-        let changes: Vec<_> = changes.iter().map(ToString::to_string).collect();
-        writeln!(out, "{} scaled: {}", title(&job.object), changes.join(", "))?;
+        let (job, changes) = scale(&cluster, &self.job, &wish, self.dry_run.get()).await?;
+        let object = presentable(job.object.clone());
+        match self.output {
+            None => writeln!(out, "{}{}", told(&object, &changes), self.dry_run.suffix())?,
+            Some(ObjectFormat::Name) => writeln!(out, "{}", title(&object))?,
+            Some(ObjectFormat::Json) => output::json(out, &object)?,
+            Some(ObjectFormat::Yaml) => output::yaml(out, &object)?,
+        }
         out.flush()?;
-        if self.wait {
-            let timeout = Some(self.timeout).filter(|timeout| *timeout != Duration::MAX);
-            await_scaled(&cluster, &job, timeout).await?;
+        if self.waiting.is_wanted() && self.dry_run.is_real() {
+            until_ready(&cluster, &job, &[], self.waiting).await?;
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+fn told(object: &serde_json::Value, changes: &[Scaled]) -> String {
+    let title = title(object);
+    if changes.is_empty() {
+        return format!("{title} unchanged");
+    }
+    let changes: Vec<_> = changes.iter().map(ToString::to_string).collect();
+    format!("{title} scaled: {}", changes.join(", "))
 }
 
 #[cfg(test)]
@@ -105,7 +224,7 @@ mod tests {
     #[derive(Debug, clap::Parser)]
     struct Cli {
         #[command(flatten)]
-        change: Change,
+        add: Add,
     }
 
     #[test]

@@ -3,5 +3,11 @@
 #![allow(clippy::unwrap_used)] // in a test, whatever fails is a failure
 
 mod manifests;
+mod create;
 mod plugin;
+mod replicas;
+mod restart;
+mod suspend;
+mod validate;
 mod version;
+mod wait;

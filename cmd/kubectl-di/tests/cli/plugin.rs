@@ -141,7 +141,8 @@ impl Plugin {
 }
 
 impl Said {
-    fn of(output: std::process::Output) -> Self {
+    /// Of a call that was made otherwise.
+    pub fn of(output: std::process::Output) -> Self {
         Self {
             code: output.status.code(),
             stdout: String::from_utf8(output.stdout).unwrap(),

@@ -3,7 +3,9 @@ use serde_json::{Value, json};
 use super::*;
 
 fn job(status: &Value) -> Job {
-    Job::from(json!({"metadata": {"name": "j", "uid": "u", "generation": 2}, "spec": {}, "status": status}))
+    Job::from(
+        json!({"metadata": {"name": "j", "uid": "u", "generation": 2}, "spec": {}, "status": status}),
+    )
 }
 
 fn pod(name: &str, role: &str, phase: &str) -> Pod {
@@ -59,11 +61,18 @@ fn units_go_by_one_pod_and_what_is_done_stays() {
 #[test]
 fn names_lead_to_their_unit_or_are_told_of() {
     assert_eq!(chosen(&named(&["d", "pod/a", "c"])).unwrap(), ["a", "c"]);
-    assert_eq!(chosen(&named(&["done"])).unwrap(), ["done"], "if one insists");
+    assert_eq!(
+        chosen(&named(&["done"])).unwrap(),
+        ["done"],
+        "if one insists"
+    );
     for (name, told) in [
         ("new", "new has no pod yet; nothing was changed"),
         ("old", "old has been replaced by new"),
-        ("j-coordinator", "j-coordinator is the coordinator; kubectl di restart j"),
+        (
+            "j-coordinator",
+            "j-coordinator is the coordinator; kubectl di restart j",
+        ),
         ("x", "job \"j\" has no replica \"x\""),
     ] {
         assert_eq!(chosen(&named(&[name])).unwrap_err(), told);

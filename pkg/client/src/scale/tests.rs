@@ -50,7 +50,10 @@ fn both_counts_change_in_one_guarded_patch() {
 
 #[test]
 fn counts_that_are_as_wanted_are_left_alone() {
-    let job = job(&json!({"collector": {"replicas": 2}, "learner": {}}), &json!({}));
+    let job = job(
+        &json!({"collector": {"replicas": 2}, "learner": {}}),
+        &json!({}),
+    );
     let wish = |collectors, learners| Scale::To {
         counts: Counts {
             collectors,
@@ -58,7 +61,12 @@ fn counts_that_are_as_wanted_are_left_alone() {
         },
         group: None,
     };
-    assert!(change(&job, &wish(Some(2), Some(0))).unwrap().operations.is_empty());
+    assert!(
+        change(&job, &wish(Some(2), Some(0)))
+            .unwrap()
+            .operations
+            .is_empty()
+    );
     let edit = change(&job, &wish(Some(5), None)).unwrap();
     assert_eq!(told(&edit), ["collectors 2 -> 5"]);
 }

@@ -13,9 +13,8 @@ fn job(status: &Value) -> Job {
 #[test]
 fn what_is_waited_for_is_read_as_kubectl_reads_it() {
     let condition = |type_: &str, status: &str| For::Condition(type_.into(), status.into());
-    let path = |path: &str, value: Option<&str>| {
-        For::JsonPath(path.to_owned(), value.map(str::to_owned))
-    };
+    let path =
+        |path: &str, value: Option<&str>| For::JsonPath(path.to_owned(), value.map(str::to_owned));
     for (text, read) in [
         ("delete", For::Delete),
         ("create", For::Create),
@@ -23,13 +22,28 @@ fn what_is_waited_for_is_read_as_kubectl_reads_it() {
         ("phase=running", For::Phase(Phase::Running)),
         ("condition=Running", condition("Running", "true")),
         ("condition=Running=False", condition("Running", "False")),
-        ("jsonpath={.status.phase}=Running", path("$.status.phase", Some("Running"))),
-        ("jsonpath='{.status.phase}'=\"Running\"", path("$.status.phase", Some("Running"))),
-        ("jsonpath=.status.restarts=1", path("$.status.restarts", Some("1"))),
-        ("jsonpath={.status.startTime}", path("$.status.startTime", None)),
+        (
+            "jsonpath={.status.phase}=Running",
+            path("$.status.phase", Some("Running")),
+        ),
+        (
+            "jsonpath='{.status.phase}'=\"Running\"",
+            path("$.status.phase", Some("Running")),
+        ),
+        (
+            "jsonpath=.status.restarts=1",
+            path("$.status.restarts", Some("1")),
+        ),
+        (
+            "jsonpath={.status.startTime}",
+            path("$.status.startTime", None),
+        ),
         (
             "jsonpath={.status.conditions[?(@.type==\"Running\")].status}=True",
-            path("$.status.conditions[?(@.type==\"Running\")].status", Some("True")),
+            path(
+                "$.status.conditions[?(@.type==\"Running\")].status",
+                Some("True"),
+            ),
         ),
     ] {
         assert_eq!(For::parse(text), Ok(read), "{text}");
@@ -62,7 +76,10 @@ fn what_is_there_is_met() {
         ("jsonpath={.status.restarts}", true),
         ("jsonpath={.status.collectorsReady}", false),
         ("jsonpath={.status.none}", false),
-        ("jsonpath={.status.conditions[?(@.type==\"Running\")].status}=True", true),
+        (
+            "jsonpath={.status.conditions[?(@.type==\"Running\")].status}=True",
+            true,
+        ),
         ("create", true),
         ("delete", false),
     ] {

@@ -1,0 +1,125 @@
+use anyhow::{Result, bail};
+use clap::{Args, ValueEnum};
+use di_api::{CleanPodPolicy, ReplicaResources};
+use di_client::{Document, Outline};
+
+use crate::{args::count_from_zero, resources::Resources};
+
+/// The flags that stand for a manifest.
+#[derive(Debug, Args)]
+#[group(id = "outline", requires = "name", multiple = true)]
+#[command(next_help_heading = "Flags instead of a manifest")]
+pub struct OutlineFlags {
+    /// Name of the job, where there is no manifest
+    #[arg(value_name = "NAME", id = "name", conflicts_with = "filename")]
+    name: Option<String>,
+    /// Image of every pod
+    #[arg(long)]
+    image: Option<String>,
+    /// When kubelets pull it
+    #[arg(long, value_enum, value_name = "POLICY")]
+    image_pull_policy: Option<PullPolicy>,
+    /// Collectors from the start; 0 leaves them to the coordinator to ask for, and without the flag there can be none
+    #[arg(long, value_name = "N", value_parser = count_from_zero, allow_negative_numbers = true)]
+    collectors: Option<i32>,
+    /// Learners from the start; as with collectors
+    #[arg(long, value_name = "N", value_parser = count_from_zero, allow_negative_numbers = true)]
+    learners: Option<i32>,
+    #[command(flatten)]
+    resources: Resources,
+    /// Environment variable of every pod; may be repeated
+    #[arg(short, long, value_name = "KEY=VALUE", value_parser = pair)]
+    env: Vec<(String, String)>,
+    /// Labels of the job
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair, value_delimiter = ',')]
+    labels: Vec<(String, String)>,
+    /// Collection of jobs that it belongs to
+    #[arg(long)]
+    group: Option<String>,
+    /// Priority class of every pod
+    #[arg(long, value_name = "NAME")]
+    priority_class: Option<String>,
+    /// Which pods are deleted once the job has ended
+    #[arg(long, value_enum, value_name = "POLICY", ignore_case = true)]
+    clean_pod_policy: Option<Policy>,
+    /// Service account of every pod
+    #[arg(long, value_name = "NAME")]
+    service_account: Option<String>,
+    /// How often a failed coordinator is started again
+    #[arg(long, value_name = "N", value_parser = count_from_zero, allow_negative_numbers = true)]
+    backoff_limit: Option<i32>,
+    /// Create it held; kubectl di resume starts it
+    #[arg(long)]
+    suspend: bool,
+    /// What every container runs instead of what its image says; DI_REPLICA_INDEX and COORDINATOR_PORT, COLLECTOR_PORT or LEARNER_PORT
+    /// tell it what it is
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Policy {
+    #[value(name = "None")]
+    None,
+    #[value(name = "Running")]
+    Running,
+    #[value(name = "All")]
+    All,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum PullPolicy {
+    #[value(name = "Always")]
+    Always,
+    #[value(name = "IfNotPresent")]
+    IfNotPresent,
+    #[value(name = "Never")]
+    Never,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("expected KEY=VALUE".to_owned()),
+    }
+}
+
+impl OutlineFlags {
+    /// The job that they stand for, if they do.
+    pub fn document(&self) -> Result<Option<Document>> {
+        let Some(name) = &self.name else {
+            return Ok(None);
+        };
+        let Some(image) = &self.image else {
+            bail!(
+                "required flag(s) \"image\" not set; to read a manifest: kubectl di create -f {name}"
+            );
+        };
+        let resources: ReplicaResources = self.resources.get();
+        if resources.gpus.is_some() && self.learners.is_none() {
+            bail!("--gpus are those of learners: add --learners=N");
+        }
+        let outline = Outline {
+            name: name.clone(),
+            image: image.clone(),
+            image_pull_policy: self.image_pull_policy.map(|policy| format!("{policy:?}")),
+            command: self.command.clone(),
+            collectors: self.collectors,
+            learners: self.learners,
+            resources,
+            env: self.env.clone(),
+            labels: self.labels.clone(),
+            group: self.group.clone(),
+            priority_class: self.priority_class.clone(),
+            clean_pod_policy: self.clean_pod_policy.map(|policy| match policy {
+                Policy::None => CleanPodPolicy::None,
+                Policy::Running => CleanPodPolicy::Running,
+                Policy::All => CleanPodPolicy::All,
+            }),
+            service_account: self.service_account.clone(),
+            backoff_limit: self.backoff_limit,
+            suspend: self.suspend,
+        };
+        Ok(Some(outline.document()))
+    }
+}

@@ -1,0 +1,219 @@
+use std::collections::BTreeSet;
+
+use di_api::{DIJobStatus, Role};
+use di_apiserver_tests::{Job, Kubelet, fail_to_pull, run};
+
+use crate::plugin::Plugin;
+
+fn collectors(status: &DIJobStatus) -> BTreeSet<String> {
+    let plan = status.plan.iter().filter(|e| e.is_wanted());
+    let all = plan.filter(|e| e.role == Role::Collector);
+    all.map(|e| e.name.clone()).collect()
+}
+
+#[tokio::test]
+async fn counts_are_set_added_and_taken_away() {
+    let plugin = Plugin::new().await;
+    let job = Job::new("j", 2);
+    plugin.space.create(&job).await;
+    let mut all = String::new();
+    for words in [
+        &["replicas", "set", "j", "--collectors=3"][..],
+        &["replicas", "set", "j", "--collectors=3"],
+        &["replicas", "add", "j", "--collectors=1", "--dry-run=client"],
+        &["replicas", "add", "j", "--collectors=1", "--dry-run=server"],
+        &["replicas", "add", "dijob/j", "--collectors=1", "-o=name"],
+        &["replicas", "delete", "j", "--collectors=2"],
+        &[
+            "replicas",
+            "add",
+            "j",
+            "--collectors=2",
+            "--cpus=2",
+            "--memory=4Gi",
+        ],
+        &[
+            "replicas",
+            "add",
+            "j",
+            "--collectors=1",
+            "--cpus=2",
+            "--memory=4Gi",
+        ],
+        &[
+            "replicas",
+            "add",
+            "j",
+            "--collectors=1",
+            "--gpus=1",
+            "--group=big",
+        ],
+        &[
+            "replicas",
+            "add",
+            "j",
+            "--collectors=1",
+            "--gpus=2",
+            "--group=big",
+        ],
+        &["replicas", "set", "j", "--collectors=0", "--group=big"],
+        &["replicas", "set", "j", "--collectors=0", "--group=small"],
+        &["replicas", "delete", "j", "--collectors=9"],
+        &["replicas", "add", "j", "--learners=1"],
+        &["replicas", "set", "j", "--collectors=5000"],
+        &["replicas", "add", "j", "--collectors=1", "--cpus=0"],
+        &["replicas", "delete", "j"],
+        &["replicas", "delete", "j", "pod", "--collectors=1"],
+        &["replicas", "set", "j"],
+        &["replicas", "restart", "j"],
+        &["replicas", "set", "missing", "--collectors=1"],
+    ] {
+        let said = plugin.run(words).await;
+        all.push_str(&format!("$ {}\n{said}", words.join(" ")));
+    }
+    insta::assert_snapshot!(plugin.lasting(&all));
+    let job = plugin.space.jobs().get("j").await.unwrap();
+    let collector = job.spec.collector.unwrap();
+    let groups: Vec<_> = collector
+        .groups
+        .iter()
+        .map(|g| (&*g.name, g.replicas))
+        .collect();
+    assert_eq!(
+        (collector.replicas, groups),
+        (2, vec![("cpus-2-memory-4gi", 3), ("big", 0)])
+    );
+}
+
+#[tokio::test]
+async fn a_replica_that_is_named_goes_and_no_other() {
+    let plugin = Plugin::new().await;
+    let manager = plugin.space.manager("manager");
+    let _kubelet = Kubelet::reaping(&plugin.space);
+    plugin.space.create(&Job::new("j", 4)).await;
+    let has_pods = |status: &DIJobStatus| {
+        status.plan.len() == 4 && status.plan.iter().all(|e| e.uid.is_some())
+    };
+    let status = plugin.space.until("j", "pods are made", has_pods).await;
+    run(&plugin.space.pods(), "j-coordinator").await;
+    let before = collectors(&status);
+    let all: Vec<&String> = before.iter().collect();
+    // Another is in a worse state, and would go if it were by count.
+    fail_to_pull(&plugin.space.pods(), all[0]).await;
+    for name in &all[1..] {
+        run(&plugin.space.pods(), name).await;
+    }
+    let ready = |status: &DIJobStatus| status.collectors_ready.as_deref() == Some("3/4");
+    plugin.space.until("j", "three are ready", ready).await;
+
+    let said = plugin
+        .run(&["replicas", "delete", "j", all[2], "--dry-run=server"])
+        .await;
+    insta::assert_snapshot!("dry", plugin.lasting(&said));
+    let said = plugin
+        .run(&["replicas", "delete", "j", &format!("pod/{}", all[2])])
+        .await;
+    insta::assert_snapshot!("named", plugin.lasting(&said));
+    let left = |status: &DIJobStatus| status.plan.len() == 3;
+    let status = plugin.space.until("j", "three are left", left).await;
+    let mut wanted = before.clone();
+    wanted.remove(all[2]);
+    assert_eq!(collectors(&status), wanted);
+
+    // Two in a row, before the orchestrator sees the first.
+    manager.stop().await;
+    for name in [all[1], all[3]] {
+        let said = plugin.run(&["replicas", "delete", "j", name]).await;
+        assert_eq!(said.code, Some(0), "{said}");
+    }
+    let _manager = plugin.space.manager("manager");
+    let left = |status: &DIJobStatus| status.plan.len() == 1;
+    let status = plugin.space.until("j", "one is left", left).await;
+    assert!(
+        collectors(&status).contains(all[0]),
+        "the one that nobody named"
+    );
+
+    let said = plugin.run(&["replicas", "delete", "j", all[2]]).await;
+    let unknown = said.to_string().replace(all[2], "NAME");
+    insta::assert_snapshot!("unknown", plugin.lasting(&unknown));
+}
+
+#[tokio::test]
+async fn replicas_are_restarted_by_name_and_by_role() {
+    let plugin = Plugin::new().await;
+    let _manager = plugin.space.manager("manager");
+    let _kubelet = Kubelet::running(&plugin.space);
+    plugin.space.create(&Job::new("j", 2).learners(1)).await;
+    let status = plugin.space.until_settled("j").await;
+    let before = collectors(&status);
+    let first = before.first().unwrap();
+
+    let mut all = String::new();
+    for words in [
+        &["replicas", "restart", "j", first, "--dry-run=client"][..],
+        &[
+            "replicas",
+            "restart",
+            "j",
+            first,
+            "--dry-run=server",
+            "-o=name",
+        ],
+        &["replicas", "restart", "j", first, "--wait", "--timeout=1m"],
+        &["replicas", "restart", "j", first],
+        &["replicas", "restart", "j", "j-coordinator"],
+        &["replicas", "restart", "j", "x"],
+    ] {
+        let said = plugin.run(words).await;
+        let words = words.join(" ").replace(first, "j-collector-XXXXX");
+        all.push_str(&format!("$ {words}\n{said}"));
+    }
+    insta::assert_snapshot!("named", plugin.lasting(&all));
+    let now = collectors(&plugin.space.until_settled("j").await);
+    assert_eq!(before.intersection(&now).count(), 1);
+
+    let said = plugin
+        .run(&["replicas", "restart", "j", "--collectors", "--learners"])
+        .await;
+    insta::assert_snapshot!("role", plugin.lasting(&said));
+    let gone = |status: &DIJobStatus| collectors(status).is_disjoint(&now);
+    plugin.space.until("j", "all are replaced", gone).await;
+}
+
+#[tokio::test]
+async fn what_holds_replicas_up_is_told_when_the_time_is_over() {
+    let plugin = Plugin::new().await;
+    let _manager = plugin.space.manager("manager");
+    let _kubelet = Kubelet::reaping(&plugin.space);
+    plugin.space.create(&Job::new("j", 1)).await;
+    let has_pod = |status: &DIJobStatus| status.plan.iter().any(|e| e.uid.is_some());
+    let status = plugin.space.until("j", "a pod is made", has_pod).await;
+    fail_to_pull(&plugin.space.pods(), &status.plan[0].name).await;
+    let told = |status: &DIJobStatus| status.reason.as_deref() == Some("ImagePullBackOff");
+    plugin.space.until("j", "its trouble is told", told).await;
+    let said = plugin
+        .run(&[
+            "replicas",
+            "set",
+            "j",
+            "--collectors=1",
+            "--wait",
+            "--timeout=50ms",
+        ])
+        .await;
+    insta::assert_snapshot!(plugin.lasting(&said));
+}
+
+#[tokio::test]
+async fn others_who_write_the_job_lose_nothing() {
+    let plugin = Plugin::new().await;
+    plugin.space.create(&Job::new("j", 0)).await;
+    let words = ["replicas", "add", "j", "--collectors=1"];
+    let all = futures::future::join_all((0..4).map(|_| plugin.run(&words))).await;
+    for said in all {
+        assert_eq!(said.code, Some(0), "{said}");
+    }
+    let job = plugin.space.jobs().get("j").await.unwrap();
+    assert_eq!(job.spec.collector.unwrap().replicas, 4);
+}
