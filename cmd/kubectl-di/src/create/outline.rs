@@ -1,4 +1,4 @@
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use di_api::{CleanPodPolicy, ReplicaResources};
 use di_client::{Document, Outline};
@@ -7,7 +7,7 @@ use crate::{args::count_from_zero, resources::Resources};
 
 /// The flags that stand for a manifest.
 #[derive(Debug, Args)]
-#[group(id = "outline", requires = "name", multiple = true)]
+#[group(id = "outline", requires = "name", conflicts_with = "filename", multiple = true)]
 #[command(next_help_heading = "Flags instead of a manifest")]
 pub struct OutlineFlags {
     /// Name of the job, where there is no manifest
@@ -87,7 +87,12 @@ fn pair(text: &str) -> Result<(String, String), String> {
 impl OutlineFlags {
     /// The job that they stand for, if they do.
     pub fn document(&self) -> Result<Option<Document>> {
+        let resources: ReplicaResources = self.resources.get();
         let Some(name) = &self.name else {
+            ensure!(
+                resources.is_empty(),
+                "--cpus, --gpus and --memory are for jobs without a manifest: kubectl di create NAME --image=IMAGE"
+            );
             return Ok(None);
         };
         let Some(image) = &self.image else {
@@ -95,7 +100,6 @@ impl OutlineFlags {
                 "required flag(s) \"image\" not set; to read a manifest: kubectl di create -f {name}"
             );
         };
-        let resources: ReplicaResources = self.resources.get();
         if resources.gpus.is_some() && self.learners.is_none() {
             bail!("--gpus are those of learners: add --learners=N");
         }

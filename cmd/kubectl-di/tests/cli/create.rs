@@ -67,6 +67,7 @@ async fn flags_that_make_no_sense_are_told_of() {
         &["create", "j", "--image=i", "--env=SEED"],
         &["create", "Cart_Pole", "--image=i"],
         &["create", "-f", file, "--image=i"],
+        &["create", "-f", file, "--cpus=1"],
         &["create", "-f", file, "j"],
     ] {
         let said = plugin.run(words).await;
