@@ -13,6 +13,7 @@ use crate::{
     manifests::Manifests,
     output::{ObjectFormat, report},
     printed::Printer,
+    resources::Resources,
     waiting::{Bar, Waiting, condition_on},
 };
 
@@ -39,6 +40,8 @@ use crate::{
 pub struct Create {
     #[command(flatten)]
     outline: outline::OutlineFlags,
+    #[command(flatten, next_help_heading = "Flags instead of a manifest")]
+    resources: Resources,
     #[command(flatten)]
     manifests: Manifests,
     #[command(flatten)]
@@ -52,7 +55,8 @@ pub struct Create {
 
 impl Create {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
-        let documents = match (self.outline.document()?, self.manifests.are_named()) {
+        let outline = self.outline.document(self.resources.get())?;
+        let documents = match (outline, self.manifests.are_named()) {
             (Some(document), _) => vec![document],
             (None, true) => self.manifests.read()?,
             (None, false) => bail!(

@@ -88,7 +88,7 @@ impl Hold {
                     changed.push(name);
                 }
                 // One that has ended uses nothing, and need not be told of where nobody named it.
-                Err(di_client::Error::Refused(_)) if !self.selection.is_by_name() => {}
+                Err(di_client::Error::Ended(_)) if !self.selection.is_by_name() => {}
                 Err(error) => {
                     report(&error.into());
                     code = ExitCode::FAILURE;

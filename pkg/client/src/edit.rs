@@ -137,7 +137,7 @@ pub(crate) fn annotate(job: &Job, key: &str, value: &str) -> Vec<Value> {
 /// Refuses what makes no sense once the job has ended.
 pub(crate) fn refuse_ended(job: &Job, instead: &str) -> Result<()> {
     match job.status.phase.filter(|phase| phase.is_terminal()) {
-        Some(phase) => Err(Error::Refused(format!(
+        Some(phase) => Err(Error::Ended(format!(
             "job {:?} has ended ({}){instead}",
             job.name(),
             phase.as_str()

@@ -37,6 +37,9 @@ pub enum Error {
     /// A request or an answer that makes no sense.
     #[error("{0}")]
     Client(kube::Error),
+    /// A manifest that is not there.
+    #[error("the path {0:?} does not exist")]
+    NoSuchPath(String),
     /// A manifest that cannot be read or decoded.
     #[error("{origin}: {message}")]
     Manifest {
@@ -62,6 +65,9 @@ pub enum Error {
     /// The job cannot be changed so.
     #[error("{0}")]
     Refused(String),
+    /// The job is over, and cannot be changed any more.
+    #[error("{0}")]
+    Ended(String),
     /// What is waited for cannot come any more.
     #[error("{0}")]
     Never(String),

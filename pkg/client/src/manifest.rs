@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::Read,
+    io::{ErrorKind, Read},
     path::{Path, PathBuf},
 };
 
@@ -22,9 +22,12 @@ pub struct Document {
 /// Reads what `-f` names: `-` is standard input, an address what is there, and a directory its .yaml, .yml and .json files in order, with
 /// `recursive` those of the directories in it, too.
 pub fn read(name: &str, recursive: bool) -> Result<Vec<Document>> {
-    let failed = |error: std::io::Error| Error::Manifest {
-        origin: name.to_owned(),
-        message: error.to_string(),
+    let failed = |error: std::io::Error| match error.kind() {
+        ErrorKind::NotFound => Error::NoSuchPath(name.to_owned()),
+        _ => Error::Manifest {
+            origin: name.to_owned(),
+            message: error.to_string(),
+        },
     };
     if name == "-" {
         let mut text = String::new();

@@ -101,29 +101,21 @@ pub fn check(documents: &[Document]) -> Result<Vec<String>> {
     let (mut warnings, mut rejected) = (Vec::new(), Vec::new());
     for document in documents {
         let object = &document.object;
-        let mut faults: Vec<_> = named(object, Check::Whole).into_iter().collect();
-        faults.extend(validated(object));
-        let of_our_group = group(object) == Some(names::GROUP);
-        let version = object["apiVersion"].as_str().unwrap_or_default();
-        let kind = object["kind"].as_str().unwrap_or_default();
-        let known = version
-            .parse()
-            .is_ok_and(|version| ours(&version, kind).is_some());
-        if of_our_group && !known {
-            faults.insert(
-                0,
-                format!("no matches for kind {kind:?} in version {version:?}"),
-            );
-        }
+        let faults = match unknown(object) {
+            Some(fault) => vec![fault],
+            None => {
+                let name = named(object, Check::Whole).into_iter();
+                name.chain(validated(object)).collect()
+            }
+        };
         if !faults.is_empty() {
             rejected.push(Rejected {
                 object: describe(object),
                 origin: document.origin.clone(),
                 faults,
             });
-        } else if let Ok(job) = validation::dijob(object)
-            && is_ours(object)
-            && kind == "DIJob"
+        } else if object["kind"] == "DIJob"
+            && let Ok(job) = validation::dijob(object)
         {
             warnings.extend(validation::warnings(&job));
         }
@@ -133,6 +125,16 @@ pub fn check(documents: &[Document]) -> Result<Vec<String>> {
     } else {
         Err(Error::Faulty(rejected))
     }
+}
+
+/// What is wrong with the kind of an object that should be ours.
+fn unknown(object: &Value) -> Option<String> {
+    let text = |field: &str| object[field].as_str().filter(|text| !text.is_empty());
+    let (Some(version), Some(kind)) = (text("apiVersion"), text("kind")) else {
+        return Some("apiVersion and kind: Required value".to_owned());
+    };
+    let known = version.parse().is_ok_and(|v| ours(&v, kind).is_some());
+    (!known).then(|| format!("no matches for kind {kind:?} in version {version:?}"))
 }
 
 /// Whether an object is of a kind that can be checked without a server.

@@ -83,7 +83,7 @@ impl fmt::Display for Scaled {
 /// What is told is only what changes.
 ///
 /// # Errors
-/// [`Error::Refused`] when the job cannot have these counts.
+/// [`Error::Refused`] when the job cannot have these counts, [`Error::Ended`] when it is over.
 pub async fn scale(
     cluster: &Cluster,
     name: &str,

@@ -8,7 +8,7 @@ use crate::{
 /// Holds a job, or lets it go on; whether that changes anything comes with the job.
 ///
 /// # Errors
-/// [`crate::Error::Refused`] when the job has ended.
+/// [`crate::Error::Ended`] when the job has ended.
 pub async fn suspend(
     cluster: &Cluster,
     name: &str,

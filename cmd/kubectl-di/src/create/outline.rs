@@ -3,11 +3,16 @@ use clap::{Args, ValueEnum};
 use di_api::{CleanPodPolicy, ReplicaResources};
 use di_client::{Document, Outline};
 
-use crate::{args::count_from_zero, resources::Resources};
+use crate::args::count_from_zero;
 
 /// The flags that stand for a manifest.
 #[derive(Debug, Args)]
-#[group(id = "outline", requires = "name", conflicts_with = "filename", multiple = true)]
+#[group(
+    id = "outline",
+    requires = "name",
+    conflicts_with = "filename",
+    multiple = true
+)]
 #[command(next_help_heading = "Flags instead of a manifest")]
 pub struct OutlineFlags {
     /// Name of the job, where there is no manifest
@@ -25,8 +30,6 @@ pub struct OutlineFlags {
     /// Learners from the start; as with collectors
     #[arg(long, value_name = "N", value_parser = count_from_zero, allow_negative_numbers = true)]
     learners: Option<i32>,
-    #[command(flatten)]
-    resources: Resources,
     /// Environment variable of every pod; may be repeated
     #[arg(short, long, value_name = "KEY=VALUE", value_parser = pair)]
     env: Vec<(String, String)>,
@@ -86,8 +89,7 @@ fn pair(text: &str) -> Result<(String, String), String> {
 
 impl OutlineFlags {
     /// The job that they stand for, if they do.
-    pub fn document(&self) -> Result<Option<Document>> {
-        let resources: ReplicaResources = self.resources.get();
+    pub fn document(&self, resources: ReplicaResources) -> Result<Option<Document>> {
         let Some(name) = &self.name else {
             ensure!(
                 resources.is_empty(),

@@ -60,6 +60,7 @@ async fn flags_that_make_no_sense_are_told_of() {
     for words in [
         &["create"][..],
         &["create", "j"],
+        &["create", "--image=i"],
         &["create", "j", "--image=i", "--gpus=1"],
         &["create", "j", "--image=i", "--learners=1", "--gpus=0.5"],
         &["create", "j", "--image=i", "--cpus=many"],

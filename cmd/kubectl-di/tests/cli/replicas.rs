@@ -109,11 +109,11 @@ async fn a_replica_that_is_named_goes_and_no_other() {
     let said = plugin
         .run(&["replicas", "delete", "j", all[2], "--dry-run=server"])
         .await;
-    insta::assert_snapshot!("dry", plugin.lasting(&said));
+    insta::assert_snapshot!("deleted_by_name_dry", plugin.lasting(&said));
     let said = plugin
         .run(&["replicas", "delete", "j", &format!("pod/{}", all[2])])
         .await;
-    insta::assert_snapshot!("named", plugin.lasting(&said));
+    insta::assert_snapshot!("deleted_by_name", plugin.lasting(&said));
     let left = |status: &DIJobStatus| status.plan.len() == 3;
     let status = plugin.space.until("j", "three are left", left).await;
     let mut wanted = before.clone();
@@ -136,7 +136,7 @@ async fn a_replica_that_is_named_goes_and_no_other() {
 
     let said = plugin.run(&["replicas", "delete", "j", all[2]]).await;
     let unknown = said.to_string().replace(all[2], "NAME");
-    insta::assert_snapshot!("unknown", plugin.lasting(&unknown));
+    insta::assert_snapshot!("deleted_by_unknown_name", plugin.lasting(&unknown));
 }
 
 #[tokio::test]
@@ -169,14 +169,14 @@ async fn replicas_are_restarted_by_name_and_by_role() {
         let words = words.join(" ").replace(first, "j-collector-XXXXX");
         all.push_str(&format!("$ {words}\n{said}"));
     }
-    insta::assert_snapshot!("named", plugin.lasting(&all));
+    insta::assert_snapshot!("restarted_by_name", plugin.lasting(&all));
     let now = collectors(&plugin.space.until_settled("j").await);
     assert_eq!(before.intersection(&now).count(), 1);
 
     let said = plugin
         .run(&["replicas", "restart", "j", "--collectors", "--learners"])
         .await;
-    insta::assert_snapshot!("role", plugin.lasting(&said));
+    insta::assert_snapshot!("restarted_by_role", plugin.lasting(&said));
     let gone = |status: &DIJobStatus| collectors(status).is_disjoint(&now);
     plugin.space.until("j", "all are replaced", gone).await;
 }

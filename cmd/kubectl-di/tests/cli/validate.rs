@@ -35,11 +35,9 @@ async fn every_fault_of_every_document_is_told_as_the_webhook_does() {
 async fn what_is_valid_takes_no_cluster() {
     let plugin = Plugin::new().await;
     let doubtful = Job::new("doubtful", 0).with(|spec| spec["ttlSecondsAfterFinished"] = json!(0));
-    let text = format!(
-        "{}\n---\n{}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: other}}\n",
-        doubtful.json(),
-        AGGREGATOR.replace("name: main", "name: di-container")
-    );
+    let aggregator = AGGREGATOR.replace("name: main", "name: di-container");
+    let other = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: other}\n";
+    let text = format!("{aggregator}---\n{}\n---\n{other}", doubtful.json());
     plugin.file("jobs.yaml", text);
     let mut command = plugin.command(&["validate", "-f", "jobs.yaml"]);
     let output = command
