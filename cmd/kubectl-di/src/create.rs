@@ -2,7 +2,7 @@ mod outline;
 
 use std::{io::Write, process::ExitCode};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
 use di_client::{Check, Cluster, DryRun, Ready, has_started, prepare, until};
 use serde_json::Value;
@@ -55,7 +55,12 @@ pub struct Create {
 
 impl Create {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
-        let outline = self.outline.document(self.resources.get())?;
+        let resources = self.resources.get();
+        ensure!(
+            !self.manifests.are_named() || (resources.is_empty() && !self.outline.is_given()),
+            "-f cannot be combined with NAME and the flags that stand for a manifest"
+        );
+        let outline = self.outline.document(resources)?;
         let documents = match (outline, self.manifests.are_named()) {
             (Some(document), _) => vec![document],
             (None, true) => self.manifests.read()?,

@@ -35,7 +35,7 @@ pub enum ObjectFormat {
 pub fn report(error: &anyhow::Error) {
     match error.downcast_ref::<di_client::Error>() {
         Some(di_client::Error::Server(_) | di_client::Error::Invalid { .. }) => {
-            eprintln!("{error}")
+            eprintln!("{error}");
         }
         // These name their cause themselves.
         Some(_) => eprintln!("error: {error}"),

@@ -160,8 +160,7 @@ fn invalid(name: &str, faults: &[String]) -> String {
     match faults {
         [one] => format!("The DIJob {name:?} is invalid: {one}"),
         many => {
-            let faults: String = many.iter().map(|fault| format!("\n* {fault}")).collect();
-            format!("The DIJob {name:?} is invalid: {faults}")
+            format!("The DIJob {name:?} is invalid: \n* {}", many.join("\n* "))
         }
     }
 }

@@ -101,12 +101,11 @@ pub fn check(documents: &[Document]) -> Result<Vec<String>> {
     let (mut warnings, mut rejected) = (Vec::new(), Vec::new());
     for document in documents {
         let object = &document.object;
-        let faults = match unknown(object) {
-            Some(fault) => vec![fault],
-            None => {
-                let name = named(object, Check::Whole).into_iter();
-                name.chain(validated(object)).collect()
-            }
+        let faults = if let Some(fault) = unknown(object) {
+            vec![fault]
+        } else {
+            let name = named(object, Check::Whole).into_iter();
+            name.chain(validated(object)).collect()
         };
         if !faults.is_empty() {
             rejected.push(Rejected {

@@ -166,21 +166,19 @@ impl<'a> Draft<'a> {
             return Ok(format!("/spec/{role}/replicas"));
         };
         let groups = groups(part);
-        match groups.iter().position(|known| known["name"] == group) {
-            Some(i) => Ok(format!("/spec/{role}/groups/{i}/replicas")),
-            None => {
-                let known: Vec<_> = groups.iter().filter_map(|g| g["name"].as_str()).collect();
-                let known = if known.is_empty() {
-                    "it has none".to_owned()
-                } else {
-                    format!("it has {}", known.join(", "))
-                };
-                Err(format!(
-                    "job {:?} has no group {group:?} of {role}s: {known}",
-                    self.job.name()
-                ))
-            }
+        if let Some(i) = groups.iter().position(|known| known["name"] == group) {
+            return Ok(format!("/spec/{role}/groups/{i}/replicas"));
         }
+        let known: Vec<_> = groups.iter().filter_map(|g| g["name"].as_str()).collect();
+        let known = if known.is_empty() {
+            "it has none".to_owned()
+        } else {
+            format!("it has {}", known.join(", "))
+        };
+        Err(format!(
+            "job {:?} has no group {group:?} of {role}s: {known}",
+            self.job.name()
+        ))
     }
 
     fn count(&self, role: Role, group: Option<&str>) -> Result<i64, String> {

@@ -142,12 +142,12 @@ fn parse_path(text: &str) -> Result<For, String> {
 
 fn found(object: &Value, path: &str, wanted: Option<&str>) -> bool {
     let found = object.query(path).unwrap_or_default();
-    found.into_iter().any(|value| match (wanted, value) {
-        (_, Value::Null) => false,
-        (None, _) => true,
-        (Some(wanted), Value::String(text)) => text == wanted,
-        (Some(wanted), other) => other.to_string() == wanted,
-    })
+    let text = |value: &Value| match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let mut found = found.into_iter().filter(|value| !value.is_null());
+    found.any(|value| wanted.is_none_or(|wanted| text(value) == wanted))
 }
 
 /// Whether a new job got as far as to run; one that was done before anybody looked did.

@@ -7,16 +7,10 @@ use crate::args::count_from_zero;
 
 /// The flags that stand for a manifest.
 #[derive(Debug, Args)]
-#[group(
-    id = "outline",
-    requires = "name",
-    conflicts_with = "filename",
-    multiple = true
-)]
 #[command(next_help_heading = "Flags instead of a manifest")]
 pub struct OutlineFlags {
     /// Name of the job, where there is no manifest
-    #[arg(value_name = "NAME", id = "name", conflicts_with = "filename")]
+    #[arg(value_name = "NAME")]
     name: Option<String>,
     /// Image of every pod
     #[arg(long)]
@@ -88,12 +82,30 @@ fn pair(text: &str) -> Result<(String, String), String> {
 }
 
 impl OutlineFlags {
+    /// Whether anything but resources was told.
+    pub fn is_given(&self) -> bool {
+        let texts = [
+            &self.name,
+            &self.image,
+            &self.group,
+            &self.priority_class,
+            &self.service_account,
+        ];
+        let counts = [self.collectors, self.learners, self.backoff_limit];
+        texts.into_iter().any(Option::is_some)
+            || counts.iter().any(Option::is_some)
+            || self.image_pull_policy.is_some()
+            || self.clean_pod_policy.is_some()
+            || self.suspend
+            || !(self.env.is_empty() && self.labels.is_empty() && self.command.is_empty())
+    }
+
     /// The job that they stand for, if they do.
     pub fn document(&self, resources: ReplicaResources) -> Result<Option<Document>> {
         let Some(name) = &self.name else {
             ensure!(
-                resources.is_empty(),
-                "--cpus, --gpus and --memory are for jobs without a manifest: kubectl di create NAME --image=IMAGE"
+                resources.is_empty() && !self.is_given(),
+                "flags that stand for a manifest need a NAME: kubectl di create NAME --image=IMAGE"
             );
             return Ok(None);
         };

@@ -2,9 +2,9 @@ use di_api::Phase;
 use di_apiserver_tests::{Job, Kubelet, exit};
 use serde_json::json;
 
-use crate::plugin::Plugin;
+use crate::plugin::{Plugin, note};
 
-const NERVEX: &str = r#"
+const NERVEX: &str = "
 apiVersion: nervex.sensetime.com/v1alpha1
 kind: NerveXJob
 metadata: {name: old}
@@ -12,7 +12,7 @@ spec:
   cleanPodPolicy: ALL
   coordinator: {template: {spec: {containers: [{name: nervex-container, image: i}]}}}
   collector: {template: {spec: {containers: [{name: nervex-container, image: i}]}}}
-"#;
+";
 
 #[tokio::test]
 async fn a_job_needs_no_manifest() {
@@ -73,7 +73,7 @@ async fn flags_that_make_no_sense_are_told_of() {
     ] {
         let said = plugin.run(words).await;
         assert_eq!(said.code, Some(1), "{words:?}: {said}");
-        all.push_str(&format!("$ {}\n{said}\n", words.join(" ")));
+        note(&mut all, &words.join(" "), &said);
     }
     let all = all.replace(plugin.dir().to_str().unwrap(), "DIR");
     insta::assert_snapshot!(plugin.lasting(&all));

@@ -4,6 +4,7 @@
 
 mod manifests;
 mod create;
+mod delete;
 mod plugin;
 mod replicas;
 mod restart;

@@ -140,6 +140,13 @@ impl Plugin {
     }
 }
 
+/// Notes a call and what it said, where a snapshot holds several.
+pub fn note(all: &mut String, words: &str, said: &Said) {
+    for part in ["$ ", words, "\n", &said.to_string()] {
+        all.push_str(part);
+    }
+}
+
 impl Said {
     /// Of a call that was made otherwise.
     pub fn of(output: std::process::Output) -> Self {

@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use di_api::{DIJobStatus, Role};
 use di_apiserver_tests::{Job, Kubelet, fail_to_pull, run};
 
-use crate::plugin::Plugin;
+use crate::plugin::{Plugin, note};
 
 fn collectors(status: &DIJobStatus) -> BTreeSet<String> {
     let plan = status.plan.iter().filter(|e| e.is_wanted());
@@ -69,7 +69,7 @@ async fn counts_are_set_added_and_taken_away() {
         &["replicas", "set", "missing", "--collectors=1"],
     ] {
         let said = plugin.run(words).await;
-        all.push_str(&format!("$ {}\n{said}", words.join(" ")));
+        note(&mut all, &words.join(" "), &said);
     }
     insta::assert_snapshot!(plugin.lasting(&all));
     let job = plugin.space.jobs().get("j").await.unwrap();
@@ -167,7 +167,7 @@ async fn replicas_are_restarted_by_name_and_by_role() {
     ] {
         let said = plugin.run(words).await;
         let words = words.join(" ").replace(first, "j-collector-XXXXX");
-        all.push_str(&format!("$ {words}\n{said}"));
+        note(&mut all, &words, &said);
     }
     insta::assert_snapshot!("restarted_by_name", plugin.lasting(&all));
     let now = collectors(&plugin.space.until_settled("j").await);

@@ -1,7 +1,7 @@
 use di_api::Phase;
 use di_apiserver_tests::{Job, Kubelet};
 
-use crate::plugin::Plugin;
+use crate::plugin::{Plugin, note};
 
 #[tokio::test]
 async fn another_coordinator_takes_the_place_of_one_that_is_restarted() {
@@ -24,7 +24,7 @@ async fn another_coordinator_takes_the_place_of_one_that_is_restarted() {
         &["restart", "j", "--wait", "--timeout=1m"],
     ] {
         let said = plugin.run(words).await;
-        all.push_str(&format!("$ {}\n{said}", words.join(" ")));
+        note(&mut all, &words.join(" "), &said);
     }
     insta::assert_snapshot!(plugin.lasting(&all));
     let status = plugin.space.until_settled("j").await;

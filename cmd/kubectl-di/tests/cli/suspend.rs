@@ -1,7 +1,7 @@
 use di_api::Phase;
 use di_apiserver_tests::{Job, Kubelet, exit};
 
-use crate::plugin::Plugin;
+use crate::plugin::{Plugin, note};
 
 #[tokio::test]
 async fn a_job_is_held_and_goes_on() {
@@ -22,7 +22,7 @@ async fn a_job_is_held_and_goes_on() {
         &["resume", "j"],
     ] {
         let said = plugin.run(words).await;
-        all.push_str(&format!("$ {}\n{said}", words.join(" ")));
+        note(&mut all, &words.join(" "), &said);
     }
     insta::assert_snapshot!(plugin.lasting(&all));
     plugin.space.until_phase("j", Phase::Running).await;
@@ -56,7 +56,7 @@ async fn jobs_are_chosen_as_kubectl_chooses() {
         &["resume", "--all", "-o=yaml", "--dry-run=client", "-l=t=x"],
     ] {
         let said = plugin.run(words).await;
-        all.push_str(&format!("$ {}\n{said}", words.join(" ")));
+        note(&mut all, &words.join(" "), &said);
     }
     insta::assert_snapshot!(plugin.lasting(&all));
 }
@@ -81,7 +81,7 @@ async fn a_job_that_has_ended_stays_as_it_is() {
         &["replicas", "add", "j", "--collectors=1"],
     ] {
         let said = plugin.run(words).await;
-        all.push_str(&format!("$ {}\n{said}", words.join(" ")));
+        note(&mut all, &words.join(" "), &said);
     }
     insta::assert_snapshot!(plugin.lasting(&all));
 }

@@ -1,7 +1,7 @@
 use di_api::Phase;
 use di_apiserver_tests::{Job, Kubelet, exit};
 
-use crate::plugin::Plugin;
+use crate::plugin::{Plugin, note};
 
 #[tokio::test]
 async fn what_is_waited_for_is_met_at_once_or_later() {
@@ -19,7 +19,7 @@ async fn what_is_waited_for_is_met_at_once_or_later() {
     ] {
         let flag = format!("--for={wanted}");
         let said = plugin.run(&["wait", "j", &flag, "--timeout=1m"]).await;
-        all.push_str(&format!("$ wait j {flag}\n{said}"));
+        note(&mut all, &format!("wait j {flag}"), &said);
     }
     let ends = async { exit(&plugin.space.pods(), "j-coordinator", 0).await };
     let words = [
@@ -30,7 +30,7 @@ async fn what_is_waited_for_is_met_at_once_or_later() {
         "-o=name",
     ];
     let (said, ()) = tokio::join!(plugin.run(&words), ends);
-    all.push_str(&format!("$ {}\n{said}", words.join(" ")));
+    note(&mut all, &words.join(" "), &said);
     insta::assert_snapshot!(plugin.lasting(&all));
 }
 
@@ -98,7 +98,7 @@ async fn refusals_are_kubectls() {
     ] {
         let said = plugin.run(words).await;
         assert_eq!(said.code, Some(1), "{words:?}: {said}");
-        all.push_str(&format!("$ {}\n{said}\n", words.join(" ")));
+        note(&mut all, &words.join(" "), &said);
     }
     insta::assert_snapshot!(plugin.lasting(&all));
 }

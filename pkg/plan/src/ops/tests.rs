@@ -73,19 +73,19 @@ fn a_restarted_coordinator_is_served_from_what_it_left() {
 fn whom_the_annotation_names_goes_first() {
     let mut plan = Vec::new();
     declare(&job(4), &mut plan, &[], &mut RandomSuffixes, now());
-    let names: Vec<_> = plan.iter().map(|entry| entry.name.clone()).collect();
+    let all: Vec<_> = plan.iter().map(|entry| entry.name.clone()).collect();
     let mut fewer = job(2);
     // One that is not there, and one more than go.
-    let named = format!("gone,{},{},{}", names[0], names[1], names[2]);
+    let let_go = format!("gone,{},{},{}", all[0], all[1], all[2]);
     fewer
         .metadata
         .annotations
         .get_or_insert_default()
-        .insert(di_api::names::LET_GO_ANNOTATION.to_owned(), named);
+        .insert(di_api::names::LET_GO_ANNOTATION.to_owned(), let_go);
     declare(&fewer, &mut plan, &[], &mut RandomSuffixes, now());
     let left: Vec<_> = plan.iter().filter(|e| e.is_wanted()).collect();
     let left: Vec<_> = left.iter().map(|entry| entry.name.clone()).collect();
-    assert_eq!(left, names[2..]);
+    assert_eq!(left, all[2..]);
     declare(&fewer, &mut plan, &[], &mut RandomSuffixes, now());
     assert_eq!(wanted(&plan), 2, "it holds once");
 }
