@@ -2,9 +2,9 @@
 
 #![allow(clippy::unwrap_used)] // in a test, whatever fails is a failure
 
-mod manifests;
 mod create;
 mod delete;
+mod manifests;
 mod plugin;
 mod replicas;
 mod restart;
