@@ -3,7 +3,10 @@ use std::{io::Write, process::ExitCode, time::Duration};
 use anyhow::Result;
 use clap::{ColorChoice, Parser, Subcommand};
 
-use crate::{create, delete, get, globals::Globals, logs, replicas, version};
+use crate::{
+    create, delete, describe, events, exec, get, globals::Globals, logs, port_forward, replicas, top,
+    version,
+};
 
 /// Create, watch, scale and end reinforcement-learning jobs (DIJobs).
 #[derive(Debug, Parser)]
@@ -29,9 +32,14 @@ pub struct Cli {
 enum Command {
     Create(create::Create),
     Get(get::Get),
+    Describe(describe::Describe),
     Delete(delete::Delete),
     Replicas(replicas::Replicas),
     Logs(logs::Logs),
+    Events(events::Events),
+    Exec(exec::Exec),
+    PortForward(port_forward::PortForward),
+    Top(top::Top),
     Version(version::Version),
 }
 
@@ -42,9 +50,14 @@ impl Cli {
         match self.command {
             Command::Create(verb) => verb.run(globals, out).await,
             Command::Get(verb) => verb.run(globals, out).await,
+            Command::Describe(verb) => verb.run(globals, out).await,
             Command::Delete(verb) => verb.run(globals, out).await,
             Command::Replicas(verb) => verb.run(globals, out).await,
             Command::Logs(verb) => verb.run(globals, out).await,
+            Command::Events(verb) => verb.run(globals, out).await,
+            Command::Exec(verb) => verb.run(globals, out).await,
+            Command::PortForward(verb) => verb.run(globals, out).await,
+            Command::Top(verb) => verb.run(globals, out).await,
             Command::Version(verb) => verb.run(globals, out).await,
         }
     }

@@ -2,15 +2,27 @@
 
 mod age;
 mod args;
+mod colour;
+mod columns;
 mod create;
 mod delete;
+mod describe;
+mod events;
+mod exec;
+mod format;
 mod get;
 mod globals;
+mod jsonpath;
 mod logs;
+mod names;
 mod output;
+mod port_forward;
 mod replicas;
+mod role;
 mod rows;
+mod sort;
 mod table;
+mod top;
 mod version;
 
 use std::{

@@ -2,6 +2,13 @@
 
 #![allow(clippy::unwrap_used)] // in a test, whatever fails is a failure
 
+mod describe;
+mod events;
+mod exec;
+mod get;
 mod manifests;
 mod plugin;
+mod replicas_list;
+mod terminal;
+mod top;
 mod version;

@@ -140,6 +140,16 @@ impl Plugin {
     }
 }
 
+/// Ages are what the clock makes of them. Columns stay where they are.
+pub fn ageless(text: &str) -> String {
+    let ages = Regex::new(r"(?m)\b\d+[smh](?:\d+[smh])?\b( *)").unwrap();
+    let same_width = |found: &regex::Captures<'_>| {
+        let width = if found[1].is_empty() { 0 } else { found[0].len() };
+        format!("{:width$}", "AGE")
+    };
+    ages.replace_all(text, same_width).into_owned()
+}
+
 impl Said {
     fn of(output: std::process::Output) -> Self {
         Self {
