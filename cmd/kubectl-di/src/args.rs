@@ -4,8 +4,8 @@ use anyhow::Result;
 use clap::{ColorChoice, Parser, Subcommand};
 
 use crate::{
-    create, delete, describe, events, exec, get, globals::Globals, logs, port_forward, replicas, top,
-    version,
+    create, delete, describe, events, exec, get, globals::Globals, logs, port_forward, replicas,
+    top, version,
 };
 
 /// Create, watch, scale and end reinforcement-learning jobs (DIJobs).

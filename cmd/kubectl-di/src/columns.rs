@@ -12,7 +12,9 @@ impl Columns {
     pub fn parse(text: &str) -> Result<Self> {
         let one = |column: &str| {
             let Some((header, path)) = column.split_once(':') else {
-                bail!("unexpected custom-columns spec: {column}, expected <header>:<json-path-expr>");
+                bail!(
+                    "unexpected custom-columns spec: {column}, expected <header>:<json-path-expr>"
+                );
             };
             Ok((header.to_owned(), Path::relaxed(path)?))
         };
@@ -86,7 +88,9 @@ fn as_go_prints(value: &Value) -> String {
         Value::Object(fields) => {
             let mut fields: Vec<_> = fields.iter().collect();
             fields.sort_by_key(|(key, _)| *key);
-            let fields = fields.iter().map(|(key, value)| format!("{key}:{}", as_go_prints(value)));
+            let fields = fields
+                .iter()
+                .map(|(key, value)| format!("{key}:{}", as_go_prints(value)));
             format!("map[{}]", fields.collect::<Vec<_>>().join(" "))
         }
         other => other.to_string(),
@@ -109,11 +113,17 @@ mod tests {
 
     #[test]
     fn values_are_written_as_kubectl_writes_them() {
-        let columns =
-            "NAME:.metadata.name,LABELS:.metadata.labels,L:{.list},N:.no,ALL:.list[*],TWO:list[0,2]";
+        let columns = "NAME:.metadata.name,LABELS:.metadata.labels,L:{.list},N:.no,ALL:.list[*],TWO:list[0,2]";
         assert_eq!(
             cells(&Columns::parse(columns).unwrap()),
-            ["a", "map[b:c x:y]", "[1 <none> true]", "<none>", "1,<none>,true", "1,true"]
+            [
+                "a",
+                "map[b:c x:y]",
+                "[1 <none> true]",
+                "<none>",
+                "1,<none>,true",
+                "1,true"
+            ]
         );
         let file = "NAME   LABEL\n.metadata.name   {.metadata.labels.x}\n";
         assert_eq!(cells(&Columns::parse_file(file).unwrap()), ["a", "y"]);

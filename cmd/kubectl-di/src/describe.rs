@@ -94,7 +94,11 @@ impl Describe {
         };
         let mut all = jobs(cluster, &self.query()).await?.jobs;
         all.retain(|job| job.name().starts_with(name));
-        if all.is_empty() { Err(missing) } else { Ok(all) }
+        if all.is_empty() {
+            Err(missing)
+        } else {
+            Ok(all)
+        }
     }
 
     async fn text(&self, cluster: &Cluster, job: &Job) -> Result<String> {

@@ -82,7 +82,11 @@ impl Events {
         job: &di_client::Job,
     ) -> Result<ExitCode> {
         if found.is_empty() && is_table(self.output.as_ref()) {
-            eprintln!("No events found for job {:?} in {} namespace.", job.name(), job.namespace());
+            eprintln!(
+                "No events found for job {:?} in {} namespace.",
+                job.name(),
+                job.namespace()
+            );
         } else if is_table(self.output.as_ref()) {
             self.show(&mut self.table(), &found, out)?;
         } else if let Some(format) = &self.output {
@@ -102,7 +106,13 @@ impl Events {
                     if matches!(format, Format::Yaml) {
                         writeln!(out, "---")?;
                     }
-                    format::print(format, out, &object, std::slice::from_ref(&object), !self.no_headers)?;
+                    format::print(
+                        format,
+                        out,
+                        &object,
+                        std::slice::from_ref(&object),
+                        !self.no_headers,
+                    )?;
                 }
             }
             _ => {

@@ -76,7 +76,9 @@ impl Exec {
             tty: self.tty && (is_terminal || !self.stdin),
         };
         let mut process = di_client::exec(&cluster, &pod, &self.command, &options).await?;
-        let raw = (options.tty && is_terminal).then(RawMode::enter).transpose();
+        let raw = (options.tty && is_terminal)
+            .then(RawMode::enter)
+            .transpose();
         let raw = raw.context("the terminal")?;
         if let Some(stdin) = process.stdin() {
             tokio::spawn(type_in(stdin, process.takes_end()));

@@ -112,7 +112,13 @@ impl Get {
                 if self.names.len() == 1 {
                     for job in found {
                         let object = presentable(job.object);
-                        format::print(format, out, &object, std::slice::from_ref(&object), !self.no_headers)?;
+                        format::print(
+                            format,
+                            out,
+                            &object,
+                            std::slice::from_ref(&object),
+                            !self.no_headers,
+                        )?;
                     }
                     return Ok(());
                 }
@@ -120,7 +126,13 @@ impl Get {
                     let objects = found.into_iter().map(|job| job.object).collect();
                     let list = output::list(objects);
                     let items = list["items"].as_array().map(Vec::as_slice);
-                    format::print(format, out, &list, items.unwrap_or_default(), !self.no_headers)?;
+                    format::print(
+                        format,
+                        out,
+                        &list,
+                        items.unwrap_or_default(),
+                        !self.no_headers,
+                    )?;
                 }
                 Ok(())
             }

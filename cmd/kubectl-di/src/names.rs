@@ -27,7 +27,11 @@ impl std::str::FromStr for JobAndReplica {
             Some((job, replica)) => (job, Some(replica.to_owned())),
             None => (without_kind(text), None),
         };
-        if job.is_empty() || replica.as_ref().is_some_and(|r| r.is_empty() || r.contains('/')) {
+        if job.is_empty()
+            || replica
+                .as_ref()
+                .is_some_and(|r| r.is_empty() || r.contains('/'))
+        {
             return Err("expected NAME or NAME/REPLICA".to_owned());
         }
         Ok(Self {
@@ -48,7 +52,8 @@ impl JobAndReplica {
 }
 
 fn without_kind(text: &str) -> &str {
-    let kinds = ["dijob", "dijobs"].map(|kind| (kind.to_owned(), format!("{kind}.{}", names::GROUP)));
+    let kinds =
+        ["dijob", "dijobs"].map(|kind| (kind.to_owned(), format!("{kind}.{}", names::GROUP)));
     let kinds = kinds.iter().flat_map(|(short, long)| [short, long]);
     let mut stripped = kinds.filter_map(|kind| text.strip_prefix(kind.as_str())?.strip_prefix('/'));
     stripped.next().unwrap_or(text)

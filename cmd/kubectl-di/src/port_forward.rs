@@ -9,9 +9,7 @@ use clap::Args;
 use di_client::{await_loss, di_port, forward, job, replica_pod};
 use tokio::{net::TcpListener, sync::mpsc};
 
-use crate::{
-    exec::ended, globals::Globals, names::JobAndReplica, output::report, role::RoleName,
-};
+use crate::{exec::ended, globals::Globals, names::JobAndReplica, output::report, role::RoleName};
 
 use ports::Ports;
 
@@ -42,7 +40,12 @@ pub struct PortForward {
     #[arg(long, value_name = "N", requires = "role")]
     index: Option<i32>,
     /// Addresses to listen at here, as localhost or 0.0.0.0
-    #[arg(long, value_delimiter = ',', default_value = "localhost", value_name = "ADDRESS")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "localhost",
+        value_name = "ADDRESS"
+    )]
     address: Vec<String>,
 }
 
@@ -63,7 +66,10 @@ impl PortForward {
             let Some(port) = di_port(&pod) else {
                 bail!("the replica names no port di-port; say which: [LOCAL:]REMOTE");
             };
-            ports.push(Ports { local: 0, remote: port });
+            ports.push(Ports {
+                local: 0,
+                remote: port,
+            });
         }
         let (send, mut accepted) = mpsc::channel(16);
         for ports in ports {
@@ -126,7 +132,9 @@ async fn listen(
         let mut failed = None;
         for ip in ips {
             // The same port at both addresses.
-            let chosen = listeners.get(before).map_or(ports.local, |(_, at)| at.port());
+            let chosen = listeners
+                .get(before)
+                .map_or(ports.local, |(_, at)| at.port());
             match TcpListener::bind((ip, chosen)).await {
                 Ok(listener) => {
                     let at = listener.local_addr()?;
@@ -136,9 +144,8 @@ async fn listen(
             }
         }
         if let Some(error) = failed.filter(|_| listeners.len() == before) {
-            return Err(error).with_context(|| {
-                format!("unable to listen on port {}: {address}", ports.local)
-            });
+            return Err(error)
+                .with_context(|| format!("unable to listen on port {}: {address}", ports.local));
         }
     }
     Ok(listeners)

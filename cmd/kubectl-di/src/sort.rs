@@ -35,9 +35,10 @@ impl PartialOrd for Key {
 impl Ord for Key {
     fn cmp(&self, other: &Self) -> Ordering {
         match (&self.0, &other.0) {
-            (Some(Value::Number(a)), Some(Value::Number(b))) => {
-                a.as_f64().partial_cmp(&b.as_f64()).unwrap_or(Ordering::Equal)
-            }
+            (Some(Value::Number(a)), Some(Value::Number(b))) => a
+                .as_f64()
+                .partial_cmp(&b.as_f64())
+                .unwrap_or(Ordering::Equal),
             (Some(a), Some(b)) => natural(&text(a), &text(b)),
             (a, b) => a.is_some().cmp(&b.is_some()),
         }
@@ -45,7 +46,9 @@ impl Ord for Key {
 }
 
 fn text(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// Numbers within texts count as numbers: `job-2` stands before `job-10`.
@@ -95,7 +98,10 @@ mod tests {
             [json!({}), json!({"n": 9}), json!({"n": 10})]
         );
         let values = ["job-10", "job-2", "a", "job-02"].map(|name| json!({"n": name}));
-        let names: Vec<_> = sorted(&values, "{.n}").iter().map(|v| v["n"].clone()).collect();
+        let names: Vec<_> = sorted(&values, "{.n}")
+            .iter()
+            .map(|v| v["n"].clone())
+            .collect();
         assert_eq!(names, ["a", "job-2", "job-02", "job-10"]);
     }
 

@@ -168,7 +168,10 @@ mod tests {
         for event in [&old, &new] {
             assert_eq!(event.count, 3);
             assert_eq!(event.about, "pod/j-coordinator");
-            assert_eq!((event.source.as_str(), event.message.as_str()), ("kubelet", "waits"));
+            assert_eq!(
+                (event.source.as_str(), event.message.as_str()),
+                ("kubelet", "waits")
+            );
             assert_eq!(event.first, Some("2026-01-01T00:00:00Z".parse().unwrap()));
             assert_eq!(event.last, Some("2026-01-01T00:05:00Z".parse().unwrap()));
         }
@@ -190,7 +193,10 @@ mod tests {
         assert!(!about("DIJob", "j", "earlier", before));
         assert!(about("Pod", "j-coordinator", "p", after));
         assert!(about("Service", "j-ddp-learner-abcde", "p", after));
-        assert!(!about("Pod", "j-coordinator", "p", before), "of an earlier job");
+        assert!(
+            !about("Pod", "j-coordinator", "p", before),
+            "of an earlier job"
+        );
         assert!(!about("Pod", "j-collector-2-collector-abcde", "p", after));
         assert!(!about("Pod", "j2-coordinator", "p", after));
         assert!(!about("ConfigMap", "j-coordinator", "c", after));

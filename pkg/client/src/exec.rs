@@ -73,20 +73,29 @@ async fn takes_end(cluster: &Cluster) -> Result<bool> {
     let version = cluster.client.apiserver_version().await;
     let version = version.map_err(|error| cluster.error(error))?;
     // Some write 29+.
-    let minor = version.minor.trim_end_matches(|c: char| !c.is_ascii_digit());
-    Ok(minor.parse().is_ok_and(|minor: u32| minor >= TAKES_END_SINCE))
+    let minor = version
+        .minor
+        .trim_end_matches(|c: char| !c.is_ascii_digit());
+    Ok(minor
+        .parse()
+        .is_ok_and(|minor: u32| minor >= TAKES_END_SINCE))
 }
 
 /// kubectl's words for what the server would refuse less clearly.
 fn enterable(pod: &Pod, container: &str) -> Result<(), String> {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let phase = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
     if let Some(phase @ ("Succeeded" | "Failed")) = phase {
         return Err(format!(
             "cannot exec into a container in a completed pod; current phase is {phase}"
         ));
     }
     let spec = pod.spec.as_ref();
-    let containers = spec.map(|spec| spec.containers.as_slice()).unwrap_or_default();
+    let containers = spec
+        .map(|spec| spec.containers.as_slice())
+        .unwrap_or_default();
     let inits = spec.and_then(|spec| spec.init_containers.as_deref());
     let mut all = containers.iter().chain(inits.unwrap_or_default());
     if all.any(|one| one.name == container) {
@@ -167,7 +176,10 @@ fn exit_code(status: &Status) -> Result<i32, String> {
     if status.status.as_deref() == Some("Success") {
         return Ok(0);
     }
-    let causes = status.details.as_ref().and_then(|details| details.causes.as_ref());
+    let causes = status
+        .details
+        .as_ref()
+        .and_then(|details| details.causes.as_ref());
     let code = causes
         .into_iter()
         .flatten()

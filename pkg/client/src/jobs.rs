@@ -104,8 +104,14 @@ impl JobQuery {
     }
 
     pub(crate) fn fields(&self) -> Option<String> {
-        let name = self.name.as_ref().map(|name| format!("metadata.name={name}"));
-        let all: Vec<_> = name.into_iter().chain(self.field_selector.clone()).collect();
+        let name = self
+            .name
+            .as_ref()
+            .map(|name| format!("metadata.name={name}"));
+        let all: Vec<_> = name
+            .into_iter()
+            .chain(self.field_selector.clone())
+            .collect();
         (!all.is_empty()).then(|| all.join(","))
     }
 }

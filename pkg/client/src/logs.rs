@@ -115,7 +115,12 @@ fn chosen(job: &Job, mut pods: Vec<Pod>, which: &Which) -> Result<Vec<Pod>, Stri
 /// by whole lines.
 pub fn logs(cluster: &Cluster, namespace: &str, pods: &[Pod], options: &LogOptions) -> LogStream {
     let api: Api<Pod> = Api::namespaced(cluster.client.clone(), namespace);
-    let containers = |pod| options.containers(pod).into_iter().map(move |one| (pod, one));
+    let containers = |pod| {
+        options
+            .containers(pod)
+            .into_iter()
+            .map(move |one| (pod, one))
+    };
     let all: Vec<(&Pod, String)> = pods.iter().flat_map(containers).collect();
     let whole_lines = all.len() > 1;
     let streams: Vec<_> = all

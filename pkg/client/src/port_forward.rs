@@ -59,7 +59,10 @@ pub async fn await_loss(cluster: &Cluster, pod: &Pod) -> Result<()> {
         let Change::Applied(object) = change? else {
             return Ok(());
         };
-        let ended = matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+        let ended = matches!(
+            object["status"]["phase"].as_str(),
+            Some("Succeeded" | "Failed")
+        );
         if ended || object["metadata"]["uid"].as_str() != pod.metadata.uid.as_deref() {
             return Ok(());
         }

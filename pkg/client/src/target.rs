@@ -80,12 +80,14 @@ mod tests {
 
     #[test]
     fn replicas_are_chosen_by_name_role_and_index() {
-        let job = Job::from(json!({"metadata": {"name": "j"}, "status": {"phase": "Running", "plan": [
-            {"name": "j-collector-ooooo", "type": "Collector", "origin": "Declared", "index": 0, "state": "Replaced"},
-            {"name": "j-collector-zzzzz", "type": "Collector", "origin": "Declared", "index": 0},
-            {"name": "j-collector-aaaaa", "type": "Collector", "origin": "Declared", "index": 1},
-            {"name": "j-learner-aaaaa", "type": "Learner", "origin": "Declared", "index": 0},
-        ]}}));
+        let job = Job::from(
+            json!({"metadata": {"name": "j"}, "status": {"phase": "Running", "plan": [
+                {"name": "j-collector-ooooo", "type": "Collector", "origin": "Declared", "index": 0, "state": "Replaced"},
+                {"name": "j-collector-zzzzz", "type": "Collector", "origin": "Declared", "index": 0},
+                {"name": "j-collector-aaaaa", "type": "Collector", "origin": "Declared", "index": 1},
+                {"name": "j-learner-aaaaa", "type": "Learner", "origin": "Declared", "index": 0},
+            ]}}),
+        );
         let pods = [
             pod("j-coordinator", "coordinator"),
             pod("j-collector-ooooo", "collector"),

@@ -30,21 +30,54 @@ async fn commands_run_in_the_replica_that_is_meant() {
         assert_eq!((own.code, own.stderr.as_str()), (Some(0), ""), "{own:?}");
         let name = |text: &str| text.contains("KUBERNETES_POD_NAME=demo-coordinator\n");
         assert!(name(&own.stdout), "{own:?}");
-        let role = ["exec", "demo", "--role", "collector", "--index", "0", "--", "/app", "env"];
+        let role = [
+            "exec",
+            "demo",
+            "--role",
+            "collector",
+            "--index",
+            "0",
+            "--",
+            "/app",
+            "env",
+        ];
         let collector = di(&ns, &role).await;
-        assert!(collector.stdout.contains("KUBERNETES_POD_NAME=demo-collector-"), "{collector:?}");
+        assert!(
+            collector
+                .stdout
+                .contains("KUBERNETES_POD_NAME=demo-collector-"),
+            "{collector:?}"
+        );
         // Input that is at its end, and a terminal that is none.
-        let input = di(&ns, &["exec", "demo/coordinator", "-i", "--", "/app", "env"]).await;
+        let input = di(
+            &ns,
+            &["exec", "demo/coordinator", "-i", "--", "/app", "env"],
+        )
+        .await;
         assert!(name(&input.stdout), "{input:?}");
         let terminal = di(&ns, &["exec", "demo", "-t", "--", "/app", "env"]).await;
-        assert!(terminal.stdout.contains("=demo-coordinator\r\n"), "{terminal:?}");
+        assert!(
+            terminal.stdout.contains("=demo-coordinator\r\n"),
+            "{terminal:?}"
+        );
 
         let failed = di(&ns, &["exec", "demo", "--", "/app", "nonsense"]).await;
         assert_eq!(failed.code, Some(2), "{failed:?}");
-        assert!(failed.stderr.ends_with("command terminated with exit code 2\n"), "{failed:?}");
-        assert!(failed.stderr.contains("nonsense"), "the command's own error: {failed:?}");
+        assert!(
+            failed
+                .stderr
+                .ends_with("command terminated with exit code 2\n"),
+            "{failed:?}"
+        );
+        assert!(
+            failed.stderr.contains("nonsense"),
+            "the command's own error: {failed:?}"
+        );
         let missing = di(&ns, &["exec", "demo", "--", "/missing"]).await;
-        assert!(missing.code != Some(0) && !missing.stderr.is_empty(), "{missing:?}");
+        assert!(
+            missing.code != Some(0) && !missing.stderr.is_empty(),
+            "{missing:?}"
+        );
     })
     .await;
 }
@@ -76,7 +109,10 @@ async fn ports_are_forwarded_until_the_pod_ends() {
         };
         let answers = join_all((0..8).map(|_| ask())).await;
         for answer in answers {
-            assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("ok"), "{answer}");
+            assert!(
+                answer.starts_with("HTTP/1.1 200") && answer.ends_with("ok"),
+                "{answer}"
+            );
         }
         exec(&ns, "demo-coordinator", &["release", "0"]).await;
         let ended = forward.wait_with_output().await.unwrap();
@@ -84,7 +120,11 @@ async fn ports_are_forwarded_until_the_pod_ends() {
         assert_eq!(ended.status.code(), Some(1), "{said}");
         assert!(said.contains("error: lost connection to pod"), "{said}");
         let over = di(&ns, &["exec", "demo", "--", "/app", "env"]).await;
-        assert!(over.stderr.contains("cannot exec into a container in a completed pod"), "{over:?}");
+        assert!(
+            over.stderr
+                .contains("cannot exec into a container in a completed pod"),
+            "{over:?}"
+        );
     })
     .await;
 }
@@ -93,19 +133,39 @@ async fn ports_are_forwarded_until_the_pod_ends() {
 async fn logs_are_chosen_by_time_and_container() {
     Namespace::with("chosen", |ns| async move {
         running(&ns, "demo").await;
-        let all = ["logs", "demo", "--role", "all", "--all-containers", "--timestamps"];
+        let all = [
+            "logs",
+            "demo",
+            "--role",
+            "all",
+            "--all-containers",
+            "--timestamps",
+        ];
         let all = di(&ns, &all).await;
         for prefix in ["[demo-coordinator/di-container] 2", "[demo-collector-"] {
             assert!(all.stdout.contains(prefix), "{all:?}");
         }
-        let later = ["logs", "demo/coordinator", "--since-time=2100-01-01T00:00:00Z"];
+        let later = [
+            "logs",
+            "demo/coordinator",
+            "--since-time=2100-01-01T00:00:00Z",
+        ];
         assert_eq!(di(&ns, &later).await.stdout, "");
-        let earlier = ["logs", "demo/coordinator", "--since-time=2000-01-01T00:00:00Z"];
+        let earlier = [
+            "logs",
+            "demo/coordinator",
+            "--since-time=2000-01-01T00:00:00Z",
+        ];
         let earlier = di(&ns, &earlier).await;
         assert!(earlier.stdout.contains("holding until told"), "{earlier:?}");
         let wrong = di(&ns, &["logs", "demo", "-c", "nope"]).await;
         assert_eq!(wrong.code, Some(1));
-        assert!(wrong.stderr.contains("container nope is not valid for pod demo-coordinator"), "{wrong:?}");
+        assert!(
+            wrong
+                .stderr
+                .contains("container nope is not valid for pod demo-coordinator"),
+            "{wrong:?}"
+        );
     })
     .await;
 }

@@ -85,7 +85,11 @@ impl Screen<'_> {
         add("Group", told("group"), None);
         add("Priority Class", told("priorityClassName"), None);
         add("Clean Pod Policy", told("cleanPodPolicy"), None);
-        add("Suspend", told("suspend").filter(|held| held == "true"), None);
+        add(
+            "Suspend",
+            told("suspend").filter(|held| held == "true"),
+            None,
+        );
         add("Active Deadline", seconds("activeDeadlineSeconds"), None);
         add("TTL", seconds("ttlSecondsAfterFinished"), None);
         let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0) + 3;
@@ -100,30 +104,46 @@ impl Screen<'_> {
     }
 
     fn conditions(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let rows: Vec<_> = self.job.status.conditions.iter().map(|condition| {
-            let is_false = condition.status == "False" && condition.type_ == "ReplicasReady";
-            let is_bad = condition.status == "True" && condition.type_ == "Failed";
-            let tone = (is_false || is_bad).then_some(Tone::Bad);
-            vec![
-                plain(&condition.type_),
-                (condition.status.clone(), tone),
-                plain(&condition.reason),
-                plain(age(condition.last_transition_time.0, self.now)),
-                plain(one_line(&condition.message)),
-            ]
-        }).collect();
-        self.table(f, "Conditions", &["Type", "Status", "Reason", "Age", "Message"], &rows)
+        let rows: Vec<_> = self
+            .job
+            .status
+            .conditions
+            .iter()
+            .map(|condition| {
+                let is_false = condition.status == "False" && condition.type_ == "ReplicasReady";
+                let is_bad = condition.status == "True" && condition.type_ == "Failed";
+                let tone = (is_false || is_bad).then_some(Tone::Bad);
+                vec![
+                    plain(&condition.type_),
+                    (condition.status.clone(), tone),
+                    plain(&condition.reason),
+                    plain(age(condition.last_transition_time.0, self.now)),
+                    plain(one_line(&condition.message)),
+                ]
+            })
+            .collect();
+        self.table(
+            f,
+            "Conditions",
+            &["Type", "Status", "Reason", "Age", "Message"],
+            &rows,
+        )
     }
 
     fn tree(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let rows: Vec<_> = lines(self.replicas).into_iter().map(|line| match line {
-            Line::Heading(heading, group) => {
-                let (heading, ready) = (heading.to_owned(), ready(&group));
-                vec![(heading, Some(Tone::Bold)), plain(ready)]
-            }
-            Line::Replica(branch, replica) => self.replica(&branch, replica),
-        }).collect();
-        let headers = ["Name", "Status", "Ready", "Restarts", "Index", "Node", "Age"];
+        let rows: Vec<_> = lines(self.replicas)
+            .into_iter()
+            .map(|line| match line {
+                Line::Heading(heading, group) => {
+                    let (heading, ready) = (heading.to_owned(), ready(&group));
+                    vec![(heading, Some(Tone::Bold)), plain(ready)]
+                }
+                Line::Replica(branch, replica) => self.replica(&branch, replica),
+            })
+            .collect();
+        let headers = [
+            "Name", "Status", "Ready", "Restarts", "Index", "Node", "Age",
+        ];
         self.table(f, "Replicas", &headers, &rows)
     }
 
@@ -139,7 +159,9 @@ impl Screen<'_> {
         vec![
             plain(format!("{branch}{}", replica.name)),
             (shown, tone_of(status)),
-            plain(or_none(pod.map(|pod| format!("{}/{}", pod.ready, pod.containers)))),
+            plain(or_none(
+                pod.map(|pod| format!("{}/{}", pod.ready, pod.containers)),
+            )),
             plain(or_none(pod.map(|pod| pod.restarts))),
             plain(or_none(replica.index)),
             plain(or_none(pod.and_then(|pod| pod.node.as_ref()))),
@@ -148,38 +170,58 @@ impl Screen<'_> {
     }
 
     fn told(&self, f: &mut Formatter<'_>, events: &[Event]) -> fmt::Result {
-        let rows: Vec<_> = events.iter().map(|event| {
-            let tone = (event.type_ == "Warning").then_some(Tone::Doubtful);
-            vec![
-                (event.type_.clone(), tone),
-                plain(&event.reason),
-                plain(seen(event, self.now)),
-                plain(&event.source),
-                plain(&event.about),
-                plain(one_line(&event.message)),
-            ]
-        }).collect();
+        let rows: Vec<_> = events
+            .iter()
+            .map(|event| {
+                let tone = (event.type_ == "Warning").then_some(Tone::Doubtful);
+                vec![
+                    (event.type_.clone(), tone),
+                    plain(&event.reason),
+                    plain(seen(event, self.now)),
+                    plain(&event.source),
+                    plain(&event.about),
+                    plain(one_line(&event.message)),
+                ]
+            })
+            .collect();
         let headers = ["Type", "Reason", "Age", "From", "Object", "Message"];
         self.table(f, "Events", &headers, &rows)
     }
 
-    fn table(&self, f: &mut Formatter<'_>, name: &str, headers: &[&str], rows: &[Vec<Cell>]) -> fmt::Result {
+    fn table(
+        &self,
+        f: &mut Formatter<'_>,
+        name: &str,
+        headers: &[&str],
+        rows: &[Vec<Cell>],
+    ) -> fmt::Result {
         if rows.is_empty() {
             return writeln!(f, "{name}:  {NONE}");
         }
         writeln!(f, "{name}:")?;
         let underlines = headers.iter().map(|header| plain("-".repeat(header.len())));
-        let mut all = vec![headers.iter().map(plain).collect(), underlines.collect::<Vec<_>>()];
+        let mut all = vec![
+            headers.iter().map(plain).collect(),
+            underlines.collect::<Vec<_>>(),
+        ];
         all.extend_from_slice(rows);
         let widths: Vec<_> = (0..headers.len())
-            .map(|at| all.iter().filter_map(|row| row.get(at)).map(|(text, _)| text.chars().count()))
+            .map(|at| {
+                all.iter()
+                    .filter_map(move |row| row.get(at))
+                    .map(|(text, _)| text.chars().count())
+            })
             .map(|widths| widths.max().unwrap_or(0) + 2)
             .collect();
         for row in &all {
             let mut line = " ".to_owned();
             let last = row.len().saturating_sub(1);
             for (at, ((text, tone), width)) in row.iter().zip(&widths).enumerate() {
-                let gap = if at == last { 0 } else { width - text.chars().count() };
+                let gap = if at == last {
+                    0
+                } else {
+                    width - text.chars().count()
+                };
                 line.push(' ');
                 line.push_str(&self.colours.paint(text, *tone));
                 line.push_str(&" ".repeat(gap.saturating_sub(1)));
@@ -193,7 +235,9 @@ impl Screen<'_> {
         let Some(at) = at else {
             return NONE.to_owned();
         };
-        let date = at.to_zoned(TimeZone::UTC).strftime("%a, %d %b %Y %H:%M:%S %z");
+        let date = at
+            .to_zoned(TimeZone::UTC)
+            .strftime("%a, %d %b %Y %H:%M:%S %z");
         format!("{date} ({} ago)", age(at, self.now))
     }
 }
@@ -225,11 +269,14 @@ fn pairs(map: &Value) -> Vec<Cell> {
     let pairs = map.as_object().into_iter().flatten();
     // It is the whole manifest once more.
     let pairs = pairs.filter(|(key, _)| *key != "kubectl.kubernetes.io/last-applied-configuration");
-    let pairs = pairs.map(|(key, value)| {
-        plain(format!("{key}={}", value.as_str().unwrap_or_default()))
-    });
+    let pairs =
+        pairs.map(|(key, value)| plain(format!("{key}={}", value.as_str().unwrap_or_default())));
     let pairs: Vec<_> = pairs.collect();
-    if pairs.is_empty() { vec![plain(NONE)] } else { pairs }
+    if pairs.is_empty() {
+        vec![plain(NONE)]
+    } else {
+        pairs
+    }
 }
 
 #[cfg(test)]

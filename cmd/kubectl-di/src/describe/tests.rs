@@ -66,8 +66,14 @@ fn replicas(job: &Job) -> Vec<Replica> {
         }]})
     };
     let runs = status("Running", &json!({"running": {}}));
-    let waits = status("Pending", &json!({"waiting": {"reason": "ImagePullBackOff"}}));
-    let killed = status("Failed", &json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}}));
+    let waits = status(
+        "Pending",
+        &json!({"waiting": {"reason": "ImagePullBackOff"}}),
+    );
+    let killed = status(
+        "Failed",
+        &json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}}),
+    );
     let pods = [
         pod("coordinator", "coordinator", &runs),
         pod("collector-aaaaa", "collector", &runs),
@@ -101,7 +107,10 @@ fn all_about_a_job_stands_on_one_screen() {
             "source": {"component": "kubelet"}, "involvedObject": {"kind": "Pod", "name": "cartpole-collector-bbbbb"},
         }))
     };
-    let events = Ok(vec![event("Normal", "Pulling", 1), event("Warning", "BackOff", 4)]);
+    let events = Ok(vec![
+        event("Normal", "Pulling", 1),
+        event("Warning", "BackOff", 4),
+    ]);
     insta::assert_snapshot!(shown(&job, &replicas(&job), Some(&events)));
 }
 
@@ -114,7 +123,14 @@ fn a_job_that_nobody_has_looked_at_yet_is_described() {
 #[test]
 fn events_that_may_not_be_seen_hide_nothing_else() {
     let job = job();
-    let text = shown(&job, &[], Some(&Err("Error from server (Forbidden): no".to_owned())));
-    assert!(text.ends_with("Events:  Error from server (Forbidden): no\n"), "{text}");
+    let text = shown(
+        &job,
+        &[],
+        Some(&Err("Error from server (Forbidden): no".to_owned())),
+    );
+    assert!(
+        text.ends_with("Events:  Error from server (Forbidden): no\n"),
+        "{text}"
+    );
     assert!(!shown(&job, &[], None).contains("Events"));
 }

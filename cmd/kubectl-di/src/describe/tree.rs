@@ -2,7 +2,7 @@ use di_api::{EntryState, Role};
 use di_client::Replica;
 
 /// A line of the tree of a job's replicas.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Line<'a> {
     /// Those below are of one kind.
     Heading(&'static str, Vec<&'a Replica>),

@@ -29,9 +29,9 @@ pub async fn resized(mut tell: impl FnMut(u16, u16)) {
         if let Ok((width, height)) = size() {
             tell(width, height);
         }
-        match &mut changes {
-            Some(changes) if changes.recv().await.is_some() => {}
-            _ => return,
+        let Some(changes) = &mut changes else { return };
+        if changes.recv().await.is_none() {
+            return;
         }
     }
 }

@@ -244,7 +244,9 @@ fn operand(text: &str) -> Result<String> {
         return Ok(text.to_owned());
     }
     let Some(path) = text.strip_prefix('@') else {
-        bail!("unrecognized filter operand {text}; it is a path as @.type, a number, or text in quotes");
+        bail!(
+            "unrecognized filter operand {text}; it is a path as @.type, a number, or text in quotes"
+        );
     };
     let mut standard = "@".to_owned();
     let Path(steps) = Path::parse(path)?;
@@ -287,7 +289,10 @@ pub fn quoted(text: &str) -> Result<Option<String>> {
             Some('t') => '\t',
             Some('r') => '\r',
             Some(c @ ('\\' | '"' | '\'')) => c,
-            other => bail!("unknown escape \\{}", other.map(String::from).unwrap_or_default()),
+            other => bail!(
+                "unknown escape \\{}",
+                other.map(String::from).unwrap_or_default()
+            ),
         });
     }
     Ok(Some(unescaped))

@@ -61,7 +61,10 @@ fn templates_are_read_as_kubectl_reads_them() {
             r#"{range .items[*]}{.metadata.name}{"\t"}{range .status.addresses[*]}{.address};{end}{"\n"}{end}"#,
             "127.0.0.1\t127.0.0.1;\n127.0.0.2\t127.0.0.2;127.0.0.3;\n",
         ),
-        ("{.items[0].metadata.labels.kubernetes\\.io/hostname}", "a-b"),
+        (
+            "{.items[0].metadata.labels.kubernetes\\.io/hostname}",
+            "a-b",
+        ),
         (
             "{.items[0].metadata.labels['kubernetes\\.io/hostname']}",
             "a-b",
@@ -81,7 +84,10 @@ fn templates_are_read_as_kubectl_reads_them() {
 fn mistakes_are_told() {
     for (template, expected) in [
         ("{.kind", "error parsing jsonpath {.kind, unclosed action"),
-        ("{.items[*}", "error parsing jsonpath {.items[*}, unterminated array"),
+        (
+            "{.items[*}",
+            "error parsing jsonpath {.items[*}, unterminated array",
+        ),
         ("{range .items[*]}x", "unclosed range"),
         ("{end}", "not in range"),
         ("{.items[x]}", "invalid array index x"),
@@ -92,7 +98,10 @@ fn mistakes_are_told() {
         ),
     ] {
         let said = rendered(template);
-        assert!(said.starts_with("error: ") && said.contains(expected), "{template}: {said}");
+        assert!(
+            said.starts_with("error: ") && said.contains(expected),
+            "{template}: {said}"
+        );
     }
 }
 
@@ -103,5 +112,8 @@ fn columns_may_leave_out_braces_and_dot() {
         assert_eq!(path.find(&input()).unwrap(), [&json!("myself")]);
     }
     let error = Path::relaxed("{.users").unwrap_err().to_string();
-    assert_eq!(error, "unexpected path string \"{.users\": a brace is not closed");
+    assert_eq!(
+        error,
+        "unexpected path string \"{.users\": a brace is not closed"
+    );
 }

@@ -33,7 +33,10 @@ mod tests {
 
     #[test]
     fn ports_are_written_as_for_kubectl() {
-        let read = |text: &str| text.parse::<Ports>().map(|ports| (ports.local, ports.remote));
+        let read = |text: &str| {
+            text.parse::<Ports>()
+                .map(|ports| (ports.local, ports.remote))
+        };
         assert_eq!(read("5000"), Ok((5000, 5000)));
         assert_eq!(read("8888:5000"), Ok((8888, 5000)));
         assert_eq!(read(":5000"), Ok((0, 5000)));

@@ -71,7 +71,10 @@ impl List {
         if let Some(field) = &self.sort_by {
             let mut with_objects: Vec<_> = found.into_iter().map(|r| (json!(r), r)).collect();
             sort_by(&mut with_objects, field, |(object, _)| object)?;
-            found = with_objects.into_iter().map(|(_, replica)| replica).collect();
+            found = with_objects
+                .into_iter()
+                .map(|(_, replica)| replica)
+                .collect();
         }
         match &self.output {
             Some(Format::Name) => {
@@ -113,7 +116,11 @@ impl List {
             let is_new = |replica: &&Replica| shown.get(&replica.name) != Some(*replica);
             let changed: Vec<_> = now.iter().filter(is_new).cloned().collect();
             self.show(&mut table, &changed, out)?;
-            shown.extend(changed.into_iter().map(|replica| (replica.name.clone(), replica)));
+            shown.extend(
+                changed
+                    .into_iter()
+                    .map(|replica| (replica.name.clone(), replica)),
+            );
         }
     }
 
@@ -143,7 +150,13 @@ impl List {
                         writeln!(out, "---")?;
                     }
                     let object = json!(replica);
-                    format::print(format, out, &object, std::slice::from_ref(&object), !self.no_headers)?;
+                    format::print(
+                        format,
+                        out,
+                        &object,
+                        std::slice::from_ref(&object),
+                        !self.no_headers,
+                    )?;
                 }
                 _ => rows.push(replica_cells(replica, now, self.is_wide())),
             }

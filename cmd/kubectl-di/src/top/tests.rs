@@ -49,7 +49,10 @@ impl Desk {
 
     fn page(&mut self) -> Page {
         let name = self.app.opened.clone().map(|(_, name)| name);
-        let job = self.jobs.iter().find(|job| Some(job.name()) == name.as_deref());
+        let job = self
+            .jobs
+            .iter()
+            .find(|job| Some(job.name()) == name.as_deref());
         let mut page = match job {
             Some(job) => Page::replicas(job, &replicas_of(job, &[]), now()),
             None => Page::jobs(self.jobs.iter(), Some("rl"), now()),
@@ -62,7 +65,9 @@ impl Desk {
         let mut next = Next::Go;
         for key in keys {
             let page = self.page();
-            next = self.app.press(KeyEvent::new(*key, KeyModifiers::NONE), &page);
+            next = self
+                .app
+                .press(KeyEvent::new(*key, KeyModifiers::NONE), &page);
         }
         next
     }
@@ -108,8 +113,17 @@ fn enter_opens_a_job_and_esc_leads_back_to_it() {
 #[test]
 fn a_filter_narrows_the_table_until_it_is_left() {
     let mut desk = Desk::new(90, 5);
-    desk.press(&[KeyCode::Char('/'), KeyCode::Char('o'), KeyCode::Char('O'), KeyCode::Char('q')]);
-    assert!(desk.screen().ends_with("/oOq_"), "q is typed: {}", desk.screen());
+    desk.press(&[
+        KeyCode::Char('/'),
+        KeyCode::Char('o'),
+        KeyCode::Char('O'),
+        KeyCode::Char('q'),
+    ]);
+    assert!(
+        desk.screen().ends_with("/oOq_"),
+        "q is typed: {}",
+        desk.screen()
+    );
     desk.press(&[KeyCode::Backspace, KeyCode::Enter]);
     insta::assert_snapshot!(desk.screen());
     desk.press(&[KeyCode::Esc]);
@@ -134,7 +148,11 @@ fn help_is_shown_until_a_key_is_pressed() {
     let mut desk = Desk::new(60, 12);
     desk.press(&[KeyCode::Char('?')]);
     insta::assert_snapshot!(desk.screen());
-    assert_eq!(desk.press(&[KeyCode::Char('q')]), Next::Go, "it closes the help");
+    assert_eq!(
+        desk.press(&[KeyCode::Char('q')]),
+        Next::Go,
+        "it closes the help"
+    );
     assert_eq!(desk.press(&[KeyCode::Char('q')]), Next::Quit);
 }
 

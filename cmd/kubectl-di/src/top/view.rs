@@ -81,7 +81,9 @@ impl Page {
                 tone: tone_of(phase).map(|tone| (if all { 2 } else { 1 }, tone)),
             });
         }
-        let phases = phases.iter().map(|(phase, count)| format!("{count} {phase}"));
+        let phases = phases
+            .iter()
+            .map(|(phase, count)| format!("{count} {phase}"));
         Self {
             title: match namespace {
                 Some(namespace) => format!("Jobs in {namespace}"),
@@ -188,7 +190,11 @@ impl Page {
             let text = format!("not up to date, trying again: {trouble}");
             return Text::styled(text, style(Tone::Bad));
         }
-        let back = if app.opened.is_some() { "esc back" } else { "enter replicas" };
+        let back = if app.opened.is_some() {
+            "esc back"
+        } else {
+            "enter replicas"
+        };
         let filter = match app.filter.as_str() {
             "" => "/ filter".to_owned(),
             filter => format!("/{filter}  esc all"),

@@ -21,14 +21,20 @@ async fn a_job_with_all_roles_is_shown_as_a_tree() {
     let _kubelet = Kubelet::running(&space);
     let manager = space.manager("manager");
     let gpus = json!({"limits": {"nvidia.com/gpu": "12"}});
-    space.create(&Job::new("cartpole", 2).learners_with(1, &gpus)).await;
+    space
+        .create(&Job::new("cartpole", 2).learners_with(1, &gpus))
+        .await;
     space.until_settled("cartpole").await;
     manager.stop().await;
     let plugin = Plugin::at(space);
-    let said = plugin.run(&["describe", "cartpole", "--show-events=false"]).await;
+    let said = plugin
+        .run(&["describe", "cartpole", "--show-events=false"])
+        .await;
     insta::assert_snapshot!(lasting(&plugin, &said));
     // A prefix is enough, as for kubectl; and without a terminal there is no colour.
-    let prefix = plugin.run(&["describe", "cart", "--show-events=false"]).await;
+    let prefix = plugin
+        .run(&["describe", "cart", "--show-events=false"])
+        .await;
     assert_eq!(lasting(&plugin, &prefix), lasting(&plugin, &said));
     assert!(!said.stdout.contains('\u{1b}'));
     let told = plugin.run(&["describe", "cartpole"]).await;
@@ -43,11 +49,15 @@ async fn what_is_wrong_is_seen() {
     space.until_phase("ill", di_api::Phase::Created).await;
     fail_to_pull(&space.pods(), "ill-coordinator").await;
     space
-        .until("ill", "the reason is told", |status| status.reason.is_some())
+        .until("ill", "the reason is told", |status| {
+            status.reason.is_some()
+        })
         .await;
     manager.stop().await;
     let plugin = Plugin::at(space);
-    let said = plugin.run(&["describe", "ill", "--show-events=false"]).await;
+    let said = plugin
+        .run(&["describe", "ill", "--show-events=false"])
+        .await;
     insta::assert_snapshot!(lasting(&plugin, &said));
 }
 

@@ -38,11 +38,35 @@ async fn events_of_a_job_and_its_replicas_are_shown_in_order() {
     insta::assert_snapshot!(plugin.lasting(&none), @r#"stderr: No events found for job "j" in NAMESPACE namespace."#);
 
     let job = ("DIJob", "j", uid.as_str());
-    tell(&plugin, ("Pod", "j-collector-abcde", "p"), ("Warning", "BackOff"), 0).await;
+    tell(
+        &plugin,
+        ("Pod", "j-collector-abcde", "p"),
+        ("Warning", "BackOff"),
+        0,
+    )
+    .await;
     tell(&plugin, job, ("Normal", "Created"), -2).await;
-    tell(&plugin, ("DIJob", "j", "another"), ("Normal", "Earlier"), -9).await;
-    tell(&plugin, ("Pod", "j-coordinator", "p"), ("Normal", "EarlierPod"), -9).await;
-    tell(&plugin, ("Pod", "jj-coordinator", "p"), ("Normal", "Other"), 0).await;
+    tell(
+        &plugin,
+        ("DIJob", "j", "another"),
+        ("Normal", "Earlier"),
+        -9,
+    )
+    .await;
+    tell(
+        &plugin,
+        ("Pod", "j-coordinator", "p"),
+        ("Normal", "EarlierPod"),
+        -9,
+    )
+    .await;
+    tell(
+        &plugin,
+        ("Pod", "jj-coordinator", "p"),
+        ("Normal", "Other"),
+        0,
+    )
+    .await;
     let mut shown = String::new();
     for args in [
         &["events", "j"][..],
@@ -68,7 +92,14 @@ async fn a_watch_goes_on_with_what_happens() {
     let uid = plugin.space.create(&Job::new("j", 1)).await.uid().unwrap();
     tell(&plugin, ("DIJob", "j", &uid), ("Normal", "First"), 0).await;
     let mut watch = plugin
-        .command(&["events", "j", "-w", "-o", "custom-columns=R:.reason", "--no-headers"])
+        .command(&[
+            "events",
+            "j",
+            "-w",
+            "-o",
+            "custom-columns=R:.reason",
+            "--no-headers",
+        ])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -76,6 +107,12 @@ async fn a_watch_goes_on_with_what_happens() {
     let mut line = async || lines.next_line().await.unwrap().unwrap();
     assert_eq!(line().await, "First");
     tell(&plugin, ("Pod", "elsewhere", "p"), ("Normal", "Not"), 0).await;
-    tell(&plugin, ("Pod", "j-coordinator", "p"), ("Normal", "Second"), 0).await;
+    tell(
+        &plugin,
+        ("Pod", "j-coordinator", "p"),
+        ("Normal", "Second"),
+        0,
+    )
+    .await;
     assert_eq!(line().await, "Second");
 }

@@ -34,7 +34,13 @@ async fn what_cannot_be_entered_is_told() {
     say(&["port-forward", "j", "--role=collector", "8080"]).await;
     say(&["port-forward", "j", "--address=here", "8080"]).await;
     say(&["logs", "j", "--role=learner"]).await;
-    say(&["logs", "j", "--since=5m", "--since-time=2026-01-31T12:00:00Z"]).await;
+    say(&[
+        "logs",
+        "j",
+        "--since=5m",
+        "--since-time=2026-01-31T12:00:00Z",
+    ])
+    .await;
     say(&["logs", "j", "--since-time=noon"]).await;
     say(&["logs", "j", "-f", "--role=all", "--max-log-requests=1"]).await;
     exit(&pods, "j-coordinator", 0).await;

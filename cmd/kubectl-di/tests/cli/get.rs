@@ -44,7 +44,11 @@ async fn jobs_are_shown_in_every_form_that_kubectl_has() {
         &["get", "-L", "team,example.com/tier"],
         &["get", "--sort-by=.metadata.name"],
         &["get", "--sort-by={.status.phase}", "-o", "name"],
-        &["get", "--field-selector=metadata.name!=other", "--chunk-size=1"],
+        &[
+            "get",
+            "--field-selector=metadata.name!=other",
+            "--chunk-size=1",
+        ],
         &["get", "job-9", "dijob.diengine.opendilab.org/other"],
         &["get", "job-9", "-o", "jsonpath={.status.phase}"],
         &["get", "-o", "jsonpath={.items[*].metadata.name}"],
@@ -68,9 +72,18 @@ async fn jobs_are_shown_in_every_form_that_kubectl_has() {
 #[tokio::test]
 async fn templates_and_columns_are_read_from_files() {
     let plugin = plugin().await;
-    plugin.file("columns", "NAME            PHASE\n.metadata.name  .status.phase\n");
+    plugin.file(
+        "columns",
+        "NAME            PHASE\n.metadata.name  .status.phase\n",
+    );
     plugin.file("template", "{.items[0].metadata.name}\n");
-    let columns = ["get", "-l", "team=vision", "-o", "custom-columns-file=columns"];
+    let columns = [
+        "get",
+        "-l",
+        "team=vision",
+        "-o",
+        "custom-columns-file=columns",
+    ];
     let said = plugin.run(&columns).await;
     assert_eq!(said.stdout, "NAME    PHASE\nother   Succeeded\n", "{said}");
     let said = plugin.run(&["get", "-o", "jsonpath-file=template"]).await;
@@ -86,7 +99,10 @@ async fn json_and_yaml_hold_all_but_what_servers_note_for_themselves() {
     assert_eq!(one["metadata"].get("managedFields"), None);
     let all = plugin.run(&["get", "-o", "json"]).await;
     let all: Value = serde_json::from_str(&all.stdout).unwrap();
-    assert_eq!((&all["kind"], all["items"].as_array().unwrap().len()), (&json!("List"), 3));
+    assert_eq!(
+        (&all["kind"], all["items"].as_array().unwrap().len()),
+        (&json!("List"), 3)
+    );
     assert!(all["items"].as_array().unwrap().contains(&one));
     let yaml = plugin.run(&["get", "job-9", "-o", "yaml"]).await;
     assert!(yaml.stdout.contains("\n  name: job-9\n"), "{yaml}");
@@ -102,7 +118,13 @@ async fn mistakes_are_told_as_kubectl_tells_them() {
         &["get", "nope", "other", "-o", "name"],
         &["get", "-l", "team=none"],
         &["get", "-l", "team=none", "--ignore-not-found"],
-        &["get", "-l", "team=none", "-o", "jsonpath={.items[0].metadata.name}"],
+        &[
+            "get",
+            "-l",
+            "team=none",
+            "-o",
+            "jsonpath={.items[0].metadata.name}",
+        ],
         &["get", "-o", "toml"],
         &["get", "-o", "jsonpath={.items[*}"],
         &["get", "-o", "custom-columns=NAME"],
@@ -131,7 +153,8 @@ async fn a_watch_shows_what_changes() {
         .unwrap();
     let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
     let mut words = BufReader::new(whole.stdout.take().unwrap()).split(b' ');
-    let mut word = async || String::from_utf8(words.next_segment().await.unwrap().unwrap()).unwrap();
+    let mut word =
+        async || String::from_utf8(words.next_segment().await.unwrap().unwrap()).unwrap();
     assert_eq!(word().await, "Failed");
     // A change of another job first: it must not be shown. The watch may begin between any two of them.
     let jobs = plugin.space.jobs();
@@ -139,8 +162,13 @@ async fn a_watch_shows_what_changes() {
     set_phase(&plugin, "job-9", "Running").await;
     assert_eq!(word().await, "Running");
     let line = first_that(&plugin, &mut lines).await;
-    assert!(line.starts_with("job-10   Unknown ") || line.starts_with("job-9"), "{line}");
-    jobs.delete("job-9", &DeleteParams::default()).await.unwrap();
+    assert!(
+        line.starts_with("job-10   Unknown ") || line.starts_with("job-9"),
+        "{line}"
+    );
+    jobs.delete("job-9", &DeleteParams::default())
+        .await
+        .unwrap();
     assert_eq!(word().await, "Running", "as it was last");
 }
 

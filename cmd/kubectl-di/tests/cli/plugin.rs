@@ -144,7 +144,11 @@ impl Plugin {
 pub fn ageless(text: &str) -> String {
     let ages = Regex::new(r"(?m)\b\d+[smh](?:\d+[smh])?\b( *)").unwrap();
     let same_width = |found: &regex::Captures<'_>| {
-        let width = if found[1].is_empty() { 0 } else { found[0].len() };
+        let width = if found[1].is_empty() {
+            0
+        } else {
+            found[0].len()
+        };
         format!("{:width$}", "AGE")
     };
     ages.replace_all(text, same_width).into_owned()

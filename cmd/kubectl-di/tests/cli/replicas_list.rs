@@ -23,9 +23,30 @@ async fn replicas_are_shown_in_every_form_and_watched() {
     let mut shown = String::new();
     for args in [
         &["replicas", "list", "j"][..],
-        &["replicas", "list", "j", "--role=coordinator", "-o", "wide", "--no-headers"],
-        &["replicas", "list", "j", "-o", "jsonpath={.replicas[*].role}"],
-        &["replicas", "list", "j", "--sort-by=.role", "-o", "custom-columns=ROLE:.role,N:.index"],
+        &[
+            "replicas",
+            "list",
+            "j",
+            "--role=coordinator",
+            "-o",
+            "wide",
+            "--no-headers",
+        ],
+        &[
+            "replicas",
+            "list",
+            "j",
+            "-o",
+            "jsonpath={.replicas[*].role}",
+        ],
+        &[
+            "replicas",
+            "list",
+            "j",
+            "--sort-by=.role",
+            "-o",
+            "custom-columns=ROLE:.role,N:.index",
+        ],
         &["replicas", "list", "j", "-o", "name", "--role=collector"],
     ] {
         let said = plugin.run(args).await;
@@ -46,5 +67,9 @@ async fn replicas_are_shown_in_every_form_and_watched() {
     assert_eq!(line().await, format!("{first}   Pending"));
     assert_eq!(line().await, format!("{second}   Pending"));
     run(&plugin.space.pods(), second).await;
-    assert_eq!(line().await, format!("{second}   Running"), "the other has not changed");
+    assert_eq!(
+        line().await,
+        format!("{second}   Running"),
+        "the other has not changed"
+    );
 }

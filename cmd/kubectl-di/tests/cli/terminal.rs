@@ -31,7 +31,12 @@ impl Terminal {
         );
         let (width, height) = (width.to_string(), height.to_string());
         let size = ["-x", width.as_str(), "-y", height.as_str()];
-        let session = [&["new-session", "-d"], size.as_slice(), &["sh", "-c", &script]].concat();
+        let session = [
+            &["new-session", "-d"],
+            size.as_slice(),
+            &["sh", "-c", &script],
+        ]
+        .concat();
         let options = ["set", "-g", "status", "off", ";"];
         terminal.tmux(&[options.as_slice(), &session].concat());
         terminal
@@ -69,7 +74,11 @@ impl Terminal {
     pub async fn until(&self, what: &str, done: impl Fn(&str) -> bool) -> String {
         eventually(what, async || {
             let screen = self.screen();
-            if done(&screen) { Ok(screen) } else { Err(screen) }
+            if done(&screen) {
+                Ok(screen)
+            } else {
+                Err(screen)
+            }
         })
         .await
     }
@@ -78,11 +87,16 @@ impl Terminal {
     pub async fn until_ended(&self, code: u8) {
         let ended = format!("ended with {code}\n");
         let screen = self
-            .until(&ended, |screen| screen.contains("ended with") && screen.contains("icanon"))
+            .until(&ended, |screen| {
+                screen.contains("ended with") && screen.contains("icanon")
+            })
             .await;
         assert!(screen.contains(&ended), "{screen}");
         for setting in [" icanon", " echo ", " isig"] {
-            assert!(screen.replace('\n', " ").contains(setting), "{setting}: {screen}");
+            assert!(
+                screen.replace('\n', " ").contains(setting),
+                "{setting}: {screen}"
+            );
         }
         assert_eq!(self.tmux(&["display", "-p", "#{alternate_on}"]).trim(), "0");
         assert_eq!(self.tmux(&["display", "-p", "#{cursor_flag}"]).trim(), "1");
@@ -94,7 +108,9 @@ impl Terminal {
         let shell = shell.trim();
         let children = std::fs::read_to_string(format!("/proc/{shell}/task/{shell}/children"));
         let child = children.unwrap();
-        let killed = Command::new("kill").args(["-s", signal, child.trim()]).status();
+        let killed = Command::new("kill")
+            .args(["-s", signal, child.trim()])
+            .status();
         assert!(killed.unwrap().success());
     }
 }

@@ -33,31 +33,47 @@ async fn without_a_terminal_it_prints_one_table() {
 async fn jobs_and_replicas_are_seen_as_they_change() {
     let plugin = settled().await;
     let terminal = Terminal::open(&plugin, 100, 8, &["top"]);
-    let screen = terminal.until("two jobs", |screen| screen.contains("pong")).await;
+    let screen = terminal
+        .until("two jobs", |screen| screen.contains("pong"))
+        .await;
     insta::assert_snapshot!(ageless(&plugin.lasting(&screen)));
 
     terminal.press(&["Enter"]);
-    let screen = terminal.until("replicas", |screen| screen.contains("esc back")).await;
+    let screen = terminal
+        .until("replicas", |screen| screen.contains("esc back"))
+        .await;
     insta::assert_snapshot!(ageless(&plugin.lasting(&screen)));
     terminal.resize(40, 4);
     let screen = terminal
-        .until("it fits", |screen| screen.lines().all(|line| line.chars().count() <= 40) && screen.contains("quit"))
+        .until("it fits", |screen| {
+            screen.lines().all(|line| line.chars().count() <= 40) && screen.contains("quit")
+        })
         .await;
     assert!(screen.contains("cartpole-coordinator"), "{screen}");
     terminal.resize(100, 12);
     terminal.press(&["Escape"]);
-    terminal.until("the jobs", |screen| screen.contains("enter replicas")).await;
+    terminal
+        .until("the jobs", |screen| screen.contains("enter replicas"))
+        .await;
 
     plugin.space.create(&Job::new("acrobot", 0)).await;
-    terminal.until("a new job", |screen| screen.contains("acrobot")).await;
+    terminal
+        .until("a new job", |screen| screen.contains("acrobot"))
+        .await;
     let jobs = plugin.space.jobs();
     jobs.delete("pong", &DeleteParams::default()).await.unwrap();
-    terminal.until("one less", |screen| !screen.contains("pong")).await;
+    terminal
+        .until("one less", |screen| !screen.contains("pong"))
+        .await;
 
     terminal.press(&["/", "acro", "Enter"]);
-    terminal.until("one that matches", |screen| !screen.contains("cartpole")).await;
+    terminal
+        .until("one that matches", |screen| !screen.contains("cartpole"))
+        .await;
     terminal.press(&["?"]);
-    terminal.until("help", |screen| screen.contains("this help")).await;
+    terminal
+        .until("help", |screen| screen.contains("this help"))
+        .await;
     terminal.press(&["x", "q"]);
     terminal.until_ended(0).await;
 }
@@ -67,17 +83,25 @@ async fn the_terminal_is_put_back_however_it_ends() {
     let plugin = settled().await;
     for (signal, code) in [("TERM", 143), ("INT", 130), ("HUP", 129)] {
         let terminal = Terminal::open(&plugin, 100, 30, &["top"]);
-        terminal.until("jobs", |screen| screen.contains("pong")).await;
+        terminal
+            .until("jobs", |screen| screen.contains("pong"))
+            .await;
         terminal.signal(signal);
         terminal.until_ended(code).await;
     }
     let terminal = Terminal::open(&plugin, 100, 30, &["top"]);
-    terminal.until("jobs", |screen| screen.contains("pong")).await;
+    terminal
+        .until("jobs", |screen| screen.contains("pong"))
+        .await;
     terminal.press(&["C-c"]);
     terminal.until_ended(0).await;
     drop(terminal);
     // What is refused is told on the terminal as it was.
     let terminal = Terminal::open(&plugin, 100, 30, &["top", "--as=nobody"]);
     terminal.until_ended(1).await;
-    assert!(terminal.screen().contains("Error from server (Forbidden)"), "{}", terminal.screen());
+    assert!(
+        terminal.screen().contains("Error from server (Forbidden)"),
+        "{}",
+        terminal.screen()
+    );
 }
