@@ -60,9 +60,10 @@ impl Describe {
             found = jobs(&cluster, &self.query()).await?.jobs;
             if found.is_empty() {
                 let namespace = &cluster.namespace().name;
-                let place = match self.all_namespaces {
-                    true => String::new(),
-                    false => format!(" in {namespace} namespace."),
+                let place = if self.all_namespaces {
+                    String::new()
+                } else {
+                    format!(" in {namespace} namespace.")
                 };
                 eprintln!("No resources found{place}");
             }
@@ -103,13 +104,14 @@ impl Describe {
 
     async fn text(&self, cluster: &Cluster, job: &Job) -> Result<String> {
         let replicas = replicas(cluster, job).await?;
-        let events = match self.show_events {
-            false => None,
-            true => Some(match events(cluster, job).await {
+        let events = if self.show_events {
+            Some(match events(cluster, job).await {
                 Ok(told) => Ok(told.events),
                 // Whoever may not see events sees the rest.
                 Err(error) => Err(error.to_string()),
-            }),
+            })
+        } else {
+            None
         };
         Ok(Screen {
             job,

@@ -83,8 +83,8 @@ impl Exec {
         if let Some(stdin) = process.stdin() {
             tokio::spawn(type_in(stdin, process.takes_end()));
         }
-        if let Some(mut tell) = process.sizes() {
-            tokio::spawn(async move { resized(|width, height| tell(width, height)).await });
+        if let Some(tell) = process.sizes() {
+            tokio::spawn(resized(tell));
         }
         let (stdout, stderr) = (process.stdout(), process.stderr());
         let mut errors = io::stderr();
@@ -150,6 +150,6 @@ async fn type_in(mut to: impl AsyncWrite + Unpin, takes_end: bool) {
         to.shutdown().await.ok();
     } else {
         // It would take the output with it; so a command that reads on must be interrupted.
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }

@@ -36,6 +36,7 @@ use rows::Rows;
 
   # The oldest first, with columns of one's own
   kubectl di get --sort-by .metadata.creationTimestamp -o custom-columns=NAME:.metadata.name,WHY:.status.reason")]
+#[allow(clippy::struct_excessive_bools)] // flags
 pub struct Get {
     /// Names of jobs; all when there are none
     #[arg(value_name = "NAME", value_parser = job_name)]

@@ -97,7 +97,6 @@ fn closing(action: &str) -> Option<usize> {
             _ if escaped => escaped = false,
             ('\\', _) => escaped = true,
             (c, Some(open)) if c == open => quote = None,
-            (_, Some(_)) => {}
             ('"' | '\'', None) => quote = Some(c),
             ('}', None) => return Some(at),
             _ => {}

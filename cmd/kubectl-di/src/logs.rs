@@ -36,6 +36,7 @@ use crate::{
 
   # Why a learner's container was restarted
   kubectl di logs cartpole/learner-x7k2p --previous")]
+#[allow(clippy::struct_excessive_bools)] // flags
 pub struct Logs {
     /// Name of the job, or of the job and one of its replicas: NAME/REPLICA
     #[arg(value_name = "NAME[/REPLICA]")]

@@ -30,6 +30,7 @@ pub enum Which {
 
 /// Which part of the logs.
 #[derive(Clone, Debug, Default)]
+#[allow(clippy::struct_excessive_bools)] // kubectl's flags
 pub struct LogOptions {
     /// Container instead of the main one.
     pub container: Option<String>,

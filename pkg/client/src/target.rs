@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(role(Role::Collector, Some(1)).unwrap(), "j-collector-aaaaa");
         assert_eq!(
             role(Role::Learner, Some(0)).unwrap_err(),
-            "job \"j\" has no learner pod of index 0; it has j-coordinator, j-collector-zzzzz, j-collector-ooooo, j-collector-aaaaa"
+            "job \"j\" has no learner pod of index 0; it has j-coordinator, j-collector-ooooo, j-collector-zzzzz, j-collector-aaaaa"
         );
         assert_eq!(
             chosen(&job, &[], &Choice::Role(Role::Coordinator, None)).unwrap_err(),

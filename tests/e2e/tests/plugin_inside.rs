@@ -5,7 +5,7 @@
 use std::process::Stdio;
 
 use di_api::Phase;
-use di_e2e::{Namespace, di, eventually, exec, held, reaches, status};
+use di_e2e::{Namespace, di, eventually, exec, held, status};
 use futures::future::join_all;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},

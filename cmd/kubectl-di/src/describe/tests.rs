@@ -74,7 +74,7 @@ fn replicas(job: &Job) -> Vec<Replica> {
         "Failed",
         &json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}}),
     );
-    let pods = [
+    let pods = vec![
         pod("coordinator", "coordinator", &runs),
         pod("collector-aaaaa", "collector", &runs),
         pod("collector-ooooo", "collector", &killed),
@@ -117,7 +117,18 @@ fn all_about_a_job_stands_on_one_screen() {
 #[test]
 fn a_job_that_nobody_has_looked_at_yet_is_described() {
     let job = Job::from(json!({"metadata": {"name": "new", "namespace": "rl"}, "spec": {}}));
-    insta::assert_snapshot!(shown(&job, &[], Some(&Ok(Vec::new()))), @"");
+    insta::assert_snapshot!(shown(&job, &[], Some(&Ok(Vec::new()))), @r"
+    Name:         new
+    Namespace:    rl
+    Labels:       <none>
+    Annotations:  <none>
+    Created:      <none>
+    Phase:        <none>
+    Restarts:     0
+    Conditions:  <none>
+    Replicas:  <none>
+    Events:  <none>
+    ");
 }
 
 #[test]

@@ -25,21 +25,12 @@ type Shown = (JobRow, Vec<String>);
 
 impl<'a> Rows<'a> {
     pub fn new(get: &'a Get) -> Self {
-        let table = match &get.output {
-            Some(Format::Columns(columns)) => columns.table(!get.no_headers),
-            _ => {
-                let mut headers: Vec<_> = JobRow::headers(get.all_namespaces, is_wide(get))
-                    .into_iter()
-                    .map(str::to_owned)
-                    .collect();
-                headers.extend(get.label_columns.iter().map(|label| {
-                    let name = label.rsplit('/').next().unwrap_or(label);
-                    name.to_uppercase()
-                }));
-                headers.extend(get.show_labels.then(|| "LABELS".to_owned()));
-                let headers: Vec<_> = headers.iter().map(String::as_str).collect();
-                Table::new(&headers, !get.no_headers)
-            }
+        let table = if let Some(Format::Columns(columns)) = &get.output {
+            columns.table(!get.no_headers)
+        } else {
+            let headers = headers(get);
+            let headers: Vec<_> = headers.iter().map(String::as_str).collect();
+            Table::new(&headers, !get.no_headers)
         };
         Self {
             get,
@@ -113,6 +104,17 @@ impl<'a> Rows<'a> {
         }
         (JobRow::new(job, Timestamp::now()), behind)
     }
+}
+
+fn headers(get: &Get) -> Vec<String> {
+    let headers = JobRow::headers(get.all_namespaces, is_wide(get)).into_iter();
+    let mut headers: Vec<_> = headers.map(str::to_owned).collect();
+    headers.extend(get.label_columns.iter().map(|label| {
+        let name = label.rsplit('/').next().unwrap_or(label);
+        name.to_uppercase()
+    }));
+    headers.extend(get.show_labels.then(|| "LABELS".to_owned()));
+    headers
 }
 
 fn is_wide(get: &Get) -> bool {

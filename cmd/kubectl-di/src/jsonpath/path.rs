@@ -155,7 +155,6 @@ fn bracket(text: &str) -> Result<(&str, &str)> {
     for (at, c) in text.char_indices() {
         match (c, quote) {
             (c, Some(open)) if c == open => quote = None,
-            (_, Some(_)) => {}
             ('"' | '\'', None) => quote = Some(c),
             ('[', None) => depth += 1,
             (']', None) => {
@@ -252,8 +251,8 @@ fn operand(text: &str) -> Result<String> {
     let Path(steps) = Path::parse(path)?;
     for step in steps {
         match step {
-            Step::Key(key) => standard.push_str(&format!("[{}]", literal(&key))),
-            Step::Index(index) => standard.push_str(&format!("[{index}]")),
+            Step::Key(key) => standard.extend(["[", &literal(&key), "]"]),
+            Step::Index(index) => standard.extend(["[", &index.to_string(), "]"]),
             Step::Union(_) | Step::Standard(_) => {
                 bail!("only fields and indices are possible in the filter operand {text}")
             }

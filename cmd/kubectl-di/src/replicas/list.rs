@@ -101,7 +101,7 @@ impl List {
 
     async fn follow(self, mut live: Live, job: &Job, out: &mut impl Write) -> Result<ExitCode> {
         let mut table = self.table();
-        let mut shown: HashMap<String, Replica> = HashMap::new();
+        let mut shown: HashMap<String, Vec<String>> = HashMap::new();
         let closed = output::closed();
         pin!(closed);
         loop {
@@ -113,15 +113,33 @@ impl List {
                 return Ok(ExitCode::SUCCESS);
             };
             let now = self.wanted(live.replicas(job));
-            let is_new = |replica: &&Replica| shown.get(&replica.name) != Some(*replica);
-            let changed: Vec<_> = now.iter().filter(is_new).cloned().collect();
+            let mut changed = Vec::new();
+            for replica in now {
+                let look = self.look(&replica)?;
+                if shown.get(&replica.name) != Some(&look) {
+                    shown.insert(replica.name.clone(), look);
+                    changed.push(replica);
+                }
+            }
             self.show(&mut table, &changed, out)?;
-            shown.extend(
-                changed
-                    .into_iter()
-                    .map(|replica| (replica.name.clone(), replica)),
-            );
         }
+    }
+
+    /// What is to be seen of a replica, but for its age: time alone passes without a change.
+    fn look(&self, replica: &Replica) -> Result<Vec<String>> {
+        Ok(match &self.output {
+            Some(Format::Columns(columns)) => columns.cells(&json!(replica))?,
+            Some(format) if !is_table(Some(format)) => vec![json!(replica).to_string()],
+            _ => {
+                let headers = replica_headers(self.is_wide());
+                let cells = replica_cells(replica, Timestamp::now(), self.is_wide());
+                let ageless = headers
+                    .iter()
+                    .zip(cells)
+                    .filter(|(header, _)| **header != "AGE");
+                ageless.map(|(_, cell)| cell).collect()
+            }
+        })
     }
 
     fn wanted(&self, mut replicas: Vec<Replica>) -> Vec<Replica> {

@@ -111,6 +111,15 @@ fn enter_opens_a_job_and_esc_leads_back_to_it() {
 }
 
 #[test]
+fn a_larger_screen_shows_what_was_above() {
+    let mut desk = Desk::new(100, 4);
+    desk.press(&[KeyCode::End]);
+    assert!(!desk.screen().contains("cartpole"));
+    desk.terminal.backend_mut().resize(100, 8);
+    assert!(desk.screen().contains("cartpole"), "{}", desk.screen());
+}
+
+#[test]
 fn a_filter_narrows_the_table_until_it_is_left() {
     let mut desk = Desk::new(90, 5);
     desk.press(&[
@@ -134,7 +143,9 @@ fn a_filter_narrows_the_table_until_it_is_left() {
 fn the_same_job_stays_marked_when_others_come_and_go() {
     let mut desk = Desk::new(90, 7);
     desk.press(&[KeyCode::Down]);
+    desk.screen();
     desk.jobs.insert(0, job("acrobot", "Created", None));
+    assert!(desk.screen().contains("acrobot"), "{}", desk.screen());
     assert_eq!(desk.marked(), "rl/pendulum");
     desk.jobs.retain(|job| job.name() != "pendulum");
     assert_eq!(desk.marked(), "rl/pong", "what stands in its place");

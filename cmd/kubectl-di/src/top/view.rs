@@ -50,13 +50,12 @@ impl Page {
     pub fn of(app: &mut App, live: &Live, now: Timestamp) -> Self {
         let opened = app.opened.clone();
         let job = opened.and_then(|(namespace, name)| live.job(&namespace, &name));
-        let mut page = match job {
-            Some(job) => Self::replicas(job, &live.replicas(job), now),
-            None => {
-                // A job that is gone has nothing more to show.
-                app.back();
-                Self::jobs(live.jobs(), app.namespace.as_deref(), now)
-            }
+        let mut page = if let Some(job) = job {
+            Self::replicas(job, &live.replicas(job), now)
+        } else {
+            // A job that is gone has nothing more to show.
+            app.back();
+            Self::jobs(live.jobs(), app.namespace.as_deref(), now)
         };
         page.trouble = live.trouble().map(str::to_owned);
         page.narrow(app);
@@ -149,35 +148,41 @@ impl Page {
         ])
         .areas(frame.area());
         app.height = usize::from(middle.height.saturating_sub(1));
+        // Where there is more room than before, lines above come back.
+        let most = self.lines.len().saturating_sub(app.height);
+        *app.table.offset_mut() = app.table.offset().min(most);
         let title = Text::from(vec![
             Span::styled(&self.title, Style::new().add_modifier(Modifier::BOLD)),
             Span::raw("  "),
             Span::raw(&self.summary),
         ]);
         frame.render_widget(title, top);
-        frame.render_stateful_widget(self.table(), middle, &mut app.table);
+        frame.render_stateful_widget(self.table(middle.width), middle, &mut app.table);
         frame.render_widget(self.foot(app), bottom);
         if app.help {
             help(frame);
         }
     }
 
-    fn table(&self) -> Table<'_> {
+    fn table(&self, width: u16) -> Table<'_> {
         let widths = (0..self.headers.len()).map(|at| {
             let cells = self.lines.iter().filter_map(|line| line.cells.get(at));
             let cells = cells.map(|cell| cell.chars().count());
             let widest = cells.max().unwrap_or(0).max(self.headers[at].len());
-            Constraint::Length(u16::try_from(widest).unwrap_or(u16::MAX))
+            u16::try_from(widest).unwrap_or(u16::MAX)
         });
-        let header = Row::new(self.headers.iter().copied());
+        let widths = fitting(&widths.collect::<Vec<_>>(), width);
+        let count = widths.len();
+        let header = Row::new(self.headers.iter().copied().take(count));
         let rows = self.lines.iter().map(|line| {
-            Row::new(line.cells.iter().enumerate().map(|(at, cell)| {
+            let cells = line.cells.iter().enumerate();
+            Row::new(cells.take(count).map(|(at, cell)| {
                 let tone = line.tone.filter(|(column, _)| *column == at);
                 Cell::new(cell.as_str()).style(tone.map_or(Style::new(), |(_, tone)| style(tone)))
             }))
         });
         Table::new(rows, widths)
-            .column_spacing(3)
+            .column_spacing(GAP)
             .header(header.style(Style::new().add_modifier(Modifier::BOLD)))
             .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED))
     }
@@ -201,6 +206,24 @@ impl Page {
         };
         Text::from(format!("{back}  {filter}  ? help  q quit"))
     }
+}
+
+/// Between columns.
+const GAP: u16 = 3;
+/// Less of a column says nothing.
+const LEAST: u16 = 5;
+
+/// Columns from the left as far as there is room; the last may be cut.
+fn fitting(widths: &[u16], mut room: u16) -> Vec<Constraint> {
+    let mut fitting = Vec::new();
+    for width in widths {
+        if room < LEAST.min(*width) {
+            break;
+        }
+        fitting.push(Constraint::Length(room.min(*width)));
+        room = room.saturating_sub(width.saturating_add(GAP));
+    }
+    fitting
 }
 
 /// NO_COLOR is heeded by the terminal library.

@@ -67,17 +67,15 @@ async fn events_of_a_job_and_its_replicas_are_shown_in_order() {
         0,
     )
     .await;
-    let mut shown = String::new();
-    for args in [
-        &["events", "j"][..],
-        &["events", "dijob/j", "--types=warning", "--no-headers"],
-        &["events", "j", "-o", "jsonpath={.items[*].reason}"],
-        &["events", "j", "--types=Bad"],
-        &["events", "nope"],
-    ] {
-        let said = plugin.run(args).await;
-        shown += &format!("$ kubectl di {}\n{said}\n", args.join(" "));
-    }
+    let shown = plugin
+        .session(&[
+            &["events", "j"][..],
+            &["events", "dijob/j", "--types=warning"],
+            &["events", "j", "-o", "jsonpath={.items[*].reason}"],
+            &["events", "j", "--types=Bad"],
+            &["events", "nope"],
+        ])
+        .await;
     insta::assert_snapshot!(ageless(&plugin.lasting(&shown)));
 
     let json = plugin.run(&["events", "j", "-o", "json"]).await;

@@ -21,8 +21,7 @@ async fn what_cannot_be_entered_is_told() {
     run(&pods, "j-coordinator").await;
     let mut shown = String::new();
     let mut say = async |args: &[&str]| {
-        let said = plugin.run(args).await;
-        shown += &format!("$ kubectl di {}\n{said}\n", args.join(" "));
+        shown.push_str(&plugin.session(&[args]).await);
     };
     say(&["exec", "nope", "--", "ls"]).await;
     say(&["exec", "j"]).await;

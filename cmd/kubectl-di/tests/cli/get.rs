@@ -36,10 +36,10 @@ async fn set_phase(plugin: &Plugin, name: &str, phase: &str) {
 #[tokio::test]
 async fn jobs_are_shown_in_every_form_that_kubectl_has() {
     let plugin = plugin().await;
-    let mut shown = String::new();
-    for args in [
+    let shown = plugin.session(&[
         &["get"][..],
-        &["get", "-o", "wide", "--no-headers"],
+        &["get", "-o", "wide"],
+        &["get", "--no-headers"],
         &["get", "-l", "team=rl", "--show-labels"],
         &["get", "-L", "team,example.com/tier"],
         &["get", "--sort-by=.metadata.name"],
@@ -62,10 +62,7 @@ async fn jobs_are_shown_in_every_form_that_kubectl_has() {
             "-o",
             "custom-columns=NAME:.metadata.name,TIER:.metadata.labels.example\\.com/tier,NO:.nothing",
         ],
-    ] {
-        let said = plugin.run(args).await;
-        shown += &format!("$ kubectl di {}\n{said}\n", args.join(" "));
-    }
+    ]).await;
     insta::assert_snapshot!(ageless(&plugin.lasting(&shown)));
 }
 
@@ -111,30 +108,28 @@ async fn json_and_yaml_hold_all_but_what_servers_note_for_themselves() {
 #[tokio::test]
 async fn mistakes_are_told_as_kubectl_tells_them() {
     let plugin = plugin().await;
-    let mut shown = String::new();
-    for args in [
-        &["get", "nope"][..],
-        &["get", "nope", "--ignore-not-found"],
-        &["get", "nope", "other", "-o", "name"],
-        &["get", "-l", "team=none"],
-        &["get", "-l", "team=none", "--ignore-not-found"],
-        &[
-            "get",
-            "-l",
-            "team=none",
-            "-o",
-            "jsonpath={.items[0].metadata.name}",
-        ],
-        &["get", "-o", "toml"],
-        &["get", "-o", "jsonpath={.items[*}"],
-        &["get", "-o", "custom-columns=NAME"],
-        &["get", "--sort-by=.spec.nothing"],
-        &["get", "--field-selector=spec.nothing=1"],
-        &["get", "a", "b", "-w"],
-    ] {
-        let said = plugin.run(args).await;
-        shown += &format!("$ kubectl di {}\n{said}\n", args.join(" "));
-    }
+    let shown = plugin
+        .session(&[
+            &["get", "nope"][..],
+            &["get", "nope", "--ignore-not-found"],
+            &["get", "nope", "other", "-o", "name"],
+            &["get", "-l", "team=none"],
+            &["get", "-l", "team=none", "--ignore-not-found"],
+            &[
+                "get",
+                "-l",
+                "team=none",
+                "-o",
+                "jsonpath={.items[0].metadata.name}",
+            ],
+            &["get", "-o", "toml"],
+            &["get", "-o", "jsonpath={.items[*}"],
+            &["get", "-o", "custom-columns=NAME"],
+            &["get", "--sort-by=.spec.nothing"],
+            &["get", "--field-selector=spec.nothing=1"],
+            &["get", "a", "b", "-w"],
+        ])
+        .await;
     insta::assert_snapshot!(ageless(&plugin.lasting(&shown)));
 }
 

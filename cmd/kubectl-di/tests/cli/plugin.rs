@@ -101,6 +101,16 @@ impl Plugin {
         Said::of(self.command(args).output().await.unwrap())
     }
 
+    /// Calls it several times, and returns what would be read on a terminal.
+    pub async fn session(&self, calls: &[&[&str]]) -> String {
+        let mut read = Vec::new();
+        for args in calls {
+            let said = self.run(args).await;
+            read.push(format!("$ kubectl di {}\n{said}\n", args.join(" ")));
+        }
+        read.concat()
+    }
+
     /// Calls it with something on its standard input.
     pub async fn run_with(&self, args: &[&str], input: &str) -> Said {
         let mut command = self.command(args);
@@ -140,18 +150,12 @@ impl Plugin {
     }
 }
 
-/// Ages are what the clock makes of them. Columns stay where they are.
+/// Ages are what the clock makes of them, and the columns behind them follow.
 pub fn ageless(text: &str) -> String {
-    let ages = Regex::new(r"(?m)\b\d+[smh](?:\d+[smh])?\b( *)").unwrap();
-    let same_width = |found: &regex::Captures<'_>| {
-        let width = if found[1].is_empty() {
-            0
-        } else {
-            found[0].len()
-        };
-        format!("{:width$}", "AGE")
-    };
-    ages.replace_all(text, same_width).into_owned()
+    let ages = Regex::new(r"\b\d+[smh](\d+[smh])?\b").unwrap();
+    let gaps = Regex::new(r"\b(AGE|Age) {2,}").unwrap();
+    let text = ages.replace_all(text, "AGE");
+    gaps.replace_all(&text, "$1   ").into_owned()
 }
 
 impl Said {

@@ -20,38 +20,28 @@ async fn replicas_are_shown_in_every_form_and_watched() {
         .await;
     plugin.space.until_phase("j", di_api::Phase::Created).await;
     manager.stop().await;
-    let mut shown = String::new();
-    for args in [
-        &["replicas", "list", "j"][..],
-        &[
-            "replicas",
-            "list",
-            "j",
-            "--role=coordinator",
-            "-o",
-            "wide",
-            "--no-headers",
-        ],
-        &[
-            "replicas",
-            "list",
-            "j",
-            "-o",
-            "jsonpath={.replicas[*].role}",
-        ],
-        &[
-            "replicas",
-            "list",
-            "j",
-            "--sort-by=.role",
-            "-o",
-            "custom-columns=ROLE:.role,N:.index",
-        ],
-        &["replicas", "list", "j", "-o", "name", "--role=collector"],
-    ] {
-        let said = plugin.run(args).await;
-        shown += &format!("$ kubectl di {}\n{said}\n", args.join(" "));
-    }
+    let shown = plugin
+        .session(&[
+            &["replicas", "list", "j"][..],
+            &["replicas", "list", "j", "--role=coordinator", "-o", "wide"],
+            &[
+                "replicas",
+                "list",
+                "j",
+                "-o",
+                "jsonpath={.replicas[*].role}",
+            ],
+            &[
+                "replicas",
+                "list",
+                "j",
+                "--sort-by=.role",
+                "-o",
+                "custom-columns=ROLE:.role,N:.index",
+            ],
+            &["replicas", "list", "j", "-o", "name", "--role=collector"],
+        ])
+        .await;
     insta::assert_snapshot!(ageless(&plugin.lasting(&shown)));
 
     let mut watch = plugin

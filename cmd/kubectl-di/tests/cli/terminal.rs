@@ -1,6 +1,10 @@
 //! The plugin in a real terminal: tmux has one that can be looked at.
 
-use std::{path::PathBuf, process::Command};
+use std::{
+    path::PathBuf,
+    process::Command,
+    sync::atomic::{AtomicU32, Ordering::Relaxed},
+};
 
 use di_apiserver_tests::eventually;
 
@@ -20,8 +24,11 @@ impl Drop for Terminal {
 impl Terminal {
     /// Calls the plugin in a terminal of this size. Its exit code and the terminal's settings are printed when it has ended.
     pub fn open(plugin: &Plugin, width: u16, height: u16, args: &[&str]) -> Self {
+        // Each has a server of its own: one that is ending would be found by the next.
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Relaxed);
         let terminal = Self {
-            socket: plugin.dir().join("tmux"),
+            socket: plugin.dir().join(format!("tmux-{number}")),
         };
         let dir = plugin.dir().display();
         let program = env!("CARGO_BIN_EXE_kubectl-di");
