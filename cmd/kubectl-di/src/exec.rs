@@ -80,7 +80,9 @@ impl Exec {
             .then(RawMode::enter)
             .transpose();
         let raw = raw.context("the terminal")?;
-        if let Some(stdin) = process.stdin() {
+        if options.stdin
+            && let Some(stdin) = process.stdin()
+        {
             tokio::spawn(type_in(stdin, process.takes_end()));
         }
         if let Some(tell) = process.sizes() {

@@ -49,7 +49,8 @@ pub async fn exec(
     enterable(pod, container).map_err(Error::Replica)?;
     let params = AttachParams::default()
         .container(container)
-        .stdin(options.stdin)
+        // A terminal without input loses the output too on some servers; nothing is typed there, and that is all.
+        .stdin(options.stdin || options.tty)
         .stdout(true)
         .stderr(!options.tty)
         .tty(options.tty)
@@ -126,7 +127,7 @@ pub(crate) fn stream_error(cluster: &Cluster, error: KubeError, pod: &str, verb:
 }
 
 impl Exec {
-    /// Its input, once; none where it was not asked for.
+    /// Its input, once; none where there is neither input nor a terminal.
     pub fn stdin(&mut self) -> Option<impl AsyncWrite + Unpin + Send + use<>> {
         self.process.stdin()
     }
