@@ -4,8 +4,8 @@ use anyhow::Result;
 use clap::{ColorChoice, Parser, Subcommand};
 
 use crate::{
-    create, delete, get, globals::Globals, logs, replicas, restart, suspend, validate, version,
-    wait,
+    create, delete, describe, events, exec, get, globals::Globals, logs, port_forward, replicas,
+    restart, suspend, top, validate, version, wait,
 };
 
 /// Create, watch, scale and end reinforcement-learning jobs (DIJobs).
@@ -37,9 +37,14 @@ enum Command {
     Resume(suspend::Resume),
     Restart(restart::Restart),
     Get(get::Get),
+    Describe(describe::Describe),
     Delete(delete::Delete),
     Replicas(replicas::Replicas),
     Logs(logs::Logs),
+    Events(events::Events),
+    Exec(exec::Exec),
+    PortForward(port_forward::PortForward),
+    Top(top::Top),
     Version(version::Version),
 }
 
@@ -55,9 +60,14 @@ impl Cli {
             Command::Resume(verb) => verb.run(globals, out).await,
             Command::Restart(verb) => verb.run(globals, out).await,
             Command::Get(verb) => verb.run(globals, out).await,
+            Command::Describe(verb) => verb.run(globals, out).await,
             Command::Delete(verb) => verb.run(globals, out).await,
             Command::Replicas(verb) => verb.run(globals, out).await,
             Command::Logs(verb) => verb.run(globals, out).await,
+            Command::Events(verb) => verb.run(globals, out).await,
+            Command::Exec(verb) => verb.run(globals, out).await,
+            Command::PortForward(verb) => verb.run(globals, out).await,
+            Command::Top(verb) => verb.run(globals, out).await,
             Command::Version(verb) => verb.run(globals, out).await,
         }
     }

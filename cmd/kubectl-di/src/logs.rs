@@ -1,4 +1,5 @@
 use std::{
+    collections::HashMap,
     io::{self, Write},
     process::ExitCode,
     time::Duration,
@@ -9,10 +10,13 @@ use clap::{Args, ValueEnum};
 use di_api::Role;
 use di_client::{LogLine, LogOptions, Which, job, log_pods};
 use futures::StreamExt;
+use jiff::Timestamp;
 
 use crate::{
     args::duration,
+    colour::Colours,
     globals::Globals,
+    names::JobAndReplica,
     output::{self, report},
 };
 
@@ -27,11 +31,16 @@ use crate::{
   # The last lines of every collector
   kubectl di logs cartpole --role collector --tail 20
 
+  # All that is said, and by whom
+  kubectl di logs cartpole --role all --all-containers -f
+
   # Why a learner's container was restarted
-  kubectl di logs cartpole --replica cartpole-learner-x7k2p --previous")]
+  kubectl di logs cartpole/learner-x7k2p --previous")]
+#[allow(clippy::struct_excessive_bools)] // flags
 pub struct Logs {
-    /// Name of the job
-    job: String,
+    /// Name of the job, or of the job and one of its replicas: NAME/REPLICA
+    #[arg(value_name = "NAME[/REPLICA]")]
+    target: JobAndReplica,
     /// Replicas of this role
     #[arg(long, value_enum, default_value_t = RoleArg::Coordinator)]
     role: RoleArg,
@@ -47,6 +56,9 @@ pub struct Logs {
     /// Only what is younger, as 5m
     #[arg(long, value_name = "TIME", value_parser = duration)]
     since: Option<Duration>,
+    /// Only what came after a time, as 2026-01-31T12:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "since")]
+    since_time: Option<Timestamp>,
     /// The container's last run instead of this one
     #[arg(short, long)]
     previous: bool,
@@ -56,7 +68,10 @@ pub struct Logs {
     /// Container instead of di-container
     #[arg(short, long)]
     container: Option<String>,
-    /// How many pods may be followed at once
+    /// Every container, those that prepare the pod included
+    #[arg(long, conflicts_with = "container")]
+    all_containers: bool,
+    /// How many containers may be followed at once
     #[arg(long, value_name = "N", default_value_t = 50)]
     max_log_requests: usize,
 }
@@ -74,18 +89,23 @@ enum RoleArg {
 impl Logs {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
         let cluster = globals.connect().await?;
-        let job = job(&cluster, &self.job).await?;
-        let (which, options) = (self.which(), self.options());
+        let job = job(&cluster, &self.target.job).await?;
+        let (which, options) = (self.which(job.name()), self.options());
         let pods = log_pods(&cluster, &job, &which).await?;
+        let count: usize = pods.iter().map(|pod| options.containers(pod).len()).sum();
         ensure!(
-            !self.follow || pods.len() <= self.max_log_requests,
-            "{} pods are to be followed, but at most {} may be; use --max-log-requests to raise the limit",
-            pods.len(),
+            !self.follow || count <= self.max_log_requests,
+            "{count} containers are to be followed, but at most {} may be; use --max-log-requests to raise the limit",
             self.max_log_requests
         );
         // The last run of a container has no successors.
-        let follow = self.follow && !self.previous && self.replica.is_none();
-        let prefixed = pods.len() > 1 || (follow && which.may_be_several());
+        let follow = self.follow && !self.previous && !matches!(which, Which::Replica(_));
+        let mut prefix = Prefix {
+            wanted: count > 1 || (follow && which.may_be_several()),
+            containers: self.all_containers,
+            colours: Colours::of_stdout(),
+            seen: HashMap::new(),
+        };
         let lines = if follow {
             di_client::follow(
                 &cluster,
@@ -102,7 +122,7 @@ impl Logs {
         let mut code = ExitCode::SUCCESS;
         while let Some(line) = lines.next().await {
             match line {
-                Ok(line) => print(out, &line, prefixed)?,
+                Ok(line) => prefix.print(out, &line)?,
                 Err(error) => {
                     report(&error.into());
                     code = ExitCode::FAILURE;
@@ -112,9 +132,12 @@ impl Logs {
         Ok(code)
     }
 
-    fn which(&self) -> Which {
-        match (&self.replica, self.role) {
-            (Some(name), _) => Which::Replica(name.clone()),
+    fn which(&self, job: &str) -> Which {
+        let named = self.replica.as_ref().or(self.target.replica.as_ref());
+        match (named, self.role) {
+            // The job's name may be left out of it.
+            (Some(name), _) if name.starts_with(&format!("{job}-")) => Which::Replica(name.clone()),
+            (Some(name), _) => Which::Replica(format!("{job}-{name}")),
             (None, RoleArg::All) => Which::All,
             (None, RoleArg::Coordinator) => Which::Role(Role::Coordinator),
             (None, RoleArg::Collector) => Which::Role(Role::Collector),
@@ -127,24 +150,50 @@ impl Logs {
     fn options(&self) -> LogOptions {
         LogOptions {
             container: self.container.clone(),
+            all_containers: self.all_containers,
             follow: self.follow,
             tail: Some(self.tail).filter(|lines| *lines >= 0),
             since: self.since,
+            since_time: self.since_time,
             previous: self.previous,
             timestamps: self.timestamps,
         }
     }
 }
 
-fn print(out: &mut impl Write, line: &LogLine, prefixed: bool) -> io::Result<()> {
-    if prefixed {
-        write!(out, "[{}] ", line.pod)?;
+fn time(text: &str) -> Result<Timestamp, String> {
+    text.parse()
+        .map_err(|_| "expected a time as 2026-01-31T12:00:00Z".to_owned())
+}
+
+/// What lines of several containers begin with.
+struct Prefix {
+    wanted: bool,
+    /// Whether the container is named, too.
+    containers: bool,
+    colours: Colours,
+    /// Each speaker keeps its colour.
+    seen: HashMap<String, usize>,
+}
+
+impl Prefix {
+    fn print(&mut self, out: &mut impl Write, line: &LogLine) -> io::Result<()> {
+        if self.wanted {
+            let speaker = if self.containers {
+                format!("[{}/{}]", line.pod, line.container)
+            } else {
+                format!("[{}]", line.pod)
+            };
+            let next = self.seen.len();
+            let number = *self.seen.entry(speaker.clone()).or_insert(next);
+            write!(out, "{} ", self.colours.vary(&speaker, number))?;
+        }
+        out.write_all(&line.bytes)?;
+        if self.wanted && !line.bytes.ends_with(b"\n") {
+            writeln!(out)?;
+        }
+        out.flush()
     }
-    out.write_all(&line.bytes)?;
-    if prefixed && !line.bytes.ends_with(b"\n") {
-        writeln!(out)?;
-    }
-    out.flush()
 }
 
 #[cfg(test)]
@@ -152,15 +201,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_several_pods_are_told_apart() {
+    fn lines_of_several_containers_are_told_apart() {
         let line = |bytes: &[u8]| LogLine {
             pod: "p".to_owned(),
+            container: "c".to_owned(),
             bytes: bytes.to_vec(),
         };
-        let mut out = Vec::new();
-        print(&mut out, &line(b"a\n"), true).unwrap();
-        print(&mut out, &line(b"no end"), true).unwrap();
-        print(&mut out, &line(b"50%\r"), false).unwrap();
-        assert_eq!(out, b"[p] a\n[p] no end\n50%\r");
+        let printed = |wanted, containers, bytes: &[u8]| {
+            let mut prefix = Prefix {
+                wanted,
+                containers,
+                colours: Colours::none(),
+                seen: HashMap::new(),
+            };
+            let mut out = Vec::new();
+            prefix.print(&mut out, &line(bytes)).unwrap();
+            out
+        };
+        assert_eq!(printed(true, false, b"a\n"), b"[p] a\n");
+        assert_eq!(printed(true, true, b"no end"), b"[p/c] no end\n");
+        assert_eq!(printed(false, true, b"50%\r"), b"50%\r");
     }
 }

@@ -7,19 +7,6 @@ use clap::ValueEnum;
 use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::{Value, json};
 
-/// How objects are shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// A table with more columns
-    Wide,
-    /// JSON
-    Json,
-    /// YAML
-    Yaml,
-    /// Kind and name
-    Name,
-}
-
 /// How a single object is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ObjectFormat {

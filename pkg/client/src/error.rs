@@ -74,6 +74,9 @@ pub enum Error {
     /// There is nothing to read logs from, or too much.
     #[error("{0}")]
     Logs(String),
+    /// There is no such replica, or none that can be entered.
+    #[error("{0}")]
+    Replica(String),
     /// It took too long.
     #[error("timed out waiting for {0}")]
     Timeout(String),

@@ -8,7 +8,7 @@ use futures::{
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, ResourceExt,
-    core::{Status, subresource::LogParams},
+    core::Status,
     runtime::{
         WatchStreamExt,
         watcher::{self, watcher},
@@ -22,8 +22,8 @@ use crate::{
     watch_jobs,
 };
 
-/// One run of a container: UID of its pod and restart count.
-type Run = (String, i32);
+/// One run of a container: UID of its pod, its name and restart count.
+type Run = (String, String, i32);
 
 /// The logs of these pods, and of those that take their places or come beside them, until the job has ended and so have its pods.
 /// No more than `most` are open at a time: an error tells of each that is left out.
@@ -54,21 +54,24 @@ pub fn follow(
         api,
         job: job.clone(),
         which: which.clone(),
-        whole_lines: which.may_be_several(),
-        params: options.params(),
+        whole_lines: which.may_be_several() || options.all_containers,
+        options: options.clone(),
         most,
         open: SelectAll::new(),
         seen: HashSet::new(),
         ended: has_ended(&job.status),
     };
     for pod in pods {
-        // One that has not started yet answers with the reason, and is opened once it has.
-        follower.seen.extend(follower.run(&pod));
-        follower.open(pod.name_any());
+        for container in options.containers(&pod) {
+            // One that has not started yet answers with the reason, and is opened once it has.
+            follower.seen.extend(run_of(&pod, &container));
+            follower.open(pod.name_any(), container);
+        }
     }
     // Those that come later are new: all that they say is.
-    follower.params.tail_lines = None;
-    follower.params.since_seconds = None;
+    follower.options.tail = None;
+    follower.options.since = None;
+    follower.options.since_time = None;
     stream::unfold(follower, |mut follower| async move {
         Some((follower.next().await?, follower))
     })
@@ -81,7 +84,7 @@ struct Follower {
     job: Job,
     which: Which,
     whole_lines: bool,
-    params: LogParams,
+    options: LogOptions,
     most: usize,
     pods: BoxStream<'static, Result<Pod, watcher::Error>>,
     jobs: BoxStream<'static, Result<JobEvent>>,
@@ -148,39 +151,34 @@ impl Follower {
         if !is_of(pod, &self.job) || !is_chosen(pod, &self.which) {
             return Ok(());
         }
-        let Some(run) = self.run(pod).filter(|run| !self.seen.contains(run)) else {
-            return Ok(());
-        };
-        self.seen.insert(run);
-        if self.open.len() >= self.most {
-            return Err(Error::Logs(format!(
-                "{} is not followed: {} pods are already",
-                pod.name_any(),
-                self.most
-            )));
+        for container in self.options.containers(pod) {
+            let Some(run) = run_of(pod, &container) else {
+                continue;
+            };
+            if !self.seen.insert(run) {
+                continue;
+            }
+            if self.open.len() >= self.most {
+                return Err(Error::Logs(format!(
+                    "{} is not followed: {} logs are already",
+                    pod.name_any(),
+                    self.most
+                )));
+            }
+            self.open(pod.name_any(), container);
         }
-        self.open(pod.name_any());
         Ok(())
     }
 
-    fn open(&mut self, pod: String) {
-        let log = log_of(
-            &self.cluster,
-            &self.api,
-            pod,
-            self.params.clone(),
-            self.whole_lines,
-        );
+    fn open(&mut self, pod: String, container: String) {
+        let params = self.options.params(container);
+        let log = log_of(&self.cluster, &self.api, pod, params, self.whole_lines);
         self.open.push(log);
-    }
-
-    fn run(&self, pod: &Pod) -> Option<Run> {
-        run_of(pod, self.params.container.as_deref()?)
     }
 }
 
 /// What the server said, where it does not let its caller watch.
-fn refusal(error: watcher::Error) -> Option<Box<Status>> {
+pub(crate) fn refusal(error: watcher::Error) -> Option<Box<Status>> {
     use kube::Error::Api;
     use watcher::Error::{InitialListFailed, WatchError, WatchFailed, WatchStartFailed};
     match error {
@@ -198,11 +196,16 @@ fn has_ended(status: &DIJobStatus) -> bool {
 
 /// The run that a container is in, once it has started: there is nothing to read before.
 fn run_of(pod: &Pod, container: &str) -> Option<Run> {
-    let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
-    let status = statuses.iter().find(|status| status.name == container)?;
+    let status = pod.status.as_ref()?;
+    let first = status.init_container_statuses.iter().flatten();
+    let mut all = first.chain(status.container_statuses.iter().flatten());
+    let status = all.find(|status| status.name == container)?;
     let state = status.state.as_ref()?;
     let started = state.running.is_some() || state.terminated.is_some();
-    started.then(|| (pod.uid().unwrap_or_default(), status.restart_count))
+    started.then(|| {
+        let uid = pod.uid().unwrap_or_default();
+        (uid, container.to_owned(), status.restart_count)
+    })
 }
 
 #[cfg(test)]
@@ -242,7 +245,8 @@ mod tests {
         let of = |pod: &Pod| run_of(pod, "di-container");
         assert_eq!(of(&pod("a", &json!({"waiting": {}}), 0)), None);
         let first = of(&pod("a", &json!({"running": {}}), 0));
-        assert_eq!(first, Some(("a".to_owned(), 0)));
+        let expected = ("a".to_owned(), "di-container".to_owned(), 0);
+        assert_eq!(first, Some(expected));
         // The same run, over by now.
         let ended = json!({"terminated": {"exitCode": 0}});
         assert_eq!(of(&pod("a", &ended, 0)), first);

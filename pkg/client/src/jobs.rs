@@ -1,19 +1,14 @@
 use di_api::{DIJob, DIJobStatus};
-use futures::{
-    StreamExt,
-    stream::{self, BoxStream},
-};
+use futures::{StreamExt, stream::BoxStream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::{
-    core::{
-        ApiResource, WatchEvent,
-        params::{ListParams, WatchParams},
-    },
-    error::Error as KubeError,
-};
+use kube::core::ApiResource;
 use serde_json::Value;
 
-use crate::{Cluster, Result, resource::Resource};
+use crate::{
+    Change, Cluster, Result,
+    resource::Resource,
+    watch::{Selection, watch},
+};
 
 /// A job as the server has it, and the parts of it that we read.
 #[derive(Clone, Debug)]
@@ -58,6 +53,10 @@ pub struct JobQuery {
     pub selector: Option<String>,
     /// The one of this name.
     pub name: Option<String>,
+    /// Those whose fields match.
+    pub field_selector: Option<String>,
+    /// How many the server is asked for at a time; 0 asks for all at once, none leaves it to us.
+    pub chunk_size: Option<u32>,
 }
 
 /// Jobs, and the version at which they were seen.
@@ -70,13 +69,7 @@ pub struct JobList {
 }
 
 /// A change of a job.
-#[derive(Clone, Debug)]
-pub enum JobEvent {
-    /// It is there, new or changed.
-    Applied(Job),
-    /// It is gone; this was its last state.
-    Deleted(Job),
-}
+pub type JobEvent = Change<Job>;
 
 pub(crate) fn api() -> ApiResource {
     ApiResource::erase::<DIJob>(&())
@@ -91,13 +84,7 @@ pub async fn job(cluster: &Cluster, name: &str) -> Result<Job> {
 
 /// The jobs that match.
 pub async fn jobs(cluster: &Cluster, query: &JobQuery) -> Result<JobList> {
-    let api = api();
-    let params = ListParams {
-        label_selector: query.selector.clone(),
-        field_selector: query.field_selector(),
-        ..ListParams::default()
-    };
-    let listed = query.resource(cluster, &api).list(&params).await?;
+    let listed = query.selection(cluster).list(cluster).await?;
     Ok(JobList {
         jobs: listed.items.into_iter().map(Job::from).collect(),
         resource_version: listed.resource_version,
@@ -105,25 +92,28 @@ pub async fn jobs(cluster: &Cluster, query: &JobQuery) -> Result<JobList> {
 }
 
 impl JobQuery {
-    fn resource<'a>(&self, cluster: &'a Cluster, api: &'a ApiResource) -> Resource<'a> {
-        let namespace = cluster.namespace().name.as_str();
-        Resource::new(cluster, api, (!self.all_namespaces).then_some(namespace))
+    fn selection(&self, cluster: &Cluster) -> Selection {
+        let namespace = || cluster.namespace().name.clone();
+        Selection {
+            api: api(),
+            namespace: (!self.all_namespaces).then(namespace),
+            labels: self.selector.clone(),
+            fields: self.fields(),
+            page: self.chunk_size,
+        }
     }
 
-    fn field_selector(&self) -> Option<String> {
-        let name = self.name.as_ref()?;
-        Some(format!("metadata.name={name}"))
+    pub(crate) fn fields(&self) -> Option<String> {
+        let name = self
+            .name
+            .as_ref()
+            .map(|name| format!("metadata.name={name}"));
+        let all: Vec<_> = name
+            .into_iter()
+            .chain(self.field_selector.clone())
+            .collect();
+        (!all.is_empty()).then(|| all.join(","))
     }
-}
-
-type Events = BoxStream<'static, Result<WatchEvent<Value>, KubeError>>;
-
-struct Watch {
-    cluster: Cluster,
-    query: JobQuery,
-    version: String,
-    events: Option<Events>,
-    listed: std::vec::IntoIter<Job>,
 }
 
 /// Every change of the jobs that match, since `version`. Servers end watches now and then: it goes on where it was, and
@@ -133,84 +123,13 @@ pub fn watch_jobs(
     query: &JobQuery,
     version: &str,
 ) -> BoxStream<'static, Result<JobEvent>> {
-    let watch = Watch {
-        cluster: cluster.clone(),
-        query: query.clone(),
-        version: version.to_owned(),
-        events: None,
-        listed: Vec::new().into_iter(),
-    };
-    stream::unfold(Some(watch), |watch| async move {
-        let mut watch = watch?;
-        match watch.next().await {
-            Ok(event) => Some((Ok(event), Some(watch))),
-            Err(error) => Some((Err(error), None)),
-        }
-    })
-    .boxed()
-}
-
-impl Watch {
-    async fn next(&mut self) -> Result<JobEvent> {
-        loop {
-            if let Some(job) = self.listed.next() {
-                return Ok(JobEvent::Applied(job));
-            }
-            let Some(events) = &mut self.events else {
-                match open(&self.cluster, &self.query, &self.version).await {
-                    Err(crate::Error::Server(status)) if status.code == 410 => {
-                        self.relist().await?;
-                    }
-                    Err(error) => return Err(error),
-                    Ok(events) => self.events = Some(events),
-                }
-                continue;
-            };
-            match events.next().await {
-                None => self.events = None,
-                Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
-                    return Ok(JobEvent::Applied(self.seen(object)));
-                }
-                Some(Ok(WatchEvent::Deleted(object))) => {
-                    return Ok(JobEvent::Deleted(self.seen(object)));
-                }
-                Some(Ok(WatchEvent::Bookmark(bookmark))) => {
-                    self.version = bookmark.metadata.resource_version;
-                }
-                Some(Ok(WatchEvent::Error(status)) | Err(KubeError::Api(status)))
-                    if status.code == 410 =>
-                {
-                    self.relist().await?;
-                }
-                Some(Ok(WatchEvent::Error(status))) => return Err(crate::Error::Server(status)),
-                Some(Err(error)) => return Err(self.cluster.error(error)),
-            }
-        }
-    }
-
-    async fn relist(&mut self) -> Result<()> {
-        let list = jobs(&self.cluster, &self.query).await?;
-        self.version = list.resource_version;
-        self.listed = list.jobs.into_iter();
-        self.events = None;
-        Ok(())
-    }
-
-    fn seen(&mut self, object: Value) -> Job {
-        let job = Job::from(object);
-        if let Some(version) = &job.metadata.resource_version {
-            self.version.clone_from(version);
-        }
-        job
-    }
-}
-
-async fn open(cluster: &Cluster, query: &JobQuery, version: &str) -> Result<Events> {
-    let api = api();
-    let params = WatchParams {
-        label_selector: query.selector.clone(),
-        field_selector: query.field_selector(),
-        ..WatchParams::default()
-    };
-    query.resource(cluster, &api).watch(&params, version).await
+    let changes = watch(cluster, query.selection(cluster), version);
+    changes
+        .map(|change| {
+            Ok(match change? {
+                Change::Applied(object) => Change::Applied(object.into()),
+                Change::Deleted(object) => Change::Deleted(object.into()),
+            })
+        })
+        .boxed()
 }

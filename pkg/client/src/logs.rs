@@ -6,7 +6,7 @@ use futures::{
     future::Either,
     stream::{self, BoxStream},
 };
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
 use kube::{Api, ResourceExt, core::subresource::LogParams};
 
 use crate::{
@@ -30,15 +30,20 @@ pub enum Which {
 
 /// Which part of the logs.
 #[derive(Clone, Debug, Default)]
+#[allow(clippy::struct_excessive_bools)] // kubectl's flags
 pub struct LogOptions {
     /// Container instead of the main one.
     pub container: Option<String>,
+    /// Every container, those that prepare the pod included.
+    pub all_containers: bool,
     /// Go on with what is still to come.
     pub follow: bool,
     /// Only this many last lines of each.
     pub tail: Option<i64>,
     /// Only what is younger.
     pub since: Option<Duration>,
+    /// Only what came after.
+    pub since_time: Option<Timestamp>,
     /// The container's last run instead of this one.
     pub previous: bool,
     /// Each line begins with its time.
@@ -50,6 +55,8 @@ pub struct LogOptions {
 pub struct LogLine {
     /// Whose.
     pub pod: String,
+    /// Which container's.
+    pub container: String,
     /// As it was written; not always UTF-8.
     pub bytes: Vec<u8>,
 }
@@ -105,15 +112,24 @@ fn chosen(job: &Job, mut pods: Vec<Pod>, which: &Which) -> Result<Vec<Pod>, Stri
     })
 }
 
-/// The logs of pods: one after the other, or all at once when following. A single pod's come as they are read, several pods'
+/// The logs of pods: one after the other, or all at once when following. A single container's come as they are read, those of several
 /// by whole lines.
 pub fn logs(cluster: &Cluster, namespace: &str, pods: &[Pod], options: &LogOptions) -> LogStream {
     let api: Api<Pod> = Api::namespaced(cluster.client.clone(), namespace);
-    let params = options.params();
-    let whole_lines = pods.len() > 1;
-    let streams: Vec<_> = pods
-        .iter()
-        .map(|pod| log_of(cluster, &api, pod.name_any(), params.clone(), whole_lines))
+    let containers = |pod| {
+        options
+            .containers(pod)
+            .into_iter()
+            .map(move |one| (pod, one))
+    };
+    let all: Vec<(&Pod, String)> = pods.iter().flat_map(containers).collect();
+    let whole_lines = all.len() > 1;
+    let streams: Vec<_> = all
+        .into_iter()
+        .map(|(pod, container)| {
+            let params = options.params(container);
+            log_of(cluster, &api, pod.name_any(), params, whole_lines)
+        })
         .collect();
     if options.follow {
         stream::select_all(streams).boxed()
@@ -122,7 +138,7 @@ pub fn logs(cluster: &Cluster, namespace: &str, pods: &[Pod], options: &LogOptio
     }
 }
 
-/// The log of one pod.
+/// The log of one container.
 pub(crate) fn log_of(
     cluster: &Cluster,
     api: &Api<Pod>,
@@ -133,7 +149,10 @@ pub(crate) fn log_of(
     let (api, cluster) = (api.clone(), cluster.clone());
     stream::once(async move {
         match api.log_stream(&pod, &params).await {
-            Ok(reader) => Either::Left(lines(pod, Box::pin(reader), whole_lines)),
+            Ok(reader) => {
+                let container = params.container.unwrap_or_default();
+                Either::Left(lines(pod, container, Box::pin(reader), whole_lines))
+            }
             Err(error) => {
                 let error = cluster.error(error);
                 Either::Right(stream::once(async move { Err(error) }))
@@ -145,17 +164,30 @@ pub(crate) fn log_of(
 }
 
 impl LogOptions {
-    pub(crate) fn params(&self) -> LogParams {
-        let container = self.container.as_deref().unwrap_or(names::MAIN_CONTAINER);
+    /// Containers of a pod whose logs are wanted, in the order in which they start.
+    pub fn containers(&self, pod: &Pod) -> Vec<String> {
+        if self.all_containers
+            && let Some(spec) = &pod.spec
+        {
+            let first = spec.init_containers.iter().flatten();
+            let all = first.chain(&spec.containers);
+            return all.map(|container| container.name.clone()).collect();
+        }
+        let one = self.container.as_deref().unwrap_or(names::MAIN_CONTAINER);
+        vec![one.to_owned()]
+    }
+
+    pub(crate) fn params(&self, container: String) -> LogParams {
         // Part of a second is rounded up: less than one second would mean everything.
         let seconds = |since: Duration| since.as_secs() + u64::from(since.subsec_nanos() > 0);
         LogParams {
-            container: Some(container.to_owned()),
+            container: Some(container),
             follow: self.follow,
             tail_lines: self.tail,
             since_seconds: self
                 .since
                 .map(|since| i64::try_from(seconds(since)).unwrap_or(i64::MAX)),
+            since_time: self.since_time,
             previous: self.previous,
             timestamps: self.timestamps,
             ..LogParams::default()
@@ -165,19 +197,21 @@ impl LogOptions {
 
 fn lines<R: AsyncBufRead + Unpin + Send + 'static>(
     pod: String,
+    container: String,
     reader: R,
     whole_lines: bool,
 ) -> impl futures::Stream<Item = Result<LogLine>> + Send {
-    stream::unfold(Some((pod, reader)), move |state| async move {
-        let (pod, mut reader) = state?;
+    stream::unfold(Some((pod, container, reader)), move |state| async move {
+        let (pod, container, mut reader) = state?;
         match piece(&mut reader, whole_lines).await {
             Ok(None) => None,
             Ok(Some(bytes)) => {
                 let line = LogLine {
                     pod: pod.clone(),
+                    container: container.clone(),
                     bytes,
                 };
-                Some((Ok(line), Some((pod, reader))))
+                Some((Ok(line), Some((pod, container, reader))))
             }
             Err(source) => Some((Err(Error::Stream { pod, source }), None)),
         }
@@ -217,7 +251,7 @@ mod tests {
     fn read(text: &[u8], whole_lines: bool) -> Vec<Vec<u8>> {
         // A small buffer, so that lines arrive in pieces.
         let reader = BufReader::with_capacity(4, futures::io::Cursor::new(text.to_vec()));
-        let lines = lines("p".to_owned(), reader, whole_lines);
+        let lines = lines("p".to_owned(), "c".to_owned(), reader, whole_lines);
         block_on(lines.map(|line| line.unwrap().bytes).collect())
     }
 
@@ -238,6 +272,21 @@ mod tests {
     fn a_line_without_end_comes_in_pieces() {
         let pieces = read(&vec![b'.'; 3 * LONGEST_LINE], true);
         assert_eq!(pieces.len(), 3);
+    }
+
+    #[test]
+    fn all_containers_are_those_that_prepare_too() {
+        let pod: Pod = serde_json::from_value(json!({"spec": {
+            "initContainers": [{"name": "fetch"}],
+            "containers": [{"name": "di-container"}, {"name": "board"}],
+        }}))
+        .unwrap();
+        let mut options = LogOptions::default();
+        assert_eq!(options.containers(&pod), ["di-container"]);
+        options.container = Some("board".to_owned());
+        assert_eq!(options.containers(&pod), ["board"]);
+        options.all_containers = true;
+        assert_eq!(options.containers(&pod), ["fetch", "di-container", "board"]);
     }
 
     fn pod(name: &str, role: &str) -> Pod {

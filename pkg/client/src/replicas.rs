@@ -27,6 +27,8 @@ pub struct Replica {
     pub state: EntryState,
     /// The replica whose place it took.
     pub replaces: Option<String>,
+    /// Of a ddp learner: the aggregator in front of it.
+    pub aggregator: Option<String>,
     /// When it was planned.
     pub planned_at: Option<Time>,
     /// Where others reach it, `pod.namespace:port`.
@@ -106,6 +108,7 @@ pub fn replicas_of(job: &Job, pods: &[Pod]) -> Vec<Replica> {
                 origin: Some(entry.origin),
                 state: entry.state,
                 replaces: entry.replaces.clone(),
+                aggregator: entry.ddp.as_ref().map(|ddp| ddp.aggregator.clone()),
                 planned_at: entry.planned_at.as_ref().map(|at| Time(at.0)),
                 url: url(job, entry, pod),
                 pod: pod.map(ReplicaPod::from),
@@ -128,6 +131,7 @@ pub fn replicas_of(job: &Job, pods: &[Pod]) -> Vec<Replica> {
             origin: is_coordinator.then_some(Origin::Declared),
             state: EntryState::Wanted,
             replaces: None,
+            aggregator: pod.labels().get(names::labels::AGGREGATOR).cloned(),
             planned_at: None,
             pod: Some(pod.into()),
         });

@@ -47,7 +47,8 @@ impl<'a> Resource<'a> {
     }
 
     pub(crate) async fn list(&self, params: &ListParams) -> Result<Listed> {
-        let mut params = params.clone().limit(PAGE);
+        let mut params = params.clone();
+        params.limit = Some(params.limit.unwrap_or(PAGE)).filter(|page| *page > 0);
         let mut items = Vec::new();
         loop {
             let page: ObjectList<Value> = self.send(self.request.list(&params)).await?;

@@ -4,11 +4,18 @@
 
 mod create;
 mod delete;
+mod describe;
+mod events;
+mod exec;
+mod get;
 mod manifests;
 mod plugin;
 mod replicas;
+mod replicas_list;
 mod restart;
 mod suspend;
+mod terminal;
+mod top;
 mod validate;
 mod version;
 mod wait;

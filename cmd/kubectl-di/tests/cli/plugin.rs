@@ -101,6 +101,16 @@ impl Plugin {
         Said::of(self.command(args).output().await.unwrap())
     }
 
+    /// Calls it several times, and returns what would be read on a terminal.
+    pub async fn session(&self, calls: &[&[&str]]) -> String {
+        let mut read = Vec::new();
+        for args in calls {
+            let said = self.run(args).await;
+            read.push(format!("$ kubectl di {}\n{said}\n", args.join(" ")));
+        }
+        read.concat()
+    }
+
     /// Calls it with something on its standard input.
     pub async fn run_with(&self, args: &[&str], input: &str) -> Said {
         let mut command = self.command(args);
@@ -145,6 +155,14 @@ pub fn note(all: &mut String, words: &str, said: &Said) {
     for part in ["$ ", words, "\n", &said.to_string()] {
         all.push_str(part);
     }
+}
+
+/// Ages are what the clock makes of them, and the columns behind them follow.
+pub fn ageless(text: &str) -> String {
+    let ages = Regex::new(r"\b\d+[smh](\d+[smh])?\b").unwrap();
+    let gaps = Regex::new(r"\b(AGE|Age) {2,}").unwrap();
+    let text = ages.replace_all(text, "AGE");
+    gaps.replace_all(&text, "$1   ").into_owned()
 }
 
 impl Said {

@@ -1,0 +1,134 @@
+//! `kubectl di describe`: all about a job on one screen.
+
+mod screen;
+mod tree;
+
+use std::{io::Write, process::ExitCode};
+
+use anyhow::Result;
+use clap::{ArgAction, Args};
+use di_client::{Cluster, Job, JobQuery, events, job, jobs, replicas};
+use jiff::Timestamp;
+
+use crate::{colour::Colours, globals::Globals, names::job_name, output::report};
+
+use screen::Screen;
+pub use screen::seen;
+
+/// Show all about jobs: phase, conditions, replicas and recent events.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  # All about one job
+  kubectl di describe cartpole
+
+  # About every job whose name begins so
+  kubectl di describe cart
+
+  # About those of a team
+  kubectl di describe -l team=rl")]
+pub struct Describe {
+    /// Names of jobs, or what their names begin with; all jobs when there are none
+    #[arg(value_name = "NAME", value_parser = job_name)]
+    names: Vec<String>,
+    /// Jobs of all namespaces
+    #[arg(short = 'A', long, conflicts_with = "names")]
+    all_namespaces: bool,
+    /// Only jobs whose labels match, as team=rl,tier!=test
+    #[arg(short = 'l', long, conflicts_with = "names")]
+    selector: Option<String>,
+    /// Show events, too
+    #[arg(
+        long,
+        action = ArgAction::Set,
+        default_value_t = true,
+        default_missing_value = "true",
+        num_args = 0..=1,
+        require_equals = true
+    )]
+    show_events: bool,
+    /// How many jobs the server is asked for at a time; 0 asks for all at once
+    #[arg(long, value_name = "N", default_value_t = 500)]
+    chunk_size: u32,
+}
+
+impl Describe {
+    pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
+        let cluster = globals.connect().await?;
+        let mut code = ExitCode::SUCCESS;
+        let mut found = Vec::new();
+        if self.names.is_empty() {
+            found = jobs(&cluster, &self.query()).await?.jobs;
+            if found.is_empty() {
+                let namespace = &cluster.namespace().name;
+                let place = if self.all_namespaces {
+                    String::new()
+                } else {
+                    format!(" in {namespace} namespace.")
+                };
+                eprintln!("No resources found{place}");
+            }
+        }
+        for name in &self.names {
+            match self.named(&cluster, name).await {
+                Ok(jobs) => found.extend(jobs),
+                Err(error) if error.is_not_found() => {
+                    report(&error.into());
+                    code = ExitCode::FAILURE;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        for (number, job) in found.iter().enumerate() {
+            if number > 0 {
+                write!(out, "\n\n")?;
+            }
+            out.write_all(self.text(&cluster, job).await?.as_bytes())?;
+        }
+        Ok(code)
+    }
+
+    /// The job of this name, else those whose names begin with it, as kubectl describes things.
+    async fn named(&self, cluster: &Cluster, name: &str) -> di_client::Result<Vec<Job>> {
+        let missing = match job(cluster, name).await {
+            Err(error) if error.is_not_found() => error,
+            other => return Ok(vec![other?]),
+        };
+        let mut all = jobs(cluster, &self.query()).await?.jobs;
+        all.retain(|job| job.name().starts_with(name));
+        if all.is_empty() {
+            Err(missing)
+        } else {
+            Ok(all)
+        }
+    }
+
+    async fn text(&self, cluster: &Cluster, job: &Job) -> Result<String> {
+        let replicas = replicas(cluster, job).await?;
+        let events = if self.show_events {
+            Some(match events(cluster, job).await {
+                Ok(told) => Ok(told.events),
+                // Whoever may not see events sees the rest.
+                Err(error) => Err(error.to_string()),
+            })
+        } else {
+            None
+        };
+        Ok(Screen {
+            job,
+            replicas: &replicas,
+            events: events.as_ref(),
+            now: Timestamp::now(),
+            colours: Colours::of_stdout(),
+        }
+        .to_string())
+    }
+
+    fn query(&self) -> JobQuery {
+        JobQuery {
+            all_namespaces: self.all_namespaces,
+            selector: self.selector.clone(),
+            chunk_size: Some(self.chunk_size),
+            ..JobQuery::default()
+        }
+    }
+}

@@ -1,0 +1,77 @@
+use std::io;
+
+use crossterm::terminal::{disable_raw_mode, enable_raw_mode, size};
+
+/// While it lives, what is typed goes on untouched; afterwards the terminal is as it was, even if we panic.
+pub struct RawMode;
+
+impl RawMode {
+    pub fn enter() -> io::Result<Self> {
+        enable_raw_mode()?;
+        Ok(Self)
+    }
+}
+
+impl Drop for RawMode {
+    fn drop(&mut self) {
+        // There is nobody to tell.
+        disable_raw_mode().ok();
+    }
+}
+
+/// Tells the size of the terminal now, and whenever it changes.
+#[cfg(unix)]
+pub async fn resized(mut tell: impl FnMut(u16, u16)) {
+    use tokio::signal::unix::{SignalKind, signal};
+
+    let mut changes = signal(SignalKind::window_change()).ok();
+    loop {
+        if let Ok((width, height)) = size() {
+            tell(width, height);
+        }
+        let Some(changes) = &mut changes else { return };
+        if changes.recv().await.is_none() {
+            return;
+        }
+    }
+}
+
+/// Tells the size of the terminal now, and whenever it changes.
+#[cfg(not(unix))]
+pub async fn resized(mut tell: impl FnMut(u16, u16)) {
+    // There is no signal to wait for.
+    let mut last = None;
+    loop {
+        let now = size().ok();
+        if let Some((width, height)) = now.filter(|_| now != last) {
+            tell(width, height);
+        }
+        last = now;
+        tokio::time::sleep(std::time::Duration::from_millis(250)).await;
+    }
+}
+
+/// Waits until we are told to end; the exit code that says so.
+#[cfg(unix)]
+pub async fn ended() -> i32 {
+    use tokio::signal::unix::{SignalKind, signal};
+
+    let wait = async |kind: SignalKind| match signal(kind) {
+        Ok(mut signal) => drop(signal.recv().await),
+        Err(_) => std::future::pending().await,
+    };
+    tokio::select! {
+        () = wait(SignalKind::interrupt()) => 130,
+        () = wait(SignalKind::terminate()) => 143,
+        () = wait(SignalKind::hangup()) => 129,
+    }
+}
+
+/// Waits until we are told to end; the exit code that says so.
+#[cfg(not(unix))]
+pub async fn ended() -> i32 {
+    match tokio::signal::ctrl_c().await {
+        Ok(()) => 130,
+        Err(_) => std::future::pending().await,
+    }
+}

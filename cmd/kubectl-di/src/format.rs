@@ -1,0 +1,129 @@
+use std::{fs, io::Write, str::FromStr};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::{
+    columns::Columns,
+    jsonpath::Template,
+    output::{self, title},
+};
+
+/// How objects are shown, as kubectl's `-o` has it.
+#[derive(Clone, Debug)]
+pub enum Format {
+    /// A table with more columns.
+    Wide,
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
+    /// Kind and name.
+    Name,
+    /// What a template makes of them.
+    JsonPath(Template),
+    /// A table of the user's own columns.
+    Columns(Columns),
+}
+
+const FORMATS: &str =
+    "custom-columns, custom-columns-file, json, jsonpath, jsonpath-file, name, wide, yaml";
+
+impl FromStr for Format {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let (name, template) = match text.split_once('=') {
+            Some((name, template)) => (name, Some(template)),
+            None => (text, None),
+        };
+        let template = || {
+            let given = template.filter(|template| !template.is_empty());
+            given.context("template format specified but no template given")
+        };
+        let file = || {
+            let path = template()?;
+            fs::read_to_string(path).with_context(|| format!("error reading template {path}"))
+        };
+        Ok(match name {
+            "jsonpath" => Self::JsonPath(Template::parse(template()?)?),
+            "jsonpath-file" => Self::JsonPath(Template::parse(&file()?)?),
+            "custom-columns" => Self::Columns(Columns::parse(template()?)?),
+            "custom-columns-file" => Self::Columns(Columns::parse_file(&file()?)?),
+            _ => {
+                let known = match name {
+                    "wide" => Self::Wide,
+                    "json" => Self::Json,
+                    "yaml" => Self::Yaml,
+                    "name" => Self::Name,
+                    _ => bail!(
+                        "unable to match a printer suitable for the output format {text:?}, allowed formats are: {FORMATS}"
+                    ),
+                };
+                ensure!(text == name, "the output format {name} takes no template");
+                known
+            }
+        })
+    }
+}
+
+/// Whether this is a table of our own columns.
+pub fn is_table(format: Option<&Format>) -> bool {
+    matches!(format, None | Some(Format::Wide))
+}
+
+/// Prints in a form that is no table of ours; `whole` are the items as one object, or the one that was asked for.
+pub fn print(
+    format: &Format,
+    out: &mut impl Write,
+    whole: &Value,
+    items: &[Value],
+    headers: bool,
+) -> Result<()> {
+    match format {
+        Format::Json => output::json(out, whole)?,
+        Format::Yaml => output::yaml(out, whole)?,
+        Format::Name => {
+            for item in items {
+                writeln!(out, "{}", title(item))?;
+            }
+        }
+        Format::JsonPath(template) => out.write_all(template.render(whole)?.as_bytes())?,
+        Format::Columns(columns) => {
+            let rows: Vec<_> = items.iter().map(|item| columns.cells(item)).collect();
+            let rows = rows.into_iter().collect::<Result<Vec<_>>>()?;
+            out.write_all(columns.table(headers).render(&rows).as_bytes())?;
+        }
+        Format::Wide => {}
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_are_called_as_kubectl_calls_them() {
+        let error = |text: &str| Format::from_str(text).unwrap_err().to_string();
+        assert!(matches!(Format::from_str("wide"), Ok(Format::Wide)));
+        // The template may hold more of what parts it from its name.
+        let template = "jsonpath={.items[?(@.a=='b')].c}";
+        assert!(matches!(
+            Format::from_str(template),
+            Ok(Format::JsonPath(_))
+        ));
+        assert_eq!(
+            error("toml"),
+            format!(
+                "unable to match a printer suitable for the output format \"toml\", allowed formats are: {FORMATS}"
+            )
+        );
+        assert_eq!(
+            error("jsonpath"),
+            "template format specified but no template given"
+        );
+        assert!(error("jsonpath-file=/nowhere").starts_with("error reading template /nowhere"));
+        assert_eq!(error("json=x"), "the output format json takes no template");
+    }
+}

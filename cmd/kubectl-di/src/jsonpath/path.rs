@@ -1,0 +1,310 @@
+use anyhow::{Result, anyhow, bail, ensure};
+use jsonpath_rust::{
+    parser::{model::JpQuery, parse_json_path},
+    query::js_path_process,
+};
+use serde_json::Value;
+
+/// A path into an object, as `.items[*].metadata.name`, in kubectl's dialect.
+#[derive(Clone, Debug)]
+pub struct Path(Vec<Step>);
+
+#[derive(Clone, Debug)]
+enum Step {
+    Key(String),
+    Index(i64),
+    /// Several paths from the same place.
+    Union(Vec<Path>),
+    /// What RFC 9535 writes alike: wildcards, slices, filters and descents.
+    Standard(JpQuery),
+}
+
+impl Path {
+    /// Reads one, without its braces.
+    pub fn parse(text: &str) -> Result<Self> {
+        let mut rest = text.trim();
+        let mut steps = Vec::new();
+        while let Some(c) = rest.chars().next() {
+            rest = match c {
+                // Where one is already.
+                '$' | '@' => &rest[1..],
+                '.' if rest.starts_with("..") => {
+                    let (name, after) = name(&rest[2..]);
+                    ensure!(
+                        !name.is_empty() || after.starts_with('['),
+                        "invalid array index or field after .."
+                    );
+                    let (selector, after) = match name.as_str() {
+                        "" => bracket(after)?,
+                        "*" => ("*", after),
+                        _ => ("", after),
+                    };
+                    let selector = if selector.is_empty() {
+                        literal(&name)
+                    } else {
+                        selector_of(selector)?
+                    };
+                    steps.push(standard(&format!("$..[{selector}]"))?);
+                    after
+                }
+                '.' => {
+                    let (name, after) = name(&rest[1..]);
+                    match name.as_str() {
+                        "" => {}
+                        "*" => steps.push(standard("$[*]")?),
+                        _ => steps.push(Step::Key(name)),
+                    }
+                    after
+                }
+                '[' => {
+                    let (inside, after) = bracket(rest)?;
+                    steps.push(array(inside)?);
+                    after
+                }
+                c => bail!("unrecognized character in action: {c:?}"),
+            };
+        }
+        Ok(Self(steps))
+    }
+
+    /// Reads one as it stands in custom columns: braces and the first dot may be left out.
+    pub fn relaxed(text: &str) -> Result<Self> {
+        let text = text.trim();
+        let inside = match text.strip_prefix('{') {
+            Some(inside) => inside
+                .strip_suffix('}')
+                .ok_or_else(|| anyhow!("unexpected path string {text:?}: a brace is not closed"))?,
+            None => text,
+        };
+        let path = if inside.starts_with(['.', '[', '$', '@']) {
+            Self::parse(inside)
+        } else {
+            Self::parse(&format!(".{inside}"))
+        };
+        path.map_err(|error| anyhow!("unexpected path string {text:?}: {error}"))
+    }
+
+    /// What it leads to; nothing where a field is missing.
+    ///
+    /// # Errors
+    /// An index beyond the end of a list, as in kubectl.
+    pub fn find<'a>(&self, object: &'a Value) -> Result<Vec<&'a Value>> {
+        let mut found = vec![object];
+        for step in &self.0 {
+            let mut next = Vec::new();
+            match step {
+                Step::Key(key) => next.extend(found.iter().filter_map(|value| value.get(key))),
+                Step::Index(index) => {
+                    for list in found.iter().filter_map(|value| value.as_array()) {
+                        next.push(at(list, *index)?);
+                    }
+                }
+                Step::Union(paths) => {
+                    for path in paths {
+                        for value in &found {
+                            next.extend(path.find(value)?);
+                        }
+                    }
+                }
+                Step::Standard(query) => {
+                    for value in found {
+                        let all = js_path_process(query, value)?;
+                        next.extend(all.into_iter().map(|one| one.val));
+                    }
+                }
+            }
+            found = next;
+        }
+        Ok(found)
+    }
+}
+
+fn at(list: &[Value], index: i64) -> Result<&Value> {
+    let from_start = match usize::try_from(index) {
+        Ok(index) => Some(index),
+        Err(_) => usize::try_from(index.unsigned_abs())
+            .ok()
+            .and_then(|back| list.len().checked_sub(back)),
+    };
+    let value = from_start.and_then(|index| list.get(index));
+    value.ok_or_else(|| {
+        let length = list.len();
+        anyhow!("array index out of bounds: index {index}, length {length}")
+    })
+}
+
+/// A field's name, where a backslash takes the meaning from the next character, and what follows it.
+fn name(text: &str) -> (String, &str) {
+    let mut name = String::new();
+    let mut chars = text.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '\\' => name.extend(chars.next().map(|(_, c)| c)),
+            '.' | ',' | '[' | ']' | '$' | '@' | '{' | '}' => return (name, &text[at..]),
+            c if c.is_whitespace() => return (name, text[at..].trim_start()),
+            c => name.push(c),
+        }
+    }
+    (name, "")
+}
+
+/// What stands in brackets, and what follows them.
+fn bracket(text: &str) -> Result<(&str, &str)> {
+    let mut depth = 0;
+    let mut quote = None;
+    for (at, c) in text.char_indices() {
+        match (c, quote) {
+            (c, Some(open)) if c == open => quote = None,
+            ('"' | '\'', None) => quote = Some(c),
+            ('[', None) => depth += 1,
+            (']', None) => {
+                depth -= 1;
+                if depth == 0 {
+                    return Ok((text[1..at].trim(), &text[at + 1..]));
+                }
+            }
+            _ => {}
+        }
+    }
+    bail!("unterminated array")
+}
+
+fn array(inside: &str) -> Result<Step> {
+    if inside.starts_with('?') {
+        return standard(&format!("$[{}]", selector_of(inside)?));
+    }
+    let parts = parts(inside);
+    if parts.len() > 1 {
+        let one = |part: &&str| Ok(Path(vec![array(part.trim())?]));
+        return Ok(Step::Union(parts.iter().map(one).collect::<Result<_>>()?));
+    }
+    if let Some(key) = in_quotes(inside) {
+        // It is a path itself.
+        return Ok(Step::Union(vec![Path::parse(&format!(".{key}"))?]));
+    }
+    if let Ok(index) = inside.parse() {
+        return Ok(Step::Index(index));
+    }
+    standard(&format!("$[{}]", selector_of(inside)?))
+}
+
+/// Parts between commas that stand in no quotes.
+fn parts(text: &str) -> Vec<&str> {
+    let mut quote = None;
+    text.split(|c| {
+        match (c, quote) {
+            (c, Some(open)) if c == open => quote = None,
+            ('"' | '\'', None) => quote = Some(c),
+            _ => {}
+        }
+        c == ',' && quote.is_none()
+    })
+    .collect()
+}
+
+fn selector_of(inside: &str) -> Result<String> {
+    let Some(filter) = inside.strip_prefix('?') else {
+        let is_slice = |c: char| c.is_ascii_digit() || matches!(c, ':' | '-' | '*');
+        ensure!(
+            inside == "*" || (!inside.is_empty() && inside.chars().all(is_slice)),
+            "invalid array index {inside}"
+        );
+        return Ok(inside.to_owned());
+    };
+    let filter = filter.trim();
+    let Some(filter) = filter.strip_prefix('(').and_then(|f| f.strip_suffix(')')) else {
+        bail!("unterminated filter");
+    };
+    for operator in ["==", "!=", "<=", ">=", "<", ">"] {
+        if let Some((left, right)) = filter.split_once(operator) {
+            let (left, right) = (operand(left)?, operand(right)?);
+            // What lacks the field matches nothing, not even !=.
+            let there = |side: &str| format!("({side})");
+            let both: Vec<_> = [&left, &right]
+                .into_iter()
+                .filter(|side| side.starts_with('@'))
+                .map(|side| there(side))
+                .collect();
+            let mut all = both;
+            all.push(format!("{left} {operator} {right}"));
+            return Ok(format!("?{}", all.join(" && ")));
+        }
+    }
+    Ok(format!("?{}", operand(filter)?))
+}
+
+/// A side of a comparison: text in quotes, a number, a truth value, or a path from the object that is looked at.
+fn operand(text: &str) -> Result<String> {
+    let text = text.trim();
+    if let Some(inside) = in_quotes(text) {
+        return Ok(literal(inside));
+    }
+    if matches!(text, "true" | "false") || text.parse::<f64>().is_ok() {
+        return Ok(text.to_owned());
+    }
+    let Some(path) = text.strip_prefix('@') else {
+        bail!(
+            "unrecognized filter operand {text}; it is a path as @.type, a number, or text in quotes"
+        );
+    };
+    let mut standard = "@".to_owned();
+    let Path(steps) = Path::parse(path)?;
+    for step in steps {
+        match step {
+            Step::Key(key) => standard.extend(["[", &literal(&key), "]"]),
+            Step::Index(index) => standard.extend(["[", &index.to_string(), "]"]),
+            Step::Union(_) | Step::Standard(_) => {
+                bail!("only fields and indices are possible in the filter operand {text}")
+            }
+        }
+    }
+    Ok(standard)
+}
+
+fn in_quotes(text: &str) -> Option<&str> {
+    let quote = text.chars().next().filter(|c| matches!(c, '"' | '\''))?;
+    let inside = text.strip_prefix(quote)?.strip_suffix(quote)?;
+    (!inside.contains(quote)).then_some(inside)
+}
+
+/// Text in quotes with its escapes resolved, if that is what this is.
+pub fn quoted(text: &str) -> Result<Option<String>> {
+    let Some(quote) = text.chars().next().filter(|c| matches!(c, '"' | '\'')) else {
+        return Ok(None);
+    };
+    let inside = text
+        .strip_prefix(quote)
+        .and_then(|text| text.strip_suffix(quote))
+        .ok_or_else(|| anyhow!("unterminated quoted string"))?;
+    let mut unescaped = String::new();
+    let mut chars = inside.chars();
+    while let Some(c) = chars.next() {
+        if c != '\\' {
+            unescaped.push(c);
+            continue;
+        }
+        unescaped.push(match chars.next() {
+            Some('n') => '\n',
+            Some('t') => '\t',
+            Some('r') => '\r',
+            Some(c @ ('\\' | '"' | '\'')) => c,
+            other => bail!(
+                "unknown escape \\{}",
+                other.map(String::from).unwrap_or_default()
+            ),
+        });
+    }
+    Ok(Some(unescaped))
+}
+
+/// Text as a literal of RFC 9535, which has JSON's escapes.
+fn literal(text: &str) -> String {
+    Value::from(text).to_string()
+}
+
+fn standard(query: &str) -> Result<Step> {
+    match parse_json_path(query) {
+        Ok(query) => Ok(Step::Standard(query)),
+        Err(error) => bail!("{error}"),
+    }
+}

@@ -1,0 +1,152 @@
+//! `kubectl di port-forward`: a replica's ports on this machine.
+
+mod ports;
+
+use std::{io::Write, net::IpAddr, process::ExitCode, sync::Arc};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use di_client::{await_loss, di_port, forward, job, replica_pod};
+use tokio::{net::TcpListener, sync::mpsc};
+
+use crate::{exec::ended, globals::Globals, names::JobAndReplica, output::report, role::RoleName};
+
+use ports::Ports;
+
+/// Reach ports of a replica on this machine; the coordinator's unless told otherwise.
+///
+/// Goes on until it is interrupted, or the replica's pod ends.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  # The coordinator's own port
+  kubectl di port-forward cartpole
+
+  # A learner's TensorBoard, at 8080 here
+  kubectl di port-forward cartpole --role learner 8080:6006
+
+  # A port of a replica, wherever there is one free here
+  kubectl di port-forward cartpole/cartpole-collector-x7k2p :22270")]
+pub struct PortForward {
+    /// Name of the job, or of the job and one of its replicas: NAME/REPLICA
+    #[arg(value_name = "NAME[/REPLICA]")]
+    target: JobAndReplica,
+    /// Ports as [LOCAL:]REMOTE; without any, the replica's own, at a free one here
+    #[arg(value_name = "[LOCAL:]REMOTE")]
+    ports: Vec<Ports>,
+    /// Of a replica of this role
+    #[arg(long, value_enum)]
+    role: Option<RoleName>,
+    /// Of the replica of this index within its role
+    #[arg(long, value_name = "N", requires = "role")]
+    index: Option<i32>,
+    /// Addresses to listen at here, as localhost or 0.0.0.0
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "localhost",
+        value_name = "ADDRESS"
+    )]
+    address: Vec<String>,
+}
+
+impl PortForward {
+    pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
+        let cluster = globals.connect().await?;
+        let job = job(&cluster, &self.target.job).await?;
+        let choice = self.target.choice(self.role.map(Into::into), self.index);
+        let pod = Arc::new(replica_pod(&cluster, &job, &choice).await?);
+        let phase = pod.status.as_ref().and_then(|status| status.phase.clone());
+        ensure!(
+            phase.as_deref() == Some("Running"),
+            "unable to forward port because pod is not running. Current status={}",
+            phase.unwrap_or_default()
+        );
+        let mut ports = self.ports.clone();
+        if ports.is_empty() {
+            let Some(port) = di_port(&pod) else {
+                bail!("the replica names no port di-port; say which: [LOCAL:]REMOTE");
+            };
+            ports.push(Ports {
+                local: 0,
+                remote: port,
+            });
+        }
+        let (send, mut accepted) = mpsc::channel(16);
+        for ports in ports {
+            for (listener, local) in listen(&self.address, ports).await? {
+                writeln!(out, "Forwarding from {local} -> {}", ports.remote)?;
+                let send = send.clone();
+                tokio::spawn(async move {
+                    while let Ok((connection, _)) = listener.accept().await {
+                        let here = (connection, ports.remote, local.port());
+                        if send.send(here).await.is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+        }
+        out.flush()?;
+        let mut lost = std::pin::pin!(await_loss(&cluster, &pod));
+        let mut ended = std::pin::pin!(ended());
+        loop {
+            tokio::select! {
+                Some((connection, remote, local)) = accepted.recv() => {
+                    writeln!(out, "Handling connection for {local}")?;
+                    out.flush()?;
+                    let (cluster, pod) = (cluster.clone(), pod.clone());
+                    tokio::spawn(async move {
+                        if let Err(error) = forward(&cluster, &pod, remote, connection).await {
+                            report(&error.into());
+                        }
+                    });
+                }
+                result = &mut lost => {
+                    result?;
+                    bail!("lost connection to pod");
+                }
+                // Interrupted, it has done what it was asked for.
+                code = &mut ended => return Ok(match u8::try_from(code) {
+                    Ok(130) => ExitCode::SUCCESS,
+                    code => ExitCode::from(code.unwrap_or(1)),
+                }),
+            }
+        }
+    }
+}
+
+/// Listens at every address that there is; kubectl takes one of localhost's two for enough.
+async fn listen(
+    addresses: &[String],
+    ports: Ports,
+) -> Result<Vec<(TcpListener, std::net::SocketAddr)>> {
+    let mut listeners: Vec<(TcpListener, std::net::SocketAddr)> = Vec::new();
+    for address in addresses {
+        let ips: Vec<IpAddr> = match address.as_str() {
+            "localhost" => vec![[127, 0, 0, 1].into(), std::net::Ipv6Addr::LOCALHOST.into()],
+            other => vec![other.parse().with_context(|| {
+                format!("{other} is not a valid IP for --address, nor localhost")
+            })?],
+        };
+        let before = listeners.len();
+        let mut failed = None;
+        for ip in ips {
+            // The same port at both addresses.
+            let chosen = listeners
+                .get(before)
+                .map_or(ports.local, |(_, at)| at.port());
+            match TcpListener::bind((ip, chosen)).await {
+                Ok(listener) => {
+                    let at = listener.local_addr()?;
+                    listeners.push((listener, at));
+                }
+                Err(error) => failed = Some(error),
+            }
+        }
+        if let Some(error) = failed.filter(|_| listeners.len() == before) {
+            return Err(error)
+                .with_context(|| format!("unable to listen on port {}: {address}", ports.local));
+        }
+    }
+    Ok(listeners)
+}

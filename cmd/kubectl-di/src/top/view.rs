@@ -1,0 +1,270 @@
+use std::collections::BTreeMap;
+
+use di_client::{Job, Live, Replica};
+use jiff::Timestamp;
+use ratatui::{
+    Frame,
+    layout::{Constraint, Layout, Rect},
+    style::{Color, Modifier, Style},
+    text::{Line as Text, Span},
+    widgets::{Block, Cell, Clear, Paragraph, Row, Table},
+};
+
+use crate::{
+    colour::{Tone, tone_of},
+    rows::{JobRow, replica_cells, replica_headers},
+};
+
+use super::app::App;
+
+/// What is shown at a moment.
+#[derive(Debug, Default)]
+pub struct Page {
+    /// Over the table.
+    pub title: String,
+    /// Behind the title.
+    pub summary: String,
+    /// Names of the columns.
+    pub headers: Vec<&'static str>,
+    /// The lines of the table that the filter lets through.
+    pub lines: Vec<Line>,
+    /// Why it may be out of date.
+    pub trouble: Option<String>,
+}
+
+/// A line of the table.
+#[derive(Debug)]
+pub struct Line {
+    /// What it is known by.
+    pub key: String,
+    /// The job that it stands for: namespace and name.
+    pub job: Option<(String, String)>,
+    /// Its columns.
+    pub cells: Vec<String>,
+    /// The column that has a colour, and which.
+    pub tone: Option<(usize, Tone)>,
+}
+
+impl Page {
+    /// The page that is looked at, of what is known now.
+    pub fn of(app: &mut App, live: &Live, now: Timestamp) -> Self {
+        let opened = app.opened.clone();
+        let job = opened.and_then(|(namespace, name)| live.job(&namespace, &name));
+        let mut page = if let Some(job) = job {
+            Self::replicas(job, &live.replicas(job), now)
+        } else {
+            // A job that is gone has nothing more to show.
+            app.back();
+            Self::jobs(live.jobs(), app.namespace.as_deref(), now)
+        };
+        page.trouble = live.trouble().map(str::to_owned);
+        page.narrow(app);
+        page
+    }
+
+    fn jobs<'a>(
+        jobs: impl Iterator<Item = &'a Job>,
+        namespace: Option<&str>,
+        now: Timestamp,
+    ) -> Self {
+        let all = namespace.is_none();
+        let mut phases: BTreeMap<String, usize> = BTreeMap::new();
+        let mut lines = Vec::new();
+        for job in jobs {
+            let phase = job.status.phase.map_or("New", di_api::Phase::as_str);
+            *phases.entry(phase.to_owned()).or_default() += 1;
+            lines.push(Line {
+                key: format!("{}/{}", job.namespace(), job.name()),
+                job: Some((job.namespace().to_owned(), job.name().to_owned())),
+                cells: JobRow::new(job, now).cells(all, true),
+                tone: tone_of(phase).map(|tone| (if all { 2 } else { 1 }, tone)),
+            });
+        }
+        let phases = phases
+            .iter()
+            .map(|(phase, count)| format!("{count} {phase}"));
+        Self {
+            title: match namespace {
+                Some(namespace) => format!("Jobs in {namespace}"),
+                None => "Jobs in all namespaces".to_owned(),
+            },
+            summary: match lines.len() {
+                0 => "none".to_owned(),
+                _ => phases.collect::<Vec<_>>().join(", "),
+            },
+            headers: JobRow::headers(all, true),
+            lines,
+            trouble: None,
+        }
+    }
+
+    fn replicas(job: &Job, replicas: &[Replica], now: Timestamp) -> Self {
+        // As wide as a table has it, but for the URL and what it replaces.
+        let columns = replica_headers(true).len() - 2;
+        let status = &job.status;
+        let mut summary = vec![status.phase.map_or("New", di_api::Phase::as_str).to_owned()];
+        let mut add = |what: &str, text: &Option<String>| {
+            summary.extend(text.as_ref().map(|text| format!("{what}{text}")));
+        };
+        add("collectors ", &status.collectors_ready);
+        add("learners ", &status.learners_ready);
+        add("", &status.reason);
+        let line = |replica: &Replica| {
+            let mut cells = replica_cells(replica, now, true);
+            cells.truncate(columns);
+            Line {
+                key: replica.name.clone(),
+                job: None,
+                cells,
+                tone: tone_of(replica.status()).map(|tone| (4, tone)),
+            }
+        };
+        Self {
+            title: format!("{}/{}", job.namespace(), job.name()),
+            summary: summary.join(", "),
+            headers: replica_headers(true).into_iter().take(columns).collect(),
+            lines: replicas.iter().map(line).collect(),
+            trouble: None,
+        }
+    }
+
+    /// Keeps what the filter lets through.
+    fn narrow(&mut self, app: &mut App) {
+        let wanted = app.filter.to_lowercase();
+        self.lines.retain(|line| {
+            let mut cells = line.cells.iter();
+            wanted.is_empty() || cells.any(|cell| cell.to_lowercase().contains(&wanted))
+        });
+        let keys: Vec<_> = self.lines.iter().map(|line| line.key.as_str()).collect();
+        app.settle(&keys);
+    }
+
+    /// Draws it.
+    pub fn draw(&self, frame: &mut Frame<'_>, app: &mut App) {
+        let [top, middle, bottom] = Layout::vertical([
+            Constraint::Length(1),
+            Constraint::Min(0),
+            Constraint::Length(1),
+        ])
+        .areas(frame.area());
+        app.height = usize::from(middle.height.saturating_sub(1));
+        // Where there is more room than before, lines above come back.
+        let most = self.lines.len().saturating_sub(app.height);
+        *app.table.offset_mut() = app.table.offset().min(most);
+        let title = Text::from(vec![
+            Span::styled(&self.title, Style::new().add_modifier(Modifier::BOLD)),
+            Span::raw("  "),
+            Span::raw(&self.summary),
+        ]);
+        frame.render_widget(title, top);
+        frame.render_stateful_widget(self.table(middle.width), middle, &mut app.table);
+        frame.render_widget(self.foot(app), bottom);
+        if app.help {
+            help(frame);
+        }
+    }
+
+    fn table(&self, width: u16) -> Table<'_> {
+        let widths = (0..self.headers.len()).map(|at| {
+            let cells = self.lines.iter().filter_map(|line| line.cells.get(at));
+            let cells = cells.map(|cell| cell.chars().count());
+            let widest = cells.max().unwrap_or(0).max(self.headers[at].len());
+            u16::try_from(widest).unwrap_or(u16::MAX)
+        });
+        let widths = fitting(&widths.collect::<Vec<_>>(), width);
+        let count = widths.len();
+        let header = Row::new(self.headers.iter().copied().take(count));
+        let rows = self.lines.iter().map(|line| {
+            let cells = line.cells.iter().enumerate();
+            Row::new(cells.take(count).map(|(at, cell)| {
+                let tone = line.tone.filter(|(column, _)| *column == at);
+                Cell::new(cell.as_str()).style(tone.map_or(Style::new(), |(_, tone)| style(tone)))
+            }))
+        });
+        Table::new(rows, widths)
+            .column_spacing(GAP)
+            .header(header.style(Style::new().add_modifier(Modifier::BOLD)))
+            .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED))
+    }
+
+    fn foot<'a>(&'a self, app: &'a App) -> Text<'a> {
+        if app.typing {
+            return Text::from(format!("/{}_", app.filter));
+        }
+        if let Some(trouble) = &self.trouble {
+            let text = format!("not up to date, trying again: {trouble}");
+            return Text::styled(text, style(Tone::Bad));
+        }
+        let back = if app.opened.is_some() {
+            "esc back"
+        } else {
+            "enter replicas"
+        };
+        let filter = match app.filter.as_str() {
+            "" => "/ filter".to_owned(),
+            filter => format!("/{filter}  esc all"),
+        };
+        Text::from(format!("{back}  {filter}  ? help  q quit"))
+    }
+}
+
+/// Between columns.
+const GAP: u16 = 3;
+/// Less of a column says nothing.
+const LEAST: u16 = 5;
+
+/// Columns from the left as far as there is room; the last may be cut.
+fn fitting(widths: &[u16], mut room: u16) -> Vec<Constraint> {
+    let mut fitting = Vec::new();
+    for width in widths {
+        if room < LEAST.min(*width) {
+            break;
+        }
+        fitting.push(Constraint::Length(room.min(*width)));
+        room = room.saturating_sub(width.saturating_add(GAP));
+    }
+    fitting
+}
+
+/// NO_COLOR is heeded by the terminal library.
+fn style(tone: Tone) -> Style {
+    match tone {
+        Tone::Good => Style::new().fg(Color::Green),
+        Tone::Doubtful => Style::new().fg(Color::Yellow),
+        Tone::Bad => Style::new().fg(Color::Red),
+        Tone::Bold => Style::new().add_modifier(Modifier::BOLD),
+    }
+}
+
+fn help(frame: &mut Frame<'_>) {
+    let keys = [
+        ("up k, down j", "move"),
+        ("pgup, pgdn", "move by a page"),
+        ("home g, end G", "first, last"),
+        ("enter", "replicas of the job"),
+        ("esc", "back"),
+        ("/", "only what contains a text"),
+        ("?", "this help"),
+        ("q, ctrl-c", "quit"),
+    ];
+    let lines: Vec<_> = keys
+        .iter()
+        .map(|(key, what)| Text::from(format!(" {key:15}{what} ")))
+        .collect();
+    let (width, height) = (44, u16::try_from(lines.len()).unwrap_or(0) + 2);
+    let screen = frame.area();
+    let area = Rect {
+        x: screen.width.saturating_sub(width) / 2,
+        y: screen.height.saturating_sub(height) / 2,
+        width,
+        height,
+    }
+    .intersection(screen);
+    frame.render_widget(Clear, area);
+    let block = Block::bordered().title(" Keys ");
+    frame.render_widget(Paragraph::new(lines).block(block), area);
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

@@ -1,0 +1,81 @@
+//! `describe` of a job that runs.
+
+use di_apiserver_tests::{Job, Kubelet, Space, common_nodes, configure, fail_to_pull};
+use regex::Regex;
+use serde_json::json;
+
+use crate::plugin::{Plugin, ageless};
+
+/// What is the same at each run, of a screen.
+fn lasting(plugin: &Plugin, said: &impl std::fmt::Display) -> String {
+    let dates = Regex::new(r"\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d \+0000").unwrap();
+    let text = ageless(&plugin.lasting(said));
+    dates.replace_all(&text, "DATE").into_owned()
+}
+
+#[tokio::test]
+async fn a_job_with_all_roles_is_shown_as_a_tree() {
+    let space = Space::new().await;
+    common_nodes(&space).await;
+    configure(&space).await;
+    let _kubelet = Kubelet::running(&space);
+    let manager = space.manager("manager");
+    let gpus = json!({"limits": {"nvidia.com/gpu": "12"}});
+    space
+        .create(&Job::new("cartpole", 2).learners_with(1, &gpus))
+        .await;
+    space.until_settled("cartpole").await;
+    manager.stop().await;
+    let plugin = Plugin::at(space);
+    let said = plugin
+        .run(&["describe", "cartpole", "--show-events=false"])
+        .await;
+    insta::assert_snapshot!(lasting(&plugin, &said));
+    // A prefix is enough, as for kubectl; and without a terminal there is no colour.
+    let prefix = plugin
+        .run(&["describe", "cart", "--show-events=false"])
+        .await;
+    assert_eq!(lasting(&plugin, &prefix), lasting(&plugin, &said));
+    assert!(!said.stdout.contains('\u{1b}'));
+    let told = plugin.run(&["describe", "cartpole"]).await;
+    assert!(told.stdout.contains("\nEvents:\n  Type "), "{told}");
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_seen() {
+    let space = Space::new().await;
+    let manager = space.manager("manager");
+    space.create(&Job::new("ill", 0)).await;
+    space.until_phase("ill", di_api::Phase::Created).await;
+    fail_to_pull(&space.pods(), "ill-coordinator").await;
+    space
+        .until("ill", "the reason is told", |status| {
+            status.reason.is_some()
+        })
+        .await;
+    manager.stop().await;
+    let plugin = Plugin::at(space);
+    let said = plugin
+        .run(&["describe", "ill", "--show-events=false"])
+        .await;
+    insta::assert_snapshot!(lasting(&plugin, &said));
+}
+
+#[tokio::test]
+async fn several_jobs_follow_each_other() {
+    let plugin = Plugin::new().await;
+    for name in ["one", "two"] {
+        let mut job = Job::new(name, 0).json().clone();
+        job["metadata"]["labels"] = json!({"team": "rl"});
+        plugin.space.create(&Job::from(job)).await;
+    }
+    let said = plugin.run(&["describe", "-l", "team=rl"]).await;
+    insta::assert_snapshot!(lasting(&plugin, &said));
+    let missing = plugin.run(&["describe", "nope"]).await;
+    insta::assert_snapshot!(missing, @r#"
+    stderr: Error from server (NotFound): dijobs.diengine.opendilab.org "nope" not found
+    exit code 1
+    "#);
+    let none = plugin.run(&["describe", "-l", "team=none"]).await;
+    insta::assert_snapshot!(plugin.lasting(&none), @"stderr: No resources found in NAMESPACE namespace.");
+}

@@ -1,0 +1,48 @@
+//! What `exec`, `port-forward` and `logs` refuse before a kubelet is asked; the rest is tested in `tests/e2e`.
+
+use di_apiserver_tests::{Job, exit, run};
+
+use crate::plugin::Plugin;
+
+#[tokio::test]
+async fn what_cannot_be_entered_is_told() {
+    let plugin = Plugin::new().await;
+    let manager = plugin.space.manager("manager");
+    plugin.space.create(&Job::new("j", 1)).await;
+    plugin
+        .space
+        .until("j", "a collector is made", |status| {
+            status.plan.iter().any(|entry| entry.uid.is_some())
+        })
+        .await;
+    plugin.space.until_phase("j", di_api::Phase::Created).await;
+    manager.stop().await;
+    let pods = plugin.space.pods();
+    run(&pods, "j-coordinator").await;
+    let mut shown = String::new();
+    let mut say = async |args: &[&str]| {
+        shown.push_str(&plugin.session(&[args]).await);
+    };
+    say(&["exec", "nope", "--", "ls"]).await;
+    say(&["exec", "j"]).await;
+    say(&["exec", "j/learner-abcde", "--", "ls"]).await;
+    say(&["exec", "j", "--role=collector", "--index=7", "--", "ls"]).await;
+    say(&["exec", "j", "--index=7", "--", "ls"]).await;
+    say(&["exec", "j", "-c", "log", "--", "ls"]).await;
+    say(&["port-forward", "j", "x:1"]).await;
+    say(&["port-forward", "j", "--role=collector", "8080"]).await;
+    say(&["port-forward", "j", "--address=here", "8080"]).await;
+    say(&["logs", "j", "--role=learner"]).await;
+    say(&[
+        "logs",
+        "j",
+        "--since=5m",
+        "--since-time=2026-01-31T12:00:00Z",
+    ])
+    .await;
+    say(&["logs", "j", "--since-time=noon"]).await;
+    say(&["logs", "j", "-f", "--role=all", "--max-log-requests=1"]).await;
+    exit(&pods, "j-coordinator", 0).await;
+    say(&["exec", "j", "--", "ls"]).await;
+    insta::assert_snapshot!(plugin.lasting(&shown));
+}

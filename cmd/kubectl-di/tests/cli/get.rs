@@ -1,0 +1,184 @@
+//! What `kubectl get` does, and how.
+
+use std::process::Stdio;
+
+use di_apiserver_tests::Job;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
+
+use crate::plugin::{Plugin, ageless};
+
+/// Three jobs that nothing looks after, so that they stay as they are.
+async fn plugin() -> Plugin {
+    let plugin = Plugin::new().await;
+    for (name, team, phase) in [
+        ("job-10", "rl", "Running"),
+        ("job-9", "rl", "Failed"),
+        ("other", "vision", "Succeeded"),
+    ] {
+        let mut job = Job::new(name, 1).json().clone();
+        job["metadata"]["labels"] = json!({"team": team, "example.com/tier": "test"});
+        plugin.space.create(&Job::from(job)).await;
+        set_phase(&plugin, name, phase).await;
+    }
+    plugin
+}
+
+async fn set_phase(plugin: &Plugin, name: &str, phase: &str) {
+    let status = json!({"status": {"phase": phase, "collectorsReady": "0/1", "learnersReady": "0/0", "reason": null}});
+    let jobs = plugin.space.jobs();
+    jobs.patch_status(name, &PatchParams::default(), &Patch::Merge(status))
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn jobs_are_shown_in_every_form_that_kubectl_has() {
+    let plugin = plugin().await;
+    let shown = plugin.session(&[
+        &["get"][..],
+        &["get", "-o", "wide"],
+        &["get", "--no-headers"],
+        &["get", "-l", "team=rl", "--show-labels"],
+        &["get", "-L", "team,example.com/tier"],
+        &["get", "--sort-by=.metadata.name"],
+        &["get", "--sort-by={.status.phase}", "-o", "name"],
+        &[
+            "get",
+            "--field-selector=metadata.name!=other",
+            "--chunk-size=1",
+        ],
+        &["get", "job-9", "dijob.diengine.opendilab.org/other"],
+        &["get", "job-9", "-o", "jsonpath={.status.phase}"],
+        &["get", "-o", "jsonpath={.items[*].metadata.name}"],
+        &[
+            "get",
+            "-o",
+            r#"jsonpath={range .items[*]}{.metadata.name}{"\t"}{.status.phase}{"\n"}{end}"#,
+        ],
+        &[
+            "get",
+            "-o",
+            "custom-columns=NAME:.metadata.name,TIER:.metadata.labels.example\\.com/tier,NO:.nothing",
+        ],
+    ]).await;
+    insta::assert_snapshot!(ageless(&plugin.lasting(&shown)));
+}
+
+#[tokio::test]
+async fn templates_and_columns_are_read_from_files() {
+    let plugin = plugin().await;
+    plugin.file(
+        "columns",
+        "NAME            PHASE\n.metadata.name  .status.phase\n",
+    );
+    plugin.file("template", "{.items[0].metadata.name}\n");
+    let columns = [
+        "get",
+        "-l",
+        "team=vision",
+        "-o",
+        "custom-columns-file=columns",
+    ];
+    let said = plugin.run(&columns).await;
+    assert_eq!(said.stdout, "NAME    PHASE\nother   Succeeded\n", "{said}");
+    let said = plugin.run(&["get", "-o", "jsonpath-file=template"]).await;
+    assert_eq!(said.stdout, "job-10\n", "{said}");
+}
+
+#[tokio::test]
+async fn json_and_yaml_hold_all_but_what_servers_note_for_themselves() {
+    let plugin = plugin().await;
+    let one = plugin.run(&["get", "job-9", "-o", "json"]).await;
+    let one: Value = serde_json::from_str(&one.stdout).unwrap();
+    assert_eq!(one["metadata"]["name"], "job-9");
+    assert_eq!(one["metadata"].get("managedFields"), None);
+    let all = plugin.run(&["get", "-o", "json"]).await;
+    let all: Value = serde_json::from_str(&all.stdout).unwrap();
+    assert_eq!(
+        (&all["kind"], all["items"].as_array().unwrap().len()),
+        (&json!("List"), 3)
+    );
+    assert!(all["items"].as_array().unwrap().contains(&one));
+    let yaml = plugin.run(&["get", "job-9", "-o", "yaml"]).await;
+    assert!(yaml.stdout.contains("\n  name: job-9\n"), "{yaml}");
+}
+
+#[tokio::test]
+async fn mistakes_are_told_as_kubectl_tells_them() {
+    let plugin = plugin().await;
+    let shown = plugin
+        .session(&[
+            &["get", "nope"][..],
+            &["get", "nope", "--ignore-not-found"],
+            &["get", "nope", "other", "-o", "name"],
+            &["get", "-l", "team=none"],
+            &["get", "-l", "team=none", "--ignore-not-found"],
+            &[
+                "get",
+                "-l",
+                "team=none",
+                "-o",
+                "jsonpath={.items[0].metadata.name}",
+            ],
+            &["get", "-o", "toml"],
+            &["get", "-o", "jsonpath={.items[*}"],
+            &["get", "-o", "custom-columns=NAME"],
+            &["get", "--sort-by=.spec.nothing"],
+            &["get", "--field-selector=spec.nothing=1"],
+            &["get", "a", "b", "-w"],
+        ])
+        .await;
+    insta::assert_snapshot!(ageless(&plugin.lasting(&shown)));
+}
+
+#[tokio::test]
+async fn a_watch_shows_what_changes() {
+    let plugin = plugin().await;
+    let mut watch = plugin
+        .command(&["get", "--watch-only", "--no-headers", "-l", "team=rl"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut whole = plugin
+        .command(&["get", "job-9", "-w", "-o", "jsonpath={.status.phase} "])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let mut words = BufReader::new(whole.stdout.take().unwrap()).split(b' ');
+    let mut word =
+        async || String::from_utf8(words.next_segment().await.unwrap().unwrap()).unwrap();
+    assert_eq!(word().await, "Failed");
+    // A change of another job first: it must not be shown. The watch may begin between any two of them.
+    let jobs = plugin.space.jobs();
+    set_phase(&plugin, "other", "Failed").await;
+    set_phase(&plugin, "job-9", "Running").await;
+    assert_eq!(word().await, "Running");
+    let line = first_that(&plugin, &mut lines).await;
+    assert!(
+        line.starts_with("job-10   Unknown ") || line.starts_with("job-9"),
+        "{line}"
+    );
+    jobs.delete("job-9", &DeleteParams::default())
+        .await
+        .unwrap();
+    assert_eq!(word().await, "Running", "as it was last");
+}
+
+/// What a watch shows first, whenever it begins: changes come until it does.
+async fn first_that(
+    plugin: &Plugin,
+    lines: &mut tokio::io::Lines<BufReader<tokio::process::ChildStdout>>,
+) -> String {
+    let phases = ["Unknown", "Running"];
+    for phase in phases.iter().cycle() {
+        set_phase(plugin, "job-10", phase).await;
+        let next = tokio::time::timeout(std::time::Duration::from_millis(100), lines.next_line());
+        if let Ok(line) = next.await {
+            return line.unwrap().unwrap();
+        }
+    }
+    String::new()
+}

@@ -1,0 +1,110 @@
+//! `top` in a real terminal, and without one.
+
+use di_apiserver_tests::{Job, Kubelet, Space};
+use kube::api::DeleteParams;
+
+use crate::{
+    plugin::{Plugin, ageless},
+    terminal::Terminal,
+};
+
+/// Two jobs that run, and a kubelet that ends no pod.
+async fn settled() -> Plugin {
+    let space = Space::new().await;
+    let kubelet = Kubelet::running(&space);
+    let manager = space.manager("manager");
+    for (name, collectors) in [("cartpole", 2), ("pong", 0)] {
+        space.create(&Job::new(name, collectors)).await;
+        space.until_settled(name).await;
+    }
+    manager.stop().await;
+    drop(kubelet);
+    Plugin::at(space)
+}
+
+#[tokio::test]
+async fn without_a_terminal_it_prints_one_table() {
+    let plugin = settled().await;
+    let said = plugin.run(&["top"]).await;
+    insta::assert_snapshot!(ageless(&plugin.lasting(&said)));
+}
+
+#[tokio::test]
+async fn jobs_and_replicas_are_seen_as_they_change() {
+    let plugin = settled().await;
+    let terminal = Terminal::open(&plugin, 100, 8, &["top"]);
+    let screen = terminal
+        .until("two jobs", |screen| screen.contains("pong"))
+        .await;
+    insta::assert_snapshot!(ageless(&plugin.lasting(&screen)));
+
+    terminal.press(&["Enter"]);
+    let screen = terminal
+        .until("replicas", |screen| screen.contains("esc back"))
+        .await;
+    insta::assert_snapshot!(ageless(&plugin.lasting(&screen)));
+    terminal.resize(40, 4);
+    terminal
+        .until("it fits", |screen| {
+            let lines: Vec<_> = screen.lines().collect();
+            lines.len() == 4
+                && lines.iter().all(|line| line.chars().count() <= 40)
+                && lines[2].starts_with("cartpole-coordinator")
+                && lines[3].starts_with("esc back")
+        })
+        .await;
+    terminal.resize(100, 12);
+    terminal.press(&["Escape"]);
+    terminal
+        .until("the jobs", |screen| screen.contains("enter replicas"))
+        .await;
+
+    plugin.space.create(&Job::new("acrobot", 0)).await;
+    terminal
+        .until("a new job", |screen| screen.contains("acrobot"))
+        .await;
+    let jobs = plugin.space.jobs();
+    jobs.delete("pong", &DeleteParams::default()).await.unwrap();
+    terminal
+        .until("one less", |screen| !screen.contains("pong"))
+        .await;
+
+    terminal.press(&["/", "acro", "Enter"]);
+    terminal
+        .until("one that matches", |screen| !screen.contains("cartpole"))
+        .await;
+    terminal.press(&["?"]);
+    terminal
+        .until("help", |screen| screen.contains("this help"))
+        .await;
+    terminal.press(&["x", "q"]);
+    terminal.until_ended(0).await;
+}
+
+#[tokio::test]
+async fn the_terminal_is_put_back_however_it_ends() {
+    let plugin = settled().await;
+    for (signal, code) in [("TERM", 143), ("INT", 130), ("HUP", 129)] {
+        let terminal = Terminal::open(&plugin, 100, 30, &["top"]);
+        terminal
+            .until("jobs", |screen| screen.contains("pong"))
+            .await;
+        terminal.signal(signal);
+        terminal.until_ended(code).await;
+    }
+    let terminal = Terminal::open(&plugin, 100, 30, &["top"]);
+    terminal
+        .until("jobs", |screen| screen.contains("pong"))
+        .await;
+    terminal.press(&["C-c"]);
+    terminal.until_ended(0).await;
+    drop(terminal);
+    // What is refused is told on the terminal as it was.
+    let terminal = Terminal::open(&plugin, 100, 30, &["top", "--as=nobody"]);
+    terminal.until_ended(1).await;
+    assert!(
+        terminal.screen().contains("Error from server (Forbidden)"),
+        "{}",
+        terminal.screen()
+    );
+}

@@ -1,0 +1,79 @@
+use di_api::names;
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, ResourceExt, core::ApiResource};
+use tokio::io::{AsyncRead, AsyncWrite, copy_bidirectional};
+
+use crate::{
+    Change, Cluster, Error, Result,
+    exec::stream_error,
+    watch::{Selection, watch},
+};
+
+/// Carries one connection to a port of a pod, until either side ends it.
+///
+/// # Errors
+/// [`Error::Replica`] when nothing listens there.
+pub async fn forward(
+    cluster: &Cluster,
+    pod: &Pod,
+    port: u16,
+    mut connection: impl AsyncRead + AsyncWrite + Unpin,
+) -> Result<()> {
+    let (name, namespace) = (pod.name_any(), pod.namespace().unwrap_or_default());
+    let api: Api<Pod> = Api::namespaced(cluster.client.clone(), &namespace);
+    let mut forwarder = match api.portforward(&name, &[port]).await {
+        Ok(forwarder) => forwarder,
+        Err(error) => return Err(stream_error(cluster, error, &name, "portforward")),
+    };
+    let refused = forwarder.take_error(port);
+    if let Some(mut stream) = forwarder.take_stream(port) {
+        // Either side may go when it has enough; that is no fault of ours.
+        copy_bidirectional(&mut connection, &mut stream).await.ok();
+    }
+    forwarder.abort();
+    let refused = match refused {
+        Some(refused) => refused.await,
+        None => None,
+    };
+    match refused {
+        Some(why) => Err(Error::Replica(format!(
+            "an error occurred forwarding to port {port} of pod {name}: {why}"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Waits until a pod has ended or is gone.
+pub async fn await_loss(cluster: &Cluster, pod: &Pod) -> Result<()> {
+    let selection = Selection {
+        api: ApiResource::erase::<Pod>(&()),
+        namespace: pod.namespace(),
+        labels: None,
+        fields: Some(format!("metadata.name={}", pod.name_any())),
+        page: None,
+    };
+    let version = pod.resource_version().unwrap_or_default();
+    let mut changes = watch(cluster, selection, &version);
+    while let Some(change) = changes.next().await {
+        let Change::Applied(object) = change? else {
+            return Ok(());
+        };
+        let ended = matches!(
+            object["status"]["phase"].as_str(),
+            Some("Succeeded" | "Failed")
+        );
+        if ended || object["metadata"]["uid"].as_str() != pod.metadata.uid.as_deref() {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// The port of a pod that other replicas reach it at.
+pub fn di_port(pod: &Pod) -> Option<u16> {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let mut ports = containers.flat_map(|container| container.ports.iter().flatten());
+    let port = ports.find(|port| port.name.as_deref() == Some(names::PORT_NAME))?;
+    u16::try_from(port.container_port).ok()
+}

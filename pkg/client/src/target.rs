@@ -1,0 +1,117 @@
+use di_api::{EntryState, Role, names};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+
+use crate::{
+    Cluster, Error, Job, Replica, Result,
+    replicas::{pods, replicas_of},
+};
+
+/// One replica of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// The one of this name; the job's own name may be left out of it, as in `collector-x7k2p`.
+    Named(String),
+    /// The one of this role and index; without an index the first.
+    Role(Role, Option<i32>),
+}
+
+/// The pod of a replica.
+///
+/// # Errors
+/// [`Error::Replica`] when there is none.
+pub async fn replica_pod(cluster: &Cluster, job: &Job, choice: &Choice) -> Result<Pod> {
+    let mut pods = pods(cluster, job).await?;
+    let replicas = replicas_of(job, &pods);
+    let name = chosen(job, &replicas, choice).map_err(Error::Replica)?;
+    let at = pods.iter().position(|pod| pod.name_any() == name);
+    at.map(|at| pods.swap_remove(at))
+        .ok_or_else(|| Error::Replica(format!("replica {name:?} has no pod yet")))
+}
+
+fn chosen(job: &Job, replicas: &[Replica], choice: &Choice) -> Result<String, String> {
+    let with_pods = || replicas.iter().filter(|replica| replica.pod.is_some());
+    let found = match choice {
+        Choice::Named(name) => {
+            let long = format!("{}-{name}", job.name());
+            let is_it = |replica: &&Replica| replica.name == *name || replica.name == long;
+            replicas.iter().find(is_it)
+        }
+        Choice::Role(role, index) => with_pods()
+            .filter(|replica| {
+                replica.role == *role && index.is_none_or(|index| replica.index == Some(index))
+            })
+            // One that was let go of, or whose place was taken, is the last that is meant.
+            .min_by_key(|replica| replica.state != EntryState::Wanted),
+    };
+    if let Some(replica) = found {
+        return Ok(replica.name.clone());
+    }
+    let job_name = job.name();
+    let what = match choice {
+        Choice::Named(name) => format!("replica {name:?}"),
+        Choice::Role(Role::Coordinator, _) => {
+            format!("pod {:?}", names::coordinator(job_name))
+        }
+        Choice::Role(role, None) => format!("{role} pod"),
+        Choice::Role(role, Some(index)) => format!("{role} pod of index {index}"),
+    };
+    let has: Vec<_> = with_pods().map(|replica| replica.name.as_str()).collect();
+    let has = match (has.as_slice(), job.status.phase) {
+        ([], Some(phase)) => format!("it has no pods ({})", phase.as_str()),
+        ([], None) => "it has no pods yet".to_owned(),
+        (has, _) => format!("it has {}", has.join(", ")),
+    };
+    Err(format!("job {job_name:?} has no {what}; {has}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(name: &str, role: &str) -> Pod {
+        serde_json::from_value(
+            json!({"metadata": {"name": name, "labels": {"replica-type": role}}}),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn replicas_are_chosen_by_name_role_and_index() {
+        let job = Job::from(
+            json!({"metadata": {"name": "j"}, "status": {"phase": "Running", "plan": [
+                {"name": "j-collector-ooooo", "type": "Collector", "origin": "Declared", "index": 0, "state": "Replaced"},
+                {"name": "j-collector-zzzzz", "type": "Collector", "origin": "Declared", "index": 0},
+                {"name": "j-collector-aaaaa", "type": "Collector", "origin": "Declared", "index": 1},
+                {"name": "j-learner-aaaaa", "type": "Learner", "origin": "Declared", "index": 0},
+            ]}}),
+        );
+        let pods = [
+            pod("j-coordinator", "coordinator"),
+            pod("j-collector-ooooo", "collector"),
+            pod("j-collector-zzzzz", "collector"),
+            pod("j-collector-aaaaa", "collector"),
+        ];
+        let replicas = replicas_of(&job, &pods);
+        let choose = |choice| chosen(&job, &replicas, &choice);
+        let named = |name: &str| choose(Choice::Named(name.to_owned()));
+        assert_eq!(named("coordinator").unwrap(), "j-coordinator");
+        assert_eq!(named("j-collector-aaaaa").unwrap(), "j-collector-aaaaa");
+        assert_eq!(named("collector-ooooo").unwrap(), "j-collector-ooooo");
+        let role = |role, index| choose(Choice::Role(role, index));
+        assert_eq!(role(Role::Coordinator, None).unwrap(), "j-coordinator");
+        assert_eq!(role(Role::Collector, None).unwrap(), "j-collector-zzzzz");
+        assert_eq!(role(Role::Collector, Some(0)).unwrap(), "j-collector-zzzzz");
+        assert_eq!(role(Role::Collector, Some(1)).unwrap(), "j-collector-aaaaa");
+        assert_eq!(
+            role(Role::Learner, Some(0)).unwrap_err(),
+            "job \"j\" has no learner pod of index 0; it has j-coordinator, j-collector-ooooo, j-collector-zzzzz, j-collector-aaaaa"
+        );
+        assert_eq!(
+            chosen(&job, &[], &Choice::Role(Role::Coordinator, None)).unwrap_err(),
+            "job \"j\" has no pod \"j-coordinator\"; it has no pods (Running)"
+        );
+    }
+}

@@ -1,0 +1,171 @@
+//! `kubectl di` where it goes into pods: exec, port-forward and logs, which take a kubelet.
+
+#![allow(clippy::unwrap_used)] // a panic is how a test fails
+
+use std::process::Stdio;
+
+use di_api::Phase;
+use di_e2e::{Namespace, di, eventually, exec, held, status};
+use futures::future::join_all;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    net::TcpStream,
+    process::Command,
+};
+
+/// A job that runs until it is told to end, with a collector.
+async fn running(ns: &Namespace, job: &str) {
+    ns.submit(&held(job, 1, 0)).await;
+    let ready = |s: &di_api::DIJobStatus| {
+        s.phase == Some(Phase::Running) && s.collectors_ready.as_deref() == Some("1/1")
+    };
+    eventually("ready", || status(ns, job), ready).await;
+}
+
+#[tokio::test]
+async fn commands_run_in_the_replica_that_is_meant() {
+    Namespace::with("inside", |ns| async move {
+        running(&ns, "demo").await;
+        let own = di(&ns, &["exec", "demo", "--", "/app", "env"]).await;
+        assert_eq!((own.code, own.stderr.as_str()), (Some(0), ""), "{own:?}");
+        let name = |text: &str| text.contains("KUBERNETES_POD_NAME=demo-coordinator\n");
+        assert!(name(&own.stdout), "{own:?}");
+        let role = [
+            "exec",
+            "demo",
+            "--role",
+            "collector",
+            "--index",
+            "0",
+            "--",
+            "/app",
+            "env",
+        ];
+        let collector = di(&ns, &role).await;
+        assert!(
+            collector
+                .stdout
+                .contains("KUBERNETES_POD_NAME=demo-collector-"),
+            "{collector:?}"
+        );
+        // Input that is at its end, and a terminal that is none.
+        let input = di(
+            &ns,
+            &["exec", "demo/coordinator", "-i", "--", "/app", "env"],
+        )
+        .await;
+        assert!(name(&input.stdout), "{input:?}");
+        let terminal = di(&ns, &["exec", "demo", "-t", "--", "/app", "env"]).await;
+        assert!(
+            terminal.stdout.contains("=demo-coordinator\r\n"),
+            "{terminal:?}"
+        );
+
+        let failed = di(&ns, &["exec", "demo", "--", "/app", "nonsense"]).await;
+        assert_eq!(failed.code, Some(2), "{failed:?}");
+        assert!(
+            failed
+                .stderr
+                .ends_with("command terminated with exit code 2\n"),
+            "{failed:?}"
+        );
+        assert!(
+            failed.stderr.contains("nonsense"),
+            "the command's own error: {failed:?}"
+        );
+        let missing = di(&ns, &["exec", "demo", "--", "/missing"]).await;
+        assert!(
+            missing.code != Some(0) && !missing.stderr.is_empty(),
+            "{missing:?}"
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn ports_are_forwarded_until_the_pod_ends() {
+    Namespace::with("forward", |ns| async move {
+        running(&ns, "demo").await;
+        let mut forward = Command::new("kubectl")
+            .args(["di", "-n", &ns.name, "port-forward", "demo"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(forward.stdout.take().unwrap()).lines();
+        let first = lines.next_line().await.unwrap().unwrap();
+        let here = first.strip_prefix("Forwarding from ").unwrap();
+        let address = here.strip_suffix(" -> 22273").unwrap().to_owned();
+        assert!(address.starts_with("127.0.0.1:"), "{first}");
+        let ask = async || {
+            let mut connection = TcpStream::connect(&address).await.unwrap();
+            let request = b"GET /healthz HTTP/1.1\r\nHost: demo\r\nConnection: close\r\n\r\n";
+            connection.write_all(request).await.unwrap();
+            let mut answer = String::new();
+            connection.read_to_string(&mut answer).await.unwrap();
+            answer
+        };
+        let answers = join_all((0..8).map(|_| ask())).await;
+        for answer in answers {
+            assert!(
+                answer.starts_with("HTTP/1.1 200") && answer.ends_with("ok"),
+                "{answer}"
+            );
+        }
+        exec(&ns, "demo-coordinator", &["release", "0"]).await;
+        let ended = forward.wait_with_output().await.unwrap();
+        let said = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!(ended.status.code(), Some(1), "{said}");
+        assert!(said.contains("error: lost connection to pod"), "{said}");
+        let over = di(&ns, &["exec", "demo", "--", "/app", "env"]).await;
+        assert!(
+            over.stderr
+                .contains("cannot exec into a container in a completed pod"),
+            "{over:?}"
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn logs_are_chosen_by_time_and_container() {
+    Namespace::with("chosen", |ns| async move {
+        running(&ns, "demo").await;
+        let all = [
+            "logs",
+            "demo",
+            "--role",
+            "all",
+            "--all-containers",
+            "--timestamps",
+        ];
+        let all = di(&ns, &all).await;
+        for prefix in ["[demo-coordinator/di-container] 2", "[demo-collector-"] {
+            assert!(all.stdout.contains(prefix), "{all:?}");
+        }
+        let later = [
+            "logs",
+            "demo/coordinator",
+            "--since-time=2100-01-01T00:00:00Z",
+        ];
+        assert_eq!(di(&ns, &later).await.stdout, "");
+        let earlier = [
+            "logs",
+            "demo/coordinator",
+            "--since-time=2000-01-01T00:00:00Z",
+        ];
+        let earlier = di(&ns, &earlier).await;
+        assert!(earlier.stdout.contains("holding until told"), "{earlier:?}");
+        let wrong = di(&ns, &["logs", "demo", "-c", "nope"]).await;
+        assert_eq!(wrong.code, Some(1));
+        assert!(
+            wrong
+                .stderr
+                .contains("container nope is not valid for pod demo-coordinator"),
+            "{wrong:?}"
+        );
+    })
+    .await;
+}
