@@ -2,15 +2,24 @@
 
 mod age;
 mod args;
+mod complete;
+mod completion;
 mod create;
 mod delete;
+mod doctor;
+mod generate;
 mod get;
 mod globals;
+mod install;
 mod logs;
+mod options;
 mod output;
 mod replicas;
 mod rows;
+mod setup;
 mod table;
+mod uninstall;
+mod upgrade;
 mod version;
 
 use std::{
@@ -18,15 +27,16 @@ use std::{
     process::ExitCode,
 };
 
-use clap::Parser;
-
 use crate::args::Cli;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     // The only provider that is compiled in; an error would mean that it is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let cli = match Cli::try_parse() {
+    if let Some(words) = complete::asked() {
+        return complete::run(words).await;
+    }
+    let cli = match Cli::read(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and the version are asked for; anything else is a mistake, which kubectl answers with 1.

@@ -2,6 +2,11 @@
 
 #![allow(clippy::unwrap_used)] // in a test, whatever fails is a failure
 
+mod completion;
+mod doctor;
+mod globals;
+mod install;
 mod manifests;
+mod packaging;
 mod plugin;
 mod version;
