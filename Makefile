@@ -7,9 +7,10 @@ IMAGES := $(CARGO_TARGET_DIR)/images
 
 .DEFAULT_GOAL := help
 FUZZ_SECONDS ?= 180
+PREFIX ?= /usr/local
 CARGO_FUZZ := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/di-orchestrator/cargo-fuzz
 
-.PHONY: help demo test before-e2e lint unit selftest e2e bench bench-quick bench-programs fuzz generate binaries images cluster install down
+.PHONY: help demo test before-e2e lint unit selftest e2e bench bench-quick bench-programs fuzz generate binaries images cluster deploy down plugin install uninstall
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 14
@@ -39,7 +40,7 @@ unit: ## Unit tests, and tests against a real etcd and kube-apiserver
 selftest: ## The cluster's own scripts, on a cluster that they make and remove
 	@kind/selftest
 
-e2e: install ## End-to-end tests on the cluster, which is brought up when it is not
+e2e: deploy ## End-to-end tests on the cluster, which is brought up when it is not
 	@tests/e2e/run
 
 fuzz: $(CARGO_FUZZ)/bin/cargo-fuzz ## Feed rubbish to the webhooks and the validator, FUZZ_SECONDS each
@@ -56,7 +57,7 @@ bench-quick: bench-programs ## Whether the benchmarks work; writes to target/ben
 	KUBEBUILDER_ASSETS=$$(kind/assets) $(RELEASE)/di-bench run --quick --output $(CARGO_TARGET_DIR)/bench $(BENCH)
 
 bench-programs:
-	cargo build --release --locked -p di-orchestrator -p di-bench
+	cargo build --release --locked -p di-orchestrator -p di-bench -p kubectl-di
 
 generate: ## Write the custom resource definitions, the golden copies of them, and the manifests as one file each
 	cargo run -q -p di-orchestrator -- crds --output manifests/crds
@@ -75,8 +76,24 @@ images: binaries ## Build the images
 cluster: ## Bring the cluster up
 	@kind/up
 
-install: images cluster ## Install the orchestrator on the cluster
+deploy: images cluster ## Install the orchestrator on the cluster
 	@kind/install $(IMAGES)
 
 down: ## Take the cluster down
 	@kind/down
+
+plugin: ## Build the plugin
+	cargo build --release --locked -p kubectl-di
+
+# What a package is made of, too: DESTDIR=... for a folder that is not the system's.
+install: plugin ## Install the plugin, its man pages and completions below PREFIX
+	install -d "$(DESTDIR)$(PREFIX)/bin"
+	install -m 755 "$(RELEASE)/kubectl-di" cmd/kubectl-di/kubectl_complete-di "$(DESTDIR)$(PREFIX)/bin/"
+	"$(RELEASE)/kubectl-di" __generate "$(DESTDIR)$(PREFIX)"
+
+uninstall: ## Remove what install has put below PREFIX
+	rm -f "$(DESTDIR)$(PREFIX)/bin/kubectl-di" "$(DESTDIR)$(PREFIX)/bin/kubectl_complete-di" \
+	  "$(DESTDIR)$(PREFIX)"/share/man/man1/kubectl-di.1 "$(DESTDIR)$(PREFIX)"/share/man/man1/kubectl-di-*.1 \
+	  "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/kubectl-di" \
+	  "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_kubectl-di" \
+	  "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/kubectl-di.fish"

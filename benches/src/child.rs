@@ -59,7 +59,8 @@ impl Process {
     }
 }
 
-fn sibling(name: &str) -> Result<PathBuf> {
+/// A program that is built with this one.
+pub fn sibling(name: &str) -> Result<PathBuf> {
     Ok(std::env::current_exe()?.with_file_name(name))
 }
 

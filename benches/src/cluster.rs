@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     net::SocketAddr,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -69,6 +69,16 @@ impl Cluster {
     /// A plain client.
     pub fn client(&self) -> Client {
         self.client.clone()
+    }
+
+    /// What other programs find it by.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// A folder that goes with it.
+    pub fn home(&self) -> &Path {
+        self.server.dir()
     }
 
     /// Starts the replica endpoint, and waits until it knows all jobs and pods.

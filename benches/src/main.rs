@@ -19,6 +19,7 @@ mod machine;
 mod memory;
 mod namespace;
 mod original;
+mod plugin;
 mod post;
 mod remove;
 mod report;
@@ -82,6 +83,7 @@ enum Benchmark {
     B5,
     B9,
     B10,
+    B13,
 }
 
 fn main() -> Result<()> {
@@ -154,6 +156,7 @@ impl Benchmark {
             Self::B5 => "B5",
             Self::B9 => "B9",
             Self::B10 => "B10",
+            Self::B13 => "B13",
         }
     }
 
@@ -166,6 +169,7 @@ impl Benchmark {
             Self::B5 => remove::run(scale, found).await,
             Self::B9 => memory::run(scale, found).await,
             Self::B10 => webhook::run(scale, found).await,
+            Self::B13 => plugin::run(scale, found).await,
         };
         ran.with_context(|| format!("{} could not be measured", self.name()))
     }

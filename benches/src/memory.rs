@@ -214,7 +214,8 @@ async fn fill(space: &Space, from: usize, to: usize) -> Result<()> {
     make_all(&space.client, statuses, AT_ONCE).await
 }
 
-fn jobs_path(space: &Space) -> String {
+/// Path of the jobs of a namespace.
+pub fn jobs_path(space: &Space) -> String {
     format!(
         "/apis/{}/{}/namespaces/{}/dijobs",
         names::GROUP,
@@ -223,7 +224,8 @@ fn jobs_path(space: &Space) -> String {
     )
 }
 
-fn merge(path: &str, name: &str, patch: &serde_json::Value) -> Result<Call> {
+/// Changes the status of an object.
+pub fn merge(path: &str, name: &str, patch: &serde_json::Value) -> Result<Call> {
     Ok(Call {
         method: http::Method::PATCH,
         path: format!("{path}/{name}/status"),

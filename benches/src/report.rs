@@ -37,7 +37,7 @@ impl Report {
         fs::write(beside.join("results.json"), results)?;
         let mut page = PAGE.replace("{{machine}}", &tables::machine(&self.machine));
         page = page.replace("{{verdicts}}", &tables::verdicts(&self.findings));
-        for benchmark in ["B1", "B2", "B3", "B4", "B5", "B9", "B10"] {
+        for benchmark in ["B1", "B2", "B3", "B4", "B5", "B9", "B10", "B13"] {
             let mut text = tables::measurements(&self.findings, benchmark);
             for (name, title, svg) in plots::all(&self.findings, benchmark)? {
                 fs::write(beside.join(&name), svg)?;

@@ -37,6 +37,10 @@ pub struct Scale {
     pub relisted: usize,
     /// Pods that are no jobs', for the memory.
     pub foreign: usize,
+    /// Jobs that the plugin shows.
+    pub shown: usize,
+    /// How often programs are started.
+    pub started: usize,
 }
 
 impl Scale {
@@ -59,6 +63,8 @@ impl Scale {
             remembered: vec![1_000, 10_000, 50_000],
             relisted: 10_000,
             foreign: 10_000,
+            shown: 1_000,
+            started: 20,
         }
     }
 
@@ -81,6 +87,8 @@ impl Scale {
             remembered: vec![1_000, 3_000],
             relisted: 1_000,
             foreign: 1_000,
+            shown: 1_000,
+            started: 3,
         }
     }
 }

@@ -1,11 +1,12 @@
-use std::{io::Write, process::ExitCode, time::Duration};
+use std::{ffi::OsString, io::Write, process::ExitCode, time::Duration};
 
 use anyhow::Result;
-use clap::{ColorChoice, Parser, Subcommand};
+use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::{
-    create, delete, describe, events, exec, get, globals::Globals, logs, port_forward, replicas,
-    restart, suspend, top, validate, version, wait,
+    completion, create, delete, describe, doctor, events, exec, generate, get, globals::Globals,
+    install, logs, options, port_forward, replicas, restart, suspend, top, uninstall, upgrade,
+    validate, version, wait,
 };
 
 /// Create, watch, scale and end reinforcement-learning jobs (DIJobs).
@@ -46,13 +47,45 @@ enum Command {
     PortForward(port_forward::PortForward),
     Top(top::Top),
     Version(version::Version),
+    Install(install::Install),
+    Upgrade(upgrade::Upgrade),
+    Uninstall(uninstall::Uninstall),
+    Doctor(doctor::Doctor),
+    Completion(completion::Completion),
+    Options(options::Options),
+    #[command(name = "__generate", hide = true)]
+    Generate(generate::Generate),
 }
 
+/// All that can be typed. As with kubectl, the help of a command leaves out what every command takes, and says who lists that.
+pub fn command() -> clap::Command {
+    fn told(command: clap::Command) -> clap::Command {
+        let help = command.get_after_help().map(ToString::to_string);
+        let command = command.after_help(help.unwrap_or_default() + GLOBALS_ELSEWHERE);
+        command.mut_subcommands(told)
+    }
+    told(Cli::command()).mut_args(|arg| {
+        let global = arg.is_global_set();
+        arg.hide_short_help(global).hide_long_help(global)
+    })
+}
+
+const GLOBALS_ELSEWHERE: &str = "
+
+Use \"kubectl di options\" for a list of global command-line options (applies to all commands).";
+
 impl Cli {
+    /// Reads what was typed.
+    pub fn read(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+        let mut command = command();
+        let matches = command.try_get_matches_from_mut(words)?;
+        Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    }
+
     /// Does what was asked; data goes to `out`, everything else to stderr.
     pub async fn run(self, out: &mut impl Write) -> Result<ExitCode> {
         let globals = &self.globals;
-        match self.command {
+        let code = match self.command {
             Command::Create(verb) => verb.run(globals, out).await,
             Command::Validate(verb) => verb.run(out),
             Command::Wait(verb) => verb.run(globals, out).await,
@@ -69,7 +102,16 @@ impl Cli {
             Command::PortForward(verb) => verb.run(globals, out).await,
             Command::Top(verb) => verb.run(globals, out).await,
             Command::Version(verb) => verb.run(globals, out).await,
-        }
+            Command::Options(verb) => verb.run(out),
+            Command::Install(verb) => verb.run(globals, out).await,
+            Command::Upgrade(verb) => verb.run(globals, out).await,
+            Command::Uninstall(verb) => verb.run(globals, out).await,
+            Command::Doctor(verb) => verb.run(globals, out).await,
+            Command::Completion(verb) => verb.run(out),
+            Command::Generate(verb) => verb.run(),
+        }?;
+        globals.heed_warnings()?;
+        Ok(code)
     }
 }
 
@@ -105,19 +147,20 @@ pub fn count_from_zero(text: &str) -> Result<i32, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
     fn the_arguments_are_consistent() {
-        Cli::command().debug_assert();
+        command().debug_assert();
     }
 
     #[test]
     fn every_command_has_examples_and_they_parse() {
         fn check(command: &clap::Command) {
             let help = command.get_after_help().map(ToString::to_string);
+            if command.is_hide_set() {
+                return;
+            }
             if command.has_subcommands() {
                 command.get_subcommands().for_each(check);
             }
@@ -125,6 +168,7 @@ mod tests {
             let examples: Vec<_> = help
                 .lines()
                 .flat_map(|line| line.split(" | "))
+                .filter_map(|line| line.split(" > ").next())
                 .map(str::trim)
                 .filter(|line| line.starts_with("kubectl di "))
                 .collect();

@@ -4,19 +4,25 @@ mod age;
 mod args;
 mod colour;
 mod columns;
+mod complete;
+mod completion;
 mod create;
 mod delete;
 mod describe;
+mod doctor;
 mod dry_run;
 mod events;
 mod exec;
 mod format;
+mod generate;
 mod get;
 mod globals;
+mod install;
 mod jsonpath;
 mod logs;
 mod manifests;
 mod names;
+mod options;
 mod output;
 mod port_forward;
 mod printed;
@@ -26,10 +32,13 @@ mod restart;
 mod role;
 mod rows;
 mod selection;
+mod setup;
 mod sort;
 mod suspend;
 mod table;
 mod top;
+mod uninstall;
+mod upgrade;
 mod validate;
 mod version;
 mod wait;
@@ -40,15 +49,16 @@ use std::{
     process::ExitCode,
 };
 
-use clap::Parser;
-
 use crate::args::Cli;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     // The only provider that is compiled in; an error would mean that it is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let cli = match Cli::try_parse() {
+    if let Some(words) = complete::asked() {
+        return complete::run(words).await;
+    }
+    let cli = match Cli::read(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and the version are asked for; anything else is a mistake, which kubectl answers with 1.

@@ -1,9 +1,9 @@
-use std::{
-    io::{self, Write},
-    os::fd::{AsFd, OwnedFd},
-};
+use std::io::{self, Write};
+#[cfg(unix)]
+use std::os::fd::{AsFd, OwnedFd};
 
 use clap::ValueEnum;
+#[cfg(unix)]
 use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::{Value, json};
 
@@ -79,6 +79,7 @@ pub fn list(items: Vec<Value>) -> Value {
 }
 
 /// Resolves once the reader of our output is gone, as `head` is when it has seen enough: else that shows at the next write only.
+#[cfg(unix)]
 pub async fn closed() {
     match io::stdout().as_fd().try_clone_to_owned() {
         Ok(stdout) => reader_gone(stdout).await,
@@ -86,6 +87,13 @@ pub async fn closed() {
     }
 }
 
+/// Windows tells of it at the next write only.
+#[cfg(not(unix))]
+pub async fn closed() {
+    std::future::pending().await
+}
+
+#[cfg(unix)]
 async fn reader_gone(out: OwnedFd) {
     let (tell, told) = tokio::sync::oneshot::channel();
     // A thread of its own, which the end of the process does not wait for.
@@ -101,14 +109,15 @@ async fn reader_gone(out: OwnedFd) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use tokio::time::timeout;
-
     use super::*;
 
+    #[cfg(unix)]
     #[tokio::test]
     async fn a_reader_that_goes_is_noticed_without_a_write() {
+        use std::time::Duration;
+
+        use tokio::time::timeout;
+
         let (reader, writer) = io::pipe().unwrap();
         let mut gone = std::pin::pin!(reader_gone(writer.into()));
         let early = timeout(Duration::from_millis(50), &mut gone).await;

@@ -2,12 +2,14 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use di_client::{Orchestrator, Versions, versions};
+use di_client::{Orchestrator, VERSION, Versions, skew, versions};
 use serde_json::{Value, json};
 
 use crate::{globals::Globals, output};
 
 /// Show the versions of this plugin, the cluster and the orchestrator in it.
+///
+/// Warns where they are too far apart.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   # Everything
@@ -28,7 +30,7 @@ pub struct Version {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum DataFormat {
+pub enum DataFormat {
     Json,
     Yaml,
 }
@@ -52,6 +54,9 @@ impl Version {
             Some(DataFormat::Yaml) => output::yaml(out, &data(found.as_ref()))?,
             None => out.write_all(text(found.as_ref()).as_bytes())?,
         }
+        for said in found.iter().flat_map(|found| skew(VERSION, found)) {
+            eprintln!("WARNING: {said}");
+        }
         match failure {
             Some(error) => Err(error.into()),
             None => Ok(ExitCode::SUCCESS),
@@ -60,7 +65,7 @@ impl Version {
 }
 
 fn client() -> String {
-    format!("v{}", env!("CARGO_PKG_VERSION"))
+    format!("v{VERSION}")
 }
 
 fn data(found: Option<&Versions>) -> Value {
@@ -69,7 +74,11 @@ fn data(found: Option<&Versions>) -> Value {
         data["kubernetes"] = found.kubernetes.as_str().into();
         data["api"] = found.api.clone().into();
         data["orchestrator"] = match &found.orchestrator {
-            Orchestrator::Images(images) => json!({"images": images}),
+            Orchestrator::Installed(installed) => json!({
+                "installed": true,
+                "version": installed.version.as_ref().map(|version| format!("v{version}")),
+                "images": installed.images,
+            }),
             Orchestrator::NotInstalled => json!({"installed": false}),
             Orchestrator::Hidden => Value::Null,
         };
@@ -87,7 +96,13 @@ fn text(found: Option<&Versions>) -> String {
         served => served.join(", "),
     };
     let orchestrator = match &found.orchestrator {
-        Orchestrator::Images(images) => images.join(", "),
+        Orchestrator::Installed(installed) => {
+            let images = installed.images.join(", ");
+            match &installed.version {
+                Some(version) => format!("v{version} ({images})"),
+                None => images,
+            }
+        }
         Orchestrator::NotInstalled => "not installed".to_owned(),
         Orchestrator::Hidden => "unknown (you may not read Deployments in di-system)".to_owned(),
     };

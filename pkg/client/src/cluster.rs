@@ -1,6 +1,6 @@
 use std::{env, path::PathBuf, time::Duration};
 
-use http::Response;
+use http::{Response, Uri};
 use kube::{
     Client, Config,
     client::ClientBuilder,
@@ -8,7 +8,12 @@ use kube::{
 };
 use tower::util::MapResponseLayer;
 
-use crate::{Error, Result, warnings};
+use crate::{
+    Error, Result, overrides,
+    secret::Secret,
+    trace::{Trace, TraceLayer},
+    warnings,
+};
 
 /// Which cluster to talk to, as whom, and about which namespace; as kubectl's flags of the same names.
 #[derive(Clone, Debug, Default)]
@@ -27,8 +32,43 @@ pub struct ConnectOptions {
     pub impersonate: Option<String>,
     /// Groups to impersonate.
     pub impersonate_groups: Vec<String>,
+    /// UID to impersonate.
+    pub impersonate_uid: Option<String>,
+    /// Address of the API server instead of the cluster's.
+    pub server: Option<String>,
+    /// File of the authority that the server's certificate is to come from.
+    pub certificate_authority: Option<PathBuf>,
+    /// Whether any certificate of the server will do.
+    pub insecure_skip_tls_verify: bool,
+    /// The name that the server's certificate is to have, instead of the address's.
+    pub tls_server_name: Option<String>,
+    /// File of a certificate to show.
+    pub client_certificate: Option<PathBuf>,
+    /// File of its key.
+    pub client_key: Option<PathBuf>,
+    /// Bearer token to show.
+    pub token: Option<Secret>,
+    /// Name for basic authentication.
+    pub username: Option<String>,
+    /// Password for basic authentication.
+    pub password: Option<Secret>,
+    /// Whether answers come as they are.
+    pub disable_compression: bool,
+    /// Who is told of requests.
+    pub trace: Option<Trace>,
     /// How long one answer may take; none means for ever.
     pub request_timeout: Option<Duration>,
+}
+
+/// What a kubeconfig offers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Choices {
+    /// Names of its contexts.
+    pub contexts: Vec<String>,
+    /// Names of its clusters.
+    pub clusters: Vec<String>,
+    /// Names of its users.
+    pub users: Vec<String>,
 }
 
 /// The namespace that objects without one belong to.
@@ -60,6 +100,21 @@ impl ConnectOptions {
         }
     }
 
+    /// Names of the contexts, clusters and users that there are to choose from.
+    ///
+    /// # Errors
+    /// [`Error::Kubeconfig`] when a file cannot be read.
+    pub fn choices(&self) -> Result<Choices> {
+        let Some(kubeconfig) = self.kubeconfig()? else {
+            return Ok(Choices::default());
+        };
+        Ok(Choices {
+            contexts: kubeconfig.contexts.into_iter().map(|c| c.name).collect(),
+            clusters: kubeconfig.clusters.into_iter().map(|c| c.name).collect(),
+            users: kubeconfig.auth_infos.into_iter().map(|u| u.name).collect(),
+        })
+    }
+
     async fn config(&self) -> Result<Config> {
         let choice = KubeConfigOptions {
             context: self.context.clone(),
@@ -69,6 +124,13 @@ impl ConnectOptions {
         let loaded = match self.kubeconfig()? {
             Some(kubeconfig) => Config::from_custom_kubeconfig(kubeconfig, &choice).await,
             None => Err(KubeconfigError::FindPath),
+        };
+        let loaded = match (loaded, &self.server) {
+            // An address alone is enough; what else it takes stands in further flags.
+            (Err(KubeconfigError::FindPath | KubeconfigError::CurrentContextNotSet), Some(_)) => {
+                Ok(Config::new(Uri::from_static("https://localhost")))
+            }
+            (loaded, _) => loaded,
         };
         let chosen = self.kubeconfig.is_some() || self.context.is_some() || self.cluster.is_some();
         loaded.or_else(|error| {
@@ -115,15 +177,10 @@ impl Cluster {
         on_warning: impl Fn(&str) + Clone + Send + 'static,
     ) -> Result<Self> {
         let mut config = options.config().await?;
+        overrides::apply(options, &mut config)?;
         // A person waits for the answer, and would rather see the error than two minutes of retries.
         config.default_retry = false;
         config.read_timeout = options.request_timeout;
-        if let Some(user) = &options.impersonate {
-            config.auth_info.impersonate = Some(user.clone());
-        }
-        if !options.impersonate_groups.is_empty() {
-            config.auth_info.impersonate_groups = Some(options.impersonate_groups.clone());
-        }
         let namespace = Namespace {
             name: options
                 .namespace
@@ -143,6 +200,7 @@ impl Cluster {
                 }
                 response
             }))
+            .with_layer(&TraceLayer(options.trace))
             .build();
         Ok(Self {
             client,

@@ -34,6 +34,9 @@ pub enum Error {
     /// No cluster can be told from the configuration.
     #[error("{}", unusable(.0))]
     Kubeconfig(KubeconfigError),
+    /// A flag that cannot be honoured.
+    #[error("{0}")]
+    Flag(String),
     /// A request or an answer that makes no sense.
     #[error("{0}")]
     Client(kube::Error),
@@ -124,6 +127,12 @@ impl Error {
 }
 
 fn said(status: &Status) -> String {
+    if status.reason == "Unauthorized" {
+        return format!(
+            "error: You must be logged in to the server ({})",
+            status.message
+        );
+    }
     // What is not a Status, as a proxy's page, has no reason that a user could look up.
     if status.reason.is_empty() || status.reason.contains(' ') {
         format!("Error from server: {}", status.message)
@@ -206,6 +215,11 @@ mod tests {
         assert_eq!(
             Error::Server(status.boxed()).to_string(),
             r#"Error from server (NotFound): dijobs.diengine.opendilab.org "x" not found"#
+        );
+        let nobody = Status::failure("Unauthorized", "Unauthorized");
+        assert_eq!(
+            Error::Server(nobody.boxed()).to_string(),
+            "error: You must be logged in to the server (Unauthorized)"
         );
         let page = Status::failure("404 page not found", "Failed to parse error data");
         assert_eq!(

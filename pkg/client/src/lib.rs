@@ -2,9 +2,11 @@
 //!
 //! Objects are passed on as the server or the manifest has them: a field that this version does not know is never lost.
 
+mod candidates;
 mod cluster;
 mod create;
 mod delete;
+mod doctor;
 mod edit;
 mod error;
 mod events;
@@ -17,6 +19,8 @@ mod live;
 mod logs;
 pub mod manifest;
 mod nervex;
+mod orchestrator;
+mod overrides;
 mod pod_status;
 mod port_forward;
 mod prepare;
@@ -24,17 +28,21 @@ mod replicas;
 mod resource;
 mod restart;
 mod scale;
+mod secret;
 mod suspend;
 mod target;
+mod trace;
 mod until;
 mod versions;
 mod wait;
 mod warnings;
 mod watch;
 
-pub use cluster::{Cluster, ConnectOptions, Namespace};
+pub use candidates::{job_names, namespace_names, replica_names};
+pub use cluster::{Choices, Cluster, ConnectOptions, Namespace};
 pub use create::create;
 pub use delete::{Cascade, Target, await_deletion, delete};
+pub use doctor::{Finding, State, examine};
 pub use edit::DryRun;
 pub use error::{Error, Rejected, Result};
 pub use events::{Event, JobEvents, events, watch_events};
@@ -46,6 +54,10 @@ pub use live::Live;
 pub use logs::{LogLine, LogOptions, LogStream, Which, log_pods, logs};
 pub use manifest::Document;
 pub use nervex::convert;
+pub use orchestrator::{
+    Apply, Flavour, IMAGE, Installed, Orchestrator, Probe, Remains, VERSION, apply, await_answers,
+    await_definition, await_rollout, installed, objects, probe, remains, remove,
+};
 pub use port_forward::{await_loss, di_port, forward};
 pub use prepare::{Check, Ready, check, is_ours, prepare};
 pub use replicas::{Replica, ReplicaPod, replicas, replicas_of};
@@ -54,9 +66,11 @@ pub use restart::{
     replicas_to_restart, restart,
 };
 pub use scale::{Counts, Scale, Scaled, scale};
+pub use secret::Secret;
 pub use suspend::suspend;
 pub use target::{Choice, replica_pod};
+pub use trace::Trace;
 pub use until::{Deadline, Outlook, until};
-pub use versions::{Orchestrator, Versions, versions};
+pub use versions::{Versions, skew, versions};
 pub use wait::{For, has_resumed, has_started, is_at_rest};
 pub use watch::Change;

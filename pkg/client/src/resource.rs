@@ -73,6 +73,25 @@ impl<'a> Resource<'a> {
         self.send(self.request.create(&params, body)).await
     }
 
+    /// Applies it on the server, in the name of `manager`; with `force`, also where another manager says otherwise.
+    pub(crate) async fn apply(
+        &self,
+        object: &Value,
+        manager: &str,
+        force: bool,
+        dry_run: bool,
+    ) -> Result<Value> {
+        let params = PatchParams {
+            dry_run,
+            force,
+            field_manager: Some(manager.to_owned()),
+            ..PatchParams::default()
+        };
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        self.send(self.request.patch(name, &params, &Patch::Apply(object)))
+            .await
+    }
+
     pub(crate) async fn delete(&self, name: &str, params: &DeleteParams) -> Result<Value> {
         self.send(self.request.delete(name, params)).await
     }

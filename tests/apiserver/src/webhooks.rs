@@ -2,10 +2,13 @@ use std::{net::SocketAddr, time::Duration};
 
 use di_admission::{Metrics, Settings, run};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Namespace, Secret};
+use k8s_openapi::api::{
+    admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
+    core::v1::{Namespace, Secret, Service},
+};
 use kube::{
     Api, Client,
-    api::{Patch, PatchParams},
+    api::{DeleteParams, Patch, PatchParams},
 };
 use prometheus_client::registry::Registry;
 use serde_json::json;
@@ -83,6 +86,43 @@ impl Webhooks {
         webhooks
     }
 
+    /// Serves those that were installed in `di-system`, for all namespaces, and waits until the API server calls one.
+    pub async fn of_installed(space: &Space) -> Self {
+        let webhooks = Self {
+            space: space.clone(),
+            settings: Settings {
+                addr: free_address().await,
+                check_interval: Duration::from_millis(500),
+                drain: Duration::ZERO,
+                ..Settings::default()
+            },
+            replicas: Vec::new(),
+        };
+        let settings = &webhooks.settings;
+        let services: Api<Service> = Api::namespaced(space.client.clone(), &settings.namespace);
+        // It has an address, which one that names a machine must not have.
+        services
+            .delete(&settings.service, &DeleteParams::default())
+            .await
+            .unwrap();
+        webhooks.serve_by_this_machine().await;
+        let port = json!([{
+            "op": "replace", "path": "/webhooks/0/clientConfig/service/port", "value": settings.addr.port(),
+        }]);
+        let port: Patch<()> = Patch::Json(serde_json::from_value(port).unwrap());
+        let params = PatchParams::default();
+        let mutating: Api<MutatingWebhookConfiguration> = Api::all(space.client.clone());
+        let name = &settings.mutating_configuration;
+        mutating.patch(name, &params, &port).await.unwrap();
+        let validating: Api<ValidatingWebhookConfiguration> = Api::all(space.client.clone());
+        let name = &settings.validating_configuration;
+        validating.patch(name, &params, &port).await.unwrap();
+        let mut webhooks = webhooks;
+        webhooks.add().await;
+        webhooks.until_called().await;
+        webhooks
+    }
+
     async fn serve_by_this_machine(&self) {
         let service = json!({
             "apiVersion": "v1",
@@ -91,7 +131,8 @@ impl Webhooks {
             "spec": {"type": "ExternalName", "externalName": "localhost"},
         });
         let params = PatchParams::apply("tests");
-        let services = self.space.services();
+        let services: Api<Service> =
+            Api::namespaced(self.space.client.clone(), &self.settings.namespace);
         services
             .patch("di-webhook", &params, &Patch::Apply(&service))
             .await

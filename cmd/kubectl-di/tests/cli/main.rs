@@ -2,13 +2,18 @@
 
 #![allow(clippy::unwrap_used)] // in a test, whatever fails is a failure
 
+mod completion;
 mod create;
 mod delete;
 mod describe;
+mod doctor;
 mod events;
 mod exec;
 mod get;
+mod globals;
+mod install;
 mod manifests;
+mod packaging;
 mod plugin;
 mod replicas;
 mod replicas_list;

@@ -127,6 +127,17 @@ impl Plugin {
         Said::of(child.wait_with_output().await.unwrap())
     }
 
+    /// The same, whatever the version of Kubernetes, and on any day.
+    pub fn lasting_anywhere(&self, said: &impl fmt::Display) -> String {
+        // Newer servers tell in more places when something was written.
+        let text = self.lasting(said).replace(" at TIME", "");
+        let text = Regex::new(r"\bv1\.\d+\.\d+\b")
+            .unwrap()
+            .replace_all(&text, "KUBERNETES");
+        let day = Regex::new(r"\b20\d\d-\d\d-\d\d\b").unwrap();
+        day.replace_all(&text, "DAY").into_owned()
+    }
+
     /// What is the same at each run: of what was said, without the namespace, the random parts of names, and times.
     pub fn lasting(&self, said: &impl fmt::Display) -> String {
         let text = said.to_string().replace(&self.space.namespace, "NAMESPACE");

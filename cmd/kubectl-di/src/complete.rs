@@ -1,0 +1,307 @@
+//! What a shell may put behind what was typed so far: for kubectl, which runs `kubectl_complete-di` with the words after `kubectl di`, and for
+//! the scripts of `completion`. Errors are silent: nobody asked for anything yet.
+
+use std::{
+    ffi::{OsStr, OsString},
+    io::{self, Write},
+    path::Path,
+    process::ExitCode,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use clap::{Arg, Args, Command, FromArgMatches};
+use clap_complete::{
+    CompletionCandidate,
+    engine::{ArgValueCandidates, ArgValueCompleter},
+    env::CompleteEnv,
+};
+use di_client::{Choices, Cluster, ConnectOptions, job_names, namespace_names, replica_names};
+use tokio::{runtime::Handle, task::spawn_blocking, time::timeout};
+
+use crate::{args, globals::Globals};
+
+/// Set by the scripts that `completion` prints.
+pub const VARIABLE: &str = "KUBECTL_DI_COMPLETE";
+/// As kubectl calls it.
+const PROGRAM: &str = "kubectl_complete-di";
+/// The same, by the plugin's own name.
+const VERB: &str = "__complete";
+/// A user who waits longer has typed it.
+const PATIENCE: Duration = Duration::from_millis(1500);
+
+/// For kubectl: there is nothing else to propose, not even files.
+const NO_FILES: u8 = 4;
+/// For kubectl: a file may stand here.
+const FILES: u8 = 0;
+
+/// Who asks.
+pub enum Asked {
+    /// kubectl, of these words; the last is being typed.
+    Kubectl(Vec<OsString>),
+    /// A script of `completion`.
+    Script,
+}
+
+/// Whether this call is for a completion.
+pub fn asked() -> Option<Asked> {
+    if std::env::var_os(VARIABLE).is_some() {
+        return Some(Asked::Script);
+    }
+    let mut words = std::env::args_os();
+    let program = words.next()?;
+    if Path::new(&program).file_stem() == Some(OsStr::new(PROGRAM)) {
+        return Some(Asked::Kubectl(words.collect()));
+    }
+    let first = words.next()?;
+    (first == VERB).then(|| Asked::Kubectl(words.collect()))
+}
+
+/// Answers. Lookups wait for the network, the library that asks for them does not: so it has a thread of its own.
+pub async fn run(asked: Asked) -> ExitCode {
+    let handle = Handle::current();
+    let answered = spawn_blocking(move || match asked {
+        Asked::Script => {
+            let mut words: Vec<_> = std::env::args_os().collect();
+            let typed = words.iter().position(|word| word == "--");
+            let words = words.split_off(typed.map_or(words.len(), |at| at + 2));
+            let lookups = Lookups::new(handle, &words);
+            CompleteEnv::with_factory(|| lookups.attach(args::command()))
+                .var(VARIABLE)
+                .complete();
+            String::new()
+        }
+        Asked::Kubectl(mut words) => {
+            if words.is_empty() {
+                words.push(OsString::new());
+            }
+            proposals(&Lookups::new(handle, &words), words)
+        }
+    });
+    let text = answered.await.unwrap_or_default();
+    io::stdout().write_all(text.as_bytes()).ok();
+    ExitCode::SUCCESS
+}
+
+/// As kubectl reads them: one a line with its description behind a tab, then what the shell is to do.
+fn proposals(lookups: &Lookups, words: Vec<OsString>) -> String {
+    let typed = words.last().map(|word| word.to_string_lossy().into_owned());
+    let typed = typed.unwrap_or_default();
+    let mut all = vec![OsString::from("kubectl-di")];
+    all.extend(words);
+    let at = all.len() - 1;
+    let mut command = lookups.attach(args::command());
+    let found = clap_complete::engine::complete(&mut command, all, at, None);
+    let mut text = String::new();
+    for candidate in found.unwrap_or_default() {
+        let value = candidate.get_value().to_string_lossy();
+        if candidate.is_hide_set() || (value.starts_with('-') && !typed.starts_with('-')) {
+            continue;
+        }
+        // Of --flag=value, the shell wants the value.
+        let value = match typed.split_once('=') {
+            Some((flag, _)) if typed.starts_with('-') => {
+                value.strip_prefix(&format!("{flag}=")).unwrap_or(&value)
+            }
+            _ => &value,
+        };
+        text.push_str(value);
+        if let Some(help) = candidate.get_help().map(ToString::to_string) {
+            text.push('\t');
+            text.push_str(help.lines().next().unwrap_or_default());
+        }
+        text.push('\n');
+    }
+    let directive = if lookups.files.load(Relaxed) {
+        FILES
+    } else {
+        NO_FILES
+    };
+    format!("{text}:{directive}\n")
+}
+
+/// What to propose for values, once it is known of which cluster.
+#[derive(Clone)]
+struct Lookups {
+    handle: Handle,
+    options: ConnectOptions,
+    words: Vec<String>,
+    /// Whether a file was asked for: those the shell knows itself.
+    files: Arc<AtomicBool>,
+}
+
+impl Lookups {
+    fn new(handle: Handle, words: &[OsString]) -> Self {
+        Self {
+            handle,
+            options: options(words),
+            words: words
+                .iter()
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect(),
+            files: Arc::default(),
+        }
+    }
+
+    /// The command, with what each of its values may be.
+    fn attach(&self, command: Command) -> Command {
+        let makes = command.get_name() == "create";
+        command
+            .mut_args(|arg| self.attach_to(arg, makes))
+            .mut_subcommands(|command| self.attach(command))
+    }
+
+    fn attach_to(&self, arg: Arg, makes: bool) -> Arg {
+        let value = arg.get_value_names().and_then(|names| names.first());
+        let value = value.map(ToString::to_string).unwrap_or_default();
+        let lookups = self.clone();
+        match (arg.get_long().unwrap_or_default(), value.as_str()) {
+            ("namespace", _) => arg.add(self.of(async |cluster| namespace_names(&cluster).await)),
+            ("context", _) => arg.add(self.configured(|choices| choices.contexts)),
+            ("cluster", _) => arg.add(self.configured(|choices| choices.clusters)),
+            ("user", _) => arg.add(self.configured(|choices| choices.users)),
+            (_, "FILE" | "DIR") => arg.add(ArgValueCompleter::new(move |_: &OsStr| {
+                lookups.files.store(true, Relaxed);
+                Vec::new()
+            })),
+            ("pod" | "replica", _) | ("", "REPLICA" | "REPLICAS" | "POD" | "PODS") => {
+                let words = self.words.clone();
+                arg.add(self.of(async move |cluster| {
+                    let all = replica_names(&cluster).await?;
+                    let named = |job: &String| words.contains(job);
+                    let any = all.iter().any(|(_, job)| named(job));
+                    let all = all.into_iter().filter(|(_, job)| !any || named(job));
+                    Ok(all.map(|(replica, _)| replica).collect())
+                }))
+            }
+            ("", "NAME" | "NAMES" | "JOB" | "JOBS") if !makes => {
+                arg.add(self.of(async |cluster| job_names(&cluster).await))
+            }
+            _ => arg,
+        }
+    }
+
+    /// What is in the cluster, but not typed yet.
+    fn of<F>(&self, look: F) -> ArgValueCandidates
+    where
+        F: AsyncFn(Cluster) -> di_client::Result<Vec<String>> + Clone + Send + Sync + 'static,
+    {
+        let lookups = self.clone();
+        ArgValueCandidates::new(move || {
+            let Some((_, before)) = lookups.words.split_last() else {
+                return Vec::new();
+            };
+            let looked = lookups.handle.block_on(timeout(PATIENCE, async {
+                let cluster = Cluster::connect(&lookups.options, |_| {}).await?;
+                look(cluster).await
+            }));
+            let found = looked.ok().and_then(Result::ok).unwrap_or_default();
+            let new = found.into_iter().filter(|name| !before.contains(name));
+            new.map(CompletionCandidate::new).collect()
+        })
+    }
+
+    fn configured(&self, which: fn(Choices) -> Vec<String>) -> ArgValueCandidates {
+        let options = self.options.clone();
+        ArgValueCandidates::new(move || {
+            let choices = options.choices().unwrap_or_default();
+            which(choices)
+                .into_iter()
+                .map(CompletionCandidate::new)
+                .collect()
+        })
+    }
+}
+
+/// The cluster that was named so far, in words that are not complete yet.
+fn options(words: &[OsString]) -> ConnectOptions {
+    let before = words.split_last().map_or(&[][..], |(_, before)| before);
+    let all = [OsString::from("kubectl-di")]
+        .into_iter()
+        .chain(before.iter().cloned());
+    let command = Globals::augment_args(Command::new("kubectl-di"))
+        .ignore_errors(true)
+        .disable_help_flag(true)
+        .arg(Arg::new("others").num_args(0..).trailing_var_arg(false));
+    let matches = command.try_get_matches_from(all);
+    let globals = matches
+        .ok()
+        .and_then(|matches| Globals::from_arg_matches(&matches).ok());
+    globals.map(|globals| globals.options()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split(' ').map(OsString::from).collect()
+    }
+
+    /// What is proposed behind a line, without a cluster.
+    async fn behind(line: &str) -> String {
+        let words = words(line);
+        let mut lookups = Lookups::new(Handle::current(), &words);
+        lookups.options.kubeconfig = Some("/dev/null".into());
+        spawn_blocking(move || proposals(&lookups, words))
+            .await
+            .unwrap()
+    }
+
+    #[tokio::test]
+    async fn verbs_have_their_descriptions() {
+        let said = behind("re").await;
+        assert!(said.starts_with("replicas\t"), "{said}");
+        assert!(said.ends_with(":4\n"), "{said}");
+        let said = behind("").await;
+        assert!(
+            said.contains("\nget\tShow jobs") && !said.contains("__"),
+            "{said}"
+        );
+        assert!(!said.contains("--"), "{said}");
+    }
+
+    #[tokio::test]
+    async fn flags_come_only_when_they_are_typed() {
+        let said = behind("get --all").await;
+        assert_eq!(said, "--all-namespaces\tJobs of all namespaces\n:4\n");
+        let said = behind("get --as").await;
+        assert!(said.contains("--as-group\tGroup to impersonate"), "{said}");
+    }
+
+    #[tokio::test]
+    async fn values_that_are_known_come_with_their_meaning() {
+        for line in ["get -o ", "get --output=", "get -n x -o "] {
+            let said = behind(line).await;
+            assert!(
+                said.contains("wide\tA table with more columns\n"),
+                "{line}: {said}"
+            );
+            assert!(said.ends_with(":4\n"), "{said}");
+        }
+        assert_eq!(behind("get --output=ya").await, "yaml\tYAML\n:4\n");
+    }
+
+    #[tokio::test]
+    async fn files_are_left_to_the_shell() {
+        for line in ["create -f ", "create --filename=", "get --kubeconfig "] {
+            assert_eq!(behind(line).await, ":0\n", "{line}");
+        }
+    }
+
+    #[tokio::test]
+    async fn without_a_cluster_it_is_silent() {
+        assert_eq!(behind("get ").await, ":4\n");
+        assert_eq!(behind("no-such-verb ").await.lines().last(), Some(":4"));
+    }
+
+    #[test]
+    fn the_cluster_is_taken_from_what_stands_before() {
+        let options = options(&words("get -n team --context=c --bogus -w jo"));
+        assert_eq!(options.namespace.as_deref(), Some("team"));
+        assert_eq!(options.context.as_deref(), Some("c"));
+    }
+}

@@ -1,0 +1,324 @@
+use std::{
+    io::{self, BufRead, IsTerminal, Write},
+    process::ExitCode,
+    time::Duration,
+};
+
+use anyhow::{Result, ensure};
+use clap::{ArgAction, Args};
+use di_api::{Phase, names};
+use di_client::{Cluster, Job, Remains, Target, await_deletion, remains, remove};
+use tokio::time::Instant;
+
+use crate::{args::limit, globals::Globals, output::report, setup::DryRun};
+
+/// Remove the orchestrator from the cluster.
+///
+/// The definitions stay, and with them every DIJob and AggregatorConfig, unless --delete-crds is given. Jobs that have not ended would go on
+/// without anybody looking after them, so they must be deleted before, which --delete-jobs does.
+#[derive(Debug, Args)]
+#[allow(clippy::struct_excessive_bools)] // each is a flag
+#[command(after_help = "Examples:
+  # Show what would be deleted
+  kubectl di uninstall --dry-run=client
+
+  # Remove it, and leave the definitions and what has ended
+  kubectl di uninstall
+
+  # Remove everything, jobs and definitions too, without being asked
+  kubectl di uninstall --delete-jobs --delete-crds -y")]
+pub struct Uninstall {
+    /// Delete all DIJobs of all namespaces first
+    #[arg(long)]
+    delete_jobs: bool,
+    /// Delete the definitions too, and with them all AggregatorConfigs
+    #[arg(long)]
+    delete_crds: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+    /// client only shows what would be deleted; server does all but delete it
+    #[arg(long, value_enum, default_value_t = DryRun::None)]
+    dry_run: DryRun,
+    /// Wait until everything is gone
+    #[arg(
+        long,
+        action = ArgAction::Set,
+        default_value_t = true,
+        default_missing_value = "true",
+        num_args = 0..=1,
+        require_equals = true
+    )]
+    wait: bool,
+    /// How long to wait in all; 0 means without limit
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = limit)]
+    timeout: Duration,
+}
+
+/// What goes, in this order; the jobs must be gone before the rest.
+struct Plan {
+    jobs: Vec<Target>,
+    rest: Vec<Target>,
+    /// What stays, and why.
+    kept: Vec<String>,
+}
+
+impl Uninstall {
+    pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
+        let cluster = globals.connect().await?;
+        let remains = remains(&cluster).await?;
+        ensure!(
+            !remains.is_empty(),
+            "DI Orchestrator is not installed in this cluster"
+        );
+        let plan = self.plan(remains)?;
+        if self.dry_run == DryRun::None && !self.yes {
+            ask(&plan)?;
+        }
+        let deadline = Instant::now().checked_add(self.timeout);
+        // The orchestrator ends its jobs in order, so it goes after them.
+        let Some(jobs) = self.delete(&cluster, &plan.jobs, out).await? else {
+            return Ok(ExitCode::FAILURE);
+        };
+        gone(&cluster, jobs, deadline).await?;
+        let Some(rest) = self.delete(&cluster, &plan.rest, out).await? else {
+            return Ok(ExitCode::FAILURE);
+        };
+        for kept in &plan.kept {
+            eprintln!("{kept}");
+        }
+        if self.wait {
+            gone(&cluster, rest, deadline).await?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// What is to be deleted.
+    ///
+    /// # Errors
+    /// When something of the users would be lost, or left alone, that they did not name.
+    fn plan(&self, remains: Remains) -> Result<Plan> {
+        let jobs = &remains.jobs;
+        ensure!(
+            jobs.iter().all(has_ended) || self.delete_jobs,
+            "these DIJobs have not ended, and nobody would look after them: {}; delete them, or pass --delete-jobs",
+            some(jobs.iter().filter(|job| !has_ended(job)))
+        );
+        ensure!(
+            jobs.is_empty() || self.delete_jobs || !self.delete_crds,
+            "these DIJobs would go with their definition: {}; delete them, or pass --delete-jobs",
+            some(jobs.iter())
+        );
+        let mut plan = Plan {
+            jobs: Vec::new(),
+            rest: remains.own,
+            kept: Vec::new(),
+        };
+        if self.delete_jobs {
+            plan.jobs = jobs.iter().map(Target::from).collect();
+        }
+        let system = names::SYSTEM_NAMESPACE;
+        let configured = remains
+            .configs
+            .iter()
+            .any(|(namespace, _)| namespace == system);
+        match remains.namespace {
+            Some(namespace) if configured && !self.delete_crds => {
+                plan.kept.push(format!(
+                    "{} kept: it has AggregatorConfigs",
+                    told(&namespace)
+                ));
+            }
+            namespace => plan.rest.extend(namespace),
+        }
+        if self.delete_crds {
+            plan.rest.extend(remains.definitions);
+        } else {
+            let kept = remains.definitions.iter();
+            plan.kept
+                .extend(kept.map(|one| format!("{} kept: see --delete-crds", told(one))));
+        }
+        Ok(plan)
+    }
+
+    /// Deletes some, and returns those that may still be there, with their UIDs; nothing when the server refused one, which is told.
+    async fn delete<'a>(
+        &self,
+        cluster: &Cluster,
+        targets: &'a [Target],
+        out: &mut impl Write,
+    ) -> Result<Option<Going<'a>>> {
+        let mut going = Vec::new();
+        for target in targets {
+            if self.dry_run != DryRun::Client {
+                let dry_run = self.dry_run == DryRun::Server;
+                match remove(cluster, target, dry_run).await {
+                    Ok(uid) => going.push((target, uid)),
+                    Err(error) => {
+                        report(&error.into());
+                        eprintln!(
+                            "only what is named above was deleted; the same command goes on from there"
+                        );
+                        return Ok(None);
+                    }
+                }
+            }
+            let from = match &target.namespace {
+                Some(namespace) => format!(" from {namespace} namespace"),
+                None => String::new(),
+            };
+            let deleted = format!("deleted{}{from}", self.dry_run.suffix());
+            writeln!(out, "{} {deleted}", told(target))?;
+        }
+        out.flush()?;
+        if self.dry_run != DryRun::None {
+            going.clear();
+        }
+        Ok(Some(going))
+    }
+}
+
+/// Objects that were deleted, with their UIDs, and may still be there.
+type Going<'a> = Vec<(&'a Target, Option<String>)>;
+
+async fn gone(cluster: &Cluster, going: Going<'_>, deadline: Option<Instant>) -> Result<()> {
+    for (target, uid) in going {
+        let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        await_deletion(cluster, target, uid.as_deref(), left).await?;
+    }
+    Ok(())
+}
+
+/// Tells what goes, and fails unless that is wanted.
+fn ask(plan: &Plan) -> Result<()> {
+    ensure!(
+        io::stdin().is_terminal(),
+        "uninstall asks before it deletes anything; where nobody can answer, pass --yes"
+    );
+    eprintln!("This deletes:");
+    for target in plan.jobs.iter().chain(&plan.rest) {
+        let all = match target.api.kind.as_str() {
+            "Namespace" => " and everything in it",
+            "CustomResourceDefinition" => " and every object of that kind",
+            _ => "",
+        };
+        let within = target
+            .namespace
+            .iter()
+            .map(|name| format!(" of namespace {name}"));
+        eprintln!("  {}{}{all}", told(target), within.collect::<String>());
+    }
+    eprint!("Go on? [y/N] ");
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer)?;
+    ensure!(
+        matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"),
+        "nothing was deleted"
+    );
+    Ok(())
+}
+
+fn has_ended(job: &Job) -> bool {
+    job.status.phase.is_some_and(Phase::is_terminal)
+}
+
+/// A few of many, by namespace and name.
+fn some<'a>(jobs: impl Iterator<Item = &'a Job>) -> String {
+    const FEW: usize = 3;
+    let mut names: Vec<_> = jobs
+        .map(|job| format!("{}/{}", job.namespace(), job.name()))
+        .take(FEW + 1)
+        .collect();
+    if names.len() > FEW {
+        names.truncate(FEW);
+        names.push("...".to_owned());
+    }
+    names.join(", ")
+}
+
+fn told(target: &Target) -> String {
+    let mut kind = target.api.kind.to_lowercase();
+    if !target.api.group.is_empty() {
+        kind = format!("{kind}.{}", target.api.group);
+    }
+    format!("{kind} {:?}", target.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use di_client::Job;
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Words {
+        #[command(flatten)]
+        verb: Uninstall,
+    }
+
+    fn uninstall(flags: &[&str]) -> Uninstall {
+        Words::parse_from([&["uninstall"], flags].concat()).verb
+    }
+
+    fn job(phase: &str) -> Job {
+        Job::from(json!({
+            "metadata": {"namespace": "n", "name": phase.to_lowercase()}, "status": {"phase": phase},
+        }))
+    }
+
+    /// What is left of one with a namespace and a definition, whatever their kinds are called here.
+    fn remains(phases: &[&str], configs: &[&str]) -> Remains {
+        let of = |name: &str| Target {
+            name: name.to_owned(),
+            ..Target::from(&job("x"))
+        };
+        Remains {
+            own: vec![of("own")],
+            namespace: Some(of("namespace")),
+            definitions: vec![of("definition")],
+            jobs: phases.iter().map(|phase| job(phase)).collect(),
+            configs: configs
+                .iter()
+                .map(|namespace| ((*namespace).to_owned(), "c".to_owned()))
+                .collect(),
+        }
+    }
+
+    fn rest(plan: &Plan) -> Vec<&str> {
+        plan.rest
+            .iter()
+            .map(|target| target.name.as_str())
+            .collect()
+    }
+
+    #[test]
+    fn nothing_of_the_users_goes_unasked() {
+        let plan = uninstall(&[])
+            .plan(remains(&["Succeeded"], &["n"]))
+            .unwrap();
+        assert_eq!(rest(&plan), ["own", "namespace"]);
+        assert!(plan.jobs.is_empty());
+        let plan = uninstall(&[]).plan(remains(&[], &["di-system"])).unwrap();
+        assert_eq!(rest(&plan), ["own"]);
+        assert!(plan.kept[0].ends_with("kept: it has AggregatorConfigs"));
+        let plan = uninstall(&["--delete-crds"]).plan(remains(&[], &["di-system"]));
+        assert_eq!(rest(&plan.unwrap()), ["own", "namespace", "definition"]);
+    }
+
+    #[test]
+    fn jobs_go_only_when_that_is_said() {
+        for (flags, phases) in [
+            (&[][..], &["Running"][..]),
+            (&["--delete-crds"], &["Failed"]),
+        ] {
+            let refused = uninstall(flags).plan(remains(phases, &[]));
+            let said = refused.err().map(|error| error.to_string());
+            assert!(said.is_some_and(|said| said.contains("n/")), "{flags:?}");
+            let flags = [flags, &["--delete-jobs"]].concat();
+            let plan = uninstall(&flags).plan(remains(phases, &[])).unwrap();
+            assert_eq!(plan.jobs.len(), 1, "{flags:?}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+use std::path::Path;
+
+use di_apiserver_tests::Job;
+use tokio::process::Command;
+
+use crate::plugin::Plugin;
+
+#[tokio::test]
+async fn kubectl_is_told_what_may_follow() {
+    let plugin = Plugin::new().await;
+    for name in ["train-a", "train-b", "other"] {
+        plugin.space.create(&Job::new(name, 0)).await;
+    }
+    for (words, lines) in [
+        (&["get", "train-"][..], &["train-a", "train-b"][..]),
+        (&["get", "train-a", "tr"], &["train-b"]),
+        (&["delete", ""], &["other", "train-a", "train-b"]),
+        (&["logs", "-n", "no-such-namespace", ""], &[]),
+        (&["get", "--context="], &["test"]),
+        (&["get", "--user", ""], &["admin"]),
+    ] {
+        let said = plugin.run(&[&["__complete"], words].concat()).await;
+        let mut wanted = lines.join("\n");
+        if !lines.is_empty() {
+            wanted.push('\n');
+        }
+        assert_eq!(said.stdout, format!("{wanted}:4\n"), "{words:?}");
+        assert_eq!(
+            (said.code, said.stderr.as_str()),
+            (Some(0), ""),
+            "{words:?}"
+        );
+    }
+    let namespace = plugin.space.namespace.as_str();
+    let said = plugin
+        .run(&["__complete", "get", "--namespace", namespace])
+        .await;
+    assert_eq!(said.stdout, format!("{namespace}\n:4\n"));
+}
+
+#[tokio::test]
+async fn verbs_and_flags_come_with_what_they_do() {
+    let plugin = Plugin::new().await;
+    let said = plugin.run(&["__complete", "get", "--o"]).await;
+    assert_eq!(said.stdout, "--output\tAnother form than the table\n:4\n");
+    let said = plugin.run(&["__complete", "replicas", ""]).await;
+    assert!(said.stdout.contains("list\t"), "{said}");
+}
+
+#[tokio::test]
+async fn who_cannot_ask_gets_nothing_and_no_complaint() {
+    let plugin = Plugin::new().await;
+    plugin.space.create(&Job::new("x", 0)).await;
+    for words in [
+        &["get", "--as=nobody", ""][..],
+        &["get", "--server=https://127.0.0.1:1", ""],
+        &["get", "--kubeconfig=missing", ""],
+    ] {
+        let said = plugin.run(&[&["__complete"], words].concat()).await;
+        assert_eq!(said.to_string(), ":4\n", "{words:?}");
+    }
+}
+
+#[tokio::test]
+async fn shells_ask_the_plugin_itself() {
+    let plugin = Plugin::new().await;
+    plugin.space.create(&Job::new("x", 0)).await;
+    let script = plugin.run(&["completion", "bash"]).await;
+    assert!(script.stdout.contains("complete "), "{script}");
+    // As that script calls it.
+    let mut command = plugin.command(&["--", "kubectl-di", "get", ""]);
+    command
+        .env("KUBECTL_DI_COMPLETE", "bash")
+        .env("_CLAP_COMPLETE_INDEX", "2")
+        .env("_CLAP_IFS", "\n");
+    let said = command.output().await.unwrap();
+    let said = String::from_utf8(said.stdout).unwrap();
+    assert!(said.lines().any(|line| line == "x"), "{said}");
+}
+
+#[tokio::test]
+async fn the_program_that_kubectl_asks_is_printed() {
+    let plugin = Plugin::new().await;
+    plugin.space.create(&Job::new("x", 0)).await;
+    let said = plugin.run(&["completion", "kubectl"]).await;
+    let program = plugin.file("kubectl_complete-di", &said.stdout);
+    // As kubectl runs it: with the plugin on the PATH, in the user's folder.
+    let folder = Path::new(env!("CARGO_BIN_EXE_kubectl-di"))
+        .parent()
+        .unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let said = Command::new("sh")
+        .arg(program)
+        .args(["get", ""])
+        .env("PATH", format!("{}:{path}", folder.display()))
+        .env("KUBECONFIG", plugin.dir().join("config"))
+        .output()
+        .await;
+    assert_eq!(String::from_utf8(said.unwrap().stdout).unwrap(), "x\n:4\n");
+}

@@ -1,0 +1,117 @@
+use di_apiserver_tests::Job;
+
+use crate::plugin::Plugin;
+
+#[tokio::test]
+async fn options_lists_what_every_command_takes() {
+    let plugin = Plugin::new().await;
+    let said = plugin.run(&["options"]).await;
+    insta::assert_snapshot!(plugin.lasting(&said));
+    let help = plugin.run(&["get", "--help"]).await;
+    insta::assert_snapshot!("help_of_a_command", plugin.lasting(&help));
+}
+
+#[tokio::test]
+async fn an_address_and_a_token_are_enough() {
+    let plugin = Plugin::new().await;
+    plugin.space.create(&Job::new("x", 0)).await;
+    let server = plugin.space.server;
+    let (url, ca) = (server.url(), server.dir().join("ca.crt"));
+    let (ca, namespace) = (ca.to_str().unwrap(), plugin.space.namespace.as_str());
+    let token = server.token();
+    let all = [
+        "get",
+        "x",
+        "-o",
+        "name",
+        "--kubeconfig=/dev/null",
+        "-s",
+        &url,
+    ];
+    let all = [
+        &all[..],
+        &[
+            "--certificate-authority",
+            ca,
+            "--token",
+            token,
+            "-n",
+            namespace,
+        ],
+    ]
+    .concat();
+    let said = plugin.run(&all).await;
+    assert_eq!(said.stdout, "dijob.diengine.opendilab.org/x\n", "{said}");
+
+    // Whoever sits between is not looked at, but the name of the certificate is, where one is asked for.
+    let trusting = [
+        "get",
+        "-o",
+        "name",
+        "--insecure-skip-tls-verify",
+        "--tls-server-name=other",
+    ];
+    let said = plugin.run(&trusting).await;
+    assert_eq!(said.code, Some(0), "{said}");
+    let said = plugin.run(&["get", "--tls-server-name=other"]).await;
+    assert_eq!(said.code, Some(1), "{said}");
+    assert!(said.stderr.contains("certificate"), "{said}");
+}
+
+#[tokio::test]
+async fn secrets_are_never_shown() {
+    let plugin = Plugin::new().await;
+    let said = plugin.run(&["get", "--token=hidden-secret", "-v=9"]).await;
+    assert_eq!(said.code, Some(1), "{said}");
+    assert!(said.stderr.contains("401 Unauthorized in "), "{said}");
+    assert!(
+        said.stderr
+            .contains("error: You must be logged in to the server (Unauthorized)"),
+        "{said}"
+    );
+    assert!(!said.to_string().contains("hidden-secret"), "{said}");
+    let said = plugin
+        .run(&["get", "--token=hidden-secret", "--password=hidden-too"])
+        .await;
+    assert_eq!(
+        said.to_string(),
+        "stderr: error: pass either --token or --username and --password\nexit code 1\n"
+    );
+}
+
+#[tokio::test]
+async fn one_acts_as_somebody_else() {
+    let plugin = Plugin::new().await;
+    let said = plugin.run(&["get", "--as=nobody"]).await;
+    insta::assert_snapshot!(plugin.lasting(&said));
+    let said = plugin
+        .run(&[
+            "get",
+            "--as=nobody",
+            "--as-group=system:masters",
+            "--as-uid=1",
+        ])
+        .await;
+    assert_eq!(said.code, Some(0), "{said}");
+    let said = plugin.run(&["get", "--as-group=system:masters"]).await;
+    insta::assert_snapshot!("a_group_without_a_user", plugin.lasting(&said));
+}
+
+#[tokio::test]
+async fn flags_that_cannot_be_honoured_are_named() {
+    let plugin = Plugin::new().await;
+    for (name, flags) in [
+        ("no_such_file", &["--client-key=missing.key"][..]),
+        ("no_such_context", &["--context=missing"]),
+        (
+            "trust_all_or_one",
+            &[
+                "--insecure-skip-tls-verify",
+                "--certificate-authority=config",
+            ],
+        ),
+    ] {
+        let said = plugin.run(&[&["get"], flags].concat()).await;
+        insta::assert_snapshot!(name, plugin.lasting(&said));
+    }
+}

@@ -1,0 +1,41 @@
+//! Names that a user may mean, for shells that complete them: quickly, and without what stands behind them.
+
+use di_api::{DIJob, names::labels};
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::{Api, ResourceExt, api::ListParams};
+
+use crate::{Cluster, Result};
+
+/// More than these nobody reads through.
+const MOST: u32 = 500;
+
+/// Names of the jobs in the current namespace.
+pub async fn job_names(cluster: &Cluster) -> Result<Vec<String>> {
+    let jobs: Api<DIJob> = Api::namespaced(cluster.client.clone(), &cluster.namespace().name);
+    let found = jobs.list_metadata(&ListParams::default().limit(MOST)).await;
+    let found = found.map_err(|error| cluster.error(error))?;
+    Ok(found.iter().map(ResourceExt::name_any).collect())
+}
+
+/// Names of the namespaces.
+pub async fn namespace_names(cluster: &Cluster) -> Result<Vec<String>> {
+    let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
+    let found = namespaces
+        .list_metadata(&ListParams::default().limit(MOST))
+        .await;
+    let found = found.map_err(|error| cluster.error(error))?;
+    Ok(found.iter().map(ResourceExt::name_any).collect())
+}
+
+/// Names of the replicas in the current namespace, each with its job.
+pub async fn replica_names(cluster: &Cluster) -> Result<Vec<(String, String)>> {
+    let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &cluster.namespace().name);
+    let params = ListParams::default().labels(labels::SELECTOR).limit(MOST);
+    let found = pods.list_metadata(&params).await;
+    let found = found.map_err(|error| cluster.error(error))?;
+    let named = found.iter().map(|pod| {
+        let job = pod.labels().get(labels::JOB).cloned();
+        (pod.name_any(), job.unwrap_or_default())
+    });
+    Ok(named.collect())
+}

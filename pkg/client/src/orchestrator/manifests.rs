@@ -1,0 +1,179 @@
+use serde_json::Value;
+
+use crate::{Result, manifest};
+
+/// What there is to install.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flavour {
+    /// Webhooks, reconciler, replica endpoint.
+    Whole,
+    /// Admission checks alone, where another operator runs the jobs.
+    WebhookOnly,
+}
+
+/// Version of the orchestrator that this library installs.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The image that the manifests name.
+pub const IMAGE: &str = match option_env!("DI_ORCHESTRATOR_IMAGE") {
+    Some(image) => image,
+    None => MANIFEST_IMAGE,
+};
+const MANIFEST_IMAGE: &str = "di-orchestrator:dev";
+
+macro_rules! manifest {
+    ($file:literal) => {
+        (
+            concat!("manifests/", $file),
+            include_str!(concat!(
+                env!("CARGO_MANIFEST_DIR"),
+                "/../../manifests/",
+                $file
+            )),
+        )
+    };
+}
+
+type File = (&'static str, &'static str);
+/// The definitions are not among them: they are made by the same code as their files.
+const BOTH: [File; 5] = [
+    manifest!("base/namespace.yaml"),
+    manifest!("base/webhooks.yaml"),
+    manifest!("base/webhook-service.yaml"),
+    manifest!("rbac/webhooks/service-account.yaml"),
+    manifest!("rbac/webhooks/roles.yaml"),
+];
+const WHOLE: [File; 4] = [
+    manifest!("rbac/manager/roles.yaml"),
+    manifest!("default/deployment.yaml"),
+    manifest!("default/server-service.yaml"),
+    manifest!("default/network-policy.yaml"),
+];
+const WEBHOOK_ONLY: [File; 2] = [
+    manifest!("webhook-only/deployment.yaml"),
+    manifest!("webhook-only/network-policy.yaml"),
+];
+
+/// All objects of the orchestrator with this image, in an order in which each finds what it needs.
+pub fn objects(flavour: Flavour, image: &str) -> Result<Vec<Value>> {
+    let mut objects = Vec::new();
+    for definition in di_api::crds() {
+        let definition = serde_json::to_value(definition);
+        objects.push(definition.map_err(|error| crate::Error::Manifest {
+            origin: "definitions".to_owned(),
+            message: error.to_string(),
+        })?);
+    }
+    let own: &[File] = match flavour {
+        Flavour::Whole => &WHOLE,
+        Flavour::WebhookOnly => &WEBHOOK_ONLY,
+    };
+    for (origin, text) in BOTH.iter().chain(own) {
+        let documents = manifest::parse(origin, text)?.into_iter();
+        objects.extend(documents.map(|document| document.object));
+    }
+    for object in &mut objects {
+        set_image(object, image);
+    }
+    objects.sort_by_key(rank);
+    Ok(objects)
+}
+
+/// What others need comes first; the API server calls the webhooks from the moment that their configurations are there, so those come last.
+fn rank(object: &Value) -> usize {
+    const ORDER: [&str; 8] = [
+        "CustomResourceDefinition",
+        "Namespace",
+        "ServiceAccount",
+        "ClusterRole",
+        "Role",
+        "ClusterRoleBinding",
+        "RoleBinding",
+        "Service",
+    ];
+    let kind = object["kind"].as_str().unwrap_or_default();
+    let place = ORDER.iter().position(|known| *known == kind);
+    place.unwrap_or(match kind {
+        "NetworkPolicy" => ORDER.len(),
+        "Deployment" => ORDER.len() + 1,
+        _ => ORDER.len() + 2,
+    })
+}
+
+fn set_image(object: &mut Value, image: &str) {
+    let containers = object.pointer_mut("/spec/template/spec/containers");
+    for container in containers
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
+    {
+        if container["image"] == MANIFEST_IMAGE {
+            container["image"] = image.into();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn key(object: &Value) -> String {
+        format!(
+            "{} {} {}",
+            object["kind"], object["metadata"]["namespace"], object["metadata"]["name"]
+        )
+    }
+
+    #[test]
+    fn what_is_installed_is_what_the_manifests_say() {
+        for (flavour, file) in [
+            (Flavour::Whole, "install.yaml"),
+            (Flavour::WebhookOnly, "install-webhook-only.yaml"),
+        ] {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manifests");
+            let text = std::fs::read_to_string(path.join(file)).unwrap();
+            let written = manifest::parse(file, &text).unwrap();
+            let mut written: Vec<_> = written.into_iter().map(|one| one.object).collect();
+            let mut made = objects(flavour, MANIFEST_IMAGE).unwrap();
+            written.sort_by_key(key);
+            made.sort_by_key(key);
+            assert_eq!(written.len(), made.len(), "{file}");
+            for (written, made) in written.iter().zip(&made) {
+                assert!(written == made, "{file}: {} differs", key(made));
+            }
+        }
+    }
+
+    #[test]
+    fn the_manifests_are_of_this_version() {
+        for flavour in [Flavour::Whole, Flavour::WebhookOnly] {
+            let objects = objects(flavour, MANIFEST_IMAGE).unwrap();
+            let deployment = objects.iter().find(|o| o["kind"] == "Deployment").unwrap();
+            let label = &deployment["metadata"]["labels"]["app.kubernetes.io/version"];
+            assert_eq!(label, VERSION, "see manifests/*/deployment.yaml");
+        }
+    }
+
+    #[test]
+    fn each_object_finds_what_it_needs() {
+        let objects = objects(Flavour::Whole, "registry/x:1").unwrap();
+        let at = |kind: &str| objects.iter().position(|o| o["kind"] == kind).unwrap();
+        let order = [
+            "CustomResourceDefinition",
+            "Namespace",
+            "ServiceAccount",
+            "ClusterRole",
+            "RoleBinding",
+            "Service",
+            "Deployment",
+            "ValidatingWebhookConfiguration",
+        ];
+        assert!(order.map(at).is_sorted());
+        let pod = &objects[at("Deployment")]["spec"]["template"]["spec"];
+        for container in pod["containers"].as_array().unwrap() {
+            assert_eq!(container["image"], "registry/x:1");
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! What flags say of a connection, over what the kubeconfig says.
+
+use std::{fs, path::Path};
+
+use kube::Config;
+
+use crate::{ConnectOptions, Error, Result};
+
+/// Changes the configuration as the flags want it.
+pub(crate) fn apply(options: &ConnectOptions, config: &mut Config) -> Result<()> {
+    trust(options, config)?;
+    identity(options, config)?;
+    impersonation(options, config)?;
+    if let Some(server) = &options.server {
+        let address = with_scheme(server, has_tls(options, config));
+        config.cluster_url = address
+            .parse()
+            .map_err(|error| Error::Flag(format!("invalid address --server={server}: {error}")))?;
+    }
+    config.disable_compression |= options.disable_compression;
+    Ok(())
+}
+
+fn trust(options: &ConnectOptions, config: &mut Config) -> Result<()> {
+    if let Some(file) = &options.certificate_authority {
+        readable("certificate-authority", file)?;
+        config.root_cert = None;
+        config.root_cert_file = Some(file.clone());
+        config.accept_invalid_certs = false;
+    }
+    if options.insecure_skip_tls_verify {
+        if options.certificate_authority.is_some() {
+            let message = "specifying a root certificates file with the insecure flag is not allowed; pass either --certificate-authority or --insecure-skip-tls-verify";
+            return Err(Error::Flag(message.to_owned()));
+        }
+        config.accept_invalid_certs = true;
+        config.root_cert = None;
+        config.root_cert_file = None;
+    }
+    if let Some(name) = &options.tls_server_name {
+        config.tls_server_name = Some(name.clone());
+    }
+    Ok(())
+}
+
+fn identity(options: &ConnectOptions, config: &mut Config) -> Result<()> {
+    let user = &mut config.auth_info;
+    if let Some(file) = &options.client_certificate {
+        readable("client-certificate", file)?;
+        user.client_certificate = Some(file.to_string_lossy().into_owned());
+        user.client_certificate_data = None;
+    }
+    if let Some(file) = &options.client_key {
+        readable("client-key", file)?;
+        user.client_key = Some(file.to_string_lossy().into_owned());
+        user.client_key_data = None;
+    }
+    let named = options.username.is_some() || options.password.is_some();
+    if options.token.is_some() && named {
+        let message = "pass either --token or --username and --password";
+        return Err(Error::Flag(message.to_owned()));
+    }
+    // Who one is by a flag, one is not by the kubeconfig as well.
+    if options.token.is_some() || named {
+        (user.token, user.token_file, user.exec, user.auth_provider) = (None, None, None, None);
+    }
+    if let Some(token) = &options.token {
+        (user.username, user.password) = (None, None);
+        user.token = Some(token.reveal().to_owned().into());
+    }
+    if let Some(name) = &options.username {
+        user.username = Some(name.clone());
+    }
+    if let Some(password) = &options.password {
+        user.password = Some(password.reveal().to_owned().into());
+    }
+    Ok(())
+}
+
+fn impersonation(options: &ConnectOptions, config: &mut Config) -> Result<()> {
+    let user = &mut config.auth_info;
+    if let Some(name) = &options.impersonate {
+        user.impersonate = Some(name.clone());
+    }
+    if !options.impersonate_groups.is_empty() {
+        user.impersonate_groups = Some(options.impersonate_groups.clone());
+    }
+    if let Some(uid) = &options.impersonate_uid {
+        user.impersonate_uid = Some(uid.clone());
+    }
+    let more = user.impersonate_groups.is_some() || user.impersonate_uid.is_some();
+    if more && user.impersonate.is_none() {
+        let message = "requesting uid or groups without impersonating a user; pass --as, too";
+        return Err(Error::Flag(message.to_owned()));
+    }
+    Ok(())
+}
+
+fn readable(flag: &str, file: &Path) -> Result<()> {
+    fs::File::open(file).map(drop).map_err(|error| {
+        Error::Flag(format!(
+            "unable to read --{flag}={}: {error}",
+            file.display()
+        ))
+    })
+}
+
+fn has_tls(options: &ConnectOptions, config: &Config) -> bool {
+    config.root_cert.is_some()
+        || config.root_cert_file.is_some()
+        || config.accept_invalid_certs
+        || options.client_certificate.is_some()
+}
+
+/// As kubectl takes an address without one.
+fn with_scheme(server: &str, tls: bool) -> String {
+    if server.contains("://") {
+        server.to_owned()
+    } else if tls {
+        format!("https://{server}")
+    } else {
+        format!("http://{server}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Uri;
+
+    use super::*;
+
+    fn config() -> Config {
+        let mut config = Config::new(Uri::from_static("https://old:6443"));
+        config.root_cert = Some(vec![vec![1]]);
+        config.auth_info.token = Some("old".to_owned().into());
+        config.auth_info.client_certificate_data = Some("old".to_owned());
+        config
+    }
+
+    fn secret(text: &str) -> Option<crate::Secret> {
+        text.parse().ok()
+    }
+
+    #[test]
+    fn an_address_without_a_scheme_is_taken_as_kubectl_does() {
+        for (server, tls, address) in [
+            ("h:1", false, "http://h:1"),
+            ("h:1", true, "https://h:1"),
+            ("http://h:1", true, "http://h:1"),
+        ] {
+            assert_eq!(with_scheme(server, tls), address);
+        }
+    }
+
+    #[test]
+    fn flags_stand_above_the_kubeconfig() {
+        let mut config = config();
+        let options = ConnectOptions {
+            server: Some("h:1".to_owned()),
+            insecure_skip_tls_verify: true,
+            tls_server_name: Some("n".to_owned()),
+            username: Some("u".to_owned()),
+            password: secret("p"),
+            impersonate: Some("a".to_owned()),
+            impersonate_uid: Some("i".to_owned()),
+            ..ConnectOptions::default()
+        };
+        apply(&options, &mut config).unwrap();
+        assert_eq!(config.cluster_url.to_string(), "https://h:1/");
+        assert!(config.accept_invalid_certs && config.root_cert.is_none());
+        assert_eq!(config.tls_server_name.as_deref(), Some("n"));
+        let user = config.auth_info;
+        assert!(user.token.is_none() && user.password.is_some());
+        assert_eq!(user.username.as_deref(), Some("u"));
+        assert_eq!(user.impersonate_uid.as_deref(), Some("i"));
+    }
+
+    #[test]
+    fn flags_that_exclude_each_other_are_named() {
+        let ca = tempfile::NamedTempFile::new().unwrap();
+        let of = |options: ConnectOptions| apply(&options, &mut config()).unwrap_err().to_string();
+        let both = of(ConnectOptions {
+            certificate_authority: Some(ca.path().to_owned()),
+            insecure_skip_tls_verify: true,
+            ..ConnectOptions::default()
+        });
+        assert!(both.contains("--insecure-skip-tls-verify"), "{both}");
+        let twice = of(ConnectOptions {
+            token: secret("t"),
+            password: secret("p"),
+            ..ConnectOptions::default()
+        });
+        assert_eq!(twice, "pass either --token or --username and --password");
+        let nobody = of(ConnectOptions {
+            impersonate_groups: vec!["g".to_owned()],
+            ..ConnectOptions::default()
+        });
+        assert!(nobody.ends_with("pass --as, too"), "{nobody}");
+        let missing = of(ConnectOptions {
+            client_key: Some("missing.key".into()),
+            ..ConnectOptions::default()
+        });
+        assert!(
+            missing.starts_with("unable to read --client-key=missing.key: "),
+            "{missing}"
+        );
+    }
+}
