@@ -76,9 +76,10 @@ impl Exec {
             tty: self.tty && (is_terminal || !self.stdin),
         };
         let mut process = di_client::exec(&cluster, &pod, &self.command, &options).await?;
-        let raw = (options.tty && is_terminal)
-            .then(RawMode::enter)
-            .transpose();
+        let ended = ended();
+        // Where nothing is passed on, Ctrl-C is for us.
+        let is_raw = options.tty && options.stdin && is_terminal;
+        let raw = is_raw.then(RawMode::enter).transpose();
         let raw = raw.context("the terminal")?;
         if options.stdin
             && let Some(stdin) = process.stdin()
@@ -100,7 +101,7 @@ impl Exec {
                 shown?;
                 code?
             }
-            signal = ended() => signal,
+            signal = ended => signal,
         };
         drop(raw);
         if code != 0 && !self.quiet {

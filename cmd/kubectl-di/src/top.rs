@@ -78,9 +78,11 @@ impl Top {
         }
         let mut live = Live::new(&cluster, &query);
         live.changed().await?;
+        // Before the screen is taken: a signal must not leave it so.
+        let ended = ended();
         // It puts the terminal back when we panic, too.
         let mut terminal = ratatui::try_init()?;
-        let result = self.show(&mut terminal, &cluster, &mut live).await;
+        let result = self.show(&mut terminal, &cluster, &mut live, ended).await;
         ratatui::try_restore()?;
         result
     }
@@ -90,6 +92,7 @@ impl Top {
         terminal: &mut DefaultTerminal,
         cluster: &Cluster,
         live: &mut Live,
+        ended: impl Future<Output = i32>,
     ) -> Result<ExitCode> {
         let place = (!self.all_namespaces).then(|| cluster.namespace().name.clone());
         let mut app = App::new(place);
@@ -97,7 +100,7 @@ impl Top {
         // Ages grow by themselves.
         let mut clock = interval(Duration::from_secs(1));
         clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut ended = std::pin::pin!(ended());
+        let mut ended = std::pin::pin!(ended);
         loop {
             let page = Page::of(&mut app, live, Timestamp::now());
             terminal.draw(|frame| page.draw(frame, &mut app))?;

@@ -27,6 +27,15 @@ pub struct Screen<'a> {
 }
 
 const NONE: &str = "<none>";
+/// Conditions as a job's life has them.
+const ORDER: [&str; 6] = [
+    "Created",
+    "Running",
+    "Succeeded",
+    "Failed",
+    "Suspended",
+    "ReplicasReady",
+];
 
 /// A text, and how it is meant.
 type Cell = (String, Option<Tone>);
@@ -104,11 +113,10 @@ impl Screen<'_> {
     }
 
     fn conditions(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let rows: Vec<_> = self
-            .job
-            .status
-            .conditions
-            .iter()
+        let mut conditions: Vec<_> = self.job.status.conditions.iter().collect();
+        conditions.sort_by_key(|condition| ORDER.iter().position(|one| *one == condition.type_));
+        let rows: Vec<_> = conditions
+            .into_iter()
             .map(|condition| {
                 let is_false = condition.status == "False" && condition.type_ == "ReplicasReady";
                 let is_bad = condition.status == "True" && condition.type_ == "Failed";

@@ -51,20 +51,28 @@ pub async fn resized(mut tell: impl FnMut(u16, u16)) {
     }
 }
 
-/// Waits until we are told to end; the exit code that says so.
+/// Waits until we are told to end; the exit code that says so. From this call on, a signal ends nothing by itself.
 #[cfg(unix)]
-pub async fn ended() -> i32 {
+pub fn ended() -> impl Future<Output = i32> {
+    use futures::future::{pending, select_all};
     use tokio::signal::unix::{SignalKind, signal};
 
-    let wait = async |kind: SignalKind| match signal(kind) {
-        Ok(mut signal) => drop(signal.recv().await),
-        Err(_) => std::future::pending().await,
-    };
-    tokio::select! {
-        () = wait(SignalKind::interrupt()) => 130,
-        () = wait(SignalKind::terminate()) => 143,
-        () = wait(SignalKind::hangup()) => 129,
-    }
+    let signals = [
+        (SignalKind::interrupt(), 130),
+        (SignalKind::terminate(), 143),
+        (SignalKind::hangup(), 129),
+    ];
+    let waits = signals.map(|(kind, code)| {
+        let signal = signal(kind);
+        Box::pin(async move {
+            match signal {
+                Ok(mut signal) => drop(signal.recv().await),
+                Err(_) => pending().await,
+            }
+            code
+        })
+    });
+    async move { select_all(waits).await.0 }
 }
 
 /// Waits until we are told to end; the exit code that says so.

@@ -34,7 +34,7 @@ impl Terminal {
         let program = env!("CARGO_BIN_EXE_kubectl-di");
         let args = args.join(" ");
         let script = format!(
-            "cd {dir}; export HOME={dir} KUBECONFIG={dir}/config; {program} {args}; echo ended with $?; stty -a; exec cat"
+            "cd {dir}; export HOME={dir} KUBECONFIG={dir}/config; {program} {args}; echo ended with $?; stty -a | grep -woE -e '-?(isig|icanon|echo)' | xargs echo settings; exec cat"
         );
         let (width, height) = (width.to_string(), height.to_string());
         let size = ["-x", width.as_str(), "-y", height.as_str()];
@@ -94,17 +94,10 @@ impl Terminal {
     pub async fn until_ended(&self, code: u8) {
         let ended = format!("ended with {code}\n");
         let screen = self
-            .until(&ended, |screen| {
-                screen.contains("ended with") && screen.contains("icanon")
-            })
+            .until(&ended, |screen| screen.contains("\nsettings"))
             .await;
         assert!(screen.contains(&ended), "{screen}");
-        for setting in [" icanon", " echo ", " isig"] {
-            assert!(
-                screen.replace('\n', " ").contains(setting),
-                "{setting}: {screen}"
-            );
-        }
+        assert!(screen.contains("settings isig icanon echo"), "{screen}");
         assert_eq!(self.tmux(&["display", "-p", "#{alternate_on}"]).trim(), "0");
         assert_eq!(self.tmux(&["display", "-p", "#{cursor_flag}"]).trim(), "1");
     }
