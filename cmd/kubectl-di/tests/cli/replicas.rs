@@ -217,3 +217,30 @@ async fn others_who_write_the_job_lose_nothing() {
     let job = plugin.space.jobs().get("j").await.unwrap();
     assert_eq!(job.spec.collector.unwrap().replicas, 4);
 }
+
+#[tokio::test]
+async fn a_terminal_shows_how_far_it_is() {
+    let plugin = Plugin::new().await;
+    let _manager = plugin.space.manager("manager");
+    let _kubelet = Kubelet::reaping(&plugin.space);
+    plugin.space.create(&Job::new("j", 2)).await;
+    let told = |status: &DIJobStatus| status.collectors_ready.as_deref() == Some("0/2");
+    plugin.space.until("j", "it is counted", told).await;
+    let words = "replicas set j --collectors=2 --wait --timeout=300ms";
+    let command = format!("{} {words}", env!("CARGO_BIN_EXE_kubectl-di"));
+    let output = tokio::process::Command::new("script")
+        .args(["-qefc", &command, "/dev/null"])
+        .env("KUBECONFIG", plugin.dir().join("config"))
+        .env("TERM", "xterm")
+        .stdin(std::process::Stdio::null())
+        .output()
+        .await
+        .unwrap();
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(shown.contains("replicas of j ready ["), "{shown}");
+    assert!(shown.contains("0/2"), "{shown}");
+    assert!(shown.contains("timed out waiting"), "{shown}");
+    let words: Vec<_> = words.split(' ').collect();
+    let piped = plugin.run(&words).await;
+    assert!(!piped.to_string().contains("replicas of j"), "{piped}");
+}
