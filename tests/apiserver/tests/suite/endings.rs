@@ -1,5 +1,7 @@
 //! What is left of a job at its end, and that it stays so.
 
+use std::collections::BTreeSet;
+
 use di_api::Phase;
 use di_apiserver_tests::{Job, Kubelet, Space, eventually, exists, exit};
 
@@ -82,11 +84,12 @@ async fn what_is_left_at_the_end_is_what_the_policy_says_and_no_restart_touches_
         space.until_phase(&later, Phase::Succeeded).await;
         eventually("the later job is counted", async || {
             let writes = space.writes_of(agent).await;
-            let deleted = writes.iter().filter(|w| w.is("delete", "services")).count();
-            if deleted == 2 {
+            let deletes = writes.iter().filter(|w| w.is("delete", "services"));
+            let deleted: BTreeSet<_> = deletes.map(|write| &write.name).collect();
+            if deleted.len() == 2 {
                 Ok(())
             } else {
-                Err(format!("{deleted}"))
+                Err(format!("{deleted:?}"))
             }
         })
         .await;

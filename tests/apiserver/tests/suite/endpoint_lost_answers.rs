@@ -18,8 +18,7 @@ fn open() -> Settings {
 }
 
 async fn endpoint(space: &Space, agent: &str, settings: Settings) -> Endpoint {
-    let client = space.server.client_of_manager(agent, &space.namespace);
-    Endpoint::with(space, client, settings).await
+    Endpoint::start_with(space, agent, settings).await
 }
 
 /// Sends it until it is answered, as clients do.
@@ -121,7 +120,7 @@ fn outage(came: &Came) -> Fate {
 async fn without_a_key_too_what_an_outage_left_in_doubt_is_not_done_twice() {
     let space = Space::new().await;
     let client = space.server.client_of_manager("endpoint", &space.namespace);
-    let proxy = Proxy::start(client).await;
+    let proxy = Proxy::start(client);
     proxy.rule(outage);
     let settings = Settings {
         request_timeout: Duration::from_secs(1),
@@ -147,7 +146,7 @@ async fn declared_counts_are_lowered_once_though_the_second_write_fails() {
     space.create(&Job::from(job)).await;
     space.until_settled("job").await;
     let client = space.server.client_of_manager("endpoint", &space.namespace);
-    let proxy = Proxy::start(client).await;
+    let proxy = Proxy::start(client);
     proxy.rule(outage);
     let settings = Settings {
         request_timeout: Duration::from_secs(1),

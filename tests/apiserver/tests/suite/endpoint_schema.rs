@@ -67,8 +67,7 @@ async fn what_the_document_promises_is_what_schemathesis_gets() {
         create_wait: Duration::ZERO,
         ..Settings::default()
     };
-    let client = space.server.client_of_manager("endpoint", &space.namespace);
-    let endpoint = Endpoint::with(&space, client, settings).await;
+    let endpoint = Endpoint::start_with(&space, "endpoint", settings).await;
     common_nodes(&space).await;
     configure(&space).await;
     let gpus = json!({"limits": {"nvidia.com/gpu": "6"}});

@@ -182,7 +182,7 @@ impl Managed {
 
     pub(crate) async fn start_in(space: Space, settings: Settings) -> Self {
         let upstream = space.server.client_of_manager("manager", &space.namespace);
-        let proxy = Proxy::start(upstream).await;
+        let proxy = Proxy::start(upstream);
         let manager = Manager::start_with(proxy.client(), settings);
         Self {
             space,

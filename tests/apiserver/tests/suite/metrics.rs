@@ -16,7 +16,7 @@ const WATCHED: [&str; 5] = ["dijobs", "pods", "services", "nodes", "aggregatorco
 
 /// The first list of each watch is refused.
 async fn failing_at_first(space: &Space, agent: &str) -> Proxy {
-    let proxy = Proxy::start(space.server.client_of_manager(agent, &space.namespace)).await;
+    let proxy = Proxy::start(space.server.client_of_manager(agent, &space.namespace));
     let refused = Mutex::new(BTreeSet::new());
     proxy.rule(move |came| {
         let path = came.target.split('?').next().unwrap();
