@@ -84,6 +84,8 @@ async fn with_a_key_each_request_is_served_once_whatever_happens_to_its_answers(
 #[tokio::test]
 async fn a_client_that_hangs_up_and_asks_again_gets_what_it_was_given() {
     let space = Space::new().await;
+    let space =
+        space.undisturbed("the client hangs up when all is written, and before it is answered");
     let settings = Settings {
         // Nobody runs the pods, so that the answer takes so long.
         create_wait: Duration::from_secs(3),

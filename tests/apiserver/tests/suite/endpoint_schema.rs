@@ -60,6 +60,7 @@ fn narrowed(mut document: Value, namespace: &str, aggregator: &str, replicas: &[
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_document_promises_is_what_schemathesis_gets() {
     let space = Space::new().await;
+    let space = space.undisturbed("it expects certain answers, and sends nothing again");
     let _kubelet = Kubelet::running(&space);
     let manager = space.manager("manager");
     let settings = Settings {
