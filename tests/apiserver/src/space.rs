@@ -84,7 +84,12 @@ impl Space {
     /// shows them, which must be kept as long.
     pub(crate) fn client_of(&self, agent: &str) -> (Client, Option<Proxy>) {
         let client = self.server.client_of_manager(agent, &self.namespace);
-        let Some(chance) = Chance::of(agent).filter(|_| self.may_fail) else {
+        let chance = if self.may_fail {
+            Chance::of(agent)
+        } else {
+            None
+        };
+        let Some(chance) = chance else {
             return (client, None);
         };
         let proxy = Proxy::start(client);

@@ -63,6 +63,7 @@ async fn end_all(space: &Space) -> Vec<String> {
 #[tokio::test]
 async fn what_is_left_at_the_end_is_what_the_policy_says_and_no_restart_touches_it() {
     let space = Space::new().await;
+    let space = space.undisturbed("whoever comes next takes back what was told of a fault");
     let _kubelet = Kubelet::running(&space);
     let manager = space.manager("first");
     let jobs = end_all(&space).await;
@@ -74,7 +75,6 @@ async fn what_is_left_at_the_end_is_what_the_policy_says_and_no_restart_touches_
         .await
         .unwrap()
         .items;
-    let space = space.undisturbed("a job is told of a read that fails, even one that has ended");
     for agent in ["second", "third"] {
         let manager = space.manager(agent);
         // It has looked at all jobs that were there when it has handled one that came later.
