@@ -109,8 +109,16 @@ async fn lists(space: &Space) -> Result<f64> {
     Ok(counts.sum())
 }
 
-/// When a pod changed, and how many collectors of its job were ready then.
-type Change = (Instant, usize);
+/// How a pod changed.
+#[derive(Clone, Copy)]
+struct Change {
+    /// When that was asked for.
+    sent: Instant,
+    /// When it was answered.
+    done: Instant,
+    /// How many collectors of its job were ready then.
+    ready: usize,
+}
 
 async fn churn(
     cluster: &Cluster,
@@ -121,7 +129,7 @@ async fn churn(
     let before = cluster.writes(space).await.len();
     let collectors = collectors(space).await?;
     let statuses = Statuses::of(space);
-    let mut changes: BTreeMap<&String, Vec<Change>> = BTreeMap::new();
+    let mut sent = Vec::new();
     let (up, down) = (running(true)?, running(false)?);
     let mut calls = JoinSet::new();
     let began = tokio::time::Instant::now() + Duration::from_secs(1);
@@ -140,15 +148,24 @@ async fn churn(
         };
         let call = Call::status(&space.pods_path(), &pods[turn % REPLICAS], status)?;
         sleep_until(due).await;
+        sent.push((job, Instant::now(), ready));
+        let client = space.client.clone();
+        calls.spawn(async move {
+            call.make(&client).await?;
+            anyhow::Ok((number, Instant::now()))
+        });
+    }
+    let mut done = BTreeMap::new();
+    while let Some(call) = calls.join_next().await {
+        let (number, at) = call??;
+        done.insert(number, at);
+    }
+    let mut changes: BTreeMap<&String, Vec<Change>> = BTreeMap::new();
+    for ((job, sent, ready), done) in sent.into_iter().zip(done.into_values()) {
         changes
             .entry(job)
             .or_default()
-            .push((Instant::now(), ready));
-        let client = space.client.clone();
-        calls.spawn(async move { call.make(&client).await });
-    }
-    while let Some(call) = calls.join_next().await {
-        call??;
+            .push(Change { sent, done, ready });
     }
     tokio::time::sleep(REST).await;
 
@@ -157,7 +174,7 @@ async fn churn(
         .iter()
         .flat_map(|(job, changes)| {
             let came = came.iter().filter(|(_, of, _)| of == *job);
-            let came: Vec<Change> = came.map(|(at, _, ready)| (*at, *ready)).collect();
+            let came: Vec<(Instant, usize)> = came.map(|(at, _, ready)| (*at, *ready)).collect();
             lags(changes, &came)
         })
         .collect();
@@ -232,23 +249,23 @@ async fn collectors(space: &Space) -> Result<BTreeMap<String, Vec<String>>> {
 }
 
 /// How many milliseconds each change took until a status counted it: one that counts as many as were ready then or later.
-fn lags(changes: &[Change], came: &[Change]) -> Vec<f64> {
+fn lags(changes: &[Change], came: &[(Instant, usize)]) -> Vec<f64> {
     let mut lags = Vec::new();
     let mut shown = 0;
     for (at, ready) in came {
         // Counts go one step at a time, so of the last few none is like another but at a turn.
         let candidates = changes[shown..]
             .iter()
-            .take_while(|(changed, _)| changed <= at);
+            .take_while(|change| change.sent <= *at);
         let last = candidates
             .enumerate()
-            .filter(|(_, (_, count))| count == ready)
+            .filter(|(_, change)| change.ready == *ready)
             .last();
         let Some((place, _)) = last else {
             continue;
         };
-        for (changed, _) in &changes[shown..=shown + place] {
-            lags.push((*at - *changed).as_secs_f64() * 1e3);
+        for change in &changes[shown..=shown + place] {
+            lags.push(at.saturating_duration_since(change.done).as_secs_f64() * 1e3);
         }
         shown += place + 1;
     }
@@ -312,8 +329,13 @@ mod tests {
     fn a_status_shows_the_last_change_that_it_counts_and_all_before_it() {
         let start = Instant::now();
         let at = |ms: u64| start + Duration::from_millis(ms);
-        let changes = [(at(0), 8), (at(100), 7), (at(200), 6)];
+        let change = |ms, ready| Change {
+            sent: at(ms),
+            done: at(ms + 10),
+            ready,
+        };
+        let changes = [change(0, 8), change(100, 7), change(200, 6)];
         let came = [(at(50), 9), (at(150), 7), (at(230), 6), (at(900), 6)];
-        assert_eq!(lags(&changes, &came), [150.0, 50.0, 30.0]);
+        assert_eq!(lags(&changes, &came), [140.0, 40.0, 20.0]);
     }
 }
