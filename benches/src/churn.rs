@@ -7,6 +7,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use di_api::names;
+use di_apiserver_tests::Write;
 use jiff::Timestamp;
 use kube::{ResourceExt, api::ListParams};
 use tokio::{task::JoinSet, time::sleep_until};
@@ -191,6 +192,11 @@ async fn churn(
     );
 
     let writes = cluster.writes(space).await.split_off(before);
+    judge_writes(&writes, scale, found)
+}
+
+/// How many writes of statuses there were, and how far apart.
+fn judge_writes(writes: &[Write], scale: &Scale, found: &mut Findings) -> Result<()> {
     let mut of_jobs: BTreeMap<String, Vec<Timestamp>> = BTreeMap::new();
     for write in writes
         .iter()

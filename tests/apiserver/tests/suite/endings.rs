@@ -85,8 +85,8 @@ async fn what_is_left_at_the_end_is_what_the_policy_says_and_no_restart_touches_
         space.until_phase(&later, Phase::Succeeded).await;
         eventually("the later job is counted", async || {
             let writes = space.writes_of(agent).await;
-            let deletes = writes.iter().filter(|w| w.is("delete", "services"));
-            let deleted: BTreeSet<_> = deletes.map(|write| &write.name).collect();
+            let of_services = writes.iter().filter(|w| w.is("delete", "services"));
+            let deleted: BTreeSet<_> = of_services.map(|write| &write.name).collect();
             if deleted.len() == 2 {
                 Ok(())
             } else {
