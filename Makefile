@@ -10,7 +10,7 @@ FUZZ_SECONDS ?= 180
 PREFIX ?= /usr/local
 CARGO_FUZZ := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/di-orchestrator/cargo-fuzz
 
-.PHONY: help demo test before-e2e lint unit selftest e2e bench bench-quick bench-programs fuzz generate binaries images cluster deploy down plugin install uninstall
+.PHONY: help demo test before-e2e lint unit faults selftest e2e bench bench-quick bench-programs fuzz generate binaries images cluster deploy down plugin install uninstall
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 14
@@ -36,6 +36,13 @@ lint: ## Formatting, clippy, shell scripts
 
 unit: ## Unit tests, and tests against a real etcd and kube-apiserver
 	KUBEBUILDER_ASSETS=$$(kind/assets) cargo test --workspace --locked
+	DI_FAULTS=25 DI_SEED=1 KUBEBUILDER_ASSETS=$$(kind/assets) cargo test --workspace --locked --test suite -- $(SOME_FUNCTIONAL)
+
+# Tests that fail print their seed. Those that bring a proxy of their own show their own faults.
+FUNCTIONAL := definitions endings endpoint healing lifecycle quiet strangers trouble two_managers units
+SOME_FUNCTIONAL := lifecycle::a_collector_that_fails endpoint::the_pods_that_come
+faults: ## The functional tests while a quarter of all requests to the API server fails (DI_SEED=N repeats a run)
+	DI_FAULTS=$${DI_FAULTS:-25} KUBEBUILDER_ASSETS=$$(kind/assets) cargo test --workspace --locked --test suite -- $(FUNCTIONAL) --skip endpoint_schema
 
 selftest: ## The cluster's own scripts, on a cluster that they make and remove
 	@kind/selftest

@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use di_api::{DIJob, Phase, names};
-use di_apiserver_tests::Server;
+use di_apiserver_tests::{Proxy, Server, Write};
 use futures::{StreamExt, pin_mut};
 use http_body_util::BodyExt;
 use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
@@ -23,7 +23,7 @@ use kube::{
         ApiResource, DeleteParams, DynamicObject, ListParams, PostParams, WatchEvent, WatchParams,
     },
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::{sync::watch, task::JoinSet, time::timeout};
 
 use crate::{
@@ -33,7 +33,7 @@ use crate::{
 };
 
 /// Longer than anything here takes unless something is wrong.
-const PATIENCE: Duration = Duration::from_secs(180);
+pub const PATIENCE: Duration = Duration::from_secs(180);
 
 /// An etcd and a kube-apiserver of our own.
 pub struct Cluster {
@@ -48,20 +48,14 @@ impl Cluster {
     /// Starts one.
     pub async fn start() -> Result<Self> {
         let server = Server::installed().await;
-        let kubeconfig = server.dir().join("kubeconfig");
-        let text = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "bench",
-            "clusters": [{"name": "bench", "cluster": {
-                "server": server.url(), "certificate-authority": server.dir().join("ca.crt"),
-            }}],
-            "users": [{"name": "bench", "user": {"token": server.token()}}],
-            "contexts": [{"name": "bench", "context": {"cluster": "bench", "user": "bench"}}],
-        });
-        std::fs::write(&kubeconfig, text.to_string())?;
+        let path = server.dir().join("kubeconfig");
+        let ca = server.dir().join("ca.crt");
+        let to = json!({"server": server.url(), "certificate-authority": ca});
+        std::fs::write(&path, kubeconfig(&to, &json!({"token": server.token()})))?;
         Ok(Self {
             client: server.client("bench"),
             server,
-            kubeconfig,
+            kubeconfig: path,
             namespaces: AtomicUsize::new(0),
         })
     }
@@ -103,17 +97,55 @@ impl Cluster {
 
     /// Starts the manager, whose reconciler makes the pods.
     pub async fn manager(&self) -> Result<Process> {
+        Ok(self.manager_by(&self.kubeconfig).await?.0)
+    }
+
+    /// The same, with another way to the API server. Also returns where it tells its metrics.
+    pub async fn manager_by(&self, kubeconfig: &Path) -> Result<(Process, SocketAddr)> {
+        self.manager_called("di-orchestrator", kubeconfig).await
+    }
+
+    /// The same, by another name: the lease of one is not another's.
+    pub async fn manager_called(
+        &self,
+        name: &str,
+        kubeconfig: &Path,
+    ) -> Result<(Process, SocketAddr)> {
         let (health, webhooks) = (free_address()?, free_address()?);
         let args = [
             "manager".to_owned(),
             format!("--health-addr={health}"),
             format!("--webhook-addr={webhooks}"),
+            format!("--pod-name={name}"),
         ];
-        let log = self.server.dir().join("manager.log");
-        let process = Process::orchestrator(&self.kubeconfig, &log, &args)?;
+        let log = self.server.dir().join(format!("{name}.log"));
+        let process = Process::orchestrator(kubeconfig, &log, &args)?;
         // It is not ready: there are no webhook configurations here. But its reconciler works.
         answers(health, "/healthz").await?;
-        Ok(process)
+        Ok((process, health))
+    }
+
+    /// The way of everybody to the API server.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// A proxy before the API server, and a way through it.
+    pub fn proxy(&self) -> Result<(Proxy, PathBuf)> {
+        let proxy = Proxy::start(self.server.client("manager"));
+        let path = self.server.dir().join("proxy.kubeconfig");
+        std::fs::write(
+            &path,
+            kubeconfig(&json!({"server": proxy.url()}), &json!({})),
+        )?;
+        Ok((proxy, path))
+    }
+
+    /// The writes of ours in a namespace, in the order of their answers.
+    pub async fn writes(&self, space: &Space) -> Vec<Write> {
+        let mut writes = self.server.writes(&space.name).await;
+        writes.retain(|write| !["bench", "test"].contains(&write.agent.as_str()));
+        writes
     }
 
     /// Kills the API server and starts it again: watches have to begin anew.
@@ -131,6 +163,16 @@ impl Cluster {
         api.create(&PostParams::default(), &namespace).await?;
         Ok(Space { client, name })
     }
+}
+
+fn kubeconfig(cluster: &Value, user: &Value) -> String {
+    let text = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "bench",
+        "clusters": [{"name": "bench", "cluster": cluster}],
+        "users": [{"name": "bench", "user": user}],
+        "contexts": [{"name": "bench", "context": {"cluster": "bench", "user": "bench"}}],
+    });
+    text.to_string()
 }
 
 /// A namespace.
@@ -205,7 +247,7 @@ impl Space {
         self.pods().delete_collection(&now, &all).await?;
         // Old API servers delete services one by one only.
         let services = self.services().list_metadata(&all).await?;
-        let path = format!("/api/v1/namespaces/{}/services", self.name);
+        let path = self.services_path();
         let deletes = services
             .iter()
             .map(|service| Call::delete(&path, &service.name_any()));
@@ -215,6 +257,17 @@ impl Space {
             Api::namespaced_with(self.client.clone(), &self.name, &kind);
         events.delete_collection(&now, &all).await?;
         Ok(())
+    }
+
+    /// Path of its jobs.
+    pub fn jobs_path(&self) -> String {
+        let (group, version) = (names::GROUP, names::VERSION);
+        format!("/apis/{group}/{version}/namespaces/{}/dijobs", self.name)
+    }
+
+    /// Path of its services.
+    pub fn services_path(&self) -> String {
+        format!("/api/v1/namespaces/{}/services", self.name)
     }
 
     /// Path of its pods.
@@ -289,6 +342,11 @@ impl Count {
         Ok(Self { seen, _task: task })
     }
 
+    /// What has come and gone so far.
+    pub fn seen(&self) -> Changes {
+        self.seen.borrow().clone()
+    }
+
     /// Waits until enough has come and gone.
     pub async fn until(&self, enough: impl FnMut(&Changes) -> bool) -> Result<Changes> {
         let mut seen = self.seen.clone();
@@ -337,6 +395,16 @@ impl Call {
             content_type: "application/json",
             body: Vec::new(),
         }
+    }
+
+    /// Merges into the status of an object.
+    pub fn status(path: &str, name: &str, status: &Value) -> Result<Self> {
+        Ok(Self {
+            method: http::Method::PATCH,
+            path: format!("{path}/{name}/status"),
+            content_type: "application/merge-patch+json",
+            body: serde_json::to_vec(&json!({ "status": status }))?,
+        })
     }
 
     /// Makes the call, and takes the whole answer, but does not look into it.

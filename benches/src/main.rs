@@ -9,11 +9,16 @@
     clippy::similar_names
 )]
 
+mod burst;
 mod child;
+mod churn;
 mod cluster;
+mod cold;
 mod fleet;
 mod get;
 mod http;
+mod kubelet;
+mod latency;
 mod load;
 mod machine;
 mod memory;
@@ -21,11 +26,13 @@ mod namespace;
 mod original;
 mod plugin;
 mod post;
+mod recovery;
 mod remove;
 mod report;
 mod scale;
 mod serving;
 mod stats;
+mod statuses;
 mod storm;
 mod webhook;
 
@@ -81,8 +88,13 @@ enum Benchmark {
     B3,
     B4,
     B5,
+    B6,
+    B7,
+    B8,
     B9,
     B10,
+    B11,
+    B12,
     B13,
 }
 
@@ -154,8 +166,13 @@ impl Benchmark {
             Self::B3 => "B3",
             Self::B4 => "B4",
             Self::B5 => "B5",
+            Self::B6 => "B6",
+            Self::B7 => "B7",
+            Self::B8 => "B8",
             Self::B9 => "B9",
             Self::B10 => "B10",
+            Self::B11 => "B11",
+            Self::B12 => "B12",
             Self::B13 => "B13",
         }
     }
@@ -167,8 +184,13 @@ impl Benchmark {
             Self::B3 => namespace::run(scale, found).await,
             Self::B4 => storm::run(scale, found),
             Self::B5 => remove::run(scale, found).await,
+            Self::B6 => burst::run(scale, found).await,
+            Self::B7 => latency::run(scale, found).await,
+            Self::B8 => cold::run(scale, found).await,
             Self::B9 => memory::run(scale, found).await,
             Self::B10 => webhook::run(scale, found).await,
+            Self::B11 => churn::run(scale, found).await,
+            Self::B12 => recovery::run(scale, found).await,
             Self::B13 => plugin::run(scale, found).await,
         };
         ran.with_context(|| format!("{} could not be measured", self.name()))

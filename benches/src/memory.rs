@@ -152,14 +152,14 @@ async fn relist(cluster: &mut Cluster, space: &Space, (process, address): &Runni
         // A job and a pod change: once both are known, both watches work.
         let name = job_name(round);
         let job = space.jobs().get(&name).await?;
-        let fewer = json!({"status": running_status(&job, 8)?});
-        merge(&jobs_path(space), &name, &fewer)?
+        let fewer = json!(running_status(&job, 8)?);
+        Call::status(&space.jobs_path(), &name, &fewer)?
             .make(&space.client)
             .await?;
         let pod = new_pods(&job).remove(1).name_any();
         let condition = json!({"type": "PodScheduled", "status": "False"});
-        let status = json!({"status": {"conditions": [condition]}});
-        merge(&space.pods_path(), &pod, &status)?
+        let status = json!({"conditions": [condition]});
+        Call::status(&space.pods_path(), &pod, &status)?
             .make(&space.client)
             .await?;
         let began = Instant::now();
@@ -183,13 +183,13 @@ fn foreign_pod(path: &str, number: usize) -> Result<Call> {
 
 /// Makes jobs of ten pods, running, from one number up to another.
 async fn fill(space: &Space, from: usize, to: usize) -> Result<()> {
-    let path = jobs_path(space);
+    let path = space.jobs_path();
     let (mut jobs, mut statuses) = (Vec::new(), Vec::new());
     for number in from..to {
         let job = manifest(&job_name(number))?;
         jobs.push(Call::create(&path, &job)?);
-        let status = json!({"status": running_status(&job, 9)?});
-        statuses.push(merge(&path, &job.name_any(), &status)?);
+        let status = json!(running_status(&job, 9)?);
+        statuses.push(Call::status(&path, &job.name_any(), &status)?);
     }
     make_all(&space.client, jobs, AT_ONCE).await?;
     make_all(&space.client, statuses, AT_ONCE).await?;
@@ -206,30 +206,10 @@ async fn fill(space: &Space, from: usize, to: usize) -> Result<()> {
                 spec.node_name = Some(format!("node-{:04}", number % 1000));
             }
             pods.push(Call::create(&path, &pod)?);
-            let status = json!({"status": pod_status(replica_address(number * 10 + i), true)?});
-            statuses.push(merge(&path, &pod.name_any(), &status)?);
+            let status = json!(pod_status(replica_address(number * 10 + i), true)?);
+            statuses.push(Call::status(&path, &pod.name_any(), &status)?);
         }
     }
     make_all(&space.client, pods, AT_ONCE).await?;
     make_all(&space.client, statuses, AT_ONCE).await
-}
-
-/// Path of the jobs of a namespace.
-pub fn jobs_path(space: &Space) -> String {
-    format!(
-        "/apis/{}/{}/namespaces/{}/dijobs",
-        names::GROUP,
-        names::VERSION,
-        space.name
-    )
-}
-
-/// Changes the status of an object.
-pub fn merge(path: &str, name: &str, patch: &serde_json::Value) -> Result<Call> {
-    Ok(Call {
-        method: http::Method::PATCH,
-        path: format!("{path}/{name}/status"),
-        content_type: "application/merge-patch+json",
-        body: serde_json::to_vec(patch)?,
-    })
 }

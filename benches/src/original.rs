@@ -97,33 +97,42 @@ fn select<'a>(pods: &[&'a Pod], namespace: &str, labels: &[(&str, &str)]) -> Vec
         .collect()
 }
 
-/// Client-go's default limit: 5 calls a second after a burst of 10.
+/// A client-go limit: so many calls a second after a burst.
 pub struct Throttle {
+    per_second: f64,
+    burst: f64,
     left: f64,
     at: Instant,
 }
 
-const PER_SECOND: f64 = 5.0;
-const BURST: f64 = 10.0;
+impl Throttle {
+    /// That of the original's server, client-go's default: 5 calls a second after 10.
+    pub fn of_the_server() -> Self {
+        Self::new(5.0, 10.0)
+    }
 
-impl Default for Throttle {
-    fn default() -> Self {
+    /// That of the original's reconciler, controller-runtime's default: 20 calls a second after 30.
+    pub fn of_the_reconciler() -> Self {
+        Self::new(20.0, 30.0)
+    }
+
+    fn new(per_second: f64, burst: f64) -> Self {
         Self {
-            left: BURST,
+            per_second,
+            burst,
+            left: burst,
             at: Instant::now(),
         }
     }
-}
 
-impl Throttle {
     /// Waits until another call may be made.
     pub async fn wait(&mut self) {
         let now = Instant::now();
-        self.left = (self.left + (now - self.at).as_secs_f64() * PER_SECOND).min(BURST);
+        self.left = (self.left + (now - self.at).as_secs_f64() * self.per_second).min(self.burst);
         self.at = now;
         self.left -= 1.0;
         if self.left < 0.0 {
-            tokio::time::sleep(Duration::from_secs_f64(-self.left / PER_SECOND)).await;
+            tokio::time::sleep(Duration::from_secs_f64(-self.left / self.per_second)).await;
         }
     }
 }

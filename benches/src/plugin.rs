@@ -12,9 +12,8 @@ use serde_json::json;
 
 use crate::{
     child::sibling,
-    cluster::{Cluster, Space, make_all},
+    cluster::{Call, Cluster, Space, make_all},
     fleet::{job_name, manifest, running_status},
-    memory::{jobs_path, merge},
     scale::Scale,
     stats::{At, Findings, Limit},
 };
@@ -99,13 +98,13 @@ fn time(cluster: &Cluster, space: &Space, program: &Path, words: &[&str]) -> Res
 
 /// Makes jobs that run.
 async fn fill(space: &Space, many: usize) -> Result<()> {
-    let path = jobs_path(space);
+    let path = space.jobs_path();
     let (mut jobs, mut statuses) = (Vec::new(), Vec::new());
     for number in 0..many {
         let job = manifest(&job_name(number))?;
-        jobs.push(crate::cluster::Call::create(&path, &job)?);
-        let status = json!({"status": running_status(&job, 9)?});
-        statuses.push(merge(&path, &job.name_any(), &status)?);
+        jobs.push(Call::create(&path, &job)?);
+        let status = json!(running_status(&job, 9)?);
+        statuses.push(Call::status(&path, &job.name_any(), &status)?);
     }
     make_all(&space.client, jobs, AT_ONCE).await?;
     make_all(&space.client, statuses, AT_ONCE).await

@@ -237,7 +237,7 @@ async fn plain(cluster: &Cluster, n: usize, at_once: usize, throttled: bool) -> 
     let calls = creates(&space, n)?;
     let selector = format!("{}=collector", names::labels::ROLE);
     let pods = Count::of(&space.pods(), &selector).await?;
-    let mut throttle = throttled.then(Throttle::default);
+    let mut throttle = throttled.then(Throttle::of_the_server);
     let began = Instant::now();
     if at_once == 1 {
         for call in calls {

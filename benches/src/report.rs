@@ -10,6 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{machine::Machine, stats::Findings};
 
+/// In the order of the page.
+const ALL: [&str; 13] = [
+    "B1", "B2", "B3", "B4", "B5", "B6", "B7", "B8", "B9", "B10", "B11", "B12", "B13",
+];
 const PAGE: &str = include_str!("report/benchmarks.md");
 
 /// A run: where, and what it found.
@@ -37,7 +41,7 @@ impl Report {
         fs::write(beside.join("results.json"), results)?;
         let mut page = PAGE.replace("{{machine}}", &tables::machine(&self.machine));
         page = page.replace("{{verdicts}}", &tables::verdicts(&self.findings));
-        for benchmark in ["B1", "B2", "B3", "B4", "B5", "B9", "B10", "B13"] {
+        for benchmark in ALL {
             let mut text = tables::measurements(&self.findings, benchmark);
             for (name, title, svg) in plots::all(&self.findings, benchmark)? {
                 fs::write(beside.join(&name), svg)?;

@@ -37,6 +37,32 @@ pub struct Scale {
     pub relisted: usize,
     /// Pods that are no jobs', for the memory.
     pub foreign: usize,
+    /// Jobs that are created at the same time.
+    pub burst: Vec<usize>,
+    /// How often they are.
+    pub bursts: usize,
+    /// Jobs that are created one call after the other, as the original does.
+    pub throttled_burst: usize,
+    /// Jobs that are created one at a time.
+    pub single_jobs: usize,
+    /// Jobs that a manager finds as it starts.
+    pub cold_jobs: usize,
+    /// Jobs whose pods change all the time.
+    pub churned_jobs: usize,
+    /// How often one of them does.
+    pub changes: usize,
+    /// How long nothing happens.
+    pub idle: Duration,
+    /// Collectors of a job that grows large.
+    pub large_job: usize,
+    /// How many of those, one after the other.
+    pub large_rounds: usize,
+    /// Small jobs before each of them.
+    pub small_jobs: usize,
+    /// Jobs that live through faults.
+    pub recovering_jobs: usize,
+    /// How often each fault comes.
+    pub recoveries: usize,
     /// Jobs that the plugin shows.
     pub shown: usize,
     /// How often programs are started.
@@ -63,6 +89,19 @@ impl Scale {
             remembered: vec![1_000, 10_000, 50_000],
             relisted: 10_000,
             foreign: 10_000,
+            burst: vec![200, 1000],
+            bursts: 2,
+            throttled_burst: 20,
+            single_jobs: 100,
+            cold_jobs: 1000,
+            churned_jobs: 200,
+            changes: 10_000,
+            idle: Duration::from_secs(30),
+            large_job: 1000,
+            large_rounds: 3,
+            small_jobs: 30,
+            recovering_jobs: 100,
+            recoveries: 5,
             shown: 1_000,
             started: 20,
         }
@@ -87,6 +126,19 @@ impl Scale {
             remembered: vec![1_000, 3_000],
             relisted: 1_000,
             foreign: 1_000,
+            burst: vec![50],
+            bursts: 1,
+            throttled_burst: 5,
+            single_jobs: 20,
+            cold_jobs: 100,
+            churned_jobs: 50,
+            changes: 1_000,
+            idle: Duration::from_secs(5),
+            large_job: 300,
+            large_rounds: 1,
+            small_jobs: 15,
+            recovering_jobs: 20,
+            recoveries: 1,
             shown: 1_000,
             started: 3,
         }

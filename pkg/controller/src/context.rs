@@ -12,7 +12,7 @@ use kube::{
     Client, Resource,
     runtime::events::{Event, EventType, Recorder, Reporter},
 };
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 use tracing::warn;
 
 use crate::{
@@ -20,6 +20,7 @@ use crate::{
     backoff::Backoff,
     error::Result,
     metrics::{ByReason, Write},
+    unsent::Unsent,
 };
 
 /// What every reconcile shares.
@@ -35,6 +36,7 @@ pub(crate) struct Context {
     pub backoff: Backoff,
     writes: Semaphore,
     recorder: Recorder,
+    unsent: mpsc::Sender<Unsent>,
     memory: Mutex<HashMap<Key, Memory>>,
 }
 
@@ -57,6 +59,7 @@ impl Context {
         jobs: JobCache,
         pods: Arc<PodCache>,
         services: Arc<ServiceCache>,
+        unsent: mpsc::Sender<Unsent>,
     ) -> Self {
         let reporter = Reporter {
             controller: di_api::names::labels::CONTROLLER_VALUE.to_owned(),
@@ -64,6 +67,7 @@ impl Context {
         };
         Self {
             recorder: Recorder::new(client.clone(), reporter),
+            unsent,
             writes: Semaphore::new(settings.writes_in_flight),
             client,
             settings,
@@ -125,7 +129,7 @@ impl Context {
         in_time(self.settings.call_timeout, what, call).await
     }
 
-    /// Publishes what happened. An event that cannot be written is logged: it must not hold up the job.
+    /// Publishes what happened. An event that cannot be written is sent again later, or logged: it must not hold up the job.
     pub async fn publish(&self, job: &DIJob, note: &Note) {
         self.publish_about(&job.object_ref(&()), note).await;
     }
@@ -151,19 +155,25 @@ impl Context {
             .events
             .get_or_create(&ByReason::from(note.reason))
             .inc();
-        let call = self.recorder.publish(&event, job);
-        let written = self
-            .write("create", "events", || "publish an event".into(), call)
-            .await;
-        if let Err(error) = written
-            && !error.is_moot()
-        {
+        let Err(error) = self.send(&event, job).await else {
+            return;
+        };
+        let about = job.clone();
+        let kept = error.may_pass() && self.unsent.try_send(Unsent { event, about }).is_ok();
+        if !kept && !error.is_moot() {
             warn!(
                 reason = %note.reason,
                 error = &error as &dyn std::error::Error,
                 "Could not publish an event"
             );
         }
+    }
+
+    /// Sends an event.
+    pub async fn send(&self, event: &Event, about: &ObjectReference) -> Result<()> {
+        let call = self.recorder.publish(event, about);
+        let what = || "publish an event".to_owned();
+        self.write("create", "events", what, call).await
     }
 }
 

@@ -21,8 +21,12 @@ use tokio::{sync::mpsc, task::JoinSet};
 use tracing::{debug, warn};
 
 use crate::{
-    Error, Metrics, Settings, backoff, context::Context, error::Result, metrics::ByReason,
+    Error, Metrics, Settings, backoff,
+    context::Context,
+    error::Result,
+    metrics::ByReason,
     reconcile::reconcile,
+    unsent::{self, resend},
 };
 
 /// The watch brings what another wrote within this time.
@@ -64,6 +68,7 @@ pub async fn run(
         changed.clone(),
         errors.clone(),
     ));
+    let (unsent, kept) = mpsc::channel(unsent::MOST);
     let context = Arc::new(Context::new(
         client.clone(),
         settings,
@@ -71,7 +76,9 @@ pub async fn run(
         jobs,
         pods,
         services,
+        unsent,
     ));
+    feeds.spawn(resend(context.clone(), kept));
     feeds.spawn(feed_nodes(
         client.clone(),
         context.nodes.clone(),

@@ -136,6 +136,12 @@ impl Error {
         }
     }
 
+    /// Whether the same call may be answered otherwise a little later: the server or the way to it is ill, or somebody was faster.
+    pub(crate) fn may_pass(&self) -> bool {
+        let passes = |status: &Status| status.code == 429 || status.is_conflict();
+        self.may_be_done() || self.answer().is_some_and(passes)
+    }
+
     /// What the server said, if it is the server that refused.
     pub(crate) fn answer(&self) -> Option<&Status> {
         let Self::Api { source, .. } = self else {

@@ -12,6 +12,7 @@ mod raw;
 mod reconcile;
 mod status;
 mod step;
+mod unsent;
 
 use std::time::Duration;
 

@@ -2,12 +2,12 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use di_api::{DIJob, Phase};
+use di_api::{ConditionType, DIJob, DIJobStatus, Phase};
 use di_cache::{Key, WatchedJob};
 use di_plan::{PodView, RandomSuffixes};
-use futures::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream};
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Condition};
 use kube::{Api, ResourceExt, runtime::controller::Action as Next};
 use rand::RngExt;
 use tracing::{debug, instrument};
@@ -84,7 +84,12 @@ async fn looks(context: &Context, key: &Key) -> Result<Next> {
         asked.extend(seen_going(context, &job).map(|name| (name, false)));
         let step = look(context, key, &job, trouble.as_ref(), &asked);
         if !step.ask.is_empty() {
-            asked.extend(ask_for(context, key, step.ask).await?);
+            let (answers, failed) = ask_for(context, key, step.ask).await;
+            // What was answered need not be asked again: of many calls to a server that is ill some always fail.
+            if let Some(error) = failed.filter(|_| answers.is_empty()) {
+                return Err(error);
+            }
+            asked.extend(answers);
             continue;
         }
         let old = job.status.as_ref();
@@ -136,8 +141,12 @@ fn seen_going(context: &Context, job: &DIJob) -> impl Iterator<Item = String> {
     .map(|entry| entry.name.clone())
 }
 
-/// Asks the server for pods, and returns whether it has them.
-async fn ask_for(context: &Context, key: &Key, names: Vec<String>) -> Result<Vec<(String, bool)>> {
+/// Asks the server for pods, and returns whether it has them, as far as it answered, and why it did not.
+async fn ask_for(
+    context: &Context,
+    key: &Key,
+    names: Vec<String>,
+) -> (Vec<(String, bool)>, Option<Error>) {
     let api: Api<Pod> = Api::namespaced(context.client.clone(), &key.0);
     let calls = names.into_iter().map(|name| {
         let api = api.clone();
@@ -154,10 +163,18 @@ async fn ask_for(context: &Context, key: &Key, names: Vec<String>) -> Result<Vec
         .boxed()
     });
     let calls: Vec<BoxFuture<'_, Result<_>>> = calls.collect();
-    stream::iter(calls)
+    let results: Vec<_> = stream::iter(calls)
         .buffer_unordered(IN_PARALLEL)
-        .try_collect()
-        .await
+        .collect()
+        .await;
+    let (mut answers, mut failed) = (Vec::new(), None);
+    for result in results {
+        match result {
+            Ok(answer) => answers.push(answer),
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    (answers, failed)
 }
 
 fn look(
@@ -200,6 +217,24 @@ fn next(step: &Step, job: &DIJob) -> Next {
     }
 }
 
+/// A step that changes nothing but what is said of the job.
+fn only_told(step: Step, job: &DIJob) -> Step {
+    let DIJobStatus {
+        reason, conditions, ..
+    } = step.status;
+    let told = |condition: &Condition| condition.type_ == ConditionType::ReplicasReady.as_str();
+    let mut status = job.status.clone().unwrap_or_default();
+    status.reason = reason;
+    status.conditions.retain(|condition| !told(condition));
+    status
+        .conditions
+        .extend(conditions.into_iter().filter(told));
+    Step {
+        status,
+        ..Step::default()
+    }
+}
+
 /// Keeps what went wrong for the status and tells of it.
 async fn note_trouble(context: &Context, key: &Key, error: &Error) {
     let trouble = Trouble {
@@ -221,7 +256,11 @@ async fn note_trouble(context: &Context, key: &Key, error: &Error) {
         return;
     }
     let trouble = memory.trouble;
-    let step = look(context, key, &job, trouble.as_ref(), &HashMap::new());
+    let mut step = look(context, key, &job, trouble.as_ref(), &HashMap::new());
+    if !step.ask.is_empty() {
+        // Nothing may follow from a look that has yet to be answered, least of all new names in the plan.
+        step = only_told(step, &job);
+    }
     if job.status.as_ref() != Some(&step.status)
         && let Err(error) = write_and_tell(context, key, &job, step).await
     {

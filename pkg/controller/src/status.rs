@@ -61,7 +61,7 @@ pub(crate) fn stands(old: Option<&DIJobStatus>, new: &DIJobStatus) -> bool {
 }
 
 /// Writes the whole status, guarded by the version of the job that it was derived from.
-pub(crate) async fn write_status(
+async fn write_status(
     context: &Context,
     key: &Key,
     job: &DIJob,

@@ -1,15 +1,16 @@
 use std::{
     net::{IpAddr, SocketAddr},
     ops::Deref,
+    time::Duration,
 };
 
 use di_replicas::{Metrics, Settings, State, serve, watch};
 use kube::Client;
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, task::JoinSet};
+use tokio::{net::TcpListener, task::JoinSet, time::sleep};
 
-use crate::Space;
+use crate::{Proxy, Space, chance::percent};
 
 /// A replica endpoint of this process.
 pub struct Endpoint {
@@ -17,6 +18,7 @@ pub struct Endpoint {
     // Dropping them ends what they run.
     watches: JoinSet<()>,
     _server: JoinSet<()>,
+    _proxy: Option<Proxy>,
 }
 
 /// A client of an endpoint.
@@ -37,7 +39,21 @@ pub struct Answer {
     pub body: Value,
 }
 
+/// How long a client waits before it sends a request again.
+const AGAIN: Duration = Duration::from_millis(100);
+
 impl Answer {
+    /// Whether it tells of a fault that was made by chance.
+    fn is_by_chance(&self) -> bool {
+        let told = self.body["message"].as_str().unwrap_or_default();
+        let of_faults = [
+            "a fault of the test",
+            "could not be asked",
+            "not all known yet",
+        ];
+        self.status == 503 && of_faults.iter().any(|fault| told.contains(fault))
+    }
+
     /// Pod names of the answered URLs, sorted.
     pub fn pods(&self) -> Vec<String> {
         assert_eq!(self.body["success"], true, "{self:?}");
@@ -62,15 +78,23 @@ impl Deref for Endpoint {
 impl Endpoint {
     /// Starts one that lets everybody in.
     pub async fn start(space: &Space, agent: &str) -> Self {
-        let client = space.server.client_of_manager(agent, &space.namespace);
         let settings = Settings {
             allow_anonymous: true,
             ..Settings::default()
         };
-        Self::with(space, client, settings).await
+        Self::start_with(space, agent, settings).await
     }
 
     /// Starts one of these settings.
+    pub async fn start_with(space: &Space, agent: &str, settings: Settings) -> Self {
+        let (client, proxy) = space.client_of(agent);
+        Self {
+            _proxy: proxy,
+            ..Self::with(space, client, settings).await
+        }
+    }
+
+    /// Starts one of these settings, with a client of the test's own.
     pub async fn with(space: &Space, client: Client, settings: Settings) -> Self {
         let metrics = Metrics::default();
         let mut watches = JoinSet::new();
@@ -89,6 +113,7 @@ impl Endpoint {
             caller,
             watches,
             _server: server,
+            _proxy: None,
         }
     }
 
@@ -143,13 +168,20 @@ impl Caller {
         }
     }
 
-    /// Sends a request; an error is an answer that did not come.
+    /// Sends a request; an error is an answer that did not come. One that is told of a fault by chance sends it again, as clients do.
     pub async fn send(request: RequestBuilder) -> reqwest::Result<Answer> {
-        let answer = request.send().await?;
-        Ok(Answer {
-            status: answer.status().as_u16(),
-            body: answer.json().await?,
-        })
+        loop {
+            let again = request.try_clone().unwrap();
+            let answer = again.send().await?;
+            let answer = Answer {
+                status: answer.status().as_u16(),
+                body: answer.json().await?,
+            };
+            if percent() == 0 || !answer.is_by_chance() {
+                return Ok(answer);
+            }
+            sleep(AGAIN).await;
+        }
     }
 
     /// A request that changes a job.

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)] // a helper that fails is a test that fails
 
 mod audit;
+mod chance;
 mod configuration;
 mod cutter;
 mod endpoint;

@@ -3,11 +3,15 @@ use kube::Client;
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use tokio::{sync::oneshot, task::JoinHandle};
 
+use crate::Proxy;
+
 /// A reconciler of this process.
 pub struct Manager {
     stop: oneshot::Sender<()>,
     task: JoinHandle<Result<()>>,
     registry: Registry,
+    /// What it reaches the server by, if that is not the server itself.
+    proxy: Option<Proxy>,
 }
 
 impl Manager {
@@ -29,7 +33,15 @@ impl Manager {
             stop,
             task,
             registry,
+            proxy: None,
         }
+    }
+
+    /// Keeps what it reaches the server by.
+    #[must_use]
+    pub(crate) fn behind(mut self, proxy: Option<Proxy>) -> Self {
+        self.proxy = proxy;
+        self
     }
 
     /// What it has counted, as Prometheus reads it.
@@ -43,6 +55,7 @@ impl Manager {
     pub async fn stop(self) {
         self.stop.send(()).unwrap();
         self.task.await.unwrap().unwrap();
+        drop(self.proxy);
     }
 
     /// Ends it in the middle of whatever it does.

@@ -54,6 +54,8 @@ pub enum Fate {
     Unanswered,
     /// It is served, and the connection ends before its answer.
     Lost,
+    /// It never reaches the server, and the connection ends.
+    Reset,
 }
 
 /// What happens to all that is watched.
@@ -90,7 +92,10 @@ pub struct Proxy {
 
 impl Proxy {
     /// One whose requests reach the server by this client.
-    pub async fn start(upstream: Client) -> Self {
+    ///
+    /// # Panics
+    /// When there is no port to listen on.
+    pub fn start(upstream: Client) -> Self {
         let served: Arc<Rule> = Arc::new(|_| Fate::Served);
         let shared = Arc::new(Shared {
             upstream,
@@ -99,8 +104,10 @@ impl Proxy {
             watches: watch::Sender::new(Watches::Flow),
             held: watch::Sender::new(()),
         });
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
+        let listener = TcpListener::from_std(listener).unwrap();
         let router = Router::new().fallback(pass).with_state(shared.clone());
         let mut serving = JoinSet::new();
         serving.spawn(async move { axum::serve(listener, router).await.unwrap() });
@@ -114,6 +121,11 @@ impl Proxy {
     /// A client of it, as the manager makes its own.
     pub fn client(&self) -> Client {
         Client::try_from(self.config()).unwrap()
+    }
+
+    /// Its URL.
+    pub fn url(&self) -> &str {
+        &self.address
     }
 
     /// What such a client is made from.
@@ -184,15 +196,20 @@ async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response {
         }
         Fate::Lost => {
             let answer = serve(&shared, request).await;
-            // Announced, and then broken off.
-            let broken = stream::iter([Err::<Bytes, _>(std::io::Error::other("cut"))]);
-            Response::builder()
-                .status(answer.status())
-                .header(header::CONTENT_LENGTH, "1000")
-                .body(Body::from_stream(broken))
-                .unwrap()
+            broken_off(answer.status())
         }
+        Fate::Reset => broken_off(StatusCode::OK),
     }
+}
+
+/// An answer that is announced, and of which nothing comes.
+fn broken_off(status: StatusCode) -> Response {
+    let broken = stream::iter([Err::<Bytes, _>(std::io::Error::other("cut"))]);
+    Response::builder()
+        .status(status)
+        .header(header::CONTENT_LENGTH, "1000")
+        .body(Body::from_stream(broken))
+        .unwrap()
 }
 
 /// The reason that a server gives with a code.

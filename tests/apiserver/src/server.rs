@@ -12,7 +12,7 @@ use rustls::pki_types::{CertificateDer, pem::PemObject};
 use tokio::sync::OnceCell;
 use tower::util::MapRequestLayer;
 
-use crate::{eventually, install::install, narrow::narrowed, pki};
+use crate::{Write as Noted, audit, eventually, install::install, narrow::narrowed, pki};
 
 const ADMIN_TOKEN: &str = "admin-token";
 const GUARDIAN: &str = include_str!("server.sh");
@@ -249,6 +249,11 @@ impl Server {
         });
         let client = ClientBuilder::try_from(config).unwrap();
         client.with_layer(&narrow).build()
+    }
+
+    /// All writes in a namespace that were answered so far, in the order of their answers.
+    pub async fn writes(&self, namespace: &str) -> Vec<Noted> {
+        audit::writes(&self.audit_log(), &self.client("test"), namespace).await
     }
 
     /// Where the audit log is.

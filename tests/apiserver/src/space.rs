@@ -3,7 +3,7 @@ use std::{
     sync::atomic::{AtomicU32, Ordering::Relaxed},
 };
 
-use di_api::{DIJob, DIJobStatus, Phase, names};
+use di_api::{DIJob, DIJobStatus, Phase, Reason, names};
 use k8s_openapi::api::{
     core::v1::{Namespace, Pod, Service},
     events::v1::Event,
@@ -13,7 +13,11 @@ use kube::{
     api::{ApiResource, DynamicObject, ListParams, ObjectMeta, PostParams},
 };
 
-use crate::{Job, Manager, Server, Write, audit, eventually};
+use crate::{
+    Job, Manager, Proxy, Server, Write, audit,
+    chance::{Chance, percent},
+    eventually,
+};
 
 /// A namespace of its own for a test, on the shared server.
 #[derive(Clone)]
@@ -24,6 +28,8 @@ pub struct Space {
     pub namespace: String,
     /// May do everything.
     pub client: Client,
+    /// Whether requests may be made to fail by chance.
+    may_fail: bool,
 }
 
 impl Space {
@@ -54,12 +60,41 @@ impl Space {
             server,
             namespace,
             client,
+            may_fail: true,
         }
+    }
+
+    /// The same, where nothing fails by chance whatever the environment asks for, since the test looks at what faults must change.
+    #[must_use]
+    pub fn undisturbed(mut self, why: &str) -> Self {
+        if percent() > 0 {
+            println!("without faults: {why}");
+        }
+        self.may_fail = false;
+        self
     }
 
     /// Starts a manager that the audit log calls `agent`.
     pub fn manager(&self, agent: &str) -> Manager {
-        Manager::start(self.server.client_of_manager(agent, &self.namespace))
+        let (client, proxy) = self.client_of(agent);
+        Manager::start(client).behind(proxy)
+    }
+
+    /// A client with the manager's rights, as processes of ours make theirs. Where the environment asks for faults it goes by a proxy that
+    /// shows them, which must be kept as long.
+    pub(crate) fn client_of(&self, agent: &str) -> (Client, Option<Proxy>) {
+        let client = self.server.client_of_manager(agent, &self.namespace);
+        let chance = if self.may_fail {
+            Chance::of(agent)
+        } else {
+            None
+        };
+        let Some(chance) = chance else {
+            return (client, None);
+        };
+        let proxy = Proxy::start(client);
+        proxy.rule(move |came| chance.fate(came));
+        (proxy.client(), Some(proxy))
     }
 
     /// Its jobs.
@@ -151,10 +186,18 @@ impl Space {
         self.reasons(job, |_| true).await
     }
 
-    /// Reasons of the warnings about a job.
+    /// Reasons of the warnings about a job. Where requests fail by chance, without those that tell of it, and each once: an event whose
+    /// answer was lost is sent again.
     pub async fn warnings_of(&self, job: &str) -> Vec<String> {
         let warns = |event: &Event| event.type_.as_deref() == Some("Warning");
-        self.reasons(job, warns).await
+        let mut reasons = self.reasons(job, warns).await;
+        if percent() > 0 {
+            let of_faults = [Reason::ApiError, Reason::Timeout].map(|reason| reason.to_string());
+            reasons.retain(|reason| !of_faults.contains(reason));
+            reasons.sort();
+            reasons.dedup();
+        }
+        reasons
     }
 
     async fn reasons(&self, job: &str, which: impl Fn(&Event) -> bool) -> Vec<String> {

@@ -21,9 +21,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 pub struct Observed<'a> {
     /// The job.
     pub job: &'a DIJob,
-    /// Pods that carry its labels, other jobs' among them.
+    /// Pods that carry its labels, other jobs' among them, sorted by name.
     pub pods: &'a [PodView],
-    /// Services that carry its labels, other jobs' among them.
+    /// Services that carry its labels, other jobs' among them, sorted by name.
     pub services: &'a [ServiceView],
     /// Nodes that have GPUs; nothing while they are not known.
     pub nodes: Option<&'a [NodeView]>,
@@ -167,11 +167,19 @@ impl Observed<'_> {
     }
 
     fn pod(&self, name: &str) -> Option<&PodView> {
-        self.own_pods().find(|pod| pod.name == name)
+        let at = self
+            .pods
+            .binary_search_by(|pod| pod.name.as_str().cmp(name));
+        let pod = self.pods.get(at.ok()?)?;
+        pod.belongs_to(self.uid()).then_some(pod)
     }
 
     fn service(&self, name: &str) -> Option<&ServiceView> {
-        self.own_services().find(|service| service.name == name)
+        let by_name = |service: &ServiceView| service.name.as_str().cmp(name);
+        let service = self
+            .services
+            .get(self.services.binary_search_by(by_name).ok()?)?;
+        (service.owner.as_deref() == Some(self.uid())).then_some(service)
     }
 
     fn set_condition(

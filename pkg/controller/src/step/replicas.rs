@@ -1,6 +1,6 @@
 //! Collectors and learners: the plan is brought up to date, then the pods and services to the plan.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use di_api::{EntryState, PlanEntry, Reason, Role, names};
 use di_plan::{
@@ -47,21 +47,28 @@ pub(super) fn tend(seen: &Observed<'_>, step: &mut Step, suffixes: &mut dyn Suff
 /// Services of the job that stand for nobody: their name was let go of by one that did not see them.
 fn sweep_services(seen: &Observed<'_>, plan: &[PlanEntry], step: &mut Step) {
     let coordinator = names::coordinator(&seen.job.name_any());
+    let planned = planned(plan);
     let strays = seen.own_services().filter(|service| {
         !service.deleting
             && service.name != coordinator
             && seen.pod(&service.name).is_none()
-            && find(plan, &service.name).is_none()
+            && !planned.contains(service.name.as_str())
     });
     step.actions.extend(strays.map(Action::delete_service));
+}
+
+/// All names of a plan.
+fn planned(plan: &[PlanEntry]) -> HashSet<&str> {
+    plan.iter().map(|entry| entry.name.as_str()).collect()
 }
 
 /// Own pods without a place in the plan that the server has, too: a name that was let go of may linger in a cache.
 fn strangers(seen: &Observed<'_>, plan: &[PlanEntry], step: &mut Step) -> Vec<PodView> {
     let coordinator = names::coordinator(&seen.job.name_any());
-    let all = seen
-        .own_pods()
-        .filter(|pod| !pod.deleting && pod.name != coordinator && find(plan, &pod.name).is_none());
+    let planned = planned(plan);
+    let all = seen.own_pods().filter(|pod| {
+        !pod.deleting && pod.name != coordinator && !planned.contains(pod.name.as_str())
+    });
     let (known, unknown): (Vec<_>, Vec<_>) =
         all.partition(|pod| seen.asked.contains_key(&pod.name));
     step.ask

@@ -33,7 +33,7 @@ fn by(clock: Clock) -> Settings {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_lives_as_usual_under_a_clock_that_is_an_hour_off() {
     for (name, clock) in CLOCKS {
-        let managed = Managed::start_in(Space::new().await, by(clock)).await;
+        let managed = Managed::start_in(Space::new().await, by(clock));
         let end = as_usual(&managed.space).await;
         managed.took(end).await.check(name, 10);
     }

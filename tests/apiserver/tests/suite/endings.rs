@@ -1,5 +1,7 @@
 //! What is left of a job at its end, and that it stays so.
 
+use std::collections::BTreeSet;
+
 use di_api::Phase;
 use di_apiserver_tests::{Job, Kubelet, Space, eventually, exists, exit};
 
@@ -61,6 +63,7 @@ async fn end_all(space: &Space) -> Vec<String> {
 #[tokio::test]
 async fn what_is_left_at_the_end_is_what_the_policy_says_and_no_restart_touches_it() {
     let space = Space::new().await;
+    let space = space.undisturbed("whoever comes next takes back what was told of a fault");
     let _kubelet = Kubelet::running(&space);
     let manager = space.manager("first");
     let jobs = end_all(&space).await;
@@ -82,11 +85,12 @@ async fn what_is_left_at_the_end_is_what_the_policy_says_and_no_restart_touches_
         space.until_phase(&later, Phase::Succeeded).await;
         eventually("the later job is counted", async || {
             let writes = space.writes_of(agent).await;
-            let deleted = writes.iter().filter(|w| w.is("delete", "services")).count();
-            if deleted == 2 {
+            let of_services = writes.iter().filter(|w| w.is("delete", "services"));
+            let deleted: BTreeSet<_> = of_services.map(|write| &write.name).collect();
+            if deleted.len() == 2 {
                 Ok(())
             } else {
-                Err(format!("{deleted}"))
+                Err(format!("{deleted:?}"))
             }
         })
         .await;

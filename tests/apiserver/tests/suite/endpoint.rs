@@ -79,16 +79,12 @@ async fn a_request_sent_again_with_its_key_is_answered_as_before() {
 #[tokio::test]
 async fn what_the_quota_has_no_room_for_is_taken_back_and_may_be_asked_for_again() {
     let mut world = world(&Job::new("job", 0)).await;
-    let client = world
-        .space
-        .server
-        .client_of_manager("endpoint", &world.space.namespace);
     let settings = Settings {
         create_wait: Duration::from_secs(2),
         allow_anonymous: true,
         ..Settings::default()
     };
-    world.endpoint = Endpoint::with(&world.space, client, settings).await;
+    world.endpoint = Endpoint::start_with(&world.space, "endpoint", settings).await;
     let first = world.endpoint.add("job", 1, None).await.pods();
     let quota = forbid_pods(&world.space).await;
     let refused = world.endpoint.add("job", 3, Some("once")).await;

@@ -20,8 +20,7 @@ async fn guarded(space: &Space) -> Endpoint {
         create_wait: std::time::Duration::ZERO,
         ..Settings::default()
     };
-    let client = space.server.client_of_manager("endpoint", &space.namespace);
-    let endpoint = Endpoint::with(space, client, settings).await;
+    let endpoint = Endpoint::start_with(space, "endpoint", settings).await;
     for (job, address) in [("own", OWN), ("other", OTHERS)] {
         space.create(&Job::new(job, 0)).await;
         space.until_settled(job).await;

@@ -62,13 +62,12 @@ async fn f41_who_goes_has_the_time_that_its_template_gives() {
     let space = Space::new().await;
     // Nobody reaps, so that what was asked for can be seen.
     let manager = space.manager("manager");
-    let client = space.server.client_of_manager("endpoint", &space.namespace);
     let settings = di_replicas::Settings {
         allow_anonymous: true,
         create_wait: Duration::ZERO,
         ..di_replicas::Settings::default()
     };
-    let endpoint = Endpoint::with(&space, client, settings).await;
+    let endpoint = Endpoint::start_with(&space, "endpoint", settings).await;
     let mut job = Job::new("job", 0).json().clone();
     job["spec"]["collector"]["template"]["spec"]["terminationGracePeriodSeconds"] = 123.into();
     space.create(&Job::from(job)).await;

@@ -18,8 +18,7 @@ fn open() -> Settings {
 }
 
 async fn endpoint(space: &Space, agent: &str, settings: Settings) -> Endpoint {
-    let client = space.server.client_of_manager(agent, &space.namespace);
-    Endpoint::with(space, client, settings).await
+    Endpoint::start_with(space, agent, settings).await
 }
 
 /// Sends it until it is answered, as clients do.
@@ -85,6 +84,8 @@ async fn with_a_key_each_request_is_served_once_whatever_happens_to_its_answers(
 #[tokio::test]
 async fn a_client_that_hangs_up_and_asks_again_gets_what_it_was_given() {
     let space = Space::new().await;
+    let space =
+        space.undisturbed("the client hangs up when all is written, and before it is answered");
     let settings = Settings {
         // Nobody runs the pods, so that the answer takes so long.
         create_wait: Duration::from_secs(3),
@@ -121,7 +122,7 @@ fn outage(came: &Came) -> Fate {
 async fn without_a_key_too_what_an_outage_left_in_doubt_is_not_done_twice() {
     let space = Space::new().await;
     let client = space.server.client_of_manager("endpoint", &space.namespace);
-    let proxy = Proxy::start(client).await;
+    let proxy = Proxy::start(client);
     proxy.rule(outage);
     let settings = Settings {
         request_timeout: Duration::from_secs(1),
@@ -147,7 +148,7 @@ async fn declared_counts_are_lowered_once_though_the_second_write_fails() {
     space.create(&Job::from(job)).await;
     space.until_settled("job").await;
     let client = space.server.client_of_manager("endpoint", &space.namespace);
-    let proxy = Proxy::start(client).await;
+    let proxy = Proxy::start(client);
     proxy.rule(outage);
     let settings = Settings {
         request_timeout: Duration::from_secs(1),

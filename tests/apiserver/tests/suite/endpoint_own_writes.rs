@@ -7,13 +7,12 @@ use di_replicas::Settings;
 
 /// An endpoint that answers at once.
 async fn hasty(space: &Space, agent: &str) -> Endpoint {
-    let client = space.server.client_of_manager(agent, &space.namespace);
     let settings = Settings {
         allow_anonymous: true,
         create_wait: Duration::ZERO,
         ..Settings::default()
     };
-    Endpoint::with(space, client, settings).await
+    Endpoint::start_with(space, agent, settings).await
 }
 
 async fn writes_are_read(endpoint: &Endpoint, rounds: usize) {

@@ -20,8 +20,7 @@ async fn endpoint(space: &Space, agent: &str, kubelet_wait: Duration) -> Endpoin
         create_wait: Duration::ZERO,
         ..Settings::default()
     };
-    let client = space.server.client_of_manager(agent, &space.namespace);
-    Endpoint::with(space, client, settings).await
+    Endpoint::start_with(space, agent, settings).await
 }
 
 fn from(endpoint: &Endpoint, address: &str) -> Caller {

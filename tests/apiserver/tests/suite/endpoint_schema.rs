@@ -60,6 +60,7 @@ fn narrowed(mut document: Value, namespace: &str, aggregator: &str, replicas: &[
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_document_promises_is_what_schemathesis_gets() {
     let space = Space::new().await;
+    let space = space.undisturbed("it expects certain answers, and sends nothing again");
     let _kubelet = Kubelet::running(&space);
     let manager = space.manager("manager");
     let settings = Settings {
@@ -67,8 +68,7 @@ async fn what_the_document_promises_is_what_schemathesis_gets() {
         create_wait: Duration::ZERO,
         ..Settings::default()
     };
-    let client = space.server.client_of_manager("endpoint", &space.namespace);
-    let endpoint = Endpoint::with(&space, client, settings).await;
+    let endpoint = Endpoint::start_with(&space, "endpoint", settings).await;
     common_nodes(&space).await;
     configure(&space).await;
     let gpus = json!({"limits": {"nvidia.com/gpu": "6"}});

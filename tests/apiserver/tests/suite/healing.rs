@@ -184,7 +184,7 @@ async fn a_job_made_again_while_the_earlier_one_goes_is_not_alarmed() {
     let space = Space::new().await;
     let _kubelet = Kubelet::running(&space);
     let upstream = space.server.client_of_manager("manager", &space.namespace);
-    let proxy = Proxy::start(upstream).await;
+    let proxy = Proxy::start(upstream);
     let manager = Manager::start(proxy.client());
     space.create(&Job::new("again", 1)).await;
     space.until_settled("again").await;
@@ -226,7 +226,7 @@ async fn in_a_namespace_that_is_deleted_nothing_is_tried_again_and_again() {
     let space = Space::new().await;
     let _kubelet = Kubelet::running(&space);
     let upstream = space.server.client_of_manager("manager", &space.namespace);
-    let proxy = Proxy::start(upstream).await;
+    let proxy = Proxy::start(upstream);
     let manager = Manager::start(proxy.client());
     space.create(&Job::new("doomed", 4)).await;
     space.until_settled("doomed").await;

@@ -177,12 +177,12 @@ pub(crate) struct Managed {
 
 impl Managed {
     pub(crate) async fn start() -> Self {
-        Self::start_in(Space::new().await, settings()).await
+        Self::start_in(Space::new().await, settings())
     }
 
-    pub(crate) async fn start_in(space: Space, settings: Settings) -> Self {
+    pub(crate) fn start_in(space: Space, settings: Settings) -> Self {
         let upstream = space.server.client_of_manager("manager", &space.namespace);
-        let proxy = Proxy::start(upstream).await;
+        let proxy = Proxy::start(upstream);
         let manager = Manager::start_with(proxy.client(), settings);
         Self {
             space,

@@ -7,6 +7,7 @@ use kube::ResourceExt;
 #[tokio::test]
 async fn every_name_stands_in_the_plan_before_its_pod_is_made() {
     let space = Space::new().await;
+    let space = space.undisturbed("each write is made once, and at the first try");
     let manager = space.manager("manager");
     space.create(&Job::new("planned", 3).learners(2)).await;
     space

@@ -15,8 +15,8 @@ use kube::api::DeleteParams;
 const WATCHED: [&str; 5] = ["dijobs", "pods", "services", "nodes", "aggregatorconfigs"];
 
 /// The first list of each watch is refused.
-async fn failing_at_first(space: &Space, agent: &str) -> Proxy {
-    let proxy = Proxy::start(space.server.client_of_manager(agent, &space.namespace)).await;
+fn failing_at_first(space: &Space, agent: &str) -> Proxy {
+    let proxy = Proxy::start(space.server.client_of_manager(agent, &space.namespace));
     let refused = Mutex::new(BTreeSet::new());
     proxy.rule(move |came| {
         let path = came.target.split('?').next().unwrap();
@@ -56,7 +56,7 @@ async fn what_happens_to_jobs_is_counted() {
     let space = Space::new().await;
     let _kubelet = Kubelet::running(&space);
     let quota = forbid_pods(&space).await;
-    let proxy = failing_at_first(&space, "manager").await;
+    let proxy = failing_at_first(&space, "manager");
     let manager = Manager::start(proxy.client());
     let before = series(&manager.metrics());
     space.create(&Job::new("job", 1)).await;
@@ -116,7 +116,7 @@ async fn what_happens_to_jobs_is_counted() {
 #[tokio::test]
 async fn the_endpoint_counts_its_connections_and_what_its_watches_fail() {
     let space = Space::new().await;
-    let proxy = failing_at_first(&space, "endpoint").await;
+    let proxy = failing_at_first(&space, "endpoint");
     let endpoint = Endpoint::with(&space, proxy.client(), Settings::default()).await;
     eventually("the failures are counted", async || {
         let url = format!("http://{}/metrics", endpoint.address());

@@ -16,7 +16,7 @@ async fn server() -> &'static Server {
 
 /// A life whose manager is in the middle of this write, and of what it does at the same time, when the outage comes.
 async fn interrupted(server: &'static Server, at: usize, outage: &Outage) -> Life {
-    let managed = Managed::start_in(Space::on(server).await, settings()).await;
+    let managed = Managed::start_in(Space::on(server).await, settings());
     let waiting = Arc::new(Semaphore::new(0));
     let reached = waiting.clone();
     managed.proxy.rule(move |came| {

@@ -91,7 +91,7 @@ async fn what_happened_is_told_even_where_the_answer_to_its_write_was_lost() {
     let space = Space::new().await;
     let _kubelet = Kubelet::running(&space);
     let client = space.server.client_of_manager("manager", &space.namespace);
-    let proxy = Proxy::start(client).await;
+    let proxy = Proxy::start(client);
     let written = AtomicUsize::new(0);
     proxy.rule(move |came| {
         let of_status = came.write > 0 && came.target.contains("/status");

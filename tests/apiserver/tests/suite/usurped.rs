@@ -25,7 +25,7 @@ fn lease(space: &Space, identity: &str) -> LeaseSettings {
 async fn usurped(at: usize, fate: Fate) {
     let space = Space::new().await;
     let upstream = space.server.client_of_manager("first", &space.namespace);
-    let proxy = Proxy::start(upstream).await;
+    let proxy = Proxy::start(upstream);
     let reached = Arc::new(Notify::new());
     let notify = reached.clone();
     proxy.rule(move |came| {
