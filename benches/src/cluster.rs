@@ -125,11 +125,6 @@ impl Cluster {
         Ok((process, health))
     }
 
-    /// The way of everybody to the API server.
-    pub fn kubeconfig(&self) -> &Path {
-        &self.kubeconfig
-    }
-
     /// A proxy before the API server, and a way through it.
     pub fn proxy(&self) -> Result<(Proxy, PathBuf)> {
         let proxy = Proxy::start(self.server.client("manager"));
