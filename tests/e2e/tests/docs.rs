@@ -1,4 +1,5 @@
-//! The commands of README and user guide, as they stand there. `tests/e2e/run` puts the plugin on PATH.
+//! The commands of README and user guide, as they stand there, and what the guide says that they print. How commands are run that do not
+//! simply end well is told by comments in the guide, see [`Rule`]. `tests/e2e/run` puts the plugin on PATH.
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
