@@ -7,6 +7,7 @@ mod audit;
 mod di_engine;
 mod endpoint;
 mod eventually;
+mod guide;
 mod jobs;
 mod namespace;
 mod phases;
@@ -17,6 +18,7 @@ pub use audit::{Audit, Call};
 pub use di_engine::{Coordinator, Seen, Workload, look, nodes_have_gpus, order};
 pub use endpoint::{Endpoint, Reply, http};
 pub use eventually::{eventually, within};
+pub use guide::{Block, Rule, Step, blocks, is_as_shown, steps};
 pub use jobs::{
     MISNAMED, container, enter, exec, held, is_refused_when_misnamed, is_running, job, logs,
     logs_so_far, main_of, misnamed, owned_pods, owned_services, pod, status,

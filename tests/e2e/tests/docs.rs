@@ -1,16 +1,17 @@
-//! The commands of README and user guide, as they stand there. `tests/e2e/run` puts the plugin on PATH.
+//! The commands of README and user guide, as they stand there, and what the guide says that they print. How commands are run that do not
+//! simply end well is told by comments in the guide, see [`Rule`]. `tests/e2e/run` puts the plugin on PATH.
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
 use std::{path::Path, process::Stdio, time::Duration};
 
-use di_api::Phase;
-use di_e2e::{Namespace, eventually, job, pod, status};
-use serde_json::json;
+use di_e2e::{Namespace, Rule, is_as_shown, nodes_have_gpus, steps};
+use k8s_openapi::api::core::v1::Node;
+use kube::{Api, ResourceExt, api::ListParams};
 use tempfile::TempDir;
 use tokio::{
-    io::{AsyncBufReadExt, BufReader},
-    process::Command,
+    io::{AsyncBufReadExt, BufReader, Lines},
+    process::{Child, ChildStdout, Command},
     time::timeout,
 };
 
@@ -47,6 +48,7 @@ impl Shell {
     fn command(&self, line: &str) -> Command {
         let mut command = bash(line, self.folder.path());
         command.env("KUBECONFIG", self.folder.path().join("kubeconfig"));
+        command.env("HOME", self.folder.path());
         command
     }
 
@@ -59,14 +61,52 @@ impl Shell {
         String::from_utf8(output.stdout).unwrap()
     }
 
+    /// Runs a script that ends with 0 or 1, and returns what it printed, errors among it.
+    async fn end_with(&self, script: &str, code: i32) -> String {
+        let script = format!("exec 2>&1; set -euo pipefail; {script}");
+        let output = timeout(PATIENCE, self.command(&script).output()).await;
+        let output = output
+            .unwrap_or_else(|_| panic!("{script}: no end"))
+            .unwrap();
+        let printed = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{script}: {printed}");
+        printed
+    }
+
     /// Looks on until a line has this text.
-    async fn watch(&self, line: &str, text: &str) {
+    async fn watch(&self, line: &str, text: &str) -> Watched {
         let mut command = self.command(&format!("exec {line}"));
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let look = async { while !lines.next_line().await.unwrap().unwrap().contains(text) {} };
-        timeout(PATIENCE, look).await.unwrap();
-        child.kill().await.unwrap();
+        let look = async {
+            while let Some(line) = lines.next_line().await.unwrap() {
+                if line.contains(text) {
+                    return true;
+                }
+            }
+            false
+        };
+        let seen = timeout(PATIENCE, look).await;
+        assert_eq!(seen, Ok(true), "{line}: never {text:?}");
+        Watched {
+            child,
+            _lines: lines,
+        }
+    }
+}
+
+/// A command that goes on.
+struct Watched {
+    child: Child,
+    /// Without a reader it would end.
+    _lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Watched {
+    async fn end(mut self) {
+        let ended = self.child.try_wait().unwrap();
+        assert_eq!(ended, None, "it ends by itself");
+        self.child.kill().await.unwrap();
     }
 }
 
@@ -86,7 +126,7 @@ async fn the_job_of_the_readme_does_what_its_commands_say() {
         let mut printed = String::new();
         for line in block(README, "## A job", "sh").lines() {
             if line.contains(" -w ") {
-                shell.watch(line, "Running").await;
+                shell.watch(line, "Running").await.end().await;
             } else {
                 printed += &shell.run(line).await;
             }
@@ -104,25 +144,49 @@ async fn the_job_of_the_readme_does_what_its_commands_say() {
 }
 
 #[tokio::test]
-async fn declared_replicas_are_changed_as_the_user_guide_says() {
+async fn the_user_guide_does_what_it_says() {
     Namespace::with("user-guide", |ns| async move {
+        nodes_have_gpus(&ns, 2).await;
+        let nodes: Api<Node> = Api::all(ns.client.clone());
+        let nodes = nodes.list(&ListParams::default()).await.unwrap();
+        let mut nodes: Vec<_> = nodes.iter().map(ResourceExt::name_any).collect();
+        // One may begin as another does.
+        nodes.sort_by_key(|name| std::cmp::Reverse(name.len()));
         let shell = Shell::new(&ns).await;
-        let mut held = job("cartpole", &["hold"]);
-        held.spec.collector = serde_json::from_value(json!({"template": pod(&["hold"])})).unwrap();
-        ns.submit(&held).await;
-        let running = |s: &di_api::DIJobStatus| s.phase == Some(Phase::Running);
-        eventually("running", || status(&ns, "cartpole"), running).await;
-        for line in block(USER_GUIDE, "### Declared, by the plugin", "sh").lines() {
-            shell.run(line).await;
+        let mut beside = None;
+        for step in steps(USER_GUIDE).unwrap() {
+            let printed = match step.rule {
+                Rule::NotRun => continue,
+                Rule::Until(text) => {
+                    shell.watch(step.script, text).await.end().await;
+                    continue;
+                }
+                Rule::Beside(text) => {
+                    beside = Some(shell.watch(step.script, text).await);
+                    continue;
+                }
+                Rule::FailsHere(text) => {
+                    let printed = shell.end_with(step.script, 1).await;
+                    assert!(printed.contains(text), "{}: {printed}", step.script);
+                    continue;
+                }
+                Rule::Fails => shell.end_with(step.script, 1).await,
+                Rule::Ends => shell.end_with(step.script, 0).await,
+            };
+            if let Some(beside) = beside.take() {
+                beside.end().await;
+            }
+            let mut printed = printed.replace(&ns.name, "default");
+            for node in &nodes {
+                printed = printed.replace(node, "node-1");
+            }
+            let shown = step.shown.unwrap_or_default();
+            assert!(
+                is_as_shown(shown, &printed),
+                "{}\nshown:\n{shown}\nprinted:\n{printed}",
+                step.script
+            );
         }
-        let all_ready = |s: &di_api::DIJobStatus| s.collectors_ready.as_deref() == Some("3/3");
-        eventually("three collectors", || status(&ns, "cartpole"), all_ready).await;
-
-        let (_, suspend) = USER_GUIDE.split_once("**Suspend:** `").unwrap();
-        let suspend = suspend.split_once('`').unwrap().0;
-        shell.run(&suspend.replace("NAME", "cartpole")).await;
-        let suspended = |s: &di_api::DIJobStatus| s.phase == Some(Phase::Suspended);
-        eventually("suspended", || status(&ns, "cartpole"), suspended).await;
     })
     .await;
 }
