@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use clap::{Arg, Args, Command, FromArgMatches};
+use clap::{Arg, Args, Command, FromArgMatches, builder::StyledStr};
 use clap_complete::{
     CompletionCandidate,
     engine::{ArgValueCandidates, ArgValueCompleter},
@@ -177,7 +177,10 @@ impl Lookups {
                     Ok(all.map(|(replica, _)| replica).collect())
                 }))
             }
-            ("", "NAME" | "NAMES" | "JOB" | "JOBS") if !makes => {
+            ("output", _) if arg.get_possible_values().is_empty() => {
+                arg.add(ArgValueCandidates::new(forms))
+            }
+            ("", "NAME" | "NAMES" | "JOB" | "JOBS" | "NAME[/REPLICA]") if !makes => {
                 arg.add(self.of(async |cluster| job_names(&cluster).await))
             }
             _ => arg,
@@ -214,6 +217,21 @@ impl Lookups {
                 .collect()
         })
     }
+}
+
+/// What objects are shown as where templates are taken too.
+fn forms() -> Vec<CompletionCandidate> {
+    let all = [
+        ("wide", "A table with more columns"),
+        ("json", "JSON"),
+        ("yaml", "YAML"),
+        ("name", "Kind and name"),
+        ("jsonpath=", "What a template makes of them"),
+        ("custom-columns=", "A table of your own columns"),
+    ];
+    let candidate =
+        |(form, meaning)| CompletionCandidate::new(form).help(Some(StyledStr::from(meaning)));
+    all.map(candidate).into()
 }
 
 /// The cluster that was named so far, in words that are not complete yet.
@@ -253,7 +271,7 @@ mod tests {
 
     #[tokio::test]
     async fn verbs_have_their_descriptions() {
-        let said = behind("re").await;
+        let said = behind("rep").await;
         assert!(said.starts_with("replicas\t"), "{said}");
         assert!(said.ends_with(":4\n"), "{said}");
         let said = behind("").await;

@@ -42,7 +42,11 @@ async fn kubectl_is_told_what_may_follow() {
 async fn verbs_and_flags_come_with_what_they_do() {
     let plugin = Plugin::new().await;
     let said = plugin.run(&["__complete", "get", "--o"]).await;
-    assert_eq!(said.stdout, "--output\tAnother form than the table\n:4\n");
+    assert!(
+        said.stdout
+            .starts_with("--output\tAnother form than the table: "),
+        "{said}"
+    );
     let said = plugin.run(&["__complete", "replicas", ""]).await;
     assert!(said.stdout.contains("list\t"), "{said}");
 }
