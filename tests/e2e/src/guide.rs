@@ -47,7 +47,10 @@ pub fn blocks(page: &str) -> Result<Vec<Block<'_>>, String> {
             return Err(format!("{note:?} stands above no block"));
         }
     }
-    Ok(blocks)
+    match note {
+        Some(note) => Err(format!("{note:?} stands above no block")),
+        None => Ok(blocks),
+    }
 }
 
 /// How the commands of a block are run.
@@ -140,11 +143,7 @@ pub fn is_as_shown(shown: &str, printed: &str) -> bool {
         &shown,
         &printed,
         &|line| line == &[ANYTHING],
-        &|line, printed| {
-            fits(line, printed, &|word| word == ANYTHING, &|a, b| {
-                a.as_str() == b.as_str()
-            })
-        },
+        &|line, printed| fits(line, printed, &|word| word == ANYTHING, &|a, b| a == b),
     )
 }
 
@@ -152,17 +151,18 @@ pub fn is_as_shown(shown: &str, printed: &str) -> bool {
 fn lasting(line: &str) -> Vec<String> {
     static VARYING: LazyLock<[(Regex, &str); 3]> = LazyLock::new(|| {
         [
-            (r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME"),
-            (r"\b\d+[dhms](\d+[hms])?\b", "AGE"),
+            // First, since some of them look like ages.
             (
                 r"-(collector|learner|aggregator|ddp-learner)-[a-z0-9]{5}\b",
                 "-$1-NAME",
             ),
+            (r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME"),
+            (r"\b\d+[dhms](\d+[hms])?\b", "AGE"),
         ]
         .map(|(varying, same)| (Regex::new(varying).expect("a pattern"), same))
     });
     let mut line = line.to_owned();
-    for (varying, same) in VARYING.iter() {
+    for (varying, same) in &*VARYING {
         line = varying.replace_all(&line, *same).into_owned();
     }
     line.split_whitespace().map(str::to_owned).collect()
@@ -269,6 +269,7 @@ mod tests {
             "<!-- test: fials -->\n```sh\nls\n```\n",
             "<!-- test: until \"\" -->\n```sh\nls\n```\n",
             "<!-- test: fails -->\n\n```sh\nls\n```\n",
+            "<!-- test: fails -->\n",
             "```sh\nls\n",
             "```text\nc\n```\n",
             "```sh\nls\n```\n```text\nc\n```\n```text\nd\n```\n",
