@@ -56,7 +56,7 @@ fuzz: $(CARGO_FUZZ)/bin/cargo-fuzz ## Feed rubbish to the webhooks and the valid
 $(CARGO_FUZZ)/bin/cargo-fuzz:
 	cargo install cargo-fuzz --locked --root $(CARGO_FUZZ)
 
-bench: bench-programs ## Measure the endpoint and the reconciler, and write docs/benchmarks.md (up to 15 minutes; BENCH="--only b1,b5" for some)
+bench: bench-programs ## Measure the endpoint and the reconciler, and write docs/benchmarks.md (most of an hour; BENCH="--only b1,b5" for some)
 	KUBEBUILDER_ASSETS=$$(kind/assets) $(RELEASE)/di-bench run $(BENCH)
 
 bench-quick: bench-programs ## Whether the benchmarks work; writes to target/bench
