@@ -8,6 +8,7 @@ use std::{path::Path, process::Stdio, time::Duration};
 use di_e2e::{Namespace, Rule, is_as_shown, nodes_have_gpus, steps};
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, ResourceExt, api::ListParams};
+use regex::{Regex, escape};
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncBufReadExt, BufReader, Lines},
@@ -149,9 +150,10 @@ async fn the_user_guide_does_what_it_says() {
         nodes_have_gpus(&ns, 2).await;
         let nodes: Api<Node> = Api::all(ns.client.clone());
         let nodes = nodes.list(&ListParams::default()).await.unwrap();
-        let mut nodes: Vec<_> = nodes.iter().map(ResourceExt::name_any).collect();
-        // One may begin as another does.
-        nodes.sort_by_key(|name| std::cmp::Reverse(name.len()));
+        // An image may have the name of a node, but not as a word of its own.
+        let word = |name: String| Regex::new(&format!(r"(?m)(^|\s){}(\s|$)", escape(&name)));
+        let nodes = nodes.iter().map(ResourceExt::name_any).map(word);
+        let nodes: Vec<_> = nodes.collect::<Result<_, _>>().unwrap();
         let shell = Shell::new(&ns).await;
         let mut beside = None;
         for step in steps(USER_GUIDE).unwrap() {
@@ -178,7 +180,7 @@ async fn the_user_guide_does_what_it_says() {
             }
             let mut printed = printed.replace(&ns.name, "default");
             for node in &nodes {
-                printed = printed.replace(node, "node-1");
+                printed = node.replace_all(&printed, "${1}node-1${2}").into_owned();
             }
             let shown = step.shown.unwrap_or_default();
             assert!(
