@@ -100,7 +100,12 @@ impl Follower {
                 return None;
             }
             tokio::select! {
-                Some(line) = self.open.next(), if !self.open.is_empty() => return Some(line),
+                line = self.open.next(), if !self.open.is_empty() => {
+                    // None: the last of them ended, and perhaps nothing else is to come.
+                    if line.is_some() {
+                        return line;
+                    }
+                }
                 Some(pod) = self.pods.next() => {
                     let taken = match pod {
                         Ok(pod) => self.take(&pod),
