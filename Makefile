@@ -36,13 +36,14 @@ lint: ## Formatting, clippy, shell scripts
 
 unit: ## Unit tests, and tests against a real etcd and kube-apiserver
 	KUBEBUILDER_ASSETS=$$(kind/assets) cargo test --workspace --locked
-	DI_FAULTS=25 DI_SEED=1 KUBEBUILDER_ASSETS=$$(kind/assets) cargo test --workspace --locked --test suite -- $(SOME_FUNCTIONAL)
+	DI_FAULTS=25 DI_SEED=1 KUBEBUILDER_ASSETS=$$(kind/assets) cargo test --workspace --locked --tests --quiet -- $(SOME_FUNCTIONAL)
 
+# All targets are named, for one alone has dependencies with other features, which would be compiled for it.
 # Tests that fail print their seed. Those that bring a proxy of their own show their own faults.
-FUNCTIONAL := definitions endings endpoint healing lifecycle quiet strangers trouble two_managers units
+FUNCTIONAL := definitions endings endpoint healing held lifecycle quiet scale strangers trouble two_managers units
 SOME_FUNCTIONAL := lifecycle::a_collector_that_fails endpoint::the_pods_that_come
 faults: ## The functional tests while a quarter of all requests to the API server fails (DI_SEED=N repeats a run)
-	DI_FAULTS=$${DI_FAULTS:-25} KUBEBUILDER_ASSETS=$$(kind/assets) cargo test --workspace --locked --test suite -- $(FUNCTIONAL) --skip endpoint_schema
+	DI_FAULTS=$${DI_FAULTS:-25} KUBEBUILDER_ASSETS=$$(kind/assets) cargo test --workspace --locked --tests --quiet -- $(FUNCTIONAL) --skip endpoint_schema
 
 selftest: ## The cluster's own scripts, on a cluster that they make and remove
 	@kind/selftest
@@ -93,7 +94,7 @@ plugin: ## Build the plugin
 	cargo build --release --locked -p kubectl-di
 
 # What a package is made of, too: DESTDIR=... for a folder that is not the system's.
-install: plugin ## Install the plugin, its man pages and completions below PREFIX
+install: binaries ## Install the plugin, its man pages and completions below PREFIX
 	install -d "$(DESTDIR)$(PREFIX)/bin"
 	install -m 755 "$(RELEASE)/kubectl-di" cmd/kubectl-di/kubectl_complete-di "$(DESTDIR)$(PREFIX)/bin/"
 	"$(RELEASE)/kubectl-di" __generate "$(DESTDIR)$(PREFIX)"

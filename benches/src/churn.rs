@@ -97,7 +97,7 @@ async fn idle(
 
 /// How many lists of what the manager watches the API server has served.
 async fn lists(space: &Space) -> Result<f64> {
-    const WATCHED: [&str; 4] = ["dijobs", "pods", "services", "nodes"];
+    const WATCHED: [&str; 5] = ["dijobs", "pods", "services", "nodes", "aggregatorconfigs"];
     let request = http::Request::get("/metrics").body(Vec::new())?;
     let text = space.client.request_text(request).await?;
     let lists = text.lines().filter(|line| {

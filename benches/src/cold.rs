@@ -16,7 +16,7 @@ use crate::{
     http::{Connection, request},
     kubelet::Kubelet,
     scale::Scale,
-    stats::{At, Findings, Limit},
+    stats::{At, Findings, Limit, spread},
     statuses::Statuses,
 };
 
@@ -64,6 +64,14 @@ pub async fn run(scale: &Scale, found: &mut Findings) -> Result<()> {
             found.add(&at(PEAK, "MiB", number), OURS, peak);
         }
     }
+    let peaks = found.find("B8", PEAK, &at(PEAK, "MiB", number).case, OURS);
+    let highest = spread(&peaks.context("nothing was measured")?.values).most;
+    found.judge(
+        "B8",
+        "memory below 100 MiB, from the start on",
+        format!("{highest:.1} MiB"),
+        highest < 100.0,
+    );
     let ready = at(READY, "s", number);
     found.compare(&ready, OURS, LIST, Limit::AtMost(1.3));
     found.judge(

@@ -96,7 +96,8 @@ impl Scale {
             cold_jobs: 1000,
             churned_jobs: 200,
             changes: 10_000,
-            idle: Duration::from_secs(30),
+            // Longer than a watch lasts.
+            idle: Duration::from_secs(75),
             large_job: 1000,
             large_rounds: 3,
             small_jobs: 30,

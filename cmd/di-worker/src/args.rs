@@ -37,6 +37,8 @@ pub enum Command {
     },
     /// Prints the environment that the orchestrator gives
     Env,
+    /// Prints the size of the terminal, and again whenever it changes; until it is interrupted
+    Terminal,
     /// GETs http URLs (3 s each), prints status and body; exits 1 unless all answer 2xx
     Probe {
         /// URLs to call

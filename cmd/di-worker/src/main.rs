@@ -1,6 +1,7 @@
 //! The reference workload: coordinator, collector, learner.
 
 mod args;
+mod terminal;
 
 use std::process::ExitCode;
 
@@ -85,6 +86,10 @@ async fn run(command: Command) -> Result<ExitCode> {
             print_environment();
             Ok(ExitCode::SUCCESS)
         }
+        Command::Terminal => {
+            terminal::show_size().await.map_err(Error::Terminal)?;
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Probe { urls } => Ok(probe_all(&urls).await),
     }
 }
@@ -123,9 +128,18 @@ fn own_port() -> Result<u16> {
 }
 
 /// What the orchestrator gives, and no more: the rest is the user's.
+/// What replicas are given beside names, addresses and ports.
+const OF_REPLICAS: [&str; 5] = [
+    "DI_REPLICA_INDEX",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "START_RANK",
+    "MASTER_ADDR",
+];
+
 fn print_environment() {
     let ours = |name: &str| {
-        name.starts_with("KUBERNETES_") || name.ends_with("_PORT") || name == "DI_REPLICA_INDEX"
+        name.starts_with("KUBERNETES_") || name.ends_with("_PORT") || OF_REPLICAS.contains(&name)
     };
     for (name, value) in std::env::vars().filter(|(name, _)| ours(name)) {
         println!("{name}={value}");

@@ -6,7 +6,7 @@ use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::{
     completion, create, delete, describe, doctor, events, exec, generate, get, globals::Globals,
     install, logs, options, port_forward, replicas, restart, suspend, top, uninstall, upgrade,
-    validate, version, wait,
+    validate, version, wait, words::plain,
 };
 
 /// Create, watch, scale and end reinforcement-learning jobs (DIJobs).
@@ -64,7 +64,9 @@ pub fn command() -> clap::Command {
         let command = command.after_help(help.unwrap_or_default() + GLOBALS_ELSEWHERE);
         command.mut_subcommands(told)
     }
-    told(Cli::command()).mut_args(|arg| {
+    // As in kubectl, the last of several values counts.
+    let all = told(Cli::command()).args_override_self(true);
+    all.mut_args(|arg| {
         let global = arg.is_global_set();
         arg.hide_short_help(global).hide_long_help(global)
     })
@@ -78,6 +80,7 @@ impl Cli {
     /// Reads what was typed.
     pub fn read(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
         let mut command = command();
+        let words = plain(&command, words);
         let matches = command.try_get_matches_from_mut(words)?;
         Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
     }

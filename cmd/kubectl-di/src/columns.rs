@@ -1,7 +1,8 @@
 use anyhow::{Context, Result, bail, ensure};
+use di_client::Path;
 use serde_json::Value;
 
-use crate::{jsonpath::Path, table::Table};
+use crate::table::Table;
 
 /// Columns that the user chose, as `NAME:.metadata.name,PHASE:.status.phase`.
 #[derive(Clone, Debug)]

@@ -19,10 +19,12 @@ use clap_complete::{
     engine::{ArgValueCandidates, ArgValueCompleter},
     env::CompleteEnv,
 };
-use di_client::{Choices, Cluster, ConnectOptions, job_names, namespace_names, replica_names};
+use di_client::{
+    Choices, Cluster, ConnectOptions, group_names, job_names, namespace_names, replica_names,
+};
 use tokio::{runtime::Handle, task::spawn_blocking, time::timeout};
 
-use crate::{args, globals::Globals};
+use crate::{args, globals::Globals, words::plain};
 
 /// Set by the scripts that `completion` prints.
 pub const VARIABLE: &str = "KUBECTL_DI_COMPLETE";
@@ -178,10 +180,36 @@ impl Lookups {
                 }))
             }
             ("output", _) if arg.get_possible_values().is_empty() => {
-                arg.add(ArgValueCandidates::new(forms))
+                let help = arg.get_help().map(ToString::to_string);
+                arg.add(ArgValueCandidates::new(move || forms(help.as_deref())))
             }
-            ("", "NAME" | "NAMES" | "JOB" | "JOBS" | "NAME[/REPLICA]") if !makes => {
+            ("", "NAME" | "NAMES" | "JOB" | "JOBS") if !makes => {
                 arg.add(self.of(async |cluster| job_names(&cluster).await))
+            }
+            ("", "NAME[/REPLICA]") => {
+                let typed = self.words.last().cloned().unwrap_or_default();
+                arg.add(self.of(async move |cluster| {
+                    let Some((job, _)) = typed.split_once('/') else {
+                        return job_names(&cluster).await;
+                    };
+                    let mut all = replica_names(&cluster).await?;
+                    all.retain(|(_, of)| of == job);
+                    let all = all.into_iter();
+                    Ok(all
+                        .map(|(replica, job)| format!("{job}/{replica}"))
+                        .collect())
+                }))
+            }
+            ("group", _) if !makes => {
+                let words = self.words.clone();
+                arg.add(self.of(async move |cluster| {
+                    let mut jobs = job_names(&cluster).await?;
+                    jobs.retain(|job| words.contains(job));
+                    match jobs.first() {
+                        Some(job) => group_names(&cluster, job).await,
+                        None => Ok(Vec::new()),
+                    }
+                }))
             }
             _ => arg,
         }
@@ -219,19 +247,23 @@ impl Lookups {
     }
 }
 
-/// What objects are shown as where templates are taken too.
-fn forms() -> Vec<CompletionCandidate> {
+/// What objects are shown as where templates are taken too: what the flag's help names.
+fn forms(help: Option<&str>) -> Vec<CompletionCandidate> {
     let all = [
         ("wide", "A table with more columns"),
         ("json", "JSON"),
         ("yaml", "YAML"),
         ("name", "Kind and name"),
         ("jsonpath=", "What a template makes of them"),
+        ("jsonpath-as-json=", "What a template finds, as JSON"),
         ("custom-columns=", "A table of your own columns"),
     ];
     let candidate =
         |(form, meaning)| CompletionCandidate::new(form).help(Some(StyledStr::from(meaning)));
-    all.map(candidate).into()
+    let is_taken = |(form, _): &(&str, &str)| {
+        help.is_some_and(|help| help.contains(form.trim_end_matches('=')))
+    };
+    all.into_iter().filter(is_taken).map(candidate).collect()
 }
 
 /// The cluster that was named so far, in words that are not complete yet.
@@ -240,6 +272,7 @@ fn options(words: &[OsString]) -> ConnectOptions {
     let all = [OsString::from("kubectl-di")]
         .into_iter()
         .chain(before.iter().cloned());
+    let all = plain(&args::command(), all);
     let command = Globals::augment_args(Command::new("kubectl-di"))
         .ignore_errors(true)
         .disable_help_flag(true)
@@ -301,6 +334,8 @@ mod tests {
             assert!(said.ends_with(":4\n"), "{said}");
         }
         assert_eq!(behind("get --output=ya").await, "yaml\tYAML\n:4\n");
+        let said = behind("create x -o ").await;
+        assert!(said.contains("yaml\t") && !said.contains("wide"), "{said}");
     }
 
     #[tokio::test]

@@ -11,8 +11,8 @@ use crate::{
     dry_run::DryRunFlag,
     globals::Globals,
     manifests::Manifests,
-    output::{ObjectFormat, report},
-    printed::Printer,
+    output::report,
+    printed::{Output, Printer},
     resources::Resources,
     waiting::{Bar, Waiting, condition_on},
 };
@@ -46,9 +46,8 @@ pub struct Create {
     manifests: Manifests,
     #[command(flatten)]
     dry_run: DryRunFlag,
-    /// Show the objects instead of telling that they were created
-    #[arg(short, long)]
-    output: Option<ObjectFormat>,
+    #[command(flatten)]
+    output: Output,
     #[command(flatten)]
     waiting: Waiting,
 }
@@ -80,7 +79,7 @@ impl Create {
         };
         let ready = prepare(cluster.as_ref(), &namespace, documents, Check::Whole).await?;
         let mut code = ExitCode::SUCCESS;
-        let mut printer = Printer::new(self.output, self.dry_run);
+        let mut printer = Printer::new(&self.output, self.dry_run);
         let mut created = Vec::new();
         for one in &ready {
             let made = match &cluster {

@@ -5,12 +5,19 @@ mod tree;
 
 use std::{io::Write, process::ExitCode};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::{ArgAction, Args};
-use di_client::{Cluster, Job, JobQuery, events, job, jobs, replicas};
+use di_client::{Cluster, Job, JobQuery, Whose, events, job, jobs, replicas};
 use jiff::Timestamp;
 
-use crate::{colour::Colours, globals::Globals, names::job_name, output::report};
+use crate::{
+    colour::Colours,
+    globals::Globals,
+    manifests::{EITHER, Manifests},
+    names::job_name,
+    output::report,
+    selection::Chosen,
+};
 
 use screen::Screen;
 pub use screen::seen;
@@ -30,6 +37,8 @@ pub struct Describe {
     /// Names of jobs, or what their names begin with; all jobs when there are none
     #[arg(value_name = "NAME", value_parser = job_name)]
     names: Vec<String>,
+    #[command(flatten)]
+    manifests: Manifests,
     /// Jobs of all namespaces
     #[arg(short = 'A', long, conflicts_with = "names")]
     all_namespaces: bool,
@@ -56,7 +65,19 @@ impl Describe {
         let cluster = globals.connect().await?;
         let mut code = ExitCode::SUCCESS;
         let mut found = Vec::new();
-        if self.names.is_empty() {
+        let by_query = self.all_namespaces || self.selector.is_some();
+        if self.manifests.are_named() {
+            ensure!(self.names.is_empty() && !by_query, "{EITHER}");
+            for Chosen { cluster, name } in self.manifests.jobs(&cluster).await? {
+                match job(&cluster, &name).await {
+                    Ok(job) => found.push(job),
+                    Err(error) => {
+                        report(&error.into());
+                        code = ExitCode::FAILURE;
+                    }
+                }
+            }
+        } else if self.names.is_empty() {
             found = jobs(&cluster, &self.query()).await?.jobs;
             if found.is_empty() {
                 let namespace = &cluster.namespace().name;
@@ -71,18 +92,25 @@ impl Describe {
         for name in &self.names {
             match self.named(&cluster, name).await {
                 Ok(jobs) => found.extend(jobs),
-                Err(error) if error.is_not_found() => {
+                Err(error) => {
                     report(&error.into());
                     code = ExitCode::FAILURE;
                 }
-                Err(error) => return Err(error.into()),
             }
         }
-        for (number, job) in found.iter().enumerate() {
-            if number > 0 {
-                write!(out, "\n\n")?;
+        let mut shown = 0;
+        for job in &found {
+            match self.text(&cluster, job).await {
+                Ok(text) => {
+                    let gap = if shown > 0 { "\n\n" } else { "" };
+                    write!(out, "{gap}{text}")?;
+                    shown += 1;
+                }
+                Err(error) => {
+                    report(&error);
+                    code = ExitCode::FAILURE;
+                }
             }
-            out.write_all(self.text(&cluster, job).await?.as_bytes())?;
         }
         Ok(code)
     }
@@ -105,7 +133,7 @@ impl Describe {
     async fn text(&self, cluster: &Cluster, job: &Job) -> Result<String> {
         let replicas = replicas(cluster, job).await?;
         let events = if self.show_events {
-            Some(match events(cluster, job).await {
+            Some(match events(cluster, &mut Whose::job(job)).await {
                 Ok(told) => Ok(told.events),
                 // Whoever may not see events sees the rest.
                 Err(error) => Err(error.to_string()),

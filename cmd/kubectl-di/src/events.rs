@@ -2,7 +2,7 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::Result;
 use clap::Args;
-use di_client::{Event, events, job, watch_events};
+use di_client::{Event, Whose, events, job, watch_events};
 use futures::StreamExt;
 use jiff::Timestamp;
 
@@ -15,11 +15,14 @@ use crate::{
     table::Table,
 };
 
-/// Show what was told of a job and of its replicas, latest last.
+/// Show what was told of jobs and of their replicas, latest last.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   # What happened to a job and its replicas
   kubectl di events cartpole
+
+  # What happened to every job of the namespace, those included that are gone
+  kubectl di events
 
   # What happens
   kubectl di events cartpole -w
@@ -27,16 +30,19 @@ use crate::{
   # What went wrong
   kubectl di events cartpole --types=Warning")]
 pub struct Events {
-    /// Name of the job
-    #[arg(value_parser = job_name)]
-    job: String,
+    /// Name of the job; all jobs when there is none
+    #[arg(value_name = "NAME", value_parser = job_name)]
+    job: Option<String>,
+    /// Jobs of all namespaces
+    #[arg(short = 'A', long, conflicts_with = "job")]
+    all_namespaces: bool,
     /// Go on with what happens
     #[arg(short, long)]
     watch: bool,
     /// Only events of these types: Normal, Warning
     #[arg(long, value_delimiter = ',', value_parser = event_type)]
     types: Vec<String>,
-    /// Another form than the table: json, yaml, name, jsonpath=…, custom-columns=…
+    /// Another form than the table: json, yaml, name, jsonpath=…, jsonpath-as-json=…, custom-columns=…
     #[arg(short, long)]
     output: Option<Format>,
     /// Leave out the names of the columns
@@ -55,16 +61,19 @@ fn event_type(text: &str) -> Result<String, String> {
 impl Events {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
         let cluster = globals.connect().await?;
-        let job = job(&cluster, &self.job).await?;
-        let told = events(&cluster, &job).await?;
+        let mut whose = match &self.job {
+            Some(name) => Whose::job(&job(&cluster, name).await?),
+            None => Whose::any(&cluster, self.all_namespaces).await?,
+        };
+        let told = events(&cluster, &mut whose).await?;
         let mut found = told.events;
         found.retain(|event| self.is_wanted(event));
         if !self.watch {
-            return self.print(out, found, &job);
+            return self.print(out, found, &cluster.namespace().name);
         }
         let mut table = self.table();
         self.show(&mut table, &found, out)?;
-        let events = watch_events(&cluster, &job, &told.resource_version);
+        let events = watch_events(&cluster, whose, &told.resource_version);
         let mut events = events.take_until(Box::pin(output::closed()));
         while let Some(event) = events.next().await {
             let event = event?;
@@ -75,18 +84,15 @@ impl Events {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn print(
-        &self,
-        out: &mut impl Write,
-        found: Vec<Event>,
-        job: &di_client::Job,
-    ) -> Result<ExitCode> {
+    fn print(&self, out: &mut impl Write, found: Vec<Event>, namespace: &str) -> Result<ExitCode> {
         if found.is_empty() && is_table(self.output.as_ref()) {
-            eprintln!(
-                "No events found for job {:?} in {} namespace.",
-                job.name(),
-                job.namespace()
-            );
+            let of = self.job.iter().map(|job| format!(" for job {job:?}"));
+            let place = if self.all_namespaces {
+                String::new()
+            } else {
+                format!(" in {namespace} namespace")
+            };
+            eprintln!("No events found{}{place}.", of.collect::<String>());
         } else if is_table(self.output.as_ref()) {
             self.show(&mut self.table(), &found, out)?;
         } else if let Some(format) = &self.output {
@@ -99,44 +105,46 @@ impl Events {
 
     fn show(&self, table: &mut Table, events: &[Event], out: &mut impl Write) -> Result<()> {
         let now = Timestamp::now();
-        match &self.output {
-            Some(format) if !is_table(Some(format)) => {
-                for event in events {
-                    let object = presentable(event.object.clone());
-                    if matches!(format, Format::Yaml) {
-                        writeln!(out, "---")?;
-                    }
-                    format::print(
-                        format,
-                        out,
-                        &object,
-                        std::slice::from_ref(&object),
-                        !self.no_headers,
-                    )?;
+        let mut rows = Vec::new();
+        for event in events {
+            match &self.output {
+                Some(Format::Columns(columns)) => rows.push(columns.cells(&event.object)?),
+                Some(format) if !is_table(Some(format)) => {
+                    format::print_next(format, out, &presentable(event.object.clone()))?;
                 }
-            }
-            _ => {
-                let cells = |event: &Event| {
-                    vec![
+                _ => {
+                    let namespace = self.all_namespaces.then(|| event.namespace().to_owned());
+                    let cells = [
                         seen(event, now),
                         event.type_.clone(),
                         event.reason.clone(),
                         event.about.clone(),
                         event.message.clone(),
-                    ]
-                };
-                let rows: Vec<_> = events.iter().map(cells).collect();
-                if !rows.is_empty() {
-                    out.write_all(table.render(&rows).as_bytes())?;
+                    ];
+                    rows.push(namespace.into_iter().chain(cells).collect());
                 }
             }
+        }
+        if !rows.is_empty() {
+            out.write_all(table.render(&rows).as_bytes())?;
         }
         Ok(out.flush()?)
     }
 
     fn table(&self) -> Table {
-        let headers = ["LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"];
-        Table::new(&headers, !self.no_headers)
+        if let Some(Format::Columns(columns)) = &self.output {
+            return columns.table(!self.no_headers);
+        }
+        let headers = [
+            "NAMESPACE",
+            "LAST SEEN",
+            "TYPE",
+            "REASON",
+            "OBJECT",
+            "MESSAGE",
+        ];
+        let first = usize::from(!self.all_namespaces);
+        Table::new(&headers[first..], !self.no_headers)
     }
 
     fn is_wanted(&self, event: &Event) -> bool {

@@ -5,17 +5,18 @@ mod terminal;
 use std::{
     io::{self, IsTerminal, Read, Write},
     process::ExitCode,
+    time::Duration,
 };
 
 use anyhow::{Context, Result};
 use clap::Args;
-use di_client::{ExecOptions, job, replica_pod};
+use di_client::{Deadline, ExecOptions, job, started_pod};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     sync::mpsc,
 };
 
-use crate::{globals::Globals, names::JobAndReplica, role::RoleName};
+use crate::{args::duration, globals::Globals, names::JobAndReplica, role::RoleName};
 
 pub use terminal::ended;
 use terminal::{RawMode, resized};
@@ -43,6 +44,9 @@ pub struct Exec {
     /// In the replica of this index within its role
     #[arg(long, value_name = "N", requires = "role")]
     index: Option<i32>,
+    /// How long to wait for the replica's pod to run
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = duration)]
+    pod_running_timeout: Duration,
     /// Container instead of di-container
     #[arg(short, long)]
     container: Option<String>,
@@ -64,8 +68,9 @@ impl Exec {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
         let cluster = globals.connect().await?;
         let job = job(&cluster, &self.target.job).await?;
+        let deadline = Deadline::after(Some(self.pod_running_timeout));
         let choice = self.target.choice(self.role.map(Into::into), self.index);
-        let pod = replica_pod(&cluster, &job, &choice).await?;
+        let pod = started_pod(&cluster, &job, &choice, deadline).await?;
         let is_terminal = io::stdin().is_terminal();
         if self.tty && self.stdin && !is_terminal && !self.quiet {
             eprintln!("Unable to use a TTY - input is not a terminal or the right kind of file");
@@ -84,7 +89,7 @@ impl Exec {
         if options.stdin
             && let Some(stdin) = process.stdin()
         {
-            tokio::spawn(type_in(stdin, process.takes_end()));
+            tokio::spawn(type_in(stdin, process.takes_end(), self.quiet));
         }
         if let Some(tell) = process.sizes() {
             tokio::spawn(resized(tell));
@@ -101,7 +106,11 @@ impl Exec {
                 shown?;
                 code?
             }
-            signal = ended => signal,
+            // Nobody knows how the command ends then.
+            signal = ended => {
+                drop(raw);
+                return Ok(ExitCode::from(u8::try_from(signal).unwrap_or(1)));
+            }
         };
         drop(raw);
         if code != 0 && !self.quiet {
@@ -126,7 +135,7 @@ async fn show(from: Option<impl AsyncRead + Unpin>, to: &mut impl Write) -> io::
 }
 
 /// Passes on what is typed, to the end.
-async fn type_in(mut to: impl AsyncWrite + Unpin, takes_end: bool) {
+async fn type_in(mut to: impl AsyncWrite + Unpin, takes_end: bool, quiet: bool) {
     let (send, mut typed) = mpsc::channel::<Vec<u8>>(4);
     // A thread of its own, which the end of the process does not wait for.
     std::thread::spawn(move || {
@@ -153,6 +162,12 @@ async fn type_in(mut to: impl AsyncWrite + Unpin, takes_end: bool) {
         to.shutdown().await.ok();
     } else {
         // It would take the output with it; so a command that reads on must be interrupted.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        if !quiet {
+            eprintln!(
+                "Warning: Kubernetes before 1.30 cannot be told that the input has ended; a command that waits for that goes on until Ctrl-C"
+            );
+        }
         std::future::pending::<()>().await;
     }
 }

@@ -1,11 +1,11 @@
-use std::{fs, io::Write, str::FromStr};
+use std::{fs, io::Write, slice, str::FromStr};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
+use di_client::Template;
 use serde_json::Value;
 
 use crate::{
     columns::Columns,
-    jsonpath::Template,
     output::{self, title},
 };
 
@@ -22,17 +22,46 @@ pub enum Format {
     Name,
     /// What a template makes of them.
     JsonPath(Template),
+    /// What it finds, as JSON.
+    JsonPathAsJson(Template),
     /// A table of the user's own columns.
     Columns(Columns),
 }
 
-const FORMATS: &str =
-    "custom-columns, custom-columns-file, json, jsonpath, jsonpath-file, name, wide, yaml";
+/// One for objects that are shown one by one, which make no table.
+#[derive(Clone, Debug)]
+pub struct ObjectFormat(pub Format);
+
+const TABLES: [&str; 3] = ["custom-columns", "custom-columns-file", "wide"];
+const FORMS: [&str; 6] = [
+    "json",
+    "jsonpath",
+    "jsonpath-as-json",
+    "jsonpath-file",
+    "name",
+    "yaml",
+];
 
 impl FromStr for Format {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> Result<Self> {
+        let mut known = [&TABLES[..], &FORMS].concat();
+        known.sort_unstable();
+        Self::one_of(&known, text)
+    }
+}
+
+impl FromStr for ObjectFormat {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Format::one_of(&FORMS, text).map(Self)
+    }
+}
+
+impl Format {
+    fn one_of(known: &[&str], text: &str) -> Result<Self> {
         let (name, template) = match text.split_once('=') {
             Some((name, template)) => (name, Some(template)),
             None => (text, None),
@@ -45,8 +74,14 @@ impl FromStr for Format {
             let path = template()?;
             fs::read_to_string(path).with_context(|| format!("error reading template {path}"))
         };
+        ensure!(
+            known.contains(&name),
+            "unable to match a printer suitable for the output format {text:?}, allowed formats are: {}",
+            known.join(", ")
+        );
         Ok(match name {
             "jsonpath" => Self::JsonPath(Template::parse(template()?)?),
+            "jsonpath-as-json" => Self::JsonPathAsJson(Template::parse(template()?)?),
             "jsonpath-file" => Self::JsonPath(Template::parse(&file()?)?),
             "custom-columns" => Self::Columns(Columns::parse(template()?)?),
             "custom-columns-file" => Self::Columns(Columns::parse_file(&file()?)?),
@@ -55,10 +90,7 @@ impl FromStr for Format {
                     "wide" => Self::Wide,
                     "json" => Self::Json,
                     "yaml" => Self::Yaml,
-                    "name" => Self::Name,
-                    _ => bail!(
-                        "unable to match a printer suitable for the output format {text:?}, allowed formats are: {FORMATS}"
-                    ),
+                    _ => Self::Name,
                 };
                 ensure!(text == name, "the output format {name} takes no template");
                 known
@@ -89,6 +121,9 @@ pub fn print(
             }
         }
         Format::JsonPath(template) => out.write_all(template.render(whole)?.as_bytes())?,
+        Format::JsonPathAsJson(template) => {
+            out.write_all(template.render_json(whole)?.as_bytes())?;
+        }
         Format::Columns(columns) => {
             let rows: Vec<_> = items.iter().map(|item| columns.cells(item)).collect();
             let rows = rows.into_iter().collect::<Result<Vec<_>>>()?;
@@ -97,6 +132,24 @@ pub fn print(
         Format::Wide => {}
     }
     Ok(())
+}
+
+/// The same of one object that stands for itself.
+pub fn print_one(
+    format: &Format,
+    out: &mut impl Write,
+    object: &Value,
+    headers: bool,
+) -> Result<()> {
+    print(format, out, object, slice::from_ref(object), headers)
+}
+
+/// The same of one of those that a watch tells.
+pub fn print_next(format: &Format, out: &mut impl Write, object: &Value) -> Result<()> {
+    if matches!(format, Format::Yaml) {
+        writeln!(out, "---")?;
+    }
+    print_one(format, out, object, false)
 }
 
 #[cfg(test)]
@@ -115,10 +168,19 @@ mod tests {
         ));
         assert_eq!(
             error("toml"),
-            format!(
-                "unable to match a printer suitable for the output format \"toml\", allowed formats are: {FORMATS}"
-            )
+            "unable to match a printer suitable for the output format \"toml\", allowed formats are: custom-columns, custom-columns-file, json, \
+             jsonpath, jsonpath-as-json, jsonpath-file, name, wide, yaml"
         );
+        for table in ["wide", "custom-columns=A:.a"] {
+            assert_eq!(
+                ObjectFormat::from_str(table).unwrap_err().to_string(),
+                format!(
+                    "unable to match a printer suitable for the output format {table:?}, allowed formats are: json, jsonpath, jsonpath-as-json, \
+                     jsonpath-file, name, yaml"
+                )
+            );
+        }
+        assert!(ObjectFormat::from_str("jsonpath={.a}").is_ok());
         assert_eq!(
             error("jsonpath"),
             "template format specified but no template given"

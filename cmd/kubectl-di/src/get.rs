@@ -8,12 +8,15 @@ use anyhow::{Result, bail};
 use clap::Args;
 use di_client::{Change, Cluster, Job, JobQuery, job, jobs, watch_jobs};
 use futures::StreamExt;
+use serde_json::Value;
 
 use crate::{
     format::{self, Format, is_table},
     globals::Globals,
+    manifests::{EITHER, Manifests},
     names::job_name,
     output::{self, presentable, report},
+    selection::{Chosen, tell_nothing},
     sort::sort_by,
 };
 
@@ -41,6 +44,8 @@ pub struct Get {
     /// Names of jobs; all when there are none
     #[arg(value_name = "NAME", value_parser = job_name)]
     names: Vec<String>,
+    #[command(flatten)]
+    manifests: Manifests,
     /// Jobs of all namespaces
     #[arg(short = 'A', long, conflicts_with = "names")]
     all_namespaces: bool,
@@ -56,9 +61,12 @@ pub struct Get {
     /// Only changes, not what is there already
     #[arg(long)]
     watch_only: bool,
-    /// Another form than the table: wide, json, yaml, name, jsonpath=…, jsonpath-file=…, custom-columns=… or custom-columns-file=…
+    /// Another form than the table: wide, json, yaml, name, jsonpath=…, jsonpath-as-json=…, jsonpath-file=…, custom-columns=… or custom-columns-file=…
     #[arg(short, long)]
     output: Option<Format>,
+    /// Show who wrote which fields, too
+    #[arg(long)]
+    show_managed_fields: bool,
     /// Sort by a field, as .metadata.name
     #[arg(long, value_name = "FIELD")]
     sort_by: Option<String>,
@@ -87,58 +95,74 @@ impl Get {
         }
         let mut code = ExitCode::SUCCESS;
         let mut found = Vec::new();
-        if self.names.is_empty() {
+        let named = self.named(&cluster).await?;
+        if named.is_none() {
             found = jobs(&cluster, &self.query()).await?.jobs;
         }
-        for name in &self.names {
-            match job(&cluster, name).await {
+        for Chosen { cluster, name } in named.iter().flatten() {
+            match job(cluster, name).await {
                 Ok(job) => found.push(job),
                 Err(error) if error.is_not_found() && self.ignore_not_found => {}
-                Err(error) if error.is_not_found() => {
+                // What is known of the others is shown all the same.
+                Err(error) => {
                     report(&error.into());
                     code = ExitCode::FAILURE;
                 }
-                Err(error) => return Err(error.into()),
             }
         }
         self.sort(&mut found)?;
-        self.print(&cluster, found, out)?;
+        self.print(&cluster, named.map(|named| named.len()), found, out)?;
         Ok(code)
     }
 
-    fn print(&self, cluster: &Cluster, found: Vec<Job>, out: &mut impl Write) -> Result<()> {
+    /// The jobs that were asked for one by one.
+    async fn named(&self, cluster: &Cluster) -> Result<Option<Vec<Chosen>>> {
+        let by_query = self.selector.is_some() || self.field_selector.is_some();
+        let names = self.names.iter();
+        Ok(match (self.manifests.are_named(), self.names.is_empty()) {
+            (true, false) => bail!("{EITHER}"),
+            (true, true) if by_query || self.all_namespaces => bail!("{EITHER}"),
+            (true, true) => Some(self.manifests.jobs(cluster).await?),
+            (false, true) => None,
+            (false, false) => Some(
+                names
+                    .map(|name| Chosen::new(cluster.clone(), name))
+                    .collect(),
+            ),
+        })
+    }
+
+    /// `named` is how many were asked for one by one.
+    fn print(
+        &self,
+        cluster: &Cluster,
+        named: Option<usize>,
+        found: Vec<Job>,
+        out: &mut impl Write,
+    ) -> Result<()> {
         match &self.output {
             Some(format) if !is_table(Some(format)) => {
                 // One that was asked for by name is shown alone, or not at all.
-                if self.names.len() == 1 {
+                if named == Some(1) {
                     for job in found {
-                        let object = presentable(job.object);
-                        format::print(
-                            format,
-                            out,
-                            &object,
-                            std::slice::from_ref(&object),
-                            !self.no_headers,
-                        )?;
+                        let object = self.presentable(job.object);
+                        format::print_one(format, out, &object, !self.no_headers)?;
                     }
                     return Ok(());
                 }
-                if self.names.is_empty() || !found.is_empty() {
-                    let objects = found.into_iter().map(|job| job.object).collect();
-                    let list = output::list(objects);
-                    let items = list["items"].as_array().map(Vec::as_slice);
-                    format::print(
-                        format,
-                        out,
-                        &list,
-                        items.unwrap_or_default(),
-                        !self.no_headers,
-                    )?;
+                if named.is_none() || !found.is_empty() {
+                    let found = found.into_iter();
+                    let objects: Vec<_> = found.map(|job| self.presentable(job.object)).collect();
+                    let list = output::list_whole(&objects);
+                    format::print(format, out, &list, &objects, !self.no_headers)?;
                 }
                 Ok(())
             }
+            // Where they were named, the errors tell already.
             _ if found.is_empty() => {
-                self.tell_nothing(cluster);
+                if named.is_none() {
+                    self.tell_nothing(cluster);
+                }
                 Ok(())
             }
             _ => self.rows().show(&found, out),
@@ -147,19 +171,22 @@ impl Get {
 
     async fn follow(self, cluster: &Cluster, out: &mut impl Write) -> Result<ExitCode> {
         let mut query = self.query();
-        let (mut found, version) = match self.names.as_slice() {
-            [] => {
+        let named = self.named(cluster).await?;
+        let mut cluster = cluster;
+        let (mut found, version) = match named.as_deref() {
+            None => {
                 let list = jobs(cluster, &query).await?;
                 (list.jobs, list.resource_version)
             }
-            [name] => {
-                let job = match job(cluster, name).await {
+            Some([one]) => {
+                cluster = &one.cluster;
+                let job = match job(cluster, &one.name).await {
                     Err(error) if error.is_not_found() && self.ignore_not_found => {
                         return Ok(ExitCode::SUCCESS);
                     }
                     other => other?,
                 };
-                query.name = Some(name.clone());
+                query.name = Some(one.name.clone());
                 let version = job.metadata.resource_version.clone();
                 (vec![job], version.unwrap_or_default())
             }
@@ -180,7 +207,7 @@ impl Get {
         } else {
             rows.show(&found, out)?;
         }
-        let events = watch_jobs(cluster, &query, &version);
+        let events = watch_jobs(cluster, &query, &version, &found);
         let mut events = events.take_until(Box::pin(output::closed()));
         while let Some(event) = events.next().await {
             match event? {
@@ -201,6 +228,14 @@ impl Get {
         }
     }
 
+    fn presentable(&self, object: Value) -> Value {
+        if self.show_managed_fields {
+            object
+        } else {
+            presentable(object)
+        }
+    }
+
     fn rows(&self) -> Rows<'_> {
         Rows::new(self)
     }
@@ -213,15 +248,8 @@ impl Get {
     }
 
     fn tell_nothing(&self, cluster: &Cluster) {
-        // Then the errors tell already; or nobody is to be told.
-        if !self.names.is_empty() || self.ignore_not_found {
-            return;
-        }
-        if self.all_namespaces {
-            eprintln!("No resources found");
-        } else {
-            let namespace = &cluster.namespace().name;
-            eprintln!("No resources found in {namespace} namespace.");
+        if !self.ignore_not_found {
+            tell_nothing(cluster, self.all_namespaces);
         }
     }
 }

@@ -6,10 +6,10 @@ use std::{
 };
 
 use anyhow::bail;
-use clap::{ArgAction, Args};
-use di_client::{Cluster, ConnectOptions, Result, Secret};
+use clap::Args;
+use di_client::{Cluster, ConnectOptions, Result, SecretString};
 
-use crate::args::limit;
+use crate::args::{duration, limit};
 
 /// From this level on, kubectl tells of requests.
 const REQUESTS: u8 = 6;
@@ -43,6 +43,9 @@ pub struct Globals {
     /// UID to impersonate
     #[arg(long = "as-uid", global = true, value_name = "UID")]
     impersonate_uid: Option<String>,
+    /// What else is known of the user to impersonate, as key=value; may be repeated
+    #[arg(long = "as-user-extra", global = true, value_name = "KEY=VALUE", value_parser = pair)]
+    impersonate_extra: Vec<(String, String)>,
     /// How long to wait for one answer of the server, as 30s; 0 means without limit
     #[arg(
         long,
@@ -57,15 +60,7 @@ pub struct Globals {
     #[arg(long, global = true, value_name = "FILE")]
     certificate_authority: Option<PathBuf>,
     /// Take any certificate of the server: whoever sits between can read everything
-    #[arg(
-        long,
-        global = true,
-        action = ArgAction::Set,
-        default_value_t = false,
-        default_missing_value = "true",
-        num_args = 0..=1,
-        require_equals = true
-    )]
+    #[arg(long, global = true)]
     insecure_skip_tls_verify: bool,
     /// Name that the server's certificate is to have, instead of the address's
     #[arg(long, global = true, value_name = "NAME")]
@@ -78,34 +73,18 @@ pub struct Globals {
     client_key: Option<PathBuf>,
     /// Bearer token to show to the server
     #[arg(long, global = true)]
-    token: Option<Secret>,
+    token: Option<SecretString>,
     /// Name for basic authentication to the server
     #[arg(long, global = true, value_name = "NAME")]
     username: Option<String>,
     /// Password for basic authentication to the server
     #[arg(long, global = true)]
-    password: Option<Secret>,
+    password: Option<SecretString>,
     /// Have answers come uncompressed
-    #[arg(
-        long,
-        global = true,
-        action = ArgAction::Set,
-        default_value_t = false,
-        default_missing_value = "true",
-        num_args = 0..=1,
-        require_equals = true
-    )]
+    #[arg(long, global = true)]
     disable_compression: bool,
     /// Exit with an error when the server warns of something
-    #[arg(
-        long,
-        global = true,
-        action = ArgAction::Set,
-        default_value_t = false,
-        default_missing_value = "true",
-        num_args = 0..=1,
-        require_equals = true
-    )]
+    #[arg(long, global = true)]
     warnings_as_errors: bool,
     /// How much to tell on stderr; from 6 on, every request
     #[arg(
@@ -120,16 +99,28 @@ pub struct Globals {
     #[arg(long, global = true, value_name = "DIR")]
     cache_dir: Option<PathBuf>,
     /// Taken as kubectl's; see version for what fits together
+    #[arg(long, global = true)]
+    match_server_version: bool,
+    /// Taken as kubectl's; its file of defaults is for kubectl itself
+    #[arg(long, global = true, value_name = "FILE")]
+    kuberc: Option<PathBuf>,
+    /// Taken as kubectl's; what is told comes at once
+    #[arg(long, global = true, value_name = "TIME", default_value = "5s", value_parser = duration)]
+    log_flush_frequency: Duration,
+    /// Taken as kubectl's; -v is for all there is
+    #[arg(long, global = true, value_name = "PATTERN=LEVEL")]
+    vmodule: Option<String>,
+    /// Taken as kubectl's; there is no profile
+    #[arg(long, global = true, default_value = "none", value_name = "NAME")]
+    profile: String,
+    /// Taken as kubectl's; there is no profile
     #[arg(
         long,
         global = true,
-        action = ArgAction::Set,
-        default_value_t = false,
-        default_missing_value = "true",
-        num_args = 0..=1,
-        require_equals = true
+        default_value = "profile.pprof",
+        value_name = "NAME"
     )]
-    match_server_version: bool,
+    profile_output: String,
     /// What the server warned of.
     #[arg(skip)]
     warnings: Arc<Mutex<HashSet<String>>>,
@@ -146,6 +137,7 @@ impl Globals {
             impersonate: self.impersonate.clone(),
             impersonate_groups: self.impersonate_groups.clone(),
             impersonate_uid: self.impersonate_uid.clone(),
+            impersonate_extra: self.impersonate_extra.clone(),
             request_timeout: Some(self.request_timeout).filter(|limit| *limit != Duration::MAX),
             server: self.server.clone(),
             certificate_authority: self.certificate_authority.clone(),
@@ -181,5 +173,31 @@ impl Globals {
             many if self.warnings_as_errors && many > 0 => bail!("{many} warnings received"),
             _ => Ok(()),
         }
+    }
+}
+
+fn pair(text: &str) -> std::result::Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As `kubectl options` of 1.35 lists them.
+    const KUBECTLS: &str = "as as-group as-uid as-user-extra cache-dir certificate-authority client-certificate client-key cluster context \
+        disable-compression insecure-skip-tls-verify kubeconfig kuberc log-flush-frequency match-server-version namespace password profile \
+        profile-output request-timeout server tls-server-name token user username v vmodule warnings-as-errors";
+
+    #[test]
+    fn kubectls_global_flags_are_ours() {
+        let command = Globals::augment_args(clap::Command::new("globals"));
+        let mut ours: Vec<_> = command
+            .get_arguments()
+            .filter_map(clap::Arg::get_long)
+            .collect();
+        ours.sort_unstable();
+        assert_eq!(ours, KUBECTLS.split_whitespace().collect::<Vec<_>>());
     }
 }

@@ -2,12 +2,9 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::{Result, bail};
 use clap::Args;
-use di_client::{Flavour, IMAGE, Installed, Orchestrator, VERSION, installed};
+use di_client::{DryRun, Flavour, IMAGE, Installed, Orchestrator, VERSION, installed};
 
-use crate::{
-    globals::Globals,
-    setup::{DryRun, Setup},
-};
+use crate::{globals::Globals, setup::Setup};
 
 /// Install the orchestrator in the cluster.
 ///
@@ -39,7 +36,7 @@ impl Install {
             Flavour::Whole
         };
         let image = self.setup.image.as_deref().unwrap_or(IMAGE);
-        if self.setup.dry_run == DryRun::Client {
+        if self.setup.dry_run.get() == DryRun::Client {
             self.setup.show(flavour, image, out)?;
             return Ok(ExitCode::SUCCESS);
         }
@@ -53,7 +50,7 @@ impl Install {
         if !self.setup.carry_out(&cluster, flavour, image, out).await? {
             return Ok(ExitCode::FAILURE);
         }
-        if self.setup.dry_run == DryRun::None && !self.setup.is_data() {
+        if self.setup.dry_run.is_real() && !self.setup.is_data() {
             writeln!(out, "DI Orchestrator {VERSION} installed")?;
         }
         Ok(ExitCode::SUCCESS)

@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::{Result, ensure};
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
 use di_api::Role;
 use di_client::{LogLine, LogOptions, Which, job, log_pods};
 use futures::StreamExt;
@@ -71,6 +71,21 @@ pub struct Logs {
     /// Every container, those that prepare the pod included
     #[arg(long, conflicts_with = "container")]
     all_containers: bool,
+    /// Whether lines begin with the name of their pod; told by whether there are several, unless said
+    #[arg(
+        long,
+        action = ArgAction::Set,
+        default_missing_value = "true",
+        num_args = 0..=1,
+        require_equals = true
+    )]
+    prefix: Option<bool>,
+    /// Only so many bytes of each; 0 means all
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    limit_bytes: u32,
+    /// Errors on the way count for nothing in the exit code
+    #[arg(long)]
+    ignore_errors: bool,
     /// How many containers may be followed at once
     #[arg(long, value_name = "N", default_value_t = 50)]
     max_log_requests: usize,
@@ -91,17 +106,23 @@ impl Logs {
         let cluster = globals.connect().await?;
         let job = job(&cluster, &self.target.job).await?;
         let (which, options) = (self.which(job.name()), self.options());
-        let pods = log_pods(&cluster, &job, &which).await?;
+        // The last run of a container has no successors.
+        let follow = self.follow && !self.previous;
+        let may_come = follow && !matches!(which, Which::Replica(_));
+        let pods = log_pods(&cluster, &job, &which, may_come).await?;
+        if pods.is_empty() {
+            eprintln!("Waiting for pods of {}...", job.title());
+        }
         let count: usize = pods.iter().map(|pod| options.containers(pod).len()).sum();
         ensure!(
             !self.follow || count <= self.max_log_requests,
             "{count} containers are to be followed, but at most {} may be; use --max-log-requests to raise the limit",
             self.max_log_requests
         );
-        // The last run of a container has no successors.
-        let follow = self.follow && !self.previous && !matches!(which, Which::Replica(_));
         let mut prefix = Prefix {
-            wanted: count > 1 || (follow && which.may_be_several()),
+            wanted: self
+                .prefix
+                .unwrap_or(count > 1 || (follow && which.may_be_several())),
             containers: self.all_containers,
             colours: Colours::of_stdout(),
             seen: HashMap::new(),
@@ -125,7 +146,9 @@ impl Logs {
                 Ok(line) => prefix.print(out, &line)?,
                 Err(error) => {
                     report(&error.into());
-                    code = ExitCode::FAILURE;
+                    if !self.ignore_errors {
+                        code = ExitCode::FAILURE;
+                    }
                 }
             }
         }
@@ -157,6 +180,8 @@ impl Logs {
             since_time: self.since_time,
             previous: self.previous,
             timestamps: self.timestamps,
+            whole_lines: self.prefix == Some(true),
+            limit_bytes: Some(self.limit_bytes.into()).filter(|bytes| *bytes > 0),
         }
     }
 }

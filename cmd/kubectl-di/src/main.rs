@@ -18,7 +18,6 @@ mod generate;
 mod get;
 mod globals;
 mod install;
-mod jsonpath;
 mod logs;
 mod manifests;
 mod names;
@@ -43,6 +42,7 @@ mod validate;
 mod version;
 mod wait;
 mod waiting;
+mod words;
 
 use std::{
     io::{self, Write},

@@ -1,6 +1,11 @@
 use anyhow::{Result, ensure};
 use clap::Args;
-use di_client::{Document, convert, manifest};
+use di_client::{Check, Cluster, Document, Target, convert, manifest, prepare};
+
+use crate::selection::Chosen;
+
+/// What is said where jobs are chosen in two ways.
+pub const EITHER: &str = "-f cannot be combined with names, -l, --field-selector, --all or -A";
 
 /// The flags that name manifests, where there may be others instead.
 #[derive(Debug, Args)]
@@ -35,5 +40,24 @@ impl Manifests {
             }
         }
         Ok(documents)
+    }
+
+    /// The jobs that they name.
+    pub async fn jobs(&self, cluster: &Cluster) -> Result<Vec<Chosen>> {
+        let namespace = cluster.namespace();
+        let ready = prepare(Some(cluster), namespace, self.read()?, Check::Identity).await?;
+        let mut chosen = Vec::new();
+        for one in ready {
+            let target = Target::from(one);
+            ensure!(
+                target.api.kind == "DIJob",
+                "{} {:?} is none of the DIJobs that this command is for",
+                target.api.kind,
+                target.name
+            );
+            let namespace = target.namespace.as_deref().unwrap_or(&namespace.name);
+            chosen.push(Chosen::new(cluster.within(namespace), &target.name));
+        }
+        Ok(chosen)
     }
 }

@@ -3,11 +3,11 @@ use di_client::Choice;
 
 /// A job's name; its kind may stand before it, as in what `-o name` prints.
 pub fn job_name(text: &str) -> Result<String, String> {
-    let name = without_kind(text);
-    if name.contains('/') {
-        return Err("expected the name of a job".to_owned());
+    match without_kind(text).split_once('/') {
+        Some((kind, _)) => Err(format!("expected a dijob, not a {kind}")),
+        None if without_kind(text).is_empty() => Err("a name must not be empty".to_owned()),
+        None => Ok(without_kind(text).to_owned()),
     }
-    Ok(name.to_owned())
 }
 
 /// A job, and perhaps one of its replicas: `cartpole`, or `cartpole/collector-x7k2p`.
@@ -51,12 +51,19 @@ impl JobAndReplica {
     }
 }
 
+/// Whether a word says that jobs are meant, as in `kubectl get dijobs`.
+pub fn is_kind(text: &str) -> bool {
+    let kind = text
+        .strip_suffix(names::GROUP)
+        .and_then(|kind| kind.strip_suffix('.'));
+    matches!(kind.unwrap_or(text), "dijob" | "dijobs")
+}
+
 fn without_kind(text: &str) -> &str {
-    let kinds =
-        ["dijob", "dijobs"].map(|kind| (kind.to_owned(), format!("{kind}.{}", names::GROUP)));
-    let kinds = kinds.iter().flat_map(|(short, long)| [short, long]);
-    let mut stripped = kinds.filter_map(|kind| text.strip_prefix(kind.as_str())?.strip_prefix('/'));
-    stripped.next().unwrap_or(text)
+    match text.split_once('/') {
+        Some((kind, name)) if is_kind(kind) => name,
+        _ => text,
+    }
 }
 
 #[cfg(test)]
@@ -76,6 +83,10 @@ mod tests {
         assert_eq!(read("dijob.diengine.opendilab.org/j/x"), pair("j", "x"));
         assert_eq!(read("j/"), Err("expected NAME or NAME/REPLICA".to_owned()));
         assert_eq!(job_name("dijobs/j"), Ok("j".to_owned()));
-        assert!(job_name("pod/j").is_err());
+        assert_eq!(
+            job_name("pod/j"),
+            Err("expected a dijob, not a pod".to_owned())
+        );
+        assert!(job_name("dijob/").is_err());
     }
 }

@@ -2,21 +2,9 @@ use std::io::{self, Write};
 #[cfg(unix)]
 use std::os::fd::{AsFd, OwnedFd};
 
-use clap::ValueEnum;
 #[cfg(unix)]
 use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::{Value, json};
-
-/// How a single object is shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ObjectFormat {
-    /// JSON
-    Json,
-    /// YAML
-    Yaml,
-    /// Kind and name
-    Name,
-}
 
 /// Tells what went wrong, as kubectl does.
 pub fn report(error: &anyhow::Error) {
@@ -70,11 +58,17 @@ pub fn presentable(mut object: Value) -> Value {
 
 /// Objects as kubectl lists them.
 pub fn list(items: Vec<Value>) -> Value {
+    let items: Vec<_> = items.into_iter().map(presentable).collect();
+    list_whole(&items)
+}
+
+/// The same, with all that is in them.
+pub fn list_whole(items: &[Value]) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "List",
         "metadata": {"resourceVersion": ""},
-        "items": items.into_iter().map(presentable).collect::<Vec<_>>(),
+        "items": items,
     })
 }
 

@@ -2,16 +2,21 @@
 
 mod ports;
 
-use std::{io::Write, net::IpAddr, process::ExitCode, sync::Arc};
+use std::{io::Write, net::IpAddr, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use di_client::{await_loss, di_port, forward, job, replica_pod};
+use di_api::names::PORT_NAME;
+use di_client::{Deadline, await_loss, forward, job, port_named, started_pod};
+use k8s_openapi::api::core::v1::Pod;
 use tokio::{net::TcpListener, sync::mpsc};
 
-use crate::{exec::ended, globals::Globals, names::JobAndReplica, output::report, role::RoleName};
+use crate::{
+    args::duration, exec::ended, globals::Globals, names::JobAndReplica, output::report,
+    role::RoleName,
+};
 
-use ports::Ports;
+use ports::{Port, Ports};
 
 /// Reach ports of a replica on this machine; the coordinator's unless told otherwise.
 ///
@@ -24,13 +29,16 @@ use ports::Ports;
   # A learner's TensorBoard, at 8080 here
   kubectl di port-forward cartpole --role learner 8080:6006
 
+  # The coordinator's own port by its name, at 8080 here
+  kubectl di port-forward cartpole 8080:di-port
+
   # A port of a replica, wherever there is one free here
   kubectl di port-forward cartpole/cartpole-collector-x7k2p :22270")]
 pub struct PortForward {
     /// Name of the job, or of the job and one of its replicas: NAME/REPLICA
     #[arg(value_name = "NAME[/REPLICA]")]
     target: JobAndReplica,
-    /// Ports as [LOCAL:]REMOTE; without any, the replica's own, at a free one here
+    /// Ports as [LOCAL:]REMOTE, where REMOTE is a number or a port's name; without any, the replica's own, at a free one here
     #[arg(value_name = "[LOCAL:]REMOTE")]
     ports: Vec<Ports>,
     /// Of a replica of this role
@@ -39,6 +47,9 @@ pub struct PortForward {
     /// Of the replica of this index within its role
     #[arg(long, value_name = "N", requires = "role")]
     index: Option<i32>,
+    /// How long to wait for the replica's pod to run
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = duration)]
+    pod_running_timeout: Duration,
     /// Addresses to listen at here, as localhost or 0.0.0.0
     #[arg(
         long,
@@ -53,8 +64,9 @@ impl PortForward {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
         let cluster = globals.connect().await?;
         let job = job(&cluster, &self.target.job).await?;
+        let deadline = Deadline::after(Some(self.pod_running_timeout));
         let choice = self.target.choice(self.role.map(Into::into), self.index);
-        let pod = Arc::new(replica_pod(&cluster, &job, &choice).await?);
+        let pod = Arc::new(started_pod(&cluster, &job, &choice, deadline).await?);
         let phase = pod.status.as_ref().and_then(|status| status.phase.clone());
         ensure!(
             phase.as_deref() == Some("Running"),
@@ -63,22 +75,24 @@ impl PortForward {
         );
         let mut ports = self.ports.clone();
         if ports.is_empty() {
-            let Some(port) = di_port(&pod) else {
-                bail!("the replica names no port di-port; say which: [LOCAL:]REMOTE");
-            };
+            ensure!(
+                port_named(&pod, PORT_NAME).is_some(),
+                "the replica names no port {PORT_NAME}; say which: [LOCAL:]REMOTE"
+            );
             ports.push(Ports {
-                local: 0,
-                remote: port,
+                local: Some(0),
+                remote: Port::Named(PORT_NAME.to_owned()),
             });
         }
         let (send, mut accepted) = mpsc::channel(16);
-        for ports in ports {
-            for (listener, local) in listen(&self.address, ports).await? {
-                writeln!(out, "Forwarding from {local} -> {}", ports.remote)?;
+        for Ports { local, remote } in ports {
+            let remote = number(&pod, &remote)?;
+            for (listener, local) in listen(&self.address, local.unwrap_or(remote)).await? {
+                writeln!(out, "Forwarding from {local} -> {remote}")?;
                 let send = send.clone();
                 tokio::spawn(async move {
                     while let Ok((connection, _)) = listener.accept().await {
-                        let here = (connection, ports.remote, local.port());
+                        let here = (connection, remote, local.port());
                         if send.send(here).await.is_err() {
                             return;
                         }
@@ -115,10 +129,20 @@ impl PortForward {
     }
 }
 
+fn number(pod: &Pod, port: &Port) -> Result<u16> {
+    match port {
+        Port::Number(number) => Ok(*number),
+        Port::Named(name) => port_named(pod, name).with_context(|| {
+            let pod = pod.metadata.name.as_deref().unwrap_or_default();
+            format!("Pod '{pod}' does not have a named port '{name}'")
+        }),
+    }
+}
+
 /// Listens at every address that there is; kubectl takes one of localhost's two for enough.
 async fn listen(
     addresses: &[String],
-    ports: Ports,
+    local: u16,
 ) -> Result<Vec<(TcpListener, std::net::SocketAddr)>> {
     let mut listeners: Vec<(TcpListener, std::net::SocketAddr)> = Vec::new();
     for address in addresses {
@@ -132,9 +156,7 @@ async fn listen(
         let mut failed = None;
         for ip in ips {
             // The same port at both addresses.
-            let chosen = listeners
-                .get(before)
-                .map_or(ports.local, |(_, at)| at.port());
+            let chosen = listeners.get(before).map_or(local, |(_, at)| at.port());
             match TcpListener::bind((ip, chosen)).await {
                 Ok(listener) => {
                     let at = listener.local_addr()?;
@@ -145,7 +167,7 @@ async fn listen(
         }
         if let Some(error) = failed.filter(|_| listeners.len() == before) {
             return Err(error)
-                .with_context(|| format!("unable to listen on port {}: {address}", ports.local));
+                .with_context(|| format!("unable to listen on port {local}: {address}"));
         }
     }
     Ok(listeners)

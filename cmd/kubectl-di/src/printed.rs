@@ -1,22 +1,50 @@
 use std::io::Write;
 
 use anyhow::Result;
+use clap::Args;
 use serde_json::Value;
 
 use crate::{
     dry_run::DryRunFlag,
-    output::{self, ObjectFormat, presentable, title},
+    format::{self, Format, ObjectFormat},
+    output::{presentable, title},
 };
 
-/// Prints the objects that a command changes: as they are by now, or that they are changed.
-pub struct Printer {
+/// The flags of commands that can show the objects that they change.
+#[derive(Debug, Args)]
+pub struct Output {
+    /// Show the objects instead of telling what became of them: json, yaml, name, jsonpath=…, jsonpath-as-json=… or jsonpath-file=…
+    #[arg(short, long)]
     output: Option<ObjectFormat>,
+    /// Show who wrote which fields, too
+    #[arg(long)]
+    show_managed_fields: bool,
+}
+
+impl Output {
+    /// Of commands that can show names alone.
+    pub fn of_names(only: bool) -> Self {
+        Self {
+            output: only.then_some(ObjectFormat(Format::Name)),
+            show_managed_fields: false,
+        }
+    }
+
+    /// Whether what is printed is for programs.
+    pub fn is_data(&self) -> bool {
+        self.output.is_some()
+    }
+}
+
+/// Prints the objects that a command changes: as they are by now, or that they are changed.
+pub struct Printer<'a> {
+    output: &'a Output,
     dry_run: DryRunFlag,
     printed: usize,
 }
 
-impl Printer {
-    pub fn new(output: Option<ObjectFormat>, dry_run: DryRunFlag) -> Self {
+impl<'a> Printer<'a> {
+    pub fn new(output: &'a Output, dry_run: DryRunFlag) -> Self {
         Self {
             output,
             dry_run,
@@ -26,15 +54,18 @@ impl Printer {
 
     /// One object, and what became of it, as `created`.
     pub fn print(&mut self, out: &mut impl Write, object: Value, done: &str) -> Result<()> {
-        match self.output {
+        let object = if self.output.show_managed_fields {
+            object
+        } else {
+            presentable(object)
+        };
+        match &self.output.output {
             None => writeln!(out, "{} {done}{}", title(&object), self.dry_run.suffix())?,
-            Some(ObjectFormat::Name) => writeln!(out, "{}", title(&object))?,
-            Some(ObjectFormat::Json) => output::json(out, &presentable(object))?,
-            Some(ObjectFormat::Yaml) => {
-                if self.printed > 0 {
+            Some(ObjectFormat(format)) => {
+                if matches!(format, Format::Yaml) && self.printed > 0 {
                     writeln!(out, "---")?;
                 }
-                output::yaml(out, &presentable(object))?;
+                format::print_one(format, out, &object, true)?;
             }
         }
         self.printed += 1;

@@ -1,6 +1,6 @@
 use std::fmt::Display;
 
-use di_client::{Job, Replica};
+use di_client::{Exit, Job, Replica};
 use jiff::Timestamp;
 
 use crate::age::age;
@@ -82,7 +82,7 @@ pub fn replica_headers(wide: bool) -> Vec<&'static str> {
         "NAME", "ROLE", "INDEX", "ORIGIN", "STATUS", "READY", "RESTARTS", "AGE",
     ];
     if wide {
-        headers.extend(["NODE", "URL", "REPLACES"]);
+        headers.extend(["NODE", "GPUS", "LAST EXIT", "URL", "REPLACES"]);
     }
     headers
 }
@@ -104,11 +104,20 @@ pub fn replica_cells(replica: &Replica, now: Timestamp, wide: bool) -> Vec<Strin
     if wide {
         cells.extend([
             or_none(pod.and_then(|pod| pod.node.as_ref())),
+            or_none(pod.map(|pod| pod.gpus)),
+            or_none(pod.and_then(|pod| pod.last_exit.as_ref().map(ended))),
             replica.url.clone(),
             or_none(replica.replaces.as_ref()),
         ]);
     }
     cells
+}
+
+fn ended(exit: &Exit) -> String {
+    match &exit.reason {
+        Some(reason) => format!("{reason} ({})", exit.exit_code),
+        None => exit.exit_code.to_string(),
+    }
 }
 
 #[cfg(test)]

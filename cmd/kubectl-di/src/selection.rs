@@ -1,6 +1,8 @@
 use anyhow::{Result, ensure};
 use clap::Args;
-use di_client::{Cluster, JobQuery, jobs};
+use di_client::{Cluster, Error, JobQuery, jobs};
+
+use crate::names::job_name;
 
 /// Which jobs a command is for.
 #[derive(Debug, Args)]
@@ -11,33 +13,22 @@ pub struct Selection {
     /// Those whose labels match, as group=a,tier!=b
     #[arg(short = 'l', long, conflicts_with_all = ["names", "all"])]
     selector: Option<String>,
+    /// Those whose fields match, as metadata.name!=a
+    #[arg(long, conflicts_with = "names")]
+    field_selector: Option<String>,
     /// All jobs of the namespace
     #[arg(long, conflicts_with = "names")]
     all: bool,
-}
-
-/// `dijob/cartpole` is as good as `cartpole`, so that what -o name prints can be given back.
-pub fn job_name(text: &str) -> Result<String, String> {
-    let name = match text.split_once('/') {
-        None => text,
-        Some((kind, name)) => {
-            let kind = kind.split('.').next().unwrap_or_default();
-            if !["dijob", "dijobs"].contains(&kind) {
-                return Err(format!("expected a dijob, not a {kind}"));
-            }
-            name
-        }
-    };
-    if name.is_empty() {
-        return Err("a name must not be empty".to_owned());
-    }
-    Ok(name.to_owned())
+    /// Of all namespaces, with -l, --field-selector or --all
+    #[arg(short = 'A', long, conflicts_with = "names")]
+    all_namespaces: bool,
 }
 
 impl Selection {
     /// Whether any way to choose was used.
     pub fn is_given(&self) -> bool {
-        self.is_by_name() || self.all || self.selector.is_some()
+        let by_query = self.all || self.selector.is_some() || self.field_selector.is_some();
+        self.is_by_name() || by_query
     }
 
     /// Whether the jobs were named one by one.
@@ -45,31 +36,70 @@ impl Selection {
         !self.names.is_empty()
     }
 
-    /// Their names, each once.
-    pub async fn names(&self, cluster: &Cluster) -> Result<Vec<String>> {
+    /// Whether an error is only that a job has gone since it was found by a query.
+    pub fn has_gone(&self, error: &Error) -> bool {
+        error.is_not_found() && self.is_given() && !self.is_by_name()
+    }
+
+    /// Each of them once.
+    pub async fn jobs(&self, cluster: &Cluster) -> Result<Vec<Chosen>> {
         if self.is_by_name() {
-            let mut names = Vec::new();
+            let mut chosen: Vec<Chosen> = Vec::new();
             for name in &self.names {
-                if !names.contains(name) {
-                    names.push(name.clone());
+                if !chosen.iter().any(|one| one.name == *name) {
+                    chosen.push(Chosen::new(cluster.clone(), name));
                 }
             }
-            return Ok(names);
+            return Ok(chosen);
         }
-        ensure!(self.is_given(), "must specify names of jobs, -l or --all");
+        ensure!(
+            self.is_given(),
+            "must specify names of jobs, -l, --field-selector or --all{}",
+            if self.all_namespaces {
+                ", also with -A"
+            } else {
+                ""
+            }
+        );
         let query = JobQuery {
             selector: self.selector.clone(),
+            field_selector: self.field_selector.clone(),
+            all_namespaces: self.all_namespaces,
             ..JobQuery::default()
         };
         let list = jobs(cluster, &query).await?;
-        Ok(list.jobs.iter().map(|job| job.name().to_owned()).collect())
+        let chosen = list.jobs.iter();
+        let chosen = chosen.map(|job| Chosen::new(cluster.within(job.namespace()), job.name()));
+        Ok(chosen.collect())
+    }
+
+    /// Tells that no job matches.
+    pub fn tell_nothing(&self, cluster: &Cluster) {
+        tell_nothing(cluster, self.all_namespaces);
     }
 }
 
-/// What is said where no job matches.
-pub fn nothing(cluster: &Cluster) -> String {
-    format!(
-        "No resources found in {} namespace.",
-        cluster.namespace().name
-    )
+/// A job, and the cluster as seen from its namespace.
+pub struct Chosen {
+    pub cluster: Cluster,
+    pub name: String,
+}
+
+impl Chosen {
+    pub fn new(cluster: Cluster, name: &str) -> Self {
+        Self {
+            cluster,
+            name: name.to_owned(),
+        }
+    }
+}
+
+/// Tells that there is no job.
+pub fn tell_nothing(cluster: &Cluster, all_namespaces: bool) {
+    if all_namespaces {
+        eprintln!("No resources found");
+    } else {
+        let namespace = &cluster.namespace().name;
+        eprintln!("No resources found in {namespace} namespace.");
+    }
 }

@@ -3,20 +3,23 @@
 use std::{io::Write, time::Duration};
 
 use anyhow::Result;
-use clap::{ArgAction, Args, ValueEnum};
+use clap::Args;
 use di_client::{
-    Apply, Cluster, Error, Flavour, apply, await_answers, await_definition, await_rollout, objects,
+    Apply, Cluster, Deadline, DryRun, Error, Flavour, apply, await_answers, await_definition,
+    await_rollout, objects,
 };
 use serde_json::Value;
-use tokio::time::Instant;
 
 use crate::{
     args::limit,
-    output::{self, ObjectFormat, presentable, report, title},
+    dry_run::DryRunFlag,
+    output::{report, title},
+    printed::{Output, Printer},
+    waiting::WaitUnlessTold,
 };
 
-/// What follows the telling of something that a dry run cannot check.
-const HOMELESS: &str = " (dry run: its namespace does not exist yet)";
+/// What is told of every object.
+const APPLIED: &str = "serverside-applied";
 
 /// Flags of both.
 #[derive(Debug, Args)]
@@ -24,22 +27,12 @@ pub struct Setup {
     /// Image that the orchestrator runs, instead of the one that belongs to this plugin
     #[arg(long)]
     pub image: Option<String>,
-    /// client only shows what would be applied; server does all but keep it
-    #[arg(long, value_enum, default_value_t = DryRun::None)]
-    pub dry_run: DryRun,
-    /// Show the objects instead of telling that they were applied
-    #[arg(short, long)]
-    output: Option<ObjectFormat>,
-    /// Wait until the orchestrator runs and its webhooks answer
-    #[arg(
-        long,
-        action = ArgAction::Set,
-        default_value_t = true,
-        default_missing_value = "true",
-        num_args = 0..=1,
-        require_equals = true
-    )]
-    wait: bool,
+    #[command(flatten)]
+    pub dry_run: DryRunFlag,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    waiting: WaitUnlessTold,
     /// How long to wait in all; 0 means without limit
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = limit)]
     timeout: Duration,
@@ -48,29 +41,12 @@ pub struct Setup {
     force_conflicts: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum DryRun {
-    None,
-    Client,
-    Server,
-}
-
-impl DryRun {
-    /// What follows the telling of something that was not really done.
-    pub fn suffix(self) -> &'static str {
-        match self {
-            Self::None => "",
-            Self::Client => " (dry run)",
-            Self::Server => " (server dry run)",
-        }
-    }
-}
-
 impl Setup {
     /// Shows what would be applied, for which no cluster is needed.
     pub fn show(&self, flavour: Flavour, image: &str, out: &mut impl Write) -> Result<()> {
-        for (at, object) in objects(flavour, image)?.into_iter().enumerate() {
-            self.print(object, at, self.dry_run.suffix(), out)?;
+        let mut printer = Printer::new(&self.output, self.dry_run);
+        for object in objects(flavour, image)? {
+            printer.print(out, object, APPLIED)?;
         }
         Ok(())
     }
@@ -86,9 +62,10 @@ impl Setup {
         image: &str,
         out: &mut impl Write,
     ) -> Result<bool> {
-        let deadline = Instant::now().checked_add(self.timeout);
+        let deadline = Deadline::after(Some(self.timeout));
+        let mut printer = Printer::new(&self.output, self.dry_run);
         let objects = objects(flavour, image)?;
-        if self.dry_run == DryRun::None && !self.foresee(cluster, &objects).await? {
+        if self.dry_run.is_real() && !self.foresee(cluster, &objects).await? {
             eprintln!("nothing was changed");
             return Ok(false);
         }
@@ -102,15 +79,24 @@ impl Setup {
                 }
             };
             match applied {
-                Some(applied) => self.print(applied, at, self.dry_run.suffix(), out)?,
-                None => self.print(object.clone(), at, HOMELESS, out)?,
+                Some(applied) => printer.print(out, applied, APPLIED)?,
+                None => printer.print(
+                    out,
+                    object.clone(),
+                    "not checked, as its namespace does not exist yet",
+                )?,
             }
-            if self.dry_run == DryRun::None && object["kind"] == "CustomResourceDefinition" {
-                await_definition(cluster, object, deadline).await?;
+            if self.dry_run.is_real() && object["kind"] == "CustomResourceDefinition" {
+                let served = await_definition(cluster, object, deadline).await;
+                if let Err(error) = served {
+                    report(&error.into());
+                    eprintln!("{}", self.so_far(at + 1, objects.len()));
+                    return Ok(false);
+                }
             }
         }
         out.flush()?;
-        if self.wait && self.dry_run == DryRun::None {
+        if self.waiting.is_wanted() && self.dry_run.is_real() {
             eprintln!("Waiting until the orchestrator is rolled out...");
             await_rollout(cluster, deadline).await?;
             eprintln!("Waiting until its webhooks answer...");
@@ -143,7 +129,7 @@ impl Setup {
     /// Applies one object; nothing, where a dry run keeps no namespace for it, so that the server cannot check it.
     async fn apply(&self, cluster: &Cluster, object: &Value) -> Result<Option<Value>, Error> {
         let how = Apply {
-            dry_run: self.dry_run == DryRun::Server,
+            dry_run: self.dry_run.get() == DryRun::Server,
             force: self.force_conflicts,
         };
         match apply(cluster, object, how).await {
@@ -154,7 +140,7 @@ impl Setup {
 
     /// No partial effects without saying so.
     fn so_far(&self, at: usize, all: usize) -> String {
-        if at == 0 || self.dry_run != DryRun::None {
+        if at == 0 || !self.dry_run.is_real() {
             "nothing was changed".to_owned()
         } else {
             format!(
@@ -165,22 +151,7 @@ impl Setup {
 
     /// Whether what is printed is for programs.
     pub fn is_data(&self) -> bool {
-        self.output.is_some()
-    }
-
-    fn print(&self, object: Value, at: usize, suffix: &str, out: &mut impl Write) -> Result<()> {
-        match self.output {
-            None => writeln!(out, "{} serverside-applied{suffix}", title(&object))?,
-            Some(ObjectFormat::Name) => writeln!(out, "{}", title(&object))?,
-            Some(ObjectFormat::Json) => output::json(out, &presentable(object))?,
-            Some(ObjectFormat::Yaml) => {
-                if at > 0 {
-                    writeln!(out, "---")?;
-                }
-                output::yaml(out, &presentable(object))?;
-            }
-        }
-        Ok(())
+        self.output.is_data()
     }
 }
 

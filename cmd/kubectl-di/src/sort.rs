@@ -1,9 +1,8 @@
 use std::cmp::Ordering;
 
 use anyhow::{Result, bail};
+use di_client::Path;
 use serde_json::Value;
-
-use crate::jsonpath::Path;
 
 /// Sorts things by a field of their objects; those without it come first.
 ///

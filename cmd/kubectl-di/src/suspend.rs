@@ -2,14 +2,14 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::Result;
 use clap::Args;
-use di_client::{Cluster, Job, has_resumed, is_at_rest, until};
+use di_client::{Job, has_resumed, is_at_rest, until};
 
 use crate::{
     dry_run::DryRunFlag,
     globals::Globals,
-    output::{ObjectFormat, report},
-    printed::Printer,
-    selection::{Selection, nothing},
+    output::report,
+    printed::{Output, Printer},
+    selection::{Chosen, Selection},
     waiting::{Bar, Waiting, condition_on},
 };
 
@@ -45,9 +45,8 @@ struct Hold {
     selection: Selection,
     #[command(flatten)]
     dry_run: DryRunFlag,
-    /// Show the jobs instead of telling that they were changed
-    #[arg(short, long)]
-    output: Option<ObjectFormat>,
+    #[command(flatten)]
+    output: Output,
     #[command(flatten)]
     waiting: Waiting,
 }
@@ -67,9 +66,9 @@ impl Resume {
 impl Hold {
     async fn run(self, held: bool, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
         let cluster = globals.connect().await?;
-        let mut names = self.selection.names(&cluster).await?;
-        if names.is_empty() {
-            eprintln!("{}", nothing(&cluster));
+        let chosen = self.selection.jobs(&cluster).await?;
+        if chosen.is_empty() {
+            self.selection.tell_nothing(&cluster);
         }
         let done = if held { "suspended" } else { "resumed" };
         let already = if held {
@@ -78,17 +77,18 @@ impl Hold {
             "not suspended"
         };
         let mut code = ExitCode::SUCCESS;
-        let mut printer = Printer::new(self.output, self.dry_run);
+        let mut printer = Printer::new(&self.output, self.dry_run);
         let mut changed = Vec::new();
-        for name in names.drain(..) {
-            match di_client::suspend(&cluster, &name, held, self.dry_run.get()).await {
+        for one in chosen {
+            match di_client::suspend(&one.cluster, &one.name, held, self.dry_run.get()).await {
                 Ok((job, has_changed)) => {
                     let done = if has_changed { done } else { already };
                     printer.print(out, job.object, done)?;
-                    changed.push(name);
+                    changed.push(one);
                 }
                 // One that has ended uses nothing, and need not be told of where nobody named it.
                 Err(di_client::Error::Ended(_)) if !self.selection.is_by_name() => {}
+                Err(error) if self.selection.has_gone(&error) => {}
                 Err(error) => {
                     report(&error.into());
                     code = ExitCode::FAILURE;
@@ -98,17 +98,17 @@ impl Hold {
         out.flush()?;
         if self.waiting.is_wanted()
             && self.dry_run.is_real()
-            && !self.wait_for(&cluster, held, &changed).await
+            && !self.wait_for(held, &changed).await
         {
             code = ExitCode::FAILURE;
         }
         Ok(code)
     }
 
-    async fn wait_for(&self, cluster: &Cluster, held: bool, names: &[String]) -> bool {
+    async fn wait_for(&self, held: bool, chosen: &[Chosen]) -> bool {
         let deadline = self.waiting.deadline();
         let mut all = true;
-        for name in names {
+        for Chosen { cluster, name } in chosen {
             let what = if held {
                 format!("waiting for the pods of {name} to go")
             } else {

@@ -5,12 +5,13 @@ use std::{
 };
 
 use anyhow::{Result, ensure};
-use clap::{ArgAction, Args};
+use clap::Args;
 use di_api::{Phase, names};
-use di_client::{Cluster, Job, Remains, Target, await_deletion, remains, remove};
-use tokio::time::Instant;
+use di_client::{Cluster, Deadline, DryRun, Job, Remains, Target, await_deletion, remains, remove};
 
-use crate::{args::limit, globals::Globals, output::report, setup::DryRun};
+use crate::{
+    args::limit, dry_run::DryRunFlag, globals::Globals, output::report, waiting::WaitUnlessTold,
+};
 
 /// Remove the orchestrator from the cluster.
 ///
@@ -37,19 +38,10 @@ pub struct Uninstall {
     /// Do not ask
     #[arg(short, long)]
     yes: bool,
-    /// client only shows what would be deleted; server does all but delete it
-    #[arg(long, value_enum, default_value_t = DryRun::None)]
-    dry_run: DryRun,
-    /// Wait until everything is gone
-    #[arg(
-        long,
-        action = ArgAction::Set,
-        default_value_t = true,
-        default_missing_value = "true",
-        num_args = 0..=1,
-        require_equals = true
-    )]
-    wait: bool,
+    #[command(flatten)]
+    dry_run: DryRunFlag,
+    #[command(flatten)]
+    waiting: WaitUnlessTold,
     /// How long to wait in all; 0 means without limit
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = limit)]
     timeout: Duration,
@@ -72,22 +64,28 @@ impl Uninstall {
             "DI Orchestrator is not installed in this cluster"
         );
         let plan = self.plan(remains)?;
-        if self.dry_run == DryRun::None && !self.yes {
+        if self.dry_run.is_real() && !self.yes {
             ask(&plan)?;
         }
-        let deadline = Instant::now().checked_add(self.timeout);
+        let deadline = Deadline::after(Some(self.timeout));
         // The orchestrator ends its jobs in order, so it goes after them.
         let Some(jobs) = self.delete(&cluster, &plan.jobs, out).await? else {
             return Ok(ExitCode::FAILURE);
         };
-        gone(&cluster, jobs, deadline).await?;
+        if let Err(error) = gone(&cluster, jobs, deadline).await {
+            report(&error);
+            eprintln!(
+                "the orchestrator was left as it is, to end its jobs; the same command goes on from there"
+            );
+            return Ok(ExitCode::FAILURE);
+        }
         let Some(rest) = self.delete(&cluster, &plan.rest, out).await? else {
             return Ok(ExitCode::FAILURE);
         };
         for kept in &plan.kept {
             eprintln!("{kept}");
         }
-        if self.wait {
+        if self.waiting.is_wanted() {
             gone(&cluster, rest, deadline).await?;
         }
         Ok(ExitCode::SUCCESS)
@@ -150,15 +148,13 @@ impl Uninstall {
     ) -> Result<Option<Going<'a>>> {
         let mut going = Vec::new();
         for target in targets {
-            if self.dry_run != DryRun::Client {
-                let dry_run = self.dry_run == DryRun::Server;
+            if self.dry_run.get() != DryRun::Client {
+                let dry_run = self.dry_run.get() == DryRun::Server;
                 match remove(cluster, target, dry_run).await {
                     Ok(uid) => going.push((target, uid)),
                     Err(error) => {
                         report(&error.into());
-                        eprintln!(
-                            "only what is named above was deleted; the same command goes on from there"
-                        );
+                        eprintln!("{}", self.so_far());
                         return Ok(None);
                     }
                 }
@@ -171,20 +167,28 @@ impl Uninstall {
             writeln!(out, "{} {deleted}", told(target))?;
         }
         out.flush()?;
-        if self.dry_run != DryRun::None {
+        if !self.dry_run.is_real() {
             going.clear();
         }
         Ok(Some(going))
+    }
+
+    /// No partial effects without saying so.
+    fn so_far(&self) -> &'static str {
+        if self.dry_run.is_real() {
+            "only what is named above was deleted; the same command goes on from there"
+        } else {
+            "nothing was deleted"
+        }
     }
 }
 
 /// Objects that were deleted, with their UIDs, and may still be there.
 type Going<'a> = Vec<(&'a Target, Option<String>)>;
 
-async fn gone(cluster: &Cluster, going: Going<'_>, deadline: Option<Instant>) -> Result<()> {
+async fn gone(cluster: &Cluster, going: Going<'_>, deadline: Deadline) -> Result<()> {
     for (target, uid) in going {
-        let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-        await_deletion(cluster, target, uid.as_deref(), left).await?;
+        await_deletion(cluster, target, uid.as_deref(), deadline).await?;
     }
     Ok(())
 }

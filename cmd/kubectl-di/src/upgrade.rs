@@ -2,13 +2,9 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::{Result, anyhow, bail, ensure};
 use clap::Args;
-use di_client::{IMAGE, Installed, Orchestrator, VERSION, installed};
+use di_client::{DryRun, IMAGE, Installed, Orchestrator, VERSION, installed};
 
-use crate::{
-    globals::Globals,
-    install::version,
-    setup::{DryRun, Setup},
-};
+use crate::{globals::Globals, install::version, setup::Setup};
 
 /// Bring the orchestrator in the cluster to this plugin's version.
 ///
@@ -56,14 +52,14 @@ impl Upgrade {
             })?,
         };
         let flavour = found.flavour;
-        if self.setup.dry_run == DryRun::Client {
+        if self.setup.dry_run.get() == DryRun::Client {
             self.setup.show(flavour, image, out)?;
             return Ok(ExitCode::SUCCESS);
         }
         if !self.setup.carry_out(&cluster, flavour, image, out).await? {
             return Ok(ExitCode::FAILURE);
         }
-        if self.setup.dry_run == DryRun::None && !self.setup.is_data() {
+        if self.setup.dry_run.is_real() && !self.setup.is_data() {
             let from = version(&found);
             writeln!(out, "DI Orchestrator upgraded from {from} to {VERSION}")?;
         }

@@ -69,9 +69,11 @@ fn client() -> String {
 }
 
 fn data(found: Option<&Versions>) -> Value {
-    let mut data = json!({"client": client()});
+    // The names of kubectl's, too, for scripts that know them.
+    let mut data = json!({"client": client(), "clientVersion": {"gitVersion": client()}});
     if let Some(found) = found {
         data["kubernetes"] = found.kubernetes.as_str().into();
+        data["serverVersion"] = json!({"gitVersion": found.kubernetes});
         data["api"] = found.api.clone().into();
         data["orchestrator"] = match &found.orchestrator {
             Orchestrator::Installed(installed) => json!({

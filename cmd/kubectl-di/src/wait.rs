@@ -8,9 +8,10 @@ use crate::{
     args::duration,
     dry_run::DryRunFlag,
     globals::Globals,
-    output::{ObjectFormat, report},
-    printed::Printer,
-    selection::Selection,
+    manifests::{EITHER, Manifests},
+    output::report,
+    printed::{Output, Printer},
+    selection::{Chosen, Selection},
 };
 
 /// Wait until jobs are as wanted.
@@ -35,15 +36,16 @@ use crate::{
 pub struct Wait {
     #[command(flatten)]
     selection: Selection,
+    #[command(flatten)]
+    manifests: Manifests,
     /// create, delete, phase=PHASE, condition=TYPE[=STATUS] or jsonpath={PATH}[=VALUE]
     #[arg(long = "for", value_name = "WHAT", value_parser = For::parse)]
     wanted: For,
     /// How long to wait for all of them; 0 looks once, less than 0 means a week
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = timeout, allow_hyphen_values = true)]
     timeout: Duration,
-    /// Show the jobs instead of telling that they are as wanted
-    #[arg(short, long)]
-    output: Option<ObjectFormat>,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// As kubectl's: no limit is a week.
@@ -59,14 +61,18 @@ impl Wait {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
         let cluster = globals.connect().await?;
         let deadline = Deadline::after(Some(self.timeout));
-        let names = self.selection.names(&cluster).await?;
-        if names.is_empty() && self.wanted != For::Delete {
+        let chosen = match (self.manifests.are_named(), self.selection.is_given()) {
+            (true, true) => bail!("{EITHER}"),
+            (true, false) => self.manifests.jobs(&cluster).await?,
+            (false, _) => self.selection.jobs(&cluster).await?,
+        };
+        if chosen.is_empty() && self.wanted != For::Delete {
             bail!("no matching resources found");
         }
         let mut code = ExitCode::SUCCESS;
-        let mut printer = Printer::new(self.output, DryRunFlag::off());
-        for name in &names {
-            match self.wait_for(&cluster, name, deadline).await {
+        let mut printer = Printer::new(&self.output, DryRunFlag::off());
+        for Chosen { cluster, name } in &chosen {
+            match self.wait_for(cluster, name, deadline).await {
                 Ok(Some(job)) => {
                     printer.print(out, job.object, "condition met")?;
                     out.flush()?;
@@ -119,11 +125,8 @@ impl Wait {
         };
         let uid = seen.metadata.uid.as_deref();
         let target = Target::job(cluster, name);
-        match await_deletion(cluster, &target, uid, deadline.left()).await {
-            Ok(()) => Ok(Some(seen)),
-            Err(Error::Timeout(_)) => Err(Error::Timeout(condition_on(name))),
-            Err(error) => Err(error),
-        }
+        await_deletion(cluster, &target, uid, deadline).await?;
+        Ok(Some(seen))
     }
 
     /// What is not there yet cannot be watched by its name alone with the rights to get it, so it is asked for again and again, as kubectl does.
@@ -134,14 +137,10 @@ impl Wait {
                 Err(error) if error.is_not_found() => {}
                 other => return other,
             }
-            if deadline.left().is_some_and(|left| left.is_zero()) {
-                return Err(Error::Timeout(condition_on(name)));
+            if deadline.comes_within(PAUSE) {
+                return Err(Error::Timeout(format!("the condition on dijobs/{name}")));
             }
             tokio::time::sleep(PAUSE).await;
         }
     }
-}
-
-fn condition_on(name: &str) -> String {
-    format!("the condition on dijobs/{name}")
 }

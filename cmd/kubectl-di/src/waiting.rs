@@ -1,10 +1,17 @@
-use std::time::Duration;
+mod line;
 
-use clap::Args;
+use std::{
+    io::{IsTerminal, stderr},
+    time::Duration,
+};
+
+use clap::{ArgAction, Args};
 use di_client::{Deadline, Job, Progress};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::args::limit;
+use crate::{args::limit, exec::ended};
+
+use line::Line;
 
 /// The flags of commands that can wait for what they asked for.
 #[derive(Clone, Copy, Debug, Args)]
@@ -24,7 +31,28 @@ impl Waiting {
 
     /// From now.
     pub fn deadline(self) -> Deadline {
-        Deadline::after(Some(self.timeout).filter(|timeout| *timeout != Duration::MAX))
+        Deadline::after(Some(self.timeout))
+    }
+}
+
+/// The flag of commands that wait unless they are told not to.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct WaitUnlessTold {
+    /// Wait until it is done
+    #[arg(
+        long,
+        action = ArgAction::Set,
+        default_value_t = true,
+        default_missing_value = "true",
+        num_args = 0..=1,
+        require_equals = true
+    )]
+    wait: bool,
+}
+
+impl WaitUnlessTold {
+    pub fn is_wanted(self) -> bool {
+        self.wait
     }
 }
 
@@ -42,21 +70,44 @@ pub struct Bar(ProgressBar);
 
 impl Bar {
     pub fn new(what: String) -> Self {
-        let bar = ProgressBar::new(0).with_message(what);
+        let bar = Self::on_terminal(Some(0)).with_message(what);
         let style = ProgressStyle::with_template("{msg} [{bar:30}] {pos}/{len} {elapsed}");
         if let Ok(style) = style {
             bar.set_style(style.progress_chars("=> "));
         }
-        Self(bar)
+        Self::shown(bar)
     }
 
     /// The same without a count.
     pub fn spinner(what: String) -> Self {
-        let bar = ProgressBar::new_spinner().with_message(what);
+        let bar = Self::on_terminal(None).with_message(what);
         if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
             bar.set_style(style);
         }
         bar.enable_steady_tick(Duration::from_millis(200));
+        Self::shown(bar)
+    }
+
+    fn on_terminal(length: Option<u64>) -> ProgressBar {
+        let target = if stderr().is_terminal() {
+            ProgressDrawTarget::term_like(Box::new(Line::default()))
+        } else {
+            ProgressDrawTarget::hidden()
+        };
+        ProgressBar::with_draw_target(length, target)
+    }
+
+    /// Takes it away when we are told to end, so that the shell begins on a line of its own.
+    fn shown(bar: ProgressBar) -> Self {
+        if !bar.is_hidden() {
+            let (bar, told) = (bar.clone(), ended());
+            // Signals end nothing by themselves any more: it stays when the bar has gone.
+            tokio::spawn(async move {
+                let code = told.await;
+                bar.finish_and_clear();
+                std::process::exit(code);
+            });
+        }
         Self(bar)
     }
 

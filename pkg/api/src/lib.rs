@@ -27,6 +27,6 @@ pub use patch::{guarded_patch, guarded_patches};
 pub use reason::Reason;
 pub use role::Role;
 pub use status::{
-    AnsweredRequest, DIJobStatus, Ddp, EntryState, GPU_RESOURCE, Origin, Phase, PlanEntry,
-    ReplicaCounts, ReplicaResources, RequestKind,
+    AnsweredRequest, CoordinatorStatus, DIJobStatus, Ddp, EntryState, GPU_RESOURCE, Origin, Phase,
+    PlanEntry, ReplicaCounts, ReplicaResources, RequestKind,
 };

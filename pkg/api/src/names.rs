@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_job_name_makes_the_longest_valid_pod_name() {
+    fn f12_the_longest_job_name_makes_the_longest_valid_pod_name() {
         let job = "a".repeat(max_job_name_len());
         assert_eq!(
             replica(&job, Role::DdpLearner, "12345").len(),

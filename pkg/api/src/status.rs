@@ -49,6 +49,9 @@ pub struct DIJobStatus {
     /// UID of the coordinator that was given up last, because it failed or the job is held: how it ends is not how the job ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_coordinator: Option<String>,
+    /// The coordinator's pod, and when the next one may be made.
+    #[serde(default, skip_serializing_if = "CoordinatorStatus::is_empty")]
+    pub coordinator: CoordinatorStatus,
     /// Collectors that the plan wants.
     #[serde(default)]
     pub collectors: i32,
@@ -64,6 +67,27 @@ pub struct DIJobStatus {
     /// Label selector of the collectors, for the scale subresource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,
+}
+
+/// The coordinator's pod, and when the next one may be made.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CoordinatorStatus {
+    /// UID of the pod, until it is lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+    /// How often in a row a pod was lost that had not run for long.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub attempt: i32,
+    /// The next pod is not made before this time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<Time>,
+}
+
+impl CoordinatorStatus {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// A request to the replica endpoint that changed the plan.

@@ -20,6 +20,8 @@ use tracing::warn;
 use crate::{
     AggregatorCache, Key, NodeCache, ObjectCache, PodCache, ServiceCache, View, WatchErrors,
     WatchHealth, WatchedJob,
+    pace::paced,
+    patience::Patience,
     seen::{Seen, ViewOf},
 };
 
@@ -44,9 +46,9 @@ pub fn job_stream<J>(
 where
     J: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
 {
-    let api: Api<WatchedJob<J>> = Api::all(client);
+    let api: Api<WatchedJob<J>> = Api::all(paced(client));
     let stream = watcher(api, config())
-        .default_backoff()
+        .backoff(Patience::default())
         .modify(|job| job.managed_fields_mut().clear());
     reflector(writer, stream)
 }
@@ -75,7 +77,7 @@ pub async fn feed_services(
 pub async fn feed_nodes(client: Client, cache: Arc<NodeCache>, errors: WatchErrors) {
     let view = |node: &Node| Some(NodeView::new(node)).filter(|view| view.gpus > 0);
     let take = |event| cache.take(event, view);
-    let api = Api::<Node>::all(client);
+    let api = Api::<Node>::all(paced(client));
     follow(api, config(), take, None, None, &errors, "nodes").await;
 }
 
@@ -88,7 +90,7 @@ pub async fn feed_aggregator_configs(
 ) {
     // Read as they are: one that cannot be decoded is to be told of, and must not stop the others.
     let api: Api<DynamicObject> =
-        Api::all_with(client, &ApiResource::erase::<AggregatorConfig>(&()));
+        Api::all_with(paced(client), &ApiResource::erase::<AggregatorConfig>(&()));
     let view = |object: &DynamicObject| {
         let config = serde_json::to_value(object).ok()?;
         Some(AggregatorTemplate::of(&config))
@@ -113,7 +115,7 @@ async fn feed<K, V>(
     let take = |event| take(cache, event);
     let config = config().labels(names::labels::SELECTOR);
     let health = Some(cache.health());
-    let api = Api::<Seen<K, V>>::all(client);
+    let api = Api::<Seen<K, V>>::all(paced(client));
     follow(api, config, take, Some(changed), health, errors, resource).await;
 }
 
@@ -128,7 +130,7 @@ async fn follow<K>(
 ) where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    let events = watcher(api, config).default_backoff();
+    let events = watcher(api, config).backoff(Patience::default());
     pin_mut!(events);
     loop {
         let concerned: Vec<Key> = match events.try_next().await {

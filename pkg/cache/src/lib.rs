@@ -10,6 +10,8 @@ mod job_view;
 mod jobs;
 mod lately;
 mod objects;
+mod pace;
+mod patience;
 mod seen;
 mod watch_errors;
 mod watched;

@@ -4,7 +4,7 @@ use di_api::{DIJob, names::labels};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::{Api, ResourceExt, api::ListParams};
 
-use crate::{Cluster, Result};
+use crate::{Cluster, Result, job};
 
 /// More than these nobody reads through.
 const MOST: u32 = 500;
@@ -38,4 +38,19 @@ pub async fn replica_names(cluster: &Cluster) -> Result<Vec<(String, String)>> {
         (pod.name_any(), job.unwrap_or_default())
     });
     Ok(named.collect())
+}
+
+/// Names of the declared groups of a job.
+pub async fn group_names(cluster: &Cluster, name: &str) -> Result<Vec<String>> {
+    let job = job(cluster, name).await?;
+    let groups = ["collector", "learner"].map(|part| &job.object["spec"][part]["groups"]);
+    let groups = groups.into_iter().filter_map(|groups| groups.as_array());
+    let mut names: Vec<_> = groups
+        .flatten()
+        .filter_map(|group| group["name"].as_str().map(str::to_owned))
+        .collect();
+    // Collectors and learners may have groups of the same name.
+    names.sort_unstable();
+    names.dedup();
+    Ok(names)
 }

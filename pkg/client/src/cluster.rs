@@ -6,11 +6,11 @@ use kube::{
     client::ClientBuilder,
     config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
+use secrecy::SecretString;
 use tower::util::MapResponseLayer;
 
 use crate::{
     Error, Result, overrides,
-    secret::Secret,
     trace::{Trace, TraceLayer},
     warnings,
 };
@@ -34,6 +34,8 @@ pub struct ConnectOptions {
     pub impersonate_groups: Vec<String>,
     /// UID to impersonate.
     pub impersonate_uid: Option<String>,
+    /// What else is known of the user to impersonate; a key may come several times.
+    pub impersonate_extra: Vec<(String, String)>,
     /// Address of the API server instead of the cluster's.
     pub server: Option<String>,
     /// File of the authority that the server's certificate is to come from.
@@ -47,11 +49,11 @@ pub struct ConnectOptions {
     /// File of its key.
     pub client_key: Option<PathBuf>,
     /// Bearer token to show.
-    pub token: Option<Secret>,
+    pub token: Option<SecretString>,
     /// Name for basic authentication.
     pub username: Option<String>,
     /// Password for basic authentication.
-    pub password: Option<Secret>,
+    pub password: Option<SecretString>,
     /// Whether answers come as they are.
     pub disable_compression: bool,
     /// Who is told of requests.
@@ -225,6 +227,17 @@ impl Cluster {
     /// Address of the API server.
     pub fn server(&self) -> &str {
         &self.server
+    }
+
+    /// The one of a test's own server.
+    #[cfg(test)]
+    pub(crate) async fn at(server: &tokio::net::TcpListener) -> Self {
+        let options = ConnectOptions {
+            kubeconfig: Some("/dev/null".into()),
+            server: Some(format!("http://{}", server.local_addr().unwrap())),
+            ..ConnectOptions::default()
+        };
+        Self::connect(&options, |_| {}).await.unwrap()
     }
 
     pub(crate) fn error(&self, error: kube::Error) -> Error {

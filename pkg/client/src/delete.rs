@@ -6,9 +6,9 @@ use kube::core::{
     params::{DeleteParams, PropagationPolicy},
 };
 use serde_json::Value;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
-use crate::{Cluster, DryRun, Error, Ready, Result, resource::Resource};
+use crate::{Cluster, Deadline, DryRun, Error, Ready, Result, resource::Resource};
 
 /// What becomes of the objects that belong to a deleted one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,6 +20,15 @@ pub enum Cascade {
     Foreground,
     /// They stay.
     Orphan,
+}
+
+/// How objects are deleted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Deletion {
+    /// What becomes of those that belong to them.
+    pub cascade: Cascade,
+    /// Seconds that they are given to end; none leaves it to the server.
+    pub grace: Option<u32>,
 }
 
 /// An object to be deleted.
@@ -62,7 +71,7 @@ impl From<Ready> for Target {
 pub async fn delete(
     cluster: &Cluster,
     target: &Target,
-    cascade: Cascade,
+    how: Deletion,
     dry_run: DryRun,
 ) -> Result<Option<String>> {
     let resource = target.resource(cluster);
@@ -70,12 +79,13 @@ pub async fn delete(
         return Ok(uid(&resource.get(&target.name).await?));
     }
     let params = DeleteParams {
-        propagation_policy: Some(match cascade {
+        propagation_policy: Some(match how.cascade {
             Cascade::Background => PropagationPolicy::Background,
             Cascade::Foreground => PropagationPolicy::Foreground,
             Cascade::Orphan => PropagationPolicy::Orphan,
         }),
         dry_run: dry_run == DryRun::Server,
+        grace_period_seconds: how.grace,
         ..DeleteParams::default()
     };
     Ok(uid(&resource.delete(&target.name, &params).await?))
@@ -92,15 +102,14 @@ fn uid(answer: &Value) -> Option<String> {
 /// Waits until the object of this UID is gone, whatever took its name since.
 ///
 /// # Errors
-/// [`Error::Timeout`] when it takes longer than `timeout`.
+/// [`Error::Timeout`] when it is still there at the deadline.
 pub async fn await_deletion(
     cluster: &Cluster,
     target: &Target,
     uid: Option<&str>,
-    timeout: Option<Duration>,
+    deadline: Deadline,
 ) -> Result<()> {
     const SLOWEST: Duration = Duration::from_secs(1);
-    let deadline = timeout.map(|timeout| Instant::now() + timeout);
     let mut pause = Duration::from_millis(50);
     loop {
         match target.resource(cluster).get(&target.name).await {
@@ -109,8 +118,8 @@ pub async fn await_deletion(
             Ok(object) if uid.is_some() && self::uid(&object).as_deref() != uid => return Ok(()),
             Ok(_) => {}
         }
-        if deadline.is_some_and(|deadline| Instant::now() + pause > deadline) {
-            let what = format!("the deletion of {} {:?}", target.api.plural, target.name);
+        if deadline.comes_within(pause) {
+            let what = format!("the condition on {}/{}", target.api.plural, target.name);
             return Err(Error::Timeout(what));
         }
         sleep(pause).await;

@@ -1,11 +1,17 @@
+use std::time::Duration;
+
 use di_api::validation;
 use json_patch::{Patch, PatchOperation};
+use rand::RngExt;
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
 use crate::{Cluster, Error, Job, Result, job, jobs, resource::Resource};
 
 /// Others write jobs too, but nobody this often in a row.
 const ATTEMPTS: u32 = 10;
+/// Between attempts, give or take a half: who writes at the same time must not do so again.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// How much of a change is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,11 +66,22 @@ pub(crate) async fn edit<T>(
             Err(error) if may_be_conflict(&error) => refused = Some((patch, error)),
             Err(error) => return Err(error),
         }
+        sleep(pause()).await;
         seen = job(cluster, name).await?;
     }
-    Err(Error::Refused(format!(
-        "others changed job {name:?} {ATTEMPTS} times in a row; nothing was changed here, try again"
-    )))
+    Err(given_up(name, refused.map(|(_, error)| error).as_ref()))
+}
+
+fn pause() -> Duration {
+    PAUSE.mul_f64(rand::rng().random_range(0.5..1.5))
+}
+
+fn given_up(name: &str, last: Option<&Error>) -> Error {
+    let why = last.map(|error| format!("; the last time: {error}"));
+    Error::Refused(format!(
+        "others changed job {name:?} {ATTEMPTS} times in a row; nothing was changed here, try again{}",
+        why.unwrap_or_default()
+    ))
 }
 
 fn may_be_conflict(error: &Error) -> bool {
@@ -143,5 +160,23 @@ pub(crate) fn refuse_ended(job: &Job, instead: &str) -> Result<()> {
             phase.as_str()
         ))),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn who_gives_up_says_why() {
+        let status = Status::failure("the object has been modified", "Conflict");
+        let error = given_up("j", Some(&Error::Server(status.boxed())));
+        assert_eq!(
+            error.to_string(),
+            "others changed job \"j\" 10 times in a row; nothing was changed here, try again; the last time: Error from server \
+             (Conflict): the object has been modified"
+        );
     }
 }

@@ -74,6 +74,9 @@ pub enum Error {
     /// What is waited for cannot come any more.
     #[error("{0}")]
     Never(String),
+    /// A JSONPath that cannot be read, or leads nowhere.
+    #[error("{0}")]
+    JsonPath(String),
     /// There is nothing to read logs from, or too much.
     #[error("{0}")]
     Logs(String),

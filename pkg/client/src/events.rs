@@ -1,3 +1,5 @@
+use std::collections::HashSet;
+
 use di_api::{Role, names};
 use futures::{StreamExt, future, stream::BoxStream};
 use k8s_openapi::{
@@ -7,7 +9,7 @@ use kube::core::ApiResource;
 use serde_json::Value;
 
 use crate::{
-    Change, Cluster, Job, Result,
+    Change, Cluster, Job, JobQuery, Result, jobs,
     watch::{Selection, watch},
 };
 
@@ -43,11 +45,87 @@ pub struct JobEvents {
     pub resource_version: String,
 }
 
-/// The events of a job and of its replicas, those included that are gone.
-pub async fn events(cluster: &Cluster, job: &Job) -> Result<JobEvents> {
-    let listed = selection(job).list(cluster).await?;
-    let events = listed.items.into_iter().map(Event::from);
-    let mut events: Vec<_> = events.filter(|event| is_about(event, job)).collect();
+/// Of whom events are asked for.
+#[derive(Clone, Debug)]
+pub struct Whose {
+    /// None means every namespace.
+    namespace: Option<String>,
+    of: Of,
+}
+
+#[derive(Clone, Debug)]
+enum Of {
+    One(Box<Job>),
+    /// Those of these namespaces and names.
+    Any(HashSet<(String, String)>),
+}
+
+impl Whose {
+    /// A job and its replicas, those included that are gone.
+    pub fn job(job: &Job) -> Self {
+        Self {
+            namespace: Some(job.namespace().to_owned()),
+            of: Of::One(Box::new(job.clone())),
+        }
+    }
+
+    /// Every job of the current namespace, or of all, and their replicas; also of jobs that are gone while anything is told of them.
+    pub async fn any(cluster: &Cluster, all_namespaces: bool) -> Result<Self> {
+        let query = JobQuery {
+            all_namespaces,
+            ..JobQuery::default()
+        };
+        let jobs = jobs(cluster, &query).await?.jobs;
+        let names = jobs
+            .iter()
+            .map(|job| (job.namespace().to_owned(), job.name().to_owned()));
+        Ok(Self {
+            namespace: (!all_namespaces).then(|| cluster.namespace().name.clone()),
+            of: Of::Any(names.collect()),
+        })
+    }
+
+    fn selection(&self) -> Selection {
+        Selection {
+            api: ApiResource::erase::<CoreEvent>(&()),
+            namespace: self.namespace.clone(),
+            labels: None,
+            fields: None,
+            page: None,
+        }
+    }
+
+    /// Notes which jobs an event tells of.
+    fn learn(&mut self, event: &Event) {
+        if let Of::Any(jobs) = &mut self.of
+            && let Some(job) = event.job()
+        {
+            jobs.insert((event.namespace().to_owned(), job.to_owned()));
+        }
+    }
+
+    fn includes(&self, event: &Event) -> bool {
+        match &self.of {
+            Of::One(job) => is_about(event, job),
+            Of::Any(jobs) => {
+                let is_one = |job: &str| {
+                    let namespace = event.namespace().to_owned();
+                    jobs.contains(&(namespace, job.to_owned()))
+                };
+                event.job().is_some() || event.replica().is_some_and(|name| is_of_any(name, is_one))
+            }
+        }
+    }
+}
+
+/// The events of these.
+pub async fn events(cluster: &Cluster, whose: &mut Whose) -> Result<JobEvents> {
+    let listed = whose.selection().list(cluster).await?;
+    let mut events: Vec<_> = listed.items.into_iter().map(Event::from).collect();
+    for event in &events {
+        whose.learn(event);
+    }
+    events.retain(|event| whose.includes(event));
     events.sort_by_key(|event| event.last);
     Ok(JobEvents {
         events,
@@ -58,16 +136,17 @@ pub async fn events(cluster: &Cluster, job: &Job) -> Result<JobEvents> {
 /// The same events as they come, since `version`. The first error ends it.
 pub fn watch_events(
     cluster: &Cluster,
-    job: &Job,
+    mut whose: Whose,
     version: &str,
 ) -> BoxStream<'static, Result<Event>> {
-    let job = job.clone();
-    watch(cluster, selection(&job), version)
+    watch(cluster, whose.selection(), version, [])
         .filter_map(move |change| {
             future::ready(match change {
-                Ok(Change::Applied(object)) => Some(Event::from(object))
-                    .filter(|event| is_about(event, &job))
-                    .map(Ok),
+                Ok(Change::Applied(object)) => {
+                    let event = Event::from(object);
+                    whose.learn(&event);
+                    whose.includes(&event).then_some(Ok(event))
+                }
                 // They expire.
                 Ok(Change::Deleted(_)) => None,
                 Err(error) => Some(Err(error)),
@@ -76,13 +155,28 @@ pub fn watch_events(
         .boxed()
 }
 
-fn selection(job: &Job) -> Selection {
-    Selection {
-        api: ApiResource::erase::<CoreEvent>(&()),
-        namespace: Some(job.namespace().to_owned()),
-        labels: None,
-        fields: None,
-        page: None,
+impl Event {
+    /// The namespace of what it tells of.
+    pub fn namespace(&self) -> &str {
+        self.object["metadata"]["namespace"]
+            .as_str()
+            .unwrap_or_default()
+    }
+
+    fn regarding(&self, kinds: &[&str]) -> Option<&str> {
+        let regarding = &self.object["involvedObject"];
+        let kind = regarding["kind"].as_str()?;
+        regarding["name"].as_str().filter(|_| kinds.contains(&kind))
+    }
+
+    /// The job that it tells of itself.
+    fn job(&self) -> Option<&str> {
+        self.regarding(&["DIJob"])
+    }
+
+    /// What may be a replica of one.
+    fn replica(&self) -> Option<&str> {
+        self.regarding(&["Pod", "Service"])
     }
 }
 
@@ -125,25 +219,24 @@ impl From<Value> for Event {
 
 /// Whether an event tells of this job, or of a replica that it has or had; not of an earlier job of the same name.
 fn is_about(event: &Event, job: &Job) -> bool {
-    let regarding = &event.object["involvedObject"];
-    let uid = job.metadata.uid.as_deref();
-    if regarding["kind"] == "DIJob" {
-        return uid.is_some() && regarding["uid"].as_str() == uid;
+    if event.job().is_some() {
+        let uid = job.metadata.uid.as_deref();
+        return uid.is_some() && event.object["involvedObject"]["uid"].as_str() == uid;
     }
-    let name = regarding["name"].as_str().unwrap_or_default();
     let created = job.metadata.creation_timestamp.as_ref().map(|at| at.0);
-    matches!(regarding["kind"].as_str(), Some("Pod" | "Service"))
-        && is_replica_name(name, job.name())
-        && event.last >= created
+    let is_it = |name: &str| is_of_any(name, |other| other == job.name());
+    event.replica().is_some_and(is_it) && event.last >= created
 }
 
-fn is_replica_name(name: &str, job: &str) -> bool {
-    let suffix = |role| name.strip_prefix(names::replica(job, role, "").as_str());
-    name == names::coordinator(job)
-        || Role::ALL
-            .into_iter()
-            .filter_map(suffix)
-            .any(|suffix| suffix.len() == names::SUFFIX_LEN && !suffix.contains('-'))
+/// Whether this is how a replica of such a job is called; the names of two jobs may allow it.
+fn is_of_any(name: &str, is_one: impl Fn(&str) -> bool) -> bool {
+    let before = |role: Role| {
+        let (front, suffix) = name.rsplit_once('-')?;
+        let job = front.strip_suffix(role.label())?.strip_suffix('-')?;
+        (suffix.len() == names::SUFFIX_LEN).then_some(job)
+    };
+    names::job_of_coordinator(name).is_some_and(&is_one)
+        || Role::ALL.into_iter().filter_map(before).any(is_one)
 }
 
 #[cfg(test)]
@@ -200,5 +293,31 @@ mod tests {
         assert!(!about("Pod", "j-collector-2-collector-abcde", "p", after));
         assert!(!about("Pod", "j2-coordinator", "p", after));
         assert!(!about("ConfigMap", "j-coordinator", "c", after));
+    }
+    #[test]
+    fn events_of_any_job_are_those_of_jobs_that_are_or_were_told_of() {
+        let event = |kind: &str, namespace: &str, name: &str| {
+            Event::from(json!({
+                "metadata": {"namespace": namespace}, "involvedObject": {"kind": kind, "name": name},
+            }))
+        };
+        let mut whose = Whose {
+            namespace: None,
+            of: Of::Any(HashSet::from([("rl".to_owned(), "j-ddp".to_owned())])),
+        };
+        let gone = event("Pod", "rl", "gone-coordinator");
+        assert!(!whose.includes(&gone), "it may be a stranger");
+        let told = event("DIJob", "rl", "gone");
+        whose.learn(&told);
+        assert!(whose.includes(&gone) && whose.includes(&told));
+        assert!(whose.includes(&event("Pod", "rl", "j-ddp-learner-abcde")));
+        for (kind, namespace, name) in [
+            ("Pod", "other", "gone-coordinator"),
+            ("Pod", "rl", "j-learner-abcde"),
+            ("Pod", "rl", "j-ddp-learner-abc"),
+            ("ConfigMap", "rl", "gone-coordinator"),
+        ] {
+            assert!(!whose.includes(&event(kind, namespace, name)), "{name}");
+        }
     }
 }

@@ -66,7 +66,7 @@ pub async fn exec(
             pod: name,
             takes_end,
         }),
-        Err(error) => Err(stream_error(cluster, error, &name, "exec")),
+        Err(error) => Err(stream_error(cluster, error, &name)),
     }
 }
 
@@ -110,16 +110,12 @@ fn enterable(pod: &Pod, container: &str) -> Result<(), String> {
     ))
 }
 
-/// What is wrong when a server does not open a stream: the library tells no more than its answer's number.
-pub(crate) fn stream_error(cluster: &Cluster, error: KubeError, pod: &str, verb: &str) -> Error {
+/// What is wrong when there is no stream: the server's own words where it refuses.
+pub(crate) fn stream_error(cluster: &Cluster, error: KubeError, pod: &str) -> Error {
     match error {
         KubeError::UpgradeConnection(UpgradeConnectionError::ProtocolSwitch(code)) => {
-            let remedy = match code.as_u16() {
-                401 | 403 => format!("; check: kubectl auth can-i create pods/{verb}"),
-                _ => format!("; is the container running? check: kubectl get pod {pod}"),
-            };
             Error::Replica(format!(
-                "the server did not open a stream to pod {pod} ({code}){remedy}"
+                "the server did not open a stream to pod {pod} ({code}); is the container running? check: kubectl get pod {pod}"
             ))
         }
         other => cluster.error(other),

@@ -116,14 +116,16 @@ impl JobQuery {
     }
 }
 
-/// Every change of the jobs that match, since `version`. Servers end watches now and then: it goes on where it was, and
-/// when that is too long ago, with every job as it is. The first error ends it.
+/// Every change of the jobs that match, since `version`, when those that are `known` were there. Connections end now and then: it goes on
+/// where it was, and when that is too long ago, with every job as it is and those that have gone. What the server refuses ends it.
 pub fn watch_jobs(
     cluster: &Cluster,
     query: &JobQuery,
     version: &str,
+    known: &[Job],
 ) -> BoxStream<'static, Result<JobEvent>> {
-    let changes = watch(cluster, query.selection(cluster), version);
+    let known = known.iter().map(|job| &job.object);
+    let changes = watch(cluster, query.selection(cluster), version, known);
     changes
         .map(|change| {
             Ok(match change? {

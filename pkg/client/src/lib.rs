@@ -15,6 +15,7 @@ mod fetch;
 mod follow;
 mod generate;
 mod jobs;
+mod jsonpath;
 mod live;
 mod logs;
 pub mod manifest;
@@ -28,7 +29,6 @@ mod replicas;
 mod resource;
 mod restart;
 mod scale;
-mod secret;
 mod suspend;
 mod target;
 mod trace;
@@ -38,18 +38,19 @@ mod wait;
 mod warnings;
 mod watch;
 
-pub use candidates::{job_names, namespace_names, replica_names};
+pub use candidates::{group_names, job_names, namespace_names, replica_names};
 pub use cluster::{Choices, Cluster, ConnectOptions, Namespace};
 pub use create::create;
-pub use delete::{Cascade, Target, await_deletion, delete};
+pub use delete::{Cascade, Deletion, Target, await_deletion, delete};
 pub use doctor::{Finding, State, examine};
 pub use edit::DryRun;
 pub use error::{Error, Rejected, Result};
-pub use events::{Event, JobEvents, events, watch_events};
+pub use events::{Event, JobEvents, Whose, events, watch_events};
 pub use exec::{Exec, ExecOptions, exec};
 pub use follow::follow;
 pub use generate::Outline;
 pub use jobs::{Job, JobEvent, JobList, JobQuery, job, jobs, watch_jobs};
+pub use jsonpath::{Path, Template};
 pub use live::Live;
 pub use logs::{LogLine, LogOptions, LogStream, Which, log_pods, logs};
 pub use manifest::Document;
@@ -58,17 +59,17 @@ pub use orchestrator::{
     Apply, Flavour, IMAGE, Installed, Orchestrator, Probe, Remains, VERSION, apply, await_answers,
     await_definition, await_rollout, installed, objects, probe, remains, remove,
 };
-pub use port_forward::{await_loss, di_port, forward};
+pub use port_forward::{await_loss, forward, port_named};
 pub use prepare::{Check, Ready, check, is_ours, prepare};
-pub use replicas::{Replica, ReplicaPod, replicas, replicas_of};
+pub use replicas::{Exit, Replica, ReplicaPod, replicas, replicas_of};
 pub use restart::{
     Progress, Restarted, WhichReplicas, delete_pod, has_restarted, replicas_are_ready,
     replicas_to_restart, restart,
 };
 pub use scale::{Counts, Scale, Scaled, scale};
-pub use secret::Secret;
+pub use secrecy::SecretString;
 pub use suspend::suspend;
-pub use target::{Choice, replica_pod};
+pub use target::{Choice, started_pod};
 pub use trace::Trace;
 pub use until::{Deadline, Outlook, until};
 pub use versions::{Versions, skew, versions};

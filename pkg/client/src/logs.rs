@@ -48,6 +48,10 @@ pub struct LogOptions {
     pub previous: bool,
     /// Each line begins with its time.
     pub timestamps: bool,
+    /// Only so many bytes of each.
+    pub limit_bytes: Option<i64>,
+    /// Lines come whole, also those of a single container.
+    pub whole_lines: bool,
 }
 
 /// A line of a pod's log with its end, or a piece of one.
@@ -74,10 +78,18 @@ impl Which {
 /// A job's pods that have logs to read, in order.
 ///
 /// # Errors
-/// [`Error::Logs`] when there are none.
-pub async fn log_pods(cluster: &Cluster, job: &Job, which: &Which) -> Result<Vec<Pod>> {
+/// [`Error::Logs`] when there are none, unless more are to come and `may_come` says that they are waited for.
+pub async fn log_pods(
+    cluster: &Cluster,
+    job: &Job,
+    which: &Which,
+    may_come: bool,
+) -> Result<Vec<Pod>> {
     let pods = pods(cluster, job).await?;
-    chosen(job, pods, which).map_err(Error::Logs)
+    match chosen(job, pods, which) {
+        Err(_) if may_come && !job.has_ended() => Ok(Vec::new()),
+        chosen => chosen.map_err(Error::Logs),
+    }
 }
 
 pub(crate) fn is_chosen(pod: &Pod, which: &Which) -> bool {
@@ -123,7 +135,7 @@ pub fn logs(cluster: &Cluster, namespace: &str, pods: &[Pod], options: &LogOptio
             .map(move |one| (pod, one))
     };
     let all: Vec<(&Pod, String)> = pods.iter().flat_map(containers).collect();
-    let whole_lines = all.len() > 1;
+    let whole_lines = options.whole_lines || all.len() > 1;
     let streams: Vec<_> = all
         .into_iter()
         .map(|(pod, container)| {
@@ -190,6 +202,7 @@ impl LogOptions {
             since_time: self.since_time,
             previous: self.previous,
             timestamps: self.timestamps,
+            limit_bytes: self.limit_bytes,
             ..LogParams::default()
         }
     }

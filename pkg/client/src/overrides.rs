@@ -1,6 +1,6 @@
 //! What flags say of a connection, over what the kubeconfig says.
 
-use std::{fs, path::Path};
+use std::{collections::HashMap, fs, path::Path};
 
 use kube::Config;
 
@@ -66,13 +66,13 @@ fn identity(options: &ConnectOptions, config: &mut Config) -> Result<()> {
     }
     if let Some(token) = &options.token {
         (user.username, user.password) = (None, None);
-        user.token = Some(token.reveal().to_owned().into());
+        user.token = Some(token.clone());
     }
     if let Some(name) = &options.username {
         user.username = Some(name.clone());
     }
     if let Some(password) = &options.password {
-        user.password = Some(password.reveal().to_owned().into());
+        user.password = Some(password.clone());
     }
     Ok(())
 }
@@ -88,9 +88,19 @@ fn impersonation(options: &ConnectOptions, config: &mut Config) -> Result<()> {
     if let Some(uid) = &options.impersonate_uid {
         user.impersonate_uid = Some(uid.clone());
     }
-    let more = user.impersonate_groups.is_some() || user.impersonate_uid.is_some();
+    if !options.impersonate_extra.is_empty() {
+        let mut extra: HashMap<_, Vec<_>> = HashMap::new();
+        for (key, value) in &options.impersonate_extra {
+            extra.entry(key.clone()).or_default().push(value.clone());
+        }
+        user.impersonate_user_extra = Some(extra);
+    }
+    let more = user.impersonate_groups.is_some()
+        || user.impersonate_uid.is_some()
+        || user.impersonate_user_extra.is_some();
     if more && user.impersonate.is_none() {
-        let message = "requesting uid or groups without impersonating a user; pass --as, too";
+        let message =
+            "requesting uid, groups or extra without impersonating a user; pass --as, too";
         return Err(Error::Flag(message.to_owned()));
     }
     Ok(())
@@ -137,10 +147,6 @@ mod tests {
         config
     }
 
-    fn secret(text: &str) -> Option<crate::Secret> {
-        text.parse().ok()
-    }
-
     #[test]
     fn an_address_without_a_scheme_is_taken_as_kubectl_does() {
         for (server, tls, address) in [
@@ -155,14 +161,16 @@ mod tests {
     #[test]
     fn flags_stand_above_the_kubeconfig() {
         let mut config = config();
+        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         let options = ConnectOptions {
             server: Some("h:1".to_owned()),
             insecure_skip_tls_verify: true,
             tls_server_name: Some("n".to_owned()),
             username: Some("u".to_owned()),
-            password: secret("p"),
+            password: Some("p".into()),
             impersonate: Some("a".to_owned()),
             impersonate_uid: Some("i".to_owned()),
+            impersonate_extra: vec![pair("k", "1"), pair("k", "2")],
             ..ConnectOptions::default()
         };
         apply(&options, &mut config).unwrap();
@@ -173,6 +181,8 @@ mod tests {
         assert!(user.token.is_none() && user.password.is_some());
         assert_eq!(user.username.as_deref(), Some("u"));
         assert_eq!(user.impersonate_uid.as_deref(), Some("i"));
+        let extra = user.impersonate_user_extra.unwrap();
+        assert_eq!(extra["k"], ["1", "2"]);
     }
 
     #[test]
@@ -186,8 +196,8 @@ mod tests {
         });
         assert!(both.contains("--insecure-skip-tls-verify"), "{both}");
         let twice = of(ConnectOptions {
-            token: secret("t"),
-            password: secret("p"),
+            token: Some("t".into()),
+            password: Some("p".into()),
             ..ConnectOptions::default()
         });
         assert_eq!(twice, "pass either --token or --username and --password");

@@ -1,14 +1,9 @@
-use di_api::names;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, ResourceExt, core::ApiResource};
+use kube::{Api, ResourceExt};
 use tokio::io::{AsyncRead, AsyncWrite, copy_bidirectional};
 
-use crate::{
-    Change, Cluster, Error, Result,
-    exec::stream_error,
-    watch::{Selection, watch},
-};
+use crate::{Change, Cluster, Error, Result, exec::stream_error, target::watch_pod};
 
 /// Carries one connection to a port of a pod, until either side ends it.
 ///
@@ -24,7 +19,7 @@ pub async fn forward(
     let api: Api<Pod> = Api::namespaced(cluster.client.clone(), &namespace);
     let mut forwarder = match api.portforward(&name, &[port]).await {
         Ok(forwarder) => forwarder,
-        Err(error) => return Err(stream_error(cluster, error, &name, "portforward")),
+        Err(error) => return Err(stream_error(cluster, error, &name)),
     };
     let refused = forwarder.take_error(port);
     if let Some(mut stream) = forwarder.take_stream(port) {
@@ -46,15 +41,7 @@ pub async fn forward(
 
 /// Waits until a pod has ended or is gone.
 pub async fn await_loss(cluster: &Cluster, pod: &Pod) -> Result<()> {
-    let selection = Selection {
-        api: ApiResource::erase::<Pod>(&()),
-        namespace: pod.namespace(),
-        labels: None,
-        fields: Some(format!("metadata.name={}", pod.name_any())),
-        page: None,
-    };
-    let version = pod.resource_version().unwrap_or_default();
-    let mut changes = watch(cluster, selection, &version);
+    let mut changes = watch_pod(cluster, pod);
     while let Some(change) = changes.next().await {
         let Change::Applied(object) = change? else {
             return Ok(());
@@ -70,10 +57,10 @@ pub async fn await_loss(cluster: &Cluster, pod: &Pod) -> Result<()> {
     Ok(())
 }
 
-/// The port of a pod that other replicas reach it at.
-pub fn di_port(pod: &Pod) -> Option<u16> {
+/// The port of a pod that one of its containers calls so.
+pub fn port_named(pod: &Pod, name: &str) -> Option<u16> {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     let mut ports = containers.flat_map(|container| container.ports.iter().flatten());
-    let port = ports.find(|port| port.name.as_deref() == Some(names::PORT_NAME))?;
+    let port = ports.find(|port| port.name.as_deref() == Some(name))?;
     u16::try_from(port.container_port).ok()
 }

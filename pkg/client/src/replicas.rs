@@ -1,7 +1,10 @@
 use std::collections::BTreeMap;
 
-use di_api::{EntryState, Origin, PlanEntry, Role, names};
-use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
+use di_api::{EntryState, GPU_RESOURCE, Origin, PlanEntry, Role, names, quantity};
+use k8s_openapi::{
+    api::core::v1::{Container, ContainerState, ContainerStatus, Pod},
+    apimachinery::pkg::apis::meta::v1::Time,
+};
 use kube::{
     Api,
     core::{ResourceExt, params::ListParams},
@@ -53,6 +56,20 @@ pub struct ReplicaPod {
     pub node: Option<String>,
     /// When it was created.
     pub created: Option<Time>,
+    /// GPUs (`nvidia.com/gpu`) of all containers.
+    pub gpus: i32,
+    /// How a container ended last.
+    pub last_exit: Option<Exit>,
+}
+
+/// How a container ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Exit {
+    /// Why, as `OOMKilled`.
+    pub reason: Option<String>,
+    /// Its exit code.
+    pub exit_code: i32,
 }
 
 impl Replica {
@@ -164,8 +181,30 @@ impl From<&Pod> for ReplicaPod {
             restarts: statuses.iter().map(|c| c.restart_count).sum(),
             node: spec.and_then(|spec| spec.node_name.clone()),
             created: pod.metadata.creation_timestamp.clone(),
+            gpus: spec.map_or(0, |spec| spec.containers.iter().map(gpus).sum()),
+            last_exit: last_exit(statuses),
         }
     }
+}
+
+fn gpus(container: &Container) -> i32 {
+    let resources = container.resources.as_ref();
+    let limits = resources.and_then(|resources| resources.limits.as_ref());
+    let gpus = limits.and_then(|limits| limits.get(GPU_RESOURCE));
+    gpus.and_then(|gpus| quantity::whole(&gpus.0)).unwrap_or(0)
+}
+
+fn last_exit(statuses: &[ContainerStatus]) -> Option<Exit> {
+    // One that has ended, or that runs again since.
+    let ends = statuses.iter().filter_map(|container| {
+        let ended = |state: &Option<ContainerState>| state.as_ref()?.terminated.clone();
+        ended(&container.state).or_else(|| ended(&container.last_state))
+    });
+    let last = ends.max_by_key(|end| end.finished_at.as_ref().map(|at| at.0))?;
+    Some(Exit {
+        reason: last.reason.filter(|reason| !reason.is_empty()),
+        exit_code: last.exit_code,
+    })
 }
 
 fn url(job: &Job, entry: &PlanEntry, pod: Option<&Pod>) -> String {

@@ -1,10 +1,13 @@
 use di_api::{EntryState, Role, names};
+use futures::{StreamExt, stream::BoxStream};
 use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt;
+use kube::{ResourceExt, core::ApiResource};
+use serde_json::Value;
 
 use crate::{
-    Cluster, Error, Job, Replica, Result,
+    Change, Cluster, Deadline, Error, Job, Replica, Result,
     replicas::{pods, replicas_of},
+    watch::{Selection, watch},
 };
 
 /// One replica of a job.
@@ -27,6 +30,47 @@ pub async fn replica_pod(cluster: &Cluster, job: &Job, choice: &Choice) -> Resul
     let at = pods.iter().position(|pod| pod.name_any() == name);
     at.map(|at| pods.swap_remove(at))
         .ok_or_else(|| Error::Replica(format!("replica {name:?} has no pod yet")))
+}
+
+/// The same once it runs, or has ended; or as it is at the deadline.
+pub async fn started_pod(
+    cluster: &Cluster,
+    job: &Job,
+    choice: &Choice,
+    deadline: Deadline,
+) -> Result<Pod> {
+    let mut pod = replica_pod(cluster, job, choice).await?;
+    let mut changes = watch_pod(cluster, &pod);
+    let passed = deadline.passed();
+    tokio::pin!(passed);
+    loop {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_ref());
+        if phase.is_some_and(|phase| phase != "Pending") {
+            return Ok(pod);
+        }
+        let change = tokio::select! {
+            change = changes.next() => change,
+            () = &mut passed => return Ok(pod),
+        };
+        let Some(Change::Applied(object)) = change.transpose()? else {
+            return Err(Error::Replica(format!("pod {} is gone", pod.name_any())));
+        };
+        pod = serde_json::from_value(object).unwrap_or(pod);
+    }
+}
+
+/// What becomes of a pod that was seen.
+pub(crate) fn watch_pod(cluster: &Cluster, pod: &Pod) -> BoxStream<'static, Result<Change<Value>>> {
+    let selection = Selection {
+        api: ApiResource::erase::<Pod>(&()),
+        namespace: pod.namespace(),
+        labels: None,
+        fields: Some(format!("metadata.name={}", pod.name_any())),
+        page: None,
+    };
+    let version = pod.resource_version().unwrap_or_default();
+    let known = serde_json::to_value(pod).unwrap_or_default();
+    watch(cluster, selection, &version, [&known]).boxed()
 }
 
 fn chosen(job: &Job, replicas: &[Replica], choice: &Choice) -> Result<String, String> {

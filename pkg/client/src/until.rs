@@ -1,7 +1,8 @@
-use std::{future::pending, time::Duration};
+use std::{future::pending, slice, time::Duration};
 
 use futures::StreamExt;
 use kube::core::Status;
+use serde_json::json;
 use tokio::time::{Instant, sleep_until};
 
 use crate::{Cluster, Error, Job, JobEvent, JobQuery, Result, jobs, watch_jobs};
@@ -27,17 +28,16 @@ impl Deadline {
         Self(time.and_then(|time| Instant::now().checked_add(time)))
     }
 
-    async fn passed(self) {
+    pub(crate) async fn passed(self) {
         match self.0 {
             Some(at) => sleep_until(at).await,
             None => pending().await,
         }
     }
 
-    /// What is left of the time; none means no end.
-    pub fn left(self) -> Option<Duration> {
-        self.0
-            .map(|at| at.saturating_duration_since(Instant::now()))
+    /// Whether it is over after a pause as long as this.
+    pub fn comes_within(self, pause: Duration) -> bool {
+        self.0.is_some_and(|at| Instant::now() + pause >= at)
     }
 }
 
@@ -56,11 +56,19 @@ pub async fn until(
         name: Some(name.to_owned()),
         ..JobQuery::default()
     };
-    let list = jobs(cluster, &query).await?;
+    // Where there is no time at all, there still is one for a look.
+    let only_a_look = deadline.comes_within(Duration::ZERO);
+    let mut passed = std::pin::pin!(deadline.passed());
+    let list = tokio::select! {
+        list = jobs(cluster, &query) => list?,
+        () = &mut passed, if !only_a_look => {
+            let unseen = json!({"metadata": {"name": name}});
+            return Err(Error::Timeout(what(&unseen.into())));
+        }
+    };
     let mut seen = list.jobs.into_iter().next().ok_or_else(|| gone(name))?;
-    let mut events = watch_jobs(cluster, &query, &list.resource_version);
-    let passed = deadline.passed();
-    tokio::pin!(passed);
+    let known = slice::from_ref(&seen);
+    let mut events = watch_jobs(cluster, &query, &list.resource_version, known);
     loop {
         match look(&seen) {
             Outlook::Met => return Ok(seen),
@@ -84,4 +92,22 @@ fn gone(name: &str) -> Error {
     let plural = format!("{}.{}", jobs::api().plural, di_api::names::GROUP);
     let status = Status::failure(&format!("{plural} {name:?} not found"), "NotFound");
     Error::Server(status.with_code(404).boxed())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_that_does_not_answer_is_not_waited_for() {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let cluster = Cluster::at(&server).await;
+        let deadline = Deadline::after(Some(Duration::from_millis(50)));
+        let look = |_: &Job| Outlook::Met;
+        let met = until(&cluster, "j", deadline, look, Job::title).await;
+        let error = met.unwrap_err().to_string();
+        assert_eq!(error, "timed out waiting for dijobs/j");
+    }
 }

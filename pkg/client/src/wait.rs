@@ -1,11 +1,10 @@
 use di_api::{ConditionType, Phase, condition};
-use jsonpath_rust::JsonPath;
 use serde_json::Value;
 
-use crate::{Job, Outlook};
+use crate::{Job, Outlook, jsonpath::Path};
 
 /// What `--for` names.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum For {
     /// The job is gone.
     Delete,
@@ -16,7 +15,7 @@ pub enum For {
     /// A condition and its status.
     Condition(String, String),
     /// What stands at a path; without a value, anything.
-    JsonPath(String, Option<String>),
+    JsonPath(Path, Option<String>),
 }
 
 impl For {
@@ -91,7 +90,7 @@ impl For {
             Self::Create => "its creation".to_owned(),
             Self::Phase(phase) => format!("phase {}", phase.as_str()),
             Self::Condition(type_, status) => format!("condition {type_}={status}"),
-            Self::JsonPath(path, _) => path.clone(),
+            Self::JsonPath(..) => "what stands at the path".to_owned(),
         }
     }
 }
@@ -121,27 +120,16 @@ fn parse_path(text: &str) -> Result<For, String> {
         return Err("jsonpath wait has to have a value after equal sign, like --for=jsonpath='{.status.phase}'=Running".to_owned());
     }
     let path = path.trim_matches('\'').trim();
-    let inner = path
-        .strip_prefix('{')
-        .and_then(|path| path.strip_suffix('}'));
-    let inner = inner.unwrap_or(path).trim();
-    let inner = inner.strip_prefix('$').unwrap_or(inner);
-    if inner.is_empty() {
+    if matches!(path, "" | "{}") {
         return Err("jsonpath expression cannot be empty".to_owned());
     }
-    let dot = if inner.starts_with(['.', '[']) {
-        ""
-    } else {
-        "."
-    };
-    let path = format!("${dot}{inner}");
-    jsonpath_rust::parser::parse_json_path(&path)
-        .map_err(|error| format!("invalid jsonpath {inner:?}: {error}"))?;
+    let path = Path::relaxed(path).map_err(|error| error.to_string())?;
     Ok(For::JsonPath(path, value.map(str::to_owned)))
 }
 
-fn found(object: &Value, path: &str, wanted: Option<&str>) -> bool {
-    let found = object.query(path).unwrap_or_default();
+fn found(object: &Value, path: &Path, wanted: Option<&str>) -> bool {
+    // A list may be too short yet.
+    let found = path.find(object).unwrap_or_default();
     let text = |value: &Value| match value {
         Value::String(text) => text.clone(),
         other => other.to_string(),

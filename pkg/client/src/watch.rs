@@ -1,3 +1,5 @@
+use std::{collections::HashMap, mem, time::Duration};
+
 use futures::{
     StreamExt,
     stream::{self, BoxStream},
@@ -10,6 +12,7 @@ use kube::{
     error::Error as KubeError,
 };
 use serde_json::Value;
+use tokio::time::sleep;
 
 use crate::{
     Cluster, Error, Result,
@@ -64,27 +67,42 @@ impl Selection {
 
 type Events = BoxStream<'static, Result<WatchEvent<Value>, KubeError>>;
 
+/// Before a lost connection is made anew, and ever longer while that fails.
+const PAUSE: Duration = Duration::from_millis(100);
+const LONGEST: Duration = Duration::from_secs(10);
+
 struct Watch {
     cluster: Cluster,
     selection: Selection,
     version: String,
     events: Option<Events>,
-    listed: std::vec::IntoIter<Value>,
+    /// Whether the server does not know any more what happened since.
+    stale: bool,
+    /// What is to be told first.
+    ahead: std::vec::IntoIter<Change<Value>>,
+    /// What is there, by UID.
+    known: HashMap<String, Value>,
+    pause: Duration,
 }
 
-/// Every change of these objects, since `version`. Servers end watches now and then: it goes on where it was, and when that is too long
-/// ago, with every object as it is. The first error ends it.
-pub(crate) fn watch(
+/// Every change of these objects, since `version`, when those that are `known` were there. Connections end now and then: it goes on where it
+/// was, and when that is too long ago, with every object as it is and those that have gone. What the server refuses ends it.
+pub(crate) fn watch<'a>(
     cluster: &Cluster,
     selection: Selection,
     version: &str,
+    known: impl IntoIterator<Item = &'a Value>,
 ) -> BoxStream<'static, Result<Change<Value>>> {
+    let known = known.into_iter();
     let watch = Watch {
         cluster: cluster.clone(),
         selection,
         version: version.to_owned(),
         events: None,
-        listed: Vec::new().into_iter(),
+        stale: false,
+        ahead: Vec::new().into_iter(),
+        known: known.map(|one| (uid(one), one.clone())).collect(),
+        pause: PAUSE,
     };
     stream::unfold(Some(watch), |watch| async move {
         let mut watch = watch?;
@@ -99,48 +117,76 @@ pub(crate) fn watch(
 impl Watch {
     async fn next(&mut self) -> Result<Change<Value>> {
         loop {
-            if let Some(object) = self.listed.next() {
-                return Ok(Change::Applied(object));
+            if let Some(change) = self.ahead.next() {
+                return Ok(change);
             }
-            let Some(events) = &mut self.events else {
-                match self.selection.open(&self.cluster, &self.version).await {
-                    Err(Error::Server(status)) if status.code == 410 => {
-                        self.relist().await?;
-                    }
-                    Err(error) => return Err(error),
-                    Ok(events) => self.events = Some(events),
+            match self.step().await {
+                Ok(Some(change)) => {
+                    self.pause = PAUSE;
+                    return Ok(change);
                 }
-                continue;
-            };
-            match events.next().await {
-                None => self.events = None,
-                Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => {
-                    self.seen(&object);
-                    return Ok(Change::Applied(object));
+                Ok(None) => {}
+                Err(Error::Server(status)) if status.code == 410 => {
+                    self.events = None;
+                    self.stale = true;
                 }
-                Some(Ok(WatchEvent::Deleted(object))) => {
-                    self.seen(&object);
-                    return Ok(Change::Deleted(object));
+                Err(error) if may_pass(&error) => {
+                    self.events = None;
+                    sleep(self.pause).await;
+                    self.pause = (self.pause * 2).min(LONGEST);
                 }
-                Some(Ok(WatchEvent::Bookmark(bookmark))) => {
-                    self.version = bookmark.metadata.resource_version;
-                }
-                Some(Ok(WatchEvent::Error(status)) | Err(KubeError::Api(status)))
-                    if status.code == 410 =>
-                {
-                    self.relist().await?;
-                }
-                Some(Ok(WatchEvent::Error(status))) => return Err(Error::Server(status)),
-                Some(Err(error)) => return Err(self.cluster.error(error)),
+                Err(error) => return Err(error),
             }
         }
     }
 
+    async fn step(&mut self) -> Result<Option<Change<Value>>> {
+        if self.stale {
+            self.relist().await?;
+            return Ok(None);
+        }
+        let Some(events) = &mut self.events else {
+            let events = self.selection.open(&self.cluster, &self.version).await?;
+            self.events = Some(events);
+            return Ok(None);
+        };
+        let Some(event) = events.next().await else {
+            self.events = None;
+            sleep(self.pause).await;
+            return Ok(None);
+        };
+        Ok(match event.map_err(|error| self.cluster.error(error))? {
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                self.seen(&object);
+                self.known.insert(uid(&object), object.clone());
+                Some(Change::Applied(object))
+            }
+            WatchEvent::Deleted(object) => {
+                self.seen(&object);
+                self.known.remove(&uid(&object));
+                Some(Change::Deleted(object))
+            }
+            WatchEvent::Bookmark(bookmark) => {
+                self.version = bookmark.metadata.resource_version;
+                None
+            }
+            WatchEvent::Error(status) => return Err(Error::Server(status)),
+        })
+    }
+
     async fn relist(&mut self) -> Result<()> {
         let list = self.selection.list(&self.cluster).await?;
+        let here = list.items.iter().map(|one| (uid(one), one.clone()));
+        let before = mem::replace(&mut self.known, here.collect());
+        let gone = before.into_iter();
+        let gone = gone.filter(|(uid, _)| !self.known.contains_key(uid));
+        let gone = gone.map(|(_, object)| Change::Deleted(object));
+        let all: Vec<_> = gone
+            .chain(list.items.into_iter().map(Change::Applied))
+            .collect();
+        self.ahead = all.into_iter();
         self.version = list.resource_version;
-        self.listed = list.items.into_iter();
-        self.events = None;
+        self.stale = false;
         Ok(())
     }
 
@@ -148,5 +194,88 @@ impl Watch {
         if let Some(version) = object["metadata"]["resourceVersion"].as_str() {
             version.clone_into(&mut self.version);
         }
+    }
+}
+
+fn uid(object: &Value) -> String {
+    let uid = object["metadata"]["uid"].as_str();
+    uid.unwrap_or_default().to_owned()
+}
+
+/// Whether it is worth another attempt: the connection was lost, or the server is busy or about to be replaced.
+fn may_pass(error: &Error) -> bool {
+    match error {
+        Error::Unreachable { .. } | Error::Client(KubeError::ReadEvents(_)) => true,
+        Error::Server(status) => matches!(status.code, 429 | 500..=599),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::{TcpListener, TcpStream},
+    };
+
+    use super::*;
+    use crate::{JobQuery, watch_jobs};
+
+    /// One answer, after which the connection is reset.
+    async fn answer(server: &TcpListener, body: &Value) -> TcpStream {
+        let (mut connection, _) = server.accept().await.unwrap();
+        let mut request = vec![0; 64 * 1024];
+        let _ = connection.read(&mut request).await.unwrap();
+        let body = format!("{body}\n");
+        let text = format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n{:x}\r\n{body}\r\n",
+            body.len()
+        );
+        connection.write_all(text.as_bytes()).await.unwrap();
+        connection
+    }
+
+    fn job(name: &str) -> Value {
+        json!({
+            "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
+            "metadata": {"name": name, "uid": name, "resourceVersion": "2"},
+        })
+    }
+
+    #[tokio::test]
+    async fn what_happens_while_a_connection_is_lost_is_told() {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let cluster = Cluster::at(&server).await;
+        let known = [job("a").into(), job("b").into()];
+        let mut changes = watch_jobs(&cluster, &JobQuery::default(), "1", &known);
+        let mut next = async || match changes.next().await.unwrap().unwrap() {
+            Change::Applied(job) => format!("{} is there", job.name()),
+            Change::Deleted(job) => format!("{} is gone", job.name()),
+        };
+        let all_sent = tokio::spawn(async move {
+            let added = json!({"type": "ADDED", "object": job("c")});
+            let first = answer(&server, &added).await;
+            // As long as it takes to be read.
+            sleep(Duration::from_millis(200)).await;
+            first.set_zero_linger().unwrap();
+            drop(first);
+            // One that does not even answer.
+            drop(server.accept().await.unwrap());
+            let status =
+                json!({"kind": "Status", "status": "Failure", "code": 410, "reason": "Expired"});
+            let old = answer(&server, &json!({"type": "ERROR", "object": status})).await;
+            let list = json!({
+                "kind": "DIJobList", "apiVersion": "v1", "metadata": {"resourceVersion": "9"}, "items": [job("b"), job("c")],
+            });
+            let mut list = answer(&server, &list).await;
+            list.write_all(b"0\r\n\r\n").await.unwrap();
+            (server, old, list)
+        });
+        assert_eq!(next().await, "c is there");
+        assert_eq!(next().await, "a is gone");
+        assert_eq!(next().await, "b is there");
+        assert_eq!(next().await, "c is there");
+        all_sent.await.unwrap();
     }
 }

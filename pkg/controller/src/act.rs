@@ -1,6 +1,9 @@
 //! Carries out the actions of a step.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use di_api::{DIJob, PlanEntry, Reason, Role};
 use di_cache::Key;
@@ -18,7 +21,8 @@ use crate::{Action, Error, Note, context::Context, error::Result};
 /// How many calls for one job are under way at the same time.
 pub(crate) const IN_PARALLEL: usize = 16;
 
-/// Carries out all actions, and returns the first error once all were tried: one that fails holds up no other.
+/// Carries out all actions, and returns the worst error once all were tried: one that fails holds up no other. But where the quota has no
+/// room for one, others that take as much of it are not tried.
 pub(crate) async fn act(
     context: &Context,
     job: &DIJob,
@@ -29,11 +33,15 @@ pub(crate) async fn act(
     let (services, first): (Vec<_>, Vec<_>) = actions
         .iter()
         .partition(|action| matches!(action, Action::CreateService(_)));
+    let no_room = Mutex::default();
     // Boxed, because the compiler does not see that futures made by a closure over borrows are Send.
     let writes: Vec<BoxFuture<'_, _>> = first
         .into_iter()
         .chain(services)
-        .map(|action| async move { (action, carry_out(context, job, key, action).await) }.boxed())
+        .map(|action| {
+            let tried = attempt(context, job, key, action, &no_room);
+            async move { (action, tried.await) }.boxed()
+        })
         .collect();
     let results: Vec<_> = stream::iter(writes)
         .buffer_unordered(IN_PARALLEL)
@@ -41,14 +49,20 @@ pub(crate) async fn act(
         .await;
     let mut created: BTreeMap<Role, Vec<&str>> = BTreeMap::new();
     let mut deleted = Vec::new();
-    let mut failed = None;
+    let (mut errors, mut refused) = (Vec::new(), Vec::new());
     for (action, result) in results {
         match (action, result) {
-            (Action::CreatePod(entry), Ok(true)) => {
+            (Action::CreatePod(entry), Some(Ok(true))) => {
                 created.entry(entry.role).or_default().push(&entry.name);
             }
-            (Action::DeletePod { name, .. }, Ok(true)) => deleted.push(name.as_str()),
-            (_, Err(error)) => failed = failed.or(Some(error)),
+            (Action::DeletePod { name, .. }, Some(Ok(true))) => deleted.push(name.as_str()),
+            (_, Some(Err(error))) => {
+                if !error.is_passing() {
+                    refused.extend(made_by(action));
+                }
+                errors.push(error);
+            }
+            (_, None) => refused.extend(made_by(action)),
             _ => {}
         }
     }
@@ -56,15 +70,71 @@ pub(crate) async fn act(
         names.sort_unstable();
         let message = format!("created {role}: {}", listed(&names));
         let note = Note::normal(Reason::SuccessfulCreate, message);
-        context.publish(job, &note.about(names[0])).await;
+        context.publish(job, &note.about(names[0]));
     }
     deleted.sort_unstable();
     if let Some(first) = deleted.first() {
         let message = format!("deleted {}", listed(&deleted));
         let note = Note::normal(Reason::SuccessfulDelete, message);
-        context.publish(job, &note.about(first)).await;
+        context.publish(job, &note.about(first));
     }
-    failed.map_or(Ok(()), Err)
+    if !refused.is_empty() {
+        context.remember(key, |memory| {
+            let known = Arc::make_mut(&mut memory.refused);
+            known.generation = job.metadata.generation;
+            known.creates.extend(refused);
+        });
+    }
+    let told = job.status.as_ref().and_then(|s| s.reason.as_deref());
+    worst(errors, told).map_or(Ok(()), Err)
+}
+
+/// Of what went wrong, what the job is told of: the same as before while it lasts, for every change of it is a write, and the next try.
+fn worst(errors: Vec<Error>, told: Option<&str>) -> Option<Error> {
+    errors.into_iter().min_by_key(|error| {
+        let reason = error.reason();
+        let rank = Error::REASONS.iter().position(|other| *other == reason);
+        (!error.is_moot(), told != Some(reason.as_str()), rank)
+    })
+}
+
+/// Resource and name of what an action makes.
+pub(crate) fn made_by(action: &Action) -> Option<(&'static str, String)> {
+    match action {
+        Action::CreatePod(entry) => Some(("pods", entry.name.clone())),
+        Action::CreateService(entry) => Some(("services", entry.name.clone())),
+        _ => None,
+    }
+}
+
+/// Whether what two actions make takes as much of a quota.
+fn alike(one: &Action, other: &Action) -> bool {
+    match (one, other) {
+        (Action::CreatePod(one), Action::CreatePod(other)) => {
+            (one.role, &one.resources) == (other.role, &other.resources)
+        }
+        (Action::CreateService(_), Action::CreateService(_)) => true,
+        _ => false,
+    }
+}
+
+/// Carries out an action, unless one like it was refused for want of room.
+async fn attempt<'a>(
+    context: &Context,
+    job: &DIJob,
+    key: &Key,
+    action: &'a Action,
+    no_room: &Mutex<Vec<&'a Action>>,
+) -> Option<Result<bool>> {
+    let no_room = || no_room.lock().unwrap_or_else(PoisonError::into_inner);
+    if no_room().iter().any(|other| alike(action, other)) {
+        return None;
+    }
+    let result = carry_out(context, job, key, action).await;
+    if matches!(&result, Err(error) if error.reason() == Reason::QuotaExceeded) {
+        no_room().push(action);
+    }
+    Some(result)
 }
 
 fn listed(names: &[&str]) -> String {
@@ -219,5 +289,42 @@ where
             Ok(false)
         }
         _ => Err(refused),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_is_told_and_goes_on_being_told_while_it_lasts() {
+        let taken = || Error::Foreign {
+            kind: "pod",
+            name: "p".to_owned(),
+        };
+        let late = || Error::Timeout {
+            what: "try".to_owned(),
+            seconds: 10,
+        };
+        let told = |errors, before| worst(errors, before).map(|error| error.reason());
+        let quota = Some("QuotaExceeded");
+        for (errors, before, expected) in [
+            (vec![], None, None),
+            (vec![late(), taken()], None, Some(Reason::NameTaken)),
+            (vec![taken(), late()], None, Some(Reason::NameTaken)),
+            (
+                vec![taken(), late()],
+                Some("Timeout"),
+                Some(Reason::Timeout),
+            ),
+            (
+                vec![late(), taken()],
+                Some("Timeout"),
+                Some(Reason::Timeout),
+            ),
+            (vec![late(), taken()], quota, Some(Reason::NameTaken)),
+        ] {
+            assert_eq!(told(errors, before), expected, "{before:?}");
+        }
     }
 }

@@ -1,15 +1,33 @@
 use std::{
     collections::HashMap,
-    sync::{Mutex, PoisonError},
-    time::Duration,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 
 use di_cache::Key;
 use rand::RngExt;
 
-/// Failures in a row by job, from which follows how long to wait before the next try.
+use crate::Error;
+
+/// Jobs whose last reconcile failed, and how long each waits before the next try.
 #[derive(Debug, Default)]
-pub(crate) struct Backoff(Mutex<HashMap<Key, u32>>);
+pub(crate) struct Backoff(Mutex<Waiting>);
+
+#[derive(Debug, Default)]
+struct Waiting {
+    jobs: HashMap<Key, Wait>,
+    /// Whether one that waited for the API server has got through since the others were last woken.
+    got_through: bool,
+}
+
+#[derive(Debug)]
+struct Wait {
+    /// Failures in a row.
+    failures: u32,
+    until: Instant,
+    /// Whether it waits for the API server, or the way to it, to be well again.
+    for_server: bool,
+}
 
 /// Longest wait after a first failure.
 pub(crate) const FIRST: Duration = Duration::from_secs(1);
@@ -18,20 +36,74 @@ const LONGEST: Duration = Duration::from_secs(60);
 impl Backoff {
     /// Counts a failure and returns how long to wait: 1 s doubling to 60 s, less up to a fifth so that jobs that failed together do not
     /// come back together.
-    pub fn failed(&self, job: &Key) -> Duration {
-        let mut failures = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = failures.entry(job.clone()).or_default();
-        let wait = FIRST.saturating_mul(1 << (*count).min(16)).min(LONGEST);
-        *count = count.saturating_add(1);
-        wait.mul_f64(rand::rng().random_range(0.8..1.0))
+    pub fn failed(&self, job: &Key, error: &Error) -> Duration {
+        let now = Instant::now();
+        let mut waiting = self.lock();
+        let job = waiting.jobs.entry(job.clone()).or_insert(Wait {
+            failures: 0,
+            until: now,
+            for_server: false,
+        });
+        let wait = FIRST.saturating_mul(1 << job.failures.min(16)).min(LONGEST);
+        let wait = wait.mul_f64(rand::rng().random_range(0.8..1.0));
+        job.failures = job.failures.saturating_add(1);
+        // That somebody else wrote first puts off nothing that waits.
+        if !error.is_conflict() {
+            job.until = now + wait;
+            job.for_server = error.may_pass();
+        }
+        wait
     }
 
-    /// Forgets the failures of a job.
-    pub fn reset(&self, job: &Key) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(job);
+    /// How long it has yet to wait.
+    pub fn left(&self, job: &Key) -> Option<Duration> {
+        let until = self.lock().jobs.get(job)?.until;
+        let left = until.saturating_duration_since(Instant::now());
+        (!left.is_zero()).then_some(left)
+    }
+
+    /// Has it wait no longer, though it failed as often as it did.
+    pub fn end_wait(&self, job: &Key) {
+        if let Some(wait) = self.lock().jobs.get_mut(job) {
+            wait.until = Instant::now();
+        }
+    }
+
+    /// Forgets a job.
+    pub fn forget(&self, job: &Key) {
+        self.lock().jobs.remove(job);
+    }
+
+    /// Forgets the failures of a job that was reconciled.
+    pub fn succeeded(&self, job: &Key) {
+        let mut waiting = self.lock();
+        let waited = waiting.jobs.remove(job);
+        waiting.got_through |= waited.is_some_and(|wait| wait.for_server);
+    }
+
+    /// Ends the waits of jobs that wait for the API server: of one, to see whether it is well again, and of all once one has got through.
+    pub fn wake(&self) -> Vec<Key> {
+        let now = Instant::now();
+        let mut waiting = self.lock();
+        let all = std::mem::take(&mut waiting.got_through);
+        let jobs = waiting.jobs.iter_mut();
+        let mut woken: Vec<_> = jobs
+            .filter(|(_, wait)| wait.for_server && wait.until > now)
+            .collect();
+        // Who has just tried in vain comes last.
+        woken.sort_by_key(|(_, wait)| wait.until);
+        woken.truncate(if all { usize::MAX } else { 1 });
+        let woken = woken.into_iter();
+        woken
+            .map(|(job, wait)| {
+                wait.until = now;
+                job.clone()
+            })
+            .collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -39,18 +111,61 @@ impl Backoff {
 mod tests {
     use super::*;
 
+    fn job(name: &str) -> Key {
+        ("ns".to_owned(), name.to_owned())
+    }
+
+    fn refused() -> Error {
+        let (kind, name) = ("pod", "p".to_owned());
+        Error::Foreign { kind, name }
+    }
+
+    fn unanswered() -> Error {
+        let what = "try".to_owned();
+        Error::Timeout { what, seconds: 10 }
+    }
+
     #[test]
     fn waits_double_up_to_a_minute_and_start_again_after_success() {
         let backoff = Backoff::default();
-        let job = ("ns".to_owned(), "job".to_owned());
+        let job = job("job");
         let waits: Vec<_> = (0..10)
-            .map(|_| backoff.failed(&job).as_secs_f64())
+            .map(|_| backoff.failed(&job, &refused()).as_secs_f64())
             .collect();
         for (i, wait) in waits.iter().enumerate() {
             let full = 2_f64.powi(i32::try_from(i).unwrap()).min(60.0);
             assert!((0.8 * full..=full).contains(wait), "{i}: {wait}");
         }
-        backoff.reset(&job);
-        assert!(backoff.failed(&job) <= FIRST);
+        assert!(backoff.left(&job).unwrap() > Duration::from_secs(40));
+        backoff.succeeded(&job);
+        assert_eq!(backoff.left(&job), None);
+        assert!(backoff.failed(&job, &refused()) <= FIRST);
+    }
+
+    #[test]
+    fn who_waits_for_the_server_is_woken_one_at_a_time_until_one_gets_through() {
+        let backoff = Backoff::default();
+        let (first, second, third) = (job("first"), job("second"), job("third"));
+        backoff.failed(&job("refused"), &refused());
+        for job in [&first, &second, &third] {
+            backoff.failed(job, &unanswered());
+        }
+        let mut tried: Vec<_> = (0..3).flat_map(|_| backoff.wake()).collect();
+        tried.sort();
+        assert_eq!(tried, [first.clone(), second.clone(), third.clone()]);
+        assert!(backoff.wake().is_empty(), "all of them try");
+
+        for job in [&first, &second, &third] {
+            backoff.failed(job, &unanswered());
+        }
+        backoff.succeeded(&second);
+        let mut woken = backoff.wake();
+        woken.sort();
+        assert_eq!(woken, [first.clone(), third.clone()]);
+        assert_eq!(backoff.left(&first), None);
+        assert!(
+            backoff.failed(&first, &unanswered()) > 2 * FIRST,
+            "it has failed before"
+        );
     }
 }

@@ -1,5 +1,5 @@
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     future::Future,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
@@ -7,20 +7,20 @@ use std::{
 
 use di_api::{DIJob, DIJobStatus};
 use di_cache::{AggregatorCache, JobCache, Key, NodeCache, PodCache, ServiceCache};
+use di_plan::PodView;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
     Client, Resource,
     runtime::events::{Event, EventType, Recorder, Reporter},
 };
-use tokio::sync::{Semaphore, mpsc};
-use tracing::warn;
+use tokio::sync::Semaphore;
 
 use crate::{
     Error, Metrics, Note, Settings, Trouble,
     backoff::Backoff,
     error::Result,
     metrics::{ByReason, Write},
-    unsent::Unsent,
+    outbox::{News, Outbox},
 };
 
 /// What every reconcile shares.
@@ -36,19 +36,31 @@ pub(crate) struct Context {
     pub backoff: Backoff,
     writes: Semaphore,
     recorder: Recorder,
-    unsent: mpsc::Sender<Unsent>,
+    pub outbox: Outbox,
     memory: Mutex<HashMap<Key, Memory>>,
 }
 
 /// What is remembered of a job between reconciles; losing it costs nothing but time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memory {
+    /// The job that it is about: another of its name has no part in it.
+    uid: Option<String>,
     pub trouble: Option<Trouble>,
+    pub refused: Arc<Refused>,
     pub status_written: Option<Instant>,
     /// A status whose write was not answered, and what is to be told if it stands.
     pub unsaid: Option<Arc<(DIJobStatus, Vec<Note>)>>,
-    /// UID of a job for which nothing that is done matters any more.
-    pub moot: Option<String>,
+    /// Whether nothing that is done for it matters any more.
+    pub moot: bool,
+}
+
+/// What could not be made, and is not tried again before the job's wait is over, whatever else there is to do for it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Refused {
+    /// By resource and name.
+    pub creates: HashSet<(&'static str, String)>,
+    /// Generation of the job by which they were tried: another may have mended it.
+    pub generation: Option<i64>,
 }
 
 impl Context {
@@ -59,7 +71,7 @@ impl Context {
         jobs: JobCache,
         pods: Arc<PodCache>,
         services: Arc<ServiceCache>,
-        unsent: mpsc::Sender<Unsent>,
+        outbox: Outbox,
     ) -> Self {
         let reporter = Reporter {
             controller: di_api::names::labels::CONTROLLER_VALUE.to_owned(),
@@ -67,7 +79,7 @@ impl Context {
         };
         Self {
             recorder: Recorder::new(client.clone(), reporter),
-            unsent,
+            outbox,
             writes: Semaphore::new(settings.writes_in_flight),
             client,
             settings,
@@ -91,13 +103,27 @@ impl Context {
             .unwrap_or_default()
     }
 
+    /// Whether the cache has pods of this very job.
+    pub fn has_pods(&self, job: &Key, uid: Option<&str>) -> bool {
+        let own = |pod: &PodView| pod.belongs_to(uid.unwrap_or_default());
+        self.pods.read(job, |pods| pods.iter().any(own))
+    }
+
+    /// Forgets a job of this name that is not this one.
+    pub fn meet(&self, job: &Key, uid: Option<&str>) {
+        if self.memory(job).uid.as_deref() != uid {
+            self.forget(job);
+            self.remember(job, |memory| memory.uid = uid.map(str::to_owned));
+        }
+    }
+
     pub fn remember(&self, job: &Key, change: impl FnOnce(&mut Memory)) {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         change(memory.entry(job.clone()).or_default());
     }
 
     pub fn forget(&self, job: &Key) {
-        self.backoff.reset(job);
+        self.backoff.forget(job);
         self.memory
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -129,13 +155,13 @@ impl Context {
         in_time(self.settings.call_timeout, what, call).await
     }
 
-    /// Publishes what happened. An event that cannot be written is sent again later, or logged: it must not hold up the job.
-    pub async fn publish(&self, job: &DIJob, note: &Note) {
-        self.publish_about(&job.object_ref(&()), note).await;
+    /// Has it published what happened, soon.
+    pub fn publish(&self, job: &DIJob, note: &Note) {
+        self.publish_about(&job.object_ref(&()), note);
     }
 
     /// The same, of a job that is known by reference only.
-    pub async fn publish_about(&self, job: &ObjectReference, note: &Note) {
+    pub fn publish_about(&self, job: &ObjectReference, note: &Note) {
         let event = Event {
             type_: if note.warning {
                 EventType::Warning
@@ -155,18 +181,8 @@ impl Context {
             .events
             .get_or_create(&ByReason::from(note.reason))
             .inc();
-        let Err(error) = self.send(&event, job).await else {
-            return;
-        };
         let about = job.clone();
-        let kept = error.may_pass() && self.unsent.try_send(Unsent { event, about }).is_ok();
-        if !kept && !error.is_moot() {
-            warn!(
-                reason = %note.reason,
-                error = &error as &dyn std::error::Error,
-                "Could not publish an event"
-            );
-        }
+        self.outbox.put(News { event, about });
     }
 
     /// Sends an event.
@@ -212,7 +228,32 @@ fn shorten(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use kube::{Config, runtime::reflector::store};
+    use prometheus_client::registry::Registry;
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_job_made_anew_has_no_part_in_what_befell_the_old_one() {
+        let nowhere = Config::new("http://127.0.0.1:1".parse().unwrap());
+        let context = Context::new(
+            Client::try_from(nowhere).unwrap(),
+            Settings::default(),
+            Metrics::new(&mut Registry::default()),
+            JobCache::new(store().0),
+            Arc::default(),
+            Arc::default(),
+            Outbox::new().0,
+        );
+        let job = ("ns".to_owned(), "job".to_owned());
+        context.meet(&job, Some("old"));
+        context.backoff.failed(&job, &Error::JobGone);
+        context.remember(&job, |memory| memory.moot = true);
+        context.meet(&job, Some("old"));
+        assert!(context.memory(&job).moot && context.backoff.left(&job).is_some());
+        context.meet(&job, Some("new"));
+        assert!(!context.memory(&job).moot && context.backoff.left(&job).is_none());
+    }
 
     #[test]
     fn long_notes_are_cut_between_characters() {

@@ -17,7 +17,11 @@ use kube::{
         watcher,
     },
 };
-use tokio::{sync::mpsc, task::JoinSet};
+use tokio::{
+    sync::mpsc,
+    task::JoinSet,
+    time::{sleep, timeout},
+};
 use tracing::{debug, warn};
 
 use crate::{
@@ -25,6 +29,7 @@ use crate::{
     context::Context,
     error::Result,
     metrics::ByReason,
+    outbox::{Outbox, publish},
     reconcile::reconcile,
     unsent::{self, resend},
 };
@@ -34,6 +39,8 @@ const AFTER_CONFLICT: Duration = Duration::from_millis(50);
 
 /// Reconciles that are under way at the shutdown have so long to end; a pod has 30 s for all of it.
 const DRAIN: Duration = Duration::from_secs(15);
+/// And what they had to tell.
+const FLUSH: Duration = Duration::from_secs(5);
 
 /// Reconciles jobs until `shutdown` resolves.
 ///
@@ -68,7 +75,7 @@ pub async fn run(
         changed.clone(),
         errors.clone(),
     ));
-    let (unsent, kept) = mpsc::channel(unsent::MOST);
+    let (outbox, lanes) = Outbox::new();
     let context = Arc::new(Context::new(
         client.clone(),
         settings,
@@ -76,8 +83,12 @@ pub async fn run(
         jobs,
         pods,
         services,
-        unsent,
+        outbox,
     ));
+    let (unsent, kept) = mpsc::channel(unsent::MOST);
+    for lane in lanes {
+        feeds.spawn(publish(context.clone(), lane, unsent.clone()));
+    }
     feeds.spawn(resend(context.clone(), kept));
     feeds.spawn(feed_nodes(
         client.clone(),
@@ -92,7 +103,8 @@ pub async fn run(
         configured,
         errors,
     ));
-    feeds.spawn(wake(context.clone(), configs, changed));
+    feeds.spawn(wake(context.clone(), configs, changed.clone()));
+    feeds.spawn(probe(context.clone(), changed));
     let concerned = stream::unfold(keys, |mut keys| async move {
         let (namespace, name) = keys.recv().await?;
         Some((ObjectRef::new(&name).within(&namespace), keys))
@@ -111,11 +123,14 @@ pub async fn run(
             report(&context, result);
             std::future::ready(())
         });
-    tokio::select! {
+    let ended = tokio::select! {
         () = reconciles => Ok(()),
         () = one_ends(&mut feeds, shutdown.clone()) => Err(Error::WatchEnded),
         () = waited_enough(&reader, shutdown) => Ok(()),
-    }
+    };
+    // In vain where the server does not answer, or this process leads no more.
+    timeout(FLUSH, context.outbox.flush()).await.ok();
+    ended
 }
 
 /// Resolves when reconciles have had their time after `shutdown`: none where the jobs were never listed, for a queue that did not begin does
@@ -150,7 +165,26 @@ async fn wake(
         for job in context.jobs.all() {
             let key = (job.namespace().unwrap_or_default(), job.name_any());
             let reached = namespace == names::SYSTEM_NAMESPACE || namespace == key.0;
-            if reached && waits(&job) && concerned.send(key).await.is_err() {
+            if !reached || !waits(&job) {
+                continue;
+            }
+            context.backoff.end_wait(&key);
+            if concerned.send(key).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// How often it is looked whether an API server that failed is well again.
+const PROBE_EVERY: Duration = Duration::from_secs(2);
+
+/// Has the jobs looked at soon that wait for the API server, once it is well again: one at a time tries, and all when one has got through.
+async fn probe(context: Arc<Context>, concerned: mpsc::Sender<Key>) {
+    loop {
+        sleep(PROBE_EVERY).await;
+        for key in context.backoff.wake() {
+            if concerned.send(key).await.is_err() {
                 return;
             }
         }
@@ -176,7 +210,7 @@ fn keep_going<T>(context: &Context, event: watcher::Result<T>) -> Option<watcher
 #[allow(clippy::needless_pass_by_value)] // the signature is kube's
 fn error_policy(job: Arc<WatchedJob>, error: &Error, context: Arc<Context>) -> Next {
     let key = (job.namespace().unwrap_or_default(), job.name_any());
-    let wait = context.backoff.failed(&key);
+    let wait = context.backoff.failed(&key, error);
     // The watch is about to bring what somebody else wrote; if it does not, waiting is all there is to do.
     let soon = error.is_conflict() && wait <= backoff::FIRST;
     Next::requeue(if soon { AFTER_CONFLICT } else { wait })

@@ -57,18 +57,18 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// All that [`Error::reason`] says.
+    /// All that [`Error::reason`] says, from what passes least by itself on.
     pub const REASONS: [Reason; 10] = [
-        Reason::Conflict,
-        Reason::QuotaExceeded,
-        Reason::Forbidden,
+        Reason::LeaseLost,
+        Reason::WatchEnded,
         Reason::Invalid,
+        Reason::NameTaken,
+        Reason::Forbidden,
+        Reason::QuotaExceeded,
         Reason::ApiError,
         Reason::Timeout,
-        Reason::NameTaken,
         Reason::EarlierJobEnds,
-        Reason::WatchEnded,
-        Reason::LeaseLost,
+        Reason::Conflict,
     ];
 
     /// One word for events, conditions and metrics.

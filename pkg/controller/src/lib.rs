@@ -8,6 +8,7 @@ mod error;
 mod lead;
 mod lease;
 mod metrics;
+mod outbox;
 mod raw;
 mod reconcile;
 mod status;

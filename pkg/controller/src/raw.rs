@@ -30,7 +30,9 @@ pub(crate) async fn fail_undecodable(context: &Context, invalid: &InvalidObject)
     };
     // The validator takes some nulls that decoding does not.
     let why = mistakes(&job).unwrap_or_else(|| invalid.error.clone());
-    if let Some((status, message)) = told(&job, &why, (context.settings.clock)()) {
+    let key = (namespace.to_owned(), name.to_owned());
+    let runs = context.has_pods(&key, job.metadata.uid.as_deref());
+    if let Some((status, message)) = told(&job, &why, runs, (context.settings.clock)()) {
         tell(context, &job, status, message).await?;
     }
     Ok(())
@@ -47,7 +49,7 @@ pub(crate) async fn fail_invalid(context: &Context, (namespace, name): &Key) -> 
     let Some(why) = mistakes(&job) else {
         return Ok(false);
     };
-    if let Some((status, message)) = told(&job, &why, (context.settings.clock)()) {
+    if let Some((status, message)) = told(&job, &why, false, (context.settings.clock)()) {
         tell(context, &job, status, message).await?;
     }
     Ok(true)
@@ -91,21 +93,22 @@ async fn tell(
     written.map_err(Error::of_the_job)?;
     let note = Note::warning(Reason::InvalidSpec, message);
     let about = job.object_ref(&di_cache::open_resource());
-    context.publish_about(&about, &note).await;
+    context.publish_about(&about, &note);
     Ok(())
 }
 
-/// The status that tells of the mistake, and what it says; nothing where it is told already, or the job has ended.
-fn told(job: &DynamicObject, why: &str, now: Timestamp) -> Option<(Value, String)> {
+/// The status that tells of the mistake, and what it says; nothing where it is told already, or the job has ended. A job may have lost its
+/// status, and have pods by which it runs.
+fn told(job: &DynamicObject, why: &str, runs: bool, now: Timestamp) -> Option<(Value, String)> {
     let old = &job.data["status"];
     let phase: Option<Phase> = serde_json::from_value(old["phase"].clone()).ok()?;
     let mut conditions: Vec<Condition> =
         serde_json::from_value(old["conditions"].clone()).unwrap_or_default();
     let before = conditions.clone();
     let (type_, told, message) = match phase {
-        None => (ConditionType::Failed, true, why.to_owned()),
+        None if !runs => (ConditionType::Failed, true, why.to_owned()),
         Some(phase) if phase.is_terminal() => return None,
-        Some(_) => {
+        _ => {
             let message = format!("the job cannot be read any more, and runs on as it was: {why}");
             (ConditionType::ReplicasReady, false, message)
         }
@@ -127,7 +130,7 @@ fn told(job: &DynamicObject, why: &str, now: Timestamp) -> Option<(Value, String
     let mut status = old.as_object().cloned().unwrap_or_default();
     status.insert("reason".to_owned(), Reason::InvalidSpec.as_str().into());
     status.insert("conditions".to_owned(), json!(conditions));
-    if phase.is_none() {
+    if type_ == ConditionType::Failed {
         status.insert("observedGeneration".to_owned(), json!(generation));
         status.insert("phase".to_owned(), json!(Phase::Failed));
         status.insert("completionTime".to_owned(), json!(now));

@@ -14,7 +14,7 @@ use tracing::{debug, instrument};
 
 use crate::{
     Error, Note, Observed, Step, Trouble,
-    act::{IN_PARALLEL, act},
+    act::{IN_PARALLEL, act, made_by},
     context::{Context, in_time},
     error::Result,
     raw,
@@ -30,7 +30,8 @@ const LOOKS: usize = 6;
 #[instrument(skip_all, fields(namespace = job.namespace(), job = job.name_any()))]
 pub(crate) async fn reconcile(job: Arc<WatchedJob>, context: Arc<Context>) -> Result<Next> {
     let key = (job.namespace().unwrap_or_default(), job.name_any());
-    if job.uid().is_some() && context.memory(&key).moot == job.uid() {
+    context.meet(&key, job.uid().as_deref());
+    if context.memory(&key).moot {
         return Ok(Next::await_change());
     }
     let _under_way = context.metrics.reconcile();
@@ -40,20 +41,23 @@ pub(crate) async fn reconcile(job: Arc<WatchedJob>, context: Arc<Context>) -> Re
             looks(&context, &key).await
         }
         Err(invalid) => {
+            synced(&context).await?;
             let told = raw::fail_undecodable(&context, invalid).await;
             told.map(|()| Next::await_change())
         }
     };
     match &result {
-        Ok(_) => context.backoff.reset(&key),
+        Ok(_) if context.memory(&key).refused.creates.is_empty() => {
+            context.backoff.succeeded(&key);
+        }
         Err(error) if error.is_moot() => {
             debug!(error = error.chain(), "Nothing more can be done");
-            context.remember(&key, |memory| memory.moot = job.uid());
+            context.remember(&key, |memory| memory.moot = true);
             return Ok(Next::await_change());
         }
         Err(error) if error.is_conflict() => {}
         Err(error) if job.0.is_ok() => note_trouble(&context, &key, error).await,
-        Err(_) => {}
+        _ => {}
     }
     result
 }
@@ -82,7 +86,7 @@ async fn looks(context: &Context, key: &Key) -> Result<Next> {
             return Ok(Next::await_change());
         };
         asked.extend(seen_going(context, &job).map(|name| (name, false)));
-        let step = look(context, key, &job, trouble.as_ref(), &asked);
+        let mut step = look(context, key, &job, trouble.as_ref(), &asked);
         if !step.ask.is_empty() {
             let (answers, failed) = ask_for(context, key, step.ask).await;
             // What was answered need not be asked again: of many calls to a server that is ill some always fail.
@@ -92,6 +96,7 @@ async fn looks(context: &Context, key: &Key) -> Result<Next> {
             asked.extend(answers);
             continue;
         }
+        let some_wait = put_off(context, key, &job, &mut step);
         let old = job.status.as_ref();
         let acts_first = !step.actions.is_empty() && stands(old, &step.status);
         if old != Some(&step.status) && !acts_first {
@@ -101,15 +106,43 @@ async fn looks(context: &Context, key: &Key) -> Result<Next> {
             write_and_tell(context, key, &job, step).await?;
             continue;
         }
-        if step.actions.is_empty() && trouble.is_none() {
+        if step.actions.is_empty() && (trouble.is_none() || some_wait) {
             return Ok(next(&step, &job));
         }
         act(context, &job, key, &step.actions).await?;
-        trouble = None;
-        context.remember(key, |memory| memory.trouble = None);
+        if !some_wait {
+            trouble = None;
+            context.remember(key, |memory| memory.trouble = None);
+        }
     }
     // Something keeps changing; others get their turn in between.
     Ok(Next::requeue(COUNTS_EVERY))
+}
+
+/// Takes what was refused out of a step until it is time to try it again; whether there is any.
+fn put_off(context: &Context, key: &Key, job: &DIJob, step: &mut Step) -> bool {
+    let refused = context.memory(key).refused;
+    if refused.creates.is_empty() {
+        return false;
+    }
+    let wait = context.backoff.left(key);
+    let Some(wait) = wait.filter(|_| refused.generation == job.metadata.generation) else {
+        context.remember(key, |memory| memory.refused = Arc::default());
+        return false;
+    };
+    let all = step.actions.len();
+    step.actions.retain(|action| {
+        let made = made_by(action);
+        made.is_none_or(|made| !refused.creates.contains(&made))
+    });
+    let some_wait = step.actions.len() < all;
+    if some_wait {
+        step.look_within(wait);
+    } else {
+        // Nobody wants it any more.
+        context.remember(key, |memory| memory.refused = Arc::default());
+    }
+    some_wait
 }
 
 /// Whether the job has not begun: it has neither a status nor, if that was lost, pods.
@@ -118,15 +151,9 @@ fn is_new(context: &Context, key: &Key) -> bool {
         return false;
     };
     let status = job.status.as_ref();
-    let uid = job.metadata.uid.as_deref().unwrap_or_default();
-    let has_pods = || {
-        context
-            .pods
-            .read(key, |pods| pods.iter().any(|pod| pod.belongs_to(uid)))
-    };
     job.metadata.deletion_timestamp.is_none()
         && status.is_none_or(|status| status.phase.is_none() && status.plan.is_empty())
-        && !has_pods()
+        && !context.has_pods(key, job.metadata.uid.as_deref())
 }
 
 /// Replicas whose pod the watch has shown going.
@@ -218,7 +245,7 @@ fn next(step: &Step, job: &DIJob) -> Next {
 }
 
 /// A step that changes nothing but what is said of the job.
-fn only_told(step: Step, job: &DIJob) -> Step {
+pub(crate) fn only_told(step: Step, job: &DIJob) -> Step {
     let DIJobStatus {
         reason, conditions, ..
     } = step.status;
@@ -249,7 +276,7 @@ async fn note_trouble(context: &Context, key: &Key, error: &Error) {
     let Some(job) = context.jobs.get(key) else {
         return;
     };
-    context.publish(&job, &note).await;
+    context.publish(&job, &note);
     let memory = context.memory(key);
     if memory.unsaid.is_some() {
         // Another status would hide whether that one stands.

@@ -26,6 +26,17 @@ pub(crate) fn may_wait(
     old: Option<&DIJobStatus>,
     step: &Step,
 ) -> Option<Duration> {
+    if is_urgent(old, step) {
+        return None;
+    }
+    let since = context.memory(key).status_written?.elapsed();
+    COUNTS_EVERY
+        .checked_sub(since)
+        .filter(|wait| !wait.is_zero())
+}
+
+/// Whether a status, or what follows from it, is not to wait.
+pub(crate) fn is_urgent(old: Option<&DIJobStatus>, step: &Step) -> bool {
     let urgent = |status: &DIJobStatus| {
         (
             status.phase,
@@ -37,13 +48,7 @@ pub(crate) fn may_wait(
             status.restarts,
         )
     };
-    if !step.actions.is_empty() || old.is_none_or(|old| urgent(old) != urgent(&step.status)) {
-        return None;
-    }
-    let since = context.memory(key).status_written?.elapsed();
-    COUNTS_EVERY
-        .checked_sub(since)
-        .filter(|wait| !wait.is_zero())
+    !step.actions.is_empty() || old.is_none_or(|old| urgent(old) != urgent(&step.status))
 }
 
 /// Whether all that actions may rest on is in the status as it was written; counts, and what is said about them, can follow after.
@@ -84,21 +89,21 @@ pub(crate) async fn write_and_tell(
     job: &DIJob,
     step: Step,
 ) -> Result<()> {
-    let sent = (!step.notes.is_empty()).then(|| step.status.clone());
+    let sent = step.status.clone();
     let written = write_status(context, key, job, step.status).await;
-    match (written, sent) {
-        (Ok(()), _) => publish_all(context, job, &step.notes).await,
-        (Err(error), Some(status)) if error.may_be_done() => {
-            let unsaid = Arc::new((status, step.notes));
+    match &written {
+        Ok(()) => publish_all(context, job, &step.notes),
+        Err(error) if error.may_be_done() => {
+            let unsaid = Arc::new((sent, step.notes));
             context.remember(key, |memory| memory.unsaid = Some(unsaid));
-            return Err(error);
         }
-        (Err(error), _) => return Err(error),
+        Err(_) => {}
     }
-    Ok(())
+    written
 }
 
-/// A status whose write was not answered may stand all the same, and then the step does not find again what happened.
+/// A status whose write was not answered may stand all the same. Then the step does not find again what happened, and nothing may follow from
+/// a job that the cache still has as it was before.
 pub(crate) async fn tell_unsaid(context: &Context, key: &Key) -> Result<()> {
     let Some(unsaid) = context.memory(key).unsaid else {
         return Ok(());
@@ -108,15 +113,17 @@ pub(crate) async fn tell_unsaid(context: &Context, key: &Key) -> Result<()> {
     let job = in_time(context.settings.call_timeout, what, api.get_opt(&key.1)).await?;
     context.remember(key, |memory| memory.unsaid = None);
     let (status, notes) = &*unsaid;
-    if let Some(job) = job.filter(|job| job.status.as_ref() == Some(status)) {
-        publish_all(context, &job, notes).await;
+    if let Some(job) = job {
+        if job.status.as_ref() == Some(status) {
+            publish_all(context, &job, notes);
+        }
         context.jobs.written(job);
     }
     Ok(())
 }
 
-async fn publish_all(context: &Context, job: &DIJob, notes: &[Note]) {
+fn publish_all(context: &Context, job: &DIJob, notes: &[Note]) {
     for note in notes {
-        context.publish(job, note).await;
+        context.publish(job, note);
     }
 }

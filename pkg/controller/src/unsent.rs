@@ -1,13 +1,11 @@
-//! Events that could not be published at once. They are sent again behind the reconciles, which wait for none of them.
+//! Events that could not be published at once are sent again.
 
 use std::{sync::Arc, time::Duration};
 
-use k8s_openapi::api::core::v1::ObjectReference;
-use kube::runtime::events::Event;
 use tokio::{sync::mpsc, time::sleep};
 use tracing::warn;
 
-use crate::context::Context;
+use crate::{context::Context, outbox::News};
 
 /// How many are kept; more are lost, and logged.
 pub(crate) const MOST: usize = 256;
@@ -16,15 +14,9 @@ const TRIES: u32 = 10;
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
-/// An event, and what it is about.
-pub(crate) struct Unsent {
-    pub event: Event,
-    pub about: ObjectReference,
-}
-
 /// Sends events one after the other, each until it is there: a server that is ill is not asked by all of them at once.
-pub(crate) async fn resend(context: Arc<Context>, mut unsent: mpsc::Receiver<Unsent>) {
-    while let Some(Unsent { event, about }) = unsent.recv().await {
+pub(crate) async fn resend(context: Arc<Context>, mut unsent: mpsc::Receiver<News>) {
+    while let Some(News { event, about }) = unsent.recv().await {
         for tried in 1..=TRIES {
             sleep(wait(tried)).await;
             match context.send(&event, &about).await {

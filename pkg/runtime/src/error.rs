@@ -73,6 +73,10 @@ pub enum Error {
     #[error("the computation of the task was lost")]
     TaskLost(#[source] tokio::task::JoinError),
 
+    /// There is no terminal, or nothing can be heard of it.
+    #[error("the size of the terminal cannot be told")]
+    Terminal(#[source] std::io::Error),
+
     /// The port of the role cannot be listened on.
     #[error("failed to listen on port {port}")]
     Listen {

@@ -24,6 +24,7 @@ mod quota;
 mod schemathesis;
 mod server;
 mod space;
+mod terminal;
 mod tokens;
 mod webhooks;
 
@@ -42,5 +43,6 @@ pub use quota::{forbid_pods, tell_quota};
 pub use schemathesis::schemathesis;
 pub use server::{Part, Server};
 pub use space::{Space, dry, exists};
+pub use terminal::Terminal;
 pub use tokens::Account;
 pub use webhooks::Webhooks;

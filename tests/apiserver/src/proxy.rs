@@ -3,6 +3,7 @@
 use std::{
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
+    time::Instant,
 };
 
 use axum::{
@@ -26,12 +27,19 @@ pub struct Came {
     pub target: String,
     /// The how manyeth write it is, from 1 on; 0 for one that reads.
     pub write: usize,
+    /// When it came.
+    pub at: Instant,
 }
 
 impl Came {
     /// Whether it is a watch.
     pub fn is_watch(&self) -> bool {
         self.target.contains("watch=true")
+    }
+
+    /// What it is about, without the query.
+    pub fn path(&self) -> &str {
+        self.target.split('?').next().unwrap_or_default()
     }
 }
 
@@ -67,6 +75,8 @@ pub enum Watches {
     Cut,
     /// They stay open, and nothing comes.
     Frozen,
+    /// Nothing comes any more of those that were open before, as on connections that a router has forgotten; those that begin go on.
+    Forgotten,
     /// Every event comes twice.
     Twice,
     /// They are told that what they know is too old.
@@ -169,6 +179,7 @@ async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response {
             method: request.method().clone(),
             target: request.uri().to_string(),
             write: if is_write { earlier + 1 } else { 0 },
+            at: Instant::now(),
         });
         all[all.len() - 1].clone()
     };
@@ -286,8 +297,8 @@ type Chunks = Pin<Box<dyn Stream<Item = Result<Bytes, axum::Error>> + Send>>;
 
 async fn watched(shared: &Arc<Shared>, request: Request) -> Response {
     let mut watches = shared.watches.subscribe();
-    let now = *watches.borrow_and_update();
-    if now == Watches::Expired {
+    let began = *watches.borrow_and_update();
+    if began == Watches::Expired {
         return expired().into_response();
     }
     let answer = serve(shared, request).await;
@@ -296,32 +307,37 @@ async fn watched(shared: &Arc<Shared>, request: Request) -> Response {
         return Response::from_parts(parts, body);
     }
     let lines = lines(body.into_data_stream().boxed());
-    let altered = stream::unfold((lines, watches), |(mut lines, mut watches)| async move {
-        loop {
-            let now = *watches.borrow_and_update();
-            tokio::select! {
-                line = lines.next(), if now != Watches::Frozen => {
-                    let line = line?;
-                    let line = match (now, line) {
-                        (Watches::Twice, Ok(line)) => Ok([&line[..], &line[..]].concat().into()),
-                        (Watches::Cut, _) => return None,
-                        (Watches::Expired, _) => Ok(expired()),
-                        (_, line) => line,
-                    };
-                    return Some((line, (lines, watches)));
-                }
-                changed = watches.changed() => {
-                    changed.ok()?;
-                    match *watches.borrow() {
-                        Watches::Cut => return None,
-                        Watches::Expired => {}
-                        Watches::Flow | Watches::Frozen | Watches::Twice => continue,
+    let altered = stream::unfold(
+        (lines, watches),
+        move |(mut lines, mut watches)| async move {
+            loop {
+                let now = match *watches.borrow_and_update() {
+                    Watches::Cut => return None,
+                    Watches::Forgotten if began == Watches::Forgotten => Watches::Flow,
+                    Watches::Forgotten => Watches::Frozen,
+                    now => now,
+                };
+                tokio::select! {
+                    line = lines.next(), if now != Watches::Frozen => {
+                        let line = line?;
+                        let line = match (now, line) {
+                            (Watches::Twice, Ok(line)) => Ok([&line[..], &line[..]].concat().into()),
+                            (Watches::Expired, _) => Ok(expired()),
+                            (_, line) => line,
+                        };
+                        return Some((line, (lines, watches)));
                     }
-                    return Some((Ok(expired()), (stream::empty().boxed(), watches)));
+                    changed = watches.changed() => {
+                        changed.ok()?;
+                        if *watches.borrow() != Watches::Expired {
+                            continue;
+                        }
+                        return Some((Ok(expired()), (stream::empty().boxed(), watches)));
+                    }
                 }
             }
-        }
-    });
+        },
+    );
     Response::from_parts(parts, Body::from_stream(altered))
 }
 

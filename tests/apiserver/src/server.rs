@@ -237,9 +237,14 @@ impl Server {
     /// A client with the rights of our service account, which sees one namespace only where it asks for all: so tests do not touch each
     /// other's jobs.
     pub fn client_of_manager(&self, agent: &str, namespace: &str) -> Client {
-        let mut config = self.config(agent);
         let account = "system:serviceaccount:di-system:di-orchestrator";
-        config.auth_info.impersonate = Some(account.to_owned());
+        self.narrow_client_of(account, agent, namespace)
+    }
+
+    /// The same with the rights of another user.
+    pub fn narrow_client_of(&self, user: &str, agent: &str, namespace: &str) -> Client {
+        let mut config = self.config(agent);
+        config.auth_info.impersonate = Some(user.to_owned());
         let namespace = namespace.to_owned();
         let narrow = MapRequestLayer::new(move |mut request: http::Request<_>| {
             if let Some(uri) = narrowed(request.uri(), &namespace) {

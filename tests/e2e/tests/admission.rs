@@ -92,7 +92,7 @@ async fn defaults_are_filled_in_for_both_versions() {
 }
 
 #[tokio::test]
-async fn names_too_long_for_what_is_derived_from_them_are_refused() {
+async fn f12_names_too_long_for_what_is_derived_from_them_are_refused() {
     Namespace::with("long", |ns| async move {
         let long = "a".repeat(46);
         let error = ns

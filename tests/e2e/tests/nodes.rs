@@ -4,12 +4,15 @@
 
 use std::process::Command;
 
-use di_api::{ConditionType, DIJob, Phase, condition};
-use di_e2e::{Namespace, eventually, held, is_running, owned_pods, reaches, status};
-use k8s_openapi::api::core::v1::{Node, Pod, PodTemplateSpec};
+use di_api::{ConditionType, DIJob, DIJobStatus, Phase, condition};
+use di_e2e::{Namespace, eventually, held, is_running, main_of, owned_pods, reaches, status};
+use k8s_openapi::api::{
+    core::v1::{Node, Pod, PodTemplateSpec},
+    events::v1::Event,
+};
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, EvictParams, ListParams},
+    api::{DeleteParams, EvictParams, ListParams, ObjectList},
 };
 use serde_json::json;
 
@@ -209,6 +212,48 @@ async fn what_is_evicted_is_started_again_and_counts_against_no_limit() {
                 .all(|pod| pod.name_any() != before[1].name_any())
         );
         assert_eq!(reaches(&ns, "job", Phase::Running).await.restarts, 0);
+    })
+    .await;
+}
+
+/// By the kubelet itself, which neither asks nor waits: there is no room on the node for what the replica writes.
+#[tokio::test]
+async fn what_its_kubelet_throws_out_is_replaced_and_that_is_told() {
+    Namespace::with("thrown-out", |ns| async move {
+        let mut job = held("job", 1, 0);
+        let collector = &mut job.spec.collector.as_mut().unwrap().template;
+        // Its log alone takes more.
+        let little = json!({"limits": {"ephemeral-storage": "1"}});
+        main_of(collector).resources = serde_json::from_value(little).unwrap();
+        ns.submit(&job).await;
+        let why = |pod: &Pod| pod.status.as_ref().and_then(|status| status.reason.clone());
+        let thrown_out = |pod: &Pod| why(pod).as_deref() == Some("Evicted");
+        let pods = eventually(
+            "one is thrown out",
+            || owned_pods(&ns, "job"),
+            |pods: &Vec<Pod>| pods.iter().any(thrown_out),
+        )
+        .await;
+        let lost = pods.into_iter().find(thrown_out).unwrap().name_any();
+
+        let replaced = |status: &DIJobStatus| {
+            let mut plan = status.plan.iter();
+            plan.any(|entry| entry.replaces.as_ref() == Some(&lost) && entry.index == 0)
+        };
+        let now = eventually("it is replaced", || status(&ns, "job"), replaced).await;
+        assert_eq!((now.phase, now.restarts), (Some(Phase::Running), 0));
+        let events: Api<Event> = ns.api();
+        let told = |events: &kube::Result<ObjectList<Event>>| {
+            let mut notes = events
+                .iter()
+                .flatten()
+                .filter_map(|event| event.note.as_ref());
+            notes.any(|note| note.contains(&lost) && note.contains("Evicted"))
+        };
+        let params = ListParams::default();
+        eventually("that is told", || events.list(&params), told)
+            .await
+            .unwrap();
     })
     .await;
 }

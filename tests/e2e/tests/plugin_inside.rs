@@ -5,6 +5,7 @@
 use std::process::Stdio;
 
 use di_api::Phase;
+use di_apiserver_tests::Terminal;
 use di_e2e::{Namespace, di, eventually, exec, held, status};
 use futures::future::join_all;
 use tokio::{
@@ -78,6 +79,27 @@ async fn commands_run_in_the_replica_that_is_meant() {
             missing.code != Some(0) && !missing.stderr.is_empty(),
             "{missing:?}"
         );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_terminal_of_a_replica_is_as_large_as_ones_own() {
+    Namespace::with("terminal", |ns| async move {
+        running(&ns, "demo").await;
+        let dir = tempfile::tempdir().unwrap();
+        let command = format!("kubectl di -n {} exec -it demo -- /app terminal", ns.name);
+        let terminal = Terminal::open(dir.path(), 80, 20, &command);
+        let shows = async |size: &str| {
+            let what = format!("a terminal of {size}");
+            terminal.until(&what, |screen| screen.contains(size)).await
+        };
+        shows("80 columns, 20 rows").await;
+        terminal.resize(100, 30).await;
+        shows("100 columns, 30 rows").await;
+        // What is typed goes to the command, this too.
+        terminal.press(&["C-c"]);
+        terminal.until_ended(130).await;
     })
     .await;
 }
@@ -158,6 +180,20 @@ async fn logs_are_chosen_by_time_and_container() {
         ];
         let earlier = di(&ns, &earlier).await;
         assert!(earlier.stdout.contains("holding until told"), "{earlier:?}");
+        let lately = [
+            "logs",
+            "demo/coordinator",
+            "--since=1h",
+            "-c",
+            "di-container",
+        ];
+        let lately = di(&ns, &lately).await;
+        assert!(lately.stdout.contains("holding until told"), "{lately:?}");
+        let before = di(&ns, &["logs", "demo", "--previous"]).await;
+        assert!(
+            before.stderr.contains("previous terminated container"),
+            "{before:?}"
+        );
         let wrong = di(&ns, &["logs", "demo", "-c", "nope"]).await;
         assert_eq!(wrong.code, Some(1));
         assert!(
@@ -166,6 +202,53 @@ async fn logs_are_chosen_by_time_and_container() {
                 .contains("container nope is not valid for pod demo-coordinator"),
             "{wrong:?}"
         );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn logs_that_are_followed_go_on_with_what_takes_a_pods_place() {
+    Namespace::with("followed", |ns| async move {
+        running(&ns, "demo").await;
+        let follow = |args: &'static [&'static str]| {
+            Command::new("kubectl")
+                .args(["di", "-n", &ns.name, "logs", "-f"])
+                .args(args)
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .kill_on_drop(true)
+                .spawn()
+                .unwrap()
+        };
+        let (coordinator, all) = (follow(&["demo"]), follow(&["demo", "--role=all"]));
+        for words in [
+            &[
+                "replicas",
+                "restart",
+                "demo",
+                "--collectors",
+                "--wait",
+                "--timeout=2m",
+            ][..],
+            &["restart", "demo", "--wait", "--timeout=2m"],
+        ] {
+            let said = di(&ns, words).await;
+            assert_eq!(said.code, Some(0), "{said:?}");
+        }
+        exec(&ns, "demo-coordinator", &["release", "0"]).await;
+        let (coordinator, all) =
+            tokio::join!(coordinator.wait_with_output(), all.wait_with_output());
+        for (followed, held) in [(coordinator.unwrap(), 2), (all.unwrap(), 4)] {
+            let said = String::from_utf8(followed.stdout).unwrap();
+            let complaints = String::from_utf8(followed.stderr).unwrap();
+            assert_eq!(
+                said.matches("holding until told").count(),
+                held,
+                "each once: {said}\n{complaints}"
+            );
+            assert_eq!(followed.status.code(), Some(0), "{complaints}");
+        }
     })
     .await;
 }

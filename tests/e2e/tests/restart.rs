@@ -134,7 +134,7 @@ async fn killing_the_orchestrator_three_times_changes_nothing_about_a_training()
 }
 
 #[tokio::test]
-async fn a_job_that_ended_and_left_nothing_is_not_run_again() {
+async fn f1_a_job_that_ended_and_left_nothing_is_not_run_again() {
     Namespace::with("ended", |ns| async move {
         let mut wanted = job("once", &["hold"]);
         wanted.spec.clean_pod_policy = CleanPodPolicy::All;

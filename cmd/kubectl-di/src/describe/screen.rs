@@ -27,6 +27,8 @@ pub struct Screen<'a> {
 }
 
 const NONE: &str = "<none>";
+/// Of a job that runs for days, so many events are enough for one screen.
+const LATEST: usize = 20;
 /// Conditions as a job's life has them.
 const ORDER: [&str; 6] = [
     "Created",
@@ -147,6 +149,7 @@ impl Screen<'_> {
                     vec![(heading, Some(Tone::Bold)), plain(ready)]
                 }
                 Line::Replica(branch, replica) => self.replica(&branch, replica),
+                Line::Folded(branch, count) => vec![plain(format!("{branch}{count} ready"))],
             })
             .collect();
         let headers = [
@@ -178,8 +181,10 @@ impl Screen<'_> {
     }
 
     fn told(&self, f: &mut Formatter<'_>, events: &[Event]) -> fmt::Result {
+        let earlier = events.len().saturating_sub(LATEST);
         let rows: Vec<_> = events
             .iter()
+            .skip(earlier)
             .map(|event| {
                 let tone = (event.type_ == "Warning").then_some(Tone::Doubtful);
                 vec![
@@ -193,7 +198,15 @@ impl Screen<'_> {
             })
             .collect();
         let headers = ["Type", "Reason", "Age", "From", "Object", "Message"];
-        self.table(f, "Events", &headers, &rows)
+        self.table(f, "Events", &headers, &rows)?;
+        if earlier > 0 {
+            let (name, namespace) = (self.job.name(), self.job.namespace());
+            writeln!(
+                f,
+                "  and {earlier} before them: kubectl di events {name} -n {namespace}"
+            )?;
+        }
+        Ok(())
     }
 
     fn table(

@@ -145,3 +145,48 @@ fn events_that_may_not_be_seen_hide_nothing_else() {
     );
     assert!(!shown(&job, &[], None).contains("Events"));
 }
+
+#[test]
+fn of_many_events_the_last_are_shown() {
+    let event = |minute: usize| {
+        Event::from(json!({
+            "type": "Normal", "reason": format!("R{minute}"), "lastTimestamp": format!("2026-01-01T00:{minute:02}:00Z"),
+        }))
+    };
+    let job = job();
+    let told = |count| shown(&job, &[], Some(&Ok((0..count).map(event).collect())));
+    assert!(!told(20).contains("before them"));
+    let text = told(23);
+    assert!(!text.contains("R2 ") && text.contains("R3 "), "{text}");
+    assert!(
+        text.ends_with("  and 3 before them: kubectl di events cartpole -n rl\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn of_many_replicas_those_are_shown_that_are_not_ready() {
+    let job = job();
+    let few = replicas(&job);
+    let one = |name: &str| few.iter().find(|replica| replica.name.ends_with(name));
+    let many = |name: &str, count: usize| -> Vec<_> {
+        std::iter::repeat_n(one(name).unwrap(), count)
+            .cloned()
+            .collect()
+    };
+    // None is folded among those that are all shown.
+    let fifty = many("collector-aaaaa", 50);
+    assert_eq!(shown(&job, &fifty, None).matches("└─ 50 ready").count(), 0);
+    let mut all = few.clone();
+    all.extend(many("collector-aaaaa", 60));
+    all.extend(many("ddp-learner-aaaaa", 50));
+    let text = shown(&job, &all, None);
+    for line in [
+        "  ├─ cartpole-collector-bbbbb ",
+        "  └─ 61 ready\n",
+        "     └─ 52 ready\n",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    assert!(!text.contains("collector-aaaaa"), "{text}");
+}

@@ -8,7 +8,12 @@ pub enum Line<'a> {
     Heading(&'static str, Vec<&'a Replica>),
     /// A replica, behind the branch that leads to it.
     Replica(String, &'a Replica),
+    /// So many more that are ready, behind the branch that leads to them.
+    Folded(String, usize),
 }
+
+/// The most replicas of a role that are all shown; of more, those are that somebody should look at.
+const MANY: usize = 50;
 
 /// The replicas as a tree: coordinator, collectors, and learners with the ddp learners behind their aggregators.
 pub fn lines(replicas: &[Replica]) -> Vec<Line<'_>> {
@@ -18,6 +23,18 @@ pub fn lines(replicas: &[Replica]) -> Vec<Line<'_>> {
     };
     let lost = of(Role::DdpLearner)
         .filter(|ddp| !of(Role::Aggregator).any(|aggregator| is_behind(ddp, aggregator)));
+    let folds = |role| of(role).count() > MANY;
+    let behind = |aggregator: &Replica| -> Vec<_> {
+        of(Role::DdpLearner)
+            .filter(|ddp| is_behind(ddp, aggregator))
+            .collect()
+    };
+    let is_quiet = |replica: &Replica| folds(replica.role) && is_ready(replica);
+    // None that somebody should look at disappears with its aggregator.
+    let is_folded = |replica: &&Replica| {
+        is_quiet(replica)
+            && (replica.role != Role::Aggregator || behind(replica).into_iter().all(is_quiet))
+    };
     let learners = of(Role::Learner).chain(of(Role::Aggregator)).chain(lost);
     let groups: [(_, Vec<_>); 3] = [
         ("Coordinator", of(Role::Coordinator).collect()),
@@ -30,23 +47,39 @@ pub fn lines(replicas: &[Replica]) -> Vec<Line<'_>> {
             continue;
         }
         lines.push(Line::Heading(heading, group.clone()));
-        for (at, replica) in group.iter().enumerate() {
-            let is_last = at + 1 == group.len();
+        let (shown, folded) = part(&group, is_folded);
+        for (at, replica) in shown.iter().enumerate() {
+            let is_last = at + 1 == shown.len() && folded == 0;
             lines.push(Line::Replica(branch("", is_last), replica));
             if replica.role != Role::Aggregator {
                 continue;
             }
             let trunk = if is_last { "   " } else { "│  " };
-            let behind: Vec<_> = of(Role::DdpLearner)
-                .filter(|ddp| is_behind(ddp, replica))
-                .collect();
-            for (at, ddp) in behind.iter().enumerate() {
-                let branch = branch(trunk, at + 1 == behind.len());
+            let (shown, folded) = part(&behind(replica), is_folded);
+            for (at, ddp) in shown.iter().enumerate() {
+                let branch = branch(trunk, at + 1 == shown.len() && folded == 0);
                 lines.push(Line::Replica(branch, ddp));
             }
+            if folded > 0 {
+                lines.push(Line::Folded(branch(trunk, true), folded));
+            }
+        }
+        if folded > 0 {
+            lines.push(Line::Folded(branch("", true), folded));
         }
     }
     lines
+}
+
+/// Those that are shown, and the number of the others.
+fn part<'a>(
+    group: &[&'a Replica],
+    is_folded: impl Fn(&&'a Replica) -> bool,
+) -> (Vec<&'a Replica>, usize) {
+    let mut shown = group.to_vec();
+    shown.retain(|replica| !is_folded(replica));
+    let folded = group.len() - shown.len();
+    (shown, folded)
 }
 
 fn branch(trunk: &str, is_last: bool) -> String {
@@ -55,10 +88,13 @@ fn branch(trunk: &str, is_last: bool) -> String {
 
 /// How many of these are ready of those that are wanted, as `2/3 ready`.
 pub fn ready(replicas: &[&Replica]) -> String {
-    let wanted = || replicas.iter().filter(|r| r.state == EntryState::Wanted);
-    let ready = wanted().filter(|replica| {
-        let pod = replica.pod.as_ref();
-        pod.is_some_and(|pod| pod.status == "Running" && pod.ready == pod.containers)
-    });
-    format!("{}/{} ready", ready.count(), wanted().count())
+    let wanted = replicas.iter().filter(|r| r.state == EntryState::Wanted);
+    let ready = replicas.iter().filter(|replica| is_ready(replica));
+    format!("{}/{} ready", ready.count(), wanted.count())
+}
+
+fn is_ready(replica: &Replica) -> bool {
+    let pod = replica.pod.as_ref();
+    replica.state == EntryState::Wanted
+        && pod.is_some_and(|pod| pod.status == "Running" && pod.ready == pod.containers)
 }

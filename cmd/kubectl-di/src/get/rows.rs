@@ -6,7 +6,6 @@ use jiff::Timestamp;
 
 use crate::{
     format::{self, Format, is_table},
-    output::presentable,
     rows::JobRow,
     table::Table,
 };
@@ -53,11 +52,8 @@ impl<'a> Rows<'a> {
             match &self.get.output {
                 Some(Format::Columns(columns)) => rows.push(columns.cells(&job.object)?),
                 Some(format) if !is_table(Some(format)) => {
-                    let object = presentable(job.object.clone());
-                    if matches!(format, Format::Yaml) {
-                        writeln!(out, "---")?;
-                    }
-                    format::print(format, out, &object, slice::from_ref(&object), false)?;
+                    let object = self.get.presentable(job.object.clone());
+                    format::print_next(format, out, &object)?;
                 }
                 _ => {
                     let new = self.row(job);

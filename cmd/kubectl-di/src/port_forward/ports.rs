@@ -1,12 +1,30 @@
-use std::str::FromStr;
+use std::{fmt, str::FromStr};
 
 /// A port here, and the replica's port that it leads to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ports {
-    /// Here; 0 means any that is free.
-    pub local: u16,
+    /// Here; 0 means any that is free, none the replica's.
+    pub local: Option<u16>,
     /// In the pod.
-    pub remote: u16,
+    pub remote: Port,
+}
+
+/// A port of a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Port {
+    /// Of this number.
+    Number(u16),
+    /// That a container calls so.
+    Named(String),
+}
+
+impl fmt::Display for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Named(name) => name.fmt(f),
+        }
+    }
 }
 
 impl FromStr for Ports {
@@ -14,16 +32,37 @@ impl FromStr for Ports {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (local, remote) = match text.split_once(':') {
-            Some(("", remote)) => ("0", remote),
-            Some(pair) => pair,
-            None => (text, text),
+            Some(("", remote)) => (Some("0"), remote),
+            Some((local, remote)) => (Some(local), remote),
+            None => (None, text),
         };
-        let local = local
-            .parse()
-            .map_err(|_| format!("error parsing local port {local:?}: expected 0 to 65535"))?;
-        let remote = remote.parse().ok().filter(|port| *port > 0);
-        let remote = remote.ok_or("remote port must be 1 to 65535")?;
-        Ok(Self { local, remote })
+        let local = local.map(|local| {
+            let told = |_| format!("error parsing local port {local:?}: expected 0 to 65535");
+            local.parse().map_err(told)
+        });
+        Ok(Self {
+            local: local.transpose()?,
+            remote: remote.parse()?,
+        })
+    }
+}
+
+impl FromStr for Port {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // A port's name has a letter.
+        let is_name = text.bytes().any(|byte| byte.is_ascii_lowercase())
+            && text
+                .bytes()
+                .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'));
+        if is_name {
+            return Ok(Self::Named(text.to_owned()));
+        }
+        let number = text.parse().ok().filter(|port| *port > 0);
+        number
+            .map(Self::Number)
+            .ok_or_else(|| "remote port must be 1 to 65535, or a port's name".to_owned())
     }
 }
 
@@ -37,11 +76,25 @@ mod tests {
             text.parse::<Ports>()
                 .map(|ports| (ports.local, ports.remote))
         };
-        assert_eq!(read("5000"), Ok((5000, 5000)));
-        assert_eq!(read("8888:5000"), Ok((8888, 5000)));
-        assert_eq!(read(":5000"), Ok((0, 5000)));
-        assert_eq!(read("0:5000"), Ok((0, 5000)));
-        for wrong in ["x:1", "1:0", "1:2:3", "70000", ""] {
+        let number = |local, remote| Ok((local, Port::Number(remote)));
+        let named = |local| Ok((local, Port::Named("di-port".to_owned())));
+        assert_eq!(read("5000"), number(None, 5000));
+        assert_eq!(read("8888:5000"), number(Some(8888), 5000));
+        assert_eq!(read(":5000"), number(Some(0), 5000));
+        assert_eq!(read("0:5000"), number(Some(0), 5000));
+        assert_eq!(read("8888:di-port"), named(Some(8888)));
+        assert_eq!(read(":di-port"), named(Some(0)));
+        assert_eq!(read("di-port"), named(None));
+        for wrong in [
+            "x:1",
+            "1:0",
+            "1:2:3",
+            "70000",
+            "",
+            "1:",
+            "1:Di_port",
+            "1:a:b",
+        ] {
             assert!(read(wrong).is_err(), "{wrong}");
         }
     }

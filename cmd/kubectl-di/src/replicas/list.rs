@@ -24,7 +24,7 @@ use crate::{
   # Replicas and how they are
   kubectl di replicas list cartpole
 
-  # Where they run, and what they replace
+  # Where they run, with how many GPUs, how they ended last, and what they replace
   kubectl di replicas list cartpole -o wide
 
   # How they change
@@ -45,7 +45,7 @@ pub struct List {
     /// Go on with every change, until the job is gone
     #[arg(short, long)]
     watch: bool,
-    /// Another form than the table: wide, json, yaml, name, jsonpath=…, jsonpath-file=…, custom-columns=… or custom-columns-file=…
+    /// Another form than the table: wide, json, yaml, name, jsonpath=…, jsonpath-as-json=…, jsonpath-file=…, custom-columns=… or custom-columns-file=…
     #[arg(short, long)]
     output: Option<Format>,
     /// Sort by a field, as .pod.node
@@ -164,17 +164,7 @@ impl List {
                 Some(Format::Columns(columns)) => rows.push(columns.cells(&json!(replica))?),
                 Some(Format::Name) => writeln!(out, "pod/{}", replica.name)?,
                 Some(format) if !is_table(Some(format)) => {
-                    if matches!(format, Format::Yaml) {
-                        writeln!(out, "---")?;
-                    }
-                    let object = json!(replica);
-                    format::print(
-                        format,
-                        out,
-                        &object,
-                        std::slice::from_ref(&object),
-                        !self.no_headers,
-                    )?;
+                    format::print_next(format, out, &json!(replica))?;
                 }
                 _ => rows.push(replica_cells(replica, now, self.is_wide())),
             }

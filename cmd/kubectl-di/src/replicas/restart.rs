@@ -9,9 +9,9 @@ use super::until_ready;
 use crate::{
     dry_run::DryRunFlag,
     globals::Globals,
-    output::{ObjectFormat, report},
-    printed::Printer,
-    selection::job_name,
+    names::job_name,
+    output::report,
+    printed::{Output, Printer},
     waiting::Waiting,
 };
 
@@ -74,8 +74,8 @@ impl Restart {
         }
         let mut code = ExitCode::SUCCESS;
         let mut gone = Vec::new();
-        let format = self.output.map(|NameFormat::Name| ObjectFormat::Name);
-        let mut printer = Printer::new(format, self.dry_run);
+        let output = Output::of_names(self.output.is_some());
+        let mut printer = Printer::new(&output, self.dry_run);
         for pod in pods {
             match delete_pod(&cluster, &pod, self.dry_run.get()).await {
                 Ok(was_there) => {

@@ -9,9 +9,9 @@ use crate::{
     args::count_from_zero,
     dry_run::DryRunFlag,
     globals::Globals,
-    output::{self, ObjectFormat, presentable, title},
+    names::job_name,
+    printed::{Output, Printer},
     resources::Resources,
-    selection::job_name,
     waiting::Waiting,
 };
 
@@ -84,9 +84,8 @@ struct Change {
     group: Option<String>,
     #[command(flatten)]
     dry_run: DryRunFlag,
-    /// Show the job instead of telling what was changed
-    #[arg(short, long)]
-    output: Option<ObjectFormat>,
+    #[command(flatten)]
+    output: Output,
     #[command(flatten)]
     waiting: Waiting,
 }
@@ -193,13 +192,7 @@ impl Change {
     async fn run(self, wish: Scale, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
         let cluster = globals.connect().await?;
         let (job, changes) = scale(&cluster, &self.job, &wish, self.dry_run.get()).await?;
-        let object = presentable(job.object.clone());
-        match self.output {
-            None => writeln!(out, "{}{}", told(&object, &changes), self.dry_run.suffix())?,
-            Some(ObjectFormat::Name) => writeln!(out, "{}", title(&object))?,
-            Some(ObjectFormat::Json) => output::json(out, &object)?,
-            Some(ObjectFormat::Yaml) => output::yaml(out, &object)?,
-        }
+        Printer::new(&self.output, self.dry_run).print(out, job.object.clone(), &told(&changes))?;
         out.flush()?;
         if self.waiting.is_wanted() && self.dry_run.is_real() {
             until_ready(&cluster, &job, &[], self.waiting).await?;
@@ -208,13 +201,12 @@ impl Change {
     }
 }
 
-fn told(object: &serde_json::Value, changes: &[Scaled]) -> String {
-    let title = title(object);
+fn told(changes: &[Scaled]) -> String {
     if changes.is_empty() {
-        return format!("{title} unchanged");
+        return "unchanged".to_owned();
     }
     let changes: Vec<_> = changes.iter().map(ToString::to_string).collect();
-    format!("{title} scaled: {}", changes.join(", "))
+    format!("scaled: {}", changes.join(", "))
 }
 
 #[cfg(test)]

@@ -61,9 +61,10 @@ fn replicas_are_shown_with_and_without_pods() {
     );
     let pod = serde_json::from_value(json!({
         "metadata": {"name": "j-collector-ccccc", "creationTimestamp": "2026-01-01T00:58:00Z"},
-        "spec": {"nodeName": "n1", "containers": [{"name": "di-container"}]},
+        "spec": {"nodeName": "n1", "containers": [{"name": "di-container", "resources": {"limits": {"nvidia.com/gpu": "2"}}}]},
         "status": {"phase": "Running", "containerStatuses": [
-            {"name": "di-container", "ready": true, "restartCount": 2, "image": "", "imageID": ""},
+            {"name": "di-container", "ready": true, "restartCount": 2, "image": "", "imageID": "",
+             "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}},
         ]},
     }));
     let replicas = replicas_of(&job, &[pod.unwrap()]);
@@ -80,8 +81,8 @@ fn replicas_are_shown_with_and_without_pods() {
     j-collector-bbbbb   collector   1       Requested   Planned   <none>   <none>     10s
     ");
     insta::assert_snapshot!(shown(true), @r"
-    NAME                ROLE        INDEX   ORIGIN      STATUS    READY    RESTARTS   AGE   NODE     URL                          REPLACES
-    j-collector-ccccc   collector   0       Declared    Running   1/1      2          2m    n1       j-collector-ccccc.rl:22270   j-collector-ddddd
-    j-collector-bbbbb   collector   1       Requested   Planned   <none>   <none>     10s   <none>   j-collector-bbbbb.rl:22270   <none>
+    NAME                ROLE        INDEX   ORIGIN      STATUS    READY    RESTARTS   AGE   NODE     GPUS     LAST EXIT         URL                          REPLACES
+    j-collector-ccccc   collector   0       Declared    Running   1/1      2          2m    n1       2        OOMKilled (137)   j-collector-ccccc.rl:22270   j-collector-ddddd
+    j-collector-bbbbb   collector   1       Requested   Planned   <none>   <none>     10s   <none>   <none>   <none>            j-collector-bbbbb.rl:22270   <none>
     ");
 }

@@ -1,9 +1,11 @@
 use std::path::Path;
 
+use di_api::{DIJobStatus, Phase};
 use di_apiserver_tests::Job;
+use serde_json::json;
 use tokio::process::Command;
 
-use crate::plugin::Plugin;
+use crate::plugin::{Plugin, note};
 
 #[tokio::test]
 async fn kubectl_is_told_what_may_follow() {
@@ -101,4 +103,37 @@ async fn the_program_that_kubectl_asks_is_printed() {
         .output()
         .await;
     assert_eq!(String::from_utf8(said.unwrap().stdout).unwrap(), "x\n:4\n");
+}
+
+#[tokio::test]
+async fn replicas_and_groups_are_those_of_the_job_that_was_named() {
+    let plugin = Plugin::new().await;
+    let manager = plugin.space.manager("manager");
+    let group = json!([{"name": "big", "replicas": 0}, {"name": "bold", "replicas": 0}]);
+    let job =
+        |name: &str| Job::new(name, 1).with(|spec| spec["collector"]["groups"] = group.clone());
+    for name in ["one", "two"] {
+        plugin.space.create(&job(name)).await;
+        let made = |status: &DIJobStatus| status.plan.iter().any(|entry| entry.uid.is_some());
+        plugin.space.until(name, "a pod is made", made).await;
+        plugin.space.until_phase(name, Phase::Created).await;
+    }
+    manager.stop().await;
+    let mut all = String::new();
+    for words in [
+        &["replicas", "restart", "one", ""][..],
+        &["replicas", "delete", "two", ""],
+        &["replicas", "delete", "two", "two-coo"],
+        &["exec", "one/"],
+        &["port-forward", "two/two-coll"],
+        &["port-forward", "o"],
+        &["exec", "nope/"],
+        &["replicas", "set", "one", "--group", ""],
+        &["replicas", "add", "two", "--group=bo"],
+        &["replicas", "set", "--group", ""],
+    ] {
+        let said = plugin.run(&[&["__complete"], words].concat()).await;
+        note(&mut all, &words.join(" "), &said);
+    }
+    insta::assert_snapshot!(plugin.lasting(&all));
 }

@@ -1,3 +1,5 @@
+use di_apiserver_tests::Job;
+
 use crate::plugin::{Plugin, note};
 
 #[tokio::test]
@@ -23,9 +25,42 @@ async fn jobs_are_deleted_as_kubectl_deletes() {
         &["delete", "missing", "--ignore-not-found"],
         &["delete", "--all"],
         &["delete"],
+        &["delete", "-A"],
+        &["delete", "-A", "a"],
         &["delete", "a", "-f", "a.yaml"],
     ] {
         let said = plugin.run(words).await;
+        note(&mut all, &words.join(" "), &said);
+    }
+    insta::assert_snapshot!(plugin.lasting(&all));
+}
+
+#[tokio::test]
+async fn kubectls_flags_of_delete_are_heeded() {
+    let plugin = Plugin::new().await;
+    for name in ["a", "b", "c", "d"] {
+        let said = plugin.run(&["create", name, "--image=i"]).await;
+        assert_eq!(said.code, Some(0), "{said}");
+    }
+    plugin.space.create(&Job::new("held", 0).finalizer()).await;
+    let mut all = String::new();
+    for words in [
+        &["delete", "--field-selector=metadata.name=a", "--now"][..],
+        &["delete", "dijob", "b", "--force"],
+        &["delete", "c", "--grace-period=0", "--dry-run=server"],
+        &["delete", "c", "--now", "--grace-period=5"],
+        &["delete", "c", "--force", "--grace-period=5"],
+        &["delete", "held", "--timeout=50ms"],
+    ] {
+        let said = plugin.run(words).await;
+        note(&mut all, &words.join(" "), &said);
+    }
+    for (answer, words) in [
+        ("n\n", &["delete", "c", "-i"][..]),
+        ("", &["delete", "c", "-i"]),
+        ("y\n", &["delete", "c", "d", "-i"]),
+    ] {
+        let said = plugin.run_with(words, answer).await;
         note(&mut all, &words.join(" "), &said);
     }
     insta::assert_snapshot!(plugin.lasting(&all));

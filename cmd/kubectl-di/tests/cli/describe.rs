@@ -79,3 +79,26 @@ async fn several_jobs_follow_each_other() {
     let none = plugin.run(&["describe", "-l", "team=none"]).await;
     insta::assert_snapshot!(plugin.lasting(&none), @"stderr: No resources found in NAMESPACE namespace.");
 }
+
+#[tokio::test]
+async fn a_terminal_shows_it_in_colour_unless_that_is_not_wanted() {
+    let plugin = Plugin::new().await;
+    plugin.space.create(&Job::new("j", 1)).await;
+    let manager = plugin.space.manager("manager");
+    plugin.space.until_phase("j", di_api::Phase::Created).await;
+    manager.stop().await;
+    let describe = "kubectl-di describe j --show-events=false";
+    let coloured = plugin.shell(100, 40, describe);
+    coloured.until_ended(0).await;
+    let plain = plugin.shell(100, 40, &format!("NO_COLOR=1 {describe}"));
+    plain.until_ended(0).await;
+    // 256 colours or 16, as tmux has it: the phase is one of those.
+    let phase = Regex::new("Phase: +\u{1b}\\[[0-9;]+mCreated").unwrap();
+    assert!(
+        phase.is_match(&coloured.colours()),
+        "{:?}",
+        coloured.colours()
+    );
+    assert!(!plain.colours().contains('\u{1b}'), "{:?}", plain.colours());
+    assert_eq!(ageless(&plain.screen()), ageless(&coloured.screen()));
+}

@@ -2,13 +2,15 @@
 
 use std::process::Stdio;
 
+use di_api::DIJobStatus;
 use di_apiserver_tests::Job;
 use k8s_openapi::api::core::v1::Event;
 use kube::{Api, ResourceExt, api::PostParams};
+use regex::Regex;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
-use crate::plugin::{Plugin, ageless};
+use crate::plugin::{Plugin, ageless, note};
 
 /// Tells of an object of the job, `later` seconds after its creation.
 async fn tell(plugin: &Plugin, about: (&str, &str, &str), what: (&str, &str), later: i64) {
@@ -113,4 +115,61 @@ async fn a_watch_goes_on_with_what_happens() {
     )
     .await;
     assert_eq!(line().await, "Second");
+}
+
+#[tokio::test]
+async fn without_a_name_events_of_every_job_are_shown() {
+    let plugin = Plugin::new().await;
+    let mut all = String::new();
+    note(&mut all, "events", &plugin.run(&["events"]).await);
+    let uid = plugin.space.create(&Job::new("j", 1)).await.uid().unwrap();
+    for (about, reason, later) in [
+        (("DIJob", "j", uid.as_str()), "Created", 0),
+        (("Pod", "j-collector-abcde", "p"), "Started", 1),
+        (("DIJob", "gone", "g"), "Deleted", 2),
+        (("Pod", "gone-coordinator", "p"), "Killing", 3),
+        (("Pod", "other-coordinator", "p"), "Other", 4),
+    ] {
+        tell(&plugin, about, ("Normal", reason), later).await;
+    }
+    let said = plugin.run(&["events"]).await;
+    note(&mut all, "events", &said);
+    let mut everywhere = plugin.run(&["events", "-A"]).await;
+    // Other tests have jobs, too.
+    let namespace = &plugin.space.namespace;
+    let is_ours = |line: &&str| line.starts_with("NAMESPACE") || line.starts_with(namespace);
+    let lines: Vec<_> = everywhere.stdout.lines().filter(is_ours).collect();
+    // Their names may be longer.
+    let gaps = Regex::new(" {3,}").unwrap();
+    everywhere.stdout = gaps.replace_all(&(lines.join("\n") + "\n"), "   ").into();
+    note(&mut all, "events -A", &everywhere);
+    note(
+        &mut all,
+        "events j -A",
+        &plugin.run(&["events", "j", "-A"]).await,
+    );
+    insta::assert_snapshot!(ageless(&plugin.lasting(&all)));
+}
+
+#[tokio::test]
+async fn a_reader_that_has_seen_enough_ends_it_quietly() {
+    let plugin = Plugin::new().await;
+    let manager = plugin.space.manager("manager");
+    plugin.space.create(&Job::new("j", 1)).await;
+    let planned = |status: &DIJobStatus| !status.plan.is_empty();
+    plugin.space.until("j", "it is planned", planned).await;
+    plugin.space.until_event("j", "CoordinatorCreated").await;
+    manager.stop().await;
+    for watch in ["events j -w", "events -w", "replicas list j -w"] {
+        let line = format!("{{ kubectl-di {watch}; echo watched: $? >&2; }} | head -1");
+        let terminal = plugin.shell(100, 10, &line);
+        terminal.until_ended(0).await;
+        let screen = terminal.screen();
+        let (shown, _) = screen.split_once("\nended").unwrap();
+        let [headers, code] = shown.lines().collect::<Vec<_>>()[..] else {
+            panic!("{watch}: {screen}");
+        };
+        assert!(headers.contains("   "), "{watch}: {screen}");
+        assert_eq!(code, "watched: 0", "{watch}: {screen}");
+    }
 }

@@ -1,8 +1,42 @@
 //! What `exec`, `port-forward` and `logs` refuse before a kubelet is asked; the rest is tested in `tests/e2e`.
 
-use di_apiserver_tests::{Job, exit, run};
+use di_apiserver_tests::{Job, eventually, exit, run};
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::{Api, api::PostParams};
+use serde_json::json;
 
 use crate::plugin::Plugin;
+
+/// Lets a user look at jobs and pods, and do no more.
+async fn grant_reading(plugin: &Plugin) {
+    let (client, namespace) = (plugin.space.client.clone(), &plugin.space.namespace);
+    let group = "rbac.authorization.k8s.io";
+    let role = json!({"metadata": {"name": "reader"}, "rules": [
+        {"apiGroups": ["diengine.opendilab.org", ""], "resources": ["dijobs", "pods"], "verbs": ["get", "list", "watch"]},
+    ]});
+    let roles: Api<Role> = Api::namespaced(client.clone(), namespace);
+    let role = serde_json::from_value(role).unwrap();
+    roles.create(&PostParams::default(), &role).await.unwrap();
+    let binding = json!({
+        "metadata": {"name": "reader"},
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": "reader"},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": "reader"}],
+    });
+    let bindings: Api<RoleBinding> = Api::namespaced(client, namespace);
+    let binding = serde_json::from_value(binding).unwrap();
+    let bound = bindings.create(&PostParams::default(), &binding).await;
+    bound.unwrap();
+    // The server's own cache of roles has to hear of it.
+    eventually("the right is in force", async || {
+        let said = plugin.run(&["get", "j", "--as=reader"]).await;
+        if said.code == Some(0) {
+            Ok(())
+        } else {
+            Err(said.to_string())
+        }
+    })
+    .await;
+}
 
 #[tokio::test]
 async fn what_cannot_be_entered_is_told() {
@@ -30,7 +64,16 @@ async fn what_cannot_be_entered_is_told() {
     say(&["exec", "j", "--index=7", "--", "ls"]).await;
     say(&["exec", "j", "-c", "log", "--", "ls"]).await;
     say(&["port-forward", "j", "x:1"]).await;
-    say(&["port-forward", "j", "--role=collector", "8080"]).await;
+    say(&[
+        "port-forward",
+        "j",
+        "--role=collector",
+        "8080",
+        "--pod-running-timeout=1s",
+    ])
+    .await;
+    grant_reading(&plugin).await;
+    say(&["exec", "j", "--as=reader", "--", "ls"]).await;
     say(&["port-forward", "j", "--address=here", "8080"]).await;
     say(&["logs", "j", "--role=learner"]).await;
     say(&[

@@ -179,3 +179,109 @@ async fn first_that(
     }
     String::new()
 }
+
+#[tokio::test]
+async fn jobs_are_named_in_all_of_kubectls_ways() {
+    let plugin = plugin().await;
+    for name in ["job-9", "other"] {
+        plugin.file(&format!("{name}.json"), Job::new(name, 1).json());
+    }
+    let shown = plugin
+        .session(&[
+            &["get", "dijobs", "-o", "name"][..],
+            &["get", "dijob", "other"],
+            &[
+                "get",
+                "-f",
+                "job-9.json",
+                "-o",
+                "jsonpath={.status.phase}{'\\n'}",
+            ],
+            &["get", "-f", "job-9.json", "-f", "other.json"],
+            &["get", "other", "-f", "job-9.json"],
+            &["get", "-f", "job-9.json", "-A"],
+            &[
+                "get",
+                "-o",
+                "jsonpath-as-json={.items[*]['metadata.name', 'status.phase']}",
+            ],
+        ])
+        .await;
+    insta::assert_snapshot!(ageless(&plugin.lasting(&shown)));
+    let said = plugin.run(&["describe", "dijob", "-f", "job-9.json"]).await;
+    assert!(said.stdout.starts_with("Name: "), "{said}");
+    let said = plugin.run(&["describe", "dijobs", "nope", "other"]).await;
+    assert_eq!(said.code, Some(1), "{said}");
+    assert!(said.stdout.starts_with("Name: "), "{said}");
+}
+
+#[tokio::test]
+async fn objects_that_are_changed_are_shown_as_kubectl_shows_them() {
+    let plugin = Plugin::new().await;
+    let name = "jsonpath={.metadata.name} {.spec.suspend}{'\\n'}";
+    let shown = plugin
+        .session(&[
+            &["create", "j", "--image=i", "--collectors=1", "-o", name][..],
+            &["suspend", "j", "-o", name],
+            &["resume", "--all", "-o", name],
+            &["wait", "j", "--for=create", "-o", name],
+            &[
+                "replicas",
+                "set",
+                "j",
+                "--collectors=2",
+                "-o",
+                "jsonpath={.spec.collector.replicas}{'\\n'}",
+            ],
+            &["install", "--dry-run=client", "-o", "jsonpath={.kind} "],
+            &["create", "k", "--image=i", "-o", "wide"],
+            &["suspend", "j", "-o=custom-columns=A:.a"],
+            &["restart", "-l", "no=such"],
+            &["restart"],
+        ])
+        .await;
+    insta::assert_snapshot!(plugin.lasting(&shown));
+    for words in [
+        &["get", "j", "-o=yaml"][..],
+        &["create", "l", "--image=i", "-o=yaml"],
+        &["wait", "j", "--for=create", "-o=json"],
+    ] {
+        let shown = plugin
+            .run(&[words, &["--show-managed-fields"]].concat())
+            .await;
+        assert!(shown.stdout.contains("managedFields"), "{shown}");
+    }
+}
+
+#[tokio::test]
+async fn what_one_may_see_is_shown_beside_what_one_may_not() {
+    let plugin = plugin().await;
+    let rights = json!([
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "Role",
+            "metadata": {"name": "one"},
+            "rules": [
+                {"apiGroups": ["diengine.opendilab.org"], "resources": ["dijobs"], "verbs": ["get"], "resourceNames": ["job-9"]},
+                {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
+            ],
+        },
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": "one"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "one"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "alice"}],
+        },
+    ]);
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": rights});
+    plugin.file("rights.json", list);
+    let said = plugin.run(&["create", "-f", "rights.json"]).await;
+    assert_eq!(said.code, Some(0), "{said}");
+    for (verb, seen) in [("get", "job-9 "), ("describe", "Name: ")] {
+        let said = plugin.run(&[verb, "other", "job-9", "--as=alice"]).await;
+        assert_eq!(said.code, Some(1), "{said}");
+        assert!(said.stderr.contains("\"other\" is forbidden"), "{said}");
+        assert!(said.stdout.contains(seen), "{said}");
+    }
+}

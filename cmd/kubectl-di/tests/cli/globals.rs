@@ -115,3 +115,49 @@ async fn flags_that_cannot_be_honoured_are_named() {
         insta::assert_snapshot!(name, plugin.lasting(&said));
     }
 }
+
+#[tokio::test]
+async fn help_is_asked_for_as_of_kubectl() {
+    let plugin = Plugin::new().await;
+    for (words, flag) in [
+        (&[][..], &["--help"][..]),
+        (&["help"], &["--help"]),
+        (&["replicas"], &["replicas", "--help"]),
+        (&["help", "replicas", "add"], &["replicas", "add", "--help"]),
+    ] {
+        let (said, wanted) = tokio::join!(plugin.run(words), plugin.run(flag));
+        assert!(said.stdout.contains("Usage: "), "{words:?}: {said}");
+        assert_eq!(said.to_string(), wanted.to_string(), "{words:?}");
+    }
+    let said = plugin.run(&["help", "no-such-verb"]).await;
+    assert_eq!(said.code, Some(1), "{said}");
+}
+
+#[tokio::test]
+async fn flags_are_taken_as_kubectl_takes_them() {
+    let plugin = Plugin::new().await;
+    plugin.space.create(&Job::new("x", 0)).await;
+    let namespace = plugin.space.namespace.as_str();
+    let words = [
+        "get",
+        "dijobs",
+        "-n=nowhere",
+        "-n",
+        namespace,
+        "-o=yaml",
+        "-oname",
+        "-A=false",
+        "--watch=true",
+        "--watch=f",
+        "--log-flush-frequency=1s",
+        "--profile=none",
+        "--vmodule=x=1",
+        "--kuberc=off",
+    ];
+    let said = plugin.run(&words).await;
+    assert_eq!(
+        said.to_string(),
+        "dijob.diengine.opendilab.org/x\n",
+        "{said}"
+    );
+}

@@ -182,6 +182,7 @@ async fn an_orchestrator_comes_and_goes() {
     pretend(&plugin).await;
     said!("doctor_of_all", plugin, ["doctor"]);
 
+    held_up(&plugin).await;
     plugin.space.create(&Job::new("going-on", 0)).await;
     webhooks.stop().await;
     let said = plugin.run(&["doctor"]).await;
@@ -262,6 +263,21 @@ async fn changed_by_others(plugin: &Plugin) {
     );
 }
 
+/// A job that does not go keeps the orchestrator, which is told.
+async fn held_up(plugin: &Plugin) {
+    plugin.space.create(&Job::new("held", 0).finalizer()).await;
+    said!(
+        "uninstall_held_up",
+        plugin,
+        ["uninstall", "--delete-jobs", "-y", "--timeout=100ms"]
+    );
+    let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    let jobs = plugin.space.jobs();
+    jobs.patch("held", &PatchParams::default(), &patch)
+        .await
+        .unwrap();
+}
+
 async fn removed(plugin: &Plugin) {
     said!("uninstall_with_jobs", plugin, ["uninstall", "-y"]);
     // An answer counts only from somebody who has seen the question.
@@ -269,6 +285,18 @@ async fn removed(plugin: &Plugin) {
         .run_with(&["uninstall", "--delete-jobs"], "y\n")
         .await;
     insta::assert_snapshot!("uninstall_unasked", plugin.lasting_anywhere(&said));
+    let terminal = plugin.terminal(120, 60, &["uninstall", "--delete-jobs"]);
+    terminal
+        .until("it asks", |screen| screen.ends_with("Go on? [y/N]"))
+        .await;
+    terminal.press(&["n", "Enter"]);
+    terminal.until_ended(1).await;
+    let screen = terminal.screen();
+    assert!(
+        screen.contains("\nerror: nothing was deleted\n"),
+        "{screen}"
+    );
+    assert!(!screen.contains(" deleted from "), "{screen}");
     said!(
         "uninstall_dry",
         plugin,

@@ -5,7 +5,7 @@ use std::{
     process::Stdio,
 };
 
-use di_apiserver_tests::Space;
+use di_apiserver_tests::{Space, Terminal};
 use regex::Regex;
 use serde_json::json;
 use tempfile::TempDir;
@@ -99,6 +99,22 @@ impl Plugin {
     /// Calls it.
     pub async fn run(&self, args: &[&str]) -> Said {
         Said::of(self.command(args).output().await.unwrap())
+    }
+
+    /// Calls it in a terminal of this size.
+    pub fn terminal(&self, width: u16, height: u16, args: &[&str]) -> Terminal {
+        self.shell(width, height, &format!("kubectl-di {}", args.join(" ")))
+    }
+
+    /// Runs a line of a shell that knows the plugin, in a terminal of this size.
+    pub fn shell(&self, width: u16, height: u16, line: &str) -> Terminal {
+        let dir = self.dir().display();
+        let program = Path::new(env!("CARGO_BIN_EXE_kubectl-di"));
+        let folder = program.parent().unwrap().display();
+        let command = format!(
+            "export HOME={dir} KUBECONFIG={dir}/config PATH={folder}:$PATH; unset NO_COLOR; {line}"
+        );
+        Terminal::open(self.dir(), width, height, &command)
     }
 
     /// Calls it several times, and returns what would be read on a terminal.

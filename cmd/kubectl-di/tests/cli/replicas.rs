@@ -244,3 +244,29 @@ async fn a_terminal_shows_how_far_it_is() {
     let piped = plugin.run(&words).await;
     assert!(!piped.to_string().contains("replicas of j"), "{piped}");
 }
+
+#[tokio::test]
+async fn an_interrupted_wait_leaves_nothing_on_the_terminal() {
+    let plugin = Plugin::new().await;
+    let _manager = plugin.space.manager("manager");
+    let _kubelet = Kubelet::reaping(&plugin.space);
+    plugin.space.create(&Job::new("j", 2)).await;
+    let told = |status: &DIJobStatus| status.collectors_ready.as_deref() == Some("0/2");
+    let status = plugin.space.until("j", "it is counted", told).await;
+    let line = "echo above; kubectl-di replicas set j --collectors=2 --wait";
+    let terminal = plugin.shell(100, 10, line);
+    let shows = |what: &'static str| move |screen: &str| screen.contains(what);
+    terminal
+        .until("how far it is", shows("replicas of j ready ["))
+        .await;
+    terminal.resize(80, 10).await;
+    run(&plugin.space.pods(), &status.plan[0].name).await;
+    terminal.until("one is ready", shows("] 1/")).await;
+    let screen = terminal.screen();
+    assert_eq!(screen.matches("replicas of j").count(), 1, "{screen}");
+    // What stands there takes two lines now, and the first of the screen has left it upwards.
+    terminal.resize(40, 10).await;
+    terminal.press(&["C-c"]);
+    terminal.until_ended(130).await;
+    insta::assert_snapshot!(terminal.screen());
+}

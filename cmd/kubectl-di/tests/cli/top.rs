@@ -3,10 +3,7 @@
 use di_apiserver_tests::{Job, Kubelet, Space};
 use kube::api::DeleteParams;
 
-use crate::{
-    plugin::{Plugin, ageless},
-    terminal::Terminal,
-};
+use crate::plugin::{Plugin, ageless};
 
 /// Two jobs that run, and a kubelet that ends no pod.
 async fn settled() -> Plugin {
@@ -32,7 +29,7 @@ async fn without_a_terminal_it_prints_one_table() {
 #[tokio::test]
 async fn jobs_and_replicas_are_seen_as_they_change() {
     let plugin = settled().await;
-    let terminal = Terminal::open(&plugin, 100, 8, &["top"]);
+    let terminal = plugin.terminal(100, 8, &["top"]);
     let screen = terminal
         .until("two jobs", |screen| screen.contains("pong"))
         .await;
@@ -43,7 +40,7 @@ async fn jobs_and_replicas_are_seen_as_they_change() {
         .until("replicas", |screen| screen.contains("esc back"))
         .await;
     insta::assert_snapshot!(ageless(&plugin.lasting(&screen)));
-    terminal.resize(40, 4);
+    terminal.resize(40, 4).await;
     terminal
         .until("it fits", |screen| {
             let lines: Vec<_> = screen.lines().collect();
@@ -53,7 +50,7 @@ async fn jobs_and_replicas_are_seen_as_they_change() {
                 && lines[3].starts_with("esc back")
         })
         .await;
-    terminal.resize(100, 12);
+    terminal.resize(100, 12).await;
     terminal.press(&["Escape"]);
     terminal
         .until("the jobs", |screen| screen.contains("enter replicas"))
@@ -85,14 +82,14 @@ async fn jobs_and_replicas_are_seen_as_they_change() {
 async fn the_terminal_is_put_back_however_it_ends() {
     let plugin = settled().await;
     for (signal, code) in [("TERM", 143), ("INT", 130), ("HUP", 129)] {
-        let terminal = Terminal::open(&plugin, 100, 30, &["top"]);
+        let terminal = plugin.terminal(100, 30, &["top"]);
         terminal
             .until("jobs", |screen| screen.contains("pong"))
             .await;
         terminal.signal(signal);
         terminal.until_ended(code).await;
     }
-    let terminal = Terminal::open(&plugin, 100, 30, &["top"]);
+    let terminal = plugin.terminal(100, 30, &["top"]);
     terminal
         .until("jobs", |screen| screen.contains("pong"))
         .await;
@@ -100,7 +97,7 @@ async fn the_terminal_is_put_back_however_it_ends() {
     terminal.until_ended(0).await;
     drop(terminal);
     // What is refused is told on the terminal as it was.
-    let terminal = Terminal::open(&plugin, 100, 30, &["top", "--as=nobody"]);
+    let terminal = plugin.terminal(100, 30, &["top", "--as=nobody"]);
     terminal.until_ended(1).await;
     assert!(
         terminal.screen().contains("Error from server (Forbidden)"),

@@ -34,7 +34,8 @@ const fn right(
 
 const JOBS: (&str, &str, &str) = (names::GROUP, "dijobs", "");
 const PODS: (&str, &str, &str) = ("", "pods", "");
-const RIGHTS: [Right; 12] = [
+const EVENTS: (&str, &str, &str) = ("", "events", "");
+const RIGHTS: [Right; 16] = [
     right("get", JOBS, "get"),
     right("list", JOBS, "get"),
     right("watch", JOBS, "get --watch"),
@@ -43,11 +44,15 @@ const RIGHTS: [Right; 12] = [
     right("delete", JOBS, "delete"),
     // The webhook asks for it: a job runs pods.
     right("create", PODS, "create"),
+    right("get", PODS, "restart"),
     right("list", PODS, "replicas list"),
+    right("watch", PODS, "replicas list --watch, logs --follow, top"),
+    right("delete", PODS, "replicas restart"),
     right("get", ("", "pods", "log"), "logs"),
     right("create", ("", "pods", "exec"), "exec"),
     right("create", ("", "pods", "portforward"), "port-forward"),
-    right("list", ("", "events", ""), "events"),
+    right("list", EVENTS, "events"),
+    right("watch", EVENTS, "events --watch"),
 ];
 
 /// What the user may do in the current namespace.
@@ -121,7 +126,10 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_told_with_what_it_is_for() {
-        let refused = [&RIGHTS[8], &RIGHTS[9]];
+        let refused: Vec<_> = RIGHTS
+            .iter()
+            .filter(|right| matches!(right.subresource, "log" | "exec"))
+            .collect();
         let found = judge(&refused, "n");
         assert_eq!(found.message, "you cannot use, in namespace n: logs, exec");
         let remedy = found.remedy.unwrap();

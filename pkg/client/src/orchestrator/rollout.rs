@@ -4,17 +4,17 @@ use di_api::names;
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use kube::{Api, api::ListParams};
 use serde_json::Value;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use super::{Probe, place, probe};
-use crate::{Cluster, Error, Result, pod_status, resource::Resource};
+use crate::{Cluster, Deadline, Error, Result, pod_status, resource::Resource};
 
 /// Labels of the orchestrator's pods.
 const PODS: &str = "app.kubernetes.io/name=di-orchestrator";
 
 /// Looks again and again, ever more seldom, until it is done or the time is over; then what was seen last is told.
 async fn until(
-    deadline: Option<Instant>,
+    deadline: Deadline,
     what: &str,
     mut look: impl AsyncFnMut() -> Result<Result<(), String>>,
 ) -> Result<()> {
@@ -24,7 +24,7 @@ async fn until(
         let Err(seen) = look().await? else {
             return Ok(());
         };
-        if deadline.is_some_and(|deadline| Instant::now() + pause > deadline) {
+        if deadline.comes_within(pause) {
             return Err(Error::Timeout(format!("{what}: {seen}")));
         }
         sleep(pause).await;
@@ -39,7 +39,7 @@ async fn until(
 pub async fn await_definition(
     cluster: &Cluster,
     definition: &Value,
-    deadline: Option<Instant>,
+    deadline: Deadline,
 ) -> Result<()> {
     let (api, _) = place(definition);
     let name = definition["metadata"]["name"].as_str().unwrap_or_default();
@@ -62,7 +62,7 @@ pub async fn await_definition(
 ///
 /// # Errors
 /// [`Error::Timeout`], which tells what its pods lack.
-pub async fn await_rollout(cluster: &Cluster, deadline: Option<Instant>) -> Result<()> {
+pub async fn await_rollout(cluster: &Cluster, deadline: Deadline) -> Result<()> {
     let deployments: Api<Deployment> =
         Api::namespaced(cluster.client.clone(), names::SYSTEM_NAMESPACE);
     let what = format!("deployment {:?} to be rolled out", names::WEBHOOK_SERVICE);
@@ -116,11 +116,7 @@ async fn troubles(cluster: &Cluster) -> Result<String> {
 ///
 /// # Errors
 /// [`Error::Timeout`] with what the API server says instead.
-pub async fn await_answers(
-    cluster: &Cluster,
-    namespace: &str,
-    deadline: Option<Instant>,
-) -> Result<()> {
+pub async fn await_answers(cluster: &Cluster, namespace: &str, deadline: Deadline) -> Result<()> {
     until(deadline, "the webhooks to answer", async || {
         Ok(match probe(cluster, namespace).await? {
             // Whether they answer cannot be seen; that they are ready was.

@@ -4,7 +4,7 @@ use super::*;
 
 fn job(status: &Value) -> Job {
     Job::from(json!({
-        "metadata": {"name": "j", "generation": 2},
+        "metadata": {"name": "j", "generation": 2, "labels": {"example.org/team": "rl"}},
         "spec": {"suspend": false},
         "status": status,
     }))
@@ -13,8 +13,9 @@ fn job(status: &Value) -> Job {
 #[test]
 fn what_is_waited_for_is_read_as_kubectl_reads_it() {
     let condition = |type_: &str, status: &str| For::Condition(type_.into(), status.into());
-    let path =
-        |path: &str, value: Option<&str>| For::JsonPath(path.to_owned(), value.map(str::to_owned));
+    let path = |path: &str, value: Option<&str>| {
+        For::JsonPath(Path::parse(path).unwrap(), value.map(str::to_owned))
+    };
     for (text, read) in [
         ("delete", For::Delete),
         ("create", For::Create),
@@ -24,24 +25,24 @@ fn what_is_waited_for_is_read_as_kubectl_reads_it() {
         ("condition=Running=False", condition("Running", "False")),
         (
             "jsonpath={.status.phase}=Running",
-            path("$.status.phase", Some("Running")),
+            path(".status.phase", Some("Running")),
         ),
         (
             "jsonpath='{.status.phase}'=\"Running\"",
-            path("$.status.phase", Some("Running")),
+            path(".status.phase", Some("Running")),
         ),
         (
             "jsonpath=.status.restarts=1",
-            path("$.status.restarts", Some("1")),
+            path(".status.restarts", Some("1")),
         ),
         (
             "jsonpath={.status.startTime}",
-            path("$.status.startTime", None),
+            path(".status.startTime", None),
         ),
         (
             "jsonpath={.status.conditions[?(@.type==\"Running\")].status}=True",
             path(
-                "$.status.conditions[?(@.type==\"Running\")].status",
+                ".status.conditions[?(@.type==\"Running\")].status",
                 Some("True"),
             ),
         ),
@@ -53,7 +54,7 @@ fn what_is_waited_for_is_read_as_kubectl_reads_it() {
         ("phase=Done", "expected one of Created, Running, Succeeded"),
         ("jsonpath={}", "jsonpath expression cannot be empty"),
         ("jsonpath={.status.phase}=", "has to have a value"),
-        ("jsonpath={.status[}", "invalid jsonpath"),
+        ("jsonpath={.status[}", "unterminated array"),
     ] {
         let error = For::parse(text).unwrap_err();
         assert!(error.contains(told), "{text}: {error}");
@@ -76,6 +77,8 @@ fn what_is_there_is_met() {
         ("jsonpath={.status.restarts}", true),
         ("jsonpath={.status.collectorsReady}", false),
         ("jsonpath={.status.none}", false),
+        ("jsonpath={.status.conditions[7].type}", false),
+        (r"jsonpath={.metadata.labels.example\.org/team}=rl", true),
         (
             "jsonpath={.status.conditions[?(@.type==\"Running\")].status}=True",
             true,

@@ -1,6 +1,8 @@
 //! Conditions that follow from the pods, and the worst reason that a user must know.
 
-use di_api::{ConditionType, DIJobStatus, Phase, Reason, condition};
+use std::cmp::Reverse;
+
+use di_api::{ConditionType, DIJobStatus, Phase, Reason, Role, condition};
 use di_plan::{PodView, Stage};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
@@ -53,21 +55,36 @@ fn ended_by(conditions: &[Condition]) -> Option<&Condition> {
         .find(|end| end.status == "True")
 }
 
-/// The worst pod's reason: the first by name, so that it does not change from look to look.
+/// The worst pod's reason, of several alike the coordinator's, else that of the first by name, so that it does not change from look to look.
 fn stuck(seen: &Observed<'_>) -> Option<(Reason, String)> {
     let mut stuck: Vec<_> = seen
         .own_pods()
         .filter(|pod| !pod.deleting)
-        .filter_map(|pod| Some((pod.name.as_str(), pod.stuck()?)))
+        .filter_map(|pod| Some((pod, pod.stuck()?)))
         .collect();
-    stuck.sort_unstable();
     let others = stuck.len().saturating_sub(1);
-    let (name, (reason, message)) = stuck.into_iter().next()?;
+    stuck.sort_by_key(|&(pod, (reason, _))| {
+        let coordinates = pod.role == Some(Role::Coordinator);
+        (Reverse(severity(reason)), !coordinates, pod.name.as_str())
+    });
+    let (pod, (reason, message)) = stuck.into_iter().next()?;
+    let name = &pod.name;
     let others = match others {
         0 => String::new(),
         n => format!(" (and {n} more)"),
     };
     Some((reason, format!("{name}: {message}{others}")))
+}
+
+/// How much somebody is needed for a pod to run.
+fn severity(reason: Reason) -> u8 {
+    match reason {
+        // Room may come by itself.
+        Reason::Unschedulable => 0,
+        // The kubelet tries again.
+        Reason::CrashLoopBackOff | Reason::ErrImagePull | Reason::ImagePullBackOff => 1,
+        _ => 2,
+    }
 }
 
 fn replicas_ready(seen: &Observed<'_>, status: &mut DIJobStatus, stuck: Option<(Reason, String)>) {

@@ -1,11 +1,16 @@
 //! The coordinator: made, started again, and its end turned into the job's.
 
-use di_api::{ConditionType, Origin, Phase, PlanEntry, Reason, Role, condition, is_true, names};
-use di_plan::{End, PodPhase, PodView, Stage};
+use std::time::Duration;
+
+use di_api::{
+    ConditionType, CoordinatorStatus, Origin, Phase, PlanEntry, Reason, Role, condition, is_true,
+    names,
+};
+use di_plan::{End, PodPhase, PodView, Stage, next_attempt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
-use super::{Action, Note, Observed, Step, ending};
+use super::{Action, Note, Observed, Step, ending, replicas};
 
 /// The coordinator as the plan would have it; it alone has a fixed name, so it needs no place there.
 fn entry(seen: &Observed<'_>) -> PlanEntry {
@@ -57,6 +62,9 @@ fn failure(end: &End) -> String {
 
 /// Makes the coordinator and follows it, or starts it again; [`check_end`] has found that it has not ended the job.
 pub(super) fn tend(seen: &Observed<'_>, step: &mut Step) {
+    if step.status.phase == Some(Phase::Suspended) {
+        not_there(step);
+    }
     let entry = entry(seen);
     if seen.service(&entry.name).is_none() {
         step.actions.push(Action::CreateService(entry.clone()));
@@ -64,10 +72,19 @@ pub(super) fn tend(seen: &Observed<'_>, step: &mut Step) {
     let Some(pod) = seen.pod(&entry.name) else {
         match seen.asked.get(&entry.name) {
             // A cache may be behind.
-            None if runs(step) => step.ask.push(entry.name),
+            None if runs(step) || step.status.coordinator.uid.is_some() => {
+                step.ask.push(entry.name);
+            }
             _ => {
+                if step.status.coordinator.uid.is_some() {
+                    count_loss(seen, step, ran_until_now(seen, step));
+                }
                 deleted(seen, step);
-                step.actions.push(Action::CreatePod(entry));
+                not_there(step);
+                match wait(seen, step) {
+                    Some(wait) => step.look_within(wait),
+                    None => step.actions.push(Action::CreatePod(entry)),
+                }
             }
         }
         return;
@@ -76,9 +93,14 @@ pub(super) fn tend(seen: &Observed<'_>, step: &mut Step) {
     match &pod.end {
         // Told to go; what it exits with then says nothing of the job.
         _ if pod.deleting => {
+            if step.status.coordinator.uid.as_ref() == Some(&pod.uid) {
+                count_loss(seen, step, replicas::ran(seen, pod));
+            }
             deleted(seen, step);
             if pod.phase == PodPhase::Unknown {
                 lost(seen, step);
+            } else {
+                not_there(step);
             }
         }
         Some(end) => start_again(seen, step, pod, end),
@@ -92,6 +114,8 @@ fn created(seen: &Observed<'_>, step: &mut Step) {
         return;
     }
     step.status.start_time = Some(Time(seen.now));
+    // A job that was held is told to have begun once more.
+    step.status.phase = None;
     let message = "the coordinator has been created";
     enter(
         seen,
@@ -104,6 +128,7 @@ fn created(seen: &Observed<'_>, step: &mut Step) {
 }
 
 fn follow(seen: &Observed<'_>, step: &mut Step, pod: &PodView) {
+    step.status.coordinator.uid = Some(pod.uid.clone());
     match (pod.stage(), pod.phase) {
         (_, PodPhase::Unknown) => lost(seen, step),
         (Stage::Active, _) => {
@@ -127,6 +152,37 @@ fn follow(seen: &Observed<'_>, step: &mut Step, pod: &PodView) {
             );
         }
     }
+}
+
+/// What a job shows whose coordinator is about to be made again.
+fn not_there(step: &mut Step) {
+    let status = &mut step.status;
+    let was_there = is_true(&status.conditions, ConditionType::Created);
+    status.phase = was_there.then_some(Phase::Created);
+}
+
+/// The next one is made at once, those after it ever later, as long as none runs for long.
+fn count_loss(seen: &Observed<'_>, step: &mut Step, ran: Option<i64>) {
+    let last = &mut step.status.coordinator;
+    let (attempt, not_before) = next_attempt(last.attempt, ran, seen.now);
+    *last = CoordinatorStatus {
+        uid: None,
+        attempt,
+        not_before,
+    };
+}
+
+/// How long the next one has yet to wait.
+fn wait(seen: &Observed<'_>, step: &Step) -> Option<Duration> {
+    replicas::wait(step.status.coordinator.not_before.as_ref(), seen.now)
+}
+
+/// How long one has run that is gone.
+fn ran_until_now(seen: &Observed<'_>, step: &Step) -> Option<i64> {
+    let running = condition(&step.status.conditions, ConditionType::Running);
+    let running = running.filter(|running| running.status == "True")?;
+    let ran = seen.now.duration_since(running.last_transition_time.0);
+    Some(ran.as_secs())
 }
 
 fn runs(step: &Step) -> bool {
@@ -175,21 +231,31 @@ pub(super) fn not_running(seen: &Observed<'_>, step: &mut Step, reason: Reason, 
     }
 }
 
-/// A failed coordinator is deleted, so that another takes its name.
+/// A failed coordinator is deleted, so that another takes its name. While that one has to wait, it stays for its log.
 fn start_again(seen: &Observed<'_>, step: &mut Step, pod: &PodView, end: &End) {
     let how = failure(end);
     if !is_given_up(step, pod) {
         if !pod.disrupted {
             step.status.restarts += 1;
         }
-        let message = format!("{how}; it is started again");
+        count_loss(seen, step, replicas::ran(seen, pod));
+        let message = match wait(seen, step) {
+            Some(wait) => format!("{how}; it is started again in {} s", wait.as_secs()),
+            None => format!("{how}; it is started again"),
+        };
         step.notes
             .push(Note::warning(Reason::CoordinatorRestarted, message));
         step.status.failed_coordinator = Some(pod.uid.clone());
     }
     step.status.phase = Some(Phase::Created);
     not_running(seen, step, Reason::CoordinatorRestarting, &how);
-    step.actions.push(Action::delete_pod(pod));
+    if is_to_go(seen, pod) {
+        step.status.coordinator = CoordinatorStatus::default();
+    }
+    match wait(seen, step) {
+        Some(wait) => step.look_within(wait),
+        None => step.actions.push(Action::delete_pod(pod)),
+    }
 }
 
 /// Whether a user wants another in the place of exactly this one.
@@ -205,6 +271,7 @@ fn replace(seen: &Observed<'_>, step: &mut Step, pod: &PodView) {
             .push(Note::normal(Reason::CoordinatorRestarted, message));
         step.status.failed_coordinator = Some(pod.uid.clone());
     }
+    step.status.coordinator = CoordinatorStatus::default();
     step.status.phase = Some(Phase::Created);
     not_running(seen, step, Reason::CoordinatorRestarting, message);
     step.actions.push(Action::delete_pod(pod));
@@ -214,8 +281,9 @@ fn is_given_up(step: &Step, pod: &PodView) -> bool {
     step.status.failed_coordinator.as_deref() == Some(&pod.uid)
 }
 
-/// Remembers that the coordinator is told to go: what becomes of it from now on is not how the job ends.
+/// Remembers that the coordinator is told to go: what becomes of it from now on is not how the job ends, and no failure.
 pub(super) fn give_up(seen: &Observed<'_>, step: &mut Step) {
+    step.status.coordinator = CoordinatorStatus::default();
     if let Some(pod) = seen.pod(&names::coordinator(&seen.job.name_any())) {
         step.status.failed_coordinator = Some(pod.uid.clone());
     }

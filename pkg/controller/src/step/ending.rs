@@ -120,6 +120,14 @@ pub(super) fn suspend(seen: &Observed<'_>, step: &mut Step) {
     }
     if seen.own_pods().next().is_none() {
         if step.status.phase != Some(Phase::Suspended) {
+            // A cache may be behind, and a pod may have been made although nobody was told so.
+            let coordinator = names::coordinator(&seen.job.name_any());
+            let planned = step.status.plan.iter().map(|entry| entry.name.clone());
+            let all = planned.chain([coordinator]);
+            step.ask = all.filter(|name| !seen.asked.contains_key(name)).collect();
+            if !step.ask.is_empty() {
+                return;
+            }
             let message = "the job is held and no pod of it is left";
             step.notes.push(Note::normal(Reason::Suspended, message));
         }

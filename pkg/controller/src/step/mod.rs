@@ -145,7 +145,7 @@ pub struct Step {
 }
 
 impl Step {
-    fn look_within(&mut self, time: Duration) {
+    pub(crate) fn look_within(&mut self, time: Duration) {
         self.again = Some(self.again.map_or(time, |again| again.min(time)));
     }
 }

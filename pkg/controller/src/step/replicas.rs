@@ -8,6 +8,7 @@ use di_plan::{
     find, follow, members, replace,
 };
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
 use super::{Action, Note, Observed, Step, units};
@@ -144,12 +145,8 @@ fn loss(seen: &Observed<'_>, entry: &PlanEntry) -> Option<Loss> {
             ran: None,
         });
     };
-    let ended = pod.end.as_ref();
-    let ran = pod.started.map(|started| {
-        let until = ended.and_then(|end| end.at).unwrap_or(seen.now);
-        until.duration_since(started).as_secs()
-    });
-    match (pod.stage(), ended) {
+    let ran = ran(seen, pod);
+    match (pod.stage(), &pod.end) {
         (Stage::Succeeded, _) => None,
         (Stage::Failed, Some(end)) => Some(Loss {
             how: format!("failed: {end}"),
@@ -163,6 +160,13 @@ fn loss(seen: &Observed<'_>, entry: &PlanEntry) -> Option<Loss> {
     }
 }
 
+/// How long it has run, in seconds.
+pub(super) fn ran(seen: &Observed<'_>, pod: &PodView) -> Option<i64> {
+    let ended = pod.end.as_ref().and_then(|end| end.at);
+    let until = ended.unwrap_or(seen.now);
+    Some(until.duration_since(pod.started?).as_secs())
+}
+
 fn want(seen: &Observed<'_>, plan: &[PlanEntry], entry: &PlanEntry, step: &mut Step) {
     // A unit is made together.
     let leader = aggregator_of(entry).and_then(|name| find(plan, name));
@@ -170,7 +174,7 @@ fn want(seen: &Observed<'_>, plan: &[PlanEntry], entry: &PlanEntry, step: &mut S
     if units::lacks_template(seen, leader) {
         return;
     }
-    if let Some(wait) = wait(leader, seen.now) {
+    if let Some(wait) = wait(leader.not_before.as_ref(), seen.now) {
         step.look_within(wait);
         return;
     }
@@ -182,8 +186,9 @@ fn want(seen: &Observed<'_>, plan: &[PlanEntry], entry: &PlanEntry, step: &mut S
     }
 }
 
-fn wait(entry: &PlanEntry, now: Timestamp) -> Option<Duration> {
-    let wait = entry.not_before.as_ref()?.0.duration_since(now);
+/// How long a pod is not made yet.
+pub(super) fn wait(not_before: Option<&Time>, now: Timestamp) -> Option<Duration> {
+    let wait = not_before?.0.duration_since(now);
     // A longer one was noted by a clock that is ahead of ours, and nobody can tell what is left of it.
     let ours = wait.is_positive() && wait.as_secs() <= LONGEST_BACKOFF_SECONDS;
     ours.then(|| wait.unsigned_abs())

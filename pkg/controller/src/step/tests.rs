@@ -1,5 +1,6 @@
 //! The step as a whole; `tests/` has a file for each file of rules.
 
+mod conditions;
 mod coordinator;
 mod ending;
 mod exploration;

@@ -31,10 +31,7 @@ pub fn replace(
     else {
         return successor(plan, name).map(|entry| entry.name.clone());
     };
-    let attempt = match ran {
-        Some(seconds) if seconds >= HEALTHY_AFTER_SECONDS => 0,
-        _ => plan[i].attempt,
-    };
+    let (attempt, not_before) = next_attempt(plan[i].attempt, ran, now);
     let is_taken = |name: &str| {
         let mut entries = plan.iter();
         entries.any(|entry| entry.name == name || entry.replaces.as_deref() == Some(name))
@@ -44,12 +41,10 @@ pub fn replace(
         name: fresh.clone(),
         uid: None,
         replaces: Some(name.to_owned()),
-        attempt: attempt.saturating_add(1),
+        attempt,
         reported: false,
         planned_at: Some(MicroTime(now)),
-        not_before: backoff(attempt)
-            .and_then(|wait| now.checked_add(wait).ok())
-            .map(Time),
+        not_before,
         ..plan[i].clone()
     };
     plan[i].state = EntryState::Replaced;
@@ -60,6 +55,17 @@ pub fn replace(
     plan.push(next);
     follow(plan);
     Some(fresh)
+}
+
+/// Which attempt the pod is that follows one that was lost after so many seconds, where that is known, and before when it is not made: the
+/// first follows at once, those after it ever later.
+pub fn next_attempt(attempt: i32, ran: Option<i64>, now: Timestamp) -> (i32, Option<Time>) {
+    let attempt = match ran {
+        Some(seconds) if seconds >= HEALTHY_AFTER_SECONDS => 0,
+        _ => attempt,
+    };
+    let not_before = backoff(attempt).and_then(|wait| now.checked_add(wait).ok());
+    (attempt.saturating_add(1), not_before.map(Time))
 }
 
 /// A replica that ran this long, in seconds, was healthy: its next failure counts as the first.

@@ -46,3 +46,56 @@ fn what_has_ended_stays_so_on_a_lost_node() {
     let status = json!({"phase": "Failed", "reason": "NodeLost"});
     assert_eq!(view(&status).phase, PodPhase::Failed);
 }
+
+fn ended(reason: &str, code: i32) -> Value {
+    json!({"terminated": {"reason": reason, "exitCode": code}})
+}
+
+/// A pod that is not started again, whose sidecar is in this state too.
+fn with_sidecar(main: &Value, sidecar: &Value) -> PodView {
+    let container = |name: &str, state: &Value| json!({"name": name, "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": state});
+    let pod = serde_json::from_value(json!({
+        "metadata": {"name": "p", "labels": {"dijob-name": "j"}},
+        "spec": {"restartPolicy": "Never", "containers": []},
+        "status": {"phase": "Running", "containerStatuses": [
+            container("sidecar", sidecar), container("di-container", main),
+        ]},
+    }));
+    PodView::new(&pod.unwrap()).unwrap()
+}
+
+#[test]
+fn f5_how_a_container_ended_is_told_by_its_exit_code_whatever_the_reason() {
+    let runs = json!({"running": {}});
+    for reason in [
+        "Completed",
+        "Error",
+        "OOMKilled",
+        "ContainerCannotRun",
+        "ContainerStatusUnknown",
+        "DeadlineExceeded",
+        "Evicted",
+        "StartError",
+        "",
+    ] {
+        for (code, stage) in [
+            (0, Stage::Succeeded),
+            (1, Stage::Failed),
+            (137, Stage::Failed),
+        ] {
+            let view = with_sidecar(&ended(reason, code), &runs);
+            assert_eq!(view.stage(), stage, "{reason} {code}");
+        }
+    }
+}
+
+#[test]
+fn f6_the_end_of_the_main_container_is_the_end_whatever_its_sidecars_do() {
+    let runs = json!({"running": {}});
+    for sidecar in [runs.clone(), ended("Completed", 0), ended("Error", 1)] {
+        let of = |main: &Value| with_sidecar(main, &sidecar).stage();
+        assert_eq!(of(&runs), Stage::Active, "{sidecar}");
+        assert_eq!(of(&ended("Completed", 0)), Stage::Succeeded, "{sidecar}");
+        assert_eq!(of(&ended("Error", 1)), Stage::Failed, "{sidecar}");
+    }
+}

@@ -61,7 +61,7 @@ async fn end_all(space: &Space) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_is_left_at_the_end_is_what_the_policy_says_and_no_restart_touches_it() {
+async fn f1_what_is_left_at_the_end_is_what_the_policy_says_and_no_restart_touches_it() {
     let space = Space::new().await;
     let space = space.undisturbed("whoever comes next takes back what was told of a fault");
     let _kubelet = Kubelet::running(&space);

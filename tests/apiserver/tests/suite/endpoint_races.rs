@@ -61,7 +61,7 @@ async fn f18_what_eight_clients_give_back_is_what_is_reported_and_what_really_go
 }
 
 #[tokio::test]
-async fn nothing_is_lost_while_somebody_else_writes_the_job_all_the_time() {
+async fn f2_nothing_is_lost_while_somebody_else_writes_the_job_all_the_time() {
     let space = Space::new().await;
     let _kubelet = Kubelet::running(&space);
     let manager = space.manager("manager");

@@ -1,16 +1,13 @@
 //! A job's life, with every fault that a server, a network or a manager's death can show: it ends as an undisturbed one does.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use di_api::Phase;
-use di_apiserver_tests::{Came, Fate, Job, Kubelet, Proxy, Watches, exit};
+use di_apiserver_tests::{Came, Endpoint, Fate, Job, Kubelet, Proxy, Watches, exit};
 use futures::{StreamExt, future::join_all, stream};
-use tokio::{sync::Notify, time::sleep};
+use tokio::time::sleep;
 
-use crate::life::{AT_ONCE, Life, Managed, as_usual, reference};
+use crate::life::{AT_ONCE, Life, Managed, as_usual, check_pace, reference};
 
 /// How long faults go on that come again and again. What backs off from them for longer and longer goes on soon after.
 const FAULTY: Duration = Duration::from_secs(4);
@@ -42,38 +39,6 @@ async fn each_write_may_hang_or_its_answer_be_lost() {
     each_write_meets(&[Fate::Hung, Fate::Unanswered, Fate::Lost]).await;
 }
 
-/// A manager that dies at a write: before it reaches the server, or after. Another goes on.
-async fn interrupted(at: usize, arrives: bool) -> Life {
-    let mut managed = Managed::start().await;
-    let reached = Arc::new(Notify::new());
-    let notify = reached.clone();
-    managed.proxy.rule(move |came| {
-        if came.write < at {
-            return Fate::Served;
-        }
-        notify.notify_one();
-        if came.write == at && arrives {
-            Fate::Unanswered
-        } else {
-            Fate::Hung
-        }
-    });
-    let space = managed.space.clone();
-    let mut living = std::pin::pin!(as_usual(&space));
-    let ended = tokio::select! {
-        () = reached.notified() => None,
-        // It may be done with fewer writes than another.
-        end = &mut living => Some(end),
-    };
-    managed.proxy.rule(|_| Fate::Served);
-    managed.exchange().await;
-    let end = match ended {
-        Some(end) => end,
-        None => living.await,
-    };
-    managed.took(end).await
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_manager_may_die_at_each_write() {
     let writes = reference().await.writes();
@@ -82,7 +47,9 @@ async fn a_manager_may_die_at_each_write() {
         .flat_map(|arrives| (1..=writes).map(move |at| (at, arrives)));
     stream::iter(cases)
         .map(|(at, arrives)| async move {
-            let lived = interrupted(at, arrives).await;
+            let managed = Managed::start().await;
+            let space = managed.space.clone();
+            let lived = Box::pin(managed.interrupted(at, arrives, as_usual(&space))).await;
             lived.check(&format!("died at write {at}, which arrives: {arrives}"), 20);
         })
         .buffer_unordered(AT_ONCE)
@@ -186,7 +153,28 @@ async fn watches_may_break_in_every_way() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn watches_may_be_silent_for_a_minute() {
+async fn watches_that_end_well_as_soon_as_they_begin_are_not_opened_all_the_time() {
+    let managed = Managed::start().await;
+    let endpoint = Proxy::start(managed.space.client.clone());
+    let settings = di_replicas::Settings::default();
+    let _endpoint = Endpoint::with(&managed.space, endpoint.client(), settings).await;
+    let proxies = [&managed.proxy, &endpoint];
+    for proxy in proxies {
+        proxy.watches(Watches::Cut);
+    }
+    sleep(FAULTY).await;
+    for proxy in proxies {
+        let came = proxy.came();
+        assert!(came.iter().any(Came::is_watch));
+        check_pace("cut", &came);
+        proxy.watches(Watches::Flow);
+    }
+    let end = as_usual(&managed.space).await;
+    managed.took(end).await.check("cut", 40);
+}
+
+/// Nothing comes by any watch, until the minute is over.
+async fn silent_for_a_minute() {
     let managed = Managed::start().await;
     managed.space.create(&Job::new("before", 2)).await;
     let _kubelet = Kubelet::running(&managed.space);
@@ -199,4 +187,27 @@ async fn watches_may_be_silent_for_a_minute() {
     let end = as_usual(&managed.space).await;
     let lived = managed.took(end).await;
     assert_eq!(lived.pods.len(), reference().await.pods.len() + 3);
+}
+
+/// Nothing comes any more by the watches that there are, for as long as they are waited for.
+async fn silent_for_ever() {
+    let managed = Managed::start().await;
+    managed.space.create(&Job::new("before", 2)).await;
+    let _kubelet = Kubelet::running(&managed.space);
+    managed.space.until_settled("before").await;
+    managed.proxy.watches(Watches::Forgotten);
+    exit(&managed.space.pods(), "before-coordinator", 0).await;
+    // A server ends them after 60 s; one that is not heard any more is given up soon after.
+    sleep(Duration::from_secs(45)).await;
+    let unheard = managed.space.until("before", "it is there", |_| true).await;
+    assert_eq!(unheard.phase, Some(Phase::Running));
+    managed.space.until_phase("before", Phase::Succeeded).await;
+    let end = as_usual(&managed.space).await;
+    let lived = managed.took(end).await;
+    assert_eq!(lived.pods.len(), reference().await.pods.len() + 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watches_may_be_silent_for_a_minute_or_for_ever() {
+    tokio::join!(silent_for_a_minute(), silent_for_ever());
 }

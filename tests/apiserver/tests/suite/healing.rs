@@ -1,11 +1,15 @@
 //! What a job finds again by itself: its status, its coordinator, its services; and what it does where nothing can be found any more.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    time::Duration,
+};
 
 use di_api::{DIJobStatus, Phase, PlanEntry};
 use di_apiserver_tests::{
-    Came, Endpoint, Fate, Job, Kubelet, Manager, Proxy, Space, common_nodes, configure, eventually,
-    exists, remove,
+    Came, Endpoint, Fate, Job, Kubelet, Manager, Proxy, Space, Watches, common_nodes, configure,
+    eventually, exists, remove,
 };
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
@@ -176,6 +180,79 @@ async fn deleted_services_are_made_again_and_no_pod_is_touched() {
     assert_eq!((status.phase, status.plan), (before.phase, before.plan));
     let warnings = space.warnings_of("unheard").await;
     assert!(warnings.is_empty(), "{warnings:?}");
+}
+
+#[tokio::test]
+async fn f10_a_service_that_is_deleted_again_and_again_is_made_anew_once_each_time() {
+    const TIMES: usize = 5;
+    let space = Space::new().await;
+    let space = space.undisturbed("each write is made once, and at the first try");
+    let _kubelet = Kubelet::running(&space);
+    let manager = space.manager("manager");
+    space.create(&Job::new("deaf", 2)).await;
+    let plan = space.until_settled("deaf").await.plan;
+    let pods = uids(&space.pods_of("deaf").await);
+    let name = &plan[0].name;
+    for _ in 0..TIMES {
+        let old = space.services().get(name).await.unwrap();
+        remove(&space.services(), name).await;
+        eventually("it is there again", async || {
+            let found = space.services().get_opt(name).await.unwrap();
+            let other = found.filter(|found| found.uid() != old.uid());
+            other.map(drop).ok_or_else(String::new)
+        })
+        .await;
+    }
+    // Whatever it still had to do, it does before it ends.
+    manager.stop().await;
+    let writes = space.writes_of("manager").await;
+    let of_services = |verb| writes.iter().filter(move |w| w.is(verb, "services"));
+    let made: Vec<_> = of_services("create").map(|w| (w.code, &w.name)).collect();
+    assert_eq!(made.len(), pods.len() + TIMES, "{made:?}");
+    assert!(made.iter().all(|(code, _)| *code == 201), "{made:?}");
+    assert_eq!(of_services("delete").count(), 0);
+    assert_eq!(uids(&space.pods_of("deaf").await), pods);
+}
+
+/// A pod whose creation was not answered is found when it is made again, by one who does not see it.
+#[tokio::test]
+async fn f11_nobody_is_told_that_a_pod_was_made_that_was_there_already() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
+    let upstream = space.server.client_of_manager("manager", &space.namespace);
+    let proxy = Proxy::start(upstream);
+    proxy.watches(Watches::Frozen);
+    let creates = |came: &Came| came.method == "POST" && came.target.contains("/pods");
+    let seen = AtomicUsize::new(0);
+    proxy.rule(move |came| {
+        if creates(came) && seen.fetch_add(1, Relaxed) < 3 {
+            Fate::Lost
+        } else {
+            Fate::Served
+        }
+    });
+    space.create(&Job::new("there", 2)).await;
+    let manager = Manager::start(proxy.client());
+    let found =
+        |s: &DIJobStatus| s.start_time.is_some() && s.plan.iter().all(|entry| entry.uid.is_some());
+    space.until("there", "they are found", found).await;
+    proxy.watches(Watches::Flow);
+    space.until_settled("there").await;
+    space.until_event("there", "CoordinatorRunning").await;
+    manager.stop().await;
+
+    let writes = space.writes_of("manager").await;
+    let codes: Vec<_> = writes
+        .iter()
+        .filter(|w| w.is("create", "pods"))
+        .map(|w| w.code)
+        .collect();
+    assert_eq!(codes, [201, 201, 201, 409, 409, 409]);
+    let events = space.events_of("there").await;
+    assert!(
+        !events.contains(&"SuccessfulCreate".to_owned()),
+        "{events:?}"
+    );
 }
 
 /// What the earlier job leaves goes while the next one is looked after: the name is taken at one moment, and nobody's at the next.

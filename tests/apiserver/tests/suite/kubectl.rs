@@ -15,9 +15,9 @@ use kube::{
     runtime::wait::{await_condition, conditions::is_crd_established},
 };
 
-struct Kubectl<'a> {
-    program: PathBuf,
-    server: &'a Server,
+pub(crate) struct Kubectl<'a> {
+    pub(crate) program: PathBuf,
+    pub(crate) server: &'a Server,
 }
 
 /// The one that a user would run.
@@ -31,6 +31,12 @@ fn installed() -> Option<PathBuf> {
 fn beside_the_server() -> Option<PathBuf> {
     let assets = PathBuf::from(std::env::var_os("KUBEBUILDER_ASSETS")?);
     Some(assets.join("kubectl")).filter(|path| path.exists())
+}
+
+/// The one that a user would run, or else the server's.
+pub(crate) fn some_kubectl() -> PathBuf {
+    let program = installed().or_else(beside_the_server);
+    program.expect("a kubectl on PATH or in KUBEBUILDER_ASSETS")
 }
 
 impl Kubectl<'_> {
@@ -54,7 +60,7 @@ impl Kubectl<'_> {
     }
 
     /// Runs kubectl, which must have nothing to complain of, and returns what it says.
-    fn run(&self, args: &[&str]) -> String {
+    pub(crate) fn run(&self, args: &[&str]) -> String {
         let output = self.command(args).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         let complaints = String::from_utf8_lossy(&output.stderr);
@@ -68,9 +74,7 @@ impl Kubectl<'_> {
 
 #[tokio::test]
 async fn the_installed_kubectl_applies_every_manifest_without_a_word_of_complaint() {
-    let program = installed().or_else(beside_the_server);
-    let program = program.expect("a kubectl on PATH or in KUBEBUILDER_ASSETS");
-    apply_all(program).await;
+    apply_all(some_kubectl()).await;
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
@@ -17,7 +18,10 @@ use kube::{
     ResourceExt,
     runtime::{WatchStreamExt, watcher},
 };
-use tokio::{sync::OnceCell, task::JoinSet};
+use tokio::{
+    sync::{Notify, OnceCell},
+    task::JoinSet,
+};
 
 pub(crate) const JOB: &str = "job";
 /// Lives at the same time.
@@ -34,15 +38,15 @@ pub(crate) struct End {
 }
 
 impl End {
-    /// Whether only what the policy leaves is there, and counted.
-    fn is_complete(&self) -> bool {
+    /// Whether only what the policy leaves is there, and counted: so many pods that have ended.
+    pub(crate) fn is_complete(&self, left: i32) -> bool {
         let counts = self.counts.values();
         let active: i32 = counts.clone().map(|n| n.active + n.pending).sum();
         let ended: i32 = counts.map(|n| n.succeeded + n.failed).sum();
         self.services == 0
             && self.plan == 0
-            && (active, ended) == (0, 2)
-            && self.pods.values().sum::<usize>() == 2
+            && (active, ended) == (0, left)
+            && i32::try_from(self.pods.values().sum::<usize>()) == Ok(left)
     }
 }
 
@@ -52,6 +56,8 @@ pub(crate) struct Life {
     pub(crate) end: End,
     /// Pods that were made, in order.
     pub(crate) pods: Vec<String>,
+    /// Services that were.
+    services: Vec<String>,
     pub(crate) came: Vec<Came>,
 }
 
@@ -80,7 +86,7 @@ async fn lead(space: &Space, is_over: impl Fn(&End) -> bool) -> End {
     end
 }
 
-async fn comes_to(space: &Space, is_over: impl Fn(&End) -> bool) -> End {
+pub(crate) async fn comes_to(space: &Space, is_over: impl Fn(&End) -> bool) -> End {
     eventually("all is as it stays", async || {
         let end = look(space).await;
         if is_over(&end) {
@@ -202,6 +208,41 @@ impl Managed {
         self.manager.stop().await;
         Life::of(&self.space, end, self.proxy.came()).await
     }
+
+    /// The manager dies at a write of a life: before it reaches the server, or after. Another goes on.
+    pub(crate) async fn interrupted(
+        mut self,
+        at: usize,
+        arrives: bool,
+        life: impl Future<Output = End>,
+    ) -> Life {
+        let reached = Arc::new(Notify::new());
+        let notify = reached.clone();
+        self.proxy.rule(move |came| {
+            if came.write < at {
+                return Fate::Served;
+            }
+            notify.notify_one();
+            if came.write == at && arrives {
+                Fate::Unanswered
+            } else {
+                Fate::Hung
+            }
+        });
+        let mut life = pin!(life);
+        let ended = tokio::select! {
+            () = reached.notified() => None,
+            // It may be done with fewer writes than another.
+            end = &mut life => Some(end),
+        };
+        self.proxy.rule(|_| Fate::Served);
+        self.exchange().await;
+        let end = match ended {
+            Some(end) => end,
+            None => life.await,
+        };
+        self.took(end).await
+    }
 }
 
 static REFERENCE: OnceCell<Life> = OnceCell::const_new();
@@ -210,7 +251,7 @@ static REFERENCE: OnceCell<Life> = OnceCell::const_new();
 pub(crate) async fn reference() -> &'static Life {
     let lived = REFERENCE.get_or_init(async || {
         let managed = Managed::start().await;
-        let end = lead(&managed.space, End::is_complete).await;
+        let end = lead(&managed.space, |end| end.is_complete(2)).await;
         managed.took(end).await
     });
     lived.await
@@ -226,32 +267,91 @@ impl Life {
     }
 
     pub(crate) async fn of(space: &Space, end: End, came: Vec<Came>) -> Self {
-        let made = space.writes().await.into_iter();
-        let made = made.filter(|w| w.is("create", "pods") && w.code == 201);
-        let pods = made.map(|write| write.name).collect();
-        Self { end, pods, came }
+        let writes = space.writes().await;
+        let made = |resource| {
+            let made = writes
+                .iter()
+                .filter(|w| w.is("create", resource) && w.code == 201);
+            made.map(|write| write.name.clone()).collect()
+        };
+        Self {
+            end,
+            pods: made("pods"),
+            services: made("services"),
+            came,
+        }
     }
 
     pub(crate) fn writes(&self) -> usize {
         self.came.iter().filter(|came| came.write > 0).count()
     }
 
-    /// No pod too many or twice, and no request again and again.
+    /// No pod and no service too many or twice, and no request again and again.
     pub(crate) fn check(&self, what: &str, more: usize) {
-        let reference = REFERENCE.get().unwrap();
-        assert_eq!(self.pods.len(), reference.pods.len(), "{what}: {self:#?}");
-        self.check_within(what, more);
+        self.check_against(REFERENCE.get().unwrap(), what, more);
+    }
+
+    /// The same of another kind of life.
+    pub(crate) fn check_against(&self, reference: &Self, what: &str, more: usize) {
+        assert_eq!(
+            times(&self.pods),
+            times(&reference.pods),
+            "{what}: {self:#?}"
+        );
+        // A replica that is lost before its service could be made never gets one.
+        let (made, usual) = (&self.services, &reference.services);
+        assert!(made.len() <= usual.len(), "{what}: {self:#?}");
+        let most = |made| times(made).into_iter().max();
+        assert!(most(made) <= most(usual), "{what}: {self:#?}");
+        self.check_requests(reference, what, more);
     }
 
     /// The same where the audit log may lack what was written last before the server was killed.
     pub(crate) fn check_within(&self, what: &str, more: usize) {
         let reference = REFERENCE.get().unwrap();
-        assert!(self.pods.len() <= reference.pods.len(), "{what}: {self:#?}");
-        let names: BTreeSet<_> = self.pods.iter().collect();
-        assert_eq!(self.pods.len(), names.len(), "{what}: {self:#?}");
+        for (made, most) in [
+            (&self.pods, reference.pods.len()),
+            (&self.services, reference.services.len()),
+        ] {
+            let names: BTreeSet<_> = made.iter().collect();
+            assert_eq!(made.len(), names.len(), "{what}: {self:#?}");
+            assert!(made.len() <= most, "{what}: {self:#?}");
+        }
+        self.check_requests(reference, what, more);
+    }
+
+    fn check_requests(&self, reference: &Self, what: &str, more: usize) {
         let most = reference.came.len() * 2 + more;
         assert!(self.came.len() <= most, "{what}: {self:#?}");
+        check_pace(what, &self.came);
     }
+}
+
+/// No watch was opened more than once a second, whatever became of it; of two managers, each opens its own.
+pub(crate) fn check_pace(what: &str, came: &[Came]) {
+    let (Some(first), Some(last)) = (came.first(), came.last()) else {
+        return;
+    };
+    let seconds = usize::try_from((last.at - first.at).as_secs()).unwrap();
+    let mut opened = BTreeMap::<_, usize>::new();
+    for watch in came.iter().filter(|came| came.is_watch()) {
+        *opened.entry(watch.path()).or_default() += 1;
+    }
+    for (path, times) in opened {
+        let most = seconds + 3;
+        assert!(times <= most, "{what}: {path}: {times} in {seconds} s");
+    }
+}
+
+/// How often names were made, whichever they are.
+fn times(made: &[String]) -> Vec<usize> {
+    let mut times: BTreeMap<&String, usize> = BTreeMap::new();
+    for name in made {
+        *times.entry(name).or_default() += 1;
+    }
+    let mut times: Vec<_> = times.into_values().collect();
+    times.sort_unstable();
+    times
 }
 
 /// A life that ends as the undisturbed one did.

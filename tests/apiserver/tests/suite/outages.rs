@@ -1,10 +1,16 @@
 //! The API server, and what holds its objects, are killed and come back while jobs live: all of them end as undisturbed ones do.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use di_apiserver_tests::{Fate, Part, Server, Space, eventually};
+use di_apiserver_tests::{Fate, Job, Kubelet, Part, Server, Space, eventually};
 use futures::future::join_all;
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::{
+    sync::{OnceCell, Semaphore},
+    time::sleep,
+};
 
 use crate::life::{AT_ONCE, Life, Managed, as_usual, reference, settings};
 
@@ -91,4 +97,34 @@ async fn jobs_live_on_when_the_api_server_or_its_etcd_was_killed() {
         jobs.map(drop).map_err(|error| error.to_string())
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_jobs_are_looked_after_soon_once_a_server_takes_writes_again() {
+    const JOBS: usize = 20;
+    let managed = Managed::start().await;
+    let _kubelet = Kubelet::running(&managed.space);
+    // As while its etcd is away: what is watched goes on, and is quiet.
+    managed.proxy.rule(|came| match came.write {
+        0 => Fate::Served,
+        _ => Fate::Refused(500),
+    });
+    for job in 0..JOBS {
+        managed
+            .space
+            .create(&Job::new(&format!("late-{job}"), 1))
+            .await;
+    }
+    // By then each job would wait for most of a minute.
+    sleep(Duration::from_secs(30)).await;
+    let tried = managed.proxy.came().len();
+    assert!(tried < JOBS * 40, "{tried} requests");
+    managed.proxy.rule(|_| Fate::Served);
+    let back = Instant::now();
+    for job in 0..JOBS {
+        managed.space.until_settled(&format!("late-{job}")).await;
+    }
+    let took = back.elapsed();
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    managed.manager.stop().await;
 }

@@ -10,7 +10,7 @@ use kube::{
 use serde_json::json;
 
 #[tokio::test]
-async fn pods_of_an_earlier_job_of_the_same_name_are_neither_taken_nor_touched() {
+async fn f7_pods_of_an_earlier_job_of_the_same_name_are_neither_taken_nor_touched() {
     let space = Space::new().await;
     let _kubelet = Kubelet::running(&space);
     let manager = space.manager("manager");
@@ -86,7 +86,7 @@ async fn a_name_that_somebody_else_has_is_warned_of() {
 }
 
 #[tokio::test]
-async fn a_job_that_is_being_deleted_gets_nothing_more() {
+async fn f8_a_job_that_is_being_deleted_gets_nothing_more() {
     let space = Space::new().await;
     let _kubelet = Kubelet::running(&space);
     let params = DeleteParams::default();

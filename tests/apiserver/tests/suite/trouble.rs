@@ -15,7 +15,7 @@ use kube::{
 use serde_json::{Value, json};
 
 #[tokio::test]
-async fn a_job_that_the_quota_holds_up_says_so_and_goes_on_once_it_is_lifted() {
+async fn f3_a_job_that_the_quota_holds_up_says_so_and_goes_on_once_it_is_lifted() {
     let space = Space::new().await;
     let _kubelet = Kubelet::running(&space);
     let quota = forbid_pods(&space).await;
@@ -64,6 +64,43 @@ async fn of_a_job_that_the_quota_has_room_for_in_part_the_rest_follows_when_ther
     // One event, counted, however often it was tried.
     let warnings = space.warnings_of("partly").await;
     assert_eq!(warnings, ["QuotaExceeded"]);
+    manager.stop().await;
+}
+
+#[tokio::test]
+async fn what_the_quota_refused_is_not_tried_again_with_every_change_of_a_pod() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
+    let quota = forbid_pods(&space).await;
+    tell_quota(&quota, 6, 0).await;
+    let manager = space.manager("manager");
+    space.create(&Job::new("half", 25)).await;
+    let half = |s: &DIJobStatus| {
+        let active: i32 = s.replica_status.values().map(|n| n.active).sum();
+        active == 6 && s.reason.as_deref() == Some("QuotaExceeded")
+    };
+    space.until("half", "six run", half).await;
+    let pods = space.pods_of("half").await;
+    for change in 0..10 {
+        for pod in pods.keys() {
+            let change = json!({"metadata": {"annotations": {"change": change.to_string()}}});
+            let change = Patch::Merge(change);
+            let params = PatchParams::default();
+            space.pods().patch(pod, &params, &change).await.unwrap();
+            tokio::time::sleep(std::time::Duration::from_millis(30)).await;
+        }
+    }
+    let refused = async || {
+        let writes = space.writes_of("manager").await.into_iter();
+        let refused = writes.filter(|w| w.is("create", "pods") && w.code == 403);
+        refused.count()
+    };
+    // A few tries of 16 at once at most; the changes alone would make over a thousand.
+    assert!(refused().await <= 100, "{} were refused", refused().await);
+
+    tell_quota(&quota, 30, 6).await;
+    let status = space.until_settled("half").await;
+    assert_eq!(status.reason, None);
     manager.stop().await;
 }
 
@@ -125,7 +162,7 @@ fn legacy(name: &str, spec: &Value) -> DynamicObject {
 }
 
 #[tokio::test]
-async fn jobs_that_cannot_be_read_stop_no_others() {
+async fn f13_jobs_that_cannot_be_read_stop_no_others() {
     let space = Space::new().await;
     let _kubelet = Kubelet::running(&space);
     let api = space.jobs_as_they_are(LEGACY_VERSION);
@@ -201,6 +238,18 @@ async fn a_job_that_becomes_unreadable_while_it_runs_is_told_of_and_runs_on() {
     let told = conditions.iter().find(|c| c["type"] == "ReplicasReady");
     let message = told.unwrap()["message"].as_str().unwrap();
     assert!(message.contains("\"soon\""), "{message}");
+
+    // Nor is it judged as if it were new when its status is lost.
+    let lost = Patch::Merge(json!({"status": null}));
+    api.patch_status("spoilt", &params, &lost).await.unwrap();
+    eventually("it is told of again", async || {
+        let status = &api.get("spoilt").await.unwrap().data["status"];
+        match (&status["phase"], &status["reason"]) {
+            (Value::Null, reason) if reason == "InvalidSpec" => Ok(()),
+            _ => Err(status.to_string()),
+        }
+    })
+    .await;
 
     api.patch("spoilt", &params, &spoil(Value::Null))
         .await

@@ -51,6 +51,7 @@ async fn usurped(at: usize, fate: Fate) {
         space.server.client("second's lease"),
         lease(&space, "second"),
     );
+    let second = of_second.term();
     managers.spawn(async move {
         let metrics = Metrics::new(&mut Registry::default());
         let forever = std::future::pending();
@@ -65,6 +66,8 @@ async fn usurped(at: usize, fate: Fate) {
     }
     first.stop().await;
     living.await;
+    // Nothing may have been left to do but that write, and the lease has yet to run out.
+    second.lasting().await;
 
     let continued = Timestamp::now().strftime("%FT%T%.6fZ").to_string();
     proxy.let_go();

@@ -4,13 +4,14 @@ use std::collections::HashMap;
 
 use di_api::{ConditionType, Phase, Reason, is_true, names};
 use di_plan::{End, PodPhase};
+use jiff::SignedDuration;
 use kube::ResourceExt;
 
 use super::*;
 use crate::step::Step;
 
 #[test]
-fn a_failed_coordinator_is_started_again_within_its_limit_and_counted_once() {
+fn f14_a_failed_coordinator_is_started_again_within_its_limit_and_counted_once() {
     let mut world = running();
     world.job.spec.backoff_limit = 1;
     world.exit(COORDINATOR, 1, "Error");
@@ -147,4 +148,166 @@ fn a_job_is_unknown_while_its_coordinators_node_is_lost() {
     lost.deleting = true;
     world.settle();
     assert_eq!(world.status().phase, Some(Phase::Unknown));
+}
+
+/// The coordinator fails at once, and how many seconds later another is there.
+fn seconds_until_another(world: &mut World, fail: impl Fn(&mut World)) -> i64 {
+    let uid = world.pods[COORDINATOR].uid.clone();
+    fail(world);
+    world.settle();
+    world.kubelet_ends_deleted();
+    for seconds in 0..1000 {
+        world.settle();
+        world.kubelet_ends_deleted();
+        world.settle();
+        if world
+            .pods
+            .get(COORDINATOR)
+            .is_some_and(|pod| pod.uid != uid)
+        {
+            return seconds;
+        }
+        let again = world.look().again;
+        assert!(again.is_some(), "it is looked at in time");
+        world.now += SignedDuration::from_secs(1);
+    }
+    panic!("there is none: {:#?}", world.status());
+}
+
+fn crash(world: &mut World) {
+    if world.pods[COORDINATOR].started.is_none() {
+        world.run(COORDINATOR);
+        world.settle();
+    }
+    world.exit(COORDINATOR, 1, "Error");
+}
+
+fn evict(world: &mut World) {
+    world.exit(COORDINATOR, 137, "Evicted");
+    world.pods.get_mut(COORDINATOR).unwrap().disrupted = true;
+}
+
+fn throw_out(world: &mut World) {
+    world.pods.get_mut(COORDINATOR).unwrap().deleting = true;
+}
+
+fn vanish(world: &mut World) {
+    world.pods.remove(COORDINATOR);
+}
+
+#[test]
+fn a_coordinator_that_is_lost_again_and_again_is_started_again_ever_later() {
+    for (how, lose) in [
+        ("crash", crash as fn(&mut World)),
+        ("evicted", evict),
+        ("thrown out", throw_out),
+        ("gone", vanish),
+    ] {
+        let mut world = running();
+        world.job.spec.backoff_limit = 1000;
+        let waits: Vec<_> = (0..8)
+            .map(|_| seconds_until_another(&mut world, lose))
+            .collect();
+        assert_eq!(waits, [0, 10, 20, 40, 80, 160, 300, 300], "{how}");
+        // One that ran for long was well.
+        world.run(COORDINATOR);
+        world.settle();
+        world.now += SignedDuration::from_secs(600);
+        assert_eq!(seconds_until_another(&mut world, lose), 0, "{how}");
+        assert_eq!(seconds_until_another(&mut world, lose), 10, "{how}");
+    }
+}
+
+#[test]
+fn a_failed_coordinator_stays_for_its_log_while_the_next_one_waits_unless_a_user_wants_it_at_once()
+{
+    let mut world = running();
+    world.job.spec.backoff_limit = 1000;
+    assert_eq!(seconds_until_another(&mut world, crash), 0);
+    crash(&mut world);
+    let step = world.look();
+    assert!(step.notes[0].message.ends_with("again in 10 s"));
+    world.settle();
+    let failed = &world.pods[COORDINATOR];
+    assert!(failed.end.is_some() && !failed.deleting);
+    assert_eq!(world.status().phase, Some(Phase::Created));
+    assert_eq!(world.status().restarts, 2);
+
+    let uid = failed.uid.clone();
+    let annotations = world.job.annotations_mut();
+    annotations.insert(names::RESTART_ANNOTATION.to_owned(), uid);
+    world.settle();
+    world.kubelet_ends_deleted();
+    world.settle();
+    assert!(world.pods[COORDINATOR].end.is_none());
+}
+
+#[test]
+fn what_a_user_does_to_a_coordinator_is_no_failure() {
+    let mut world = running();
+    for _ in 0..3 {
+        let uid = world.pods[COORDINATOR].uid.clone();
+        let annotations = world.job.annotations_mut();
+        annotations.insert(names::RESTART_ANNOTATION.to_owned(), uid);
+        assert_eq!(seconds_until_another(&mut world, |_| {}), 0);
+        world.run(COORDINATOR);
+        world.settle();
+    }
+    for suspend in [true, false, true, false] {
+        world.job.spec.suspend = suspend;
+        world.settle();
+        world.kubelet_ends_deleted();
+        world.settle();
+    }
+    assert!(world.pods.contains_key(COORDINATOR));
+}
+
+#[test]
+fn a_job_whose_coordinator_is_gone_does_not_say_that_it_runs() {
+    let mut world = running();
+    throw_out(&mut world);
+    world.settle();
+    assert_eq!(world.status().phase, Some(Phase::Created));
+    assert!(!is_running(&world));
+
+    // Even if the next one is refused.
+    let mut world = running();
+    vanish(&mut world);
+    world.asked = HashMap::from([(COORDINATOR.to_owned(), false)]);
+    let step = world.look();
+    assert_eq!(step.status.phase, Some(Phase::Created));
+}
+
+#[test]
+fn a_job_that_is_no_longer_held_does_not_say_that_it_is() {
+    let mut world = running();
+    world.job.spec.suspend = true;
+    world.settle();
+    world.kubelet_ends_deleted();
+    world.settle();
+    assert_eq!(world.status().phase, Some(Phase::Suspended));
+    world.job.spec.suspend = false;
+    let step = world.look();
+    assert_eq!(step.status.phase, Some(Phase::Created));
+    assert!(!is_true(&step.status.conditions, ConditionType::Suspended));
+    let reasons_of_all: Vec<_> = (0..3)
+        .flat_map(|_| {
+            let step = world.look();
+            for action in step.actions.clone() {
+                world.act(action);
+            }
+            let reasons = reasons(&step);
+            world.job.status = Some(step.status);
+            reasons
+        })
+        .collect();
+    assert_eq!(reasons_of_all, [(Reason::CoordinatorCreated, false)]);
+
+    // One that was held from the beginning has not had any.
+    let mut world = World::new(JOB);
+    world.job.spec.suspend = true;
+    world.settle();
+    assert_eq!(world.status().phase, Some(Phase::Suspended));
+    world.job.spec.suspend = false;
+    assert_eq!(world.look().status.phase, None);
 }

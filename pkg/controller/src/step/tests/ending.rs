@@ -21,7 +21,7 @@ fn the_end_is_written_before_anything_is_cleaned_up() {
 }
 
 #[test]
-fn an_ended_job_is_never_run_again() {
+fn f1_an_ended_job_is_never_run_again() {
     for policy in [
         CleanPodPolicy::None,
         CleanPodPolicy::Running,
@@ -123,4 +123,22 @@ fn a_job_that_runs_is_not_judged_anew_when_its_status_is_lost() {
     world.settle();
     assert_eq!(world.status().phase, Some(Phase::Running));
     assert_eq!(world.pods.len(), 4);
+}
+
+#[test]
+fn a_job_is_not_said_to_be_held_while_the_server_may_have_pods_that_no_watch_has_shown() {
+    let mut world = running();
+    world.job.spec.suspend = true;
+    world.settle();
+    let unseen = world.pods.clone();
+    world.pods.clear();
+    let step = world.look();
+    assert_ne!(step.status.phase, Some(Phase::Suspended));
+    let mut asked = step.ask;
+    asked.sort();
+    let all: Vec<_> = unseen.keys().cloned().collect();
+    assert_eq!(asked, all);
+
+    world.asked = asked.into_iter().map(|name| (name, false)).collect();
+    assert_eq!(world.look().status.phase, Some(Phase::Suspended));
 }

@@ -1,39 +1,71 @@
 //! Explores the step: whatever happens in whatever order, once it stops, the job comes to rest where it should.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+mod model;
 
-use di_api::{DIJob, DIJobStatus, EntryState, Phase, PlanEntry, Role, names};
-use di_plan::{
-    AggregatorTemplate, NodeView, PodPhase, PodView, RandomSuffixes, ServiceView, find, is_whole,
-    members, replace,
-};
-use jiff::{SignedDuration, Timestamp};
+use std::collections::{BTreeMap, HashSet};
+
+use di_api::{CleanPodPolicy, DIJob, Origin, Phase, PlanEntry, ReplicaCounts, Role};
+use di_plan::{PodView, Stage, is_whole};
 use proptest::prelude::*;
 
-use super::world::{JOB, World, aggregator, exit, made, node, start};
-use crate::step::{Action, Observed, step};
+use super::world::COORDINATOR;
+use model::{LONGEST_LAG, Model};
+
+/// What becomes of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// The server does not take it.
+    Refused,
+    /// It is done, and nobody is told so.
+    Unanswered,
+    /// The process dies before it; another goes on, which lists first.
+    Dies,
+}
 
 /// Something that happens to a job.
 #[derive(Clone, Debug)]
 enum Happening {
-    /// A reconcile that sees the objects as they were `lag` happenings ago, and dies after `writes` writes.
-    Reconcile { lag: usize, writes: usize },
+    /// A reconcile that sees the job and its objects as they were `lag` happenings ago, one of whose writes may meet a fate; a `hasty` one comes
+    /// so soon after the last that what is not urgent waits.
+    Reconcile {
+        lag: usize,
+        hasty: bool,
+        fault: Option<(usize, Fate)>,
+    },
     /// The nth pod starts.
     Start(usize),
-    /// The nth pod's main container ends.
+    /// The nth pod's main container ends, if it is no coordinator.
     Exit(usize, i32),
+    /// The coordinator's does.
+    End(i32),
+    /// The nth pod is evicted.
+    Evict(usize),
+    /// The node of the nth pod falls silent.
+    Silent(usize),
     /// Somebody deletes the nth pod.
     Delete(usize),
     /// Somebody deletes the nth service.
     DeleteService(usize),
     /// Pods that were told to go, go.
     Gone,
+    /// Somebody else makes a pod of the nth name that has none.
+    Usurp(usize),
+    /// Pods of others go.
+    Clear,
     /// The user declares as many collectors.
     Declare(i32),
     /// The user declares as many learners of several GPUs.
     DeclareUnits(i32),
+    /// The user holds the job, or lets it go on.
+    Suspend(bool),
+    /// The user wants another coordinator.
+    Restart,
     /// The coordinator reports the nth replica of the plan.
     Report(usize),
+    /// The status is lost, as in a restore.
+    LoseStatus,
+    /// The quota has no room, or has some.
+    Quota(bool),
     /// The nodes have so many GPUs from now on.
     Nodes(Vec<i32>),
     /// There is a configuration for aggregators, or there is none.
@@ -42,336 +74,225 @@ enum Happening {
     Wait(i64),
 }
 
-fn happening() -> impl Strategy<Value = Happening> {
+fn fault() -> impl Strategy<Value = Option<(usize, Fate)>> {
+    let fate = prop_oneof![
+        1 => Just(Fate::Refused),
+        1 => Just(Fate::Unanswered),
+        2 => Just(Fate::Dies),
+    ];
+    proptest::option::weighted(0.7, (0..12_usize, fate))
+}
+
+fn nth() -> std::ops::Range<usize> {
+    0..14
+}
+
+/// What pods do, and what is done to them.
+fn of_pods() -> impl Strategy<Value = Happening> {
     prop_oneof![
-        5 => (0..4_usize, 0..12_usize).prop_map(|(lag, writes)| Happening::Reconcile { lag, writes }),
-        3 => (0..14_usize).prop_map(Happening::Start),
-        // The coordinator, the first by name, ends rarely: the rest of a run would be dull.
-        2 => (1..14_usize, prop_oneof![Just(0), Just(1)]).prop_map(|(n, code)| Happening::Exit(n, code)),
-        1 => (0..14_usize).prop_map(Happening::Delete),
-        1 => (0..14_usize).prop_map(Happening::DeleteService),
-        2 => Just(Happening::Gone),
-        1 => (0..4).prop_map(Happening::Declare),
-        1 => (0..3).prop_map(Happening::DeclareUnits),
-        1 => (0..14_usize).prop_map(Happening::Report),
-        1 => proptest::collection::vec(0..9, 0..4).prop_map(Happening::Nodes),
-        1 => any::<bool>().prop_map(Happening::Configured),
-        1 => (1..400_i64).prop_map(Happening::Wait),
+        9 => nth().prop_map(Happening::Start),
+        6 => (nth(), 0..2).prop_map(|(n, code)| Happening::Exit(n, code)),
+        // Rarely with success: the rest of a run would be dull.
+        2 => (0..7).prop_map(|n| Happening::End(i32::from(n > 0))),
+        2 => nth().prop_map(Happening::Evict),
+        2 => nth().prop_map(Happening::Silent),
+        3 => nth().prop_map(Happening::Delete),
+        3 => nth().prop_map(Happening::DeleteService),
+        6 => Just(Happening::Gone),
+        1 => nth().prop_map(Happening::Usurp),
+        1 => Just(Happening::Clear),
     ]
 }
 
-/// What a watch cache holds of a job.
-type Objects = (BTreeMap<String, PodView>, BTreeMap<String, ServiceView>);
-
-/// A server with caches that may be behind.
-struct Model {
-    job: DIJob,
-    objects: Objects,
-    past: Vec<Objects>,
-    nodes: Vec<NodeView>,
-    aggregator: AggregatorTemplate,
-    now: Timestamp,
-    serial: u32,
-    writes: u32,
-    /// Replicas whose pod the status has told of: their names are used up.
-    told: HashSet<String>,
+/// What users and administrators do.
+fn of_users() -> impl Strategy<Value = Happening> {
+    prop_oneof![
+        3 => (0..4).prop_map(Happening::Declare),
+        3 => (0..3).prop_map(Happening::DeclareUnits),
+        3 => (0..3).prop_map(|n| Happening::Suspend(n == 0)),
+        1 => Just(Happening::Restart),
+        3 => nth().prop_map(Happening::Report),
+        1 => Just(Happening::LoseStatus),
+        2 => any::<bool>().prop_map(Happening::Quota),
+        2 => proptest::collection::vec(0..9, 0..4).prop_map(Happening::Nodes),
+        2 => any::<bool>().prop_map(Happening::Configured),
+        3 => (1..400_i64).prop_map(Happening::Wait),
+    ]
 }
 
-impl Model {
-    fn new() -> Self {
-        let World {
-            mut job,
-            aggregator,
-            now,
-            ..
-        } = World::new(JOB);
-        job.spec.backoff_limit = 1000;
-        let unit = serde_json::json!([{"name": "unit", "replicas": 1, "resources": {"gpus": "6"}}]);
-        job.spec.learner.as_mut().unwrap().groups = serde_json::from_value(unit).unwrap();
-        Self {
-            job,
-            objects: Objects::default(),
-            past: Vec::new(),
-            nodes: vec![node(4), node(4), node(1)],
-            aggregator,
-            now,
-            serial: 0,
-            writes: 0,
-            told: HashSet::new(),
-        }
-    }
-
-    /// As the driver does it; `writes` is how many come through before the process dies.
-    fn reconcile(&mut self, lag: usize, mut writes: usize) {
-        let seen = self
-            .past
-            .iter()
-            .rev()
-            .nth(lag)
-            .cloned()
-            .unwrap_or_else(|| self.objects.clone());
-        // A process that starts anew lists first: a cache is never older than what its owner has written.
-        let (mut pods, mut services) = if lag == 0 { self.objects.clone() } else { seen };
-        let mut asked = HashMap::new();
-        for _ in 0..6 {
-            let step = step(
-                &Observed {
-                    job: &self.job,
-                    pods: &pods.values().cloned().collect::<Vec<_>>(),
-                    services: &services.values().cloned().collect::<Vec<_>>(),
-                    nodes: Some(&self.nodes),
-                    aggregator: &self.aggregator,
-                    trouble: None,
-                    asked: &asked,
-                    now: self.now,
-                },
-                &mut RandomSuffixes,
-            );
-            if !step.ask.is_empty() {
-                for name in step.ask {
-                    let pod = self.objects.0.get(&name);
-                    if let Some(pod) = pod {
-                        pods.insert(name.clone(), pod.clone());
-                    }
-                    asked.insert(name, pod.is_some());
-                }
-                continue;
-            }
-            if self.job.status.as_ref() != Some(&step.status) {
-                if writes == 0 {
-                    return;
-                }
-                writes -= 1;
-                self.writes += 1;
-                let made = step.status.plan.iter().filter(|entry| entry.uid.is_some());
-                self.told.extend(made.map(|entry| entry.name.clone()));
-                check_units(&step.status);
-                self.job.status = Some(step.status);
-                continue;
-            }
-            if step.actions.is_empty() {
-                return;
-            }
-            for action in step.actions {
-                if writes == 0 {
-                    return;
-                }
-                writes -= 1;
-                self.writes += 1;
-                self.act(action, &mut pods, &mut services);
-            }
-        }
-    }
-
-    fn act(
-        &mut self,
-        action: Action,
-        pods: &mut BTreeMap<String, PodView>,
-        services: &mut BTreeMap<String, ServiceView>,
-    ) {
-        match action {
-            Action::CreatePod(entry) => {
-                if !self.objects.0.contains_key(&entry.name) {
-                    self.serial += 1;
-                    let pod = made(&self.job, &entry, &self.aggregator, self.serial);
-                    self.objects.0.insert(entry.name.clone(), pod);
-                    assert!(
-                        !self.told.contains(&entry.name),
-                        "{} made twice",
-                        entry.name
-                    );
-                }
-                pods.insert(entry.name.clone(), self.objects.0[&entry.name].clone());
-            }
-            Action::CreateService(entry) => {
-                let service = ServiceView::new(&di_plan::service(&self.job, &entry)).unwrap();
-                self.objects.1.insert(entry.name.clone(), service.clone());
-                services.insert(entry.name, service);
-            }
-            Action::DeletePod { name, uid } => {
-                if let Some(pod) = self.objects.0.get_mut(&name).filter(|pod| pod.uid == uid) {
-                    pod.deleting = true;
-                }
-                if let Some(pod) = pods.get_mut(&name) {
-                    pod.deleting = true;
-                }
-            }
-            Action::DeleteService { name, .. } => {
-                self.objects.1.remove(&name);
-                services.remove(&name);
-            }
-            Action::DeleteJob => unreachable!("no time to live is set"),
-        }
-    }
-
-    fn nth_pod(&mut self, n: usize) -> Option<&mut PodView> {
-        self.objects.0.values_mut().nth(n)
-    }
-
-    fn happens(&mut self, happening: &Happening) {
-        self.past.push(self.objects.clone());
-        let now = self.now;
-        match happening {
-            Happening::Reconcile { lag, writes } => self.reconcile(*lag, *writes),
-            Happening::Start(n) => {
-                if let Some(pod) = self.nth_pod(*n).filter(|pod| pod.end.is_none()) {
-                    start(pod, now);
-                }
-            }
-            Happening::Exit(n, code) => {
-                if let Some(pod) = self
-                    .nth_pod(*n)
-                    .filter(|pod| pod.phase == PodPhase::Running)
-                {
-                    exit(pod, *code, "x", now);
-                }
-            }
-            Happening::Delete(n) => {
-                if let Some(pod) = self.nth_pod(*n) {
-                    pod.deleting = true;
-                }
-            }
-            Happening::DeleteService(n) => {
-                if let Some(name) = self.objects.1.keys().nth(*n).cloned() {
-                    self.objects.1.remove(&name);
-                }
-            }
-            Happening::Gone => self.objects.0.retain(|_, pod| !pod.deleting),
-            Happening::Declare(n) => self.job.spec.collector.as_mut().unwrap().replicas = *n,
-            Happening::DeclareUnits(n) => self.units().replicas = *n,
-            Happening::Report(n) => self.report(*n),
-            Happening::Nodes(gpus) => self.nodes = gpus.iter().map(|gpus| node(*gpus)).collect(),
-            Happening::Configured(there) => {
-                self.aggregator = if *there {
-                    aggregator()
-                } else {
-                    AggregatorTemplate::Missing
-                };
-            }
-            Happening::Wait(seconds) => self.now += SignedDuration::from_secs(*seconds),
-        }
-    }
-
-    fn units(&mut self) -> &mut di_api::ReplicaGroup {
-        &mut self.job.spec.learner.as_mut().unwrap().groups[0]
-    }
-
-    /// As the endpoint does it, which writes the plan and nothing else.
-    fn report(&mut self, n: usize) {
-        let job = self.job.clone();
-        let Some(status) = self.job.status.as_mut() else {
-            return;
-        };
-        if let Some(name) = status.plan.get(n).map(|entry| entry.name.clone()) {
-            replace(
-                &job,
-                &mut status.plan,
-                &name,
-                None,
-                &mut RandomSuffixes,
-                self.now,
-            );
-            check_units(status);
-        }
-    }
-
-    /// No more faults: caches are up to date, pods run, those told to go go.
-    fn rest(&mut self) {
-        self.aggregator = aggregator();
-        for _ in 0..6 {
-            self.now += SignedDuration::from_secs(600);
-            self.reconcile(0, usize::MAX);
-            self.objects.0.retain(|_, pod| !pod.deleting);
-            for n in 0..self.objects.0.len() {
-                self.happens(&Happening::Start(n));
-            }
-        }
-        self.reconcile(0, usize::MAX);
-    }
+fn happening() -> impl Strategy<Value = Happening> {
+    let reconcile = (0..LONGEST_LAG, any::<bool>(), fault());
+    prop_oneof![
+        2 => of_pods(),
+        1 => reconcile.prop_map(|(lag, hasty, fault)| Happening::Reconcile { lag, hasty, fault }),
+        1 => of_users(),
+    ]
 }
 
-/// A unit is never half replaced or half let go of: a ddp learner is wanted while its aggregator is, and then all of them are there.
-fn check_units(status: &DIJobStatus) {
-    let plan = &status.plan;
-    for unit in plan
-        .iter()
-        .filter(|e| e.role == Role::Aggregator && e.is_wanted())
-    {
-        let bare = members(plan, &unit.name).next().is_none();
-        assert!(bare || is_whole(plan, &unit.name), "{plan:#?}");
-    }
-    for member in plan.iter().filter(|e| e.role == Role::DdpLearner) {
-        let leader = member
-            .ddp
-            .as_ref()
-            .and_then(|place| find(plan, &place.aggregator));
-        let leader = leader.map_or(EntryState::Removing, |leader| leader.state);
-        let follows = member.state == leader
-            || member.state == EntryState::Removing && leader != EntryState::Wanted;
-        assert!(follows, "{member:?} {leader:?}");
-    }
+/// What a user may ask of the end.
+#[derive(Clone, Debug)]
+struct Limits {
+    backoff: i32,
+    deadline: Option<i64>,
+    ttl: Option<i32>,
+    policy: CleanPodPolicy,
+}
+
+fn limits() -> impl Strategy<Value = Limits> {
+    let policies = [
+        CleanPodPolicy::Running,
+        CleanPodPolicy::All,
+        CleanPodPolicy::None,
+    ];
+    (
+        prop_oneof![0..4, Just(1000)],
+        proptest::option::weighted(0.2, 1..2000_i64),
+        proptest::option::weighted(0.3, 0..600),
+        proptest::sample::select(policies.to_vec()),
+    )
+        .prop_map(|(backoff, deadline, ttl, policy)| Limits {
+            backoff,
+            deadline,
+            ttl,
+            policy,
+        })
 }
 
 /// Names of the wanted of one role.
-fn wanted(plan: &[PlanEntry], role: Role) -> HashSet<String> {
+fn wanted(plan: &[PlanEntry], role: Role) -> HashSet<&str> {
     let of_role = |entry: &&PlanEntry| entry.role == role && entry.is_wanted();
     plan.iter()
         .filter(of_role)
-        .map(|entry| entry.name.clone())
+        .map(|entry| entry.name.as_str())
         .collect()
 }
 
+/// What the spec declares of a role.
+fn declared(job: &DIJob, role: Role) -> Option<i32> {
+    match role {
+        Role::Aggregator => Some(job.spec.learner.as_ref()?.groups[0].replicas),
+        role => job.spec.declared(role).map(|part| part.replicas),
+    }
+}
+
+/// Pods by role and stage, as the status tells of them.
+fn counted<'a>(pods: impl Iterator<Item = &'a PodView>) -> BTreeMap<String, ReplicaCounts> {
+    let mut all: BTreeMap<String, ReplicaCounts> = BTreeMap::new();
+    for pod in pods {
+        let counts = all.entry(pod.role.unwrap().key().to_owned()).or_default();
+        *match pod.stage() {
+            Stage::Pending => &mut counts.pending,
+            Stage::Active => &mut counts.active,
+            Stage::Succeeded => &mut counts.succeeded,
+            Stage::Failed => &mut counts.failed,
+        } += 1;
+    }
+    all
+}
+
+/// A job that goes on has what it wants and nothing else.
+fn check_running(model: &Model) {
+    let status = model.status();
+    let (pods, services) = model.objects();
+    assert_eq!(status.phase, Some(Phase::Running));
+    assert_eq!(status.reason, None, "all troubles have passed");
+    assert_eq!(pods[COORDINATOR].stage(), Stage::Active);
+    for role in [
+        Role::Collector,
+        Role::Learner,
+        Role::Aggregator,
+        Role::DdpLearner,
+    ] {
+        let wanted = wanted(&status.plan, role);
+        let of_origin = |origin| {
+            let of_role = |e: &&PlanEntry| e.role == role && e.origin == origin && e.is_wanted();
+            i32::try_from(status.plan.iter().filter(of_role).count()).unwrap()
+        };
+        if let Some(declared) = declared(&model.job, role) {
+            assert_eq!(of_origin(Origin::Declared), declared, "{role}");
+        }
+        // Whose the pods were is not known any more where the status was lost.
+        assert!(model.lost_status || of_origin(Origin::Requested) == 0);
+        let live = |pod: &&PodView| pod.role == Some(role) && pod.end.is_none();
+        for pod in pods.values().filter(live) {
+            assert!(wanted.contains(pod.name.as_str()), "{} runs", pod.name);
+        }
+        for name in &wanted {
+            assert!(pods.contains_key(*name), "{name} is not there");
+            assert!(services.contains_key(*name), "{name} has no service");
+        }
+    }
+    for unit in wanted(&status.plan, Role::Aggregator) {
+        assert!(is_whole(&status.plan, unit), "{unit} lacks ddp learners");
+    }
+    let numbered = || status.plan.iter().filter(|entry| entry.is_wanted());
+    let numbers: HashSet<_> = numbered().map(|entry| (entry.role, entry.index)).collect();
+    assert_eq!(numbers.len(), numbered().count(), "numbers are one's own");
+    assert!(services.contains_key(COORDINATOR));
+    for service in services.keys() {
+        assert!(pods.contains_key(service), "{service} stands for nobody");
+    }
+}
+
+fn check_held(model: &Model) {
+    let status = model.status();
+    let (pods, services) = model.objects();
+    assert_eq!(status.phase, Some(Phase::Suspended));
+    assert!(pods.is_empty() && services.is_empty());
+    assert!(status.plan.iter().all(|entry| entry.uid.is_none()));
+}
+
+fn check_ended(model: &Model) {
+    let (pods, services) = model.objects();
+    assert!(services.is_empty());
+    assert!(model.status().plan.is_empty());
+    match model.job.spec.clean_pod_policy {
+        CleanPodPolicy::None => {}
+        CleanPodPolicy::All => assert!(pods.is_empty()),
+        CleanPodPolicy::Running => {
+            let mut live = pods.values().filter(|pod| pod.uses_cluster());
+            assert!(live.all(|pod| pod.role == Some(Role::Coordinator)));
+        }
+    }
+}
+
+fn check(model: &Model) {
+    let status = model.status();
+    let (pods, _) = model.objects();
+    assert_eq!(status.replica_status, counted(pods.values()));
+    if status.phase.is_some_and(Phase::is_terminal) {
+        check_ended(model);
+    } else if model.job.spec.suspend {
+        check_held(model);
+    } else {
+        check_running(model);
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
-    fn once_faults_stop_the_job_rests_where_it_should(happenings in proptest::collection::vec(happening(), 0..60)) {
-        let mut model = Model::new();
+    fn once_faults_stop_the_job_rests_where_it_should(
+        limits in limits(),
+        happenings in proptest::collection::vec(happening(), 0..70),
+    ) {
+        let mut model = Model::new(&limits);
         for happening in &happenings {
             model.happens(happening);
         }
         model.rest();
-
-        let status = model.job.status.clone().unwrap();
-        let ended = status.phase.is_some_and(Phase::is_terminal);
-        let (pods, services) = &model.objects;
-        let live: Vec<_> = pods.values().filter(|pod| pod.end.is_none() && !pod.deleting).collect();
-        if ended {
-            prop_assert!(live.is_empty() && services.is_empty());
-        } else {
-            prop_assert_eq!(status.phase, Some(Phase::Running));
-            for role in [Role::Collector, Role::Learner, Role::Aggregator, Role::DdpLearner] {
-                let wanted = wanted(&status.plan, role);
-                let declared = match role {
-                    Role::Aggregator => Some(model.job.spec.learner.as_ref().unwrap().groups[0].replicas),
-                    role => model.job.spec.declared(role).map(|part| part.replicas),
-                };
-                if let Some(declared) = declared {
-                    prop_assert_eq!(i32::try_from(wanted.len()).unwrap(), declared);
-                }
-                let there: HashSet<_> = pods
-                    .values()
-                    .filter(|pod| pod.role == Some(role) && wanted.contains(&pod.name))
-                    .map(|pod| pod.name.clone())
-                    .collect();
-                prop_assert_eq!(&there, &wanted, "every wanted replica is there, running or done");
-                for name in &wanted {
-                    prop_assert!(services.contains_key(name));
-                }
-                prop_assert!(live.iter().filter(|pod| pod.role == Some(role)).all(|pod| wanted.contains(&pod.name)), "nobody else runs");
-            }
-            for unit in wanted(&status.plan, Role::Aggregator) {
-                prop_assert!(is_whole(&status.plan, &unit), "every aggregator has all its ddp learners");
-            }
-            let indices: HashSet<_> = status.plan.iter().filter(|e| e.is_wanted()).map(|e| (e.role, e.index)).collect();
-            prop_assert_eq!(indices.len(), status.plan.iter().filter(|e| e.is_wanted()).count(), "numbers are one's own");
-            prop_assert!(services.contains_key(&names::coordinator("cartpole")));
-            for service in services.keys() {
-                prop_assert!(pods.contains_key(service), "no service without its pod: {}", service);
-            }
+        if !model.deleted {
+            check(&model);
+        }
+        // One that was held goes on.
+        model.happens(&Happening::Suspend(false));
+        model.rest();
+        if !model.deleted {
+            check(&model);
         }
         let writes = model.writes;
-        model.reconcile(0, usize::MAX);
+        model.reconcile(0, false, None);
         prop_assert_eq!(writes, model.writes, "at rest, nothing is written");
     }
 }

@@ -9,7 +9,7 @@ use di_plan::{
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
 
-use crate::step::{Action, Observed, Step, step};
+use crate::step::{Action, Observed, Step, Trouble, step};
 
 /// A cluster in memory: what the actions say is done, pods start when told to.
 #[derive(Clone)]
@@ -23,6 +23,7 @@ pub(super) struct World {
     pub status_writes: u32,
     pub job_deleted: bool,
     pub asked: HashMap<String, bool>,
+    pub trouble: Option<Trouble>,
     /// Pods as the server has them.
     objects: BTreeMap<String, Pod>,
     serial: u32,
@@ -53,6 +54,7 @@ impl World {
             status_writes: 0,
             job_deleted: false,
             asked: HashMap::new(),
+            trouble: None,
             objects: BTreeMap::new(),
             serial: 0,
         }
@@ -76,7 +78,7 @@ impl World {
             services: &services,
             nodes: Some(&self.nodes),
             aggregator: &self.aggregator,
-            trouble: None,
+            trouble: self.trouble.as_ref(),
             asked: &self.asked,
             now: self.now,
         };

@@ -117,3 +117,28 @@ fn columns_may_leave_out_braces_and_dot() {
         "unexpected path string \"{.users\": a brace is not closed"
     );
 }
+
+#[test]
+fn what_is_found_is_shown_as_json() {
+    let template = Template::parse("{.users[*].name}{range .items[*]}{.status.capacity}{end}{.no}");
+    let text = template.and_then(|template| template.render_json(&input()));
+    assert_eq!(
+        text.unwrap(),
+        r#"[
+    "myself",
+    "e2e"
+]
+[
+    {
+        "cpu": "4"
+    }
+]
+[
+    {
+        "cpu": "8"
+    }
+]
+[]
+"#
+    );
+}

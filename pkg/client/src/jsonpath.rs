@@ -2,11 +2,13 @@
 
 mod path;
 
-use anyhow::{Result, bail, ensure};
-use serde_json::Value;
+use serde::Serialize;
+use serde_json::{Serializer, Value, ser::PrettyFormatter};
+
+use crate::{Error, Result};
 
 pub use path::Path;
-use path::quoted;
+use path::{bad, quoted};
 
 /// A template that was read.
 #[derive(Clone, Debug)]
@@ -24,30 +26,50 @@ enum Node {
 
 impl Template {
     /// Reads a template.
+    ///
+    /// # Errors
+    /// [`Error::JsonPath`] with what is wrong.
     pub fn parse(source: &str) -> Result<Self> {
         let read = || {
             let mut rest = source;
             let nodes = nodes(&mut rest, false)?;
-            Ok::<_, anyhow::Error>(nodes)
+            Ok::<_, Error>(nodes)
         };
         match read() {
             Ok(nodes) => Ok(Self {
                 source: source.to_owned(),
                 nodes,
             }),
-            Err(error) => bail!("error parsing jsonpath {source}, {error}"),
+            Err(error) => Err(bad(format_args!(
+                "error parsing jsonpath {source}, {error}"
+            ))),
         }
     }
 
     /// What it makes of an object.
+    ///
+    /// # Errors
+    /// [`Error::JsonPath`] where an index is beyond the end of a list.
     pub fn render(&self, object: &Value) -> Result<String> {
+        self.written(object, false)
+    }
+
+    /// What it finds in an object, as kubectl's `jsonpath-as-json` has it: a list for each of its parts.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn render_json(&self, object: &Value) -> Result<String> {
+        self.written(object, true)
+    }
+
+    fn written(&self, object: &Value, as_json: bool) -> Result<String> {
         let mut text = String::new();
-        match write(&mut text, &self.nodes, object) {
+        match write(&mut text, &self.nodes, object, as_json) {
             Ok(()) => Ok(text),
-            Err(error) => bail!(
+            Err(error) => Err(bad(format_args!(
                 "error executing jsonpath {:?}: Error executing template: {error}",
                 self.source
-            ),
+            ))),
         }
     }
 }
@@ -57,7 +79,9 @@ fn nodes(rest: &mut &str, in_range: bool) -> Result<Vec<Node>> {
     let mut nodes = Vec::new();
     loop {
         let Some((text, after)) = rest.split_once('{') else {
-            ensure!(!in_range, "unclosed range: {{end}} is missing");
+            if in_range {
+                return Err(bad("unclosed range: {end} is missing"));
+            }
             if !rest.is_empty() {
                 nodes.push(Node::Text((*rest).to_owned()));
             }
@@ -67,13 +91,16 @@ fn nodes(rest: &mut &str, in_range: bool) -> Result<Vec<Node>> {
             nodes.push(Node::Text(text.to_owned()));
         }
         let Some(end) = closing(after) else {
-            bail!("unclosed action");
+            return Err(bad("unclosed action"));
         };
         let action = after[..end].trim();
         *rest = &after[end + 1..];
         if action == "end" {
-            ensure!(in_range, "not in range, nothing to end");
-            return Ok(nodes);
+            return if in_range {
+                Ok(nodes)
+            } else {
+                Err(bad("not in range, nothing to end"))
+            };
         }
         if let Some(over) = action.strip_prefix("range").filter(|over| {
             over.starts_with(char::is_whitespace) || over.starts_with(['.', '[', '$', '@'])
@@ -105,9 +132,14 @@ fn closing(action: &str) -> Option<usize> {
     None
 }
 
-fn write(text: &mut String, nodes: &[Node], object: &Value) -> Result<()> {
+fn write(text: &mut String, nodes: &[Node], object: &Value, as_json: bool) -> Result<()> {
     for node in nodes {
         match node {
+            Node::Text(literal) if as_json => text.push_str(&json(&[literal.as_str().into()])),
+            Node::Path(path) if as_json => {
+                let found: Vec<_> = path.find(object)?.into_iter().cloned().collect();
+                text.push_str(&json(&found));
+            }
             Node::Text(literal) => text.push_str(literal),
             Node::Path(path) => {
                 let found: Vec<_> = path.find(object)?.into_iter().map(printed).collect();
@@ -115,12 +147,23 @@ fn write(text: &mut String, nodes: &[Node], object: &Value) -> Result<()> {
             }
             Node::Range(over, nodes) => {
                 for object in over.find(object)? {
-                    write(text, nodes, object)?;
+                    write(text, nodes, object, as_json)?;
                 }
             }
         }
     }
     Ok(())
+}
+
+/// Indented as Go does.
+fn json(found: &[Value]) -> String {
+    let mut text = Vec::new();
+    let indent = PrettyFormatter::with_indent(b"    ");
+    let mut to = Serializer::with_formatter(&mut text, indent);
+    // Values can always be written.
+    found.serialize(&mut to).ok();
+    text.push(b'\n');
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 fn printed(value: &Value) -> String {

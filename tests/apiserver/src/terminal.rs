@@ -1,16 +1,12 @@
-//! The plugin in a real terminal: tmux has one that can be looked at.
-
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Command,
     sync::atomic::{AtomicU32, Ordering::Relaxed},
 };
 
-use di_apiserver_tests::eventually;
+use crate::eventually;
 
-use crate::plugin::Plugin;
-
-/// A terminal in which the plugin is called.
+/// A real terminal in which a program runs: tmux has one that can be looked at.
 pub struct Terminal {
     socket: PathBuf,
 }
@@ -22,19 +18,19 @@ impl Drop for Terminal {
 }
 
 impl Terminal {
-    /// Calls the plugin in a terminal of this size. Its exit code and the terminal's settings are printed when it has ended.
-    pub fn open(plugin: &Plugin, width: u16, height: u16, args: &[&str]) -> Self {
+    /// Runs a command in a terminal of this size, in a folder that also takes the terminal's socket. Its exit code and the terminal's settings
+    /// are printed when it has ended.
+    pub fn open(dir: &Path, width: u16, height: u16, command: &str) -> Self {
         // Each has a server of its own: one that is ending would be found by the next.
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Relaxed);
         let terminal = Self {
-            socket: plugin.dir().join(format!("tmux-{number}")),
+            socket: dir.join(format!("tmux-{number}")),
         };
-        let dir = plugin.dir().display();
-        let program = env!("CARGO_BIN_EXE_kubectl-di");
-        let args = args.join(" ");
+        let dir = dir.display();
+        // Ctrl-C is for the command alone.
         let script = format!(
-            "cd {dir}; export HOME={dir} KUBECONFIG={dir}/config; {program} {args}; echo ended with $?; stty -a | grep -woE -e '-?(isig|icanon|echo)' | xargs echo settings; exec cat"
+            "trap : INT; cd {dir}; {command}; echo ended with $?; stty -a | grep -woE -e '-?(isig|icanon|echo)' | xargs echo settings; exec cat"
         );
         let (width, height) = (width.to_string(), height.to_string());
         let size = ["-x", width.as_str(), "-y", height.as_str()];
@@ -64,10 +60,23 @@ impl Terminal {
         self.tmux(&[&["send-keys"], keys].concat());
     }
 
-    /// Changes the size.
-    pub fn resize(&self, width: u16, height: u16) {
+    /// Changes the size, and waits until programs are told: tmux takes its time for that.
+    pub async fn resize(&self, width: u16, height: u16) {
+        let size = format!("{height} {width}\n");
         let (width, height) = (width.to_string(), height.to_string());
         self.tmux(&["resize-window", "-x", &width, "-y", &height]);
+        let tty = self.tmux(&["display", "-p", "#{pane_tty}"]);
+        eventually("the terminal's size", async || {
+            let told = Command::new("stty")
+                .args(["-F", tty.trim(), "size"])
+                .output();
+            let told = told.unwrap().stdout;
+            let is_so = told == size.as_bytes();
+            is_so
+                .then_some(())
+                .ok_or_else(|| String::from_utf8_lossy(&told).into_owned())
+        })
+        .await;
     }
 
     /// What is on the screen.
@@ -75,6 +84,11 @@ impl Terminal {
         let text = self.tmux(&["capture-pane", "-p"]);
         let lines: Vec<_> = text.lines().map(str::trim_end).collect();
         lines.join("\n").trim_end().to_owned()
+    }
+
+    /// The same, with the sequences that colour it.
+    pub fn colours(&self) -> String {
+        self.tmux(&["capture-pane", "-e", "-p"])
     }
 
     /// Waits until the screen shows what is wanted, and returns it.
@@ -90,7 +104,7 @@ impl Terminal {
         .await
     }
 
-    /// Waits until the plugin has ended with this code, and left the terminal as it was.
+    /// Waits until the command has ended with this code, and left the terminal as it was.
     pub async fn until_ended(&self, code: u8) {
         let ended = format!("ended with {code}\n");
         let screen = self
@@ -102,7 +116,7 @@ impl Terminal {
         assert_eq!(self.tmux(&["display", "-p", "#{cursor_flag}"]).trim(), "1");
     }
 
-    /// Sends a signal to the plugin.
+    /// Sends a signal to the command.
     pub fn signal(&self, signal: &str) {
         let shell = self.tmux(&["display", "-p", "#{pane_pid}"]);
         let shell = shell.trim();

@@ -1,15 +1,18 @@
-use anyhow::{Result, anyhow, bail, ensure};
+use std::fmt;
+
 use jsonpath_rust::{
     parser::{model::JpQuery, parse_json_path},
     query::js_path_process,
 };
 use serde_json::Value;
 
+use crate::{Error, Result};
+
 /// A path into an object, as `.items[*].metadata.name`, in kubectl's dialect.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Path(Vec<Step>);
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 enum Step {
     Key(String),
     Index(i64),
@@ -21,6 +24,9 @@ enum Step {
 
 impl Path {
     /// Reads one, without its braces.
+    ///
+    /// # Errors
+    /// [`Error::JsonPath`] with what is wrong.
     pub fn parse(text: &str) -> Result<Self> {
         let mut rest = text.trim();
         let mut steps = Vec::new();
@@ -30,10 +36,9 @@ impl Path {
                 '$' | '@' => &rest[1..],
                 '.' if rest.starts_with("..") => {
                     let (name, after) = name(&rest[2..]);
-                    ensure!(
-                        !name.is_empty() || after.starts_with('['),
-                        "invalid array index or field after .."
-                    );
+                    if name.is_empty() && !after.starts_with('[') {
+                        return Err(bad("invalid array index or field after .."));
+                    }
                     let (selector, after) = match name.as_str() {
                         "" => bracket(after)?,
                         "*" => ("*", after),
@@ -61,19 +66,23 @@ impl Path {
                     steps.push(array(inside)?);
                     after
                 }
-                c => bail!("unrecognized character in action: {c:?}"),
+                c => return Err(bad(format_args!("unrecognized character in action: {c:?}"))),
             };
         }
         Ok(Self(steps))
     }
 
     /// Reads one as it stands in custom columns: braces and the first dot may be left out.
+    ///
+    /// # Errors
+    /// [`Error::JsonPath`] with what is wrong.
     pub fn relaxed(text: &str) -> Result<Self> {
         let text = text.trim();
+        let wrong = |what: &str| bad(format_args!("unexpected path string {text:?}: {what}"));
         let inside = match text.strip_prefix('{') {
             Some(inside) => inside
                 .strip_suffix('}')
-                .ok_or_else(|| anyhow!("unexpected path string {text:?}: a brace is not closed"))?,
+                .ok_or_else(|| wrong("a brace is not closed"))?,
             None => text,
         };
         let path = if inside.starts_with(['.', '[', '$', '@']) {
@@ -81,7 +90,7 @@ impl Path {
         } else {
             Self::parse(&format!(".{inside}"))
         };
-        path.map_err(|error| anyhow!("unexpected path string {text:?}: {error}"))
+        path.map_err(|error| wrong(&error.to_string()))
     }
 
     /// What it leads to; nothing where a field is missing.
@@ -108,7 +117,7 @@ impl Path {
                 }
                 Step::Standard(query) => {
                     for value in found {
-                        let all = js_path_process(query, value)?;
+                        let all = js_path_process(query, value).map_err(bad)?;
                         next.extend(all.into_iter().map(|one| one.val));
                     }
                 }
@@ -129,7 +138,9 @@ fn at(list: &[Value], index: i64) -> Result<&Value> {
     let value = from_start.and_then(|index| list.get(index));
     value.ok_or_else(|| {
         let length = list.len();
-        anyhow!("array index out of bounds: index {index}, length {length}")
+        bad(format_args!(
+            "array index out of bounds: index {index}, length {length}"
+        ))
     })
 }
 
@@ -166,7 +177,7 @@ fn bracket(text: &str) -> Result<(&str, &str)> {
             _ => {}
         }
     }
-    bail!("unterminated array")
+    Err(bad("unterminated array"))
 }
 
 fn array(inside: &str) -> Result<Step> {
@@ -205,15 +216,15 @@ fn parts(text: &str) -> Vec<&str> {
 fn selector_of(inside: &str) -> Result<String> {
     let Some(filter) = inside.strip_prefix('?') else {
         let is_slice = |c: char| c.is_ascii_digit() || matches!(c, ':' | '-' | '*');
-        ensure!(
-            inside == "*" || (!inside.is_empty() && inside.chars().all(is_slice)),
-            "invalid array index {inside}"
-        );
-        return Ok(inside.to_owned());
+        return if inside == "*" || (!inside.is_empty() && inside.chars().all(is_slice)) {
+            Ok(inside.to_owned())
+        } else {
+            Err(bad(format_args!("invalid array index {inside}")))
+        };
     };
     let filter = filter.trim();
     let Some(filter) = filter.strip_prefix('(').and_then(|f| f.strip_suffix(')')) else {
-        bail!("unterminated filter");
+        return Err(bad("unterminated filter"));
     };
     for operator in ["==", "!=", "<=", ">=", "<", ">"] {
         if let Some((left, right)) = filter.split_once(operator) {
@@ -243,9 +254,9 @@ fn operand(text: &str) -> Result<String> {
         return Ok(text.to_owned());
     }
     let Some(path) = text.strip_prefix('@') else {
-        bail!(
+        return Err(bad(format_args!(
             "unrecognized filter operand {text}; it is a path as @.type, a number, or text in quotes"
-        );
+        )));
     };
     let mut standard = "@".to_owned();
     let Path(steps) = Path::parse(path)?;
@@ -254,7 +265,9 @@ fn operand(text: &str) -> Result<String> {
             Step::Key(key) => standard.extend(["[", &literal(&key), "]"]),
             Step::Index(index) => standard.extend(["[", &index.to_string(), "]"]),
             Step::Union(_) | Step::Standard(_) => {
-                bail!("only fields and indices are possible in the filter operand {text}")
+                return Err(bad(format_args!(
+                    "only fields and indices are possible in the filter operand {text}"
+                )));
             }
         }
     }
@@ -275,7 +288,7 @@ pub fn quoted(text: &str) -> Result<Option<String>> {
     let inside = text
         .strip_prefix(quote)
         .and_then(|text| text.strip_suffix(quote))
-        .ok_or_else(|| anyhow!("unterminated quoted string"))?;
+        .ok_or_else(|| bad("unterminated quoted string"))?;
     let mut unescaped = String::new();
     let mut chars = inside.chars();
     while let Some(c) = chars.next() {
@@ -288,10 +301,10 @@ pub fn quoted(text: &str) -> Result<Option<String>> {
             Some('t') => '\t',
             Some('r') => '\r',
             Some(c @ ('\\' | '"' | '\'')) => c,
-            other => bail!(
-                "unknown escape \\{}",
-                other.map(String::from).unwrap_or_default()
-            ),
+            other => {
+                let other = other.map(String::from).unwrap_or_default();
+                return Err(bad(format_args!("unknown escape \\{other}")));
+            }
         });
     }
     Ok(Some(unescaped))
@@ -305,6 +318,11 @@ fn literal(text: &str) -> String {
 fn standard(query: &str) -> Result<Step> {
     match parse_json_path(query) {
         Ok(query) => Ok(Step::Standard(query)),
-        Err(error) => bail!("{error}"),
+        Err(error) => Err(bad(error)),
     }
+}
+
+/// What is wrong with a path or a template.
+pub fn bad(what: impl fmt::Display) -> Error {
+    Error::JsonPath(what.to_string())
 }

@@ -1,0 +1,164 @@
+//! Events are published behind the reconciles: they tell people what has happened, and nothing that a job needs waits for them.
+
+use std::{
+    hash::{BuildHasher, BuildHasherDefault, DefaultHasher},
+    sync::Arc,
+};
+
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::runtime::events::Event;
+use tokio::sync::{mpsc, oneshot};
+use tracing::warn;
+
+use crate::{Error, context::Context};
+
+/// How many events are published at the same time.
+const LANES: usize = 4;
+/// How many wait in each lane; more are lost, and logged. client-go's broadcaster keeps 1000 in all.
+const MOST: usize = 1024;
+
+/// An event, and what it is about.
+pub(crate) struct News {
+    pub event: Event,
+    pub about: ObjectReference,
+}
+
+pub(crate) enum Item {
+    News(Box<News>),
+    /// All that was put in before is to be published first.
+    Flush(oneshot::Sender<()>),
+}
+
+/// Where events are put in. Those about one object stay in their order.
+pub(crate) struct Outbox(Vec<mpsc::Sender<Item>>);
+
+impl Outbox {
+    /// The other ends are for [`publish`].
+    pub fn new() -> (Self, Vec<mpsc::Receiver<Item>>) {
+        let (senders, lanes) = (0..LANES).map(|_| mpsc::channel(MOST)).unzip();
+        (Self(senders), lanes)
+    }
+
+    /// Never waits.
+    pub fn put(&self, news: News) {
+        let hasher = BuildHasherDefault::<DefaultHasher>::default();
+        let hash = hasher.hash_one(&news.about.uid);
+        let lane = usize::try_from(hash % LANES as u64).unwrap_or_default();
+        let reason = news.event.reason.clone();
+        if self.0[lane].try_send(Item::News(Box::new(news))).is_err() {
+            warn!(
+                reason,
+                "Lost an event: too many wait to be published already"
+            );
+        }
+    }
+
+    /// Waits until all that was put in so far is published, or put by to be sent again.
+    pub async fn flush(&self) {
+        let flushes = self.0.iter().map(async |lane| {
+            let (done, flushed) = oneshot::channel();
+            if lane.send(Item::Flush(done)).await.is_ok() {
+                flushed.await.ok();
+            }
+        });
+        join_all(flushes).await;
+    }
+}
+
+/// Publishes what is put into a lane. What cannot be published and may be later is left to `unsent`.
+pub(crate) async fn publish(
+    context: Arc<Context>,
+    mut lane: mpsc::Receiver<Item>,
+    unsent: mpsc::Sender<News>,
+) {
+    while let Some(item) = lane.recv().await {
+        match item {
+            Item::News(news) => {
+                if let Err(error) = context.send(&news.event, &news.about).await {
+                    put_by(*news, &error, &unsent);
+                }
+            }
+            Item::Flush(done) => {
+                done.send(()).ok();
+            }
+        }
+    }
+}
+
+fn put_by(news: News, error: &Error, unsent: &mpsc::Sender<News>) {
+    let reason = news.event.reason.clone();
+    let kept = error.may_pass() && unsent.try_send(news).is_ok();
+    if !kept && !error.is_moot() {
+        warn!(reason, error = error.chain(), "Could not publish an event");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use kube::runtime::events::EventType;
+
+    use super::*;
+
+    fn news(uid: usize, reason: &str) -> News {
+        News {
+            event: Event {
+                type_: EventType::Normal,
+                reason: reason.to_owned(),
+                note: None,
+                action: String::new(),
+                secondary: None,
+            },
+            about: ObjectReference {
+                uid: Some(uid.to_string()),
+                ..ObjectReference::default()
+            },
+        }
+    }
+
+    fn reasons(lane: &mut mpsc::Receiver<Item>) -> Vec<String> {
+        std::iter::from_fn(|| lane.try_recv().ok())
+            .filter_map(|item| match item {
+                Item::News(news) => Some(news.event.reason),
+                Item::Flush(_) => None,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn events_about_one_object_stay_in_order_and_others_need_not_wait() {
+        let (outbox, mut lanes) = Outbox::new();
+        for turn in ["first", "second"] {
+            (0..100).for_each(|uid| outbox.put(news(uid, turn)));
+        }
+        let lanes: Vec<_> = lanes.iter_mut().map(reasons).collect();
+        assert!(lanes.iter().all(|lane| !lane.is_empty()));
+        for lane in lanes {
+            assert!(lane.is_sorted(), "all of the first turn come before");
+        }
+    }
+
+    #[test]
+    fn a_full_lane_holds_nobody_up() {
+        let (outbox, mut lanes) = Outbox::new();
+        (0..=MOST).for_each(|_| outbox.put(news(0, "same")));
+        let kept: usize = lanes.iter_mut().map(|lane| reasons(lane).len()).sum();
+        assert_eq!(kept, MOST);
+    }
+
+    #[tokio::test]
+    async fn a_flush_waits_for_all_lanes() {
+        let (outbox, mut lanes) = Outbox::new();
+        let flush = outbox.flush();
+        tokio::pin!(flush);
+        for lane in &mut lanes {
+            assert!((&mut flush).now_or_never().is_none());
+            let Some(Item::Flush(done)) = lane.recv().await else {
+                panic!("no flush in a lane");
+            };
+            done.send(()).unwrap();
+        }
+        flush.await;
+    }
+}

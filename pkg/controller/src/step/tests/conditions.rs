@@ -1,0 +1,197 @@
+//! What is told of a job that something stands in the way of.
+
+use di_api::{ConditionType, Reason, Role, condition};
+use di_plan::AggregatorTemplate;
+
+use super::*;
+use crate::step::{
+    Trouble,
+    tests::states::{Main, RUNNING, Sidecar, State},
+};
+
+/// What happens to a job that runs.
+enum Disturbance {
+    /// One of its pods comes into this state, under this restart policy.
+    Pod(Main, &'static str),
+    /// A write is refused.
+    Refused,
+    /// There is no configuration for the aggregator of a new learner.
+    NoConfiguration,
+}
+
+use Disturbance::{NoConfiguration, Pod, Refused};
+
+fn disturb(world: &mut World, name: &str, disturbance: &Disturbance, reason: Reason) {
+    match disturbance {
+        Pod(main, policy) => {
+            world.bring(name, State::of(*main, Sidecar::None));
+            world.change(name, |pod| {
+                pod.spec.as_mut().unwrap().restart_policy = Some((*policy).to_owned());
+            });
+        }
+        Refused => {
+            world.trouble = Some(Trouble {
+                reason,
+                message: "the server says why".to_owned(),
+            });
+        }
+        NoConfiguration => {
+            world.aggregator = AggregatorTemplate::Missing;
+            let groups =
+                serde_json::json!([{"name": "logic", "replicas": 1, "resources": {"gpus": "2"}}]);
+            let learner = world.job.spec.learner.as_mut().unwrap();
+            learner.groups = serde_json::from_value(groups).unwrap();
+        }
+    }
+}
+
+fn mend(world: &mut World, name: &str, disturbance: &Disturbance) {
+    match disturbance {
+        Pod(..) => world.bring(name, RUNNING),
+        Refused => world.trouble = None,
+        NoConfiguration => world.aggregator = world::aggregator(),
+    }
+    world.settle();
+    world.run_all();
+    world.settle();
+}
+
+#[test]
+fn every_reason_is_told_while_it_holds_and_no_longer() {
+    let cases = [
+        (Pod(Main::NoImage, "Never"), Reason::ImagePullBackOff, ""),
+        (
+            Pod(Main::Unscheduled, "Never"),
+            Reason::Unschedulable,
+            "0/3 nodes",
+        ),
+        (
+            Pod(Main::CrashLoop, "OnFailure"),
+            Reason::CrashLoopBackOff,
+            "",
+        ),
+        (Pod(Main::CrashLoop, "Always"), Reason::CrashLoopBackOff, ""),
+        (Refused, Reason::QuotaExceeded, "the server says why"),
+        (Refused, Reason::NameTaken, "the server says why"),
+        (Refused, Reason::Forbidden, "the server says why"),
+        (
+            NoConfiguration,
+            Reason::MissingAggregatorConfig,
+            "AggregatorConfig",
+        ),
+    ];
+    for (disturbance, reason, message) in &cases {
+        let collector = running().wanted(Role::Collector).remove(0);
+        for name in [COORDINATOR, &collector] {
+            let what = format!("{reason} of {name}");
+            let mut world = running();
+            disturb(&mut world, name, disturbance, *reason);
+            world.settle();
+            assert_eq!(
+                world.status().reason.as_deref(),
+                Some(reason.as_str()),
+                "{what}"
+            );
+            let ready = condition(&world.status().conditions, ConditionType::ReplicasReady);
+            let ready = ready.unwrap();
+            assert_eq!(
+                (ready.status.as_str(), ready.reason.as_str()),
+                ("False", reason.as_str())
+            );
+            assert!(ready.message.contains(message), "{what}: {}", ready.message);
+            if let Pod(..) = disturbance {
+                assert!(ready.message.contains(name), "{what}: {}", ready.message);
+            }
+            assert_eq!(world.status().restarts, 0, "{what}");
+
+            mend(&mut world, name, disturbance);
+            assert_eq!(world.status().reason, None, "{what}");
+            let ready = condition(&world.status().conditions, ConditionType::ReplicasReady);
+            let ready = ready.unwrap();
+            assert_eq!(
+                (ready.status.as_str(), ready.reason.as_str()),
+                ("True", "AllReady")
+            );
+            assert_eq!(world.status().phase, Some(Phase::Running), "{what}");
+        }
+    }
+}
+
+#[test]
+fn the_status_tells_which_generation_of_the_spec_it_is_of() {
+    let mut world = running();
+    assert_eq!(world.status().observed_generation, Some(1));
+    world.job.metadata.generation = Some(2);
+    world.job.spec.collector.as_mut().unwrap().replicas = 3;
+    world.settle();
+    assert_eq!(world.status().observed_generation, Some(2));
+    let ready = condition(&world.status().conditions, ConditionType::ReplicasReady).unwrap();
+    assert_eq!(
+        (ready.status.as_str(), ready.observed_generation),
+        ("False", Some(2))
+    );
+    // What the change says nothing of is as old as it is.
+    let created = condition(&world.status().conditions, ConditionType::Created).unwrap();
+    assert_eq!(created.observed_generation, Some(1));
+}
+
+#[test]
+fn the_worst_is_told_and_of_several_alike_the_coordinators() {
+    const COLLECTOR: usize = 0;
+    const COORDINATES: usize = 2;
+    const LEARNER: usize = 3;
+    for (stuck, told, by) in [
+        (
+            vec![(LEARNER, "ImagePullBackOff")],
+            "ImagePullBackOff",
+            LEARNER,
+        ),
+        (
+            vec![
+                (COLLECTOR, "ImagePullBackOff"),
+                (COORDINATES, "ImagePullBackOff"),
+            ],
+            "ImagePullBackOff",
+            COORDINATES,
+        ),
+        (
+            vec![
+                (COLLECTOR, "ErrImagePull"),
+                (COORDINATES, "CrashLoopBackOff"),
+            ],
+            "CrashLoopBackOff",
+            COORDINATES,
+        ),
+        (
+            vec![(COLLECTOR, ""), (LEARNER, "InvalidImageName")],
+            "InvalidImageName",
+            LEARNER,
+        ),
+        (
+            vec![(COORDINATES, ""), (LEARNER, "CrashLoopBackOff")],
+            "CrashLoopBackOff",
+            LEARNER,
+        ),
+        (
+            vec![(COLLECTOR, ""), (COORDINATES, "")],
+            "Unschedulable",
+            COORDINATES,
+        ),
+    ] {
+        let mut world = running();
+        let names: Vec<_> = world.pods.keys().cloned().collect();
+        assert_eq!(names[COORDINATES], COORDINATOR, "as they are sorted");
+        for (pod, reason) in &stuck {
+            let pod = world.pods.get_mut(&names[*pod]).unwrap();
+            match *reason {
+                "" => pod.scheduled = Err("no room".into()),
+                reason => pod.waiting = Some(Box::new((reason.into(), "so it is".into()))),
+            }
+        }
+        let status = world.look().status;
+        assert_eq!(status.reason.as_deref(), Some(told), "{stuck:?}");
+        let ready = di_api::condition(&status.conditions, di_api::ConditionType::ReplicasReady);
+        let message = &ready.unwrap().message;
+        assert!(message.starts_with(&names[by]), "{stuck:?}: {message}");
+    }
+}

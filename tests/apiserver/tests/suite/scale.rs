@@ -1,0 +1,95 @@
+//! Scaling as users and autoscalers do it.
+
+use di_api::DIJob;
+use di_apiserver_tests::{Job, Kubelet, Server, Space, eventually};
+use kube::{
+    Api,
+    api::{ListParams, PostParams},
+};
+use serde_json::json;
+
+use crate::kubectl::{Kubectl, some_kubectl};
+
+/// Replicas of the group, which no scale touches.
+const GROUP: i32 = 1;
+
+/// Waits until there are as many collectors as the scale and the group say, and all that tells of them agrees.
+async fn until_scaled(space: &Space, job: &str, declared: i32) {
+    let jobs = space.jobs();
+    let wanted = declared + GROUP;
+    eventually("as many collectors as wanted", async || {
+        let scale = jobs.get_scale(job).await.unwrap();
+        let told = scale.status.unwrap();
+        let Some(selector) = told.selector else {
+            return Err("no selector yet".to_owned());
+        };
+        let selector = ListParams::default().labels(&selector);
+        let selected = space.pods().list(&selector).await.unwrap().items.len();
+        let DIJob { spec, status, .. } = jobs.get(job).await.unwrap();
+        let (collector, status) = (spec.collector.unwrap(), status.unwrap());
+        assert_eq!(collector.groups[0].replicas, GROUP);
+        let seen = (
+            // None is left out.
+            scale.spec.unwrap().replicas.unwrap_or_default(),
+            collector.replicas,
+            told.replicas,
+            status.collectors,
+            i32::try_from(selected).unwrap(),
+            status.collectors_ready,
+        );
+        let ready = Some(format!("{wanted}/{wanted}"));
+        if seen == (declared, declared, wanted, wanted, wanted, ready) {
+            Ok(())
+        } else {
+            Err(format!("{seen:?}"))
+        }
+    })
+    .await;
+}
+
+/// As an autoscaler does it: it puts what it has read, changed, and comes again where somebody was faster.
+async fn put_scale(jobs: &Api<DIJob>, job: &str, replicas: i32) {
+    eventually("the scale is taken", async || {
+        let mut scale = jobs.get_scale(job).await.unwrap();
+        scale.spec.as_mut().unwrap().replicas = Some(replicas);
+        let params = PostParams::default();
+        match jobs.replace_scale(job, &params, &scale).await {
+            Ok(scale) => {
+                assert_eq!(scale.spec.unwrap().replicas, Some(replicas));
+                Ok(())
+            }
+            Err(kube::Error::Api(status)) if status.is_conflict() => Err(status.message),
+            Err(error) => panic!("{error}"),
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn kubectl_and_an_autoscaler_set_how_many_collectors_are_declared_beside_groups() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
+    let manager = space.manager("manager");
+    let job = Job::new("scaled", 2).with(|spec| {
+        spec["collector"]["groups"] =
+            json!([{"name": "big", "replicas": GROUP, "resources": {"cpus": "4"}}]);
+    });
+    space.create(&job).await;
+    until_scaled(&space, "scaled", 2).await;
+
+    let kubectl = Kubectl {
+        program: some_kubectl(),
+        server: Server::shared().await,
+    };
+    for (declared, resource) in [(4, "dijobs/scaled"), (0, "dijob/scaled")] {
+        let replicas = format!("--replicas={declared}");
+        let said = kubectl.run(&["-n", &space.namespace, "scale", resource, &replicas]);
+        assert_eq!(said, "dijob.diengine.opendilab.org/scaled scaled\n");
+        until_scaled(&space, "scaled", declared).await;
+    }
+    for declared in [3, 1] {
+        put_scale(&space.jobs(), "scaled", declared).await;
+        until_scaled(&space, "scaled", declared).await;
+    }
+    manager.stop().await;
+}
