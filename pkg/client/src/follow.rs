@@ -11,7 +11,7 @@ use futures::{
     StreamExt,
     stream::{self, BoxStream, SelectAll},
 };
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod};
 use kube::{
     Api, ResourceExt,
     core::{Status, subresource::LogParams},
@@ -257,6 +257,7 @@ impl Follower {
             return error.map_or(Ok(()), Err);
         }
         let refused = matches!(&error, Some(Error::Server(status)) if status.code < 500);
+        let first = reading.fruitless == 0;
         let place = place_of(&self.api, &reading).await;
         // A replica's pod has no successor.
         if place == Place::Gone && matches!(self.which, Which::Replica(_)) {
@@ -264,7 +265,10 @@ impl Follower {
         }
         match (error, place) {
             (Some(error), _) if error.is_not_found() && place == Place::Gone => return Ok(()),
-            (Some(error), _) if refused || reading.fruitless >= MOST_ERRORS => return Err(error),
+            (Some(error), _) if refused && first => return Err(error),
+            // What has been read, and was over before it could be opened again, has no more to say.
+            (_, Place::Waiting | Place::Gone) if refused => return Ok(()),
+            (Some(error), _) if reading.fruitless >= MOST_ERRORS => return Err(error),
             (Some(_), _) | (None, Place::Running) => {}
             (None, Place::Waiting | Place::Gone) => return Ok(()),
         }
@@ -376,8 +380,12 @@ fn run_of(pod: &Pod, container: &str) -> Option<Run> {
     let state = status.state.as_ref()?;
     let last = status.last_state.as_ref();
     // One that waits to be started again has a last run to read, and its number.
-    let waits = last.is_some_and(|last| last.terminated.is_some());
-    let started = state.running.is_some() || state.terminated.is_some() || waits;
+    let has_run = |state: &ContainerState| {
+        let ended = state.terminated.as_ref();
+        // Without an ID it never ran, or its kubelet has lost it: the server would refuse.
+        ended.is_some_and(|ended| ended.container_id.as_ref().is_some_and(|id| !id.is_empty()))
+    };
+    let started = state.running.is_some() || has_run(state) || last.is_some_and(has_run);
     started.then(|| {
         let uid = pod.uid().unwrap_or_default();
         (uid, container.to_owned(), status.restart_count)
@@ -424,13 +432,15 @@ mod tests {
         let expected = ("a".to_owned(), "di-container".to_owned(), 0);
         assert_eq!(first, Some(expected));
         // The same run, over by now.
-        let ended = json!({"terminated": {"exitCode": 0}});
+        let ended = json!({"terminated": {"exitCode": 0, "containerID": "containerd://1"}});
         assert_eq!(of(&pod("a", &ended, 0)), first);
+        let lost = json!({"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown"}});
+        assert_eq!(of(&pod("a", &lost, 0)), None);
         assert_ne!(of(&pod("a", &json!({"running": {}}), 1)), first);
         let mut waiting = pod("a", &json!({"waiting": {}}), 0);
         let status = waiting.status.as_mut().unwrap();
         let containers = status.container_statuses.as_mut().unwrap();
-        let last = json!({"terminated": {"exitCode": 1}});
+        let last = json!({"terminated": {"exitCode": 1, "containerID": "containerd://1"}});
         containers[1].last_state = serde_json::from_value(last).unwrap();
         assert_eq!(of(&waiting), first, "its last run");
         assert_ne!(of(&pod("b", &json!({"running": {}}), 0)), first);

@@ -152,7 +152,9 @@ pub async fn exit(pods: &Api<Pod>, name: &str, code: i32) {
     } else {
         ("Failed", "Error")
     };
-    let ended = json!({"exitCode": code, "reason": reason, "startedAt": WHEN, "finishedAt": WHEN});
+    let ended = json!({
+        "exitCode": code, "reason": reason, "startedAt": WHEN, "finishedAt": WHEN, "containerID": "containerd://1",
+    });
     let state = json!({"terminated": ended, "running": null});
     let status = json!({
         "phase": phase, "conditions": conditions(false), "containerStatuses": main_container(false, &state),
