@@ -434,8 +434,8 @@ mod tests {
         // The same run, over by now.
         let ended = json!({"terminated": {"exitCode": 0, "containerID": "containerd://1"}});
         assert_eq!(of(&pod("a", &ended, 0)), first);
-        let lost = json!({"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown"}});
-        assert_eq!(of(&pod("a", &lost, 0)), None);
+        let unknown = json!({"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown"}});
+        assert_eq!(of(&pod("a", &unknown, 0)), None);
         assert_ne!(of(&pod("a", &json!({"running": {}}), 1)), first);
         let mut waiting = pod("a", &json!({"waiting": {}}), 0);
         let status = waiting.status.as_mut().unwrap();
