@@ -28,7 +28,6 @@ impl Colours {
     }
 
     /// Without any.
-    #[cfg(test)]
     pub fn none() -> Self {
         Self(false)
     }

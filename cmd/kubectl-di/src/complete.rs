@@ -20,7 +20,8 @@ use clap_complete::{
     env::CompleteEnv,
 };
 use di_client::{
-    Choices, Cluster, ConnectOptions, group_names, job_names, namespace_names, replica_names,
+    Choices, Cluster, ConnectOptions, container_names, group_names, job_names, namespace_names,
+    replica_names,
 };
 use tokio::{runtime::Handle, task::spawn_blocking, time::timeout};
 
@@ -201,18 +202,36 @@ impl Lookups {
                 }))
             }
             ("group", _) if !makes => {
-                let words = self.words.clone();
-                arg.add(self.of(async move |cluster| {
-                    let mut jobs = job_names(&cluster).await?;
-                    jobs.retain(|job| words.contains(job));
-                    match jobs.first() {
-                        Some(job) => group_names(&cluster, job).await,
-                        None => Ok(Vec::new()),
-                    }
-                }))
+                arg.add(self.of_job(async |cluster, job| group_names(&cluster, &job).await))
+            }
+            ("container", _) => {
+                arg.add(self.of_job(async |cluster, job| container_names(&cluster, &job).await))
             }
             _ => arg,
         }
+    }
+
+    /// What belongs to the job that was named, perhaps with a replica of it.
+    fn of_job<F>(&self, look: F) -> ArgValueCandidates
+    where
+        F: AsyncFn(Cluster, String) -> di_client::Result<Vec<String>>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+    {
+        let words = self.words.clone();
+        self.of(async move |cluster| {
+            let jobs = job_names(&cluster).await?;
+            let named = words.iter().find_map(|word| {
+                let job = word.split_once('/').map_or(word.as_str(), |(job, _)| job);
+                jobs.iter().find(|name| *name == job)
+            });
+            match named {
+                Some(job) => look(cluster, job.clone()).await,
+                None => Ok(Vec::new()),
+            }
+        })
     }
 
     /// What is in the cluster, but not typed yet.

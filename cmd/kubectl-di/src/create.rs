@@ -4,12 +4,15 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::{Result, bail, ensure};
 use clap::Args;
-use di_client::{Check, Cluster, DryRun, Ready, has_started, prepare, until};
+use di_client::{
+    Check, Cluster, Deadline, DryRun, Outlook, Ready, has_started, has_succeeded, prepare, until,
+};
 use serde_json::Value;
 
 use crate::{
     dry_run::DryRunFlag,
     globals::Globals,
+    logs,
     manifests::Manifests,
     output::report,
     printed::{Output, Printer},
@@ -25,6 +28,9 @@ use crate::{
 #[command(after_help = "Examples:
   # Create a job, and wait until it runs
   kubectl di create -f cartpole.yaml --wait --timeout=5m
+
+  # Create a job, and see what its coordinator says until it has ended; fails when the job does
+  kubectl di create -f cartpole.yaml --follow
 
   # Create a job without a manifest: a coordinator, four collectors, and a learner of two GPUs
   kubectl di create cartpole --image=registry/train:v1 --collectors=4 --learners=1 --gpus=2 -- python -m train
@@ -50,6 +56,9 @@ pub struct Create {
     output: Output,
     #[command(flatten)]
     waiting: Waiting,
+    /// Print what the job's coordinator says until the job has ended, and fail when it has failed; to stop that leaves the job as it is
+    #[arg(long, conflicts_with = "timeout")]
+    follow: bool,
 }
 
 impl Create {
@@ -59,7 +68,7 @@ impl Create {
             !self.manifests.are_named() || (resources.is_empty() && !self.outline.is_given()),
             "-f cannot be combined with NAME and the flags that stand for a manifest"
         );
-        let outline = self.outline.document(resources)?;
+        let outline = self.outline.document(&resources)?;
         let documents = match (outline, self.manifests.are_named()) {
             (Some(document), _) => vec![document],
             (None, true) => self.manifests.read()?,
@@ -78,6 +87,11 @@ impl Create {
             None => globals.options().offline_namespace(),
         };
         let ready = prepare(cluster.as_ref(), &namespace, documents, Check::Whole).await?;
+        let jobs = ready.iter().filter(|one| is_job(one)).count();
+        ensure!(
+            !self.follow || jobs == 1,
+            "--follow is for one job; here are {jobs}"
+        );
         let mut code = ExitCode::SUCCESS;
         let mut printer = Printer::new(&self.output, self.dry_run);
         let mut created = Vec::new();
@@ -100,11 +114,17 @@ impl Create {
             }
         }
         out.flush()?;
-        if let Some(cluster) = cluster
-            && self.waiting.is_wanted()
-            && self.dry_run.is_real()
-            && !self.wait_for(&cluster, &created).await
-        {
+        let Some(cluster) = cluster.filter(|_| self.dry_run.is_real()) else {
+            return Ok(code);
+        };
+        if self.follow {
+            for (namespace, name) in &created {
+                if let Err(error) = follow(&cluster.within(namespace), name, out).await {
+                    report(&error);
+                    code = ExitCode::FAILURE;
+                }
+            }
+        } else if self.waiting.is_wanted() && !self.wait_for(&cluster, &created).await {
             code = ExitCode::FAILURE;
         }
         Ok(code)
@@ -134,11 +154,38 @@ impl Create {
     }
 }
 
+/// Shows what the coordinator says, and what holds the job up, until it has ended.
+async fn follow(cluster: &Cluster, name: &str, out: &mut impl Write) -> Result<()> {
+    let mut told = None;
+    let look = |job: &di_client::Job| {
+        let runs = has_started(job) == Outlook::Met || job.has_ended();
+        let trouble = job.trouble().filter(|_| !runs);
+        if trouble != told
+            && let Some(trouble) = &trouble
+        {
+            eprintln!("{} waits: {trouble}", job.title());
+        }
+        told = trouble;
+        has_succeeded(job)
+    };
+    let ended = until(cluster, name, Deadline::after(None), look, condition_on);
+    // How it has ended is seen at once: the job may be gone when all has been read.
+    let (said, ended) = tokio::join!(logs::follow_coordinator(cluster, name, out), ended);
+    if let Err(error) = said {
+        report(&error);
+    }
+    ended?;
+    Ok(())
+}
+
+fn is_job(ready: &Ready) -> bool {
+    ready.api.kind == "DIJob" && ready.api.group == di_api::names::GROUP
+}
+
 /// Namespace and name of a job, by what the server made of it: it may have found the name.
 fn job_of(ready: &Ready, object: &Value) -> Option<(String, String)> {
     let text = |field: &str| object["metadata"][field].as_str().map(str::to_owned);
-    (ready.api.kind == "DIJob" && ready.api.group == di_api::names::GROUP)
-        .then(|| Some((text("namespace")?, text("name")?)))?
+    is_job(ready).then(|| Some((text("namespace")?, text("name")?)))?
 }
 
 /// The object as it would be sent.

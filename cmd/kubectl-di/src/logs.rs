@@ -1,6 +1,9 @@
+mod files;
+
 use std::{
     collections::HashMap,
     io::{self, Write},
+    path::PathBuf,
     process::ExitCode,
     time::Duration,
 };
@@ -8,7 +11,7 @@ use std::{
 use anyhow::{Result, ensure};
 use clap::{ArgAction, Args, ValueEnum};
 use di_api::Role;
-use di_client::{LogLine, LogOptions, Which, job, log_pods};
+use di_client::{Cluster, LogLine, LogOptions, LogStream, Which, job, log_pods};
 use futures::StreamExt;
 use jiff::Timestamp;
 
@@ -19,6 +22,8 @@ use crate::{
     names::JobAndReplica,
     output::{self, report},
 };
+
+use files::Files;
 
 /// Show what a job's replicas have written; the coordinator's main container unless told otherwise.
 ///
@@ -33,6 +38,9 @@ use crate::{
 
   # All that is said, and by whom
   kubectl di logs cartpole --role all --all-containers -f
+
+  # All that is there to read, in a file for each container
+  kubectl di logs cartpole --role all --all-containers --out-dir cartpole-logs
 
   # Why a learner's container was restarted
   kubectl di logs cartpole/learner-x7k2p --previous")]
@@ -86,10 +94,16 @@ pub struct Logs {
     /// Errors on the way count for nothing in the exit code
     #[arg(long)]
     ignore_errors: bool,
+    /// Write to DIR/POD/CONTAINER.log instead, and tell of each file
+    #[arg(long, value_name = "DIR", conflicts_with = "prefix")]
+    out_dir: Option<PathBuf>,
     /// How many containers may be followed at once
-    #[arg(long, value_name = "N", default_value_t = 50)]
+    #[arg(long, value_name = "N", default_value_t = MOST)]
     max_log_requests: usize,
 }
+
+/// Logs that are followed at once, unless told otherwise.
+const MOST: usize = 50;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum RoleArg {
@@ -119,13 +133,15 @@ impl Logs {
             "{count} containers are to be followed, but at most {} may be; use --max-log-requests to raise the limit",
             self.max_log_requests
         );
-        let mut prefix = Prefix {
-            wanted: self
-                .prefix
-                .unwrap_or(count > 1 || (follow && which.may_be_several())),
-            containers: self.all_containers,
-            colours: Colours::of_stdout(),
-            seen: HashMap::new(),
+        let several = count > 1 || (follow && which.may_be_several());
+        let sink = match &self.out_dir {
+            Some(folder) => Sink::Files(Files::new(folder.clone())),
+            None => Sink::Lines(Prefix {
+                wanted: self.prefix.unwrap_or(several),
+                containers: self.all_containers,
+                colours: Colours::of_stdout(),
+                seen: HashMap::new(),
+            }),
         };
         let lines = if follow {
             di_client::follow(
@@ -139,20 +155,11 @@ impl Logs {
         } else {
             di_client::logs(&cluster, job.namespace(), &pods, &options)
         };
-        let mut lines = lines.take_until(Box::pin(output::closed()));
-        let mut code = ExitCode::SUCCESS;
-        while let Some(line) = lines.next().await {
-            match line {
-                Ok(line) => prefix.print(out, &line)?,
-                Err(error) => {
-                    report(&error.into());
-                    if !self.ignore_errors {
-                        code = ExitCode::FAILURE;
-                    }
-                }
-            }
-        }
-        Ok(code)
+        Ok(match print(lines, sink, out).await? {
+            0 => ExitCode::SUCCESS,
+            _ if self.ignore_errors => ExitCode::SUCCESS,
+            _ => ExitCode::FAILURE,
+        })
     }
 
     fn which(&self, job: &str) -> Which {
@@ -186,9 +193,61 @@ impl Logs {
     }
 }
 
+/// Prints what a job's coordinator says until the job has ended.
+pub async fn follow_coordinator(cluster: &Cluster, name: &str, out: &mut impl Write) -> Result<()> {
+    let job = job(cluster, name).await?;
+    let (which, options) = (
+        Which::Role(Role::Coordinator),
+        LogOptions {
+            follow: true,
+            ..LogOptions::default()
+        },
+    );
+    let pods = log_pods(cluster, &job, &which, true).await?;
+    let lines = di_client::follow(cluster, &job, &which, pods, &options, MOST);
+    let sink = Sink::Lines(Prefix {
+        wanted: false,
+        containers: false,
+        colours: Colours::none(),
+        seen: HashMap::new(),
+    });
+    print(lines, sink, out).await.map(drop)
+}
+
+/// Tells of errors on the way, and returns how many there were.
+async fn print(lines: LogStream, mut sink: Sink, out: &mut impl Write) -> Result<usize> {
+    let mut lines = lines.take_until(Box::pin(output::closed()));
+    let mut errors = 0;
+    while let Some(line) = lines.next().await {
+        match line {
+            Ok(line) => sink.take(out, &line)?,
+            Err(error) => {
+                report(&error.into());
+                errors += 1;
+            }
+        }
+    }
+    Ok(errors)
+}
+
 fn time(text: &str) -> Result<Timestamp, String> {
     text.parse()
         .map_err(|_| "expected a time as 2026-01-31T12:00:00Z".to_owned())
+}
+
+/// Where lines go.
+enum Sink {
+    Lines(Prefix),
+    Files(Files),
+}
+
+impl Sink {
+    fn take(&mut self, out: &mut impl Write, line: &LogLine) -> Result<()> {
+        match self {
+            Self::Lines(prefix) => Ok(prefix.print(out, line)?),
+            Self::Files(files) => files.take(out, line),
+        }
+    }
 }
 
 /// What lines of several containers begin with.

@@ -16,7 +16,7 @@ pub struct Resources {
     memory: Option<Quantity>,
 }
 
-fn some(text: &str) -> Result<Quantity, String> {
+pub fn some(text: &str) -> Result<Quantity, String> {
     match quantity::nanos(text) {
         Some(amount) if amount > 0 => Ok(Quantity(text.to_owned())),
         Some(_) => Err("must be greater than zero".to_owned()),

@@ -40,6 +40,23 @@ pub async fn replica_names(cluster: &Cluster) -> Result<Vec<(String, String)>> {
     Ok(named.collect())
 }
 
+/// Names of the containers in a job's templates, those that prepare a pod included.
+pub async fn container_names(cluster: &Cluster, name: &str) -> Result<Vec<String>> {
+    let job = job(cluster, name).await?;
+    let pods = ["coordinator", "collector", "learner"]
+        .map(|part| &job.object["spec"][part]["template"]["spec"]);
+    let lists = pods
+        .into_iter()
+        .flat_map(|pod| [&pod["initContainers"], &pod["containers"]]);
+    let containers = lists.filter_map(|list| list.as_array()).flatten();
+    let mut names: Vec<_> = containers
+        .filter_map(|container| container["name"].as_str().map(str::to_owned))
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    Ok(names)
+}
+
 /// Names of the declared groups of a job.
 pub async fn group_names(cluster: &Cluster, name: &str) -> Result<Vec<String>> {
     let job = job(cluster, name).await?;

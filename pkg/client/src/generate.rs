@@ -18,12 +18,20 @@ pub struct Outline {
     pub collectors: Option<i32>,
     /// The same of learners.
     pub learners: Option<i32>,
-    /// CPUs and memory of every pod; the GPUs are those of learners.
-    pub resources: ReplicaResources,
+    /// What the coordinator needs.
+    pub coordinator_resources: ReplicaResources,
+    /// What each collector needs.
+    pub collector_resources: ReplicaResources,
+    /// What each learner needs.
+    pub learner_resources: ReplicaResources,
+    /// Nodes that every pod may run on, by their labels.
+    pub node_selector: Vec<(String, String)>,
     /// Environment of every pod.
     pub env: Vec<(String, String)>,
     /// Labels of the job.
     pub labels: Vec<(String, String)>,
+    /// Annotations of the job.
+    pub annotations: Vec<(String, String)>,
     /// Collection of jobs that it belongs to.
     pub group: Option<String>,
     /// Priority class of every pod.
@@ -34,6 +42,10 @@ pub struct Outline {
     pub service_account: Option<String>,
     /// How often a failed coordinator is started again.
     pub backoff_limit: Option<i32>,
+    /// How long it may run, in seconds.
+    pub active_deadline_seconds: Option<i64>,
+    /// How long it stays after its end, in seconds.
+    pub ttl_seconds_after_finished: Option<i32>,
     /// Whether it is held at first.
     pub suspend: bool,
 }
@@ -57,19 +69,31 @@ impl Outline {
             self.clean_pod_policy.map(|policy| json!(policy)),
         );
         set("backoffLimit", self.backoff_limit.map(Value::from));
+        set(
+            "activeDeadlineSeconds",
+            self.active_deadline_seconds.map(Value::from),
+        );
+        set(
+            "ttlSecondsAfterFinished",
+            self.ttl_seconds_after_finished.map(Value::from),
+        );
         set("suspend", self.suspend.then_some(Value::from(true)));
         set(
             "coordinator",
-            Some(json!({"template": self.template(false)})),
+            Some(json!({"template": self.template(&self.coordinator_resources)})),
         );
-        let workers = |count: Option<i32>, trains: bool| {
-            count.map(|count| json!({"replicas": count, "template": self.template(trains)}))
+        let workers = |count: Option<i32>, resources: &ReplicaResources| {
+            count.map(|count| json!({"replicas": count, "template": self.template(resources)}))
         };
-        set("collector", workers(self.collectors, false));
-        set("learner", workers(self.learners, true));
+        set(
+            "collector",
+            workers(self.collectors, &self.collector_resources),
+        );
+        set("learner", workers(self.learners, &self.learner_resources));
         let mut metadata = json!({"name": self.name});
-        if !self.labels.is_empty() {
-            metadata["labels"] = self.labels.iter().cloned().collect();
+        let maps = [("labels", &self.labels), ("annotations", &self.annotations)];
+        for (name, map) in maps.into_iter().filter(|(_, map)| !map.is_empty()) {
+            metadata[name] = map.iter().cloned().collect();
         }
         Document {
             origin: self.name.clone(),
@@ -82,7 +106,7 @@ impl Outline {
         }
     }
 
-    fn template(&self, trains: bool) -> Value {
+    fn template(&self, resources: &ReplicaResources) -> Value {
         let mut container = json!({"name": names::MAIN_CONTAINER, "image": self.image});
         if let Some(policy) = &self.image_pull_policy {
             container["imagePullPolicy"] = policy.as_str().into();
@@ -96,10 +120,6 @@ impl Outline {
                 .map(|(name, value)| json!({"name": name, "value": value}))
                 .collect();
         }
-        let resources = ReplicaResources {
-            gpus: self.resources.gpus.clone().filter(|_| trains),
-            ..self.resources.clone()
-        };
         if !resources.is_empty() {
             let all: Map<_, _> = resources
                 .quantities()
@@ -110,6 +130,9 @@ impl Outline {
         let mut pod = json!({"containers": [container]});
         if let Some(account) = &self.service_account {
             pod["serviceAccountName"] = account.as_str().into();
+        }
+        if !self.node_selector.is_empty() {
+            pod["nodeSelector"] = self.node_selector.iter().cloned().collect();
         }
         json!({"spec": pod})
     }
@@ -124,17 +147,20 @@ mod tests {
 
     #[test]
     fn a_few_words_make_a_valid_job() {
+        let quantity = |text: &str| Quantity(text.to_owned());
+        let of = |gpus: Option<&str>| ReplicaResources {
+            gpus: gpus.map(quantity),
+            memory: Some(quantity("1Gi")),
+            cpus: None,
+        };
         let outline = Outline {
             name: "cartpole".into(),
             image: "i".into(),
             command: vec!["train".into()],
             collectors: Some(4),
             learners: Some(1),
-            resources: ReplicaResources {
-                gpus: Some(Quantity("2".into())),
-                memory: Some(Quantity("1Gi".into())),
-                cpus: None,
-            },
+            coordinator_resources: of(None),
+            learner_resources: of(Some("2")),
             env: vec![("K".into(), "V".into())],
             labels: vec![("team".into(), "rl".into())],
             clean_pod_policy: Some(CleanPodPolicy::All),

@@ -38,7 +38,7 @@ mod wait;
 mod warnings;
 mod watch;
 
-pub use candidates::{group_names, job_names, namespace_names, replica_names};
+pub use candidates::{container_names, group_names, job_names, namespace_names, replica_names};
 pub use cluster::{Choices, Cluster, ConnectOptions, Namespace};
 pub use create::create;
 pub use delete::{Cascade, Deletion, Target, await_deletion, delete};
@@ -73,5 +73,5 @@ pub use target::{Choice, started_pod};
 pub use trace::Trace;
 pub use until::{Deadline, Outlook, until};
 pub use versions::{Versions, skew, versions};
-pub use wait::{For, has_resumed, has_started, is_at_rest};
+pub use wait::{For, has_resumed, has_started, has_succeeded, is_at_rest};
 pub use watch::Change;

@@ -141,15 +141,24 @@ fn found(object: &Value, path: &Path, wanted: Option<&str>) -> bool {
 /// Whether a new job got as far as to run; one that was done before anybody looked did.
 pub fn has_started(job: &Job) -> Outlook {
     match job.status.phase {
-        Some(Phase::Running | Phase::Succeeded) => Outlook::Met,
-        Some(Phase::Failed) => {
-            Outlook::Never(format!("{} has ended {}", job.title(), job.ending()))
-        }
+        Some(Phase::Running) => Outlook::Met,
+        Some(Phase::Succeeded | Phase::Failed) => has_succeeded(job),
         _ if job.is_held() => Outlook::Never(format!(
             "{} is suspended and does not run; kubectl di resume {}",
             job.title(),
             job.name()
         )),
+        _ => Outlook::Open,
+    }
+}
+
+/// Whether a job has ended well.
+pub fn has_succeeded(job: &Job) -> Outlook {
+    match job.status.phase {
+        Some(Phase::Succeeded) => Outlook::Met,
+        Some(Phase::Failed) => {
+            Outlook::Never(format!("{} has ended {}", job.title(), job.ending()))
+        }
         _ => Outlook::Open,
     }
 }

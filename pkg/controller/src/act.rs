@@ -7,14 +7,15 @@ use std::{
 
 use di_api::{DIJob, PlanEntry, Reason, Role};
 use di_cache::Key;
-use di_plan::{PodView, ServiceView, pod, service};
+use di_plan::{END_NOW, PodView, ServiceView, pod, service};
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, PostParams, Preconditions, PropagationPolicy},
+    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy},
     core::Status,
 };
+use serde_json::json;
 
 use crate::{Action, Error, Note, context::Context, error::Result};
 
@@ -156,6 +157,7 @@ async fn carry_out(context: &Context, job: &DIJob, key: &Key, action: &Action) -
             context.pods.deletion_requested(key, name, uid);
             Ok(gone)
         }
+        Action::EndPod { name, uid } => end_pod(context, key, name, uid).await,
         Action::DeleteService { name, uid } => {
             let api: Api<Service> = Api::namespaced(context.client.clone(), &key.0);
             let gone = delete(context, &api, "services", name, uid).await?;
@@ -251,6 +253,20 @@ where
         }
     }
     Ok(None)
+}
+
+/// An UID that is another one's by now is refused, for none ever changes.
+async fn end_pod(context: &Context, key: &Key, name: &str, uid: &str) -> Result<bool> {
+    let api: Api<Pod> = Api::namespaced(context.client.clone(), &key.0);
+    let patch = json!({"metadata": {"uid": uid}, "spec": {"activeDeadlineSeconds": END_NOW}});
+    let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
+    let what = || format!("patch pods {name}");
+    let call = api.patch(name, &params, &patch);
+    match context.write("patch", "pods", what, call).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.answer().is_some_and(Status::is_not_found) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 async fn delete<K>(

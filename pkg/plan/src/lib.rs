@@ -25,4 +25,6 @@ pub use ops::{
     release_surplus, remove, replace, request, successor,
 };
 pub use ports::{named_port, port_of};
-pub use view::{DdpView, End, NodeView, PodPhase, PodView, RestartPolicy, ServiceView, Stage};
+pub use view::{
+    DdpView, END_NOW, End, NodeView, PodPhase, PodView, RestartPolicy, ServiceView, Stage,
+};

@@ -12,7 +12,7 @@ use kube::Resource;
 
 pub use ddp::DdpView;
 pub use node::NodeView;
-pub use pod::{PodView, Stage};
+pub use pod::{END_NOW, PodView, Stage};
 pub use service::ServiceView;
 pub use status::{End, PodPhase, RestartPolicy};
 

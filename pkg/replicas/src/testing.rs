@@ -47,6 +47,7 @@ pub(crate) fn pod(job: &str, role: Role, name: &str, owner: &str, ip: &str) -> P
         ready: true,
         restarts: 0,
         restart_policy: RestartPolicy::Never,
+        told_to_end: false,
         scheduled: Ok(true),
         placed: None,
         waiting: None,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use di_api::{CleanPodPolicy, DIJob, Phase, names};
 use di_e2e::{
-    Namespace, Phases, eventually, exec, held, is_running, job, main_of, owned_pods,
+    Namespace, Phases, di, eventually, exec, held, is_running, job, main_of, owned_pods,
     owned_services, pod, reaches, status,
 };
 use k8s_openapi::api::core::v1::Pod;
@@ -234,6 +234,30 @@ async fn a_job_whose_coordinator_fails_has_failed_and_says_why() {
             pods == &["fails-coordinator"] && services.is_empty()
         };
         eventually("cleaned up", || left(&ns, "fails"), only).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_coordinator_past_its_deadline_is_ended_and_its_log_stays() {
+    Namespace::with("late", |ns| async move {
+        let mut wanted = held("late", 1, 0);
+        wanted.spec.active_deadline_seconds = Some(15);
+        ns.submit(&wanted).await;
+        running(&ns, "late", 2).await;
+        let seen = reaches(&ns, "late", Phase::Failed).await;
+        assert_eq!(seen.reason.as_deref(), Some("DeadlineExceeded"));
+        let ended = |pods: &Vec<Pod>| {
+            let [only] = &pods[..] else { return false };
+            let status = only.status.as_ref().unwrap();
+            let said = (status.phase.as_deref(), status.reason.as_deref());
+            only.name_any() == names::coordinator("late")
+                && said == (Some("Failed"), Some("DeadlineExceeded"))
+        };
+        eventually("ended, alone", || owned_pods(&ns, "late"), ended).await;
+        assert!(owned_services(&ns, "late").await.is_empty());
+        let log = di(&ns, &["logs", "late"]).await;
+        assert!(log.stdout.contains("holding until told"), "{log:?}");
     })
     .await;
 }

@@ -194,6 +194,13 @@ async fn logs_are_chosen_by_time_and_container() {
             before.stderr.contains("previous terminated container"),
             "{before:?}"
         );
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_str().unwrap();
+        let files = di(&ns, &["logs", "demo", "--role=all", "--out-dir", path]).await;
+        assert_eq!((files.code, files.stdout.lines().count()), (Some(0), 2));
+        let file = folder.path().join("demo-coordinator/di-container.log");
+        let file = std::fs::read_to_string(file).unwrap();
+        assert!(file.contains("holding until told"), "{file}");
         let wrong = di(&ns, &["logs", "demo", "-c", "nope"]).await;
         assert_eq!(wrong.code, Some(1));
         assert!(
@@ -202,6 +209,26 @@ async fn logs_are_chosen_by_time_and_container() {
                 .contains("container nope is not valid for pod demo-coordinator"),
             "{wrong:?}"
         );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_job_that_is_followed_from_the_start_ends_the_command_as_it_ends() {
+    Namespace::with("ends", |ns| async move {
+        let job = |name: &'static str, program: &'static str| {
+            let words = ["create", name, "--image=di-worker:dev", "--follow", "--"];
+            [&words[..], &["/app", program]].concat()
+        };
+        let good = di(&ns, &job("good", "serial")).await;
+        assert_eq!(good.code, Some(0), "{good:?}");
+        assert!(good.stdout.starts_with("dijob."), "{good:?}");
+        assert!(good.stdout.contains("solved: "), "{good:?}");
+        let bad = di(&ns, &job("bad", "nonsense")).await;
+        assert_eq!(bad.code, Some(1), "{bad:?}");
+        assert!(bad.stdout.contains("nonsense"), "what it said: {bad:?}");
+        let why = "error: dijobs/bad has ended (Failed: CoordinatorFailed, ";
+        assert!(bad.stderr.contains(why), "{bad:?}");
     })
     .await;
 }

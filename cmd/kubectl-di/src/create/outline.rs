@@ -2,11 +2,12 @@ use anyhow::{Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use di_api::{CleanPodPolicy, ReplicaResources};
 use di_client::{Document, Outline};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use crate::args::count_from_zero;
+use crate::{args::count_from_zero, resources::some};
 
 /// The flags that stand for a manifest.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, PartialEq, Args)]
 #[command(next_help_heading = "Flags instead of a manifest")]
 pub struct OutlineFlags {
     /// Name of the job, where there is no manifest
@@ -24,12 +25,36 @@ pub struct OutlineFlags {
     /// Learners from the start; as with collectors
     #[arg(long, value_name = "N", value_parser = count_from_zero, allow_negative_numbers = true)]
     learners: Option<i32>,
+    /// CPUs of the coordinator, where they are others than --cpus
+    #[arg(long, value_name = "QUANTITY", value_parser = some)]
+    coordinator_cpus: Option<Quantity>,
+    /// Memory of the coordinator, where it is another than --memory
+    #[arg(long, value_name = "QUANTITY", value_parser = some)]
+    coordinator_memory: Option<Quantity>,
+    /// CPUs of each collector, where they are others than --cpus
+    #[arg(long, value_name = "QUANTITY", value_parser = some)]
+    collector_cpus: Option<Quantity>,
+    /// Memory of each collector, where it is another than --memory
+    #[arg(long, value_name = "QUANTITY", value_parser = some)]
+    collector_memory: Option<Quantity>,
+    /// CPUs of each learner, where they are others than --cpus
+    #[arg(long, value_name = "QUANTITY", value_parser = some)]
+    learner_cpus: Option<Quantity>,
+    /// Memory of each learner, where it is another than --memory
+    #[arg(long, value_name = "QUANTITY", value_parser = some)]
+    learner_memory: Option<Quantity>,
     /// Environment variable of every pod; may be repeated
     #[arg(short, long, value_name = "KEY=VALUE", value_parser = pair)]
     env: Vec<(String, String)>,
     /// Labels of the job
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair, value_delimiter = ',')]
     labels: Vec<(String, String)>,
+    /// Annotations of the job
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair, value_delimiter = ',')]
+    annotations: Vec<(String, String)>,
+    /// Labels of the nodes that every pod may run on
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair, value_delimiter = ',')]
+    node_selector: Vec<(String, String)>,
     /// Collection of jobs that it belongs to
     #[arg(long)]
     group: Option<String>,
@@ -45,6 +70,12 @@ pub struct OutlineFlags {
     /// How often a failed coordinator is started again
     #[arg(long, value_name = "N", value_parser = count_from_zero, allow_negative_numbers = true)]
     backoff_limit: Option<i32>,
+    /// How long it may run, in seconds; then it has failed
+    #[arg(long, value_name = "N", value_parser = count_from_zero, allow_negative_numbers = true)]
+    active_deadline_seconds: Option<i32>,
+    /// How long it stays after its end, in seconds; for ever without the flag
+    #[arg(long, value_name = "N", value_parser = count_from_zero, allow_negative_numbers = true)]
+    ttl_seconds_after_finished: Option<i32>,
     /// Create it held; kubectl di resume starts it
     #[arg(long)]
     suspend: bool,
@@ -54,7 +85,7 @@ pub struct OutlineFlags {
     command: Vec<String>,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
 enum Policy {
     #[value(name = "None")]
     None,
@@ -64,7 +95,7 @@ enum Policy {
     All,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
 enum PullPolicy {
     #[value(name = "Always")]
     Always,
@@ -84,24 +115,11 @@ fn pair(text: &str) -> Result<(String, String), String> {
 impl OutlineFlags {
     /// Whether anything but resources was told.
     pub fn is_given(&self) -> bool {
-        let texts = [
-            &self.name,
-            &self.image,
-            &self.group,
-            &self.priority_class,
-            &self.service_account,
-        ];
-        let counts = [self.collectors, self.learners, self.backoff_limit];
-        texts.into_iter().any(Option::is_some)
-            || counts.iter().any(Option::is_some)
-            || self.image_pull_policy.is_some()
-            || self.clean_pod_policy.is_some()
-            || self.suspend
-            || !(self.env.is_empty() && self.labels.is_empty() && self.command.is_empty())
+        *self != Self::default()
     }
 
     /// The job that they stand for, if they do.
-    pub fn document(&self, resources: ReplicaResources) -> Result<Option<Document>> {
+    pub fn document(&self, resources: &ReplicaResources) -> Result<Option<Document>> {
         let Some(name) = &self.name else {
             ensure!(
                 resources.is_empty() && !self.is_given(),
@@ -117,6 +135,28 @@ impl OutlineFlags {
         if resources.gpus.is_some() && self.learners.is_none() {
             bail!("--gpus are those of learners: add --learners=N");
         }
+        for (role, count, of_role) in [
+            (
+                "collector",
+                self.collectors,
+                [&self.collector_cpus, &self.collector_memory],
+            ),
+            (
+                "learner",
+                self.learners,
+                [&self.learner_cpus, &self.learner_memory],
+            ),
+        ] {
+            ensure!(
+                count.is_some() || of_role.iter().all(|quantity| quantity.is_none()),
+                "there are no {role}s that resources could be for: add --{role}s=N"
+            );
+        }
+        let of = |cpus: &Option<Quantity>, memory: &Option<Quantity>| ReplicaResources {
+            cpus: cpus.clone().or_else(|| resources.cpus.clone()),
+            memory: memory.clone().or_else(|| resources.memory.clone()),
+            gpus: None,
+        };
         let outline = Outline {
             name: name.clone(),
             image: image.clone(),
@@ -124,9 +164,16 @@ impl OutlineFlags {
             command: self.command.clone(),
             collectors: self.collectors,
             learners: self.learners,
-            resources,
+            coordinator_resources: of(&self.coordinator_cpus, &self.coordinator_memory),
+            collector_resources: of(&self.collector_cpus, &self.collector_memory),
+            learner_resources: ReplicaResources {
+                gpus: resources.gpus.clone(),
+                ..of(&self.learner_cpus, &self.learner_memory)
+            },
+            node_selector: self.node_selector.clone(),
             env: self.env.clone(),
             labels: self.labels.clone(),
+            annotations: self.annotations.clone(),
             group: self.group.clone(),
             priority_class: self.priority_class.clone(),
             clean_pod_policy: self.clean_pod_policy.map(|policy| match policy {
@@ -136,6 +183,8 @@ impl OutlineFlags {
             }),
             service_account: self.service_account.clone(),
             backoff_limit: self.backoff_limit,
+            active_deadline_seconds: self.active_deadline_seconds.map(i64::from),
+            ttl_seconds_after_finished: self.ttl_seconds_after_finished,
             suspend: self.suspend,
         };
         Ok(Some(outline.document()))

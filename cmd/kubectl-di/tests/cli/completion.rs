@@ -131,6 +131,9 @@ async fn replicas_and_groups_are_those_of_the_job_that_was_named() {
         &["replicas", "set", "one", "--group", ""],
         &["replicas", "add", "two", "--group=bo"],
         &["replicas", "set", "--group", ""],
+        &["logs", "one", "-c", ""],
+        &["exec", "two/two-coordinator", "--container=di-"],
+        &["logs", "-c", ""],
     ] {
         let said = plugin.run(&[&["__complete"], words].concat()).await;
         note(&mut all, &words.join(" "), &said);

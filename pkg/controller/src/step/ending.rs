@@ -39,14 +39,24 @@ pub(super) fn end(
 /// What is left of an ended job is what its policy says.
 pub(super) fn clean_up(seen: &Observed<'_>, step: &mut Step) {
     let coordinator = names::coordinator(&seen.job.name_any());
-    let goes = |pod: &PodView| match seen.job.spec.clean_pod_policy {
+    let coordinates =
+        |pod: &PodView| pod.role == Some(Role::Coordinator) || pod.name == coordinator;
+    let policy = seen.job.spec.clean_pod_policy;
+    let goes = |pod: &PodView| match policy {
         CleanPodPolicy::None => false,
         CleanPodPolicy::All => true,
-        CleanPodPolicy::Running => {
-            pod.uses_cluster() && pod.role != Some(Role::Coordinator) && pod.name != coordinator
-        }
+        CleanPodPolicy::Running => pod.uses_cluster() && !coordinates(pod),
     };
     remove(seen, step, goes);
+    // The coordinator stays to be read, but one that still works would use the cluster for ever.
+    let works = |pod: &&PodView| pod.uses_cluster() && pod.end.is_none() && coordinates(pod);
+    if policy == CleanPodPolicy::Running {
+        for pod in seen.own_pods().filter(works) {
+            if !pod.deleting && !pod.told_to_end {
+                step.actions.push(Action::end_pod(pod));
+            }
+        }
+    }
     expire(seen, step);
 }
 

@@ -60,6 +60,13 @@ pub enum Action {
         /// Its UID.
         uid: String,
     },
+    /// Have the kubelet end the pod of this name and UID, which stays for its logs.
+    EndPod {
+        /// Its name.
+        name: String,
+        /// Its UID.
+        uid: String,
+    },
     /// Delete the service of this name and UID.
     DeleteService {
         /// Its name.
@@ -74,6 +81,13 @@ pub enum Action {
 impl Action {
     fn delete_pod(pod: &PodView) -> Self {
         Self::DeletePod {
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
+        }
+    }
+
+    fn end_pod(pod: &PodView) -> Self {
+        Self::EndPod {
             name: pod.name.clone(),
             uid: pod.uid.clone(),
         }

@@ -14,6 +14,7 @@ use crate::ports::named_port;
 
 /// What the rules need to know of a pod.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(clippy::struct_excessive_bools)] // what Kubernetes says, each by itself
 pub struct PodView {
     /// Its name.
     pub name: String,
@@ -51,6 +52,8 @@ pub struct PodView {
     pub waiting: Option<Box<(String, String)>>,
     /// Whether it is being deleted.
     pub deleting: bool,
+    /// Whether its kubelet was told to end it where it is.
+    pub told_to_end: bool,
     /// Whether its end is the cluster's doing: eviction, preemption, node drain.
     pub disrupted: bool,
     /// Its node.
@@ -64,6 +67,10 @@ pub struct PodView {
     /// When its main container started, if it runs or ended.
     pub started: Option<Timestamp>,
 }
+
+/// The least `activeDeadlineSeconds` that a pod may have. A running pod may be given it, and is ended by its kubelet then, but stays to be read:
+/// the [one way](https://kubernetes.io/docs/concepts/workloads/pods/#pod-update-and-replacement) to do that.
+pub const END_NOW: i64 = 1;
 
 /// A kubelet with much to tell tells of an address within this time.
 const ADDRESS_TOLD_WITHIN_SECONDS: i64 = 60;
@@ -128,6 +135,7 @@ impl PodView {
             placed: placed(status),
             waiting: waiting(status).map(Box::new),
             deleting: pod.metadata.deletion_timestamp.is_some(),
+            told_to_end: spec.is_some_and(|spec| spec.active_deadline_seconds == Some(END_NOW)),
             disrupted: is_disrupted(status),
             node: spec.and_then(|spec| spec.node_name.clone()),
             ips: addresses(spec, status),

@@ -58,6 +58,15 @@ async fn limits_of_time_are_kept_under_a_clock_that_is_an_hour_off() {
             .await;
         let late = space.until_phase("late", Phase::Failed).await;
         assert_eq!(late.reason.as_deref(), Some("DeadlineExceeded"), "{name}");
+        eventually("its coordinator is ended, and kept", async || {
+            let pod = space.pods().get("late-coordinator").await.unwrap();
+            let told = pod.spec.as_ref().unwrap().active_deadline_seconds;
+            let going = pod.metadata.deletion_timestamp.is_some();
+            (told == Some(1) && !going)
+                .then_some(())
+                .ok_or(format!("{told:?}"))
+        })
+        .await;
         space
             .create(&Job::new("brief", 1).with(|spec| spec["ttlSecondsAfterFinished"] = 1.into()))
             .await;

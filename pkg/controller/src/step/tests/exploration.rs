@@ -251,7 +251,8 @@ fn check_ended(model: &Model) {
         CleanPodPolicy::All => assert!(pods.is_empty()),
         CleanPodPolicy::Running => {
             let mut live = pods.values().filter(|pod| pod.uses_cluster());
-            assert!(live.all(|pod| pod.role == Some(Role::Coordinator)));
+            let ends = |pod: &PodView| pod.told_to_end || pod.deleting || pod.end.is_some();
+            assert!(live.all(|pod| pod.role == Some(Role::Coordinator) && ends(pod)));
         }
     }
 }

@@ -208,6 +208,16 @@ fn check_what_is_left(world: &mut World, left: &BTreeSet<String>, what: &str) {
     assert!(world.services.is_empty(), "{what}: {:?}", world.services);
 }
 
+/// What stays may not go on, unless the policy is that nothing is done.
+fn check_nothing_works_on(world: &World, way: Way, policy: CleanPodPolicy, what: &str) {
+    let ended = !matches!(way, Way::IsHeld | Way::IsDeleted);
+    for pod in world.pods.values() {
+        let works = pod.uses_cluster() && pod.end.is_none();
+        let expected = ended && policy == CleanPodPolicy::Running && works;
+        assert_eq!(pod.told_to_end, expected, "{what}: {}", pod.name);
+    }
+}
+
 fn conditions(status: &DIJobStatus) -> Vec<(&str, &str)> {
     let all = [
         ConditionType::Succeeded,
@@ -293,6 +303,7 @@ fn ends(mut world: World, way: Way, policy: CleanPodPolicy, what: &str) {
         }
         _ => {
             check_what_is_left(&mut world, &left, what);
+            check_nothing_works_on(&world, way, policy, what);
             check_status(&world, phase, reason, restarts, what);
             assert!(!world.job_deleted, "{what}");
             check_it_stays_so(&mut world, what);

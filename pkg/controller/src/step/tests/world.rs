@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use di_api::{DIJob, DIJobStatus, PlanEntry, Role};
 use di_plan::{
-    AggregatorTemplate, BuildSettings, End, NodeView, PodPhase, PodView, ServiceView, Suffixes,
+    AggregatorTemplate, BuildSettings, END_NOW, End, NodeView, PodPhase, PodView, ServiceView,
+    Suffixes,
 };
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
@@ -148,6 +149,14 @@ impl World {
             Action::DeletePod { name, uid } => {
                 assert_eq!(self.pods[&name].uid, uid);
                 self.pods.get_mut(&name).unwrap().deleting = true;
+            }
+            Action::EndPod { name, uid } => {
+                assert_eq!(self.pods[&name].uid, uid);
+                let told = |pod: &mut Pod| {
+                    pod.spec.as_mut().unwrap().active_deadline_seconds = Some(END_NOW);
+                };
+                told(self.objects.get_mut(&name).unwrap());
+                self.pods.get_mut(&name).unwrap().told_to_end = true;
             }
             Action::DeleteService { name, .. } => {
                 self.services.remove(&name).unwrap();

@@ -339,6 +339,13 @@ impl Model {
                     }
                 }
             }
+            Action::EndPod { name, uid } => {
+                for pods in [pods, &mut cache.pods] {
+                    if let Some(pod) = pods.get_mut(&name).filter(|pod| pod.uid == uid) {
+                        pod.told_to_end = true;
+                    }
+                }
+            }
             Action::DeleteService { name, .. } => {
                 services.remove(&name);
                 cache.services.remove(&name);
