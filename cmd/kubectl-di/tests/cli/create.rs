@@ -62,6 +62,8 @@ async fn flags_that_make_no_sense_are_told_of() {
     let plugin = Plugin::new().await;
     let file = plugin.file("job.yaml", Job::new("j", 0).json());
     let file = file.to_str().unwrap();
+    let another = plugin.file("another.yaml", Job::new("k", 0).json());
+    let another = another.to_str().unwrap();
     let mut all = String::new();
     for words in [
         &["create"][..],
@@ -71,7 +73,7 @@ async fn flags_that_make_no_sense_are_told_of() {
         &["create", "j", "--image=i", "--learners=1", "--gpus=0.5"],
         &["create", "j", "--image=i", "--collector-cpus=1"],
         &["create", "j", "--image=i", "--follow", "--timeout=1m"],
-        &["create", "-f", file, "-f", file, "--follow"],
+        &["create", "-f", file, "-f", another, "--follow"],
         &["create", "j", "--image=i", "--cpus=many"],
         &["create", "j", "--image=i", "--collectors=-1"],
         &["create", "j", "--image=i", "--env=SEED"],
