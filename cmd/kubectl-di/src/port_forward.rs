@@ -4,10 +4,10 @@ mod ports;
 
 use std::{io::Write, net::IpAddr, process::ExitCode, sync::Arc, time::Duration};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use di_api::names::PORT_NAME;
-use di_client::{Deadline, await_loss, forward, job, port_named, started_pod};
+use di_client::{Cluster, Deadline, await_loss, forward, job, port_named, started_pod, successor};
 use k8s_openapi::api::core::v1::Pod;
 use tokio::{net::TcpListener, sync::mpsc};
 
@@ -20,7 +20,8 @@ use ports::{Port, Ports};
 
 /// Reach ports of a replica on this machine; the coordinator's unless told otherwise.
 ///
-/// Goes on until it is interrupted, or the replica's pod ends.
+/// Goes on until it is interrupted, or the job ends; a pod that is lost meanwhile gives way to the one that takes its place, but where the
+/// replica was named.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   # The coordinator's own port
@@ -66,7 +67,7 @@ impl PortForward {
         let job = job(&cluster, &self.target.job).await?;
         let deadline = Deadline::after(Some(self.pod_running_timeout));
         let choice = self.target.choice(self.role.map(Into::into), self.index);
-        let pod = Arc::new(started_pod(&cluster, &job, &choice, deadline).await?);
+        let mut pod = Arc::new(started_pod(&cluster, &job, &choice, deadline).await?);
         let phase = pod.status.as_ref().and_then(|status| status.phase.clone());
         ensure!(
             phase.as_deref() == Some("Running"),
@@ -101,7 +102,7 @@ impl PortForward {
             }
         }
         out.flush()?;
-        let mut lost = std::pin::pin!(await_loss(&cluster, &pod));
+        let mut lost = Box::pin(loss(cluster.clone(), pod.clone()));
         let mut ended = std::pin::pin!(ended());
         loop {
             tokio::select! {
@@ -117,25 +118,46 @@ impl PortForward {
                 }
                 result = &mut lost => {
                     result?;
-                    bail!("lost connection to pod");
+                    ensure!(self.target.replica.is_none(), LOST);
+                    eprintln!("{LOST} {}; waiting for the one that takes its place", name_of(&pod));
+                    let deadline = Deadline::after(Some(self.pod_running_timeout));
+                    let next = tokio::select! {
+                        next = successor(&cluster, &job, &choice, &pod, deadline) => next?,
+                        code = &mut ended => return Ok(code_of(code)),
+                    };
+                    pod = Arc::new(next.context(LOST)?);
+                    eprintln!("connected to pod {}", name_of(&pod));
+                    lost = Box::pin(loss(cluster.clone(), pod.clone()));
                 }
-                // Interrupted, it has done what it was asked for.
-                code = &mut ended => return Ok(match u8::try_from(code) {
-                    Ok(130) => ExitCode::SUCCESS,
-                    code => ExitCode::from(code.unwrap_or(1)),
-                }),
+                code = &mut ended => return Ok(code_of(code)),
             }
         }
     }
 }
 
+const LOST: &str = "lost connection to pod";
+
+async fn loss(cluster: Cluster, pod: Arc<Pod>) -> di_client::Result<()> {
+    await_loss(&cluster, &pod).await
+}
+
+/// Interrupted, it has done what it was asked for.
+fn code_of(signal: i32) -> ExitCode {
+    match u8::try_from(signal) {
+        Ok(130) => ExitCode::SUCCESS,
+        code => ExitCode::from(code.unwrap_or(1)),
+    }
+}
+
+fn name_of(pod: &Pod) -> &str {
+    pod.metadata.name.as_deref().unwrap_or_default()
+}
+
 fn number(pod: &Pod, port: &Port) -> Result<u16> {
     match port {
         Port::Number(number) => Ok(*number),
-        Port::Named(name) => port_named(pod, name).with_context(|| {
-            let pod = pod.metadata.name.as_deref().unwrap_or_default();
-            format!("Pod '{pod}' does not have a named port '{name}'")
-        }),
+        Port::Named(name) => port_named(pod, name)
+            .with_context(|| format!("Pod '{}' does not have a named port '{name}'", name_of(pod))),
     }
 }
 

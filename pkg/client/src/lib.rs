@@ -59,7 +59,7 @@ pub use orchestrator::{
     Apply, Flavour, IMAGE, Installed, Orchestrator, Probe, Remains, VERSION, apply, await_answers,
     await_definition, await_rollout, installed, objects, probe, remains, remove,
 };
-pub use port_forward::{await_loss, forward, port_named};
+pub use port_forward::{await_loss, forward, port_named, successor};
 pub use prepare::{Check, Ready, check, is_ours, prepare};
 pub use replicas::{Exit, Replica, ReplicaPod, replicas, replicas_of};
 pub use restart::{

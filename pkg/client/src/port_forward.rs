@@ -1,9 +1,17 @@
+use std::time::Duration;
+
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt};
-use tokio::io::{AsyncRead, AsyncWrite, copy_bidirectional};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, copy_bidirectional},
+    time::sleep,
+};
 
-use crate::{Change, Cluster, Error, Result, exec::stream_error, target::watch_pod};
+use crate::{
+    Change, Choice, Cluster, Deadline, Error, Job, Result, exec::stream_error, started_pod,
+    target::watch_pod,
+};
 
 /// Carries one connection to a port of a pod, until either side ends it.
 ///
@@ -55,6 +63,44 @@ pub async fn await_loss(cluster: &Cluster, pod: &Pod) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The pod that takes the place of a lost one, once it runs; nothing when the job ends before that, or none does until the deadline.
+pub async fn successor(
+    cluster: &Cluster,
+    job: &Job,
+    choice: &Choice,
+    lost: &Pod,
+    deadline: Deadline,
+) -> Result<Option<Pod>> {
+    const PAUSE: Duration = Duration::from_millis(500);
+    loop {
+        let now = match crate::job(cluster, job.name()).await {
+            Err(error) if error.is_not_found() => return Ok(None),
+            now => now?,
+        };
+        if now.has_ended() || now.metadata.uid != job.metadata.uid {
+            return Ok(None);
+        }
+        match started_pod(cluster, &now, choice, deadline).await {
+            Ok(pod) if pod.uid() != lost.uid() && is_running(&pod) => return Ok(Some(pod)),
+            // The lost one is still there, or the next one not yet.
+            Ok(_) | Err(Error::Replica(_)) => {}
+            Err(error) => return Err(error),
+        }
+        if deadline.comes_within(PAUSE) {
+            return Ok(None);
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+fn is_running(pod: &Pod) -> bool {
+    let phase = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
+    phase == Some("Running")
 }
 
 /// The port of a pod that one of its containers calls so.

@@ -105,7 +105,7 @@ async fn a_terminal_of_a_replica_is_as_large_as_ones_own() {
 }
 
 #[tokio::test]
-async fn ports_are_forwarded_until_the_pod_ends() {
+async fn ports_are_forwarded_until_the_job_ends() {
     Namespace::with("forward", |ns| async move {
         running(&ns, "demo").await;
         let mut forward = Command::new("kubectl")
@@ -136,6 +136,13 @@ async fn ports_are_forwarded_until_the_pod_ends() {
                 "{answer}"
             );
         }
+        let restarted = di(&ns, &["restart", "demo", "--wait", "--timeout=2m"]).await;
+        assert_eq!(restarted.code, Some(0), "{restarted:?}");
+        let answer = ask().await;
+        assert!(
+            answer.starts_with("HTTP/1.1 200"),
+            "its successor: {answer}"
+        );
         exec(&ns, "demo-coordinator", &["release", "0"]).await;
         let ended = forward.wait_with_output().await.unwrap();
         let said = String::from_utf8(ended.stderr).unwrap();
