@@ -10,8 +10,8 @@ pub const EITHER: &str = "-f cannot be combined with names, -l, --field-selector
 /// The flags that name manifests, where there may be others instead.
 #[derive(Debug, Args)]
 pub struct Manifests {
-    /// File, directory or address of manifests, YAML or JSON; - reads standard input; may be repeated
-    #[arg(short, long, value_name = "FILE")]
+    /// File, directory or address of manifests, YAML or JSON; - reads standard input; may be repeated, or several with commas between them
+    #[arg(short, long, value_name = "FILE", value_delimiter = ',')]
     pub filename: Vec<String>,
     /// Read the directories in directories, too
     #[arg(short = 'R', long, requires = "filename")]

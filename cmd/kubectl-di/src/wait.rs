@@ -12,6 +12,7 @@ use crate::{
     output::report,
     printed::{Output, Printer},
     selection::{Chosen, Selection},
+    waiting::condition_on,
 };
 
 /// Wait until jobs are as wanted.
@@ -99,8 +100,7 @@ impl Wait {
             For::Create => self.there(cluster, name, deadline).await.map(Some),
             _ => {
                 let look = |job: &Job| self.wanted.look(job);
-                let what = |job: &Job| format!("the condition on {}", job.title());
-                let met = until(cluster, name, deadline, look, what).await;
+                let met = until(cluster, name, deadline, look, condition_on).await;
                 met.map(Some)
             }
         };

@@ -67,6 +67,7 @@ pub fn dijob_faults(job: &DIJob) -> Vec<Fault> {
     let mut faults = Vec::new();
     let name = job.metadata.name.as_deref();
     names::check_job_name(name.unwrap_or_default(), &mut faults);
+    template::check_metadata(&job.metadata, &path::METADATA, &mut faults);
     spec::check(&job.spec, &mut faults);
     faults
 }

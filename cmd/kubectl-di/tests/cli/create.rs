@@ -108,6 +108,16 @@ async fn several_files_folders_and_standard_input_are_read() {
         .run_with(&["create", "-f", "-", "-o=name"], &input.json().to_string())
         .await;
     insta::assert_snapshot!("standard_input", plugin.lasting(&said));
+    // As one copies a job: what a cluster says of it does not hold for the copy.
+    let said = plugin.run(&["get", "e", "-o=yaml"]).await;
+    plugin.file(
+        "copy.yaml",
+        said.stdout.replace("name: e\n", "name: copy\n"),
+    );
+    plugin.file("other.yaml", Job::new("other", 0).json());
+    let said = plugin.run(&["create", "-f", "copy.yaml,other.yaml"]).await;
+    assert_eq!(said.code, Some(0), "{said}");
+    assert_eq!(said.stdout.lines().count(), 2, "{said}");
     // What can be created is, and what cannot is told of.
     let said = plugin
         .run(&["create", "-f", "a.yaml", "-f", "missing.yaml"])

@@ -41,6 +41,12 @@ async fn what_can_no_longer_come_is_not_waited_for() {
     let _kubelet = Kubelet::reaping(&plugin.space);
     plugin.space.create(&Job::new("j", 0)).await;
     plugin.space.until_phase("j", Phase::Created).await;
+    di_apiserver_tests::fail_to_pull(&plugin.space.pods(), "j-coordinator").await;
+    let stuck = |status: &di_api::DIJobStatus| status.reason.is_some();
+    plugin.space.until("j", "the reason is told", stuck).await;
+    let words = ["wait", "j", "--for=condition=Running", "--timeout=100ms"];
+    let said = plugin.run(&words).await;
+    insta::assert_snapshot!("held_up", plugin.lasting(&said));
     let fails = async { exit(&plugin.space.pods(), "j-coordinator", 3).await };
     let words = ["wait", "j", "--for=phase=Succeeded", "--timeout=1m"];
     let (said, ()) = tokio::join!(plugin.run(&words), fails);

@@ -18,6 +18,9 @@ enum Place<'a> {
 /// The field that users write.
 pub(super) const SPEC: Path<'static> = Path::of("spec");
 
+/// What every object has.
+pub(super) const METADATA: Path<'static> = Path::of("metadata");
+
 impl<'a> Path<'a> {
     /// A field of the object itself.
     pub(super) const fn of(name: &'a str) -> Self {

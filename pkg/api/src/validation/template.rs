@@ -37,7 +37,8 @@ pub(super) fn check(
     dns::check(pod, &field, faults);
 }
 
-fn check_metadata(metadata: &ObjectMeta, field: &Path<'_>, faults: &mut Vec<Fault>) {
+/// Labels and annotations.
+pub(super) fn check_metadata(metadata: &ObjectMeta, field: &Path<'_>, faults: &mut Vec<Fault>) {
     let labels = field.at("labels");
     for (key, value) in metadata.labels.iter().flatten() {
         names::check_qualified_name(key, &labels, faults);
