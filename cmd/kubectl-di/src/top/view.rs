@@ -99,8 +99,9 @@ impl Page {
     }
 
     fn replicas(job: &Job, replicas: &[Replica], now: Timestamp) -> Self {
-        // As wide as a table has it, but for the URL and what it replaces.
-        let columns = replica_headers(true).len() - 2;
+        // As wide as a table has it, but for the URL and what it replaces. What tells how it is comes first, for windows that are not.
+        const ORDER: [usize; 11] = [0, 1, 4, 5, 6, 7, 8, 9, 10, 2, 3];
+        let headers = replica_headers(true);
         let status = &job.status;
         let mut summary = vec![status.phase.map_or("New", di_api::Phase::as_str).to_owned()];
         let mut add = |what: &str, text: &Option<String>| {
@@ -111,18 +112,18 @@ impl Page {
         add("", &status.reason);
         let line = |replica: &Replica| {
             let mut cells = replica_cells(replica, now, true);
-            cells.truncate(columns);
+            let cells = ORDER.map(|at| std::mem::take(&mut cells[at])).to_vec();
             Line {
                 key: replica.name.clone(),
                 job: None,
                 cells,
-                tone: tone_of(replica.status()).map(|tone| (4, tone)),
+                tone: tone_of(replica.status()).map(|tone| (2, tone)),
             }
         };
         Self {
             title: format!("{}/{}", job.namespace(), job.name()),
             summary: summary.join(", "),
-            headers: replica_headers(true).into_iter().take(columns).collect(),
+            headers: ORDER.map(|at| headers[at]).to_vec(),
             lines: replicas.iter().map(line).collect(),
             trouble: None,
         }
