@@ -21,6 +21,7 @@ pub struct JobRow {
     learners: String,
     restarts: String,
     age: String,
+    gpus: String,
     reason: String,
 }
 
@@ -36,6 +37,7 @@ impl JobRow {
             learners: or_none(status.learners_ready.as_ref()),
             restarts: status.restarts.to_string(),
             age: or_none(created.map(|created| age(created.0, now))),
+            gpus: job.gpus().to_string(),
             reason: or_none(status.reason.as_ref()),
         }
     }
@@ -46,7 +48,7 @@ impl JobRow {
             headers.insert(0, "NAMESPACE");
         }
         if wide {
-            headers.push("REASON");
+            headers.extend(["REASON", "GPUS"]);
         }
         headers
     }
@@ -62,7 +64,9 @@ impl JobRow {
             self.restarts,
             self.age,
         ]);
-        cells.extend(wide.then_some(self.reason));
+        if wide {
+            cells.extend([self.reason, self.gpus]);
+        }
         cells
     }
 

@@ -1,4 +1,4 @@
-use di_api::{DIJob, DIJobStatus};
+use di_api::{DIJob, DIJobStatus, GPU_RESOURCE, PlanEntry, Role, quantity};
 use futures::{StreamExt, stream::BoxStream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::ApiResource;
@@ -41,6 +41,32 @@ impl Job {
     /// Its namespace.
     pub fn namespace(&self) -> &str {
         self.metadata.namespace.as_deref().unwrap_or_default()
+    }
+
+    /// How many GPUs its coordinator and the replicas of its plan ask for; none once it has ended, or while it is held.
+    pub fn gpus(&self) -> i32 {
+        if self.has_ended() || self.is_held() {
+            return 0;
+        }
+        let of_part = |part: &str| -> i32 {
+            let containers = &self.object["spec"][part]["template"]["spec"]["containers"];
+            let containers = containers.as_array().into_iter().flatten();
+            let limits = containers.map(|one| &one["resources"]["limits"][GPU_RESOURCE]);
+            let gpus = limits.filter_map(|gpus| match gpus {
+                Value::String(text) => quantity::whole(text),
+                number => quantity::whole(&number.to_string()),
+            });
+            gpus.sum()
+        };
+        let of = |entry: &PlanEntry| match (entry.role, entry.gpus()) {
+            // Its aggregator has those of all.
+            (Role::DdpLearner, _) => 0,
+            (Role::Collector, 0) => of_part("collector"),
+            (Role::Learner, 0) => of_part("learner"),
+            (_, gpus) => gpus,
+        };
+        let wanted = self.status.plan.iter().filter(|entry| entry.is_wanted());
+        of_part("coordinator") + wanted.map(of).sum::<i32>()
     }
 }
 
@@ -134,4 +160,32 @@ pub fn watch_jobs(
             })
         })
         .boxed()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn gpus_are_those_of_all_that_is_wanted() {
+        let part = |gpus: Value| json!({"template": {"spec": {"containers": [{"resources": {"limits": {GPU_RESOURCE: gpus}}}]}}});
+        let entry = |name: &str, role: &str, gpus: &str| json!({"name": name, "type": role, "origin": "Declared", "index": 0, "resources": {"gpus": gpus}});
+        let mut object = json!({
+            "spec": {"coordinator": part(json!(1)), "learner": part(json!("2"))},
+            "status": {"phase": "Running", "plan": [
+                {"name": "l", "type": "Learner", "origin": "Declared", "index": 0},
+                {"name": "old", "type": "Learner", "origin": "Declared", "index": 0, "state": "Replaced"},
+                {"name": "c", "type": "Collector", "origin": "Declared", "index": 0},
+                entry("a", "Aggregator", "8"),
+                entry("d", "DDPLearner", "4"),
+                entry("e", "DDPLearner", "4"),
+            ]},
+        });
+        let gpus = |object: &Value| Job::from(object.clone()).gpus();
+        assert_eq!(gpus(&object), 1 + 2 + 8);
+        object["spec"]["suspend"] = true.into();
+        assert_eq!(gpus(&object), 0);
+    }
 }

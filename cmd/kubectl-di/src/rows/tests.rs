@@ -35,9 +35,9 @@ fn jobs_are_shown_as_kubectl_would() {
     just-created   <none>    <none>       <none>     0          2m30s
     ");
     insta::assert_snapshot!(table(true, true), @r"
-    NAMESPACE   NAME           PHASE     COLLECTORS   LEARNERS   RESTARTS   AGE     REASON
-    rl          cartpole       Running   2/3          1/1        1          2m30s   ImagePullBackOff
-    rl          just-created   <none>    <none>       <none>     0          2m30s   <none>
+    NAMESPACE   NAME           PHASE     COLLECTORS   LEARNERS   RESTARTS   AGE     REASON             GPUS
+    rl          cartpole       Running   2/3          1/1        1          2m30s   ImagePullBackOff   0
+    rl          just-created   <none>    <none>       <none>     0          2m30s   <none>             0
     ");
 }
 
