@@ -161,3 +161,18 @@ async fn flags_are_taken_as_kubectl_takes_them() {
         "{said}"
     );
 }
+
+#[tokio::test]
+async fn an_empty_namespace_is_not_all_of_them() {
+    let plugin = Plugin::new().await;
+    let other = Plugin::new().await;
+    plugin.space.create(&Job::new("x", 0)).await;
+    other.space.create(&Job::new("y", 0)).await;
+    let said = plugin
+        .run(&["delete", "--all", "-n", "", "--context=", "--wait=false"])
+        .await;
+    assert_eq!(
+        said.to_string(),
+        "dijob.diengine.opendilab.org \"x\" deleted\n"
+    );
+}
