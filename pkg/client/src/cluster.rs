@@ -11,6 +11,7 @@ use tower::util::MapResponseLayer;
 
 use crate::{
     Error, Result, overrides,
+    segment::check_namespace,
     trace::{Trace, TraceLayer},
     warnings,
 };
@@ -236,6 +237,7 @@ impl Cluster {
                 .unwrap_or_else(|| config.default_namespace.clone()),
             explicit: options.namespace.is_some(),
         };
+        check_namespace(&namespace.name)?;
         let server = config.cluster_url.to_string();
         let server = server.trim_end_matches('/').to_owned();
         let client = ClientBuilder::try_from(config)
@@ -324,5 +326,20 @@ mod tests {
         let cluster = connect(options.without_empty()).await.unwrap();
         assert_eq!(cluster.namespace().name, "default");
         assert!(!cluster.namespace().explicit);
+    }
+
+    #[tokio::test]
+    async fn a_namespace_that_leads_elsewhere_is_refused() {
+        let file = with_context("{cluster: k, namespace: a/b}");
+        let mut options = ConnectOptions {
+            kubeconfig: Some(file.path().to_owned()),
+            ..ConnectOptions::default()
+        };
+        let told = "invalid namespace \"a/b\": [may not contain '/']";
+        let error = connect(options.clone()).await.err().unwrap();
+        assert_eq!(error.to_string(), told);
+        options.namespace = Some("c%2fd".to_owned());
+        let error = connect(options).await.err().unwrap();
+        assert!(error.to_string().ends_with("[may not contain '%']"));
     }
 }

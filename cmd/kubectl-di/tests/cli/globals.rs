@@ -176,3 +176,27 @@ async fn an_empty_namespace_is_not_all_of_them() {
         "dijob.diengine.opendilab.org \"x\" deleted\n"
     );
 }
+
+#[tokio::test]
+async fn names_that_lead_elsewhere_are_refused() {
+    let plugin = Plugin::new().await;
+    plugin.space.create(&Job::new("train", 0)).await;
+    let elsewhere = serde_json::json!({
+        "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob", "metadata": {"name": "train?x", "namespace": "a/b"},
+    });
+    plugin.file("elsewhere.yaml", elsewhere);
+    let calls: [&[&str]; 8] = [
+        &["delete", "train?dryRun=All"],
+        &["delete", "-f", "elsewhere.yaml"],
+        &["get", "tr%61in"],
+        &["get", "train", "-n", "a/b"],
+        &["wait", "train#x", "--for=create"],
+        &["logs", ".."],
+        &["suspend", "train x"],
+        &["replicas", "list", "tr%61in"],
+    ];
+    let session = plugin.session(&calls).await;
+    insta::assert_snapshot!(plugin.lasting(&session));
+    let said = plugin.run(&["get", "-o", "name"]).await;
+    assert_eq!(said.stdout, "dijob.diengine.opendilab.org/train\n");
+}
