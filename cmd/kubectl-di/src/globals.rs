@@ -6,7 +6,10 @@ use std::{
 };
 
 use anyhow::bail;
-use clap::Args;
+use clap::{
+    Args,
+    builder::{OsStringValueParser, TypedValueParser},
+};
 use di_client::{Cluster, ConnectOptions, Result, SecretString};
 
 use crate::args::{duration, limit};
@@ -26,7 +29,7 @@ pub struct Globals {
     #[arg(long, global = true)]
     context: Option<String>,
     /// Kubeconfig file to use
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE", value_parser = path())]
     kubeconfig: Option<PathBuf>,
     /// Cluster of the kubeconfig to use
     #[arg(long, global = true)]
@@ -51,13 +54,13 @@ pub struct Globals {
         long,
         global = true,
         value_name = "TIME",
-        default_value = "0", value_parser = limit)]
+        default_value = "0", value_parser = request_timeout)]
     request_timeout: Duration,
     /// Address and port of the API server, instead of the kubeconfig's
     #[arg(short, long, global = true)]
     server: Option<String>,
     /// File of the authority that the server's certificate is to come from
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE", value_parser = path())]
     certificate_authority: Option<PathBuf>,
     /// Take any certificate of the server: whoever sits between can read everything
     #[arg(long, global = true)]
@@ -66,10 +69,10 @@ pub struct Globals {
     #[arg(long, global = true, value_name = "NAME")]
     tls_server_name: Option<String>,
     /// File of a certificate to show to the server
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE", value_parser = path())]
     client_certificate: Option<PathBuf>,
     /// File of that certificate's key
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE", value_parser = path())]
     client_key: Option<PathBuf>,
     /// Bearer token to show to the server
     #[arg(long, global = true)]
@@ -96,13 +99,13 @@ pub struct Globals {
     )]
     verbosity: u8,
     /// Taken as kubectl's; nothing is cached
-    #[arg(long, global = true, value_name = "DIR")]
+    #[arg(long, global = true, value_name = "DIR", value_parser = path())]
     cache_dir: Option<PathBuf>,
     /// Taken as kubectl's; see version for what fits together
     #[arg(long, global = true)]
     match_server_version: bool,
     /// Taken as kubectl's; its file of defaults is for kubectl itself
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE", value_parser = path())]
     kuberc: Option<PathBuf>,
     /// Taken as kubectl's; what is told comes at once
     #[arg(long, global = true, value_name = "TIME", default_value = "5s", value_parser = duration)]
@@ -151,6 +154,7 @@ impl Globals {
             disable_compression: self.disable_compression,
             trace: (self.verbosity >= REQUESTS).then_some(|text| eprintln!("{text}")),
         }
+        .without_empty()
     }
 
     /// Connects; the server's warnings go to stderr, each once.
@@ -176,6 +180,15 @@ impl Globals {
     }
 }
 
+/// A path that may be empty.
+fn path() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().map(PathBuf::from)
+}
+
+fn request_timeout(text: &str) -> std::result::Result<Duration, String> {
+    limit(if text.is_empty() { "0" } else { text })
+}
+
 fn pair(text: &str) -> std::result::Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
     Ok((key.to_owned(), value.to_owned()))
@@ -183,6 +196,8 @@ fn pair(text: &str) -> std::result::Result<(String, String), String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::FromArgMatches;
+
     use super::*;
 
     /// As `kubectl options` of 1.35 lists them.
@@ -199,5 +214,37 @@ mod tests {
             .collect();
         ours.sort_unstable();
         assert_eq!(ours, KUBECTLS.split_whitespace().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn an_empty_value_is_none() {
+        let flags = [
+            "-n",
+            "--context",
+            "--kubeconfig",
+            "--cluster",
+            "--user",
+            "--as",
+            "--as-group",
+            "--as-uid",
+            "--server",
+            "--certificate-authority",
+            "--tls-server-name",
+            "--client-certificate",
+            "--client-key",
+            "--token",
+            "--username",
+            "--password",
+            "--request-timeout",
+        ];
+        let words = flags.into_iter().flat_map(|flag| [flag, ""]);
+        let command = Globals::augment_args(clap::Command::new("globals"));
+        let read = |words: Vec<&str>| {
+            let matches = command.clone().try_get_matches_from(words).unwrap();
+            let globals = Globals::from_arg_matches(&matches).unwrap();
+            format!("{:?}", globals.options())
+        };
+        let empty = read(["globals"].into_iter().chain(words).collect());
+        assert_eq!(empty, read(vec!["globals"]));
     }
 }

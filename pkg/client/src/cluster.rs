@@ -6,11 +6,12 @@ use kube::{
     client::ClientBuilder,
     config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 use tower::util::MapResponseLayer;
 
 use crate::{
     Error, Result, overrides,
+    segment::check_namespace,
     trace::{Trace, TraceLayer},
     warnings,
 };
@@ -91,6 +92,37 @@ pub struct Cluster {
 }
 
 impl ConnectOptions {
+    /// The same, where what is empty counts as not given, as kubectl has it.
+    #[must_use]
+    pub fn without_empty(mut self) -> Self {
+        for text in [
+            &mut self.context,
+            &mut self.cluster,
+            &mut self.user,
+            &mut self.namespace,
+            &mut self.impersonate,
+            &mut self.impersonate_uid,
+            &mut self.server,
+            &mut self.tls_server_name,
+            &mut self.username,
+        ] {
+            text.take_if(|text| text.is_empty());
+        }
+        for path in [
+            &mut self.kubeconfig,
+            &mut self.certificate_authority,
+            &mut self.client_certificate,
+            &mut self.client_key,
+        ] {
+            path.take_if(|path| path.as_os_str().is_empty());
+        }
+        for secret in [&mut self.token, &mut self.password] {
+            secret.take_if(|secret| secret.expose_secret().is_empty());
+        }
+        self.impersonate_groups.retain(|group| !group.is_empty());
+        self
+    }
+
     /// The namespace that is used where no cluster is configured.
     pub fn offline_namespace(&self) -> Namespace {
         Namespace {
@@ -167,7 +199,22 @@ impl ConnectOptions {
                 }
             });
         }
+        if let Some(kubeconfig) = &mut merged {
+            forget_empty(kubeconfig);
+        }
         Ok(merged)
+    }
+}
+
+/// What is written as empty is not given: kube would look for something of that name.
+fn forget_empty(kubeconfig: &mut Kubeconfig) {
+    let current = &mut kubeconfig.current_context;
+    current.take_if(|name| name.is_empty());
+    for named in &mut kubeconfig.contexts {
+        if let Some(context) = &mut named.context {
+            context.namespace.take_if(|name| name.is_empty());
+            context.user.take_if(|name| name.is_empty());
+        }
     }
 }
 
@@ -190,6 +237,7 @@ impl Cluster {
                 .unwrap_or_else(|| config.default_namespace.clone()),
             explicit: options.namespace.is_some(),
         };
+        check_namespace(&namespace.name)?;
         let server = config.cluster_url.to_string();
         let server = server.trim_end_matches('/').to_owned();
         let client = ClientBuilder::try_from(config)
@@ -242,5 +290,56 @@ impl Cluster {
 
     pub(crate) fn error(&self, error: kube::Error) -> Error {
         Error::from_kube(error, &self.server)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kubeconfig(text: &str) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        file
+    }
+
+    /// With one context, which is as `context` says.
+    fn with_context(context: &str) -> tempfile::NamedTempFile {
+        kubeconfig(&format!(
+            "{{current-context: c, contexts: [{{name: c, context: {context}}}],
+              clusters: [{{name: k, cluster: {{server: 'https://h:1'}}}}], users: [{{name: u, user: {{token: t}}}}]}}"
+        ))
+    }
+
+    async fn connect(options: ConnectOptions) -> Result<Cluster> {
+        Cluster::connect(&options, |_| {}).await
+    }
+
+    #[tokio::test]
+    async fn an_empty_namespace_is_the_default_one() {
+        let file = with_context("{cluster: k, user: '', namespace: ''}");
+        let options = ConnectOptions {
+            kubeconfig: Some(file.path().to_owned()),
+            namespace: Some(String::new()),
+            ..ConnectOptions::default()
+        };
+        let cluster = connect(options.without_empty()).await.unwrap();
+        assert_eq!(cluster.namespace().name, "default");
+        assert!(!cluster.namespace().explicit);
+    }
+
+    #[tokio::test]
+    async fn a_namespace_that_leads_elsewhere_is_refused() {
+        let file = with_context("{cluster: k, namespace: a/b}");
+        let mut options = ConnectOptions {
+            kubeconfig: Some(file.path().to_owned()),
+            ..ConnectOptions::default()
+        };
+        let told = "invalid namespace \"a/b\": [may not contain '/']";
+        let error = connect(options.clone()).await.err().unwrap();
+        assert_eq!(error.to_string(), told);
+        options.namespace = Some("c%2fd".to_owned());
+        let error = connect(options).await.err().unwrap();
+        assert!(error.to_string().ends_with("[may not contain '%']"));
     }
 }

@@ -37,6 +37,9 @@ pub enum Error {
     /// A flag that cannot be honoured.
     #[error("{0}")]
     Flag(String),
+    /// A name that nothing can have.
+    #[error("{0}")]
+    Name(String),
     /// A request or an answer that makes no sense.
     #[error("{0}")]
     Client(kube::Error),

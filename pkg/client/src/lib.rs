@@ -29,6 +29,7 @@ mod replicas;
 mod resource;
 mod restart;
 mod scale;
+mod segment;
 mod suspend;
 mod target;
 mod trace;

@@ -8,7 +8,7 @@ use kube::{
 };
 use serde_json::Value;
 
-use crate::{Cluster, Document, Error, Namespace, Rejected, Result};
+use crate::{Cluster, Document, Error, Namespace, Rejected, Result, segment};
 
 /// How closely documents are looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,6 +159,11 @@ fn named(object: &Value, check: Check) -> Option<String> {
             .as_str()
             .is_some_and(|v| !v.is_empty())
     };
+    if let Some(name) = object["metadata"]["name"].as_str()
+        && let Some(fault) = segment::fault(name)
+    {
+        return Some(format!("metadata.name: Invalid value: {name:?}: {fault}"));
+    }
     let fine = is_set("name") || (check == Check::Whole && is_set("generateName"));
     (!fine).then(|| "metadata.name: Required value".to_owned())
 }
@@ -216,6 +221,13 @@ async fn place(
     }
     let own = object["metadata"]["namespace"].as_str();
     let own = own.filter(|own| !own.is_empty());
+    if let Some(own) = own
+        && let Some(fault) = segment::fault(own)
+    {
+        faults.push(format!(
+            "metadata.namespace: Invalid value: {own:?}: {fault}"
+        ));
+    }
     if let Some(own) = own
         && namespace.explicit
         && own != namespace.name

@@ -11,7 +11,10 @@ use kube::{
 };
 use serde_json::Value;
 
-use crate::{Cluster, Error, Result};
+use crate::{
+    Cluster, Error, Result,
+    segment::{check_name, check_namespace},
+};
 
 /// Who writes, in the managed fields of what was written.
 const FIELD_MANAGER: &str = "kubectl-di";
@@ -22,6 +25,7 @@ const PAGE: u32 = 500;
 pub(crate) struct Resource<'a> {
     cluster: &'a Cluster,
     api: &'a ApiResource,
+    namespace: Option<String>,
     request: Request,
 }
 
@@ -37,11 +41,13 @@ impl<'a> Resource<'a> {
         Self {
             cluster,
             api,
+            namespace: namespace.map(str::to_owned),
             request,
         }
     }
 
     pub(crate) async fn get(&self, name: &str) -> Result<Value> {
+        check_name(name)?;
         self.send(self.request.get(name, &GetParams::default()))
             .await
     }
@@ -88,15 +94,18 @@ impl<'a> Resource<'a> {
             ..PatchParams::default()
         };
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        check_name(name)?;
         self.send(self.request.patch(name, &params, &Patch::Apply(object)))
             .await
     }
 
     pub(crate) async fn delete(&self, name: &str, params: &DeleteParams) -> Result<Value> {
+        check_name(name)?;
         self.send(self.request.delete(name, params)).await
     }
 
     pub(crate) async fn patch(&self, name: &str, patch: JsonPatch, dry_run: bool) -> Result<Value> {
+        check_name(name)?;
         let params = PatchParams {
             dry_run,
             field_manager: Some(FIELD_MANAGER.to_owned()),
@@ -111,6 +120,7 @@ impl<'a> Resource<'a> {
         params: &WatchParams,
         version: &str,
     ) -> Result<BoxStream<'static, Result<WatchEvent<Value>, KubeError>>> {
+        self.check_namespace()?;
         let request = self
             .request
             .watch(params, version)
@@ -123,9 +133,14 @@ impl<'a> Resource<'a> {
         &self,
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
     ) -> Result<T> {
+        self.check_namespace()?;
         let request = request.map_err(|error| Error::Client(KubeError::BuildRequest(error)))?;
         let answer = self.cluster.client.request(request).await;
         answer.map_err(|error| self.error(error))
+    }
+
+    fn check_namespace(&self) -> Result<()> {
+        self.namespace.as_deref().map_or(Ok(()), check_namespace)
     }
 
     pub(crate) fn error(&self, error: KubeError) -> Error {

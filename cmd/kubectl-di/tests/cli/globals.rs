@@ -161,3 +161,42 @@ async fn flags_are_taken_as_kubectl_takes_them() {
         "{said}"
     );
 }
+
+#[tokio::test]
+async fn an_empty_namespace_is_not_all_of_them() {
+    let plugin = Plugin::new().await;
+    let other = Plugin::new().await;
+    plugin.space.create(&Job::new("x", 0)).await;
+    other.space.create(&Job::new("y", 0)).await;
+    let said = plugin
+        .run(&["delete", "--all", "-n", "", "--context=", "--wait=false"])
+        .await;
+    assert_eq!(
+        said.to_string(),
+        "dijob.diengine.opendilab.org \"x\" deleted\n"
+    );
+}
+
+#[tokio::test]
+async fn names_that_lead_elsewhere_are_refused() {
+    let plugin = Plugin::new().await;
+    plugin.space.create(&Job::new("train", 0)).await;
+    let elsewhere = serde_json::json!({
+        "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob", "metadata": {"name": "train?x", "namespace": "a/b"},
+    });
+    plugin.file("elsewhere.yaml", elsewhere);
+    let calls: [&[&str]; 8] = [
+        &["delete", "train?dryRun=All"],
+        &["delete", "-f", "elsewhere.yaml"],
+        &["get", "tr%61in"],
+        &["get", "train", "-n", "a/b"],
+        &["wait", "train#x", "--for=create"],
+        &["logs", ".."],
+        &["suspend", "train x"],
+        &["replicas", "list", "tr%61in"],
+    ];
+    let session = plugin.session(&calls).await;
+    insta::assert_snapshot!(plugin.lasting(&session));
+    let said = plugin.run(&["get", "-o", "name"]).await;
+    assert_eq!(said.stdout, "dijob.diengine.opendilab.org/train\n");
+}
