@@ -4,9 +4,11 @@ use anyhow::Result;
 use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::{
-    completion, create, delete, describe, doctor, events, exec, generate, get, globals::Globals,
-    install, logs, options, port_forward, replicas, restart, suspend, top, uninstall, upgrade,
-    validate, version, wait, words::plain,
+    completion, create, delete, describe, doctor, events, exec, generate, get,
+    globals::Globals,
+    install, logs, mistakes, options, port_forward, replicas, restart, suspend, top, uninstall,
+    upgrade, validate, version, wait,
+    words::{called, plain},
 };
 
 /// Create, watch, scale and end reinforcement-learning jobs (DIJobs).
@@ -37,6 +39,7 @@ enum Command {
     Suspend(suspend::Suspend),
     Resume(suspend::Resume),
     Restart(restart::Restart),
+    #[command(aliases = ["list", "ls"])]
     Get(get::Get),
     Describe(describe::Describe),
     Delete(delete::Delete),
@@ -76,13 +79,30 @@ const GLOBALS_ELSEWHERE: &str = "
 
 Use \"kubectl di options\" for a list of global command-line options (applies to all commands).";
 
+/// Why there is nothing to do.
+#[derive(Debug)]
+pub enum Misread {
+    /// Help or the version was asked for.
+    Asked(clap::Error),
+    /// What is wrong with what was typed, in lines.
+    Mistake(String),
+}
+
 impl Cli {
     /// Reads what was typed.
-    pub fn read(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+    pub fn read(words: impl IntoIterator<Item = OsString>) -> Result<Self, Misread> {
         let mut command = command();
-        let words = plain(&command, words);
-        let matches = command.try_get_matches_from_mut(words)?;
-        Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+        let words: Vec<_> = words.into_iter().collect();
+        let matches = command.try_get_matches_from_mut(plain(&command, words.clone()));
+        let read = matches.and_then(|matches| Self::from_arg_matches(&matches));
+        read.map_err(|error| {
+            let error = error.format(&mut command);
+            if error.use_stderr() {
+                Misread::Mistake(mistakes::told(&error, &called(&command, words)))
+            } else {
+                Misread::Asked(error)
+            }
+        })
     }
 
     /// Does what was asked; data goes to `out`, everything else to stderr.

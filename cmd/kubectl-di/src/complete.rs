@@ -19,13 +19,14 @@ use clap_complete::{
     engine::{ArgValueCandidates, ArgValueCompleter},
     env::CompleteEnv,
 };
+use di_api::{Phase, names};
 use di_client::{
     Choices, Cluster, ConnectOptions, container_names, group_names, job_names, namespace_names,
     replica_names,
 };
 use tokio::{runtime::Handle, task::spawn_blocking, time::timeout};
 
-use crate::{args, globals::Globals, words::plain};
+use crate::{args, globals::Globals, names::without_kind, words::plain};
 
 /// Set by the scripts that `completion` prints.
 pub const VARIABLE: &str = "KUBECTL_DI_COMPLETE";
@@ -45,14 +46,20 @@ const FILES: u8 = 0;
 pub enum Asked {
     /// kubectl, of these words; the last is being typed.
     Kubectl(Vec<OsString>),
-    /// A script of `completion`.
+    /// The script for bash, of these words; the last is being typed.
+    Bash(Vec<OsString>),
+    /// Another script of `completion`.
     Script,
 }
 
 /// Whether this call is for a completion.
 pub fn asked() -> Option<Asked> {
-    if std::env::var_os(VARIABLE).is_some() {
-        return Some(Asked::Script);
+    if let Some(shell) = std::env::var_os(VARIABLE) {
+        return Some(if shell == "bash" {
+            Asked::Bash(typed())
+        } else {
+            Asked::Script
+        });
     }
     let mut words = std::env::args_os();
     let program = words.next()?;
@@ -63,19 +70,33 @@ pub fn asked() -> Option<Asked> {
     (first == VERB).then(|| Asked::Kubectl(words.collect()))
 }
 
+/// What a script passes on, behind the program's name.
+fn typed() -> Vec<OsString> {
+    let words = std::env::args_os().skip_while(|word| word != "--");
+    words.skip(2).collect()
+}
+
 /// Answers. Lookups wait for the network, the library that asks for them does not: so it has a thread of its own.
 pub async fn run(asked: Asked) -> ExitCode {
     let handle = Handle::current();
     let answered = spawn_blocking(move || match asked {
         Asked::Script => {
-            let mut words: Vec<_> = std::env::args_os().collect();
-            let typed = words.iter().position(|word| word == "--");
-            let words = words.split_off(typed.map_or(words.len(), |at| at + 2));
-            let lookups = Lookups::new(handle, &words);
+            let lookups = Lookups::new(handle, &typed());
             CompleteEnv::with_factory(|| lookups.attach(args::command()))
                 .var(VARIABLE)
                 .complete();
             String::new()
+        }
+        Asked::Bash(words) => {
+            let (words, typed) = joined(words);
+            let lookups = Lookups::new(handle, &words);
+            let found = candidates(&lookups, words).into_iter();
+            // What stands before the last = stays as it is.
+            let found = found.map(|(value, _)| match value.strip_prefix(&typed) {
+                Some(rest) => format!("{rest}\n"),
+                None => format!("{value}\n"),
+            });
+            found.collect()
         }
         Asked::Kubectl(mut words) => {
             if words.is_empty() {
@@ -89,21 +110,39 @@ pub async fn run(asked: Asked) -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// Words that bash took apart at `=` and `:`, as they were typed, and what stands of the last one before what bash takes for it.
+fn joined(words: Vec<OsString>) -> (Vec<OsString>, String) {
+    let mut all: Vec<OsString> = Vec::new();
+    let (mut before, mut goes_on) = (String::new(), false);
+    for word in words {
+        let text = word.to_string_lossy();
+        let parts = !text.is_empty() && text.chars().all(|c| matches!(c, '=' | ':'));
+        match all.last_mut() {
+            Some(last) if parts || goes_on => {
+                before = last.to_string_lossy().into_owned();
+                last.push(&word);
+                if parts {
+                    before.push_str(&text);
+                }
+            }
+            _ => {
+                before.clear();
+                all.push(word.clone());
+            }
+        }
+        goes_on = parts;
+    }
+    if all.is_empty() {
+        all.push(OsString::new());
+    }
+    (all, before)
+}
+
 /// As kubectl reads them: one a line with its description behind a tab, then what the shell is to do.
 fn proposals(lookups: &Lookups, words: Vec<OsString>) -> String {
-    let typed = words.last().map(|word| word.to_string_lossy().into_owned());
-    let typed = typed.unwrap_or_default();
-    let mut all = vec![OsString::from("kubectl-di")];
-    all.extend(words);
-    let at = all.len() - 1;
-    let mut command = lookups.attach(args::command());
-    let found = clap_complete::engine::complete(&mut command, all, at, None);
+    let typed = last(&words);
     let mut text = String::new();
-    for candidate in found.unwrap_or_default() {
-        let value = candidate.get_value().to_string_lossy();
-        if candidate.is_hide_set() || (value.starts_with('-') && !typed.starts_with('-')) {
-            continue;
-        }
+    for (value, help) in candidates(lookups, words) {
         // Of --flag=value, the shell wants the value.
         let value = match typed.split_once('=') {
             Some((flag, _)) if typed.starts_with('-') => {
@@ -112,7 +151,7 @@ fn proposals(lookups: &Lookups, words: Vec<OsString>) -> String {
             _ => &value,
         };
         text.push_str(value);
-        if let Some(help) = candidate.get_help().map(ToString::to_string) {
+        if let Some(help) = help {
             text.push('\t');
             text.push_str(help.lines().next().unwrap_or_default());
         }
@@ -124,6 +163,30 @@ fn proposals(lookups: &Lookups, words: Vec<OsString>) -> String {
         NO_FILES
     };
     format!("{text}:{directive}\n")
+}
+
+/// What may stand in the place of the last word, and what it does; flags only where one is typed.
+fn candidates(lookups: &Lookups, words: Vec<OsString>) -> Vec<(String, Option<String>)> {
+    let typed = last(&words);
+    let mut all = vec![OsString::from("kubectl-di")];
+    all.extend(words);
+    let at = all.len() - 1;
+    let mut command = lookups.attach(args::command());
+    let found = clap_complete::engine::complete(&mut command, all, at, None);
+    let found = found.unwrap_or_default().into_iter();
+    let found = found
+        .filter(|candidate| !candidate.is_hide_set())
+        .map(|candidate| {
+            let value = candidate.get_value().to_string_lossy().into_owned();
+            (value, candidate.get_help().map(ToString::to_string))
+        });
+    let meant = |value: &str| !value.starts_with('-') || typed.starts_with('-');
+    found.filter(|(value, _)| meant(value)).collect()
+}
+
+fn last(words: &[OsString]) -> String {
+    let typed = words.last().map(|word| word.to_string_lossy().into_owned());
+    typed.unwrap_or_default()
 }
 
 /// What to propose for values, once it is known of which cluster.
@@ -151,13 +214,14 @@ impl Lookups {
 
     /// The command, with what each of its values may be.
     fn attach(&self, command: Command) -> Command {
-        let makes = command.get_name() == "create";
+        let verb = command.get_name().to_owned();
         command
-            .mut_args(|arg| self.attach_to(arg, makes))
+            .mut_args(|arg| self.attach_to(arg, &verb))
             .mut_subcommands(|command| self.attach(command))
     }
 
-    fn attach_to(&self, arg: Arg, makes: bool) -> Arg {
+    fn attach_to(&self, arg: Arg, verb: &str) -> Arg {
+        let makes = verb == "create";
         let value = arg.get_value_names().and_then(|names| names.first());
         let value = value.map(ToString::to_string).unwrap_or_default();
         let lookups = self.clone();
@@ -172,9 +236,12 @@ impl Lookups {
             })),
             ("pod" | "replica", _) | ("", "REPLICA" | "REPLICAS" | "POD" | "PODS") => {
                 let words = self.words.clone();
+                // What ends replicas leaves the coordinator to `restart`.
+                let ends = matches!(verb, "delete" | "restart");
                 arg.add(self.of(async move |cluster| {
-                    let all = replica_names(&cluster).await?;
-                    let named = |job: &String| words.contains(job);
+                    let mut all = replica_names(&cluster).await?;
+                    all.retain(|(replica, job)| !(ends && *replica == names::coordinator(job)));
+                    let named = |job: &String| words.iter().any(|word| without_kind(word) == job);
                     let any = all.iter().any(|(_, job)| named(job));
                     let all = all.into_iter().filter(|(_, job)| !any || named(job));
                     Ok(all.map(|(replica, _)| replica).collect())
@@ -184,20 +251,31 @@ impl Lookups {
                 let help = arg.get_help().map(ToString::to_string);
                 arg.add(ArgValueCandidates::new(move || forms(help.as_deref())))
             }
+            ("for", _) => arg.add(ArgValueCandidates::new(wanted)),
+            ("types", _) => arg.add(ArgValueCandidates::new(|| {
+                ["Normal", "Warning"].map(CompletionCandidate::new).into()
+            })),
             ("", "NAME" | "NAMES" | "JOB" | "JOBS") if !makes => {
-                arg.add(self.of(async |cluster| job_names(&cluster).await))
+                let kind = self.kind();
+                arg.add(self.of(async move |cluster| {
+                    let jobs = job_names(&cluster).await?.into_iter();
+                    Ok(jobs.map(|job| format!("{kind}{job}")).collect())
+                }))
             }
             ("", "NAME[/REPLICA]") => {
+                let kind = self.kind();
                 let typed = self.words.last().cloned().unwrap_or_default();
                 arg.add(self.of(async move |cluster| {
+                    let typed = typed.strip_prefix(&kind).unwrap_or(&typed);
                     let Some((job, _)) = typed.split_once('/') else {
-                        return job_names(&cluster).await;
+                        let jobs = job_names(&cluster).await?.into_iter();
+                        return Ok(jobs.map(|job| format!("{kind}{job}")).collect());
                     };
                     let mut all = replica_names(&cluster).await?;
                     all.retain(|(_, of)| of == job);
                     let all = all.into_iter();
                     Ok(all
-                        .map(|(replica, job)| format!("{job}/{replica}"))
+                        .map(|(replica, job)| format!("{kind}{job}/{replica}"))
                         .collect())
                 }))
             }
@@ -209,6 +287,12 @@ impl Lookups {
             }
             _ => arg,
         }
+    }
+
+    /// The kind before the name that is being typed, as `dijob/`.
+    fn kind(&self) -> String {
+        let typed = self.words.last().map_or("", String::as_str);
+        typed[..typed.len() - without_kind(typed).len()].to_owned()
     }
 
     /// What belongs to the job that was named, perhaps with a replica of it.
@@ -224,7 +308,8 @@ impl Lookups {
         self.of(async move |cluster| {
             let jobs = job_names(&cluster).await?;
             let named = words.iter().find_map(|word| {
-                let job = word.split_once('/').map_or(word.as_str(), |(job, _)| job);
+                let word = without_kind(word);
+                let job = word.split_once('/').map_or(word, |(job, _)| job);
                 jobs.iter().find(|name| *name == job)
             });
             match named {
@@ -283,6 +368,14 @@ fn forms(help: Option<&str>) -> Vec<CompletionCandidate> {
         help.is_some_and(|help| help.contains(form.trim_end_matches('=')))
     };
     all.into_iter().filter(is_taken).map(candidate).collect()
+}
+
+/// What can be waited for.
+fn wanted() -> Vec<CompletionCandidate> {
+    let whole = ["create", "delete", "condition=", "jsonpath="].map(str::to_owned);
+    let phases = Phase::ALL.map(|phase| format!("phase={phase:?}"));
+    let all = whole.into_iter().chain(phases);
+    all.map(CompletionCandidate::new).collect()
 }
 
 /// The cluster that was named so far, in words that are not complete yet.
@@ -368,6 +461,37 @@ mod tests {
     async fn without_a_cluster_it_is_silent() {
         assert_eq!(behind("get ").await, ":4\n");
         assert_eq!(behind("no-such-verb ").await.lines().last(), Some(":4"));
+    }
+
+    #[tokio::test]
+    async fn what_is_waited_for_and_told_of_is_proposed() {
+        let said = behind("wait x --for=phase=Su").await;
+        assert_eq!(said, "phase=Succeeded\nphase=Suspended\n:4\n");
+        for proposed in ["create\n", "delete\n", "condition=\n", "jsonpath=\n"] {
+            let said = behind("wait x --for ").await;
+            assert!(said.contains(proposed), "{said}");
+        }
+        assert_eq!(behind("events --types ").await, "Normal\nWarning\n:4\n");
+    }
+
+    #[test]
+    fn what_bash_took_apart_is_joined() {
+        for (typed, whole, before) in [
+            ("exec x --role = lea", "exec x --role=lea", "--role="),
+            ("exec x --role =", "exec x --role=", "--role="),
+            (
+                "wait --for = phase = Su",
+                "wait --for=phase=Su",
+                "--for=phase=",
+            ),
+            ("get -o jsonpath =", "get -o jsonpath=", "jsonpath="),
+            ("get --role = leader ", "get --role=leader ", ""),
+            ("get tr", "get tr", ""),
+        ] {
+            let (words, stays) = joined(words(typed));
+            let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+            assert_eq!((words.join(" ").as_str(), stays.as_str()), (whole, before));
+        }
     }
 
     #[test]

@@ -12,6 +12,9 @@ use crate::complete::VARIABLE;
 /// What kubectl 1.26 or newer runs to complete what follows `kubectl di`.
 const FOR_KUBECTL: &str = include_str!("../kubectl_complete-di");
 
+/// Bash takes words apart where other shells do not, which the library's script leaves as it is.
+const FOR_BASH: &str = include_str!("completion.bash");
+
 /// Print what makes a shell complete commands, flags and names.
 ///
 /// `kubectl di` itself is completed by kubectl 1.26 or newer, which asks a program kubectl_complete-di on the PATH: "kubectl" prints it. The
@@ -57,7 +60,7 @@ impl Completion {
 /// Writes what a shell needs.
 pub fn script(shell: Shell, out: &mut impl Write) -> io::Result<()> {
     let name = match shell {
-        Shell::Bash => "bash",
+        Shell::Bash => return out.write_all(FOR_BASH.as_bytes()),
         Shell::Zsh => "zsh",
         Shell::Fish => "fish",
         Shell::Powershell => "powershell",

@@ -83,7 +83,12 @@ impl Format {
             "jsonpath" => Self::JsonPath(Template::parse(template()?)?),
             "jsonpath-as-json" => Self::JsonPathAsJson(Template::parse(template()?)?),
             "jsonpath-file" => Self::JsonPath(Template::parse(&file()?)?),
-            "custom-columns" => Self::Columns(Columns::parse(template()?)?),
+            "custom-columns" => {
+                let given = template().ok();
+                let given =
+                    given.context("custom-columns format specified but no custom columns given")?;
+                Self::Columns(Columns::parse(given)?)
+            }
             "custom-columns-file" => Self::Columns(Columns::parse_file(&file()?)?),
             _ => {
                 let known = match name {

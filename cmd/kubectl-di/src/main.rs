@@ -20,6 +20,7 @@ mod globals;
 mod install;
 mod logs;
 mod manifests;
+mod mistakes;
 mod names;
 mod options;
 mod output;
@@ -49,7 +50,7 @@ use std::{
     process::ExitCode,
 };
 
-use crate::args::Cli;
+use crate::args::{Cli, Misread};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
@@ -60,15 +61,13 @@ async fn main() -> ExitCode {
     }
     let cli = match Cli::read(std::env::args_os()) {
         Ok(cli) => cli,
-        Err(error) => {
-            // Help and the version are asked for; anything else is a mistake, which kubectl answers with 1.
-            let failed = error.use_stderr();
-            let _ = error.print();
-            return if failed {
-                ExitCode::FAILURE
-            } else {
-                ExitCode::SUCCESS
-            };
+        Err(Misread::Asked(help)) => {
+            let _ = help.print();
+            return ExitCode::SUCCESS;
+        }
+        Err(Misread::Mistake(told)) => {
+            eprint!("{told}");
+            return ExitCode::FAILURE;
         }
     };
     let mut out = io::stdout();

@@ -59,7 +59,8 @@ pub fn is_kind(text: &str) -> bool {
     matches!(kind.unwrap_or(text), "dijob" | "dijobs")
 }
 
-fn without_kind(text: &str) -> &str {
+/// What stands behind the kind of jobs, if that is there.
+pub fn without_kind(text: &str) -> &str {
     match text.split_once('/') {
         Some((kind, name)) if is_kind(kind) => name,
         _ => text,

@@ -8,33 +8,16 @@ use crate::names::is_kind;
 
 /// The words, of which the first is the program's name.
 pub fn plain(root: &Command, words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
-    let mut words = words.into_iter();
-    let mut read = Read {
-        path: vec![root],
-        words: Vec::new(),
-        help: false,
-        named: false,
-    };
-    read.words
-        .extend(words.next().map(|program| (program, None)));
-    while let Some(word) = words.next() {
-        let takes_next = match word.to_str() {
-            Some("--") => {
-                read.end();
-                read.words.push((word, None));
-                read.words.extend(words.map(|word| (word, None)));
-                return read.words.into_iter().map(|(word, _)| word).collect();
-            }
-            Some(text) if text.starts_with("--") => read.long(text),
-            Some(text) if text.starts_with('-') && text.len() > 1 => read.short(text),
-            _ => read.positional(word),
-        };
-        if takes_next {
-            read.words.extend(words.next().map(|word| (word, None)));
-        }
-    }
-    read.end();
+    let read = Read::all(root, words);
     read.words.into_iter().map(|(word, _)| word).collect()
+}
+
+/// The command that is meant, as `kubectl di replicas add`.
+pub fn called(root: &Command, words: impl IntoIterator<Item = OsString>) -> String {
+    let read = Read::all(root, words);
+    let verbs = read.path.iter().skip(1).map(|command| command.get_name());
+    let all: Vec<_> = root.get_bin_name().into_iter().chain(verbs).collect();
+    all.join(" ")
 }
 
 struct Read<'a> {
@@ -48,6 +31,36 @@ struct Read<'a> {
 }
 
 impl<'a> Read<'a> {
+    fn all(root: &'a Command, words: impl IntoIterator<Item = OsString>) -> Self {
+        let mut words = words.into_iter();
+        let mut read = Self {
+            path: vec![root],
+            words: Vec::new(),
+            help: false,
+            named: false,
+        };
+        read.words
+            .extend(words.next().map(|program| (program, None)));
+        while let Some(word) = words.next() {
+            let takes_next = match word.to_str() {
+                Some("--") => {
+                    read.end();
+                    read.words.push((word, None));
+                    read.words.extend(words.map(|word| (word, None)));
+                    return read;
+                }
+                Some(text) if text.starts_with("--") => read.long(text),
+                Some(text) if text.starts_with('-') && text.len() > 1 => read.short(text),
+                _ => read.positional(word),
+            };
+            if takes_next {
+                read.words.extend(words.next().map(|word| (word, None)));
+            }
+        }
+        read.end();
+        read
+    }
+
     /// Whether the next word is this flag's value.
     fn long(&mut self, text: &str) -> bool {
         let (name, value) = match text[2..].split_once('=') {

@@ -140,3 +140,41 @@ async fn replicas_and_groups_are_those_of_the_job_that_was_named() {
     }
     insta::assert_snapshot!(plugin.lasting(&all));
 }
+
+#[tokio::test]
+async fn bash_completes_words_that_it_takes_apart() {
+    let plugin = Plugin::new().await;
+    for name in ["train", "trial"] {
+        plugin.space.create(&Job::new(name, 0)).await;
+    }
+    let (ns, _) = plugin.space.namespace.split_at(4);
+    for (line, shown) in [
+        (
+            "exec train --role=lea",
+            "exec train --role=learner".to_owned(),
+        ),
+        (
+            &format!("get --namespace={ns}")[..],
+            format!("get --namespace={ns}"),
+        ),
+        ("get tra", "get train".to_owned()),
+        ("get -o jsonp", "get -o jsonpath".to_owned()),
+        ("get --output=ya", "get --output=yaml".to_owned()),
+        ("wait train --for=del", "wait train --for=delete".to_owned()),
+        (
+            "wait train --for=phase=Suc",
+            "wait train --for=phase=Succeeded".to_owned(),
+        ),
+        ("describe dijob/tra", "describe dijob/train".to_owned()),
+        ("exec dijob/tri", "exec dijob/trial".to_owned()),
+    ] {
+        let bash = "PS1='$ ' bash --norc --noprofile";
+        let terminal = plugin.shell(120, 10, bash);
+        terminal.until("a prompt", |s| s.contains('$')).await;
+        let load = "eval \"$(kubectl-di completion bash)\"; clear";
+        terminal.press(&[load, "Enter"]);
+        terminal.until("it knows", |s| !s.contains("eval")).await;
+        terminal.press(&[&format!("kubectl-di {line}"), "Tab"]);
+        terminal.until(&shown, |s| s.contains(&shown)).await;
+    }
+}
