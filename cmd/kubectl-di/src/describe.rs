@@ -7,7 +7,7 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::{Result, ensure};
 use clap::{ArgAction, Args};
-use di_client::{Cluster, Job, JobQuery, Whose, events, job, jobs, replicas};
+use di_client::{Cluster, Job, JobQuery, Known, Whose, events, job, jobs, replicas};
 use jiff::Timestamp;
 
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
     globals::Globals,
     manifests::{EITHER, Manifests},
     names::job_name,
-    output::report,
+    output::{report, warn_unseen},
     selection::Chosen,
 };
 
@@ -131,7 +131,10 @@ impl Describe {
     }
 
     async fn text(&self, cluster: &Cluster, job: &Job) -> Result<String> {
-        let replicas = replicas(cluster, job).await?;
+        let Known { replicas, unseen } = replicas(cluster, job).await?;
+        if let Some(why) = unseen {
+            warn_unseen(&why);
+        }
         let events = if self.show_events {
             Some(match events(cluster, &mut Whose::job(job)).await {
                 Ok(told) => Ok(told.events),

@@ -18,6 +18,11 @@ pub fn report(error: &anyhow::Error) {
     }
 }
 
+/// Tells why pods are missing in what is shown.
+pub fn warn_unseen(why: &di_client::Error) {
+    eprintln!("Warning: only what is planned is shown: {why}");
+}
+
 /// An object by its kind and name, as `dijob.diengine.opendilab.org/cartpole`.
 pub fn title(object: &Value) -> String {
     let name = object["metadata"]["name"].as_str();

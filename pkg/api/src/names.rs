@@ -36,6 +36,9 @@ pub const RESTART_ANNOTATION: &str = "diengine.opendilab.org/restart-coordinator
 /// Annotation of a job: names of declared replicas that go first when fewer are declared, with commas between; written together with the count.
 pub const LET_GO_ANNOTATION: &str = "diengine.opendilab.org/let-go-first";
 
+/// The annotations of a job that are notes to the orchestrator.
+pub const NOTES: [&str; 3] = [LOWERED_ANNOTATION, RESTART_ANNOTATION, LET_GO_ANNOTATION];
+
 /// Annotation of a pod: the declared group that it was made for, should the plan be lost.
 pub const GROUP_ANNOTATION: &str = "diengine.opendilab.org/group";
 

@@ -127,6 +127,11 @@ impl Error {
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Server(status) if status.is_not_found())
     }
+
+    /// Whether the user may not do that.
+    pub fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Server(status) if status.is_forbidden())
+    }
 }
 
 fn said(status: &Status) -> String {

@@ -61,7 +61,7 @@ pub use orchestrator::{
 };
 pub use port_forward::{await_loss, forward, port_named, successor};
 pub use prepare::{Check, Ready, check, is_ours, prepare};
-pub use replicas::{Exit, Replica, ReplicaPod, replicas, replicas_of};
+pub use replicas::{Exit, Known, Replica, ReplicaPod, replicas, replicas_of};
 pub use restart::{
     Progress, Restarted, WhichReplicas, delete_pod, has_restarted, replicas_are_ready,
     replicas_to_restart, restart,

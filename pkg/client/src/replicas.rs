@@ -1,6 +1,7 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use di_api::{EntryState, GPU_RESOURCE, Origin, PlanEntry, Role, names, quantity};
+use di_plan::{PodView, is_ready};
 use k8s_openapi::{
     api::core::v1::{Container, ContainerState, ContainerStatus, Pod},
     apimachinery::pkg::apis::meta::v1::Time,
@@ -12,7 +13,7 @@ use kube::{
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{Cluster, Job, Result, pod_status};
+use crate::{Cluster, Error, Job, Result, pod_status};
 
 /// A replica of a job: what the plan says of it, and its pod.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -28,6 +29,8 @@ pub struct Replica {
     pub origin: Option<Origin>,
     /// What is to become of it.
     pub state: EntryState,
+    /// Whether it counts as ready, as in the job's status: an aggregator does with all of its ddp learners.
+    pub ready: bool,
     /// The replica whose place it took.
     pub replaces: Option<String>,
     /// Of a ddp learner: the aggregator in front of it.
@@ -38,6 +41,9 @@ pub struct Replica {
     pub url: String,
     /// Its pod, if there is one.
     pub pod: Option<ReplicaPod>,
+    /// Whether nobody can tell if there is a pod, as the user may not see any.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unseen: bool,
 }
 
 /// The pod of a replica.
@@ -77,6 +83,7 @@ impl Replica {
     pub fn status(&self) -> &str {
         match (&self.pod, self.state) {
             (Some(pod), _) => &pod.status,
+            (None, EntryState::Wanted) if self.unseen => "Unknown",
             (None, EntryState::Wanted) => "Planned",
             (None, EntryState::Removing) => "Removing",
             (None, EntryState::Replaced) => "Replaced",
@@ -84,9 +91,27 @@ impl Replica {
     }
 }
 
-/// The replicas of a job, coordinator first.
-pub async fn replicas(cluster: &Cluster, job: &Job) -> Result<Vec<Replica>> {
-    Ok(replicas_of(job, &pods(cluster, job).await?))
+/// What is known of the replicas of a job.
+#[derive(Debug)]
+pub struct Known {
+    /// They themselves, coordinator first.
+    pub replicas: Vec<Replica>,
+    /// Why their pods are not seen; then there is only what the plan says.
+    pub unseen: Option<Error>,
+}
+
+/// The replicas of a job; whoever may not see its pods is told what is planned.
+pub async fn replicas(cluster: &Cluster, job: &Job) -> Result<Known> {
+    let (pods, unseen) = match pods(cluster, job).await {
+        Ok(pods) => (pods, None),
+        Err(error) if error.is_forbidden() => (Vec::new(), Some(error)),
+        Err(error) => return Err(error),
+    };
+    let mut replicas = replicas_of(job, &pods);
+    for replica in &mut replicas {
+        replica.unseen = unseen.is_some();
+    }
+    Ok(Known { replicas, unseen })
 }
 
 /// The pods that belong to a job; not those that only bear its labels, as an earlier one's of the same name.
@@ -112,9 +137,13 @@ pub(crate) fn role_of(pod: &Pod) -> Option<Role> {
 /// Joins a job's plan with its pods; pods that are not planned come too.
 pub fn replicas_of(job: &Job, pods: &[Pod]) -> Vec<Replica> {
     let mut pods: BTreeMap<String, &Pod> = pods.iter().map(|pod| (pod.name_any(), pod)).collect();
-    let mut replicas: Vec<_> = job
-        .status
-        .plan
+    let ready: BTreeSet<_> = pods
+        .values()
+        .filter(|pod| PodView::new(pod).is_some_and(|pod| pod.ready))
+        .map(|pod| pod.name_any())
+        .collect();
+    let plan = &job.status.plan;
+    let mut replicas: Vec<_> = plan
         .iter()
         .map(|entry| {
             let pod = pods.remove(&entry.name);
@@ -124,11 +153,13 @@ pub fn replicas_of(job: &Job, pods: &[Pod]) -> Vec<Replica> {
                 index: Some(entry.index),
                 origin: Some(entry.origin),
                 state: entry.state,
+                ready: entry.is_wanted() && is_ready(plan, entry, |name| ready.contains(name)),
                 replaces: entry.replaces.clone(),
                 aggregator: entry.ddp.as_ref().map(|ddp| ddp.aggregator.clone()),
                 planned_at: entry.planned_at.as_ref().map(|at| Time(at.0)),
                 url: url(job, entry, pod),
                 pod: pod.map(ReplicaPod::from),
+                unseen: false,
             }
         })
         .collect();
@@ -142,6 +173,7 @@ pub fn replicas_of(job: &Job, pods: &[Pod]) -> Vec<Replica> {
                 &PlanEntry::new(name.clone(), role, Origin::Declared, 0),
                 Some(pod),
             ),
+            ready: ready.contains(&name),
             name,
             role,
             index: is_coordinator.then_some(0),
@@ -151,6 +183,7 @@ pub fn replicas_of(job: &Job, pods: &[Pod]) -> Vec<Replica> {
             aggregator: pod.labels().get(names::labels::AGGREGATOR).cloned(),
             planned_at: None,
             pod: Some(pod.into()),
+            unseen: false,
         });
     }
     replicas.sort_by(|a, b| {

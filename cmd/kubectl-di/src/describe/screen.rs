@@ -1,6 +1,6 @@
 use std::fmt::{self, Display, Formatter};
 
-use di_api::EntryState;
+use di_api::{EntryState, names};
 use di_client::{Event, Job, Replica};
 use jiff::{Timestamp, tz::TimeZone};
 use serde_json::Value;
@@ -64,7 +64,7 @@ impl Screen<'_> {
         let ended = status.completion_time.as_ref().map(|at| at.0);
         let phase = status.phase.map_or(NONE, di_api::Phase::as_str);
         let restarts = match spec["backoffLimit"].as_i64() {
-            Some(limit) => format!("{} of {limit}", status.restarts),
+            Some(limit) => format!("{} (limit {limit})", status.restarts),
             None => status.restarts.to_string(),
         };
         let mut fields: Vec<(&str, Vec<Cell>)> = vec![
@@ -288,8 +288,7 @@ fn one_line(text: &str) -> String {
 
 fn pairs(map: &Value) -> Vec<Cell> {
     let pairs = map.as_object().into_iter().flatten();
-    // It is the whole manifest once more.
-    let pairs = pairs.filter(|(key, _)| *key != "kubectl.kubernetes.io/last-applied-configuration");
+    let pairs = pairs.filter(|(key, _)| !is_note(key));
     let pairs =
         pairs.map(|(key, value)| plain(format!("{key}={}", value.as_str().unwrap_or_default())));
     let pairs: Vec<_> = pairs.collect();
@@ -298,6 +297,11 @@ fn pairs(map: &Value) -> Vec<Cell> {
     } else {
         pairs
     }
+}
+
+/// Whether an annotation is for programs: the whole manifest once more, or what the orchestrator is told.
+fn is_note(key: &str) -> bool {
+    key == "kubectl.kubernetes.io/last-applied-configuration" || names::NOTES.contains(&key)
 }
 
 #[cfg(test)]

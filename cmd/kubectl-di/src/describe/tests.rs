@@ -1,4 +1,6 @@
 use di_client::replicas_of;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
 use serde_json::json;
 
 use super::*;
@@ -19,6 +21,7 @@ fn job() -> Job {
         let mut entry = entry(name, "DDPLearner", index);
         entry["ddp"] =
             json!({"aggregator": "cartpole-aggregator-aaaaa", "worldSize": 2, "startRank": index});
+        entry["resources"] = json!({"gpus": "1"});
         entry
     };
     Job::from(json!({
@@ -27,12 +30,13 @@ fn job() -> Job {
         "metadata": {
             "name": "cartpole", "namespace": "rl", "uid": "u", "creationTimestamp": "2026-01-01T00:55:00Z",
             "labels": {"team": "rl", "tier": "test"},
+            "annotations": {"owner": "me", "diengine.opendilab.org/let-go-first": "cartpole-collector-ooooo"},
         },
         "spec": {"cleanPodPolicy": "Running", "backoffLimit": 3, "priorityClassName": "", "suspend": false},
         "status": {
             "phase": "Running", "reason": "ImagePullBackOff", "restarts": 1,
             "startTime": "2026-01-01T00:56:00Z",
-            "collectorsReady": "1/2", "learnersReady": "1/1",
+            "collectorsReady": "1/2", "learnersReady": "1/2",
             "conditions": [
                 {"type": "Created", "status": "True", "reason": "CoordinatorCreated", "message": "",
                  "lastTransitionTime": "2026-01-01T00:56:00Z"},
@@ -49,11 +53,15 @@ fn job() -> Job {
 }
 
 fn replicas(job: &Job) -> Vec<Replica> {
+    replicas_of(job, &pods())
+}
+
+fn pods() -> Vec<Pod> {
     let pod = |name: &str, role: &str, status: &Value| {
         serde_json::from_value(json!({
             "metadata": {
                 "name": format!("cartpole-{name}"), "creationTimestamp": "2026-01-01T00:56:00Z",
-                "labels": {"replica-type": role},
+                "labels": {"replica-type": role, "dijob-name": "cartpole"},
             },
             "spec": {"nodeName": "node-1", "containers": [{"name": "di-container"}]},
             "status": status,
@@ -61,9 +69,14 @@ fn replicas(job: &Job) -> Vec<Replica> {
         .unwrap()
     };
     let status = |phase: &str, state: &Value| {
-        json!({"phase": phase, "containerStatuses": [{
-            "name": "di-container", "ready": phase == "Running", "restartCount": 0, "image": "", "imageID": "", "state": state,
-        }]})
+        let ready = if phase == "Running" { "True" } else { "False" };
+        json!({
+            "phase": phase,
+            "conditions": [{"type": "Ready", "status": ready}],
+            "containerStatuses": [{
+                "name": "di-container", "ready": phase == "Running", "restartCount": 0, "image": "", "imageID": "", "state": state,
+            }],
+        })
     };
     let runs = status("Running", &json!({"running": {}}));
     let waits = status(
@@ -74,7 +87,7 @@ fn replicas(job: &Job) -> Vec<Replica> {
         "Failed",
         &json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}}),
     );
-    let pods = vec![
+    vec![
         pod("coordinator", "coordinator", &runs),
         pod("collector-aaaaa", "collector", &runs),
         pod("collector-ooooo", "collector", &killed),
@@ -82,8 +95,7 @@ fn replicas(job: &Job) -> Vec<Replica> {
         pod("aggregator-aaaaa", "aggregator", &runs),
         pod("ddp-learner-aaaaa", "ddp-learner", &runs),
         pod("ddp-learner-bbbbb", "ddp-learner", &runs),
-    ];
-    replicas_of(job, &pods)
+    ]
 }
 
 fn shown(job: &Job, replicas: &[Replica], events: Option<&Result<Vec<Event>, String>>) -> String {
@@ -162,6 +174,19 @@ fn of_many_events_the_last_are_shown() {
         text.ends_with("  and 3 before them: kubectl di events cartpole -n rl\n"),
         "{text}"
     );
+}
+
+#[test]
+fn a_logic_learner_is_ready_with_all_of_its_ddp_learners() {
+    let job = job();
+    for (lost, ready) in [("none", "1/2 ready"), ("ddp-learner-bbbbb", "0/2 ready")] {
+        let mut pods = pods();
+        pods.retain(|pod| !pod.name_any().ends_with(lost));
+        let text = shown(&job, &replicas_of(&job, &pods), None);
+        let mut lines = text.lines();
+        let heading = lines.find(|line| line.starts_with("  Learners "));
+        assert!(heading.is_some_and(|line| line.ends_with(ready)), "{text}");
+    }
 }
 
 #[test]

@@ -29,7 +29,7 @@ pub fn lines(replicas: &[Replica]) -> Vec<Line<'_>> {
             .filter(|ddp| is_behind(ddp, aggregator))
             .collect()
     };
-    let is_quiet = |replica: &Replica| folds(replica.role) && is_ready(replica);
+    let is_quiet = |replica: &Replica| folds(replica.role) && replica.ready;
     // None that somebody should look at disappears with its aggregator.
     let is_folded = |replica: &&Replica| {
         is_quiet(replica)
@@ -86,15 +86,12 @@ fn branch(trunk: &str, is_last: bool) -> String {
     format!("{trunk}{}", if is_last { "└─ " } else { "├─ " })
 }
 
-/// How many of these are ready of those that are wanted, as `2/3 ready`.
+/// How many of these are ready of those that are wanted, as `2/3 ready`; nothing where nobody can tell.
 pub fn ready(replicas: &[&Replica]) -> String {
+    if replicas.iter().any(|replica| replica.unseen) {
+        return String::new();
+    }
     let wanted = replicas.iter().filter(|r| r.state == EntryState::Wanted);
-    let ready = replicas.iter().filter(|replica| is_ready(replica));
+    let ready = replicas.iter().filter(|replica| replica.ready);
     format!("{}/{} ready", ready.count(), wanted.count())
-}
-
-fn is_ready(replica: &Replica) -> bool {
-    let pod = replica.pod.as_ref();
-    replica.state == EntryState::Wanted
-        && pod.is_some_and(|pod| pod.status == "Running" && pod.ready == pod.containers)
 }

@@ -2,7 +2,7 @@ use std::{collections::HashMap, io::Write, process::ExitCode};
 
 use anyhow::Result;
 use clap::Args;
-use di_client::{Job, JobQuery, Live, Replica, job, replicas};
+use di_client::{Job, JobQuery, Known, Live, Replica, job, replicas};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::pin;
@@ -11,7 +11,7 @@ use crate::{
     format::{self, Format, is_table},
     globals::Globals,
     names::job_name,
-    output,
+    output::{self, list_whole, warn_unseen},
     role::RoleName,
     rows::{replica_cells, replica_headers},
     sort::sort_by,
@@ -67,7 +67,11 @@ impl List {
             };
             return self.follow(Live::new(&cluster, &query), &job, out).await;
         }
-        let mut found = self.wanted(replicas(&cluster, &job).await?);
+        let Known { replicas, unseen } = replicas(&cluster, &job).await?;
+        if let Some(why) = unseen {
+            warn_unseen(&why);
+        }
+        let mut found = self.wanted(replicas);
         if let Some(field) = &self.sort_by {
             let mut with_objects: Vec<_> = found.into_iter().map(|r| (json!(r), r)).collect();
             sort_by(&mut with_objects, field, |(object, _)| object)?;
@@ -78,18 +82,16 @@ impl List {
         }
         match &self.output {
             Some(Format::Name) => {
-                for replica in found.iter().filter(|replica| replica.pod.is_some()) {
+                for replica in found
+                    .iter()
+                    .filter(|replica| replica.pod.is_some() || replica.unseen)
+                {
                     writeln!(out, "pod/{}", replica.name)?;
                 }
             }
             Some(format) if !is_table(Some(format)) => {
-                let whole = json!({
-                    "job": job.name(),
-                    "namespace": job.namespace(),
-                    "replicas": found,
-                });
                 let items: Vec<Value> = found.iter().map(|replica| json!(replica)).collect();
-                format::print(format, out, &whole, &items, !self.no_headers)?;
+                format::print(format, out, &list_whole(&items), &items, !self.no_headers)?;
             }
             _ if found.is_empty() => {
                 eprintln!("No replicas of job {:?} are planned yet.", job.name());

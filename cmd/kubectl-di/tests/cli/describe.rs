@@ -102,3 +102,40 @@ async fn a_terminal_shows_it_in_colour_unless_that_is_not_wanted() {
     assert!(!plain.colours().contains('\u{1b}'), "{:?}", plain.colours());
     assert_eq!(ageless(&plain.screen()), ageless(&coloured.screen()));
 }
+
+#[tokio::test]
+async fn who_may_not_see_pods_sees_what_is_planned() {
+    let plugin = Plugin::new().await;
+    let _kubelet = Kubelet::running(&plugin.space);
+    let manager = plugin.space.manager("manager");
+    plugin.space.create(&Job::new("j", 1)).await;
+    plugin.space.until_settled("j").await;
+    manager.stop().await;
+    let group = "rbac.authorization.k8s.io";
+    let rights = json!([
+        {
+            "apiVersion": format!("{group}/v1"),
+            "kind": "Role",
+            "metadata": {"name": "jobs"},
+            "rules": [{"apiGroups": ["diengine.opendilab.org"], "resources": ["dijobs"], "verbs": ["get"]}],
+        },
+        {
+            "apiVersion": format!("{group}/v1"),
+            "kind": "RoleBinding",
+            "metadata": {"name": "jobs"},
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": "jobs"},
+            "subjects": [{"apiGroup": group, "kind": "User", "name": "alice"}],
+        },
+    ]);
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": rights});
+    plugin.file("rights.json", list);
+    let said = plugin.run(&["create", "-f", "rights.json"]).await;
+    assert_eq!(said.code, Some(0), "{said}");
+    let shown = plugin
+        .session(&[
+            &["describe", "j", "--show-events=false", "--as=alice"][..],
+            &["replicas", "list", "j", "--as=alice"],
+        ])
+        .await;
+    insta::assert_snapshot!(lasting(&plugin, &shown));
+}

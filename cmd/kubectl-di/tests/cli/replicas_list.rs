@@ -24,13 +24,7 @@ async fn replicas_are_shown_in_every_form_and_watched() {
         .session(&[
             &["replicas", "list", "j"][..],
             &["replicas", "list", "j", "--role=coordinator", "-o", "wide"],
-            &[
-                "replicas",
-                "list",
-                "j",
-                "-o",
-                "jsonpath={.replicas[*].role}",
-            ],
+            &["replicas", "list", "j", "-o", "jsonpath={.items[*].role}"],
             &[
                 "replicas",
                 "list",

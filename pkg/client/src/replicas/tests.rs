@@ -19,7 +19,7 @@ fn job() -> Job {
 
 fn pod(name: &str, role: &str) -> Pod {
     serde_json::from_value(json!({
-        "metadata": {"name": name, "labels": {"replica-type": role}},
+        "metadata": {"name": name, "labels": {"replica-type": role, "dijob-name": "j"}},
         "spec": {"nodeName": "n1", "containers": [
             {"name": "di-container", "ports": [{"name": "di-port", "containerPort": 8000}]},
             {"name": "sidecar"},
