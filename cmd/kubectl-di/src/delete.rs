@@ -106,7 +106,7 @@ impl Delete {
             }
             None => self.selected(&cluster).await?,
         };
-        if self.interactive && !targets.is_empty() && !ask(&targets, out)? {
+        if self.interactive && !targets.is_empty() && !self.ask(&targets, out)? {
             writeln!(out, "deletion is cancelled")?;
             return Ok(ExitCode::SUCCESS);
         }
@@ -176,12 +176,46 @@ impl Delete {
             Some(NameFormat::Name) => writeln!(out, "{kind}/{}", target.name)?,
             None => writeln!(
                 out,
-                "{kind} {:?} {done}{}",
+                "{kind} {:?} {done}{}{}",
                 target.name,
+                self.place(target),
                 self.dry_run.suffix()
             )?,
         }
         Ok(())
+    }
+
+    /// As ` from team namespace`, where there may be several.
+    fn place(&self, target: &Target) -> String {
+        match &target.namespace {
+            Some(namespace) if self.selection.is_of_all_namespaces() => {
+                format!(" from {namespace} namespace")
+            }
+            _ => String::new(),
+        }
+    }
+
+    /// Whether that is wanted, asked as kubectl asks.
+    fn ask(&self, targets: &[Target], out: &mut impl Write) -> Result<bool> {
+        let count = targets.len();
+        writeln!(
+            out,
+            "You are about to delete the following {count} resource(s):"
+        )?;
+        for target in targets {
+            writeln!(
+                out,
+                "{}/{}{}",
+                kind(target),
+                target.name,
+                self.place(target)
+            )?;
+        }
+        write!(out, "Do you want to continue? (y/N): ")?;
+        out.flush()?;
+        let mut answer = String::new();
+        io::stdin().lock().read_line(&mut answer)?;
+        Ok(answer.trim().eq_ignore_ascii_case("y"))
     }
 
     /// Whether all of them have gone.
@@ -205,23 +239,6 @@ fn kind(target: &Target) -> String {
         "" => kind,
         group => format!("{kind}.{group}"),
     }
-}
-
-/// Whether that is wanted, asked as kubectl asks.
-fn ask(targets: &[Target], out: &mut impl Write) -> Result<bool> {
-    let count = targets.len();
-    writeln!(
-        out,
-        "You are about to delete the following {count} resource(s):"
-    )?;
-    for target in targets {
-        writeln!(out, "{}/{}", kind(target), target.name)?;
-    }
-    write!(out, "Do you want to continue? (y/N): ")?;
-    out.flush()?;
-    let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer)?;
-    Ok(answer.trim().eq_ignore_ascii_case("y"))
 }
 
 impl From<CascadeArg> for Cascade {

@@ -36,6 +36,11 @@ impl Selection {
         !self.names.is_empty()
     }
 
+    /// Whether they may be of several namespaces.
+    pub fn is_of_all_namespaces(&self) -> bool {
+        self.all_namespaces
+    }
+
     /// Whether an error is only that a job has gone since it was found by a query.
     pub fn has_gone(&self, error: &Error) -> bool {
         error.is_not_found() && self.is_given() && !self.is_by_name()

@@ -36,6 +36,22 @@ async fn jobs_are_deleted_as_kubectl_deletes() {
 }
 
 #[tokio::test]
+async fn where_there_are_several_namespaces_each_is_told() {
+    let plugin = Plugin::new().await;
+    let label = format!("space={}", plugin.space.namespace);
+    let labels = format!("--labels={label}");
+    let said = plugin.run(&["create", "a", "--image=i", &labels]).await;
+    assert_eq!(said.code, Some(0), "{said}");
+    let words = ["delete", "-A", "-l", &label, "-i"];
+    let said = plugin.run_with(&words, "y\n").await;
+    insta::assert_snapshot!(plugin.lasting(&said), @r#"
+    You are about to delete the following 1 resource(s):
+    dijob.diengine.opendilab.org/a from NAMESPACE namespace
+    Do you want to continue? (y/N): dijob.diengine.opendilab.org "a" deleted from NAMESPACE namespace
+    "#);
+}
+
+#[tokio::test]
 async fn kubectls_flags_of_delete_are_heeded() {
     let plugin = Plugin::new().await;
     for name in ["a", "b", "c", "d"] {
