@@ -8,7 +8,7 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use di_client::{Cluster, Job, Progress, Restarted, replicas_are_ready, until};
+use di_client::{Cluster, Job, Outlook, Progress, Restarted, leaving, replicas_are_ready, until};
 
 use crate::{
     globals::Globals,
@@ -46,26 +46,53 @@ impl Replicas {
     }
 }
 
-/// Waits until every planned replica is ready, and none of `old` is among them.
+/// What is waited for besides that every planned replica is ready.
+#[derive(Clone, Copy)]
+enum Besides<'a> {
+    Nothing,
+    /// None of these is wanted any more.
+    Replaced(&'a [Restarted]),
+    /// Those that were let go of are gone.
+    Gone,
+}
+
+/// Waits until every planned replica is ready, and for what else is to be.
 async fn until_ready(
     cluster: &Cluster,
     changed: &Job,
-    old: &[Restarted],
+    besides: Besides<'_>,
     waiting: Waiting,
 ) -> Result<()> {
-    let bar = Bar::new(format!("replicas of {} ready", changed.name()));
+    let what = format!("replicas of {} ready", changed.name());
+    let bar = Bar::new(what.clone());
     let generation = changed.metadata.generation;
+    let going = |job: &Job| match besides {
+        Besides::Gone => leaving(job).count(),
+        Besides::Nothing | Besides::Replaced(_) => 0,
+    };
+    let old = match besides {
+        Besides::Replaced(old) => old,
+        Besides::Nothing | Besides::Gone => &[],
+    };
     let look = |job: &Job| {
         bar.show(Progress::of(job));
-        replicas_are_ready(job, generation, old)
+        let outlook = replicas_are_ready(job, generation, old);
+        match going(job) {
+            0 => bar.say(what.clone()),
+            going => bar.say(format!("{what}, {going} to go")),
+        }
+        match outlook {
+            Outlook::Met if going(job) > 0 => Outlook::Open,
+            outlook => outlook,
+        }
     };
-    until(
-        cluster,
-        changed.name(),
-        waiting.deadline(),
-        look,
-        condition_on,
-    )
-    .await?;
+    let missing = |job: &Job| {
+        let names: Vec<_> = leaving(job).collect();
+        match (job.trouble(), going(job)) {
+            (None, 1..) => format!("{} of {} to go", names.join(", "), job.title()),
+            _ => condition_on(job),
+        }
+    };
+    until(cluster, changed.name(), waiting.deadline(), look, missing).await?;
     Ok(())
 }

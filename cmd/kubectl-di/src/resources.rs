@@ -1,3 +1,4 @@
+use anyhow::{Result, ensure};
 use clap::Args;
 use di_api::{ReplicaResources, quantity};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -32,6 +33,15 @@ fn whole(text: &str) -> Result<Quantity, String> {
 }
 
 impl Resources {
+    /// What they tell, where there are learners or none.
+    pub fn of_roles(&self, learners: bool) -> Result<ReplicaResources> {
+        ensure!(
+            self.gpus.is_none() || learners,
+            "--gpus are those of learners: add --learners=N"
+        );
+        Ok(self.get())
+    }
+
     pub fn get(&self) -> ReplicaResources {
         ReplicaResources {
             cpus: self.cpus.clone(),

@@ -63,10 +63,10 @@ pub use port_forward::{await_loss, forward, port_named, successor};
 pub use prepare::{Check, Ready, check, is_ours, prepare};
 pub use replicas::{Exit, Known, Replica, ReplicaPod, replicas, replicas_of};
 pub use restart::{
-    Progress, Restarted, WhichReplicas, delete_pod, has_restarted, replicas_are_ready,
-    replicas_to_restart, restart,
+    HowMany, Progress, Restarted, WhichReplicas, delete_pod, has_restarted, leaving,
+    replicas_are_ready, replicas_to_restart, restart,
 };
-pub use scale::{Counts, Scale, Scaled, scale};
+pub use scale::{Bucket, Counts, Scale, Scaled, scale};
 pub use secrecy::SecretString;
 pub use suspend::suspend;
 pub use target::{Choice, started_pod};

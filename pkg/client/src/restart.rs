@@ -1,4 +1,5 @@
-use di_api::{ConditionType, Role, condition, is_true, names};
+use di_api::{ConditionType, EntryState, Role, condition, is_true, names};
+use di_plan::{PodView, victims};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api,
@@ -96,8 +97,20 @@ pub fn has_restarted(job: &Job, old: &Restarted) -> Outlook {
 pub enum WhichReplicas {
     /// Those of these names.
     Named(Vec<String>),
-    /// All collectors, all learners, or both; not those that are done.
-    All(Counts<bool>),
+    /// Collectors, learners, or both; not those that are done.
+    Of(Counts<HowMany>),
+}
+
+/// How many replicas of a role.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HowMany {
+    /// None.
+    #[default]
+    None,
+    /// So many, those first that go first where fewer are declared.
+    First(usize),
+    /// All of them.
+    All,
 }
 
 /// The pods that have to go so that these replicas are replaced: of a logic learner one, for it is replaced whole.
@@ -127,15 +140,31 @@ fn choose(job: &Job, pods: &[Pod], which: &WhichReplicas) -> Result<Vec<Restarte
                 })?);
             }
         }
-        WhichReplicas::All(roles) => {
-            let wanted = |role: Role| match role.counted_as() {
-                Role::Collector => roles.collectors,
-                Role::Learner => roles.learners,
-                _ => false,
-            };
-            let all = plan.iter().filter(|e| e.is_wanted() && wanted(e.role));
-            let there = all.filter_map(|entry| pod_of(job, pods, &entry.name));
-            chosen.extend(there.filter(|pod| !is_done(pod)));
+        WhichReplicas::Of(counts) => {
+            let views: Vec<_> = pods.iter().filter_map(PodView::new).collect();
+            for (role, how_many) in counts.by_role() {
+                if how_many == HowMany::None {
+                    continue;
+                }
+                let all = victims(plan, &views, |entry| entry.role.counted_as() == role);
+                let there = all
+                    .into_iter()
+                    .filter_map(|i| pod_of(job, pods, &plan[i].name));
+                let mut there: Vec<_> = there
+                    .filter(|pod| !is_done(pod) && !is_going(pod))
+                    .collect();
+                if let HowMany::First(count) = how_many {
+                    if count > there.len() {
+                        return Err(format!(
+                            "cannot restart {count} {role}s of job {:?}: {} have a pod that could be replaced",
+                            job.name(),
+                            there.len()
+                        ));
+                    }
+                    there.truncate(count);
+                }
+                chosen.extend(there);
+            }
         }
     }
     chosen.sort_by_key(|pod| pod.name_any());
@@ -218,6 +247,13 @@ impl Progress {
         }
         all
     }
+}
+
+/// The replicas that were let go of and are still there.
+pub fn leaving(job: &Job) -> impl Iterator<Item = &str> {
+    let plan = job.status.plan.iter();
+    let leaving = plan.filter(|entry| entry.state == EntryState::Removing);
+    leaving.map(|entry| entry.name.as_str())
 }
 
 /// Whether the orchestrator has seen a job as it is at `generation`, none of `old` is wanted any more, and all that are wanted are ready.

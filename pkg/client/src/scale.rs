@@ -18,7 +18,7 @@ pub struct Counts<T = i32> {
 }
 
 impl<T> Counts<T> {
-    fn by_role(self) -> [(Role, T); 2] {
+    pub(crate) fn by_role(self) -> [(Role, T); 2] {
         [
             (Role::Collector, self.collectors),
             (Role::Learner, self.learners),
@@ -26,31 +26,41 @@ impl<T> Counts<T> {
     }
 }
 
+/// Which of a job's declared replicas are meant: those as the template has them where nothing is said.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Bucket {
+    /// Those of this group.
+    pub group: Option<String>,
+    /// Those whose resources differ so from the template's; GPUs are those of learners.
+    pub resources: ReplicaResources,
+}
+
+impl Bucket {
+    fn resources(&self, role: Role) -> ReplicaResources {
+        let mut resources = self.resources.clone();
+        if role == Role::Collector {
+            resources.gpus = None;
+        }
+        resources
+    }
+}
+
 /// A change of what a job declares.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Scale {
-    /// Adds to the counts of a group, or of those that are in none.
+    /// Adds to the counts.
     By {
         /// How many more, or fewer.
         counts: Counts,
-        /// The group.
-        group: Option<String>,
+        /// Of which replicas; more of resources that no group has make one.
+        which: Bucket,
     },
     /// Sets them; what is not told stays.
     To {
         /// How many there are to be.
         counts: Counts<Option<i32>>,
-        /// The group.
-        group: Option<String>,
-    },
-    /// Adds replicas whose resources differ from the template's.
-    With {
-        /// How many.
-        counts: Counts,
-        /// Their resources.
-        resources: ReplicaResources,
-        /// Their group; without one, that of the same resources, or a new one.
-        group: Option<String>,
+        /// Of which replicas.
+        which: Bucket,
     },
     /// Lets go of the replicas of these names, and declares fewer.
     Without(Vec<String>),
@@ -100,29 +110,22 @@ pub async fn scale(
 fn change(job: &Job, wish: &Scale) -> Result<Edit<Vec<Scaled>>, String> {
     let mut draft = Draft::new(job);
     match wish {
-        Scale::By { counts, group } => {
+        Scale::By { counts, which } => {
             for (role, by) in counts.by_role() {
-                if by != 0 {
+                if by > 0 && !which.resources(role).is_empty() {
+                    draft.add_with(role, by, which)?;
+                } else if by != 0 {
+                    let group = draft.group(role, which)?;
                     draft.add(role, group.as_deref(), by)?;
                 }
             }
         }
-        Scale::To { counts, group } => {
+        Scale::To { counts, which } => {
             for (role, to) in counts.by_role() {
                 if let Some(to) = to {
+                    let group = draft.group(role, which)?;
                     let from = draft.count(role, group.as_deref())?;
                     draft.set(role, group.as_deref(), from, i64::from(to))?;
-                }
-            }
-        }
-        Scale::With {
-            counts,
-            resources,
-            group,
-        } => {
-            for (role, by) in counts.by_role() {
-                if by != 0 {
-                    draft.add_with(role, by, resources, group.as_deref())?;
                 }
             }
         }
@@ -225,32 +228,66 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    fn add_with(
-        &mut self,
-        role: Role,
-        by: i32,
-        resources: &ReplicaResources,
-        group: Option<&str>,
-    ) -> Result<(), String> {
-        let groups = groups(self.part(role)?);
-        let as_json = json!(resources);
-        let same = |known: &&Value| match group {
-            Some(group) => known["name"] == group,
+    /// The group of these resources, if there is one, or that of this name, which has to have them.
+    fn of_resources(&self, role: Role, which: &Bucket) -> Result<Option<String>, String> {
+        let as_json = json!(which.resources(role));
+        let same = |known: &&Value| match &which.group {
+            Some(group) => known["name"] == group.as_str(),
             None => known["resources"] == as_json,
         };
-        if let Some(known) = groups.iter().find(same) {
-            let name = known["name"].as_str().unwrap_or_default();
-            if known["resources"] != as_json {
-                return Err(format!(
-                    "group {name:?} of {role}s has other resources: {}; leave them out, or name another group",
-                    known["resources"]
-                ));
-            }
-            return self.add(role, Some(name), by);
+        let Some(known) = groups(self.part(role)?).iter().find(same) else {
+            return Ok(None);
+        };
+        let name = known["name"].as_str().unwrap_or_default();
+        if known["resources"] != as_json {
+            return Err(format!(
+                "group {name:?} of {role}s has other resources: {}; leave them out, or name another group",
+                known["resources"]
+            ));
         }
-        let name = match group {
-            Some(group) => group.to_owned(),
-            None => free_name(groups, resources),
+        Ok(Some(name.to_owned()))
+    }
+
+    /// The group that is meant, which is there; none for replicas as the template has them.
+    fn group(&self, role: Role, which: &Bucket) -> Result<Option<String>, String> {
+        let resources = which.resources(role);
+        if resources.is_empty() {
+            return Ok(which.group.clone());
+        }
+        if let Some(group) = self.of_resources(role, which)? {
+            return Ok(Some(group));
+        }
+        if which.group.is_some() {
+            // It is told of where it is looked for.
+            return Ok(which.group.clone());
+        }
+        let groups = groups(self.part(role)?);
+        let known = groups
+            .iter()
+            .filter_map(|g| Some(format!("{} {}", g["name"].as_str()?, g["resources"])));
+        let known: Vec<_> = known.collect();
+        let known = if known.is_empty() {
+            "it has no groups".to_owned()
+        } else {
+            format!("it has {}", known.join(", "))
+        };
+        Err(format!(
+            "job {:?} has no group of {role}s with {}: {known}",
+            self.job.name(),
+            json!(resources)
+        ))
+    }
+
+    fn add_with(&mut self, role: Role, by: i32, which: &Bucket) -> Result<(), String> {
+        if let Some(group) = self.of_resources(role, which)? {
+            return self.add(role, Some(&group), by);
+        }
+        let groups = groups(self.part(role)?);
+        let resources = which.resources(role);
+        let as_json = json!(resources);
+        let name = match &which.group {
+            Some(group) => group.clone(),
+            None => free_name(groups, &resources),
         };
         let path = format!("/spec/{role}/groups");
         let new = json!({"name": name, "replicas": by, "resources": as_json});
@@ -363,10 +400,24 @@ fn free_name(groups: &[Value], resources: &ReplicaResources) -> String {
     all.find(is_free).unwrap_or_default()
 }
 
-/// The entry of the plan that a user means by the name of a pod: of a ddp learner, its aggregator's.
+/// The entry of the plan that a user means by the name of a pod, from which the job's own may be left out: of a ddp learner, its aggregator's.
 pub(crate) fn unit<'a>(job: &'a Job, pod: &str) -> Result<&'a PlanEntry, String> {
     let pod = pod.strip_prefix("pod/").unwrap_or(pod);
     let plan = &job.status.plan;
+    let coordinator = names::coordinator(job.name());
+    let long = format!("{}-{pod}", job.name());
+    let is_known = |name: &str| {
+        let mut all = plan
+            .iter()
+            .flat_map(|e| e.replaces.iter().chain([&e.name]))
+            .chain([&coordinator]);
+        all.any(|known| known == name)
+    };
+    let pod = if is_known(&long) && !is_known(pod) {
+        &long
+    } else {
+        pod
+    };
     let find = |name: &str| plan.iter().find(|entry| entry.name == name);
     let entry = find(pod).map(|entry| match &entry.ddp {
         Some(place) => find(&place.aggregator).unwrap_or(entry),
@@ -379,7 +430,7 @@ pub(crate) fn unit<'a>(job: &'a Job, pod: &str) -> Result<&'a PlanEntry, String>
     Err(match (entry, successor) {
         (_, Some(next)) => format!("{pod} has been replaced by {}", next.name),
         (Some(_), None) => format!("{pod} is being let go of already"),
-        (None, None) if pod == names::coordinator(job.name()) => format!(
+        (None, None) if pod == coordinator => format!(
             "{pod} is the coordinator; kubectl di restart {}",
             job.name()
         ),

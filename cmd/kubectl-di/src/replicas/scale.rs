@@ -2,9 +2,9 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::{Result, bail};
 use clap::Args;
-use di_client::{Counts, Scale, Scaled, scale};
+use di_client::{Bucket, Counts, Scale, Scaled, scale};
 
-use super::until_ready;
+use super::{Besides, until_ready};
 use crate::{
     args::count_from_zero,
     dry_run::DryRunFlag,
@@ -30,29 +30,31 @@ pub struct Add {
     #[command(flatten)]
     by: By,
     #[command(flatten)]
-    resources: Resources,
-    #[command(flatten)]
     change: Change,
 }
 
 /// Declare fewer collectors or learners, or let go of some by name.
 ///
-/// By count, those go first that are not ready, then the newest. Replicas that the coordinator requested at run time are not counted here: it lets
+/// By count, those go first that are not ready, then the newest. With --cpus, --gpus or --memory those are meant that add declared with the same.
+/// Replicas that the coordinator requested at run time are not counted here: it lets
 /// them go itself.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   # Two collectors less
   kubectl di replicas delete cartpole --collectors 2
 
-  # Exactly this one, and one less
-  kubectl di replicas delete cartpole cartpole-collector-x7k2p")]
+  # Exactly this one, and one less; the job's name may be left out of it
+  kubectl di replicas delete cartpole collector-x7k2p
+
+  # A learner less of those that were added with two GPUs, and wait until it is gone
+  kubectl di replicas delete cartpole --learners 1 --gpus 2 --wait")]
 pub struct Delete {
     #[command(flatten)]
     by: MaybeBy,
     #[command(flatten)]
     change: Change,
     /// Names of replicas, after that of the job
-    #[arg(value_name = "POD", conflicts_with_all = ["collectors", "learners", "group"])]
+    #[arg(value_name = "POD", conflicts_with_all = ["collectors", "learners", "group", "cpus", "gpus", "memory"])]
     pods: Vec<String>,
 }
 
@@ -82,6 +84,8 @@ struct Change {
     /// The declared group that is meant, instead of replicas as the template has them
     #[arg(long, value_name = "NAME")]
     group: Option<String>,
+    #[command(flatten)]
+    resources: Resources,
     #[command(flatten)]
     dry_run: DryRunFlag,
     #[command(flatten)]
@@ -139,17 +143,8 @@ impl Add {
             collectors: self.by.collectors.unwrap_or(0),
             learners: self.by.learners.unwrap_or(0),
         };
-        let resources = self.resources.get();
-        let group = self.change.group.clone();
-        let wish = if resources.is_empty() {
-            Scale::By { counts, group }
-        } else {
-            Scale::With {
-                counts,
-                resources,
-                group,
-            }
-        };
+        let which = self.change.which(self.by.learners.is_some())?;
+        let wish = Scale::By { counts, which };
         self.change.run(wish, globals, out).await
     }
 }
@@ -164,10 +159,8 @@ impl Delete {
             if counts == Counts::default() {
                 bail!("must specify names of replicas, or --collectors or --learners");
             }
-            Scale::By {
-                counts,
-                group: self.change.group.clone(),
-            }
+            let which = self.change.which(self.by.learners.is_some())?;
+            Scale::By { counts, which }
         } else {
             Scale::Without(self.pods)
         };
@@ -182,20 +175,34 @@ impl Set {
                 collectors: self.to.collectors,
                 learners: self.to.learners,
             },
-            group: self.change.group.clone(),
+            which: self.change.which(self.to.learners.is_some())?,
         };
         self.change.run(wish, globals, out).await
     }
 }
 
 impl Change {
+    /// Of which replicas; those with other resources than the template's are in a group of theirs.
+    fn which(&self, learners: bool) -> Result<Bucket> {
+        Ok(Bucket {
+            group: self.group.clone(),
+            resources: self.resources.of_roles(learners)?,
+        })
+    }
+
     async fn run(self, wish: Scale, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
         let cluster = globals.connect().await?;
         let (job, changes) = scale(&cluster, &self.job, &wish, self.dry_run.get()).await?;
         Printer::new(&self.output, self.dry_run).print(out, job.object.clone(), &told(&changes))?;
         out.flush()?;
         if self.waiting.is_wanted() && self.dry_run.is_real() {
-            until_ready(&cluster, &job, &[], self.waiting).await?;
+            let fewer = changes.iter().any(|change| change.to < change.from);
+            let besides = if fewer {
+                Besides::Gone
+            } else {
+                Besides::Nothing
+            };
+            until_ready(&cluster, &job, besides, self.waiting).await?;
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -45,7 +45,7 @@ async fn counts_are_set_added_and_taken_away() {
             "add",
             "j",
             "--collectors=1",
-            "--gpus=1",
+            "--cpus=8",
             "--group=big",
         ],
         &[
@@ -53,9 +53,19 @@ async fn counts_are_set_added_and_taken_away() {
             "add",
             "j",
             "--collectors=1",
-            "--gpus=2",
+            "--cpus=9",
             "--group=big",
         ],
+        &["replicas", "add", "j", "--collectors=1", "--gpus=2"],
+        &[
+            "replicas",
+            "delete",
+            "j",
+            "--collectors=1",
+            "--cpus=2",
+            "--memory=4Gi",
+        ],
+        &["replicas", "set", "j", "--collectors=1", "--cpus=3"],
         &["replicas", "set", "j", "--collectors=0", "--group=big"],
         &["replicas", "set", "j", "--collectors=0", "--group=small"],
         &["replicas", "delete", "j", "--collectors=9"],
@@ -66,6 +76,10 @@ async fn counts_are_set_added_and_taken_away() {
         &["replicas", "delete", "j", "pod", "--collectors=1"],
         &["replicas", "set", "j"],
         &["replicas", "restart", "j"],
+        &["replicas", "restart", "j", "--collectors", "1"],
+        &["replicas", "restart", "j", "pod", "--learners"],
+        &["replicas", "restart", "j", "--collectors=0"],
+        &["replicas", "restart", "j", "--collectors=3"],
         &["replicas", "set", "missing", "--collectors=1"],
     ] {
         let said = plugin.run(words).await;
@@ -81,7 +95,7 @@ async fn counts_are_set_added_and_taken_away() {
         .collect();
     assert_eq!(
         (collector.replicas, groups),
-        (2, vec![("cpus-2-memory-4gi", 3), ("big", 0)])
+        (2, vec![("cpus-2-memory-4gi", 2), ("big", 0)])
     );
 }
 
@@ -140,6 +154,35 @@ async fn a_replica_that_is_named_goes_and_no_other() {
 }
 
 #[tokio::test]
+async fn those_that_go_are_waited_for() {
+    let plugin = Plugin::new().await;
+    let _manager = plugin.space.manager("manager");
+    let kubelet = Kubelet::running(&plugin.space);
+    plugin.space.create(&Job::new("j", 2)).await;
+    let status = plugin.space.until_settled("j").await;
+    drop(kubelet);
+    let name = collectors(&status).pop_first().unwrap();
+    let short = name.strip_prefix("j-").unwrap();
+    let words = ["replicas", "delete", "j", short, "--wait"];
+    let said = plugin.run(&[&words[..], &["--timeout=2s"]].concat()).await;
+    insta::assert_snapshot!(plugin.lasting(&said), @r"
+    dijob.diengine.opendilab.org/j scaled: collectors 2 -> 1
+    stderr: error: timed out waiting for j-collector-XXXXX of dijobs/j to go
+    exit code 1
+    ");
+    let waits = plugin.run(&["replicas", "delete", "j", "--collectors=1", "--wait"]);
+    let reaps = async {
+        let two_go = |status: &DIJobStatus| collectors(status).is_empty();
+        plugin.space.until("j", "both go", two_go).await;
+        Kubelet::reaping(&plugin.space)
+    };
+    let (said, _kubelet) = tokio::join!(waits, reaps);
+    assert_eq!(said.code, Some(0), "{said}");
+    let job = plugin.space.jobs().get("j").await.unwrap();
+    assert!(job.status.unwrap().plan.is_empty());
+}
+
+#[tokio::test]
 async fn replicas_are_restarted_by_name_and_by_role() {
     let plugin = Plugin::new().await;
     let _manager = plugin.space.manager("manager");
@@ -179,6 +222,14 @@ async fn replicas_are_restarted_by_name_and_by_role() {
     insta::assert_snapshot!("restarted_by_role", plugin.lasting(&said));
     let gone = |status: &DIJobStatus| collectors(status).is_disjoint(&now);
     plugin.space.until("j", "all are replaced", gone).await;
+
+    let now = collectors(&plugin.space.until_settled("j").await);
+    let said = plugin
+        .run(&["replicas", "restart", "j", "--collectors=1", "--wait"])
+        .await;
+    assert_eq!(said.code, Some(0), "{said}");
+    let after = collectors(&plugin.space.until_settled("j").await);
+    assert_eq!(now.intersection(&after).count(), 1);
 }
 
 #[tokio::test]

@@ -10,14 +10,17 @@ fn job(status: &Value) -> Job {
 
 fn pod(name: &str, role: &str, phase: &str) -> Pod {
     serde_json::from_value(json!({
-        "metadata": {"name": name, "uid": format!("{name}-uid"), "labels": {"replica-type": role}},
-        "status": {"phase": phase},
+        "metadata": {"name": name, "uid": format!("{name}-uid"), "labels": {"replica-type": role, "dijob-name": "j"}},
+        "status": {"phase": phase, "conditions": [
+            {"type": "Ready", "status": if phase == "Running" { "True" } else { "False" }},
+        ]},
     }))
     .unwrap()
 }
 
 fn fleet() -> (Job, Vec<Pod>) {
     let job = job(&json!({"phase": "Running", "plan": [
+        {"name": "b", "type": "Collector", "origin": "Declared", "index": 3},
         {"name": "c", "type": "Collector", "origin": "Declared", "index": 0},
         {"name": "done", "type": "Collector", "origin": "Declared", "index": 1},
         {"name": "old", "type": "Collector", "origin": "Declared", "index": 2, "state": "Replaced"},
@@ -26,6 +29,7 @@ fn fleet() -> (Job, Vec<Pod>) {
         {"name": "d", "type": "DDPLearner", "origin": "Declared", "index": 0, "ddp": {"aggregator": "a", "worldSize": 2, "startRank": 0}},
     ]}));
     let pods = vec![
+        pod("b", "collector", "Pending"),
         pod("c", "collector", "Running"),
         pod("done", "collector", "Succeeded"),
         pod("old", "collector", "Failed"),
@@ -47,15 +51,23 @@ fn named(names: &[&str]) -> WhichReplicas {
 
 #[test]
 fn units_go_by_one_pod_and_what_is_done_stays() {
-    let all = |collectors, learners| {
-        chosen(&WhichReplicas::All(Counts {
+    let of = |collectors, learners| {
+        chosen(&WhichReplicas::Of(Counts {
             collectors,
             learners,
         }))
     };
-    assert_eq!(all(true, false).unwrap(), ["c"]);
-    assert_eq!(all(false, true).unwrap(), ["a"]);
-    assert_eq!(all(true, true).unwrap(), ["a", "c"]);
+    let (none, all, first) = (HowMany::None, HowMany::All, HowMany::First);
+    assert_eq!(of(all, none).unwrap(), ["b", "c"]);
+    assert_eq!(of(none, all).unwrap(), ["a"]);
+    assert_eq!(of(all, all).unwrap(), ["a", "b", "c"]);
+    // The newer one is ready, and the other would go first.
+    assert_eq!(of(first(1), none).unwrap(), ["b"]);
+    assert_eq!(of(first(2), first(1)).unwrap(), ["a", "b", "c"]);
+    assert_eq!(
+        of(first(3), none).unwrap_err(),
+        "cannot restart 3 collectors of job \"j\": 2 have a pod that could be replaced"
+    );
 }
 
 #[test]
@@ -116,4 +128,14 @@ fn progress_is_what_the_status_counts() {
         }
     );
     assert_eq!(Progress::of(&job(&json!({}))), Progress::default());
+}
+
+#[test]
+fn those_that_were_let_go_of_are_leaving_until_the_plan_drops_them() {
+    let job = job(&json!({"plan": [
+        {"name": "c", "type": "Collector", "origin": "Declared", "index": 0},
+        {"name": "r", "type": "Collector", "origin": "Declared", "index": 1, "state": "Removing"},
+        {"name": "o", "type": "Collector", "origin": "Declared", "index": 0, "state": "Replaced"},
+    ]}));
+    assert_eq!(leaving(&job).collect::<Vec<_>>(), ["r"]);
 }

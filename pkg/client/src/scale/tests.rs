@@ -14,7 +14,7 @@ fn by(collectors: i32, learners: i32) -> Scale {
             collectors,
             learners,
         },
-        group: None,
+        which: Bucket::default(),
     }
 }
 
@@ -59,7 +59,7 @@ fn counts_that_are_as_wanted_are_left_alone() {
             collectors,
             learners,
         },
-        group: None,
+        which: Bucket::default(),
     };
     assert!(
         change(&job, &wish(Some(2), Some(0)))
@@ -84,7 +84,10 @@ fn what_cannot_be_is_said_and_why() {
             collectors,
             learners: 0,
         },
-        group: Some(group.to_owned()),
+        which: Bucket {
+            group: Some(group.to_owned()),
+            ..Bucket::default()
+        },
     };
     let table = [
         (
@@ -129,6 +132,11 @@ fn what_cannot_be_is_said_and_why() {
         ),
         (
             json!({"plan": plan}),
+            Scale::Without(vec!["coordinator".into()]),
+            "j-coordinator is the coordinator; kubectl di restart j",
+        ),
+        (
+            json!({"plan": plan}),
             Scale::Without(vec!["x".into()]),
             "job \"j\" has no replica \"x\"",
         ),
@@ -148,38 +156,121 @@ fn an_ended_job_is_not_scaled() {
 }
 
 fn with(gpus: &str, group: Option<&str>) -> Scale {
-    Scale::With {
+    Scale::By {
         counts: Counts {
-            collectors: 2,
-            learners: 0,
+            collectors: 0,
+            learners: 2,
         },
-        resources: serde_json::from_value(json!({"gpus": gpus, "memory": "1.5Gi"})).unwrap(),
+        which: of(&json!({"gpus": gpus, "memory": "1.5Gi"}), group),
+    }
+}
+
+fn of(resources: &Value, group: Option<&str>) -> Bucket {
+    Bucket {
         group: group.map(str::to_owned),
+        resources: serde_json::from_value(resources.clone()).unwrap(),
+    }
+}
+
+#[test]
+fn gpus_are_those_of_learners() {
+    let plain = job(
+        &json!({"collector": {"replicas": 2}, "learner": {"replicas": 1}}),
+        &json!({}),
+    );
+    let both = |resources: &Value| {
+        let counts = Counts {
+            collectors: 1,
+            learners: 1,
+        };
+        let which = of(resources, None);
+        told(&change(&plain, &Scale::By { counts, which }).unwrap())
+    };
+    assert_eq!(
+        both(&json!({"gpus": "2"})),
+        ["collectors 2 -> 3", "learners of group gpus-2 0 -> 1"]
+    );
+    assert_eq!(
+        both(&json!({"gpus": "2", "cpus": "4"})),
+        [
+            "collectors of group cpus-4 0 -> 1",
+            "learners of group cpus-4-gpus-2 0 -> 1"
+        ]
+    );
+}
+
+#[test]
+fn resources_lead_to_the_group_that_has_them() {
+    let two = json!({"name": "two", "replicas": 2, "resources": {"gpus": "2"}});
+    let job = job(
+        &json!({"learner": {"replicas": 1, "groups": [two]}}),
+        &json!({}),
+    );
+    let which = |gpus: &str, group| of(&json!({"gpus": gpus}), group);
+    let fewer = |which| Scale::By {
+        counts: Counts {
+            collectors: 0,
+            learners: -1,
+        },
+        which,
+    };
+    let to = |which| Scale::To {
+        counts: Counts {
+            collectors: None,
+            learners: Some(0),
+        },
+        which,
+    };
+    for (wish, scaled) in [
+        (fewer(which("2", None)), "learners of group two 2 -> 1"),
+        (
+            fewer(which("2", Some("two"))),
+            "learners of group two 2 -> 1",
+        ),
+        (to(which("2", None)), "learners of group two 2 -> 0"),
+    ] {
+        assert_eq!(told(&change(&job, &wish).unwrap()), [scaled]);
+    }
+    for (wish, why) in [
+        (
+            fewer(which("4", None)),
+            "job \"j\" has no group of learners with {\"gpus\":\"4\"}: it has two {\"gpus\":\"2\"}",
+        ),
+        (
+            to(which("4", Some("two"))),
+            "group \"two\" of learners has other resources: {\"gpus\":\"2\"}; leave them out, or name another group",
+        ),
+        (
+            to(which("4", Some("three"))),
+            "job \"j\" has no group \"three\" of learners: it has two",
+        ),
+    ] {
+        assert_eq!(refusal(&job, &wish), why);
     }
 }
 
 #[test]
 fn replicas_of_the_same_resources_share_a_group() {
-    let plain = job(&json!({"collector": {"replicas": 2}}), &json!({}));
+    let plain = job(&json!({"learner": {"replicas": 2}}), &json!({}));
     let edit = change(&plain, &with("1", None)).unwrap();
     assert_eq!(
         told(&edit),
-        ["collectors of group gpus-1-memory-1-5gi 0 -> 2"]
+        ["learners of group gpus-1-memory-1-5gi 0 -> 2"]
     );
     let new = json!({"name": "gpus-1-memory-1-5gi", "replicas": 2, "resources": {"gpus": "1", "memory": "1.5Gi"}});
     assert_eq!(
         edit.operations[1],
-        json!({"op": "add", "path": "/spec/collector/groups", "value": [new]})
+        json!({"op": "add", "path": "/spec/learner/groups", "value": [new]})
     );
 
-    let grouped = job(&json!({"collector": {"groups": [new]}}), &json!({}));
+    let grouped = job(&json!({"learner": {"groups": [new]}}), &json!({}));
     let edit = change(&grouped, &with("1", None)).unwrap();
     assert_eq!(
         told(&edit),
-        ["collectors of group gpus-1-memory-1-5gi 2 -> 4"]
+        ["learners of group gpus-1-memory-1-5gi 2 -> 4"]
     );
     let edit = change(&grouped, &with("2", Some("big"))).unwrap();
-    assert_eq!(edit.operations[1]["path"], "/spec/collector/groups/-");
+    assert_eq!(edit.operations[1]["path"], "/spec/learner/groups/-");
     let other = refusal(&grouped, &with("2", Some("gpus-1-memory-1-5gi")));
     assert!(other.contains("has other resources"), "{other}");
 }
@@ -188,8 +279,8 @@ fn replicas_of_the_same_resources_share_a_group() {
 fn whom_a_user_names_stands_beside_the_lowered_count() {
     let plan = json!([
         {"name": "c1", "type": "Collector", "origin": "Declared", "index": 0},
-        {"name": "c2", "type": "Collector", "origin": "Declared", "index": 1},
-        {"name": "big", "type": "Collector", "origin": "Declared", "index": 2, "group": "big"},
+        {"name": "j-c2", "type": "Collector", "origin": "Declared", "index": 1},
+        {"name": "j-big", "type": "Collector", "origin": "Declared", "index": 2, "group": "big"},
         {"name": "a", "type": "Aggregator", "origin": "Declared", "index": 0},
         {"name": "d", "type": "DDPLearner", "origin": "Declared", "index": 0, "ddp": {"aggregator": "a", "worldSize": 2, "startRank": 0}},
     ]);
@@ -211,5 +302,5 @@ fn whom_a_user_names_stands_beside_the_lowered_count() {
             "collectors of group big 1 -> 0"
         ]
     );
-    assert_eq!(edit.operations.last().unwrap()["value"], "a,big,c1,c2");
+    assert_eq!(edit.operations.last().unwrap()["value"], "a,c1,j-big,j-c2");
 }

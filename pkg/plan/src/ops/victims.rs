@@ -12,13 +12,11 @@ pub(super) fn mark_surplus(
     of: impl Fn(&PlanEntry) -> bool,
     keep: usize,
 ) -> Vec<String> {
-    let mut wanted: Vec<usize> = (0..plan.len())
-        .filter(|&i| plan[i].is_wanted() && of(&plan[i]))
-        .collect();
-    if wanted.len() <= keep {
+    let count = plan.iter().filter(|e| e.is_wanted() && of(e)).count();
+    if count <= keep {
         return Vec::new();
     }
-    wanted.sort_by_cached_key(|&i| rank(plan, i, pods));
+    let wanted = victims(plan, pods, of);
     let surplus = wanted.len() - keep;
     let marked = wanted
         .into_iter()
@@ -52,6 +50,19 @@ pub(super) fn mark_named(
         entry.state = EntryState::Removing;
     }
     follow(plan);
+}
+
+/// Positions of the wanted entries that `of` selects, in the order in which they would go.
+pub fn victims(
+    plan: &[PlanEntry],
+    pods: &[PodView],
+    of: impl Fn(&PlanEntry) -> bool,
+) -> Vec<usize> {
+    let mut wanted: Vec<usize> = (0..plan.len())
+        .filter(|&i| plan[i].is_wanted() && of(&plan[i]))
+        .collect();
+    wanted.sort_by_cached_key(|&i| rank(plan, i, pods));
+    wanted
 }
 
 /// Who goes first: those not ready, then the newest.
