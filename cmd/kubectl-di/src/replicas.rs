@@ -89,7 +89,7 @@ async fn until_ready(
     let missing = |job: &Job| {
         let names: Vec<_> = leaving(job).collect();
         match (job.trouble(), going(job)) {
-            (None, 1..) => format!("{} to go (of {})", names.join(", "), job.title()),
+            (None, 1..) => format!("{} of {} to go", names.join(", "), job.title()),
             _ => condition_on(job),
         }
     };

@@ -44,7 +44,11 @@ async fn where_there_are_several_namespaces_each_is_told() {
     assert_eq!(said.code, Some(0), "{said}");
     let words = ["delete", "-A", "-l", &label, "-i"];
     let said = plugin.run_with(&words, "y\n").await;
-    insta::assert_snapshot!(plugin.lasting(&said), @"");
+    insta::assert_snapshot!(plugin.lasting(&said), @r#"
+    You are about to delete the following 1 resource(s):
+    dijob.diengine.opendilab.org/a from NAMESPACE namespace
+    Do you want to continue? (y/N): dijob.diengine.opendilab.org "a" deleted from NAMESPACE namespace
+    "#);
 }
 
 #[tokio::test]

@@ -165,7 +165,11 @@ async fn those_that_go_are_waited_for() {
     let short = name.strip_prefix("j-").unwrap();
     let words = ["replicas", "delete", "j", short, "--wait"];
     let said = plugin.run(&[&words[..], &["--timeout=2s"]].concat()).await;
-    insta::assert_snapshot!(plugin.lasting(&said), @"");
+    insta::assert_snapshot!(plugin.lasting(&said), @r"
+    dijob.diengine.opendilab.org/j scaled: collectors 2 -> 1
+    stderr: error: timed out waiting for j-collector-XXXXX of dijobs/j to go
+    exit code 1
+    ");
     let waits = plugin.run(&["replicas", "delete", "j", "--collectors=1", "--wait"]);
     let reaps = async {
         let two_go = |status: &DIJobStatus| collectors(status).is_empty();
