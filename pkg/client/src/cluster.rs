@@ -1,10 +1,16 @@
-use std::{env, path::PathBuf, time::Duration};
+use std::{
+    env,
+    ffi::OsString,
+    io::ErrorKind,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use http::{Response, Uri};
 use kube::{
     Client, Config,
     client::ClientBuilder,
-    config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
+    config::{Context, KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 use secrecy::{ExposeSecret, SecretString};
 use tower::util::MapResponseLayer;
@@ -156,7 +162,10 @@ impl ConnectOptions {
             user: self.user.clone(),
         };
         let loaded = match self.kubeconfig()? {
-            Some(kubeconfig) => Config::from_custom_kubeconfig(kubeconfig, &choice).await,
+            Some(kubeconfig) => {
+                self.check_user(&kubeconfig)?;
+                Config::from_custom_kubeconfig(kubeconfig, &choice).await
+            }
             None => Err(KubeconfigError::FindPath),
         };
         let loaded = match (loaded, &self.server) {
@@ -171,14 +180,48 @@ impl ConnectOptions {
             use KubeconfigError::{CurrentContextNotSet, FindPath};
             let nothing_found = matches!(error, FindPath | CurrentContextNotSet);
             let incluster = (nothing_found && !chosen).then(|| Config::incluster().ok());
-            incluster.flatten().ok_or(Error::Kubeconfig(error))
+            incluster.flatten().ok_or_else(|| match (error, listed()) {
+                (FindPath, Some(list)) => Error::Configuration(format!(
+                    "no cluster is configured: KUBECONFIG={} names no file that exists",
+                    list.display()
+                )),
+                (error, _) => Error::Kubeconfig(error),
+            })
         })
+    }
+
+    /// The context that is meant.
+    fn chosen<'a>(&'a self, kubeconfig: &'a Kubeconfig) -> Option<&'a Context> {
+        let name = self
+            .context
+            .as_ref()
+            .or(kubeconfig.current_context.as_ref());
+        let mut contexts = kubeconfig.contexts.iter();
+        let named = contexts.find(|context| Some(&context.name) == name)?;
+        named.context.as_ref()
+    }
+
+    /// kube would go on as nobody where the user is not there.
+    fn check_user(&self, kubeconfig: &Kubeconfig) -> Result<()> {
+        let by_flags =
+            self.token.is_some() || self.username.is_some() || self.client_certificate.is_some();
+        let contexts = || {
+            let user = self.chosen(kubeconfig)?.user.as_ref();
+            user.filter(|_| !by_flags)
+        };
+        let Some(name) = self.user.as_ref().or_else(contexts) else {
+            return Ok(());
+        };
+        if kubeconfig.auth_infos.iter().any(|user| user.name == *name) {
+            return Ok(());
+        }
+        let message = format!("auth info {name:?} does not exist");
+        Err(Error::Configuration(message))
     }
 
     /// Like kubectl, skips files of the list KUBECONFIG that do not exist; kube would stop at them.
     fn kubeconfig(&self) -> Result<Option<Kubeconfig>> {
-        let listed = env::var_os("KUBECONFIG").filter(|list| !list.is_empty());
-        let paths: Vec<PathBuf> = match (&self.kubeconfig, listed) {
+        let paths: Vec<PathBuf> = match (&self.kubeconfig, listed()) {
             (Some(path), _) => vec![path.clone()],
             (None, Some(list)) => env::split_paths(&list)
                 .filter(|path| path.exists())
@@ -191,7 +234,8 @@ impl ConnectOptions {
         };
         let mut merged = None;
         for path in paths {
-            let next = Kubeconfig::read_from(path).map_err(Error::Kubeconfig)?;
+            let next = Kubeconfig::read_from(&path);
+            let next = next.map_err(|error| Error::Configuration(unreadable(&path, &error)))?;
             merged = Some(match merged {
                 None => next,
                 Some(kubeconfig) => {
@@ -203,6 +247,24 @@ impl ConnectOptions {
             forget_empty(kubeconfig);
         }
         Ok(merged)
+    }
+}
+
+fn listed() -> Option<OsString> {
+    env::var_os("KUBECONFIG").filter(|list| !list.is_empty())
+}
+
+/// As kubectl says it.
+fn unreadable(path: &Path, error: &KubeconfigError) -> String {
+    let shown = path.display();
+    match error {
+        KubeconfigError::ReadConfig(error, _) if error.kind() == ErrorKind::NotFound => {
+            format!("stat {shown}: no such file or directory")
+        }
+        KubeconfigError::ReadConfig(error, _) => {
+            format!("error loading config file \"{shown}\": {error}")
+        }
+        other => format!("error loading config file \"{shown}\": {other}"),
     }
 }
 
@@ -341,5 +403,62 @@ mod tests {
         options.namespace = Some("c%2fd".to_owned());
         let error = connect(options).await.err().unwrap();
         assert!(error.to_string().ends_with("[may not contain '%']"));
+    }
+
+    #[tokio::test]
+    async fn what_is_not_in_a_kubeconfig_is_told_as_kubectl_does() {
+        let file = with_context("{cluster: k, user: u}");
+        let nobodys = with_context("{cluster: k, user: nobody}");
+        let broken = kubeconfig("{");
+        let of = |file: &tempfile::NamedTempFile| ConnectOptions {
+            kubeconfig: Some(file.path().to_owned()),
+            ..ConnectOptions::default()
+        };
+        let nope = || Some("nope".to_owned());
+        for (options, told) in [
+            (
+                ConnectOptions {
+                    user: nope(),
+                    ..of(&file)
+                },
+                "auth info \"nope\" does not exist",
+            ),
+            (of(&nobodys), "auth info \"nobody\" does not exist"),
+            (
+                ConnectOptions {
+                    cluster: nope(),
+                    ..of(&file)
+                },
+                "no server found for cluster \"nope\"",
+            ),
+            (
+                ConnectOptions {
+                    context: nope(),
+                    ..of(&file)
+                },
+                "context \"nope\" does not exist",
+            ),
+            (
+                ConnectOptions {
+                    kubeconfig: Some("/nope".into()),
+                    ..of(&file)
+                },
+                "stat /nope: no such file or directory",
+            ),
+        ] {
+            let error = connect(options).await.err().unwrap();
+            assert_eq!(error.to_string(), told);
+        }
+        let error = connect(of(&broken)).await.err().unwrap().to_string();
+        let path = broken.path().display();
+        assert!(
+            error.starts_with(&format!("error loading config file \"{path}\": ")),
+            "{error}"
+        );
+        let with_token = ConnectOptions {
+            token: Some("t".into()),
+            ..of(&nobodys)
+        };
+        connect(with_token).await.unwrap();
     }
 }

@@ -1,6 +1,6 @@
 use di_apiserver_tests::Job;
 
-use crate::plugin::Plugin;
+use crate::plugin::{Plugin, Said};
 
 #[tokio::test]
 async fn options_lists_what_every_command_takes() {
@@ -199,4 +199,20 @@ async fn names_that_lead_elsewhere_are_refused() {
     insta::assert_snapshot!(plugin.lasting(&session));
     let said = plugin.run(&["get", "-o", "name"]).await;
     assert_eq!(said.stdout, "dijob.diengine.opendilab.org/train\n");
+}
+
+#[tokio::test]
+async fn a_kubeconfig_that_is_not_there_is_named() {
+    let plugin = Plugin::new().await;
+    let said = plugin.run(&["get", "--kubeconfig=/nope"]).await;
+    assert_eq!(
+        said.to_string(),
+        "stderr: error: stat /nope: no such file or directory\nexit code 1\n"
+    );
+    let mut command = plugin.command(&["get"]);
+    let said = Said::of(command.env("KUBECONFIG", "/nope").output().await.unwrap());
+    assert_eq!(
+        said.to_string(),
+        "stderr: error: no cluster is configured: KUBECONFIG=/nope names no file that exists\nexit code 1\n"
+    );
 }
