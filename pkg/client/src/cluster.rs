@@ -16,7 +16,7 @@ use secrecy::{ExposeSecret, SecretString};
 use tower::util::MapResponseLayer;
 
 use crate::{
-    Error, Result, overrides,
+    Error, Result, overrides, proxy,
     segment::check_namespace,
     trace::{Trace, TraceLayer},
     warnings,
@@ -164,7 +164,12 @@ impl ConnectOptions {
         let loaded = match self.kubeconfig()? {
             Some(kubeconfig) => {
                 self.check_user(&kubeconfig)?;
-                Config::from_custom_kubeconfig(kubeconfig, &choice).await
+                let proxy = self.proxy(&kubeconfig)?;
+                let loaded = Config::from_custom_kubeconfig(kubeconfig, &choice).await;
+                loaded.map(|mut config| {
+                    config.proxy_url = proxy;
+                    config
+                })
             }
             None => Err(KubeconfigError::FindPath),
         };
@@ -199,6 +204,18 @@ impl ConnectOptions {
         let mut contexts = kubeconfig.contexts.iter();
         let named = contexts.find(|context| Some(&context.name) == name)?;
         named.context.as_ref()
+    }
+
+    /// The proxy that is meant, whatever the environment says.
+    fn proxy(&self, kubeconfig: &Kubeconfig) -> Result<Option<Uri>> {
+        let context = || Some(&self.chosen(kubeconfig)?.cluster);
+        let name = self.cluster.as_ref().or_else(context);
+        let mut clusters = kubeconfig.clusters.iter();
+        let named = clusters.find(|cluster| Some(&cluster.name) == name);
+        let cluster = named.and_then(|named| named.cluster.as_ref());
+        let address = cluster.and_then(|cluster| cluster.proxy_url.as_deref());
+        let address = address.filter(|address| !address.is_empty());
+        address.map(proxy::parse).transpose()
     }
 
     /// kube would go on as nobody where the user is not there.
@@ -289,6 +306,9 @@ impl Cluster {
     ) -> Result<Self> {
         let mut config = options.config().await?;
         overrides::apply(options, &mut config)?;
+        if config.proxy_url.is_none() {
+            config.proxy_url = proxy::of_environment(&config.cluster_url)?;
+        }
         // A person waits for the answer, and would rather see the error than two minutes of retries.
         config.default_retry = false;
         config.read_timeout = options.request_timeout;
@@ -357,6 +377,8 @@ impl Cluster {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
     use super::*;
 
     fn kubeconfig(text: &str) -> tempfile::NamedTempFile {
@@ -460,5 +482,41 @@ mod tests {
             ..of(&nobodys)
         };
         connect(with_token).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_proxy_of_the_kubeconfig_is_used() {
+        let proxy = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = proxy.local_addr().unwrap();
+        let file = kubeconfig(&format!(
+            "{{current-context: c, contexts: [{{name: c, context: {{cluster: k}}}}],
+              clusters: [{{name: k, cluster: {{server: 'http://elsewhere.invalid:1', proxy-url: 'http://{address}'}}}}]}}"
+        ));
+        let cluster = connect(ConnectOptions {
+            kubeconfig: Some(file.path().to_owned()),
+            ..ConnectOptions::default()
+        });
+        let cluster = cluster.await.unwrap();
+        let served = tokio::spawn(async move {
+            let (mut stream, _) = proxy.accept().await.unwrap();
+            let mut asked = Vec::new();
+            for answer in [
+                "HTTP/1.1 200 OK\r\n\r\n",
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 25\r\n\r\n{\"metadata\":{\"name\":\"j\"}}",
+            ] {
+                let mut request = vec![0; 4096];
+                let length = stream.read(&mut request).await.unwrap();
+                asked.push(String::from_utf8_lossy(&request[..length]).into_owned());
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+            asked
+        });
+        assert_eq!(crate::job(&cluster, "j").await.unwrap().name(), "j");
+        let asked = served.await.unwrap();
+        assert!(
+            asked[0].starts_with("CONNECT elsewhere.invalid:1 "),
+            "{asked:?}"
+        );
+        assert!(asked[1].starts_with("GET /apis/"), "{asked:?}");
     }
 }

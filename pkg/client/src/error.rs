@@ -175,6 +175,7 @@ fn unusable(error: &KubeconfigError) -> String {
         KubeconfigError::LoadClusterOfContext(name) => {
             format!("no server found for cluster {name:?}")
         }
+        KubeconfigError::ParseNoProxy(why) => format!("invalid NO_PROXY: {why}"),
         KubeconfigError::LoadContext(name) => format!("context {name:?} does not exist"),
         other => other.to_string(),
     }

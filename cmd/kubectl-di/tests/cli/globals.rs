@@ -216,3 +216,13 @@ async fn a_kubeconfig_that_is_not_there_is_named() {
         "stderr: error: no cluster is configured: KUBECONFIG=/nope names no file that exists\nexit code 1\n"
     );
 }
+
+#[tokio::test]
+async fn no_proxy_stands_before_this_machine() {
+    let plugin = Plugin::new().await;
+    plugin.space.create(&Job::new("x", 0)).await;
+    let mut command = plugin.command(&["get", "-o", "name"]);
+    command.env("HTTPS_PROXY", "http://127.0.0.1:9");
+    let said = Said::of(command.output().await.unwrap());
+    assert_eq!(said.to_string(), "dijob.diengine.opendilab.org/x\n");
+}
