@@ -9,14 +9,15 @@ use std::{
 use http::{Response, Uri};
 use kube::{
     Client, Config,
-    client::ClientBuilder,
+    client::{AuthError, ClientBuilder},
     config::{Context, KubeConfigOptions, Kubeconfig, KubeconfigError},
+    error::Error as KubeError,
 };
 use secrecy::{ExposeSecret, SecretString};
 use tower::util::MapResponseLayer;
 
 use crate::{
-    Error, Result, overrides, proxy,
+    Deadline, Error, Result, overrides, proxy,
     segment::check_namespace,
     trace::{Trace, TraceLayer},
     warnings,
@@ -95,6 +96,7 @@ pub struct Cluster {
     pub(crate) client: Client,
     server: String,
     namespace: Namespace,
+    request_timeout: Option<Duration>,
 }
 
 impl ConnectOptions {
@@ -322,8 +324,16 @@ impl Cluster {
         check_namespace(&namespace.name)?;
         let server = config.cluster_url.to_string();
         let server = server.trim_end_matches('/').to_owned();
+        let helper = config.auth_info.exec.as_ref();
+        let helper = helper.and_then(|exec| exec.command.clone());
         let client = ClientBuilder::try_from(config)
-            .map_err(|error| Error::from_kube(error, &server))?
+            .map_err(|error| match (error, helper) {
+                (KubeError::Auth(AuthError::AuthExecStart(why)), Some(helper)) => {
+                    let message = format!("unable to run the credential plugin {helper:?}: {why}");
+                    Error::Configuration(message)
+                }
+                (error, _) => Error::from_kube(error, &server),
+            })?
             .with_layer(&MapResponseLayer::new(move |response: Response<_>| {
                 for header in response.headers().get_all(http::header::WARNING) {
                     for text in warnings::texts(&String::from_utf8_lossy(header.as_bytes())) {
@@ -338,12 +348,18 @@ impl Cluster {
             client,
             server,
             namespace,
+            request_timeout: options.request_timeout,
         })
     }
 
     /// The namespace of objects that name none.
     pub fn namespace(&self) -> &Namespace {
         &self.namespace
+    }
+
+    /// Waits as long as one answer may take: a watch that has lasted so long is over.
+    pub async fn limit(&self) {
+        Deadline::after(self.request_timeout).passed().await;
     }
 
     /// The same, where objects that name none belong to another namespace.
@@ -518,5 +534,23 @@ mod tests {
             "{asked:?}"
         );
         assert!(asked[1].starts_with("GET /apis/"), "{asked:?}");
+    }
+
+    #[tokio::test]
+    async fn a_credential_plugin_that_is_not_there_is_named() {
+        let file = kubeconfig(
+            "{current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}],
+              clusters: [{name: k, cluster: {server: 'http://h:1'}}],
+              users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: /nope-login}}}]}",
+        );
+        let options = ConnectOptions {
+            kubeconfig: Some(file.path().to_owned()),
+            ..ConnectOptions::default()
+        };
+        let error = connect(options).await.err().unwrap().to_string();
+        assert!(
+            error.starts_with("unable to run the credential plugin \"/nope-login\": "),
+            "{error}"
+        );
     }
 }

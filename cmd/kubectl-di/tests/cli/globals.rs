@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use di_apiserver_tests::Job;
 
 use crate::plugin::{Plugin, Said};
@@ -225,4 +227,26 @@ async fn no_proxy_stands_before_this_machine() {
     command.env("HTTPS_PROXY", "http://127.0.0.1:9");
     let said = Said::of(command.output().await.unwrap());
     assert_eq!(said.to_string(), "dijob.diengine.opendilab.org/x\n");
+}
+
+#[tokio::test]
+async fn a_watch_ends_when_the_time_for_a_request_is_over() {
+    let plugin = Plugin::new().await;
+    plugin.space.create(&Job::new("x", 0)).await;
+    let calls: [&[&str]; 4] = [
+        &["get", "-w"],
+        &["get", "x", "-w"],
+        &["get", "--watch-only"],
+        &["events", "-w"],
+    ];
+    for call in calls {
+        let words = [call, &["--request-timeout=2s"]].concat();
+        let ended = tokio::time::timeout(Duration::from_secs(30), plugin.run(&words));
+        let said = ended.await.unwrap();
+        assert_eq!(
+            (said.code, said.stderr.contains("error")),
+            (Some(0), false),
+            "{call:?}: {said}"
+        );
+    }
 }
