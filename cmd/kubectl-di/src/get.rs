@@ -208,7 +208,7 @@ impl Get {
             rows.show(&found, out)?;
         }
         let events = watch_jobs(cluster, &query, &version, &found);
-        let mut events = events.take_until(Box::pin(output::closed()));
+        let mut events = events.take_until(Box::pin(output::seen_enough(cluster)));
         while let Some(event) = events.next().await {
             match event? {
                 Change::Applied(job) => rows.show(&[job], out)?,

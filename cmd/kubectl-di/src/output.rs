@@ -2,6 +2,7 @@ use std::io::{self, Write};
 #[cfg(unix)]
 use std::os::fd::{AsFd, OwnedFd};
 
+use di_client::Cluster;
 #[cfg(unix)]
 use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::{Value, json};
@@ -75,6 +76,14 @@ pub fn list_whole(items: &[Value]) -> Value {
         "metadata": {"resourceVersion": ""},
         "items": items,
     })
+}
+
+/// Waits until a watch has lasted as long as it may, or nobody reads it any more.
+pub async fn seen_enough(cluster: &Cluster) {
+    tokio::select! {
+        () = closed() => {}
+        () = cluster.limit() => {}
+    }
 }
 
 /// Resolves once the reader of our output is gone, as `head` is when it has seen enough: else that shows at the next write only.

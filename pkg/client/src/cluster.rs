@@ -1,16 +1,23 @@
-use std::{env, path::PathBuf, time::Duration};
+use std::{
+    env,
+    ffi::OsString,
+    io::ErrorKind,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use http::{Response, Uri};
 use kube::{
     Client, Config,
-    client::ClientBuilder,
-    config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
+    client::{AuthError, ClientBuilder},
+    config::{Context, KubeConfigOptions, Kubeconfig, KubeconfigError},
+    error::Error as KubeError,
 };
 use secrecy::{ExposeSecret, SecretString};
 use tower::util::MapResponseLayer;
 
 use crate::{
-    Error, Result, overrides,
+    Deadline, Error, Result, overrides, proxy,
     segment::check_namespace,
     trace::{Trace, TraceLayer},
     warnings,
@@ -89,6 +96,7 @@ pub struct Cluster {
     pub(crate) client: Client,
     server: String,
     namespace: Namespace,
+    request_timeout: Option<Duration>,
 }
 
 impl ConnectOptions {
@@ -156,7 +164,15 @@ impl ConnectOptions {
             user: self.user.clone(),
         };
         let loaded = match self.kubeconfig()? {
-            Some(kubeconfig) => Config::from_custom_kubeconfig(kubeconfig, &choice).await,
+            Some(kubeconfig) => {
+                self.check_user(&kubeconfig)?;
+                let proxy = self.proxy(&kubeconfig)?;
+                let loaded = Config::from_custom_kubeconfig(kubeconfig, &choice).await;
+                loaded.map(|mut config| {
+                    config.proxy_url = proxy;
+                    config
+                })
+            }
             None => Err(KubeconfigError::FindPath),
         };
         let loaded = match (loaded, &self.server) {
@@ -171,14 +187,60 @@ impl ConnectOptions {
             use KubeconfigError::{CurrentContextNotSet, FindPath};
             let nothing_found = matches!(error, FindPath | CurrentContextNotSet);
             let incluster = (nothing_found && !chosen).then(|| Config::incluster().ok());
-            incluster.flatten().ok_or(Error::Kubeconfig(error))
+            incluster.flatten().ok_or_else(|| match (error, listed()) {
+                (FindPath, Some(list)) => Error::Configuration(format!(
+                    "no cluster is configured: KUBECONFIG={} names no file that exists",
+                    list.display()
+                )),
+                (error, _) => Error::Kubeconfig(error),
+            })
         })
+    }
+
+    /// The context that is meant.
+    fn chosen<'a>(&'a self, kubeconfig: &'a Kubeconfig) -> Option<&'a Context> {
+        let name = self
+            .context
+            .as_ref()
+            .or(kubeconfig.current_context.as_ref());
+        let mut contexts = kubeconfig.contexts.iter();
+        let named = contexts.find(|context| Some(&context.name) == name)?;
+        named.context.as_ref()
+    }
+
+    /// The proxy that is meant, whatever the environment says.
+    fn proxy(&self, kubeconfig: &Kubeconfig) -> Result<Option<Uri>> {
+        let context = || Some(&self.chosen(kubeconfig)?.cluster);
+        let name = self.cluster.as_ref().or_else(context);
+        let mut clusters = kubeconfig.clusters.iter();
+        let named = clusters.find(|cluster| Some(&cluster.name) == name);
+        let cluster = named.and_then(|named| named.cluster.as_ref());
+        let address = cluster.and_then(|cluster| cluster.proxy_url.as_deref());
+        let address = address.filter(|address| !address.is_empty());
+        address.map(proxy::parse).transpose()
+    }
+
+    /// kube would go on as nobody where the user is not there.
+    fn check_user(&self, kubeconfig: &Kubeconfig) -> Result<()> {
+        let by_flags =
+            self.token.is_some() || self.username.is_some() || self.client_certificate.is_some();
+        let contexts = || {
+            let user = self.chosen(kubeconfig)?.user.as_ref();
+            user.filter(|_| !by_flags)
+        };
+        let Some(name) = self.user.as_ref().or_else(contexts) else {
+            return Ok(());
+        };
+        if kubeconfig.auth_infos.iter().any(|user| user.name == *name) {
+            return Ok(());
+        }
+        let message = format!("auth info {name:?} does not exist");
+        Err(Error::Configuration(message))
     }
 
     /// Like kubectl, skips files of the list KUBECONFIG that do not exist; kube would stop at them.
     fn kubeconfig(&self) -> Result<Option<Kubeconfig>> {
-        let listed = env::var_os("KUBECONFIG").filter(|list| !list.is_empty());
-        let paths: Vec<PathBuf> = match (&self.kubeconfig, listed) {
+        let paths: Vec<PathBuf> = match (&self.kubeconfig, listed()) {
             (Some(path), _) => vec![path.clone()],
             (None, Some(list)) => env::split_paths(&list)
                 .filter(|path| path.exists())
@@ -191,7 +253,8 @@ impl ConnectOptions {
         };
         let mut merged = None;
         for path in paths {
-            let next = Kubeconfig::read_from(path).map_err(Error::Kubeconfig)?;
+            let next = Kubeconfig::read_from(&path);
+            let next = next.map_err(|error| Error::Configuration(unreadable(&path, &error)))?;
             merged = Some(match merged {
                 None => next,
                 Some(kubeconfig) => {
@@ -203,6 +266,24 @@ impl ConnectOptions {
             forget_empty(kubeconfig);
         }
         Ok(merged)
+    }
+}
+
+fn listed() -> Option<OsString> {
+    env::var_os("KUBECONFIG").filter(|list| !list.is_empty())
+}
+
+/// As kubectl says it.
+fn unreadable(path: &Path, error: &KubeconfigError) -> String {
+    let shown = path.display();
+    match error {
+        KubeconfigError::ReadConfig(error, _) if error.kind() == ErrorKind::NotFound => {
+            format!("stat {shown}: no such file or directory")
+        }
+        KubeconfigError::ReadConfig(error, _) => {
+            format!("error loading config file \"{shown}\": {error}")
+        }
+        other => format!("error loading config file \"{shown}\": {other}"),
     }
 }
 
@@ -227,6 +308,9 @@ impl Cluster {
     ) -> Result<Self> {
         let mut config = options.config().await?;
         overrides::apply(options, &mut config)?;
+        if config.proxy_url.is_none() {
+            config.proxy_url = proxy::of_environment(&config.cluster_url)?;
+        }
         // A person waits for the answer, and would rather see the error than two minutes of retries.
         config.default_retry = false;
         config.read_timeout = options.request_timeout;
@@ -240,8 +324,16 @@ impl Cluster {
         check_namespace(&namespace.name)?;
         let server = config.cluster_url.to_string();
         let server = server.trim_end_matches('/').to_owned();
+        let helper = config.auth_info.exec.as_ref();
+        let helper = helper.and_then(|exec| exec.command.clone());
         let client = ClientBuilder::try_from(config)
-            .map_err(|error| Error::from_kube(error, &server))?
+            .map_err(|error| match (error, helper) {
+                (KubeError::Auth(AuthError::AuthExecStart(why)), Some(helper)) => {
+                    let message = format!("unable to run the credential plugin {helper:?}: {why}");
+                    Error::Configuration(message)
+                }
+                (error, _) => Error::from_kube(error, &server),
+            })?
             .with_layer(&MapResponseLayer::new(move |response: Response<_>| {
                 for header in response.headers().get_all(http::header::WARNING) {
                     for text in warnings::texts(&String::from_utf8_lossy(header.as_bytes())) {
@@ -256,12 +348,18 @@ impl Cluster {
             client,
             server,
             namespace,
+            request_timeout: options.request_timeout,
         })
     }
 
     /// The namespace of objects that name none.
     pub fn namespace(&self) -> &Namespace {
         &self.namespace
+    }
+
+    /// Waits as long as one answer may take: a watch that has lasted so long is over.
+    pub async fn limit(&self) {
+        Deadline::after(self.request_timeout).passed().await;
     }
 
     /// The same, where objects that name none belong to another namespace.
@@ -295,6 +393,8 @@ impl Cluster {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
     use super::*;
 
     fn kubeconfig(text: &str) -> tempfile::NamedTempFile {
@@ -341,5 +441,116 @@ mod tests {
         options.namespace = Some("c%2fd".to_owned());
         let error = connect(options).await.err().unwrap();
         assert!(error.to_string().ends_with("[may not contain '%']"));
+    }
+
+    #[tokio::test]
+    async fn what_is_not_in_a_kubeconfig_is_told_as_kubectl_does() {
+        let file = with_context("{cluster: k, user: u}");
+        let nobodys = with_context("{cluster: k, user: nobody}");
+        let broken = kubeconfig("{");
+        let of = |file: &tempfile::NamedTempFile| ConnectOptions {
+            kubeconfig: Some(file.path().to_owned()),
+            ..ConnectOptions::default()
+        };
+        let nope = || Some("nope".to_owned());
+        for (options, told) in [
+            (
+                ConnectOptions {
+                    user: nope(),
+                    ..of(&file)
+                },
+                "auth info \"nope\" does not exist",
+            ),
+            (of(&nobodys), "auth info \"nobody\" does not exist"),
+            (
+                ConnectOptions {
+                    cluster: nope(),
+                    ..of(&file)
+                },
+                "no server found for cluster \"nope\"",
+            ),
+            (
+                ConnectOptions {
+                    context: nope(),
+                    ..of(&file)
+                },
+                "context \"nope\" does not exist",
+            ),
+            (
+                ConnectOptions {
+                    kubeconfig: Some("/nope".into()),
+                    ..of(&file)
+                },
+                "stat /nope: no such file or directory",
+            ),
+        ] {
+            let error = connect(options).await.err().unwrap();
+            assert_eq!(error.to_string(), told);
+        }
+        let error = connect(of(&broken)).await.err().unwrap().to_string();
+        let path = broken.path().display();
+        assert!(
+            error.starts_with(&format!("error loading config file \"{path}\": ")),
+            "{error}"
+        );
+        let with_token = ConnectOptions {
+            token: Some("t".into()),
+            ..of(&nobodys)
+        };
+        connect(with_token).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_proxy_of_the_kubeconfig_is_used() {
+        let proxy = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = proxy.local_addr().unwrap();
+        let file = kubeconfig(&format!(
+            "{{current-context: c, contexts: [{{name: c, context: {{cluster: k}}}}],
+              clusters: [{{name: k, cluster: {{server: 'http://elsewhere.invalid:1', proxy-url: 'http://{address}'}}}}]}}"
+        ));
+        let cluster = connect(ConnectOptions {
+            kubeconfig: Some(file.path().to_owned()),
+            ..ConnectOptions::default()
+        });
+        let cluster = cluster.await.unwrap();
+        let served = tokio::spawn(async move {
+            let (mut stream, _) = proxy.accept().await.unwrap();
+            let mut asked = Vec::new();
+            for answer in [
+                "HTTP/1.1 200 OK\r\n\r\n",
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 25\r\n\r\n{\"metadata\":{\"name\":\"j\"}}",
+            ] {
+                let mut request = vec![0; 4096];
+                let length = stream.read(&mut request).await.unwrap();
+                asked.push(String::from_utf8_lossy(&request[..length]).into_owned());
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+            asked
+        });
+        assert_eq!(crate::job(&cluster, "j").await.unwrap().name(), "j");
+        let asked = served.await.unwrap();
+        assert!(
+            asked[0].starts_with("CONNECT elsewhere.invalid:1 "),
+            "{asked:?}"
+        );
+        assert!(asked[1].starts_with("GET /apis/"), "{asked:?}");
+    }
+
+    #[tokio::test]
+    async fn a_credential_plugin_that_is_not_there_is_named() {
+        let file = kubeconfig(
+            "{current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}],
+              clusters: [{name: k, cluster: {server: 'http://h:1'}}],
+              users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: /nope-login}}}]}",
+        );
+        let options = ConnectOptions {
+            kubeconfig: Some(file.path().to_owned()),
+            ..ConnectOptions::default()
+        };
+        let error = connect(options).await.err().unwrap().to_string();
+        assert!(
+            error.starts_with("unable to run the credential plugin \"/nope-login\": "),
+            "{error}"
+        );
     }
 }

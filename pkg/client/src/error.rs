@@ -34,6 +34,9 @@ pub enum Error {
     /// No cluster can be told from the configuration.
     #[error("{}", unusable(.0))]
     Kubeconfig(KubeconfigError),
+    /// A configuration that cannot be used.
+    #[error("{0}")]
+    Configuration(String),
     /// A flag that cannot be honoured.
     #[error("{0}")]
     Flag(String),
@@ -174,6 +177,10 @@ fn unusable(error: &KubeconfigError) -> String {
         KubeconfigError::FindPath | KubeconfigError::CurrentContextNotSet => {
             format!("no cluster is configured ({error}); set KUBECONFIG or pass --kubeconfig")
         }
+        KubeconfigError::LoadClusterOfContext(name) => {
+            format!("no server found for cluster {name:?}")
+        }
+        KubeconfigError::ParseNoProxy(why) => format!("invalid NO_PROXY: {why}"),
         KubeconfigError::LoadContext(name) => format!("context {name:?} does not exist"),
         other => other.to_string(),
     }

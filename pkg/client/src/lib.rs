@@ -25,6 +25,7 @@ mod overrides;
 mod pod_status;
 mod port_forward;
 mod prepare;
+mod proxy;
 mod replicas;
 mod resource;
 mod restart;

@@ -1,6 +1,8 @@
+use std::time::Duration;
+
 use di_apiserver_tests::Job;
 
-use crate::plugin::Plugin;
+use crate::plugin::{Plugin, Said};
 
 #[tokio::test]
 async fn options_lists_what_every_command_takes() {
@@ -199,4 +201,52 @@ async fn names_that_lead_elsewhere_are_refused() {
     insta::assert_snapshot!(plugin.lasting(&session));
     let said = plugin.run(&["get", "-o", "name"]).await;
     assert_eq!(said.stdout, "dijob.diengine.opendilab.org/train\n");
+}
+
+#[tokio::test]
+async fn a_kubeconfig_that_is_not_there_is_named() {
+    let plugin = Plugin::new().await;
+    let said = plugin.run(&["get", "--kubeconfig=/nope"]).await;
+    assert_eq!(
+        said.to_string(),
+        "stderr: error: stat /nope: no such file or directory\nexit code 1\n"
+    );
+    let mut command = plugin.command(&["get"]);
+    let said = Said::of(command.env("KUBECONFIG", "/nope").output().await.unwrap());
+    assert_eq!(
+        said.to_string(),
+        "stderr: error: no cluster is configured: KUBECONFIG=/nope names no file that exists\nexit code 1\n"
+    );
+}
+
+#[tokio::test]
+async fn no_proxy_stands_before_this_machine() {
+    let plugin = Plugin::new().await;
+    plugin.space.create(&Job::new("x", 0)).await;
+    let mut command = plugin.command(&["get", "-o", "name"]);
+    command.env("HTTPS_PROXY", "http://127.0.0.1:9");
+    let said = Said::of(command.output().await.unwrap());
+    assert_eq!(said.to_string(), "dijob.diengine.opendilab.org/x\n");
+}
+
+#[tokio::test]
+async fn a_watch_ends_when_the_time_for_a_request_is_over() {
+    let plugin = Plugin::new().await;
+    plugin.space.create(&Job::new("x", 0)).await;
+    let calls: [&[&str]; 4] = [
+        &["get", "-w"],
+        &["get", "x", "-w"],
+        &["get", "--watch-only"],
+        &["events", "-w"],
+    ];
+    for call in calls {
+        let words = [call, &["--request-timeout=2s"]].concat();
+        let ended = tokio::time::timeout(Duration::from_secs(30), plugin.run(&words));
+        let said = ended.await.unwrap();
+        assert_eq!(
+            (said.code, said.stderr.contains("error")),
+            (Some(0), false),
+            "{call:?}: {said}"
+        );
+    }
 }
