@@ -9,7 +9,7 @@ use super::until_ready;
 use crate::{
     dry_run::DryRunFlag,
     globals::Globals,
-    names::job_name,
+    names::{job_name, replica_name},
     output::report,
     printed::{Output, Printer},
     waiting::Waiting,
@@ -31,7 +31,7 @@ pub struct Restart {
     #[arg(value_parser = job_name)]
     job: String,
     /// Names of replicas
-    #[arg(value_name = "POD", conflicts_with_all = ["collectors", "learners"])]
+    #[arg(value_name = "POD", value_parser = replica_name, conflicts_with_all = ["collectors", "learners"])]
     pods: Vec<String>,
     /// All collectors
     #[arg(long)]
