@@ -20,7 +20,10 @@ impl Generate {
     pub fn run(self) -> Result<ExitCode> {
         let man = self.prefix.join("share/man/man1");
         make(&man)?;
-        clap_mangen::generate_to(args::command(), &man)
+        // A manual tells of the flags, too, that the help of a command leaves to `options`.
+        let all = args::command();
+        let all = all.mut_args(|arg| arg.hide_short_help(false).hide_long_help(false));
+        clap_mangen::generate_to(all, &man)
             .with_context(|| format!("cannot write to {}", man.display()))?;
         for shell in Shell::value_variants() {
             let place = match shell {

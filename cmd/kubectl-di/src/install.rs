@@ -1,10 +1,13 @@
 use std::{io::Write, process::ExitCode};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
 use di_client::{DryRun, Flavour, IMAGE, Installed, Orchestrator, VERSION, installed};
 
-use crate::{globals::Globals, setup::Setup};
+use crate::{
+    globals::Globals,
+    setup::{Setup, in_system_namespace},
+};
 
 /// Install the orchestrator in the cluster.
 ///
@@ -30,6 +33,7 @@ pub struct Install {
 
 impl Install {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
+        in_system_namespace(globals)?;
         let flavour = if self.webhook_only {
             Flavour::WebhookOnly
         } else {
@@ -42,10 +46,28 @@ impl Install {
         }
         let cluster = globals.connect().await?;
         if let Orchestrator::Installed(installed) = installed(&cluster).await? {
-            bail!(
-                "DI Orchestrator {} is already installed in this cluster; to bring in {VERSION}: kubectl di upgrade",
+            let already = format!(
+                "DI Orchestrator {} is already installed in this cluster",
                 version(&installed)
             );
+            let is_ours = version(&installed) == VERSION;
+            if is_ours && installed.flavour == flavour && self.setup.image.is_none() {
+                eprintln!("{already}: there is nothing to do");
+                return Ok(ExitCode::SUCCESS);
+            }
+            ensure!(
+                installed.flavour == flavour,
+                "{already}, as {}; to change that, first: kubectl di uninstall",
+                match installed.flavour {
+                    Flavour::Whole => "a whole",
+                    Flavour::WebhookOnly => "its admission checks alone",
+                }
+            );
+            let what = match &self.setup.image {
+                Some(image) if is_ours => image,
+                _ => VERSION,
+            };
+            bail!("{already}; to bring in {what}: kubectl di upgrade");
         }
         if !self.setup.carry_out(&cluster, flavour, image, out).await? {
             return Ok(ExitCode::FAILURE);

@@ -19,7 +19,7 @@ use crate::{
     args::duration,
     colour::Colours,
     globals::Globals,
-    names::JobAndReplica,
+    names::{JobAndReplica, replica_name},
     output::{self, report},
 };
 
@@ -53,7 +53,7 @@ pub struct Logs {
     #[arg(long, value_enum, default_value_t = RoleArg::Coordinator)]
     role: RoleArg,
     /// The replica of this name
-    #[arg(long, value_name = "NAME", conflicts_with = "role")]
+    #[arg(long, value_name = "NAME", value_parser = replica_name, conflicts_with = "role")]
     replica: Option<String>,
     /// Go on with what is still to come, of replicas that come later too, until the job has ended
     #[arg(short, long)]

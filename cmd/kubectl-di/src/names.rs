@@ -10,6 +10,20 @@ pub fn job_name(text: &str) -> Result<String, String> {
     }
 }
 
+/// A replica's name; its kind may stand before it, as in what `-o name` prints.
+pub fn replica_name(text: &str) -> Result<String, String> {
+    match without_pod(text) {
+        "" => Err("a name must not be empty".to_owned()),
+        name => Ok(name.to_owned()),
+    }
+}
+
+fn without_pod(text: &str) -> &str {
+    let kinds = ["pod/", "pods/"];
+    let name = kinds.iter().find_map(|kind| text.strip_prefix(kind));
+    name.unwrap_or(text)
+}
+
 /// A job, and perhaps one of its replicas: `cartpole`, or `cartpole/collector-x7k2p`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobAndReplica {
@@ -24,7 +38,7 @@ impl std::str::FromStr for JobAndReplica {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (job, replica) = match without_kind(text).split_once('/') {
-            Some((job, replica)) => (job, Some(replica.to_owned())),
+            Some((job, replica)) => (job, Some(without_pod(replica).to_owned())),
             None => (without_kind(text), None),
         };
         if job.is_empty()
@@ -82,6 +96,14 @@ mod tests {
         assert_eq!(read("j/collector-abcde"), pair("j", "collector-abcde"));
         assert_eq!(read("dijob/j"), pair("j", ""));
         assert_eq!(read("dijob.diengine.opendilab.org/j/x"), pair("j", "x"));
+        assert_eq!(read("j/pod/j-collector-x"), pair("j", "j-collector-x"));
+        assert_eq!(read("dijob/j/pods/x"), pair("j", "x"));
+        assert!(read("j/pod/").is_err());
+        assert_eq!(
+            replica_name("pod/j-collector-x"),
+            Ok("j-collector-x".to_owned())
+        );
+        assert!(replica_name("pod/").is_err());
         assert_eq!(read("j/"), Err("expected NAME or NAME/REPLICA".to_owned()));
         assert_eq!(job_name("dijobs/j"), Ok("j".to_owned()));
         assert_eq!(

@@ -32,13 +32,18 @@ impl JobRow {
         Self {
             namespace: job.namespace().to_owned(),
             name: job.name().to_owned(),
-            phase: or_none(status.phase.map(di_api::Phase::as_str)),
-            collectors: or_none(status.collectors_ready.as_ref()),
-            learners: or_none(status.learners_ready.as_ref()),
+            // As kubectl does, what the server leaves out is left out here.
+            phase: status
+                .phase
+                .map(di_api::Phase::as_str)
+                .unwrap_or_default()
+                .to_owned(),
+            collectors: status.collectors_ready.clone().unwrap_or_default(),
+            learners: status.learners_ready.clone().unwrap_or_default(),
             restarts: status.restarts.to_string(),
             age: or_none(created.map(|created| age(created.0, now))),
             gpus: job.gpus().to_string(),
-            reason: or_none(status.reason.as_ref()),
+            reason: status.reason.clone().unwrap_or_default(),
         }
     }
 

@@ -2,8 +2,9 @@
 
 use std::{io::Write, time::Duration};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
+use di_api::names;
 use di_client::{
     Apply, Cluster, Deadline, DryRun, Error, Flavour, apply, await_answers, await_definition,
     await_rollout, objects,
@@ -13,6 +14,7 @@ use serde_json::Value;
 use crate::{
     args::limit,
     dry_run::DryRunFlag,
+    globals::Globals,
     output::{report, title},
     printed::{Output, Printer},
     waiting::WaitUnlessTold,
@@ -20,6 +22,17 @@ use crate::{
 
 /// What is told of every object.
 const APPLIED: &str = "serverside-applied";
+
+/// Refuses any other namespace than the one that the manifests name.
+pub fn in_system_namespace(globals: &Globals) -> Result<()> {
+    let system = names::SYSTEM_NAMESPACE;
+    match globals.options().namespace {
+        Some(other) if other != system => {
+            bail!("the orchestrator lives in namespace {system}, never in {other}; leave -n out")
+        }
+        _ => Ok(()),
+    }
+}
 
 /// Flags of both.
 #[derive(Debug, Args)]
@@ -115,7 +128,12 @@ impl Setup {
             };
             match apply(cluster, object, how).await {
                 Err(error) if is_refusal(&error) => {
+                    let forbidden = is_forbidden(&error);
                     refused(error, object);
+                    // Who may not apply one may not apply the others: that need not be said of each.
+                    if forbidden {
+                        return Ok(false);
+                    }
                     fine = false;
                 }
                 // Of the rest, a dry run may be the cause: a namespace is not there, a webhook knows none.
@@ -157,7 +175,11 @@ impl Setup {
 
 /// Whether the server understood, and said no.
 fn is_refusal(error: &Error) -> bool {
-    matches!(error, Error::Server(status) if matches!(status.code, 403 | 409))
+    is_forbidden(error) || matches!(error, Error::Server(status) if status.code == 409)
+}
+
+fn is_forbidden(error: &Error) -> bool {
+    matches!(error, Error::Server(status) if status.code == 403)
 }
 
 /// Tells what the server said of an object; of a conflict, what helps.

@@ -10,7 +10,8 @@ use di_api::{Phase, names};
 use di_client::{Cluster, Deadline, DryRun, Job, Remains, Target, await_deletion, remains, remove};
 
 use crate::{
-    args::limit, dry_run::DryRunFlag, globals::Globals, output::report, waiting::WaitUnlessTold,
+    args::limit, dry_run::DryRunFlag, globals::Globals, output::report, setup::in_system_namespace,
+    waiting::WaitUnlessTold,
 };
 
 /// Remove the orchestrator from the cluster.
@@ -57,6 +58,7 @@ struct Plan {
 
 impl Uninstall {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
+        in_system_namespace(globals)?;
         let cluster = globals.connect().await?;
         let remains = remains(&cluster).await?;
         ensure!(

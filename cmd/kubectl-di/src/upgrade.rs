@@ -4,7 +4,11 @@ use anyhow::{Result, anyhow, bail, ensure};
 use clap::Args;
 use di_client::{DryRun, IMAGE, Installed, Orchestrator, VERSION, installed};
 
-use crate::{globals::Globals, install::version, setup::Setup};
+use crate::{
+    globals::Globals,
+    install::version,
+    setup::{Setup, in_system_namespace},
+};
 
 /// Bring the orchestrator in the cluster to this plugin's version.
 ///
@@ -30,6 +34,7 @@ pub struct Upgrade {
 
 impl Upgrade {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
+        in_system_namespace(globals)?;
         let cluster = globals.connect().await?;
         let found = match installed(&cluster).await? {
             Orchestrator::Installed(found) => found,

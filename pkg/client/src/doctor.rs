@@ -6,6 +6,7 @@ mod definitions;
 mod deployment;
 mod endpoint;
 mod leader;
+mod namespace;
 mod rights;
 mod webhooks;
 
@@ -88,9 +89,14 @@ pub async fn examine(cluster: &Cluster, plugin: &str) -> Vec<Finding> {
         Ok(version) => version,
         // Nothing else can be told then.
         Err(error) => {
-            return vec![Finding::error("kubernetes", error.to_string()).remedy(
-                "check which cluster is asked, and whether it is up: kubectl cluster-info",
-            )];
+            let finding = Finding::error("kubernetes", error.to_string());
+            return vec![match error {
+                // These say themselves what helps.
+                Error::Unreachable { .. } | Error::Kubeconfig(_) => finding,
+                _ => finding.remedy(
+                    "check which cluster is asked, and whether it is up: kubectl cluster-info",
+                ),
+            }];
         }
     };
     let orchestrator = installed(cluster).await;
@@ -102,9 +108,14 @@ pub async fn examine(cluster: &Cluster, plugin: &str) -> Vec<Finding> {
         Some(Orchestrator::NotInstalled) | None => false,
     };
     let is_there = !matches!(there, Some(Orchestrator::NotInstalled));
+    let missing = namespace::missing(cluster).await;
+    let namespace = match &missing {
+        Some(_) => "default",
+        None => &cluster.namespace().name,
+    };
     let mut looks: Vec<Looked<'_>> = vec![
         named("definitions", definitions::look(cluster)),
-        named("webhooks", webhooks::look(cluster, is_there)),
+        named("webhooks", webhooks::look(cluster, namespace, is_there)),
         named("certificates", certificates::look(cluster)),
     ];
     if whole {
@@ -112,8 +123,11 @@ pub async fn examine(cluster: &Cluster, plugin: &str) -> Vec<Finding> {
         looks.push(named("endpoint", endpoint::look(cluster)));
         looks.push(named("aggregators", aggregators::look(cluster)));
     }
-    looks.push(named("rights", rights::look(cluster)));
+    if missing.is_none() {
+        looks.push(named("rights", rights::look(cluster)));
+    }
     let mut findings = vec![deployment::kubernetes(&kubernetes)];
+    findings.extend(missing);
     findings.extend(match orchestrator {
         Ok(orchestrator) => deployment::look(&orchestrator, plugin),
         Err(error) => vec![Finding::failed("orchestrator", &error)],

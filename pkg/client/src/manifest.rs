@@ -81,8 +81,11 @@ pub fn parse(origin: &str, text: &str) -> Result<Vec<Document>> {
     } else {
         // As kubectl reads it: a file mode 0644 is octal.
         let options = serde_saphyr::options! { legacy_octal_numbers: true };
-        serde_saphyr::from_multiple_with_options(text, options)
-            .map_err(|error| failed(error.to_string()))?
+        serde_saphyr::from_multiple_with_options(text, options).map_err(|error| {
+            let message = error.to_string();
+            let message = message.strip_prefix("error: ").unwrap_or(&message);
+            failed(message.to_owned())
+        })?
     };
     let mut documents = Vec::new();
     for value in values {

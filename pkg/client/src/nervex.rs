@@ -75,8 +75,12 @@ fn rename(role: &str, containers: &mut [Value], changes: &mut Vec<String>) {
         ));
     }
     main["name"] = names::MAIN_CONTAINER.into();
-    let ports = main["ports"].as_array_mut().into_iter().flatten();
-    for port in ports.filter(|port| port["name"] == PORT_NAME) {
+    let ports = main.get_mut("ports").and_then(Value::as_array_mut);
+    for port in ports
+        .into_iter()
+        .flatten()
+        .filter(|port| port["name"] == PORT_NAME)
+    {
         port["name"] = names::PORT_NAME.into();
         changes.push(format!("{role}: port {PORT_NAME} -> {}", names::PORT_NAME));
     }
@@ -126,6 +130,7 @@ mod tests {
         assert_eq!(object["kind"], "DIJob");
         assert_eq!(object.get("status"), None);
         assert_eq!(object["spec"]["group"], "g");
+        assert!(!object.to_string().contains("null"), "{object}");
         di_api::validation::dijob(&object).unwrap();
     }
 

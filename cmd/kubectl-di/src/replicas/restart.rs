@@ -9,7 +9,7 @@ use super::{Besides, until_ready};
 use crate::{
     dry_run::DryRunFlag,
     globals::Globals,
-    names::job_name,
+    names::{job_name, replica_name},
     output::report,
     printed::{Output, Printer},
     waiting::Waiting,
@@ -34,7 +34,7 @@ pub struct Restart {
     #[arg(value_parser = job_name)]
     job: String,
     /// Names of replicas
-    #[arg(value_name = "POD")]
+    #[arg(value_name = "POD", value_parser = replica_name)]
     pods: Vec<String>,
     /// Collectors: all of them, or with =N so many
     #[arg(long, value_name = "N", value_parser = how_many, num_args = 0..=1, require_equals = true, default_missing_value = ALL)]

@@ -9,7 +9,7 @@ use crate::{
     args::count_from_zero,
     dry_run::DryRunFlag,
     globals::Globals,
-    names::job_name,
+    names::{job_name, replica_name},
     printed::{Output, Printer},
     resources::Resources,
     waiting::Waiting,
@@ -54,7 +54,7 @@ pub struct Delete {
     #[command(flatten)]
     change: Change,
     /// Names of replicas, after that of the job
-    #[arg(value_name = "POD", conflicts_with_all = ["collectors", "learners", "group", "cpus", "gpus", "memory"])]
+    #[arg(value_name = "POD", value_parser = replica_name, conflicts_with_all = ["collectors", "learners", "group", "cpus", "gpus", "memory"])]
     pods: Vec<String>,
 }
 

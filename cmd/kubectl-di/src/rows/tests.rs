@@ -32,12 +32,12 @@ fn jobs_are_shown_as_kubectl_would() {
     insta::assert_snapshot!(table(false, false), @r"
     NAME           PHASE     COLLECTORS   LEARNERS   RESTARTS   AGE
     cartpole       Running   2/3          1/1        1          2m30s
-    just-created   <none>    <none>       <none>     0          2m30s
+    just-created                                     0          2m30s
     ");
     insta::assert_snapshot!(table(true, true), @r"
     NAMESPACE   NAME           PHASE     COLLECTORS   LEARNERS   RESTARTS   AGE     REASON             GPUS
     rl          cartpole       Running   2/3          1/1        1          2m30s   ImagePullBackOff   0
-    rl          just-created   <none>    <none>       <none>     0          2m30s   <none>             0
+    rl          just-created                                     0          2m30s                      0
     ");
 }
 

@@ -158,6 +158,29 @@ async fn without_a_cluster_it_shows_what_would_be_applied() {
 }
 
 #[tokio::test]
+async fn no_other_namespace_is_passed_over() {
+    let plugin = Plugin::new().await;
+    for verb in ["install", "upgrade", "uninstall"] {
+        let said = plugin.run(&[verb, "--dry-run=client", "-n", "foo"]).await;
+        assert_eq!(
+            (said.code, said.stderr.as_str()),
+            (
+                Some(1),
+                "error: the orchestrator lives in namespace di-system, never in foo; leave -n out\n"
+            ),
+            "{verb}"
+        );
+    }
+    let said = plugin
+        .run(&["install", "--dry-run=client", "-n", "di-system"])
+        .await;
+    assert_eq!(said.code, Some(0), "{said}");
+    let said = plugin.run(&["install", "--as=nobody"]).await;
+    assert_eq!(said.stderr.matches("forbidden").count(), 1, "{said}");
+    assert!(said.stderr.ends_with("nothing was changed\n"), "{said}");
+}
+
+#[tokio::test]
 async fn an_orchestrator_comes_and_goes() {
     let plugin = empty().await;
     said!("doctor_of_nothing", plugin, ["doctor"]);

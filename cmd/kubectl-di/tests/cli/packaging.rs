@@ -101,6 +101,10 @@ fn man_pages_and_completions_are_written_for_every_verb() {
             text.contains("namespace"),
             "{page} lists what every command takes"
         );
+        assert!(
+            text.contains("Namespace instead of the kubeconfig"),
+            "{page} says what it is for"
+        );
     }
     let pages = std::fs::read_dir(&man).unwrap();
     let hidden = pages.filter(|page| {

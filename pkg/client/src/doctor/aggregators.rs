@@ -21,7 +21,11 @@ pub(super) async fn look(cluster: &Cluster) -> Result<Vec<Finding>> {
     }
     // Only some jobs need one.
     let message = "there is no AggregatorConfig; learners that ask for more than one GPU need one";
-    let remedy =
-        "if there are such jobs: kubectl di create -f manifests/samples/aggregator-config.yaml";
+    let remedy = format!(
+        "if there are such jobs: create an AggregatorConfig named {} in namespace {} or in theirs; what it holds: \
+         kubectl explain aggregatorconfig.spec.aggregator",
+        names::AGGREGATOR_CONFIG,
+        names::SYSTEM_NAMESPACE
+    );
     Ok(vec![Finding::ok(CHECK, message).remedy(remedy)])
 }

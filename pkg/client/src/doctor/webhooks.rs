@@ -11,8 +11,11 @@ const CHECK: &str = "webhooks";
 pub(super) const CONFIGURATION: &str = "di-webhook";
 
 /// Whether the API server is told of the webhooks, and reaches them.
-pub(super) async fn look(cluster: &Cluster, installed: bool) -> Result<Vec<Finding>> {
-    let namespace = cluster.namespace().name.as_str();
+pub(super) async fn look(
+    cluster: &Cluster,
+    namespace: &str,
+    installed: bool,
+) -> Result<Vec<Finding>> {
     let (configured, probed) = futures::join!(configured(cluster), probe(cluster, namespace));
     let mut findings = match configured {
         Ok(findings) => findings,

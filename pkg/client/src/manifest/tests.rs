@@ -131,3 +131,10 @@ fn an_address_stands_for_what_is_there() {
     );
     server.join().unwrap();
 }
+
+#[test]
+fn what_is_no_yaml_is_told_without_a_second_error() {
+    let error = parse("train.yaml", "kind: DIJob\nspec: [").unwrap_err();
+    let said = error.to_string();
+    assert!(said.starts_with("train.yaml: line "), "{said}");
+}
