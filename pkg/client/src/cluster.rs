@@ -9,12 +9,15 @@ use std::{
 use http::{Response, Uri};
 use kube::{
     Client, Config,
-    client::{AuthError, ClientBuilder},
+    client::{AuthError, ClientBuilder, ConfigExt},
     config::{Context, KubeConfigOptions, Kubeconfig, KubeconfigError},
     error::Error as KubeError,
 };
 use secrecy::{ExposeSecret, SecretString};
-use tower::util::MapResponseLayer;
+use tower::{
+    buffer::BufferLayer,
+    util::{MapResponseLayer, option_layer},
+};
 
 use crate::{
     Deadline, Error, Result, overrides, proxy,
@@ -326,14 +329,23 @@ impl Cluster {
         let server = server.trim_end_matches('/').to_owned();
         let helper = config.auth_info.exec.as_ref();
         let helper = helper.and_then(|exec| exec.command.clone());
+        let failed = |error| match (error, helper.clone()) {
+            (KubeError::Auth(AuthError::AuthExecStart(why)), Some(helper)) => {
+                let message = format!("unable to run the credential plugin {helper:?}: {why}");
+                Error::Configuration(message)
+            }
+            (error, _) => Error::from_kube(error, &server),
+        };
+        // kube would run the plugin three times; one that gives a token is not asked again.
+        let token = helper.as_ref().map(|_| config.auth_layer());
+        let token = token.transpose().map_err(failed)?.flatten();
+        if token.is_some() {
+            config.auth_info.exec = None;
+        }
         let client = ClientBuilder::try_from(config)
-            .map_err(|error| match (error, helper) {
-                (KubeError::Auth(AuthError::AuthExecStart(why)), Some(helper)) => {
-                    let message = format!("unable to run the credential plugin {helper:?}: {why}");
-                    Error::Configuration(message)
-                }
-                (error, _) => Error::from_kube(error, &server),
-            })?
+            .map_err(failed)?
+            .with_layer(&BufferLayer::new(1024))
+            .with_layer(&option_layer(token))
             .with_layer(&MapResponseLayer::new(move |response: Response<_>| {
                 for header in response.headers().get_all(http::header::WARNING) {
                     for text in warnings::texts(&String::from_utf8_lossy(header.as_bytes())) {
@@ -552,5 +564,28 @@ mod tests {
             error.starts_with("unable to run the credential plugin \"/nope-login\": "),
             "{error}"
         );
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn a_credential_plugin_is_run_once() {
+        let runs = tempfile::NamedTempFile::new().unwrap();
+        let script = format!(
+            r#"echo >> {}; echo '{{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {{"token": "t"}}}}'"#,
+            runs.path().display()
+        );
+        let user = serde_json::json!({"exec": {
+            "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script],
+        }});
+        let file = kubeconfig(&format!(
+            "{{current-context: c, contexts: [{{name: c, context: {{cluster: k, user: u}}}}],
+              clusters: [{{name: k, cluster: {{server: 'http://h:1'}}}}], users: [{{name: u, user: {user}}}]}}"
+        ));
+        let options = ConnectOptions {
+            kubeconfig: Some(file.path().to_owned()),
+            ..ConnectOptions::default()
+        };
+        connect(options).await.unwrap();
+        assert_eq!(std::fs::read_to_string(runs.path()).unwrap(), "\n");
     }
 }
