@@ -52,8 +52,7 @@ impl Install {
             );
             let is_ours = version(&installed) == VERSION;
             if is_ours && installed.flavour == flavour && self.setup.image.is_none() {
-                eprintln!("{already}: there is nothing to do");
-                return Ok(ExitCode::SUCCESS);
+                bail!("{already}: there is nothing to do");
             }
             ensure!(
                 installed.flavour == flavour,
