@@ -124,11 +124,11 @@ async fn without_a_name_events_of_every_job_are_shown() {
     note(&mut all, "events", &plugin.run(&["events"]).await);
     let uid = plugin.space.create(&Job::new("j", 1)).await.uid().unwrap();
     for (about, reason, later) in [
-        (("DIJob", "j", uid.as_str()), "Created", 0),
-        (("Pod", "j-collector-abcde", "p"), "Started", 1),
-        (("DIJob", "gone", "g"), "Deleted", 2),
-        (("Pod", "gone-coordinator", "p"), "Killing", 3),
-        (("Pod", "other-coordinator", "p"), "Other", 4),
+        (("DIJob", "j", uid.as_str()), "Created", -4),
+        (("Pod", "j-collector-abcde", "p"), "Started", -3),
+        (("DIJob", "gone", "g"), "Deleted", -2),
+        (("Pod", "gone-coordinator", "p"), "Killing", -1),
+        (("Pod", "other-coordinator", "p"), "Other", 0),
     ] {
         tell(&plugin, about, ("Normal", reason), later).await;
     }
