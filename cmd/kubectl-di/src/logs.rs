@@ -8,12 +8,13 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::{ArgAction, Args, ValueEnum};
 use di_api::Role;
 use di_client::{Cluster, LogLine, LogOptions, LogStream, Which, job, log_pods};
 use futures::StreamExt;
 use jiff::Timestamp;
+use tokio::time::timeout;
 
 use crate::{
     args::duration,
@@ -155,7 +156,13 @@ impl Logs {
         } else {
             di_client::logs(&cluster, job.namespace(), &pods, &options)
         };
-        Ok(match print(lines, sink, out).await? {
+        // kubectl's requests end so, those that go on as well.
+        let limit = globals.options().request_timeout.filter(|_| follow);
+        let limit = limit.unwrap_or(Duration::MAX);
+        let Ok(printed) = timeout(limit, print(lines, sink, out)).await else {
+            bail!("context deadline exceeded");
+        };
+        Ok(match printed? {
             0 => ExitCode::SUCCESS,
             _ if self.ignore_errors => ExitCode::SUCCESS,
             _ => ExitCode::FAILURE,

@@ -201,6 +201,10 @@ async fn logs_are_chosen_by_time_and_container() {
             before.stderr.contains("previous terminated container"),
             "{before:?}"
         );
+        let brief = di(&ns, &["logs", "demo", "-f", "--request-timeout=2s"]).await;
+        let why = (brief.code, brief.stderr.as_str());
+        assert_eq!(why, (Some(1), "error: context deadline exceeded\n"));
+        assert!(brief.stdout.contains("holding until told"), "{brief:?}");
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_str().unwrap();
         let files = di(&ns, &["logs", "demo", "--role=all", "--out-dir", path]).await;
