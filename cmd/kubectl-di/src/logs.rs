@@ -14,7 +14,6 @@ use di_api::Role;
 use di_client::{Cluster, LogLine, LogOptions, LogStream, Which, job, log_pods};
 use futures::StreamExt;
 use jiff::Timestamp;
-use tokio::time::timeout;
 
 use crate::{
     args::duration,
@@ -156,13 +155,12 @@ impl Logs {
         } else {
             di_client::logs(&cluster, job.namespace(), &pods, &options)
         };
-        // kubectl's requests end so, those that go on as well.
-        let limit = globals.options().request_timeout.filter(|_| follow);
-        let limit = limit.unwrap_or(Duration::MAX);
-        let Ok(printed) = timeout(limit, print(lines, sink, out)).await else {
-            bail!("context deadline exceeded");
+        let printed = tokio::select! {
+            printed = print(lines, sink, out) => printed?,
+            // As kubectl's requests end.
+            () = cluster.limit(), if follow => bail!("context deadline exceeded"),
         };
-        Ok(match printed? {
+        Ok(match printed {
             0 => ExitCode::SUCCESS,
             _ if self.ignore_errors => ExitCode::SUCCESS,
             _ => ExitCode::FAILURE,

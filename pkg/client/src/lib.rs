@@ -16,6 +16,7 @@ mod follow;
 mod generate;
 mod jobs;
 mod jsonpath;
+mod kubeconfig;
 mod live;
 mod logs;
 pub mod manifest;
