@@ -255,7 +255,8 @@ async fn a_coordinator_past_its_deadline_is_ended_and_its_log_stays() {
                 && said == (Some("Failed"), Some("DeadlineExceeded"))
         };
         eventually("ended, alone", || owned_pods(&ns, "late"), ended).await;
-        assert!(owned_services(&ns, "late").await.is_empty());
+        // Services go when the pods they lead to are gone.
+        eventually("no service", || owned_services(&ns, "late"), Vec::is_empty).await;
         let log = di(&ns, &["logs", "late"]).await;
         assert!(log.stdout.contains("holding until told"), "{log:?}");
     })
