@@ -5,18 +5,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use di_api::names;
 use di_apiserver_tests::Write;
 use jiff::Timestamp;
-use kube::{ResourceExt, api::ListParams};
+use kube::{
+    ResourceExt,
+    api::{ListParams, Patch, PatchParams},
+};
+use serde_json::json;
 use tokio::{task::JoinSet, time::sleep_until};
 
 use crate::{
     cluster::{Call, Cluster, Count, Space},
     cold::fill,
-    fleet::manifest,
-    kubelet::{Kubelet, running},
+    kubelet::{Kubelet, pending, running},
     latency::coordinator,
     scale::Scale,
     stats::{At, Findings, quantile},
@@ -83,6 +86,7 @@ async fn idle(
 ) -> Result<()> {
     let writes = cluster.writes(space).await.len();
     let lists = lists(space).await?;
+    ensure!(lists > 0.0, "the API server does not count lists");
     tokio::time::sleep(long).await;
     let writes = cluster.writes(space).await.len() - writes;
     let lists = self::lists(space).await? - lists;
@@ -131,7 +135,7 @@ async fn churn(
     let collectors = collectors(space).await?;
     let statuses = Statuses::of(space);
     let mut sent = Vec::new();
-    let (up, down) = (running(true)?, running(false)?);
+    let (up, down) = (running(true)?, pending()?);
     let mut calls = JoinSet::new();
     let began = tokio::time::Instant::now() + Duration::from_secs(1);
     for number in 0..scale.changes {
@@ -140,7 +144,7 @@ async fn churn(
             .iter()
             .nth(number % collectors.len())
             .context("no jobs")?;
-        // One after the other stops being ready, and then one after the other is ready again.
+        // One after the other is pending, and then one after the other runs again.
         let turn = number / collectors.len() % (2 * REPLICAS);
         let (status, ready) = if turn < REPLICAS {
             (&down, REPLICAS - turn - 1)
@@ -295,16 +299,14 @@ async fn beside(cluster: &Cluster, scale: &Scale, found: &mut Findings) -> Resul
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         let large = format!("large-{round}");
+        space.settled_job(&large).await?;
         let selector = format!("{}={large}", names::labels::JOB);
         let services = Count::of(&space.services(), &selector).await?;
-        let mut job = manifest(&large)?;
-        let collector = job.spec.collector.as_mut().context("no collectors")?;
-        collector.replicas = i32::try_from(scale.large_job)?;
-        Call::create(&space.jobs_path(), &job)?
-            .make(&space.client)
-            .await?;
+        let grow = Patch::Merge(json!({"spec": {"collector": {"replicas": scale.large_job}}}));
+        let params = PatchParams::default();
+        space.jobs().patch(&large, &params, &grow).await?;
         for number in 0.. {
-            if services.seen().added.len() > scale.large_job {
+            if services.seen().added.len() >= scale.large_job {
                 break;
             }
             busy.push(coordinator(&space, &format!("busy-{round}-{number}")).await?);

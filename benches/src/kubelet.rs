@@ -63,6 +63,16 @@ pub fn running(is_ready: bool) -> Result<Value> {
     Ok(json!(pod_status(replica_address(0), is_ready)?))
 }
 
+/// Status of a pod whose container does not run yet.
+pub fn pending() -> Result<Value> {
+    let mut status = running(false)?;
+    status["phase"] = "Pending".into();
+    let container = &mut status["containerStatuses"][0];
+    container["state"] = json!({"waiting": {"reason": "ContainerCreating"}});
+    container["started"] = false.into();
+    Ok(status)
+}
+
 /// Status of a pod whose main container ended well.
 pub fn succeeded() -> Result<Value> {
     let mut status = running(false)?;

@@ -90,7 +90,7 @@ impl Scale {
             relisted: 10_000,
             foreign: 10_000,
             burst: vec![200, 1000],
-            bursts: 2,
+            bursts: 3,
             throttled_burst: 20,
             single_jobs: 100,
             cold_jobs: 1000,

@@ -62,10 +62,18 @@ pub fn spread(values: &[f64]) -> Spread {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     Spread {
-        median: quantile(&sorted, 0.5),
+        median: median(&sorted),
         least: quantile(&sorted, 0.0),
         most: quantile(&sorted, 1.0),
     }
+}
+
+/// The middle of sorted values, or between the two in the middle.
+fn median(sorted: &[f64]) -> f64 {
+    let lower = sorted.len().saturating_sub(1) / 2;
+    let upper = sorted.len() / 2;
+    let at = |place: usize| sorted.get(place).copied().unwrap_or(f64::NAN);
+    f64::midpoint(at(lower), at(upper))
 }
 
 /// Quantile of sorted values; not a number where there are none.
@@ -210,4 +218,23 @@ pub enum Limit {
     AtMost(f64),
     /// No less than this.
     AtLeast(f64),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_of_an_even_number_is_between_two() {
+        for (values, expected) in [
+            (&[3.0][..], 3.0),
+            (&[1.0, 2.0], 1.5),
+            (&[9.0, 1.0, 2.0], 2.0),
+        ] {
+            assert!(
+                (spread(values).median - expected).abs() < f64::EPSILON,
+                "{values:?}"
+            );
+        }
+    }
 }

@@ -27,7 +27,7 @@ pub async fn client() -> Result<Client> {
         .context("no cluster: neither in-cluster configuration nor kubeconfig")?;
     // Its retries would hold one call for minutes; ours back off by job and have a deadline.
     config.default_retry = false;
-    Client::try_from(config).context("cannot make a client")
+    di_cache::client(config).context("cannot make a client")
 }
 
 /// Becomes true at SIGTERM or SIGINT.

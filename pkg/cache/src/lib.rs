@@ -3,6 +3,7 @@
 //! A cache lags behind what its owner has just written. Here, what a write returned is put into the cache at once, and stays until the
 //! watch has caught up, so that no decision is made on a state older than one's own last write.
 
+mod connection;
 mod feed;
 mod group;
 mod health;
@@ -17,6 +18,7 @@ mod watch_errors;
 mod watched;
 mod write;
 
+pub use connection::client;
 pub use feed::{
     WATCH_TIMEOUT_SECONDS, feed_aggregator_configs, feed_nodes, feed_pods, feed_services,
     job_stream,

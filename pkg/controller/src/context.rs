@@ -47,7 +47,8 @@ pub(crate) struct Memory {
     uid: Option<String>,
     pub trouble: Option<Trouble>,
     pub refused: Arc<Refused>,
-    pub status_written: Option<Instant>,
+    /// Since when the status is to be written for something that may wait.
+    pub differs_since: Option<Instant>,
     /// A status whose write was not answered, and what is to be told if it stands.
     pub unsaid: Option<Arc<(DIJobStatus, Vec<Note>)>>,
     /// Whether nothing that is done for it matters any more.

@@ -107,6 +107,7 @@ async fn looks(context: &Context, key: &Key) -> Result<Next> {
             continue;
         }
         if step.actions.is_empty() && (trouble.is_none() || some_wait) {
+            context.remember(key, |memory| memory.differs_since = None);
             return Ok(next(&step, &job));
         }
         act(context, &job, key, &step.actions).await?;

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use di_api::{ConditionType, DIJob, DIJobStatus};
+use di_api::{ConditionType, DIJob, DIJobStatus, Phase};
 use di_cache::Key;
 use kube::Api;
 
@@ -15,7 +15,7 @@ use crate::{
     error::Result,
 };
 
-/// Counts change with every pod; they are written this often at most, while phases and plans are written at once.
+/// What changes with every pod is written so long after it was first seen to have changed: pods come and change in bursts.
 pub(crate) const COUNTS_EVERY: Duration = Duration::from_millis(200);
 
 /// How long a status that differs in nothing urgent, such as counts and the UIDs of pods, is held back, so that a burst of pod changes
@@ -29,9 +29,11 @@ pub(crate) fn may_wait(
     if is_urgent(old, step) {
         return None;
     }
-    let since = context.memory(key).status_written?.elapsed();
+    let now = Instant::now();
+    let since = context.memory(key).differs_since.unwrap_or(now);
+    context.remember(key, |memory| memory.differs_since = Some(since));
     COUNTS_EVERY
-        .checked_sub(since)
+        .checked_sub(now.duration_since(since))
         .filter(|wait| !wait.is_zero())
 }
 
@@ -39,7 +41,11 @@ pub(crate) fn may_wait(
 pub(crate) fn is_urgent(old: Option<&DIJobStatus>, step: &Step) -> bool {
     let urgent = |status: &DIJobStatus| {
         (
-            status.phase,
+            // These follow one another with the coordinator's pod, in the same burst as the counts.
+            status.phase.map(|phase| match phase {
+                Phase::Running | Phase::Unknown => Phase::Created,
+                other => other,
+            }),
             status
                 .plan
                 .iter()
@@ -78,7 +84,7 @@ async fn write_status(
     let written = context.write("patch", "dijobs/status", what, call).await;
     let written = written.map_err(Error::of_the_job)?;
     context.jobs.written(written);
-    context.remember(key, |memory| memory.status_written = Some(Instant::now()));
+    context.remember(key, |memory| memory.differs_since = None);
     Ok(())
 }
 

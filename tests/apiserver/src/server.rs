@@ -222,16 +222,15 @@ impl Server {
 
     /// A client that may do everything; `agent` is how the audit log calls it.
     pub fn client(&self, agent: &str) -> Client {
-        Client::try_from(self.config(agent)).unwrap()
+        di_cache::client(self.config(agent)).unwrap()
     }
 
-    /// A client with the rights of a user who is in no group but that of all who are known. It tries nothing twice.
+    /// A client with the rights of a user who is in no group but that of all who are known.
     pub fn client_of(&self, user: &str) -> Client {
         let mut config = self.config(user);
         config.auth_info.impersonate = Some(user.to_owned());
         config.auth_info.impersonate_groups = Some(vec!["system:authenticated".to_owned()]);
-        config.default_retry = false;
-        Client::try_from(config).unwrap()
+        di_cache::client(config).unwrap()
     }
 
     /// A client with the rights of our service account, which sees one namespace only where it asks for all: so tests do not touch each

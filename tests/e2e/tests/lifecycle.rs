@@ -239,6 +239,62 @@ async fn a_job_whose_coordinator_fails_has_failed_and_says_why() {
 }
 
 #[tokio::test]
+async fn a_coordinator_that_fails_is_started_again_as_often_as_the_limit_says() {
+    Namespace::with("limit", |ns| async move {
+        let mut wanted = held("twice", 1, 0);
+        wanted.spec.backoff_limit = 1;
+        ns.submit(&wanted).await;
+        let pods = running(&ns, "twice", 2).await;
+        let first = by_role(&pods, "coordinator")[0].uid();
+        end(&ns, "twice-coordinator", "1").await;
+        let another = |pods: &Vec<Pod>| {
+            let all = by_role(pods, "coordinator");
+            all.iter().any(|pod| pod.uid() != first && is_running(pod))
+        };
+        eventually("started again", || owned_pods(&ns, "twice"), another).await;
+        let again = |s: &di_api::DIJobStatus| (s.phase, s.restarts) == (Some(Phase::Running), 1);
+        eventually("counted", || status(&ns, "twice"), again).await;
+        end(&ns, "twice-coordinator", "1").await;
+        let seen = reaches(&ns, "twice", Phase::Failed).await;
+        assert_eq!(
+            (seen.restarts, seen.reason.as_deref()),
+            (1, Some("CoordinatorFailed"))
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_collector_that_crashes_again_and_again_is_left_to_its_kubelet_and_told_of() {
+    Namespace::with("crashes", |ns| async move {
+        let mut wanted = held("loops", 1, 0);
+        let collector = wanted.spec.collector.as_mut().unwrap();
+        collector.template.spec.as_mut().unwrap().restart_policy = Some("Always".to_owned());
+        main_of(&mut collector.template).args = Some(vec!["no-such-command".to_owned()]);
+        ns.submit(&wanted).await;
+        let told = |s: &di_api::DIJobStatus| {
+            (s.phase, s.reason.as_deref()) == (Some(Phase::Running), Some("CrashLoopBackOff"))
+        };
+        let seen = eventually("told", || status(&ns, "loops"), told).await;
+        let pods = owned_pods(&ns, "loops").await;
+        let [collector] = by_role(&pods, "collector")[..] else {
+            panic!("another took its place: {pods:#?}");
+        };
+        let [planned] = &seen.plan[..] else {
+            panic!("{seen:#?}");
+        };
+        assert_eq!(
+            (Some(planned.name.as_str()), planned.uid.as_ref()),
+            (
+                collector.metadata.name.as_deref(),
+                collector.metadata.uid.as_ref()
+            )
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_coordinator_past_its_deadline_is_ended_and_its_log_stays() {
     Namespace::with("late", |ns| async move {
         let mut wanted = held("late", 1, 0);

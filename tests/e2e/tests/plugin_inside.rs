@@ -11,7 +11,7 @@ use futures::future::join_all;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::TcpStream,
-    process::Command,
+    process::{Child, Command},
 };
 
 /// A job that runs until it is told to end, with a collector.
@@ -138,11 +138,9 @@ async fn ports_are_forwarded_until_the_job_ends() {
         }
         let restarted = di(&ns, &["restart", "demo", "--wait", "--timeout=2m"]).await;
         assert_eq!(restarted.code, Some(0), "{restarted:?}");
-        let answer = ask().await;
-        assert!(
-            answer.starts_with("HTTP/1.1 200"),
-            "its successor: {answer}"
-        );
+        // It may run and not listen yet.
+        let answers = |answer: &String| answer.starts_with("HTTP/1.1 200");
+        eventually("its successor answers", || ask(), answers).await;
         exec(&ns, "demo-coordinator", &["release", "0"]).await;
         let ended = forward.wait_with_output().await.unwrap();
         let said = String::from_utf8(ended.stderr).unwrap();
@@ -201,7 +199,7 @@ async fn logs_are_chosen_by_time_and_container() {
             before.stderr.contains("previous terminated container"),
             "{before:?}"
         );
-        let brief = di(&ns, &["logs", "demo", "-f", "--request-timeout=2s"]).await;
+        let brief = di(&ns, &["logs", "demo", "-f", "--request-timeout=5s"]).await;
         let why = (brief.code, brief.stderr.as_str());
         assert_eq!(why, (Some(1), "error: context deadline exceeded\n"));
         assert!(brief.stdout.contains("holding until told"), "{brief:?}");
@@ -244,6 +242,20 @@ async fn a_job_that_is_followed_from_the_start_ends_the_command_as_it_ends() {
     .await;
 }
 
+/// What each of its pods says when it has started.
+const HELD: &str = "holding until told";
+
+/// Reads what a command says until so many pods have started.
+async fn said_first(command: &mut Child, pods: usize) -> String {
+    let out = command.stdout.as_mut().unwrap();
+    let mut said = Vec::new();
+    let held = |said: &[u8]| String::from_utf8_lossy(said).matches(HELD).count();
+    while held(&said) < pods || !said.ends_with(b"\n") {
+        assert!(out.read_buf(&mut said).await.unwrap() > 0, "it has ended");
+    }
+    String::from_utf8(said).unwrap()
+}
+
 #[tokio::test]
 async fn logs_that_are_followed_go_on_with_what_takes_a_pods_place() {
     Namespace::with("followed", |ns| async move {
@@ -259,7 +271,12 @@ async fn logs_that_are_followed_go_on_with_what_takes_a_pods_place() {
                 .spawn()
                 .unwrap()
         };
-        let (coordinator, all) = (follow(&["demo"]), follow(&["demo", "--role=all"]));
+        let (mut coordinator, mut all) = (follow(&["demo"]), follow(&["demo", "--role=all"]));
+        // A log goes with its pod: what is to be read of the first ones must be read before they go.
+        let firsts = (
+            said_first(&mut coordinator, 1).await,
+            said_first(&mut all, 2).await,
+        );
         for words in [
             &[
                 "replicas",
@@ -277,11 +294,14 @@ async fn logs_that_are_followed_go_on_with_what_takes_a_pods_place() {
         exec(&ns, "demo-coordinator", &["release", "0"]).await;
         let (coordinator, all) =
             tokio::join!(coordinator.wait_with_output(), all.wait_with_output());
-        for (followed, held) in [(coordinator.unwrap(), 2), (all.unwrap(), 4)] {
-            let said = String::from_utf8(followed.stdout).unwrap();
+        for (first, followed, held) in [
+            (firsts.0, coordinator.unwrap(), 2),
+            (firsts.1, all.unwrap(), 4),
+        ] {
+            let said = first + &String::from_utf8(followed.stdout).unwrap();
             let complaints = String::from_utf8(followed.stderr).unwrap();
             assert_eq!(
-                said.matches("holding until told").count(),
+                said.matches(HELD).count(),
                 held,
                 "each once: {said}\n{complaints}"
             );
