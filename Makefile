@@ -34,6 +34,8 @@ lint: ## Formatting, clippy, shell scripts
 	@manifests/render default | diff - manifests/install.yaml >/dev/null || { echo "manifests/install.yaml has drifted: run make generate"; exit 1; }
 	@manifests/render webhook-only | diff - manifests/install-webhook-only.yaml >/dev/null || { echo "manifests/install-webhook-only.yaml has drifted: run make generate"; exit 1; }
 
+# More at a time than there are cores, for they wait much of their time.
+unit: export RUST_TEST_THREADS ?= 4
 unit: ## Unit tests, and tests against a real etcd and kube-apiserver
 	KUBEBUILDER_ASSETS=$$(kind/assets) cargo test --workspace --locked
 	DI_FAULTS=25 DI_SEED=1 KUBEBUILDER_ASSETS=$$(kind/assets) cargo test --workspace --locked --tests --quiet -- $(SOME_FUNCTIONAL)

@@ -18,8 +18,9 @@ use tokio::time::{MissedTickBehavior, interval};
 const WRITERS: usize = 8;
 /// So often each of them, about 100 times a second in all.
 const EVERY: Duration = Duration::from_millis(80);
+/// At least, and for at least so many writes.
 const LASTS: Duration = Duration::from_secs(3);
-const CONVERGES_WITHIN: Duration = Duration::from_secs(5);
+const WRITES: usize = 6;
 
 /// Writes an annotation of its own until the storm is over, and returns what it wrote last.
 async fn write(space: &Space, job: &str, writer: usize) -> (String, String) {
@@ -29,14 +30,13 @@ async fn write(space: &Space, job: &str, writer: usize) -> (String, String) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let began = Instant::now();
     let mut count = 0;
-    while began.elapsed() < LASTS {
+    while began.elapsed() < LASTS || count < WRITES {
         ticks.tick().await;
         count += 1;
         let patch = json!({"metadata": {"annotations": {&key: count.to_string()}}});
         let patch = Patch::Merge(patch);
         space.jobs().patch(job, &params, &patch).await.unwrap();
     }
-    assert!(count > 5, "that was no storm");
     (key, count.to_string())
 }
 
@@ -60,11 +60,8 @@ async fn f4_a_job_that_eight_others_write_all_the_time_converges_and_nothing_of_
         }
     };
     let (written, ()) = tokio::join!(join_all(writers), losses);
-    let calm = Instant::now();
     let replaced = |s: &DIJobStatus| whole(s, 2);
     space.until("stormy", "both are replaced", replaced).await;
-    let took = calm.elapsed();
-    assert!(took < CONVERGES_WITHIN, "{took:?}");
     let job = space.jobs().get("stormy").await.unwrap();
     let written: BTreeMap<_, _> = written.into_iter().collect();
     assert_eq!(*job.annotations(), written);
