@@ -18,7 +18,7 @@ use crate::{
     context::{Context, in_time},
     error::Result,
     raw,
-    status::{COUNTS_EVERY, may_wait, stands, tell_unsaid, write_and_tell},
+    status::{COUNTS_EVERY, is_written, may_wait, stands, tell_unsaid, write_and_tell},
     step,
 };
 
@@ -99,7 +99,7 @@ async fn looks(context: &Context, key: &Key) -> Result<Next> {
         let some_wait = put_off(context, key, &job, &mut step);
         let old = job.status.as_ref();
         let acts_first = !step.actions.is_empty() && stands(old, &step.status);
-        if old != Some(&step.status) && !acts_first {
+        if !is_written(old, &step.status) && !acts_first {
             if let Some(wait) = may_wait(context, key, old, &step) {
                 return Ok(Next::requeue(wait));
             }
@@ -288,7 +288,7 @@ async fn note_trouble(context: &Context, key: &Key, error: &Error) {
         // Nothing may follow from a look that has yet to be answered, least of all new names in the plan.
         step = only_told(step, &job);
     }
-    if job.status.as_ref() != Some(&step.status)
+    if !is_written(job.status.as_ref(), &step.status)
         && let Err(error) = write_and_tell(context, key, &job, step).await
     {
         debug!(

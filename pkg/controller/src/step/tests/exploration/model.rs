@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     reconcile::only_told,
-    status::{is_urgent, stands},
+    status::{is_urgent, is_written, stands},
     step::{
         Action, Observed, Step, Trouble, step,
         tests::world::{COORDINATOR, JOB, World, aggregator, exit, made, node, start},
@@ -182,7 +182,7 @@ impl Model {
             }
             let old = cache.job.status.as_ref();
             let acts_first = !step.actions.is_empty() && stands(old, &step.status);
-            if old != Some(&step.status) && !acts_first {
+            if !is_written(old, &step.status) && !acts_first {
                 if hasty && !is_urgent(old, &step) {
                     return Ok(false);
                 }
@@ -234,7 +234,7 @@ impl Model {
         if !step.ask.is_empty() {
             step = only_told(step, &cache.job);
         }
-        if cache.job.status.as_ref() != Some(&step.status) {
+        if !is_written(cache.job.status.as_ref(), &step.status) {
             // Where that fails too, the next look tells.
             self.write(cache, step.status).ok();
         }
@@ -337,8 +337,9 @@ impl Model {
         let job = cache.job.metadata.uid.clone();
         match action {
             Action::CreatePod(entry) => {
-                let pod = self.create(&cache.job, &entry)?;
-                cache.pods.insert(entry.name, pod);
+                if let Some(pod) = self.create(&cache.job, &entry)? {
+                    cache.pods.insert(entry.name, pod);
+                }
             }
             Action::CreateService(entry) => {
                 let service = self.create_service(&cache.job, &entry)?;
@@ -369,10 +370,11 @@ impl Model {
                 }
             }
             Action::DeleteJob if job == self.job.metadata.uid => {
-                let status = self.status();
+                // It ended so, even if that was lost since.
+                let status = cache.job.status.as_ref().unwrap();
                 let ended = status.completion_time.as_ref().unwrap().0;
                 let kept = self.now.duration_since(ended).as_secs();
-                let ttl = self.job.spec.ttl_seconds_after_finished.unwrap();
+                let ttl = cache.job.spec.ttl_seconds_after_finished.unwrap();
                 assert!(status.phase.unwrap().is_terminal() && kept >= i64::from(ttl));
                 self.deleted = true;
             }
@@ -381,10 +383,14 @@ impl Model {
         Ok(())
     }
 
-    fn create(&mut self, job: &DIJob, entry: &PlanEntry) -> Result<PodView, Reason> {
+    fn create(&mut self, job: &DIJob, entry: &PlanEntry) -> Result<Option<PodView>, Reason> {
+        if entry.role == Role::Aggregator && self.aggregator.found().is_none() {
+            // The next look will tell.
+            return Ok(None);
+        }
         if let Some(there) = self.pods.get(&entry.name) {
             let ours = there.owner == job.metadata.uid;
-            return ours.then(|| there.clone()).ok_or(Reason::NameTaken);
+            return ours.then(|| Some(there.clone())).ok_or(Reason::NameTaken);
         }
         if self.quota {
             return Err(Reason::QuotaExceeded);
@@ -397,7 +403,7 @@ impl Model {
         self.serial += 1;
         let pod = made(job, entry, &self.aggregator, self.serial);
         Rc::make_mut(&mut self.pods).insert(entry.name.clone(), pod.clone());
-        Ok(pod)
+        Ok(Some(pod))
     }
 
     fn create_service(&mut self, job: &DIJob, entry: &PlanEntry) -> Result<ServiceView, Reason> {
