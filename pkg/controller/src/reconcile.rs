@@ -42,8 +42,10 @@ pub(crate) async fn reconcile(job: Arc<WatchedJob>, context: Arc<Context>) -> Re
         }
         Err(invalid) => {
             synced(&context).await?;
-            let told = raw::fail_undecodable(&context, invalid).await;
-            told.map(|()| Next::await_change())
+            match raw::fail_undecodable(&context, invalid).await {
+                Ok(Some(ended)) => clean_up(&context, &key, &ended).await,
+                told => told.map(|_| Next::await_change()),
+            }
         }
     };
     match &result {
@@ -117,6 +119,13 @@ async fn looks(context: &Context, key: &Key) -> Result<Next> {
     }
     // Something keeps changing; others get their turn in between.
     Ok(Next::requeue(COUNTS_EVERY))
+}
+
+/// An ended job that cannot be decoded is cleaned up after like any other. Its status stays as it is: to write it takes to read it.
+async fn clean_up(context: &Context, key: &Key, ended: &DIJob) -> Result<Next> {
+    let step = look(context, key, ended, None, &HashMap::new());
+    act(context, ended, key, &step.actions).await?;
+    Ok(next(&step, ended))
 }
 
 /// Takes what was refused out of a step until it is time to try it again; whether there is any.

@@ -94,14 +94,14 @@ impl State {
         let started = [
             Main::Running,
             Main::CrashLoop,
-            Main::Again("Always", 0),
-            Main::Again("Always", 1),
-            Main::Again("OnFailure", 1),
             Main::Exited(0),
             Main::Exited(1),
             Main::OomKilled,
         ];
-        let struck = [
+        let others = [
+            (Main::Again("Always", 0), Blow::None),
+            (Main::Again("Always", 1), Blow::None),
+            (Main::Again("OnFailure", 1), Blow::None),
             (Main::Running, Blow::Evicted),
             (Main::Exited(0), Blow::Shutdown),
             (Main::Exited(143), Blow::Shutdown),
@@ -121,12 +121,17 @@ impl State {
             Self::of(Main::InitCrashLoop, Sidecar::None),
             Self::of(Main::InitFailed, Sidecar::None),
         ];
-        let started = started.map(|main| (main, Blow::None));
+        let beside = |main| move |sidecar| Self::of(main, sidecar);
         all.extend(
             started
                 .into_iter()
-                .chain(struck)
-                .flat_map(|(main, blow)| sidecars.map(|side| Self::of(main, side).struck(blow))),
+                .flat_map(|main| sidecars.map(beside(main))),
+        );
+        // How a sidecar ended makes no difference to these.
+        let sidecars = [Sidecar::None, Sidecar::Running, Sidecar::Native];
+        let struck = others.into_iter();
+        all.extend(
+            struck.flat_map(|(main, blow)| sidecars.map(|s| Self::of(main, s).struck(blow))),
         );
         let deleting: Vec<_> = all.iter().map(|state| state.deleting()).collect();
         all.extend(deleting);
