@@ -308,7 +308,7 @@ where
 }
 
 #[cfg(test)]
-mod counted;
+mod calls;
 
 #[cfg(test)]
 mod tests {

@@ -22,7 +22,7 @@ use crate::{
     reconcile::only_told,
     status::{is_urgent, is_written, stands},
     step::{
-        Action, Observed, Step, Trouble, step,
+        Action, Observed, Step, Trouble, has_ended, step,
         tests::world::{COORDINATOR, JOB, World, aggregator, exit, made, node, start},
     },
 };
@@ -144,8 +144,8 @@ impl Model {
         if cache.job.metadata.uid != self.known.metadata.uid {
             // What befell another of its name is forgotten.
             self.trouble = None;
-            self.known = cache.job.clone();
         }
+        self.known = cache.job.clone();
         let sees_all = lag == Lag::default() && !hasty && fault.is_none();
         (self.fault, self.sent) = (fault, 0);
         match self.looks(&mut cache, hasty) {
@@ -362,6 +362,10 @@ impl Model {
                 }
             }
             Action::DeleteService { name, uid } => {
+                let hit = |service: &ServiceView| service.uid == uid;
+                if self.services.get(&name).is_some_and(hit) {
+                    assert!(!self.is_heard(&cache.job, &name), "{name} is not heard");
+                }
                 for services in [Rc::make_mut(&mut self.services), &mut cache.services] {
                     if let Some(service) = services.get(&name).filter(|s| s.uid == uid) {
                         assert_eq!(service.owner, job, "service {name} is deleted");
@@ -381,6 +385,15 @@ impl Model {
             Action::DeleteJob => {}
         }
         Ok(())
+    }
+
+    /// Whoever has a place in the job is to be heard, as long as nobody has seen it end or held.
+    fn is_heard(&self, seen: &DIJob, name: &str) -> bool {
+        let ended = seen.status.as_ref().is_some_and(has_ended);
+        let same = seen.metadata.uid == self.job.metadata.uid;
+        let mut plan = self.job.status.iter().flat_map(|status| &status.plan);
+        let wanted = |entry: &PlanEntry| entry.name == name && entry.is_wanted();
+        same && !ended && !seen.spec.suspend && (name == COORDINATOR || plan.any(wanted))
     }
 
     fn create(&mut self, job: &DIJob, entry: &PlanEntry) -> Result<Option<PodView>, Reason> {

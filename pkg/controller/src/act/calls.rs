@@ -1,4 +1,4 @@
-//! Every call is counted in a series that is there from the start.
+//! What is called is counted, in series that are there from the start, and what comes of it is told.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,14 @@ use kube::{
     },
 };
 use prometheus_client::{encoding::text::encode, registry::Registry};
-use tower::service_fn;
+use tower::{BoxError, service_fn};
 
 use super::*;
-use crate::{Metrics, Settings, Step, outbox::Outbox, status::write_and_tell};
+use crate::{
+    Metrics, Settings, Step,
+    outbox::{Item, Outbox},
+    status::write_and_tell,
+};
 
 /// A client of a server that refuses every write, and then has nothing of what it was about: so all is tried that there is.
 fn refused() -> Client {
@@ -32,6 +36,41 @@ fn refused() -> Client {
         Response::builder().status(code).body(body)
     });
     Client::new(refuse, "ns")
+}
+
+/// A client of a server that makes whatever it is asked to.
+fn obliging() -> Client {
+    let make = service_fn(|request: Request<Body>| async move {
+        let body = request.into_body().collect_bytes().await?;
+        let mut object: serde_json::Value = serde_json::from_slice(&body)?;
+        object["metadata"]["uid"] = object["metadata"]["name"].clone();
+        let body = Body::from(object.to_string().into_bytes());
+        Ok::<_, BoxError>(Response::builder().status(201).body(body)?)
+    });
+    Client::new(make, "ns")
+}
+
+fn context(client: Client, registry: &mut Registry, outbox: Outbox) -> Context {
+    Context::new(
+        client,
+        Settings::default(),
+        Metrics::new(registry),
+        JobCache::new(store().0),
+        Arc::default(),
+        Arc::default(),
+        outbox,
+    )
+}
+
+fn job() -> (DIJob, Key) {
+    let template = json!({"template": {"spec": {"containers": [{"name": "di-container"}]}}});
+    let job = json!({
+        "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
+        "metadata": {"name": "j", "namespace": "ns", "uid": "u", "resourceVersion": "1"},
+        "spec": {"coordinator": template, "collector": template, "learner": template},
+    });
+    let key = ("ns".to_owned(), "j".to_owned());
+    (serde_json::from_value(job).unwrap(), key)
 }
 
 /// One of each.
@@ -85,25 +124,11 @@ fn counts(registry: &Registry) -> BTreeMap<String, u64> {
 #[tokio::test]
 async fn whatever_is_called_was_listed_before_and_whatever_is_listed_is_called() {
     let mut registry = Registry::default();
-    let context = Context::new(
-        refused(),
-        Settings::default(),
-        Metrics::new(&mut registry),
-        JobCache::new(store().0),
-        Arc::default(),
-        Arc::default(),
-        Outbox::new().0,
-    );
+    let context = context(refused(), &mut registry, Outbox::new().0);
     let before = counts(&registry);
     assert!(before.values().all(|count| *count == 0), "{before:?}");
 
-    let job: DIJob = serde_json::from_value(json!({
-        "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
-        "metadata": {"name": "j", "namespace": "ns", "uid": "u", "resourceVersion": "1"},
-        "spec": {"coordinator": {"template": {"spec": {"containers": [{"name": "di-container"}]}}}},
-    }))
-    .unwrap();
-    let key = ("ns".to_owned(), "j".to_owned());
+    let (job, key) = job();
     act(&context, &job, &key, &actions()).await.unwrap_err();
     let written = write_and_tell(&context, &key, &job, Step::default()).await;
     assert!(written.unwrap_err().is_conflict());
@@ -122,4 +147,32 @@ async fn whatever_is_called_was_listed_before_and_whatever_is_listed_is_called()
     let after = counts(&registry);
     assert!(after.keys().eq(before.keys()), "{before:?} {after:?}");
     assert!(after.values().all(|count| *count > 0), "{after:?}");
+}
+
+#[tokio::test]
+async fn all_that_is_made_at_one_time_is_told_by_one_event() {
+    let (outbox, lanes) = Outbox::new();
+    let context = context(obliging(), &mut Registry::default(), outbox);
+    let create = |name: &str, role| {
+        let entry = PlanEntry::new(name.to_owned(), role, Origin::Declared, 0);
+        [
+            Action::CreateService(entry.clone()),
+            Action::CreatePod(entry),
+        ]
+    };
+    let collectors = ["d", "c", "b", "a"].map(|name| create(name, Role::Collector));
+    let others = [create("l", Role::Learner), create("z", Role::Coordinator)];
+    let all: Vec<_> = collectors.into_iter().chain(others).flatten().collect();
+    let (job, key) = job();
+    act(&context, &job, &key, &all).await.unwrap();
+    let told: Vec<_> = lanes
+        .into_iter()
+        .flat_map(|mut lane| std::iter::from_fn(move || lane.try_recv().ok()))
+        .filter_map(|item| match item {
+            Item::News(news) => Some((news.event.reason, news.event.note.unwrap())),
+            Item::Flush(_) => None,
+        })
+        .collect();
+    let message = "created z, a, b, c, d and 1 more".to_owned();
+    assert_eq!(told, [("SuccessfulCreate".to_owned(), message)]);
 }
