@@ -219,10 +219,14 @@ fn section(heading: &str) -> &'static str {
         .map_or(below, |next| &below[..next.start()])
 }
 
+/// Rows of a table that are about something.
+fn rows(table: &str) -> impl Iterator<Item = &str> {
+    table.lines().filter(|line| line.starts_with("| `"))
+}
+
 /// What is named in the first cells of a table.
 fn first_cells(table: &str) -> impl Iterator<Item = &str> {
-    let rows = table.lines().filter(|line| line.starts_with("| `"));
-    rows.flat_map(|row| {
+    rows(table).flat_map(|row| {
         let cell = row.trim_start_matches("| ").split(" | ").next().unwrap();
         cell.split('`').skip(1).step_by(2)
     })
@@ -318,6 +322,11 @@ fn every_condition_and_reason_is_documented() {
         first_cells(reasons).collect::<BTreeSet<_>>(),
         known.collect()
     );
+    for row in rows(conditions).chain(rows(reasons)) {
+        let cells = row.trim_start_matches('|').trim_end_matches('|');
+        let meaning = cells.split('|').next_back().unwrap();
+        assert!(!meaning.trim().is_empty(), "{row}");
+    }
 }
 
 #[test]

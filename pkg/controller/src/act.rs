@@ -1,11 +1,8 @@
 //! Carries out the actions of a step.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use di_api::{DIJob, PlanEntry, Reason, Role};
+use di_api::{DIJob, PlanEntry, Reason};
 use di_cache::Key;
 use di_plan::{END_NOW, PodView, ServiceView, pod, service};
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
@@ -13,7 +10,7 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy},
-    core::Status,
+    core::{PartialObjectMeta, Status},
 };
 use serde_json::json;
 
@@ -48,13 +45,12 @@ pub(crate) async fn act(
         .buffer_unordered(IN_PARALLEL)
         .collect()
         .await;
-    let mut created: BTreeMap<Role, Vec<&str>> = BTreeMap::new();
-    let mut deleted = Vec::new();
+    let (mut created, mut deleted) = (Vec::new(), Vec::new());
     let (mut errors, mut refused) = (Vec::new(), Vec::new());
     for (action, result) in results {
         match (action, result) {
             (Action::CreatePod(entry), Some(Ok(true))) => {
-                created.entry(entry.role).or_default().push(&entry.name);
+                created.push((entry.role, entry.name.as_str()));
             }
             (Action::DeletePod { name, .. }, Some(Ok(true))) => deleted.push(name.as_str()),
             (_, Some(Err(error))) => {
@@ -67,17 +63,18 @@ pub(crate) async fn act(
             _ => {}
         }
     }
-    for (role, mut names) in created {
-        names.sort_unstable();
-        let message = format!("created {role}: {}", listed(&names));
-        let note = Note::normal(Reason::SuccessfulCreate, message);
-        context.publish(job, &note.about(names[0]));
-    }
+    // The coordinator first, then role by role.
+    created.sort_unstable();
+    let created: Vec<_> = created.into_iter().map(|(_, name)| name).collect();
     deleted.sort_unstable();
-    if let Some(first) = deleted.first() {
-        let message = format!("deleted {}", listed(&deleted));
-        let note = Note::normal(Reason::SuccessfulDelete, message);
-        context.publish(job, &note.about(first));
+    for (reason, what, names) in [
+        (Reason::SuccessfulCreate, "created", created),
+        (Reason::SuccessfulDelete, "deleted", deleted),
+    ] {
+        if let Some(first) = names.first() {
+            let note = Note::normal(reason, format!("{what} {}", listed(&names)));
+            context.publish(job, &note.about(first));
+        }
     }
     if !refused.is_empty() {
         context.remember(key, |memory| {
@@ -165,7 +162,9 @@ async fn carry_out(context: &Context, job: &DIJob, key: &Key, action: &Action) -
             Ok(gone)
         }
         Action::DeleteJob => {
-            let api: Api<DIJob> = Api::namespaced(context.client.clone(), &key.0);
+            // The answer may be a job that cannot be decoded.
+            let api: Api<PartialObjectMeta<DIJob>> =
+                Api::namespaced(context.client.clone(), &key.0);
             let uid = job.uid().unwrap_or_default();
             delete(context, &api, "dijobs", &job.name_any(), &uid).await
         }
@@ -307,6 +306,9 @@ where
         _ => Err(refused),
     }
 }
+
+#[cfg(test)]
+mod calls;
 
 #[cfg(test)]
 mod tests {

@@ -56,7 +56,7 @@ pub(crate) struct Write {
 }
 
 /// Those that there are.
-const WRITES: [(&str, &str); 9] = [
+const WRITES: [(&str, &str); 11] = [
     ("create", "pods"),
     ("create", "services"),
     ("create", "events"),
@@ -65,6 +65,8 @@ const WRITES: [(&str, &str); 9] = [
     ("delete", "dijobs"),
     ("get", "pods"),
     ("get", "services"),
+    ("get", "dijobs"),
+    ("patch", "pods"),
     ("patch", "dijobs/status"),
 ];
 

@@ -1,7 +1,10 @@
 //! Jobs as they are stored, for what decoding hides: servers without our webhooks let jobs through that cannot be decoded, and decoding
 //! drops fields that are unknown.
 
-use di_api::{ConditionType, Phase, Reason, guarded_patch, set_condition, validation};
+use di_api::{
+    CleanPodPolicy, ConditionType, DIJob, DIJobStatus, Phase, Reason, guarded_patch, set_condition,
+    validation,
+};
 use di_cache::Key;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -10,6 +13,7 @@ use kube::{
     api::{DynamicObject, Patch, PatchParams},
     core::error_boundary::InvalidObject,
 };
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tracing::warn;
 
@@ -17,17 +21,24 @@ use crate::{
     Error, Note,
     context::{Context, in_time},
     error::Result,
+    step::has_ended,
 };
 
 /// Fails a job that cannot be decoded, if it never ran. One that runs already is told of and left as it is: its pods are worth more than
-/// the mistake.
-pub(crate) async fn fail_undecodable(context: &Context, invalid: &InvalidObject) -> Result<()> {
+/// the mistake. One that has ended is returned, as far as [its end](ended) can be read.
+pub(crate) async fn fail_undecodable(
+    context: &Context,
+    invalid: &InvalidObject,
+) -> Result<Option<DIJob>> {
     let namespace = invalid.metadata.namespace.as_deref().unwrap_or_default();
     let name = invalid.metadata.name.as_deref().unwrap_or_default();
     warn!(error = invalid.error, "Job cannot be decoded");
     let Some(job) = get(context, namespace, name).await? else {
-        return Ok(());
+        return Ok(None);
     };
+    if let Some(ended) = ended(&job) {
+        return Ok(Some(ended));
+    }
     // The validator takes some nulls that decoding does not.
     let why = mistakes(&job).unwrap_or_else(|| invalid.error.clone());
     let key = (namespace.to_owned(), name.to_owned());
@@ -35,7 +46,37 @@ pub(crate) async fn fail_undecodable(context: &Context, invalid: &InvalidObject)
     if let Some((status, message)) = told(&job, &why, runs, (context.settings.clock)()) {
         tell(context, &job, status, message).await?;
     }
-    Ok(())
+    Ok(None)
+}
+
+/// What an ended job says of what is to be left of it; nothing where it has not ended. What cannot be read stays: no pod goes by a policy
+/// that nobody knows, and no job by a time.
+fn ended(job: &DynamicObject) -> Option<DIJob> {
+    let (spec, status) = (&job.data["spec"], &job.data["status"]);
+    let status = DIJobStatus {
+        phase: read(&status["phase"]),
+        completion_time: read(&status["completionTime"]),
+        conditions: read(&status["conditions"]).unwrap_or_default(),
+        ..DIJobStatus::default()
+    };
+    if !has_ended(&status) {
+        return None;
+    }
+    let policy = match &spec["cleanPodPolicy"] {
+        Value::Null => CleanPodPolicy::default(),
+        policy => read(policy).unwrap_or(CleanPodPolicy::None),
+    };
+    let time: Option<i32> = read(&spec["ttlSecondsAfterFinished"]);
+    let spec = json!({
+        "coordinator": {"template": {}}, "cleanPodPolicy": policy, "ttlSecondsAfterFinished": time,
+    });
+    let mut ended = DIJob::new(&job.name_any(), read(&spec)?);
+    (ended.metadata, ended.status) = (job.metadata.clone(), Some(status));
+    Some(ended)
+}
+
+fn read<T: DeserializeOwned>(value: &Value) -> Option<T> {
+    T::deserialize(value).ok()
 }
 
 /// Fails a job that has not begun if the validator refuses it as it is stored; whether it does.
@@ -136,4 +177,58 @@ fn told(job: &DynamicObject, why: &str, runs: bool, now: Timestamp) -> Option<(V
         status.insert("completionTime".to_owned(), json!(now));
     }
     Some((status.into(), message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_of(spec: &Value, status: &Value) -> Option<(CleanPodPolicy, Option<i32>, bool)> {
+        let job = serde_json::from_value(json!({
+            "apiVersion": "diengine.opendilab.org/v1alpha1", "kind": "DIJob",
+            "metadata": {"name": "j", "uid": "u"}, "spec": spec, "status": status,
+        }));
+        let ended = ended(&job.unwrap())?;
+        assert_eq!(ended.metadata.uid.as_deref(), Some("u"));
+        let at = ended.status.unwrap().completion_time;
+        let spec = ended.spec;
+        Some((
+            spec.clean_pod_policy,
+            spec.ttl_seconds_after_finished,
+            at.is_some(),
+        ))
+    }
+
+    #[test]
+    fn of_an_ended_job_is_read_what_can_be_and_the_rest_keeps_what_is_there() {
+        let good = json!({"phase": "Failed", "completionTime": "2027-01-15T08:00:00Z"});
+        let all = json!({"cleanPodPolicy": "All", "ttlSecondsAfterFinished": 5, "volumes": 7});
+        assert_eq!(
+            read_of(&all, &good),
+            Some((CleanPodPolicy::All, Some(5), true))
+        );
+        let none = json!({"coordinator": "x"});
+        assert_eq!(
+            read_of(&none, &good),
+            Some((CleanPodPolicy::Running, None, true))
+        );
+        let odd = json!({"cleanPodPolicy": 7, "ttlSecondsAfterFinished": "soon"});
+        assert_eq!(
+            read_of(&odd, &good),
+            Some((CleanPodPolicy::None, None, true))
+        );
+        let odd = json!({"phase": "Succeeded", "completionTime": 7, "plan": 7});
+        assert_eq!(
+            read_of(&all, &odd),
+            Some((CleanPodPolicy::All, Some(5), false))
+        );
+
+        for goes_on in [
+            json!({"phase": "Running"}),
+            json!({"phase": 7}),
+            Value::Null,
+        ] {
+            assert_eq!(read_of(&all, &goes_on), None, "{goes_on}");
+        }
+    }
 }

@@ -18,7 +18,7 @@ use crate::{
     context::{Context, in_time},
     error::Result,
     raw,
-    status::{COUNTS_EVERY, may_wait, stands, tell_unsaid, write_and_tell},
+    status::{COUNTS_EVERY, is_written, may_wait, stands, tell_unsaid, write_and_tell},
     step,
 };
 
@@ -42,8 +42,10 @@ pub(crate) async fn reconcile(job: Arc<WatchedJob>, context: Arc<Context>) -> Re
         }
         Err(invalid) => {
             synced(&context).await?;
-            let told = raw::fail_undecodable(&context, invalid).await;
-            told.map(|()| Next::await_change())
+            match raw::fail_undecodable(&context, invalid).await {
+                Ok(Some(ended)) => clean_up(&context, &key, &ended).await,
+                told => told.map(|_| Next::await_change()),
+            }
         }
     };
     match &result {
@@ -99,7 +101,7 @@ async fn looks(context: &Context, key: &Key) -> Result<Next> {
         let some_wait = put_off(context, key, &job, &mut step);
         let old = job.status.as_ref();
         let acts_first = !step.actions.is_empty() && stands(old, &step.status);
-        if old != Some(&step.status) && !acts_first {
+        if !is_written(old, &step.status) && !acts_first {
             if let Some(wait) = may_wait(context, key, old, &step) {
                 return Ok(Next::requeue(wait));
             }
@@ -118,6 +120,13 @@ async fn looks(context: &Context, key: &Key) -> Result<Next> {
     }
     // Something keeps changing; others get their turn in between.
     Ok(Next::requeue(COUNTS_EVERY))
+}
+
+/// An ended job that cannot be decoded is cleaned up after like any other. Its status stays as it is: to write it takes to read it.
+async fn clean_up(context: &Context, key: &Key, ended: &DIJob) -> Result<Next> {
+    let step = look(context, key, ended, None, &HashMap::new());
+    act(context, ended, key, &step.actions).await?;
+    Ok(next(&step, ended))
 }
 
 /// Takes what was refused out of a step until it is time to try it again; whether there is any.
@@ -289,7 +298,7 @@ async fn note_trouble(context: &Context, key: &Key, error: &Error) {
         // Nothing may follow from a look that has yet to be answered, least of all new names in the plan.
         step = only_told(step, &job);
     }
-    if job.status.as_ref() != Some(&step.status)
+    if !is_written(job.status.as_ref(), &step.status)
         && let Err(error) = write_and_tell(context, key, &job, step).await
     {
         debug!(

@@ -57,6 +57,14 @@ pub(crate) fn is_urgent(old: Option<&DIJobStatus>, step: &Step) -> bool {
     !step.actions.is_empty() || old.is_none_or(|old| urgent(old) != urgent(&step.status))
 }
 
+/// Whether a status need not be written. A job that is being deleted before it has one gets none.
+pub(crate) fn is_written(old: Option<&DIJobStatus>, new: &DIJobStatus) -> bool {
+    match old {
+        Some(old) => old == new,
+        None => *new == DIJobStatus::default(),
+    }
+}
+
 /// Whether all that actions may rest on is in the status as it was written; counts, and what is said about them, can follow after.
 pub(crate) fn stands(old: Option<&DIJobStatus>, new: &DIJobStatus) -> bool {
     let basis = |status: &DIJobStatus| {

@@ -158,7 +158,7 @@ async fn a_reader_that_has_seen_enough_ends_it_quietly() {
     plugin.space.create(&Job::new("j", 1)).await;
     let planned = |status: &DIJobStatus| !status.plan.is_empty();
     plugin.space.until("j", "it is planned", planned).await;
-    plugin.space.until_event("j", "CoordinatorCreated").await;
+    plugin.space.until_event("j", "SuccessfulCreate").await;
     manager.stop().await;
     for watch in ["events j -w", "events -w", "replicas list j -w"] {
         let line = format!("{{ kubectl-di {watch}; echo watched: $? >&2; }} | head -1");

@@ -114,16 +114,14 @@ fn created(seen: &Observed<'_>, step: &mut Step) {
         return;
     }
     step.status.start_time = Some(Time(seen.now));
-    // A job that was held is told to have begun once more.
-    step.status.phase = None;
-    let message = "the coordinator has been created";
-    enter(
-        seen,
-        step,
-        Phase::Created,
+    step.status.phase = Some(Phase::Created);
+    // Who made it tells so by an event, and of the others with it.
+    seen.set_condition(
+        &mut step.status,
         ConditionType::Created,
+        true,
         Reason::CoordinatorCreated,
-        message,
+        "the coordinator has been created",
     );
 }
 
@@ -132,15 +130,13 @@ fn follow(seen: &Observed<'_>, step: &mut Step, pod: &PodView) {
     match (pod.stage(), pod.phase) {
         (_, PodPhase::Unknown) => lost(seen, step),
         (Stage::Active, _) => {
-            let message = "the coordinator runs";
-            enter(
-                seen,
-                step,
-                Phase::Running,
-                ConditionType::Running,
-                Reason::CoordinatorRunning,
-                message,
-            );
+            let (reason, message) = (Reason::CoordinatorRunning, "the coordinator runs");
+            if step.status.phase != Some(Phase::Running) {
+                step.notes.push(Note::normal(reason, message));
+            }
+            step.status.phase = Some(Phase::Running);
+            let type_ = ConditionType::Running;
+            seen.set_condition(&mut step.status, type_, true, reason, message);
         }
         _ => {
             step.status.phase = Some(Phase::Created);
@@ -206,21 +202,6 @@ fn lost(seen: &Observed<'_>, step: &mut Step) {
     }
     step.status.phase = Some(Phase::Unknown);
     not_running(seen, step, Reason::NodeLost, message);
-}
-
-fn enter(
-    seen: &Observed<'_>,
-    step: &mut Step,
-    phase: Phase,
-    type_: ConditionType,
-    reason: Reason,
-    message: &str,
-) {
-    if step.status.phase != Some(phase) {
-        step.notes.push(Note::normal(reason, message));
-    }
-    step.status.phase = Some(phase);
-    seen.set_condition(&mut step.status, type_, true, reason, message);
 }
 
 /// Takes the condition Running back, where it was ever set.

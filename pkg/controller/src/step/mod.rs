@@ -217,7 +217,7 @@ impl Observed<'_> {
 }
 
 /// Whether the job has ended; once it has, it never runs again.
-fn has_ended(status: &DIJobStatus) -> bool {
+pub(crate) fn has_ended(status: &DIJobStatus) -> bool {
     status.phase.is_some_and(Phase::is_terminal)
         || is_true(&status.conditions, ConditionType::Succeeded)
         || is_true(&status.conditions, ConditionType::Failed)

@@ -84,7 +84,6 @@ async fn a_job_is_created_runs_and_succeeds_with_its_coordinator() {
     exists("pods", &[coordinator], async || space.pods_of("main").await).await;
     for reason in [
         "SuccessfulCreate",
-        "CoordinatorCreated",
         "CoordinatorRunning",
         "CoordinatorSucceeded",
         "SuccessfulDelete",

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use di_api::{DIJobStatus, Phase, names::LEGACY_VERSION};
 use di_apiserver_tests::{
-    Fate, Job, Kubelet, Manager, Proxy, Space, eventually, exit, fail_to_pull, forbid_pods,
+    Fate, Job, Kubelet, Manager, Proxy, Space, eventually, exists, exit, fail_to_pull, forbid_pods,
     tell_quota, template,
 };
 use k8s_openapi::api::events::v1::Event;
@@ -142,11 +142,7 @@ async fn what_happened_is_told_even_where_the_answer_to_its_write_was_lost() {
     space.create(&Job::new("told", 1)).await;
     space.until_settled("told").await;
     exit(&space.pods(), "told-coordinator", 0).await;
-    for reason in [
-        "CoordinatorCreated",
-        "CoordinatorRunning",
-        "CoordinatorSucceeded",
-    ] {
+    for reason in ["CoordinatorRunning", "CoordinatorSucceeded"] {
         space.until_event("told", reason).await;
     }
     manager.stop().await;
@@ -256,6 +252,46 @@ async fn a_job_that_becomes_unreadable_while_it_runs_is_told_of_and_runs_on() {
         .unwrap();
     let status = space.until_settled("spoilt").await;
     assert_eq!(status.reason, None);
+    manager.stop().await;
+}
+
+#[tokio::test]
+async fn a_job_that_cannot_be_read_and_has_ended_is_cleaned_up_after_and_expires() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
+    let api = space.jobs_as_they_are(LEGACY_VERSION);
+    let manager = space.manager("manager");
+    let good = json!({"template": template()});
+    let params = PostParams::default();
+    let never = json!({"coordinator": good, "volumes": 7, "ttlSecondsAfterFinished": 0});
+    api.create(&params, &legacy("never", &never)).await.unwrap();
+    let spec = json!({"coordinator": good, "collector": {"template": template(), "replicas": 1}});
+    api.create(&params, &legacy("over", &spec)).await.unwrap();
+    space.until_settled("over").await;
+    manager.stop().await;
+
+    // It ended and became so while nobody looked.
+    let coordinator = "over-coordinator".to_owned();
+    let params = PatchParams::default();
+    let spoilt = Patch::Merge(json!({"spec": {"volumes": 7}}));
+    api.patch("over", &params, &spoilt).await.unwrap();
+    let ended = json!({"phase": "Failed", "completionTime": "2020-01-15T08:00:00Z"});
+    let ended = Patch::Merge(json!({"status": ended}));
+    api.patch_status("over", &params, &ended).await.unwrap();
+    let manager = space.manager("manager");
+    exists("services", &[], async || space.services_of("over").await).await;
+    exists("pods", &[coordinator], async || space.pods_of("over").await).await;
+    let expires = Patch::Merge(json!({"spec": {"ttlSecondsAfterFinished": 0}}));
+    api.patch("over", &params, &expires).await.unwrap();
+    for job in ["never", "over"] {
+        eventually(&format!("{job} has expired"), async || {
+            match api.get_opt(job).await.unwrap() {
+                None => Ok(()),
+                Some(job) => Err(format!("{:?}", job.data)),
+            }
+        })
+        .await;
+    }
     manager.stop().await;
 }
 

@@ -2,6 +2,7 @@
 
 use di_api::{ConditionType, Reason, Role, condition};
 use di_plan::AggregatorTemplate;
+use jiff::SignedDuration;
 
 use super::*;
 use crate::step::{
@@ -56,6 +57,16 @@ fn mend(world: &mut World, name: &str, disturbance: &Disturbance) {
     world.settle();
 }
 
+/// Names and UIDs of what is planned, and of what is there.
+fn identities(world: &World) -> Vec<(String, Option<String>)> {
+    let planned = world.plan().iter().map(|e| (e.name.clone(), e.uid.clone()));
+    let there = world
+        .pods
+        .values()
+        .map(|pod| (pod.name.clone(), Some(pod.uid.clone())));
+    planned.chain(there).collect()
+}
+
 #[test]
 fn every_reason_is_told_while_it_holds_and_no_longer() {
     let cases = [
@@ -85,6 +96,7 @@ fn every_reason_is_told_while_it_holds_and_no_longer() {
         for name in [COORDINATOR, &collector] {
             let what = format!("{reason} of {name}");
             let mut world = running();
+            let before = identities(&world);
             disturb(&mut world, name, disturbance, *reason);
             world.settle();
             assert_eq!(
@@ -101,6 +113,10 @@ fn every_reason_is_told_while_it_holds_and_no_longer() {
             assert!(ready.message.contains(message), "{what}: {}", ready.message);
             if let Pod(..) = disturbance {
                 assert!(ready.message.contains(name), "{what}: {}", ready.message);
+                // Its kubelet goes on trying, however long it takes, and nobody else has a part in it.
+                world.now += SignedDuration::from_hours(100);
+                world.settle();
+                assert_eq!(identities(&world), before, "{what}");
             }
             assert_eq!(world.status().restarts, 0, "{what}");
 

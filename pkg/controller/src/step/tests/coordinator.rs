@@ -301,7 +301,7 @@ fn a_job_that_is_no_longer_held_does_not_say_that_it_is() {
             reasons
         })
         .collect();
-    assert_eq!(reasons_of_all, [(Reason::CoordinatorCreated, false)]);
+    assert_eq!(reasons_of_all, [], "who makes the pods tells of them");
 
     // One that was held from the beginning has not had any.
     let mut world = World::new(JOB);

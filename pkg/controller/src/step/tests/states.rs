@@ -11,9 +11,15 @@ pub(super) enum Main {
     Unscheduled,
     Creating,
     NoImage,
+    /// An init container fails again and again, and the kubelet waits with the next try.
+    InitCrashLoop,
+    /// An init container has failed, and none is started again.
+    InitFailed,
     Running,
     /// Under a policy by which the kubelet starts it again.
     CrashLoop,
+    /// It ended so, and under this policy the kubelet is about to start it again.
+    Again(&'static str, i32),
     Exited(i32),
     OomKilled,
 }
@@ -92,23 +98,40 @@ impl State {
             Main::Exited(1),
             Main::OomKilled,
         ];
+        let others = [
+            (Main::Again("Always", 0), Blow::None),
+            (Main::Again("Always", 1), Blow::None),
+            (Main::Again("OnFailure", 1), Blow::None),
+            (Main::Running, Blow::Evicted),
+            (Main::Exited(0), Blow::Shutdown),
+            (Main::Exited(143), Blow::Shutdown),
+            (Main::Creating, Blow::Rejected),
+            (Main::Running, Blow::NodeLost),
+            (Main::Exited(0), Blow::NodeLost),
+            (Main::Exited(1), Blow::NodeLost),
+            (Main::Running, Blow::Unknown),
+            (Main::Exited(0), Blow::Unknown),
+            (Main::Exited(1), Blow::Unknown),
+        ];
         let mut all = vec![
             Self::of(Main::Unscheduled, Sidecar::None),
             Self::of(Main::Creating, Sidecar::None),
             Self::of(Main::NoImage, Sidecar::None),
             Self::of(Main::NoImage, Sidecar::Running),
-            RUNNING.struck(Blow::Evicted),
-            Self::of(Main::Exited(143), Sidecar::None).struck(Blow::Shutdown),
-            Self::of(Main::Creating, Sidecar::None).struck(Blow::Rejected),
-            Self::of(Main::Exited(0), Sidecar::Running).struck(Blow::NodeLost),
-            Self::of(Main::Exited(1), Sidecar::Running).struck(Blow::NodeLost),
-            RUNNING.struck(Blow::NodeLost),
-            RUNNING.struck(Blow::Unknown),
+            Self::of(Main::InitCrashLoop, Sidecar::None),
+            Self::of(Main::InitFailed, Sidecar::None),
         ];
+        let beside = |main| move |sidecar| Self::of(main, sidecar);
         all.extend(
             started
                 .into_iter()
-                .flat_map(|main| sidecars.map(|sidecar| Self::of(main, sidecar))),
+                .flat_map(|main| sidecars.map(beside(main))),
+        );
+        // How a sidecar ended makes no difference to these.
+        let sidecars = [Sidecar::None, Sidecar::Running, Sidecar::Native];
+        let struck = others.into_iter();
+        all.extend(
+            struck.flat_map(|(main, blow)| sidecars.map(|s| Self::of(main, s).struck(blow))),
         );
         let deleting: Vec<_> = all.iter().map(|state| state.deleting()).collect();
         all.extend(deleting);
@@ -128,7 +151,9 @@ impl State {
     /// Whether its main container has done its work, or has failed and is not started again by the kubelet.
     pub fn ended_well(self) -> Option<bool> {
         match (self.blow, self.main) {
-            (Blow::Evicted | Blow::Rejected, _) | (_, Main::OomKilled) => Some(false),
+            (Blow::Evicted | Blow::Rejected, _) | (_, Main::OomKilled | Main::InitFailed) => {
+                Some(false)
+            }
             (_, Main::Exited(code)) => Some(code == 0),
             _ => None,
         }
@@ -139,7 +164,7 @@ impl State {
         match (self.ended_well(), self.main) {
             (Some(true), _) => "succeeded",
             (Some(false), _) => "failed",
-            (None, Main::Running | Main::CrashLoop) => "active",
+            (None, Main::Running | Main::CrashLoop | Main::Again(..)) => "active",
             (None, _) => "pending",
         }
     }
@@ -150,8 +175,11 @@ impl State {
         match (self.blow, self.main) {
             (Blow::Evicted | Blow::Shutdown | Blow::Rejected, _) => "Failed",
             (Blow::Unknown, _) => "Unknown",
-            (_, Main::Unscheduled | Main::Creating | Main::NoImage) => "Pending",
-            (_, Main::Running | Main::CrashLoop) => "Running",
+            (_, Main::Unscheduled | Main::Creating | Main::NoImage | Main::InitCrashLoop) => {
+                "Pending"
+            }
+            (_, Main::InitFailed) => "Failed",
+            (_, Main::Running | Main::CrashLoop | Main::Again(..)) => "Running",
             _ if sidecar_runs => "Running",
             (_, Main::Exited(0)) if self.sidecar != Sidecar::Exited(1) => "Succeeded",
             _ => "Failed",
@@ -163,10 +191,11 @@ impl State {
         match self.main {
             Main::Unscheduled | Main::Creating => waits("ContainerCreating"),
             Main::NoImage => waits("ImagePullBackOff"),
+            Main::InitCrashLoop | Main::InitFailed => waits("PodInitializing"),
             Main::CrashLoop => waits("CrashLoopBackOff"),
             Main::Running => json!({"running": {"startedAt": WHEN}}),
-            Main::Exited(0) => exited(0, "Completed"),
-            Main::Exited(code) => exited(code, "Error"),
+            Main::Exited(0) | Main::Again(_, 0) => exited(0, "Completed"),
+            Main::Exited(code) | Main::Again(_, code) => exited(code, "Error"),
             Main::OomKilled => exited(137, "OOMKilled"),
         }
     }
@@ -212,8 +241,13 @@ impl State {
             Blow::Rejected => Some("OutOfcpu"),
             Blow::None | Blow::NodeLost | Blow::Unknown => None,
         };
-        let init = (self.sidecar == Sidecar::Native)
-            .then(|| vec![container("side", &json!({"running": {}}))]);
+        let init = match self.main {
+            Main::InitCrashLoop => Some(json!({"waiting": {"reason": "CrashLoopBackOff"}})),
+            Main::InitFailed => Some(exited(1, "Error")),
+            _ if self.sidecar == Sidecar::Native => Some(json!({"running": {}})),
+            _ => None,
+        };
+        let init = init.map(|state| vec![container("first", &state)]);
         json!({
             "phase": self.phase(), "reason": reason, "conditions": self.conditions(),
             "containerStatuses": self.containers(), "initContainerStatuses": init,
@@ -236,9 +270,12 @@ impl World {
         let now = Time(self.now);
         self.change(name, |pod: &mut Pod| {
             pod.status = serde_json::from_value(state.status()).unwrap();
-            if state.main == Main::CrashLoop {
-                pod.spec.as_mut().unwrap().restart_policy = Some("OnFailure".to_owned());
-            }
+            let policy = match state.main {
+                Main::CrashLoop | Main::InitCrashLoop => "OnFailure",
+                Main::Again(policy, _) => policy,
+                _ => "Never",
+            };
+            pod.spec.as_mut().unwrap().restart_policy = Some(policy.to_owned());
             if state.deleting {
                 pod.metadata.deletion_timestamp = Some(now);
             }

@@ -1,23 +1,28 @@
 //! A server with caches that may be behind, a manager that may die, users, nodes, and somebody else.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, HashSet},
     rc::Rc,
 };
 
-use di_api::{DIJob, DIJobStatus, EntryState, Phase, PlanEntry, Reason, Role, names};
+use di_api::{DIJob, DIJobStatus, EntryState, Origin, Phase, PlanEntry, Reason, Role, names};
 use di_plan::{
     AggregatorTemplate, End, NodeView, PodPhase, PodView, RandomSuffixes, ServiceView,
     aggregator_of, find, is_whole, members, replace,
 };
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::{Fate, Happening, Limits};
+use super::{
+    Fate, Happening, Limits,
+    past::{Cache, Lag, Past, Stored},
+    truth::check_told,
+};
 use crate::{
     reconcile::only_told,
-    status::{is_urgent, stands},
+    status::{is_urgent, is_written, stands},
     step::{
-        Action, Observed, Step, Trouble, step,
+        Action, Observed, Step, Trouble, has_ended, step,
         tests::world::{COORDINATOR, JOB, World, aggregator, exit, made, node, start},
     },
 };
@@ -28,20 +33,6 @@ const LOOKS: usize = 6;
 const ROUNDS: usize = 8;
 /// Longer than any replacement waits.
 const ROUND: SignedDuration = SignedDuration::from_secs(600);
-
-/// No cache is further behind than so many happenings.
-pub(super) const LONGEST_LAG: usize = 4;
-
-type Objects = (BTreeMap<String, PodView>, BTreeMap<String, ServiceView>);
-
-/// What a process knows.
-#[derive(Clone)]
-struct Cache {
-    job: DIJob,
-    pods: BTreeMap<String, PodView>,
-    services: BTreeMap<String, ServiceView>,
-    asked: HashMap<String, bool>,
-}
 
 /// How a reconcile fails.
 enum Failure {
@@ -58,8 +49,9 @@ pub(super) struct Model {
     /// Whether the status was ever lost.
     pub lost_status: bool,
     pub writes: u32,
-    objects: Rc<Objects>,
-    past: VecDeque<(DIJob, Rc<Objects>)>,
+    pods: Rc<BTreeMap<String, PodView>>,
+    services: Rc<BTreeMap<String, ServiceView>>,
+    past: Past,
     nodes: Vec<NodeView>,
     aggregator: AggregatorTemplate,
     quota: bool,
@@ -98,8 +90,9 @@ impl Model {
             deleted: false,
             lost_status: false,
             writes: 0,
-            objects: Rc::default(),
-            past: VecDeque::new(),
+            pods: Rc::default(),
+            services: Rc::default(),
+            past: Past::default(),
             nodes: vec![node(4), node(4), node(1)],
             aggregator,
             quota: false,
@@ -118,34 +111,50 @@ impl Model {
     }
 
     pub fn objects(&self) -> (&BTreeMap<String, PodView>, &BTreeMap<String, ServiceView>) {
-        (&self.objects.0, &self.objects.1)
+        (&self.pods, &self.services)
     }
 
-    fn objects_mut(&mut self) -> &mut Objects {
-        Rc::make_mut(&mut self.objects)
+    fn uid(&self) -> &str {
+        self.job.metadata.uid.as_deref().unwrap()
+    }
+
+    /// Pods of this very job.
+    pub fn own_pods(&self) -> impl Iterator<Item = &PodView> {
+        let own = |pod: &&PodView| pod.belongs_to(self.uid());
+        self.pods.values().filter(own)
+    }
+
+    fn stored(&self) -> Stored {
+        Stored {
+            job: self.job.clone(),
+            pods: self.pods.clone(),
+            services: self.services.clone(),
+        }
     }
 
     /// As the driver does it.
-    pub fn reconcile(&mut self, lag: usize, hasty: bool, fault: Option<(usize, Fate)>) {
+    pub fn reconcile(&mut self, lag: Lag, hasty: bool, fault: Option<(usize, Fate)>) {
         if self.deleted {
             return;
         }
-        let now = || (self.job.clone(), self.objects.clone());
-        let past = self.past.get(lag).filter(|_| lag > 0).cloned();
-        let (mut job, objects) = past.unwrap_or_else(now);
-        let (pods, services) = Objects::clone(&objects);
-        if version(&job) < version(&self.known) {
-            job = self.known.clone();
+        let mut cache = self.past.seen(lag, &self.stored());
+        if version(&cache.job) < version(&self.known) {
+            cache.job = self.known.clone();
         }
-        let mut cache = Cache {
-            job,
-            pods,
-            services,
-            asked: HashMap::new(),
-        };
+        if cache.job.metadata.uid != self.known.metadata.uid {
+            // What befell another of its name is forgotten.
+            self.trouble = None;
+        }
+        self.known = cache.job.clone();
+        let sees_all = lag == Lag::default() && !hasty && fault.is_none();
         (self.fault, self.sent) = (fault, 0);
         match self.looks(&mut cache, hasty) {
-            Ok(()) | Err(Failure::Conflict) => {}
+            Ok(rests) => {
+                if rests && sees_all && !self.deleted && !self.goes() {
+                    check_told(self);
+                }
+            }
+            Err(Failure::Conflict) => {}
             Err(Failure::Died) => {
                 self.trouble = None;
                 self.known = self.job.clone();
@@ -163,7 +172,8 @@ impl Model {
         self.fault = None;
     }
 
-    fn looks(&mut self, cache: &mut Cache, hasty: bool) -> Result<(), Failure> {
+    /// Whether nothing was left to do.
+    fn looks(&mut self, cache: &mut Cache, hasty: bool) -> Result<bool, Failure> {
         for _ in 0..LOOKS {
             let step = self.look(cache);
             if !step.ask.is_empty() {
@@ -172,23 +182,23 @@ impl Model {
             }
             let old = cache.job.status.as_ref();
             let acts_first = !step.actions.is_empty() && stands(old, &step.status);
-            if old != Some(&step.status) && !acts_first {
+            if !is_written(old, &step.status) && !acts_first {
                 if hasty && !is_urgent(old, &step) {
-                    return Ok(());
+                    return Ok(false);
                 }
                 self.write(cache, step.status)?;
                 continue;
             }
             if step.actions.is_empty() && self.trouble.is_none() {
-                return Ok(());
+                return Ok(true);
             }
             self.act(cache, step.actions)?;
             self.trouble = None;
             if self.deleted {
-                return Ok(());
+                return Ok(true);
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     fn look(&self, cache: &Cache) -> Step {
@@ -209,7 +219,7 @@ impl Model {
 
     fn ask(&self, cache: &mut Cache, names: Vec<String>) {
         for name in names {
-            let pod = self.objects.0.get(&name);
+            let pod = self.pods.get(&name);
             if let Some(pod) = pod {
                 cache.pods.insert(name.clone(), pod.clone());
             }
@@ -224,7 +234,7 @@ impl Model {
         if !step.ask.is_empty() {
             step = only_told(step, &cache.job);
         }
-        if cache.job.status.as_ref() != Some(&step.status) {
+        if !is_written(cache.job.status.as_ref(), &step.status) {
             // Where that fails too, the next look tells.
             self.write(cache, step.status).ok();
         }
@@ -234,9 +244,12 @@ impl Model {
     fn fate(&mut self) -> Option<Fate> {
         let sent = self.sent;
         self.sent += 1;
-        self.fault
-            .filter(|(at, _)| *at == sent)
-            .map(|(_, fate)| fate)
+        let (_, fate) = self.fault.take_if(|(at, _)| *at == sent)?;
+        if let Fate::Overtaken(happening) = fate {
+            self.happens(&happening);
+            return None;
+        }
+        Some(fate)
     }
 
     /// Guarded by the version that it was derived from.
@@ -245,7 +258,7 @@ impl Model {
         match fate {
             Some(Fate::Dies) => return Err(Failure::Died),
             Some(Fate::Refused) => return Err(Failure::Refused(Reason::ApiError)),
-            Some(Fate::Unanswered) | None => {}
+            Some(Fate::Unanswered | Fate::Overtaken(_)) | None => {}
         }
         self.writes += 1;
         if version(&cache.job) != version(&self.job) {
@@ -312,7 +325,7 @@ impl Model {
                     self.carry_out(&mut nobodys, action)
                         .and(Err(Reason::Timeout))
                 }
-                None => self.carry_out(cache, action),
+                Some(Fate::Overtaken(_)) | None => self.carry_out(cache, action),
             };
             first = first.or(result.err());
         }
@@ -321,51 +334,76 @@ impl Model {
 
     fn carry_out(&mut self, cache: &mut Cache, action: Action) -> Result<(), Reason> {
         self.writes += 1;
-        let (pods, services) = Rc::make_mut(&mut self.objects);
+        let job = cache.job.metadata.uid.clone();
         match action {
             Action::CreatePod(entry) => {
-                let pod = self.create(&cache.job, &entry)?;
-                cache.pods.insert(entry.name, pod);
+                if let Some(pod) = self.create(&cache.job, &entry)? {
+                    cache.pods.insert(entry.name, pod);
+                }
             }
             Action::CreateService(entry) => {
-                let service = ServiceView::new(&di_plan::service(&cache.job, &entry)).unwrap();
-                services.insert(entry.name.clone(), service.clone());
+                let service = self.create_service(&cache.job, &entry)?;
                 cache.services.insert(entry.name, service);
             }
             Action::DeletePod { name, uid } => {
-                for pods in [pods, &mut cache.pods] {
+                for pods in [Rc::make_mut(&mut self.pods), &mut cache.pods] {
                     if let Some(pod) = pods.get_mut(&name).filter(|pod| pod.uid == uid) {
+                        assert_eq!(pod.owner, job, "{name} is deleted");
                         pod.deleting = true;
                     }
                 }
             }
             Action::EndPod { name, uid } => {
-                for pods in [pods, &mut cache.pods] {
+                for pods in [Rc::make_mut(&mut self.pods), &mut cache.pods] {
                     if let Some(pod) = pods.get_mut(&name).filter(|pod| pod.uid == uid) {
+                        assert_eq!(pod.owner, job, "{name} is ended");
                         pod.told_to_end = true;
                     }
                 }
             }
-            Action::DeleteService { name, .. } => {
-                services.remove(&name);
-                cache.services.remove(&name);
+            Action::DeleteService { name, uid } => {
+                let hit = |service: &ServiceView| service.uid == uid;
+                if self.services.get(&name).is_some_and(hit) {
+                    assert!(!self.is_heard(&cache.job, &name), "{name} is not heard");
+                }
+                for services in [Rc::make_mut(&mut self.services), &mut cache.services] {
+                    if let Some(service) = services.get(&name).filter(|s| s.uid == uid) {
+                        assert_eq!(service.owner, job, "service {name} is deleted");
+                        services.remove(&name);
+                    }
+                }
             }
-            Action::DeleteJob => {
-                let status = self.status();
+            Action::DeleteJob if job == self.job.metadata.uid => {
+                // It ended so, even if that was lost since.
+                let status = cache.job.status.as_ref().unwrap();
                 let ended = status.completion_time.as_ref().unwrap().0;
                 let kept = self.now.duration_since(ended).as_secs();
-                let ttl = self.job.spec.ttl_seconds_after_finished.unwrap();
+                let ttl = cache.job.spec.ttl_seconds_after_finished.unwrap();
                 assert!(status.phase.unwrap().is_terminal() && kept >= i64::from(ttl));
                 self.deleted = true;
             }
+            Action::DeleteJob => {}
         }
         Ok(())
     }
 
-    fn create(&mut self, job: &DIJob, entry: &PlanEntry) -> Result<PodView, Reason> {
-        if let Some(there) = self.objects.0.get(&entry.name) {
-            let ours = there.belongs_to(job.metadata.uid.as_deref().unwrap());
-            return ours.then(|| there.clone()).ok_or(Reason::NameTaken);
+    /// Whoever has a place in the job is to be heard, as long as nobody has seen it end or held.
+    fn is_heard(&self, seen: &DIJob, name: &str) -> bool {
+        let ended = seen.status.as_ref().is_some_and(has_ended);
+        let same = seen.metadata.uid == self.job.metadata.uid;
+        let mut plan = self.job.status.iter().flat_map(|status| &status.plan);
+        let wanted = |entry: &PlanEntry| entry.name == name && entry.is_wanted();
+        same && !ended && !seen.spec.suspend && (name == COORDINATOR || plan.any(wanted))
+    }
+
+    fn create(&mut self, job: &DIJob, entry: &PlanEntry) -> Result<Option<PodView>, Reason> {
+        if entry.role == Role::Aggregator && self.aggregator.found().is_none() {
+            // The next look will tell.
+            return Ok(None);
+        }
+        if let Some(there) = self.pods.get(&entry.name) {
+            let ours = there.owner == job.metadata.uid;
+            return ours.then(|| Some(there.clone())).ok_or(Reason::NameTaken);
         }
         if self.quota {
             return Err(Reason::QuotaExceeded);
@@ -377,12 +415,24 @@ impl Model {
         );
         self.serial += 1;
         let pod = made(job, entry, &self.aggregator, self.serial);
-        self.objects_mut().0.insert(entry.name.clone(), pod.clone());
-        Ok(pod)
+        Rc::make_mut(&mut self.pods).insert(entry.name.clone(), pod.clone());
+        Ok(Some(pod))
+    }
+
+    fn create_service(&mut self, job: &DIJob, entry: &PlanEntry) -> Result<ServiceView, Reason> {
+        if let Some(there) = self.services.get(&entry.name) {
+            let ours = there.owner == job.metadata.uid;
+            return ours.then(|| there.clone()).ok_or(Reason::NameTaken);
+        }
+        self.serial += 1;
+        let service = listening(job, entry, self.serial);
+        let services = Rc::make_mut(&mut self.services);
+        services.insert(entry.name.clone(), service.clone());
+        Ok(service)
     }
 
     fn nth_pod(&mut self, n: usize) -> Option<&mut PodView> {
-        self.objects_mut().0.values_mut().nth(n)
+        Rc::make_mut(&mut self.pods).values_mut().nth(n)
     }
 
     fn running(&mut self, n: usize) -> Option<&mut PodView> {
@@ -390,12 +440,12 @@ impl Model {
     }
 
     pub fn happens(&mut self, happening: &Happening) {
-        self.past
-            .push_front((self.job.clone(), self.objects.clone()));
-        self.past.truncate(LONGEST_LAG);
+        self.past.keep(self.stored());
         let now = self.now;
         match happening {
-            Happening::Reconcile { lag, hasty, fault } => self.reconcile(*lag, *hasty, *fault),
+            Happening::Reconcile { lag, hasty, fault } => {
+                self.reconcile(*lag, *hasty, fault.clone());
+            }
             Happening::Start(n) => {
                 if let Some(pod) = self.nth_pod(*n).filter(|pod| pod.end.is_none()) {
                     start(pod, now);
@@ -425,12 +475,13 @@ impl Model {
                 }
             }
             Happening::DeleteService(n) => {
-                if let Some(name) = self.objects.1.keys().nth(*n).cloned() {
-                    self.objects_mut().1.remove(&name);
+                if let Some(name) = self.services.keys().nth(*n).cloned() {
+                    Rc::make_mut(&mut self.services).remove(&name);
                 }
             }
-            Happening::Gone => self.objects_mut().0.retain(|_, pod| !pod.deleting),
+            Happening::Gone => Rc::make_mut(&mut self.pods).retain(|_, pod| !pod.deleting),
             Happening::Usurp(n) => self.usurp(*n),
+            Happening::UsurpService(n) => self.usurp_service(*n),
             Happening::Clear => self.clear(),
             Happening::Quota(full) => self.quota = *full,
             Happening::Nodes(gpus) => self.nodes = gpus.iter().map(|gpus| node(*gpus)).collect(),
@@ -457,7 +508,7 @@ impl Model {
             Happening::DeclareUnits(n) => spec.learner.as_mut().unwrap().groups[0].replicas = *n,
             Happening::Suspend(hold) => spec.suspend = *hold,
             Happening::Restart => {
-                let uid = self.objects.0.get(COORDINATOR).map(|pod| pod.uid.clone());
+                let uid = self.pods.get(COORDINATOR).map(|pod| pod.uid.clone());
                 let wish = uid.map(|uid| (names::RESTART_ANNOTATION.to_owned(), uid));
                 self.job.metadata.annotations = wish.map(|wish| [wish].into());
             }
@@ -466,39 +517,70 @@ impl Model {
                 self.job.status = None;
                 self.lost_status = true;
             }
+            Happening::DeleteJob => self.job.metadata.deletion_timestamp = Some(Time(self.now)),
+            Happening::MakeAgain => self.make_again(),
             other => unreachable!("{other:?}"),
         }
     }
 
     fn end(&mut self, code: i32) {
         let now = self.now;
-        let coordinator = Rc::make_mut(&mut self.objects).0.get_mut(COORDINATOR);
+        let job = self.job.metadata.uid.clone();
+        let coordinator = Rc::make_mut(&mut self.pods).get_mut(COORDINATOR);
         if let Some(pod) = coordinator.filter(|pod| pod.phase == PodPhase::Running) {
             exit(pod, code, "x", now);
-            if code != 0 && !pod.deleting {
+            if code != 0 && !pod.deleting && pod.owner == job {
                 self.failures.insert(pod.uid.clone());
             }
         }
     }
 
-    /// Somebody else's pod has a name that is to be ours, or was.
-    fn usurp(&mut self, n: usize) {
+    /// What is to come, or was there before, has nothing to do with what the job is from now on.
+    fn make_again(&mut self) {
+        self.serial += 1;
+        let metadata = &mut self.job.metadata;
+        metadata.uid = Some(format!("job-{}", self.serial));
+        (metadata.deletion_timestamp, metadata.annotations) = (None, None);
+        self.job.status = None;
+        self.lost_status = false;
+        self.told.clear();
+        self.failures.clear();
+    }
+
+    /// Whether the job is being deleted.
+    fn goes(&self) -> bool {
+        self.job.metadata.deletion_timestamp.is_some()
+    }
+
+    /// For somebody else, the nth of the names that are to be ours, or were, that is free.
+    fn free(&mut self, n: usize, is_free: impl Fn(&Self, &str) -> bool) -> Option<PlanEntry> {
         let plan = self.job.status.iter().flat_map(|status| &status.plan);
-        let planned = plan.map(|entry| entry.name.as_str());
-        let mut free = std::iter::once(COORDINATOR)
-            .chain(planned)
-            .filter(|name| !self.objects.0.contains_key(*name));
-        if let Some(name) = free.nth(n).map(str::to_owned) {
-            self.serial += 1;
-            let entry = PlanEntry::new(name, Role::Coordinator, di_api::Origin::Declared, 0);
+        let names = std::iter::once(COORDINATOR).chain(plan.map(|entry| entry.name.as_str()));
+        let name = names.filter(|name| is_free(self, name)).nth(n)?.to_owned();
+        self.serial += 1;
+        Some(PlanEntry::new(name, Role::Coordinator, Origin::Declared, 0))
+    }
+
+    fn usurp(&mut self, n: usize) {
+        if let Some(entry) = self.free(n, |model, name| !model.pods.contains_key(name)) {
             let mut pod = made(&self.job, &entry, &self.aggregator, self.serial);
             pod.owner = None;
-            self.objects_mut().0.insert(entry.name, pod);
+            Rc::make_mut(&mut self.pods).insert(entry.name, pod);
+        }
+    }
+
+    fn usurp_service(&mut self, n: usize) {
+        if let Some(entry) = self.free(n, |model, name| !model.services.contains_key(name)) {
+            let mut service = listening(&self.job, &entry, self.serial);
+            service.owner = None;
+            Rc::make_mut(&mut self.services).insert(entry.name, service);
         }
     }
 
     fn clear(&mut self) {
-        self.objects_mut().0.retain(|_, pod| pod.owner.is_some());
+        let job = self.job.metadata.uid.clone();
+        Rc::make_mut(&mut self.pods).retain(|_, pod| pod.owner == job);
+        Rc::make_mut(&mut self.services).retain(|_, service| service.owner == job);
     }
 
     /// As the endpoint does it, which writes the plan and nothing else.
@@ -522,7 +604,11 @@ impl Model {
         for _ in 0..ROUNDS {
             self.now += ROUND;
             let writes = self.writes;
-            self.reconcile(0, false, None);
+            self.reconcile(Lag::default(), false, None);
+            if self.goes() {
+                assert_eq!(writes, self.writes, "it is being deleted");
+                self.deleted = true;
+            }
             if !self.kubelet() && writes == self.writes {
                 return;
             }
@@ -533,13 +619,20 @@ impl Model {
     /// Whether there was something to do.
     fn kubelet(&mut self) -> bool {
         let now = self.now;
-        let pods = &mut Rc::make_mut(&mut self.objects).0;
+        let pods = Rc::make_mut(&mut self.pods);
         let before = pods.len();
         pods.retain(|_, pod| !pod.deleting);
         let waits = |pod: &&mut PodView| pod.end.is_none() && pod.phase != PodPhase::Running;
         let started = pods.values_mut().filter(waits).map(|pod| start(pod, now));
         started.count() > 0 || pods.len() < before
     }
+}
+
+/// The service of an entry, as it is seen once the server has taken it.
+fn listening(job: &DIJob, entry: &PlanEntry, serial: u32) -> ServiceView {
+    let mut service = ServiceView::new(&di_plan::service(job, entry)).unwrap();
+    service.uid = format!("service-{serial}");
+    service
 }
 
 fn version(job: &DIJob) -> u32 {

@@ -1,0 +1,178 @@
+//! What is called is counted, in series that are there from the start, and what comes of it is told.
+
+use std::collections::BTreeMap;
+
+use di_api::{Origin, Role};
+use di_cache::JobCache;
+use http::{Method, Request, Response};
+use kube::{
+    Client, Resource,
+    client::Body,
+    runtime::{
+        events::{Event, EventType},
+        reflector::store,
+    },
+};
+use prometheus_client::{encoding::text::encode, registry::Registry};
+use tower::{BoxError, service_fn};
+
+use super::*;
+use crate::{
+    Metrics, Settings, Step,
+    outbox::{Item, Outbox},
+    status::write_and_tell,
+};
+
+/// A client of a server that refuses every write, and then has nothing of what it was about: so all is tried that there is.
+fn refused() -> Client {
+    let refuse = service_fn(|request: Request<Body>| async move {
+        let (code, reason) = match *request.method() {
+            Method::GET => (404, "NotFound"),
+            Method::POST => (409, "AlreadyExists"),
+            _ => (409, "Conflict"),
+        };
+        let status = json!({"status": "Failure", "reason": reason, "code": code, "message": ""});
+        let body = Body::from(status.to_string().into_bytes());
+        Response::builder().status(code).body(body)
+    });
+    Client::new(refuse, "ns")
+}
+
+/// A client of a server that makes whatever it is asked to.
+fn obliging() -> Client {
+    let make = service_fn(|request: Request<Body>| async move {
+        let body = request.into_body().collect_bytes().await?;
+        let mut object: serde_json::Value = serde_json::from_slice(&body)?;
+        object["metadata"]["uid"] = object["metadata"]["name"].clone();
+        let body = Body::from(object.to_string().into_bytes());
+        Ok::<_, BoxError>(Response::builder().status(201).body(body)?)
+    });
+    Client::new(make, "ns")
+}
+
+fn context(client: Client, registry: &mut Registry, outbox: Outbox) -> Context {
+    Context::new(
+        client,
+        Settings::default(),
+        Metrics::new(registry),
+        JobCache::new(store().0),
+        Arc::default(),
+        Arc::default(),
+        outbox,
+    )
+}
+
+fn job() -> (DIJob, Key) {
+    let template = json!({"template": {"spec": {"containers": [{"name": "di-container"}]}}});
+    let job = json!({
+        "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
+        "metadata": {"name": "j", "namespace": "ns", "uid": "u", "resourceVersion": "1"},
+        "spec": {"coordinator": template, "collector": template, "learner": template},
+    });
+    let key = ("ns".to_owned(), "j".to_owned());
+    (serde_json::from_value(job).unwrap(), key)
+}
+
+/// One of each.
+fn actions() -> Vec<Action> {
+    let entry = PlanEntry::new("p".to_owned(), Role::Coordinator, Origin::Declared, 0);
+    let (name, uid) = (|| "p".to_owned(), || "u".to_owned());
+    let all = vec![
+        Action::CreatePod(entry.clone()),
+        Action::CreateService(entry),
+        Action::DeletePod {
+            name: name(),
+            uid: uid(),
+        },
+        Action::EndPod {
+            name: name(),
+            uid: uid(),
+        },
+        Action::DeleteService {
+            name: name(),
+            uid: uid(),
+        },
+        Action::DeleteJob,
+    ];
+    for action in &all {
+        match action {
+            // One that is not named here is not made above either.
+            Action::CreatePod(_)
+            | Action::CreateService(_)
+            | Action::DeletePod { .. }
+            | Action::EndPod { .. }
+            | Action::DeleteService { .. }
+            | Action::DeleteJob => {}
+        }
+    }
+    all
+}
+
+/// Writes as they were counted so far.
+fn counts(registry: &Registry) -> BTreeMap<String, u64> {
+    let mut text = String::new();
+    encode(&mut text, registry).unwrap();
+    let writes = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("di_controller_writes_total"));
+    let parts = writes.map(|line| line.rsplit_once(' ').unwrap());
+    parts
+        .map(|(series, count)| (series.to_owned(), count.parse().unwrap()))
+        .collect()
+}
+
+#[tokio::test]
+async fn whatever_is_called_was_listed_before_and_whatever_is_listed_is_called() {
+    let mut registry = Registry::default();
+    let context = context(refused(), &mut registry, Outbox::new().0);
+    let before = counts(&registry);
+    assert!(before.values().all(|count| *count == 0), "{before:?}");
+
+    let (job, key) = job();
+    act(&context, &job, &key, &actions()).await.unwrap_err();
+    let written = write_and_tell(&context, &key, &job, Step::default()).await;
+    assert!(written.unwrap_err().is_conflict());
+    let event = Event {
+        type_: EventType::Normal,
+        reason: "Tried".to_owned(),
+        note: None,
+        action: "Try".to_owned(),
+        secondary: None,
+    };
+    context
+        .send(&event, &job.object_ref(&()))
+        .await
+        .unwrap_err();
+
+    let after = counts(&registry);
+    assert!(after.keys().eq(before.keys()), "{before:?} {after:?}");
+    assert!(after.values().all(|count| *count > 0), "{after:?}");
+}
+
+#[tokio::test]
+async fn all_that_is_made_at_one_time_is_told_by_one_event() {
+    let (outbox, lanes) = Outbox::new();
+    let context = context(obliging(), &mut Registry::default(), outbox);
+    let create = |name: &str, role| {
+        let entry = PlanEntry::new(name.to_owned(), role, Origin::Declared, 0);
+        [
+            Action::CreateService(entry.clone()),
+            Action::CreatePod(entry),
+        ]
+    };
+    let collectors = ["d", "c", "b", "a"].map(|name| create(name, Role::Collector));
+    let others = [create("l", Role::Learner), create("z", Role::Coordinator)];
+    let all: Vec<_> = collectors.into_iter().chain(others).flatten().collect();
+    let (job, key) = job();
+    act(&context, &job, &key, &all).await.unwrap();
+    let told: Vec<_> = lanes
+        .into_iter()
+        .flat_map(|mut lane| std::iter::from_fn(move || lane.try_recv().ok()))
+        .filter_map(|item| match item {
+            Item::News(news) => Some((news.event.reason, news.event.note.unwrap())),
+            Item::Flush(_) => None,
+        })
+        .collect();
+    let message = "created z, a, b, c, d and 1 more".to_owned();
+    assert_eq!(told, [("SuccessfulCreate".to_owned(), message)]);
+}
