@@ -7,7 +7,7 @@ use futures::{StreamExt, future::join_all, stream};
 use jiff::Timestamp;
 use tokio::sync::OnceCell;
 
-use crate::life::{AT_ONCE, End, JOB, Life, Managed};
+use crate::life::{End, JOB, Life, Managed};
 
 /// A course that a life may take.
 pub(crate) trait Course {
@@ -81,12 +81,12 @@ pub(crate) fn check_reached(reached: impl IntoIterator<Item = bool>) {
 }
 
 /// Each write meets each fate.
-pub(crate) async fn each_write_meets<C: Course>(fates: &[Fate]) {
+pub(crate) async fn each_write_meets<C: Course>(fates: &[Fate], at_once: usize) {
     let reference = C::reference().await;
     let cases = fates
         .iter()
         .flat_map(|fate| (1..=reference.writes()).map(move |at| (at, *fate)));
-    all(cases, AT_ONCE, |(at, fate)| async move {
+    all(cases, at_once, |(at, fate)| async move {
         let lived = C::under(move |came| if came.write == at { fate } else { Fate::Served });
         let lived = Box::pin(lived).await;
         lived.check_against(reference, &format!("write {at}: {fate:?}"), 10);

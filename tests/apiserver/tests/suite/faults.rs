@@ -23,12 +23,12 @@ const FAULTY: Duration = Duration::from_secs(4);
 #[tokio::test(flavor = "multi_thread")]
 async fn each_write_may_be_refused() {
     let codes = [409, 429, 500, 504].map(Fate::Refused);
-    each_write_meets::<Usual>(&[&codes[..], &[Fate::Garbled]].concat()).await;
+    each_write_meets::<Usual>(&[&codes[..], &[Fate::Garbled]].concat(), AT_ONCE).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_write_may_hang_or_its_answer_be_lost() {
-    each_write_meets::<Usual>(&[Fate::Hung, Fate::Unanswered, Fate::Lost]).await;
+    each_write_meets::<Usual>(&[Fate::Hung, Fate::Unanswered, Fate::Lost], AT_ONCE).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -224,6 +224,7 @@ async fn silent_for_ever() {
 
 /// A manager whose lists, and whose watches, are not answered at first.
 async fn unanswered_at_first() {
+    // The lists that fill the caches, and the watches that follow.
     let lives = [Came::is_list, Came::is_watch].map(|asks| async move {
         let seen = Mutex::new(BTreeSet::new());
         let lived = Usual::under(move |came| {
