@@ -16,6 +16,8 @@ use crate::{Came, Fate};
 const PERCENT: &str = "DI_FAULTS";
 /// What the faults are drawn from; a test that failed is run again with the seed that it printed.
 const SEED: &str = "DI_SEED";
+/// One in so many faults, of what is waited for a few seconds only, is that there is no answer.
+const HUNG: u32 = 50;
 /// A healthy server is reached sooner or later.
 const MOST_IN_A_ROW: u32 = 10;
 
@@ -75,13 +77,17 @@ impl Chance {
             Fate::Lost,
         ];
         let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
-        let (fails, which) = (
+        let (fails, which, hangs) = (
             random.random_range(0..100) < self.percent,
             random.random_range(0..=OF_ALL.len()),
+            random.random_range(0..HUNG) == 0,
         );
         if !fails || self.in_a_row.fetch_add(1, Relaxed) >= MOST_IN_A_ROW {
             self.in_a_row.store(0, Relaxed);
             return Fate::Served;
+        }
+        if hangs && !came.is_list() && !came.is_watch() {
+            return Fate::Hung;
         }
         match OF_ALL.get(which) {
             Some(fate) => *fate,

@@ -171,6 +171,12 @@ pub async fn fail_to_pull(pods: &Api<Pod>, name: &str) {
     set_status(pods, name, status).await;
 }
 
+/// Has the node of a pod answer nobody any more.
+pub async fn lose_node(pods: &Api<Pod>, name: &str) {
+    let lost = json!({"phase": "Unknown", "reason": "NodeLost", "conditions": conditions(false)});
+    set_status(pods, name, lost).await;
+}
+
 /// Removes an object at once, as a kubelet or the garbage collector would.
 pub async fn remove<K>(api: &Api<K>, name: &str)
 where

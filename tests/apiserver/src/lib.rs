@@ -34,12 +34,14 @@ pub use cutter::Cutter;
 pub use endpoint::{Answer, Caller, Endpoint};
 pub use eventually::eventually;
 pub use job::{Job, template};
-pub use kubelet::{Kubelet, exit, fail_to_pull, give_address, remove, run, tell_restarts};
+pub use kubelet::{
+    Kubelet, exit, fail_to_pull, give_address, lose_node, remove, run, tell_restarts,
+};
 pub use leader::StoppableLeader;
 pub use manager::Manager;
 pub use nodes::{GpuNode, common_nodes, make_nodes};
 pub use proxy::{Came, Fate, Proxy, Watches};
-pub use quota::{forbid_pods, tell_quota};
+pub use quota::{GPUS, forbid, forbid_pods, tell_quota};
 pub use schemathesis::schemathesis;
 pub use server::{Part, Server};
 pub use space::{Space, dry, exists};

@@ -15,7 +15,7 @@ use axum::{
 use futures::{Stream, StreamExt, stream};
 use http::{Method, StatusCode, header};
 use kube::{Client, Config};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 
 /// A request that came.
@@ -37,9 +37,24 @@ impl Came {
         self.target.contains("watch=true")
     }
 
+    /// Whether it begins a list of a kind. That one goes on with its next page is no list of its own.
+    pub fn is_list(&self) -> bool {
+        let version = self.path().find("/v1").map_or(0, |at| at + 1);
+        let below = self.path()[version..].split('/').skip(1);
+        // Of a name, and of all in a namespace or of the cluster: pods/a, namespaces/b/pods, pods.
+        let is_kind = below.count() % 2 == 1;
+        let goes_on = self.target.contains("continue=");
+        self.method == Method::GET && is_kind && !self.is_watch() && !goes_on
+    }
+
     /// What it is about, without the query.
     pub fn path(&self) -> &str {
         self.target.split('?').next().unwrap_or_default()
+    }
+
+    /// The kind that is listed or watched.
+    fn kind(&self) -> &str {
+        self.path().rsplit('/').next().unwrap_or_default()
     }
 }
 
@@ -50,6 +65,8 @@ pub enum Fate {
     Served,
     /// It is answered with this status, and does not reach the server. Of 429, one second must be waited.
     Refused(u16),
+    /// As refused, by a status that is written in several lines, for people.
+    Indented(u16),
     /// As 500, in several lines that are no JSON.
     Garbled,
     /// It never reaches the server, and is never answered.
@@ -83,13 +100,15 @@ pub enum Watches {
     Expired,
 }
 
+/// What happens to watches: to all, or to those of one kind.
+type Disturbance = (Watches, Option<&'static str>);
 type Rule = dyn Fn(&Came) -> Fate + Send + Sync;
 
 struct Shared {
     upstream: Client,
     rule: Mutex<Arc<Rule>>,
     came: Mutex<Vec<Came>>,
-    watches: watch::Sender<Watches>,
+    watches: watch::Sender<Disturbance>,
     held: watch::Sender<()>,
 }
 
@@ -111,7 +130,7 @@ impl Proxy {
             upstream,
             rule: Mutex::new(served),
             came: Mutex::default(),
-            watches: watch::Sender::new(Watches::Flow),
+            watches: watch::Sender::new((Watches::Flow, None)),
             held: watch::Sender::new(()),
         });
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -152,7 +171,12 @@ impl Proxy {
 
     /// From now on, this happens to watches.
     pub fn watches(&self, watches: Watches) {
-        self.shared.watches.send_replace(watches);
+        self.shared.watches.send_replace((watches, None));
+    }
+
+    /// From now on, this happens to watches of this kind, such as pods, and those of others go on.
+    pub fn watches_of(&self, kind: &'static str, watches: Watches) {
+        self.shared.watches.send_replace((watches, Some(kind)));
     }
 
     /// Those that were held go on.
@@ -185,9 +209,10 @@ async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     };
     let rule = lock(&shared.rule).clone();
     match rule(&came) {
-        Fate::Served if came.is_watch() => watched(&shared, request).await,
+        Fate::Served if came.is_watch() => watched(&shared, request, came.kind()).await,
         Fate::Served => serve(&shared, request).await,
-        Fate::Refused(code) => refusal(code),
+        Fate::Refused(code) => refusal(code, Value::to_string),
+        Fate::Indented(code) => refusal(code, |status| format!("{status:#}\n")),
         Fate::Garbled => (
             StatusCode::INTERNAL_SERVER_ERROR,
             "it broke\nin two lines\n",
@@ -236,7 +261,7 @@ fn reason(code: u16) -> &'static str {
     }
 }
 
-fn refusal(code: u16) -> Response {
+fn refusal(code: u16, write: impl Fn(&Value) -> String) -> Response {
     let status = json!({
         "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code,
         "reason": reason(code), "message": "a fault of the test", "metadata": {},
@@ -247,7 +272,7 @@ fn refusal(code: u16) -> Response {
     if code == 429 {
         answer = answer.header(header::RETRY_AFTER, "1");
     }
-    answer.body(Body::from(status.to_string())).unwrap()
+    answer.body(Body::from(write(&status))).unwrap()
 }
 
 /// Hands a request on. The address that it was sent to is ours, and its connection ends here.
@@ -295,9 +320,18 @@ async fn hold(shared: &Arc<Shared>, request: Request) -> Response {
 
 type Chunks = Pin<Box<dyn Stream<Item = Result<Bytes, axum::Error>> + Send>>;
 
-async fn watched(shared: &Arc<Shared>, request: Request) -> Response {
+/// What happens to watches of a kind.
+fn befalls(disturbance: Disturbance, kind: &str) -> Watches {
+    match disturbance {
+        (_, Some(only)) if only != kind => Watches::Flow,
+        (watches, _) => watches,
+    }
+}
+
+async fn watched(shared: &Arc<Shared>, request: Request, kind: &str) -> Response {
     let mut watches = shared.watches.subscribe();
-    let began = *watches.borrow_and_update();
+    let kind = kind.to_owned();
+    let began = befalls(*watches.borrow_and_update(), &kind);
     if began == Watches::Expired {
         return expired().into_response();
     }
@@ -308,10 +342,10 @@ async fn watched(shared: &Arc<Shared>, request: Request) -> Response {
     }
     let lines = lines(body.into_data_stream().boxed());
     let altered = stream::unfold(
-        (lines, watches),
-        move |(mut lines, mut watches)| async move {
+        (lines, watches, kind),
+        move |(mut lines, mut watches, kind)| async move {
             loop {
-                let now = match *watches.borrow_and_update() {
+                let now = match befalls(*watches.borrow_and_update(), &kind) {
                     Watches::Cut => return None,
                     Watches::Forgotten if began == Watches::Forgotten => Watches::Flow,
                     Watches::Forgotten => Watches::Frozen,
@@ -325,14 +359,14 @@ async fn watched(shared: &Arc<Shared>, request: Request) -> Response {
                             (Watches::Expired, _) => Ok(expired()),
                             (_, line) => line,
                         };
-                        return Some((line, (lines, watches)));
+                        return Some((line, (lines, watches, kind)));
                     }
                     changed = watches.changed() => {
                         changed.ok()?;
-                        if *watches.borrow() != Watches::Expired {
+                        if befalls(*watches.borrow(), &kind) != Watches::Expired {
                             continue;
                         }
-                        return Some((Ok(expired()), (stream::empty().boxed(), watches)));
+                        return Some((Ok(expired()), (stream::empty().boxed(), watches, kind)));
                     }
                 }
             }

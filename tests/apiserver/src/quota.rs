@@ -8,12 +8,21 @@ use kube::{
     Api,
     api::{ObjectMeta, Patch, PatchParams, PostParams},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{Space, dry, eventually, template};
 
+const PODS: &str = "pods";
+/// What pods with GPUs take of a quota; others take nothing of it.
+pub const GPUS: &str = "requests.nvidia.com/gpu";
+
 /// Allows no pods.
 pub async fn forbid_pods(space: &Space) -> Api<ResourceQuota> {
+    forbid(space, PODS, template()).await
+}
+
+/// Allows nothing of a resource, which this pod takes.
+pub async fn forbid(space: &Space, resource: &str, mut pod: Value) -> Api<ResourceQuota> {
     let api: Api<ResourceQuota> = Api::namespaced(space.client.clone(), &space.namespace);
     let quota = ResourceQuota {
         metadata: ObjectMeta {
@@ -21,14 +30,13 @@ pub async fn forbid_pods(space: &Space) -> Api<ResourceQuota> {
             ..ObjectMeta::default()
         },
         spec: Some(ResourceQuotaSpec {
-            hard: Some(pods(0)),
+            hard: Some(number(resource, 0)),
             ..ResourceQuotaSpec::default()
         }),
         status: None,
     };
     api.create(&PostParams::default(), &quota).await.unwrap();
-    tell_quota(&api, 0, 0).await;
-    let mut pod = template();
+    tell(&api, resource, 0, 0).await;
     pod["metadata"] = json!({"name": "refused"});
     let pod: Pod = serde_json::from_value(pod).unwrap();
     eventually("the quota is in force", async || {
@@ -43,15 +51,19 @@ pub async fn forbid_pods(space: &Space) -> Api<ResourceQuota> {
 
 /// Says how many pods are allowed and how many there are, as the controller manager would, which is not there.
 pub async fn tell_quota(quota: &Api<ResourceQuota>, hard: usize, used: usize) {
+    tell(quota, PODS, hard, used).await;
+}
+
+async fn tell(quota: &Api<ResourceQuota>, resource: &str, hard: usize, used: usize) {
     let status = ResourceQuotaStatus {
-        hard: Some(pods(hard)),
-        used: Some(pods(used)),
+        hard: Some(number(resource, hard)),
+        used: Some(number(resource, used)),
     };
     let patch = Patch::Merge(json!({ "status": status }));
     let params = PatchParams::default();
     quota.patch_status("none", &params, &patch).await.unwrap();
 }
 
-fn pods(number: usize) -> BTreeMap<String, Quantity> {
-    BTreeMap::from([("pods".to_owned(), Quantity(number.to_string()))])
+fn number(resource: &str, number: usize) -> BTreeMap<String, Quantity> {
+    BTreeMap::from([(resource.to_owned(), Quantity(number.to_string()))])
 }

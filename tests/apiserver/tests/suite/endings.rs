@@ -2,8 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use di_api::Phase;
-use di_apiserver_tests::{Job, Kubelet, Space, eventually, exists, exit};
+use di_api::{DIJobStatus, Phase};
+use di_apiserver_tests::{
+    GPUS, Job, Kubelet, Space, Write, eventually, exists, exit, forbid, template,
+};
+use serde_json::json;
+
+use crate::states::{self, STATES};
 
 const POLICIES: [&str; 3] = ["None", "Running", "All"];
 const ENDS: [(i32, Phase); 2] = [(0, Phase::Succeeded), (3, Phase::Failed)];
@@ -60,13 +65,29 @@ async fn end_all(space: &Space) -> Vec<String> {
         .collect()
 }
 
+/// A job whose coordinator the quota has no room for.
+async fn block(space: &Space) {
+    let mut greedy = template();
+    greedy["spec"]["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": "1"}});
+    forbid(space, GPUS, greedy.clone()).await;
+    let job = Job::new("blocked", 1).with(|spec| spec["coordinator"]["template"] = greedy);
+    space.create(&job).await;
+    let told = |s: &DIJobStatus| {
+        s.reason.as_deref() == Some("QuotaExceeded") && s.collectors_ready.as_deref() == Some("1/1")
+    };
+    space.until("blocked", "the quota is told of", told).await;
+}
+
 #[tokio::test]
 async fn f1_what_is_left_at_the_end_is_what_the_policy_says_and_no_restart_touches_it() {
     let space = Space::new().await;
     let space = space.undisturbed("whoever comes next takes back what was told of a fault");
     let _kubelet = Kubelet::running(&space);
     let manager = space.manager("first");
-    let jobs = end_all(&space).await;
+    let mut jobs = end_all(&space).await;
+    states::make_all(&space).await;
+    jobs.extend(STATES.map(str::to_owned));
+    block(&space).await;
     manager.stop().await;
 
     let before = space
@@ -95,11 +116,18 @@ async fn f1_what_is_left_at_the_end_is_what_the_policy_says_and_no_restart_touch
         })
         .await;
         manager.stop().await;
+        let writes = space.writes_of(agent).await;
         for job in &jobs {
-            let writes = space.writes_of(agent).await;
             let touching: Vec<_> = writes.iter().filter(|w| w.concerns(job)).collect();
             assert!(touching.is_empty(), "{job}: {touching:?}");
         }
+        // That one is tried again, and nothing else is.
+        let tried = |w: &Write| w.is("create", "pods") && w.code == 403;
+        let of_blocked = writes.iter().filter(|w| w.concerns("blocked"));
+        let more: Vec<_> = of_blocked
+            .filter(|w| !tried(w) && w.resource != "events")
+            .collect();
+        assert!(more.is_empty(), "{more:?}");
     }
     for job in before {
         let now = space

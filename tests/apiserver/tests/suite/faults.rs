@@ -1,60 +1,41 @@
 //! A job's life, with every fault that a server, a network or a manager's death can show: it ends as an undisturbed one does.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    sync::Mutex,
+    time::{Duration, Instant},
+};
 
 use di_api::Phase;
 use di_apiserver_tests::{Came, Endpoint, Fate, Job, Kubelet, Proxy, Watches, exit};
-use futures::{StreamExt, future::join_all, stream};
+use futures::future::join_all;
 use tokio::time::sleep;
 
-use crate::life::{AT_ONCE, Life, Managed, as_usual, check_pace, reference};
+use crate::{
+    course::{Course, dies_at, dies_at_the_end, each_write_meets},
+    life::{AT_ONCE, Managed, Usual, as_usual, check_pace, reference},
+    phases::Phases,
+};
 
 /// How long faults go on that come again and again. What backs off from them for longer and longer goes on soon after.
 const FAULTY: Duration = Duration::from_secs(4);
 
-/// Each write meets each fate.
-async fn each_write_meets(fates: &[Fate]) {
-    let writes = reference().await.writes();
-    let cases = fates
-        .iter()
-        .flat_map(|fate| (1..=writes).map(move |at| (at, *fate)));
-    stream::iter(cases)
-        .map(|(at, fate)| async move {
-            let lived = Life::under(move |came| if came.write == at { fate } else { Fate::Served });
-            lived.await.check(&format!("write {at}: {fate:?}"), 10);
-        })
-        .buffer_unordered(AT_ONCE)
-        .collect::<()>()
-        .await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn each_write_may_be_refused() {
     let codes = [409, 429, 500, 504].map(Fate::Refused);
-    each_write_meets(&[&codes[..], &[Fate::Garbled]].concat()).await;
+    each_write_meets::<Usual>(&[&codes[..], &[Fate::Garbled]].concat(), AT_ONCE).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_write_may_hang_or_its_answer_be_lost() {
-    each_write_meets(&[Fate::Hung, Fate::Unanswered, Fate::Lost]).await;
+    each_write_meets::<Usual>(&[Fate::Hung, Fate::Unanswered, Fate::Lost], AT_ONCE).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_manager_may_die_at_each_write() {
     let writes = reference().await.writes();
-    let cases = [false, true]
-        .into_iter()
-        .flat_map(|arrives| (1..=writes).map(move |at| (at, arrives)));
-    stream::iter(cases)
-        .map(|(at, arrives)| async move {
-            let managed = Managed::start().await;
-            let space = managed.space.clone();
-            let lived = Box::pin(managed.interrupted(at, arrives, as_usual(&space))).await;
-            lived.check(&format!("died at write {at}, which arrives: {arrives}"), 20);
-        })
-        .buffer_unordered(AT_ONCE)
-        .collect::<()>()
-        .await;
+    dies_at::<Usual>(1..=writes, AT_ONCE, 20).await;
+    dies_at_the_end::<Usual>().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -75,7 +56,7 @@ async fn a_quarter_of_all_requests_may_fail() {
         Some(fate) => *fate,
         None => Fate::Served,
     };
-    for lived in join_all((0..AT_ONCE).map(|_| Life::under(fate))).await {
+    for lived in join_all((0..AT_ONCE).map(|_| Usual::under(fate))).await {
         lived.check("a quarter", 200);
     }
 }
@@ -88,7 +69,7 @@ async fn a_right_may_be_withdrawn_and_given_back() {
         let withdrawn = move |came: &Came| {
             came.write > 0 && came.target.contains(resource) && began.elapsed() < FAULTY
         };
-        let lived = Life::under(move |came| {
+        let lived = Usual::under(move |came| {
             if withdrawn(came) {
                 Fate::Refused(403)
             } else {
@@ -125,6 +106,41 @@ async fn now_and_then(proxy: &Proxy, what: Watches) {
     }
 }
 
+/// Watches end all the time, and half of those that follow are refused.
+async fn refused_at_times(fate: Fate) {
+    watched(&format!("{fate:?}"), async |proxy| {
+        let refused = |came: &Came| came.is_watch() && rand::random();
+        proxy.rule(move |came| if refused(came) { fate } else { Fate::Served });
+        now_and_then(proxy, Watches::Cut).await;
+        proxy.rule(|_| Fate::Served);
+    })
+    .await;
+}
+
+/// The watches of one kind lag or break for long, while the others go on.
+async fn only(kind: &'static str, what: Watches) {
+    watched(&format!("{kind} {what:?}"), async |proxy| {
+        let began = Instant::now();
+        while began.elapsed() < FAULTY {
+            proxy.watches_of(kind, what);
+            sleep(Duration::from_millis(1500)).await;
+            proxy.watches(Watches::Flow);
+            sleep(Duration::from_millis(300)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_watches_of_one_kind_may_lag_or_break_while_the_others_go_on() {
+    let kinds = ["pods", "services", "dijobs"];
+    let lives = kinds.into_iter().flat_map(|kind| {
+        let ways = [Watches::Frozen, Watches::Cut, Watches::Expired];
+        ways.map(|what| only(kind, what))
+    });
+    join_all(lives).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn watches_may_break_in_every_way() {
     tokio::join!(
@@ -137,18 +153,10 @@ async fn watches_may_break_in_every_way() {
         watched("frozen", async |proxy| now_and_then(proxy, Watches::Frozen)
             .await),
         watched("twice", async |proxy| proxy.watches(Watches::Twice)),
-        watched("garbled", async |proxy| {
-            let garbled = |came: &Came| came.is_watch() && rand::random();
-            proxy.rule(move |came| {
-                if garbled(came) {
-                    Fate::Garbled
-                } else {
-                    Fate::Served
-                }
-            });
-            now_and_then(proxy, Watches::Cut).await;
-            proxy.rule(|_| Fate::Served);
-        }),
+        refused_at_times(Fate::Garbled),
+        refused_at_times(Fate::Indented(403)),
+        refused_at_times(Fate::Indented(429)),
+        refused_at_times(Fate::Indented(500)),
     );
 }
 
@@ -173,41 +181,70 @@ async fn watches_that_end_well_as_soon_as_they_begin_are_not_opened_all_the_time
     managed.took(end).await.check("cut", 40);
 }
 
-/// Nothing comes by any watch, until the minute is over.
-async fn silent_for_a_minute() {
+/// A job that ends while its manager's watches are silent in this way, and then another life.
+async fn silent(what: &str, silence: Watches, wait: impl AsyncFn(&Managed)) {
     let managed = Managed::start().await;
+    let phases = Phases::of(&managed.space);
     managed.space.create(&Job::new("before", 2)).await;
     let _kubelet = Kubelet::running(&managed.space);
     managed.space.until_settled("before").await;
-    managed.proxy.watches(Watches::Frozen);
+    managed.proxy.watches(silence);
     exit(&managed.space.pods(), "before-coordinator", 0).await;
-    sleep(Duration::from_secs(60)).await;
-    managed.proxy.watches(Watches::Flow);
+    wait(&managed).await;
     managed.space.until_phase("before", Phase::Succeeded).await;
     let end = as_usual(&managed.space).await;
-    let lived = managed.took(end).await;
-    assert_eq!(lived.pods.len(), reference().await.pods.len() + 3);
+    phases.check().await;
+    let space = managed.space.clone();
+    // The one before has requests of its own.
+    managed.took(end).await.check(what, 100);
+    let writes = space.writes_of("manager").await.into_iter();
+    let made = writes.filter(|w| w.concerns("before") && w.is("create", "pods") && w.code == 201);
+    assert_eq!(made.count(), 3, "{what}");
+}
+
+/// Nothing comes by any watch, until the minute is over.
+async fn silent_for_a_minute() {
+    silent("a minute", Watches::Frozen, async |managed| {
+        sleep(Duration::from_secs(60)).await;
+        managed.proxy.watches(Watches::Flow);
+    })
+    .await;
 }
 
 /// Nothing comes any more by the watches that there are, for as long as they are waited for.
 async fn silent_for_ever() {
-    let managed = Managed::start().await;
-    managed.space.create(&Job::new("before", 2)).await;
-    let _kubelet = Kubelet::running(&managed.space);
-    managed.space.until_settled("before").await;
-    managed.proxy.watches(Watches::Forgotten);
-    exit(&managed.space.pods(), "before-coordinator", 0).await;
-    // A server ends them after 60 s; one that is not heard any more is given up soon after.
-    sleep(Duration::from_secs(45)).await;
-    let unheard = managed.space.until("before", "it is there", |_| true).await;
-    assert_eq!(unheard.phase, Some(Phase::Running));
-    managed.space.until_phase("before", Phase::Succeeded).await;
-    let end = as_usual(&managed.space).await;
-    let lived = managed.took(end).await;
-    assert_eq!(lived.pods.len(), reference().await.pods.len() + 3);
+    silent("for ever", Watches::Forgotten, async |managed| {
+        // A server ends them after 60 s; one that is not heard any more is given up soon after.
+        sleep(Duration::from_secs(45)).await;
+        let unheard = managed.space.until("before", "it is there", |_| true).await;
+        assert_eq!(unheard.phase, Some(Phase::Running));
+    })
+    .await;
+}
+
+/// A manager whose lists, and whose watches, are not answered at first.
+async fn unanswered_at_first() {
+    // The lists that fill the caches, and the watches that follow.
+    let lives = [Came::is_list, Came::is_watch].map(|asks| async move {
+        let seen = Mutex::new(BTreeSet::new());
+        let lived = Usual::under(move |came| {
+            let first = || seen.lock().unwrap().insert(came.path().to_owned());
+            if asks(came) && first() {
+                Fate::Hung
+            } else {
+                Fate::Served
+            }
+        });
+        lived.await.check("unanswered at first", 40);
+    });
+    join_all(lives).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn watches_may_be_silent_for_a_minute_or_for_ever() {
-    tokio::join!(silent_for_a_minute(), silent_for_ever());
+    tokio::join!(
+        silent_for_a_minute(),
+        silent_for_ever(),
+        unanswered_at_first()
+    );
 }

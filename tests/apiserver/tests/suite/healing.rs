@@ -6,15 +6,15 @@ use std::{
     time::Duration,
 };
 
-use di_api::{DIJobStatus, Phase, PlanEntry};
+use di_api::{DIJobStatus, Origin, Phase, PlanEntry};
 use di_apiserver_tests::{
     Came, Endpoint, Fate, Job, Kubelet, Manager, Proxy, Space, Watches, common_nodes, configure,
-    eventually, exists, remove,
+    eventually, exists, remove, template,
 };
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::{
-    Api, ResourceExt,
-    api::{DeleteParams, Patch, PatchParams},
+    Api, Resource, ResourceExt,
+    api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
 use tokio::time::sleep;
@@ -103,6 +103,51 @@ async fn what_a_coordinator_had_requested_stays_when_the_status_is_lost() {
     };
     assert_eq!(names(&after), names(&before));
     assert_eq!(uids(&space.pods_of("asked").await), uids(&pods));
+    manager.stop().await;
+}
+
+#[tokio::test]
+async fn a_pod_that_somebody_made_for_a_job_is_taken_in_as_it_is() {
+    const NAME: &str = "made-by-hand";
+    let space = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
+    let manager = space.manager("manager");
+    let job = space.create(&Job::new("joined", 2)).await;
+    let before = space.until_settled("joined").await;
+    let mut pods = uids(&space.pods_of("joined").await);
+    let mut labels = space.pods_of("joined").await[&before.plan[0].name]
+        .labels()
+        .clone();
+    labels.insert("pod-name".to_owned(), NAME.to_owned());
+    // Neither an index nor a service.
+    let mut pod: Pod = serde_json::from_value(template()).unwrap();
+    pod.metadata = ObjectMeta {
+        name: Some(NAME.to_owned()),
+        labels: Some(labels),
+        owner_references: job.controller_owner_ref(&()).map(|owner| vec![owner]),
+        ..ObjectMeta::default()
+    };
+    let params = PostParams::default();
+    let made = space.pods().create(&params, &pod).await.unwrap();
+    let is_in = |s: &DIJobStatus| s.collectors_ready.as_deref() == Some("3/3");
+    space.until("joined", "it is taken in", is_in).await;
+    let after = space.until_settled("joined").await;
+
+    let of_hand = |entry: &&PlanEntry| entry.name == NAME;
+    let entry = after.plan.iter().find(of_hand).unwrap();
+    assert_eq!((entry.origin, entry.index), (Origin::Requested, 2));
+    assert_eq!(entry.uid, made.uid());
+    let others = after.plan.iter().filter(|entry| entry.name != NAME);
+    assert!(others.eq(&before.plan), "{after:?}");
+    pods.insert(NAME.to_owned(), made.uid());
+    assert_eq!(uids(&space.pods_of("joined").await), pods);
+    let names: Vec<_> = pods.into_keys().collect();
+    exists("services", &names, async || {
+        space.services_of("joined").await
+    })
+    .await;
+    let warnings = space.warnings_of("joined").await;
+    assert!(warnings.is_empty(), "{warnings:?}");
     manager.stop().await;
 }
 

@@ -3,25 +3,17 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::SeqCst},
-    },
+    sync::Arc,
     time::Duration,
 };
 
-use di_api::{DIJob, DIJobStatus, EntryState, Phase, PlanEntry, ReplicaCounts};
+use di_api::{DIJobStatus, EntryState, Phase, PlanEntry, ReplicaCounts};
 use di_apiserver_tests::{Came, Fate, Job, Kubelet, Manager, Proxy, Space, eventually, exit};
 use di_controller::Settings;
-use futures::StreamExt;
-use kube::{
-    ResourceExt,
-    runtime::{WatchStreamExt, watcher},
-};
-use tokio::{
-    sync::{Notify, OnceCell},
-    task::JoinSet,
-};
+use kube::ResourceExt;
+use tokio::sync::{Notify, OnceCell};
+
+use crate::{course::Course, phases::Phases};
 
 pub(crate) const JOB: &str = "job";
 /// Lives at the same time.
@@ -30,6 +22,14 @@ pub(crate) const AT_ONCE: usize = 12;
 /// How a life ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct End {
+    phase: Option<Phase>,
+    reason: Option<String>,
+    restarts: i32,
+    generation: Option<i64>,
+    /// Collectors and learners.
+    ready: [Option<String>; 2],
+    /// Whether it is said when it started, and when it ended.
+    timed: [bool; 2],
     conditions: BTreeMap<String, String>,
     counts: BTreeMap<String, ReplicaCounts>,
     pods: BTreeMap<String, usize>,
@@ -66,24 +66,35 @@ fn wanted_and_ready(status: &DIJobStatus, wanted: &str) -> bool {
 }
 
 /// One collector fails, and is replaced; then the coordinator succeeds.
-async fn lead(space: &Space, is_over: impl Fn(&End) -> bool) -> End {
-    let _kubelet = Kubelet::running(space);
-    let phases = Phases::of(space);
-    space.create(&Job::new(JOB, 2)).await;
-    let ready = |status: &DIJobStatus| wanted_and_ready(status, "2/2");
-    let status = space.until(JOB, "two collectors", ready).await;
-    let failed = &status.plan[0].name;
-    exit(&space.pods(), failed, 1).await;
-    let replaced = |status: &DIJobStatus| {
-        let gone = |e: &PlanEntry| e.name == *failed && e.state == EntryState::Replaced;
-        status.plan.iter().any(gone) && ready(status)
-    };
-    space.until(JOB, "one is replaced", replaced).await;
-    exit(&space.pods(), "job-coordinator", 0).await;
-    space.until_phase(JOB, Phase::Succeeded).await;
-    let end = comes_to(space, is_over).await;
-    phases.check();
-    end
+pub(crate) struct Usual;
+
+impl Course for Usual {
+    const LEFT: i32 = 2;
+
+    fn undisturbed() -> &'static OnceCell<Life> {
+        static UNDISTURBED: OnceCell<Life> = OnceCell::const_new();
+        &UNDISTURBED
+    }
+
+    async fn lead(space: &Space, is_over: impl Fn(&End) -> bool) -> End {
+        let _kubelet = Kubelet::running(space);
+        let phases = Phases::of(space);
+        space.create(&Job::new(JOB, 2)).await;
+        let ready = |status: &DIJobStatus| wanted_and_ready(status, "2/2");
+        let status = space.until(JOB, "two collectors", ready).await;
+        let failed = &status.plan[0].name;
+        exit(&space.pods(), failed, 1).await;
+        let replaced = |status: &DIJobStatus| {
+            let gone = |e: &PlanEntry| e.name == *failed && e.state == EntryState::Replaced;
+            status.plan.iter().any(gone) && ready(status)
+        };
+        space.until(JOB, "one is replaced", replaced).await;
+        exit(&space.pods(), "job-coordinator", 0).await;
+        space.until_phase(JOB, Phase::Succeeded).await;
+        let end = comes_to(space, is_over).await;
+        phases.check().await;
+        end
+    }
 }
 
 pub(crate) async fn comes_to(space: &Space, is_over: impl Fn(&End) -> bool) -> End {
@@ -108,6 +119,12 @@ async fn look(space: &Space) -> End {
     }
     let conditions = status.conditions.iter();
     End {
+        phase: status.phase,
+        reason: status.reason,
+        restarts: status.restarts,
+        generation: status.observed_generation,
+        ready: [status.collectors_ready, status.learners_ready],
+        timed: [status.start_time, status.completion_time].map(|time| time.is_some()),
         conditions: conditions
             .map(|c| {
                 (
@@ -120,49 +137,6 @@ async fn look(space: &Space) -> End {
         pods,
         services: space.services_of(JOB).await.len(),
         plan: status.plan.len(),
-    }
-}
-
-/// The phases that a job shows, in order.
-struct Phases {
-    _watching: JoinSet<()>,
-    regressed: Arc<AtomicBool>,
-}
-
-impl Phases {
-    fn of(space: &Space) -> Self {
-        let jobs = space.jobs();
-        let regressed = Arc::new(AtomicBool::new(false));
-        let seen = regressed.clone();
-        let mut watching = JoinSet::new();
-        watching.spawn(async move {
-            let mut ended = false;
-            let only = watcher::Config::default().fields(&format!("metadata.name={JOB}"));
-            let jobs = watcher(jobs, only).default_backoff();
-            let mut jobs = std::pin::pin!(jobs.applied_objects());
-            // After an error it goes on by itself.
-            while let Some(job) = jobs.next().await {
-                let Ok(job): watcher::Result<DIJob> = job else {
-                    continue;
-                };
-                let is_over = job
-                    .status
-                    .and_then(|s| s.phase)
-                    .is_some_and(Phase::is_terminal);
-                if ended && !is_over {
-                    seen.store(true, SeqCst);
-                }
-                ended |= is_over;
-            }
-        });
-        Self {
-            _watching: watching,
-            regressed,
-        }
-    }
-
-    fn check(&self) {
-        assert!(!self.regressed.load(SeqCst), "it ended, and went on");
     }
 }
 
@@ -209,13 +183,13 @@ impl Managed {
         Life::of(&self.space, end, self.proxy.came()).await
     }
 
-    /// The manager dies at a write of a life: before it reaches the server, or after. Another goes on.
+    /// The manager dies at a write of a life: before it reaches the server, or after. Another goes on. Returns whether it came to that, too.
     pub(crate) async fn interrupted(
         mut self,
         at: usize,
         arrives: bool,
         life: impl Future<Output = End>,
-    ) -> Life {
+    ) -> (Life, bool) {
         let reached = Arc::new(Notify::new());
         let notify = reached.clone();
         self.proxy.rule(move |came| {
@@ -237,41 +211,27 @@ impl Managed {
         };
         self.proxy.rule(|_| Fate::Served);
         self.exchange().await;
+        let reached = ended.is_none();
         let end = match ended {
             Some(end) => end,
             None => life.await,
         };
-        self.took(end).await
+        (self.took(end).await, reached)
     }
 }
-
-static REFERENCE: OnceCell<Life> = OnceCell::const_new();
 
 /// An undisturbed life.
 pub(crate) async fn reference() -> &'static Life {
-    let lived = REFERENCE.get_or_init(async || {
-        let managed = Managed::start().await;
-        let end = lead(&managed.space, |end| end.is_complete(2)).await;
-        managed.took(end).await
-    });
-    lived.await
+    Usual::reference().await
 }
 
 impl Life {
-    /// A life under a rule.
-    pub(crate) async fn under(rule: impl Fn(&Came) -> Fate + Send + Sync + 'static) -> Self {
-        let managed = Managed::start().await;
-        managed.proxy.rule(rule);
-        let end = as_usual(&managed.space).await;
-        managed.took(end).await
-    }
-
     pub(crate) async fn of(space: &Space, end: End, came: Vec<Came>) -> Self {
         let writes = space.writes().await;
         let made = |resource| {
             let made = writes
                 .iter()
-                .filter(|w| w.is("create", resource) && w.code == 201);
+                .filter(|w| w.concerns(JOB) && w.is("create", resource) && w.code == 201);
             made.map(|write| write.name.clone()).collect()
         };
         Self {
@@ -288,7 +248,7 @@ impl Life {
 
     /// No pod and no service too many or twice, and no request again and again.
     pub(crate) fn check(&self, what: &str, more: usize) {
-        self.check_against(REFERENCE.get().unwrap(), what, more);
+        self.check_against(Usual::undisturbed().get().unwrap(), what, more);
     }
 
     /// The same of another kind of life.
@@ -308,7 +268,7 @@ impl Life {
 
     /// The same where the audit log may lack what was written last before the server was killed.
     pub(crate) fn check_within(&self, what: &str, more: usize) {
-        let reference = REFERENCE.get().unwrap();
+        let reference = Usual::undisturbed().get().unwrap();
         for (made, most) in [
             (&self.pods, reference.pods.len()),
             (&self.services, reference.services.len()),
@@ -327,19 +287,25 @@ impl Life {
     }
 }
 
-/// No watch was opened more than once a second, whatever became of it; of two managers, each opens its own.
+/// What is asked for again and again: no watch is opened and no kind listed more than once a second, whatever became of it; of two managers,
+/// each asks for itself.
 pub(crate) fn check_pace(what: &str, came: &[Came]) {
-    let (Some(first), Some(last)) = (came.first(), came.last()) else {
-        return;
-    };
-    let seconds = usize::try_from((last.at - first.at).as_secs()).unwrap();
-    let mut opened = BTreeMap::<_, usize>::new();
-    for watch in came.iter().filter(|came| came.is_watch()) {
-        *opened.entry(watch.path()).or_default() += 1;
+    // One more at the beginning, and one that was late to arrive.
+    const MORE: usize = 3;
+    let mut times = BTreeMap::<_, Vec<_>>::new();
+    for came in came.iter().filter(|came| came.is_watch() || came.is_list()) {
+        let asks = if came.is_watch() { "watch" } else { "list" };
+        times.entry((asks, came.path())).or_default().push(came.at);
     }
-    for (path, times) in opened {
-        let most = seconds + 3;
-        assert!(times <= most, "{what}: {path}: {times} in {seconds} s");
+    for (asked, times) in times {
+        for (first, from) in times.iter().enumerate() {
+            for (last, to) in times.iter().enumerate().skip(first + MORE) {
+                let seconds = (*to - *from).as_secs();
+                let most = usize::try_from(seconds).unwrap() + MORE;
+                let often = last - first + 1;
+                assert!(often <= most, "{what}: {asked:?}: {often} in {seconds} s");
+            }
+        }
     }
 }
 
@@ -356,8 +322,7 @@ fn times(made: &[String]) -> Vec<usize> {
 
 /// A life that ends as the undisturbed one did.
 pub(crate) async fn as_usual(space: &Space) -> End {
-    let reference = reference().await;
-    lead(space, |end| *end == reference.end).await
+    Usual::as_usual(space).await
 }
 
 /// Waits until all is again as it was at the end of the undisturbed one.

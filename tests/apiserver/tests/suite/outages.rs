@@ -12,7 +12,10 @@ use tokio::{
     time::sleep,
 };
 
-use crate::life::{AT_ONCE, Life, Managed, as_usual, reference, settings};
+use crate::{
+    course::check_reached,
+    life::{AT_ONCE, Life, Managed, as_usual, reference, settings},
+};
 
 /// One of our own: the others' tests need theirs.
 async fn server() -> &'static Server {
@@ -20,8 +23,8 @@ async fn server() -> &'static Server {
     SERVER.get_or_init(Server::installed).await
 }
 
-/// A life whose manager is in the middle of this write, and of what it does at the same time, when the outage comes.
-async fn interrupted(server: &'static Server, at: usize, outage: &Outage) -> Life {
+/// A life whose manager is in the middle of this write, and of what it does at the same time, when the outage comes; and whether it was.
+async fn interrupted(server: &'static Server, at: usize, outage: &Outage) -> (Life, bool) {
     let managed = Managed::start_in(Space::on(server).await, settings());
     let waiting = Arc::new(Semaphore::new(0));
     let reached = waiting.clone();
@@ -45,6 +48,7 @@ async fn interrupted(server: &'static Server, at: usize, outage: &Outage) -> Lif
         managed.proxy.rule(|_| Fate::Served);
         managed.proxy.let_go();
     };
+    let reached = end.is_none();
     let end = match end {
         Some(end) => {
             outage.await;
@@ -52,7 +56,7 @@ async fn interrupted(server: &'static Server, at: usize, outage: &Outage) -> Lif
         }
         None => tokio::join!(living, outage).0,
     };
-    managed.took(end).await
+    (managed.took(end).await, reached)
 }
 
 /// When lives are ready for it, and when it has begun.
@@ -80,9 +84,10 @@ async fn survive(parts: &[Part]) {
         server.start_again(parts).await;
     };
     let (ended, ()) = tokio::join!(join_all(lives), strike);
-    for (life, at) in ended.iter().zip(places) {
+    for ((life, _), at) in ended.iter().zip(places) {
         life.check_within(&format!("{parts:?} at write {at}"), 200);
     }
+    check_reached(ended.iter().map(|(_, reached)| *reached));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,6 @@
 //! Objects that are not the job's, and jobs that are on their way out.
 
-use di_api::Phase;
+use di_api::{ConditionType, DIJobStatus, Phase, condition};
 use di_apiserver_tests::{Job, Kubelet, Space, exists, remove, template};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
@@ -24,7 +24,7 @@ async fn f7_pods_of_an_earlier_job_of_the_same_name_are_neither_taken_nor_touche
 
     let new = space.create(&Job::new("again", 2)).await;
     assert_ne!(old.uid(), new.uid());
-    let taken = |s: &di_api::DIJobStatus| s.reason.as_deref() == Some("EarlierJobEnds");
+    let taken = |s: &DIJobStatus| s.reason.as_deref() == Some("EarlierJobEnds");
     let status = space
         .until("again", "what it waits for is told of", taken)
         .await;
@@ -72,16 +72,34 @@ async fn f7_pods_of_an_earlier_job_of_the_same_name_are_neither_taken_nor_touche
 }
 
 #[tokio::test]
-async fn a_name_that_somebody_else_has_is_warned_of() {
+async fn a_name_that_somebody_else_has_is_told_of_and_taken_once_it_is_free() {
     let space = Space::new().await;
     let mut pod: Pod = serde_json::from_value(template()).unwrap();
     pod.metadata.name = Some("taken-coordinator".to_owned());
     let params = PostParams::default();
-    space.pods().create(&params, &pod).await.unwrap();
+    let theirs = space.pods().create(&params, &pod).await.unwrap();
     let manager = space.manager("manager");
     space.create(&Job::new("taken", 0)).await;
     space.until_event("taken", "NameTaken").await;
     assert_eq!(space.warnings_of("taken").await, ["NameTaken"]);
+    let told = |s: &DIJobStatus| {
+        let condition = condition(&s.conditions, ConditionType::ReplicasReady);
+        let told = condition.map(|c| (c.status.as_str(), c.reason.as_str(), &c.message));
+        s.reason.as_deref() == Some("NameTaken")
+            && told.is_some_and(|(status, reason, message)| {
+                (status, reason) == ("False", "NameTaken") && message.contains("taken-coordinator")
+            })
+    };
+    space
+        .until("taken", "the condition tells of it", told)
+        .await;
+    let still = space.pods().get("taken-coordinator").await.unwrap();
+    assert_eq!(still, theirs);
+
+    let _kubelet = Kubelet::running(&space);
+    remove(&space.pods(), "taken-coordinator").await;
+    let status = space.until_settled("taken").await;
+    assert_eq!(status.reason, None);
     manager.stop().await;
 }
 

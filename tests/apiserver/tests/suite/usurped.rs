@@ -4,12 +4,15 @@ use std::{sync::Arc, time::Duration};
 
 use di_apiserver_tests::{Fate, Proxy, Space, StoppableLeader, Write};
 use di_controller::{Error, Lease, LeaseSettings, Metrics, lead};
-use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use prometheus_client::registry::Registry;
 use tokio::{sync::Notify, task::JoinSet};
 
-use crate::life::{AT_ONCE, Life, as_usual, ended_as_usual, reference, settings};
+use crate::{
+    course::all,
+    life::{AT_ONCE, Life, as_usual, check_pace, ended_as_usual, reference, settings},
+    phases::Phases,
+};
 
 /// Of a few seconds, so that a busy machine does not look like a stopped one.
 fn lease(space: &Space, identity: &str) -> LeaseSettings {
@@ -21,9 +24,11 @@ fn lease(space: &Space, identity: &str) -> LeaseSettings {
     }
 }
 
-/// A life whose leader is stopped at this write, which is either held until it goes on, or arrives and is answered then.
-async fn usurped(at: usize, fate: Fate) {
+/// A life whose leader is stopped at this write, which is either held until it goes on, or arrives and is answered then. Whether it came to
+/// that.
+async fn usurped(at: usize, fate: Fate) -> bool {
     let space = Space::new().await;
+    let phases = Phases::of(&space);
     let upstream = space.server.client_of_manager("first", &space.namespace);
     let proxy = Proxy::start(upstream);
     let reached = Arc::new(Notify::new());
@@ -46,7 +51,9 @@ async fn usurped(at: usize, fate: Fate) {
     first.leads().await;
 
     let mut managers = JoinSet::new();
-    let client = space.server.client_of_manager("second", &space.namespace);
+    let upstream = space.server.client_of_manager("second", &space.namespace);
+    let proxy_of_second = Proxy::start(upstream);
+    let client = proxy_of_second.client();
     let of_second = Lease::new(
         space.server.client("second's lease"),
         lease(&space, "second"),
@@ -62,7 +69,7 @@ async fn usurped(at: usize, fate: Fate) {
     tokio::select! {
         () = reached.notified() => {}
         // It may be done with fewer writes than another.
-        _ = &mut living => return,
+        _ = &mut living => return false,
     }
     first.stop().await;
     living.await;
@@ -87,6 +94,11 @@ async fn usurped(at: usize, fate: Fate) {
     let life = Life::of(&space, end, Vec::new()).await;
     let made = reference().await.pods.len() + 1;
     assert!(life.pods.len() <= made, "{what}: {life:#?}");
+    for proxy in [&proxy, &proxy_of_second] {
+        check_pace(&what, &proxy.came());
+    }
+    phases.check().await;
+    true
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -95,9 +107,5 @@ async fn a_leader_that_was_stopped_past_its_lease_writes_nothing_when_it_goes_on
     // What was sent before may arrive late, or have arrived.
     let fates = [Fate::Held, Fate::Delayed];
     let cases = (1..=writes).step_by(2).zip(fates.into_iter().cycle());
-    stream::iter(cases)
-        .map(|(at, fate)| usurped(at, fate))
-        .buffer_unordered(AT_ONCE)
-        .collect::<()>()
-        .await;
+    all(cases, AT_ONCE, |(at, fate)| usurped(at, fate)).await;
 }

@@ -1,0 +1,140 @@
+//! Courses that lives take, each disturbed at each of its writes: all end as undisturbed ones of their kind do.
+
+use std::future::Future;
+
+use di_apiserver_tests::{Came, Fate, Job, Space};
+use futures::{StreamExt, future::join_all, stream};
+use jiff::Timestamp;
+use tokio::sync::OnceCell;
+
+use crate::life::{End, JOB, Life, Managed};
+
+/// A course that a life may take.
+pub(crate) trait Course {
+    /// How many pods that have ended it leaves.
+    const LEFT: i32;
+
+    /// What an undisturbed one is like, once it was lived.
+    fn undisturbed() -> &'static OnceCell<Life>;
+
+    /// A manager, and what else such a life needs.
+    async fn start() -> Managed {
+        Managed::start().await
+    }
+
+    /// Leads a job through it, until its end is as wanted.
+    async fn lead(space: &Space, is_over: impl Fn(&End) -> bool) -> End;
+
+    /// An undisturbed life. Of some it is the one with the fewest writes, so that nearly all others get as far.
+    async fn reference() -> &'static Life {
+        const SOME: usize = 3;
+        let live = async || {
+            let managed = Self::start().await;
+            let end = Self::lead(&managed.space, |end| end.is_complete(Self::LEFT)).await;
+            managed.took(end).await
+        };
+        let lived = Self::undisturbed().get_or_init(async || {
+            let lives = join_all((0..SOME).map(|_| live())).await;
+            assert!(
+                lives.iter().all(|life| life.end == lives[0].end),
+                "{lives:#?}"
+            );
+            lives.into_iter().min_by_key(Life::writes).unwrap()
+        });
+        lived.await
+    }
+
+    /// A life that ends as the undisturbed one did.
+    async fn as_usual(space: &Space) -> End {
+        let reference = Self::reference().await;
+        Self::lead(space, |end| *end == reference.end).await
+    }
+
+    /// A life under a rule.
+    async fn under(rule: impl Fn(&Came) -> Fate + Send + Sync + 'static) -> Life {
+        let managed = Self::start().await;
+        managed.proxy.rule(rule);
+        let end = Self::as_usual(&managed.space).await;
+        managed.took(end).await
+    }
+}
+
+/// Lives through all cases; each tells whether it got as far as its case.
+pub(crate) async fn all<C, L: Future<Output = bool>>(
+    cases: impl IntoIterator<Item = C>,
+    at_once: usize,
+    live: impl Fn(C) -> L,
+) {
+    let reached: Vec<_> = stream::iter(cases)
+        .map(live)
+        .buffer_unordered(at_once)
+        .collect()
+        .await;
+    check_reached(reached);
+}
+
+/// Whether nearly all cases came to what they are about: a life may be done with fewer writes than the undisturbed one.
+pub(crate) fn check_reached(reached: impl IntoIterator<Item = bool>) {
+    let (reached, missed): (Vec<_>, Vec<_>) = reached.into_iter().partition(|reached| *reached);
+    let (missed, of) = (missed.len(), reached.len() + missed.len());
+    assert!(missed * 10 <= of, "{missed} of {of} cases never came");
+}
+
+/// Each write meets each fate.
+pub(crate) async fn each_write_meets<C: Course>(fates: &[Fate], at_once: usize) {
+    let reference = C::reference().await;
+    let cases = fates
+        .iter()
+        .flat_map(|fate| (1..=reference.writes()).map(move |at| (at, *fate)));
+    all(cases, at_once, |(at, fate)| async move {
+        let lived = C::under(move |came| if came.write == at { fate } else { Fate::Served });
+        let lived = Box::pin(lived).await;
+        lived.check_against(reference, &format!("write {at}: {fate:?}"), 10);
+        lived.writes() >= at
+    })
+    .await;
+}
+
+/// The manager dies at each of these writes, once before it reaches the server, and once before it is answered.
+pub(crate) async fn dies_at<C: Course>(
+    writes: impl Iterator<Item = usize>,
+    at_once: usize,
+    more: usize,
+) {
+    let reference = C::reference().await;
+    let cases = writes.flat_map(|at| [(at, false), (at, true)]);
+    all(cases, at_once, |(at, arrives)| async move {
+        let managed = C::start().await;
+        let space = managed.space.clone();
+        let lived = Box::pin(managed.interrupted(at, arrives, C::as_usual(&space))).await;
+        let (life, reached) = lived;
+        let what = format!("died at write {at}, which arrives: {arrives}");
+        life.check_against(reference, &what, more);
+        reached
+    })
+    .await;
+}
+
+/// The manager dies when all is done and answered: the next one finds nothing to do.
+pub(crate) async fn dies_at_the_end<C: Course>() {
+    let reference = C::reference().await;
+    let mut managed = C::start().await;
+    let space = managed.space.clone();
+    let end = C::as_usual(&space).await;
+    let died = Timestamp::now().strftime("%FT%T%.6fZ").to_string();
+    managed.exchange().await;
+    // It has looked at all jobs that were there when it has handled one that came later.
+    space.create(&Job::new("later", 0)).await;
+    space.until_event("later", "CoordinatorCreated").await;
+    let late = space.writes().await.into_iter();
+    // What happened may be told late.
+    let late = late.filter(|w| w.agent == "manager" && w.resource != "events");
+    let late: Vec<_> = late
+        .filter(|write| write.received > died && write.concerns(JOB))
+        .collect();
+    assert!(late.is_empty(), "{late:#?}");
+    managed
+        .took(end)
+        .await
+        .check_against(reference, "died at the end", 40);
+}
