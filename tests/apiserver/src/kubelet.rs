@@ -171,6 +171,14 @@ pub async fn fail_to_pull(pods: &Api<Pod>, name: &str) {
     set_status(pods, name, status).await;
 }
 
+/// Tells of a pod that no node has room for it, as the scheduler does.
+pub async fn find_no_room(pods: &Api<Pod>, name: &str) {
+    let told = json!([{
+        "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available",
+    }]);
+    set_status(pods, name, json!({"conditions": told})).await;
+}
+
 /// Removes an object at once, as a kubelet or the garbage collector would.
 pub async fn remove<K>(api: &Api<K>, name: &str)
 where

@@ -34,7 +34,9 @@ pub use cutter::Cutter;
 pub use endpoint::{Answer, Caller, Endpoint};
 pub use eventually::eventually;
 pub use job::{Job, template};
-pub use kubelet::{Kubelet, exit, fail_to_pull, give_address, remove, run, tell_restarts};
+pub use kubelet::{
+    Kubelet, exit, fail_to_pull, find_no_room, give_address, remove, run, tell_restarts,
+};
 pub use leader::StoppableLeader;
 pub use manager::Manager;
 pub use nodes::{GpuNode, common_nodes, make_nodes};
