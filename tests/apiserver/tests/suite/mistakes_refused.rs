@@ -87,6 +87,23 @@ async fn every_mistake_is_refused_with_its_fields_and_messages() {
         told.iter().all(|cause| status.message.contains(cause)),
         "{status:?}"
     );
+
+    // What is doubtful is told besides, in a header.
+    set(&mut job, "/spec/ttlSecondsAfterFinished", json!(0));
+    set(&mut job, "/metadata/namespace", json!(space.namespace));
+    let path = format!(
+        "/apis/diengine.opendilab.org/v1alpha2/namespaces/{}/dijobs?dryRun=All",
+        space.namespace
+    );
+    let request = http::Request::post(path).header("Content-Type", "application/json");
+    let request = request.body(job.to_string().into_bytes().into()).unwrap();
+    let answer = space.client.send(request).await.unwrap();
+    assert_eq!(answer.status(), 422);
+    let warned = answer.headers()["warning"].to_str().unwrap();
+    assert!(
+        warned.contains("spec.ttlSecondsAfterFinished: 0 deletes the job"),
+        "{warned}"
+    );
     webhooks.stop().await;
 }
 
