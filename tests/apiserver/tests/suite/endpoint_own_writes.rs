@@ -150,13 +150,13 @@ async fn a_list_shows_what_the_same_caller_has_just_changed_and_asks_nobody() {
     space.create(&Job::new("job", 1).learners(0)).await;
     space.until_settled("job").await;
     hasty.knows("job").await;
-    writes_are_read(&hasty, 25).await;
+    writes_are_read(&hasty, 15).await;
     usual.knows("job").await;
-    writes_are_read(&usual, 5).await;
+    writes_are_read(&usual, 3).await;
     // Its ddp learners are told of once all have a node, however long that takes here.
     let patient = Observed::start(&space, Duration::from_secs(15)).await;
     patient.knows("job").await;
-    writes_of_units_are_read(&patient, 3).await;
+    writes_of_units_are_read(&patient, 2).await;
     manager.stop().await;
 }
 
@@ -167,7 +167,7 @@ async fn also_while_its_watch_brings_nothing() {
     space.create(&Job::new("job", 0)).await;
     observed.knows("job").await;
     observed.endpoint.stop_watching().await;
-    writes_are_read(&observed, 10).await;
+    writes_are_read(&observed, 5).await;
 }
 
 #[tokio::test]

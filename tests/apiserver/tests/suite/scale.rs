@@ -1,6 +1,6 @@
 //! Scaling as users and autoscalers do it.
 
-use di_api::{DIJob, Phase, names::MAX_REPLICAS};
+use di_api::{DIJob, Phase, PlanEntry, names::MAX_REPLICAS};
 use di_apiserver_tests::{Job, Kubelet, Server, Space, eventually, exit};
 use kube::{
     Api,
@@ -113,7 +113,7 @@ async fn kubectl_and_an_autoscaler_set_how_many_collectors_are_declared_beside_g
     assert_eq!(spec.collector.unwrap().replicas, 5);
     let status = status.unwrap();
     assert_eq!(status.phase, Some(Phase::Succeeded));
-    assert!(!status.plan.iter().any(|entry| entry.is_wanted()));
+    assert!(!status.plan.iter().any(PlanEntry::is_wanted));
     assert_eq!(space.pods_of("scaled").await.len(), 1);
     manager.stop().await;
 }
