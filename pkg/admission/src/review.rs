@@ -97,7 +97,8 @@ fn judgement(request: Request, verdict: Verdict, scope: Option<Scope>) -> Result
     let Verdict { faults, warnings } = verdict;
     if !faults.is_empty() {
         let invalid = status::invalid(&request, &faults);
-        return request.deny(&invalid).map(Judgement::Final);
+        let refusal = request.deny_and_warn(&invalid, warnings);
+        return refusal.map(Judgement::Final);
     }
     match scope {
         Some(scope) => Ok(Judgement::Claimed(Box::new(Claim::new(

@@ -122,7 +122,8 @@ fn keep_unknown_beside_spec(version: &mut CustomResourceDefinitionVersion) {
     }
 }
 
-/// The version that older manifests name: the same fields, of which only the defaults are spelt out.
+/// The version that older manifests name: the same fields, of which only the defaults are spelt out, and what keeps a scale from storing a job
+/// that cannot be read: it names a count alone, of whatever job.
 fn legacy_of(version: &CustomResourceDefinitionVersion) -> CustomResourceDefinitionVersion {
     let root = version
         .schema
@@ -171,6 +172,8 @@ fn defaults_of(schema: &JSONSchemaProps) -> Option<JSONSchemaProps> {
             type_: schema.type_.clone(),
             nullable: schema.nullable,
             default: schema.default.clone(),
+            minimum: schema.minimum,
+            maximum: schema.maximum,
             ..JSONSchemaProps::default()
         });
     }
@@ -181,8 +184,11 @@ fn defaults_of(schema: &JSONSchemaProps) -> Option<JSONSchemaProps> {
         .filter(|(name, _)| !FOREIGN.contains(&name.as_str()) && *name != "status")
         .filter_map(|(name, child)| Some((name.clone(), defaults_of(child)?)))
         .collect();
+    let of_template = |name: &&String| *name == "template";
+    let required = schema.required.iter().flatten().find(of_template);
     (!properties.is_empty()).then(|| JSONSchemaProps {
         properties: Some(properties),
+        required: required.map(|template| vec![template.clone()]),
         nullable: schema.nullable,
         ..open_object()
     })

@@ -356,6 +356,8 @@ impl<V: View> Index<V> {
 
 #[cfg(test)]
 mod tests {
+    use di_plan::PodPhase;
+
     use super::*;
 
     fn service(name: &str, uid: &str) -> ServiceView {
@@ -463,5 +465,28 @@ mod tests {
         assert_eq!(of("10.0.0.2").as_deref(), Some("b"));
         cache.deleted(&pod("b", "10.0.0.2"));
         assert_eq!(of("10.0.0.2"), None);
+    }
+
+    #[test]
+    fn the_address_of_a_pod_that_has_ended_leads_to_nobody() {
+        for phase in [PodPhase::Succeeded, PodPhase::Failed] {
+            let cache = PodCache::default();
+            let address = "10.0.0.1".parse().unwrap();
+            let of = || cache.by_address(address).map(|pod| pod.name.clone());
+            let mut ended = pod("a", "10.0.0.1");
+            cache.applied(ended.clone());
+            assert_eq!(of().as_deref(), Some("a"));
+            ended.phase = phase;
+            cache.applied(ended.clone());
+            assert_eq!(of(), None, "{phase:?}");
+            cache.list_started();
+            cache.list_brought(ended.clone());
+            cache.list_complete();
+            assert_eq!(of(), None, "{phase:?}");
+            cache.applied(pod("b", "10.0.0.1"));
+            cache.applied(ended.clone());
+            cache.deleted(&ended);
+            assert_eq!(of().as_deref(), Some("b"), "{phase:?}");
+        }
     }
 }

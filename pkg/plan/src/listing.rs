@@ -132,7 +132,7 @@ fn usable<'a>(
 
 #[cfg(test)]
 mod tests {
-    use di_api::DIJob;
+    use di_api::{DIJob, Reason};
     use serde_json::json;
 
     use super::*;
@@ -182,6 +182,32 @@ mod tests {
         assert_eq!(listed(&plan, &[], late), url);
         assert_eq!(listed(&plan, &[pod("new", &json!([]))], late), url);
         assert!(listed(&plan, &[verdict("False")], late).is_empty());
+    }
+
+    #[test]
+    fn who_waits_for_what_does_not_come_by_itself_is_left_out() {
+        let plan = [collector("new", None)];
+        let waiting = |reason: &str| {
+            let mut pod = pod("new", &json!([{"type": "PodScheduled", "status": "True"}]));
+            pod.waiting = Some(Box::new((reason.to_owned(), String::new())));
+            listed(&plan, &[pod], "2026-01-01T00:00:09Z")
+        };
+        // Those that the contract names.
+        for reason in [
+            "ErrImagePull",
+            "ImagePullBackOff",
+            "CrashLoopBackOff",
+            "CreateContainerConfigError",
+            "InvalidImageName",
+        ] {
+            assert!(Reason::among(&Reason::STUCK, reason).is_some(), "{reason}");
+        }
+        for reason in Reason::STUCK {
+            assert!(waiting(reason.as_str()).is_empty(), "{reason}");
+        }
+        for reason in ["ContainerCreating", "PodInitializing"] {
+            assert_eq!(waiting(reason), ["new.ns:22270"], "{reason}");
+        }
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub(crate) const COORDINATOR: &str = "10.0.0.1";
 pub(crate) const COLLECTOR: &str = "10.0.0.2";
 pub(crate) const OTHER_JOB: &str = "10.0.0.3";
 pub(crate) const IMPOSTOR: &str = "10.0.0.4";
+/// The coordinator of a job of another namespace, which is called as one of `rl`.
+pub(crate) const ELSEWHERE: &str = "10.0.0.5";
 pub(crate) const STRANGER: &str = "10.9.9.9";
 
 pub(crate) struct Fixture {
@@ -88,11 +90,23 @@ pub(crate) fn fixture(settings: Settings) -> Fixture {
     ]);
     let over =
         json!([{"name": "o-collector-x", "type": "Collector", "origin": "Requested", "index": 0}]);
+    let mut elsewhere = job("a", &json!({"phase": "Running"}));
+    elsewhere["metadata"]["namespace"] = "lab".into();
+    elsewhere["metadata"]["uid"] = "lab-uid".into();
     let jobs = [
         job("a", &json!({"phase": "Running", "plan": plan})),
         job("b", &json!({})),
         job("over", &json!({"phase": "Succeeded", "plan": over})),
+        elsewhere,
     ];
+    let mut of_lab = pod(
+        "a",
+        Role::Coordinator,
+        "a-coordinator",
+        "lab-uid",
+        ELSEWHERE,
+    );
+    of_lab.namespace = "lab".into();
     let mut stuck = pod("a", Role::Collector, "a-collector-bad", "a-uid", "10.0.0.8");
     stuck.scheduled = Err("0/3 nodes are available".into());
     let pods = [
@@ -107,6 +121,7 @@ pub(crate) fn fixture(settings: Settings) -> Fixture {
         pod("b", Role::Coordinator, "b-coordinator", "b-uid", OTHER_JOB),
         pod("a", Role::Collector, "a-fake", "another-uid", IMPOSTOR),
         stuck,
+        of_lab,
     ];
     serving(settings, jobs, pods)
 }
@@ -159,11 +174,12 @@ pub(crate) async fn ask(
     path: &str,
     body: &str,
 ) -> Answer {
-    let mut request = Request::builder()
-        .method(method)
-        .uri(path)
-        .body(Body::from(body.to_owned()))
-        .unwrap();
+    let request = Request::builder().method(method).uri(path);
+    let request = request.body(Body::from(body.to_owned())).unwrap();
+    send(fixture, from, request).await
+}
+
+pub(crate) async fn send(fixture: &Fixture, from: &str, mut request: Request) -> Answer {
     let peer = SocketAddr::new(from.parse().unwrap(), 40000);
     request.extensions_mut().insert(ConnectInfo(peer));
     let response = Endpoint::new(fixture.state.clone()).answer(request).await;

@@ -35,7 +35,7 @@ pub use endpoint::{Answer, Caller, Endpoint};
 pub use eventually::eventually;
 pub use job::{Job, template};
 pub use kubelet::{
-    Kubelet, exit, fail_to_pull, give_address, lose_node, remove, run, tell_restarts,
+    Kubelet, exit, fail_to_pull, find_no_room, give_address, lose_node, remove, run, tell_restarts,
 };
 pub use leader::StoppableLeader;
 pub use manager::Manager;

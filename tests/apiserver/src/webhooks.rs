@@ -1,4 +1,8 @@
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    net::{SocketAddr, TcpStream},
+    sync::Arc,
+    time::Duration,
+};
 
 use di_admission::{Metrics, Settings, run};
 use jiff::Timestamp;
@@ -11,11 +15,15 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams},
 };
 use prometheus_client::registry::Registry;
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore,
+    pki_types::{CertificateDer, ServerName, pem::PemObject},
+};
 use serde_json::json;
 use tokio::{
     net::TcpListener,
     sync::{oneshot, watch},
-    task::JoinHandle,
+    task::{JoinHandle, spawn_blocking},
 };
 
 use crate::{Space, dry, install::apply_changed};
@@ -29,6 +37,7 @@ pub struct Webhooks {
 }
 
 struct Replica {
+    addr: SocketAddr,
     ready: watch::Receiver<bool>,
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
@@ -154,6 +163,20 @@ impl Webhooks {
 
     /// The same of one with another clock.
     pub async fn add_at(&mut self, clock: fn() -> Timestamp) {
+        self.begin(clock).await;
+        self.until_ready().await;
+    }
+
+    /// Waits until all are ready.
+    pub async fn until_ready(&self) {
+        for replica in &self.replicas {
+            let mut ready = replica.ready.clone();
+            ready.wait_for(|ready| *ready).await.unwrap();
+        }
+    }
+
+    /// Starts one more with this clock, which may not be ready for long.
+    pub async fn begin(&mut self, clock: fn() -> Timestamp) {
         let mut settings = Settings {
             clock,
             ..self.settings.clone()
@@ -163,6 +186,7 @@ impl Webhooks {
         }
         let (sender, ready) = watch::channel(false);
         let (stop, stopped) = oneshot::channel::<()>();
+        let addr = settings.addr;
         let client = self.client();
         let task = tokio::spawn(async move {
             let metrics = Metrics::register(&mut Registry::default());
@@ -173,9 +197,12 @@ impl Webhooks {
                 .await
                 .unwrap();
         });
-        let mut waiting = ready.clone();
-        waiting.wait_for(|ready| *ready).await.unwrap();
-        self.replicas.push(Replica { ready, stop, task });
+        self.replicas.push(Replica {
+            addr,
+            ready,
+            stop,
+            task,
+        });
     }
 
     /// Stops all in order.
@@ -203,6 +230,29 @@ impl Webhooks {
     /// Where the first is called.
     pub fn address(&self) -> SocketAddr {
         self.settings.addr
+    }
+
+    /// The certificate that each serves to who asks as the API server does, and trusts these authorities alone.
+    ///
+    /// # Errors
+    /// When one cannot be reached, or not be trusted.
+    pub async fn served(&self, authorities: &[u8]) -> Result<Vec<Vec<u8>>, String> {
+        let mut roots = RootCertStore::empty();
+        for authority in CertificateDer::pem_slice_iter(authorities) {
+            let authority = authority.map_err(|error| error.to_string())?;
+            roots.add(authority).map_err(|error| error.to_string())?;
+        }
+        let config = ClientConfig::builder()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let config = Arc::new(config);
+        let name = self.settings.dns_names()[0].clone();
+        let addresses: Vec<_> = self.replicas.iter().map(|replica| replica.addr).collect();
+        let asked = spawn_blocking(move || {
+            let leaves = addresses.into_iter().map(|addr| leaf(addr, &name, &config));
+            leaves.collect::<Result<_, String>>()
+        });
+        asked.await.unwrap()
     }
 
     /// Whether all say that they are ready.
@@ -246,6 +296,18 @@ impl Webhooks {
             .await
             .unwrap();
     }
+}
+
+fn leaf(addr: SocketAddr, name: &str, config: &Arc<ClientConfig>) -> Result<Vec<u8>, String> {
+    let name = ServerName::try_from(name.to_owned()).unwrap();
+    let mut connection = ClientConnection::new(config.clone(), name).unwrap();
+    let mut stream = TcpStream::connect(addr).map_err(|error| error.to_string())?;
+    while connection.is_handshaking() {
+        let done = connection.complete_io(&mut stream);
+        done.map_err(|error| format!("{addr}: {error}"))?;
+    }
+    let chain = connection.peer_certificates().unwrap();
+    Ok(chain[0].to_vec())
 }
 
 fn name(namespace: &str) -> String {

@@ -2,6 +2,7 @@ use di_api::{
     DIJob,
     validation::{self, Fault, Read},
 };
+use serde::Deserialize;
 use serde_json::Value;
 
 /// What is to be said of an object.
@@ -9,25 +10,25 @@ use serde_json::Value;
 pub(super) struct Verdict {
     /// Why it is denied; nothing means that it is allowed.
     pub(super) faults: Vec<Fault>,
-    /// What its author should know, though it is allowed.
+    /// What its author should know besides.
     pub(super) warnings: Vec<String>,
 }
 
 impl Verdict {
     /// Of a job that is new.
     pub(super) fn of_new_dijob(job: Read<DIJob>) -> Self {
-        Self::of_judged(validation::dijob_read(job).map(Some))
+        Self {
+            warnings: validation::warnings(job.object()),
+            faults: validation::dijob_read(job).err().unwrap_or_default(),
+        }
     }
 
     /// Of a job that is new, or takes the place of `old`.
     pub(super) fn of_dijob(old: Option<&Value>, new: &Value) -> Self {
-        Self::of_judged(match old {
+        let judged = match old {
             Some(old) => validation::dijob_update(old, new),
             None => validation::dijob(new).map(Some),
-        })
-    }
-
-    fn of_judged(judged: Result<Option<DIJob>, Vec<Fault>>) -> Self {
+        };
         match judged {
             Ok(Some(job)) => Self {
                 faults: Vec::new(),
@@ -37,7 +38,7 @@ impl Verdict {
             Ok(None) => Self::default(),
             Err(faults) => Self {
                 faults,
-                warnings: Vec::new(),
+                warnings: warnings_of(new),
             },
         }
     }
@@ -52,4 +53,10 @@ impl Verdict {
             warnings: Vec::new(),
         }
     }
+}
+
+/// Of a job that is refused; nothing where it cannot be read.
+fn warnings_of(job: &Value) -> Vec<String> {
+    let read = Read::<DIJob>::deserialize(job).ok();
+    read.map_or_else(Vec::new, |job| validation::warnings(job.object()))
 }

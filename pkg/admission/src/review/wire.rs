@@ -246,8 +246,14 @@ impl Request {
 
     /// Refuses it.
     pub(super) fn deny(&self, status: &Status) -> Result<Answer> {
+        self.deny_and_warn(status, Vec::new())
+    }
+
+    /// Refuses it, and tells its author these besides.
+    pub(super) fn deny_and_warn(&self, status: &Status, warnings: Vec<String>) -> Result<Answer> {
         self.answer(Response {
             status: Some(status),
+            warnings,
             ..Response::default()
         })
     }

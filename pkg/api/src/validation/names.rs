@@ -7,7 +7,7 @@ const PORT_NAME_LEN: usize = 15;
 
 /// The job's own name, from which those of its pods and services are derived.
 pub(super) fn check_job_name(name: &str, faults: &mut Vec<Fault>) {
-    // With generateName the server fills the name in later, and asks again.
+    // With generateName the server makes it up, before it asks whether the object is valid.
     if name.is_empty() {
         return;
     }

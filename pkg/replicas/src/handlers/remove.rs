@@ -176,6 +176,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::testing::pod;
 
     fn job(declared: i32, in_group: i32) -> JobView {
         let groups = json!([{"name": "big", "replicas": in_group}]);
@@ -237,6 +238,32 @@ mod tests {
             ["declared1", "requested0"]
         );
         assert_eq!(lowered_by(&draft, None), 1);
+    }
+
+    #[test]
+    fn of_each_origin_those_that_are_not_ready_go_first_and_then_the_newest() {
+        let not_ready = ["declared0", "requested0"];
+        let draft = || draft(2, 0, 3);
+        let planned = draft().plan;
+        let pods = planned.iter().map(|entry| {
+            let mut pod = pod("j", Role::Collector, &entry.name, "j-uid", "10.0.0.1");
+            pod.ready = !not_ready.contains(&&*entry.name);
+            pod
+        });
+        let pods: Vec<_> = pods.collect();
+        for (count, gone) in [
+            (1, &["requested0"][..]),
+            (2, &["requested0", "requested2"]),
+            (4, &["declared0", "requested0", "requested1", "requested2"]),
+        ] {
+            let mut draft = draft();
+            let before = draft.plan.clone();
+            let job = job(2, 0);
+            let role = Role::Collector;
+            let mut went = let_go(&job, &mut draft, &pods, role, count, &before, |_| 0);
+            went.sort();
+            assert_eq!(went, gone);
+        }
     }
 
     #[test]

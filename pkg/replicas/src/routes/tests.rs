@@ -1,4 +1,5 @@
 mod aggregators;
+mod isolation;
 mod limits;
 mod reads;
 mod refusals;

@@ -50,6 +50,12 @@ fn requests_to_add_are_read_as_clients_send_them() {
             part(1, "0.5", "", ""),
             none.clone(),
         ),
+        // Numbers are bytes.
+        (
+            r#"{"namespace":"default","coordinator":"j-coordinator","collectors":{"replicas":1,"memory":1073741824},"learners":{"replicas":1,"memory":1.5e9}}"#,
+            part(1, "", "", "1073741824"),
+            part(1, "", "", "1500000000.0"),
+        ),
         (
             r#"{"namespace":"default","coordinator":"j-coordinator"}"#,
             none.clone(),

@@ -12,8 +12,19 @@ use std::{
 use di_admission::{Bundle, Settings};
 use di_apiserver_tests::{Job, Space, Webhooks, eventually};
 use jiff::Timestamp;
-use k8s_openapi::{ByteString, api::core::v1::Secret};
-use kube::api::{DeleteParams, PostParams};
+use k8s_openapi::{
+    ByteString,
+    api::{
+        admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
+        core::v1::Secret,
+    },
+};
+use kube::{
+    Api,
+    api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
+};
+use rustls::pki_types::{CertificateDer, pem::PemObject};
+use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 /// Reviews that are asked for all the time, by several callers.
@@ -103,9 +114,23 @@ async fn next(webhooks: &Webhooks, last: &[u8]) -> Vec<u8> {
     .await
 }
 
-/// Waits until what the Secret holds is served, which it is some seconds after it is trusted.
-async fn served(load: &Load) {
-    tokio::time::sleep(Duration::from_secs(7)).await;
+/// Waits until every replica serves what the Secret holds, which it does some seconds after that is trusted; and while it goes on.
+async fn served(webhooks: &Webhooks, load: &Load) {
+    eventually("all serve what the Secret holds", async || {
+        let secret = webhooks.secret().await.ok_or("no Secret")?;
+        let part = |name: &str| &secret.data.as_ref().unwrap()[name].0;
+        let leaf = CertificateDer::from_pem_slice(part("tls.crt"));
+        let leaf = leaf.map_err(|error| error.to_string())?;
+        let served = webhooks.served(part("ca.crt")).await?;
+        if served.iter().all(|other| **other == *leaf) {
+            Ok(())
+        } else {
+            // A look is a handshake with each.
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            Err("another".to_owned())
+        }
+    })
+    .await;
     load.more(20).await;
 }
 
@@ -120,7 +145,7 @@ async fn no_request_fails_while_certificates_are_rotated() {
     let mut last = certificate(&webhooks.secret().await.unwrap());
     for _ in 0..2 {
         last = next(&webhooks, &last).await;
-        served(&load).await;
+        served(&webhooks, &load).await;
         assert!(webhooks.ready());
     }
     assert!(load.stop().await > 100);
@@ -144,7 +169,7 @@ async fn a_secret_that_is_lost_expired_or_spoilt_is_healed_and_no_request_fails(
         .await
         .unwrap();
     last = next(&webhooks, &last).await;
-    served(&load).await;
+    served(&webhooks, &load).await;
 
     let damages: [Damage; 3] = [
         |data| {
@@ -192,7 +217,7 @@ async fn a_secret_that_is_lost_expired_or_spoilt_is_healed_and_no_request_fails(
         })
         .await;
         last = healed;
-        served(&load).await;
+        served(&webhooks, &load).await;
     }
     assert!(webhooks.ready());
     assert!(load.stop().await > 50);
@@ -220,7 +245,7 @@ async fn replicas_whose_clocks_are_an_hour_off_serve_one_certificate_that_is_tru
         for clock in others {
             webhooks.add_at(clock).await;
         }
-        served(&load).await;
+        served(&webhooks, &load).await;
         assert!(webhooks.ready());
         assert_eq!(certificate(&webhooks.secret().await.unwrap()), made);
         load.stop().await;
@@ -240,4 +265,46 @@ async fn an_expired_certificate_that_a_manager_finds_is_replaced_before_it_serve
     webhooks.until_called().await;
     assert_ne!(certificate(&webhooks.secret().await.unwrap()), expired);
     webhooks.stop().await;
+}
+
+/// Waits until a replica has been at work for a whole round: it finds spoilt what it has put right before.
+async fn a_round_passes(configurations: &Api<DynamicObject>, name: &str) {
+    let at = "/webhooks/0/clientConfig/caBundle";
+    for _ in 0..2 {
+        eventually("the authorities are injected", async || {
+            let found = configurations.get(name).await.unwrap();
+            let bundle = found.data.pointer(at).and_then(Value::as_str);
+            let some = bundle.filter(|bundle| !bundle.is_empty());
+            some.map(|_| ()).ok_or(format!("{bundle:?}"))
+        })
+        .await;
+        let spoil = json!([{"op": "remove", "path": at}]);
+        let spoil = Patch::<()>::Json(serde_json::from_value(spoil).unwrap());
+        let params = PatchParams::default();
+        configurations.patch(name, &params, &spoil).await.unwrap();
+    }
+}
+
+/// It would not be asked, and what nobody has checked would be taken.
+#[tokio::test]
+async fn it_is_not_ready_before_both_configurations_are_there() {
+    let space = Space::new().await;
+    let mut webhooks = Webhooks::install(&space, HOUR).await;
+    let name = format!("di-webhook-{}", space.namespace);
+    let all = |kind: &ApiResource| Api::<DynamicObject>::all_with(space.client.clone(), kind);
+    let mutating = all(&ApiResource::erase::<MutatingWebhookConfiguration>(&()));
+    let validating = all(&ApiResource::erase::<ValidatingWebhookConfiguration>(&()));
+    for (absent, present) in [(&mutating, &validating), (&validating, &mutating)] {
+        let mut taken = absent.get(&name).await.unwrap();
+        taken.metadata.resource_version = None;
+        let params = DeleteParams::default();
+        absent.delete(&name, &params).await.unwrap();
+        webhooks.begin(Timestamp::now).await;
+        a_round_passes(present, &name).await;
+        assert!(!webhooks.ready(), "{:?} is not there", taken.types);
+        let params = PostParams::default();
+        absent.create(&params, &taken).await.unwrap();
+        webhooks.until_ready().await;
+        webhooks.end_all().await;
+    }
 }

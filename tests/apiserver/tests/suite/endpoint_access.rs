@@ -1,16 +1,21 @@
 //! Who may call the endpoint: pods by their address, tokens of a real API server.
 
-use std::net::IpAddr;
+use std::{collections::BTreeMap, net::IpAddr};
 
+use di_api::names::labels;
 use di_apiserver_tests::{
     Account, Answer, Caller, Endpoint, Job, Kubelet, Space, eventually, give_address, remove,
+    template,
 };
 use di_replicas::Settings;
+use kube::api::PostParams;
 use reqwest::Method;
+use serde_json::json;
 
 const OWN: &str = "127.0.7.1";
 const OTHERS: &str = "127.0.7.2";
 const NODES: &str = "127.0.7.3";
+const FAKES: &str = "127.0.7.5";
 const NOBODYS: &str = "127.0.7.9";
 
 /// An endpoint that asks who calls, and two jobs with a running coordinator each.
@@ -131,6 +136,29 @@ async fn what_a_caller_says_of_its_source_counts_for_nothing() {
         .await
         .unwrap();
     assert_eq!(answer.status, 401, "{answer:?}");
+
+    // Nor does what a pod's labels claim, which no job owns.
+    let labels = [
+        (labels::GROUP, labels::GROUP_VALUE),
+        (labels::CONTROLLER, labels::CONTROLLER_VALUE),
+        (labels::JOB, "own"),
+        (labels::ROLE, "collector"),
+    ];
+    let labels: BTreeMap<_, _> = labels.into_iter().collect();
+    let mut fake = template();
+    fake["metadata"] = json!({"name": "own-collector-fake", "labels": labels});
+    let fake = serde_json::from_value(fake).unwrap();
+    let params = PostParams::default();
+    space.pods().create(&params, &fake).await.unwrap();
+    give_address(&space.pods(), "own-collector-fake", FAKES).await;
+    let fake = from(&endpoint, FAKES);
+    becomes("labels alone", 403, async || fake.list("own").await).await;
+    let everywhere = Caller::send(fake.request(Method::GET, "")).await.unwrap();
+    assert_eq!(everywhere.status, 403, "{everywhere:?}");
+    assert_eq!(fake.add("own", 1, None).await.status, 403);
+    assert_eq!(fake.remove("own", 1).await.status, 403);
+    let report = fake.failed("own", "own-coordinator").await;
+    assert_eq!(report.status, 403);
 
     // A pod in its node's network has the address of whatever runs there.
     let mut job = Job::new("hosted", 0).json().clone();

@@ -81,6 +81,18 @@ async fn with_a_key_each_request_is_served_once_whatever_happens_to_its_answers(
     manager.stop().await;
 }
 
+/// The endpoint cannot tell it from one who means to have more: docs/decisions/0009.
+#[tokio::test]
+async fn without_a_key_an_answer_that_was_lost_on_its_way_makes_the_next_request_another() {
+    let space = Space::new().await;
+    let endpoint = endpoint(&space, "endpoint", open()).await;
+    space.create(&Job::new("job", 0)).await;
+    let cutter = Cutter::start(endpoint.address(), 1).await;
+    let added = insist(&endpoint.at(cutter.address), Method::POST, None, 2).await;
+    let status = space.jobs().get("job").await.unwrap().status.unwrap();
+    assert_eq!((added.len(), status.collectors), (2, 4));
+}
+
 #[tokio::test]
 async fn a_client_that_hangs_up_and_asks_again_gets_what_it_was_given() {
     let space = Space::new().await;

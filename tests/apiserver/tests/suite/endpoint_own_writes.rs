@@ -2,82 +2,241 @@
 
 use std::time::{Duration, Instant};
 
-use di_apiserver_tests::{Endpoint, Job, Kubelet, Space, eventually};
+use di_apiserver_tests::{
+    Answer, Endpoint, Job, Kubelet, Proxy, Space, Watches, common_nodes, configure, eventually,
+};
 use di_replicas::Settings;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+
+fn open(create_wait: Duration) -> Settings {
+    Settings {
+        allow_anonymous: true,
+        create_wait,
+        ..Settings::default()
+    }
+}
 
 /// An endpoint that answers at once.
 async fn hasty(space: &Space, agent: &str) -> Endpoint {
-    let settings = Settings {
-        allow_anonymous: true,
-        create_wait: Duration::ZERO,
-        ..Settings::default()
-    };
-    Endpoint::start_with(space, agent, settings).await
+    Endpoint::start_with(space, agent, open(Duration::ZERO)).await
 }
 
-async fn writes_are_read(endpoint: &Endpoint, rounds: usize) {
+/// An endpoint, and what it asks the API server.
+struct Observed {
+    endpoint: Endpoint,
+    proxy: Proxy,
+}
+
+impl Observed {
+    async fn start(space: &Space, create_wait: Duration) -> Self {
+        let client = space.server.client_of_manager("observed", &space.namespace);
+        let proxy = Proxy::start(client);
+        let endpoint = Endpoint::with(space, proxy.client(), open(create_wait)).await;
+        Self { endpoint, proxy }
+    }
+
+    /// Waits until it knows a job.
+    async fn knows(&self, job: &str) {
+        eventually("the endpoint knows the job", async || {
+            let asked = self.asked();
+            let listed = self.endpoint.list(job).await;
+            // One that it asked for it may know by that alone.
+            if listed.body["success"] == true && self.asked() == asked {
+                Ok(())
+            } else {
+                Err(format!("{listed:?}"))
+            }
+        })
+        .await;
+    }
+
+    /// How often the API server was asked, watches aside.
+    fn asked(&self) -> usize {
+        let came = self.proxy.came();
+        came.iter().filter(|came| !came.is_watch()).count()
+    }
+
+    /// What a query shows, for which the API server is not asked.
+    async fn get(&self, query: &str) -> Answer {
+        let before = self.asked();
+        let answer = self.endpoint.get(query).await;
+        assert_eq!(self.asked(), before, "{query}: {:?}", self.proxy.came());
+        answer
+    }
+
+    /// What the job's coordinator is shown.
+    async fn list(&self) -> Vec<String> {
+        self.get("coordinator=job-coordinator").await.pods()
+    }
+
+    /// Whether a replica is there, and shown, by its name.
+    async fn shows(&self, name: &str) -> bool {
+        let answer = self.get(&format!("name={name}")).await;
+        answer.status == 200 && answer.pods() == [name]
+    }
+}
+
+async fn writes_are_read(observed: &Observed, rounds: usize) {
+    let endpoint = &observed.endpoint;
     for round in 0..rounds {
-        let before = endpoint.list("job").await.pods();
+        let before = observed.list().await;
         let added = endpoint.add("job", 2, None).await.pods();
-        let listed = endpoint.list("job").await.pods();
+        let listed = observed.list().await;
         let all = |names: &[String]| names.iter().all(|name| listed.contains(name));
         assert!(
             all(&added) && all(&before),
             "round {round}: {added:?}, listed {listed:?}"
         );
+        assert!(observed.shows(&added[0]).await, "round {round}");
 
         let fresh = endpoint.failed("job", &added[0]).await.pods();
-        let listed = endpoint.list("job").await.pods();
+        let listed = observed.list().await;
         assert!(!listed.contains(&added[0]), "round {round}: {listed:?}");
         assert!(listed.contains(&fresh[0]), "round {round}: {listed:?}");
+        assert!(!observed.shows(&added[0]).await, "round {round}");
+        assert!(observed.shows(&fresh[0]).await, "round {round}");
 
         let gone = endpoint.remove("job", 2).await.pods();
-        let listed = endpoint.list("job").await.pods();
+        let listed = observed.list().await;
         assert!(
             gone.iter().all(|name| !listed.contains(name)),
             "round {round}: {gone:?}"
         );
         assert_eq!(listed.len(), before.len(), "round {round}");
+        assert!(!observed.shows(&gone[0]).await, "round {round}");
+    }
+}
+
+/// The same of learners of several GPUs, which aggregators stand for.
+async fn writes_of_units_are_read(observed: &Observed, rounds: usize) {
+    let endpoint = &observed.endpoint;
+    let led = async |aggregator: &str| {
+        let answer = observed.get(&format!("aggregator={aggregator}")).await;
+        answer.body["data"]["learners"].as_array().map(Vec::len)
+    };
+    for round in 0..rounds {
+        let before = observed.list().await;
+        let added = endpoint.add_learners("job", 1, 2).await.pods();
+        let listed = observed.list().await;
+        assert!(listed.contains(&added[0]), "round {round}: {listed:?}");
+        assert!(observed.shows(&added[0]).await, "round {round}");
+        assert_eq!(led(&added[0]).await, Some(2), "round {round}");
+
+        let report = json!({"coordinator": added[0], "learners": [added[0]]});
+        let fresh = endpoint.report(report).await.pods();
+        let listed = observed.list().await;
+        assert!(!listed.contains(&added[0]), "round {round}: {listed:?}");
+        assert!(listed.contains(&fresh[0]), "round {round}: {listed:?}");
+        assert!(!observed.shows(&added[0]).await, "round {round}");
+        assert_ne!(led(&fresh[0]).await, None, "round {round}");
+
+        let gone = endpoint.remove_learners("job", 1).await.pods();
+        assert_eq!(gone, fresh, "round {round}");
+        assert_eq!(observed.list().await, before, "round {round}");
+        assert!(!observed.shows(&gone[0]).await, "round {round}");
     }
 }
 
 #[tokio::test]
-async fn a_list_shows_what_the_same_caller_has_just_changed() {
+async fn a_list_shows_what_the_same_caller_has_just_changed_and_asks_nobody() {
     let space = Space::new().await;
+    common_nodes(&space).await;
+    configure(&space).await;
     let _kubelet = Kubelet::running(&space);
     let manager = space.manager("manager");
-    let endpoint = hasty(&space, "endpoint").await;
-    space.create(&Job::new("job", 1)).await;
+    let hasty = Observed::start(&space, Duration::ZERO).await;
+    let usual = Observed::start(&space, Settings::default().create_wait).await;
+    space.create(&Job::new("job", 1).learners(0)).await;
     space.until_settled("job").await;
-    eventually("the endpoint knows the job", async || {
-        let listed = endpoint.list("job").await;
-        if listed.body["success"] == true {
-            Ok(())
-        } else {
-            Err(format!("{listed:?}"))
-        }
-    })
-    .await;
-    writes_are_read(&endpoint, 25).await;
+    hasty.knows("job").await;
+    writes_are_read(&hasty, 15).await;
+    usual.knows("job").await;
+    writes_are_read(&usual, 3).await;
+    // Its ddp learners are told of once all have a node, however long that takes here.
+    let patient = Observed::start(&space, Duration::from_secs(15)).await;
+    patient.knows("job").await;
+    writes_of_units_are_read(&patient, 2).await;
     manager.stop().await;
 }
 
 #[tokio::test]
 async fn also_while_its_watch_brings_nothing() {
     let space = Space::new().await;
-    let mut endpoint = hasty(&space, "endpoint").await;
+    let mut observed = Observed::start(&space, Duration::ZERO).await;
     space.create(&Job::new("job", 0)).await;
-    eventually("the endpoint knows the job", async || {
-        let listed = endpoint.list_in(&space.namespace, "job").await;
-        if listed.body["success"] == true {
-            Ok(())
-        } else {
-            Err(format!("{listed:?}"))
-        }
-    })
-    .await;
-    endpoint.stop_watching().await;
-    writes_are_read(&endpoint, 10).await;
+    observed.knows("job").await;
+    observed.endpoint.stop_watching().await;
+    writes_are_read(&observed, 5).await;
+}
+
+#[tokio::test]
+async fn what_no_watch_has_brought_yet_is_asked_for() {
+    let space = Space::new().await;
+    let mut observed = Observed::start(&space, Duration::ZERO).await;
+    space.create(&Job::new("job", 0).learners(0)).await;
+    observed.knows("job").await;
+    observed.endpoint.stop_watching().await;
+    space.create(&Job::new("late", 0)).await;
+    let endpoint = &observed.endpoint;
+
+    for (query, code) in [
+        ("coordinator=none-coordinator", 404),
+        ("coordinator=late-coordinator", 200),
+        ("aggregator=none-aggregator-abcde", 404),
+        ("aggregator=job-aggregator-abcde", 404),
+    ] {
+        let asked = observed.asked();
+        let answer = endpoint.get(query).await;
+        assert_eq!(answer.status, code, "{query}: {answer:?}");
+        assert_eq!(observed.asked(), asked + 1, "{query}");
+    }
+    // As the reconciler plans it, of which nobody tells the endpoint.
+    let unit = json!({
+        "name": "job-aggregator-abcde", "type": "Aggregator", "origin": "Declared", "index": 0,
+        "port": 5000, "resources": {"gpus": "2"},
+    });
+    let status = Patch::Merge(json!({"status": {"plan": [unit]}}));
+    let params = PatchParams::default();
+    space
+        .jobs()
+        .patch_status("job", &params, &status)
+        .await
+        .unwrap();
+    let asked = observed.asked();
+    let answer = endpoint.get("aggregator=job-aggregator-abcde").await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert_eq!(observed.asked(), asked + 1);
+    // And is known from then on.
+    assert!(observed.shows("job-aggregator-abcde").await);
+}
+
+#[tokio::test]
+async fn another_replica_shows_a_write_with_the_event_that_tells_of_it() {
+    let space = Space::new().await;
+    let one = hasty(&space, "one").await;
+    let two = Observed::start(&space, Duration::ZERO).await;
+    space.create(&Job::new("job", 0)).await;
+    two.knows("job").await;
+    let mut listed = Vec::new();
+    for _ in 0..5 {
+        two.proxy.watches(Watches::Frozen);
+        // Nobody else writes, so that one event tells of it.
+        let added = one.add("job", 1, None).await.pods();
+        assert_eq!(two.list().await, listed);
+        listed.extend(added);
+        listed.sort();
+        two.proxy.watches(Watches::Flow);
+        eventually("the event comes", async || {
+            let seen = two.list().await;
+            if seen == listed {
+                Ok(())
+            } else {
+                Err(format!("{seen:?}"))
+            }
+        })
+        .await;
+    }
 }
 
 #[tokio::test]

@@ -1,19 +1,36 @@
 //! What the manifests promise, read from what users apply.
 
-use serde_json::Value;
+use std::collections::BTreeSet;
 
-fn installed() -> Vec<Value> {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../manifests/install.yaml");
-    let text = std::fs::read_to_string(file).unwrap();
-    serde_saphyr::from_multiple(&text).unwrap()
+use serde_json::{Value, json};
+
+const ALL: &str = "install.yaml";
+const WEBHOOKS_ONLY: &str = "install-webhook-only.yaml";
+
+/// All but the definitions, which are most of it, and take seconds to be read.
+fn installed_by(file: &str) -> Vec<Value> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../manifests");
+    let text = std::fs::read_to_string(format!("{folder}/{file}")).unwrap();
+    let objects = text.split("\n---\n");
+    let others = objects.filter(|object| !object.contains("\nkind: CustomResourceDefinition\n"));
+    let others: Vec<_> = others.collect();
+    serde_saphyr::from_multiple(&others.join("\n---\n")).unwrap()
 }
 
-fn one(kind: &str, name: &str) -> Value {
-    let all = installed();
+fn installed() -> Vec<Value> {
+    installed_by(ALL)
+}
+
+fn one_of(file: &str, kind: &str, name: &str) -> Value {
+    let all = installed_by(file);
     let mut found = all
         .into_iter()
         .filter(|object| object["kind"] == kind && object["metadata"]["name"] == name);
     found.next().unwrap_or_else(|| panic!("no {kind} {name}"))
+}
+
+fn one(kind: &str, name: &str) -> Value {
+    one_of(ALL, kind, name)
 }
 
 fn containers() -> (Value, Vec<Value>) {
@@ -46,10 +63,7 @@ fn f17_only_pods_of_jobs_reach_the_endpoint_and_nobody_from_outside() {
     assert_eq!(from.len(), 2, "{from:?}");
     assert!(from[0].contains("\"group-name\":\"diengine.opendilab.org\""));
     assert!(from[1].contains("monitoring"));
-    assert_eq!(
-        policy["spec"]["policyTypes"],
-        serde_json::json!(["Ingress", "Egress"])
-    );
+    assert_eq!(policy["spec"]["policyTypes"], json!(["Ingress", "Egress"]));
 }
 
 #[test]
@@ -67,25 +81,138 @@ fn f33_a_replica_is_sent_nobody_before_it_is_ready() {
     }
 }
 
+/// What is asked of the webhooks: neither more, which would hold up others, nor less, which would let mistakes in.
 #[test]
 fn f42_the_webhooks_ask_for_little_and_there_are_two_of_them() {
-    assert!(one("Deployment", "di-webhook")["spec"]["replicas"].as_i64() >= Some(2));
-    for (kind, fails) in [
-        ("MutatingWebhookConfiguration", "Ignore"),
-        ("ValidatingWebhookConfiguration", "Fail"),
-    ] {
-        for webhook in one(kind, "di-webhook")["webhooks"].as_array().unwrap() {
+    for file in [ALL, WEBHOOKS_ONLY] {
+        let deployment = one_of(file, "Deployment", "di-webhook");
+        assert!(deployment["spec"]["replicas"].as_i64() >= Some(2));
+        for (kind, fails, resources) in [
+            ("MutatingWebhookConfiguration", "Ignore", json!(["dijobs"])),
+            (
+                "ValidatingWebhookConfiguration",
+                "Fail",
+                json!(["dijobs", "aggregatorconfigs"]),
+            ),
+        ] {
+            let webhooks = one_of(file, kind, "di-webhook")["webhooks"].take();
+            let [webhook] = &webhooks.as_array().unwrap()[..] else {
+                panic!("{webhooks}")
+            };
             assert_eq!(webhook["failurePolicy"], fails);
             assert_eq!(webhook["sideEffects"], "None");
             assert!(webhook["timeoutSeconds"].as_i64() <= Some(10));
-            for rule in webhook["rules"].as_array().unwrap() {
-                assert_eq!(
-                    rule["apiGroups"],
-                    serde_json::json!(["diengine.opendilab.org"])
-                );
-            }
+            assert_eq!(
+                webhook["rules"],
+                json!([{
+                    "apiGroups": ["diengine.opendilab.org"],
+                    "apiVersions": ["v1alpha1", "v1alpha2"],
+                    "operations": ["CREATE", "UPDATE"],
+                    "resources": resources,
+                    "scope": "Namespaced",
+                }])
+            );
         }
     }
+}
+
+#[test]
+fn webhooks_alone_are_reached_by_the_api_server_and_those_who_measure() {
+    let policy = one_of(WEBHOOKS_ONLY, "NetworkPolicy", "di-orchestrator");
+    let spec = &policy["spec"];
+    let pod = one_of(WEBHOOKS_ONLY, "Deployment", "di-webhook")["spec"]["template"].take();
+    let selected = &spec["podSelector"]["matchLabels"];
+    assert_eq!(selected, &pod["metadata"]["labels"]);
+    assert_eq!(spec["policyTypes"], json!(["Ingress", "Egress"]));
+    let monitoring = json!({"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}});
+    assert_eq!(
+        spec["ingress"],
+        json!([
+            {"ports": [{"port": "webhook", "protocol": "TCP"}]},
+            {
+                "ports": [{"port": "metrics", "protocol": "TCP"}],
+                "from": [{"namespaceSelector": monitoring}],
+            },
+        ])
+    );
+    let containers = pod["spec"]["containers"].as_array().unwrap();
+    let ports = containers
+        .iter()
+        .flat_map(|c| c["ports"].as_array().unwrap());
+    let ports: Vec<_> = ports.map(|port| &port["name"]).collect();
+    assert_eq!(ports, ["webhook", "metrics"]);
+    // Names, and the API server.
+    let to = |port: u16, protocol: &str| json!({"port": port, "protocol": protocol});
+    assert_eq!(
+        spec["egress"],
+        json!([{"ports": [to(53, "UDP"), to(53, "TCP"), to(443, "TCP"), to(6443, "TCP")]}])
+    );
+}
+
+/// Every rule that anybody is given, and where it holds.
+fn grants(file: &str) -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    for binding in installed_by(file) {
+        let namespace = match binding["kind"].as_str() {
+            Some("ClusterRoleBinding") => "everywhere",
+            Some("RoleBinding") => binding["metadata"]["namespace"].as_str().unwrap(),
+            _ => continue,
+        };
+        let account = json!([{"kind": "ServiceAccount", "name": "di-orchestrator", "namespace": "di-system"}]);
+        assert_eq!(binding["subjects"], account);
+        let role = &binding["roleRef"];
+        let kind = role["kind"].as_str().unwrap();
+        let role = one_of(file, kind, role["name"].as_str().unwrap());
+        assert!(role["aggregationRule"].is_null(), "{role}");
+        for rule in role["rules"].as_array().unwrap() {
+            all.insert(format!("{namespace}: {rule}"));
+        }
+    }
+    all
+}
+
+#[test]
+fn webhooks_alone_may_keep_their_secret_be_trusted_and_ask_for_rights() {
+    let rule = |namespace: &str, group: &str, resources: Value, name: &str, verbs: Value| {
+        let mut rule = json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
+        if !name.is_empty() {
+            rule["resourceNames"] = json!([name]);
+        }
+        format!("{namespace}: {rule}")
+    };
+    let configurations = json!([
+        "mutatingwebhookconfigurations",
+        "validatingwebhookconfigurations"
+    ]);
+    let expected = BTreeSet::from([
+        rule(
+            "everywhere",
+            "admissionregistration.k8s.io",
+            configurations,
+            "di-webhook",
+            json!(["get", "patch"]),
+        ),
+        rule(
+            "everywhere",
+            "authorization.k8s.io",
+            json!(["subjectaccessreviews"]),
+            "",
+            json!(["create"]),
+        ),
+        rule(
+            "di-system",
+            "",
+            json!(["secrets"]),
+            "di-webhook-cert",
+            json!(["get", "update"]),
+        ),
+        rule("di-system", "", json!(["secrets"]), "", json!(["create"])),
+    ]);
+    assert_eq!(grants(WEBHOOKS_ONLY), expected);
+    let pod = one_of(WEBHOOKS_ONLY, "Deployment", "di-webhook")["spec"]["template"]["spec"].take();
+    assert_eq!(pod["serviceAccountName"], "di-orchestrator");
+    let more = grants(ALL);
+    assert!(more.is_superset(&expected), "both keep a certificate alike");
 }
 
 #[test]

@@ -18,12 +18,12 @@ use kube::{
 use serde_json::{Value, json};
 
 #[path = "../../../../pkg/api/tests/table/mod.rs"]
-mod table;
+pub(crate) mod table;
 
 use table::{good_of, mistakes_of, set};
 
-const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../pkg/api/tests/table");
-const AT_ONCE: usize = 8;
+pub(crate) const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../pkg/api/tests/table");
+pub(crate) const AT_ONCE: usize = 8;
 /// Variables that the builder puts before the user's, in the pod of a coordinator.
 const OUR_VARIABLES: usize = 6;
 
@@ -194,7 +194,12 @@ async fn the_api_server_takes_the_pods_of_every_job_that_is_fine() {
     }
 }
 
-async fn submit(space: &Space, object: &Value, version: &str) -> Result<Value, String> {
+/// Has the server check an object of the table, in one of its versions, in the space.
+pub(crate) async fn submit(
+    space: &Space,
+    object: &Value,
+    version: &str,
+) -> Result<Value, Box<Status>> {
     let kind = object["kind"].as_str().unwrap();
     let gvk = GroupVersionKind::gvk("diengine.opendilab.org", version, kind);
     let resource = ApiResource::from_gvk_with_plural(&gvk, &format!("{}s", kind.to_lowercase()));
@@ -211,7 +216,7 @@ async fn submit(space: &Space, object: &Value, version: &str) -> Result<Value, S
     let object: DynamicObject = serde_json::from_value(object).unwrap();
     match api.create(&dry(), &object).await {
         Ok(created) => Ok(serde_json::to_value(created).unwrap()),
-        Err(kube::Error::Api(status)) => Err(status.message),
+        Err(kube::Error::Api(status)) => Err(status),
         Err(error) => panic!("{error}"),
     }
 }

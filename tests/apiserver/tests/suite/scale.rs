@@ -1,10 +1,11 @@
 //! Scaling as users and autoscalers do it.
 
-use di_api::DIJob;
-use di_apiserver_tests::{Job, Kubelet, Server, Space, eventually};
+use di_api::{DIJob, Phase, PlanEntry, names::MAX_REPLICAS};
+use di_apiserver_tests::{Job, Kubelet, Server, Space, eventually, exit};
 use kube::{
     Api,
-    api::{ListParams, PostParams},
+    api::{ListParams, Patch, PatchParams, PostParams},
+    core::Status,
 };
 use serde_json::json;
 
@@ -91,5 +92,67 @@ async fn kubectl_and_an_autoscaler_set_how_many_collectors_are_declared_beside_g
         put_scale(&space.jobs(), "scaled", declared).await;
         until_scaled(&space, "scaled", declared).await;
     }
+
+    // After the end it is taken, since the webhooks are shown a count and no job, and changes nothing.
+    exit(&space.pods(), "scaled-coordinator", 0).await;
+    space.until_phase("scaled", Phase::Succeeded).await;
+    eventually("only the coordinator is kept", async || {
+        let left = space.pods_of("scaled").await.into_keys();
+        let left: Vec<_> = left.collect();
+        if left == ["scaled-coordinator"] {
+            Ok(())
+        } else {
+            Err(format!("{left:?}"))
+        }
+    })
+    .await;
+    put_scale(&space.jobs(), "scaled", 5).await;
+    space.create(&Job::new("later", 1)).await;
+    space.until_settled("later").await;
+    let DIJob { spec, status, .. } = space.jobs().get("scaled").await.unwrap();
+    assert_eq!(spec.collector.unwrap().replicas, 5);
+    let status = status.unwrap();
+    assert_eq!(status.phase, Some(Phase::Succeeded));
+    assert!(!status.plan.iter().any(PlanEntry::is_wanted));
+    assert_eq!(space.pods_of("scaled").await.len(), 1);
     manager.stop().await;
+}
+
+async fn refused_scale(space: &Space, version: &str, job: &str, replicas: i32) -> Box<Status> {
+    let scale = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+    let params = PatchParams::default();
+    let jobs = space.jobs_as_they_are(version);
+    match jobs.patch_scale(job, &params, &scale).await {
+        Err(kube::Error::Api(status)) => status,
+        other => panic!("{version}: {other:?}"),
+    }
+}
+
+/// The definitions alone refuse them: the webhooks are not asked.
+#[tokio::test]
+async fn a_scale_that_nothing_could_follow_is_refused_and_says_why() {
+    let space = Space::new().await;
+    space.create(&Job::new("some", 2)).await;
+    let bare = Job::new("bare", 0).with(|spec| {
+        spec.as_object_mut().unwrap().remove("collector");
+    });
+    space.create(&bare).await;
+    let before = space.jobs().get("bare").await.unwrap().spec;
+    for version in ["v1alpha1", "v1alpha2"] {
+        for (job, replicas, why) in [
+            ("bare", 3, "spec.collector.template: Required value"),
+            (
+                "some",
+                MAX_REPLICAS + 1,
+                "should be less than or equal to 2000",
+            ),
+        ] {
+            let status = refused_scale(&space, version, job, replicas).await;
+            assert_eq!(status.code, 422, "{version} {job}: {status:?}");
+            assert!(status.message.contains(why), "{version} {job}: {status:?}");
+        }
+    }
+    assert_eq!(space.jobs().get("bare").await.unwrap().spec, before);
+    let some = space.jobs().get("some").await.unwrap().spec;
+    assert_eq!(some.collector.unwrap().replicas, 2);
 }

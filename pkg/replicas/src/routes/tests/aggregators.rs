@@ -160,6 +160,14 @@ async fn an_aggregator_may_speak_for_its_job() {
         (answer.code, &answer.body["data"]),
         (200, &record(UNIT, &[]))
     );
+    let own = json!({"namespace": "rl", "coordinator": UNIT}).to_string();
+    for method in ["POST", "DELETE"] {
+        for from in [AGGREGATOR, COORDINATOR] {
+            let answer = ask(&fixture, from, method, "/v1alpha1/replicas", &own).await;
+            let told = (answer.code, &answer.body["data"]);
+            assert_eq!(told, (200, &record(UNIT, &[])), "{method}");
+        }
+    }
     let foreign = json!({"namespace": "rl", "coordinator": "v-aggregator-abcde"}).to_string();
     for (method, path) in [
         ("POST", path),

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use axum::{body::Body, extract::Request, http::header};
 use di_cache::{JobCache, PodCache};
 use kube::{Client, Config, runtime::reflector};
 use serde_json::{Value, json};
@@ -215,6 +216,31 @@ async fn what_changes_nothing_needs_no_api_server() {
     for method in ["POST", "DELETE"] {
         let answer = ask(&fixture, COORDINATOR, method, "/v1alpha1/replicas", &body).await;
         assert_eq!((answer.code, &answer.body["data"]), (200, &nothing));
+    }
+}
+
+/// `curl -d` sends JSON as a form, and DI-engine says nothing of what it sends.
+#[tokio::test]
+async fn bodies_are_json_whatever_they_are_called() {
+    let fixture = fixture(quick());
+    let body = json!({"namespace": "rl", "coordinator": "a-coordinator"}).to_string();
+    for content_type in [
+        "application/x-www-form-urlencoded",
+        "text/plain; charset=latin-1",
+        "multipart/form-data",
+        "rubbish",
+    ] {
+        for (method, path) in [
+            ("POST", "/v1alpha1/replicas"),
+            ("DELETE", "/v1alpha1/replicas"),
+            ("POST", "/v1alpha1/replicas/failed"),
+        ] {
+            let request = Request::builder().method(method).uri(path);
+            let request = request.header(header::CONTENT_TYPE, content_type);
+            let request = request.body(Body::from(body.clone())).unwrap();
+            let answer = send(&fixture, COORDINATOR, request).await;
+            assert_eq!(answer.code, 200, "{content_type}: {}", answer.body);
+        }
     }
 }
 

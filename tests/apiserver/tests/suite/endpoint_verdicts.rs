@@ -1,0 +1,68 @@
+//! An answer waits for what the scheduler says of the pods that it tells of, but not for ever.
+
+use std::time::{Duration, Instant};
+
+use di_apiserver_tests::{Endpoint, Job, Kubelet, Space, eventually, find_no_room, run};
+use di_replicas::Settings;
+
+/// An endpoint that waits so long, and a job without replicas whose pods run where the test says so.
+async fn world(create_wait: Duration) -> (Space, Endpoint) {
+    let space = Space::new().await;
+    let settings = Settings {
+        allow_anonymous: true,
+        create_wait,
+        ..Settings::default()
+    };
+    let endpoint = Endpoint::start_with(&space, "endpoint", settings).await;
+    space.create(&Job::new("job", 0)).await;
+    (space, endpoint)
+}
+
+#[tokio::test]
+async fn it_comes_once_all_are_judged_and_the_list_right_after_leaves_out_who_has_no_room() {
+    let limit = Duration::from_secs(20);
+    let (space, endpoint) = world(limit).await;
+    let _kubelet = Kubelet::reaping(&space);
+    let manager = space.manager("manager");
+    let began = Instant::now();
+    let judged = async {
+        let collectors = eventually("their pods are there", async || {
+            let mut pods = space.pods_of("job").await;
+            pods.retain(|name, _| name.contains("-collector-"));
+            let names: Vec<_> = pods.into_keys().collect();
+            if names.len() == 3 {
+                Ok(names)
+            } else {
+                Err(format!("{names:?}"))
+            }
+        })
+        .await;
+        let pods = space.pods();
+        run(&pods, &collectors[0]).await;
+        find_no_room(&pods, &collectors[1]).await;
+        run(&pods, &collectors[2]).await;
+        collectors
+    };
+    let (answer, mut collectors) = tokio::join!(endpoint.add("job", 3, None), judged);
+    assert!(began.elapsed() < limit, "{:?}", began.elapsed());
+    assert_eq!(answer.pods(), collectors);
+    let without_room = collectors.remove(1);
+    assert_eq!(endpoint.list("job").await.pods(), collectors);
+    // Nor is it ready, so that it is the first to go.
+    assert_eq!(endpoint.remove("job", 1).await.pods(), [without_room]);
+    assert_eq!(endpoint.list("job").await.pods(), collectors);
+    manager.stop().await;
+}
+
+#[tokio::test]
+async fn where_nobody_judges_it_comes_at_the_limit_and_the_list_right_after_shows_them() {
+    let limit = Duration::from_secs(1);
+    let (space, endpoint) = world(limit).await;
+    let manager = space.manager("manager");
+    let began = Instant::now();
+    let added = endpoint.add("job", 3, None).await.pods();
+    assert!(began.elapsed() >= limit, "{:?}", began.elapsed());
+    assert_eq!(added.len(), 3);
+    assert_eq!(endpoint.list("job").await.pods(), added);
+    manager.stop().await;
+}
