@@ -85,6 +85,7 @@ async fn with_a_key_each_request_is_served_once_whatever_happens_to_its_answers(
 #[tokio::test]
 async fn without_a_key_an_answer_that_was_lost_on_its_way_makes_the_next_request_another() {
     let space = Space::new().await;
+    let space = space.undisturbed("one answer is lost, and no other");
     let endpoint = endpoint(&space, "endpoint", open()).await;
     space.create(&Job::new("job", 0)).await;
     let cutter = Cutter::start(endpoint.address(), 1).await;

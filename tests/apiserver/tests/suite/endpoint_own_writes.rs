@@ -141,6 +141,7 @@ async fn writes_of_units_are_read(observed: &Observed, rounds: usize) {
 #[tokio::test]
 async fn a_list_shows_what_the_same_caller_has_just_changed_and_asks_nobody() {
     let space = Space::new().await;
+    let space = space.undisturbed("what is asked is counted");
     common_nodes(&space).await;
     configure(&space).await;
     let _kubelet = Kubelet::running(&space);

@@ -7,7 +7,7 @@ use di_replicas::Settings;
 
 /// An endpoint that waits so long, and a job without replicas whose pods run where the test says so.
 async fn world(create_wait: Duration) -> (Space, Endpoint) {
-    let space = Space::new().await;
+    let space = Space::new().await.undisturbed("it is timed");
     let settings = Settings {
         allow_anonymous: true,
         create_wait,
