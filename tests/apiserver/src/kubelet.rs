@@ -171,19 +171,18 @@ pub async fn fail_to_pull(pods: &Api<Pod>, name: &str) {
     set_status(pods, name, status).await;
 }
 
-<<<<<<< HEAD
 /// Has the node of a pod answer nobody any more.
 pub async fn lose_node(pods: &Api<Pod>, name: &str) {
     let lost = json!({"phase": "Unknown", "reason": "NodeLost", "conditions": conditions(false)});
     set_status(pods, name, lost).await;
-=======
+}
+
 /// Tells of a pod that no node has room for it, as the scheduler does.
 pub async fn find_no_room(pods: &Api<Pod>, name: &str) {
     let told = json!([{
         "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available",
     }]);
     set_status(pods, name, json!({"conditions": told})).await;
->>>>>>> mend-three
 }
 
 /// Removes an object at once, as a kubelet or the garbage collector would.
