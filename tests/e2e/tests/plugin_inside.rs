@@ -140,7 +140,7 @@ async fn ports_are_forwarded_until_the_job_ends() {
         assert_eq!(restarted.code, Some(0), "{restarted:?}");
         // It may run and not listen yet.
         let answers = |answer: &String| answer.starts_with("HTTP/1.1 200");
-        eventually("its successor answers", || ask(), answers).await;
+        eventually("its successor answers", ask, answers).await;
         exec(&ns, "demo-coordinator", &["release", "0"]).await;
         let ended = forward.wait_with_output().await.unwrap();
         let said = String::from_utf8(ended.stderr).unwrap();
