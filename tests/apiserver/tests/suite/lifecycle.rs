@@ -82,14 +82,19 @@ async fn a_job_is_created_runs_and_succeeds_with_its_coordinator() {
     assert!(status.start_time <= status.completion_time && status.completion_time.is_some());
     exists("services", &[], async || space.services_of("main").await).await;
     exists("pods", &[coordinator], async || space.pods_of("main").await).await;
-    for reason in [
-        "SuccessfulCreate",
+    // What is told of a life in which nothing goes wrong, each once.
+    let told = [
         "CoordinatorRunning",
         "CoordinatorSucceeded",
+        "SuccessfulCreate",
         "SuccessfulDelete",
-    ] {
+    ];
+    for reason in told {
         space.until_event("main", reason).await;
     }
+    let mut events = space.events_of("main").await;
+    events.sort();
+    assert_eq!(events, told);
     manager.stop().await;
 }
 
