@@ -151,7 +151,7 @@ fn follow(seen: &Observed<'_>, step: &mut Step, pod: &PodView) {
 }
 
 /// What a job shows whose coordinator is about to be made again.
-fn not_there(step: &mut Step) {
+pub(super) fn not_there(step: &mut Step) {
     let status = &mut step.status;
     let was_there = is_true(&status.conditions, ConditionType::Created);
     status.phase = was_there.then_some(Phase::Created);

@@ -144,5 +144,8 @@ pub(super) fn suspend(seen: &Observed<'_>, step: &mut Step) {
         step.status.phase = Some(Phase::Suspended);
         // The clock of activeDeadlineSeconds starts anew when the job does.
         step.status.start_time = None;
+    } else if step.status.phase == Some(Phase::Suspended) {
+        // One that nobody knew of has come up.
+        coordinator::not_there(step);
     }
 }

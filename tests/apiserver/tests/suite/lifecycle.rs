@@ -28,6 +28,9 @@ async fn every_name_stands_in_the_plan_before_its_pod_is_made() {
         assert!(planned.answered < pod.received, "{planned:?} {pod:?}");
         assert_eq!(pod.code, 201, "{pod:?}");
     }
+    // All of them are told of at once.
+    let told = writes.iter().filter(|w| w.is("create", "events"));
+    assert_eq!(told.count(), 1, "{:?}", space.events_of("planned").await);
 }
 
 #[tokio::test]

@@ -142,3 +142,20 @@ fn a_job_is_not_said_to_be_held_while_the_server_may_have_pods_that_no_watch_has
     world.asked = asked.into_iter().map(|name| (name, false)).collect();
     assert_eq!(world.look().status.phase, Some(Phase::Suspended));
 }
+
+#[test]
+fn a_held_job_that_has_a_pod_after_all_does_not_say_that_none_is_left() {
+    let mut world = running();
+    let unseen = world.pods.clone();
+    world.pods.clear();
+    world.job.spec.suspend = true;
+    world.settle();
+    assert_eq!(world.status().phase, Some(Phase::Suspended));
+    world.pods = unseen;
+    world.settle();
+    assert_eq!(world.status().phase, Some(Phase::Created));
+    assert!(world.pods.values().all(|pod| pod.deleting));
+    world.kubelet_ends_deleted();
+    world.settle();
+    assert_eq!(world.status().phase, Some(Phase::Suspended));
+}

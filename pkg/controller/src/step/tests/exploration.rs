@@ -16,7 +16,7 @@ use past::{LONGEST_LAG, Lag};
 use truth::check_told;
 
 /// What becomes of a write.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     /// The server does not take it.
     Refused,
@@ -24,19 +24,18 @@ enum Fate {
     Unanswered,
     /// The process dies before it; another goes on, which lists first.
     Dies,
-    /// This happens first, after the process has looked.
-    Overtaken(Box<Happening>),
 }
 
 /// Something that happens to a job.
 #[derive(Clone, Debug)]
 enum Happening {
-    /// A reconcile whose caches are behind, each by itself, and one of whose writes may meet a fate; a `hasty` one comes so soon after the last
-    /// that what is not urgent waits.
+    /// A reconcile whose caches are behind, each by itself. One of its writes may meet a fate, and one be `overtaken`: something else happens
+    /// first, after the look that it follows from. A `hasty` one comes so soon after the last that what is not urgent waits.
     Reconcile {
         lag: Lag,
         hasty: bool,
         fault: Option<(usize, Fate)>,
+        overtaken: Option<(usize, Box<Self>)>,
     },
     /// The nth pod starts.
     Start(usize),
@@ -87,14 +86,17 @@ enum Happening {
 }
 
 fn fault() -> impl Strategy<Value = Option<(usize, Fate)>> {
-    let meanwhile = prop_oneof![1 => of_pods(), 2 => of_users()];
     let fate = prop_oneof![
         1 => Just(Fate::Refused),
         1 => Just(Fate::Unanswered),
         2 => Just(Fate::Dies),
-        2 => meanwhile.prop_map(|happening| Fate::Overtaken(Box::new(happening))),
     ];
     proptest::option::weighted(0.7, (0..12_usize, fate))
+}
+
+fn overtaken() -> impl Strategy<Value = Option<(usize, Box<Happening>)>> {
+    let happening = prop_oneof![1 => of_pods(), 2 => of_users()];
+    proptest::option::weighted(0.2, (0..12_usize, happening.prop_map(Box::new)))
 }
 
 fn lag() -> impl Strategy<Value = Lag> {
@@ -146,12 +148,14 @@ fn of_users() -> impl Strategy<Value = Happening> {
 }
 
 fn happening() -> impl Strategy<Value = Happening> {
-    let reconcile = (lag(), any::<bool>(), fault());
-    prop_oneof![
-        2 => of_pods(),
-        1 => reconcile.prop_map(|(lag, hasty, fault)| Happening::Reconcile { lag, hasty, fault }),
-        1 => of_users(),
-    ]
+    let reconcile = (lag(), any::<bool>(), fault(), overtaken());
+    let reconcile = reconcile.prop_map(|(lag, hasty, fault, overtaken)| Happening::Reconcile {
+        lag,
+        hasty,
+        fault,
+        overtaken,
+    });
+    prop_oneof![2 => of_pods(), 1 => reconcile, 1 => of_users()]
 }
 
 /// What a user may ask of the end.

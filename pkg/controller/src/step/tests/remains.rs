@@ -132,7 +132,7 @@ impl Way {
             }
             Self::IsOomKilledBesideASidecar => coordinator(Main::OomKilled, Sidecar::Running),
             Self::TakesTooLong | Self::ExpiresAfterItsDeadline => {
-                world.now += SignedDuration::from_secs(LIMIT)
+                world.now += SignedDuration::from_secs(LIMIT);
             }
             Self::IsHeld => world.job.spec.suspend = true,
             Self::IsDeleted => {
