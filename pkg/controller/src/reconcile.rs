@@ -13,7 +13,7 @@ use rand::RngExt;
 use tracing::{debug, instrument};
 
 use crate::{
-    Error, Note, Observed, Step, Trouble,
+    Action, Error, Note, Observed, Step, Trouble,
     act::{IN_PARALLEL, act, made_by},
     context::{Context, in_time},
     error::Result,
@@ -113,6 +113,11 @@ async fn looks(context: &Context, key: &Key) -> Result<Next> {
             return Ok(next(&step, &job));
         }
         act(context, &job, key, &step.actions).await?;
+        if step.actions.contains(&Action::DeleteJob) {
+            // It is there until the watch has caught up.
+            context.remember(key, |memory| memory.moot = true);
+            return Ok(Next::await_change());
+        }
         if !some_wait {
             trouble = None;
             context.remember(key, |memory| memory.trouble = None);

@@ -129,7 +129,7 @@ async fn look(space: &Space) -> End {
             .map(|c| {
                 (
                     format!("{:?}", c.type_),
-                    format!("{:?} {}", c.status, c.reason),
+                    format!("{} {} {:?}", c.status, c.reason, c.observed_generation),
                 )
             })
             .collect(),

@@ -64,4 +64,15 @@ pub(crate) async fn make_all(space: &Space) {
     for job in ["held", "ended"] {
         exists("services", &[], async || space.services_of(job).await).await;
     }
+    // What is told of them last.
+    for (job, last) in [
+        ("created", "CoordinatorCreated"),
+        ("pulling", "CoordinatorCreated"),
+        ("running", "CoordinatorRunning"),
+        ("lost", "NodeLost"),
+        ("held", "Suspended"),
+        ("ended", "SuccessfulDelete"),
+    ] {
+        space.until_event(job, last).await;
+    }
 }
