@@ -125,7 +125,7 @@ pub(crate) async fn dies_at_the_end<C: Course>() {
     managed.exchange().await;
     // It has looked at all jobs that were there when it has handled one that came later.
     space.create(&Job::new("later", 0)).await;
-    space.until_event("later", "CoordinatorCreated").await;
+    space.until_event("later", "SuccessfulCreate").await;
     let late = space.writes().await.into_iter();
     // What happened may be told late.
     let late = late.filter(|w| w.agent == "manager" && w.resource != "events");

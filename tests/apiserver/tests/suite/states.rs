@@ -66,8 +66,8 @@ pub(crate) async fn make_all(space: &Space) {
     }
     // What is told of them last.
     for (job, last) in [
-        ("created", "CoordinatorCreated"),
-        ("pulling", "CoordinatorCreated"),
+        ("created", "SuccessfulCreate"),
+        ("pulling", "SuccessfulCreate"),
         ("running", "CoordinatorRunning"),
         ("lost", "NodeLost"),
         ("held", "Suspended"),
