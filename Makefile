@@ -35,7 +35,7 @@ lint: ## Formatting, clippy, shell scripts
 	@manifests/render webhook-only | diff - manifests/install-webhook-only.yaml >/dev/null || { echo "manifests/install-webhook-only.yaml has drifted: run make generate"; exit 1; }
 
 # More at a time than there are cores, for they wait much of their time.
-unit: export RUST_TEST_THREADS ?= 4
+unit: export RUST_TEST_THREADS ?= 3
 unit: ## Unit tests, and tests against a real etcd and kube-apiserver
 	KUBEBUILDER_ASSETS=$$(kind/assets) cargo test --workspace --locked
 	DI_FAULTS=25 DI_SEED=1 KUBEBUILDER_ASSETS=$$(kind/assets) cargo test --workspace --locked --tests --quiet -- $(SOME_FUNCTIONAL)

@@ -1,26 +1,18 @@
 use std::time::{Duration, Instant};
 
-use crate::chance::percent;
-
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Far above what anything here takes, so that only a fault reaches it.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// The same where requests fail by chance, and what failed waits ever longer between its tries.
-const PATIENCE_WITH_FAULTS: Duration = Duration::from_secs(180);
+/// Far above what anything here takes, so that only a fault reaches it: an API server that has much to do may see a Service a minute late.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Looks until `look` returns something, and fails with what it said last when that takes too long.
 pub async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Result<T, String>) -> T {
-    let patience = match percent() {
-        0 => PATIENCE,
-        _ => PATIENCE_WITH_FAULTS,
-    };
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + PATIENCE;
     loop {
         match look().await {
             Ok(found) => return found,
             Err(seen) => assert!(
                 Instant::now() < deadline,
-                "not within {patience:?}: {what}; last seen: {seen}"
+                "not within {PATIENCE:?}: {what}; last seen: {seen}"
             ),
         }
         tokio::time::sleep(LOOK_EVERY).await;

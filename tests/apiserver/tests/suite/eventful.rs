@@ -82,10 +82,8 @@ impl Course for Eventful {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_manager_may_die_at_writes_all_over_an_eventful_life() {
-    /// Such a life is long, and waits most of its time.
-    const EVENTFUL_AT_ONCE: usize = 2 * AT_ONCE;
     let writes = Eventful::reference().await.writes();
     // Writes come in bursts of one kind.
-    dies_at::<Eventful>((1..=writes).step_by(7), EVENTFUL_AT_ONCE, 40).await;
+    dies_at::<Eventful>((1..=writes).step_by(7), AT_ONCE, 40).await;
     dies_at_the_end::<Eventful>().await;
 }

@@ -12,9 +12,6 @@ use crate::{
     phases::Phases,
 };
 
-/// Such a life waits for its deadline, most of its time.
-const LATE_AT_ONCE: usize = 2 * AT_ONCE;
-
 struct Late;
 
 async fn change(space: &Space, spec: Value) {
@@ -64,7 +61,7 @@ impl Course for Late {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_write_for_a_job_that_is_late_may_fail() {
-    each_write_meets::<Late>(&[Fate::Refused(409), Fate::Unanswered], LATE_AT_ONCE).await;
+    each_write_meets::<Late>(&[Fate::Refused(409), Fate::Unanswered], AT_ONCE).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -74,6 +71,6 @@ async fn a_manager_may_die_at_each_write_for_a_job_that_is_late() {
     let deletes = came.filter(|came| came.method == "DELETE" && came.target.contains("/dijobs/"));
     assert_eq!(deletes.count(), 1, "the job goes at the first try");
     let writes = undisturbed.writes();
-    dies_at::<Late>(1..=writes, LATE_AT_ONCE, 20).await;
+    dies_at::<Late>(1..=writes, AT_ONCE, 20).await;
     dies_at_the_end::<Late>().await;
 }
