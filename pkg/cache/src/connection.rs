@@ -14,10 +14,11 @@ use tower::{BoxError, ServiceBuilder};
 /// other side delays by 40 ms. Nothing is sent a second time: that is left to the caller.
 ///
 /// # Errors
-/// When the configuration names files or credentials that cannot be read.
+/// When the configuration names files or credentials that cannot be read, or a proxy: programs in a cluster need none.
 pub fn client(config: Config) -> kube::Result<Client> {
-    if config.proxy_url.is_some() {
-        return Client::try_from(config);
+    if let Some(proxy) = config.proxy_url {
+        let proxy_url = Box::new(proxy);
+        return Err(kube::Error::ProxyProtocolUnsupported { proxy_url });
     }
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);

@@ -2,12 +2,15 @@
 //! drops fields that are unknown.
 
 use di_api::{
-    CleanPodPolicy, ConditionType, DIJob, DIJobStatus, Phase, Reason, guarded_patch, set_condition,
-    validation,
+    CleanPodPolicy, ConditionType, CoordinatorSpec, DIJob, DIJobSpec, DIJobStatus, Phase, Reason,
+    guarded_patch, set_condition, validation,
 };
 use di_cache::Key;
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::{
+    api::core::v1::PodTemplateSpec,
+    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+};
 use kube::{
     Api, Resource, ResourceExt,
     api::{DynamicObject, Patch, PatchParams},
@@ -66,11 +69,23 @@ fn ended(job: &DynamicObject) -> Option<DIJob> {
         Value::Null => CleanPodPolicy::default(),
         policy => read(policy).unwrap_or(CleanPodPolicy::None),
     };
-    let time: Option<i32> = read(&spec["ttlSecondsAfterFinished"]);
-    let spec = json!({
-        "coordinator": {"template": {}}, "cleanPodPolicy": policy, "ttlSecondsAfterFinished": time,
-    });
-    let mut ended = DIJob::new(&job.name_any(), read(&spec)?);
+    // Written out: to decode it takes a decoder of pods, which is large.
+    let spec = DIJobSpec {
+        clean_pod_policy: policy,
+        ttl_seconds_after_finished: read(&spec["ttlSecondsAfterFinished"]),
+        coordinator: CoordinatorSpec {
+            template: PodTemplateSpec::default(),
+        },
+        group: String::new(),
+        priority_class_name: String::new(),
+        volumes: Vec::new(),
+        collector: None,
+        learner: None,
+        suspend: false,
+        active_deadline_seconds: None,
+        backoff_limit: 0,
+    };
+    let mut ended = DIJob::new(&job.name_any(), spec);
     (ended.metadata, ended.status) = (job.metadata.clone(), Some(status));
     Some(ended)
 }

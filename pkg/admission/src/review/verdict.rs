@@ -2,7 +2,6 @@ use di_api::{
     DIJob,
     validation::{self, Fault, Read},
 };
-use serde::Deserialize;
 use serde_json::Value;
 
 /// What is to be said of an object.
@@ -38,7 +37,8 @@ impl Verdict {
             Ok(None) => Self::default(),
             Err(faults) => Self {
                 faults,
-                warnings: warnings_of(new),
+                // To decode it once more takes a decoder of its own, which is large.
+                warnings: Vec::new(),
             },
         }
     }
@@ -53,10 +53,4 @@ impl Verdict {
             warnings: Vec::new(),
         }
     }
-}
-
-/// Of a job that is refused; nothing where it cannot be read.
-fn warnings_of(job: &Value) -> Vec<String> {
-    let read = Read::<DIJob>::deserialize(job).ok();
-    read.map_or_else(Vec::new, |job| validation::warnings(job.object()))
 }
