@@ -22,11 +22,9 @@ pub struct Identity {
 
 /// A client of the cluster that this runs in, or that the kubeconfig names.
 pub async fn client() -> Result<Client> {
-    let mut config = Config::infer()
+    let config = Config::infer()
         .await
         .context("no cluster: neither in-cluster configuration nor kubeconfig")?;
-    // Its retries would hold one call for minutes; ours back off by job and have a deadline.
-    config.default_retry = false;
     di_cache::client(config).context("cannot make a client")
 }
 

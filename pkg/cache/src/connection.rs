@@ -11,7 +11,8 @@ use tower::{BoxError, ServiceBuilder};
 /// A client whose small writes leave at once.
 ///
 /// kube's own leaves Nagle's algorithm on (kube-rs/kube#2056): after a rest, a request with a body then waits for an acknowledgement that the
-/// other side delays by 40 ms. Nothing is sent a second time: that is left to the caller.
+/// other side delays by 40 ms. Nothing is sent a second time: kube's retries would hold one call
+/// for minutes, while ours back off by job and have a deadline.
 ///
 /// # Errors
 /// When the configuration names files or credentials that cannot be read, or a proxy: programs in a cluster need none.

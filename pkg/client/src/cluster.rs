@@ -299,26 +299,26 @@ impl Cluster {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
 
-    fn kubeconfig(text: &str) -> tempfile::NamedTempFile {
+    pub(crate) fn kubeconfig(text: &str) -> tempfile::NamedTempFile {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
         file
     }
 
     /// With one context, which is as `context` says.
-    fn with_context(context: &str) -> tempfile::NamedTempFile {
+    pub(crate) fn with_context(context: &str) -> tempfile::NamedTempFile {
         kubeconfig(&format!(
             "{{current-context: c, contexts: [{{name: c, context: {context}}}],
               clusters: [{{name: k, cluster: {{server: 'https://h:1'}}}}], users: [{{name: u, user: {{token: t}}}}]}}"
         ))
     }
 
-    async fn connect(options: ConnectOptions) -> Result<Cluster> {
+    pub(crate) async fn connect(options: ConnectOptions) -> Result<Cluster> {
         Cluster::connect(&options, |_| {}).await
     }
 

@@ -119,23 +119,10 @@ fn forget_empty(kubeconfig: &mut Kubeconfig) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Cluster;
-
-    fn kubeconfig(text: &str) -> tempfile::NamedTempFile {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), text).unwrap();
-        file
-    }
+    use crate::cluster::tests::{connect, kubeconfig, with_context};
 
     fn with_user(user: &str) -> tempfile::NamedTempFile {
-        kubeconfig(&format!(
-            "{{current-context: c, contexts: [{{name: c, context: {{cluster: k, user: {user}}}}}],
-              clusters: [{{name: k, cluster: {{server: 'https://h:1'}}}}], users: [{{name: u, user: {{token: t}}}}]}}"
-        ))
-    }
-
-    async fn connect(options: ConnectOptions) -> Result<Cluster> {
-        Cluster::connect(&options, |_| {}).await
+        with_context(&format!("{{cluster: k, user: {user}}}"))
     }
 
     #[tokio::test]

@@ -8,7 +8,7 @@ use tokio::sync::OnceCell;
 
 use crate::{
     course::{Course, dies_at, dies_at_the_end, each_write_meets},
-    life::{AT_ONCE, End, JOB, Life, comes_to},
+    life::{AT_ONCE, End, JOB, Life, comes_to, wanted_and_ready},
     phases::Phases,
 };
 
@@ -32,9 +32,7 @@ impl Course for Late {
         let _kubelet = Kubelet::running(space);
         let phases = Phases::of(space);
         space.create(&Job::new(JOB, 1)).await;
-        let ready = |s: &DIJobStatus| {
-            s.phase == Some(Phase::Running) && s.collectors_ready.as_deref() == Some("1/1")
-        };
+        let ready = |s: &DIJobStatus| wanted_and_ready(s, "1/1");
         space.until(JOB, "all are ready", ready).await;
         change(space, json!({"activeDeadlineSeconds": 1})).await;
         space.until_phase(JOB, Phase::Failed).await;

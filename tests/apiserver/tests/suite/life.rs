@@ -61,7 +61,7 @@ pub(crate) struct Life {
     pub(crate) came: Vec<Came>,
 }
 
-fn wanted_and_ready(status: &DIJobStatus, wanted: &str) -> bool {
+pub(crate) fn wanted_and_ready(status: &DIJobStatus, wanted: &str) -> bool {
     status.phase == Some(Phase::Running) && status.collectors_ready.as_deref() == Some(wanted)
 }
 
