@@ -29,7 +29,11 @@ pub enum Command {
         seed: u64,
     },
     /// Does nothing until `release` says how to end, for tests of the orchestrator
-    Hold,
+    Hold {
+        /// Memory to use meanwhile, in MiB
+        #[arg(long, value_name = "MIB", default_value_t = 0)]
+        memory: u16,
+    },
     /// Tells the `hold` of the same pod to end
     Release {
         /// Exit code to end with

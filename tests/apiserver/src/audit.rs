@@ -1,4 +1,6 @@
 use std::{
+    fs::File,
+    io::{self, Read, Seek, SeekFrom},
     path::Path,
     sync::atomic::{AtomicU32, Ordering::Relaxed},
 };
@@ -90,8 +92,16 @@ fn parse(line: &str) -> Option<Write> {
     })
 }
 
-/// All writes in a namespace that were answered before this call, in the order of their answers.
-pub(crate) async fn writes(log: &Path, client: &Client, namespace: &str) -> Vec<Write> {
+fn read_from(log: &Path, at: u64) -> io::Result<String> {
+    let mut file = File::open(log)?;
+    file.seek(SeekFrom::Start(at))?;
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// All writes in a namespace that were answered before this call, in the order of their answers, from this place in the log on.
+pub(crate) async fn writes(log: &Path, at: u64, client: &Client, namespace: &str) -> Vec<Write> {
     static MARKS: AtomicU32 = AtomicU32::new(0);
     // The log may be a little behind; what is written after the mark was asked for cannot matter.
     let mark = format!("mark-{}", MARKS.fetch_add(1, Relaxed));
@@ -105,7 +115,7 @@ pub(crate) async fn writes(log: &Path, client: &Client, namespace: &str) -> Vec<
     };
     api.create(&dry(), &object).await.unwrap();
     eventually("the audit log shows a mark", async || {
-        let text = std::fs::read_to_string(log).unwrap();
+        let text = read_from(log, at).unwrap();
         let all: Vec<_> = text
             .lines()
             .filter(|line| line.contains(namespace))

@@ -257,7 +257,12 @@ impl Server {
 
     /// All writes in a namespace that were answered so far, in the order of their answers.
     pub async fn writes(&self, namespace: &str) -> Vec<Noted> {
-        audit::writes(&self.audit_log(), &self.client("test"), namespace).await
+        audit::writes(&self.audit_log(), 0, &self.client("test"), namespace).await
+    }
+
+    /// Length of the audit log, in bytes.
+    pub(crate) fn noted(&self) -> u64 {
+        std::fs::metadata(self.audit_log()).unwrap().len()
     }
 
     /// Where the audit log is.

@@ -28,6 +28,8 @@ pub struct Space {
     pub namespace: String,
     /// May do everything.
     pub client: Client,
+    /// Length of the audit log when it was made: what many share is read from there on.
+    noted: u64,
     /// Whether requests may be made to fail by chance.
     may_fail: bool,
 }
@@ -42,6 +44,7 @@ impl Space {
     pub async fn on(server: &'static Server) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let client = server.client("test");
+        let noted = server.noted();
         let namespace = format!("test-{:03}-ns", COUNT.fetch_add(1, Relaxed));
         let object = Namespace {
             metadata: ObjectMeta {
@@ -60,6 +63,7 @@ impl Space {
             server,
             namespace,
             client,
+            noted,
             may_fail: true,
         }
     }
@@ -226,7 +230,8 @@ impl Space {
 
     /// All writes here that were answered so far, in the order of their answers.
     pub async fn writes(&self) -> Vec<Write> {
-        audit::writes(&self.server.audit_log(), &self.client, &self.namespace).await
+        let log = self.server.audit_log();
+        audit::writes(&log, self.noted, &self.client, &self.namespace).await
     }
 
     /// The writes of one agent.

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
-use di_api::{DIJob, Origin};
+use di_api::{DIJob, DIJobStatus, Origin};
 use di_e2e::{
     Endpoint, Namespace, Reply, account, eventually, exec, held, is_running, job, logs_so_far,
     main_of, owned_pods, owned_services, status,
@@ -90,8 +90,8 @@ async fn replicas_are_added_listed_failed_and_removed() {
         eventually("services too", || owned_services(&ns, "elastic"), |services| services.len() == 2).await;
         let job = ns.api::<DIJob>().get("elastic").await.unwrap();
         assert_eq!(job.spec.collector.unwrap().replicas, 0, "the declared count is lowered with it");
-        let plan = job.status.unwrap().plan;
-        assert!(plan.iter().all(|entry| entry.origin == Origin::Requested), "{plan:?}");
+        let requested = |status: &DIJobStatus| status.plan.iter().all(|entry| entry.origin == Origin::Requested);
+        eventually("planned no more", || status(&ns, "elastic"), requested).await;
 
         // Nobody has written an AggregatorConfig yet, which may come.
         let waits = endpoint.call("POST", "/v1alpha1/replicas", &with(json!({"learners": {"replicas": 1, "gpus": 2}}))).await;

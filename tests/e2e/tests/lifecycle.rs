@@ -239,6 +239,45 @@ async fn a_job_whose_coordinator_fails_has_failed_and_says_why() {
 }
 
 #[tokio::test]
+async fn a_coordinator_that_is_killed_for_its_memory_beside_a_sidecar_has_failed() {
+    Namespace::with("memory", |ns| async move {
+        let mut wanted = held("greedy", 1, 0);
+        let spec = wanted.spec.coordinator.template.spec.as_mut().unwrap();
+        let mut sidecar = spec.containers[0].clone();
+        sidecar.name = "sidecar".to_owned();
+        spec.containers.push(sidecar);
+        let main = main_of(&mut wanted.spec.coordinator.template);
+        main.args = Some(["hold", "--memory", "256"].map(str::to_owned).to_vec());
+        main.resources = serde_json::from_value(json!({"limits": {"memory": "64Mi"}})).unwrap();
+        ns.submit(&wanted).await;
+        let seen = reaches(&ns, "greedy", Phase::Failed).await;
+        let failed = seen.conditions.iter().find(|c| c.type_ == "Failed");
+        assert_eq!(
+            failed.unwrap().message,
+            "the coordinator failed: OOMKilled (exit code 137)"
+        );
+        let only = |(pods, services): &(Vec<String>, Vec<String>)| {
+            pods == &["greedy-coordinator"] && services.is_empty()
+        };
+        eventually("cleaned up", || left(&ns, "greedy"), only).await;
+        let coordinator = &owned_pods(&ns, "greedy").await[0];
+        let containers = coordinator
+            .status
+            .as_ref()
+            .unwrap()
+            .container_statuses
+            .iter()
+            .flatten();
+        let runs: Vec<_> = containers
+            .filter(|container| container.state.as_ref().unwrap().running.is_some())
+            .map(|container| container.name.as_str())
+            .collect();
+        assert_eq!(runs, ["sidecar"]);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_coordinator_that_fails_is_started_again_as_often_as_the_limit_says() {
     Namespace::with("limit", |ns| async move {
         let mut wanted = held("twice", 1, 0);
