@@ -18,9 +18,10 @@ use di_runtime::{
     ppo::Settings,
     probe::probe,
     serial,
-    server::{Worker, listen, serve},
+    server::{listen, serve},
     shutdown::Shutdown,
     storage::Storage,
+    tasks::TaskWorker,
     training::Goal,
 };
 
@@ -112,7 +113,7 @@ async fn coordinate(args: CoordinatorArgs) -> Result<ExitCode> {
     )
 }
 
-async fn replica(environment: &Environment, worker: impl Worker) -> Result<ExitCode> {
+async fn replica(environment: &Environment, worker: impl TaskWorker) -> Result<ExitCode> {
     let mut shutdown = Shutdown::install()?;
     let listener = listen(environment.port).await?;
     tracing::info!(

@@ -1,6 +1,7 @@
 //! The collector: loads the model, plays, stores the frames, reports where they are.
 
 use rand::{SeedableRng, rngs::StdRng};
+use serde::Deserialize;
 
 use crate::{
     Error, Result,
@@ -8,8 +9,8 @@ use crate::{
     frames,
     model::Model,
     rollout::{collect, evaluate},
-    server::Worker,
     storage::Storage,
+    tasks::TaskWorker,
     wire::{CollectorReport, CollectorTask, Role, Work},
 };
 
@@ -17,6 +18,11 @@ use crate::{
 pub const MAX_FRAMES: usize = 1 << 20;
 /// Most episodes of one task.
 pub const MAX_EPISODES: usize = 10_000;
+
+/// There is nothing to configure: a task says it all.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NoConfig {}
 
 /// Does collector tasks.
 #[derive(Clone, Debug)]
@@ -35,9 +41,10 @@ impl Collector {
     }
 }
 
-impl Worker for Collector {
+impl TaskWorker for Collector {
     type Task = CollectorTask;
     type Report = CollectorReport;
+    type Config = NoConfig;
 
     const ROLE: Role = Role::Collector;
 
@@ -47,6 +54,14 @@ impl Worker for Collector {
 
     fn replica_index(&self) -> u64 {
         self.environment.replica_index
+    }
+
+    fn config(&self) -> NoConfig {
+        NoConfig {}
+    }
+
+    fn configure(&mut self, _: NoConfig) -> Result<()> {
+        Ok(())
     }
 
     fn work(&self, task: CollectorTask, fallback_seed: u64) -> Result<CollectorReport> {

@@ -18,14 +18,17 @@ use reqwest::Client;
 use tokio::{net::TcpListener, sync::watch};
 
 use crate::{
-    Error, Result,
+    Result, chain,
+    dispatch::Field,
     endpoint::Endpoint,
     env::Environment,
     fleet::Patience,
+    life::{Gate, handles},
     model::Model,
     progress::{Progress, count},
     roster::Roster,
     run::Run,
+    server::serve_while,
     storage::Storage,
     training::{Goal, train},
 };
@@ -68,6 +71,7 @@ pub struct Coordinator {
     storage: Storage,
     client: Client,
     progress: watch::Sender<Progress>,
+    gate: Gate,
 }
 
 impl Coordinator {
@@ -89,6 +93,7 @@ impl Coordinator {
             storage,
             client,
             progress,
+            gate: Gate::running(),
         }
     }
 
@@ -97,7 +102,7 @@ impl Coordinator {
         self.progress.subscribe()
     }
 
-    /// Trains to the end, or until `shutdown` is ready; tells on `listener` how it goes.
+    /// Trains to the end, or until it is told to exit or `shutdown` is ready; tells on `listener` how it goes.
     pub async fn run(
         self,
         listener: TcpListener,
@@ -110,13 +115,19 @@ impl Coordinator {
         self.progress
             .send_modify(|progress| progress.run = run.folder().display().to_string());
         tracing::info!("training CartPole-v1 in {}", run.folder().display());
-        let outcome = tokio::select! {
-            outcome = self.work(&id, &mut run) => outcome,
-            ended = axum::serve(listener, self.router()) => Err(ended.map_or_else(Error::Serve, |()| {
-                Error::Serve(std::io::Error::other("it ended by itself"))
-            })),
-            () = shutdown => Ok(Outcome::Interrupted),
+        let trained = async {
+            let outcome = tokio::select! {
+                outcome = self.work(&id, &mut run) => outcome,
+                () = self.gate.exiting() => Ok(Outcome::Interrupted),
+                () = shutdown => Ok(Outcome::Interrupted),
+            };
+            self.gate
+                .end(outcome.as_ref().err().map(|error| chain(error)));
+            outcome
         };
+        let outcome = serve_while(listener, self.router(), trained)
+            .await
+            .flatten();
         let finished = run.finish().map(|model| model.display().to_string());
         // Why the training failed matters more than why cleaning up after it did.
         let (outcome, model) = (outcome?, finished?);
@@ -155,12 +166,16 @@ impl Coordinator {
                     .await?,
             );
         }
-        let training = train(goal, &self.client, &roster, run, &self.progress);
+        let field = Field {
+            client: &self.client,
+            roster: &roster,
+            gate: &self.gate,
+        };
         tokio::select! {
-            solved = tokio::time::timeout(*timeout, training) => Ok(match solved {
-                Ok(solved) => if solved? { Outcome::Solved } else { Outcome::Unsolved },
-                Err(_) => Outcome::Unsolved,
-            }),
+            solved = train(goal, field, run, &self.progress) => {
+                Ok(if solved? { Outcome::Solved } else { Outcome::Unsolved })
+            }
+            () = self.gate.run_for(*timeout) => Ok(Outcome::Unsolved),
             () = roster.follow(&endpoint) => Ok(Outcome::Interrupted),
             () = roster.check(&self.client) => Ok(Outcome::Interrupted),
         }
@@ -175,6 +190,7 @@ impl Coordinator {
         Router::new()
             .route("/healthz", get(async || "ok"))
             .route("/status", get(status))
+            .merge(handles(self.gate.clone()))
     }
 
     fn summary(&self, outcome: Outcome, time: Duration) -> String {

@@ -1,7 +1,7 @@
 //! Hands tasks to whoever can do them.
 
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::{HashMap, VecDeque},
     time::Duration,
 };
 
@@ -12,25 +12,43 @@ use tokio::task::JoinSet;
 use crate::{
     Error, Result, chain,
     fleet::Ready,
+    life::{Counted, Gate},
     roster::Roster,
-    wire::{Failure, Role},
+    wire::{Failure, Role, TAKES_NO_TASK},
 };
+
+/// What tasks are handed out by.
+#[derive(Clone, Copy, Debug)]
+pub struct Field<'a> {
+    /// Calls the replicas.
+    pub client: &'a Client,
+    /// Knows them.
+    pub roster: &'a Roster,
+    /// Lets tasks through.
+    pub gate: &'a Gate,
+}
 
 /// Gives each task to a replica of the role that is free, until all are done; returns the reports
 /// in the order of the tasks.
 ///
-/// A task that fails, or whose replica leaves, goes to another one. Without any replica this waits
-/// for successors. As the result of a task depends on the task alone, it does not matter who does
+/// A task that fails, or whose replica leaves or is paused, goes to another one. Without any replica this waits
+/// for successors; behind a closed gate, until it opens. As the result of a task depends on the task alone, it does not matter who does
 /// it.
-pub async fn dispatch<T, R>(client: &Client, roster: &Roster, role: Role, tasks: &[T]) -> Vec<R>
+pub async fn dispatch<T, R>(field: Field<'_>, role: Role, tasks: &[T]) -> Vec<R>
 where
     T: Serialize,
-    R: DeserializeOwned + Send + 'static,
+    R: Counted + DeserializeOwned + Send + 'static,
 {
+    let Field {
+        client,
+        roster,
+        gate,
+    } = field;
     let mut changed = roster.subscribe();
+    let mut told = gate.subscribe();
     let mut open: VecDeque<usize> = (0..tasks.len()).collect();
     let mut reports: Vec<Option<R>> = tasks.iter().map(|_| None).collect();
-    let mut busy = HashSet::new();
+    let mut busy = HashMap::new();
     let mut running = JoinSet::new();
     let mut waiting = false;
     while reports.iter().any(Option::is_none) {
@@ -40,13 +58,15 @@ where
             tracing::info!("waiting for a {role}");
         }
         for Ready { address, mut gone } in ready {
-            if open.is_empty() {
-                break;
-            }
-            if !busy.insert(address.pod.clone()) {
+            if busy.contains_key(&address.pod) {
                 continue;
             }
             let Some(task) = open.pop_front() else { break };
+            let Some(flight) = gate.pass() else {
+                open.push_front(task);
+                break;
+            };
+            busy.insert(address.pod.clone(), flight);
             waiting = false;
             let limit = roster.patience().task;
             let url = format!("http://{}/task", address.url);
@@ -62,11 +82,18 @@ where
         }
         tokio::select! {
             Some(Ok((task, pod, outcome))) = running.join_next() => {
-                busy.remove(&pod);
+                let flight = busy.remove(&pod);
                 match outcome {
                     Some(Ok(report)) => {
                         roster.task_done(&pod);
+                        if let Some(flight) = flight {
+                            flight.landed(report.polled());
+                        }
                         reports[task] = Some(report);
+                    }
+                    Some(Err(Error::Paused)) => {
+                        roster.paused(&pod);
+                        open.push_front(task);
                     }
                     Some(Err(error)) => {
                         tracing::warn!("a task of {pod} goes to another {role}: {}", chain(&error));
@@ -77,6 +104,7 @@ where
                 }
             }
             _ = changed.changed() => {}
+            _ = told.changed() => {}
         }
     }
     reports.into_iter().flatten().collect()
@@ -108,6 +136,9 @@ async fn call<R: DeserializeOwned>(
     let response = request.send().await.map_err(broken)?;
     let status = response.status().as_u16();
     let body = response.bytes().await.map_err(broken)?;
+    if status == TAKES_NO_TASK {
+        return Err(Error::Paused);
+    }
     if status != 200 {
         let message = serde_json::from_slice::<Failure>(&body).map(|failure| failure.error);
         return Err(failed(

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::life::{Call, Status};
+
 /// What can go wrong in a worker; messages say what was being done, the cause is the source.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -69,9 +71,38 @@ pub enum Error {
     #[error("bad task: {0}")]
     BadTask(String),
 
-    /// The computation of a task panicked or was cancelled.
+    /// Nobody does a task any more that was taken on.
     #[error("the computation of the task was lost")]
-    TaskLost(#[source] tokio::task::JoinError),
+    TaskLost,
+
+    /// A paused replica takes no task on.
+    #[error("it is paused and takes no task on")]
+    Paused,
+
+    /// A life-cycle handle was called that does not fit how the worker is.
+    #[error("cannot {call} while it is {status}: {}", advice(*status))]
+    WrongStatus {
+        /// What was asked for.
+        call: Call,
+        /// How it is.
+        status: Status,
+    },
+
+    /// There is no such life-cycle handle.
+    #[error("there is no handle {0}")]
+    NoSuchCall(String),
+
+    /// What a worker is to be configured with cannot be used.
+    #[error("the configuration cannot be used: {0}")]
+    BadConfig(String),
+
+    /// A thread cannot be started.
+    #[error("failed to start a thread")]
+    Thread(#[source] std::io::Error),
+
+    /// A thread panicked.
+    #[error("the thread {0} panicked")]
+    Panicked(&'static str),
 
     /// There is no terminal, or nothing can be heard of it.
     #[error("the size of the terminal cannot be told")]
@@ -168,6 +199,15 @@ impl Error {
     /// Whether asking the replica endpoint again later can help.
     pub const fn is_passing(&self) -> bool {
         matches!(self, Self::NotNow { .. } | Self::Unreachable { .. })
+    }
+}
+
+/// What to do first.
+const fn advice(status: Status) -> &'static str {
+    match status {
+        Status::New => "configure it first",
+        Status::Configured | Status::Running | Status::Paused => "pause it first",
+        Status::Exiting | Status::Completed | Status::Error => "it has ended, or is about to",
     }
 }
 

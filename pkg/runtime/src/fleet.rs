@@ -64,6 +64,8 @@ struct Member {
     since: Instant,
     answered: Option<Instant>,
     reachable: bool,
+    /// It is there, and takes no task on.
+    paused: bool,
     failed_tasks: u32,
     gone: watch::Sender<()>,
 }
@@ -115,6 +117,7 @@ impl Fleet {
                 since: now,
                 answered: None,
                 reachable: false,
+                paused: false,
                 failed_tasks: 0,
                 gone: watch::Sender::new(()),
             };
@@ -124,13 +127,22 @@ impl Fleet {
         (joined, left)
     }
 
-    /// A replica answered. Returns whether that is news.
-    pub fn answered(&mut self, pod: &str, now: Instant) -> bool {
+    /// A replica answered, and told whether it takes tasks on. Returns whether that is news.
+    pub fn answered(&mut self, pod: &str, runs: bool, now: Instant) -> bool {
         let Some(member) = self.members.get_mut(pod) else {
             return false;
         };
         member.answered = Some(now);
-        !std::mem::replace(&mut member.reachable, true)
+        let before = (member.reachable, member.paused);
+        (member.reachable, member.paused) = (true, !runs);
+        before != (true, !runs)
+    }
+
+    /// A replica gave a task back: it gets no more until it runs. That is no failure, and no silence.
+    pub fn paused(&mut self, pod: &str) {
+        if let Some(member) = self.members.get_mut(pod) {
+            member.paused = true;
+        }
     }
 
     /// A replica did not answer: it gets no more tasks until it does.
@@ -210,7 +222,7 @@ impl Fleet {
         let mut ready: Vec<_> = self
             .members
             .values()
-            .filter(|member| member.role == role && member.reachable)
+            .filter(|member| member.role == role && member.reachable && !member.paused)
             .collect();
         ready.sort_unstable_by(|a, b| (a.since, &a.address.pod).cmp(&(b.since, &b.address.pod)));
         let ready = ready.into_iter();

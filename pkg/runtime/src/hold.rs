@@ -9,25 +9,34 @@ use axum::{
 };
 use tokio::{net::TcpListener, sync::watch};
 
-use crate::{Error, Result, http};
+use crate::{
+    Error, Result, http,
+    life::{Gate, handles},
+    server::serve_while,
+};
 
-/// Answers `/healthz` until `POST /release/<code>` tells it the exit code to end with; none when `shutdown` came first.
+/// Answers `/healthz` and the handles of a life cycle, in which nothing is done, until it is told to exit or `POST /release/<code>` tells it
+/// the exit code to end with; none when `shutdown` came first.
 pub async fn hold(listener: TcpListener, shutdown: impl Future<Output = ()>) -> Result<Option<u8>> {
     let (told, mut code) = watch::channel(None);
     let router = Router::new()
         .route("/healthz", get(|| async { "ok" }))
         .route("/release/{code}", post(tell))
         .with_state(Arc::new(told));
-    let serving = axum::serve(listener, router);
-    tokio::select! {
-        result = serving.into_future() => result.map_err(Error::Serve).map(|()| None),
-        code = code.wait_for(Option::is_some) => {
-            let code = code.ok().and_then(|code| *code);
-            tracing::info!("told to end with {}", code.unwrap_or(0));
-            Ok(code)
+    let gate = Gate::running();
+    let router = router.merge(handles(gate.clone()));
+    let ended = async {
+        tokio::select! {
+            code = code.wait_for(Option::is_some) => {
+                let code = code.ok().and_then(|code| *code);
+                tracing::info!("told to end with {}", code.unwrap_or(0));
+                code
+            }
+            () = gate.exiting() => Some(0),
+            () = shutdown => None,
         }
-        () = shutdown => Ok(None),
-    }
+    };
+    serve_while(listener, router, ended).await
 }
 
 async fn tell(State(told): State<Arc<watch::Sender<Option<u8>>>>, Path(code): Path<u8>) {

@@ -9,8 +9,8 @@ use crate::{
     frames,
     model::{Model, model_file},
     ppo::{self, Settings},
-    server::Worker,
     storage::Storage,
+    tasks::TaskWorker,
     wire::{LearnerReport, LearnerTask, Role},
 };
 
@@ -33,9 +33,10 @@ impl Learner {
     }
 }
 
-impl Worker for Learner {
+impl TaskWorker for Learner {
     type Task = LearnerTask;
     type Report = LearnerReport;
+    type Config = Settings;
 
     const ROLE: Role = Role::Learner;
 
@@ -45,6 +46,16 @@ impl Worker for Learner {
 
     fn replica_index(&self) -> u64 {
         self.environment.replica_index
+    }
+
+    fn config(&self) -> Settings {
+        self.settings.clone()
+    }
+
+    fn configure(&mut self, settings: Settings) -> Result<()> {
+        settings.check()?;
+        self.settings = settings;
+        Ok(())
     }
 
     fn work(&self, task: LearnerTask, fallback_seed: u64) -> Result<LearnerReport> {

@@ -5,7 +5,8 @@
 //! | the environment | [`cartpole`] |
 //! | the model and how it learns | [`mlp`], [`policy`], [`adam`], [`ppo`] |
 //! | what is stored | [`rollout`], [`frames`], [`model`], [`storage`], [`run`] |
-//! | the replicas' side | [`server`], [`collector`], [`learner`] |
+//! | the replicas' side | [`server`], [`tasks`], [`collector`], [`learner`] |
+//! | how all of them live | [`life`], with [`mapping`] for what computes beside it |
 //! | the coordinator's side | [`endpoint`], [`fleet`], [`roster`], [`dispatch`], [`training`], [`coordinator`], alone in [`serial`] |
 //! | what tests run | [`probe`], [`hold`] |
 //! | what goes between them | [`wire`], [`env`](mod@env) |
@@ -30,6 +31,8 @@ pub mod frames;
 pub mod hold;
 pub mod http;
 pub mod learner;
+pub mod life;
+pub mod mapping;
 pub mod mlp;
 pub mod model;
 pub mod policy;
@@ -43,6 +46,7 @@ pub mod serial;
 pub mod server;
 pub mod shutdown;
 pub mod storage;
+pub mod tasks;
 pub mod training;
 pub mod wire;
 

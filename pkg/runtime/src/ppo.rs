@@ -1,8 +1,10 @@
 //! Proximal policy optimisation: how a learner improves the model from frames.
 
 use rand::{Rng, seq::SliceRandom};
+use serde::Deserialize;
 
 use crate::{
+    Error, Result,
     adam::Adam,
     advantage::{Sample, samples},
     policy::{Policy, Scratch},
@@ -10,7 +12,8 @@ use crate::{
 };
 
 /// The settings of the method. The defaults solve `CartPole` for every seed that was tried.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// Step size at the start; it falls linearly to a tenth at the end.
     pub learning_rate: f64,
@@ -42,6 +45,35 @@ impl Default for Settings {
             entropy: 0.005,
             gradient_norm: 0.5,
         }
+    }
+}
+
+impl Settings {
+    /// Whether one can learn with them.
+    pub fn check(&self) -> Result<()> {
+        let Self {
+            learning_rate,
+            discount,
+            trace,
+            clip,
+            epochs,
+            batch,
+            entropy,
+            gradient_norm,
+        } = self;
+        let positive = [learning_rate, clip, gradient_norm];
+        let shares = [discount, trace];
+        let sound = positive.iter().all(|n| n.is_finite() && **n > 0.0)
+            && shares.iter().all(|n| (0.0..=1.0).contains(*n))
+            && entropy.is_finite()
+            && (1..=1000).contains(epochs)
+            && *batch > 0;
+        if sound {
+            return Ok(());
+        }
+        Err(Error::BadConfig(
+            "learning_rate, clip, gradient_norm and batch must be above 0, discount and trace in 0..=1, epochs in 1..=1000".to_owned(),
+        ))
     }
 }
 

@@ -5,14 +5,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use reqwest::Client;
+use reqwest::{Client, RequestBuilder};
 use tokio::{sync::watch, task::JoinSet, time::MissedTickBehavior};
 
 use crate::{
     Address, Result, chain,
     endpoint::Endpoint,
     fleet::{Fleet, Loss, Patience, Ready},
-    wire::{Replicas, Role},
+    life::Report,
+    wire::{Envelope, Replicas, Role},
 };
 
 /// How long a replica may take to say that it is there.
@@ -96,6 +97,11 @@ impl Roster {
         self.announce(&losses);
     }
 
+    /// Notes that a replica gave a task back, as it is paused.
+    pub fn paused(&self, pod: &str) {
+        self.fleet().paused(pod);
+    }
+
     /// Follows the endpoint's list and tells it of losses, for ever. Whatever the endpoint does,
     /// training goes on with the replicas that are known.
     pub async fn follow(&self, endpoint: &Endpoint) {
@@ -135,24 +141,23 @@ impl Roster {
             let mut checks = JoinSet::new();
             for address in self.fleet().addresses() {
                 let request = client
-                    .get(format!("http://{}/healthz", address.url))
+                    .get(format!("http://{}/lifecycle", address.url))
                     .timeout(HEALTH_LIMIT);
-                checks.spawn(async move {
-                    let answer = request.send().await;
-                    (
-                        address,
-                        answer.is_ok_and(|answer| answer.status().is_success()),
-                    )
-                });
+                checks.spawn(async move { (address, report(request).await) });
             }
             while let Some(checked) = checks.join_next().await {
-                let Ok((address, healthy)) = checked else {
+                let Ok((address, report)) = checked else {
                     continue;
                 };
-                if !healthy {
+                let Some(report) = report else {
                     self.fleet().silent(&address.pod);
-                } else if self.fleet().answered(&address.pod, Instant::now()) {
-                    tracing::info!("connected to {}", address.pod);
+                    continue;
+                };
+                let news = self
+                    .fleet()
+                    .answered(&address.pod, report.running, Instant::now());
+                if news {
+                    tracing::info!("connected to {}, {}", address.pod, report.status);
                     self.changed.send_replace(());
                 }
             }
@@ -183,6 +188,13 @@ impl Roster {
     fn fleet(&self) -> MutexGuard<'_, Fleet> {
         self.fleet.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What a replica tells of itself; nothing when it is not there.
+async fn report(request: RequestBuilder) -> Option<Report> {
+    let answer = request.send().await.ok()?.bytes().await.ok()?;
+    let envelope: Envelope = serde_json::from_slice(&answer).ok()?;
+    serde_json::from_value(envelope.data).ok()
 }
 
 fn ticks(period: Duration) -> tokio::time::Interval {

@@ -1,11 +1,8 @@
 //! The HTTP server that collectors and learners share.
 
 use std::{
-    future::Future,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    future::{Future, IntoFuture},
+    sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
 
@@ -17,12 +14,14 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use serde::{Serialize, de::DeserializeOwned};
-use tokio::{net::TcpListener, sync::Mutex};
+use serde::Serialize;
+use tokio::{net::TcpListener, sync::oneshot};
 
 use crate::{
     Error, Result, chain,
-    wire::{Failure, Role},
+    life::{Control, Life, handles, launch},
+    tasks::{Queue, TaskWorker, Tasks},
+    wire::{Failure, Role, TAKES_NO_TASK},
 };
 
 /// Tasks hold paths, no data.
@@ -30,26 +29,8 @@ const BODY_LIMIT: usize = 64 << 10;
 /// Longest time from a request's head to its answer.
 const REQUEST_LIMIT: Duration = Duration::from_secs(180);
 
-/// What does the tasks of a role.
-pub trait Worker: Send + Sync + 'static {
-    /// What comes in.
-    type Task: DeserializeOwned + Send + 'static;
-    /// What goes out.
-    type Report: Serialize + Send + 'static;
-
-    /// The role.
-    const ROLE: Role;
-
-    /// Name of the pod.
-    fn pod(&self) -> &str;
-
-    /// Number of this replica within its type.
-    fn replica_index(&self) -> u64;
-
-    /// Does a task; `fallback_seed` is for tasks that bring none. May take long: runs beside the
-    /// server.
-    fn work(&self, task: Self::Task, fallback_seed: u64) -> Result<Self::Report>;
-}
+/// Longest time for the answers that are still on their way when a worker has ended.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// What `/status` tells.
 #[derive(Clone, Debug, Serialize)]
@@ -62,12 +43,11 @@ struct Status {
     tasks_failed: u64,
 }
 
-struct Shared<W> {
-    worker: W,
-    /// Tasks are done one after another: more at once would only slow each other down.
-    turn: Mutex<()>,
-    done: AtomicU64,
-    failed: AtomicU64,
+struct Shared<W: TaskWorker> {
+    pod: String,
+    replica_index: u64,
+    queue: Arc<Queue<W>>,
+    control: Control,
 }
 
 /// Listens on all addresses.
@@ -77,35 +57,64 @@ pub async fn listen(port: u16) -> Result<TcpListener> {
         .map_err(|source| Error::Listen { port, source })
 }
 
-/// Serves a worker until `shutdown` is ready. A task that is still running is left behind: the
-/// coordinator gives it to another replica.
-pub async fn serve<W: Worker>(
+/// Launches a worker and serves it, until it ends or `shutdown` is ready. A task that is still running then is left behind: the coordinator
+/// gives it to another replica.
+pub async fn serve<W: TaskWorker>(
     listener: TcpListener,
     worker: W,
     shutdown: impl Future<Output = ()>,
 ) -> Result<()> {
-    let server = axum::serve(listener, router(worker));
+    let queue = Arc::new(Queue::new());
+    let (pod, replica_index) = (worker.pod().to_owned(), worker.replica_index());
+    let config = worker.config();
+    let Life { control, ended } = launch(Tasks::new(worker, queue.clone()), config)?;
+    let router = router(Shared {
+        pod,
+        replica_index,
+        queue,
+        control,
+    });
+    // It always tells how it ended.
+    let lives = async { ended.await.unwrap_or(Ok(())) };
     tokio::select! {
-        ended = server => ended.map_err(Error::Serve),
+        served = serve_while(listener, router, lives) => served.flatten(),
         () = shutdown => Ok(()),
     }
 }
 
-/// The routes of a worker.
-pub fn router<W: Worker>(worker: W) -> Router {
-    let shared = Shared {
-        worker,
-        turn: Mutex::new(()),
-        done: AtomicU64::new(0),
-        failed: AtomicU64::new(0),
+/// Serves until `work` is done; who has asked until then gets an answer.
+pub(crate) async fn serve_while<T>(
+    listener: TcpListener,
+    router: Router,
+    work: impl Future<Output = T>,
+) -> Result<T> {
+    let (end, ended) = oneshot::channel::<()>();
+    let server = axum::serve(listener, router).with_graceful_shutdown(async {
+        ended.await.ok();
+    });
+    let mut server = std::pin::pin!(server.into_future());
+    let done = tokio::select! {
+        ended = &mut server => {
+            let by_itself = || std::io::Error::other("it ended by itself");
+            return Err(Error::Serve(ended.err().unwrap_or_else(by_itself)));
+        }
+        done = work => done,
     };
+    drop(end);
+    tokio::time::timeout(LAST_WORDS, server).await.ok();
+    Ok(done)
+}
+
+fn router<W: TaskWorker>(shared: Shared<W>) -> Router {
+    let handles = handles(shared.control.clone());
     Router::new()
         .route("/healthz", get(async || "ok"))
         .route("/status", get(status::<W>))
         .route("/task", post(task::<W>))
+        .with_state(Arc::new(shared))
+        .merge(handles)
         .layer(from_fn(limit))
         .layer(DefaultBodyLimit::max(BODY_LIMIT))
-        .with_state(Arc::new(shared))
 }
 
 async fn limit(request: Request, next: Next) -> Response {
@@ -114,45 +123,42 @@ async fn limit(request: Request, next: Next) -> Response {
         .unwrap_or_else(|_| failure(StatusCode::GATEWAY_TIMEOUT, "the request took too long"))
 }
 
-async fn status<W: Worker>(State(shared): State<Arc<Shared<W>>>) -> Response {
+async fn status<W: TaskWorker>(State(shared): State<Arc<Shared<W>>>) -> Response {
     let status = Status {
         role: W::ROLE,
-        pod: shared.worker.pod().to_owned(),
-        replica_index: shared.worker.replica_index(),
-        busy: shared.turn.try_lock().is_err(),
-        tasks_done: shared.done.load(Relaxed),
-        tasks_failed: shared.failed.load(Relaxed),
+        pod: shared.pod.clone(),
+        replica_index: shared.replica_index,
+        busy: shared.queue.busy.load(Relaxed),
+        tasks_done: shared.queue.done.load(Relaxed),
+        tasks_failed: shared.queue.failed.load(Relaxed),
     };
     Json(status).into_response()
 }
 
-async fn task<W: Worker>(
+async fn task<W: TaskWorker>(
     State(shared): State<Arc<Shared<W>>>,
     Json(task): Json<W::Task>,
 ) -> Response {
-    let _turn = shared.turn.lock().await;
-    let count = shared.done.load(Relaxed) + shared.failed.load(Relaxed);
-    let fallback_seed = mix(shared.worker.replica_index(), count);
-    let working = shared.clone();
-    let result =
-        tokio::task::spawn_blocking(move || working.worker.work(task, fallback_seed)).await;
-    match result.map_err(Error::TaskLost).flatten() {
-        Ok(report) => {
-            shared.done.fetch_add(1, Relaxed);
-            Json(report).into_response()
+    let outcome = match shared.queue.push(task) {
+        Ok(outcome) => {
+            shared.control.nudge();
+            outcome.await.unwrap_or(Err(Error::TaskLost))
         }
-        Err(error) => {
-            shared.failed.fetch_add(1, Relaxed);
-            let error_line = chain(&error);
-            tracing::error!("task failed: {error_line}");
-            let asked_wrongly = matches!(error, Error::BadTask(_) | Error::OutsideStorage { .. });
-            let status = if asked_wrongly {
-                StatusCode::BAD_REQUEST
-            } else {
-                StatusCode::INTERNAL_SERVER_ERROR
-            };
-            failure(status, error_line)
+        Err(error) => Err(error),
+    };
+    match outcome {
+        Ok(report) => Json(report).into_response(),
+        Err(error) => failure(status_of(&error), chain(&error)),
+    }
+}
+
+fn status_of(error: &Error) -> StatusCode {
+    match error {
+        Error::Paused => {
+            StatusCode::from_u16(TAKES_NO_TASK).unwrap_or(StatusCode::SERVICE_UNAVAILABLE)
         }
+        Error::BadTask(_) | Error::OutsideStorage { .. } => StatusCode::BAD_REQUEST,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
 

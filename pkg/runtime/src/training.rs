@@ -2,14 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use reqwest::Client;
 use tokio::sync::watch;
 
 use crate::{
     Result,
-    dispatch::dispatch,
+    dispatch::{Field, dispatch},
+    life::Stats,
     progress::Progress,
-    roster::Roster,
     run::Run,
     server::mix,
     wire::{CollectorReport, CollectorTask, LearnerReport, LearnerTask, Role, Work},
@@ -55,13 +54,13 @@ impl Default for Goal {
 /// Trains until the goal is reached (true) or the iterations are used up (false).
 pub async fn train(
     goal: &Goal,
-    client: &Client,
-    roster: &Roster,
+    field: Field<'_>,
     run: &mut Run,
     progress: &watch::Sender<Progress>,
 ) -> Result<bool> {
     let names = |role| {
-        roster
+        field
+            .roster
             .ready(role)
             .into_iter()
             .map(|ready| ready.address.pod)
@@ -73,7 +72,7 @@ pub async fn train(
         let seed = mix(goal.seed, iteration);
         run.begin_frames()?;
         let tasks = collector_tasks(goal, run, seed);
-        let reports: Vec<CollectorReport> = dispatch(client, roster, Role::Collector, &tasks).await;
+        let reports: Vec<CollectorReport> = dispatch(field, Role::Collector, &tasks).await;
         let (collected, evaluated) = reports.split_at(goal.tasks);
 
         let new_frames: u64 = collected.iter().map(|report| report.frames).sum();
@@ -92,6 +91,11 @@ pub async fn train(
             progress.solved = solved;
             tracing::info!("{}", progress.line());
         });
+        field
+            .gate
+            .note(evaluation.map_or_else(Stats::new, |evaluation| {
+                Stats::from([("evaluation".into(), evaluation)])
+            }));
         if solved || iteration >= goal.max_iterations {
             return Ok(solved);
         }
@@ -107,7 +111,7 @@ pub async fn train(
             progress: iteration as f64 / goal.max_iterations as f64,
             seed: Some(mix(seed, u64::MAX)),
         };
-        let reports: Vec<LearnerReport> = dispatch(client, roster, Role::Learner, &[task]).await;
+        let reports: Vec<LearnerReport> = dispatch(field, Role::Learner, &[task]).await;
         for report in reports {
             run.advance(report.model_path, report.model_version)?;
         }

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::life::{Counted, Polled, Stats};
+
 /// The two kinds of replicas that a coordinator works with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -15,16 +17,23 @@ pub enum Role {
     Learner,
 }
 
-impl std::fmt::Display for Role {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(match self {
+impl Role {
+    /// In one word.
+    pub const fn as_str(self) -> &'static str {
+        match self {
             Self::Collector => "collector",
             Self::Learner => "learner",
-        })
+        }
     }
 }
 
-/// The answer of the replica endpoint to everything.
+impl std::fmt::Display for Role {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}
+
+/// The answer of the replica endpoint, and of the life-cycle handles, to everything.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Envelope {
     /// Whether it did what was asked.
@@ -38,6 +47,28 @@ pub struct Envelope {
     /// What was asked for; of no defined shape unless `success`.
     #[serde(default)]
     pub data: serde_json::Value,
+}
+
+impl Envelope {
+    /// It was done.
+    pub const fn done(data: serde_json::Value) -> Self {
+        Self {
+            success: true,
+            code: 0,
+            message: String::new(),
+            data,
+        }
+    }
+
+    /// It was not.
+    pub const fn refused(message: String, data: serde_json::Value) -> Self {
+        Self {
+            success: false,
+            code: 1,
+            message,
+            data,
+        }
+    }
 }
 
 /// The replicas of one coordinator, as `pod.namespace:port`.
@@ -158,6 +189,39 @@ pub struct LearnerReport {
     pub value_loss: f64,
     /// How undecided the actor is.
     pub entropy: f64,
+}
+
+/// Status of the answer to a task that a replica does not take on, as it is paused.
+pub const TAKES_NO_TASK: u16 = 503;
+
+impl Counted for CollectorReport {
+    fn polled(&self) -> Polled {
+        Polled {
+            samples: self.frames,
+            batches: u64::from(self.path.is_some()),
+        }
+    }
+
+    fn stats(&self) -> Stats {
+        Stats::from([("mean_return".into(), self.mean_return)])
+    }
+}
+
+impl Counted for LearnerReport {
+    fn polled(&self) -> Polled {
+        Polled {
+            samples: self.frames,
+            batches: 1,
+        }
+    }
+
+    fn stats(&self) -> Stats {
+        Stats::from([
+            ("policy_loss".into(), self.policy_loss),
+            ("value_loss".into(), self.value_loss),
+            ("entropy".into(), self.entropy),
+        ])
+    }
 }
 
 /// What a replica says when a task failed.

@@ -38,8 +38,11 @@ fn a_replica_gets_work_once_it_answered() {
     let now = Instant::now();
     let mut fleet = fleet_of(&["a", "b"], now);
     assert!(ready(&fleet).is_empty());
-    assert!(fleet.answered("b", now));
-    assert!(!fleet.answered("b", now), "answering again is no news");
+    assert!(fleet.answered("b", true, now));
+    assert!(
+        !fleet.answered("b", true, now),
+        "answering again is no news"
+    );
     assert_eq!(ready(&fleet), ["b"]);
     assert!(fleet.ready(Role::Learner).is_empty());
     fleet.silent("b");
@@ -50,7 +53,7 @@ fn a_replica_gets_work_once_it_answered() {
 fn the_list_adds_new_names_and_drops_vanished_ones() {
     let now = Instant::now();
     let mut fleet = fleet_of(&["a", "b"], now);
-    fleet.answered("a", now);
+    fleet.answered("a", true, now);
     let gone = fleet.ready(Role::Collector)[0].gone.clone();
     let (joined, left) = fleet.sync(&[collector("b"), collector("c")], now);
     assert_eq!((names(&joined), names(&left)), (vec!["c"], vec!["a"]));
@@ -74,8 +77,8 @@ fn the_list_adds_new_names_and_drops_vanished_ones() {
 fn silence_after_an_answer_is_a_loss_after_ten_seconds() {
     let now = Instant::now();
     let mut fleet = fleet_of(&["a", "b"], now);
-    fleet.answered("a", now);
-    fleet.answered("b", now);
+    fleet.answered("a", true, now);
+    fleet.answered("b", true, now);
     fleet.silent("a");
     assert!(fleet.expire(now + 9 * SECOND).is_empty());
     let losses = fleet.expire(now + 10 * SECOND);
@@ -97,10 +100,28 @@ fn a_replica_that_never_answered_gets_two_minutes() {
 }
 
 #[test]
+fn a_paused_replica_gets_no_work_and_is_not_lost() {
+    let now = Instant::now();
+    let mut fleet = fleet_of(&["a", "b"], now);
+    assert!(fleet.answered("a", true, now) && fleet.answered("b", false, now));
+    assert_eq!(ready(&fleet), ["a"]);
+    fleet.paused("a");
+    assert!(ready(&fleet).is_empty());
+    assert!(!fleet.answered("a", false, now), "that is known");
+    assert!(fleet.expire(now + 3600 * SECOND).is_empty());
+    assert!(fleet.is_settled());
+    let later = now + 3600 * SECOND;
+    assert!(fleet.answered("b", true, later), "it goes on");
+    assert_eq!(ready(&fleet), ["b"]);
+    fleet.silent("a");
+    assert_eq!(fleet.expire(later).len(), 1, "silence is silence");
+}
+
+#[test]
 fn two_failed_tasks_in_a_row_are_a_loss() {
     let now = Instant::now();
     let mut fleet = fleet_of(&["a"], now);
-    fleet.answered("a", now);
+    fleet.answered("a", true, now);
     fleet.task_failed("a");
     fleet.task_done("a");
     fleet.task_failed("a");
@@ -132,7 +153,7 @@ fn the_longest_there_is_first() {
     let now = Instant::now();
     let mut fleet = fleet_of(&["z"], now);
     fleet.sync(&[collector("z"), collector("a")], now + SECOND);
-    fleet.answered("a", now + SECOND);
-    fleet.answered("z", now + SECOND);
+    fleet.answered("a", true, now + SECOND);
+    fleet.answered("z", true, now + SECOND);
     assert_eq!(ready(&fleet), ["z", "a"]);
 }

@@ -93,3 +93,25 @@ fn it_solves_cartpole_for_several_seeds() {
         assert!(train(seed, 150).is_some(), "seed {seed} was not solved");
     }
 }
+
+#[test]
+fn settings_are_read_from_json_and_must_make_sense() {
+    let read = |json: &str| serde_json::from_str::<Settings>(json);
+    assert_eq!(read("{}").unwrap(), Settings::default());
+    assert_eq!(read(r#"{"epochs": 3}"#).unwrap().epochs, 3);
+    assert!(read(r#"{"epoch": 3}"#).is_err(), "no such field");
+    assert!(Settings::default().check().is_ok());
+    for wrong in [
+        r#"{"batch": 0}"#,
+        r#"{"epochs": 0}"#,
+        r#"{"clip": 0}"#,
+        r#"{"discount": 1.5}"#,
+        r#"{"learning_rate": -1}"#,
+    ] {
+        let settings = read(wrong).unwrap();
+        assert!(
+            matches!(settings.check(), Err(Error::BadConfig(_))),
+            "{wrong}"
+        );
+    }
+}

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may end by a panic")]
 
+mod life;
 mod stand_in;
 
 use std::time::Duration;

@@ -68,6 +68,7 @@ struct Inner {
     made: u64,
     keys: Vec<String>,
     failed: Vec<String>,
+    lists: u64,
     refuse: usize,
     forgotten: bool,
 }
@@ -117,6 +118,21 @@ impl StandIn {
     /// Idempotency keys of the requests for replicas.
     pub fn keys(&self) -> Vec<String> {
         self.inner().keys.clone()
+    }
+
+    /// Addresses of all replicas.
+    pub fn addresses(&self) -> Vec<String> {
+        let inner = self.inner();
+        let ports = inner
+            .pods
+            .values()
+            .filter_map(|pod| pod.url.rsplit_once(':'));
+        ports.map(|(_, port)| format!("127.0.0.1:{port}")).collect()
+    }
+
+    /// How often the replicas were listed.
+    pub fn lists(&self) -> u64 {
+        self.inner().lists
     }
 
     /// Names that were reported as failed.
@@ -230,31 +246,19 @@ impl StandIn {
 
     fn answer(&self) -> (StatusCode, Json<Envelope>) {
         let data = to_value(self.replicas()).unwrap();
-        (
-            StatusCode::OK,
-            Json(Envelope {
-                success: true,
-                code: 0,
-                message: String::new(),
-                data,
-            }),
-        )
+        (StatusCode::OK, Json(Envelope::done(data)))
     }
 }
 
 fn refusal(status: StatusCode, message: &str) -> (StatusCode, Json<Envelope>) {
     (
         status,
-        Json(Envelope {
-            success: false,
-            code: 1,
-            message: message.to_owned(),
-            data: json!(null),
-        }),
+        Json(Envelope::refused(message.to_owned(), json!(null))),
     )
 }
 
 async fn list(State(stand_in): State<StandIn>) -> (StatusCode, Json<Envelope>) {
+    stand_in.inner().lists += 1;
     stand_in.answer()
 }
 

@@ -1,0 +1,51 @@
+//! The life cycle of a worker: configured, started, polled, paused, ended.
+//!
+//! A worker is driven by calls ([`Call`]) that arrive over HTTP ([`handles`]) on the port of its replica. What they lead to is decided by
+//! [`Status`], which is pure. [`launch`] runs a [`Worker`] on a thread of its own; what does not poll, but hands things out, keeps the same
+//! life cycle by a [`Gate`].
+
+mod gate;
+mod handles;
+mod report;
+mod run;
+mod status;
+
+use serde::de::DeserializeOwned;
+
+pub use gate::{Flight, Gate};
+pub use handles::{Handles, handles};
+pub use report::{Counted, Polled, Report, Stats};
+pub use run::{Control, Life, launch};
+pub use status::{Call, Status};
+
+use crate::Result;
+
+/// What is configured once, then polled until it is told to end.
+pub trait Worker: Send + 'static {
+    /// What it is configured with, as JSON where that comes over HTTP.
+    type Config: DeserializeOwned + Send;
+
+    /// What the log calls it.
+    const NAME: &'static str;
+
+    /// Sets it up: storage, devices, threads. Called again only while it does not run.
+    fn configure(&mut self, config: Self::Config) -> Result<()>;
+
+    /// Does one step. Requests are served between two of them, so it should not wait for work: it tells that there was none. An error ends
+    /// the worker.
+    fn poll(&mut self) -> Result<Polled>;
+
+    /// What is told beside the counts.
+    fn stats(&self) -> Stats {
+        Stats::new()
+    }
+
+    /// It is to run from now on.
+    fn start(&mut self) {}
+
+    /// It is not polled from now on.
+    fn pause(&mut self) {}
+
+    /// It is not polled any more.
+    fn exit(&mut self) {}
+}

@@ -1,0 +1,206 @@
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep},
+};
+
+use super::{Call, Handles, Polled, Report, Stats, Status};
+use crate::{Error, Result};
+
+/// The life cycle of what hands tasks out, as a coordinator does. Paused, it hands out none; that it is, is told once none is on its way any
+/// more, so nothing moves from then on.
+#[derive(Clone, Debug)]
+pub struct Gate {
+    report: watch::Sender<Report>,
+    on_their_way: watch::Sender<usize>,
+}
+
+/// A task that was handed out; dropped, it has failed.
+#[derive(Debug)]
+pub struct Flight<'a>(&'a Gate);
+
+impl Gate {
+    /// One that runs.
+    pub fn running() -> Self {
+        Self {
+            report: watch::Sender::new(Report::new(Status::Running)),
+            on_their_way: watch::Sender::new(0),
+        }
+    }
+
+    /// Follows what is told of it.
+    pub fn subscribe(&self) -> watch::Receiver<Report> {
+        self.report.subscribe()
+    }
+
+    /// Lets a task through, if it runs.
+    pub fn pass(&self) -> Option<Flight<'_>> {
+        // In this order: who pauses looks at both the other way round.
+        self.on_their_way.send_modify(|number| *number += 1);
+        let flight = Flight(self);
+        let runs = self.report.borrow().running;
+        runs.then_some(flight)
+    }
+
+    /// Tells of it beside the counts.
+    pub fn note(&self, stats: Stats) {
+        self.report.send_modify(|report| report.stats = stats);
+    }
+
+    /// Tells how it ended.
+    pub fn end(&self, error: Option<String>) {
+        self.report.send_modify(|report| {
+            report.set(if error.is_some() {
+                Status::Error
+            } else {
+                Status::Completed
+            });
+            report.error = error;
+        });
+    }
+
+    /// Waits until it is told to exit.
+    pub async fn exiting(&self) {
+        self.until(|report| report.exiting).await;
+    }
+
+    /// Waits until it has run for so long; pauses do not count.
+    pub async fn run_for(&self, mut time: Duration) {
+        loop {
+            self.until(|report| report.running).await;
+            let start = Instant::now();
+            tokio::select! {
+                () = sleep(time) => return,
+                () = self.until(|report| !report.running) => {
+                    time = time.saturating_sub(start.elapsed());
+                }
+            }
+        }
+    }
+
+    async fn until(&self, is_met: impl FnMut(&Report) -> bool) {
+        // It cannot close: this is a sender of it.
+        self.report.subscribe().wait_for(is_met).await.ok();
+    }
+}
+
+impl Flight<'_> {
+    /// It was done.
+    pub fn landed(self, polled: Polled) {
+        self.0.report.send_modify(|report| *report += polled);
+    }
+}
+
+impl Drop for Flight<'_> {
+    fn drop(&mut self) {
+        self.0.on_their_way.send_modify(|number| *number -= 1);
+    }
+}
+
+impl Handles for Gate {
+    fn report(&self) -> Report {
+        self.report.borrow().clone()
+    }
+
+    async fn call(&self, call: Call, _: Value) -> Result<Report> {
+        if call == Call::Configure {
+            let why = "its command line configures it".to_owned();
+            return Err(Error::BadConfig(why));
+        }
+        let mut refused = None;
+        self.report.send_if_modified(|report| {
+            let changed = report.status.after(call).map(|status| report.set(status));
+            changed.unwrap_or_else(|error| {
+                refused = Some(error);
+                false
+            })
+        });
+        if let Some(error) = refused {
+            return Err(error);
+        }
+        tracing::info!("{}", self.report.borrow().line());
+        if call == Call::Pause {
+            let mut on_their_way = self.on_their_way.subscribe();
+            tokio::select! {
+                _ = on_their_way.wait_for(|number| *number == 0) => {}
+                () = self.until(|report| report.status != Status::Paused) => {}
+            }
+        }
+        Ok(self.report())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const DONE: Polled = Polled {
+        samples: 10,
+        batches: 1,
+    };
+
+    /// Whether something is not there yet, having begun.
+    async fn waits<F: Future + Unpin>(future: &mut F) -> bool {
+        tokio::select! {
+            biased;
+            _ = future => false,
+            () = std::future::ready(()) => true,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_pause_is_told_once_nothing_is_on_its_way() {
+        let gate = Gate::running();
+        let (first, second) = (gate.pass().unwrap(), gate.pass().unwrap());
+        first.landed(DONE);
+        let mut pause = Box::pin(gate.call(Call::Pause, json!({})));
+        assert!(waits(&mut pause).await, "one is on its way");
+        assert!(gate.pass().is_none(), "and none is let through");
+        second.landed(DONE);
+        let paused = pause.await.unwrap();
+        assert_eq!((paused.status, paused.samples), (Status::Paused, 20));
+        assert_eq!(gate.call(Call::Pause, json!({})).await.unwrap(), paused);
+        let started = gate.call(Call::Start, json!({})).await.unwrap();
+        assert_eq!(started.status, Status::Running);
+        gate.note(Stats::from([("evaluation".into(), 9.5)]));
+        drop(gate.pass().unwrap());
+        let report = gate.report();
+        assert_eq!(report.samples, 20, "one that failed does not count");
+        assert!(report.line().ends_with(", evaluation 9.5000"));
+        gate.end(Some("no storage".to_owned()));
+        assert_eq!(gate.report().status, Status::Error);
+        assert!(gate.call(Call::Start, json!({})).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_a_pause_hears_that_it_is_over() {
+        let gate = Gate::running();
+        let flight = gate.pass().unwrap();
+        let mut pause = Box::pin(gate.call(Call::Pause, json!({})));
+        assert!(waits(&mut pause).await);
+        gate.call(Call::Start, json!({})).await.unwrap();
+        assert_eq!(pause.await.unwrap().status, Status::Running);
+        drop(flight);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_stops_the_clock() {
+        let gate = Gate::running();
+        let start = Instant::now();
+        let run = tokio::spawn({
+            let gate = gate.clone();
+            async move { gate.run_for(Duration::from_secs(60)).await }
+        });
+        sleep(Duration::from_secs(20)).await;
+        gate.call(Call::Pause, json!({})).await.unwrap();
+        sleep(Duration::from_secs(3600)).await;
+        assert!(!run.is_finished());
+        gate.call(Call::Start, json!({})).await.unwrap();
+        run.await.unwrap();
+        assert_eq!(start.elapsed().as_secs(), 3660);
+    }
+}

@@ -1,0 +1,183 @@
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::SeqCst},
+};
+
+use serde::Deserialize;
+use serde_json::json;
+
+use super::*;
+use crate::life::Stats;
+
+/// What is noted of calls and polls.
+#[derive(Clone, Default)]
+struct Notes(Arc<std::sync::Mutex<Vec<String>>>);
+
+impl Notes {
+    /// Each once in a row: there are many polls.
+    fn add(&self, what: impl Into<String>) {
+        let (mut notes, what) = (self.0.lock().unwrap(), what.into());
+        if notes.last() != Some(&what) {
+            notes.push(what);
+        }
+    }
+
+    fn seen(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+#[derive(Clone, Deserialize)]
+struct Config {
+    /// Samples of a poll; an odd number fails, 0 panics, 1 cannot be configured.
+    samples: u64,
+}
+
+struct Counter {
+    config: Config,
+    notes: Notes,
+    polls: Arc<AtomicU64>,
+}
+
+impl Worker for Counter {
+    type Config = Config;
+    const NAME: &'static str = "counter";
+
+    fn configure(&mut self, config: Config) -> Result<()> {
+        self.notes.add(format!("configured {}", config.samples));
+        if config.samples == 1 {
+            return Err(Error::BadConfig("not one".to_owned()));
+        }
+        self.config = config;
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Result<Polled> {
+        self.notes.add("polled");
+        self.polls.fetch_add(1, SeqCst);
+        match self.config.samples {
+            0 => panic!("nothing to count"),
+            odd if odd % 2 == 1 => Err(Error::BadTask("odd".to_owned())),
+            samples => Ok(Polled {
+                samples,
+                batches: 1,
+            }),
+        }
+    }
+
+    fn stats(&self) -> Stats {
+        Stats::from([("limit".into(), 7.0)])
+    }
+
+    fn start(&mut self) {
+        self.notes.add("started");
+    }
+
+    fn pause(&mut self) {
+        self.notes.add("paused");
+    }
+
+    fn exit(&mut self) {
+        self.notes.add("exited");
+    }
+}
+
+fn counter(samples: u64) -> (Life, Notes, Arc<AtomicU64>) {
+    let (notes, polls) = (Notes::default(), Arc::<AtomicU64>::default());
+    let worker = Counter {
+        config: Config { samples: 0 },
+        notes: notes.clone(),
+        polls: polls.clone(),
+    };
+    (launch(worker, Config { samples }).unwrap(), notes, polls)
+}
+
+#[tokio::test]
+async fn it_polls_while_it_runs_and_serves_requests_between_polls() {
+    let (Life { control, ended }, notes, polls) = counter(2);
+    let mut told = control.subscribe();
+    told.wait_for(|report| report.polls >= 3).await.unwrap();
+    let refused = control.call(Call::Configure, json!({"samples": 4})).await;
+    assert!(refused.is_err(), "not while it runs");
+
+    let paused = control.call(Call::Pause, json!(null)).await.unwrap();
+    assert_eq!(paused.status, Status::Paused);
+    assert_eq!(
+        (paused.samples, paused.batches),
+        (2 * paused.polls, paused.polls)
+    );
+    assert!(paused.line().ends_with(", limit 7.0000"));
+    assert_eq!(polls.load(SeqCst), paused.polls);
+    // Whatever comes after requests has had its turn once they are answered.
+    control.nudge();
+    let again = control.call(Call::Pause, json!(null)).await.unwrap();
+    assert_eq!(again, paused, "nothing moves");
+    assert_eq!(polls.load(SeqCst), paused.polls);
+
+    let configured = control.call(Call::Configure, json!({"samples": 4})).await;
+    assert_eq!(configured.unwrap().status, Status::Configured);
+    let started = control.call(Call::Start, json!(null)).await.unwrap();
+    assert_eq!(started.status, Status::Running);
+    told.wait_for(|report| report.samples >= paused.samples + 8)
+        .await
+        .unwrap();
+    let exiting = control.call(Call::Exit, json!(null)).await.unwrap();
+    assert_eq!(exiting.status, Status::Exiting);
+    ended.await.unwrap().unwrap();
+    assert_eq!(control.report().status, Status::Completed);
+    assert!(control.call(Call::Start, json!(null)).await.is_err());
+    assert_eq!(
+        notes.seen(),
+        [
+            "configured 2",
+            "started",
+            "polled",
+            "paused",
+            "configured 4",
+            "started",
+            "polled",
+            "exited"
+        ]
+    );
+}
+
+#[tokio::test]
+async fn an_error_in_a_poll_is_how_it_ends() {
+    for (samples, said) in [(3, "bad task: odd"), (0, "the thread counter panicked")] {
+        let (Life { control, ended }, ..) = counter(samples);
+        let error = ended.await.unwrap().unwrap_err();
+        assert_eq!((error.to_string().as_str(), error.exit_code()), (said, 1));
+        let report = control.report();
+        assert_eq!(report.status, Status::Error);
+        assert_eq!(report.error.as_deref(), Some(said));
+        assert!(report.exiting && !report.running);
+    }
+}
+
+#[tokio::test]
+async fn a_configuration_that_is_not_taken_on_leaves_nothing_that_could_run() {
+    let (Life { control, .. }, notes, _) = counter(2);
+    control.call(Call::Pause, json!(null)).await.unwrap();
+    let unread = control.call(Call::Configure, json!({"samples": "x"})).await;
+    assert!(matches!(unread, Err(Error::BadConfig(_))));
+    assert_eq!(control.report().status, Status::Paused, "as it was before");
+    let refused = control.call(Call::Configure, json!({"samples": 1})).await;
+    assert!(matches!(refused, Err(Error::BadConfig(_))));
+    assert_eq!(control.report().status, Status::New);
+    assert!(control.call(Call::Start, json!(null)).await.is_err());
+    assert!(!notes.seen().contains(&"exited".to_owned()));
+}
+
+#[tokio::test]
+async fn it_ends_once_nobody_holds_its_handles() {
+    let (Life { control, ended }, notes, _) = counter(2);
+    drop(control);
+    ended.await.unwrap().unwrap();
+    assert_eq!(notes.seen().last().map(String::as_str), Some("exited"));
+    // Paused, it waits for nothing but requests.
+    let (Life { control, ended }, notes, _) = counter(2);
+    control.call(Call::Pause, json!(null)).await.unwrap();
+    drop(control);
+    ended.await.unwrap().unwrap();
+    assert_eq!(notes.seen().last().map(String::as_str), Some("exited"));
+}

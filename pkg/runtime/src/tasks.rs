@@ -1,0 +1,235 @@
+//! How collectors and learners live: a poll does the next task of the queue; paused, they take none on.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        mpsc::{Receiver, Sender, channel},
+    },
+};
+
+use serde::{Serialize, de::DeserializeOwned};
+use tokio::sync::oneshot;
+
+use crate::{
+    Error, Result, chain,
+    life::{Counted, Polled, Stats, Worker},
+    mapping::MappingThread,
+    server::mix,
+    wire::Role,
+};
+
+/// What does the tasks of a role.
+pub trait TaskWorker: Send + 'static {
+    /// What comes in.
+    type Task: DeserializeOwned + Send + 'static;
+    /// What goes out.
+    type Report: Counted + Serialize + Send + 'static;
+    /// What can be configured.
+    type Config: DeserializeOwned + Send;
+
+    /// The role.
+    const ROLE: Role;
+
+    /// Name of the pod.
+    fn pod(&self) -> &str;
+
+    /// Number of this replica within its type.
+    fn replica_index(&self) -> u64;
+
+    /// What it is configured with.
+    fn config(&self) -> Self::Config;
+
+    /// Takes on another configuration.
+    fn configure(&mut self, config: Self::Config) -> Result<()>;
+
+    /// Does a task; `fallback_seed` is for tasks that bring none. May take long: runs beside the
+    /// server.
+    fn work(&self, task: Self::Task, fallback_seed: u64) -> Result<Self::Report>;
+}
+
+/// Who waits for what becomes of a task.
+type Reply<W> = oneshot::Sender<Result<<W as TaskWorker>::Report>>;
+
+/// The tasks that wait for their turn. They are done one after another: more at once would only slow each other down.
+pub(crate) struct Queue<W: TaskWorker> {
+    waiting: Mutex<Waiting<W>>,
+    /// Whether a task is being done.
+    pub(crate) busy: AtomicBool,
+    /// Tasks that were done.
+    pub(crate) done: AtomicU64,
+    /// Tasks that failed.
+    pub(crate) failed: AtomicU64,
+}
+
+struct Waiting<W: TaskWorker> {
+    open: bool,
+    tasks: VecDeque<(W::Task, Reply<W>)>,
+}
+
+impl<W: TaskWorker> Queue<W> {
+    pub(crate) const fn new() -> Self {
+        Self {
+            waiting: Mutex::new(Waiting {
+                open: false,
+                tasks: VecDeque::new(),
+            }),
+            busy: AtomicBool::new(false),
+            done: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+        }
+    }
+
+    /// Takes a task on, if it may; what becomes of it comes later.
+    pub(crate) fn push(&self, task: W::Task) -> Result<oneshot::Receiver<Result<W::Report>>> {
+        let mut waiting = self.waiting();
+        if !waiting.open {
+            return Err(Error::Paused);
+        }
+        let (reply, answer) = oneshot::channel();
+        waiting.tasks.push_back((task, reply));
+        Ok(answer)
+    }
+
+    /// The next task that somebody still waits for.
+    fn pop(&self) -> Option<(W::Task, Reply<W>)> {
+        let mut waiting = self.waiting();
+        loop {
+            let next = waiting.tasks.pop_front()?;
+            if !next.1.is_closed() {
+                return Some(next);
+            }
+        }
+    }
+
+    fn open(&self) {
+        self.waiting().open = true;
+    }
+
+    /// Takes no task on any more, and gives back those that have not begun.
+    fn close(&self) {
+        let mut waiting = self.waiting();
+        waiting.open = false;
+        for (_, reply) in waiting.tasks.drain(..) {
+            reply.send(Err(Error::Paused)).ok();
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting<W>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The life of a [`TaskWorker`]. Tasks are computed on a thread of their own: what is lost with it is an error here, and not silence.
+pub(crate) struct Tasks<W: TaskWorker> {
+    worker: Arc<Mutex<W>>,
+    replica_index: u64,
+    queue: Arc<Queue<W>>,
+    computing: MappingThread,
+    orders: Sender<(W::Task, u64)>,
+    outcomes: Receiver<Result<W::Report>>,
+    stats: Stats,
+}
+
+impl<W: TaskWorker> Tasks<W> {
+    pub(crate) fn new(worker: W, queue: Arc<Queue<W>>) -> Self {
+        let replica_index = worker.replica_index();
+        let worker = Arc::new(Mutex::new(worker));
+        let (orders, upstream) = channel();
+        let (downstream, outcomes) = channel();
+        let compute = {
+            let worker = worker.clone();
+            move |(task, fallback_seed)| lock(&worker).work(task, fallback_seed)
+        };
+        Self {
+            worker,
+            replica_index,
+            queue,
+            computing: MappingThread::new("compute", compute, upstream, Some(downstream)),
+            orders,
+            outcomes,
+            stats: Stats::new(),
+        }
+    }
+
+    fn compute(&mut self, task: W::Task) -> Result<Result<W::Report>> {
+        let count = self.queue.done.load(Relaxed) + self.queue.failed.load(Relaxed);
+        let fallback_seed = mix(self.replica_index, count);
+        let ordered = self.orders.send((task, fallback_seed)).ok();
+        let outcome = ordered.and_then(|()| self.outcomes.recv().ok());
+        match outcome {
+            Some(outcome) => Ok(outcome),
+            None => Err(self.computing.join().err().unwrap_or(Error::TaskLost)),
+        }
+    }
+}
+
+impl<W: TaskWorker> Worker for Tasks<W> {
+    type Config = W::Config;
+
+    const NAME: &'static str = W::ROLE.as_str();
+
+    fn configure(&mut self, config: W::Config) -> Result<()> {
+        self.computing.start()?;
+        lock(&self.worker).configure(config)
+    }
+
+    fn poll(&mut self) -> Result<Polled> {
+        let Some((task, reply)) = self.queue.pop() else {
+            return Ok(Polled::NOTHING);
+        };
+        self.queue.busy.store(true, Relaxed);
+        let computed = self.compute(task);
+        self.queue.busy.store(false, Relaxed);
+        let outcome = computed?;
+        let polled = match &outcome {
+            Ok(report) => {
+                self.queue.done.fetch_add(1, Relaxed);
+                self.stats = report.stats();
+                report.polled()
+            }
+            // Who gave the task decides what becomes of it, and of whoever fails too many.
+            Err(error) => {
+                self.queue.failed.fetch_add(1, Relaxed);
+                tracing::error!("task failed: {}", chain(error));
+                Polled::NOTHING
+            }
+        };
+        // Who does not wait any more has given it to another.
+        reply.send(outcome).ok();
+        Ok(polled)
+    }
+
+    fn stats(&self) -> Stats {
+        self.stats.clone()
+    }
+
+    fn start(&mut self) {
+        self.queue.open();
+    }
+
+    fn pause(&mut self) {
+        self.queue.close();
+    }
+
+    fn exit(&mut self) {
+        self.queue.close();
+        self.computing.stop();
+    }
+}
+
+impl<W: TaskWorker> Drop for Tasks<W> {
+    /// Nobody does what waits.
+    fn drop(&mut self) {
+        self.queue.close();
+    }
+}
+
+/// A task that panics takes the thread with it, and ends the worker.
+fn lock<W>(worker: &Mutex<W>) -> MutexGuard<'_, W> {
+    worker.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

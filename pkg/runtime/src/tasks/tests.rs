@@ -1,0 +1,89 @@
+use super::*;
+use crate::{collector::NoConfig, wire::CollectorReport};
+
+/// Reports the seed; 0 fails, 1 panics.
+struct Seeds;
+
+impl TaskWorker for Seeds {
+    type Task = u64;
+    type Report = CollectorReport;
+    type Config = NoConfig;
+    const ROLE: Role = Role::Collector;
+
+    fn pod(&self) -> &'static str {
+        "seeds"
+    }
+
+    fn replica_index(&self) -> u64 {
+        3
+    }
+
+    fn config(&self) -> NoConfig {
+        NoConfig {}
+    }
+
+    fn configure(&mut self, _: NoConfig) -> Result<()> {
+        Ok(())
+    }
+
+    fn work(&self, task: u64, fallback_seed: u64) -> Result<CollectorReport> {
+        match task {
+            0 => Err(Error::BadTask("none".to_owned())),
+            1 => panic!("one"),
+            frames => Ok(CollectorReport {
+                frames,
+                episodes: fallback_seed,
+                ..CollectorReport::default()
+            }),
+        }
+    }
+}
+
+fn started() -> (Tasks<Seeds>, Arc<Queue<Seeds>>) {
+    let queue = Arc::new(Queue::new());
+    let mut tasks = Tasks::new(Seeds, queue.clone());
+    tasks.configure(NoConfig {}).unwrap();
+    tasks.start();
+    (tasks, queue)
+}
+
+#[test]
+fn a_poll_does_the_next_task() {
+    let (mut tasks, queue) = started();
+    assert_eq!(tasks.poll().unwrap(), Polled::NOTHING);
+    let mut answers: Vec<_> = [5, 0, 7].map(|task| queue.push(task).unwrap()).into();
+    let polled: Vec<_> = (0..3).map(|_| tasks.poll().unwrap().samples).collect();
+    assert_eq!(polled, [5, 0, 7], "one that fails ends nothing");
+    let mut answer = || answers.remove(0).try_recv().unwrap();
+    assert_eq!(answer().unwrap().episodes, mix(3, 0));
+    assert!(matches!(answer(), Err(Error::BadTask(_))));
+    assert_eq!(answer().unwrap().episodes, mix(3, 2), "tasks are counted");
+    let counts = [&queue.done, &queue.failed].map(|count| count.load(Relaxed));
+    assert_eq!(counts, [2, 1]);
+}
+
+#[test]
+fn paused_it_gives_tasks_back_and_takes_none_on() {
+    let (mut tasks, queue) = started();
+    let mut waiting = queue.push(5).unwrap();
+    tasks.pause();
+    assert!(matches!(waiting.try_recv().unwrap(), Err(Error::Paused)));
+    assert!(matches!(queue.push(6), Err(Error::Paused)));
+    tasks.start();
+    // Who hung up has given the task to another.
+    drop(queue.push(7).unwrap());
+    let mut answer = queue.push(8).unwrap();
+    assert_eq!(tasks.poll().unwrap().samples, 8);
+    assert_eq!(answer.try_recv().unwrap().unwrap().frames, 8);
+    drop(tasks);
+    assert!(queue.push(9).is_err(), "nobody would do it");
+}
+
+#[test]
+fn a_task_that_panics_ends_the_worker() {
+    let (mut tasks, queue) = started();
+    let mut answer = queue.push(1).unwrap();
+    let error = tasks.poll().unwrap_err();
+    assert_eq!(error.to_string(), "the thread compute panicked");
+    assert!(answer.try_recv().is_err(), "who waits hears of it");
+}
