@@ -6,8 +6,8 @@ use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::{
     completion, create, delete, describe, doctor, events, exec, generate, get,
     globals::Globals,
-    install, logs, mistakes, options, port_forward, replicas, restart, suspend, top, uninstall,
-    upgrade, validate, version, wait,
+    install, life, logs, mistakes, options, port_forward, replicas, restart, suspend, top,
+    uninstall, upgrade, validate, version, wait,
     words::{called, plain},
 };
 
@@ -39,6 +39,9 @@ enum Command {
     Suspend(suspend::Suspend),
     Resume(suspend::Resume),
     Restart(restart::Restart),
+    Pause(life::Pause),
+    Start(life::Start),
+    Status(life::Status),
     #[command(aliases = ["list", "ls"])]
     Get(get::Get),
     Describe(describe::Describe),
@@ -115,6 +118,9 @@ impl Cli {
             Command::Suspend(verb) => verb.run(globals, out).await,
             Command::Resume(verb) => verb.run(globals, out).await,
             Command::Restart(verb) => verb.run(globals, out).await,
+            Command::Pause(verb) => verb.run(globals, out).await,
+            Command::Start(verb) => verb.run(globals, out).await,
+            Command::Status(verb) => verb.run(globals, out).await,
             Command::Get(verb) => verb.run(globals, out).await,
             Command::Describe(verb) => verb.run(globals, out).await,
             Command::Delete(verb) => verb.run(globals, out).await,

@@ -18,6 +18,7 @@ mod generate;
 mod get;
 mod globals;
 mod install;
+mod life;
 mod logs;
 mod manifests;
 mod mistakes;

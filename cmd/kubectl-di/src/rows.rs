@@ -7,7 +7,7 @@ use crate::age::age;
 
 const NONE: &str = "<none>";
 
-fn or_none(value: Option<impl Display>) -> String {
+pub fn or_none(value: Option<impl Display>) -> String {
     value.map_or_else(|| NONE.to_owned(), |value| value.to_string())
 }
 

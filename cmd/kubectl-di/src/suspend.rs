@@ -14,6 +14,8 @@ use crate::{
 };
 
 /// Hold jobs: their pods go, their plan and what is declared stay.
+///
+/// To have the pods stay and do nothing, see pause.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   # Hold a job, and wait until no pod of it is left

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::plugin::Plugin;
 
 /// Lets a user look at jobs and pods, and do no more.
-async fn grant_reading(plugin: &Plugin) {
+pub async fn grant_reading(plugin: &Plugin) {
     let (client, namespace) = (plugin.space.client.clone(), &plugin.space.namespace);
     let group = "rbac.authorization.k8s.io";
     let role = json!({"metadata": {"name": "reader"}, "rules": [

@@ -12,6 +12,7 @@ mod exec;
 mod get;
 mod globals;
 mod install;
+mod life;
 mod manifests;
 mod packaging;
 mod plugin;

@@ -35,7 +35,7 @@ const fn right(
 const JOBS: (&str, &str, &str) = (names::GROUP, "dijobs", "");
 const PODS: (&str, &str, &str) = ("", "pods", "");
 const EVENTS: (&str, &str, &str) = ("", "events", "");
-const RIGHTS: [Right; 16] = [
+const RIGHTS: [Right; 18] = [
     right("get", JOBS, "get"),
     right("list", JOBS, "get"),
     right("watch", JOBS, "get --watch"),
@@ -51,6 +51,8 @@ const RIGHTS: [Right; 16] = [
     right("get", ("", "pods", "log"), "logs"),
     right("create", ("", "pods", "exec"), "exec"),
     right("create", ("", "pods", "portforward"), "port-forward"),
+    right("get", ("", "pods", "proxy"), "status"),
+    right("create", ("", "pods", "proxy"), "pause, start"),
     right("list", EVENTS, "events"),
     right("watch", EVENTS, "events --watch"),
 ];

@@ -1,0 +1,183 @@
+//! `kubectl di pause`, `start` and `status`: the life-cycle handles of a job's replicas.
+
+use std::{io::Write, process::ExitCode, time::Duration};
+
+use anyhow::Result;
+use clap::Args;
+use di_client::{Called, Handle, Life, call_replicas, job};
+use serde_json::{Value, json};
+
+use crate::{
+    args::duration,
+    format::{self, Format, is_table},
+    globals::Globals,
+    names::job_name,
+    output::list_whole,
+    rows::or_none,
+    table::Table,
+};
+
+/// Have the replicas of a job stop working, and stay.
+///
+/// Pods, memory and connections are kept, so start goes on at once and nothing is lost; suspend frees the pods instead. Calls the life-cycle
+/// handles of every replica, which di-worker has, by the API server's proxy: that takes the right to create pods/proxy. Ends once each
+/// replica has finished the step that it was at, with an error if some could not be told.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  # Have a job stand still
+  kubectl di pause cartpole
+
+  # The same, where a step takes long
+  kubectl di pause cartpole --timeout=5m")]
+pub struct Pause {
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Have the paused replicas of a job go on.
+///
+/// For a job that was suspended see resume. Takes the right to create pods/proxy.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  # Have a job go on
+  kubectl di start cartpole
+
+  # Give up on a replica sooner
+  kubectl di start cartpole --timeout=5s")]
+pub struct Start {
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Show how far each replica of a job says it is.
+///
+/// Whether it runs or is paused, and its counts of steps, samples and batches. Takes the right to get pods/proxy.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  # Every replica
+  kubectl di status cartpole
+
+  # With what else they tell, as losses and returns
+  kubectl di status cartpole -o wide
+
+  # For scripts
+  kubectl di status cartpole -o json")]
+pub struct Status {
+    #[command(flatten)]
+    target: Target,
+    /// Another form than the table: wide, json, yaml, name, jsonpath=…, jsonpath-as-json=…, jsonpath-file=…, custom-columns=… or custom-columns-file=…
+    #[arg(short, long)]
+    output: Option<Format>,
+    /// Leave out the names of the columns
+    #[arg(long)]
+    no_headers: bool,
+}
+
+#[derive(Debug, Args)]
+struct Target {
+    /// Name of the job
+    #[arg(value_parser = job_name)]
+    name: String,
+    /// How long to wait for the answer of a replica
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    timeout: Duration,
+}
+
+impl Pause {
+    pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
+        let called = self.target.call(Handle::Pause, globals).await?;
+        tell(&called, out)
+    }
+}
+
+impl Start {
+    pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
+        let called = self.target.call(Handle::Start, globals).await?;
+        tell(&called, out)
+    }
+}
+
+impl Status {
+    pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
+        let called = self.target.call(Handle::Status, globals).await?;
+        match &self.output {
+            Some(Format::Name) => {
+                for one in &called {
+                    writeln!(out, "pod/{}", one.name)?;
+                }
+            }
+            Some(format) if !is_table(Some(format)) => {
+                let items: Vec<Value> = called.iter().map(|one| json!(one)).collect();
+                format::print(format, out, &list_whole(&items), &items, !self.no_headers)?;
+            }
+            format => {
+                let is_wide = matches!(format, Some(Format::Wide));
+                let mut headers = HEADERS.to_vec();
+                if is_wide {
+                    headers.push("STATS");
+                }
+                let rows: Vec<_> = called.iter().map(|one| cells(one, is_wide)).collect();
+                let mut table = Table::new(&headers, !self.no_headers);
+                out.write_all(table.render(&rows).as_bytes())?;
+            }
+        }
+        out.flush()?;
+        Ok(complain(&called))
+    }
+}
+
+impl Target {
+    async fn call(&self, handle: Handle, globals: &Globals) -> Result<Vec<Called>> {
+        let cluster = globals.connect().await?;
+        let job = job(&cluster, &self.name).await?;
+        Ok(call_replicas(&cluster, &job, handle, self.timeout).await?)
+    }
+}
+
+/// A line for each replica.
+fn tell(called: &[Called], out: &mut impl Write) -> Result<ExitCode> {
+    for one in called {
+        if let Some(Life { status, .. }) = &one.life {
+            writeln!(out, "pod/{} {status}", one.name)?;
+        }
+    }
+    out.flush()?;
+    Ok(complain(called))
+}
+
+/// Tells of those that could not be told anything.
+fn complain(called: &[Called]) -> ExitCode {
+    let mut code = ExitCode::SUCCESS;
+    for one in called {
+        if let Some(why) = &one.message {
+            eprintln!("error: pod/{} {why}", one.name);
+            code = ExitCode::FAILURE;
+        }
+    }
+    code
+}
+
+const HEADERS: [&str; 7] = [
+    "NAME", "ROLE", "INDEX", "STATUS", "POLLS", "SAMPLES", "BATCHES",
+];
+
+fn cells(one: &Called, is_wide: bool) -> Vec<String> {
+    let life = one.life.as_ref();
+    let mut cells = vec![
+        one.name.clone(),
+        one.role.to_string(),
+        or_none(one.index),
+        or_none(life.map(|life| &life.status)),
+        or_none(life.map(|life| life.polls)),
+        or_none(life.map(|life| life.samples)),
+        or_none(life.map(|life| life.batches)),
+    ];
+    if is_wide {
+        let stats = life.iter().flat_map(|life| &life.stats);
+        let stats: Vec<_> = stats
+            .map(|(name, value)| format!("{name}={value:.4}"))
+            .collect();
+        cells.push(or_none((!stats.is_empty()).then(|| stats.join(","))));
+    }
+    cells
+}

@@ -1,0 +1,105 @@
+//! `pause`, `start` and `status`: the API server itself carries these calls to the pods, without a kubelet. It does so for addresses that are
+//! no loopback ones, so the workers of this test listen at the machine's own.
+
+use std::net::{IpAddr, UdpSocket};
+
+use di_api::Phase;
+use di_apiserver_tests::{Job, give_address, run};
+use di_runtime::hold::hold;
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
+
+use crate::{
+    exec::grant_reading,
+    plugin::{Plugin, note},
+};
+
+/// The machine's address towards others; nothing is sent.
+fn address() -> IpAddr {
+    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+    socket.connect("198.51.100.1:9").unwrap();
+    socket.local_addr().unwrap().ip()
+}
+
+/// A worker that has an HTTP server, and no handles.
+async fn without_handles(listener: TcpListener) {
+    while let Ok((mut stream, _)) = listener.accept().await {
+        let mut request = [0; 4096];
+        let answer = b"HTTP/1.1 404 Not Found\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+        if stream
+            .read(&mut request)
+            .await
+            .is_ok_and(|length| length > 0)
+        {
+            stream.write_all(answer).await.ok();
+        }
+    }
+}
+
+/// A job of three replicas: the coordinator has handles, one has none, one does not listen. Returns the coordinator's port.
+async fn job(plugin: &Plugin) -> u16 {
+    let address = address();
+    let lives = TcpListener::bind((address, 0)).await.unwrap();
+    let none = TcpListener::bind((address, 0)).await.unwrap();
+    let [coordinator, collector] =
+        [&lives, &none].map(|listener| listener.local_addr().unwrap().port());
+    tokio::spawn(hold(lives, std::future::pending()));
+    tokio::spawn(without_handles(none));
+    let job = Job::new("j", 1).learners(1).with(|spec| {
+        // Nothing listens at port 1.
+        for (role, port) in [
+            ("coordinator", coordinator),
+            ("collector", collector),
+            ("learner", 1),
+        ] {
+            let container = &mut spec[role]["template"]["spec"]["containers"][0];
+            container["ports"] = json!([{"name": "di-port", "containerPort": port}]);
+        }
+    });
+    let manager = plugin.space.manager("manager");
+    plugin.space.create(&job).await;
+    plugin
+        .space
+        .until("j", "pods are made", |status| {
+            status.plan.len() == 2 && status.plan.iter().all(|entry| entry.uid.is_some())
+        })
+        .await;
+    plugin.space.until_phase("j", Phase::Created).await;
+    manager.stop().await;
+    coordinator
+}
+
+#[tokio::test]
+async fn the_handles_of_every_replica_are_called() {
+    let plugin = Plugin::new().await;
+    let port = job(&plugin).await;
+    let mut all = String::new();
+    let mut say = async |words: &[&str]| {
+        let said = plugin.run(words).await;
+        note(&mut all, &words.join(" "), &said);
+    };
+    say(&["status", "missing"]).await;
+    say(&["pause", "j"]).await;
+    let pods = plugin.space.pods();
+    for name in plugin.space.pods_of("j").await.keys() {
+        run(&pods, name).await;
+        give_address(&pods, name, &address().to_string()).await;
+    }
+    say(&["status", "j"]).await;
+    say(&["pause", "dijob/j"]).await;
+    say(&["status", "j", "-o", "wide", "--no-headers"]).await;
+    let template =
+        "-o=jsonpath={range .items[*]}{.name} {.life.status} {.life.running}{\"\\n\"}{end}";
+    say(&["status", "j", template]).await;
+    say(&["start", "j", "--timeout=1m"]).await;
+    say(&["status", "j", "-o=name"]).await;
+    grant_reading(&plugin).await;
+    say(&["status", "j", "--as=reader"]).await;
+    say(&["pause", "j", "--as=reader"]).await;
+    let all = plugin.lasting(&all);
+    let all = all.replace(&address().to_string(), "ADDRESS");
+    insta::assert_snapshot!(all.replace(&format!(":{port}\""), ":PORT\""));
+}

@@ -1,0 +1,234 @@
+use std::{collections::BTreeMap, time::Duration};
+
+use di_api::{EntryState, Role, names};
+use futures::{StreamExt, TryStreamExt, stream};
+use http::{Method, Request, StatusCode};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{ResourceExt, client::Body, core::Status};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{
+    Cluster, Error, Job, Replica, Result, edit::refuse_ended, port_forward::port_named,
+    replicas::pods, replicas_of,
+};
+
+/// Replicas that are called at a time: each costs the API server a connection to a pod.
+const AT_A_TIME: usize = 16;
+
+/// A handle of a replica's life cycle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handle {
+    /// Ask how it is.
+    Status,
+    /// Have it stop working, and stay.
+    Pause,
+    /// Have it work.
+    Start,
+}
+
+/// What a worker tells of its life cycle.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Life {
+    /// How it is, in a word.
+    pub status: String,
+    /// Whether it works.
+    #[serde(default)]
+    pub running: bool,
+    /// Whether it ends.
+    #[serde(default)]
+    pub exiting: bool,
+    /// Steps that did something.
+    #[serde(default)]
+    pub polls: u64,
+    /// Samples of all steps.
+    #[serde(default)]
+    pub samples: u64,
+    /// Batches of all steps.
+    #[serde(default)]
+    pub batches: u64,
+    /// The error that ended it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// What else it tells.
+    #[serde(default)]
+    pub stats: BTreeMap<String, f64>,
+}
+
+/// A replica, and what it tells.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Called {
+    /// Name of its pod.
+    pub name: String,
+    /// What it does.
+    pub role: Role,
+    /// Number within its role.
+    pub index: Option<i32>,
+    /// What it tells; nothing where it could not be told anything.
+    pub life: Option<Life>,
+    /// Why not.
+    pub message: Option<String>,
+}
+
+/// Calls a handle of every replica of a job that is wanted, by the API server's proxy to its pod, and waits for each answer so long.
+///
+/// # Errors
+/// [`Error::Ended`] when the job has ended, [`Error::Replica`] when it has no pods; [`Error::Server`] when the user may not call its pods.
+pub async fn call_replicas(
+    cluster: &Cluster,
+    job: &Job,
+    handle: Handle,
+    limit: Duration,
+) -> Result<Vec<Called>> {
+    refuse_ended(job, "")?;
+    let pods = pods(cluster, job).await?;
+    let mut replicas = replicas_of(job, &pods);
+    replicas.retain(|replica| replica.state == EntryState::Wanted);
+    if replicas.iter().all(|replica| replica.pod.is_none()) {
+        let phase = job
+            .status
+            .phase
+            .map(|phase| format!(" ({})", phase.as_str()));
+        return Err(Error::Replica(format!(
+            "job {:?} has no pods{}",
+            job.name(),
+            phase.unwrap_or_default()
+        )));
+    }
+    let called = replicas.into_iter().filter_map(|replica| {
+        let pod = pods.iter().find(|pod| pod.name_any() == replica.name);
+        let goes = pod.is_some_and(|pod| pod.metadata.deletion_timestamp.is_some());
+        (!goes && !has_succeeded(pod)).then_some((replica, pod))
+    });
+    let called = called.map(|(replica, pod)| async move {
+        let asked = tokio::time::timeout(limit, ask(cluster, pod, handle));
+        let late = || Told::Silent(format!("did not answer within {} s", limit.as_secs()));
+        let told = asked.await.unwrap_or_else(|_| Ok(late()))?;
+        Ok(told.of(replica))
+    });
+    stream::iter(called).buffered(AT_A_TIME).try_collect().await
+}
+
+/// What came of calling one.
+#[derive(Debug, PartialEq)]
+enum Told {
+    Life(Life),
+    Silent(String),
+}
+
+impl Told {
+    fn of(self, replica: Replica) -> Called {
+        let (life, message) = match self {
+            Self::Life(life) => (Some(life), None),
+            Self::Silent(why) => (None, Some(why)),
+        };
+        Called {
+            name: replica.name,
+            role: replica.role,
+            index: replica.index,
+            life,
+            message,
+        }
+    }
+}
+
+/// One that is done is not replaced, and has nothing left to be told.
+fn has_succeeded(pod: Option<&Pod>) -> bool {
+    pod.and_then(phase) == Some("Succeeded")
+}
+
+fn phase(pod: &Pod) -> Option<&str> {
+    pod.status.as_ref()?.phase.as_deref()
+}
+
+async fn ask(cluster: &Cluster, pod: Option<&Pod>, handle: Handle) -> Result<Told> {
+    let silent = |why: String| Ok(Told::Silent(why));
+    let Some(pod) = pod else {
+        return silent("has no pod yet".to_owned());
+    };
+    match phase(pod) {
+        Some("Running") => {}
+        Some("Failed") => return silent("has failed".to_owned()),
+        phase => return silent(format!("does not run yet ({})", phase.unwrap_or("Pending"))),
+    }
+    let Some(port) = port_named(pod, names::PORT_NAME) else {
+        return silent(format!("names no port {}", names::PORT_NAME));
+    };
+    let namespace = pod.namespace().unwrap_or_default();
+    let (method, handle) = match handle {
+        Handle::Status => (Method::GET, ""),
+        Handle::Pause => (Method::POST, "/pause"),
+        Handle::Start => (Method::POST, "/start"),
+    };
+    let path = format!(
+        "/api/v1/namespaces/{namespace}/pods/{}:{port}/proxy/lifecycle{handle}",
+        pod.name_any()
+    );
+    let request = Request::builder().method(method).uri(path);
+    let request = request.body(Body::empty());
+    let request = request.map_err(|error| Error::Name(error.to_string()))?;
+    let failed = |error| cluster.error(error);
+    let response = cluster.client.send(request).await.map_err(failed)?;
+    let status = response.status();
+    let body = response.into_body().collect_bytes().await.map_err(failed)?;
+    judge(status, &body, port)
+}
+
+/// What stands around every answer of a handle.
+#[derive(Deserialize)]
+struct Envelope {
+    success: bool,
+    #[serde(default)]
+    message: String,
+    #[serde(default)]
+    data: Value,
+}
+
+/// Makes sense of an answer, which may be the worker's, the API server's, or that of a worker that knows nothing of handles.
+fn judge(status: StatusCode, body: &[u8], port: u16) -> Result<Told> {
+    if let Ok(Envelope {
+        success,
+        message,
+        data,
+    }) = serde_json::from_slice(body)
+    {
+        match serde_json::from_value(data) {
+            Ok(life) if success => return Ok(Told::Life(life)),
+            // What it refuses, it says with a report; any other server of this form may have no such path.
+            Ok(Life { .. }) => return Ok(Told::Silent(format!("refused: {message}"))),
+            Err(_) => return Ok(no_handles(status)),
+        }
+    }
+    let said: Option<Status> = serde_json::from_slice(body)
+        .ok()
+        .filter(|said: &Status| said.code == status.as_u16());
+    let text = String::from_utf8_lossy(body);
+    let line = text.lines().next().unwrap_or_default().trim();
+    Ok(match (status, said) {
+        (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, Some(said)) => {
+            return Err(Error::Server(said.boxed()));
+        }
+        (StatusCode::NOT_FOUND, Some(said)) if said.reason == "NotFound" => {
+            Told::Silent("is gone".to_owned())
+        }
+        (_, Some(said)) => {
+            let why = format!("does not answer on port {port}: {}", said.message);
+            Told::Silent(why)
+        }
+        // So older API servers tell of a pod that cannot be reached.
+        (StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE, None)
+            if line.to_lowercase().contains("trying to reach") =>
+        {
+            Told::Silent(format!("does not answer on port {port}: {line}"))
+        }
+        (_, None) => no_handles(status),
+    })
+}
+
+fn no_handles(status: StatusCode) -> Told {
+    Told::Silent(format!("has no life-cycle handles (it answers {status})"))
+}
+
+#[cfg(test)]
+mod tests;

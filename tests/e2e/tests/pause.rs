@@ -1,0 +1,109 @@
+//! A training that stands still and goes on, as the plugin tells it to.
+
+#![allow(clippy::unwrap_used)] // a panic is how a test fails
+
+use std::collections::BTreeMap;
+
+use di_api::DIJob;
+use di_e2e::{Namespace, di, eventually, job, logs_so_far, pod};
+use serde_json::{Value, json};
+
+/// A job that trains until it is deleted.
+fn training(name: &str) -> DIJob {
+    let forever = ["--target-return", "501", "--max-iterations", "1000000"];
+    let replicas = ["--collectors", "1", "--learners", "1", "--pace", "500ms"];
+    let coordinator = [&["coordinator"][..], &replicas, &forever].concat();
+    let template = |args: &[&str]| {
+        let mut template = pod(args);
+        let mounts = json!([{"name": "storage", "mountPath": "/storage"}]);
+        template["spec"]["containers"][0]["volumeMounts"] = mounts;
+        template
+    };
+    let mut job = json!(job(name, &[]));
+    job["spec"] = json!({
+        "volumes": [{"name": "storage", "hostPath": {"path": "/var/local/di-storage"}}],
+        "coordinator": {"template": template(&coordinator)},
+        "collector": {"template": template(&["collector"])},
+        "learner": {"template": template(&["learner"])},
+    });
+    serde_json::from_value(job).unwrap()
+}
+
+/// By name how each replica is, and its samples; nothing while some cannot be told.
+async fn told(ns: &Namespace, job: &str) -> BTreeMap<String, (String, u64)> {
+    let said = di(ns, &["status", job, "-o", "json"]).await;
+    if said.code != Some(0) {
+        return BTreeMap::new();
+    }
+    let list: Value = serde_json::from_str(&said.stdout).unwrap();
+    let replicas = list["items"].as_array().unwrap().iter();
+    let replicas = replicas.map(|replica| {
+        let life = &replica["life"];
+        let name = replica["name"].as_str().unwrap().to_owned();
+        let status = life["status"].as_str().unwrap().to_owned();
+        (name, (status, life["samples"].as_u64().unwrap()))
+    });
+    replicas.collect()
+}
+
+fn all_are(told: &BTreeMap<String, (String, u64)>, wanted: &str) -> bool {
+    told.values().all(|(status, _)| status == wanted)
+}
+
+#[tokio::test]
+async fn a_training_is_paused_and_goes_on() {
+    Namespace::with("pause", |ns| async move {
+        ns.submit(&training("train")).await;
+        let works = |told: &BTreeMap<String, (String, u64)>, replicas| {
+            told.len() == replicas
+                && all_are(told, "running")
+                && told.values().all(|(_, samples)| *samples > 0)
+        };
+        eventually("training", || told(&ns, "train"), |told| works(told, 3)).await;
+
+        let paused = di(&ns, &["pause", "train"]).await;
+        assert_eq!(paused.code, Some(0), "{paused:?}");
+        let lines: Vec<_> = paused.stdout.lines().collect();
+        assert_eq!(lines.len(), 3, "{paused:?}");
+        assert!(lines[0] == "pod/train-coordinator paused", "{paused:?}");
+        assert!(lines.iter().all(|line| line.ends_with(" paused")));
+        let before = told(&ns, "train").await;
+        assert!(
+            before.len() == 3 && all_are(&before, "paused"),
+            "{before:?}"
+        );
+
+        // A collector that comes meanwhile works, and would be given a task at once.
+        let add = ["replicas", "add", "train", "--collectors=1", "--wait"];
+        let added = di(&ns, &add).await;
+        assert_eq!(added.code, Some(0), "{added:?}");
+        let with_new = eventually("one more", || told(&ns, "train"), |told| told.len() == 4).await;
+        let mut names = with_new.keys();
+        let new = names.find(|name| !before.contains_key(*name)).unwrap();
+        eventually(
+            "known to the coordinator",
+            || logs_so_far(&ns, "train-coordinator"),
+            |log| log.contains(&format!("connected to {new}")),
+        )
+        .await;
+        let mut after = told(&ns, "train").await;
+        assert_eq!(after.remove(new), Some(("running".to_owned(), 0)));
+        assert_eq!(after, before, "nothing moves");
+
+        let started = di(&ns, &["start", "train"]).await;
+        assert_eq!(started.code, Some(0), "{started:?}");
+        assert_eq!(started.stdout.lines().count(), 4, "{started:?}");
+        eventually(
+            "going on",
+            || told(&ns, "train"),
+            |told| {
+                let more = |(name, (_, samples)): (&String, &(String, u64))| {
+                    *samples > before.get(name).map_or(0, |(_, samples)| *samples)
+                };
+                works(told, 4) && told.iter().all(more)
+            },
+        )
+        .await;
+    })
+    .await;
+}
