@@ -157,7 +157,11 @@ impl Roster {
                     .fleet()
                     .answered(&address.pod, report.running, Instant::now());
                 if news {
-                    tracing::info!("connected to {}, {}", address.pod, report.status);
+                    if report.running {
+                        tracing::info!("connected to {}", address.pod);
+                    } else {
+                        tracing::info!("{} is {}, it gets no task", address.pod, report.status);
+                    }
                     self.changed.send_replace(());
                 }
             }

@@ -29,8 +29,11 @@ fn training(name: &str) -> DIJob {
     serde_json::from_value(job).unwrap()
 }
 
-/// By name how each replica is, and its samples; nothing while some cannot be told.
-async fn told(ns: &Namespace, job: &str) -> BTreeMap<String, (String, u64)> {
+/// By name how each replica is, and its samples.
+type Told = BTreeMap<String, (String, u64)>;
+
+/// What the replicas tell; nothing while some cannot be asked.
+async fn told(ns: &Namespace, job: &str) -> Told {
     let said = di(ns, &["status", job, "-o", "json"]).await;
     if said.code != Some(0) {
         return BTreeMap::new();
@@ -46,7 +49,17 @@ async fn told(ns: &Namespace, job: &str) -> BTreeMap<String, (String, u64)> {
     replicas.collect()
 }
 
-fn all_are(told: &BTreeMap<String, (String, u64)>, wanted: &str) -> bool {
+/// What so many replicas tell.
+async fn told_by(ns: &Namespace, replicas: usize) -> Told {
+    let all = |told: &Told| told.len() == replicas;
+    eventually("all can be asked", || told(ns, "train"), all).await
+}
+
+fn samples(told: &Told, name: &str) -> u64 {
+    told.get(name).map_or(0, |(_, samples)| *samples)
+}
+
+fn all_are(told: &Told, wanted: &str) -> bool {
     told.values().all(|(status, _)| status == wanted)
 }
 
@@ -54,30 +67,26 @@ fn all_are(told: &BTreeMap<String, (String, u64)>, wanted: &str) -> bool {
 async fn a_training_is_paused_and_goes_on() {
     Namespace::with("pause", |ns| async move {
         ns.submit(&training("train")).await;
-        let works = |told: &BTreeMap<String, (String, u64)>, replicas| {
-            told.len() == replicas
-                && all_are(told, "running")
-                && told.values().all(|(_, samples)| *samples > 0)
+        let trains = |told: &Told| {
+            let counts = || told.keys().all(|name| samples(told, name) > 0);
+            told.len() == 3 && all_are(told, "running") && counts()
         };
-        eventually("training", || told(&ns, "train"), |told| works(told, 3)).await;
+        eventually("training", || told(&ns, "train"), trains).await;
 
         let paused = di(&ns, &["pause", "train"]).await;
         assert_eq!(paused.code, Some(0), "{paused:?}");
         let lines: Vec<_> = paused.stdout.lines().collect();
         assert_eq!(lines.len(), 3, "{paused:?}");
-        assert!(lines[0] == "pod/train-coordinator paused", "{paused:?}");
+        assert_eq!(lines[0], "pod/train-coordinator paused", "{paused:?}");
         assert!(lines.iter().all(|line| line.ends_with(" paused")));
-        let before = told(&ns, "train").await;
-        assert!(
-            before.len() == 3 && all_are(&before, "paused"),
-            "{before:?}"
-        );
+        let before = told_by(&ns, 3).await;
+        assert!(all_are(&before, "paused"), "{before:?}");
 
-        // A collector that comes meanwhile works, and would be given a task at once.
+        // A collector that comes meanwhile runs, and would be given a task at once.
         let add = ["replicas", "add", "train", "--collectors=1", "--wait"];
         let added = di(&ns, &add).await;
         assert_eq!(added.code, Some(0), "{added:?}");
-        let with_new = eventually("one more", || told(&ns, "train"), |told| told.len() == 4).await;
+        let with_new = told_by(&ns, 4).await;
         let mut names = with_new.keys();
         let new = names.find(|name| !before.contains_key(*name)).unwrap();
         eventually(
@@ -86,24 +95,21 @@ async fn a_training_is_paused_and_goes_on() {
             |log| log.contains(&format!("connected to {new}")),
         )
         .await;
-        let mut after = told(&ns, "train").await;
+        let mut after = told_by(&ns, 4).await;
         assert_eq!(after.remove(new), Some(("running".to_owned(), 0)));
         assert_eq!(after, before, "nothing moves");
 
         let started = di(&ns, &["start", "train"]).await;
         assert_eq!(started.code, Some(0), "{started:?}");
         assert_eq!(started.stdout.lines().count(), 4, "{started:?}");
-        eventually(
-            "going on",
-            || told(&ns, "train"),
-            |told| {
-                let more = |(name, (_, samples)): (&String, &(String, u64))| {
-                    *samples > before.get(name).map_or(0, |(_, samples)| *samples)
-                };
-                works(told, 4) && told.iter().all(more)
-            },
-        )
-        .await;
+        let go_on = |told: &Told| {
+            let more = || {
+                let mut names = told.keys();
+                names.all(|name| samples(told, name) > samples(&before, name))
+            };
+            told.len() == 4 && all_are(told, "running") && more()
+        };
+        eventually("going on", || told(&ns, "train"), go_on).await;
     })
     .await;
 }
