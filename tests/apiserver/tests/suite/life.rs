@@ -43,8 +43,12 @@ impl End {
         let counts = self.counts.values();
         let active: i32 = counts.clone().map(|n| n.active + n.pending).sum();
         let ended: i32 = counts.map(|n| n.succeeded + n.failed).sum();
+        // What delayed it may be told until the next look.
+        let replicas = self.conditions.get("\"ReplicasReady\"");
+        let told = replicas.zip(self.reason.as_ref());
         self.services == 0
             && self.plan == 0
+            && told.is_some_and(|(replicas, reason)| replicas.contains(reason))
             && (active, ended) == (0, left)
             && i32::try_from(self.pods.values().sum::<usize>()) == Ok(left)
     }
