@@ -7,6 +7,7 @@
 //! | what is stored | [`rollout`], [`frames`], [`model`], [`storage`], [`run`] |
 //! | the replicas' side | [`server`], [`collector`], [`learner`] |
 //! | the coordinator's side | [`endpoint`], [`fleet`], [`roster`], [`dispatch`], [`training`], [`coordinator`], alone in [`serial`] |
+//! | many seeds, each trained alone | [`sweep`] |
 //! | what tests run | [`probe`], [`hold`] |
 //! | what goes between them | [`wire`], [`env`](mod@env) |
 //!
@@ -43,6 +44,7 @@ pub mod serial;
 pub mod server;
 pub mod shutdown;
 pub mod storage;
+pub mod sweep;
 pub mod training;
 pub mod wire;
 
