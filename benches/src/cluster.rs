@@ -239,7 +239,13 @@ impl Space {
         self.jobs().delete_collection(&now, &all).await?;
         // What the reconciler was about to make comes after.
         tokio::time::sleep(Duration::from_millis(300)).await;
-        self.pods().delete_collection(&now, &all).await?;
+        // Of ten thousand it takes the server longer than a request may.
+        while let Err(error) = self.pods().delete_collection(&now, &all).await {
+            let is_late = matches!(&error, kube::Error::Api(status) if status.code == 504);
+            if !is_late {
+                return Err(error.into());
+            }
+        }
         // Old API servers delete services one by one only.
         let services = self.services().list_metadata(&all).await?;
         let path = self.services_path();

@@ -129,17 +129,25 @@ impl Run {
         };
         let mut machine = Machine::look()?;
         let mut findings = Findings::default();
+        let mut failed = None;
         for benchmark in Benchmark::value_variants() {
             if !self.only.is_empty() && !self.only.contains(benchmark) {
                 continue;
             }
             let began = Instant::now();
-            benchmark.run(&scale, &mut findings).await?;
-            eprintln!(
-                "{} took {:.0} s",
-                benchmark.name(),
-                began.elapsed().as_secs_f64()
-            );
+            let mut found = Findings::default();
+            match benchmark.run(&scale, &mut found).await {
+                Ok(()) => {
+                    findings = found.over(findings);
+                    let seconds = began.elapsed().as_secs_f64();
+                    eprintln!("{} took {seconds:.0} s", benchmark.name());
+                }
+                // What the others find took long.
+                Err(error) => {
+                    eprintln!("{error:#}");
+                    failed = Some(error);
+                }
+            }
         }
         machine.load.push(machine::load()?);
         for verdict in &findings.verdicts {
@@ -154,7 +162,8 @@ impl Run {
         {
             findings = findings.over(before.findings);
         }
-        Report { machine, findings }.write(&self.output)
+        Report { machine, findings }.write(&self.output)?;
+        failed.map_or(Ok(()), Err)
     }
 }
 

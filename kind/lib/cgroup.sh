@@ -66,7 +66,7 @@ cgroup_kill() {
 
 cgroup_remove() {
   local dir attempt
-  for attempt in {1..40}; do
+  for attempt in {1..400}; do
     cgroup_dirs | while read -r dir; do rmdir "$dir" 2>/dev/null || true; done
     [[ -z $(cgroup_dirs) ]] && return
     ((attempt)) && sleep 0.05

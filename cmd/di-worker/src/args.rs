@@ -28,6 +28,20 @@ pub enum Command {
         #[arg(long, default_value_t = 0)]
         seed: u64,
     },
+    /// Trains alone with one seed of a sweep, and tells the sweep's coordinator how it ended until told
+    /// to end
+    Trial {
+        /// Decides everything random
+        #[arg(long)]
+        seed: u64,
+    },
+    /// Waits until it was told of as many trials, each with another seed: 0 all solved, 1 not all, 143
+    /// asked to end
+    Sweep {
+        /// How many
+        #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+        trials: u16,
+    },
     /// Does nothing until `release` says how to end, for tests of the orchestrator
     Hold {
         /// Memory to use meanwhile, in MiB

@@ -21,6 +21,7 @@ use di_runtime::{
     server::{listen, serve},
     shutdown::Shutdown,
     storage::Storage,
+    sweep::{Trial, Trials, gather, tell},
     tasks::TaskWorker,
     training::Goal,
 };
@@ -72,6 +73,8 @@ async fn run(command: Command) -> Result<ExitCode> {
             let solved = serial::train(&goal, &Settings::default());
             Ok(ExitCode::from(u8::from(!solved)))
         }
+        Command::Trial { seed } => trial(seed).await,
+        Command::Sweep { trials } => sweep(trials).await,
         Command::Hold { memory } => {
             let mut shutdown = Shutdown::install()?;
             // Other bytes than zeros: the kernel gives those away without having them.
@@ -125,6 +128,40 @@ async fn replica(environment: &Environment, worker: impl TaskWorker) -> Result<E
     );
     serve(listener, worker, shutdown.requested()).await?;
     Ok(ExitCode::SUCCESS)
+}
+
+async fn trial(seed: u64) -> Result<ExitCode> {
+    let mut shutdown = Shutdown::install()?;
+    let (coordinator, client) = (env::coordinator()?, http::client()?);
+    let goal = Goal {
+        seed,
+        ..Goal::default()
+    };
+    tracing::info!("training with seed {seed}");
+    let training = tokio::task::spawn_blocking(move || serial::train(&goal, &Settings::default()));
+    let trying = async {
+        let solved = training.await.map_err(Error::TaskLost)?;
+        tell(&client, &coordinator, Trial { seed, solved }).await;
+        Ok(())
+    };
+    tokio::select! {
+        ended = trying => ended?,
+        () = shutdown.requested() => {}
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn sweep(trials: u16) -> Result<ExitCode> {
+    let mut shutdown = Shutdown::install()?;
+    let listener = listen(own_port()?).await?;
+    tracing::info!("waiting for {trials} trials");
+    let ended = gather(listener, usize::from(trials), shutdown.requested()).await?;
+    let all_solved = |trials: Trials| trials.into_values().all(|solved| solved);
+    Ok(match ended.map(all_solved) {
+        Some(true) => ExitCode::SUCCESS,
+        Some(false) => ExitCode::FAILURE,
+        None => ExitCode::from(TERMINATED),
+    })
 }
 
 fn own_port() -> Result<u16> {

@@ -35,7 +35,12 @@ const PROGRAM: &str = "kubectl_complete-di";
 /// The same, by the plugin's own name.
 const VERB: &str = "__complete";
 /// A user who waits longer has typed it.
-const PATIENCE: Duration = Duration::from_millis(1500);
+const PATIENCE: Duration = if cfg!(debug_assertions) {
+    // Whoever develops has a slow program, and often a busy machine.
+    Duration::from_secs(60)
+} else {
+    Duration::from_millis(1500)
+};
 
 /// For kubectl: there is nothing else to propose, not even files.
 const NO_FILES: u8 = 4;

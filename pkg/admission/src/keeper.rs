@@ -9,8 +9,6 @@ use crate::{
     inject, secret,
 };
 
-/// What API servers get to hear of a changed webhook configuration before the new certificate meets them.
-const PROPAGATION: Duration = Duration::from_secs(5);
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 
 /// Keeps the served certificate, the Secret and the webhook configurations in step.
@@ -97,7 +95,7 @@ impl Keeper {
             }
         }
         if !self.serves(&bundle) {
-            sleep(PROPAGATION).await;
+            sleep(self.settings.propagation).await;
             self.serve(bundle)?;
         }
         missing

@@ -21,12 +21,15 @@ pub struct Settings {
     /// Folder with `tls.crt` and `tls.key` that another program keeps, as cert-manager does. With it neither Secret nor
     /// configurations are touched.
     pub certificate_dir: Option<PathBuf>,
-    /// How long a certificate lasts; it is renewed when a third is left, so that must be longer than `check_interval`.
+    /// How long a certificate lasts; it is renewed when a third is left, so that must be longer than `check_interval` and
+    /// `propagation`.
     pub lifetime: Duration,
     /// How often the Secret and the configurations, or the folder, are looked at.
     pub check_interval: Duration,
     /// How long a user is believed to have a right that the API server has confirmed; zero asks every time.
     pub rights_kept: Duration,
+    /// What API servers get to hear of a changed webhook configuration before the new certificate meets them.
+    pub propagation: Duration,
     /// What time it is; a machine's clock may be wrong.
     pub clock: fn() -> Timestamp,
     /// How long requests are still taken once the shutdown has begun.
@@ -46,6 +49,7 @@ impl Default for Settings {
             lifetime: Duration::from_secs(90 * 24 * 60 * 60),
             check_interval: Duration::from_secs(60),
             rights_kept: Duration::from_secs(10),
+            propagation: Duration::from_secs(30),
             clock: Timestamp::now,
             drain: Duration::from_secs(5),
         }

@@ -1,18 +1,26 @@
+mod judge;
+
 use std::{collections::BTreeMap, time::Duration};
 
 use di_api::{EntryState, Role, names};
 use futures::{StreamExt, TryStreamExt, stream};
-use http::{Method, Request, StatusCode};
+use http::{Method, Request};
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
-use kube::{ResourceExt, client::Body, core::Status};
+use kube::{ResourceExt, client::Body};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use tokio::time::sleep;
 
 use crate::{
     Cluster, Error, Job, Replica, Result, edit::refuse_ended, port_forward::port_named,
     replicas::pods, replicas_of,
 };
 
+use judge::judge;
+
+/// So long after its start a container may not listen yet.
+const STARTS_WITHIN: SignedDuration = SignedDuration::from_secs(30);
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Replicas that are called at a time: each costs the API server a connection to a pod.
 const AT_A_TIME: usize = 16;
 
@@ -114,6 +122,8 @@ pub async fn call_replicas(
 #[derive(Debug, PartialEq)]
 enum Told {
     Life(Life),
+    /// Nothing listens at its port.
+    Unreached(String),
     Silent(String),
 }
 
@@ -121,7 +131,7 @@ impl Told {
     fn of(self, replica: Replica) -> Called {
         let (life, message) = match self {
             Self::Life(life) => (Some(life), None),
-            Self::Silent(why) => (None, Some(why)),
+            Self::Unreached(why) | Self::Silent(why) => (None, Some(why)),
         };
         Called {
             name: replica.name,
@@ -155,6 +165,27 @@ async fn ask(cluster: &Cluster, pod: Option<&Pod>, handle: Handle) -> Result<Tol
     let Some(port) = port_named(pod, names::PORT_NAME) else {
         return silent(format!("names no port {}", names::PORT_NAME));
     };
+    loop {
+        let told = send(cluster, pod, port, handle).await?;
+        if !matches!(told, Told::Unreached(_)) || !is_new(pod, Timestamp::now()) {
+            return Ok(told);
+        }
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Whether a container of it started a moment ago.
+fn is_new(pod: &Pod, now: Timestamp) -> bool {
+    let status = pod.status.as_ref();
+    let containers = status.and_then(|status| status.container_statuses.as_ref());
+    let mut starts = containers.into_iter().flatten().filter_map(|container| {
+        let running = container.state.as_ref()?.running.as_ref()?;
+        Some(running.started_at.as_ref()?.0)
+    });
+    starts.any(|start| now.duration_since(start) < STARTS_WITHIN)
+}
+
+async fn send(cluster: &Cluster, pod: &Pod, port: u16, handle: Handle) -> Result<Told> {
     let namespace = pod.namespace().unwrap_or_default();
     let (method, handle) = match handle {
         Handle::Status => (Method::GET, ""),
@@ -173,61 +204,6 @@ async fn ask(cluster: &Cluster, pod: Option<&Pod>, handle: Handle) -> Result<Tol
     let status = response.status();
     let body = response.into_body().collect_bytes().await.map_err(failed)?;
     judge(status, &body, port)
-}
-
-/// What stands around every answer of a handle.
-#[derive(Deserialize)]
-struct Envelope {
-    success: bool,
-    #[serde(default)]
-    message: String,
-    #[serde(default)]
-    data: Value,
-}
-
-/// Makes sense of an answer, which may be the worker's, the API server's, or that of a worker that knows nothing of handles.
-fn judge(status: StatusCode, body: &[u8], port: u16) -> Result<Told> {
-    if let Ok(Envelope {
-        success,
-        message,
-        data,
-    }) = serde_json::from_slice(body)
-    {
-        match serde_json::from_value(data) {
-            Ok(life) if success => return Ok(Told::Life(life)),
-            // What it refuses, it says with a report; any other server of this form may have no such path.
-            Ok(Life { .. }) => return Ok(Told::Silent(format!("refused: {message}"))),
-            Err(_) => return Ok(no_handles(status)),
-        }
-    }
-    let said: Option<Status> = serde_json::from_slice(body)
-        .ok()
-        .filter(|said: &Status| said.code == status.as_u16());
-    let text = String::from_utf8_lossy(body);
-    let line = text.lines().next().unwrap_or_default().trim();
-    Ok(match (status, said) {
-        (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, Some(said)) => {
-            return Err(Error::Server(said.boxed()));
-        }
-        (StatusCode::NOT_FOUND, Some(said)) if said.reason == "NotFound" => {
-            Told::Silent("is gone".to_owned())
-        }
-        (_, Some(said)) => {
-            let why = format!("does not answer on port {port}: {}", said.message);
-            Told::Silent(why)
-        }
-        // So older API servers tell of a pod that cannot be reached.
-        (StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE, None)
-            if line.to_lowercase().contains("trying to reach") =>
-        {
-            Told::Silent(format!("does not answer on port {port}: {line}"))
-        }
-        (_, None) => no_handles(status),
-    })
-}
-
-fn no_handles(status: StatusCode) -> Told {
-    Told::Silent(format!("has no life-cycle handles (it answers {status})"))
 }
 
 #[cfg(test)]

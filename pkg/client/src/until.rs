@@ -20,16 +20,22 @@ pub enum Outlook {
 
 /// When to give up.
 #[derive(Clone, Copy, Debug)]
-pub struct Deadline(Option<Instant>);
+pub struct Deadline {
+    at: Option<Instant>,
+    only_a_look: bool,
+}
 
 impl Deadline {
     /// After this time; none means never, and nothing at all means after one look.
     pub fn after(time: Option<Duration>) -> Self {
-        Self(time.and_then(|time| Instant::now().checked_add(time)))
+        Self {
+            at: time.and_then(|time| Instant::now().checked_add(time)),
+            only_a_look: time.is_some_and(|time| time.is_zero()),
+        }
     }
 
     pub(crate) async fn passed(self) {
-        match self.0 {
+        match self.at {
             Some(at) => sleep_until(at).await,
             None => pending().await,
         }
@@ -37,7 +43,7 @@ impl Deadline {
 
     /// Whether it is over after a pause as long as this.
     pub fn comes_within(self, pause: Duration) -> bool {
-        self.0.is_some_and(|at| Instant::now() + pause >= at)
+        self.at.is_some_and(|at| Instant::now() + pause >= at)
     }
 }
 
@@ -57,11 +63,10 @@ pub async fn until(
         ..JobQuery::default()
     };
     // Where there is no time at all, there still is one for a look.
-    let only_a_look = deadline.comes_within(Duration::ZERO);
     let mut passed = std::pin::pin!(deadline.passed());
     let list = tokio::select! {
         list = jobs(cluster, &query) => list?,
-        () = &mut passed, if !only_a_look => {
+        () = &mut passed, if !deadline.only_a_look => {
             let unseen = json!({"metadata": {"name": name}});
             return Err(Error::Timeout(what(&unseen.into())));
         }

@@ -21,6 +21,13 @@ pub fn port() -> Option<u16> {
     .find_map(|name| std::env::var(name).ok()?.parse().ok())
 }
 
+/// Where the coordinator listens, `host:port`.
+pub fn coordinator() -> Result<String> {
+    required("KUBERNETES_COORDINATOR_URL", |name| {
+        std::env::var(name).ok().filter(|value| !value.is_empty())
+    })
+}
+
 /// The environment of this pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Environment {

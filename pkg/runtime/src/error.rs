@@ -71,9 +71,13 @@ pub enum Error {
     #[error("bad task: {0}")]
     BadTask(String),
 
-    /// Nobody does a task any more that was taken on.
+    /// The computation of a task panicked or was cancelled.
     #[error("the computation of the task was lost")]
-    TaskLost,
+    TaskLost(#[source] tokio::task::JoinError),
+
+    /// Nobody does a task any more that was taken on.
+    #[error("the worker ended before the task was done")]
+    TaskLeft,
 
     /// A paused replica takes no task on.
     #[error("it is paused and takes no task on")]

@@ -1,19 +1,27 @@
 //! A replica that does nothing until it is told how to end: what tests of the orchestrator run.
 
-use std::{future::Future, sync::Arc};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use axum::{
     Router,
     extract::{Path, State},
     routing::{get, post},
 };
-use tokio::{net::TcpListener, sync::watch};
+use tokio::{
+    net::TcpListener,
+    sync::watch,
+    time::{Instant, sleep},
+};
 
 use crate::{
     Error, Result, http,
     life::{Gate, handles},
     server::serve_while,
 };
+
+/// How long to wait for a replica that runs, and does not listen yet.
+const LISTENS_WITHIN: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Answers `/healthz` and the handles of a life cycle, in which nothing is done, until it is told to exit or `POST /release/<code>` tells it
 /// the exit code to end with; none when `shutdown` came first.
@@ -46,11 +54,17 @@ async fn tell(State(told): State<Arc<watch::Sender<Option<u8>>>>, Path(code): Pa
 /// Tells the replica of this pod that listens on `port` to end with `code`.
 pub async fn release(port: u16, code: u8) -> Result<()> {
     let url = format!("http://127.0.0.1:{port}/release/{code}");
-    match http::client()?.post(&url).send().await {
-        Ok(_) => Ok(()),
-        // It may end before it has answered.
-        Err(error) if !error.is_connect() => Ok(()),
-        Err(source) => Err(Error::Unreachable { url, source }),
+    let client = http::client()?;
+    let deadline = Instant::now() + LISTENS_WITHIN;
+    loop {
+        match client.post(&url).send().await {
+            Err(error) if error.is_connect() && Instant::now() < deadline => {
+                sleep(LOOK_EVERY).await;
+            }
+            Err(source) if source.is_connect() => return Err(Error::Unreachable { url, source }),
+            // It may end before it has answered.
+            _ => return Ok(()),
+        }
     }
 }
 

@@ -8,6 +8,7 @@
 //! | the replicas' side | [`server`], [`tasks`], [`collector`], [`learner`] |
 //! | how all of them live | [`life`], with [`mapping`] for what computes beside it |
 //! | the coordinator's side | [`endpoint`], [`fleet`], [`roster`], [`dispatch`], [`training`], [`coordinator`], alone in [`serial`] |
+//! | many seeds, each trained alone | [`sweep`] |
 //! | what tests run | [`probe`], [`hold`] |
 //! | what goes between them | [`wire`], [`env`](mod@env) |
 //!
@@ -46,6 +47,7 @@ pub mod serial;
 pub mod server;
 pub mod shutdown;
 pub mod storage;
+pub mod sweep;
 pub mod tasks;
 pub mod training;
 pub mod wire;

@@ -142,7 +142,7 @@ async fn task<W: TaskWorker>(
     let outcome = match shared.queue.push(task) {
         Ok(outcome) => {
             shared.control.nudge();
-            outcome.await.unwrap_or(Err(Error::TaskLost))
+            outcome.await.unwrap_or(Err(Error::TaskLeft))
         }
         Err(error) => Err(error),
     };

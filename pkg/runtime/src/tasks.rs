@@ -160,7 +160,7 @@ impl<W: TaskWorker> Tasks<W> {
         let outcome = ordered.and_then(|()| self.outcomes.recv().ok());
         match outcome {
             Some(outcome) => Ok(outcome),
-            None => Err(self.computing.join().err().unwrap_or(Error::TaskLost)),
+            None => Err(self.computing.join().err().unwrap_or(Error::TaskLeft)),
         }
     }
 }

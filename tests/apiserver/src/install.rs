@@ -8,6 +8,8 @@ use kube::{
     runtime::wait::{await_condition, conditions::is_crd_established},
 };
 
+use crate::eventually;
+
 const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../manifests");
 
 /// Makes our kinds known, and gives the manager its rights.
@@ -22,6 +24,27 @@ pub(crate) async fn install(client: Client) {
     ] {
         let established = await_condition(crds.clone(), name, is_crd_established());
         established.await.unwrap();
+    }
+    // They are served, and found, a moment later.
+    for path in [
+        "",
+        "/v1alpha1/dijobs",
+        "/v1alpha2/dijobs",
+        "/v1alpha2/aggregatorconfigs",
+    ] {
+        let path = format!("/apis/{}{path}", di_api::names::GROUP);
+        eventually("our kinds are served", async || {
+            let request = http::Request::get(&path).body(Vec::new()).unwrap();
+            let answer = client.request_text(request).await;
+            let text = answer.map_err(|error| error.to_string())?;
+            let versions = ["v1alpha1", "v1alpha2"];
+            if versions.iter().any(|version| text.contains(version)) {
+                Ok(())
+            } else {
+                Err(text)
+            }
+        })
+        .await;
     }
     for file in ["base/namespace.yaml", "rbac/manager/roles.yaml"] {
         apply(&client, file).await;

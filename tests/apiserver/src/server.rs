@@ -26,7 +26,7 @@ rules:
   - {level: None, verbs: [get, list, watch]}
   - {level: Metadata}
 ";
-const STARTS_WITHIN: Duration = Duration::from_secs(60);
+const STARTS_WITHIN: Duration = Duration::from_secs(180);
 
 /// One of the programs that make up a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

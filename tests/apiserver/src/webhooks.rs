@@ -54,6 +54,7 @@ impl Webhooks {
             validating_configuration: name(&namespace),
             lifetime,
             check_interval: Duration::from_millis(500),
+            propagation: Duration::from_secs(10),
             rights_kept: Duration::from_secs(1),
             drain: Duration::ZERO,
             ..Settings::default()
@@ -102,6 +103,7 @@ impl Webhooks {
             settings: Settings {
                 addr: free_address().await,
                 check_interval: Duration::from_millis(500),
+                propagation: Duration::from_secs(10),
                 drain: Duration::ZERO,
                 ..Settings::default()
             },

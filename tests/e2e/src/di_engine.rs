@@ -9,7 +9,7 @@ use di_api::{DIJob, Phase, Role, names};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use kube::{
     Api, ResourceExt,
-    api::{ListParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -61,7 +61,9 @@ impl Workload {
             &enough[0],
             &enough[1],
         ];
-        let replica = Self::template(&["python3", "/programs/replica.py"]);
+        let mut replica = Self::template(&["python3", "/programs/replica.py"]);
+        // Those that go are told so by DI-engine, once it has found others; and a log goes with its pod.
+        replica["spec"]["terminationGracePeriodSeconds"] = json!(300);
         let job = json!({
             "apiVersion": "diengine.opendilab.org/v1alpha2",
             "kind": "DIJob",
@@ -155,10 +157,19 @@ impl Coordinator {
         look(&self.namespace, &self.pod()).await
     }
 
+    /// What it sees now.
+    ///
+    /// # Panics
+    /// When it does not answer.
+    pub async fn now(&self) -> Seen {
+        let seen = eventually("it answers", || self.look(), Option::is_some).await;
+        seen.expect("seen")
+    }
+
     /// Waits until it sees that.
     ///
     /// # Panics
-    /// When it does not within its 120 s, or its sync thread has ended.
+    /// When it does not in time, or its sync thread has ended.
     pub async fn sees(&self, what: &str, done: impl Fn(&Seen) -> bool) -> Seen {
         let dead = |seen: &Seen| seen.started && !seen.sync_alive;
         let seen = eventually(
@@ -208,7 +219,7 @@ impl Coordinator {
     /// # Panics
     /// When one of that is not so.
     pub async fn ends_well(&self) {
-        let seen = self.look().await.expect("the coordinator");
+        let seen = self.now().await;
         assert!(seen.sync_alive, "{seen:#?}");
         self.ends().await;
     }
@@ -222,6 +233,11 @@ impl Coordinator {
         let over = |status: &di_api::DIJobStatus| status.completion_time.is_some();
         let ended = eventually("ended", || status(&self.namespace, &self.job), over).await;
         assert_eq!(ended.phase, Some(Phase::Succeeded));
+        // Replicas have a long grace.
+        let now = DeleteParams::default().grace_period(0);
+        let pods = self.namespace.api::<Pod>();
+        let all = pods.delete_collection(&now, &ListParams::default()).await;
+        all.expect("pods");
     }
 
     /// URLs of the replicas that the plan wants.

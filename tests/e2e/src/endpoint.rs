@@ -82,7 +82,8 @@ pub async fn http(
     })
 }
 
-fn is_ready(pod: &Pod) -> bool {
+/// Whether a pod is ready, and stays.
+pub fn is_ready(pod: &Pod) -> bool {
     let conditions = pod
         .status
         .iter()

@@ -4,7 +4,7 @@ use tokio::time::{Instant, sleep};
 
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Far above what anything here takes, so that only a fault reaches it.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Looks until `look` returns something that `done` accepts.
 ///

@@ -58,6 +58,8 @@ pub fn blocks(page: &str) -> Result<Vec<Block<'_>>, String> {
 pub enum Rule<'a> {
     /// They end well. No note.
     Ends,
+    /// The same, but what they show comes a moment later, so they are run until it does: `until it is as shown`.
+    UntilShown,
     /// The last one ends with 1: `fails`.
     Fails,
     /// The last one ends with 1 and says this, because it was done on the cluster of the tests before: `fails here with "…"`.
@@ -82,6 +84,7 @@ impl<'a> Rule<'a> {
         };
         match (word, quoted, rest) {
             ("fails", "", "") => Ok(Self::Fails),
+            ("until it is as shown", "", "") => Ok(Self::UntilShown),
             ("fails here with ", text, "") if !text.is_empty() => Ok(Self::FailsHere(text)),
             ("until ", text, "") if !text.is_empty() => Ok(Self::Until(text)),
             ("until ", text, ", and beside the next") if !text.is_empty() => Ok(Self::Beside(text)),
@@ -259,6 +262,7 @@ mod tests {
         assert_eq!(steps(page).unwrap(), expected);
         for (note, rule) in [
             ("fails", Rule::Fails),
+            ("until it is as shown", Rule::UntilShown),
             ("fails here with \"x y\"", Rule::FailsHere("x y")),
             ("until \"x\"", Rule::Until("x")),
             ("not run: it takes long", Rule::NotRun),

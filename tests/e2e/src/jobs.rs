@@ -2,11 +2,11 @@ use di_api::{DIJob, DIJobStatus, names};
 use k8s_openapi::api::core::v1::{Container, Pod, PodTemplateSpec, Service};
 use kube::{
     Api, ResourceExt,
-    api::{AttachParams, ListParams, LogParams, PostParams},
+    api::{AttachParams, ListParams, LogParams},
 };
 use tokio::io::AsyncReadExt;
 
-use crate::{Namespace, eventually};
+use crate::{Namespace, dry, eventually};
 
 /// A container that runs `di-worker` with these arguments, as one may write it in a template.
 pub fn container(args: &[&str]) -> serde_json::Value {
@@ -45,15 +45,20 @@ pub fn misnamed(name: &str) -> DIJob {
 /// What a [`misnamed`] job is refused with.
 pub const MISNAMED: &str = "one container must be named di-container";
 
-/// Submits a [`misnamed`] job, which the webhooks must refuse.
+/// Waits until the webhooks refuse a [`misnamed`] job: the API server hears of them, and of where they are, a moment later.
 ///
 /// # Panics
 /// When it is taken, or refused for another reason.
 pub async fn is_refused_when_misnamed(namespace: &Namespace) {
     let jobs: Api<DIJob> = namespace.api();
-    let answer = jobs.create(&PostParams::default(), &misnamed("bad")).await;
-    let error = answer.expect_err("a job that is refused");
-    assert!(error.to_string().contains(MISNAMED), "{error}");
+    let (dry, bad) = (dry(), misnamed("bad"));
+    let told = |answer: &kube::Result<DIJob>| {
+        let error = answer.as_ref().err();
+        error.is_some_and(|error| error.to_string().contains(MISNAMED))
+    };
+    eventually("refused", || jobs.create(&dry, &bad), told)
+        .await
+        .expect_err("a refusal");
 }
 
 /// The first container of a template, which is the main one of all that are made here.

@@ -16,7 +16,7 @@ mod plugin;
 pub use account::account;
 pub use audit::{Audit, Call};
 pub use di_engine::{Coordinator, Seen, Workload, look, nodes_have_gpus, order};
-pub use endpoint::{Endpoint, Reply, http};
+pub use endpoint::{Endpoint, Reply, http, is_ready};
 pub use eventually::{eventually, within};
 pub use guide::{Block, Rule, Step, blocks, is_as_shown, steps};
 pub use jobs::{

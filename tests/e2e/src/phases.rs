@@ -1,7 +1,7 @@
 use std::sync::{Arc, Mutex};
 
 use di_api::{DIJob, DIJobStatus, Phase};
-use futures::{StreamExt, TryStreamExt};
+use futures::StreamExt;
 use kube::runtime::{WatchStreamExt, watcher};
 use tokio::task::JoinHandle;
 
@@ -33,7 +33,9 @@ impl Phases {
             .boxed();
         let noted = seen.clone();
         let watch = tokio::spawn(async move {
-            while let Ok(Some(job)) = jobs.try_next().await {
+            while let Some(event) = jobs.next().await {
+                // It is watched again.
+                let Ok(job) = event else { continue };
                 let phase = job.status.and_then(|status| status.phase);
                 let mut seen = noted.lock().expect("phases");
                 if let Some(phase) = phase

@@ -5,7 +5,7 @@
 
 use std::{path::Path, process::Stdio, time::Duration};
 
-use di_e2e::{Namespace, Rule, is_as_shown, nodes_have_gpus, steps};
+use di_e2e::{Namespace, Rule, eventually, is_as_shown, nodes_have_gpus, steps};
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, ResourceExt, api::ListParams};
 use regex::{Regex, escape};
@@ -19,7 +19,7 @@ use tokio::{
 const README: &str = include_str!("../../../README.md");
 const USER_GUIDE: &str = include_str!("../../../docs/user-guide.md");
 /// Far above what any of them takes.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The first block of a language below a heading.
 fn block<'a>(text: &'a str, heading: &str, language: &str) -> &'a str {
@@ -64,14 +64,20 @@ impl Shell {
 
     /// Runs a script that ends with 0 or 1, and returns what it printed, errors among it.
     async fn end_with(&self, script: &str, code: i32) -> String {
+        let (ended, printed) = self.ends(script).await;
+        assert_eq!(ended, Some(code), "{script}: {printed}");
+        printed
+    }
+
+    /// Runs a script, and returns what it ended with and what it printed, errors among it.
+    async fn ends(&self, script: &str) -> (Option<i32>, String) {
         let script = format!("exec 2>&1; set -euo pipefail; {script}");
         let output = timeout(PATIENCE, self.command(&script).output()).await;
         let output = output
             .unwrap_or_else(|_| panic!("{script}: no end"))
             .unwrap();
         let printed = String::from_utf8(output.stdout).unwrap();
-        assert_eq!(output.status.code(), Some(code), "{script}: {printed}");
-        printed
+        (output.status.code(), printed)
     }
 
     /// Looks on until a line has this text.
@@ -123,7 +129,10 @@ async fn the_job_of_the_readme_does_what_its_commands_say() {
     Namespace::with("readme", |ns| async move {
         let shell = Shell::new(&ns).await;
         let manifest = block(README, "## A job", "yaml");
-        std::fs::write(shell.folder.path().join("cartpole.yaml"), manifest).unwrap();
+        // So that it still trains when the commands come to it.
+        let slower = manifest.replace("--pace, 3s", "--pace, 8s");
+        assert_ne!(slower, manifest);
+        std::fs::write(shell.folder.path().join("cartpole.yaml"), slower).unwrap();
         let mut printed = String::new();
         for line in block(README, "## A job", "sh").lines() {
             if line.contains(" -w ") {
@@ -154,6 +163,12 @@ async fn the_user_guide_does_what_it_says() {
         let word = |name: String| Regex::new(&format!(r"(?m)(^|\s){}(\s|$)", escape(&name)));
         let nodes = nodes.iter().map(ResourceExt::name_any).map(word);
         let nodes: Vec<_> = nodes.collect::<Result<_, _>>().unwrap();
+        let everywhere = |printed: String| {
+            let printed = printed.replace(&ns.name, "default");
+            nodes.iter().fold(printed, |printed, node| {
+                node.replace_all(&printed, "${1}node-1${2}").into_owned()
+            })
+        };
         let shell = Shell::new(&ns).await;
         let mut beside = None;
         for step in steps(USER_GUIDE).unwrap() {
@@ -172,16 +187,19 @@ async fn the_user_guide_does_what_it_says() {
                     assert!(printed.contains(text), "{}: {printed}", step.script);
                     continue;
                 }
+                Rule::UntilShown => {
+                    let shown = step.shown.unwrap_or_default();
+                    let is_so = |printed: &String| is_as_shown(shown, printed);
+                    let run = async || everywhere(shell.ends(step.script).await.1);
+                    eventually(step.script, run, is_so).await
+                }
                 Rule::Fails => shell.end_with(step.script, 1).await,
                 Rule::Ends => shell.end_with(step.script, 0).await,
             };
             if let Some(beside) = beside.take() {
                 beside.end().await;
             }
-            let mut printed = printed.replace(&ns.name, "default");
-            for node in &nodes {
-                printed = node.replace_all(&printed, "${1}node-1${2}").into_owned();
-            }
+            let printed = everywhere(printed);
             let shown = step.shown.unwrap_or_default();
             assert!(
                 is_as_shown(shown, &printed),

@@ -51,7 +51,8 @@ fn urls(reply: &Reply, part: &str) -> Vec<String> {
 async fn replicas_are_added_listed_failed_and_removed() {
     Namespace::with("endpoint", |ns| async move {
         ns.submit(&held("elastic", 1, 0)).await;
-        eventually("planned", || status(&ns, "elastic"), |s| s.collectors == 1 && s.phase.is_some()).await;
+        let run = |pods: &Vec<Pod>| pods.len() == 2 && pods.iter().all(is_running);
+        eventually("running", || owned_pods(&ns, "elastic"), run).await;
         let endpoint = Endpoint::new(ns.client.clone(), Some(token(&ns, "engineer", &["get", "update"]).await));
         let who = json!({"namespace": ns.name, "coordinator": "elastic-coordinator"});
         let nothing = json!({});
@@ -62,6 +63,8 @@ async fn replicas_are_added_listed_failed_and_removed() {
         };
         let list = format!("/v1alpha1/replicas?namespace={}&coordinator=elastic-coordinator", ns.name);
 
+        // Rights take a moment to be known.
+        eventually("let in", || endpoint.call("GET", &list, &nothing), |reply| reply.status == 200).await;
         let added = endpoint
             .call("POST", "/v1alpha1/replicas", &with(json!({"collectors": {"replicas": 2, "cpus": "20m"}, "learners": {"gpus": "0", "replicas": 1}})))
             .await;
@@ -113,7 +116,9 @@ async fn callers_without_the_right_are_refused() {
         eventually("running", || owned_pods(&ns, "guarded"), run).await;
         let body = json!({"namespace": ns.name, "coordinator": "guarded-coordinator", "collectors": {"replicas": 1}});
         let nobody = Endpoint::new(ns.client.clone(), None);
-        assert_eq!(nobody.call("POST", "/v1alpha1/replicas", &body).await.status, 401);
+        // The endpoint hears of addresses a moment later.
+        let stranger = |reply: &Reply| reply.status == 401;
+        eventually("not let in", || nobody.call("POST", "/v1alpha1/replicas", &body), stranger).await;
         let reader = Endpoint::new(ns.client.clone(), Some(token(&ns, "reader", &["get"]).await));
         assert_eq!(reader.call("POST", "/v1alpha1/replicas", &body).await.status, 403);
         let nothing = json!({});
@@ -137,18 +142,17 @@ async fn pods_are_known_by_their_address_and_act_on_their_own_job_only() {
     Namespace::with("addresses", |ns| async move {
         ns.submit(&held("own", 1, 0)).await;
         ns.submit(&held("other", 1, 0)).await;
-        let answer = asked_by(&ns, "own-coordinator", &ns.name, "own-coordinator").await;
-        assert!(
-            answer.contains("200") && answer.contains("own-collector-"),
-            "{answer}"
-        );
-        let answer = asked_by(&ns, "other-coordinator", &ns.name, "own-coordinator").await;
-        assert!(
-            answer.contains("own-collector-"),
-            "its namespace is open to it: {answer}"
-        );
-        let answer = asked_by(&ns, "own-coordinator", "kube-system", "own-coordinator").await;
-        assert!(answer.contains("403"), "{answer}");
+        // Each of its pods hears of addresses and replicas in its own time.
+        for (pod, namespace, answer) in [
+            ("own-coordinator", &*ns.name, "own-collector-"),
+            // Its namespace is open to it.
+            ("other-coordinator", &ns.name, "own-collector-"),
+            ("own-coordinator", "kube-system", "403"),
+        ] {
+            let ask = || asked_by(&ns, pod, namespace, "own-coordinator");
+            let what = format!("{pod} asks in {namespace}: {answer}");
+            eventually(&what, ask, |said| said.contains(answer)).await;
+        }
 
         // Asks for replicas in the name of another job, which its own environment lets it believe to be.
         let mut impostor = job("impostor", &["coordinator", "--storage", "/tmp"]);

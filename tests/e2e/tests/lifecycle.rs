@@ -6,11 +6,14 @@ use std::collections::BTreeMap;
 
 use di_api::{CleanPodPolicy, DIJob, Phase, names};
 use di_e2e::{
-    Namespace, Phases, di, eventually, exec, held, is_running, job, main_of, owned_pods,
-    owned_services, pod, reaches, status,
+    Namespace, Phases, di, eventually, exec, held, is_running, job, logs_so_far, main_of,
+    owned_pods, owned_services, pod, reaches, status,
 };
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, ResourceExt, api::PostParams};
+use kube::{
+    Api, ResourceExt,
+    api::{Patch, PatchParams, PostParams},
+};
 use serde_json::json;
 
 async fn running(namespace: &Namespace, job: &str, pods: usize) -> Vec<Pod> {
@@ -161,7 +164,9 @@ async fn phases_come_in_order_and_counts_follow() {
             |all| all.last() == Some(&Phase::Succeeded),
         )
         .await;
-        assert_eq!(all, [Phase::Created, Phase::Running, Phase::Succeeded]);
+        // Whoever was held up may first see it when it runs.
+        let in_order = [Phase::Created, Phase::Running, Phase::Succeeded];
+        assert!(all.len() > 1 && in_order.ends_with(&all), "{all:?}");
         let types: Vec<_> = ended
             .conditions
             .iter()
@@ -252,10 +257,10 @@ async fn a_coordinator_that_is_killed_for_its_memory_beside_a_sidecar_has_failed
         ns.submit(&wanted).await;
         let seen = reaches(&ns, "greedy", Phase::Failed).await;
         let failed = seen.conditions.iter().find(|c| c.type_ == "Failed");
-        assert_eq!(
-            failed.unwrap().message,
-            "the coordinator failed: OOMKilled (exit code 137)"
-        );
+        // Why is told by containerd, and may come after the end.
+        let why = &failed.unwrap().message;
+        assert!(why.starts_with("the coordinator failed: "), "{why}");
+        assert!(why.ends_with(" (exit code 137)"), "{why}");
         let only = |(pods, services): &(Vec<String>, Vec<String>)| {
             pods == &["greedy-coordinator"] && services.is_empty()
         };
@@ -336,10 +341,15 @@ async fn a_collector_that_crashes_again_and_again_is_left_to_its_kubelet_and_tol
 #[tokio::test]
 async fn a_coordinator_past_its_deadline_is_ended_and_its_log_stays() {
     Namespace::with("late", |ns| async move {
-        let mut wanted = held("late", 1, 0);
-        wanted.spec.active_deadline_seconds = Some(15);
-        ns.submit(&wanted).await;
+        ns.submit(&held("late", 1, 0)).await;
         running(&ns, "late", 2).await;
+        let log = || logs_so_far(&ns, "late-coordinator");
+        eventually("its log", log, |log| log.contains("holding")).await;
+        let late = Patch::Merge(json!({"spec": {"activeDeadlineSeconds": 1}}));
+        let jobs = ns.api::<DIJob>();
+        jobs.patch("late", &PatchParams::default(), &late)
+            .await
+            .unwrap();
         let seen = reaches(&ns, "late", Phase::Failed).await;
         assert_eq!(seen.reason.as_deref(), Some("DeadlineExceeded"));
         let ended = |pods: &Vec<Pod>| {
@@ -423,8 +433,7 @@ async fn foreign_objects_of_our_names_are_not_touched_and_told_of() {
         let service: k8s_openapi::api::core::v1::Service = serde_json::from_value(object(service)).unwrap();
         ns.api().create(&new, &service).await.unwrap();
         ns.submit(&job("taken", &["hold"])).await;
-        let seen = eventually("told", || status(&ns, "taken"), |s| s.reason.is_some()).await;
-        assert_eq!(seen.reason.as_deref(), Some("NameTaken"));
+        eventually("told", || status(&ns, "taken"), |s| s.reason.as_deref() == Some("NameTaken")).await;
         // Tried again and again, which the event counts.
         let events = ns.api::<k8s_openapi::api::events::v1::Event>();
         let selector = kube::api::ListParams::default().fields("reason=NameTaken");

@@ -6,7 +6,8 @@ use std::{io::Write, process::Stdio, time::Duration};
 
 use di_api::{DIJobStatus, Phase};
 use di_e2e::{
-    MISNAMED, Namespace, di, eventually, exec, held, job, misnamed, owned_pods, reaches, status,
+    MISNAMED, Namespace, Output, di, eventually, exec, held, job, misnamed, owned_pods, reaches,
+    status,
 };
 use serde_json::json;
 use tokio::{
@@ -136,10 +137,13 @@ async fn logs_are_followed_to_the_end_and_named_by_pod() {
             |s| running(s) && s.collectors_ready.as_deref() == Some("2/2"),
         )
         .await;
-        let all = di(&ns, &["logs", "talks", "--role", "collector"]).await;
-        for name in collectors(&ns, "talks").await {
-            assert!(all.stdout.contains(&format!("[{name}] ")), "{all:?}");
-        }
+        let names = collectors(&ns, "talks").await;
+        let heard = |all: &Output| {
+            let mut names = names.iter();
+            names.all(|name| all.stdout.contains(&format!("[{name}] ")))
+        };
+        let args = ["logs", "talks", "--role", "collector"];
+        eventually("all are heard", || di(&ns, &args), heard).await;
         let follow = tokio::spawn({
             let ns = ns.clone();
             async move { di(&ns, &["logs", "talks", "-f"]).await }
@@ -204,7 +208,7 @@ async fn a_watch_ends_when_nobody_reads_it_any_more() {
         let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
         lines.next_line().await.unwrap().unwrap();
         drop(lines);
-        let ended = timeout(Duration::from_secs(20), watch.wait()).await;
+        let ended = timeout(Duration::from_secs(120), watch.wait()).await;
         assert_eq!(ended.unwrap().unwrap().code(), Some(0));
     })
     .await;
@@ -214,7 +218,8 @@ async fn a_watch_ends_when_nobody_reads_it_any_more() {
 async fn a_deletion_in_the_foreground_waits_for_the_pods() {
     Namespace::with("foreground", |ns| async move {
         ns.submit(&held("waits", 1, 0)).await;
-        reaches(&ns, "waits", Phase::Running).await;
+        let ready = |s: &DIJobStatus| running(s) && s.collectors_ready.as_deref() == Some("1/1");
+        eventually("ready", || status(&ns, "waits"), ready).await;
         let deleted = di(&ns, &["delete", "waits", "--cascade=foreground"]).await;
         assert_eq!(deleted.code, Some(0), "{deleted:?}");
         assert!(owned_pods(&ns, "waits").await.is_empty());

@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use di_api::Phase;
 use di_apiserver_tests::Terminal;
-use di_e2e::{Namespace, di, eventually, exec, held, status};
+use di_e2e::{Namespace, Output, di, eventually, exec, held, status};
 use futures::future::join_all;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
@@ -126,9 +126,13 @@ async fn ports_are_forwarded_until_the_job_ends() {
             let request = b"GET /healthz HTTP/1.1\r\nHost: demo\r\nConnection: close\r\n\r\n";
             connection.write_all(request).await.unwrap();
             let mut answer = String::new();
-            connection.read_to_string(&mut answer).await.unwrap();
+            // It is closed where nobody listens.
+            connection.read_to_string(&mut answer).await.ok();
             answer
         };
+        // It may run and not listen yet.
+        let is_answered = |answer: &String| answer.starts_with("HTTP/1.1 200");
+        eventually("it answers", ask, is_answered).await;
         let answers = join_all((0..8).map(|_| ask())).await;
         for answer in answers {
             assert!(
@@ -136,11 +140,9 @@ async fn ports_are_forwarded_until_the_job_ends() {
                 "{answer}"
             );
         }
-        let restarted = di(&ns, &["restart", "demo", "--wait", "--timeout=2m"]).await;
+        let restarted = di(&ns, &["restart", "demo", "--wait", "--timeout=5m"]).await;
         assert_eq!(restarted.code, Some(0), "{restarted:?}");
-        // It may run and not listen yet.
-        let answers = |answer: &String| answer.starts_with("HTTP/1.1 200");
-        eventually("its successor answers", ask, answers).await;
+        eventually("its successor answers", ask, is_answered).await;
         exec(&ns, "demo-coordinator", &["release", "0"]).await;
         let ended = forward.wait_with_output().await.unwrap();
         let said = String::from_utf8(ended.stderr).unwrap();
@@ -168,10 +170,11 @@ async fn logs_are_chosen_by_time_and_container() {
             "--all-containers",
             "--timestamps",
         ];
-        let all = di(&ns, &all).await;
-        for prefix in ["[demo-coordinator/di-container] 2", "[demo-collector-"] {
-            assert!(all.stdout.contains(prefix), "{all:?}");
-        }
+        let heard = |all: &Output| {
+            let prefixes = ["[demo-coordinator/di-container] 2", "[demo-collector-"];
+            prefixes.iter().all(|prefix| all.stdout.contains(prefix))
+        };
+        eventually("both are heard", || di(&ns, &all), heard).await;
         let later = [
             "logs",
             "demo/coordinator",
@@ -199,7 +202,7 @@ async fn logs_are_chosen_by_time_and_container() {
             before.stderr.contains("previous terminated container"),
             "{before:?}"
         );
-        let brief = di(&ns, &["logs", "demo", "-f", "--request-timeout=5s"]).await;
+        let brief = di(&ns, &["logs", "demo", "-f", "--request-timeout=15s"]).await;
         let why = (brief.code, brief.stderr.as_str());
         assert_eq!(why, (Some(1), "error: context deadline exceeded\n"));
         assert!(brief.stdout.contains("holding until told"), "{brief:?}");
@@ -273,24 +276,19 @@ async fn logs_that_are_followed_go_on_with_what_takes_a_pods_place() {
         };
         let (mut coordinator, mut all) = (follow(&["demo"]), follow(&["demo", "--role=all"]));
         // A log goes with its pod: what is to be read of the first ones must be read before they go.
-        let firsts = (
+        let mut firsts = (
             said_first(&mut coordinator, 1).await,
             said_first(&mut all, 2).await,
         );
-        for words in [
-            &[
-                "replicas",
-                "restart",
-                "demo",
-                "--collectors",
-                "--wait",
-                "--timeout=2m",
-            ][..],
-            &["restart", "demo", "--wait", "--timeout=2m"],
-        ] {
-            let said = di(&ns, words).await;
+        let restart = async |words: &[&str]| {
+            let said = di(&ns, &[words, &["--wait", "--timeout=5m"]].concat()).await;
             assert_eq!(said.code, Some(0), "{said:?}");
-        }
+        };
+        restart(&["replicas", "restart", "demo", "--collectors"]).await;
+        firsts.1 += &said_first(&mut all, 1).await;
+        restart(&["restart", "demo"]).await;
+        firsts.0 += &said_first(&mut coordinator, 1).await;
+        firsts.1 += &said_first(&mut all, 1).await;
         exec(&ns, "demo-coordinator", &["release", "0"]).await;
         let (coordinator, all) =
             tokio::join!(coordinator.wait_with_output(), all.wait_with_output());

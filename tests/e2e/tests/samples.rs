@@ -80,6 +80,22 @@ async fn the_serial_job_trains_alone() {
     .await;
 }
 
+/// The coordinator tells of a seed before it counts it, and ends when it has counted all.
+#[tokio::test]
+async fn the_seed_sweep_ends_when_every_seed_was_tried() {
+    Namespace::with("sweep", |ns| async move {
+        let job: DIJob = sample("seed-sweep.yaml").try_parse().unwrap();
+        let replicas = job.spec.collector.as_ref().unwrap().replicas;
+        ns.submit(&job).await;
+        reaches(&ns, "seed-sweep", Phase::Succeeded).await;
+        let told = logs(&ns, "seed-sweep-coordinator").await;
+        for seed in 0..replicas {
+            assert!(told.contains(&format!("seed {seed}: solved")), "{told}");
+        }
+    })
+    .await;
+}
+
 /// Written for the older version, whose schema is open, it has an empty string that the schema of the newer one must take.
 #[tokio::test]
 async fn the_di_engine_job_starts_in_the_newest_version_too() {

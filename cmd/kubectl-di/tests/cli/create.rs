@@ -72,7 +72,7 @@ async fn flags_that_make_no_sense_are_told_of() {
         &["create", "j", "--image=i", "--gpus=1"],
         &["create", "j", "--image=i", "--learners=1", "--gpus=0.5"],
         &["create", "j", "--image=i", "--collector-cpus=1"],
-        &["create", "j", "--image=i", "--follow", "--timeout=1m"],
+        &["create", "j", "--image=i", "--follow", "--timeout=3m"],
         &["create", "-f", file, "-f", another, "--follow"],
         &["create", "j", "--image=i", "--cpus=many"],
         &["create", "j", "--image=i", "--collectors=-1"],
@@ -163,7 +163,7 @@ async fn it_is_waited_until_a_job_runs() {
     let _manager = plugin.space.manager("manager");
     let _kubelet = Kubelet::running(&plugin.space);
     let said = plugin
-        .run(&["create", "j", "--image=i", "--wait", "--timeout=1m"])
+        .run(&["create", "j", "--image=i", "--wait", "--timeout=3m"])
         .await;
     insta::assert_snapshot!(plugin.lasting(&said));
     let status = plugin.space.until_phase("j", Phase::Running).await;
@@ -176,7 +176,7 @@ async fn it_is_waited_until_a_job_runs() {
             "--image=i",
             "--suspend",
             "--wait",
-            "--timeout=1m",
+            "--timeout=3m",
         ])
         .await;
     insta::assert_snapshot!("held", plugin.lasting(&said));
@@ -187,7 +187,7 @@ async fn a_job_that_fails_is_not_waited_for() {
     let plugin = Plugin::new().await;
     let _manager = plugin.space.manager("manager");
     let _kubelet = Kubelet::reaping(&plugin.space);
-    let words = ["create", "j", "--image=i", "--wait", "--timeout=1m"];
+    let words = ["create", "j", "--image=i", "--wait", "--timeout=3m"];
     let fail = async {
         plugin.space.until_phase("j", Phase::Created).await;
         exit(&plugin.space.pods(), "j-coordinator", 3).await;

@@ -10,6 +10,9 @@ use crate::plugin::{Plugin, ageless};
 fn lasting(plugin: &Plugin, said: &impl std::fmt::Display) -> String {
     let dates = Regex::new(r"\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d \+0000").unwrap();
     let text = ageless(&plugin.lasting(said));
+    // As wide as the ages below.
+    let rule = Regex::new("(?m)--- {2,}-------$").unwrap();
+    let text = rule.replace_all(&text, "---  -------");
     dates.replace_all(&text, "DATE").into_owned()
 }
 
@@ -50,7 +53,7 @@ async fn what_is_wrong_is_seen() {
     fail_to_pull(&space.pods(), "ill-coordinator").await;
     space
         .until("ill", "the reason is told", |status| {
-            status.reason.is_some()
+            status.reason.as_deref() == Some("ImagePullBackOff")
         })
         .await;
     manager.stop().await;
@@ -131,6 +134,7 @@ async fn who_may_not_see_pods_sees_what_is_planned() {
     plugin.file("rights.json", list);
     let said = plugin.run(&["create", "-f", "rights.json"]).await;
     assert_eq!(said.code, Some(0), "{said}");
+    plugin.until_may(&["get", "j", "--as=alice"]).await;
     let shown = plugin
         .session(&[
             &["describe", "j", "--show-events=false", "--as=alice"][..],

@@ -1,6 +1,6 @@
 //! What `exec`, `port-forward` and `logs` refuse before a kubelet is asked; the rest is tested in `tests/e2e`.
 
-use di_apiserver_tests::{Job, eventually, exit, run};
+use di_apiserver_tests::{Job, exit, run};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::{Api, api::PostParams};
 use serde_json::json;
@@ -26,16 +26,7 @@ pub async fn grant_reading(plugin: &Plugin) {
     let binding = serde_json::from_value(binding).unwrap();
     let bound = bindings.create(&PostParams::default(), &binding).await;
     bound.unwrap();
-    // The server's own cache of roles has to hear of it.
-    eventually("the right is in force", async || {
-        let said = plugin.run(&["get", "j", "--as=reader"]).await;
-        if said.code == Some(0) {
-            Ok(())
-        } else {
-            Err(said.to_string())
-        }
-    })
-    .await;
+    plugin.until_may(&["get", "j", "--as=reader"]).await;
 }
 
 #[tokio::test]

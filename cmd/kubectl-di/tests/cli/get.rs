@@ -278,6 +278,7 @@ async fn what_one_may_see_is_shown_beside_what_one_may_not() {
     plugin.file("rights.json", list);
     let said = plugin.run(&["create", "-f", "rights.json"]).await;
     assert_eq!(said.code, Some(0), "{said}");
+    plugin.until_may(&["get", "job-9", "--as=alice"]).await;
     for (verb, seen) in [("get", "job-9 "), ("describe", "Name: ")] {
         let said = plugin.run(&[verb, "other", "job-9", "--as=alice"]).await;
         assert_eq!(said.code, Some(1), "{said}");

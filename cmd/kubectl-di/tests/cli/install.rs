@@ -195,7 +195,7 @@ async fn an_orchestrator_comes_and_goes() {
         "{said}"
     );
 
-    let install = ["install", "--timeout=60s"];
+    let install = ["install", "--timeout=180s"];
     let (installed, (), webhooks) =
         tokio::join!(plugin.run(&install), roll_out(&plugin, 2), serve(&plugin));
     insta::assert_snapshot!("install", plugin.lasting_anywhere(&installed));
@@ -331,7 +331,7 @@ async fn removed(plugin: &Plugin) {
         "{said}"
     );
 
-    let all = ["uninstall", "--delete-jobs", "--yes", "--timeout=60s"];
+    let all = ["uninstall", "--delete-jobs", "--yes", "--timeout=180s"];
     let (said, ()) = tokio::join!(plugin.run(&all), finalize(plugin, "di-system"));
     insta::assert_snapshot!("uninstall", plugin.lasting_anywhere(&said));
     // The definitions are left.

@@ -5,7 +5,7 @@ use std::{
     process::Stdio,
 };
 
-use di_apiserver_tests::{Space, Terminal};
+use di_apiserver_tests::{Space, Terminal, eventually};
 use regex::Regex;
 use serde_json::json;
 use tempfile::TempDir;
@@ -45,6 +45,19 @@ impl fmt::Display for Said {
 }
 
 impl Plugin {
+    /// Waits until a call is let through: the server's own cache of roles has to hear of new ones.
+    pub async fn until_may(&self, args: &[&str]) {
+        eventually("the right is in force", async || {
+            let said = self.run(args).await;
+            if said.code == Some(0) {
+                Ok(())
+            } else {
+                Err(said.to_string())
+            }
+        })
+        .await;
+    }
+
     /// In a new namespace, which the kubeconfig names.
     pub async fn new() -> Self {
         Self::at(Space::new().await)

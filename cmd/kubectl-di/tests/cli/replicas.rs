@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use di_api::{DIJobStatus, Role};
-use di_apiserver_tests::{Job, Kubelet, fail_to_pull, run};
+use di_apiserver_tests::{Job, Kubelet, eventually, fail_to_pull, run};
 
 use crate::plugin::{Plugin, note};
 
@@ -164,7 +164,7 @@ async fn those_that_go_are_waited_for() {
     let name = collectors(&status).pop_first().unwrap();
     let short = name.strip_prefix("j-").unwrap();
     let words = ["replicas", "delete", "j", short, "--wait"];
-    let said = plugin.run(&[&words[..], &["--timeout=2s"]].concat()).await;
+    let said = plugin.run(&[&words[..], &["--timeout=10s"]].concat()).await;
     insta::assert_snapshot!(plugin.lasting(&said), @r"
     dijob.diengine.opendilab.org/j scaled: collectors 2 -> 1
     stderr: error: timed out waiting for j-collector-XXXXX of dijobs/j to go
@@ -203,7 +203,7 @@ async fn replicas_are_restarted_by_name_and_by_role() {
             "--dry-run=server",
             "-o=name",
         ],
-        &["replicas", "restart", "j", first, "--wait", "--timeout=1m"],
+        &["replicas", "restart", "j", first, "--wait", "--timeout=3m"],
         &["replicas", "restart", "j", first],
         &["replicas", "restart", "j", "j-coordinator"],
         &["replicas", "restart", "j", "x"],
@@ -243,16 +243,16 @@ async fn what_holds_replicas_up_is_told_when_the_time_is_over() {
     fail_to_pull(&plugin.space.pods(), &status.plan[0].name).await;
     let told = |status: &DIJobStatus| status.reason.as_deref() == Some("ImagePullBackOff");
     plugin.space.until("j", "its trouble is told", told).await;
-    let said = plugin
-        .run(&[
-            "replicas",
-            "set",
-            "j",
-            "--collectors=1",
-            "--wait",
-            "--timeout=50ms",
-        ])
-        .await;
+    let words = "replicas set j --collectors=1 --wait --timeout=200ms";
+    let words: Vec<_> = words.split(' ').collect();
+    // Within that time it may not have come to look at the job.
+    let said = eventually("it has looked", async || {
+        let said = plugin.run(&words).await;
+        let told = said.stderr.contains("ImagePullBackOff");
+        told.then_some(()).ok_or_else(|| said.to_string())?;
+        Ok(said)
+    })
+    .await;
     insta::assert_snapshot!(plugin.lasting(&said));
 }
 
@@ -279,17 +279,24 @@ async fn a_terminal_shows_how_far_it_is() {
     plugin.space.until("j", "it is counted", told).await;
     let words = "replicas set j --collectors=2 --wait --timeout=300ms";
     let command = format!("{} {words}", env!("CARGO_BIN_EXE_kubectl-di"));
-    let output = tokio::process::Command::new("script")
-        .args(["-qefc", &command, "/dev/null"])
-        .env("KUBECONFIG", plugin.dir().join("config"))
-        .env("TERM", "xterm")
-        .stdin(std::process::Stdio::null())
-        .output()
-        .await
-        .unwrap();
-    let shown = String::from_utf8_lossy(&output.stdout);
-    assert!(shown.contains("replicas of j ready ["), "{shown}");
-    assert!(shown.contains("0/2"), "{shown}");
+    // Within that time it may not have come to look at the job.
+    let shown = eventually("it shows how far it is", async || {
+        let output = tokio::process::Command::new("script")
+            .args(["-qefc", &command, "/dev/null"])
+            .env("KUBECONFIG", plugin.dir().join("config"))
+            .env("TERM", "xterm")
+            .stdin(std::process::Stdio::null())
+            .output()
+            .await
+            .unwrap();
+        let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+        if shown.contains("replicas of j ready [") && shown.contains("0/2") {
+            Ok(shown)
+        } else {
+            Err(shown)
+        }
+    })
+    .await;
     assert!(shown.contains("timed out waiting"), "{shown}");
     let words: Vec<_> = words.split(' ').collect();
     let piped = plugin.run(&words).await;
@@ -302,7 +309,10 @@ async fn an_interrupted_wait_leaves_nothing_on_the_terminal() {
     let _manager = plugin.space.manager("manager");
     let _kubelet = Kubelet::reaping(&plugin.space);
     plugin.space.create(&Job::new("j", 2)).await;
-    let told = |status: &DIJobStatus| status.collectors_ready.as_deref() == Some("0/2");
+    let told = |status: &DIJobStatus| {
+        let mut plan = status.plan.iter();
+        status.collectors_ready.as_deref() == Some("0/2") && plan.all(|e| e.uid.is_some())
+    };
     let status = plugin.space.until("j", "it is counted", told).await;
     let line = "echo above; kubectl-di replicas set j --collectors=2 --wait";
     let terminal = plugin.shell(100, 10, line);
@@ -312,8 +322,7 @@ async fn an_interrupted_wait_leaves_nothing_on_the_terminal() {
         .await;
     terminal.resize(80, 10).await;
     run(&plugin.space.pods(), &status.plan[0].name).await;
-    terminal.until("one is ready", shows("] 1/")).await;
-    let screen = terminal.screen();
+    let screen = terminal.until("one is ready", shows("] 1/")).await;
     assert_eq!(screen.matches("replicas of j").count(), 1, "{screen}");
     // What stands there takes two lines now, and the first of the screen has left it upwards.
     terminal.resize(40, 10).await;

@@ -21,7 +21,7 @@ async fn another_coordinator_takes_the_place_of_one_that_is_restarted() {
     for words in [
         &["restart", "j", "--dry-run=client"][..],
         &["restart", "j", "--dry-run=server", "-o=name"],
-        &["restart", "j", "--wait", "--timeout=1m"],
+        &["restart", "j", "--wait", "--timeout=3m"],
     ] {
         let said = plugin.run(words).await;
         note(&mut all, &words.join(" "), &said);
@@ -34,7 +34,7 @@ async fn another_coordinator_takes_the_place_of_one_that_is_restarted() {
     assert_eq!((status.phase, status.restarts), (Some(Phase::Running), 0));
     // What is asked for once holds once.
     let said = plugin
-        .run(&["restart", "j", "--wait", "--timeout=1m"])
+        .run(&["restart", "j", "--wait", "--timeout=3m"])
         .await;
     assert_eq!(said.code, Some(0), "{said}");
     plugin.space.until_settled("j").await;

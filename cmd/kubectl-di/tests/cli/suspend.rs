@@ -14,11 +14,11 @@ async fn a_job_is_held_and_goes_on() {
     for words in [
         &["suspend", "j", "--dry-run=client"][..],
         &["suspend", "j", "--dry-run=server"],
-        &["suspend", "j", "--wait", "--timeout=1m"],
+        &["suspend", "j", "--wait", "--timeout=3m"],
         &["suspend", "j"],
         &["restart", "j"],
         &["replicas", "restart", "j", "--collectors"],
-        &["resume", "dijobs/j", "-o=name", "--wait", "--timeout=1m"],
+        &["resume", "dijobs/j", "-o=name", "--wait", "--timeout=3m"],
         &["resume", "j"],
     ] {
         let said = plugin.run(words).await;

@@ -31,13 +31,17 @@ async fn jobs_and_replicas_are_seen_as_they_change() {
     let plugin = settled().await;
     let terminal = plugin.terminal(100, 8, &["top"]);
     let screen = terminal
-        .until("two jobs", |screen| screen.contains("pong"))
+        .until("two jobs", |screen| {
+            screen.contains("pong") && screen.contains("q quit")
+        })
         .await;
     insta::assert_snapshot!(ageless(&plugin.lasting(&screen)));
 
     terminal.press(&["Enter"]);
     let screen = terminal
-        .until("replicas", |screen| screen.contains("esc back"))
+        .until("replicas", |screen| {
+            screen.contains("esc back") && screen.contains("q quit")
+        })
         .await;
     insta::assert_snapshot!(ageless(&plugin.lasting(&screen)));
     terminal.resize(40, 4).await;

@@ -1,5 +1,5 @@
 use di_api::Phase;
-use di_apiserver_tests::{Job, Kubelet, exit};
+use di_apiserver_tests::{Job, Kubelet, eventually, exit};
 
 use crate::plugin::{Plugin, note};
 
@@ -18,7 +18,7 @@ async fn what_is_waited_for_is_met_at_once_or_later() {
         "create",
     ] {
         let flag = format!("--for={wanted}");
-        let said = plugin.run(&["wait", "j", &flag, "--timeout=1m"]).await;
+        let said = plugin.run(&["wait", "j", &flag, "--timeout=3m"]).await;
         note(&mut all, &format!("wait j {flag}"), &said);
     }
     let ends = async { exit(&plugin.space.pods(), "j-coordinator", 0).await };
@@ -26,7 +26,7 @@ async fn what_is_waited_for_is_met_at_once_or_later() {
         "wait",
         "dijob/j",
         "--for=phase=Succeeded",
-        "--timeout=1m",
+        "--timeout=3m",
         "-o=name",
     ];
     let (said, ()) = tokio::join!(plugin.run(&words), ends);
@@ -42,17 +42,24 @@ async fn what_can_no_longer_come_is_not_waited_for() {
     plugin.space.create(&Job::new("j", 0)).await;
     plugin.space.until_phase("j", Phase::Created).await;
     di_apiserver_tests::fail_to_pull(&plugin.space.pods(), "j-coordinator").await;
-    let stuck = |status: &di_api::DIJobStatus| status.reason.is_some();
+    let stuck = |status: &di_api::DIJobStatus| status.reason.as_deref() == Some("ImagePullBackOff");
     plugin.space.until("j", "the reason is told", stuck).await;
-    let words = ["wait", "j", "--for=condition=Running", "--timeout=100ms"];
-    let said = plugin.run(&words).await;
+    let words = ["wait", "j", "--for=condition=Running", "--timeout=200ms"];
+    // Within that time it may not have come to look at the job.
+    let said = eventually("it has looked", async || {
+        let said = plugin.run(&words).await;
+        let told = said.stderr.contains("ImagePullBackOff");
+        told.then_some(()).ok_or_else(|| said.to_string())?;
+        Ok(said)
+    })
+    .await;
     insta::assert_snapshot!("held_up", plugin.lasting(&said));
     let fails = async { exit(&plugin.space.pods(), "j-coordinator", 3).await };
-    let words = ["wait", "j", "--for=phase=Succeeded", "--timeout=1m"];
+    let words = ["wait", "j", "--for=phase=Succeeded", "--timeout=3m"];
     let (said, ()) = tokio::join!(plugin.run(&words), fails);
     insta::assert_snapshot!("phase", plugin.lasting(&said));
     let said = plugin
-        .run(&["wait", "j", "--for=condition=Running", "--timeout=1m"])
+        .run(&["wait", "j", "--for=condition=Running", "--timeout=3m"])
         .await;
     insta::assert_snapshot!("condition", plugin.lasting(&said));
 }
@@ -67,7 +74,7 @@ async fn deletions_are_waited_for() {
         .run(&["wait", "j", "--for=delete", "--timeout=100ms"])
         .await;
     insta::assert_snapshot!("timeout", plugin.lasting(&said));
-    let words = ["wait", "j", "--for=delete", "--timeout=1m"];
+    let words = ["wait", "j", "--for=delete", "--timeout=3m"];
     let lets_go = async {
         let patch = serde_json::json!({"metadata": {"finalizers": null}});
         let params = kube::api::PatchParams::default();

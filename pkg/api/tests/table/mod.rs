@@ -1,4 +1,5 @@
-//! The table of mistakes, and that of jobs that are fine: every judge (validator, schema, API server) is given the same.
+//! The table of mistakes, and that of jobs that are fine, which has the samples too: every judge (validator, schema, API server) is given
+//! the same.
 
 #![allow(clippy::unwrap_used, dead_code)] // a panic is how a test fails, and not every test needs all of it
 
@@ -117,9 +118,17 @@ fn in_full(message: &str, words: &Value) -> String {
     full
 }
 
-/// Jobs and configurations that are fine, of the table in `folder`.
+/// Jobs and configurations that are fine: those of the table in `folder`, and the samples.
 pub fn good_of(folder: &str) -> Vec<Value> {
-    serde_saphyr::from_multiple(&read(folder, "good.yaml")).unwrap()
+    let mut good: Vec<Value> = serde_saphyr::from_multiple(&read(folder, "good.yaml")).unwrap();
+    let samples = format!("{folder}/../../../../manifests/samples");
+    let all: Value = serde_saphyr::from_str(&read(&samples, "kustomization.yaml")).unwrap();
+    let files = all["resources"].as_array().unwrap().iter();
+    good.extend(files.map(|file| {
+        let text = read(&samples, file.as_str().unwrap());
+        serde_saphyr::from_str::<Value>(&text).unwrap()
+    }));
+    good
 }
 
 /// Jobs and configurations that are fine.

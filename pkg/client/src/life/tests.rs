@@ -1,4 +1,6 @@
-use serde_json::json;
+use http::StatusCode;
+use kube::core::Status;
+use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
@@ -10,7 +12,7 @@ fn judged(status: u16, body: &str) -> String {
     let status = StatusCode::from_u16(status).unwrap();
     match judge(status, body.as_bytes(), 22270) {
         Ok(Told::Life(life)) => format!("{} {}", life.status, life.samples),
-        Ok(Told::Silent(why)) => why,
+        Ok(Told::Silent(why) | Told::Unreached(why)) => why,
         Err(error) => error.to_string(),
     }
 }
@@ -52,6 +54,23 @@ fn the_api_servers_own_words_are_known() {
         said(403, "Forbidden", forbidden),
         format!("Error from server (Forbidden): {forbidden}")
     );
+}
+
+#[test]
+fn what_has_just_started_may_not_listen_yet() {
+    let now = "2026-01-31T12:00:00Z".parse().unwrap();
+    for (started, wanted) in [
+        (json!("2026-01-31T11:59:59Z"), true),
+        (json!("2026-01-31T11:59:29Z"), false),
+        (json!(null), false),
+    ] {
+        let mut pod = pod("j-coordinator", "coordinator", "Running");
+        pod["status"]["containerStatuses"] = json!([{
+            "name": "di-container", "image": "i", "imageID": "", "ready": true, "restartCount": 0,
+            "state": {"running": {"startedAt": started}},
+        }]);
+        assert_eq!(is_new(&serde_json::from_value(pod).unwrap(), now), wanted);
+    }
 }
 
 /// A server that answers one request after another, and tells what was asked for.

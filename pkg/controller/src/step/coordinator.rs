@@ -39,6 +39,7 @@ pub(super) fn check_end(seen: &Observed<'_>, step: &mut Step) {
         created(seen, step);
         let message = match step.status.restarts {
             0 => failure(end),
+            1 => format!("{}, and was started again once before", failure(end)),
             n => format!("{}, and was started again {n} times before", failure(end)),
         };
         ending::end(

@@ -32,7 +32,8 @@ fn options() -> Options {
         endpoint_timeout: Duration::from_secs(20),
         timeout: Duration::from_secs(300),
         patience: Patience {
-            silent: Duration::from_millis(200),
+            // More than one answer that is late.
+            silent: Duration::from_secs(4),
             poll: Duration::from_millis(50),
             ..Patience::default()
         },

@@ -137,7 +137,7 @@ async fn served(webhooks: &Webhooks, load: &Load) {
 #[tokio::test]
 async fn no_request_fails_while_certificates_are_rotated() {
     let space = Space::new().await;
-    let mut webhooks = Webhooks::install(&space, Duration::from_secs(36)).await;
+    let mut webhooks = Webhooks::install(&space, Duration::from_secs(60)).await;
     webhooks.add().await;
     webhooks.add().await;
     webhooks.until_called().await;
@@ -148,7 +148,7 @@ async fn no_request_fails_while_certificates_are_rotated() {
         served(&webhooks, &load).await;
         assert!(webhooks.ready());
     }
-    assert!(load.stop().await > 100);
+    assert!(load.stop().await >= 40);
     webhooks.stop().await;
 }
 

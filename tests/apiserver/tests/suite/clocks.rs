@@ -1,7 +1,5 @@
 //! Managers whose clock is wrong: jobs live as they would under a right one.
 
-use std::time::Duration;
-
 use di_api::{DIJobStatus, Phase};
 use di_apiserver_tests::{Job, Kubelet, Manager, Space, eventually, exit};
 use di_controller::Settings;
@@ -113,8 +111,7 @@ async fn a_replacement_does_not_wait_for_the_clock_of_an_earlier_manager() {
     first.kill().await;
     let second = manager(behind);
     let ready = |s: &DIJobStatus| s.collectors_ready.as_deref() == Some("1/1");
-    let began = std::time::Instant::now();
+    // By the first one's clock it would be hours.
     space.until("failing", "it is there", ready).await;
-    assert!(began.elapsed() < Duration::from_secs(20));
     second.stop().await;
 }

@@ -95,7 +95,7 @@ pub(crate) async fn each_write_meets<C: Course>(fates: &[Fate], at_once: usize) 
     .await;
 }
 
-/// The manager dies at each of these writes, once before it reaches the server, and once before it is answered.
+/// The manager's process is killed at each of these writes, once before it reaches the server, and once before it is answered.
 pub(crate) async fn dies_at<C: Course>(
     writes: impl Iterator<Item = usize>,
     at_once: usize,
@@ -108,7 +108,7 @@ pub(crate) async fn dies_at<C: Course>(
         let space = managed.space.clone();
         let lived = Box::pin(managed.interrupted(at, arrives, C::as_usual(&space))).await;
         let (life, reached) = lived;
-        let what = format!("died at write {at}, which arrives: {arrives}");
+        let what = format!("killed at write {at}, which arrives: {arrives}");
         life.check_against(reference, &what, more);
         reached
     })

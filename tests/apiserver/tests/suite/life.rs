@@ -13,7 +13,7 @@ use di_controller::Settings;
 use kube::ResourceExt;
 use tokio::sync::{Notify, OnceCell};
 
-use crate::{course::Course, phases::Phases};
+use crate::{course::Course, phases::Phases, victim::Victim};
 
 pub(crate) const JOB: &str = "job";
 /// Lives at the same time.
@@ -43,8 +43,12 @@ impl End {
         let counts = self.counts.values();
         let active: i32 = counts.clone().map(|n| n.active + n.pending).sum();
         let ended: i32 = counts.map(|n| n.succeeded + n.failed).sum();
+        // What delayed it may be told until the next look.
+        let replicas = self.conditions.get("\"ReplicasReady\"");
+        let told = replicas.zip(self.reason.as_ref());
         self.services == 0
             && self.plan == 0
+            && told.is_some_and(|(replicas, reason)| replicas.contains(reason))
             && (active, ended) == (0, left)
             && i32::try_from(self.pods.values().sum::<usize>()) == Ok(left)
     }
@@ -183,16 +187,24 @@ impl Managed {
         Life::of(&self.space, end, self.proxy.came()).await
     }
 
-    /// The manager dies at a write of a life: before it reaches the server, or after. Another goes on. Returns whether it came to that, too.
+    /// The manager is killed at a write of a life: before that reaches the server, or after. Another goes on. Returns whether it came to that,
+    /// too.
     pub(crate) async fn interrupted(
-        mut self,
+        self,
         at: usize,
         arrives: bool,
         life: impl Future<Output = End>,
     ) -> (Life, bool) {
+        let Self {
+            space,
+            proxy,
+            manager,
+        } = self;
+        manager.kill().await;
+        let victim = Victim::start(proxy.url(), &settings());
         let reached = Arc::new(Notify::new());
         let notify = reached.clone();
-        self.proxy.rule(move |came| {
+        proxy.rule(move |came| {
             if came.write < at {
                 return Fate::Served;
             }
@@ -209,14 +221,19 @@ impl Managed {
             // It may be done with fewer writes than another.
             end = &mut life => Some(end),
         };
-        self.proxy.rule(|_| Fate::Served);
-        self.exchange().await;
+        proxy.rule(|_| Fate::Served);
+        drop(victim);
+        let next = Self {
+            space,
+            manager: Manager::start_with(proxy.client(), settings()),
+            proxy,
+        };
         let reached = ended.is_none();
         let end = match ended {
             Some(end) => end,
             None => life.await,
         };
-        (self.took(end).await, reached)
+        (next.took(end).await, reached)
     }
 }
 

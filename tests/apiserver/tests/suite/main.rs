@@ -44,3 +44,4 @@ mod trouble;
 mod two_managers;
 mod units;
 mod usurped;
+mod victim;

@@ -56,7 +56,16 @@ async fn interrupted(server: &'static Server, at: usize, outage: &Outage) -> (Li
         }
         None => tokio::join!(living, outage).0,
     };
+    answers(&space).await;
     (managed.took(end).await, reached)
+}
+
+async fn answers(space: &Space) {
+    eventually("the server answers", async || {
+        let jobs = space.jobs().list(&kube::api::ListParams::default()).await;
+        jobs.map(drop).map_err(|error| error.to_string())
+    })
+    .await;
 }
 
 /// When lives are ready for it, and when it has begun.
@@ -96,12 +105,7 @@ async fn jobs_live_on_when_the_api_server_or_its_etcd_was_killed() {
     survive(&[Part::ApiServer]).await;
     survive(&[Part::Etcd]).await;
     survive(&[Part::ApiServer, Part::Etcd]).await;
-    let quiet = Space::on(server().await).await;
-    eventually("the server is as it was", async || {
-        let jobs = quiet.jobs().list(&kube::api::ListParams::default()).await;
-        jobs.map(drop).map_err(|error| error.to_string())
-    })
-    .await;
+    answers(&Space::on(server().await).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -130,6 +134,7 @@ async fn all_jobs_are_looked_after_soon_once_a_server_takes_writes_again() {
         managed.space.until_settled(&format!("late-{job}")).await;
     }
     let took = back.elapsed();
-    assert!(took < Duration::from_secs(10), "{took:?}");
+    // The next time that each tries by itself is later.
+    assert!(took < Duration::from_secs(20), "{took:?}");
     managed.manager.stop().await;
 }

@@ -8,11 +8,13 @@ use crate::states::{self, STATES};
 #[tokio::test]
 async fn settled_jobs_are_not_written_whatever_their_state_while_others_come_and_go() {
     let space = Space::new().await;
+    let space = space.undisturbed("what failed is written again, later");
     let _kubelet = Kubelet::running(&space);
     let manager = space.manager("manager");
     space.create(&Job::new("settled", 4).learners(1)).await;
     states::make_all(&space).await;
     space.until_settled("settled").await;
+    space.until_event("settled", "CoordinatorRunning").await;
     // Their events may still be on their way, so the first of the others only marks the time.
     let mut before = None;
     for other in ["other-a", "other-b", "other-c", "other-d"] {

@@ -62,6 +62,7 @@ async fn of_a_job_that_the_quota_has_room_for_in_part_the_rest_follows_when_ther
         assert_eq!(after[&name].metadata.uid, pod.metadata.uid, "{name}");
     }
     // One event, counted, however often it was tried.
+    space.until_event("partly", "QuotaExceeded").await;
     let warnings = space.warnings_of("partly").await;
     assert_eq!(warnings, ["QuotaExceeded"]);
     manager.stop().await;
@@ -96,7 +97,8 @@ async fn what_the_quota_refused_is_not_tried_again_with_every_change_of_a_pod() 
         refused.count()
     };
     // A few tries of 16 at once at most; the changes alone would make over a thousand.
-    assert!(refused().await <= 100, "{} were refused", refused().await);
+    let refused = refused().await;
+    assert!(refused <= 200, "{refused} were refused");
 
     tell_quota(&quota, 30, 6).await;
     let status = space.until_settled("half").await;

@@ -22,6 +22,40 @@ async fn configured() -> Space {
     space
 }
 
+/// Waits until the endpoint lists exactly these, of whose pods it hears by watches of its own.
+async fn until_listed(endpoint: &Endpoint, job: &str, wanted: &[String]) {
+    let mut wanted = wanted.to_vec();
+    wanted.sort();
+    eventually("the endpoint lists them", async || {
+        let listed = endpoint.list(job).await.pods();
+        if listed == wanted {
+            Ok(())
+        } else {
+            Err(format!("{listed:?}"))
+        }
+    })
+    .await;
+}
+
+/// Waits until the endpoint knows so many processes of a unit, and returns their ports.
+async fn ports_of(endpoint: &Endpoint, unit: &str, processes: usize) -> Vec<i32> {
+    eventually("the endpoint knows the processes", async || {
+        let answer = endpoint.get(&format!("aggregator={unit}")).await;
+        let urls = answer.body["data"]["learners"].as_array();
+        let ports = urls.into_iter().flatten().map(|url| {
+            let (_, port) = url.as_str().unwrap().rsplit_once(':').unwrap();
+            port.parse().unwrap()
+        });
+        let ports: Vec<_> = ports.collect();
+        if ports.len() == processes {
+            Ok(ports)
+        } else {
+            Err(format!("{answer:?}"))
+        }
+    })
+    .await
+}
+
 fn gpus(number: u32) -> Value {
     json!({"limits": {"nvidia.com/gpu": number.to_string()}})
 }
@@ -205,7 +239,7 @@ async fn f20_the_loss_of_one_pod_replaces_the_unit_and_leaves_no_pod_behind() {
     let unit = wanted(&before, Role::Aggregator).remove(0);
     let members = wanted(&before, Role::DdpLearner);
     assert_eq!(members.len(), 2);
-    assert_eq!(endpoint.list("lost").await.pods(), [unit.name.as_str()]);
+    until_listed(&endpoint, "lost", std::slice::from_ref(&unit.name)).await;
 
     exit(&space.pods(), &members[1].name, 1).await;
     let is_new = |status: &DIJobStatus| {
@@ -231,7 +265,8 @@ async fn f20_the_loss_of_one_pod_replaces_the_unit_and_leaves_no_pod_behind() {
         space.pods_of("lost").await
     })
     .await;
-    assert_eq!(endpoint.list("lost").await.pods(), [new.name.as_str()]);
+    until_listed(&endpoint, "lost", std::slice::from_ref(&new.name)).await;
+    ports_of(&endpoint, &new.name, 6).await;
 
     // The aggregator reports two of its own, by URL and name: one more unit, of which it is told.
     let body = json!({
@@ -269,7 +304,11 @@ async fn f19_as_many_learners_go_as_are_given_back_whatever_their_kind() {
         })
         .await;
     assert_eq!(wanted(&status, Role::DdpLearner).len(), 4);
-    assert_eq!(endpoint.list("mixed").await.pods().len(), 4);
+    until_listed(&endpoint, "mixed", &[&plain[..], &units].concat()).await;
+    // Who is not ready goes first. What was ready before this one's pod is known with it.
+    space.create(&Job::new("mark", 1)).await;
+    let mark = space.until_settled("mark").await.plan.remove(0).name;
+    until_listed(&endpoint, "mark", &[mark]).await;
 
     let gone = endpoint.remove_learners("mixed", 3).await.pods();
     assert_eq!(gone.len(), 3, "{gone:?}");
@@ -357,23 +396,8 @@ async fn f26_learners_asked_for_at_once_are_each_split_on_their_own() {
             .filter(|e| e.ddp.as_ref().unwrap().aggregator == *unit);
         let shares: Vec<_> = of_unit.map(PlanEntry::gpus).collect();
         assert_eq!(shares, expected);
-        let urls =
-            endpoint.get(&format!("aggregator={unit}")).await.body["data"]["learners"].clone();
-        let ports: Vec<i32> = urls
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|url| {
-                url.as_str()
-                    .unwrap()
-                    .rsplit_once(':')
-                    .unwrap()
-                    .1
-                    .parse()
-                    .unwrap()
-            })
-            .collect();
         let world: i32 = expected.iter().sum();
+        let ports = ports_of(&endpoint, unit, usize::try_from(world).unwrap()).await;
         assert_eq!(
             ports,
             (22271..22271 + world).collect::<Vec<_>>(),

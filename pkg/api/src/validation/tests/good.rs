@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use super::*;
 
 fn samples() -> Vec<(String, Value)> {
@@ -17,7 +19,7 @@ fn samples() -> Vec<(String, Value)> {
 #[test]
 fn the_samples_pass_and_know_every_field() {
     let samples = samples();
-    assert!(samples.len() >= 4);
+    assert!(samples.len() >= 8);
     for (path, object) in samples {
         let kind = object["kind"].as_str().unwrap();
         if kind == "DIJob" {
@@ -27,6 +29,42 @@ fn the_samples_pass_and_know_every_field() {
             aggregator_config(&object).unwrap_or_else(|f| panic!("{path}: {}", summary(&f)));
         }
     }
+}
+
+/// What a key has anywhere in an object.
+fn texts_of(key: &str, object: &Value, found: &mut BTreeSet<String>) {
+    match object {
+        Value::Object(fields) => {
+            found.extend(fields.get(key).and_then(Value::as_str).map(str::to_owned));
+            fields
+                .values()
+                .for_each(|field| texts_of(key, field, found));
+        }
+        Value::Array(items) => items.iter().for_each(|item| texts_of(key, item, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn the_page_of_samples_has_each_of_them_and_builds_the_images_that_they_name() {
+    let page = include_str!("../../../../../docs/samples.md");
+    // That of the reference workload is made by make.
+    let mut built = BTreeSet::from(["di-worker:dev".to_owned()]);
+    let commands = page
+        .lines()
+        .filter(|line| line.starts_with("docker build "));
+    built.extend(commands.map(|line| {
+        let (_, image) = line.split_once(" -t ").unwrap();
+        image.split(' ').next().unwrap().to_owned()
+    }));
+    let mut named = BTreeSet::new();
+    for (path, object) in samples() {
+        let (_, file) = path.rsplit_once('/').unwrap();
+        let link = format!("[`{file}`](../manifests/samples/{file})");
+        assert!(page.contains(&link), "{file}");
+        texts_of("image", &object, &mut named);
+    }
+    assert_eq!(built, named);
 }
 
 /// As jobs for DI-engine were written for v0.2: numbers for quantities, resources twice, learners of several GPUs made on request.

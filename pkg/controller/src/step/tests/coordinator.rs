@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use di_api::{ConditionType, Phase, Reason, is_true, names};
+use di_api::{ConditionType, Phase, Reason, condition, is_true, names};
 use di_plan::{End, PodPhase};
 use jiff::SignedDuration;
 use kube::ResourceExt;
@@ -31,6 +31,12 @@ fn f14_a_failed_coordinator_is_started_again_within_its_limit_and_counted_once()
     world.exit(COORDINATOR, 1, "Error");
     world.settle();
     assert_eq!(world.status().phase, Some(Phase::Failed));
+    let failed = condition(&world.status().conditions, ConditionType::Failed).unwrap();
+    let told = &failed.message;
+    assert!(
+        told.ends_with(", and was started again once before"),
+        "{told}"
+    );
 }
 
 #[test]

@@ -1,0 +1,35 @@
+//! A reconciler and nothing else, as a process that tests kill. It is given the URL of the API server, and how long a call may take, in milliseconds.
+
+#![allow(clippy::unwrap_used)] // a program of tests
+
+use std::{io::Read, thread, time::Duration};
+
+use di_controller::{Metrics, Settings, run};
+use kube::Config;
+use prometheus_client::registry::Registry;
+use tokio::sync::oneshot;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    let mut args = std::env::args().skip(1);
+    let config = Config::new(args.next().unwrap().parse().unwrap());
+    let settings = Settings {
+        call_timeout: Duration::from_millis(args.next().unwrap().parse().unwrap()),
+        ..Settings::default()
+    };
+    rustls::crypto::ring::default_provider()
+        .install_default()
+        .unwrap();
+    let client = di_cache::client(config).unwrap();
+    // Until whoever started it lets go of its input, as it does when it is killed.
+    let (alone, is_alone) = oneshot::channel();
+    thread::spawn(|| {
+        std::io::stdin().read_to_end(&mut Vec::new()).ok();
+        alone.send(()).ok();
+    });
+    let shutdown = async {
+        is_alone.await.ok();
+    };
+    let metrics = Metrics::new(&mut Registry::default());
+    run(client, settings, metrics, shutdown).await.unwrap();
+}
