@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::game::Game;
+
 /// The two kinds of replicas that a coordinator works with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -78,6 +80,8 @@ pub struct AddRequest {
 /// A task for a collector.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CollectorTask {
+    /// What is played.
+    pub game: Game,
     /// Folder of the run.
     pub run: PathBuf,
     /// Version that the model must have.
@@ -126,6 +130,8 @@ pub struct CollectorReport {
 /// A task for a learner.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LearnerTask {
+    /// What is played.
+    pub game: Game,
     /// Folder of the run.
     pub run: PathBuf,
     /// Frame files, all collected with the model below.
@@ -205,6 +211,7 @@ mod tests {
     #[test]
     fn tasks_name_their_mode() {
         let task = CollectorTask {
+            game: Game::Acrobot,
             run: "/storage/rl/pole/run".into(),
             model_version: 3,
             model_path: "/storage/rl/pole/run/model-3.bin".into(),
@@ -213,12 +220,12 @@ mod tests {
         };
         let body = json!({
             "run": "/storage/rl/pole/run", "model_version": 3, "seed": 7, "mode": "collect", "frames": 256,
-            "model_path": "/storage/rl/pole/run/model-3.bin"
+            "model_path": "/storage/rl/pole/run/model-3.bin", "game": "Acrobot-v1"
         });
         assert_eq!(to_value(&task).unwrap(), body);
         assert_eq!(from_value::<CollectorTask>(body).unwrap(), task);
         let evaluate = json!({
-            "run": "/r", "model_version": 3, "model_path": "/m", "mode": "evaluate", "episodes": 25
+            "game": "CartPole-v1", "run": "/r", "model_version": 3, "model_path": "/m", "mode": "evaluate", "episodes": 25
         });
         let task: CollectorTask = from_value(evaluate).unwrap();
         assert_eq!(
