@@ -80,7 +80,7 @@ pub struct StorageArgs {
 
 #[derive(Debug, clap::Args)]
 pub struct EnvironmentArgs {
-    /// Environment to train in, as Gymnasium has it
+    /// Environment to train in, as Gymnasium has it; MountainCar-v0 is not solved with every seed
     #[arg(long, default_value_t, value_parser = environment())]
     pub environment: Game,
 }

@@ -9,8 +9,8 @@ use crate::{
     rollout::Trajectory,
 };
 
-/// The settings of the method. The defaults solve every environment for every seed that was
-/// tried.
+/// The settings of the method. The defaults solve `CartPole` and `Acrobot` for every seed that
+/// was tried, `MountainCar` for 49 of 50.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Step size at the start; it falls linearly to a tenth at the end.

@@ -19,7 +19,7 @@ impl World for MountainCar {
 
     const RULES: Rules = Rules {
         name: "MountainCar-v0",
-        scale: &[1.0, 15.0],
+        scale: &[3.0, 40.0],
         actions: 3,
         max_steps: 200,
         threshold: -110.0,
