@@ -2,10 +2,14 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use clap::{Parser, Subcommand};
-use di_runtime::{coordinator::Options, fleet::Patience, training::Goal};
+use clap::{
+    Parser, Subcommand,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
+use di_runtime::{coordinator::Options, fleet::Patience, game::Game, training::Goal};
 
-/// Trains CartPole-v1 with a coordinator, collectors and learners, to show DI Orchestrator at work.
+/// Trains in environments of Gymnasium with a coordinator, collectors and learners, to show DI
+/// Orchestrator at work.
 #[derive(Debug, Parser)]
 #[command(version)]
 pub struct Args {
@@ -24,6 +28,8 @@ pub enum Command {
     Learner(StorageArgs),
     /// Trains alone, in one process: 0 solved, 1 not solved
     Serial {
+        #[command(flatten)]
+        environment: EnvironmentArgs,
         /// Decides everything random
         #[arg(long, default_value_t = 0)]
         seed: u64,
@@ -73,7 +79,16 @@ pub struct StorageArgs {
 }
 
 #[derive(Debug, clap::Args)]
+pub struct EnvironmentArgs {
+    /// Environment to train in, as Gymnasium has it; MountainCar-v0 is not solved with every seed
+    #[arg(long, default_value_t, value_parser = environment())]
+    pub environment: Game,
+}
+
+#[derive(Debug, clap::Args)]
 pub struct CoordinatorArgs {
+    #[command(flatten)]
+    environment: EnvironmentArgs,
     /// Collectors to ask the replica endpoint for
     #[arg(long, default_value_t = 2)]
     collectors: u32,
@@ -87,8 +102,9 @@ pub struct CoordinatorArgs {
     #[arg(long, default_value = "/storage")]
     pub storage: PathBuf,
     /// Mean return over the evaluation episodes that ends the training; over 500 it never does
-    #[arg(long, default_value_t = 475.0)]
-    target_return: f64,
+    /// [default: Gymnasium's threshold: CartPole-v1 475, Acrobot-v1 -100, MountainCar-v0 -110]
+    #[arg(long, allow_negative_numbers = true)]
+    target_return: Option<f64>,
     /// Updates of the model after which to give up
     #[arg(long, default_value_t = 150)]
     max_iterations: u64,
@@ -117,15 +133,17 @@ pub struct CoordinatorArgs {
 
 impl From<CoordinatorArgs> for Options {
     fn from(args: CoordinatorArgs) -> Self {
+        let goal = Goal::of(args.environment.environment);
         Self {
             goal: Goal {
-                target_return: args.target_return,
+                target_return: args.target_return.unwrap_or(goal.target_return),
                 max_iterations: args.max_iterations,
                 tasks: usize::from(args.tasks),
                 frames_per_task: args.frames_per_task as usize,
                 evaluation_episodes: args.evaluation_episodes as usize,
                 seed: args.seed,
                 pace: args.pace,
+                ..goal
             },
             collectors: args.collectors,
             learners: args.learners,
@@ -135,6 +153,12 @@ impl From<CoordinatorArgs> for Options {
             patience: Patience::default(),
         }
     }
+}
+
+/// Reads Gymnasium's name of an environment.
+fn environment() -> impl TypedValueParser<Value = Game> {
+    PossibleValuesParser::new(Game::ALL.map(Game::name))
+        .map(|name| Game::named(&name).expect("a possible value"))
 }
 
 /// Reads `500ms`, `90`, `90s`, `5m`, `1h`.
@@ -164,6 +188,32 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn the_target_is_the_environments_unless_another_is_named() {
+        for (line, game, target) in [
+            ("", Game::CartPole, 475.0),
+            ("--environment Acrobot-v1", Game::Acrobot, -100.0),
+            ("--environment MountainCar-v0", Game::MountainCar, -110.0),
+            (
+                "--environment Acrobot-v1 --target-return -80",
+                Game::Acrobot,
+                -80.0,
+            ),
+        ] {
+            let words = ["di-worker", "coordinator"]
+                .into_iter()
+                .chain(line.split_whitespace());
+            let Command::Coordinator(args) = Args::parse_from(words).command else {
+                panic!("another command");
+            };
+            let goal = Options::from(args).goal;
+            assert_eq!((goal.game, goal.target_return), (game, target), "{line}");
+        }
+        let unknown = ["di-worker", "serial", "--environment", "Pong-v5"];
+        let error = Args::try_parse_from(unknown).unwrap_err().to_string();
+        assert!(error.contains("MountainCar-v0"), "{error}");
     }
 
     #[test]

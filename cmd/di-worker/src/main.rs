@@ -65,10 +65,10 @@ async fn run(command: Command) -> Result<ExitCode> {
             )
             .await
         }
-        Command::Serial { seed } => {
+        Command::Serial { environment, seed } => {
             let goal = Goal {
                 seed,
-                ..Goal::default()
+                ..Goal::of(environment.environment)
             };
             let solved = serial::train(&goal, &Settings::default());
             Ok(ExitCode::from(u8::from(!solved)))

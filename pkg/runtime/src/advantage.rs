@@ -1,14 +1,14 @@
 //! Generalised advantage estimation: how much better an action was than expected.
 
-use crate::{cartpole::Observation, policy::Policy, rollout::Trajectory};
+use crate::{policy::Policy, rollout::Trajectory};
 
 /// Rewards are multiplied by this, so that what the critic must predict stays near 1.
 const REWARD: f64 = 0.02;
 
 /// One frame, ready for training.
 #[derive(Clone, Debug)]
-pub(crate) struct Sample {
-    pub(crate) observation: Observation,
+pub(crate) struct Sample<'a> {
+    pub(crate) observation: &'a [f32],
     pub(crate) action: u8,
     /// Of the action, under the policy that collected it.
     pub(crate) log_probability: f64,
@@ -19,24 +19,30 @@ pub(crate) struct Sample {
 }
 
 /// The frames of all trajectories as samples, with normalised advantages.
-pub(crate) fn samples(
+pub(crate) fn samples<'a>(
     policy: &Policy,
-    trajectories: &[Trajectory],
+    trajectories: &'a [Trajectory],
     discount: f64,
     trace: f64,
-) -> Vec<Sample> {
+) -> Vec<Sample<'a>> {
+    let width = policy.game().rules().observation();
     let mut scratch = policy.scratch();
     let mut samples = Vec::new();
     for trajectory in trajectories {
-        let observations = &trajectory.observations;
-        let values: Vec<f64> = observations
-            .iter()
+        let observations = || trajectory.observations.chunks_exact(width);
+        let values: Vec<f64> = observations()
             .map(|observation| policy.value(observation, &mut scratch))
             .collect();
-        let advantages = advantages(&values, trajectory.terminated, discount, trace);
-        for (step, advantage) in advantages.into_iter().enumerate() {
+        let advantages = advantages(
+            &values,
+            &trajectory.rewards,
+            trajectory.terminated,
+            discount,
+            trace,
+        );
+        for (step, (observation, advantage)) in observations().zip(advantages).enumerate() {
             samples.push(Sample {
-                observation: observations[step],
+                observation,
                 action: trajectory.actions[step],
                 log_probability: f64::from(trajectory.log_probabilities[step]),
                 advantage,
@@ -49,25 +55,31 @@ pub(crate) fn samples(
 }
 
 /// Advantage of each step, given the critic's value of every observation, the last one included.
-fn advantages(values: &[f64], terminated: bool, discount: f64, trace: f64) -> Vec<f64> {
-    let steps = values.len().saturating_sub(1);
+fn advantages(
+    values: &[f64],
+    rewards: &[f32],
+    terminated: bool,
+    discount: f64,
+    trace: f64,
+) -> Vec<f64> {
+    let steps = rewards.len();
     let mut advantages = vec![0.0; steps];
     let mut running = 0.0;
     for step in (0..steps).rev() {
-        // Only a fallen pole has no future. A cut or truncated episode would have gone on.
+        // Only a terminated episode has no future. A cut or truncated one would have gone on.
         let next = if terminated && step == steps - 1 {
             0.0
         } else {
             values[step + 1]
         };
-        let surprise = REWARD + discount * next - values[step];
+        let surprise = REWARD * f64::from(rewards[step]) + discount * next - values[step];
         running = surprise + discount * trace * running;
         advantages[step] = running;
     }
     advantages
 }
 
-fn normalise(samples: &mut [Sample]) {
+fn normalise(samples: &mut [Sample<'_>]) {
     let count = samples.len().max(1) as f64;
     let mean = samples.iter().map(|sample| sample.advantage).sum::<f64>() / count;
     let variance = samples
@@ -96,17 +108,18 @@ mod tests {
     #[test]
     fn a_fall_has_no_future_and_a_cut_has_one() {
         let values = [1.0, 2.0, 4.0];
-        let fallen = advantages(&values, true, 0.5, 0.5);
+        let (first, last) = (REWARD, 3.0 * REWARD);
+        let fallen = advantages(&values, &[1.0, 3.0], true, 0.5, 0.5);
         assert!(close(
             &fallen,
-            &[REWARD + 1.0 - 1.0 + 0.25 * (REWARD - 2.0), REWARD - 2.0]
+            &[first + 1.0 - 1.0 + 0.25 * (last - 2.0), last - 2.0]
         ));
-        let cut = advantages(&values, false, 0.5, 0.5);
+        let cut = advantages(&values, &[1.0, 3.0], false, 0.5, 0.5);
         assert!(close(
             &cut,
             &[
-                REWARD + 1.0 - 1.0 + 0.25 * (REWARD + 2.0 - 2.0),
-                REWARD + 2.0 - 2.0
+                first + 1.0 - 1.0 + 0.25 * (last + 2.0 - 2.0),
+                last + 2.0 - 2.0
             ]
         ));
     }
@@ -114,17 +127,17 @@ mod tests {
     #[test]
     fn with_a_full_trace_the_target_is_the_return() {
         let values = [0.3, -0.2, 0.9, 0.1];
-        let advantages = advantages(&values, true, 1.0, 1.0);
+        let advantages = advantages(&values, &[1.0, -1.0, 2.0], true, 1.0, 1.0);
         let targets: Vec<f64> = advantages
             .iter()
             .zip(values)
             .map(|(advantage, value)| advantage + value)
             .collect();
-        assert!(close(&targets, &[3.0 * REWARD, 2.0 * REWARD, REWARD]));
+        assert!(close(&targets, &[2.0 * REWARD, REWARD, 2.0 * REWARD]));
     }
 
     #[test]
     fn nothing_collected_is_no_sample() {
-        assert!(advantages(&[], true, 0.9, 0.9).is_empty());
+        assert!(advantages(&[], &[], true, 0.9, 0.9).is_empty());
     }
 }

@@ -4,9 +4,9 @@
 //! A file that was cut, mixed up or written by another version is refused instead of being trained
 //! on.
 
-use crate::{Error, Result};
+use crate::{Error, Result, game::Game};
 
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 const HEADER: usize = 4 + 4 + 8 + 8;
 
 /// Wraps a payload.
@@ -18,6 +18,13 @@ pub(crate) fn seal(magic: [u8; 4], payload: &[u8]) -> Vec<u8> {
     file.extend(checksum(payload).to_le_bytes());
     file.extend(payload);
     file
+}
+
+/// The bytes that tell the game a file is of, for [`Reader::game`].
+pub(crate) fn name(game: Game) -> Vec<u8> {
+    let name = game.name();
+    let length = u8::try_from(name.len()).expect("names are short");
+    [&[length], name.as_bytes()].concat()
 }
 
 /// Checks a file and returns a reader of its payload.
@@ -85,6 +92,14 @@ impl Reader<'_> {
 
     pub(crate) fn f64(&mut self) -> Result<f64> {
         self.array().map(f64::from_le_bytes)
+    }
+
+    /// The game that the file is of.
+    pub(crate) fn game(&mut self) -> Result<Game> {
+        let length = self.u8()?;
+        let name: Vec<u8> = (0..length).map(|_| self.u8()).collect::<Result<_>>()?;
+        let name = String::from_utf8_lossy(&name);
+        Game::named(&name).ok_or_else(|| self.bad(format!("it is of {name:?}, which is not known")))
     }
 
     /// A count of things that take at least `size` bytes each, so that a wrong one cannot ask for

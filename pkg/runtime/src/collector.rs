@@ -8,7 +8,7 @@ use crate::{
     env::Environment,
     frames,
     model::Model,
-    rollout::{collect, evaluate},
+    rollout::{Evaluation, collect, evaluate},
     storage::Storage,
     tasks::TaskWorker,
     wire::{CollectorReport, CollectorTask, Role, Work},
@@ -65,7 +65,8 @@ impl TaskWorker for Collector {
     }
 
     fn work(&self, task: CollectorTask, fallback_seed: u64) -> Result<CollectorReport> {
-        let model = Model::load(&self.storage, &task.model_path, task.model_version)?;
+        let game = task.game;
+        let model = Model::load(&self.storage, &task.model_path, game, task.model_version)?;
         let seed = task.seed.unwrap_or(fallback_seed);
         let mut rng = StdRng::seed_from_u64(seed);
         let report = match task.work {
@@ -77,16 +78,16 @@ impl TaskWorker for Collector {
                 let path = task.run.join(frames_folder(task.model_version)).join(name);
                 let bytes = self
                     .storage
-                    .write(&path, &frames::encode(&rollout.trajectories))?;
+                    .write(&path, &frames::encode(game, &rollout.trajectories))?;
                 CollectorReport {
                     path: Some(path),
                     bytes,
-                    frames: frames as u64,
-                    ..summary(&rollout.returns)
+                    ..summary(frames as u64, &rollout.returns)
                 }
             }
             Work::Evaluate { episodes } if (1..=MAX_EPISODES).contains(&episodes) => {
-                summary(&evaluate(&model.policy, episodes, &mut rng))
+                let Evaluation { returns, frames } = evaluate(&model.policy, episodes, &mut rng);
+                summary(frames, &returns)
             }
             Work::Collect { .. } | Work::Evaluate { .. } => {
                 let limits = format!(
@@ -121,15 +122,9 @@ pub(crate) fn frames_folder(model_version: u64) -> String {
     format!("frames-{model_version}")
 }
 
-fn summary(returns: &[f64]) -> CollectorReport {
+fn summary(frames: u64, returns: &[f64]) -> CollectorReport {
     let sum: f64 = returns.iter().sum();
     let episodes = returns.len() as u64;
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a return is a count of steps"
-    )]
-    let frames = sum as u64;
     let mean_return = if returns.is_empty() {
         0.0
     } else {

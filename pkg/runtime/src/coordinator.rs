@@ -110,11 +110,12 @@ impl Coordinator {
     ) -> Result<Outcome> {
         let start = Instant::now();
         let id = start_id();
-        let model = Model::random(&mut StdRng::seed_from_u64(self.options.goal.seed));
+        let Goal { game, seed, .. } = self.options.goal;
+        let model = Model::random(game, &mut StdRng::seed_from_u64(seed));
         let mut run = Run::create(self.storage.clone(), &self.environment, &id, &model)?;
         self.progress
             .send_modify(|progress| progress.run = run.folder().display().to_string());
-        tracing::info!("training CartPole-v1 in {}", run.folder().display());
+        tracing::info!("training {game} in {}", run.folder().display());
         let trained = async {
             let outcome = tokio::select! {
                 outcome = self.work(&id, &mut run) => outcome,

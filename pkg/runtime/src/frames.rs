@@ -2,65 +2,62 @@
 
 use crate::{
     Result,
-    codec::{Reader, open, seal},
+    codec::{Reader, name, open, seal},
+    game::Game,
     rollout::Trajectory,
 };
 
 const MAGIC: [u8; 4] = *b"DIFR";
-/// Bytes per step: action, log probability, observation.
-const STEP: usize = 1 + 4 + 16;
 
 /// The bytes of a frame file.
-pub fn encode(trajectories: &[Trajectory]) -> Vec<u8> {
-    let mut payload = Vec::new();
+pub fn encode(game: Game, trajectories: &[Trajectory]) -> Vec<u8> {
+    let mut payload = name(game);
     payload.extend(length(trajectories.len()));
     for trajectory in trajectories {
         payload.extend(length(trajectory.actions.len()));
         payload.push(u8::from(trajectory.terminated));
         payload.extend(&trajectory.actions);
-        payload.extend(
-            trajectory
-                .log_probabilities
-                .iter()
-                .flat_map(|value| value.to_le_bytes()),
-        );
-        payload.extend(
-            trajectory
-                .observations
-                .iter()
-                .flatten()
-                .flat_map(|value| value.to_le_bytes()),
-        );
+        let numbers = [
+            &trajectory.rewards,
+            &trajectory.log_probabilities,
+            &trajectory.observations,
+        ];
+        let numbers = numbers.into_iter().flatten();
+        payload.extend(numbers.flat_map(|value| value.to_le_bytes()));
     }
     seal(MAGIC, &payload)
 }
 
-/// The trajectories of a frame file.
-pub fn decode(file: &[u8]) -> Result<Vec<Trajectory>> {
+/// The trajectories of a frame file, which must be of this game.
+pub fn decode(game: Game, file: &[u8]) -> Result<Vec<Trajectory>> {
     let mut reader = open("frame", MAGIC, file)?;
+    let other = reader.game()?;
+    if other != game {
+        return Err(reader.bad(format!("it is of {other}, not of {game}")));
+    }
     let count = reader.count(5)?;
     let trajectories = (0..count)
-        .map(|_| trajectory(&mut reader))
+        .map(|_| trajectory(game, &mut reader))
         .collect::<Result<_>>()?;
     reader.end()?;
     Ok(trajectories)
 }
 
-fn trajectory(reader: &mut Reader<'_>) -> Result<Trajectory> {
-    let steps = reader.count(STEP)?;
+fn trajectory(game: Game, reader: &mut Reader<'_>) -> Result<Trajectory> {
+    let (observation, actions) = (game.rules().observation(), game.rules().actions);
+    // Action, reward, log probability, observation.
+    let steps = reader.count(1 + 4 + 4 + 4 * observation)?;
     let terminated = reader.u8()? != 0;
-    let actions: Vec<u8> = (0..steps).map(|_| reader.u8()).collect::<Result<_>>()?;
-    if actions.iter().any(|action| *action > 1) {
+    let taken: Vec<u8> = (0..steps).map(|_| reader.u8()).collect::<Result<_>>()?;
+    if taken.iter().any(|action| usize::from(*action) >= actions) {
         return Err(reader.bad("it holds an action that does not exist"));
     }
-    let log_probabilities = (0..steps).map(|_| reader.f32()).collect::<Result<_>>()?;
-    let observations = (0..=steps)
-        .map(|_| Ok([reader.f32()?, reader.f32()?, reader.f32()?, reader.f32()?]))
-        .collect::<Result<_>>()?;
+    let mut numbers = |count| (0..count).map(|_| reader.f32()).collect::<Result<_>>();
     Ok(Trajectory {
-        observations,
-        actions,
-        log_probabilities,
+        actions: taken,
+        rewards: numbers(steps)?,
+        log_probabilities: numbers(steps)?,
+        observations: numbers((steps + 1) * observation)?,
         terminated,
     })
 }
@@ -80,24 +77,38 @@ mod tests {
 
     #[test]
     fn frames_survive_the_round_trip() {
-        let mut rng = StdRng::seed_from_u64(1);
-        let trajectories = collect(&Policy::random(&mut rng), 123, &mut rng).trajectories;
-        assert_eq!(decode(&encode(&trajectories)).unwrap(), trajectories);
-        assert_eq!(decode(&encode(&[])).unwrap(), []);
+        for game in Game::ALL {
+            let mut rng = StdRng::seed_from_u64(1);
+            let trajectories = collect(&Policy::random(game, &mut rng), 723, &mut rng).trajectories;
+            let file = encode(game, &trajectories);
+            assert_eq!(decode(game, &file).unwrap(), trajectories);
+            assert_eq!(decode(game, &encode(game, &[])).unwrap(), []);
+        }
+    }
+
+    #[test]
+    fn frames_of_another_environment_are_refused() {
+        let error = decode(Game::CartPole, &encode(Game::Acrobot, &[])).unwrap_err();
+        let reason = "it is of Acrobot-v1, not of CartPole-v1";
+        assert!(error.to_string().contains(reason), "{error}");
     }
 
     #[test]
     fn absurd_counts_and_actions_are_refused() {
-        let refuse = |payload: &[u8]| assert!(decode(&seal(MAGIC, payload)).is_err());
+        let refuse = |payload: &[u8]| {
+            let payload = [&name(Game::CartPole), payload].concat();
+            assert!(decode(Game::CartPole, &seal(MAGIC, &payload)).is_err());
+        };
         refuse(&[255; 4]);
         refuse(&[1, 0, 0, 0, 255, 255, 255, 255, 0]);
         let mut steps = Trajectory {
-            observations: vec![[0.0; 4]; 2],
+            observations: vec![0.0; 8],
             ..Trajectory::default()
         };
-        (steps.actions, steps.log_probabilities) = (vec![2], vec![0.0]);
+        (steps.actions, steps.rewards) = (vec![2], vec![1.0]);
+        steps.log_probabilities = vec![0.0];
         assert!(
-            decode(&encode(&[steps]))
+            decode(Game::CartPole, &encode(Game::CartPole, &[steps]))
                 .unwrap_err()
                 .to_string()
                 .contains("action")

@@ -59,11 +59,12 @@ impl TaskWorker for Learner {
     }
 
     fn work(&self, task: LearnerTask, fallback_seed: u64) -> Result<LearnerReport> {
-        let mut model = Model::load(&self.storage, &task.model_path, task.model_version)?;
+        let game = task.game;
+        let mut model = Model::load(&self.storage, &task.model_path, game, task.model_version)?;
         let mut trajectories = Vec::new();
         let mut count = 0;
         for path in &task.frames {
-            let loaded = frames::decode(&self.storage.read(path)?)?;
+            let loaded = frames::decode(game, &self.storage.read(path)?)?;
             count += loaded
                 .iter()
                 .map(|trajectory| trajectory.actions.len())

@@ -2,7 +2,7 @@
 //!
 //! | what | where |
 //! |---|---|
-//! | the environment | [`cartpole`] |
+//! | the environments | [`game`] |
 //! | the model and how it learns | [`mlp`], [`policy`], [`adam`], [`ppo`] |
 //! | what is stored | [`rollout`], [`frames`], [`model`], [`storage`], [`run`] |
 //! | the replicas' side | [`server`], [`tasks`], [`collector`], [`learner`] |
@@ -19,7 +19,6 @@
 pub mod adam;
 mod address;
 mod advantage;
-pub mod cartpole;
 mod codec;
 pub mod collector;
 pub mod coordinator;
@@ -29,6 +28,7 @@ pub mod env;
 mod error;
 pub mod fleet;
 pub mod frames;
+pub mod game;
 pub mod hold;
 pub mod http;
 pub mod learner;

@@ -7,7 +7,8 @@ use rand::Rng;
 use crate::{
     Error, Result,
     adam::Adam,
-    codec::{Reader, open, seal},
+    codec::{Reader, name, open, seal},
+    game::Game,
     policy::Policy,
     storage::Storage,
 };
@@ -27,17 +28,23 @@ pub struct Model {
 
 impl Model {
     /// The model that training starts with.
-    pub fn random(rng: &mut impl Rng) -> Self {
+    pub fn random(game: Game, rng: &mut impl Rng) -> Self {
         Self {
             version: 0,
-            policy: Policy::random(rng),
-            adam: Adam::new(Policy::parameter_count()),
+            policy: Policy::random(game, rng),
+            adam: Adam::new(Policy::parameter_count(game)),
         }
     }
 
     /// Loads the model that a task names.
-    pub fn load(storage: &Storage, path: &Path, version: u64) -> Result<Self> {
+    pub fn load(storage: &Storage, path: &Path, game: Game, version: u64) -> Result<Self> {
         let model = Self::decode(&storage.read(path)?)?;
+        let other = model.policy.game();
+        if other != game {
+            return Err(Error::BadTask(format!(
+                "the model is of {other}, not of {game}"
+            )));
+        }
         if model.version != version {
             return Err(Error::BadTask(format!(
                 "the model is version {}, not {version}",
@@ -49,7 +56,7 @@ impl Model {
 
     /// The bytes of a model file.
     pub fn encode(&self) -> Vec<u8> {
-        let mut payload = Vec::with_capacity(16 + 24 * Policy::parameter_count());
+        let mut payload = name(self.policy.game());
         payload.extend(self.version.to_le_bytes());
         payload.extend(self.adam.step.to_le_bytes());
         let values = self
@@ -64,16 +71,18 @@ impl Model {
     /// The model of a model file.
     pub fn decode(file: &[u8]) -> Result<Self> {
         let mut reader = open("model", MAGIC, file)?;
+        let game = reader.game()?;
         let (version, step) = (reader.u64()?, reader.u64()?);
-        let parameters = values(&mut reader)?;
+        let count = Policy::parameter_count(game);
+        let parameters = values(count, &mut reader)?;
         let adam = Adam {
             step,
-            mean: values(&mut reader)?,
-            square: values(&mut reader)?,
+            mean: values(count, &mut reader)?,
+            square: values(count, &mut reader)?,
         };
         reader.end()?;
-        let policy =
-            Policy::from_parameters(parameters).ok_or_else(|| reader.bad("its size is wrong"))?;
+        let policy = Policy::from_parameters(game, parameters)
+            .ok_or_else(|| reader.bad("its size is wrong"))?;
         Ok(Self {
             version,
             policy,
@@ -87,8 +96,8 @@ pub(crate) fn model_file(version: u64) -> String {
     format!("model-{version}.bin")
 }
 
-fn values(reader: &mut Reader<'_>) -> Result<Vec<f64>> {
-    (0..Policy::parameter_count())
+fn values(count: usize, reader: &mut Reader<'_>) -> Result<Vec<f64>> {
+    (0..count)
         .map(|_| {
             let value = reader.f64()?;
             if value.is_finite() {
@@ -108,18 +117,38 @@ mod tests {
 
     #[test]
     fn a_model_survives_the_round_trip() {
-        let mut model = Model::random(&mut StdRng::seed_from_u64(1));
-        model.version = 12;
-        model.adam.step = 34;
-        model.adam.mean[5] = 0.25;
-        model.adam.square[6] = 0.75;
-        assert_eq!(Model::decode(&model.encode()).unwrap(), model);
+        for game in Game::ALL {
+            let mut model = Model::random(game, &mut StdRng::seed_from_u64(1));
+            model.version = 12;
+            model.adam.step = 34;
+            model.adam.mean[5] = 0.25;
+            model.adam.square[6] = 0.75;
+            assert_eq!(Model::decode(&model.encode()).unwrap(), model);
+        }
+    }
+
+    #[test]
+    fn a_model_of_another_environment_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let storage = Storage::open(folder.path()).unwrap();
+        let path = folder.path().join("model");
+        let model = Model::random(Game::Acrobot, &mut StdRng::seed_from_u64(1));
+        storage.write(&path, &model.encode()).unwrap();
+        let load = |game| Model::load(&storage, &path, game, 0);
+        assert_eq!(load(Game::Acrobot).unwrap(), model);
+        let error = load(Game::CartPole).unwrap_err().to_string();
+        assert!(
+            error.contains("of Acrobot-v1, not of CartPole-v1"),
+            "{error}"
+        );
     }
 
     #[test]
     fn a_model_of_another_size_or_with_broken_numbers_is_refused() {
-        assert!(Model::decode(&seal(MAGIC, &[0; 160])).is_err());
-        let mut model = Model::random(&mut StdRng::seed_from_u64(1));
+        let mut payload = name(Game::CartPole);
+        payload.extend([0; 160]);
+        assert!(Model::decode(&seal(MAGIC, &payload)).is_err());
+        let mut model = Model::random(Game::CartPole, &mut StdRng::seed_from_u64(1));
         model.adam.mean[0] = f64::NAN;
         assert!(
             Model::decode(&model.encode())

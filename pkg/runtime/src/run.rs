@@ -103,7 +103,7 @@ mod tests {
     use rand::{SeedableRng, rngs::StdRng};
 
     use super::*;
-    use crate::env::COORDINATOR_PORT;
+    use crate::{env::COORDINATOR_PORT, game::Game};
 
     fn names(folder: &Path) -> Vec<String> {
         let mut names: Vec<_> = fs::read_dir(folder)
@@ -124,7 +124,7 @@ mod tests {
             _ => None,
         })
         .unwrap();
-        let model = Model::random(&mut StdRng::seed_from_u64(1));
+        let model = Model::random(Game::CartPole, &mut StdRng::seed_from_u64(1));
         let mut run = Run::create(storage.clone(), &environment, "first", &model).unwrap();
         assert!(run.folder().ends_with("rl/pole/first"));
         run.begin_frames().unwrap();

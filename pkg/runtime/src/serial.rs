@@ -15,10 +15,10 @@ use crate::{
 /// Trains until the goal is reached (true) or the iterations are used up (false).
 pub fn train(goal: &Goal, settings: &Settings) -> bool {
     let mut rng = StdRng::seed_from_u64(mix(goal.seed, u64::MAX));
-    let mut model = Model::random(&mut rng);
+    let mut model = Model::random(goal.game, &mut rng);
     let begin = Instant::now();
     for iteration in 0..=goal.max_iterations {
-        let returns = evaluate(&model.policy, goal.evaluation_episodes, &mut rng);
+        let returns = evaluate(&model.policy, goal.evaluation_episodes, &mut rng).returns;
         let mean = returns.iter().sum::<f64>() / returns.len().max(1) as f64;
         tracing::info!("iteration {iteration:3}  evaluation {mean:>5.1}");
         if mean >= goal.target_return {
@@ -48,15 +48,30 @@ pub fn train(goal: &Goal, settings: &Settings) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::game::Game;
+
+    fn solves(game: Game, seeds: std::ops::Range<u64>) {
+        for seed in seeds {
+            let goal = Goal {
+                seed,
+                ..Goal::of(game)
+            };
+            assert!(train(&goal, &Settings::default()), "{game}, seed {seed}");
+        }
+    }
 
     #[test]
     fn it_solves_cartpole_with_any_seed() {
-        for seed in 0..5 {
-            let goal = Goal {
-                seed,
-                ..Goal::default()
-            };
-            assert!(train(&goal, &Settings::default()), "seed {seed}");
-        }
+        solves(Game::CartPole, 0..5);
+    }
+
+    #[test]
+    fn it_solves_acrobot_with_any_seed() {
+        solves(Game::Acrobot, 0..4);
+    }
+
+    #[test]
+    fn it_solves_mountain_car() {
+        solves(Game::MountainCar, 0..1);
     }
 }

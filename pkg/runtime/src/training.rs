@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use crate::{
     Result,
     dispatch::{Field, dispatch},
+    game::Game,
     life::Stats,
     progress::Progress,
     run::Run,
@@ -20,6 +21,8 @@ const EVALUATION_TASKS: usize = 4;
 /// What to train for, and how.
 #[derive(Clone, Debug)]
 pub struct Goal {
+    /// What to play.
+    pub game: Game,
     /// Mean return over the evaluation episodes that counts as solved.
     pub target_return: f64,
     /// Updates of the model after which to give up.
@@ -37,10 +40,12 @@ pub struct Goal {
     pub pace: Duration,
 }
 
-impl Default for Goal {
-    fn default() -> Self {
+impl Goal {
+    /// To solve a game as Gymnasium has it.
+    pub const fn of(game: Game) -> Self {
         Self {
-            target_return: 475.0,
+            game,
+            target_return: game.rules().threshold,
             max_iterations: 150,
             tasks: 4,
             frames_per_task: 512,
@@ -48,6 +53,12 @@ impl Default for Goal {
             seed: 0,
             pace: Duration::ZERO,
         }
+    }
+}
+
+impl Default for Goal {
+    fn default() -> Self {
+        Self::of(Game::default())
     }
 }
 
@@ -101,6 +112,7 @@ pub async fn train(
         }
 
         let task = LearnerTask {
+            game: goal.game,
             run: run.folder().to_owned(),
             frames: collected
                 .iter()
@@ -135,6 +147,7 @@ fn collector_tasks(goal: &Goal, run: &Run, seed: u64) -> Vec<CollectorTask> {
     (0..)
         .zip(works)
         .map(|(index, work)| CollectorTask {
+            game: goal.game,
             run: run.folder().to_owned(),
             model_version: run.model_version(),
             model_path: run.model_path().to_owned(),

@@ -5,7 +5,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::life::{Counted, Polled, Stats};
+use crate::{
+    game::Game,
+    life::{Counted, Polled, Stats},
+};
 
 /// The two kinds of replicas that a coordinator works with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -109,6 +112,8 @@ pub struct AddRequest {
 /// A task for a collector.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CollectorTask {
+    /// What is played.
+    pub game: Game,
     /// Folder of the run.
     pub run: PathBuf,
     /// Version that the model must have.
@@ -157,6 +162,8 @@ pub struct CollectorReport {
 /// A task for a learner.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LearnerTask {
+    /// What is played.
+    pub game: Game,
     /// Folder of the run.
     pub run: PathBuf,
     /// Frame files, all collected with the model below.
@@ -269,6 +276,7 @@ mod tests {
     #[test]
     fn tasks_name_their_mode() {
         let task = CollectorTask {
+            game: Game::Acrobot,
             run: "/storage/rl/pole/run".into(),
             model_version: 3,
             model_path: "/storage/rl/pole/run/model-3.bin".into(),
@@ -277,12 +285,12 @@ mod tests {
         };
         let body = json!({
             "run": "/storage/rl/pole/run", "model_version": 3, "seed": 7, "mode": "collect", "frames": 256,
-            "model_path": "/storage/rl/pole/run/model-3.bin"
+            "model_path": "/storage/rl/pole/run/model-3.bin", "game": "Acrobot-v1"
         });
         assert_eq!(to_value(&task).unwrap(), body);
         assert_eq!(from_value::<CollectorTask>(body).unwrap(), task);
         let evaluate = json!({
-            "run": "/r", "model_version": 3, "model_path": "/m", "mode": "evaluate", "episodes": 25
+            "game": "CartPole-v1", "run": "/r", "model_version": 3, "model_path": "/m", "mode": "evaluate", "episodes": 25
         });
         let task: CollectorTask = from_value(evaluate).unwrap();
         assert_eq!(

@@ -13,6 +13,7 @@ use di_runtime::{
     coordinator::{Coordinator, Options, Outcome},
     env::{COORDINATOR_PORT, Environment},
     fleet::Patience,
+    game::Game,
     http,
     model::Model,
     storage::Storage,
@@ -125,6 +126,23 @@ async fn declared_replicas_are_used_without_asking_for_any() {
     assert_eq!(outcome.unwrap(), Outcome::Unsolved);
     assert!(stand_in.keys().is_empty());
     assert_eq!(files(stand_in.storage()).len(), 1);
+}
+
+#[tokio::test]
+async fn every_environment_is_trained_in() {
+    for game in Game::ALL {
+        let stand_in = StandIn::start().await;
+        let goal = Goal {
+            max_iterations: 2,
+            target_return: 501.0,
+            ..Goal::of(game)
+        };
+        let outcome = run(coordinator(&stand_in, Options { goal, ..options() })).await;
+        assert_eq!(outcome.unwrap(), Outcome::Unsolved);
+        let left = files(stand_in.storage());
+        let model = Model::decode(&std::fs::read(&left[0]).unwrap()).unwrap();
+        assert_eq!((model.policy.game(), model.version), (game, 2));
+    }
 }
 
 #[tokio::test]
