@@ -63,6 +63,7 @@ async fn a_worker(ns: &Namespace, nodes: &Api<Node>) -> String {
     let mut first = pod(&["hold"]);
     first["metadata"] = json!({"name": "first"});
     first["spec"]["nodeSelector"] = json!({HOSTNAME: node});
+    first["spec"]["containers"][0]["env"] = json!([{"name": "COORDINATOR_PORT", "value": "22273"}]);
     let first: Pod = serde_json::from_value(first).unwrap();
     let (pods, new): (Api<Pod>, _) = (ns.api(), PostParams::default());
     // A new namespace takes pods once its service account is made.
