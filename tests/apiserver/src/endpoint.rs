@@ -10,7 +10,7 @@ use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinSet, time::sleep};
 
-use crate::{Proxy, Space, chance::percent};
+use crate::{Proxy, Space, chance::percent, eventually};
 
 /// A replica endpoint of this process.
 pub struct Endpoint {
@@ -261,6 +261,21 @@ impl Caller {
     /// Lists a job's replicas.
     pub async fn list(&self, job: &str) -> Answer {
         self.list_in(&self.namespace, job).await
+    }
+
+    /// Waits until it lists exactly these: it hears of jobs and of pods by watches of its own.
+    pub async fn until_listed(&self, job: &str, replicas: &[String]) {
+        let mut replicas = replicas.to_vec();
+        replicas.sort();
+        eventually("the endpoint lists them", async || {
+            let listed = self.list(job).await.pods();
+            if listed == replicas {
+                Ok(())
+            } else {
+                Err(format!("{listed:?}, not {replicas:?}"))
+            }
+        })
+        .await;
     }
 
     /// Lists the replicas of a job in a namespace.

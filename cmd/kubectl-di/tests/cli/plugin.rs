@@ -45,6 +45,19 @@ impl fmt::Display for Said {
 }
 
 impl Plugin {
+    /// Calls, within little time, until it has come to look at the job, whose trouble it tells.
+    pub async fn until_told(&self, args: &[&str], trouble: &str) -> Said {
+        eventually("it has looked", async || {
+            let said = self.run(args).await;
+            if said.stderr.contains(trouble) {
+                Ok(said)
+            } else {
+                Err(said.to_string())
+            }
+        })
+        .await
+    }
+
     /// Waits until a call is let through: the server's own cache of roles has to hear of new ones.
     pub async fn until_may(&self, args: &[&str]) {
         eventually("the right is in force", async || {

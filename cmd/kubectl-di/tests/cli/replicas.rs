@@ -245,14 +245,7 @@ async fn what_holds_replicas_up_is_told_when_the_time_is_over() {
     plugin.space.until("j", "its trouble is told", told).await;
     let words = "replicas set j --collectors=1 --wait --timeout=200ms";
     let words: Vec<_> = words.split(' ').collect();
-    // Within that time it may not have come to look at the job.
-    let said = eventually("it has looked", async || {
-        let said = plugin.run(&words).await;
-        let told = said.stderr.contains("ImagePullBackOff");
-        told.then_some(()).ok_or_else(|| said.to_string())?;
-        Ok(said)
-    })
-    .await;
+    let said = plugin.until_told(&words, "ImagePullBackOff").await;
     insta::assert_snapshot!(plugin.lasting(&said));
 }
 

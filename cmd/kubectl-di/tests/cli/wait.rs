@@ -1,5 +1,5 @@
 use di_api::Phase;
-use di_apiserver_tests::{Job, Kubelet, eventually, exit};
+use di_apiserver_tests::{Job, Kubelet, exit};
 
 use crate::plugin::{Plugin, note};
 
@@ -45,14 +45,7 @@ async fn what_can_no_longer_come_is_not_waited_for() {
     let stuck = |status: &di_api::DIJobStatus| status.reason.as_deref() == Some("ImagePullBackOff");
     plugin.space.until("j", "the reason is told", stuck).await;
     let words = ["wait", "j", "--for=condition=Running", "--timeout=200ms"];
-    // Within that time it may not have come to look at the job.
-    let said = eventually("it has looked", async || {
-        let said = plugin.run(&words).await;
-        let told = said.stderr.contains("ImagePullBackOff");
-        told.then_some(()).ok_or_else(|| said.to_string())?;
-        Ok(said)
-    })
-    .await;
+    let said = plugin.until_told(&words, "ImagePullBackOff").await;
     insta::assert_snapshot!("held_up", plugin.lasting(&said));
     let fails = async { exit(&plugin.space.pods(), "j-coordinator", 3).await };
     let words = ["wait", "j", "--for=phase=Succeeded", "--timeout=3m"];

@@ -38,17 +38,7 @@ async fn has(world: &World, replicas: &[String]) {
         world.space.services_of("job").await
     })
     .await;
-    let mut replicas = replicas.to_vec();
-    replicas.sort();
-    eventually("the endpoint lists them", async || {
-        let listed = world.endpoint.list("job").await.pods();
-        if listed == replicas {
-            Ok(())
-        } else {
-            Err(format!("{listed:?}"))
-        }
-    })
-    .await;
+    world.endpoint.until_listed("job", replicas).await;
 }
 
 #[tokio::test]

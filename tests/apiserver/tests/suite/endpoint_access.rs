@@ -74,15 +74,7 @@ async fn f16_pods_act_on_their_own_job_and_read_their_own_namespace() {
     for pod in [&theirs[0], "other-coordinator", "own-coordinator"] {
         assert!(own.failed("own", pod).await.pods().is_empty(), "{pod}");
     }
-    eventually("it is there still", async || {
-        let listed = other.list("other").await.pods();
-        if listed == theirs {
-            Ok(())
-        } else {
-            Err(format!("{listed:?}"))
-        }
-    })
-    .await;
+    other.until_listed("other", &theirs).await;
     assert_eq!(own.add("own", 1, None).await.pods().len(), 1);
     manager.stop().await;
 }

@@ -66,14 +66,6 @@ async fn where_nobody_judges_it_comes_at_the_limit_and_the_list_right_after_show
     assert!(began.elapsed() >= limit, "{:?}", began.elapsed());
     assert_eq!(added.len(), 3);
     // The plan may be known before its pods are.
-    eventually("all are listed", async || {
-        let listed = endpoint.list("job").await.pods();
-        if listed == added {
-            Ok(())
-        } else {
-            Err(format!("{listed:?}"))
-        }
-    })
-    .await;
+    endpoint.until_listed("job", &added).await;
     manager.stop().await;
 }

@@ -22,21 +22,6 @@ async fn configured() -> Space {
     space
 }
 
-/// Waits until the endpoint lists exactly these, of whose pods it hears by watches of its own.
-async fn until_listed(endpoint: &Endpoint, job: &str, wanted: &[String]) {
-    let mut wanted = wanted.to_vec();
-    wanted.sort();
-    eventually("the endpoint lists them", async || {
-        let listed = endpoint.list(job).await.pods();
-        if listed == wanted {
-            Ok(())
-        } else {
-            Err(format!("{listed:?}"))
-        }
-    })
-    .await;
-}
-
 /// Waits until the endpoint knows so many processes of a unit, and returns their ports.
 async fn ports_of(endpoint: &Endpoint, unit: &str, processes: usize) -> Vec<i32> {
     eventually("the endpoint knows the processes", async || {
@@ -239,7 +224,9 @@ async fn f20_the_loss_of_one_pod_replaces_the_unit_and_leaves_no_pod_behind() {
     let unit = wanted(&before, Role::Aggregator).remove(0);
     let members = wanted(&before, Role::DdpLearner);
     assert_eq!(members.len(), 2);
-    until_listed(&endpoint, "lost", std::slice::from_ref(&unit.name)).await;
+    endpoint
+        .until_listed("lost", std::slice::from_ref(&unit.name))
+        .await;
 
     exit(&space.pods(), &members[1].name, 1).await;
     let is_new = |status: &DIJobStatus| {
@@ -265,7 +252,9 @@ async fn f20_the_loss_of_one_pod_replaces_the_unit_and_leaves_no_pod_behind() {
         space.pods_of("lost").await
     })
     .await;
-    until_listed(&endpoint, "lost", std::slice::from_ref(&new.name)).await;
+    endpoint
+        .until_listed("lost", std::slice::from_ref(&new.name))
+        .await;
     ports_of(&endpoint, &new.name, 6).await;
 
     // The aggregator reports two of its own, by URL and name: one more unit, of which it is told.
@@ -304,11 +293,13 @@ async fn f19_as_many_learners_go_as_are_given_back_whatever_their_kind() {
         })
         .await;
     assert_eq!(wanted(&status, Role::DdpLearner).len(), 4);
-    until_listed(&endpoint, "mixed", &[&plain[..], &units].concat()).await;
+    endpoint
+        .until_listed("mixed", &[&plain[..], &units].concat())
+        .await;
     // Who is not ready goes first. What was ready before this one's pod is known with it.
     space.create(&Job::new("mark", 1)).await;
     let mark = space.until_settled("mark").await.plan.remove(0).name;
-    until_listed(&endpoint, "mark", &[mark]).await;
+    endpoint.until_listed("mark", &[mark]).await;
 
     let gone = endpoint.remove_learners("mixed", 3).await.pods();
     assert_eq!(gone.len(), 3, "{gone:?}");
