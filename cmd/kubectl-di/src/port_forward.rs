@@ -120,9 +120,9 @@ impl PortForward {
                     result?;
                     ensure!(self.target.replica.is_none(), LOST);
                     eprintln!("{LOST} {}; waiting for the one that takes its place", name_of(&pod));
-                    let deadline = Deadline::after(Some(self.pod_running_timeout));
+                    let patience = self.pod_running_timeout;
                     let next = tokio::select! {
-                        next = successor(&cluster, &job, &choice, &pod, deadline) => next?,
+                        next = successor(&cluster, &job, &choice, &pod, patience) => next?,
                         code = &mut ended => return Ok(code_of(code)),
                     };
                     pod = Arc::new(next.context(LOST)?);

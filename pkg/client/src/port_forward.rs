@@ -65,15 +65,17 @@ pub async fn await_loss(cluster: &Cluster, pod: &Pod) -> Result<()> {
     Ok(())
 }
 
-/// The pod that takes the place of a lost one, once it runs; nothing when the job ends before that, or none does until the deadline.
+/// The pod that takes the place of a lost one, once it runs; nothing when the job ends before that, or none does within this time, which
+/// begins once the lost one is gone: until then it may save what it has.
 pub async fn successor(
     cluster: &Cluster,
     job: &Job,
     choice: &Choice,
     lost: &Pod,
-    deadline: Deadline,
+    patience: Duration,
 ) -> Result<Option<Pod>> {
     const PAUSE: Duration = Duration::from_millis(500);
+    let mut deadline = Deadline::after(Some(patience));
     loop {
         let now = match crate::job(cluster, job.name()).await {
             Err(error) if error.is_not_found() => return Ok(None),
@@ -84,7 +86,10 @@ pub async fn successor(
         }
         match started_pod(cluster, &now, choice, deadline).await {
             Ok(pod) if pod.uid() != lost.uid() && is_running(&pod) => return Ok(Some(pod)),
-            // The lost one is still there, or the next one not yet.
+            Ok(pod) if pod.uid() == lost.uid() && pod.metadata.deletion_timestamp.is_some() => {
+                deadline = Deadline::after(Some(patience));
+            }
+            // The next one is not there yet.
             Ok(_) | Err(Error::Replica(_)) => {}
             Err(error) => return Err(error),
         }

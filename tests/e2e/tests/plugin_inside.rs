@@ -110,6 +110,7 @@ async fn ports_are_forwarded_until_the_job_ends() {
         running(&ns, "demo").await;
         let mut forward = Command::new("kubectl")
             .args(["di", "-n", &ns.name, "port-forward", "demo"])
+            .arg("--pod-running-timeout=5m")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
