@@ -236,15 +236,12 @@ async fn peers_that_fall_silent_are_given_up_and_others_get_their_turn() {
 #[tokio::test]
 async fn a_body_that_stalls_is_answered_in_time() {
     let server = Server::start(LIMITS).await;
-    let began = Instant::now();
+    // The API server waits for ten at most.
+    const { assert!(BODY_TIMEOUT.as_secs() < 10) };
     let (status, _) = server
         .ask(b"POST /validate HTTP/1.1\r\nHost: w\r\nConnection: close\r\nContent-Length: 100\r\n\r\n{")
         .await;
     assert_eq!(status, 408);
-    assert!(
-        began.elapsed() < Duration::from_secs(60),
-        "the API server waits no longer"
-    );
 }
 
 #[tokio::test]

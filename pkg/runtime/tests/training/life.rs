@@ -12,7 +12,7 @@ use di_runtime::{
 use reqwest::{Client, Method};
 
 use crate::{
-    coordinator, options, run,
+    begins, coordinator, options, run,
     stand_in::{StandIn, loopback_listener},
 };
 
@@ -63,10 +63,7 @@ async fn paused_replicas_stand_still_and_are_not_lost_and_the_training_reaches_i
     let coordinator = coordinator(&stand_in, patient());
     let mut progress = coordinator.progress();
     let running = tokio::spawn(run(coordinator));
-    progress
-        .wait_for(|progress| progress.iteration >= 1)
-        .await
-        .unwrap();
+    begins(&mut progress).await;
     let replicas = stand_in.addresses();
     assert_eq!(replicas.len(), 3);
 
@@ -113,10 +110,7 @@ async fn a_paused_coordinator_hands_out_no_task() {
     let listener = loopback_listener().await;
     let address = listener.local_addr().unwrap().to_string();
     let running = tokio::spawn(coordinator.run(listener, std::future::pending()));
-    progress
-        .wait_for(|progress| progress.iteration >= 1)
-        .await
-        .unwrap();
+    begins(&mut progress).await;
     let mut all = stand_in.addresses();
     all.push(address.clone());
 

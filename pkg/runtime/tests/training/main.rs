@@ -16,9 +16,12 @@ use di_runtime::{
     game::Game,
     http,
     model::Model,
+    progress::Progress,
     storage::Storage,
     training::Goal,
 };
+use tokio::sync::watch;
+
 use stand_in::{Loopback, StandIn, loopback_listener};
 
 fn options() -> Options {
@@ -59,6 +62,12 @@ async fn run(coordinator: Coordinator) -> Result<Outcome, Error> {
         .await
 }
 
+/// Waits until a training has learned once.
+async fn begins(progress: &mut watch::Receiver<Progress>) {
+    let learned = progress.wait_for(|progress| progress.iteration >= 1);
+    learned.await.unwrap();
+}
+
 #[tokio::test]
 async fn training_survives_the_loss_of_all_collectors_and_solves_cartpole() {
     let stand_in = StandIn::start().await;
@@ -68,10 +77,7 @@ async fn training_survives_the_loss_of_all_collectors_and_solves_cartpole() {
     let mut progress = coordinator.progress();
     let running = tokio::spawn(run(coordinator));
 
-    progress
-        .wait_for(|progress| progress.iteration >= 1)
-        .await
-        .unwrap();
+    begins(&mut progress).await;
     let first = stand_in.collectors();
     assert_eq!(first.len(), 2);
     for pod in &first {
@@ -156,10 +162,7 @@ async fn a_lost_learner_is_replaced_too() {
     let coordinator = coordinator(&stand_in, Options { goal, ..options() });
     let mut progress = coordinator.progress();
     let running = tokio::spawn(run(coordinator));
-    progress
-        .wait_for(|progress| progress.iteration >= 1)
-        .await
-        .unwrap();
+    begins(&mut progress).await;
     let learner = stand_in.learners().remove(0);
     stand_in.kill(&learner);
     assert_eq!(running.await.unwrap().unwrap(), Outcome::Unsolved);

@@ -71,6 +71,7 @@ async fn of_a_job_that_the_quota_has_room_for_in_part_the_rest_follows_when_ther
 #[tokio::test]
 async fn what_the_quota_refused_is_not_tried_again_with_every_change_of_a_pod() {
     let space = Space::new().await;
+    let space = space.undisturbed("what fails brings a job back, and refusals are counted");
     let _kubelet = Kubelet::running(&space);
     let quota = forbid_pods(&space).await;
     tell_quota(&quota, 6, 0).await;
