@@ -18,12 +18,13 @@ help: ## List the targets
 demo: ## From nothing to a DIJob that trained on a real cluster
 	@kind/demo
 
-# Tests wait much of their time, which the compiler of the images takes and no more.
-test: lint ## Everything that must pass
+# The images take longest; tests beside them wait much of their time.
+test: ## Everything that must pass
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target before-e2e images
 	@$(MAKE) --no-print-directory e2e
 
 before-e2e:
+	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory unit
 	@$(MAKE) --no-print-directory selftest
 
@@ -76,7 +77,7 @@ generate: ## Write the custom resource definitions, the golden copies of them, a
 	INSTA_UPDATE=always cargo test -q --workspace --test crds
 
 binaries: ## Build the programs that go into images, and the plugin
-	nice cargo build --release --locked -p di-orchestrator -p di-worker -p kubectl-di
+	cargo build --release --locked -p di-orchestrator -p di-worker -p kubectl-di
 
 images: binaries ## Build the images
 	@mkdir -p $(IMAGES)

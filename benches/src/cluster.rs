@@ -19,9 +19,7 @@ use http_body_util::BodyExt;
 use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
 use kube::{
     Api, Client, Resource, ResourceExt,
-    api::{
-        ApiResource, DeleteParams, DynamicObject, ListParams, PostParams, WatchEvent, WatchParams,
-    },
+    api::{ApiResource, DynamicObject, ListParams, PostParams, WatchEvent, WatchParams},
 };
 use serde_json::{Value, json};
 use tokio::{sync::watch, task::JoinSet, time::timeout};
@@ -232,32 +230,28 @@ impl Space {
         }
     }
 
-    /// Removes everything; there is no garbage collector.
+    /// Removes everything; there is no garbage collector. One by one: of ten thousand at once it takes the server longer than a request may.
     pub async fn clear(&self) -> Result<()> {
-        let now = DeleteParams::default().grace_period(0);
-        let all = ListParams::default();
-        self.jobs().delete_collection(&now, &all).await?;
+        self.remove(&self.jobs_path(), &self.jobs()).await?;
         // What the reconciler was about to make comes after.
         tokio::time::sleep(Duration::from_millis(300)).await;
-        // Of ten thousand it takes the server longer than a request may.
-        while let Err(error) = self.pods().delete_collection(&now, &all).await {
-            let is_late = matches!(&error, kube::Error::Api(status) if status.code == 504);
-            if !is_late {
-                return Err(error.into());
-            }
-        }
-        // Old API servers delete services one by one only.
-        let services = self.services().list_metadata(&all).await?;
-        let path = self.services_path();
-        let deletes = services
-            .iter()
-            .map(|service| Call::delete(&path, &service.name_any()));
-        make_all(&self.client, deletes.collect(), 8).await?;
+        self.remove(&self.pods_path(), &self.pods()).await?;
+        self.remove(&self.services_path(), &self.services()).await?;
         let kind = ApiResource::erase::<k8s_openapi::api::events::v1::Event>(&());
         let events: Api<DynamicObject> =
             Api::namespaced_with(self.client.clone(), &self.name, &kind);
-        events.delete_collection(&now, &all).await?;
-        Ok(())
+        let path = format!("/apis/events.k8s.io/v1/namespaces/{}/events", self.name);
+        self.remove(&path, &events).await
+    }
+
+    async fn remove<K>(&self, path: &str, objects: &Api<K>) -> Result<()>
+    where
+        K: Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+    {
+        let all = objects.list_metadata(&ListParams::default()).await?;
+        let names = all.iter().map(ResourceExt::name_any);
+        let deletes = names.map(|name| Call::delete_now(path, &name));
+        make_all(&self.client, deletes.collect(), 8).await
     }
 
     /// Path of its jobs.
@@ -398,6 +392,11 @@ impl Call {
         }
     }
 
+    /// The same, without any grace.
+    pub fn delete_now(path: &str, name: &str) -> Self {
+        Self::delete(path, &format!("{name}?gracePeriodSeconds=0"))
+    }
+
     /// Merges into the status of an object.
     pub fn status(path: &str, name: &str, status: &Value) -> Result<Self> {
         Ok(Self {
@@ -416,13 +415,15 @@ impl Call {
             content_type,
             body,
         } = self;
+        let deletes = method == http::Method::DELETE;
         let request = http::Request::builder().method(method).uri(&path);
         let request = request.header(http::header::CONTENT_TYPE, content_type);
         let answer = client.send(request.body(body.into())?).await?;
         let status = answer.status();
         let body = answer.into_body().collect().await?.to_bytes();
+        let gone = deletes && status == http::StatusCode::NOT_FOUND;
         ensure!(
-            status.is_success(),
+            status.is_success() || gone,
             "{path} was answered {status}: {}",
             String::from_utf8_lossy(&body)
         );

@@ -54,13 +54,13 @@ pub async fn run(scale: &Scale, found: &mut Findings) -> Result<()> {
         drop(manager);
         let ended = Instant::now();
         (manager, _) = cluster.manager_called(&name, &kubeconfig).await?;
-        add(found, KILLED, pending.over(ended).await?);
+        add(found, KILLED, pending, ended).await?;
 
         name = format!("other-{round}");
         let (other, _) = cluster.manager_called(&name, &kubeconfig).await?;
         let pending = meanwhile.begin().await?;
         drop(manager);
-        add(found, SUCCEEDED, pending.over(Instant::now()).await?);
+        add(found, SUCCEEDED, pending, Instant::now()).await?;
         manager = other;
 
         for (case, watches) in [(CUT, Watches::Cut), (EXPIRED, Watches::Expired)] {
@@ -68,7 +68,7 @@ pub async fn run(scale: &Scale, found: &mut Findings) -> Result<()> {
             let pending = meanwhile.begin().await?;
             tokio::time::sleep(FAULT).await;
             proxy.watches(Watches::Flow);
-            add(found, case, pending.over(Instant::now()).await?);
+            add(found, case, pending, Instant::now()).await?;
         }
 
         let came = AtomicUsize::new(0);
@@ -79,12 +79,12 @@ pub async fn run(scale: &Scale, found: &mut Findings) -> Result<()> {
         let pending = meanwhile.begin().await?;
         tokio::time::sleep(FAULT).await;
         proxy.rule(|_| Fate::Served);
-        add(found, REFUSED, pending.over(Instant::now()).await?);
+        add(found, REFUSED, pending, Instant::now()).await?;
 
         cluster.restart().await;
         let ended = Instant::now();
         let pending = meanwhile.begin().await?;
-        add(found, RESTARTED, pending.over(ended).await?);
+        add(found, RESTARTED, pending, ended).await?;
     }
     for case in [KILLED, SUCCEEDED, CUT, EXPIRED, REFUSED, RESTARTED] {
         let series = found.find("B12", WHAT, case, OURS);
@@ -96,7 +96,8 @@ pub async fn run(scale: &Scale, found: &mut Findings) -> Result<()> {
     Ok(())
 }
 
-fn add(found: &mut Findings, case: &str, took: f64) {
+async fn add(found: &mut Findings, case: &str, pending: Pending, since: Instant) -> Result<()> {
+    let took = pending.over(since).await.with_context(|| case.to_owned())?;
     let at = At {
         benchmark: "B12",
         what: WHAT,
@@ -105,6 +106,7 @@ fn add(found: &mut Findings, case: &str, took: f64) {
         x: 0,
     };
     found.add(&at, OURS, took);
+    Ok(())
 }
 
 /// What happens while there is a fault.

@@ -34,13 +34,8 @@ pub const VARIABLE: &str = "KUBECTL_DI_COMPLETE";
 const PROGRAM: &str = "kubectl_complete-di";
 /// The same, by the plugin's own name.
 const VERB: &str = "__complete";
-/// A user who waits longer has typed it.
-const PATIENCE: Duration = if cfg!(debug_assertions) {
-    // Whoever develops has a slow program, and often a busy machine.
-    Duration::from_secs(60)
-} else {
-    Duration::from_millis(1500)
-};
+/// A user who waits longer has typed it, and one whose servers are slow has `--request-timeout` on the line.
+const PATIENCE: Duration = Duration::from_millis(1500);
 
 /// For kubectl: there is nothing else to propose, not even files.
 const NO_FILES: u8 = 4;
@@ -334,7 +329,8 @@ impl Lookups {
             let Some((_, before)) = lookups.words.split_last() else {
                 return Vec::new();
             };
-            let looked = lookups.handle.block_on(timeout(PATIENCE, async {
+            let patience = lookups.options.request_timeout.unwrap_or(PATIENCE);
+            let looked = lookups.handle.block_on(timeout(patience, async {
                 let cluster = Cluster::connect(&lookups.options, |_| {}).await?;
                 look(cluster).await
             }));

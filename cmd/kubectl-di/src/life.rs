@@ -4,12 +4,13 @@ use std::{io::Write, process::ExitCode, time::Duration};
 
 use anyhow::Result;
 use clap::Args;
-use di_client::{Called, Handle, Life, call_replicas, job};
+use di_client::{Called, DryRun, Handle, call_replicas, job};
 use serde_json::{Value, json};
 
 use crate::{
-    args::duration,
-    format::{self, Format, is_table},
+    args::limit,
+    dry_run::DryRunFlag,
+    format::{self, Format, ObjectFormat, is_table},
     globals::Globals,
     names::job_name,
     output::list_whole,
@@ -21,17 +22,21 @@ use crate::{
 ///
 /// Pods, memory and connections are kept, so start goes on at once and nothing is lost; suspend frees the pods instead. Calls the life-cycle
 /// handles of every replica, which di-worker has, by the API server's proxy: that takes the right to create pods/proxy. Ends once each
-/// replica has finished the step that it was at, with an error if some could not be told.
+/// replica has finished the step that it was at, with an error if some could not be told. A dry run of the client calls no replica, one of the
+/// server asks each how it is.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   # Have a job stand still
   kubectl di pause cartpole
 
   # The same, where a step takes long
-  kubectl di pause cartpole --timeout=5m")]
+  kubectl di pause cartpole --timeout=5m
+
+  # See who would be paused, and whether each can be reached
+  kubectl di pause cartpole --dry-run=server")]
 pub struct Pause {
     #[command(flatten)]
-    target: Target,
+    change: Change,
 }
 
 /// Have the paused replicas of a job go on.
@@ -46,12 +51,15 @@ pub struct Pause {
   kubectl di start cartpole --timeout=5s")]
 pub struct Start {
     #[command(flatten)]
-    target: Target,
+    change: Change,
 }
 
 /// Show how far each replica of a job says it is.
 ///
 /// Whether it runs or is paused, and its counts of steps, samples and batches. Takes the right to get pods/proxy.
+///
+/// As json or yaml, each of the items has name, role and index, and what the replica tells: status, running, exiting, polls, samples, batches and
+/// stats; or a message that says why it could not be asked.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   # Every replica
@@ -78,37 +86,45 @@ struct Target {
     /// Name of the job
     #[arg(value_parser = job_name)]
     name: String,
-    /// How long to wait for the answer of a replica
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    /// How long to wait for the answer of a replica; 0 waits without limit
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = limit)]
     timeout: Duration,
+}
+
+#[derive(Debug, Args)]
+struct Change {
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    dry_run: DryRunFlag,
+    /// Show what the replicas tell instead, as status does: json, yaml, name, jsonpath=…, jsonpath-as-json=… or jsonpath-file=…
+    #[arg(short, long)]
+    output: Option<ObjectFormat>,
 }
 
 impl Pause {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
-        let called = self.target.call(Handle::Pause, globals).await?;
-        tell(&called, out)
+        self.change
+            .make(Handle::Pause, "paused", globals, out)
+            .await
     }
 }
 
 impl Start {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
-        let called = self.target.call(Handle::Start, globals).await?;
-        tell(&called, out)
+        self.change
+            .make(Handle::Start, "running", globals, out)
+            .await
     }
 }
 
 impl Status {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
-        let called = self.target.call(Handle::Status, globals).await?;
+        let called = self.target.call(Handle::Status, DryRun::None, globals);
+        let called = called.await?;
         match &self.output {
-            Some(Format::Name) => {
-                for one in &called {
-                    writeln!(out, "pod/{}", one.name)?;
-                }
-            }
             Some(format) if !is_table(Some(format)) => {
-                let items: Vec<Value> = called.iter().map(|one| json!(one)).collect();
-                format::print(format, out, &list_whole(&items), &items, !self.no_headers)?;
+                show(&called, format, !self.no_headers, out)?;
             }
             format => {
                 let is_wide = matches!(format, Some(Format::Wide));
@@ -126,23 +142,55 @@ impl Status {
     }
 }
 
-impl Target {
-    async fn call(&self, handle: Handle, globals: &Globals) -> Result<Vec<Called>> {
-        let cluster = globals.connect().await?;
-        let job = job(&cluster, &self.name).await?;
-        Ok(call_replicas(&cluster, &job, handle, self.timeout).await?)
+impl Change {
+    /// Calls the replicas, and tells of each that it is `done` by now.
+    async fn make(
+        &self,
+        handle: Handle,
+        done: &str,
+        globals: &Globals,
+        out: &mut impl Write,
+    ) -> Result<ExitCode> {
+        let called = self
+            .target
+            .call(handle, self.dry_run.get(), globals)
+            .await?;
+        if let Some(ObjectFormat(format)) = &self.output {
+            show(&called, format, true, out)?;
+        } else {
+            for one in called.iter().filter(|one| one.message.is_none()) {
+                let life = one.life.as_ref().filter(|_| self.dry_run.is_real());
+                let done = life.map_or(done, |life| &life.status);
+                writeln!(out, "pod/{} {done}{}", one.name, self.dry_run.suffix())?;
+            }
+        }
+        out.flush()?;
+        Ok(complain(&called))
     }
 }
 
-/// A line for each replica.
-fn tell(called: &[Called], out: &mut impl Write) -> Result<ExitCode> {
-    for one in called {
-        if let Some(Life { status, .. }) = &one.life {
-            writeln!(out, "pod/{} {status}", one.name)?;
-        }
+impl Target {
+    async fn call(
+        &self,
+        handle: Handle,
+        dry_run: DryRun,
+        globals: &Globals,
+    ) -> Result<Vec<Called>> {
+        let cluster = globals.connect().await?;
+        let job = job(&cluster, &self.name).await?;
+        Ok(call_replicas(&cluster, &job, handle, dry_run, self.timeout).await?)
     }
-    out.flush()?;
-    Ok(complain(called))
+}
+
+fn show(called: &[Called], format: &Format, headers: bool, out: &mut impl Write) -> Result<()> {
+    if matches!(format, Format::Name) {
+        for one in called {
+            writeln!(out, "pod/{}", one.name)?;
+        }
+        return Ok(());
+    }
+    let items: Vec<Value> = called.iter().map(|one| json!(one)).collect();
+    format::print(format, out, &list_whole(&items), &items, headers)
 }
 
 /// Tells of those that could not be told anything.

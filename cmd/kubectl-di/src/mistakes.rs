@@ -21,6 +21,10 @@ pub fn told(error: &Error, called: &str) -> String {
                 None => format!("{} cannot be used together\n{see}", listed(&all)),
             }
         }
+        (ErrorKind::MissingRequiredArgument, _) => {
+            let missing = several(error, ContextKind::InvalidArg);
+            format!("must specify {}\n{see}", listed(&missing))
+        }
         (ErrorKind::ValueValidation, Some(arg)) if bare(arg) == "--output" => {
             let why = error.source().map(ToString::to_string);
             why.unwrap_or_default() + "\n"
@@ -59,11 +63,16 @@ fn kubectls(all: &[&str]) -> Option<&'static str> {
 /// An argument without what clap says of its value: of `--since <TIME>` the flag, of `[NAME]...` the name.
 fn bare(arg: &str) -> &str {
     let first = arg.split([' ', '=']).next().unwrap_or(arg);
-    first.trim_matches(['[', ']', '<', '>', '.'])
+    let first = first.trim_end_matches("...");
+    let first = first.trim_matches(['<', '>']);
+    let optional = first.strip_prefix('[').and_then(|f| f.strip_suffix(']'));
+    optional.unwrap_or(first)
 }
 
 fn listed(all: &[&str]) -> String {
-    let all: Vec<_> = all.iter().map(|arg| bare(arg)).collect();
+    // Of a group any will do: `<--collectors <N>|--learners <N>>`.
+    let any = |arg: &&str| arg.split('|').map(bare).collect::<Vec<_>>().join(" or ");
+    let all: Vec<_> = all.iter().map(any).collect();
     match all.split_last() {
         Some((last, before)) if !before.is_empty() => format!("{} and {last}", before.join(", ")),
         _ => all.concat(),
@@ -148,6 +157,26 @@ mod tests {
                 "error: POD, --collectors and --group cannot be used together\nSee 'kubectl di replicas delete --help' for usage.\n",
             ),
         ] {
+            assert_eq!(told(&format!("kubectl-di {line}")), said, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        for (line, missing, verb) in [
+            ("pause", "NAME", "pause"),
+            ("exec x", "COMMAND", "exec"),
+            ("wait", "--for", "wait"),
+            ("validate", "--filename", "validate"),
+            ("exec", "NAME[/REPLICA] and COMMAND", "exec"),
+            (
+                "replicas set x",
+                "--collectors or --learners",
+                "replicas set",
+            ),
+        ] {
+            let see = format!("See 'kubectl di {verb} --help' for usage.");
+            let said = format!("error: must specify {missing}\n{see}\n");
             assert_eq!(told(&format!("kubectl-di {line}")), said, "{line}");
         }
     }

@@ -4,7 +4,7 @@ use di_client::Choice;
 /// A job's name; its kind may stand before it, as in what `-o name` prints.
 pub fn job_name(text: &str) -> Result<String, String> {
     match without_kind(text).split_once('/') {
-        Some((kind, _)) => Err(format!("expected a dijob, not a {kind}")),
+        Some(_) => Err("expected NAME or dijob/NAME".to_owned()),
         None if without_kind(text).is_empty() => Err("a name must not be empty".to_owned()),
         None => Ok(without_kind(text).to_owned()),
     }
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(job_name("dijobs/j"), Ok("j".to_owned()));
         assert_eq!(
             job_name("pod/j"),
-            Err("expected a dijob, not a pod".to_owned())
+            Err("expected NAME or dijob/NAME".to_owned())
         );
         assert!(job_name("dijob/").is_err());
     }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
 use crate::{
-    Cluster, Error, Job, Replica, Result, edit::refuse_ended, port_forward::port_named,
+    Cluster, DryRun, Error, Job, Replica, Result, edit::refuse_ended, port_forward::port_named,
     replicas::pods, replicas_of,
 };
 
@@ -73,23 +73,39 @@ pub struct Called {
     pub role: Role,
     /// Number within its role.
     pub index: Option<i32>,
-    /// What it tells; nothing where it could not be told anything.
+    /// What it tells; nothing where it could not be told anything, or was not asked.
+    #[serde(flatten)]
     pub life: Option<Life>,
-    /// Why not.
+    /// Why it could not be told anything.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// Calls a handle of every replica of a job that is wanted, by the API server's proxy to its pod, and waits for each answer so long.
+/// Calls a handle of every replica of a job that is wanted, by the API server's proxy to its pod, and waits for each answer so long. In a dry
+/// run of the client none is called, in one of the server each is asked how it is.
 ///
 /// # Errors
-/// [`Error::Ended`] when the job has ended, [`Error::Replica`] when it has no pods; [`Error::Server`] when the user may not call its pods.
+/// [`Error::Ended`] when the job has ended, [`Error::Replica`] when it is suspended or has no pods; [`Error::Server`] when the user may not call
+/// its pods.
 pub async fn call_replicas(
     cluster: &Cluster,
     job: &Job,
     handle: Handle,
+    dry_run: DryRun,
     limit: Duration,
 ) -> Result<Vec<Called>> {
     refuse_ended(job, "")?;
+    if job.is_held() {
+        return Err(Error::Replica(format!(
+            "job {:?} is suspended, which frees its pods: see resume",
+            job.name()
+        )));
+    }
+    let handle = match dry_run {
+        DryRun::None => Some(handle),
+        DryRun::Client => None,
+        DryRun::Server => Some(Handle::Status),
+    };
     let pods = pods(cluster, job).await?;
     let mut replicas = replicas_of(job, &pods);
     replicas.retain(|replica| replica.state == EntryState::Wanted);
@@ -122,6 +138,8 @@ pub async fn call_replicas(
 #[derive(Debug, PartialEq)]
 enum Told {
     Life(Life),
+    /// Nothing was to be sent.
+    Nothing,
     /// Nothing listens at its port.
     Unreached(String),
     Silent(String),
@@ -131,6 +149,7 @@ impl Told {
     fn of(self, replica: Replica) -> Called {
         let (life, message) = match self {
             Self::Life(life) => (Some(life), None),
+            Self::Nothing => (None, None),
             Self::Unreached(why) | Self::Silent(why) => (None, Some(why)),
         };
         Called {
@@ -152,7 +171,7 @@ fn phase(pod: &Pod) -> Option<&str> {
     pod.status.as_ref()?.phase.as_deref()
 }
 
-async fn ask(cluster: &Cluster, pod: Option<&Pod>, handle: Handle) -> Result<Told> {
+async fn ask(cluster: &Cluster, pod: Option<&Pod>, handle: Option<Handle>) -> Result<Told> {
     let silent = |why: String| Ok(Told::Silent(why));
     let Some(pod) = pod else {
         return silent("has no pod yet".to_owned());
@@ -164,6 +183,9 @@ async fn ask(cluster: &Cluster, pod: Option<&Pod>, handle: Handle) -> Result<Tol
     }
     let Some(port) = port_named(pod, names::PORT_NAME) else {
         return silent(format!("names no port {}", names::PORT_NAME));
+    };
+    let Some(handle) = handle else {
+        return Ok(Told::Nothing);
     };
     loop {
         let told = send(cluster, pod, port, handle).await?;

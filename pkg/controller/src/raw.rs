@@ -146,11 +146,14 @@ async fn tell(
     let call = api.patch_status(&name, &params, &patch);
     let what = || "write the status".to_owned();
     let written = context.write("patch", "dijobs/status", what, call).await;
-    written.map_err(Error::of_the_job)?;
-    let note = Note::warning(Reason::InvalidSpec, message);
-    let about = job.object_ref(&di_cache::open_resource());
-    context.publish_about(&about, &note);
-    Ok(())
+    let written = written.map_err(Error::of_the_job);
+    // A write without an answer may stand, and then nobody else tells: rather twice than never.
+    if written.as_ref().err().is_none_or(Error::may_be_done) {
+        let note = Note::warning(Reason::InvalidSpec, message);
+        let about = job.object_ref(&di_cache::open_resource());
+        context.publish_about(&about, &note);
+    }
+    written.map(drop)
 }
 
 /// The status that tells of the mistake, and what it says; nothing where it is told already, or the job has ended. A job may have lost its

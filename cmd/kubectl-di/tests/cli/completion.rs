@@ -7,6 +7,9 @@ use tokio::process::Command;
 
 use crate::plugin::{Plugin, note};
 
+/// Programs of tests are slow, and their machines busy.
+const PATIENT: &str = "--request-timeout=1m";
+
 #[tokio::test]
 async fn kubectl_is_told_what_may_follow() {
     let plugin = Plugin::new().await;
@@ -21,7 +24,9 @@ async fn kubectl_is_told_what_may_follow() {
         (&["get", "--context="], &["test"]),
         (&["get", "--user", ""], &["admin"]),
     ] {
-        let said = plugin.run(&[&["__complete"], words].concat()).await;
+        let said = plugin
+            .run(&[&["__complete", PATIENT], words].concat())
+            .await;
         let mut wanted = lines.join("\n");
         if !lines.is_empty() {
             wanted.push('\n');
@@ -35,7 +40,7 @@ async fn kubectl_is_told_what_may_follow() {
     }
     let namespace = plugin.space.namespace.as_str();
     let said = plugin
-        .run(&["__complete", "get", "--namespace", namespace])
+        .run(&["__complete", PATIENT, "get", "--namespace", namespace])
         .await;
     assert_eq!(said.stdout, format!("{namespace}\n:4\n"));
 }
@@ -62,7 +67,9 @@ async fn who_cannot_ask_gets_nothing_and_no_complaint() {
         &["get", "--server=https://127.0.0.1:1", ""],
         &["get", "--kubeconfig=missing", ""],
     ] {
-        let said = plugin.run(&[&["__complete"], words].concat()).await;
+        let said = plugin
+            .run(&[&["__complete", PATIENT], words].concat())
+            .await;
         assert_eq!(said.to_string(), ":4\n", "{words:?}");
     }
 }
@@ -74,10 +81,10 @@ async fn shells_ask_the_plugin_itself() {
     let script = plugin.run(&["completion", "bash"]).await;
     assert!(script.stdout.contains("complete "), "{script}");
     // As that script calls it.
-    let mut command = plugin.command(&["--", "kubectl-di", "get", ""]);
+    let mut command = plugin.command(&["--", "kubectl-di", PATIENT, "get", ""]);
     command
         .env("KUBECTL_DI_COMPLETE", "bash")
-        .env("_CLAP_COMPLETE_INDEX", "2")
+        .env("_CLAP_COMPLETE_INDEX", "3")
         .env("_CLAP_IFS", "\n");
     let said = command.output().await.unwrap();
     let said = String::from_utf8(said.stdout).unwrap();
@@ -97,7 +104,7 @@ async fn the_program_that_kubectl_asks_is_printed() {
     let path = std::env::var("PATH").unwrap();
     let said = Command::new("sh")
         .arg(program)
-        .args(["get", ""])
+        .args([PATIENT, "get", ""])
         .env("PATH", format!("{}:{path}", folder.display()))
         .env("KUBECONFIG", plugin.dir().join("config"))
         .output()
@@ -135,7 +142,9 @@ async fn replicas_and_groups_are_those_of_the_job_that_was_named() {
         &["exec", "two/two-coordinator", "--container=di-"],
         &["logs", "-c", ""],
     ] {
-        let said = plugin.run(&[&["__complete"], words].concat()).await;
+        let said = plugin
+            .run(&[&["__complete", PATIENT], words].concat())
+            .await;
         note(&mut all, &words.join(" "), &said);
     }
     insta::assert_snapshot!(plugin.lasting(&all));
@@ -174,7 +183,7 @@ async fn bash_completes_words_that_it_takes_apart() {
         let load = "eval \"$(kubectl-di completion bash)\"; clear";
         terminal.press(&[load, "Enter"]);
         terminal.until("it knows", |s| !s.contains("eval")).await;
-        terminal.press(&[&format!("kubectl-di {line}"), "Tab"]);
+        terminal.press(&[&format!("kubectl-di {PATIENT} {line}"), "Tab"]);
         terminal.until(&shown, |s| s.contains(&shown)).await;
     }
 }

@@ -90,13 +90,23 @@ async fn the_handles_of_every_replica_are_called() {
         give_address(&pods, name, &address().to_string()).await;
     }
     say(&["status", "j"]).await;
+    say(&["pause", "j", "--dry-run=client"]).await;
+    say(&["pause", "j", "--dry-run=server"]).await;
     say(&["pause", "dijob/j"]).await;
     say(&["status", "j", "-o", "wide", "--no-headers"]).await;
-    let template =
-        "-o=jsonpath={range .items[*]}{.name} {.life.status} {.life.running}{\"\\n\"}{end}";
+    let template = "-o=jsonpath={range .items[*]}{.name} {.status} {.running}{\"\\n\"}{end}";
     say(&["status", "j", template]).await;
-    say(&["start", "j", "--timeout=1m"]).await;
+    say(&[
+        "start",
+        "j",
+        "--timeout=0",
+        "-o=jsonpath={.items[0].status}{\"\\n\"}",
+    ])
+    .await;
     say(&["status", "j", "-o=name"]).await;
+    plugin.run(&["suspend", "j"]).await;
+    say(&["pause", "j"]).await;
+    plugin.run(&["resume", "j"]).await;
     grant_reading(&plugin).await;
     say(&["status", "j", "--as=reader"]).await;
     say(&["pause", "j", "--as=reader"]).await;

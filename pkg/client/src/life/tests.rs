@@ -13,6 +13,7 @@ fn judged(status: u16, body: &str) -> String {
     match judge(status, body.as_bytes(), 22270) {
         Ok(Told::Life(life)) => format!("{} {}", life.status, life.samples),
         Ok(Told::Silent(why) | Told::Unreached(why)) => why,
+        Ok(Told::Nothing) => unreachable!("every answer tells something"),
         Err(error) => error.to_string(),
     }
 }
@@ -132,7 +133,14 @@ async fn every_replica_that_is_wanted_is_called() {
     let answers = [list(&pods), paused];
     let answered = tokio::spawn(async move { served(&server, &answers).await });
     let limit = Duration::from_secs(60);
-    let called = call_replicas(&cluster, &job("Running"), Handle::Pause, limit).await;
+    let called = call_replicas(
+        &cluster,
+        &job("Running"),
+        Handle::Pause,
+        DryRun::None,
+        limit,
+    )
+    .await;
     let told: Vec<_> = called
         .unwrap()
         .into_iter()
@@ -168,7 +176,14 @@ async fn one_that_does_not_answer_holds_up_no_other_for_ever() {
         std::future::pending::<()>().await;
     });
     let limit = Duration::from_secs(1);
-    let called = call_replicas(&cluster, &job("Running"), Handle::Status, limit).await;
+    let called = call_replicas(
+        &cluster,
+        &job("Running"),
+        Handle::Status,
+        DryRun::None,
+        limit,
+    )
+    .await;
     let called = called.unwrap();
     assert_eq!(
         called[0].message.as_deref(),
@@ -182,16 +197,64 @@ async fn a_job_that_has_nothing_to_be_called_says_so() {
     let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let cluster = Cluster::at(&server).await;
     let limit = Duration::from_secs(60);
-    let ended = call_replicas(&cluster, &job("Succeeded"), Handle::Start, limit).await;
+    let ended = call_replicas(
+        &cluster,
+        &job("Succeeded"),
+        Handle::Start,
+        DryRun::None,
+        limit,
+    )
+    .await;
     assert_eq!(
         ended.unwrap_err().to_string(),
         "job \"j\" has ended (Succeeded)"
     );
     let answered = tokio::spawn(async move { served(&server, &[list(&[])]).await });
-    let held = call_replicas(&cluster, &job("Suspended"), Handle::Start, limit).await;
+    let held = call_replicas(
+        &cluster,
+        &job("Suspended"),
+        Handle::Start,
+        DryRun::None,
+        limit,
+    )
+    .await;
     assert_eq!(
         held.unwrap_err().to_string(),
         "job \"j\" has no pods (Suspended)"
     );
     answered.await.unwrap();
+
+    let mut held = job("Running");
+    held.object["spec"]["suspend"] = true.into();
+    let held = call_replicas(&cluster, &held, Handle::Pause, DryRun::None, limit).await;
+    assert_eq!(
+        held.unwrap_err().to_string(),
+        "job \"j\" is suspended, which frees its pods: see resume"
+    );
+}
+
+#[tokio::test]
+async fn a_dry_run_changes_nothing() {
+    for (dry_run, asked) in [
+        (DryRun::Client, None),
+        (
+            DryRun::Server,
+            Some("GET /api/v1/namespaces/n/pods/j-coordinator:80/proxy/lifecycle HTTP/1.1"),
+        ),
+    ] {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let cluster = Cluster::at(&server).await;
+        let pods = [pod("j-coordinator", "coordinator", "Running")];
+        let running = json!({"success": true, "data": {"status": "running"}});
+        let mut answers = vec![list(&pods)];
+        answers.extend(asked.map(|_| running));
+        let answered = tokio::spawn(async move { served(&server, &answers).await });
+        let limit = Duration::from_secs(60);
+        let called = call_replicas(&cluster, &job("Running"), Handle::Pause, dry_run, limit).await;
+        let coordinator = &called.unwrap()[0];
+        assert_eq!(coordinator.message, None);
+        assert_eq!(coordinator.life.is_some(), asked.is_some());
+        let sent = answered.await.unwrap();
+        assert_eq!(sent.get(1).map(String::as_str), asked);
+    }
 }

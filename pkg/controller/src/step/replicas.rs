@@ -18,7 +18,8 @@ pub(super) fn tend(seen: &Observed<'_>, step: &mut Step, suffixes: &mut dyn Suff
     let strangers = strangers(seen, &plan, step);
     adopt(seen.job, &mut plan, &strangers, seen.now);
     follow(&mut plan);
-    note_pods(seen, &mut plan, step);
+    let torn = units::torn(seen, &plan);
+    note_pods(seen, &mut plan, &torn, step);
     declare(seen.job, &mut plan, seen.pods, suffixes, seen.now);
     replace_lost(seen, &mut plan, step, suffixes);
     units::tend(seen, &mut plan, step, suffixes);
@@ -34,8 +35,10 @@ pub(super) fn tend(seen: &Observed<'_>, step: &mut Step, suffixes: &mut dyn Suff
     drop_gone(&mut plan, |name| {
         is_there(name) || seen.asked.get(name) != Some(&false)
     });
+    let taken = taken(seen, &plan);
     for entry in &plan {
         match entry.state {
+            EntryState::Wanted if taken.contains(units::leader(entry)) => {}
             EntryState::Wanted => want(seen, &plan, entry, step),
             EntryState::Removing => let_go(seen, entry, true, step),
             EntryState::Replaced => let_go(seen, entry, false, step),
@@ -78,10 +81,13 @@ fn strangers(seen: &Observed<'_>, plan: &[PlanEntry], step: &mut Step) -> Vec<Po
     there.cloned().collect()
 }
 
-/// Records which pod each name was made as, and tells whose place it takes where the endpoint swapped them: once, as the UID is new once.
-fn note_pods(seen: &Observed<'_>, plan: &mut [PlanEntry], step: &mut Step) {
+/// Records which pod each name was made as, and tells whose place it takes where the endpoint swapped them: once, as the UID is new once. A pod
+/// that goes is one from before the job was held, and its name is waited for; but what stays of a [torn](units::torn) unit has lost it.
+fn note_pods(seen: &Observed<'_>, plan: &mut [PlanEntry], torn: &HashSet<String>, step: &mut Step) {
     for entry in plan.iter_mut().filter(|entry| entry.uid.is_none()) {
-        entry.uid = seen.pod(&entry.name).map(|pod| pod.uid.clone());
+        let pod = seen.pod(&entry.name);
+        let pod = pod.filter(|pod| !pod.deleting || torn.contains(units::leader(entry)));
+        entry.uid = pod.map(|pod| pod.uid.clone());
         let told = entry.uid.as_ref().filter(|_| entry.reported);
         if let Some(old) = told.and(entry.replaces.as_ref()) {
             let message = format!(
@@ -92,6 +98,12 @@ fn note_pods(seen: &Observed<'_>, plan: &mut [PlanEntry], step: &mut Step) {
                 .push(Note::warning(Reason::ReplicaReplaced, message).about(old));
         }
     }
+}
+
+/// Replicas that wait for the name of a pod that goes, by the leaders of their units.
+fn taken<'a>(seen: &Observed<'_>, plan: &'a [PlanEntry]) -> HashSet<&'a str> {
+    let waits = |entry: &&PlanEntry| entry.uid.is_none() && seen.pod(&entry.name).is_some();
+    plan.iter().filter(waits).map(units::leader).collect()
 }
 
 /// Swaps replicas whose pod failed, was deleted, or is gone.
@@ -169,8 +181,7 @@ pub(super) fn ran(seen: &Observed<'_>, pod: &PodView) -> Option<i64> {
 
 fn want(seen: &Observed<'_>, plan: &[PlanEntry], entry: &PlanEntry, step: &mut Step) {
     // A unit is made together.
-    let leader = aggregator_of(entry).and_then(|name| find(plan, name));
-    let leader = leader.unwrap_or(entry);
+    let leader = find(plan, units::leader(entry)).unwrap_or(entry);
     if units::lacks_template(seen, leader) {
         return;
     }

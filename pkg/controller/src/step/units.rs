@@ -1,9 +1,9 @@
 //! Logic learners: what their units wait for.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use di_api::{PlanEntry, Reason, Role};
-use di_plan::{Simple, Suffixes, expand, is_whole, members};
+use di_plan::{Simple, Suffixes, aggregator_of, expand, is_whole, members};
 use kube::ResourceExt;
 
 use super::{Note, Observed, Step, replicas::Loss};
@@ -39,6 +39,26 @@ pub(super) fn tend(
 fn aggregators(plan: &[PlanEntry]) -> impl Iterator<Item = &PlanEntry> {
     plan.iter()
         .filter(|entry| entry.role == Role::Aggregator && entry.is_wanted())
+}
+
+/// Whom a replica is made with: the aggregator of its unit, or nobody but itself.
+pub(super) fn leader(entry: &PlanEntry) -> &str {
+    aggregator_of(entry).unwrap_or(&entry.name)
+}
+
+/// Units of which one pod goes while another stays, by their leaders.
+pub(super) fn torn(seen: &Observed<'_>, plan: &[PlanEntry]) -> HashSet<String> {
+    let of_units = |entry: &&PlanEntry| entry.role == Role::Aggregator || entry.ddp.is_some();
+    let leaders = |goes: bool| {
+        let is_so = move |entry: &&PlanEntry| {
+            let pod = seen.pod(&entry.name);
+            entry.is_wanted() && pod.is_some_and(|pod| pod.deleting == goes)
+        };
+        plan.iter().filter(of_units).filter(is_so).map(leader)
+    };
+    let stay: HashSet<_> = leaders(false).collect();
+    let both = leaders(true).filter(|leader| stay.contains(leader));
+    both.map(str::to_owned).collect()
 }
 
 /// Units whose ddp learners are not all planned: some were lost before they were taken in.

@@ -81,6 +81,29 @@ fn a_suspended_job_frees_everything_and_goes_on_with_its_plan() {
 }
 
 #[test]
+fn a_job_that_is_let_go_on_before_its_pods_are_gone_keeps_their_names() {
+    let mut world = running();
+    let (plan, old) = (world.wanted(Role::Collector), world.pods.clone());
+    world.job.spec.suspend = true;
+    world.settle();
+    world.job.spec.suspend = false;
+    world.settle();
+    assert_eq!(world.wanted(Role::Collector), plan);
+    assert!(world.pods.keys().eq(old.keys()));
+    assert!(world.pods.values().all(|pod| pod.deleting));
+
+    // One after the other, as each has saved what it has.
+    for name in old.keys() {
+        world.pods.remove(name);
+        world.settle();
+        assert_eq!(world.wanted(Role::Collector), plan);
+        assert_ne!(world.pods[name].uid, old[name].uid, "{name}");
+    }
+    assert_eq!(world.pods.len(), old.len());
+    assert_eq!(world.services.len(), old.len());
+}
+
+#[test]
 fn a_held_coordinator_that_saves_what_it_has_and_exits_has_not_ended_the_job() {
     // Whether it is let go on before it is gone, or after.
     for hasty in [false, true] {

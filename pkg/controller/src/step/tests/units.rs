@@ -295,3 +295,44 @@ fn before_nodes_are_known_nothing_is_split() {
     assert_eq!(step.again, Some(std::time::Duration::from_secs(1)));
     assert!(step.status.plan.iter().all(|e| e.role != Role::DdpLearner));
 }
+
+#[test]
+fn a_unit_that_is_let_go_on_before_its_pods_are_gone_is_made_together_under_its_names() {
+    let mut world = running();
+    let unit = world.wanted(Role::Aggregator);
+    let names: Vec<_> = world.pods.keys().cloned().collect();
+    world.job.spec.suspend = true;
+    world.settle();
+    world.job.spec.suspend = false;
+    // Its aggregator is gone first.
+    world.pods.remove(&unit[0]);
+    world.settle();
+    assert!(
+        !world.pods.contains_key(&unit[0]),
+        "its ddp learners are not gone yet"
+    );
+    world.kubelet_ends_deleted();
+    world.settle();
+    assert!(world.pods.keys().eq(&names));
+    assert!(world.pods.values().all(|pod| !pod.deleting));
+}
+
+#[test]
+fn a_unit_of_which_a_part_was_told_to_go_when_the_job_was_let_go_on_is_replaced_as_one() {
+    let mut world = running();
+    let unit = world.wanted(Role::Aggregator);
+    let (stays, goes) = (ddp(&world)[0].name.clone(), ddp(&world)[1].name.clone());
+    world.job.spec.suspend = true;
+    let step = world.look();
+    world.job.status = Some(step.status);
+    world.pods.get_mut(&goes).unwrap().deleting = true;
+    world.job.spec.suspend = false;
+    world.settle();
+    assert_ne!(world.wanted(Role::Aggregator), unit);
+    for old in [&unit[0], &stays, &goes] {
+        assert!(world.pods[old].deleting, "{old}");
+    }
+    world.kubelet_ends_deleted();
+    world.settle();
+    assert_eq!(world.pods.len(), 1 + 1 + 1 + 2);
+}
