@@ -5,13 +5,13 @@ use std::{future::Future, sync::Arc, time::Duration};
 use di_api::{DIJob, Role, names};
 use di_cache::{
     JobCache, Key, PodCache, ServiceCache, WatchedJob, feed_aggregator_configs, feed_nodes,
-    feed_pods, feed_services, job_stream,
+    feed_pods, feed_services, job_stream, stored_jobs,
 };
 use futures::{FutureExt, StreamExt, stream};
 use kube::{
     Client, ResourceExt,
     runtime::{
-        Controller, WatchStreamExt,
+        Controller,
         controller::{Action as Next, Config, Error as RunError},
         reflector::{ObjectRef, Store, store},
         watcher,
@@ -111,9 +111,9 @@ pub async fn run(
     });
     let config = Config::default().concurrency(context.settings.concurrency);
     let watched = context.clone();
-    let jobs = job_stream(client, writer)
-        .touched_objects()
-        .filter_map(move |job| std::future::ready(keep_going(&watched, job)));
+    let events = job_stream(client, writer)
+        .filter_map(move |event| std::future::ready(keep_going(&watched, event)));
+    let jobs = stored_jobs(events, reader.clone());
     let reconciles = Controller::for_stream(jobs, reader.clone())
         .with_config(config)
         .reconcile_on(concerned)
