@@ -34,6 +34,8 @@ pub(crate) struct Context {
     pub nodes: Arc<NodeCache>,
     pub aggregators: Arc<AggregatorCache>,
     pub backoff: Backoff,
+    /// Turns to reconcile, given in the order in which jobs ask for them; closed when all is to end.
+    pub turns: Semaphore,
     writes: Semaphore,
     recorder: Recorder,
     pub outbox: Outbox,
@@ -81,6 +83,7 @@ impl Context {
         Self {
             recorder: Recorder::new(client.clone(), reporter),
             outbox,
+            turns: Semaphore::new(settings.concurrency.into()),
             writes: Semaphore::new(settings.writes_in_flight),
             client,
             settings,

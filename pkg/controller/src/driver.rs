@@ -37,6 +37,10 @@ use crate::{
 /// The watch brings what another wrote within this time.
 const AFTER_CONFLICT: Duration = Duration::from_millis(50);
 
+/// Jobs that wait in line for their turn. Of those that are due kube takes whichever comes first in a hash set, so that under load that lasts some
+/// would wait for ever; it looks at all of these each time, which is why it is not any number.
+const IN_LINE: u16 = 1024;
+
 /// Reconciles that are under way at the shutdown have so long to end; a pod has 30 s for all of it.
 const DRAIN: Duration = Duration::from_secs(15);
 /// And what they had to tell.
@@ -105,11 +109,12 @@ pub async fn run(
     ));
     feeds.spawn(wake(context.clone(), configs, changed.clone()));
     feeds.spawn(probe(context.clone(), changed));
+    feeds.spawn(close(context.clone(), shutdown.clone()));
     let concerned = stream::unfold(keys, |mut keys| async move {
         let (namespace, name) = keys.recv().await?;
         Some((ObjectRef::new(&name).within(&namespace), keys))
     });
-    let config = Config::default().concurrency(context.settings.concurrency);
+    let config = Config::default().concurrency(IN_LINE.max(context.settings.concurrency));
     let watched = context.clone();
     let events = job_stream(client, writer)
         .filter_map(move |event| std::future::ready(keep_going(&watched, event)));
@@ -174,6 +179,12 @@ async fn wake(
             }
         }
     }
+}
+
+/// Gives nobody a turn any more after `shutdown`.
+async fn close(context: Arc<Context>, shutdown: impl Future<Output = ()>) {
+    shutdown.await;
+    context.turns.close();
 }
 
 /// How often it is looked whether an API server that failed is well again.

@@ -8,7 +8,10 @@ use di_plan::{PodView, RandomSuffixes};
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Condition};
-use kube::{Api, ResourceExt, runtime::controller::Action as Next};
+use kube::{
+    Api, ResourceExt,
+    runtime::{controller::Action as Next, reflector::ObjectRef},
+};
 use rand::RngExt;
 use tracing::{debug, instrument};
 
@@ -27,8 +30,22 @@ const SAFETY_NET: Duration = Duration::from_secs(300);
 /// Looks at a job in one reconcile: status, actions, status of what they did. More come by the watch.
 const LOOKS: usize = 6;
 
-#[instrument(skip_all, fields(namespace = job.namespace(), job = job.name_any()))]
+/// Waits for the job's turn, and reconciles it as it is by then.
 pub(crate) async fn reconcile(job: Arc<WatchedJob>, context: Arc<Context>) -> Result<Next> {
+    let Ok(_turn) = context.turns.acquire().await else {
+        // All is to end.
+        return Ok(Next::await_change());
+    };
+    let Some(job) = context.jobs.store().get(&ObjectRef::from_obj(&*job)) else {
+        context.forget(&(job.namespace().unwrap_or_default(), job.name_any()));
+        return Ok(Next::await_change());
+    };
+    // Boxed: those that wait are many, and take no room for it.
+    Box::pin(reconcile_now(job, &context)).await
+}
+
+#[instrument(skip_all, fields(namespace = job.namespace(), job = job.name_any()))]
+async fn reconcile_now(job: Arc<WatchedJob>, context: &Context) -> Result<Next> {
     let key = (job.namespace().unwrap_or_default(), job.name_any());
     context.meet(&key, job.uid().as_deref());
     if context.memory(&key).moot {
@@ -37,13 +54,13 @@ pub(crate) async fn reconcile(job: Arc<WatchedJob>, context: Arc<Context>) -> Re
     let _under_way = context.metrics.reconcile();
     let result = match &job.0 {
         Ok(_) => {
-            synced(&context).await?;
-            looks(&context, &key).await
+            synced(context).await?;
+            looks(context, &key).await
         }
         Err(invalid) => {
-            synced(&context).await?;
-            match raw::fail_undecodable(&context, invalid).await {
-                Ok(Some(ended)) => clean_up(&context, &key, &ended).await,
+            synced(context).await?;
+            match raw::fail_undecodable(context, invalid).await {
+                Ok(Some(ended)) => clean_up(context, &key, &ended).await,
                 told => told.map(|_| Next::await_change()),
             }
         }
@@ -58,7 +75,7 @@ pub(crate) async fn reconcile(job: Arc<WatchedJob>, context: Arc<Context>) -> Re
             return Ok(Next::await_change());
         }
         Err(error) if error.is_conflict() => {}
-        Err(error) if job.0.is_ok() => note_trouble(&context, &key, error).await,
+        Err(error) if job.0.is_ok() => note_trouble(context, &key, error).await,
         _ => {}
     }
     result
