@@ -6,7 +6,9 @@ use clap::{
     Parser, Subcommand,
     builder::{PossibleValuesParser, TypedValueParser},
 };
-use di_runtime::{coordinator::Options, fleet::Patience, game::Game, training::Goal};
+use di_runtime::{
+    checkpoint::Keep, coordinator::Options, fleet::Patience, game::Game, training::Goal,
+};
 
 /// Trains in environments of Gymnasium with a coordinator, collectors and learners, to show DI
 /// Orchestrator at work.
@@ -129,6 +131,15 @@ pub struct CoordinatorArgs {
     /// How long to ask a replica endpoint that does not answer or cannot serve
     #[arg(long, default_value = "5m", value_parser = duration)]
     endpoint_timeout: Duration,
+    /// Least time between two checkpoints, from which a training goes on that was interrupted
+    #[arg(long, default_value = "30s", value_parser = duration)]
+    save_every: Duration,
+    /// Checkpoints to keep, the newest
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
+    keep_checkpoints: u16,
+    /// Begin anew at each start, and remove the checkpoints of the one before
+    #[arg(long)]
+    fresh: bool,
 }
 
 impl From<CoordinatorArgs> for Options {
@@ -151,6 +162,11 @@ impl From<CoordinatorArgs> for Options {
             endpoint_timeout: args.endpoint_timeout,
             timeout: args.timeout,
             patience: Patience::default(),
+            keep: Keep {
+                every: args.save_every,
+                latest: usize::from(args.keep_checkpoints),
+                fresh: args.fresh,
+            },
         }
     }
 }

@@ -67,6 +67,15 @@ pub enum Error {
         reason: String,
     },
 
+    /// A learner reported a model that is not newer than the one it was to train.
+    #[error("model {to} was reported after model {from}, and versions only grow")]
+    WentBack {
+        /// The version that there was.
+        from: u64,
+        /// That of the report.
+        to: u64,
+    },
+
     /// A task cannot be done as it was asked.
     #[error("bad task: {0}")]
     BadTask(String),

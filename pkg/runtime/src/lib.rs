@@ -4,7 +4,7 @@
 //! |---|---|
 //! | the environments | [`game`] |
 //! | the model and how it learns | [`mlp`], [`policy`], [`adam`], [`ppo`] |
-//! | what is stored | [`rollout`], [`frames`], [`model`], [`storage`], [`run`] |
+//! | what is stored | [`rollout`], [`frames`], [`model`], [`storage`], [`run`], [`checkpoint`] |
 //! | the replicas' side | [`server`], [`tasks`], [`collector`], [`learner`] |
 //! | how all of them live | [`life`], with [`mapping`] for what computes beside it |
 //! | the coordinator's side | [`endpoint`], [`fleet`], [`roster`], [`dispatch`], [`training`], [`coordinator`], alone in [`serial`] |
@@ -19,6 +19,7 @@
 pub mod adam;
 mod address;
 mod advantage;
+pub mod checkpoint;
 mod codec;
 pub mod collector;
 pub mod coordinator;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::{
-    Result,
+    Error, Result,
     collector::frames_folder,
     env::Environment,
     model::{Model, model_file},
@@ -12,6 +12,12 @@ use crate::{
 
 /// File of the model that a run ends with.
 pub const FINAL_MODEL: &str = "model-final.bin";
+
+/// Folder of a job, whose coordinator this environment is of: `<storage>/<namespace>/<job>`.
+pub(crate) fn job_folder(storage: &Storage, environment: &Environment) -> PathBuf {
+    let root = storage.root();
+    root.join(&environment.namespace).join(environment.job())
+}
 
 /// `<storage>/<namespace>/<job>/<run id>`; holds the newest model, and frames while they are in
 /// use.
@@ -31,11 +37,7 @@ impl Run {
         id: &str,
         model: &Model,
     ) -> Result<Self> {
-        let folder = storage
-            .root()
-            .join(&environment.namespace)
-            .join(environment.job())
-            .join(id);
+        let folder = job_folder(&storage, environment).join(id);
         storage.create_folder(&folder)?;
         let model_path = folder.join(model_file(model.version));
         storage.write(&model_path, &model.encode())?;
@@ -70,6 +72,12 @@ impl Run {
     /// Takes over a new model. The one before and the frames it was trained on are not needed any
     /// more.
     pub fn advance(&mut self, model_path: PathBuf, model_version: u64) -> Result<()> {
+        if model_version <= self.model_version {
+            return Err(Error::WentBack {
+                from: self.model_version,
+                to: model_version,
+            });
+        }
         self.storage.remove(&self.frames())?;
         let old = std::mem::replace(&mut self.model_path, model_path);
         self.model_version = model_version;
@@ -133,7 +141,11 @@ mod tests {
             .unwrap();
         let next = run.folder().join("model-1.bin");
         storage.write(&next, &model.encode()).unwrap();
-        run.advance(next, 1).unwrap();
+        run.advance(next.clone(), 1).unwrap();
+        assert!(matches!(
+            run.advance(next, 1),
+            Err(Error::WentBack { from: 1, to: 1 })
+        ));
         assert_eq!(names(run.folder()), ["model-1.bin"]);
         run.begin_frames().unwrap();
         run.finish().unwrap();

@@ -6,6 +6,7 @@ use tokio::sync::watch;
 
 use crate::{
     Result,
+    checkpoint::Keeper,
     dispatch::{Field, dispatch},
     game::Game,
     life::Stats,
@@ -62,11 +63,12 @@ impl Default for Goal {
     }
 }
 
-/// Trains until the goal is reached (true) or the iterations are used up (false).
+/// Trains from where `run` and `progress` are until the goal is reached (true) or the iterations are used up (false).
 pub async fn train(
     goal: &Goal,
     field: Field<'_>,
     run: &mut Run,
+    keeper: &mut Keeper,
     progress: &watch::Sender<Progress>,
 ) -> Result<bool> {
     let names = |role| {
@@ -77,8 +79,8 @@ pub async fn train(
             .map(|ready| ready.address.pod)
             .collect::<Vec<_>>()
     };
-    let mut frames = 0;
-    for iteration in 0.. {
+    let mut frames = progress.borrow().frames;
+    for iteration in run.model_version().. {
         let start = Instant::now();
         let seed = mix(goal.seed, iteration);
         run.begin_frames()?;
@@ -126,6 +128,7 @@ pub async fn train(
         let reports: Vec<LearnerReport> = dispatch(field, Role::Learner, &[task]).await;
         for report in reports {
             run.advance(report.model_path, report.model_version)?;
+            keeper.reached(run, &progress.borrow());
         }
         tokio::time::sleep(goal.pace.saturating_sub(start.elapsed())).await;
     }
