@@ -26,8 +26,10 @@ pub enum Command {
     Coordinator(CoordinatorArgs),
     /// Plays with the current model and stores the frames
     Collector(StorageArgs),
-    /// Trains the model on stored frames
-    Learner(StorageArgs),
+    /// Trains the model on stored frames; as ranks of a learner of several GPUs, where the orchestrator made it one
+    Learner(LearnerArgs),
+    /// Takes tasks on for the ranks of a learner of several GPUs
+    Aggregator,
     /// Trains alone, in one process: 0 solved, 1 not solved
     Serial {
         #[command(flatten)]
@@ -78,6 +80,18 @@ pub struct StorageArgs {
     /// Folder that all pods of the job share
     #[arg(long, default_value = "/storage")]
     pub storage: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct LearnerArgs {
+    #[command(flatten)]
+    pub storage: StorageArgs,
+    /// How long the ranks of a learner of several GPUs wait for each other at the start
+    #[arg(long, default_value = "5m", value_parser = duration)]
+    pub meet_timeout: Duration,
+    /// How long a rank may be silent in a task until it counts as lost
+    #[arg(long, default_value = "60s", value_parser = duration)]
+    pub rank_timeout: Duration,
 }
 
 #[derive(Debug, clap::Args)]

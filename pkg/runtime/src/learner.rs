@@ -8,7 +8,8 @@ use crate::{
     env::Environment,
     frames,
     model::{Model, model_file},
-    ppo::{self, Settings},
+    ppo::{self, Alone, Losses, Ranks, Settings, Step},
+    rollout::Trajectory,
     storage::Storage,
     tasks::TaskWorker,
     wire::{LearnerReport, LearnerTask, Role},
@@ -59,8 +60,53 @@ impl TaskWorker for Learner {
     }
 
     fn work(&self, task: LearnerTask, fallback_seed: u64) -> Result<LearnerReport> {
+        let mut loaded = self.load(&task)?;
+        let seed = task.seed.unwrap_or(fallback_seed);
+        let Ok(losses) = loaded.train(&self.settings, task.progress, seed, &mut Alone);
+        self.store(&task, &loaded, losses)
+    }
+}
+
+/// What a task names.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    model: Model,
+    trajectories: Vec<Trajectory>,
+    /// Frames in the trajectories.
+    pub(crate) frames: u64,
+}
+
+impl Loaded {
+    /// Makes the model the next version.
+    pub(crate) fn train<R: Ranks>(
+        &mut self,
+        settings: &Settings,
+        progress: f64,
+        seed: u64,
+        ranks: &mut R,
+    ) -> Result<Losses, R::Error> {
+        let Model {
+            policy,
+            adam,
+            version,
+        } = &mut self.model;
+        let step = Step {
+            trajectories: &self.trajectories,
+            settings,
+            progress,
+        };
+        let mut rng = StdRng::seed_from_u64(seed);
+        let losses = ppo::update_with(policy, adam, step, &mut rng, ranks)?;
+        *version += 1;
+        Ok(losses)
+    }
+}
+
+impl Learner {
+    /// Loads what a task names.
+    pub(crate) fn load(&self, task: &LearnerTask) -> Result<Loaded> {
         let game = task.game;
-        let mut model = Model::load(&self.storage, &task.model_path, game, task.model_version)?;
+        let model = Model::load(&self.storage, &task.model_path, game, task.model_version)?;
         let mut trajectories = Vec::new();
         let mut count = 0;
         for path in &task.frames {
@@ -79,25 +125,25 @@ impl TaskWorker for Learner {
         if count == 0 {
             return Err(Error::BadTask("there are no frames to train on".to_owned()));
         }
-        let mut rng = StdRng::seed_from_u64(task.seed.unwrap_or(fallback_seed));
-        let Model {
-            policy,
-            adam,
-            version,
-        } = &mut model;
-        let losses = ppo::update(
-            policy,
-            adam,
-            &trajectories,
-            &self.settings,
-            task.progress,
-            &mut rng,
-        );
-        *version += 1;
-        let path = task.run.join(model_file(*version));
+        Ok(Loaded {
+            model,
+            trajectories,
+            frames: count as u64,
+        })
+    }
+
+    /// Stores the model that was trained.
+    pub(crate) fn store(
+        &self,
+        task: &LearnerTask,
+        trained: &Loaded,
+        losses: Losses,
+    ) -> Result<LearnerReport> {
+        let Loaded { model, frames, .. } = trained;
+        let path = task.run.join(model_file(model.version));
         let bytes = self.storage.write(&path, &model.encode())?;
         tracing::info!(
-            "trained model {} on {count} frames: policy loss {:.4}, value loss {:.4}, entropy {:.3}",
+            "trained model {} on {frames} frames: policy loss {:.4}, value loss {:.4}, entropy {:.3}",
             model.version,
             losses.policy,
             losses.value,
@@ -107,7 +153,7 @@ impl TaskWorker for Learner {
             model_path: path,
             model_version: model.version,
             bytes,
-            frames: count as u64,
+            frames: *frames,
             policy_loss: losses.policy,
             value_loss: losses.value,
             entropy: losses.entropy,

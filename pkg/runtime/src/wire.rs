@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     game::Game,
     life::{Counted, Polled, Stats},
+    ppo::Losses,
 };
 
 /// The two kinds of replicas that a coordinator works with.
@@ -223,11 +224,12 @@ impl Counted for LearnerReport {
     }
 
     fn stats(&self) -> Stats {
-        Stats::from([
-            ("policy_loss".into(), self.policy_loss),
-            ("value_loss".into(), self.value_loss),
-            ("entropy".into(), self.entropy),
-        ])
+        let losses = Losses {
+            policy: self.policy_loss,
+            value: self.value_loss,
+            entropy: self.entropy,
+        };
+        losses.stats()
     }
 }
 

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may end by a panic")]
 
+mod ddp;
 mod life;
 mod resume;
 mod stand_in;
