@@ -7,7 +7,8 @@ use clap::{
     builder::{PossibleValuesParser, TypedValueParser},
 };
 use di_runtime::{
-    checkpoint::Keep, coordinator::Options, fleet::Patience, game::Game, training::Goal,
+    checkpoint::Keep, coordinator::Options, fleet::Patience, game::Game, ppo::Settings,
+    training::Goal,
 };
 
 /// Trains in environments of Gymnasium with a coordinator, collectors and learners, to show DI
@@ -92,6 +93,9 @@ pub struct LearnerArgs {
     /// How long a rank may be silent in a task until it counts as lost
     #[arg(long, default_value = "60s", value_parser = duration)]
     pub rank_timeout: Duration,
+    /// Versions of the model by which frames may be behind; older ones are counted and dropped
+    #[arg(long, default_value_t = Settings::default().max_policy_lag)]
+    pub max_policy_lag: u64,
 }
 
 #[derive(Debug, clap::Args)]

@@ -129,7 +129,11 @@ async fn replica(environment: &Environment, worker: impl TaskWorker) -> Result<E
 async fn learn(args: LearnerArgs) -> Result<ExitCode> {
     let environment = Environment::read(LEARNER_PORT)?;
     let storage = Storage::open(&args.storage.storage)?;
-    let learner = Learner::new(environment.clone(), storage, Settings::default());
+    let settings = Settings {
+        max_policy_lag: args.max_policy_lag,
+        ..Settings::default()
+    };
+    let learner = Learner::new(environment.clone(), storage, settings);
     let Some(place) = Place::read()? else {
         return replica(&environment, learner).await;
     };

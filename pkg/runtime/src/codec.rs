@@ -6,7 +6,7 @@
 
 use crate::{Error, Result, game::Game};
 
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 const HEADER: usize = 4 + 4 + 8 + 8;
 
 /// Wraps a payload.

@@ -3,7 +3,7 @@
 //! | what | where |
 //! |---|---|
 //! | the environments | [`game`] |
-//! | the model and how it learns | [`mlp`], [`policy`], [`adam`], [`ppo`] |
+//! | the model and how it learns | [`mlp`], [`policy`], [`adam`], [`ppo`], [`staleness`] |
 //! | what is stored | [`rollout`], [`frames`], [`model`], [`storage`], [`run`], [`checkpoint`] |
 //! | the replicas' side | [`server`], [`tasks`], [`collector`], [`learner`] |
 //! | a learner of several GPUs | [`ddp`], behind an [`aggregator`] |
@@ -50,6 +50,7 @@ pub mod run;
 pub mod serial;
 pub mod server;
 pub mod shutdown;
+pub mod staleness;
 pub mod storage;
 pub mod sweep;
 pub mod tasks;

@@ -37,6 +37,8 @@ pub struct Settings {
     pub entropy: f64,
     /// Longest gradient allowed.
     pub gradient_norm: f64,
+    /// By how many versions of the model frames may be behind; older ones are dropped.
+    pub max_policy_lag: u64,
 }
 
 impl Default for Settings {
@@ -50,6 +52,7 @@ impl Default for Settings {
             batch: 64,
             entropy: 0.005,
             gradient_norm: 0.5,
+            max_policy_lag: 20,
         }
     }
 }
@@ -66,6 +69,7 @@ impl Settings {
             batch,
             entropy,
             gradient_norm,
+            max_policy_lag: _,
         } = self;
         let positive = [learning_rate, clip, gradient_norm];
         let shares = [discount, trace];

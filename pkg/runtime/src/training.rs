@@ -9,7 +9,6 @@ use crate::{
     checkpoint::Keeper,
     dispatch::{Field, dispatch},
     game::Game,
-    life::Stats,
     progress::Progress,
     run::Run,
     server::mix,
@@ -104,11 +103,9 @@ pub async fn train(
             progress.solved = solved;
             tracing::info!("{}", progress.line());
         });
-        field
-            .gate
-            .note(evaluation.map_or_else(Stats::new, |evaluation| {
-                Stats::from([("evaluation".into(), evaluation)])
-            }));
+        let mut stats = progress.borrow().staleness.stats();
+        stats.extend(evaluation.map(|evaluation| ("evaluation".into(), evaluation)));
+        field.gate.note(stats);
         if solved || iteration >= goal.max_iterations {
             return Ok(solved);
         }
@@ -127,6 +124,7 @@ pub async fn train(
         };
         let reports: Vec<LearnerReport> = dispatch(field, Role::Learner, &[task]).await;
         for report in reports {
+            progress.send_modify(|progress| progress.staleness += report.staleness);
             run.advance(report.model_path, report.model_version)?;
             keeper.reached(run, &progress.borrow());
         }

@@ -9,6 +9,7 @@ use crate::{
     game::Game,
     life::{Counted, Polled, Stats},
     ppo::Losses,
+    staleness::Staleness,
 };
 
 /// The two kinds of replicas that a coordinator works with.
@@ -167,7 +168,7 @@ pub struct LearnerTask {
     pub game: Game,
     /// Folder of the run.
     pub run: PathBuf,
-    /// Frame files, all collected with the model below.
+    /// Frame files, collected with the model below or older ones.
     pub frames: Vec<PathBuf>,
     /// Version that the model must have.
     pub model_version: u64,
@@ -197,6 +198,9 @@ pub struct LearnerReport {
     pub value_loss: f64,
     /// How undecided the actor is.
     pub entropy: f64,
+    /// Of the frames, those of older models.
+    #[serde(default)]
+    pub staleness: Staleness,
 }
 
 /// Status of the answer to a task that a replica does not take on, as it is paused.
@@ -229,7 +233,9 @@ impl Counted for LearnerReport {
             value: self.value_loss,
             entropy: self.entropy,
         };
-        losses.stats()
+        let mut stats = losses.stats();
+        stats.extend(self.staleness.stats());
+        stats
     }
 }
 

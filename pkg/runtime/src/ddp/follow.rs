@@ -43,7 +43,7 @@ impl Worker for Follower {
         let Some((number, call)) = self.group.called(LISTEN)? else {
             return Ok(Polled::NOTHING);
         };
-        let loaded = self.learner.load(&call.task);
+        let loaded = self.learner.load(&call.task, &call.settings);
         if let Err(error) = &loaded {
             tracing::error!("task failed: {}", chain(error));
         }

@@ -31,7 +31,7 @@ impl Leader {
             seed,
             settings,
         };
-        let mut loaded = group.call(&call, || self.learner.load(&call.task))?;
+        let mut loaded = group.call(&call, || self.learner.load(&call.task, &call.settings))?;
         // Numbers may change a little on their way, and must be the same for all.
         let Call {
             task,

@@ -57,7 +57,7 @@ fn stored() -> (tempfile::TempDir, Storage, LearnerTask) {
     storage.write(&model_path, &model.encode()).unwrap();
     // Not a whole number of batches.
     let played = collect(&model.policy, 500, &mut rng).trajectories;
-    let encoded = frames::encode(Game::CartPole, &played);
+    let encoded = frames::encode(Game::CartPole, 0, &played);
     storage.write(&path("frames.bin"), &encoded).unwrap();
     let task = LearnerTask {
         game: Game::CartPole,
@@ -184,7 +184,7 @@ fn a_rank_that_is_lost_in_a_step_ends_it_for_all_and_is_named() {
                     break called;
                 }
             };
-            let loaded = own.load(&call.task);
+            let loaded = own.load(&call.task, &call.settings);
             assert!(group.join_in(number, loaded)?.is_some());
             Ok(())
         }
