@@ -140,6 +140,9 @@ pub struct CoordinatorArgs {
     /// Decides everything random: a seed gives the same training with any number of collectors
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    /// Collect while the next model is trained: faster, from frames that are behind by one version
+    #[arg(long)]
+    overlap: bool,
     /// Least time per iteration, to watch a training that would be over in seconds
     #[arg(long, default_value = "0s", value_parser = duration)]
     pace: Duration,
@@ -171,6 +174,7 @@ impl From<CoordinatorArgs> for Options {
                 frames_per_task: args.frames_per_task as usize,
                 evaluation_episodes: args.evaluation_episodes as usize,
                 seed: args.seed,
+                overlap: args.overlap,
                 pace: args.pace,
                 ..goal
             },

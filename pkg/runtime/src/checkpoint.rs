@@ -1,7 +1,8 @@
 //! Checkpoints: from where a training goes on that was interrupted.
 //!
 //! All that is random in an iteration is drawn from the seed and its number, so a training that
-//! goes on ends as it would have without the interruption. It is the coordinator's: a learner has
+//! goes on ends as it would have without the interruption, unless it collects ahead: frames of the
+//! model before are collected anew, with this one. It is the coordinator's: a learner has
 //! nothing of its own between two tasks, as each model, with what the optimiser needs, is stored.
 
 mod keeper;
