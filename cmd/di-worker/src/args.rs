@@ -6,7 +6,10 @@ use clap::{
     Parser, Subcommand,
     builder::{PossibleValuesParser, TypedValueParser},
 };
-use di_runtime::{coordinator::Options, fleet::Patience, game::Game, training::Goal};
+use di_runtime::{
+    checkpoint::Keep, coordinator::Options, fleet::Patience, game::Game, ppo::Settings,
+    training::Goal,
+};
 
 /// Trains in environments of Gymnasium with a coordinator, collectors and learners, to show DI
 /// Orchestrator at work.
@@ -24,8 +27,10 @@ pub enum Command {
     Coordinator(CoordinatorArgs),
     /// Plays with the current model and stores the frames
     Collector(StorageArgs),
-    /// Trains the model on stored frames
-    Learner(StorageArgs),
+    /// Trains the model on stored frames; as ranks of a learner of several GPUs, where the orchestrator made it one
+    Learner(LearnerArgs),
+    /// Takes tasks on for the ranks of a learner of several GPUs
+    Aggregator,
     /// Trains alone, in one process: 0 solved, 1 not solved
     Serial {
         #[command(flatten)]
@@ -79,6 +84,21 @@ pub struct StorageArgs {
 }
 
 #[derive(Debug, clap::Args)]
+pub struct LearnerArgs {
+    #[command(flatten)]
+    pub storage: StorageArgs,
+    /// How long the ranks of a learner of several GPUs wait for each other at the start
+    #[arg(long, default_value = "5m", value_parser = duration)]
+    pub meet_timeout: Duration,
+    /// How long a rank may be silent in a task until it counts as lost
+    #[arg(long, default_value = "60s", value_parser = duration)]
+    pub rank_timeout: Duration,
+    /// Versions of the model by which frames may be behind; older ones are counted and dropped
+    #[arg(long, default_value_t = Settings::default().max_policy_lag)]
+    pub max_policy_lag: u64,
+}
+
+#[derive(Debug, clap::Args)]
 pub struct EnvironmentArgs {
     /// Environment to train in, as Gymnasium has it; MountainCar-v0 is not solved with every seed
     #[arg(long, default_value_t, value_parser = environment())]
@@ -120,6 +140,9 @@ pub struct CoordinatorArgs {
     /// Decides everything random: a seed gives the same training with any number of collectors
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    /// Collect while the next model is trained: faster, from frames that are behind by one version
+    #[arg(long)]
+    overlap: bool,
     /// Least time per iteration, to watch a training that would be over in seconds
     #[arg(long, default_value = "0s", value_parser = duration)]
     pace: Duration,
@@ -129,6 +152,15 @@ pub struct CoordinatorArgs {
     /// How long to ask a replica endpoint that does not answer or cannot serve
     #[arg(long, default_value = "5m", value_parser = duration)]
     endpoint_timeout: Duration,
+    /// Least time between two checkpoints, from which a training goes on that was interrupted
+    #[arg(long, default_value = "30s", value_parser = duration)]
+    save_every: Duration,
+    /// Checkpoints to keep, the newest
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
+    keep_checkpoints: u16,
+    /// Begin anew at each start, and remove the checkpoints of the one before
+    #[arg(long)]
+    fresh: bool,
 }
 
 impl From<CoordinatorArgs> for Options {
@@ -142,6 +174,7 @@ impl From<CoordinatorArgs> for Options {
                 frames_per_task: args.frames_per_task as usize,
                 evaluation_episodes: args.evaluation_episodes as usize,
                 seed: args.seed,
+                overlap: args.overlap,
                 pace: args.pace,
                 ..goal
             },
@@ -151,6 +184,11 @@ impl From<CoordinatorArgs> for Options {
             endpoint_timeout: args.endpoint_timeout,
             timeout: args.timeout,
             patience: Patience::default(),
+            keep: Keep {
+                every: args.save_every,
+                latest: usize::from(args.keep_checkpoints),
+                fresh: args.fresh,
+            },
         }
     }
 }

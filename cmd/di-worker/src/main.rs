@@ -1,17 +1,20 @@
-//! The reference workload: coordinator, collector, learner.
+//! The reference workload: coordinator, collector, learner, aggregator.
 
 mod args;
 mod terminal;
 
 use std::process::ExitCode;
 
-use args::{Args, Command, CoordinatorArgs, StorageArgs};
+use args::{Args, Command, CoordinatorArgs, LearnerArgs, StorageArgs};
 use clap::Parser;
 use di_runtime::{
-    Error, Result, chain,
+    Error, Result,
+    aggregator::{Aggregator, Patience},
+    chain,
     collector::Collector,
     coordinator::{Coordinator, Outcome},
-    env::{self, COLLECTOR_PORT, COORDINATOR_PORT, Environment, LEARNER_PORT},
+    ddp::{self, Limits, Place},
+    env::{self, AGGREGATOR_PORT, COLLECTOR_PORT, COORDINATOR_PORT, Environment, LEARNER_PORT},
     hold::{hold, release},
     http,
     learner::Learner,
@@ -56,15 +59,8 @@ async fn run(command: Command) -> Result<ExitCode> {
                 (Environment::read(COLLECTOR_PORT)?, Storage::open(&storage)?);
             replica(&environment.clone(), Collector::new(environment, storage)).await
         }
-        Command::Learner(StorageArgs { storage }) => {
-            let (environment, storage) =
-                (Environment::read(LEARNER_PORT)?, Storage::open(&storage)?);
-            replica(
-                &environment.clone(),
-                Learner::new(environment, storage, Settings::default()),
-            )
-            .await
-        }
+        Command::Learner(args) => learn(args).await,
+        Command::Aggregator => aggregate().await,
         Command::Serial { environment, seed } => {
             let goal = Goal {
                 seed,
@@ -127,6 +123,39 @@ async fn replica(environment: &Environment, worker: impl TaskWorker) -> Result<E
         environment.coordinator
     );
     serve(listener, worker, shutdown.requested()).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn learn(args: LearnerArgs) -> Result<ExitCode> {
+    let environment = Environment::read(LEARNER_PORT)?;
+    let storage = Storage::open(&args.storage.storage)?;
+    let settings = Settings {
+        max_policy_lag: args.max_policy_lag,
+        ..Settings::default()
+    };
+    let learner = Learner::new(environment.clone(), storage, settings);
+    let Some(place) = Place::read()? else {
+        return replica(&environment, learner).await;
+    };
+    let mut shutdown = Shutdown::install()?;
+    let limits = Limits {
+        meet: args.meet_timeout,
+        step: args.rank_timeout,
+        ..Limits::default()
+    };
+    tokio::select! {
+        ended = ddp::learn(place, environment, learner, limits) => ended?,
+        () = shutdown.requested() => {}
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn aggregate() -> Result<ExitCode> {
+    let mut shutdown = Shutdown::install()?;
+    let environment = Environment::read(AGGREGATOR_PORT)?;
+    let listener = listen(environment.port).await?;
+    let aggregator = Aggregator::new(http::client()?, &environment, Patience::default());
+    aggregator.run(listener, shutdown.requested()).await?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -6,7 +6,7 @@
 
 use crate::{Error, Result, game::Game};
 
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 const HEADER: usize = 4 + 4 + 8 + 8;
 
 /// Wraps a payload.
@@ -65,7 +65,12 @@ pub(crate) struct Reader<'a> {
     rest: &'a [u8],
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    /// What was not read yet.
+    pub(crate) const fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
     fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
         let Some((head, rest)) = self.rest.split_first_chunk() else {
             return Err(self.bad("it ends too early"));

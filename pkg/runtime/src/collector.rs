@@ -76,9 +76,8 @@ impl TaskWorker for Collector {
                 // was thought lost.
                 let name = format!("{seed:016x}-{}.bin", self.environment.pod);
                 let path = task.run.join(frames_folder(task.model_version)).join(name);
-                let bytes = self
-                    .storage
-                    .write(&path, &frames::encode(game, &rollout.trajectories))?;
+                let file = frames::encode(game, model.version, &rollout.trajectories);
+                let bytes = self.storage.write(&path, &file)?;
                 CollectorReport {
                     path: Some(path),
                     bytes,

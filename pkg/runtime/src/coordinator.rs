@@ -1,11 +1,12 @@
 //! The coordinator: gets replicas from the endpoint, hands out tasks, ends when the goal is
 //! reached.
 //!
-//! 1. proves that the storage can be written to, and puts the first model there,
+//! 1. proves that the storage can be written to, and puts the first model there, or that of the
+//!    newest checkpoint,
 //! 2. asks the endpoint for replicas, unless the job declares them itself,
 //! 3. follows the endpoint's list and the health of the replicas in the background,
-//! 4. trains,
-//! 5. leaves only the final model.
+//! 4. trains, and saves a checkpoint every so often,
+//! 5. leaves only the final model; when it was interrupted, a checkpoint too.
 
 use std::{
     future::Future,
@@ -19,6 +20,7 @@ use tokio::{net::TcpListener, sync::watch};
 
 use crate::{
     Result, chain,
+    checkpoint::{Checkpoint, Keep, Keeper},
     dispatch::Field,
     endpoint::Endpoint,
     env::Environment,
@@ -50,6 +52,8 @@ pub struct Options {
     pub timeout: Duration,
     /// When a replica counts as lost.
     pub patience: Patience,
+    /// When checkpoints are saved.
+    pub keep: Keep,
 }
 
 /// How a training ended.
@@ -111,14 +115,28 @@ impl Coordinator {
         let start = Instant::now();
         let id = start_id();
         let Goal { game, seed, .. } = self.options.goal;
-        let model = Model::random(game, &mut StdRng::seed_from_u64(seed));
-        let mut run = Run::create(self.storage.clone(), &self.environment, &id, &model)?;
-        self.progress
-            .send_modify(|progress| progress.run = run.folder().display().to_string());
+        let mut keeper = Keeper::open(
+            self.storage.clone(),
+            &self.environment,
+            (game, seed),
+            self.options.keep,
+        )?;
+        let begin = keeper.newest()?.unwrap_or_else(|| Checkpoint {
+            seed,
+            frames: 0,
+            mean_return: None,
+            model: Model::random(game, &mut StdRng::seed_from_u64(seed)),
+        });
+        let mut run = Run::create(self.storage.clone(), &self.environment, &id, &begin.model)?;
+        self.progress.send_modify(|progress| {
+            progress.run = run.folder().display().to_string();
+            progress.iteration = begin.model.version;
+            (progress.frames, progress.mean_return) = (begin.frames, begin.mean_return);
+        });
         tracing::info!("training {game} in {}", run.folder().display());
         let trained = async {
             let outcome = tokio::select! {
-                outcome = self.work(&id, &mut run) => outcome,
+                outcome = self.work(&id, &mut run, &mut keeper) => outcome,
                 () = self.gate.exiting() => Ok(Outcome::Interrupted),
                 () = shutdown => Ok(Outcome::Interrupted),
             };
@@ -129,15 +147,19 @@ impl Coordinator {
         let outcome = serve_while(listener, self.router(), trained)
             .await
             .flatten();
+        let kept = match outcome {
+            Ok(Outcome::Solved | Outcome::Unsolved) => keeper.clear(),
+            Ok(Outcome::Interrupted) | Err(_) => keeper.save(&run),
+        };
         let finished = run.finish().map(|model| model.display().to_string());
         // Why the training failed matters more than why cleaning up after it did.
-        let (outcome, model) = (outcome?, finished?);
+        let (outcome, (), model) = (outcome?, kept?, finished?);
         tracing::info!("the model is in {model}");
         tracing::info!("{}", self.summary(outcome, start.elapsed()));
         Ok(outcome)
     }
 
-    async fn work(&self, id: &str, run: &mut Run) -> Result<Outcome> {
+    async fn work(&self, id: &str, run: &mut Run, keeper: &mut Keeper) -> Result<Outcome> {
         let Options {
             goal,
             collectors,
@@ -146,6 +168,7 @@ impl Coordinator {
             endpoint_timeout,
             timeout,
             patience,
+            ..
         } = &self.options;
         let endpoint = Endpoint::new(self.client.clone(), &self.environment);
         let roster = Roster::new(*patience);
@@ -173,7 +196,7 @@ impl Coordinator {
             gate: &self.gate,
         };
         tokio::select! {
-            solved = train(goal, field, run, &self.progress) => {
+            solved = train(goal, field, run, keeper, &self.progress) => {
                 Ok(if solved? { Outcome::Solved } else { Outcome::Unsolved })
             }
             () = self.gate.run_for(*timeout) => Ok(Outcome::Unsolved),

@@ -111,7 +111,7 @@ where
 }
 
 /// Sends one task and waits for its report.
-async fn call<R: DeserializeOwned>(
+pub(crate) async fn call<R: DeserializeOwned>(
     request: RequestBuilder,
     url: String,
     replica: String,

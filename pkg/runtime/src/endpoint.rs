@@ -99,10 +99,16 @@ impl Endpoint {
 
     /// Lists the replicas that can be connected to.
     pub async fn list(&self) -> Result<Replicas> {
-        let query = [
-            ("namespace", &self.namespace),
-            ("coordinator", &self.coordinator),
-        ];
+        self.list_of("coordinator").await
+    }
+
+    /// Lists the ranks of the aggregator whose environment this is of, in their order.
+    pub async fn ranks(&self) -> Result<Vec<String>> {
+        Ok(self.list_of("aggregator").await?.learners)
+    }
+
+    async fn list_of(&self, what: &str) -> Result<Replicas> {
+        let query = [("namespace", &self.namespace), (what, &self.coordinator)];
         // reqwest's own query support would need a feature; both values are DNS names and need no
         // escaping.
         let query = query.map(|(key, value)| format!("{key}={value}")).join("&");

@@ -8,6 +8,8 @@ pub const COORDINATOR_PORT: (&str, u16) = ("COORDINATOR_PORT", 22273);
 pub const COLLECTOR_PORT: (&str, u16) = ("COLLECTOR_PORT", 22270);
 /// See [`COORDINATOR_PORT`].
 pub const LEARNER_PORT: (&str, u16) = ("LEARNER_PORT", 22271);
+/// See [`COORDINATOR_PORT`].
+pub const AGGREGATOR_PORT: (&str, u16) = ("AGGREGATOR_PORT", 22272);
 
 /// Where a replica of any role listens: at the port that its environment names.
 pub fn port() -> Option<u16> {
@@ -85,11 +87,14 @@ impl Environment {
     }
 }
 
-fn required(name: &'static str, get: impl Fn(&'static str) -> Option<String>) -> Result<String> {
+pub(crate) fn required(
+    name: &'static str,
+    get: impl Fn(&'static str) -> Option<String>,
+) -> Result<String> {
     get(name).ok_or(Error::MissingVariable(name))
 }
 
-fn number<T: std::str::FromStr>(
+pub(crate) fn number<T: std::str::FromStr>(
     name: &'static str,
     expected: &'static str,
     default: T,

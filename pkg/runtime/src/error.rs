@@ -67,6 +67,15 @@ pub enum Error {
         reason: String,
     },
 
+    /// A learner reported a model that is not newer than the one it was to train.
+    #[error("model {to} was reported after model {from}, and versions only grow")]
+    WentBack {
+        /// The version that there was.
+        from: u64,
+        /// That of the report.
+        to: u64,
+    },
+
     /// A task cannot be done as it was asked.
     #[error("bad task: {0}")]
     BadTask(String),
@@ -176,6 +185,46 @@ pub enum Error {
     #[error("replica URL {0:?} is not <pod>.<namespace>:<port>")]
     BadReplicaUrl(String),
 
+    /// The ranks of a learner did not come together.
+    #[error("the ranks did not meet within {seconds} s: {reason}")]
+    NotMet {
+        /// How long they were waited for.
+        seconds: u64,
+        /// Who is missing, or what failed last.
+        reason: String,
+    },
+
+    /// A rank cannot be trained with any more.
+    #[error("rank {rank} is lost")]
+    RankLost {
+        /// Which one.
+        rank: u32,
+        /// What became of its connection.
+        #[source]
+        source: std::io::Error,
+    },
+
+    /// A rank does not answer, though its connection stands.
+    #[error("rank {0} takes no task on: it is paused, or slow")]
+    RankAbsent(u32),
+
+    /// A rank cannot do a task.
+    #[error("rank {rank} cannot do the task: {reason}")]
+    RankRefused {
+        /// Which one.
+        rank: u32,
+        /// Its own words.
+        reason: String,
+    },
+
+    /// A task failed by what also ends the worker.
+    #[error("the worker ends: {0}")]
+    WorkerEnds(String),
+
+    /// The endpoint lists no rank 0 of an aggregator that takes tasks on.
+    #[error("rank 0 is not there yet")]
+    NoHead,
+
     /// A replica answered a task with an error.
     #[error("{replica} failed its task ({status}): {message}")]
     TaskFailed {
@@ -200,9 +249,17 @@ impl Error {
         }
     }
 
-    /// Whether asking the replica endpoint again later can help.
+    /// Whether who has it can do no other task either, and must end.
+    pub const fn is_fatal(&self) -> bool {
+        matches!(self, Self::RankLost { .. })
+    }
+
+    /// Whether asking again later can help.
     pub const fn is_passing(&self) -> bool {
-        matches!(self, Self::NotNow { .. } | Self::Unreachable { .. })
+        matches!(
+            self,
+            Self::NotNow { .. } | Self::Unreachable { .. } | Self::NoHead
+        )
     }
 }
 

@@ -9,9 +9,19 @@ use crate::{
 
 const MAGIC: [u8; 4] = *b"DIFR";
 
+/// What a frame file holds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Frames {
+    /// Version of the model that collected them.
+    pub version: u64,
+    /// The frames.
+    pub trajectories: Vec<Trajectory>,
+}
+
 /// The bytes of a frame file.
-pub fn encode(game: Game, trajectories: &[Trajectory]) -> Vec<u8> {
+pub fn encode(game: Game, version: u64, trajectories: &[Trajectory]) -> Vec<u8> {
     let mut payload = name(game);
+    payload.extend(version.to_le_bytes());
     payload.extend(length(trajectories.len()));
     for trajectory in trajectories {
         payload.extend(length(trajectory.actions.len()));
@@ -28,19 +38,23 @@ pub fn encode(game: Game, trajectories: &[Trajectory]) -> Vec<u8> {
     seal(MAGIC, &payload)
 }
 
-/// The trajectories of a frame file, which must be of this game.
-pub fn decode(game: Game, file: &[u8]) -> Result<Vec<Trajectory>> {
+/// The frames of a file, which must be of this game.
+pub fn decode(game: Game, file: &[u8]) -> Result<Frames> {
     let mut reader = open("frame", MAGIC, file)?;
     let other = reader.game()?;
     if other != game {
         return Err(reader.bad(format!("it is of {other}, not of {game}")));
     }
+    let version = reader.u64()?;
     let count = reader.count(5)?;
     let trajectories = (0..count)
         .map(|_| trajectory(game, &mut reader))
         .collect::<Result<_>>()?;
     reader.end()?;
-    Ok(trajectories)
+    Ok(Frames {
+        version,
+        trajectories,
+    })
 }
 
 fn trajectory(game: Game, reader: &mut Reader<'_>) -> Result<Trajectory> {
@@ -80,15 +94,20 @@ mod tests {
         for game in Game::ALL {
             let mut rng = StdRng::seed_from_u64(1);
             let trajectories = collect(&Policy::random(game, &mut rng), 723, &mut rng).trajectories;
-            let file = encode(game, &trajectories);
-            assert_eq!(decode(game, &file).unwrap(), trajectories);
-            assert_eq!(decode(game, &encode(game, &[])).unwrap(), []);
+            for trajectories in [trajectories, Vec::new()] {
+                let file = encode(game, 12, &trajectories);
+                let frames = Frames {
+                    version: 12,
+                    trajectories,
+                };
+                assert_eq!(decode(game, &file).unwrap(), frames);
+            }
         }
     }
 
     #[test]
     fn frames_of_another_environment_are_refused() {
-        let error = decode(Game::CartPole, &encode(Game::Acrobot, &[])).unwrap_err();
+        let error = decode(Game::CartPole, &encode(Game::Acrobot, 0, &[])).unwrap_err();
         let reason = "it is of Acrobot-v1, not of CartPole-v1";
         assert!(error.to_string().contains(reason), "{error}");
     }
@@ -96,7 +115,7 @@ mod tests {
     #[test]
     fn absurd_counts_and_actions_are_refused() {
         let refuse = |payload: &[u8]| {
-            let payload = [&name(Game::CartPole), payload].concat();
+            let payload = [&name(Game::CartPole)[..], &[0; 8], payload].concat();
             assert!(decode(Game::CartPole, &seal(MAGIC, &payload)).is_err());
         };
         refuse(&[255; 4]);
@@ -108,7 +127,7 @@ mod tests {
         (steps.actions, steps.rewards) = (vec![2], vec![1.0]);
         steps.log_probabilities = vec![0.0];
         assert!(
-            decode(Game::CartPole, &encode(Game::CartPole, &[steps]))
+            decode(Game::CartPole, &encode(Game::CartPole, 0, &[steps]))
                 .unwrap_err()
                 .to_string()
                 .contains("action")

@@ -6,9 +6,11 @@ use crate::{
     Error, Result,
     collector::MAX_FRAMES,
     env::Environment,
-    frames,
+    frames::{self, Frames},
     model::{Model, model_file},
-    ppo::{self, Settings},
+    ppo::{self, Alone, Losses, Ranks, Settings, Step},
+    rollout::Trajectory,
+    staleness::Staleness,
     storage::Storage,
     tasks::TaskWorker,
     wire::{LearnerReport, LearnerTask, Role},
@@ -59,16 +61,75 @@ impl TaskWorker for Learner {
     }
 
     fn work(&self, task: LearnerTask, fallback_seed: u64) -> Result<LearnerReport> {
+        let mut loaded = self.load(&task, &self.settings)?;
+        let seed = task.seed.unwrap_or(fallback_seed);
+        let Ok(losses) = loaded.train(&self.settings, task.progress, seed, &mut Alone);
+        self.store(&task, &loaded, losses)
+    }
+}
+
+/// What a task names.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    model: Model,
+    trajectories: Vec<Trajectory>,
+    /// Frames in the trajectories.
+    pub(crate) frames: u64,
+    /// Those of older models, and those that were too old to be among them.
+    pub(crate) staleness: Staleness,
+}
+
+impl Loaded {
+    /// Makes the model the next version.
+    pub(crate) fn train<R: Ranks>(
+        &mut self,
+        settings: &Settings,
+        progress: f64,
+        seed: u64,
+        ranks: &mut R,
+    ) -> Result<Losses, R::Error> {
+        let Model {
+            policy,
+            adam,
+            version,
+        } = &mut self.model;
+        let step = Step {
+            trajectories: &self.trajectories,
+            settings,
+            progress,
+        };
+        let mut rng = StdRng::seed_from_u64(seed);
+        let losses = ppo::update_with(policy, adam, step, &mut rng, ranks)?;
+        *version += 1;
+        Ok(losses)
+    }
+}
+
+impl Learner {
+    /// Loads what a task names.
+    pub(crate) fn load(&self, task: &LearnerTask, settings: &Settings) -> Result<Loaded> {
         let game = task.game;
-        let mut model = Model::load(&self.storage, &task.model_path, game, task.model_version)?;
+        let model = Model::load(&self.storage, &task.model_path, game, task.model_version)?;
         let mut trajectories = Vec::new();
         let mut count = 0;
+        let mut staleness = Staleness::default();
         for path in &task.frames {
-            let loaded = frames::decode(game, &self.storage.read(path)?)?;
-            count += loaded
-                .iter()
-                .map(|trajectory| trajectory.actions.len())
-                .sum::<usize>();
+            let Frames {
+                version,
+                trajectories: loaded,
+            } = frames::decode(game, &self.storage.read(path)?)?;
+            let lag = model.version.checked_sub(version).ok_or_else(|| {
+                Error::BadTask(format!(
+                    "the frames are of model {version}, and {} is to learn from them",
+                    model.version
+                ))
+            })?;
+            let steps = loaded.iter().map(|trajectory| trajectory.actions.len());
+            let steps = steps.sum::<usize>();
+            if !staleness.admit(steps as u64, lag, settings.max_policy_lag) {
+                continue;
+            }
+            count += steps;
             if count > MAX_FRAMES {
                 return Err(Error::BadTask(format!(
                     "at most {MAX_FRAMES} frames can be trained on at once"
@@ -77,27 +138,36 @@ impl TaskWorker for Learner {
             trajectories.extend(loaded);
         }
         if count == 0 {
-            return Err(Error::BadTask("there are no frames to train on".to_owned()));
+            return Err(Error::BadTask(format!(
+                "there are no frames to train on, {} are too old",
+                staleness.dropped
+            )));
         }
-        let mut rng = StdRng::seed_from_u64(task.seed.unwrap_or(fallback_seed));
-        let Model {
-            policy,
-            adam,
-            version,
-        } = &mut model;
-        let losses = ppo::update(
-            policy,
-            adam,
-            &trajectories,
-            &self.settings,
-            task.progress,
-            &mut rng,
-        );
-        *version += 1;
-        let path = task.run.join(model_file(*version));
+        Ok(Loaded {
+            model,
+            trajectories,
+            frames: count as u64,
+            staleness,
+        })
+    }
+
+    /// Stores the model that was trained.
+    pub(crate) fn store(
+        &self,
+        task: &LearnerTask,
+        trained: &Loaded,
+        losses: Losses,
+    ) -> Result<LearnerReport> {
+        let Loaded {
+            model,
+            frames,
+            staleness,
+            ..
+        } = trained;
+        let path = task.run.join(model_file(model.version));
         let bytes = self.storage.write(&path, &model.encode())?;
         tracing::info!(
-            "trained model {} on {count} frames: policy loss {:.4}, value loss {:.4}, entropy {:.3}",
+            "trained model {} on {frames} frames: policy loss {:.4}, value loss {:.4}, entropy {:.3}",
             model.version,
             losses.policy,
             losses.value,
@@ -107,10 +177,73 @@ impl TaskWorker for Learner {
             model_path: path,
             model_version: model.version,
             bytes,
-            frames: count as u64,
+            frames: *frames,
             policy_loss: losses.policy,
             value_loss: losses.value,
             entropy: losses.entropy,
+            staleness: *staleness,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{env::LEARNER_PORT, game::Game, rollout::collect};
+
+    #[test]
+    fn stale_frames_are_counted_and_too_old_ones_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        let storage = Storage::open(folder.path()).unwrap();
+        let settings = Settings {
+            max_policy_lag: 2,
+            ..Settings::default()
+        };
+        let environment = Environment::from_lookup(LEARNER_PORT, |name| match name {
+            "KUBERNETES_POD_NAMESPACE" => Some("rl".into()),
+            "KUBERNETES_POD_NAME" => Some("pole-learner-00001".into()),
+            _ => None,
+        })
+        .unwrap();
+        let learner = Learner::new(environment, storage.clone(), settings);
+        let mut rng = StdRng::seed_from_u64(7);
+        let mut model = Model::random(Game::CartPole, &mut rng);
+        model.version = 5;
+        let model_path = storage.root().join(model_file(5));
+        storage.write(&model_path, &model.encode()).unwrap();
+        let mut task = LearnerTask {
+            game: Game::CartPole,
+            run: storage.root().to_owned(),
+            frames: Vec::new(),
+            model_version: 5,
+            model_path,
+            progress: 0.0,
+            seed: None,
+        };
+        for (version, frames) in [(2, 10), (3, 20), (4, 30), (5, 40)] {
+            let played = collect(&model.policy, frames, &mut rng).trajectories;
+            let path = storage.root().join(format!("of-{version}.bin"));
+            let file = frames::encode(Game::CartPole, version, &played);
+            storage.write(&path, &file).unwrap();
+            task.frames.push(path);
+        }
+        let report = learner.work(task.clone(), 0).unwrap();
+        let staleness = Staleness {
+            stale: 50,
+            dropped: 10,
+            lag: 3,
+        };
+        assert_eq!((report.frames, report.staleness), (90, staleness));
+        let too_old = LearnerTask {
+            frames: task.frames[..1].to_vec(),
+            ..task.clone()
+        };
+        let error = learner.work(too_old, 0).unwrap_err().to_string();
+        assert!(error.contains("10 are too old"), "{error}");
+        model.version = 4;
+        storage.write(&task.model_path, &model.encode()).unwrap();
+        task.model_version = 4;
+        let error = learner.work(task, 0).unwrap_err().to_string();
+        assert!(error.contains("of model 5, and 4"), "{error}");
     }
 }

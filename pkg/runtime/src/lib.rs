@@ -3,9 +3,10 @@
 //! | what | where |
 //! |---|---|
 //! | the environments | [`game`] |
-//! | the model and how it learns | [`mlp`], [`policy`], [`adam`], [`ppo`] |
-//! | what is stored | [`rollout`], [`frames`], [`model`], [`storage`], [`run`] |
+//! | the model and how it learns | [`mlp`], [`policy`], [`adam`], [`ppo`], [`staleness`] |
+//! | what is stored | [`rollout`], [`frames`], [`model`], [`storage`], [`run`], [`checkpoint`] |
 //! | the replicas' side | [`server`], [`tasks`], [`collector`], [`learner`] |
+//! | a learner of several GPUs | [`ddp`], behind an [`aggregator`] |
 //! | how all of them live | [`life`], with [`mapping`] for what computes beside it |
 //! | the coordinator's side | [`endpoint`], [`fleet`], [`roster`], [`dispatch`], [`training`], [`coordinator`], alone in [`serial`] |
 //! | many seeds, each trained alone | [`sweep`] |
@@ -19,9 +20,12 @@
 pub mod adam;
 mod address;
 mod advantage;
+pub mod aggregator;
+pub mod checkpoint;
 mod codec;
 pub mod collector;
 pub mod coordinator;
+pub mod ddp;
 pub mod dispatch;
 pub mod endpoint;
 pub mod env;
@@ -46,6 +50,7 @@ pub mod run;
 pub mod serial;
 pub mod server;
 pub mod shutdown;
+pub mod staleness;
 pub mod storage;
 pub mod sweep;
 pub mod tasks;

@@ -1,19 +1,24 @@
 //! Proximal policy optimisation: how a learner improves the model from frames.
 
+mod ranks;
+
 use rand::{Rng, seq::SliceRandom};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     Error, Result,
     adam::Adam,
     advantage::{Sample, samples},
+    life::Stats,
     policy::{Policy, Scratch},
     rollout::Trajectory,
 };
 
+pub use ranks::{Alone, Ranks};
+
 /// The settings of the method. The defaults solve `CartPole` and `Acrobot` for every seed that
 /// was tried, `MountainCar` for 49 of 50.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// Step size at the start; it falls linearly to a tenth at the end.
@@ -32,6 +37,8 @@ pub struct Settings {
     pub entropy: f64,
     /// Longest gradient allowed.
     pub gradient_norm: f64,
+    /// By how many versions of the model frames may be behind; older ones are dropped.
+    pub max_policy_lag: u64,
 }
 
 impl Default for Settings {
@@ -45,6 +52,7 @@ impl Default for Settings {
             batch: 64,
             entropy: 0.005,
             gradient_norm: 0.5,
+            max_policy_lag: 20,
         }
     }
 }
@@ -61,6 +69,7 @@ impl Settings {
             batch,
             entropy,
             gradient_norm,
+            max_policy_lag: _,
         } = self;
         let positive = [learning_rate, clip, gradient_norm];
         let shares = [discount, trace];
@@ -89,6 +98,17 @@ pub struct Losses {
     pub entropy: f64,
 }
 
+impl Losses {
+    /// By their names.
+    pub(crate) fn stats(&self) -> Stats {
+        Stats::from([
+            ("policy_loss".into(), self.policy),
+            ("value_loss".into(), self.value),
+            ("entropy".into(), self.entropy),
+        ])
+    }
+}
+
 /// Improves `policy` with the frames that it collected. `progress` in 0..=1 is how far the training
 /// is.
 pub fn update(
@@ -99,41 +119,84 @@ pub fn update(
     progress: f64,
     rng: &mut impl Rng,
 ) -> Losses {
+    let step = Step {
+        trajectories,
+        settings,
+        progress,
+    };
+    let Ok(losses) = update_with(policy, adam, step, rng, &mut Alone);
+    losses
+}
+
+/// What to improve a policy with.
+#[derive(Clone, Copy, Debug)]
+pub struct Step<'a> {
+    /// The frames.
+    pub trajectories: &'a [Trajectory],
+    /// How.
+    pub settings: &'a Settings,
+    /// How far the training is, in 0..=1.
+    pub progress: f64,
+}
+
+/// The same, by all `ranks` together: each computes its part of every batch, and all make the same step. For that, they must begin with the
+/// same policy, optimiser, frames and state of `rng`.
+pub fn update_with<R: Ranks>(
+    policy: &mut Policy,
+    adam: &mut Adam,
+    step: Step<'_>,
+    rng: &mut impl Rng,
+    ranks: &mut R,
+) -> Result<Losses, R::Error> {
+    let Step {
+        trajectories,
+        settings,
+        progress,
+    } = step;
     let left = 1.0 - progress.clamp(0.0, 1.0);
     let rate = settings.learning_rate * left.max(0.1);
     let entropy_weight = settings.entropy * left;
     let samples = samples(policy, trajectories, settings.discount, settings.trace);
     let mut order: Vec<usize> = (0..samples.len()).collect();
     let mut scratch = policy.scratch();
-    let mut gradient = vec![0.0; Policy::parameter_count(policy.game())];
-    let mut sums = Losses::default();
+    let parameters = Policy::parameter_count(policy.game());
+    // Behind the gradient stand the losses, so that both are added up at once.
+    let mut sums = vec![0.0; parameters + 3];
+    let mut totals = [0.0; 3];
     for _ in 0..settings.epochs {
         order.shuffle(rng);
         for batch in order.chunks(settings.batch) {
-            gradient.fill(0.0);
-            for &index in batch {
-                let losses = accumulate(
+            sums.fill(0.0);
+            let (gradient, losses) = sums.split_at_mut(parameters);
+            for &index in &batch[ranks.part(batch.len())] {
+                let sample = accumulate(
                     policy,
                     &samples[index],
                     settings.clip,
                     entropy_weight,
                     &mut scratch,
-                    &mut gradient,
+                    gradient,
                 );
-                sums.policy += losses.policy;
-                sums.value += losses.value;
-                sums.entropy += losses.entropy;
+                losses[0] += sample.policy;
+                losses[1] += sample.value;
+                losses[2] += sample.entropy;
             }
-            rescale(&mut gradient, batch.len(), settings.gradient_norm);
-            adam.update(policy.parameters_mut(), &gradient, rate);
+            ranks.add_up(&mut sums)?;
+            let (gradient, losses) = sums.split_at_mut(parameters);
+            for (total, loss) in totals.iter_mut().zip(losses) {
+                *total += *loss;
+            }
+            rescale(gradient, batch.len(), settings.gradient_norm);
+            adam.update(policy.parameters_mut(), gradient, rate);
         }
     }
     let count = (samples.len() * settings.epochs).max(1) as f64;
-    Losses {
-        policy: sums.policy / count,
-        value: sums.value / count,
-        entropy: sums.entropy / count,
-    }
+    let [policy, value, entropy] = totals.map(|total| total / count);
+    Ok(Losses {
+        policy,
+        value,
+        entropy,
+    })
 }
 
 /// Adds the gradient of one sample's loss to `gradient`, and returns its parts.

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::staleness::Staleness;
+
 /// The state of the training after an iteration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Progress {
@@ -23,6 +25,8 @@ pub struct Progress {
     pub collectors: Vec<String>,
     /// Learners that can work.
     pub learners: Vec<String>,
+    /// Frames of older models than they were to train, so far.
+    pub staleness: Staleness,
     /// Whether the target is reached.
     pub solved: bool,
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::{
-    Result,
+    Error, Result,
     collector::frames_folder,
     env::Environment,
     model::{Model, model_file},
@@ -13,6 +13,12 @@ use crate::{
 /// File of the model that a run ends with.
 pub const FINAL_MODEL: &str = "model-final.bin";
 
+/// Folder of a job, whose coordinator this environment is of: `<storage>/<namespace>/<job>`.
+pub(crate) fn job_folder(storage: &Storage, environment: &Environment) -> PathBuf {
+    let root = storage.root();
+    root.join(&environment.namespace).join(environment.job())
+}
+
 /// `<storage>/<namespace>/<job>/<run id>`; holds the newest model, and frames while they are in
 /// use.
 #[derive(Clone, Debug)]
@@ -21,6 +27,8 @@ pub struct Run {
     folder: PathBuf,
     model_path: PathBuf,
     model_version: u64,
+    /// Whether the next model learns from the frames of this one.
+    ahead: bool,
 }
 
 impl Run {
@@ -31,11 +39,7 @@ impl Run {
         id: &str,
         model: &Model,
     ) -> Result<Self> {
-        let folder = storage
-            .root()
-            .join(&environment.namespace)
-            .join(environment.job())
-            .join(id);
+        let folder = job_folder(&storage, environment).join(id);
         storage.create_folder(&folder)?;
         let model_path = folder.join(model_file(model.version));
         storage.write(&model_path, &model.encode())?;
@@ -44,6 +48,7 @@ impl Run {
             folder,
             model_path,
             model_version: model.version,
+            ahead: false,
         })
     }
 
@@ -62,27 +67,47 @@ impl Run {
         self.model_version
     }
 
-    /// Makes room for the frames that the newest model collects.
-    pub fn begin_frames(&self) -> Result<()> {
-        self.storage.create_folder(&self.frames())
+    /// Makes room for the frames that the newest model collects: for it to learn from, or `ahead` for the next one.
+    pub fn begin_frames(&mut self, ahead: bool) -> Result<()> {
+        self.ahead = ahead;
+        self.storage.create_folder(&self.frames(self.model_version))
     }
 
     /// Takes over a new model. The one before and the frames it was trained on are not needed any
     /// more.
     pub fn advance(&mut self, model_path: PathBuf, model_version: u64) -> Result<()> {
-        self.storage.remove(&self.frames())?;
+        if model_version <= self.model_version {
+            return Err(Error::WentBack {
+                from: self.model_version,
+                to: model_version,
+            });
+        }
+        let learned_from = if self.ahead {
+            self.model_version.checked_sub(1)
+        } else {
+            Some(self.model_version)
+        };
+        if let Some(version) = learned_from {
+            self.storage.remove(&self.frames(version))?;
+        }
         let old = std::mem::replace(&mut self.model_path, model_path);
         self.model_version = model_version;
-        if old == self.model_path {
-            Ok(())
-        } else {
-            self.storage.remove(&old)
+        self.discard(&old)
+    }
+
+    /// Removes a model that is not gone on with.
+    pub fn discard(&self, model_path: &Path) -> Result<()> {
+        if model_path == self.model_path {
+            return Ok(());
         }
+        self.storage.remove(model_path)
     }
 
     /// Ends the run: only the newest model is left, under its final name. Returns where.
     pub fn finish(&mut self) -> Result<&Path> {
-        self.storage.remove(&self.frames())?;
+        for version in self.model_version.saturating_sub(1)..=self.model_version {
+            self.storage.remove(&self.frames(version))?;
+        }
         let path = self.folder.join(FINAL_MODEL);
         if self.model_path != path {
             self.storage.rename(&self.model_path, &path)?;
@@ -91,8 +116,8 @@ impl Run {
         Ok(&self.model_path)
     }
 
-    fn frames(&self) -> PathBuf {
-        self.folder.join(frames_folder(self.model_version))
+    fn frames(&self, version: u64) -> PathBuf {
+        self.folder.join(frames_folder(version))
     }
 }
 
@@ -114,33 +139,61 @@ mod tests {
         names
     }
 
-    #[test]
-    fn a_run_leaves_only_its_final_model() {
-        let folder = tempfile::tempdir().unwrap();
-        let storage = Storage::open(folder.path()).unwrap();
-        let environment = Environment::from_lookup(COORDINATOR_PORT, |name| match name {
+    fn environment() -> Environment {
+        Environment::from_lookup(COORDINATOR_PORT, |name| match name {
             "KUBERNETES_POD_NAMESPACE" => Some("rl".into()),
             "KUBERNETES_POD_NAME" => Some("pole-coordinator".into()),
             _ => None,
         })
-        .unwrap();
+        .unwrap()
+    }
+
+    #[test]
+    fn a_run_leaves_only_its_final_model() {
+        let folder = tempfile::tempdir().unwrap();
+        let storage = Storage::open(folder.path()).unwrap();
         let model = Model::random(Game::CartPole, &mut StdRng::seed_from_u64(1));
-        let mut run = Run::create(storage.clone(), &environment, "first", &model).unwrap();
+        let mut run = Run::create(storage.clone(), &environment(), "first", &model).unwrap();
         assert!(run.folder().ends_with("rl/pole/first"));
-        run.begin_frames().unwrap();
+        run.begin_frames(false).unwrap();
         storage
             .write(&run.folder().join("frames-0/a.bin"), b"frames")
             .unwrap();
         let next = run.folder().join("model-1.bin");
         storage.write(&next, &model.encode()).unwrap();
-        run.advance(next, 1).unwrap();
+        run.advance(next.clone(), 1).unwrap();
+        assert!(matches!(
+            run.advance(next, 1),
+            Err(Error::WentBack { from: 1, to: 1 })
+        ));
         assert_eq!(names(run.folder()), ["model-1.bin"]);
-        run.begin_frames().unwrap();
+        run.begin_frames(false).unwrap();
         run.finish().unwrap();
         assert_eq!(names(run.folder()), ["model-final.bin"]);
         assert_eq!(
             Model::decode(&fs::read(run.finish().unwrap()).unwrap()).unwrap(),
             model
         );
+    }
+
+    #[test]
+    fn frames_that_were_collected_ahead_stay_for_the_next_model() {
+        let folder = tempfile::tempdir().unwrap();
+        let storage = Storage::open(folder.path()).unwrap();
+        let model = Model::random(Game::CartPole, &mut StdRng::seed_from_u64(1));
+        let mut run = Run::create(storage.clone(), &environment(), "first", &model).unwrap();
+        for version in 1..=3 {
+            run.begin_frames(true).unwrap();
+            let next = run.folder().join(model_file(version));
+            storage.write(&next, &model.encode()).unwrap();
+            run.advance(next, version).unwrap();
+        }
+        assert_eq!(names(run.folder()), ["frames-2", "model-3.bin"]);
+        let next = run.folder().join("model-4.bin");
+        storage.write(&next, &model.encode()).unwrap();
+        run.discard(&next).unwrap();
+        run.begin_frames(true).unwrap();
+        run.finish().unwrap();
+        assert_eq!(names(run.folder()), ["model-final.bin"]);
     }
 }

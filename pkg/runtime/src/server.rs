@@ -19,7 +19,7 @@ use tokio::{net::TcpListener, sync::oneshot};
 
 use crate::{
     Error, Result, chain,
-    life::{Control, Life, handles, launch},
+    life::{Control, Life, Worker, handles, launch},
     tasks::{Queue, TaskWorker, Tasks},
     wire::{Failure, Role, TAKES_NO_TASK},
 };
@@ -67,13 +67,34 @@ pub async fn serve<W: TaskWorker>(
     let queue = Arc::new(Queue::new());
     let (pod, replica_index) = (worker.pod().to_owned(), worker.replica_index());
     let config = worker.config();
-    let Life { control, ended } = launch(Tasks::new(worker, queue.clone()), config)?;
+    let life = launch(Tasks::new(worker, queue.clone()), config)?;
     let router = router(Shared {
         pod,
         replica_index,
         queue,
-        control,
+        control: life.control.clone(),
     });
+    live(listener, life, router, shutdown).await
+}
+
+/// Launches a worker that finds its work itself, and serves its handles, until it ends or `shutdown` is ready.
+pub(crate) async fn serve_handles<W: Worker>(
+    listener: TcpListener,
+    worker: W,
+    config: W::Config,
+    shutdown: impl Future<Output = ()>,
+) -> Result<()> {
+    live(listener, launch(worker, config)?, healthy(), shutdown).await
+}
+
+async fn live(
+    listener: TcpListener,
+    life: Life,
+    router: Router,
+    shutdown: impl Future<Output = ()>,
+) -> Result<()> {
+    let Life { control, ended } = life;
+    let router = bounded(router.merge(handles(control)));
     // It always tells how it ended.
     let lives = async { ended.await.unwrap_or(Ok(())) };
     tokio::select! {
@@ -106,13 +127,21 @@ pub(crate) async fn serve_while<T>(
 }
 
 fn router<W: TaskWorker>(shared: Shared<W>) -> Router {
-    let handles = handles(shared.control.clone());
     Router::new()
-        .route("/healthz", get(async || "ok"))
         .route("/status", get(status::<W>))
         .route("/task", post(task::<W>))
         .with_state(Arc::new(shared))
-        .merge(handles)
+        .merge(healthy())
+}
+
+/// Answers that it is there.
+pub(crate) fn healthy() -> Router {
+    Router::new().route("/healthz", get(async || "ok"))
+}
+
+/// Bounds the time and the size of requests.
+pub(crate) fn bounded(router: Router) -> Router {
+    router
         .layer(from_fn(limit))
         .layer(DefaultBodyLimit::max(BODY_LIMIT))
 }
@@ -146,6 +175,11 @@ async fn task<W: TaskWorker>(
         }
         Err(error) => Err(error),
     };
+    answer(outcome)
+}
+
+/// What whoever gave a task is told of it.
+pub(crate) fn answer<R: Serialize>(outcome: Result<R>) -> Response {
     match outcome {
         Ok(report) => Json(report).into_response(),
         Err(error) => failure(status_of(&error), chain(&error)),
@@ -154,7 +188,7 @@ async fn task<W: TaskWorker>(
 
 fn status_of(error: &Error) -> StatusCode {
     match error {
-        Error::Paused => {
+        Error::Paused | Error::RankAbsent(_) => {
             StatusCode::from_u16(TAKES_NO_TASK).unwrap_or(StatusCode::SERVICE_UNAVAILABLE)
         }
         Error::BadTask(_) | Error::OutsideStorage { .. } => StatusCode::BAD_REQUEST,

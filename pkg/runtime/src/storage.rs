@@ -1,8 +1,8 @@
 //! The storage middleware: a folder that all pods of a job share.
 
 use std::{
-    fs,
-    io::{self, ErrorKind},
+    fs::{self, File},
+    io::{self, ErrorKind, Write as _},
     path::{Component, Path, PathBuf},
 };
 
@@ -51,16 +51,45 @@ impl Storage {
     /// Writes a file so that a reader sees all of it or nothing: beside its place, then renamed.
     /// The folder must be there. Returns the size.
     pub fn write(&self, path: &Path, bytes: &[u8]) -> Result<u64> {
+        self.put(path, bytes, |_| Ok(()))
+    }
+
+    /// The same, and once it is written it stays, whatever becomes of the machine.
+    pub fn write_durably(&self, path: &Path, bytes: &[u8]) -> Result<u64> {
+        let size = self.put(path, bytes, File::sync_all)?;
+        // Its name is the folder's.
+        let folder = path.parent().unwrap_or(&self.root);
+        match File::open(folder).and_then(|folder| folder.sync_all()) {
+            Err(source) if !has_no_sync(&source) => Err(file_error("sync folder", folder, source)),
+            _ => Ok(size),
+        }
+    }
+
+    fn put(
+        &self,
+        path: &Path,
+        bytes: &[u8],
+        finish: impl FnOnce(&File) -> io::Result<()>,
+    ) -> Result<u64> {
         self.confine(path)?;
         // Two writers of one file must not share the temporary one.
         let temporary = path.with_extension(format!("{:016x}.tmp", rand::random::<u64>()));
-        fs::write(&temporary, bytes)
+        File::create(&temporary)
+            .and_then(|mut file| file.write_all(bytes).and_then(|()| finish(&file)))
             .and_then(|()| fs::rename(&temporary, path))
             .map_err(|source| {
                 let _ = fs::remove_file(&temporary);
                 file_error("write", path, source)
             })?;
         Ok(bytes.len() as u64)
+    }
+
+    /// What lies in a folder.
+    pub fn entries(&self, folder: &Path) -> Result<Vec<PathBuf>> {
+        self.confine(folder)?;
+        let entries = fs::read_dir(folder)
+            .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
+        entries.map_err(|source| file_error("list", folder, source))
     }
 
     /// Reads a file.
@@ -120,6 +149,14 @@ impl Storage {
     }
 }
 
+/// Some network file systems cannot sync a folder, and do not need to.
+fn has_no_sync(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::InvalidInput | ErrorKind::Unsupported
+    )
+}
+
 fn file_error(action: &'static str, path: &Path, source: io::Error) -> Error {
     Error::File {
         action,
@@ -142,11 +179,9 @@ mod tests {
         assert_eq!(storage.write(&file, b"one").unwrap(), 3);
         storage.write(&file, b"three").unwrap();
         assert_eq!(storage.read(&file).unwrap(), b"three");
-        let names: Vec<_> = fs::read_dir(&run)
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name())
-            .collect();
-        assert_eq!(names, ["model-1.bin"], "temporary files were left");
+        storage.write_durably(&file, b"again").unwrap();
+        assert_eq!(storage.read(&file).unwrap(), b"again");
+        assert_eq!(storage.entries(&run).unwrap(), [&*file], "temporary files");
         storage.rename(&file, &run.join("model-final.bin")).unwrap();
         storage.remove(&run).unwrap();
         storage.remove(&run).unwrap();
@@ -157,10 +192,10 @@ mod tests {
     fn a_file_is_not_written_into_a_folder_that_was_removed() {
         let folder = tempfile::tempdir().unwrap();
         let storage = Storage::open(folder.path()).unwrap();
-        assert!(matches!(
-            storage.write(&storage.root().join("gone/frames.bin"), b""),
-            Err(Error::File { .. })
-        ));
+        let path = storage.root().join("gone/frames.bin");
+        for refused in [storage.write(&path, b""), storage.write_durably(&path, b"")] {
+            assert!(matches!(refused, Err(Error::File { .. })));
+        }
     }
 
     #[test]

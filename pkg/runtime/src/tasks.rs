@@ -196,9 +196,13 @@ impl<W: TaskWorker> Worker for Tasks<W> {
                 Polled::NOTHING
             }
         };
+        let (outcome, polled) = match outcome {
+            Err(error) if error.is_fatal() => (Err(Error::WorkerEnds(chain(&error))), Err(error)),
+            outcome => (outcome, Ok(polled)),
+        };
         // Who does not wait any more has given it to another.
         reply.send(outcome).ok();
-        Ok(polled)
+        polled
     }
 
     fn stats(&self) -> Stats {

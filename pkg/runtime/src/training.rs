@@ -1,14 +1,17 @@
 //! The training loop: collect and evaluate, learn, again.
 
-use std::time::{Duration, Instant};
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use tokio::sync::watch;
 
 use crate::{
     Result,
+    checkpoint::Keeper,
     dispatch::{Field, dispatch},
     game::Game,
-    life::Stats,
     progress::Progress,
     run::Run,
     server::mix,
@@ -35,6 +38,8 @@ pub struct Goal {
     pub evaluation_episodes: usize,
     /// Decides everything random, whoever does the tasks.
     pub seed: u64,
+    /// Collect with the model that there is while the next one is trained: frames are of the model before the one that learns from them.
+    pub overlap: bool,
     /// Least time per iteration, for who wants to watch or to disturb a training that would be over
     /// in seconds.
     pub pace: Duration,
@@ -51,6 +56,7 @@ impl Goal {
             frames_per_task: 512,
             evaluation_episodes: 100,
             seed: 0,
+            overlap: false,
             pace: Duration::ZERO,
         }
     }
@@ -62,11 +68,12 @@ impl Default for Goal {
     }
 }
 
-/// Trains until the goal is reached (true) or the iterations are used up (false).
+/// Trains from where `run` and `progress` are until the goal is reached (true) or the iterations are used up (false).
 pub async fn train(
     goal: &Goal,
     field: Field<'_>,
     run: &mut Run,
+    keeper: &mut Keeper,
     progress: &watch::Sender<Progress>,
 ) -> Result<bool> {
     let names = |role| {
@@ -77,16 +84,36 @@ pub async fn train(
             .map(|ready| ready.address.pod)
             .collect::<Vec<_>>()
     };
-    let mut frames = 0;
-    for iteration in 0.. {
+    let mut frames = progress.borrow().frames;
+    // Where they are that were collected ahead.
+    let mut ahead = None;
+    for iteration in run.model_version().. {
         let start = Instant::now();
         let seed = mix(goal.seed, iteration);
-        run.begin_frames()?;
+        let last = iteration >= goal.max_iterations;
+        run.begin_frames(goal.overlap)?;
+        if goal.overlap && ahead.is_none() && !last {
+            // At the start there is no model before this one.
+            let tasks = collector_tasks(goal, run, mix(seed, u64::MAX - 1));
+            let tasks = &tasks[..goal.tasks];
+            let reports: Vec<CollectorReport> = dispatch(field, Role::Collector, tasks).await;
+            frames += frames_of(&reports);
+            ahead = Some(paths_of(&reports));
+        }
         let tasks = collector_tasks(goal, run, seed);
-        let reports: Vec<CollectorReport> = dispatch(field, Role::Collector, &tasks).await;
+        let collecting = dispatch(field, Role::Collector, &tasks);
+        let (reports, learned): (Vec<CollectorReport>, _) = match ahead.take().filter(|_| !last) {
+            Some(frames) => {
+                let task = [learner_task(goal, run, iteration, frames)];
+                let learning = dispatch::<_, LearnerReport>(field, Role::Learner, &task);
+                let (reports, learned) = tokio::join!(collecting, learning);
+                (reports, Some(learned))
+            }
+            None => (collecting.await, None),
+        };
         let (collected, evaluated) = reports.split_at(goal.tasks);
 
-        let new_frames: u64 = collected.iter().map(|report| report.frames).sum();
+        let new_frames = frames_of(collected);
         frames += new_frames;
         let evaluation = mean_return(evaluated);
         let solved = evaluation.is_some_and(|evaluation| evaluation >= goal.target_return);
@@ -102,34 +129,54 @@ pub async fn train(
             progress.solved = solved;
             tracing::info!("{}", progress.line());
         });
-        field
-            .gate
-            .note(evaluation.map_or_else(Stats::new, |evaluation| {
-                Stats::from([("evaluation".into(), evaluation)])
-            }));
-        if solved || iteration >= goal.max_iterations {
+        let mut stats = progress.borrow().staleness.stats();
+        stats.extend(evaluation.map(|evaluation| ("evaluation".into(), evaluation)));
+        field.gate.note(stats);
+        if solved || last {
+            for report in learned.into_iter().flatten() {
+                run.discard(&report.model_path)?;
+            }
             return Ok(solved);
         }
 
-        let task = LearnerTask {
-            game: goal.game,
-            run: run.folder().to_owned(),
-            frames: collected
-                .iter()
-                .filter_map(|report| report.path.clone())
-                .collect(),
-            model_version: run.model_version(),
-            model_path: run.model_path().to_owned(),
-            progress: iteration as f64 / goal.max_iterations as f64,
-            seed: Some(mix(seed, u64::MAX)),
+        let paths = paths_of(collected);
+        let learned = if let Some(learned) = learned {
+            ahead = Some(paths);
+            learned
+        } else {
+            let task = learner_task(goal, run, iteration, paths);
+            dispatch(field, Role::Learner, &[task]).await
         };
-        let reports: Vec<LearnerReport> = dispatch(field, Role::Learner, &[task]).await;
-        for report in reports {
+        for report in learned {
+            progress.send_modify(|progress| progress.staleness += report.staleness);
             run.advance(report.model_path, report.model_version)?;
+            keeper.reached(run, &progress.borrow());
         }
         tokio::time::sleep(goal.pace.saturating_sub(start.elapsed())).await;
     }
     Ok(false)
+}
+
+/// The task of a learner in an iteration.
+fn learner_task(goal: &Goal, run: &Run, iteration: u64, frames: Vec<PathBuf>) -> LearnerTask {
+    LearnerTask {
+        game: goal.game,
+        run: run.folder().to_owned(),
+        frames,
+        model_version: run.model_version(),
+        model_path: run.model_path().to_owned(),
+        progress: iteration as f64 / goal.max_iterations as f64,
+        seed: Some(mix(mix(goal.seed, iteration), u64::MAX)),
+    }
+}
+
+fn frames_of(reports: &[CollectorReport]) -> u64 {
+    reports.iter().map(|report| report.frames).sum()
+}
+
+fn paths_of(reports: &[CollectorReport]) -> Vec<PathBuf> {
+    let paths = reports.iter().map(|report| report.path.clone());
+    paths.flatten().collect()
 }
 
 /// The tasks of an iteration: first those that collect, then those that evaluate.

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::{
     game::Game,
     life::{Counted, Polled, Stats},
+    ppo::Losses,
+    staleness::Staleness,
 };
 
 /// The two kinds of replicas that a coordinator works with.
@@ -166,7 +168,7 @@ pub struct LearnerTask {
     pub game: Game,
     /// Folder of the run.
     pub run: PathBuf,
-    /// Frame files, all collected with the model below.
+    /// Frame files, collected with the model below or older ones.
     pub frames: Vec<PathBuf>,
     /// Version that the model must have.
     pub model_version: u64,
@@ -196,6 +198,9 @@ pub struct LearnerReport {
     pub value_loss: f64,
     /// How undecided the actor is.
     pub entropy: f64,
+    /// Of the frames, those of older models.
+    #[serde(default)]
+    pub staleness: Staleness,
 }
 
 /// Status of the answer to a task that a replica does not take on, as it is paused.
@@ -223,11 +228,14 @@ impl Counted for LearnerReport {
     }
 
     fn stats(&self) -> Stats {
-        Stats::from([
-            ("policy_loss".into(), self.policy_loss),
-            ("value_loss".into(), self.value_loss),
-            ("entropy".into(), self.entropy),
-        ])
+        let losses = Losses {
+            policy: self.policy_loss,
+            value: self.value_loss,
+            entropy: self.entropy,
+        };
+        let mut stats = losses.stats();
+        stats.extend(self.staleness.stats());
+        stats
     }
 }
 

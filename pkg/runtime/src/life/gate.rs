@@ -24,10 +24,26 @@ pub struct Flight<'a>(&'a Gate);
 impl Gate {
     /// One that runs.
     pub fn running() -> Self {
+        Self::new(Status::Running)
+    }
+
+    /// One that runs once what it needs is there, or it is told to.
+    pub fn configured() -> Self {
+        Self::new(Status::Configured)
+    }
+
+    fn new(status: Status) -> Self {
         Self {
-            report: watch::Sender::new(Report::new(Status::Running)),
+            report: watch::Sender::new(Report::new(status)),
             on_their_way: watch::Sender::new(0),
         }
+    }
+
+    /// What it needs is there.
+    pub fn begin(&self) {
+        self.report.send_if_modified(|report| {
+            report.status == Status::Configured && report.set(Status::Running)
+        });
     }
 
     /// Follows what is told of it.
@@ -174,6 +190,17 @@ mod tests {
         gate.end(Some("no storage".to_owned()));
         assert_eq!(gate.report().status, Status::Error);
         assert!(gate.call(Call::Start, json!({})).await.is_err());
+    }
+
+    #[test]
+    fn one_that_was_told_otherwise_does_not_begin() {
+        let gate = Gate::configured();
+        assert!(gate.pass().is_none());
+        gate.begin();
+        assert!(gate.pass().is_some());
+        gate.end(None);
+        gate.begin();
+        assert_eq!(gate.report().status, Status::Completed);
     }
 
     #[tokio::test]

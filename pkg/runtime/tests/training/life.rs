@@ -38,7 +38,7 @@ async fn ask_all(addresses: &[String], call: &str) -> Vec<Report> {
 }
 
 /// Those of the other tests, but only tasks that fail make a replica a lost one, and not how busy this machine is.
-fn patient() -> Options {
+pub fn patient() -> Options {
     let options = options();
     Options {
         patience: Patience {

@@ -3,13 +3,19 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may end by a panic")]
 
+mod ddp;
 mod life;
+mod resume;
 mod stand_in;
 
-use std::time::Duration;
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use di_runtime::{
     Error,
+    checkpoint::Keep,
     coordinator::{Coordinator, Options, Outcome},
     env::{COORDINATOR_PORT, Environment},
     fleet::Patience,
@@ -17,6 +23,7 @@ use di_runtime::{
     http,
     model::Model,
     progress::Progress,
+    staleness::Staleness,
     storage::Storage,
     training::Goal,
 };
@@ -41,6 +48,7 @@ fn options() -> Options {
             poll: Duration::from_millis(50),
             ..Patience::default()
         },
+        keep: Keep::default(),
     }
 }
 
@@ -152,6 +160,43 @@ async fn every_environment_is_trained_in() {
 }
 
 #[tokio::test]
+async fn with_overlap_frames_are_behind_by_one_and_the_seed_decides_all_the_same() {
+    let mut ends = Vec::new();
+    for collectors in [1, 3] {
+        let stand_in = StandIn::start().await;
+        let goal = Goal {
+            overlap: true,
+            ..options().goal
+        };
+        let coordinator = coordinator(
+            &stand_in,
+            Options {
+                goal,
+                collectors,
+                ..options()
+            },
+        );
+        let progress = coordinator.progress();
+        assert_eq!(run(coordinator).await.unwrap(), Outcome::Solved);
+        let end = progress.borrow().clone();
+        let Staleness {
+            stale,
+            dropped,
+            lag,
+        } = end.staleness;
+        assert_eq!((dropped, lag), (0, 1));
+        // All but the first ones, and those of the last two iterations, whose model was not needed any more.
+        assert_eq!(end.frames - stale, 3 * 2048);
+        let left = files(stand_in.storage());
+        assert_eq!(left.len(), 1, "{left:?}");
+        let model = Model::decode(&std::fs::read(&left[0]).unwrap()).unwrap();
+        assert_eq!(model.version, end.iteration);
+        ends.push(model);
+    }
+    assert_eq!(ends[0], ends[1]);
+}
+
+#[tokio::test]
 async fn a_lost_learner_is_replaced_too() {
     let stand_in = StandIn::start().await;
     let goal = Goal {
@@ -180,7 +225,7 @@ async fn a_refusal_for_good_ends_the_coordinator_with_the_reason() {
 }
 
 #[tokio::test]
-async fn an_interruption_leaves_only_a_model() {
+async fn an_interruption_leaves_only_a_model_and_a_checkpoint() {
     let stand_in = StandIn::start().await;
     let goal = Goal {
         target_return: 501.0,
@@ -198,14 +243,20 @@ async fn an_interruption_leaves_only_a_model() {
         .run(loopback_listener().await, interrupted)
         .await;
     assert_eq!(outcome.unwrap(), Outcome::Interrupted);
-    let models = files(stand_in.storage())
-        .into_iter()
-        .filter(|file| file.ends_with("model-final.bin"));
-    assert_eq!(models.count(), 1);
+    // Replicas may be about to store what nobody waits for any more.
+    let left = files(stand_in.storage());
+    let checkpoints = stand_in.storage().join("rl/pole/checkpoints");
+    let count = |is_one: &dyn Fn(&&PathBuf) -> bool| left.iter().filter(is_one).count();
+    assert_eq!(count(&|file| file.starts_with(&checkpoints)), 1, "{left:?}");
+    assert_eq!(
+        count(&|file| file.ends_with("model-final.bin")),
+        1,
+        "{left:?}"
+    );
 }
 
 /// All files below a folder.
-fn files(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
+fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

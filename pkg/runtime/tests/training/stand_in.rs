@@ -1,5 +1,7 @@
 //! A minimal replica endpoint whose pods are threads.
 
+mod unit;
+
 use std::{
     collections::BTreeMap,
     net::{Ipv4Addr, SocketAddr},
@@ -9,7 +11,7 @@ use std::{
 
 use axum::{
     Json, Router,
-    extract::State,
+    extract::{Query, State},
     http::{HeaderMap, StatusCode},
     routing::{get, post},
 };
@@ -24,7 +26,10 @@ use di_runtime::{
 };
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use serde_json::{json, to_value};
-use tokio::net::TcpListener;
+use tokio::{
+    net::TcpListener,
+    runtime::{Builder, Runtime},
+};
 
 /// Resolves every name to this machine; the port of the URL is kept.
 pub struct Loopback;
@@ -47,25 +52,52 @@ pub async fn loopback_listener() -> TcpListener {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap()
 }
 
-/// A replica with a runtime of its own, so that it can be killed with all its connections.
-struct Pod {
-    role: Role,
-    url: String,
-    runtime: Option<tokio::runtime::Runtime>,
+/// What a pod runs on, so that it can be killed with all its connections.
+struct Machine(Option<Runtime>);
+
+impl Machine {
+    fn start(program: impl Future<Output: Send + 'static> + Send + 'static) -> Self {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.spawn(program);
+        Self(Some(runtime))
+    }
 }
 
-impl Drop for Pod {
+impl Drop for Machine {
     fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
+        if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
         }
     }
+}
+
+/// A replica.
+struct Pod {
+    role: Role,
+    url: String,
+    machine: Option<Machine>,
+    /// Of an aggregator, the ranks and where they are.
+    ranks: Vec<(Option<Machine>, String)>,
+}
+
+/// A listener on a free port, and the URL of a pod that listens there.
+fn listen(pod: &str) -> (std::net::TcpListener, String) {
+    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    (listener, format!("{pod}.rl:{port}"))
 }
 
 #[derive(Default)]
 struct Inner {
     pods: BTreeMap<String, Pod>,
     made: u64,
+    /// Ranks of a learner, if it has several.
+    ranks: u32,
     keys: Vec<String>,
     failed: Vec<String>,
     lists: u64,
@@ -155,20 +187,19 @@ impl StandIn {
 
     /// Ends a pod at once; it stays listed, as its loss is not known to the endpoint yet.
     pub fn kill(&self, pod: &str) {
-        let runtime = self
-            .inner()
-            .pods
-            .get_mut(pod)
-            .unwrap()
-            .runtime
-            .take()
-            .unwrap();
-        runtime.shutdown_background();
+        let machine = self.inner().pods.get_mut(pod).unwrap().machine.take();
+        assert!(machine.is_some(), "{pod} was killed already");
     }
 
     fn make(&self, role: Role) {
         let mut inner = self.inner();
         inner.made += 1;
+        if role == Role::Learner && inner.ranks > 0 {
+            let (name, world) = (format!("pole-aggregator-{:05}", inner.made), inner.ranks);
+            let unit = self.unit(&name, world);
+            inner.pods.insert(name, unit);
+            return;
+        }
         let (name, index) = (format!("pole-{role}-{:05}", inner.made), inner.made);
         let environment = Environment::from_lookup(COLLECTOR_PORT, |variable| match variable {
             "KUBERNETES_POD_NAMESPACE" => Some("rl".to_owned()),
@@ -178,15 +209,8 @@ impl StandIn {
         })
         .unwrap();
         let storage = Storage::open(self.storage.path()).unwrap();
-        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        listener.set_nonblocking(true).unwrap();
-        let url = format!("{name}.rl:{}", listener.local_addr().unwrap().port());
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .unwrap();
-        runtime.spawn(async move {
+        let (listener, url) = listen(&name);
+        let machine = Machine::start(async move {
             let listener = TcpListener::from_std(listener).unwrap();
             let forever = std::future::pending();
             match role {
@@ -203,14 +227,13 @@ impl StandIn {
                 }
             }
         });
-        inner.pods.insert(
-            name,
-            Pod {
-                role,
-                url,
-                runtime: Some(runtime),
-            },
-        );
+        let pod = Pod {
+            role,
+            url,
+            machine: Some(machine),
+            ranks: Vec::new(),
+        };
+        inner.pods.insert(name, pod);
     }
 
     fn replicas(&self) -> Replicas {
@@ -257,7 +280,15 @@ fn refusal(status: StatusCode, message: &str) -> (StatusCode, Json<Envelope>) {
     )
 }
 
-async fn list(State(stand_in): State<StandIn>) -> (StatusCode, Json<Envelope>) {
+async fn list(
+    State(stand_in): State<StandIn>,
+    Query(query): Query<BTreeMap<String, String>>,
+) -> (StatusCode, Json<Envelope>) {
+    if let Some(aggregator) = query.get("aggregator") {
+        let ranks = stand_in.ranks_of(aggregator);
+        let data = to_value(ranks).unwrap();
+        return (StatusCode::OK, Json(Envelope::done(data)));
+    }
     stand_in.inner().lists += 1;
     stand_in.answer()
 }

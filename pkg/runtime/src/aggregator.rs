@@ -1,0 +1,182 @@
+//! The aggregator: stands for the ranks of a learner of several GPUs. It takes the coordinator's tasks on, gives them to rank 0, and reports
+//! what all ranks have trained together.
+
+use std::{
+    future::{Future, pending},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use axum::{Json, Router, extract::State, response::Response, routing::post};
+use reqwest::Client;
+use tokio::{net::TcpListener, time::sleep};
+
+use crate::{
+    Address, Error, Result, chain,
+    dispatch::call,
+    endpoint::Endpoint,
+    env::Environment,
+    life::{Counted, Gate, handles},
+    server::{answer, bounded, healthy, serve_while},
+    wire::{LearnerReport, LearnerTask},
+};
+
+/// How long rank 0 may take to say that it is there.
+const HEALTH_LIMIT: Duration = Duration::from_secs(3);
+/// Longest time for one task, less than a coordinator waits.
+const TASK_LIMIT: Duration = Duration::from_secs(100);
+
+/// How long an aggregator waits for its ranks.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// Pause between two looks for them.
+    pub poll: Duration,
+    /// How long a task waits for ranks that were there and are not now.
+    pub task: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            poll: Duration::from_secs(1),
+            task: Duration::from_secs(30),
+        }
+    }
+}
+
+/// An aggregator that has not started.
+#[derive(Clone, Debug)]
+pub struct Aggregator {
+    client: Client,
+    endpoint: Endpoint,
+    gate: Gate,
+    patience: Patience,
+    /// Rank 0, once it is known.
+    head: Arc<Mutex<Option<Address>>>,
+}
+
+impl Aggregator {
+    /// One whose ranks the endpoint lists.
+    pub fn new(client: Client, environment: &Environment, patience: Patience) -> Self {
+        Self {
+            endpoint: Endpoint::new(client.clone(), environment),
+            client,
+            gate: Gate::configured(),
+            patience,
+            head: Arc::default(),
+        }
+    }
+
+    /// Takes tasks on as soon as the ranks have met, until it is told to exit or `shutdown` is ready.
+    pub async fn run(
+        self,
+        listener: TcpListener,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<()> {
+        let router = Router::new()
+            .route("/task", post(task))
+            .with_state(self.clone())
+            .merge(healthy())
+            .merge(handles(self.gate.clone()));
+        let ended = async {
+            let begin = async {
+                self.begin().await;
+                pending::<()>().await;
+            };
+            tokio::select! {
+                () = begin => {}
+                () = self.gate.exiting() => {}
+                () = shutdown => {}
+            }
+            self.gate.end(None);
+        };
+        serve_while(listener, bounded(router), ended).await
+    }
+
+    /// Waits until rank 0 takes tasks on, which it does once all ranks have met.
+    async fn begin(&self) {
+        let mut told = String::new();
+        loop {
+            match self.head().await {
+                Ok(head) => {
+                    tracing::info!("the ranks have met, rank 0 is {}", head.pod);
+                    return self.gate.begin();
+                }
+                Err(error) => {
+                    let why = chain(&error);
+                    if why != told {
+                        tracing::info!("waiting for the ranks: {why}");
+                        told = why;
+                    }
+                }
+            }
+            sleep(self.patience.poll).await;
+        }
+    }
+
+    /// Gives a task to rank 0, again where that was lost.
+    async fn give(&self, task: &LearnerTask) -> Result<LearnerReport> {
+        let start = Instant::now();
+        loop {
+            let error = match self.try_give(task).await {
+                Err(error) if error.is_passing() => error,
+                outcome => return outcome,
+            };
+            self.know(None);
+            if start.elapsed() >= self.patience.task {
+                return Err(error);
+            }
+            tracing::warn!("giving the task again: {}", chain(&error));
+            sleep(self.patience.poll).await;
+        }
+    }
+
+    async fn try_give(&self, task: &LearnerTask) -> Result<LearnerReport> {
+        let head = self.head().await?;
+        let url = format!("http://{}/task", head.url);
+        let request = self.client.post(&url).json(task).timeout(TASK_LIMIT);
+        call(request, url, head.pod, TASK_LIMIT).await
+    }
+
+    /// Rank 0: the first that the endpoint lists, if it takes tasks on, as no other does.
+    async fn head(&self) -> Result<Address> {
+        let known = self.known();
+        if let Some(head) = known {
+            return Ok(head);
+        }
+        let ranks = self.endpoint.ranks().await?;
+        let head = Address::parse(ranks.first().ok_or(Error::NoHead)?)?;
+        let url = format!("http://{}/status", head.url);
+        let answer = self.client.get(&url).timeout(HEALTH_LIMIT).send().await;
+        let answer = answer.map_err(|source| Error::Unreachable { url, source })?;
+        if !answer.status().is_success() {
+            return Err(Error::NoHead);
+        }
+        self.know(Some(head.clone()));
+        Ok(head)
+    }
+
+    fn known(&self) -> Option<Address> {
+        let head = self.head.lock().unwrap_or_else(PoisonError::into_inner);
+        head.clone()
+    }
+
+    fn know(&self, head: Option<Address>) {
+        *self.head.lock().unwrap_or_else(PoisonError::into_inner) = head;
+    }
+}
+
+async fn task(State(aggregator): State<Aggregator>, Json(task): Json<LearnerTask>) -> Response {
+    let Some(flight) = aggregator.gate.pass() else {
+        return answer::<LearnerReport>(Err(Error::Paused));
+    };
+    let outcome = aggregator.give(&task).await;
+    match &outcome {
+        Ok(report) => {
+            aggregator.gate.note(report.stats());
+            flight.landed(report.polled());
+        }
+        Err(error) => tracing::error!("task failed: {}", chain(error)),
+    }
+    answer(outcome)
+}

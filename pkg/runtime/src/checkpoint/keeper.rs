@@ -1,0 +1,184 @@
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use super::Checkpoint;
+use crate::{
+    Error, Result, chain,
+    env::Environment,
+    game::Game,
+    model::Model,
+    progress::Progress,
+    run::{Run, job_folder},
+    storage::Storage,
+};
+
+/// When checkpoints are saved, and how many stay.
+#[derive(Clone, Copy, Debug)]
+pub struct Keep {
+    /// Least time between two.
+    pub every: Duration,
+    /// How many stay, the newest; at least one does.
+    pub latest: usize,
+    /// Go on from none, and remove those that there are.
+    pub fresh: bool,
+}
+
+impl Default for Keep {
+    fn default() -> Self {
+        Self {
+            every: Duration::from_secs(30),
+            latest: 3,
+            fresh: false,
+        }
+    }
+}
+
+/// Keeps the checkpoints of a job, in `<storage>/<namespace>/<job>/checkpoints`.
+#[derive(Debug)]
+pub struct Keeper {
+    storage: Storage,
+    folder: PathBuf,
+    of: (Game, u64),
+    keep: Keep,
+    /// Frames and mean return of where the training is, unless a checkpoint has it.
+    unsaved: Option<(u64, Option<f64>)>,
+    saved_at: Instant,
+}
+
+impl Keeper {
+    /// The keeper of a job that trains in a game with a seed.
+    pub fn open(
+        storage: Storage,
+        environment: &Environment,
+        of: (Game, u64),
+        keep: Keep,
+    ) -> Result<Self> {
+        let folder = job_folder(&storage, environment).join("checkpoints");
+        storage.create_folder(&folder)?;
+        Ok(Self {
+            storage,
+            folder,
+            of,
+            keep,
+            unsaved: None,
+            saved_at: Instant::now(),
+        })
+    }
+
+    /// The newest checkpoint that can be gone on from. One that cannot is put aside, so that no later one is taken for older than it.
+    pub fn newest(&self) -> Result<Option<Checkpoint>> {
+        if self.keep.fresh {
+            self.clear()?;
+            self.storage.create_folder(&self.folder)?;
+            return Ok(None);
+        }
+        // What was being written when the process was killed.
+        for path in self.storage.entries(&self.folder)? {
+            if path.extension().is_some_and(|extension| extension == "tmp") {
+                self.storage.remove(&path)?;
+            }
+        }
+        for (version, path) in self.found()?.into_iter().rev() {
+            match self.load(version, &path) {
+                Ok(checkpoint) => {
+                    tracing::info!(
+                        "going on from {}: iteration {version}, {} frames",
+                        path.display(),
+                        checkpoint.frames
+                    );
+                    return Ok(Some(checkpoint));
+                }
+                Err(error) => {
+                    let aside = path.with_extension("unusable");
+                    tracing::warn!(
+                        "not going on from {}, which is put aside as {}: {}",
+                        path.display(),
+                        aside.display(),
+                        chain(&error)
+                    );
+                    self.storage.rename(&path, &aside)?;
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Notes where the training is, and saves that if it is time to. A failure is told, and tried again at the next step.
+    pub fn reached(&mut self, run: &Run, progress: &Progress) {
+        self.unsaved = Some((progress.frames, progress.mean_return));
+        if self.saved_at.elapsed() < self.keep.every {
+            return;
+        }
+        if let Err(error) = self.save(run) {
+            tracing::warn!("going on without a checkpoint: {}", chain(&error));
+        }
+    }
+
+    /// Saves where the training is, unless that was done.
+    pub fn save(&mut self, run: &Run) -> Result<()> {
+        let Some((frames, mean_return)) = self.unsaved else {
+            return Ok(());
+        };
+        let checkpoint = Checkpoint {
+            seed: self.of.1,
+            frames,
+            mean_return,
+            model: Model::decode(&self.storage.read(run.model_path())?)?,
+        };
+        let path = self.folder.join(file_name(checkpoint.model.version));
+        self.storage.write_durably(&path, &checkpoint.encode())?;
+        (self.unsaved, self.saved_at) = (None, Instant::now());
+        tracing::info!("saved {}", path.display());
+        let found = self.found()?;
+        let surplus = found.len().saturating_sub(self.keep.latest.max(1));
+        for (_, old) in &found[..surplus] {
+            self.storage.remove(old)?;
+        }
+        Ok(())
+    }
+
+    /// Removes all, as there is nothing to go on with.
+    pub fn clear(&self) -> Result<()> {
+        self.storage.remove(&self.folder)
+    }
+
+    fn load(&self, version: u64, path: &Path) -> Result<Checkpoint> {
+        let checkpoint = Checkpoint::decode(&self.storage.read(path)?)?;
+        let (game, seed) = self.of;
+        match checkpoint.check(version, game, seed) {
+            Ok(()) => Ok(checkpoint),
+            Err(reason) => Err(Error::BadFile {
+                what: "checkpoint",
+                reason,
+            }),
+        }
+    }
+
+    /// All, oldest first.
+    fn found(&self) -> Result<Vec<(u64, PathBuf)>> {
+        let entries = self.storage.entries(&self.folder)?.into_iter();
+        let mut found: Vec<_> = entries
+            .filter_map(|path| Some((version(&path)?, path)))
+            .collect();
+        found.sort_unstable();
+        Ok(found)
+    }
+}
+
+fn file_name(version: u64) -> String {
+    format!("checkpoint-{version}.bin")
+}
+
+/// The version in the name of a checkpoint.
+fn version(path: &Path) -> Option<u64> {
+    let name = path.file_name()?.to_str()?;
+    name.strip_prefix("checkpoint-")?
+        .strip_suffix(".bin")?
+        .parse()
+        .ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,173 @@
+use std::fs;
+
+use rand::{SeedableRng, rngs::StdRng};
+
+use super::*;
+use crate::{env::COORDINATOR_PORT, model::model_file};
+
+const OF: (Game, u64) = (Game::CartPole, 4);
+const ALWAYS: Keep = Keep {
+    every: Duration::ZERO,
+    latest: 2,
+    fresh: false,
+};
+
+fn environment() -> Environment {
+    Environment::from_lookup(COORDINATOR_PORT, |name| match name {
+        "KUBERNETES_POD_NAMESPACE" => Some("rl".into()),
+        "KUBERNETES_POD_NAME" => Some("pole-coordinator".into()),
+        _ => None,
+    })
+    .unwrap()
+}
+
+/// A job whose training goes on step by step.
+struct Job {
+    storage: Storage,
+    run: Run,
+    progress: Progress,
+    folder: tempfile::TempDir,
+}
+
+impl Job {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let storage = Storage::open(folder.path()).unwrap();
+        let model = Model::random(OF.0, &mut StdRng::seed_from_u64(OF.1));
+        let run = Run::create(storage.clone(), &environment(), "run", &model).unwrap();
+        Self {
+            storage,
+            run,
+            progress: Progress::default(),
+            folder,
+        }
+    }
+
+    fn keeper(&self, of: (Game, u64), keep: Keep) -> Keeper {
+        Keeper::open(self.storage.clone(), &environment(), of, keep).unwrap()
+    }
+
+    fn step(&mut self, keeper: &mut Keeper) {
+        let mut model = Model::decode(&self.storage.read(self.run.model_path()).unwrap()).unwrap();
+        model.version += 1;
+        let path = self.run.folder().join(model_file(model.version));
+        self.storage.write(&path, &model.encode()).unwrap();
+        self.run.advance(path, model.version).unwrap();
+        self.progress.frames += 100;
+        keeper.reached(&self.run, &self.progress);
+    }
+
+    fn checkpoints(&self) -> Vec<String> {
+        let folder = self.folder.path().join("rl/pole/checkpoints");
+        let mut names: Vec<_> = fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    fn spoil(&self, name: &str) {
+        let path = self.folder.path().join("rl/pole/checkpoints").join(name);
+        let mut bytes = fs::read(&path).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        fs::write(path, bytes).unwrap();
+    }
+}
+
+fn newest(keeper: &Keeper) -> Option<(u64, u64)> {
+    let found = keeper.newest().unwrap();
+    found.map(|checkpoint| (checkpoint.model.version, checkpoint.frames))
+}
+
+#[test]
+fn the_latest_few_stay_and_the_newest_is_gone_on_from() {
+    let mut job = Job::new();
+    let mut keeper = job.keeper(OF, ALWAYS);
+    assert_eq!(newest(&keeper), None);
+    // 10 comes after 9, whatever their letters say.
+    (0..10).for_each(|_| job.step(&mut keeper));
+    assert_eq!(job.checkpoints(), ["checkpoint-10.bin", "checkpoint-9.bin"]);
+    assert_eq!(newest(&job.keeper(OF, ALWAYS)), Some((10, 1000)));
+    keeper.clear().unwrap();
+    assert_eq!(newest(&job.keeper(OF, ALWAYS)), None);
+}
+
+#[test]
+fn what_was_not_saved_is_saved_at_the_end() {
+    let mut job = Job::new();
+    let mut keeper = job.keeper(OF, Keep::default());
+    keeper.save(&job.run).unwrap();
+    assert!(
+        job.checkpoints().is_empty(),
+        "the first model is no progress"
+    );
+    (0..2).for_each(|_| job.step(&mut keeper));
+    assert!(job.checkpoints().is_empty(), "it is not time yet");
+    // Of the iteration that is interrupted, nothing counts.
+    job.progress.frames += 50;
+    keeper.save(&job.run).unwrap();
+    assert_eq!(newest(&keeper), Some((2, 200)));
+    let path = job
+        .folder
+        .path()
+        .join("rl/pole/checkpoints/checkpoint-2.bin");
+    fs::remove_file(path).unwrap();
+    keeper.save(&job.run).unwrap();
+    assert!(job.checkpoints().is_empty(), "it was saved already");
+}
+
+#[test]
+fn a_damaged_one_is_put_aside_for_the_one_before() {
+    let mut job = Job::new();
+    let mut keeper = job.keeper(OF, ALWAYS);
+    (0..3).for_each(|_| job.step(&mut keeper));
+    job.spoil("checkpoint-3.bin");
+    let unfinished = job
+        .folder
+        .path()
+        .join("rl/pole/checkpoints/checkpoint-4.0.tmp");
+    fs::write(&unfinished, b"half of").unwrap();
+    assert_eq!(newest(&keeper), Some((2, 200)));
+    assert!(!unfinished.exists());
+    assert_eq!(
+        job.checkpoints(),
+        ["checkpoint-2.bin", "checkpoint-3.unusable"]
+    );
+    job.spoil("checkpoint-2.bin");
+    assert_eq!(newest(&keeper), None);
+    job.step(&mut keeper);
+    assert_eq!(newest(&keeper), Some((4, 400)));
+}
+
+#[test]
+fn one_of_another_training_is_not_gone_on_from() {
+    for (of, name) in [
+        ((Game::Acrobot, OF.1), "checkpoint-1.bin"),
+        ((OF.0, 5), "checkpoint-1.bin"),
+        (OF, "checkpoint-7.bin"),
+    ] {
+        let mut job = Job::new();
+        let mut keeper = job.keeper(OF, ALWAYS);
+        job.step(&mut keeper);
+        let folder = job.folder.path().join("rl/pole/checkpoints");
+        fs::rename(folder.join("checkpoint-1.bin"), folder.join(name)).unwrap();
+        assert_eq!(newest(&job.keeper(of, ALWAYS)), None, "{of:?} {name}");
+    }
+}
+
+#[test]
+fn a_fresh_start_goes_on_from_none() {
+    let mut job = Job::new();
+    let mut keeper = job.keeper(OF, ALWAYS);
+    job.step(&mut keeper);
+    let fresh = Keep {
+        fresh: true,
+        ..ALWAYS
+    };
+    let mut keeper = job.keeper(OF, fresh);
+    assert_eq!(newest(&keeper), None);
+    assert!(job.checkpoints().is_empty());
+    job.step(&mut keeper);
+    assert_eq!(job.checkpoints(), ["checkpoint-2.bin"]);
+}

@@ -1,0 +1,65 @@
+use std::time::Duration;
+
+use super::Group;
+use crate::{
+    Result, chain,
+    collector::NoConfig,
+    learner::Learner,
+    life::{Polled, Stats, Worker},
+};
+
+/// How long a poll listens for a call. Handles wait for it.
+const LISTEN: Duration = Duration::from_millis(200);
+
+/// Another rank than 0: joins in when it is called to a task.
+#[derive(Debug)]
+pub(super) struct Follower {
+    learner: Learner,
+    group: Group,
+    stats: Stats,
+}
+
+impl Follower {
+    pub(super) const fn new(learner: Learner, group: Group) -> Self {
+        Self {
+            learner,
+            group,
+            stats: Stats::new(),
+        }
+    }
+}
+
+impl Worker for Follower {
+    type Config = NoConfig;
+
+    const NAME: &'static str = "learner";
+
+    /// Rank 0 says how to train.
+    fn configure(&mut self, _: NoConfig) -> Result<()> {
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Result<Polled> {
+        let Some((number, call)) = self.group.called(LISTEN)? else {
+            return Ok(Polled::NOTHING);
+        };
+        let loaded = self.learner.load(&call.task, &call.settings);
+        if let Err(error) = &loaded {
+            tracing::error!("task failed: {}", chain(error));
+        }
+        let Some(mut loaded) = self.group.join_in(number, loaded)? else {
+            return Ok(Polled::NOTHING);
+        };
+        let progress = call.task.progress;
+        let losses = loaded.train(&call.settings, progress, call.seed, &mut self.group)?;
+        self.stats = losses.stats();
+        Ok(Polled {
+            samples: loaded.frames,
+            batches: 1,
+        })
+    }
+
+    fn stats(&self) -> Stats {
+        self.stats.clone()
+    }
+}

@@ -1,0 +1,219 @@
+use std::{
+    io::{self, ErrorKind, Read, Write},
+    net::TcpStream,
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, Result, ppo::Settings, wire::LearnerTask};
+
+/// What ranks tell each other, beside numbers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Message {
+    /// Who connects.
+    Hello { unit: String, world: u32, rank: u32 },
+    /// All are there.
+    Welcome,
+    /// There is a task, of this number.
+    Begin(u64, Box<Call>),
+    /// It is known.
+    Heard(u64),
+    /// All that it names is loaded.
+    Ready(u64),
+    /// It cannot be done.
+    Refused(u64, String),
+    /// All are ready.
+    Go(u64),
+    /// Not all are.
+    Cancel(u64),
+    /// A rank is lost, and with it the unit.
+    Lost { rank: u32, reason: String },
+}
+
+/// A task, and how to do it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Call {
+    pub(super) task: LearnerTask,
+    pub(super) seed: u64,
+    pub(super) settings: Settings,
+}
+
+impl Call {
+    /// What the others make of it.
+    pub(super) fn sent(&self) -> Result<Self> {
+        serde_json::to_vec(self)
+            .and_then(|text| serde_json::from_slice(&text))
+            .map_err(|error| Error::BadTask(error.to_string()))
+    }
+}
+
+/// The connection to another rank.
+#[derive(Debug)]
+pub(super) struct Link {
+    /// Which one.
+    pub(super) rank: u32,
+    stream: TcpStream,
+    buffer: Vec<u8>,
+}
+
+const MESSAGE: u8 = 1;
+const NUMBERS: u8 = 2;
+/// Kind and length.
+const HEADER: usize = 1 + 4;
+/// The longest of both; ours are far shorter.
+const MAX_PAYLOAD: usize = 64 << 20;
+const FOREIGN: &str = "it does not speak as ranks do";
+
+impl Link {
+    /// A connection, on which nothing may take longer than `limit`.
+    pub(super) fn new(rank: u32, stream: TcpStream, limit: Duration) -> io::Result<Self> {
+        stream.set_nonblocking(false)?;
+        stream.set_nodelay(true)?;
+        stream.set_write_timeout(Some(limit))?;
+        stream.set_read_timeout(Some(limit))?;
+        Ok(Self {
+            rank,
+            stream,
+            buffer: Vec::new(),
+        })
+    }
+
+    /// Tells the other rank something.
+    pub(super) fn tell(&mut self, message: &Message) -> Result<()> {
+        let told = serde_json::to_vec(message)
+            .map_err(io::Error::other)
+            .and_then(|text| self.send(MESSAGE, text));
+        told.map_err(|source| self.lost(source))
+    }
+
+    /// Sends numbers.
+    pub(super) fn send_numbers(&mut self, numbers: &[f64]) -> Result<()> {
+        let bytes = numbers.iter().flat_map(|number| number.to_le_bytes());
+        let sent = self.send(NUMBERS, bytes);
+        sent.map_err(|source| self.lost(source))
+    }
+
+    /// Whether there is something to hear, or the other one is gone, within this time.
+    pub(super) fn stirs(&mut self, within: Duration) -> Result<bool> {
+        // No time at all would be for ever.
+        let within = within.max(Duration::from_millis(1));
+        let limit = self.stream.read_timeout();
+        let stirs = limit.and_then(|limit| {
+            self.stream.set_read_timeout(Some(within))?;
+            let peeked = self.stream.peek(&mut [0]);
+            self.stream.set_read_timeout(limit)?;
+            match peeked {
+                Ok(_) => Ok(true),
+                Err(error) if is_timeout(&error) => Ok(false),
+                Err(error) => Err(error),
+            }
+        });
+        stirs.map_err(|source| self.lost(source))
+    }
+
+    /// Hears the next message.
+    pub(super) fn hear(&mut self) -> Result<Message> {
+        match self.receive()? {
+            Some(message) => Ok(message),
+            None => Err(self.out_of_step("numbers")),
+        }
+    }
+
+    /// Hears as many numbers, and does with each and its place what is to be done.
+    pub(super) fn hear_numbers(
+        &mut self,
+        count: usize,
+        mut with: impl FnMut(usize, f64),
+    ) -> Result<()> {
+        if let Some(message) = self.receive()? {
+            return Err(self.out_of_step(format_args!("{message:?}")));
+        }
+        let (numbers, rest) = self.buffer.as_chunks();
+        if numbers.len() != count || !rest.is_empty() {
+            return Err(self.out_of_step("another number of parameters"));
+        }
+        for (place, bytes) in numbers.iter().enumerate() {
+            with(place, f64::from_le_bytes(*bytes));
+        }
+        Ok(())
+    }
+
+    /// The other rank is not where it should be.
+    pub(super) fn out_of_step(&self, what: impl std::fmt::Display) -> Error {
+        self.lost(invalid(&format!("it is out of step: {what}")))
+    }
+
+    fn lost(&self, source: io::Error) -> Error {
+        Error::RankLost {
+            rank: self.rank,
+            source,
+        }
+    }
+
+    fn send(&mut self, kind: u8, payload: impl IntoIterator<Item = u8>) -> io::Result<()> {
+        self.buffer.clear();
+        self.buffer.extend([kind; HEADER]);
+        self.buffer.extend(payload);
+        let length = u32::try_from(self.buffer.len() - HEADER).map_err(io::Error::other)?;
+        self.buffer[1..HEADER].copy_from_slice(&length.to_le_bytes());
+        self.stream.write_all(&self.buffer)
+    }
+
+    /// Receives a message, or numbers into the buffer. That a rank is lost is an error, whenever it is heard.
+    fn receive(&mut self) -> Result<Option<Message>> {
+        let message = self.payload().and_then(|kind| match kind {
+            NUMBERS => Ok(None),
+            _ => serde_json::from_slice(&self.buffer)
+                .map(Some)
+                .map_err(|_| invalid(FOREIGN)),
+        });
+        match message.map_err(|source| self.lost(source))? {
+            Some(Message::Lost { rank, reason }) => Err(Error::RankLost {
+                rank,
+                source: io::Error::other(reason),
+            }),
+            message => Ok(message),
+        }
+    }
+
+    /// Puts what comes next into the buffer, and returns its kind.
+    fn payload(&mut self) -> io::Result<u8> {
+        let mut header = [0; HEADER];
+        self.read(&mut header)?;
+        let [kind, length @ ..] = header;
+        let length = u32::from_le_bytes(length) as usize;
+        if length > MAX_PAYLOAD || ![MESSAGE, NUMBERS].contains(&kind) {
+            return Err(invalid(FOREIGN));
+        }
+        let mut payload = std::mem::take(&mut self.buffer);
+        payload.resize(length, 0);
+        let read = self.read(&mut payload);
+        self.buffer = payload;
+        read.map(|()| kind)
+    }
+
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<()> {
+        self.stream.read_exact(buffer).map_err(|error| {
+            if error.kind() == ErrorKind::UnexpectedEof {
+                return io::Error::new(ErrorKind::UnexpectedEof, "its connection was closed");
+            }
+            if !is_timeout(&error) {
+                return error;
+            }
+            let limit = self.stream.read_timeout().ok().flatten();
+            let seconds = limit.unwrap_or_default().as_secs();
+            let silent = format!("it said nothing for {seconds} s");
+            io::Error::new(ErrorKind::TimedOut, silent)
+        })
+    }
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}
+
+fn invalid(reason: &str) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, reason)
+}

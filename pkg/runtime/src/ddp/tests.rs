@@ -1,0 +1,333 @@
+use std::{
+    io::Write,
+    net::{Ipv4Addr, TcpListener, TcpStream},
+    path::PathBuf,
+    sync::{Arc, Mutex, mpsc::channel},
+    thread,
+    time::Instant,
+};
+
+use rand::{SeedableRng, rngs::StdRng};
+
+use super::{
+    link::{Link, Message},
+    *,
+};
+use crate::{
+    env::LEARNER_PORT,
+    frames,
+    game::Game,
+    life::{Polled, Worker},
+    model::{Model, model_file},
+    ppo::Settings,
+    rollout::collect,
+    storage::Storage,
+    tasks::TaskWorker,
+    wire::{LearnerReport, LearnerTask},
+};
+
+/// For what takes no time, however busy this machine is.
+const PATIENT: Limits = Limits {
+    meet: Duration::from_secs(120),
+    hear: Duration::from_secs(120),
+    step: Duration::from_secs(120),
+};
+
+fn learner(storage: &Storage) -> Learner {
+    let environment = Environment::from_lookup(LEARNER_PORT, |name| match name {
+        "KUBERNETES_POD_NAMESPACE" => Some("rl".into()),
+        "KUBERNETES_POD_NAME" => Some("pole-ddp-learner-00001".into()),
+        _ => None,
+    });
+    let settings = Settings {
+        epochs: 2,
+        ..Settings::default()
+    };
+    Learner::new(environment.unwrap(), storage.clone(), settings)
+}
+
+/// A folder with a model, and frames that it collected.
+fn stored() -> (tempfile::TempDir, Storage, LearnerTask) {
+    let folder = tempfile::tempdir().unwrap();
+    let storage = Storage::open(folder.path()).unwrap();
+    let mut rng = StdRng::seed_from_u64(7);
+    let model = Model::random(Game::CartPole, &mut rng);
+    let path = |name: &str| storage.root().join(name);
+    let model_path = path(&model_file(0));
+    storage.write(&model_path, &model.encode()).unwrap();
+    // Not a whole number of batches.
+    let played = collect(&model.policy, 500, &mut rng).trajectories;
+    let encoded = frames::encode(Game::CartPole, 0, &played);
+    storage.write(&path("frames.bin"), &encoded).unwrap();
+    let task = LearnerTask {
+        game: Game::CartPole,
+        run: storage.root().to_owned(),
+        frames: vec![path("frames.bin")],
+        model_version: 0,
+        model_path,
+        progress: 1.0 / 3.0,
+        seed: Some(5),
+    };
+    (folder, storage, task)
+}
+
+/// Where ranks meet, and rank 0's listener there.
+fn place(world: u32) -> (Place, TcpListener) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let place = Place {
+        unit: "pole-aggregator.rl:22272".to_owned(),
+        world,
+        first: 0,
+        local: world,
+        master: "127.0.0.1".to_owned(),
+        port: listener.local_addr().unwrap().port(),
+    };
+    (place, listener)
+}
+
+/// Has the other ranks meet rank 0, each on a thread that goes on with `then`.
+fn meet<T: Send + 'static>(
+    world: u32,
+    limits: Limits,
+    then: impl Fn(Group) -> T + Clone + Send + 'static,
+) -> (Group, Vec<thread::JoinHandle<T>>) {
+    let (place, listener) = place(world);
+    let others = (1..world).map(|rank| {
+        let (place, then) = (place.clone(), then.clone());
+        thread::spawn(move || then(Group::join(&place, rank, limits).unwrap()))
+    });
+    let others = others.collect();
+    (Group::gather(&listener, &place, limits).unwrap(), others)
+}
+
+/// Polls until there was something to do.
+fn follow_once(follower: &mut Follower) -> Result<Polled> {
+    loop {
+        match follower.poll() {
+            Ok(Polled::NOTHING) => {}
+            polled => return polled,
+        }
+    }
+}
+
+/// Does a task with so many ranks; the model, and the report without its path.
+fn train_with(world: u32) -> (Model, LearnerReport) {
+    let (_folder, storage, task) = stored();
+    let own = learner(&storage);
+    let (group, others) = meet(world, PATIENT, {
+        let own = own.clone();
+        move |group| follow_once(&mut Follower::new(own.clone(), group)).unwrap()
+    });
+    let report = Leader::new(own, group).work(task, 0).unwrap();
+    for other in others {
+        assert_eq!((other.join().unwrap().samples, report.frames), (500, 500));
+    }
+    let model = Model::decode(&storage.read(&report.model_path).unwrap()).unwrap();
+    let report = LearnerReport {
+        model_path: PathBuf::new(),
+        ..report
+    };
+    (model, report)
+}
+
+/// The largest difference of two models in a parameter.
+fn distance(one: &Model, other: &Model) -> f64 {
+    let pairs = one.policy.parameters().zip(other.policy.parameters());
+    pairs
+        .map(|(one, other)| (one - other).abs())
+        .fold(0.0, f64::max)
+}
+
+#[test]
+fn ranks_train_what_one_process_trains() {
+    let (_folder, storage, task) = stored();
+    let report = learner(&storage).work(task.clone(), 0).unwrap();
+    let alone = Model::decode(&storage.read(&report.model_path).unwrap()).unwrap();
+    let before = Model::decode(&storage.read(&task.model_path).unwrap()).unwrap();
+    assert!(distance(&alone, &before) > 1e-4, "it learned");
+    for world in [1, 2, 3] {
+        let (model, told) = train_with(world);
+        assert_eq!((model.version, model.adam.step), (1, alone.adam.step));
+        let distance = distance(&model, &alone);
+        assert!(distance < 1e-9, "{world} ranks: {distance}");
+        assert!((told.value_loss - report.value_loss).abs() < 1e-9);
+        assert_eq!(told.frames, report.frames);
+        assert_eq!(train_with(world), (model, told), "{world} ranks, again");
+    }
+}
+
+#[test]
+fn a_batch_is_split_without_rest() {
+    for world in [1, 2, 3, 5] {
+        for batch in [1, 2, 7, 64] {
+            let groups = (0..world).map(|rank| Group::new(rank, world, Vec::new(), PATIENT));
+            let parts = groups.map(|group| crate::ppo::Ranks::part(&group, batch));
+            let places: Vec<_> = parts.flatten().collect();
+            assert_eq!(places, (0..batch).collect::<Vec<_>>(), "{world} ranks");
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_is_lost_in_a_step_ends_it_for_all_and_is_named() {
+    let (_folder, storage, task) = stored();
+    let own = learner(&storage);
+    let (group, others) = meet(3, PATIENT, {
+        let own = own.clone();
+        move |mut group| {
+            if group.rank() == 1 {
+                return follow_once(&mut Follower::new(own.clone(), group)).map(|_| ());
+            }
+            // Rank 2 begins, and ends.
+            let (number, call) = loop {
+                if let Some(called) = group.called(Duration::from_secs(1))? {
+                    break called;
+                }
+            };
+            let loaded = own.load(&call.task, &call.settings);
+            assert!(group.join_in(number, loaded)?.is_some());
+            Ok(())
+        }
+    });
+    let error = Leader::new(own, group).work(task, 0).unwrap_err();
+    assert!(matches!(error, Error::RankLost { rank: 2, .. }), "{error}");
+    assert!(error.is_fatal());
+    assert_eq!(error.exit_code(), 1);
+    let ended: Vec<_> = others
+        .into_iter()
+        .map(|rank| rank.join().unwrap())
+        .collect();
+    let told = ended[0].as_ref().unwrap_err();
+    assert!(matches!(told, Error::RankLost { rank: 2, .. }), "{told}");
+    assert!(ended[1].is_ok());
+}
+
+#[test]
+fn ranks_that_wait_find_out_that_rank_0_is_lost() {
+    let (_folder, storage, _) = stored();
+    let own = learner(&storage);
+    let (group, others) = meet(3, PATIENT, move |group| {
+        follow_once(&mut Follower::new(own.clone(), group))
+    });
+    drop(group);
+    for other in others {
+        let error = other.join().unwrap().unwrap_err();
+        assert!(matches!(error, Error::RankLost { rank: 0, .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_rank_that_is_paused_fails_the_task_and_no_more() {
+    let (_folder, storage, task) = stored();
+    let own = learner(&storage);
+    let limits = Limits {
+        hear: Duration::from_millis(100),
+        ..PATIENT
+    };
+    let (go_on, goes_on) = channel::<()>();
+    let goes_on = Arc::new(Mutex::new(goes_on));
+    let (group, others) = meet(2, limits, {
+        let own = own.clone();
+        move |group| {
+            goes_on.lock().unwrap().recv().unwrap();
+            follow_once(&mut Follower::new(own.clone(), group))
+        }
+    });
+    let leader = Leader::new(own, group);
+    for _ in 0..2 {
+        let error = leader.work(task.clone(), 0).unwrap_err();
+        assert!(matches!(error, Error::RankAbsent(1)), "{error}");
+        assert!(!error.is_fatal());
+    }
+    go_on.send(()).unwrap();
+    // It may be slow to find the calls that were called off.
+    let report = loop {
+        match leader.work(task.clone(), 0) {
+            Err(Error::RankAbsent(1)) => {}
+            done => break done.unwrap(),
+        }
+    };
+    assert_eq!(report.model_version, 1);
+    for other in others {
+        assert_eq!(other.join().unwrap().unwrap().batches, 1, "it did one");
+    }
+}
+
+#[test]
+fn a_rank_that_cannot_load_a_task_fails_it_with_its_reason() {
+    let (_folder, storage, task) = stored();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let (own, other) = (
+        learner(&storage),
+        learner(&Storage::open(elsewhere.path()).unwrap()),
+    );
+    let (group, others) = meet(2, PATIENT, move |group| {
+        follow_once(&mut Follower::new(other.clone(), group))
+    });
+    let leader = Leader::new(own, group);
+    for _ in 0..2 {
+        let error = leader.work(task.clone(), 0).unwrap_err();
+        assert!(!error.is_fatal());
+        let error = error.to_string();
+        assert!(
+            error.contains("rank 1 cannot do the task: path") && error.contains("model-0.bin"),
+            "{error}"
+        );
+    }
+    drop(leader);
+    for other in others {
+        assert!(other.join().unwrap().unwrap_err().is_fatal());
+    }
+}
+
+#[test]
+fn who_is_no_rank_of_the_unit_is_not_let_in_and_one_that_comes_again_is() {
+    let (place, listener) = place(3);
+    let address = listener.local_addr().unwrap();
+    let hello = |unit: &str, world, rank| {
+        let stream = TcpStream::connect(address).unwrap();
+        let mut link = Link::new(0, stream, PATIENT.step).unwrap();
+        let unit = unit.to_owned();
+        link.tell(&Message::Hello { unit, world, rank }).unwrap();
+        link
+    };
+    // They are let in one after the other, the last of all with the place that is free then.
+    let strangers = [
+        hello("other-aggregator.rl:22272", 3, 1),
+        hello(&place.unit, 4, 1),
+        hello(&place.unit, 3, 0),
+        hello(&place.unit, 3, 3),
+    ];
+    let mut babbler = TcpStream::connect(address).unwrap();
+    babbler.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    let before = hello(&place.unit, 3, 1);
+    let ranks = [hello(&place.unit, 3, 1), hello(&place.unit, 3, 2)];
+    Group::gather(&listener, &place, PATIENT).unwrap();
+    for mut link in strangers.into_iter().chain([before]) {
+        assert!(link.hear().is_err());
+    }
+    for mut rank in ranks {
+        assert_eq!(rank.hear().unwrap(), Message::Welcome);
+    }
+}
+
+#[test]
+fn ranks_that_do_not_come_are_named_in_time() {
+    let (place, listener) = place(3);
+    let limits = Limits {
+        meet: Duration::from_millis(300),
+        ..PATIENT
+    };
+    let begin = Instant::now();
+    let joining = thread::spawn({
+        let place = place.clone();
+        move || Group::join(&place, 1, limits)
+    });
+    // Rank 1 is there in time, or not.
+    let error = Group::gather(&listener, &place, limits).unwrap_err();
+    assert!(matches!(error, Error::NotMet { .. }), "{error}");
+    assert!(error.to_string().contains('2'), "{error}");
+    assert!(begin.elapsed() >= limits.meet);
+    let error = joining.join().unwrap().unwrap_err();
+    assert!(error.to_string().contains("did not meet"), "{error}");
+}

@@ -1,0 +1,81 @@
+//! How far behind a model the frames are that it learns from.
+//!
+//! Frames are of the version of the model that collected them. Those of an older one than they train are stale: the method corrects for that,
+//! but the less it can the older they are, so too old ones are dropped.
+
+use std::ops::AddAssign;
+
+use serde::{Deserialize, Serialize};
+
+use crate::life::Stats;
+
+/// Frames that were not of the model that they were to train.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Staleness {
+    /// How many were learned from.
+    pub stale: u64,
+    /// How many were dropped.
+    pub dropped: u64,
+    /// By how many versions the oldest of all were behind.
+    pub lag: u64,
+}
+
+impl Staleness {
+    /// Counts frames that are behind by `lag` versions, and says whether they are learned from: if they are not behind by more than `most`.
+    pub fn admit(&mut self, frames: u64, lag: u64, most: u64) -> bool {
+        self.lag = self.lag.max(lag);
+        let admitted = lag <= most;
+        match (lag, admitted) {
+            (0, _) => {}
+            (_, true) => self.stale += frames,
+            (_, false) => self.dropped += frames,
+        }
+        admitted
+    }
+
+    /// By their names.
+    pub fn stats(&self) -> Stats {
+        Stats::from([
+            ("stale_frames".into(), self.stale as f64),
+            ("dropped_frames".into(), self.dropped as f64),
+            ("policy_lag".into(), self.lag as f64),
+        ])
+    }
+}
+
+impl AddAssign for Staleness {
+    fn add_assign(&mut self, other: Self) {
+        self.stale += other.stale;
+        self.dropped += other.dropped;
+        self.lag = self.lag.max(other.lag);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_counted_by_their_age() {
+        let mut staleness = Staleness::default();
+        let admitted = [(100, 0), (10, 1), (20, 2), (5, 3), (1, 7)]
+            .map(|(frames, lag)| staleness.admit(frames, lag, 2));
+        assert_eq!(admitted, [true, true, true, false, false]);
+        let counted = Staleness {
+            stale: 30,
+            dropped: 6,
+            lag: 7,
+        };
+        assert_eq!(staleness, counted);
+        staleness += Staleness {
+            stale: 1,
+            dropped: 1,
+            lag: 2,
+        };
+        assert_eq!(
+            (staleness.stale, staleness.dropped, staleness.lag),
+            (31, 7, 7)
+        );
+        assert_eq!(staleness.stats().get("dropped_frames"), Some(&7.0));
+    }
+}

@@ -1,0 +1,59 @@
+//! A training whose learner is an aggregator and ranks.
+
+use di_runtime::{
+    coordinator::{Options, Outcome},
+    model::Model,
+    training::Goal,
+};
+
+use crate::{begins, coordinator, files, life::patient, options, run, stand_in::StandIn};
+
+fn iterations(max_iterations: u64) -> Options {
+    let goal = Goal {
+        max_iterations,
+        target_return: 501.0,
+        ..options().goal
+    };
+    Options { goal, ..patient() }
+}
+
+/// The model that a training leaves.
+fn model(stand_in: &StandIn) -> Model {
+    let left = files(stand_in.storage());
+    assert_eq!(left.len(), 1, "{left:?}");
+    Model::decode(&std::fs::read(&left[0]).unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn two_ranks_train_what_one_learner_trains() {
+    let mut models = Vec::new();
+    for ranks in [0, 2] {
+        let stand_in = StandIn::start().await;
+        stand_in.learners_have_ranks(ranks);
+        // Rounding decides of actions in the end, but not of those of the first model.
+        let outcome = run(coordinator(&stand_in, iterations(1))).await;
+        assert_eq!(outcome.unwrap(), Outcome::Unsolved);
+        assert!(stand_in.failed().is_empty(), "{:?}", stand_in.failed());
+        models.push(model(&stand_in));
+    }
+    assert_eq!((models[0].version, models[1].version), (1, 1));
+    let [one, two] = [0, 1].map(|which: usize| models[which].policy.parameters());
+    for (one, two) in one.zip(two) {
+        assert!((one - two).abs() < 1e-9, "{one} is not {two}");
+    }
+}
+
+#[tokio::test]
+async fn a_learner_of_two_ranks_solves_cartpole_though_one_is_lost_meanwhile() {
+    let stand_in = StandIn::start().await;
+    stand_in.learners_have_ranks(2);
+    let coordinator = coordinator(&stand_in, patient());
+    let mut progress = coordinator.progress();
+    let running = tokio::spawn(run(coordinator));
+    begins(&mut progress).await;
+    let unit = stand_in.learners().remove(0);
+    stand_in.kill_rank(&unit, 1);
+    assert_eq!(running.await.unwrap().unwrap(), Outcome::Solved);
+    assert!(progress.borrow().evaluation.unwrap() >= 475.0);
+    assert_eq!(stand_in.failed(), [unit], "the unit is replaced as one");
+}

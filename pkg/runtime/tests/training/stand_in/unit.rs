@@ -1,0 +1,109 @@
+//! Learners of several GPUs: an aggregator, and ranks.
+
+use std::{net::TcpListener, time::Duration};
+
+use di_runtime::{
+    aggregator::{Aggregator, Patience},
+    ddp::{Group, Limits, Place, train},
+    env::{AGGREGATOR_PORT, Environment, LEARNER_PORT},
+    http,
+    learner::Learner,
+    ppo::Settings,
+    storage::Storage,
+    wire::{Replicas, Role},
+};
+
+use super::{Loopback, Machine, Pod, StandIn, listen};
+
+/// For what takes no time, however busy this machine is.
+const LIMITS: Limits = Limits {
+    meet: Duration::from_secs(60),
+    hear: Duration::from_secs(60),
+    step: Duration::from_secs(60),
+};
+
+impl StandIn {
+    /// From now on, learners have so many ranks.
+    pub fn learners_have_ranks(&self, ranks: u32) {
+        self.inner().ranks = ranks;
+    }
+
+    /// Ends a rank of an aggregator at once.
+    pub fn kill_rank(&self, aggregator: &str, rank: usize) {
+        let mut inner = self.inner();
+        let unit = inner.pods.get_mut(aggregator).unwrap();
+        assert!(unit.ranks[rank].0.take().is_some(), "it was killed already");
+    }
+
+    pub fn ranks_of(&self, aggregator: &str) -> Replicas {
+        let inner = self.inner();
+        let ranks = inner.pods.get(aggregator).into_iter();
+        let ranks = ranks.flat_map(|unit| &unit.ranks);
+        Replicas {
+            namespace: "rl".to_owned(),
+            coordinator: aggregator.to_owned(),
+            collectors: Vec::new(),
+            learners: ranks.map(|(_, url)| url.clone()).collect(),
+        }
+    }
+
+    pub(super) fn unit(&self, name: &str, world: u32) -> Pod {
+        let server = self.address.to_string();
+        let environment = |port, pod: String| {
+            Environment::from_lookup(port, |variable| match variable {
+                "KUBERNETES_POD_NAMESPACE" => Some("rl".to_owned()),
+                "KUBERNETES_POD_NAME" => Some(pod.clone()),
+                "KUBERNETES_SERVER_URL" => Some(server.clone()),
+                _ => None,
+            })
+            .unwrap()
+        };
+        let meeting = TcpListener::bind("127.0.0.1:0").unwrap();
+        let place = Place {
+            unit: name.to_owned(),
+            world,
+            first: 0,
+            local: world,
+            master: "127.0.0.1".to_owned(),
+            port: meeting.local_addr().unwrap().port(),
+        };
+        let mut meeting = Some(meeting);
+        let ranks = (0..world).map(|rank| {
+            let pod = format!("{name}-ddp-{rank}");
+            let (listener, url) = listen(&pod);
+            let storage = Storage::open(self.storage.path()).unwrap();
+            let environment = environment(LEARNER_PORT, pod);
+            let learner = Learner::new(environment, storage, Settings::default());
+            let (place, meeting) = (place.clone(), meeting.take());
+            let machine = Machine::start(async move {
+                let meet = move || match meeting {
+                    Some(listener) => Group::gather(&listener, &place, LIMITS),
+                    None => Group::join(&place, rank, LIMITS),
+                };
+                let group = tokio::task::spawn_blocking(meet).await.unwrap().unwrap();
+                let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+                train(listener, learner, group).await
+            });
+            (Some(machine), url)
+        });
+        let ranks = ranks.collect();
+        let (listener, url) = listen(name);
+        let environment = environment(AGGREGATOR_PORT, name.to_owned());
+        let machine = Machine::start(async move {
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            let client = http::client_with(Loopback::resolver()).unwrap();
+            let patience = Patience {
+                poll: Duration::from_millis(50),
+                task: Duration::from_millis(200),
+            };
+            let aggregator = Aggregator::new(client, &environment, patience);
+            aggregator.run(listener, std::future::pending()).await
+        });
+        Pod {
+            role: Role::Learner,
+            url,
+            machine: Some(machine),
+            ranks,
+        }
+    }
+}
