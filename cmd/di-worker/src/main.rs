@@ -6,7 +6,6 @@ mod terminal;
 use std::process::ExitCode;
 
 use args::{Args, Command, CoordinatorArgs, StorageArgs};
-use clap::Parser;
 use di_runtime::{
     Error, Result, chain,
     collector::Collector,
@@ -17,6 +16,8 @@ use di_runtime::{
     learner::Learner,
     ppo::Settings,
     probe::probe,
+    sampler::Pipeline,
+    sampling::Sampling,
     serial,
     server::{listen, serve},
     shutdown::Shutdown,
@@ -30,7 +31,7 @@ use di_runtime::{
 const TERMINATED: u8 = 128 + 15;
 
 fn main() -> anyhow::Result<ExitCode> {
-    let args = Args::parse();
+    let args = Args::read();
     tracing_subscriber::fmt()
         .with_writer(std::io::stdout)
         .with_ansi(false)
@@ -51,10 +52,14 @@ fn main() -> anyhow::Result<ExitCode> {
 async fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Coordinator(args) => coordinate(args).await,
-        Command::Collector(StorageArgs { storage }) => {
+        Command::Collector {
+            storage: StorageArgs { storage },
+            sampling,
+        } => {
             let (environment, storage) =
                 (Environment::read(COLLECTOR_PORT)?, Storage::open(&storage)?);
-            replica(&environment.clone(), Collector::new(environment, storage)).await
+            let collector = Collector::new(environment.clone(), storage, sampling.sampling())?;
+            replica(&environment, collector).await
         }
         Command::Learner(StorageArgs { storage }) => {
             let (environment, storage) =
@@ -65,15 +70,20 @@ async fn run(command: Command) -> Result<ExitCode> {
             )
             .await
         }
-        Command::Serial { environment, seed } => {
+        Command::Serial {
+            environment,
+            seed,
+            sampling,
+        } => {
             let goal = Goal {
                 seed,
                 ..Goal::of(environment.environment)
             };
-            let solved = serial::train(&goal, &Settings::default());
+            let mut sampler = Pipeline::new(sampling.sampling())?;
+            let solved = serial::train(&goal, &Settings::default(), &mut sampler)?;
             Ok(ExitCode::from(u8::from(!solved)))
         }
-        Command::Trial { seed } => trial(seed).await,
+        Command::Trial { seed, sampling } => trial(seed, sampling.sampling()).await,
         Command::Sweep { trials } => sweep(trials).await,
         Command::Hold { memory } => {
             let mut shutdown = Shutdown::install()?;
@@ -130,7 +140,7 @@ async fn replica(environment: &Environment, worker: impl TaskWorker) -> Result<E
     Ok(ExitCode::SUCCESS)
 }
 
-async fn trial(seed: u64) -> Result<ExitCode> {
+async fn trial(seed: u64, sampling: Sampling) -> Result<ExitCode> {
     let mut shutdown = Shutdown::install()?;
     let (coordinator, client) = (env::coordinator()?, http::client()?);
     let goal = Goal {
@@ -138,9 +148,11 @@ async fn trial(seed: u64) -> Result<ExitCode> {
         ..Goal::default()
     };
     tracing::info!("training with seed {seed}");
-    let training = tokio::task::spawn_blocking(move || serial::train(&goal, &Settings::default()));
+    let mut sampler = Pipeline::new(sampling)?;
+    let train = move || serial::train(&goal, &Settings::default(), &mut sampler);
+    let training = tokio::task::spawn_blocking(train);
     let trying = async {
-        let solved = training.await.map_err(Error::TaskLost)?;
+        let solved = training.await.map_err(Error::TaskLost)??;
         tell(&client, &coordinator, Trial { seed, solved }).await;
         Ok(())
     };

@@ -58,7 +58,7 @@ impl TaskWorker for Learner {
         Ok(())
     }
 
-    fn work(&self, task: LearnerTask, fallback_seed: u64) -> Result<LearnerReport> {
+    fn work(&mut self, task: LearnerTask, fallback_seed: u64) -> Result<LearnerReport> {
         let game = task.game;
         let mut model = Model::load(&self.storage, &task.model_path, game, task.model_version)?;
         let mut trajectories = Vec::new();

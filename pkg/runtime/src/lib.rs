@@ -4,7 +4,8 @@
 //! |---|---|
 //! | the environments | [`game`] |
 //! | the model and how it learns | [`mlp`], [`policy`], [`adam`], [`ppo`] |
-//! | what is stored | [`rollout`], [`frames`], [`model`], [`storage`], [`run`] |
+//! | what is played, and how | [`rollout`], [`sampling`], [`sampler`], on the loops of [`signal`] |
+//! | what is stored | [`frames`], [`model`], [`storage`], [`run`] |
 //! | the replicas' side | [`server`], [`tasks`], [`collector`], [`learner`] |
 //! | how all of them live | [`life`], with [`mapping`] for what computes beside it |
 //! | the coordinator's side | [`endpoint`], [`fleet`], [`roster`], [`dispatch`], [`training`], [`coordinator`], alone in [`serial`] |
@@ -43,9 +44,12 @@ pub mod progress;
 pub mod rollout;
 pub mod roster;
 pub mod run;
+pub mod sampler;
+pub mod sampling;
 pub mod serial;
 pub mod server;
 pub mod shutdown;
+pub mod signal;
 pub mod storage;
 pub mod sweep;
 pub mod tasks;

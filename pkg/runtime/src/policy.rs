@@ -1,6 +1,6 @@
 //! The model: an actor that chooses and a critic that judges.
 
-use rand::{Rng, RngExt};
+use rand::Rng;
 
 use crate::{
     game::Game,
@@ -111,15 +111,9 @@ impl Policy {
         self.critic.forward(&scratch.features, &mut scratch.critic)[0]
     }
 
-    /// Draws an action; returns it with the logarithm of its probability.
-    pub fn sample(
-        &self,
-        observation: &[f32],
-        scratch: &mut Scratch,
-        rng: &mut impl Rng,
-    ) -> (u8, f64) {
+    /// The action that a number stands for which was drawn from 0..1; returns it with the logarithm of its probability.
+    pub fn draw(&self, observation: &[f32], scratch: &mut Scratch, mut drawn: f64) -> (u8, f64) {
         let log_probabilities = self.choose(observation, scratch);
-        let mut drawn = rng.random::<f64>();
         let mut action = log_probabilities.len() - 1;
         while action > 0 {
             let probability = log_probabilities[action].exp();
@@ -171,7 +165,7 @@ fn number(action: usize) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use rand::{SeedableRng, rngs::StdRng};
+    use rand::{RngExt, SeedableRng, rngs::StdRng};
 
     use super::*;
 
@@ -192,7 +186,7 @@ mod tests {
         assert_eq!(policy.greedy(&observation, &mut scratch), 0);
         let mut drawn = [0.0; 3];
         for _ in 0..10_000 {
-            let (action, log_probability) = policy.sample(&observation, &mut scratch, &mut rng);
+            let (action, log_probability) = policy.draw(&observation, &mut scratch, rng.random());
             drawn[usize::from(action)] += 1e-4;
             assert!((log_probability.exp() - likely[usize::from(action)]).abs() < 1e-12);
         }
