@@ -7,7 +7,7 @@ use crate::{
     mlp::{Activations, Mlp, parameter_count},
 };
 
-/// Width of the two hidden layers of each network.
+/// Width of the two hidden layers of each network that is stored.
 const HIDDEN: usize = 32;
 
 /// Actor and critic for a game.
@@ -33,23 +33,28 @@ pub struct Scratch {
 impl Policy {
     /// A policy that knows nothing and so chooses about evenly.
     pub fn random(game: Game, rng: &mut impl Rng) -> Self {
+        Self::of_width(game, HIDDEN, rng)
+    }
+
+    /// One whose hidden layers have another width than those that are stored: to see what that costs.
+    pub fn of_width(game: Game, hidden: usize, rng: &mut impl Rng) -> Self {
         Self {
             game,
-            actor: Mlp::random(&actor(game), 0.01, rng),
-            critic: Mlp::random(&critic(game), 1.0, rng),
+            actor: Mlp::random(&actor(game, hidden), 0.01, rng),
+            critic: Mlp::random(&critic(game, hidden), 1.0, rng),
         }
     }
 
     /// A policy with given parameters, actor first, if their number is right.
     pub fn from_parameters(game: Game, mut parameters: Vec<f64>) -> Option<Self> {
-        let actors = parameter_count(&actor(game));
+        let actors = parameter_count(&actor(game, HIDDEN));
         if parameters.len() < actors {
             return None;
         }
-        let critic = Mlp::from_parameters(&critic(game), parameters.split_off(actors))?;
+        let critic = Mlp::from_parameters(&critic(game, HIDDEN), parameters.split_off(actors))?;
         Some(Self {
             game,
-            actor: Mlp::from_parameters(&actor(game), parameters)?,
+            actor: Mlp::from_parameters(&actor(game, HIDDEN), parameters)?,
             critic,
         })
     }
@@ -77,7 +82,7 @@ impl Policy {
 
     /// Number of parameters of every policy for this game.
     pub fn parameter_count(game: Game) -> usize {
-        parameter_count(&actor(game)) + parameter_count(&critic(game))
+        parameter_count(&actor(game, HIDDEN)) + parameter_count(&critic(game, HIDDEN))
     }
 
     /// Buffers for the passes through this policy.
@@ -149,14 +154,14 @@ impl Policy {
 }
 
 /// Layer sizes of the actor: observation to one logit per action.
-const fn actor(game: Game) -> [usize; 4] {
+const fn actor(game: Game, hidden: usize) -> [usize; 4] {
     let rules = game.rules();
-    [rules.observation(), HIDDEN, HIDDEN, rules.actions]
+    [rules.observation(), hidden, hidden, rules.actions]
 }
 
 /// Layer sizes of the critic: observation to expected return.
-const fn critic(game: Game) -> [usize; 4] {
-    [game.rules().observation(), HIDDEN, HIDDEN, 1]
+const fn critic(game: Game, hidden: usize) -> [usize; 4] {
+    [game.rules().observation(), hidden, hidden, 1]
 }
 
 fn number(action: usize) -> u8 {

@@ -13,9 +13,9 @@ use std::{
     thread::{available_parallelism, yield_now},
 };
 
-/// How often a loop looks for a signal before it lets other threads run, and how often it does that before it sleeps. What is about to
-/// come is taken within a microsecond so, and the wait for what takes longer costs some tens of microseconds.
-const SPINS: usize = 200;
+/// How often a loop looks for a signal before it lets other threads run, and how often it does that before it sleeps. What is about to come is
+/// taken within a microsecond or two: on a core of its own, and where both threads share one.
+const SPINS: usize = 20;
 const YIELDS: usize = 50;
 
 /// Whether another thread can run while this one looks for its signal.
