@@ -14,7 +14,8 @@
 //! | what goes between them | [`wire`], [`env`](mod@env) |
 //!
 //! The result of a task depends on the task alone, never on who does it or when: a seed gives the
-//! same training with one collector or with five, whether or not some are lost on the way.
+//! same training with one collector or with five, whether or not some are lost on the way. Only how
+//! many environments a collector plays in must be the same in all of them.
 #![allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 
 pub mod adam;
