@@ -29,8 +29,10 @@ mod post;
 mod recovery;
 mod remove;
 mod report;
+mod sampling;
 mod scale;
 mod serving;
+mod signals;
 mod stats;
 mod statuses;
 mod storm;
@@ -96,6 +98,8 @@ enum Benchmark {
     B11,
     B12,
     B13,
+    B14,
+    B15,
 }
 
 fn main() -> Result<()> {
@@ -183,6 +187,8 @@ impl Benchmark {
             Self::B11 => "B11",
             Self::B12 => "B12",
             Self::B13 => "B13",
+            Self::B14 => "B14",
+            Self::B15 => "B15",
         }
     }
 
@@ -201,6 +207,8 @@ impl Benchmark {
             Self::B11 => churn::run(scale, found).await,
             Self::B12 => recovery::run(scale, found).await,
             Self::B13 => plugin::run(scale, found).await,
+            Self::B14 => signals::run(scale, found),
+            Self::B15 => sampling::run(scale, found),
         };
         ran.with_context(|| format!("{} could not be measured", self.name()))
     }

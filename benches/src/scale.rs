@@ -67,6 +67,10 @@ pub struct Scale {
     pub shown: usize,
     /// How often programs are started.
     pub started: usize,
+    /// Signals from one thread to another and back.
+    pub signals: u64,
+    /// Frames that are played in a slow environment.
+    pub slow_frames: usize,
 }
 
 impl Scale {
@@ -105,6 +109,8 @@ impl Scale {
             recoveries: 5,
             shown: 1_000,
             started: 20,
+            signals: 200_000,
+            slow_frames: 10_000,
         }
     }
 
@@ -142,6 +148,8 @@ impl Scale {
             recoveries: 1,
             shown: 1_000,
             started: 3,
+            signals: 50_000,
+            slow_frames: 4_000,
         }
     }
 }

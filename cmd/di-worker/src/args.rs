@@ -1,15 +1,20 @@
 //! The command line.
 
+mod sampling;
+
 use std::{path::PathBuf, time::Duration};
 
 use clap::{
-    Parser, Subcommand,
+    CommandFactory, Parser, Subcommand,
     builder::{PossibleValuesParser, TypedValueParser},
+    error::ErrorKind,
 };
 use di_runtime::{
     checkpoint::Keep, coordinator::Options, fleet::Patience, game::Game, ppo::Settings,
     training::Goal,
 };
+
+pub use sampling::SamplingArgs;
 
 /// Trains in environments of Gymnasium with a coordinator, collectors and learners, to show DI
 /// Orchestrator at work.
@@ -20,13 +25,40 @@ pub struct Args {
     pub command: Command,
 }
 
+impl Args {
+    /// Reads the command line; ends the process where it makes no sense.
+    pub fn read() -> Self {
+        let read = Self::try_parse().and_then(Self::checked);
+        read.unwrap_or_else(|error| error.exit())
+    }
+
+    /// What flags say together must make sense, too.
+    fn checked(self) -> Result<Self, clap::Error> {
+        match &self.command {
+            Command::Collector { sampling, .. }
+            | Command::Serial { sampling, .. }
+            | Command::Trial { sampling, .. } => sampling
+                .sampling()
+                .check()
+                .map_err(|error| Self::command().error(ErrorKind::ValueValidation, error))?,
+            _ => {}
+        }
+        Ok(self)
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Asks for replicas, hands out tasks, ends when the target is reached: 0 solved, 1 not solved
     /// or refused, 2 wrongly set up (storage, environment, flags), 143 asked to end
     Coordinator(CoordinatorArgs),
     /// Plays with the current model and stores the frames
-    Collector(StorageArgs),
+    Collector {
+        #[command(flatten)]
+        storage: StorageArgs,
+        #[command(flatten)]
+        sampling: SamplingArgs,
+    },
     /// Trains the model on stored frames; as ranks of a learner of several GPUs, where the orchestrator made it one
     Learner(LearnerArgs),
     /// Takes tasks on for the ranks of a learner of several GPUs
@@ -35,16 +67,20 @@ pub enum Command {
     Serial {
         #[command(flatten)]
         environment: EnvironmentArgs,
-        /// Decides everything random
+        /// Decides everything random, with the number of environments
         #[arg(long, default_value_t = 0)]
         seed: u64,
+        #[command(flatten)]
+        sampling: SamplingArgs,
     },
     /// Trains alone with one seed of a sweep, and tells the sweep's coordinator how it ended until told
     /// to end
     Trial {
-        /// Decides everything random
+        /// Decides everything random, with the number of environments
         #[arg(long)]
         seed: u64,
+        #[command(flatten)]
+        sampling: SamplingArgs,
     },
     /// Waits until it was told of as many trials, each with another seed: 0 all solved, 1 not all, 143
     /// asked to end
@@ -219,8 +255,6 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
@@ -252,6 +286,26 @@ mod tests {
         let unknown = ["di-worker", "serial", "--environment", "Pong-v5"];
         let error = Args::try_parse_from(unknown).unwrap_err().to_string();
         assert!(error.contains("MountainCar-v0"), "{error}");
+    }
+
+    #[test]
+    fn environments_that_cannot_be_split_are_refused_before_anything_starts() {
+        let read = |line: &str| {
+            let words = ["di-worker"].into_iter().chain(line.split_whitespace());
+            Args::try_parse_from(words).and_then(Args::checked)
+        };
+        for command in ["collector", "serial", "trial --seed 0"] {
+            assert!(read(command).is_ok());
+            let error = read(&format!("{command} --num_envs_per_worker 5")).unwrap_err();
+            assert_eq!(error.exit_code(), 2);
+            let message = error.to_string();
+            assert!(
+                message
+                    .contains("--num_envs_per_worker 5 cannot be divided by --worker_num_splits 2")
+                    && message.contains("or --worker_num_splits 1"),
+                "{message}"
+            );
+        }
     }
 
     #[test]

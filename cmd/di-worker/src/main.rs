@@ -6,7 +6,6 @@ mod terminal;
 use std::process::ExitCode;
 
 use args::{Args, Command, CoordinatorArgs, LearnerArgs, StorageArgs};
-use clap::Parser;
 use di_runtime::{
     Error, Result,
     aggregator::{Aggregator, Patience},
@@ -20,6 +19,8 @@ use di_runtime::{
     learner::Learner,
     ppo::Settings,
     probe::probe,
+    sampler::Pipeline,
+    sampling::Sampling,
     serial,
     server::{listen, serve},
     shutdown::Shutdown,
@@ -33,7 +34,7 @@ use di_runtime::{
 const TERMINATED: u8 = 128 + 15;
 
 fn main() -> anyhow::Result<ExitCode> {
-    let args = Args::parse();
+    let args = Args::read();
     tracing_subscriber::fmt()
         .with_writer(std::io::stdout)
         .with_ansi(false)
@@ -54,22 +55,31 @@ fn main() -> anyhow::Result<ExitCode> {
 async fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Coordinator(args) => coordinate(args).await,
-        Command::Collector(StorageArgs { storage }) => {
+        Command::Collector {
+            storage: StorageArgs { storage },
+            sampling,
+        } => {
             let (environment, storage) =
                 (Environment::read(COLLECTOR_PORT)?, Storage::open(&storage)?);
-            replica(&environment.clone(), Collector::new(environment, storage)).await
+            let collector = Collector::new(environment.clone(), storage, sampling.sampling())?;
+            replica(&environment, collector).await
         }
         Command::Learner(args) => learn(args).await,
         Command::Aggregator => aggregate().await,
-        Command::Serial { environment, seed } => {
+        Command::Serial {
+            environment,
+            seed,
+            sampling,
+        } => {
             let goal = Goal {
                 seed,
                 ..Goal::of(environment.environment)
             };
-            let solved = serial::train(&goal, &Settings::default());
+            let mut sampler = Pipeline::new(sampling.sampling())?;
+            let solved = serial::train(&goal, &Settings::default(), &mut sampler)?;
             Ok(ExitCode::from(u8::from(!solved)))
         }
-        Command::Trial { seed } => trial(seed).await,
+        Command::Trial { seed, sampling } => trial(seed, sampling.sampling()).await,
         Command::Sweep { trials } => sweep(trials).await,
         Command::Hold { memory } => {
             let mut shutdown = Shutdown::install()?;
@@ -159,7 +169,7 @@ async fn aggregate() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn trial(seed: u64) -> Result<ExitCode> {
+async fn trial(seed: u64, sampling: Sampling) -> Result<ExitCode> {
     let mut shutdown = Shutdown::install()?;
     let (coordinator, client) = (env::coordinator()?, http::client()?);
     let goal = Goal {
@@ -167,9 +177,11 @@ async fn trial(seed: u64) -> Result<ExitCode> {
         ..Goal::default()
     };
     tracing::info!("training with seed {seed}");
-    let training = tokio::task::spawn_blocking(move || serial::train(&goal, &Settings::default()));
+    let mut sampler = Pipeline::new(sampling)?;
+    let train = move || serial::train(&goal, &Settings::default(), &mut sampler);
+    let training = tokio::task::spawn_blocking(train);
     let trying = async {
-        let solved = training.await.map_err(Error::TaskLost)?;
+        let solved = training.await.map_err(Error::TaskLost)??;
         tell(&client, &coordinator, Trial { seed, solved }).await;
         Ok(())
     };

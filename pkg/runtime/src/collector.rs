@@ -1,14 +1,13 @@
 //! The collector: loads the model, plays, stores the frames, reports where they are.
 
-use rand::{SeedableRng, rngs::StdRng};
-use serde::Deserialize;
-
 use crate::{
     Error, Result,
     env::Environment,
     frames,
     model::Model,
-    rollout::{Evaluation, collect, evaluate},
+    rollout::Evaluation,
+    sampler::{Pipeline, Sampler},
+    sampling::Sampling,
     storage::Storage,
     tasks::TaskWorker,
     wire::{CollectorReport, CollectorTask, Role, Work},
@@ -19,32 +18,30 @@ pub const MAX_FRAMES: usize = 1 << 20;
 /// Most episodes of one task.
 pub const MAX_EPISODES: usize = 10_000;
 
-/// There is nothing to configure: a task says it all.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NoConfig {}
-
 /// Does collector tasks.
-#[derive(Clone, Debug)]
 pub struct Collector {
     environment: Environment,
     storage: Storage,
+    sampling: Sampling,
+    sampler: Box<dyn Sampler>,
 }
 
 impl Collector {
     /// A collector that works on `storage`.
-    pub const fn new(environment: Environment, storage: Storage) -> Self {
-        Self {
+    pub fn new(environment: Environment, storage: Storage, sampling: Sampling) -> Result<Self> {
+        Ok(Self {
             environment,
             storage,
-        }
+            sampler: Box::new(Pipeline::new(sampling.clone())?),
+            sampling,
+        })
     }
 }
 
 impl TaskWorker for Collector {
     type Task = CollectorTask;
     type Report = CollectorReport;
-    type Config = NoConfig;
+    type Config = Sampling;
 
     const ROLE: Role = Role::Collector;
 
@@ -56,22 +53,27 @@ impl TaskWorker for Collector {
         self.environment.replica_index
     }
 
-    fn config(&self) -> NoConfig {
-        NoConfig {}
+    fn config(&self) -> Sampling {
+        self.sampling.clone()
     }
 
-    fn configure(&mut self, _: NoConfig) -> Result<()> {
+    fn configure(&mut self, sampling: Sampling) -> Result<()> {
+        self.sampler = Box::new(Pipeline::new(sampling.clone())?);
+        self.sampling = sampling;
         Ok(())
     }
 
-    fn work(&self, task: CollectorTask, fallback_seed: u64) -> Result<CollectorReport> {
+    fn rest(&mut self) {
+        self.sampler.rest();
+    }
+
+    fn work(&mut self, task: CollectorTask, fallback_seed: u64) -> Result<CollectorReport> {
         let game = task.game;
         let model = Model::load(&self.storage, &task.model_path, game, task.model_version)?;
         let seed = task.seed.unwrap_or(fallback_seed);
-        let mut rng = StdRng::seed_from_u64(seed);
         let report = match task.work {
             Work::Collect { frames } if (1..=MAX_FRAMES).contains(&frames) => {
-                let rollout = collect(&model.policy, frames, &mut rng);
+                let rollout = self.sampler.collect(&model.policy, frames, seed)?;
                 // The pod's name keeps apart what two collectors make of one task, when the first
                 // was thought lost.
                 let name = format!("{seed:016x}-{}.bin", self.environment.pod);
@@ -85,7 +87,8 @@ impl TaskWorker for Collector {
                 }
             }
             Work::Evaluate { episodes } if (1..=MAX_EPISODES).contains(&episodes) => {
-                let Evaluation { returns, frames } = evaluate(&model.policy, episodes, &mut rng);
+                let Evaluation { returns, frames } =
+                    self.sampler.evaluate(&model.policy, episodes, seed)?;
                 summary(frames, &returns)
             }
             Work::Collect { .. } | Work::Evaluate { .. } => {
@@ -135,5 +138,80 @@ fn summary(frames: u64, returns: &[f64]) -> CollectorReport {
         frames,
         episodes,
         mean_return,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::{SeedableRng, rngs::StdRng};
+
+    use super::*;
+    use crate::{env::COLLECTOR_PORT, game::Game, life::Counted};
+
+    fn collector(storage: &Storage, sampling: Sampling) -> Result<Collector> {
+        let environment = Environment::from_lookup(COLLECTOR_PORT, |name| match name {
+            "KUBERNETES_POD_NAMESPACE" => Some("rl".to_owned()),
+            "KUBERNETES_POD_NAME" => Some(format!("pole-{}", sampling.num_workers)),
+            _ => None,
+        });
+        Collector::new(environment?, storage.clone(), sampling)
+    }
+
+    fn threads() -> Sampling {
+        Sampling {
+            num_workers: 2,
+            num_envs_per_worker: 1,
+            worker_num_splits: 1,
+            ..Sampling::default()
+        }
+    }
+
+    #[test]
+    fn frames_and_reports_are_the_same_by_one_thread_and_by_many() {
+        let folder = tempfile::tempdir().unwrap();
+        let storage = Storage::open(folder.path()).unwrap();
+        let run = storage.root().to_owned();
+        storage.create_folder(&run.join(frames_folder(0))).unwrap();
+        let game = Game::Acrobot;
+        let model = Model::random(game, &mut StdRng::seed_from_u64(1));
+        let model_path = run.join("model");
+        storage.write(&model_path, &model.encode()).unwrap();
+        let mut one = collector(&storage, Sampling::default()).unwrap();
+        let mut many = collector(&storage, threads()).unwrap();
+        let mut both = |work| {
+            [&mut one, &mut many].map(|collector| {
+                let task = CollectorTask {
+                    game,
+                    run: run.clone(),
+                    model_version: 0,
+                    model_path: model_path.clone(),
+                    seed: Some(3),
+                    work,
+                };
+                collector.work(task, 0).unwrap()
+            })
+        };
+        let [one, other] = both(Work::Collect { frames: 1301 });
+        assert_eq!((one.frames, &one.stats()), (1301, &other.stats()));
+        let [one, other] = [one, other].map(|report| report.path.unwrap());
+        assert_ne!(one, other);
+        assert_eq!(storage.read(&one).unwrap(), storage.read(&other).unwrap());
+        let [one, other] = both(Work::Evaluate { episodes: 7 });
+        assert_eq!((one.episodes, &one), (7, &other));
+    }
+
+    #[test]
+    fn another_sampling_is_taken_on_if_it_makes_sense() {
+        let folder = tempfile::tempdir().unwrap();
+        let storage = Storage::open(folder.path()).unwrap();
+        let mut collector = collector(&storage, Sampling::default()).unwrap();
+        collector.configure(threads()).unwrap();
+        assert_eq!(collector.config(), threads());
+        let odd = Sampling {
+            num_envs_per_worker: 3,
+            ..Sampling::default()
+        };
+        assert!(matches!(collector.configure(odd), Err(Error::BadConfig(_))));
+        assert_eq!(collector.config(), threads());
     }
 }

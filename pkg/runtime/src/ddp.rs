@@ -24,12 +24,11 @@ pub use place::Place;
 
 use crate::{
     Error, Result,
-    collector::NoConfig,
     env::Environment,
     learner::Learner,
     server::{listen, serve, serve_handles},
 };
-use follow::Follower;
+use follow::{Follower, NoConfig};
 use lead::Leader;
 
 /// How long ranks wait for each other.

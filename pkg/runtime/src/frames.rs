@@ -87,13 +87,18 @@ mod tests {
     use rand::{SeedableRng, rngs::StdRng};
 
     use super::*;
-    use crate::{policy::Policy, rollout::collect};
+    use crate::{
+        policy::Policy,
+        sampler::{Pipeline, Sampler},
+        sampling::Sampling,
+    };
 
     #[test]
     fn frames_survive_the_round_trip() {
+        let mut sampler = Pipeline::new(Sampling::default()).unwrap();
         for game in Game::ALL {
-            let mut rng = StdRng::seed_from_u64(1);
-            let trajectories = collect(&Policy::random(game, &mut rng), 723, &mut rng).trajectories;
+            let policy = Policy::random(game, &mut StdRng::seed_from_u64(1));
+            let trajectories = sampler.collect(&policy, 723, 1).unwrap().trajectories;
             for trajectories in [trajectories, Vec::new()] {
                 let file = encode(game, 12, &trajectories);
                 let frames = Frames {

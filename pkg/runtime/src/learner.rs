@@ -60,7 +60,7 @@ impl TaskWorker for Learner {
         Ok(())
     }
 
-    fn work(&self, task: LearnerTask, fallback_seed: u64) -> Result<LearnerReport> {
+    fn work(&mut self, task: LearnerTask, fallback_seed: u64) -> Result<LearnerReport> {
         let mut loaded = self.load(&task, &self.settings)?;
         let seed = task.seed.unwrap_or(fallback_seed);
         let Ok(losses) = loaded.train(&self.settings, task.progress, seed, &mut Alone);
@@ -189,7 +189,12 @@ impl Learner {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{env::LEARNER_PORT, game::Game, rollout::collect};
+    use crate::{
+        env::LEARNER_PORT,
+        game::Game,
+        sampler::{Pipeline, Sampler},
+        sampling::Sampling,
+    };
 
     #[test]
     fn stale_frames_are_counted_and_too_old_ones_dropped() {
@@ -205,7 +210,7 @@ mod tests {
             _ => None,
         })
         .unwrap();
-        let learner = Learner::new(environment, storage.clone(), settings);
+        let mut learner = Learner::new(environment, storage.clone(), settings);
         let mut rng = StdRng::seed_from_u64(7);
         let mut model = Model::random(Game::CartPole, &mut rng);
         model.version = 5;
@@ -220,8 +225,10 @@ mod tests {
             progress: 0.0,
             seed: None,
         };
+        let mut sampler = Pipeline::new(Sampling::default()).unwrap();
         for (version, frames) in [(2, 10), (3, 20), (4, 30), (5, 40)] {
-            let played = collect(&model.policy, frames, &mut rng).trajectories;
+            let played = sampler.collect(&model.policy, frames, 1).unwrap();
+            let played = played.trajectories;
             let path = storage.root().join(format!("of-{version}.bin"));
             let file = frames::encode(Game::CartPole, version, &played);
             storage.write(&path, &file).unwrap();

@@ -4,7 +4,8 @@
 //! |---|---|
 //! | the environments | [`game`] |
 //! | the model and how it learns | [`mlp`], [`policy`], [`adam`], [`ppo`], [`staleness`] |
-//! | what is stored | [`rollout`], [`frames`], [`model`], [`storage`], [`run`], [`checkpoint`] |
+//! | what is played, and how | [`rollout`], [`sampling`], [`sampler`], on the loops of [`signal`] |
+//! | what is stored | [`frames`], [`model`], [`storage`], [`run`], [`checkpoint`] |
 //! | the replicas' side | [`server`], [`tasks`], [`collector`], [`learner`] |
 //! | a learner of several GPUs | [`ddp`], behind an [`aggregator`] |
 //! | how all of them live | [`life`], with [`mapping`] for what computes beside it |
@@ -14,7 +15,8 @@
 //! | what goes between them | [`wire`], [`env`](mod@env) |
 //!
 //! The result of a task depends on the task alone, never on who does it or when: a seed gives the
-//! same training with one collector or with five, whether or not some are lost on the way.
+//! same training with one collector or with five, whether or not some are lost on the way. Only how
+//! many environments a collector plays in must be the same in all of them.
 #![allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 
 pub mod adam;
@@ -47,9 +49,12 @@ pub mod progress;
 pub mod rollout;
 pub mod roster;
 pub mod run;
+pub mod sampler;
+pub mod sampling;
 pub mod serial;
 pub mod server;
 pub mod shutdown;
+pub mod signal;
 pub mod staleness;
 pub mod storage;
 pub mod sweep;

@@ -1,13 +1,13 @@
 //! The model: an actor that chooses and a critic that judges.
 
-use rand::{Rng, RngExt};
+use rand::Rng;
 
 use crate::{
     game::Game,
     mlp::{Activations, Mlp, parameter_count},
 };
 
-/// Width of the two hidden layers of each network.
+/// Width of the two hidden layers of each network that is stored.
 const HIDDEN: usize = 32;
 
 /// Actor and critic for a game.
@@ -33,23 +33,28 @@ pub struct Scratch {
 impl Policy {
     /// A policy that knows nothing and so chooses about evenly.
     pub fn random(game: Game, rng: &mut impl Rng) -> Self {
+        Self::of_width(game, HIDDEN, rng)
+    }
+
+    /// One whose hidden layers have another width than those that are stored: to see what that costs.
+    pub fn of_width(game: Game, hidden: usize, rng: &mut impl Rng) -> Self {
         Self {
             game,
-            actor: Mlp::random(&actor(game), 0.01, rng),
-            critic: Mlp::random(&critic(game), 1.0, rng),
+            actor: Mlp::random(&actor(game, hidden), 0.01, rng),
+            critic: Mlp::random(&critic(game, hidden), 1.0, rng),
         }
     }
 
     /// A policy with given parameters, actor first, if their number is right.
     pub fn from_parameters(game: Game, mut parameters: Vec<f64>) -> Option<Self> {
-        let actors = parameter_count(&actor(game));
+        let actors = parameter_count(&actor(game, HIDDEN));
         if parameters.len() < actors {
             return None;
         }
-        let critic = Mlp::from_parameters(&critic(game), parameters.split_off(actors))?;
+        let critic = Mlp::from_parameters(&critic(game, HIDDEN), parameters.split_off(actors))?;
         Some(Self {
             game,
-            actor: Mlp::from_parameters(&actor(game), parameters)?,
+            actor: Mlp::from_parameters(&actor(game, HIDDEN), parameters)?,
             critic,
         })
     }
@@ -77,7 +82,7 @@ impl Policy {
 
     /// Number of parameters of every policy for this game.
     pub fn parameter_count(game: Game) -> usize {
-        parameter_count(&actor(game)) + parameter_count(&critic(game))
+        parameter_count(&actor(game, HIDDEN)) + parameter_count(&critic(game, HIDDEN))
     }
 
     /// Buffers for the passes through this policy.
@@ -111,15 +116,9 @@ impl Policy {
         self.critic.forward(&scratch.features, &mut scratch.critic)[0]
     }
 
-    /// Draws an action; returns it with the logarithm of its probability.
-    pub fn sample(
-        &self,
-        observation: &[f32],
-        scratch: &mut Scratch,
-        rng: &mut impl Rng,
-    ) -> (u8, f64) {
+    /// The action that a number stands for which was drawn from 0..1; returns it with the logarithm of its probability.
+    pub fn draw(&self, observation: &[f32], scratch: &mut Scratch, mut drawn: f64) -> (u8, f64) {
         let log_probabilities = self.choose(observation, scratch);
-        let mut drawn = rng.random::<f64>();
         let mut action = log_probabilities.len() - 1;
         while action > 0 {
             let probability = log_probabilities[action].exp();
@@ -155,14 +154,14 @@ impl Policy {
 }
 
 /// Layer sizes of the actor: observation to one logit per action.
-const fn actor(game: Game) -> [usize; 4] {
+const fn actor(game: Game, hidden: usize) -> [usize; 4] {
     let rules = game.rules();
-    [rules.observation(), HIDDEN, HIDDEN, rules.actions]
+    [rules.observation(), hidden, hidden, rules.actions]
 }
 
 /// Layer sizes of the critic: observation to expected return.
-const fn critic(game: Game) -> [usize; 4] {
-    [game.rules().observation(), HIDDEN, HIDDEN, 1]
+const fn critic(game: Game, hidden: usize) -> [usize; 4] {
+    [game.rules().observation(), hidden, hidden, 1]
 }
 
 fn number(action: usize) -> u8 {
@@ -171,7 +170,7 @@ fn number(action: usize) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use rand::{SeedableRng, rngs::StdRng};
+    use rand::{RngExt, SeedableRng, rngs::StdRng};
 
     use super::*;
 
@@ -192,7 +191,7 @@ mod tests {
         assert_eq!(policy.greedy(&observation, &mut scratch), 0);
         let mut drawn = [0.0; 3];
         for _ in 0..10_000 {
-            let (action, log_probability) = policy.sample(&observation, &mut scratch, &mut rng);
+            let (action, log_probability) = policy.draw(&observation, &mut scratch, rng.random());
             drawn[usize::from(action)] += 1e-4;
             assert!((log_probability.exp() - likely[usize::from(action)]).abs() < 1e-12);
         }

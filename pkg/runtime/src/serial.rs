@@ -2,23 +2,25 @@
 
 use std::time::Instant;
 
-use rand::{SeedableRng, rngs::StdRng};
+use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use crate::{
+    Result,
     model::Model,
     ppo::{self, Settings},
-    rollout::{collect, evaluate},
+    sampler::Sampler,
     server::mix,
     training::Goal,
 };
 
 /// Trains until the goal is reached (true) or the iterations are used up (false).
-pub fn train(goal: &Goal, settings: &Settings) -> bool {
+pub fn train(goal: &Goal, settings: &Settings, sampler: &mut impl Sampler) -> Result<bool> {
     let mut rng = StdRng::seed_from_u64(mix(goal.seed, u64::MAX));
     let mut model = Model::random(goal.game, &mut rng);
     let begin = Instant::now();
     for iteration in 0..=goal.max_iterations {
-        let returns = evaluate(&model.policy, goal.evaluation_episodes, &mut rng).returns;
+        let evaluation = sampler.evaluate(&model.policy, goal.evaluation_episodes, rng.random())?;
+        let returns = evaluation.returns;
         let mean = returns.iter().sum::<f64>() / returns.len().max(1) as f64;
         tracing::info!("iteration {iteration:3}  evaluation {mean:>5.1}");
         if mean >= goal.target_return {
@@ -27,9 +29,10 @@ pub fn train(goal: &Goal, settings: &Settings) -> bool {
                 returns.len(),
                 begin.elapsed().as_secs_f64()
             );
-            return true;
+            return Ok(true);
         }
-        let rollout = collect(&model.policy, goal.tasks * goal.frames_per_task, &mut rng);
+        let frames = goal.tasks * goal.frames_per_task;
+        let rollout = sampler.collect(&model.policy, frames, rng.random())?;
         let progress = iteration as f64 / goal.max_iterations.max(1) as f64;
         let Model { policy, adam, .. } = &mut model;
         ppo::update(
@@ -42,13 +45,13 @@ pub fn train(goal: &Goal, settings: &Settings) -> bool {
         );
     }
     tracing::info!("not solved within {} iterations", goal.max_iterations);
-    false
+    Ok(false)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::game::Game;
+    use crate::{game::Game, sampler::Pipeline, sampling::Sampling};
 
     fn solves(game: Game, seeds: std::ops::Range<u64>) {
         for seed in seeds {
@@ -56,7 +59,9 @@ mod tests {
                 seed,
                 ..Goal::of(game)
             };
-            assert!(train(&goal, &Settings::default()), "{game}, seed {seed}");
+            let mut sampler = Pipeline::new(Sampling::default()).unwrap();
+            let solved = train(&goal, &Settings::default(), &mut sampler);
+            assert!(solved.unwrap(), "{game}, seed {seed}");
         }
     }
 

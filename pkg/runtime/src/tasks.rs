@@ -46,7 +46,10 @@ pub trait TaskWorker: Send + 'static {
 
     /// Does a task; `fallback_seed` is for tasks that bring none. May take long: runs beside the
     /// server.
-    fn work(&self, task: Self::Task, fallback_seed: u64) -> Result<Self::Report>;
+    fn work(&mut self, task: Self::Task, fallback_seed: u64) -> Result<Self::Report>;
+
+    /// No task comes for a while, or ever: it may give up what it holds.
+    fn rest(&mut self) {}
 }
 
 /// Who waits for what becomes of a task.
@@ -215,10 +218,11 @@ impl<W: TaskWorker> Worker for Tasks<W> {
 
     fn pause(&mut self) {
         self.queue.close();
+        lock(&self.worker).rest();
     }
 
     fn exit(&mut self) {
-        self.queue.close();
+        self.pause();
         self.computing.stop();
     }
 }

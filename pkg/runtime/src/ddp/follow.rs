@@ -1,15 +1,21 @@
 use std::time::Duration;
 
+use serde::Deserialize;
+
 use super::Group;
 use crate::{
     Result, chain,
-    collector::NoConfig,
     learner::Learner,
     life::{Polled, Stats, Worker},
 };
 
 /// How long a poll listens for a call. Handles wait for it.
 const LISTEN: Duration = Duration::from_millis(200);
+
+/// There is nothing to configure: rank 0 says how to train.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NoConfig {}
 
 /// Another rank than 0: joins in when it is called to a task.
 #[derive(Debug)]
@@ -34,7 +40,6 @@ impl Worker for Follower {
 
     const NAME: &'static str = "learner";
 
-    /// Rank 0 says how to train.
     fn configure(&mut self, _: NoConfig) -> Result<()> {
         Ok(())
     }

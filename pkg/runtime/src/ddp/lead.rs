@@ -1,5 +1,3 @@
-use std::sync::{Mutex, PoisonError};
-
 use super::{Group, link::Call};
 use crate::{
     Error, Result,
@@ -13,25 +11,23 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Leader {
     learner: Learner,
-    group: Mutex<Group>,
+    group: Group,
 }
 
 impl Leader {
     pub(super) const fn new(learner: Learner, group: Group) -> Self {
-        Self {
-            learner,
-            group: Mutex::new(group),
-        }
+        Self { learner, group }
     }
 
-    fn lead(&self, group: &mut Group, task: LearnerTask, seed: u64) -> Result<LearnerReport> {
-        let settings = self.learner.config();
+    fn lead(&mut self, task: LearnerTask, seed: u64) -> Result<LearnerReport> {
+        let Self { learner, group } = self;
+        let settings = learner.config();
         let call = Call {
             task,
             seed,
             settings,
         };
-        let mut loaded = group.call(&call, || self.learner.load(&call.task, &call.settings))?;
+        let mut loaded = group.call(&call, || learner.load(&call.task, &call.settings))?;
         // Numbers may change a little on their way, and must be the same for all.
         let Call {
             task,
@@ -39,7 +35,7 @@ impl Leader {
             settings,
         } = call.sent()?;
         let losses = loaded.train(&settings, task.progress, seed, group)?;
-        self.learner.store(&task, &loaded, losses)
+        learner.store(&task, &loaded, losses)
     }
 }
 
@@ -66,12 +62,11 @@ impl TaskWorker for Leader {
         self.learner.configure(settings)
     }
 
-    fn work(&self, task: LearnerTask, fallback_seed: u64) -> Result<LearnerReport> {
-        let mut group = self.group.lock().unwrap_or_else(PoisonError::into_inner);
+    fn work(&mut self, task: LearnerTask, fallback_seed: u64) -> Result<LearnerReport> {
         let seed = task.seed.unwrap_or(fallback_seed);
-        let led = self.lead(&mut group, task, seed);
+        let led = self.lead(task, seed);
         if let Err(Error::RankLost { rank, source }) = &led {
-            group.mourn(*rank, &source.to_string());
+            self.group.mourn(*rank, &source.to_string());
         }
         led
     }

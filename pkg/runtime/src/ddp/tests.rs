@@ -20,7 +20,8 @@ use crate::{
     life::{Polled, Worker},
     model::{Model, model_file},
     ppo::Settings,
-    rollout::collect,
+    sampler::{Pipeline, Sampler},
+    sampling::Sampling,
     storage::Storage,
     tasks::TaskWorker,
     wire::{LearnerReport, LearnerTask},
@@ -56,7 +57,8 @@ fn stored() -> (tempfile::TempDir, Storage, LearnerTask) {
     let model_path = path(&model_file(0));
     storage.write(&model_path, &model.encode()).unwrap();
     // Not a whole number of batches.
-    let played = collect(&model.policy, 500, &mut rng).trajectories;
+    let mut sampler = Pipeline::new(Sampling::default()).unwrap();
+    let played = sampler.collect(&model.policy, 500, 1).unwrap().trajectories;
     let encoded = frames::encode(Game::CartPole, 0, &played);
     storage.write(&path("frames.bin"), &encoded).unwrap();
     let task = LearnerTask {
@@ -233,7 +235,7 @@ fn a_rank_that_is_paused_fails_the_task_and_no_more() {
             follow_once(&mut Follower::new(own.clone(), group))
         }
     });
-    let leader = Leader::new(own, group);
+    let mut leader = Leader::new(own, group);
     for _ in 0..2 {
         let error = leader.work(task.clone(), 0).unwrap_err();
         assert!(matches!(error, Error::RankAbsent(1)), "{error}");
@@ -264,7 +266,7 @@ fn a_rank_that_cannot_load_a_task_fails_it_with_its_reason() {
     let (group, others) = meet(2, PATIENT, move |group| {
         follow_once(&mut Follower::new(other.clone(), group))
     });
-    let leader = Leader::new(own, group);
+    let mut leader = Leader::new(own, group);
     for _ in 0..2 {
         let error = leader.work(task.clone(), 0).unwrap_err();
         assert!(!error.is_fatal());

@@ -1,13 +1,14 @@
 use super::*;
-use crate::{collector::NoConfig, wire::CollectorReport};
+use crate::wire::CollectorReport;
 
-/// Reports the seed; 0 fails, 1 panics.
-struct Seeds;
+/// Reports the seed; 0 fails, 1 panics. Counts its rests.
+#[derive(Default)]
+struct Seeds(Arc<AtomicU64>);
 
 impl TaskWorker for Seeds {
     type Task = u64;
     type Report = CollectorReport;
-    type Config = NoConfig;
+    type Config = ();
     const ROLE: Role = Role::Collector;
 
     fn pod(&self) -> &'static str {
@@ -18,15 +19,17 @@ impl TaskWorker for Seeds {
         3
     }
 
-    fn config(&self) -> NoConfig {
-        NoConfig {}
-    }
+    fn config(&self) {}
 
-    fn configure(&mut self, _: NoConfig) -> Result<()> {
+    fn configure(&mut self, (): ()) -> Result<()> {
         Ok(())
     }
 
-    fn work(&self, task: u64, fallback_seed: u64) -> Result<CollectorReport> {
+    fn rest(&mut self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+
+    fn work(&mut self, task: u64, fallback_seed: u64) -> Result<CollectorReport> {
         match task {
             0 => Err(Error::BadTask("none".to_owned())),
             1 => panic!("one"),
@@ -40,9 +43,13 @@ impl TaskWorker for Seeds {
 }
 
 fn started() -> (Tasks<Seeds>, Arc<Queue<Seeds>>) {
+    started_with(Seeds::default())
+}
+
+fn started_with(worker: Seeds) -> (Tasks<Seeds>, Arc<Queue<Seeds>>) {
     let queue = Arc::new(Queue::new());
-    let mut tasks = Tasks::new(Seeds, queue.clone());
-    tasks.configure(NoConfig {}).unwrap();
+    let mut tasks = Tasks::new(worker, queue.clone());
+    tasks.configure(()).unwrap();
     tasks.start();
     (tasks, queue)
 }
@@ -77,6 +84,20 @@ fn paused_it_gives_tasks_back_and_takes_none_on() {
     assert_eq!(answer.try_recv().unwrap().unwrap().frames, 8);
     drop(tasks);
     assert!(queue.push(9).is_err(), "nobody would do it");
+}
+
+#[test]
+fn a_worker_rests_while_it_is_paused_and_when_it_ends() {
+    let rests = Arc::<AtomicU64>::default();
+    let (mut tasks, queue) = started_with(Seeds(rests.clone()));
+    assert_eq!(rests.load(Relaxed), 0);
+    tasks.pause();
+    assert_eq!(rests.load(Relaxed), 1);
+    tasks.start();
+    let _answer = queue.push(5).unwrap();
+    assert_eq!(tasks.poll().unwrap().samples, 5);
+    tasks.exit();
+    assert_eq!(rests.load(Relaxed), 2);
 }
 
 #[test]

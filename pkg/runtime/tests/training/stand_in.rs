@@ -20,6 +20,7 @@ use di_runtime::{
     env::{COLLECTOR_PORT, Environment},
     learner::Learner,
     ppo::Settings,
+    sampling::Sampling,
     server::serve,
     storage::Storage,
     wire::{AddRequest, Envelope, Replicas, Role},
@@ -215,7 +216,8 @@ impl StandIn {
             let forever = std::future::pending();
             match role {
                 Role::Collector => {
-                    serve(listener, Collector::new(environment, storage), forever).await
+                    let collector = Collector::new(environment, storage, sampling(index))?;
+                    serve(listener, collector, forever).await
                 }
                 Role::Learner => {
                     serve(
@@ -270,6 +272,17 @@ impl StandIn {
     fn answer(&self) -> (StatusCode, Json<Envelope>) {
         let data = to_value(self.replicas()).unwrap();
         (StatusCode::OK, Json(Envelope::done(data)))
+    }
+}
+
+/// Every other collector samples in threads; what it plays is the same.
+fn sampling(index: u64) -> Sampling {
+    let workers = if index.is_multiple_of(2) { 2 } else { 1 };
+    Sampling {
+        num_workers: workers,
+        num_envs_per_worker: 2 / workers,
+        worker_num_splits: 1,
+        ..Sampling::default()
     }
 }
 

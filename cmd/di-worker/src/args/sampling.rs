@@ -1,0 +1,121 @@
+use clap::ArgAction;
+use di_runtime::sampling::Sampling;
+
+/// How trajectories are sampled. The names are Sample Factory's; with `-` instead of `_` they are known, too.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Sampling")]
+pub struct SamplingArgs {
+    /// Rollout workers, which step environments
+    #[arg(
+        long = "num_workers",
+        alias = "num-workers",
+        value_name = "N",
+        default_value_t = 1
+    )]
+    workers: usize,
+    /// Environments of each rollout worker
+    #[arg(
+        long = "num_envs_per_worker",
+        alias = "num-envs-per-worker",
+        value_name = "N",
+        default_value_t = 2
+    )]
+    environments: usize,
+    /// Groups of as many environments each that those are split into: with 2, one waits for its actions while the
+    /// other is stepped
+    #[arg(
+        long = "worker_num_splits",
+        alias = "worker-num-splits",
+        value_name = "N",
+        default_value_t = 2
+    )]
+    splits: usize,
+    /// Inference workers, which choose the actions
+    #[arg(
+        long = "policy_workers_per_policy",
+        alias = "policy-workers-per-policy",
+        value_name = "N",
+        default_value_t = 1
+    )]
+    policy_workers: usize,
+    /// Steps after which a trajectory is handed to the batcher
+    #[arg(long, value_name = "STEPS", default_value_t = 32)]
+    rollout: usize,
+    /// Have the environments of a split share a trajectory buffer, which the batcher passes through
+    #[arg(
+        long = "batched_sampling",
+        alias = "batched-sampling",
+        value_name = "BOOL",
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        default_value_t = false,
+        default_missing_value = "true"
+    )]
+    batched: bool,
+    /// Run everything on one thread, and not on one for each worker and one for the batcher
+    /// [default: true with one worker of each kind]
+    #[arg(
+        long = "serial_mode",
+        alias = "serial-mode",
+        value_name = "BOOL",
+        num_args = 0..=1,
+        default_missing_value = "true"
+    )]
+    serial: Option<bool>,
+}
+
+impl SamplingArgs {
+    /// What they say.
+    pub const fn sampling(&self) -> Sampling {
+        Sampling {
+            num_workers: self.workers,
+            num_envs_per_worker: self.environments,
+            worker_num_splits: self.splits,
+            policy_workers_per_policy: self.policy_workers,
+            rollout: self.rollout,
+            batched_sampling: self.batched,
+            serial_mode: self.serial,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Alone {
+        #[command(flatten)]
+        sampling: SamplingArgs,
+    }
+
+    fn read(line: &str) -> Sampling {
+        let words = ["sampling"].into_iter().chain(line.split_whitespace());
+        Alone::parse_from(words).sampling.sampling()
+    }
+
+    #[test]
+    fn without_flags_it_is_the_default() {
+        assert_eq!(read(""), Sampling::default());
+    }
+
+    #[test]
+    fn flags_have_sample_factorys_names_and_those_of_the_others_here() {
+        let sampling = Sampling {
+            num_workers: 3,
+            num_envs_per_worker: 8,
+            worker_num_splits: 4,
+            policy_workers_per_policy: 2,
+            rollout: 16,
+            batched_sampling: true,
+            serial_mode: Some(false),
+        };
+        let line = "--num_workers 3 --num_envs_per_worker=8 --worker_num_splits=4 --policy_workers_per_policy=2 \
+                    --rollout=16 --batched_sampling --serial_mode=false";
+        assert_eq!(read(line), sampling);
+        assert_eq!(read(&line.replace('_', "-")), sampling);
+        assert_eq!(read("--serial_mode").serial_mode, Some(true));
+    }
+}

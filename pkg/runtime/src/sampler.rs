@@ -1,0 +1,86 @@
+//! Where trajectories come from: Sample Factory's pipeline inside of one process.
+//!
+//! Rollout workers step environments, inference workers choose the actions, the batcher makes data sets of what was played. They are
+//! [components](crate::signal) that tell each other the numbers of [shared buffers](shared), on one event loop or on a thread each:
+//!
+//! ```text
+//!              Begin                         Observed
+//!   Pipeline ─────────► rollout worker ──────────────────► inference worker
+//!      ▲                 │  ▲    │  ▲                            │
+//!      │     Finished    │  │    │  └────────────────────────────┘
+//!      ├─────────────────┘  │    │ Filled        Acted
+//!      │                    │    ▼
+//!      └──────────────── batcher, of a data set: Dataset; of buffers that may be filled again: Freed
+//! ```
+//!
+//! Each environment has a generator of its own for all that is random, its actions too, and its own share of the work. So what is sampled
+//! does not depend on which thread did what when.
+
+mod batcher;
+mod block;
+mod inference;
+mod pipeline;
+mod play;
+mod player;
+mod rollout;
+mod runner;
+mod running;
+mod shared;
+
+use std::sync::Arc;
+
+use rand::rngs::StdRng;
+
+pub use pipeline::Pipeline;
+pub use play::{Play, gymnasium};
+
+use crate::{
+    Result,
+    game::Game,
+    policy::Policy,
+    rollout::{Evaluation, Rollout},
+};
+
+/// What trajectories come from.
+pub trait Sampler: Send {
+    /// Plays with drawn actions until there are `frames` steps.
+    fn collect(&mut self, policy: &Policy, frames: usize, seed: u64) -> Result<Rollout>;
+
+    /// Plays whole episodes with the likelier actions.
+    fn evaluate(&mut self, policy: &Policy, episodes: usize, seed: u64) -> Result<Evaluation>;
+
+    /// Nothing is asked of it for a while: it may give up what it holds.
+    fn rest(&mut self) {}
+}
+
+/// Makes an environment in which an episode begins.
+pub type Maker = Arc<dyn Fn(Game, &mut StdRng) -> Box<dyn Play> + Send + Sync>;
+
+/// What components tell each other; a number is that of a split or of a trajectory buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Signal {
+    /// There is an order.
+    Begin,
+    /// A split's observations wait for actions.
+    Observed(usize),
+    /// They have them.
+    Acted(usize),
+    /// A trajectory buffer holds steps.
+    Filled(usize),
+    /// A data set is there: that buffer, or the contiguous one.
+    Dataset(Option<usize>),
+    /// A trajectory buffer may be filled again.
+    Freed(usize),
+    /// A split has done its share of the order.
+    Finished(usize),
+    /// A component panicked, and its thread is lost.
+    Lost(&'static str),
+}
+
+/// What one of several has to do, the first ones the most.
+const fn share(total: usize, parts: usize, part: usize) -> usize {
+    total / parts + (part < total % parts) as usize
+}
+
+#[cfg(test)]
+mod tests;

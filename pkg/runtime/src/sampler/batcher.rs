@@ -1,0 +1,190 @@
+use std::sync::Arc;
+
+use super::{Signal, shared::Shared};
+use crate::signal::{Component, Slot};
+
+/// Makes data sets of trajectory buffers. With batched sampling each is one as it is; else the steps of all, which come as their
+/// environments have them, are put together, each at its place.
+pub(super) struct Batcher {
+    shared: Arc<Shared>,
+    workers: Vec<Slot<Signal>>,
+    sampler: Slot<Signal>,
+    /// Steps that the data set does not hold yet.
+    missing: usize,
+}
+
+impl Batcher {
+    pub(super) const fn new(
+        shared: Arc<Shared>,
+        workers: Vec<Slot<Signal>>,
+        sampler: Slot<Signal>,
+    ) -> Self {
+        Self {
+            shared,
+            workers,
+            sampler,
+            missing: 0,
+        }
+    }
+
+    fn begin(&mut self) {
+        let Some(order) = self.shared.order() else {
+            return;
+        };
+        let sampling = &self.shared.sampling;
+        self.missing = order.frames();
+        if !sampling.batched_sampling {
+            let (rows, columns) = (sampling.environments(), order.most(sampling));
+            self.shared
+                .dataset()
+                .shape(0, 0, rows, columns, order.width());
+        }
+    }
+
+    fn take_in(&mut self, block: usize) {
+        let placed = self.shared.dataset().place(&self.shared.block(block));
+        self.missing -= placed;
+        let (split, _) = self.shared.owner(block);
+        self.workers[self.shared.worker(split)].emit(Signal::Freed(block));
+        if self.missing == 0 {
+            self.sampler.emit(Signal::Dataset(None));
+        }
+    }
+}
+
+impl Component<Signal> for Batcher {
+    fn take(&mut self, signal: Signal) {
+        match signal {
+            Signal::Begin => self.begin(),
+            Signal::Filled(block) if self.shared.sampling.batched_sampling => {
+                self.sampler.emit(Signal::Dataset(Some(block)));
+            }
+            Signal::Filled(block) => self.take_in(block),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::{SeedableRng, rngs::StdRng};
+
+    use super::*;
+    use crate::{
+        game::{Ending, Game},
+        policy::Policy,
+        sampler::{
+            block::{Played, Step},
+            shared::Order,
+        },
+        sampling::Sampling,
+        signal::EventLoop,
+        wire::Work,
+    };
+
+    /// Two workers with an environment each, that play three and two steps, of which two fit into a buffer.
+    fn batching(batched_sampling: bool) -> (EventLoop<Signal>, Slot<Signal>, Arc<Shared>) {
+        let shared = Arc::new(Shared::new(Sampling {
+            num_workers: 2,
+            num_envs_per_worker: 1,
+            worker_num_splits: 1,
+            rollout: 2,
+            batched_sampling,
+            ..Sampling::default()
+        }));
+        shared.publish(Order {
+            policy: Policy::random(Game::MountainCar, &mut StdRng::seed_from_u64(1)),
+            work: Work::Collect { frames: 5 },
+            seed: 0,
+        });
+        let mut home = EventLoop::default();
+        let (told, batcher) = (home.slot(), home.slot());
+        let workers = vec![told.clone(), told.clone()];
+        home.put(&batcher, Batcher::new(shared.clone(), workers, told));
+        batcher.emit(Signal::Begin);
+        (home, batcher, shared)
+    }
+
+    fn fill(shared: &Shared, block: usize, environment: usize, start: usize, rewards: &[f32]) {
+        let mut block = shared.block(block);
+        block.shape(environment, start, 1, 2, 2);
+        for &reward in rewards {
+            let step = Step {
+                before: &[reward - 1.0, 0.0],
+                after: &[reward, 0.0],
+                action: 1,
+                reward,
+                log_probability: 0.0,
+                ending: (reward > 90.0).then_some(Ending::Terminated),
+            };
+            block.push(0, &step);
+        }
+    }
+
+    /// The rewards of each trajectory, and whether it was terminated.
+    fn rewards(played: &[Played]) -> Vec<(Vec<f32>, bool)> {
+        let all = played.iter().flat_map(|played| &played.trajectories);
+        all.map(|trajectory| (trajectory.rewards.clone(), trajectory.terminated))
+            .collect()
+    }
+
+    #[test]
+    fn trajectories_that_come_as_they_will_are_put_in_their_places() {
+        let (mut home, batcher, shared) = batching(false);
+        let (first, second) = ((0, 0, 0, &[1.0, 2.0][..]), (1, 0, 2, &[3.0][..]));
+        let other = (2, 1, 0, &[11.0, 91.0][..]);
+        for parts in [
+            [first, second, other],
+            [first, other, second],
+            [other, first, second],
+        ] {
+            batcher.emit(Signal::Begin);
+            for (block, environment, start, rewards) in parts {
+                fill(&shared, block, environment, start, rewards);
+                batcher.emit(Signal::Filled(block));
+                assert_eq!(
+                    home.hear(),
+                    Some(Signal::Freed(block)),
+                    "it may be filled again"
+                );
+            }
+            assert_eq!(home.hear(), Some(Signal::Dataset(None)));
+            let mut played = vec![Played::default(); 2];
+            assert_eq!(shared.dataset().hand_out(&mut played), 5);
+            let all = [(vec![1.0, 2.0, 3.0], false), (vec![11.0, 91.0], true)];
+            assert_eq!(rewards(&played), all);
+            let seen = &played[0].trajectories[0].observations;
+            assert_eq!(
+                seen,
+                &[0.0, 0.0, 1.0, 0.0, 2.0, 0.0, 3.0, 0.0],
+                "what is seen twice is there once"
+            );
+        }
+    }
+
+    #[test]
+    fn batched_trajectories_pass_through_and_stay_with_their_reader() {
+        let (mut home, batcher, shared) = batching(true);
+        let mut played = vec![Played::default(); 2];
+        for (block, environment, start, rewards) in [
+            (0, 0, 0, &[1.0, 92.0][..]),
+            (2, 1, 0, &[11.0, 12.0]),
+            (1, 0, 2, &[3.0]),
+        ] {
+            fill(&shared, block, environment, start, rewards);
+            batcher.emit(Signal::Filled(block));
+            assert_eq!(
+                home.hear(),
+                Some(Signal::Dataset(Some(block))),
+                "and nobody is told to fill it again"
+            );
+            shared.block(block).hand_out(&mut played);
+        }
+        let all = [
+            (vec![1.0, 92.0], true),
+            (vec![3.0], false),
+            (vec![11.0, 12.0], false),
+        ];
+        assert_eq!(rewards(&played), all);
+    }
+}

@@ -1,0 +1,162 @@
+use std::ops::Range;
+
+use crate::{game::Ending, rollout::Trajectory};
+
+/// A trajectory buffer: the steps of some environments, a row for each, column by column. A data set is one, too.
+#[derive(Debug, Default)]
+pub(super) struct Block {
+    /// The environment of the first row.
+    first: usize,
+    /// The step of the first column.
+    start: usize,
+    /// Columns.
+    columns: usize,
+    /// Numbers of an observation.
+    width: usize,
+    /// Steps that each row holds.
+    lengths: Vec<usize>,
+    before: Vec<f32>,
+    after: Vec<f32>,
+    actions: Vec<u8>,
+    rewards: Vec<f32>,
+    log_probabilities: Vec<f32>,
+    endings: Vec<Option<Ending>>,
+    /// Whether somebody has it.
+    pub(super) lent: bool,
+}
+
+/// One step of an environment.
+#[derive(Debug)]
+pub(super) struct Step<'a> {
+    pub(super) before: &'a [f32],
+    pub(super) after: &'a [f32],
+    pub(super) action: u8,
+    pub(super) reward: f32,
+    pub(super) log_probability: f32,
+    pub(super) ending: Option<Ending>,
+}
+
+impl Block {
+    /// Empties it, for the steps from `start` on of so many environments. What it holds of memory, it keeps.
+    pub(super) fn shape(
+        &mut self,
+        first: usize,
+        start: usize,
+        rows: usize,
+        columns: usize,
+        width: usize,
+    ) {
+        (self.first, self.start) = (first, start);
+        (self.columns, self.width) = (columns, width);
+        self.lengths.clear();
+        self.lengths.resize(rows, 0);
+        let steps = rows * columns;
+        self.before.resize(steps * width, 0.0);
+        self.after.resize(steps * width, 0.0);
+        self.actions.resize(steps, 0);
+        self.rewards.resize(steps, 0.0);
+        self.log_probabilities.resize(steps, 0.0);
+        self.endings.resize(steps, None);
+    }
+
+    /// Appends a step to a row.
+    pub(super) fn push(&mut self, row: usize, step: &Step<'_>) {
+        let at = row * self.columns + self.lengths[row];
+        self.lengths[row] += 1;
+        let seen = at * self.width..(at + 1) * self.width;
+        self.before[seen.clone()].copy_from_slice(step.before);
+        self.after[seen].copy_from_slice(step.after);
+        self.actions[at] = step.action;
+        self.rewards[at] = step.reward;
+        self.log_probabilities[at] = step.log_probability;
+        self.endings[at] = step.ending;
+    }
+
+    /// Steps in all rows.
+    fn steps(&self) -> usize {
+        self.lengths.iter().sum()
+    }
+
+    /// Copies the steps of another to where they belong; returns how many they are.
+    pub(super) fn place(&mut self, other: &Self) -> usize {
+        for (row, &length) in other.lengths.iter().enumerate() {
+            let own = other.first + row - self.first;
+            let column = other.start - self.start;
+            let steps = |block: &Self, row: usize, column: usize| {
+                let at = row * block.columns + column;
+                at..at + length
+            };
+            let (to, from) = (steps(self, own, column), steps(other, row, 0));
+            let (seen, shown) = (self.seen(&to), other.seen(&from));
+            self.before[seen.clone()].copy_from_slice(&other.before[shown.clone()]);
+            self.after[seen].copy_from_slice(&other.after[shown]);
+            self.actions[to.clone()].copy_from_slice(&other.actions[from.clone()]);
+            self.rewards[to.clone()].copy_from_slice(&other.rewards[from.clone()]);
+            self.log_probabilities[to.clone()]
+                .copy_from_slice(&other.log_probabilities[from.clone()]);
+            self.endings[to].copy_from_slice(&other.endings[from]);
+            self.lengths[own] += length;
+        }
+        other.steps()
+    }
+
+    /// Hands all rows out to their environments; returns how many steps they are.
+    pub(super) fn hand_out(&self, played: &mut [Played]) -> usize {
+        for (row, played) in (0..self.lengths.len()).zip(&mut played[self.first..]) {
+            self.append(row, played);
+        }
+        self.steps()
+    }
+
+    /// Appends a row to the trajectories of its environment, which may go on where the last one of them was left.
+    fn append(&self, row: usize, played: &mut Played) {
+        let begin = row * self.columns;
+        let end = begin + self.lengths[row];
+        let mut from = begin;
+        while from < end {
+            let ending = (from..end).find(|at| self.endings[*at].is_some());
+            let to = ending.map_or(end, |at| at + 1);
+            played.extend(self, from..to);
+            played.open = ending.is_none();
+            from = to;
+        }
+    }
+
+    /// Where the observations of some steps are.
+    const fn seen(&self, steps: &Range<usize>) -> Range<usize> {
+        steps.start * self.width..steps.end * self.width
+    }
+}
+
+/// What an environment has played so far.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Played {
+    pub(super) trajectories: Vec<Trajectory>,
+    /// Whether the last one goes on.
+    open: bool,
+}
+
+impl Played {
+    /// Appends consecutive steps of one episode.
+    fn extend(&mut self, block: &Block, steps: Range<usize>) {
+        if !self.open {
+            self.trajectories.push(Trajectory::default());
+        }
+        let Some(trajectory) = self.trajectories.last_mut() else {
+            return;
+        };
+        // What was seen last is what is seen first now.
+        let kept = trajectory.observations.len().saturating_sub(block.width);
+        trajectory.observations.truncate(kept);
+        let seen = block.seen(&steps);
+        let last = seen.end - block.width..seen.end;
+        trajectory.observations.extend(&block.before[seen]);
+        trajectory.observations.extend(&block.after[last]);
+        trajectory.actions.extend(&block.actions[steps.clone()]);
+        trajectory.rewards.extend(&block.rewards[steps.clone()]);
+        trajectory
+            .log_probabilities
+            .extend(&block.log_probabilities[steps.clone()]);
+        trajectory.terminated = block.endings[steps.end - 1] == Some(Ending::Terminated);
+    }
+}

@@ -1,0 +1,209 @@
+//! What components share: buffers that are there from the start, each known by its number. Whoever was told a number last has the buffer
+//! for itself, so nobody waits for its lock.
+
+use std::{
+    ops::Range,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use super::{block::Block, share};
+use crate::{policy::Policy, sampling::Sampling, wire::Work};
+
+/// Trajectory buffers of each row of environments: while one is on its way, the other is filled.
+const BUFFERS: usize = 2;
+
+/// What is to be sampled.
+#[derive(Debug)]
+pub(super) struct Order {
+    pub(super) policy: Policy,
+    pub(super) work: Work,
+    pub(super) seed: u64,
+}
+
+impl Order {
+    /// Whether steps are recorded.
+    pub(super) const fn collects(&self) -> bool {
+        matches!(self.work, Work::Collect { .. })
+    }
+
+    /// Steps to record.
+    pub(super) const fn frames(&self) -> usize {
+        match self.work {
+            Work::Collect { frames } => frames,
+            Work::Evaluate { .. } => 0,
+        }
+    }
+
+    /// Most steps to record of an environment.
+    pub(super) const fn most(&self, sampling: &Sampling) -> usize {
+        share(self.frames(), sampling.environments(), 0)
+    }
+
+    /// Steps of an environment that fit into a trajectory buffer.
+    pub(super) fn columns(&self, sampling: &Sampling) -> usize {
+        self.most(sampling).min(sampling.rollout)
+    }
+
+    /// Numbers of an observation.
+    pub(super) const fn width(&self) -> usize {
+        self.policy.game().rules().observation()
+    }
+}
+
+/// Where rollout and inference worker meet: a place for each environment of a split.
+#[derive(Debug, Default)]
+pub(super) struct Exchange {
+    /// The places that wait for an action.
+    pub(super) live: Vec<usize>,
+    /// What is seen there.
+    pub(super) observations: Vec<f32>,
+    /// Uniform in 0..1: what decides the action there.
+    pub(super) draws: Vec<f64>,
+    /// What to do there.
+    pub(super) actions: Vec<u8>,
+    /// Logarithm of the probability of that.
+    pub(super) log_probabilities: Vec<f32>,
+}
+
+impl Exchange {
+    /// Has a place for each environment; nobody waits.
+    pub(super) fn shape(&mut self, environments: usize, width: usize) {
+        self.live.clear();
+        self.observations.resize(environments * width, 0.0);
+        self.draws.resize(environments, 0.0);
+        self.actions.resize(environments, 0);
+        self.log_probabilities.resize(environments, 0.0);
+    }
+}
+
+/// What a split tells of what it did.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    /// Returns of the episodes that ended, each with what it is sorted by.
+    pub(super) returns: Vec<(usize, f64)>,
+    /// Steps made.
+    pub(super) frames: u64,
+}
+
+impl Tally {
+    /// Takes another one in.
+    pub(super) fn add(&mut self, other: Self) {
+        self.frames += other.frames;
+        self.returns.extend(other.returns);
+    }
+
+    /// The returns, sorted.
+    pub(super) fn sorted(mut self) -> Vec<f64> {
+        self.returns.sort_by_key(|(key, _)| *key);
+        self.returns.into_iter().map(|(_, value)| value).collect()
+    }
+}
+
+/// All that is shared.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) sampling: Sampling,
+    order: Mutex<Option<Arc<Order>>>,
+    exchanges: Vec<Mutex<Exchange>>,
+    tallies: Vec<Mutex<Tally>>,
+    blocks: Vec<Mutex<Block>>,
+    dataset: Mutex<Block>,
+}
+
+impl Shared {
+    pub(super) fn new(sampling: Sampling) -> Self {
+        let splits = sampling.splits();
+        let mut shared = Self {
+            sampling,
+            order: Mutex::default(),
+            exchanges: many(splits),
+            tallies: many(splits),
+            blocks: Vec::new(),
+            dataset: Mutex::default(),
+        };
+        shared.blocks = many(splits * shared.lanes() * BUFFERS);
+        shared
+    }
+
+    /// The environments of a split.
+    pub(super) const fn environments(&self, split: usize) -> Range<usize> {
+        let size = self.sampling.split_size();
+        split * size..(split + 1) * size
+    }
+
+    /// Trajectory buffers that each split fills at a time: one for all of its environments, or one for each.
+    pub(super) const fn lanes(&self) -> usize {
+        self.sampling.split_size() / self.rows()
+    }
+
+    /// Environments that share a trajectory buffer.
+    pub(super) const fn rows(&self) -> usize {
+        if self.sampling.batched_sampling {
+            self.sampling.split_size()
+        } else {
+            1
+        }
+    }
+
+    /// The lane of an environment of a split, and its row in the trajectory buffer.
+    pub(super) const fn place(&self, place: usize) -> (usize, usize) {
+        (place / self.rows(), place % self.rows())
+    }
+
+    /// The trajectory buffers of a lane of a split.
+    pub(super) fn buffers(&self, split: usize, lane: usize) -> Vec<usize> {
+        let first = (split * self.lanes() + lane) * BUFFERS;
+        (first..first + BUFFERS).collect()
+    }
+
+    /// The split, and its lane, that a trajectory buffer belongs to.
+    pub(super) const fn owner(&self, block: usize) -> (usize, usize) {
+        let lane = block / BUFFERS;
+        (lane / self.lanes(), lane % self.lanes())
+    }
+
+    /// The worker that has a split.
+    pub(super) const fn worker(&self, split: usize) -> usize {
+        split / self.sampling.worker_num_splits
+    }
+
+    pub(super) fn publish(&self, order: Order) {
+        *lock(&self.order) = Some(Arc::new(order));
+    }
+
+    pub(super) fn order(&self) -> Option<Arc<Order>> {
+        lock(&self.order).clone()
+    }
+
+    pub(super) fn exchange(&self, split: usize) -> MutexGuard<'_, Exchange> {
+        lock(&self.exchanges[split])
+    }
+
+    pub(super) fn tally(&self, split: usize) -> MutexGuard<'_, Tally> {
+        lock(&self.tallies[split])
+    }
+
+    pub(super) fn block(&self, block: usize) -> MutexGuard<'_, Block> {
+        lock(&self.blocks[block])
+    }
+
+    /// The contiguous data set.
+    pub(super) fn dataset(&self) -> MutexGuard<'_, Block> {
+        lock(&self.dataset)
+    }
+
+    /// Trajectory buffers that somebody has.
+    #[cfg(test)]
+    pub(super) fn lent(&self) -> usize {
+        self.blocks.iter().filter(|block| lock(block).lent).count()
+    }
+}
+
+fn many<T: Default>(number: usize) -> Vec<Mutex<T>> {
+    (0..number).map(|_| Mutex::default()).collect()
+}
+
+/// What a component that panicked has left is not used any more.
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}

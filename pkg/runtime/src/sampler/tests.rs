@@ -1,0 +1,198 @@
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use proptest::{prelude::*, test_runner::Config};
+use rand::SeedableRng;
+
+use super::*;
+use crate::{game::Ending, sampling::Sampling};
+
+fn policy(game: Game) -> Policy {
+    Policy::random(game, &mut StdRng::seed_from_u64(5))
+}
+
+fn pipeline(sampling: Sampling) -> Pipeline {
+    Pipeline::new(sampling).unwrap()
+}
+
+/// Everything on one thread, nothing split, and a trajectory in one piece.
+fn plainest(environments: usize) -> Sampling {
+    Sampling {
+        num_envs_per_worker: environments,
+        worker_num_splits: 1,
+        rollout: 1 << 16,
+        ..Sampling::default()
+    }
+}
+
+fn threaded() -> Sampling {
+    Sampling {
+        num_workers: 2,
+        num_envs_per_worker: 4,
+        policy_workers_per_policy: 2,
+        ..Sampling::default()
+    }
+}
+
+#[test]
+fn collecting_gives_exactly_the_frames_asked_for() {
+    let mut sampler = pipeline(Sampling::default());
+    for game in Game::ALL {
+        let rollout = sampler.collect(&policy(game), 1301, 5).unwrap();
+        let mut steps = 0;
+        for trajectory in &rollout.trajectories {
+            let length = trajectory.actions.len();
+            let seen = (length + 1) * game.rules().observation();
+            assert_eq!(trajectory.observations.len(), seen, "{game}");
+            assert_eq!(trajectory.rewards.len(), length);
+            assert_eq!(trajectory.log_probabilities.len(), length);
+            steps += length;
+        }
+        assert_eq!(steps, 1301, "{game}");
+        assert!(!rollout.returns.is_empty(), "{game}");
+    }
+}
+
+#[test]
+fn returns_are_the_sums_of_the_rewards_of_episodes_that_ended() {
+    let mut sampler = pipeline(threaded());
+    let rollout = sampler.collect(&policy(Game::CartPole), 900, 5).unwrap();
+    let ended = rollout
+        .trajectories
+        .iter()
+        .filter(|trajectory| trajectory.terminated);
+    let sums = ended.map(|trajectory| f64::from(trajectory.rewards.iter().sum::<f32>()));
+    assert_eq!(sums.collect::<Vec<_>>(), rollout.returns);
+}
+
+#[test]
+fn the_same_seed_plays_the_same_game() {
+    for sampling in [Sampling::default(), threaded()] {
+        let mut sampler = pipeline(sampling);
+        let mut play = |seed| sampler.collect(&policy(Game::Acrobot), 100, seed).unwrap();
+        assert_eq!(play(1), play(1));
+        assert_ne!(play(1), play(2));
+    }
+}
+
+#[test]
+fn evaluating_plays_whole_episodes() {
+    let mut sampler = pipeline(threaded());
+    for (game, returns) in [
+        (Game::CartPole, 1.0..=500.0),
+        (Game::Acrobot, -500.0..=0.0),
+        (Game::MountainCar, -200.0..=0.0),
+    ] {
+        let evaluation = sampler.evaluate(&policy(game), 10, 5).unwrap();
+        assert_eq!(evaluation.returns.len(), 10);
+        let mut all = evaluation.returns.iter();
+        assert!(all.all(|value| returns.contains(value)));
+        assert!((10..=10 * u64::from(game.rules().max_steps)).contains(&evaluation.frames));
+        let alone = pipeline(plainest(1)).evaluate(&policy(game), 10, 5);
+        assert_eq!(
+            alone.unwrap(),
+            evaluation,
+            "with any number of environments"
+        );
+    }
+}
+
+fn any_sampling() -> impl Strategy<Value = Sampling> {
+    let numbers = (1..4_usize, 1..4_usize, 1..4_usize, 1..3_usize, 1..40_usize);
+    let modes = (any::<bool>(), any::<Option<bool>>());
+    (numbers, modes).prop_map(
+        |((workers, splits, size, inference, rollout), (batched, serial))| Sampling {
+            num_workers: workers,
+            num_envs_per_worker: splits * size,
+            worker_num_splits: splits,
+            policy_workers_per_policy: inference,
+            rollout,
+            batched_sampling: batched,
+            serial_mode: serial,
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(Config { cases: 48, failure_persistence: None, ..Config::default() })]
+
+    #[test]
+    fn what_is_sampled_depends_on_the_seed_and_the_number_of_environments_alone(
+        sampling in any_sampling(),
+        frames in 0..400_usize,
+        episodes in 0..12_usize,
+        seed in any::<u64>(),
+    ) {
+        let policy = policy(Game::CartPole);
+        let mut plain = pipeline(plainest(sampling.environments()));
+        let mut sampler = pipeline(sampling);
+        for seed in [seed, seed ^ 1] {
+            let collected = sampler.collect(&policy, frames, seed).unwrap();
+            prop_assert_eq!(collected, plain.collect(&policy, frames, seed).unwrap());
+            let evaluated = sampler.evaluate(&policy, episodes, seed).unwrap();
+            prop_assert_eq!(evaluated, plain.evaluate(&policy, episodes, seed).unwrap());
+            // Workers take buffers back before they hear of the order after that.
+            prop_assert_eq!(sampler.lent(), 0, "all trajectory buffers are back");
+        }
+    }
+}
+
+/// Panics at the first step while it is told to.
+struct Faulty(Arc<AtomicBool>);
+
+impl Play for Faulty {
+    fn reset(&mut self, _: &mut StdRng) {}
+
+    fn observe(&self, seen: &mut [f32]) {
+        seen.fill(0.0);
+    }
+
+    fn step(&mut self, _: u8) -> (f64, Option<Ending>) {
+        assert!(!self.0.load(Relaxed), "told to");
+        (1.0, Some(Ending::Terminated))
+    }
+
+    fn total(&self) -> f64 {
+        1.0
+    }
+}
+
+#[test]
+fn a_thread_that_is_lost_fails_its_order_and_no_other() {
+    let faulty = Arc::new(AtomicBool::new(true));
+    let told = faulty.clone();
+    let maker: Maker = Arc::new(move |_, _| Box::new(Faulty(told.clone())));
+    let mut sampler = Pipeline::with(threaded(), maker).unwrap();
+    let policy = policy(Game::CartPole);
+    let error = sampler.collect(&policy, 100, 1).unwrap_err();
+    assert_eq!(error.to_string(), "the thread rollout panicked");
+    faulty.store(false, Relaxed);
+    let rollout = sampler.collect(&policy, 100, 1).unwrap();
+    assert_eq!(rollout.returns, [1.0; 100]);
+}
+
+#[test]
+fn threads_end_when_it_rests_and_when_it_is_dropped() {
+    // Each rollout worker has the maker, and the sampler.
+    let maker = gymnasium();
+    let mut sampler = Pipeline::with(threaded(), maker.clone()).unwrap();
+    let policy = policy(Game::CartPole);
+    assert_eq!(Arc::strong_count(&maker), 2, "no thread without an order");
+    for _ in 0..2 {
+        sampler.collect(&policy, 100, 1).unwrap();
+        assert_eq!(Arc::strong_count(&maker), 4);
+        sampler.rest();
+        assert_eq!(Arc::strong_count(&maker), 2);
+    }
+    sampler.evaluate(&policy, 1, 1).unwrap();
+    drop(sampler);
+    assert_eq!(Arc::strong_count(&maker), 1);
+}
+
+#[test]
+fn environments_that_cannot_be_split_make_no_pipeline() {
+    let odd = Sampling {
+        num_envs_per_worker: 3,
+        ..Sampling::default()
+    };
+    assert!(Pipeline::new(odd).is_err());
+}

@@ -1,0 +1,175 @@
+//! How trajectories are sampled: how many environments, and what runs beside what.
+
+use serde::Deserialize;
+
+use crate::{Error, Result};
+
+/// Most threads of a kind.
+const MAX_THREADS: usize = 1024;
+/// Most environments of one sampler.
+const MAX_ENVIRONMENTS: usize = 1 << 16;
+/// Most steps of one trajectory buffer.
+const MAX_ROLLOUT: usize = 1 << 16;
+
+/// The shape of the sampling; the names are Sample Factory's.
+///
+/// What is sampled depends on the seed and the number of environments alone, and on nothing else here.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Sampling {
+    /// Rollout workers.
+    pub num_workers: usize,
+    /// Environments of each rollout worker.
+    pub num_envs_per_worker: usize,
+    /// Groups that the environments of a worker are split into. With 2, one half waits for its actions while the other is stepped.
+    pub worker_num_splits: usize,
+    /// Inference workers.
+    pub policy_workers_per_policy: usize,
+    /// Steps after which a worker hands a trajectory on, in a buffer of that size.
+    pub rollout: usize,
+    /// Whether the environments of a split share a trajectory buffer, which is passed through; else each has its own, and the batcher
+    /// puts them together.
+    pub batched_sampling: bool,
+    /// Whether all runs on one thread. By default it does with one rollout worker and one inference worker.
+    pub serial_mode: Option<bool>,
+}
+
+impl Default for Sampling {
+    fn default() -> Self {
+        Self {
+            num_workers: 1,
+            num_envs_per_worker: 2,
+            worker_num_splits: 2,
+            policy_workers_per_policy: 1,
+            rollout: 32,
+            batched_sampling: false,
+            serial_mode: None,
+        }
+    }
+}
+
+impl Sampling {
+    /// Whether one can sample so.
+    pub fn check(&self) -> Result<()> {
+        let Self {
+            num_workers,
+            num_envs_per_worker: environments,
+            worker_num_splits: splits,
+            policy_workers_per_policy,
+            rollout,
+            ..
+        } = self;
+        let ranges = [
+            ("num_workers", num_workers, MAX_THREADS),
+            ("num_envs_per_worker", environments, MAX_ENVIRONMENTS),
+            ("worker_num_splits", splits, MAX_ENVIRONMENTS),
+            (
+                "policy_workers_per_policy",
+                policy_workers_per_policy,
+                MAX_THREADS,
+            ),
+            ("rollout", rollout, MAX_ROLLOUT),
+        ];
+        for (name, value, most) in ranges {
+            if !(1..=most).contains(value) {
+                return Err(Error::BadConfig(format!(
+                    "--{name} must be in 1..={most}, and is {value}"
+                )));
+            }
+        }
+        if self.environments() > MAX_ENVIRONMENTS {
+            return Err(Error::BadConfig(format!(
+                "--num_workers {num_workers} with --num_envs_per_worker {environments} are more than {MAX_ENVIRONMENTS} environments"
+            )));
+        }
+        if !environments.is_multiple_of(*splits) {
+            let more = environments.next_multiple_of(*splits);
+            return Err(Error::BadConfig(format!(
+                "--num_envs_per_worker {environments} cannot be divided by --worker_num_splits {splits}, and splits have the same \
+                 number of environments: take --num_envs_per_worker {more}, or --worker_num_splits 1, which does without double-buffering"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Environments of all workers.
+    pub const fn environments(&self) -> usize {
+        self.num_workers * self.num_envs_per_worker
+    }
+
+    /// Splits of all workers.
+    pub(crate) const fn splits(&self) -> usize {
+        self.num_workers * self.worker_num_splits
+    }
+
+    /// Environments of each split.
+    pub(crate) const fn split_size(&self) -> usize {
+        self.num_envs_per_worker / self.worker_num_splits
+    }
+
+    /// Whether all runs on one thread.
+    pub(crate) fn is_serial(&self) -> bool {
+        let alone = self.num_workers == 1 && self.policy_workers_per_policy == 1;
+        self.serial_mode.unwrap_or(alone)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(json: &str) -> String {
+        let sampling: Sampling = serde_json::from_str(json).unwrap();
+        sampling.check().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn environments_that_cannot_be_split_evenly_are_refused_with_the_remedy() {
+        let message = fault(r#"{"num_envs_per_worker": 3}"#);
+        for part in [
+            "--num_envs_per_worker 3 cannot be divided by --worker_num_splits 2",
+            "take --num_envs_per_worker 4, or --worker_num_splits 1",
+        ] {
+            assert!(message.contains(part), "{message}");
+        }
+        let even = Sampling {
+            num_envs_per_worker: 3,
+            worker_num_splits: 3,
+            ..Sampling::default()
+        };
+        assert!(even.check().is_ok());
+        assert_eq!((even.splits(), even.split_size()), (3, 1));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        assert!(Sampling::default().check().is_ok());
+        for field in [
+            "num_workers",
+            "num_envs_per_worker",
+            "worker_num_splits",
+            "policy_workers_per_policy",
+            "rollout",
+        ] {
+            let message = fault(&format!(r#"{{"{field}": 0}}"#));
+            assert!(
+                message.contains(&format!("--{field} must be in 1..=")),
+                "{message}"
+            );
+        }
+        let message = fault(r#"{"num_workers": 1000, "num_envs_per_worker": 1000}"#);
+        assert!(
+            message.contains("more than 65536 environments"),
+            "{message}"
+        );
+        assert!(serde_json::from_str::<Sampling>(r#"{"workers": 1}"#).is_err());
+    }
+
+    #[test]
+    fn only_one_worker_of_a_kind_runs_serially_by_default() {
+        let serial = |json| serde_json::from_str::<Sampling>(json).unwrap().is_serial();
+        assert!(serial("{}") && serial(r#"{"num_workers": 4, "serial_mode": true}"#));
+        assert!(!serial(r#"{"num_workers": 2}"#) && !serial(r#"{"policy_workers_per_policy": 2}"#));
+        assert!(!serial(r#"{"serial_mode": false}"#));
+    }
+}
