@@ -184,13 +184,17 @@ impl Target {
 
 fn show(called: &[Called], format: &Format, headers: bool, out: &mut impl Write) -> Result<()> {
     if matches!(format, Format::Name) {
-        for one in called {
-            writeln!(out, "pod/{}", one.name)?;
-        }
-        return Ok(());
+        return names(called.iter(), out);
     }
     let items: Vec<Value> = called.iter().map(|one| json!(one)).collect();
     format::print(format, out, &list_whole(&items), &items, headers)
+}
+
+fn names<'a>(called: impl Iterator<Item = &'a Called>, out: &mut impl Write) -> Result<()> {
+    for one in called {
+        writeln!(out, "pod/{}", one.name)?;
+    }
+    Ok(())
 }
 
 /// Tells of those that could not be told anything.

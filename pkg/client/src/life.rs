@@ -122,12 +122,11 @@ pub async fn call_replicas(
     }
     let called = replicas.into_iter().filter_map(|replica| {
         let pod = pods.iter().find(|pod| pod.name_any() == replica.name);
-        let goes = pod.is_some_and(|pod| pod.metadata.deletion_timestamp.is_some());
-        (!goes && !has_succeeded(pod)).then_some((replica, pod))
+        (!has_succeeded(pod)).then_some((replica, pod))
     });
     let called = called.map(|(replica, pod)| async move {
         let asked = tokio::time::timeout(limit, ask(cluster, pod, handle));
-        let late = || Told::Silent(format!("did not answer within {} s", limit.as_secs()));
+        let late = || Told::Silent(format!("did not answer within {limit:?}"));
         let told = asked.await.unwrap_or_else(|_| Ok(late()))?;
         Ok(told.of(replica))
     });
@@ -176,6 +175,9 @@ async fn ask(cluster: &Cluster, pod: Option<&Pod>, handle: Option<Handle>) -> Re
     let Some(pod) = pod else {
         return silent("has no pod yet".to_owned());
     };
+    if pod.metadata.deletion_timestamp.is_some() {
+        return silent("is terminating".to_owned());
+    }
     match phase(pod) {
         Some("Running") => {}
         Some("Failed") => return silent("has failed".to_owned()),

@@ -92,6 +92,7 @@ async fn the_handles_of_every_replica_are_called() {
     say(&["status", "j"]).await;
     say(&["pause", "j", "--dry-run=client"]).await;
     say(&["pause", "j", "--dry-run=server"]).await;
+    say(&["pause", "j", "--dry-run=server", "-o=name"]).await;
     say(&["pause", "dijob/j"]).await;
     say(&["status", "j", "-o", "wide", "--no-headers"]).await;
     let template = "-o=jsonpath={range .items[*]}{.name} {.status} {.running}{\"\\n\"}{end}";

@@ -115,6 +115,7 @@ fn job(phase: &str) -> Job {
             {"name": "j-collector-bbbbb", "type": "Collector", "origin": "Declared", "index": 1},
             {"name": "j-collector-ccccc", "type": "Collector", "origin": "Declared", "index": 2, "state": "Removing"},
             {"name": "j-collector-ddddd", "type": "Collector", "origin": "Declared", "index": 3},
+            {"name": "j-collector-eeeee", "type": "Collector", "origin": "Declared", "index": 4},
         ]},
     }))
 }
@@ -122,12 +123,15 @@ fn job(phase: &str) -> Job {
 #[tokio::test]
 async fn every_replica_that_is_wanted_is_called() {
     let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut going = pod("j-collector-eeeee", "collector", "Running");
+    going["metadata"]["deletionTimestamp"] = "2026-01-31T12:00:00Z".into();
     let cluster = Cluster::at(&server).await;
     let pods = [
         pod("j-coordinator", "coordinator", "Running"),
         pod("j-collector-aaaaa", "collector", "Pending"),
         pod("j-collector-ccccc", "collector", "Running"),
         pod("j-collector-ddddd", "collector", "Succeeded"),
+        going,
     ];
     let paused = json!({"success": true, "data": {"status": "paused", "samples": 3}});
     let answers = [list(&pods), paused];
@@ -156,6 +160,7 @@ async fn every_replica_that_is_wanted_is_called() {
             pair("j-coordinator", "paused"),
             pair("j-collector-aaaaa", "does not run yet (Pending)"),
             pair("j-collector-bbbbb", "has no pod yet"),
+            pair("j-collector-eeeee", "is terminating"),
         ]
     );
     assert_eq!(
@@ -187,7 +192,7 @@ async fn one_that_does_not_answer_holds_up_no_other_for_ever() {
     let called = called.unwrap();
     assert_eq!(
         called[0].message.as_deref(),
-        Some("did not answer within 1 s")
+        Some("did not answer within 1s")
     );
     silent.abort();
 }

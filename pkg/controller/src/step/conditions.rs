@@ -95,7 +95,8 @@ fn replicas_ready(seen: &Observed<'_>, status: &mut DIJobStatus, stuck: Option<(
     let waiting = all
         .filter(|entry| {
             // One that has done its work need not be ready for more.
-            let fine = |pod: &PodView| pod.ready || pod.stage() == Stage::Succeeded;
+            let fine =
+                |pod: &PodView| !pod.deleting && (pod.ready || pod.stage() == Stage::Succeeded);
             !seen.pod(&entry.name).is_some_and(fine)
         })
         .count();

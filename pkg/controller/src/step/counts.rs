@@ -22,7 +22,8 @@ pub(super) fn fill(seen: &Observed<'_>, status: &mut DIJobStatus) {
         }
     }
     let plan = &status.plan;
-    let pod_is_ready = |name: &str| seen.pod(name).is_some_and(|pod| pod.ready);
+    // One that goes is nobody's any more, though it may answer yet.
+    let pod_is_ready = |name: &str| seen.pod(name).is_some_and(|pod| pod.ready && !pod.deleting);
     let ready = |entry: &&PlanEntry| is_ready(plan, entry, pod_is_ready);
     let [collectors, learners] = [Role::Collector, Role::Learner].map(|role| {
         let of_role = |e: &&PlanEntry| e.is_wanted() && e.role.counted_as() == role;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use di_api::{CleanPodPolicy, Phase, Role};
+use di_api::{CleanPodPolicy, ConditionType, Phase, Role, condition};
 use jiff::SignedDuration;
 
 use super::*;
@@ -90,7 +90,10 @@ fn a_job_that_is_let_go_on_before_its_pods_are_gone_keeps_their_names() {
     world.settle();
     assert_eq!(world.wanted(Role::Collector), plan);
     assert!(world.pods.keys().eq(old.keys()));
-    assert!(world.pods.values().all(|pod| pod.deleting));
+    assert!(world.pods.values().all(|pod| pod.deleting && pod.ready));
+    assert_eq!(world.status().collectors_ready.as_deref(), Some("0/2"));
+    let ready = condition(&world.status().conditions, ConditionType::ReplicasReady);
+    assert_eq!(ready.unwrap().status, "False");
 
     // One after the other, as each has saved what it has.
     for name in old.keys() {

@@ -41,7 +41,9 @@ pub(super) fn check_told(model: &Model) {
     let own = || model.own_pods();
     assert_eq!(status.replica_status, counted(own()));
     let collectors = wanted(&status.plan, Role::Collector);
-    let ready = own().filter(|pod| pod.ready && collectors.contains(pod.name.as_str()));
+    let is_ready =
+        |pod: &&PodView| pod.ready && !pod.deleting && collectors.contains(pod.name.as_str());
+    let ready = own().filter(is_ready);
     let ready = format!("{}/{}", ready.count(), collectors.len());
     assert_eq!(status.collectors_ready.as_deref(), Some(ready.as_str()));
     if status.phase.is_some_and(Phase::is_terminal) {
