@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use di_api::{DIJob, PlanEntry, Reason};
+use di_api::{DIJob, PlanEntry, Reason, Role};
 use di_cache::Key;
 use di_plan::{END_NOW, PodView, ServiceView, pod, service};
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
@@ -31,20 +31,23 @@ pub(crate) async fn act(
     let (services, first): (Vec<_>, Vec<_>) = actions
         .iter()
         .partition(|action| matches!(action, Action::CreateService(_)));
+    // Without its coordinator no other pod is of use: where a quota has room for one, that is it.
+    let (coordinator, first): (Vec<_>, Vec<_>) =
+        first.into_iter().partition(|action| coordinates(action));
     let no_room = Mutex::default();
-    // Boxed, because the compiler does not see that futures made by a closure over borrows are Send.
-    let writes: Vec<BoxFuture<'_, _>> = first
-        .into_iter()
-        .chain(services)
-        .map(|action| {
-            let tried = attempt(context, job, key, action, &no_room);
-            async move { (action, tried.await) }.boxed()
-        })
-        .collect();
-    let results: Vec<_> = stream::iter(writes)
-        .buffer_unordered(IN_PARALLEL)
-        .collect()
-        .await;
+    let mut results = Vec::with_capacity(actions.len());
+    for part in [coordinator, [first, services].concat()] {
+        // Boxed, because the compiler does not see that futures made by a closure over borrows are Send.
+        let writes: Vec<BoxFuture<'_, _>> = part
+            .into_iter()
+            .map(|action| {
+                let tried = attempt(context, job, key, action, &no_room);
+                async move { (action, tried.await) }.boxed()
+            })
+            .collect();
+        let writes = stream::iter(writes).buffer_unordered(IN_PARALLEL);
+        results.extend(writes.collect::<Vec<_>>().await);
+    }
     let (mut created, mut deleted) = (Vec::new(), Vec::new());
     let (mut errors, mut refused) = (Vec::new(), Vec::new());
     for (action, result) in results {
@@ -105,9 +108,15 @@ pub(crate) fn made_by(action: &Action) -> Option<(&'static str, String)> {
     }
 }
 
-/// Whether what two actions make takes as much of a quota.
+fn coordinates(action: &Action) -> bool {
+    matches!(action, Action::CreatePod(entry) if entry.role == Role::Coordinator)
+}
+
+/// Whether what one action makes is to wait where the quota has no room for another: it takes as much of it, or is a pod of a job whose
+/// coordinator waits.
 fn alike(one: &Action, other: &Action) -> bool {
     match (one, other) {
+        (Action::CreatePod(_), other) if coordinates(other) => true,
         (Action::CreatePod(one), Action::CreatePod(other)) => {
             (one.role, &one.resources) == (other.role, &other.resources)
         }

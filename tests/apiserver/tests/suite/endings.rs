@@ -65,7 +65,7 @@ async fn end_all(space: &Space) -> Vec<String> {
         .collect()
 }
 
-/// A job whose coordinator the quota has no room for.
+/// A job whose coordinator the quota has no room for, so that none of its pods is made.
 async fn block(space: &Space) {
     let mut greedy = template();
     greedy["spec"]["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": "1"}});
@@ -73,7 +73,7 @@ async fn block(space: &Space) {
     let job = Job::new("blocked", 1).with(|spec| spec["coordinator"]["template"] = greedy);
     space.create(&job).await;
     let told = |s: &DIJobStatus| {
-        s.reason.as_deref() == Some("QuotaExceeded") && s.collectors_ready.as_deref() == Some("1/1")
+        s.reason.as_deref() == Some("QuotaExceeded") && s.collectors_ready.as_deref() == Some("0/1")
     };
     space.until("blocked", "the quota is told of", told).await;
 }

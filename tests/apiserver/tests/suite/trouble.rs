@@ -53,6 +53,7 @@ async fn of_a_job_that_the_quota_has_room_for_in_part_the_rest_follows_when_ther
     };
     space.until("partly", "there is room for two", ready).await;
     let before = space.pods_of("partly").await;
+    assert!(before.contains_key("partly-coordinator"), "it comes first");
     tell_quota(&quota, 10, 2).await;
     let status = space.until_settled("partly").await;
     assert_eq!(status.reason, None);
