@@ -151,17 +151,24 @@ impl Change {
         globals: &Globals,
         out: &mut impl Write,
     ) -> Result<ExitCode> {
-        let called = self
-            .target
-            .call(handle, self.dry_run.get(), globals)
-            .await?;
-        if let Some(ObjectFormat(format)) = &self.output {
-            show(&called, format, true, out)?;
-        } else {
-            for one in called.iter().filter(|one| one.message.is_none()) {
-                let life = one.life.as_ref().filter(|_| self.dry_run.is_real());
-                let done = life.map_or(done, |life| &life.status);
-                writeln!(out, "pod/{} {done}{}", one.name, self.dry_run.suffix())?;
+        let dry_run = self.dry_run.get();
+        let mut called = self.target.call(handle, dry_run, globals).await?;
+        if !self.dry_run.is_real() {
+            // As it would be.
+            for life in called.iter_mut().filter_map(|one| one.life.as_mut()) {
+                done.clone_into(&mut life.status);
+                life.running = handle == Handle::Start;
+            }
+        }
+        let is_done = |one: &&Called| one.message.is_none();
+        match &self.output {
+            Some(ObjectFormat(Format::Name)) => names(called.iter().filter(is_done), out)?,
+            Some(ObjectFormat(format)) => show(&called, format, true, out)?,
+            None => {
+                for one in called.iter().filter(is_done) {
+                    let done = one.life.as_ref().map_or(done, |life| &life.status);
+                    writeln!(out, "pod/{} {done}{}", one.name, self.dry_run.suffix())?;
+                }
             }
         }
         out.flush()?;
