@@ -18,7 +18,7 @@ help: ## List the targets
 demo: ## From nothing to a DIJob that trained on a real cluster
 	@kind/demo
 
-# The images take longest; tests beside them wait much of their time.
+# Tests wait much of their time, which the compiler of the images takes and no more.
 test: ## Everything that must pass
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target before-e2e images
 	@$(MAKE) --no-print-directory e2e
@@ -77,7 +77,7 @@ generate: ## Write the custom resource definitions, the golden copies of them, a
 	INSTA_UPDATE=always cargo test -q --workspace --test crds
 
 binaries: ## Build the programs that go into images, and the plugin
-	cargo build --release --locked -p di-orchestrator -p di-worker -p kubectl-di
+	nice cargo build --release --locked -p di-orchestrator -p di-worker -p kubectl-di
 
 images: binaries ## Build the images
 	@mkdir -p $(IMAGES)

@@ -2,7 +2,7 @@ use std::{sync::mpsc, thread};
 
 use di_controller::{Lease, LeaseSettings, Metrics, Result, Settings, Term, lead};
 use kube::{Client, Config};
-use prometheus_client::registry::Registry;
+use prometheus_client::{encoding::text::encode, registry::Registry};
 use tokio::{
     runtime::{Builder, Handle},
     sync::oneshot,
@@ -13,6 +13,7 @@ use tokio::{
 pub struct StoppableLeader {
     runtime: Handle,
     term: Term,
+    metrics: Registry,
     thread: thread::JoinHandle<Result<()>>,
     stopped: Option<mpsc::Sender<()>>,
     // Dropping it ends the manager.
@@ -29,12 +30,13 @@ impl StoppableLeader {
     ) -> Self {
         let (quit, quits) = oneshot::channel::<()>();
         let (begun, begins) = oneshot::channel();
+        let mut registry = Registry::default();
+        let metrics = Metrics::new(&mut registry);
         let thread = thread::spawn(move || {
             let runtime = Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let lease = Lease::new(Client::try_from(leases).unwrap(), lease);
                 begun.send((Handle::current(), lease.term())).ok();
-                let metrics = Metrics::new(&mut Registry::default());
                 let shutdown = async {
                     quits.await.ok();
                 };
@@ -46,6 +48,7 @@ impl StoppableLeader {
         Self {
             runtime,
             term,
+            metrics: registry,
             thread,
             stopped: None,
             _quit: quit,
@@ -68,6 +71,17 @@ impl StoppableLeader {
         });
         stopped.await.unwrap();
         self.stopped = Some(go_on);
+    }
+
+    /// How many writes it has begun by now, whether they have been sent already or not.
+    pub fn begun(&self) -> usize {
+        let mut text = String::new();
+        encode(&mut text, &self.metrics).unwrap();
+        let counts = text
+            .lines()
+            .filter(|line| line.contains("writes_total{") && !line.contains("\"get\""))
+            .filter_map(|line| line.rsplit_once(' ')?.1.parse::<usize>().ok());
+        counts.sum()
     }
 
     /// Lets it go on, and waits for its end.
