@@ -41,10 +41,9 @@ async fn told(ns: &Namespace, job: &str) -> Told {
     let list: Value = serde_json::from_str(&said.stdout).unwrap();
     let replicas = list["items"].as_array().unwrap().iter();
     let replicas = replicas.map(|replica| {
-        let life = &replica["life"];
-        let name = replica["name"].as_str().unwrap().to_owned();
-        let status = life["status"].as_str().unwrap().to_owned();
-        (name, (status, life["samples"].as_u64().unwrap()))
+        let text = |field: &str| replica[field].as_str().unwrap().to_owned();
+        let samples = replica["samples"].as_u64().unwrap();
+        (text("name"), (text("status"), samples))
     });
     replicas.collect()
 }
