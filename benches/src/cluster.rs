@@ -369,6 +369,8 @@ pub struct Call {
     pub content_type: &'static str,
     /// Body.
     pub body: Vec<u8>,
+    /// Whether an object that is not there any more is as good.
+    pub may_be_gone: bool,
 }
 
 impl Call {
@@ -379,6 +381,7 @@ impl Call {
             path: path.to_owned(),
             content_type: "application/json",
             body: serde_json::to_vec(object)?,
+            may_be_gone: false,
         })
     }
 
@@ -389,12 +392,16 @@ impl Call {
             path: format!("{path}/{name}"),
             content_type: "application/json",
             body: Vec::new(),
+            may_be_gone: false,
         }
     }
 
-    /// The same, without any grace.
+    /// The same, without any grace, of one that may be gone already.
     pub fn delete_now(path: &str, name: &str) -> Self {
-        Self::delete(path, &format!("{name}?gracePeriodSeconds=0"))
+        Self {
+            may_be_gone: true,
+            ..Self::delete(path, &format!("{name}?gracePeriodSeconds=0"))
+        }
     }
 
     /// Merges into the status of an object.
@@ -404,6 +411,7 @@ impl Call {
             path: format!("{path}/{name}/status"),
             content_type: "application/merge-patch+json",
             body: serde_json::to_vec(&json!({ "status": status }))?,
+            may_be_gone: false,
         })
     }
 
@@ -414,14 +422,14 @@ impl Call {
             path,
             content_type,
             body,
+            may_be_gone,
         } = self;
-        let deletes = method == http::Method::DELETE;
         let request = http::Request::builder().method(method).uri(&path);
         let request = request.header(http::header::CONTENT_TYPE, content_type);
         let answer = client.send(request.body(body.into())?).await?;
         let status = answer.status();
         let body = answer.into_body().collect().await?.to_bytes();
-        let gone = deletes && status == http::StatusCode::NOT_FOUND;
+        let gone = may_be_gone && status == http::StatusCode::NOT_FOUND;
         ensure!(
             status.is_success() || gone,
             "{path} was answered {status}: {}",

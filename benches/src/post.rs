@@ -165,6 +165,7 @@ fn status_write(job: &DIJob, status: Value) -> Result<Call> {
         path: format!("/apis/{group}/{version}/namespaces/{namespace}/dijobs/{name}/status"),
         content_type: "application/json-patch+json",
         body: serde_json::to_vec(&patch)?,
+        may_be_gone: false,
     })
 }
 

@@ -122,7 +122,7 @@ impl Run {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::fs;
 
     use rand::{SeedableRng, rngs::StdRng};
@@ -139,7 +139,7 @@ mod tests {
         names
     }
 
-    fn environment() -> Environment {
+    pub(crate) fn environment() -> Environment {
         Environment::from_lookup(COORDINATOR_PORT, |name| match name {
             "KUBERNETES_POD_NAMESPACE" => Some("rl".into()),
             "KUBERNETES_POD_NAME" => Some("pole-coordinator".into()),

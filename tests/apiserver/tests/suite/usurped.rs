@@ -108,7 +108,7 @@ async fn usurped(at: usize, fate: Fate) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_was_stopped_past_its_lease_writes_nothing_when_it_goes_on() {
+async fn a_leader_that_was_stopped_past_its_lease_begins_nothing_when_it_goes_on() {
     let writes = reference().await.writes();
     // What was sent before may arrive late, or have arrived.
     let fates = [Fate::Held, Fate::Delayed];

@@ -3,7 +3,7 @@ use std::fs;
 use rand::{SeedableRng, rngs::StdRng};
 
 use super::*;
-use crate::{env::COORDINATOR_PORT, model::model_file};
+use crate::{model::model_file, run::tests::environment};
 
 const OF: (Game, u64) = (Game::CartPole, 4);
 const ALWAYS: Keep = Keep {
@@ -11,15 +11,6 @@ const ALWAYS: Keep = Keep {
     latest: 2,
     fresh: false,
 };
-
-fn environment() -> Environment {
-    Environment::from_lookup(COORDINATOR_PORT, |name| match name {
-        "KUBERNETES_POD_NAMESPACE" => Some("rl".into()),
-        "KUBERNETES_POD_NAME" => Some("pole-coordinator".into()),
-        _ => None,
-    })
-    .unwrap()
-}
 
 /// A job whose training goes on step by step.
 struct Job {
