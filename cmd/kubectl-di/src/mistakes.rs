@@ -29,10 +29,27 @@ pub fn told(error: &Error, called: &str) -> String {
             let why = error.source().map(ToString::to_string);
             why.unwrap_or_default() + "\n"
         }
-        _ => return error.to_string(),
+        (ErrorKind::InvalidSubcommand, _) => {
+            let verb = one(error, ContextKind::InvalidSubcommand).unwrap_or_default();
+            let like = several(error, ContextKind::SuggestedSubcommand);
+            let meant = if like.is_empty() {
+                String::new()
+            } else {
+                format!("\nDid you mean this?\n\t{}\n\n", like.join("\n\t"))
+            };
+            format!("unknown command {verb:?} for {called:?}\n{meant}{see}")
+        }
+        _ => {
+            let all = error.to_string();
+            let lines = all.trim_end().trim_end_matches(CLAPS).trim_end();
+            return format!("{lines}\n{see}");
+        }
     };
     format!("error: {lines}")
 }
+
+/// The last line of what clap tells.
+const CLAPS: &str = "For more information, try '--help'.";
 
 fn unknown(arg: &str) -> String {
     match (arg.strip_prefix("--"), arg.strip_prefix('-')) {
@@ -191,7 +208,28 @@ mod tests {
 
     #[test]
     fn verbs_that_are_meant_are_proposed() {
-        assert!(told("kubectl-di gett").contains("'get'"));
+        let see = "See 'kubectl di --help' for usage.\n";
+        assert_eq!(
+            told("kubectl-di gett"),
+            format!(
+                "error: unknown command \"gett\" for \"kubectl di\"\n\nDid you mean this?\n\tget\n\n{see}"
+            )
+        );
+        assert_eq!(
+            told("kubectl-di train"),
+            format!("error: unknown command \"train\" for \"kubectl di\"\n{see}")
+        );
+    }
+
+    #[test]
+    fn values_that_are_none_are_told_with_where_to_look() {
+        let told = told("kubectl-di wait j --for=x");
+        assert!(told.starts_with("error: invalid value 'x' for '--for"));
+        assert!(
+            told.ends_with("\nSee 'kubectl di wait --help' for usage.\n"),
+            "{told}"
+        );
+        assert!(!told.contains("\n\n"), "{told}");
     }
 
     #[test]

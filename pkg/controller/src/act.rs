@@ -74,9 +74,9 @@ pub(crate) async fn act(
         (Reason::SuccessfulCreate, "created", created),
         (Reason::SuccessfulDelete, "deleted", deleted),
     ] {
-        if let Some(first) = names.first() {
+        if !names.is_empty() {
             let note = Note::normal(reason, format!("{what} {}", listed(&names)));
-            context.publish(job, &note.about(first));
+            context.publish(job, &note);
         }
     }
     if !refused.is_empty() {

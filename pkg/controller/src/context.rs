@@ -1,6 +1,7 @@
 use std::{
     collections::{HashMap, HashSet},
     future::Future,
+    hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash},
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -174,10 +175,11 @@ impl Context {
             },
             reason: note.reason.to_string(),
             note: Some(shorten(&note.message)),
-            // Events of one reason and action within some minutes become one, with a count.
-            action: match &note.replica {
-                Some(replica) => format!("Reconcile {replica}"),
-                None => "Reconcile".to_owned(),
+            // Events of one reason and action within some minutes become one, with a count and the first one's note.
+            action: if note.retried {
+                "Retry".to_owned()
+            } else {
+                format!("Reconcile {:x}", hash(&note.message))
             },
             secondary: None,
         };
@@ -214,6 +216,11 @@ pub(crate) async fn in_time<T>(
             seconds: deadline.as_secs(),
         }),
     }
+}
+
+/// Tells texts apart while this process lasts.
+pub(crate) fn hash(text: impl Hash) -> u64 {
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(text)
 }
 
 /// The note of an event holds 1 KiB at most.

@@ -1,9 +1,6 @@
 //! Events are published behind the reconciles: they tell people what has happened, and nothing that a job needs waits for them.
 
-use std::{
-    hash::{BuildHasher, BuildHasherDefault, DefaultHasher},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -11,7 +8,10 @@ use kube::runtime::events::Event;
 use tokio::sync::{mpsc, oneshot};
 use tracing::warn;
 
-use crate::{Error, context::Context};
+use crate::{
+    Error,
+    context::{Context, hash},
+};
 
 /// How many events are published at the same time.
 const LANES: usize = 4;
@@ -42,9 +42,7 @@ impl Outbox {
 
     /// Never waits.
     pub fn put(&self, news: News) {
-        let hasher = BuildHasherDefault::<DefaultHasher>::default();
-        let hash = hasher.hash_one(&news.about.uid);
-        let lane = usize::try_from(hash % LANES as u64).unwrap_or_default();
+        let lane = usize::try_from(hash(&news.about.uid) % LANES as u64).unwrap_or_default();
         let reason = news.event.reason.clone();
         if self.0[lane].try_send(Item::News(Box::new(news))).is_err() {
             warn!(

@@ -302,6 +302,7 @@ async fn note_trouble(context: &Context, key: &Key, error: &Error) {
     };
     let note = Note {
         warning: !error.is_passing(),
+        retried: true,
         ..Note::normal(trouble.reason, trouble.message.clone())
     };
     context.remember(key, |memory| memory.trouble = Some(trouble));

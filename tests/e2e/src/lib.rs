@@ -12,6 +12,7 @@ mod jobs;
 mod namespace;
 mod phases;
 mod plugin;
+mod training;
 
 pub use account::account;
 pub use audit::{Audit, Call};
@@ -26,6 +27,7 @@ pub use jobs::{
 pub use namespace::{Namespace, client, dry};
 pub use phases::{Phases, reaches};
 pub use plugin::{Output, di};
+pub use training::{FOREVER, Told, samples, told, training};
 
 /// Namespace of the orchestrator.
 pub const SYSTEM: &str = di_api::names::SYSTEM_NAMESPACE;

@@ -2,60 +2,12 @@
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
-use std::collections::BTreeMap;
-
-use di_api::DIJob;
-use di_e2e::{Namespace, di, eventually, job, logs_so_far, pod};
-use serde_json::{Value, json};
-
-/// A job that trains until it is deleted.
-fn training(name: &str) -> DIJob {
-    let forever = ["--target-return", "501", "--max-iterations", "1000000"];
-    let replicas = ["--collectors", "1", "--learners", "1", "--pace", "500ms"];
-    let coordinator = [&["coordinator"][..], &replicas, &forever].concat();
-    let template = |args: &[&str]| {
-        let mut template = pod(args);
-        let mounts = json!([{"name": "storage", "mountPath": "/storage"}]);
-        template["spec"]["containers"][0]["volumeMounts"] = mounts;
-        template
-    };
-    let mut job = json!(job(name, &[]));
-    job["spec"] = json!({
-        "volumes": [{"name": "storage", "hostPath": {"path": "/var/local/di-storage"}}],
-        "coordinator": {"template": template(&coordinator)},
-        "collector": {"template": template(&["collector"])},
-        "learner": {"template": template(&["learner"])},
-    });
-    serde_json::from_value(job).unwrap()
-}
-
-/// By name how each replica is, and its samples.
-type Told = BTreeMap<String, (String, u64)>;
-
-/// What the replicas tell; nothing while some cannot be asked.
-async fn told(ns: &Namespace, job: &str) -> Told {
-    let said = di(ns, &["status", job, "-o", "json"]).await;
-    if said.code != Some(0) {
-        return BTreeMap::new();
-    }
-    let list: Value = serde_json::from_str(&said.stdout).unwrap();
-    let replicas = list["items"].as_array().unwrap().iter();
-    let replicas = replicas.map(|replica| {
-        let text = |field: &str| replica[field].as_str().unwrap().to_owned();
-        let samples = replica["samples"].as_u64().unwrap();
-        (text("name"), (text("status"), samples))
-    });
-    replicas.collect()
-}
+use di_e2e::{FOREVER, Namespace, Told, di, eventually, logs_so_far, samples, told, training};
 
 /// What so many replicas tell.
 async fn told_by(ns: &Namespace, replicas: usize) -> Told {
     let all = |told: &Told| told.len() == replicas;
     eventually("all can be asked", || told(ns, "train"), all).await
-}
-
-fn samples(told: &Told, name: &str) -> u64 {
-    told.get(name).map_or(0, |(_, samples)| *samples)
 }
 
 fn all_are(told: &Told, wanted: &str) -> bool {
@@ -65,7 +17,9 @@ fn all_are(told: &Told, wanted: &str) -> bool {
 #[tokio::test]
 async fn a_training_is_paused_and_goes_on() {
     Namespace::with("pause", |ns| async move {
-        ns.submit(&training("train")).await;
+        let replicas = ["--collectors", "1", "--learners", "1", "--pace", "500ms"];
+        let job = training("train", &[&replicas[..], &FOREVER].concat());
+        ns.submit(&job).await;
         let trains = |told: &Told| {
             let counts = || told.keys().all(|name| samples(told, name) > 0);
             told.len() == 3 && all_are(told, "running") && counts()

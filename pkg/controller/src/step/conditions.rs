@@ -8,6 +8,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::{Observed, Trouble, has_ended, units};
 
+/// What is told of a job that is held.
+pub(super) const HELD: &str = "the job is held and no pod of it is left";
+
 pub(super) fn fill(seen: &Observed<'_>, status: &mut DIJobStatus) {
     suspended(seen, status);
     let trouble = seen
@@ -36,7 +39,9 @@ pub(super) fn fill(seen: &Observed<'_>, status: &mut DIJobStatus) {
     let stuck = trouble
         .or_else(|| units::stuck(seen, &status.plan))
         .or_else(|| stuck(seen));
-    status.reason = stuck.as_ref().map(|(reason, _)| reason.to_string());
+    let reason = stuck.as_ref().map(|(reason, _)| *reason);
+    let lost = (status.phase == Some(Phase::Unknown)).then_some(Reason::NodeLost);
+    status.reason = reason.or(lost).map(|reason| reason.to_string());
     replicas_ready(seen, status, stuck);
 }
 
@@ -69,11 +74,14 @@ fn stuck(seen: &Observed<'_>) -> Option<(Reason, String)> {
     });
     let (pod, (reason, message)) = stuck.into_iter().next()?;
     let name = &pod.name;
-    let others = match others {
+    Some((reason, format!("{name}: {message}{}", and_more(others))))
+}
+
+fn and_more(others: usize) -> String {
+    match others {
         0 => String::new(),
         n => format!(" (and {n} more)"),
-    };
-    Some((reason, format!("{name}: {message}{others}")))
+    }
 }
 
 /// How much somebody is needed for a pod to run.
@@ -92,25 +100,25 @@ fn replicas_ready(seen: &Observed<'_>, status: &mut DIJobStatus, stuck: Option<(
         return;
     }
     let all = status.plan.iter().filter(|entry| entry.is_wanted());
-    let waiting = all
-        .filter(|entry| {
-            // One that has done its work need not be ready for more.
-            let fine =
-                |pod: &PodView| !pod.deleting && (pod.ready || pod.stage() == Stage::Succeeded);
-            !seen.pod(&entry.name).is_some_and(fine)
-        })
-        .count();
-    let (ready, reason, message) = match (waiting, stuck) {
+    let mut waiting = all.filter(|entry| {
+        // One that has done its work need not be ready for more.
+        let fine = |pod: &PodView| !pod.deleting && (pod.ready || pod.stage() == Stage::Succeeded);
+        !seen.pod(&entry.name).is_some_and(fine)
+    });
+    let (ready, reason, message) = match (waiting.next(), stuck) {
         (_, Some((reason, message))) => (false, reason, message),
-        (0, None) => (
+        (_, None) if status.phase == Some(Phase::Suspended) => {
+            (false, Reason::Suspended, HELD.to_owned())
+        }
+        (None, None) => (
             true,
             Reason::AllReady,
             "every planned replica is ready".to_owned(),
         ),
-        (_, None) => (
+        (Some(first), None) => (
             false,
             Reason::NotReady,
-            "not every planned replica is ready".to_owned(),
+            format!("{} is not ready{}", first.name, and_more(waiting.count())),
         ),
     };
     seen.set_condition(
@@ -128,10 +136,7 @@ fn suspended(seen: &Observed<'_>, status: &mut DIJobStatus) {
         return;
     }
     let (reason, message) = if held {
-        (
-            Reason::Suspended,
-            "the job is held and no pod of it is left",
-        )
+        (Reason::Suspended, HELD)
     } else {
         (Reason::Resumed, "the job is not held")
     };

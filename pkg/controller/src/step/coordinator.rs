@@ -52,6 +52,13 @@ pub(super) fn check_end(seen: &Observed<'_>, step: &mut Step) {
     }
 }
 
+/// Whether the coordinator of an earlier job of this name is still there, which goes by itself.
+pub(super) fn is_an_earlier_jobs(seen: &Observed<'_>) -> bool {
+    let name = names::coordinator(&seen.job.name_any());
+    let of_another = |pod: &PodView| pod.owner.is_some() && !pod.belongs_to(seen.uid());
+    seen.any_pod(&name).is_some_and(of_another)
+}
+
 fn ended<'a>(seen: &'a Observed<'_>) -> Option<(&'a PodView, &'a End)> {
     let pod = seen.pod(&names::coordinator(&seen.job.name_any()))?;
     Some((pod, pod.end.as_deref()?))

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use di_api::{CleanPodPolicy, ConditionType, Phase, Reason, Role, names};
+use di_api::{CleanPodPolicy, ConditionType, DIJobStatus, Phase, Reason, Role, is_true, names};
 use di_plan::PodView;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
-use super::{Action, Note, Observed, Step, coordinator};
+use super::{Action, Note, Observed, Step, conditions, coordinator};
 
 /// Latches the end. Nothing of the step stands but this: the clean-up follows once it is written.
 pub(super) fn end(
@@ -38,6 +38,7 @@ pub(super) fn end(
 
 /// What is left of an ended job is what its policy says.
 pub(super) fn clean_up(seen: &Observed<'_>, step: &mut Step) {
+    tell_alike(seen, &mut step.status);
     let coordinator = names::coordinator(&seen.job.name_any());
     let coordinates =
         |pod: &PodView| pod.role == Some(Role::Coordinator) || pod.name == coordinator;
@@ -58,6 +59,19 @@ pub(super) fn clean_up(seen: &Observed<'_>, step: &mut Step) {
         }
     }
     expire(seen, step);
+}
+
+/// An end stands as soon as its condition or its phase does, whoever wrote it; the rest of the status must not contradict that.
+fn tell_alike(seen: &Observed<'_>, status: &mut DIJobStatus) {
+    if !status.phase.is_some_and(Phase::is_terminal) {
+        let well = is_true(&status.conditions, ConditionType::Succeeded);
+        status.phase = Some(if well {
+            Phase::Succeeded
+        } else {
+            Phase::Failed
+        });
+    }
+    status.completion_time.get_or_insert(Time(seen.now));
 }
 
 /// All services go, and the pods that `goes` selects; a service outlives its pod.
@@ -138,8 +152,8 @@ pub(super) fn suspend(seen: &Observed<'_>, step: &mut Step) {
             if !step.ask.is_empty() {
                 return;
             }
-            let message = "the job is held and no pod of it is left";
-            step.notes.push(Note::normal(Reason::Suspended, message));
+            step.notes
+                .push(Note::normal(Reason::Suspended, conditions::HELD));
         }
         step.status.phase = Some(Phase::Suspended);
         // The clock of activeDeadlineSeconds starts anew when the job does.

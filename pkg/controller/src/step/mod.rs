@@ -108,37 +108,28 @@ pub struct Note {
     pub warning: bool,
     /// One word.
     pub reason: Reason,
-    /// A sentence.
+    /// A sentence: events of one reason that say the same are counted together.
     pub message: String,
-    /// The replica that it is about, where it is about one: events of one reason and replica are counted together.
-    pub replica: Option<String>,
+    /// Whether it may come again and again in other words, and is counted under the first.
+    pub retried: bool,
 }
 
 impl Note {
-    /// Something of the whole job that is as it should be.
+    /// Something that is as it should be.
     pub fn normal(reason: Reason, message: impl Into<String>) -> Self {
         Self {
             warning: false,
             reason,
             message: message.into(),
-            replica: None,
+            retried: false,
         }
     }
 
-    /// Something of the whole job that a user should look at.
+    /// Something that a user should look at.
     pub fn warning(reason: Reason, message: impl Into<String>) -> Self {
         Self {
             warning: true,
             ..Self::normal(reason, message)
-        }
-    }
-
-    /// The same, about one replica.
-    #[must_use]
-    pub fn about(self, replica: &str) -> Self {
-        Self {
-            replica: Some(replica.to_owned()),
-            ..self
         }
     }
 }
@@ -181,11 +172,13 @@ impl Observed<'_> {
     }
 
     fn pod(&self, name: &str) -> Option<&PodView> {
-        let at = self
-            .pods
-            .binary_search_by(|pod| pod.name.as_str().cmp(name));
-        let pod = self.pods.get(at.ok()?)?;
-        pod.belongs_to(self.uid()).then_some(pod)
+        self.any_pod(name).filter(|pod| pod.belongs_to(self.uid()))
+    }
+
+    /// Whosever it is.
+    fn any_pod(&self, name: &str) -> Option<&PodView> {
+        let by_name = |pod: &PodView| pod.name.as_str().cmp(name);
+        self.pods.get(self.pods.binary_search_by(by_name).ok()?)
     }
 
     fn service(&self, name: &str) -> Option<&ServiceView> {

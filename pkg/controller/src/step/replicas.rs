@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
-use super::{Action, Note, Observed, Step, units};
+use super::{Action, Note, Observed, Step, coordinator, units};
 
 pub(super) fn tend(seen: &Observed<'_>, step: &mut Step, suffixes: &mut dyn Suffixes) {
     let mut plan = std::mem::take(&mut step.status.plan);
@@ -36,8 +36,11 @@ pub(super) fn tend(seen: &Observed<'_>, step: &mut Step, suffixes: &mut dyn Suff
         is_there(name) || seen.asked.get(name) != Some(&false)
     });
     let taken = taken(seen, &plan);
+    let misled = coordinator::is_an_earlier_jobs(seen);
     for entry in &plan {
         match entry.state {
+            // They would find the other job's coordinator at the address of theirs.
+            EntryState::Wanted if misled => {}
             EntryState::Wanted if taken.contains(units::leader(entry)) => {}
             EntryState::Wanted => want(seen, &plan, entry, step),
             EntryState::Removing => let_go(seen, entry, true, step),
@@ -95,7 +98,7 @@ fn note_pods(seen: &Observed<'_>, plan: &mut [PlanEntry], torn: &HashSet<String>
                 entry.name
             );
             step.notes
-                .push(Note::warning(Reason::ReplicaReplaced, message).about(old));
+                .push(Note::warning(Reason::ReplicaReplaced, message));
         }
     }
 }
@@ -137,7 +140,7 @@ fn replace_lost(
         if let Some(fresh) = replace(seen.job, plan, &name, loss.ran, suffixes, seen.now) {
             let message = format!("{name} {}; {fresh} takes {whose}", loss.how);
             step.notes
-                .push(Note::warning(Reason::ReplicaReplaced, message).about(&name));
+                .push(Note::warning(Reason::ReplicaReplaced, message));
         }
     }
 }

@@ -104,3 +104,23 @@ fn pods_of_an_older_job_of_the_same_name_are_not_touched() {
             .any(|a| matches!(a, Action::DeletePod { .. }))
     );
 }
+
+#[test]
+fn no_replica_is_made_while_an_older_jobs_coordinator_has_the_address_of_its_own() {
+    let mut world = World::new(JOB);
+    let mut old = running().pods.remove(COORDINATOR).unwrap();
+    (old.owner, old.deleting) = (Some("old-uid".into()), true);
+    world.pods.insert(COORDINATOR.into(), old);
+    let planned = world.look().status;
+    assert_eq!(planned.plan.len(), 3);
+    world.job.status = Some(planned);
+    let is_first = |action: &Action| match action {
+        Action::CreatePod(entry) | Action::CreateService(entry) => entry.name == COORDINATOR,
+        _ => false,
+    };
+    let actions = world.look().actions;
+    assert!(actions.iter().all(is_first), "{actions:?}");
+    world.pods.remove(COORDINATOR);
+    world.settle();
+    assert_eq!(world.pods.len(), 4);
+}

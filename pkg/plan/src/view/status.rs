@@ -160,6 +160,16 @@ pub(super) fn started(state: &ContainerState) -> Option<Timestamp> {
     running.or(ended).map(|time| time.0)
 }
 
+/// How an init container failed, without which the main one never runs.
+fn initialization(status: &PodStatus) -> Option<String> {
+    let mut all = status.init_container_statuses.iter().flatten();
+    all.find_map(|container| {
+        let ended = container.state.as_ref()?.terminated.as_ref()?;
+        let (name, code) = (&container.name, ended.exit_code);
+        (code != 0).then(|| format!("init container {name} ended with exit code {code}"))
+    })
+}
+
 /// The end of the main container, whatever its sidecars do; one that the kubelet starts again is not an end.
 pub(super) fn end(
     restart_policy: RestartPolicy,
@@ -189,7 +199,9 @@ pub(super) fn end(
         }),
         PodPhase::Failed => Some(End {
             exit_code: None,
-            reason: reason().unwrap_or_else(|| "PodFailed".to_owned()),
+            reason: reason()
+                .or_else(|| initialization(status))
+                .unwrap_or_else(|| "PodFailed".to_owned()),
             at: None,
         }),
         _ => None,

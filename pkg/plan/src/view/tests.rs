@@ -99,3 +99,22 @@ fn f6_the_end_of_the_main_container_is_the_end_whatever_its_sidecars_do() {
         assert_eq!(of(&ended("Error", 1)), Stage::Failed, "{sidecar}");
     }
 }
+
+#[test]
+fn a_failed_init_container_is_named() {
+    let init = |name: &str, code: i32| {
+        let mut container =
+            json!({"name": name, "image": "i", "imageID": "", "ready": false, "restartCount": 0});
+        container["state"] = ended("Error", code);
+        container
+    };
+    let view = view(
+        &json!({"phase": "Failed", "initContainerStatuses": [init("data", 0), init("check", 3)]}),
+    );
+    let end = view.end.unwrap();
+    assert_eq!(
+        end.to_string(),
+        "init container check ended with exit code 3"
+    );
+    assert!(!end.succeeded());
+}

@@ -211,3 +211,25 @@ fn the_worst_is_told_and_of_several_alike_the_coordinators() {
         assert!(message.starts_with(&names[by]), "{stuck:?}: {message}");
     }
 }
+
+#[test]
+fn a_replica_that_is_not_ready_is_named() {
+    let mut world = running();
+    let ready = |world: &World| {
+        let all = &world.status().conditions;
+        let found = condition(all, ConditionType::ReplicasReady).unwrap();
+        (found.reason.clone(), found.message.clone())
+    };
+    let names: Vec<_> = world.plan().iter().map(|e| e.name.clone()).collect();
+    for name in &names[..2] {
+        world.pods.get_mut(name).unwrap().ready = false;
+    }
+    world.settle();
+    let told = format!("{} is not ready (and 1 more)", names[0]);
+    assert_eq!(ready(&world), ("NotReady".to_owned(), told));
+    world.job.spec.suspend = true;
+    world.settle();
+    world.kubelet_ends_deleted();
+    world.settle();
+    assert_eq!(ready(&world).0, "Suspended", "nobody is there to be ready");
+}

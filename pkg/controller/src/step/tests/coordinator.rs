@@ -137,6 +137,7 @@ fn a_job_is_unknown_while_its_coordinators_node_is_lost() {
     assert_eq!(reasons(&world.look()), [(Reason::NodeLost, true)]);
     world.settle();
     assert_eq!(world.status().phase, Some(Phase::Unknown));
+    assert_eq!(world.status().reason.as_deref(), Some("NodeLost"));
     assert!(!is_running(&world));
 
     coordinator(&mut world, PodPhase::Running);

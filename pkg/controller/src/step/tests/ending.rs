@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use di_api::{CleanPodPolicy, ConditionType, Phase, Role, condition};
+use di_api::{CleanPodPolicy, ConditionType, Phase, Reason, Role, condition, set_condition};
 use jiff::SignedDuration;
 
 use super::*;
@@ -184,4 +184,29 @@ fn a_held_job_that_has_a_pod_after_all_does_not_say_that_none_is_left() {
     world.kubelet_ends_deleted();
     world.settle();
     assert_eq!(world.status().phase, Some(Phase::Suspended));
+}
+
+#[test]
+fn an_end_that_stands_in_a_condition_only_is_told_by_the_phase_too() {
+    for (type_, phase) in [
+        (ConditionType::Succeeded, Phase::Succeeded),
+        (ConditionType::Failed, Phase::Failed),
+    ] {
+        let mut world = running();
+        let status = world.job.status.as_mut().unwrap();
+        let by_hand = Reason::Ended;
+        let time = Time(world.now);
+        set_condition(
+            &mut status.conditions,
+            type_,
+            true,
+            by_hand,
+            "by hand",
+            None,
+            &time,
+        );
+        world.settle();
+        assert_eq!(world.status().phase, Some(phase));
+        assert!(world.status().completion_time.is_some());
+    }
 }

@@ -1,0 +1,127 @@
+//! Trainings that come to their end although replicas die, come and go meanwhile.
+
+#![allow(clippy::unwrap_used)] // a panic is how a test fails
+
+use di_api::{AggregatorConfig, DIJob, Phase, Role, names};
+use di_e2e::{
+    FOREVER, Namespace, Told, di, eventually, is_running, logs, main_of, nodes_have_gpus,
+    owned_pods, reaches, samples, told, training,
+};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, PostParams},
+};
+
+/// The sample of a learner of two GPUs, and what its aggregators are made from.
+const RANKS: &str = include_str!("../../../manifests/samples/cartpole-ddp.yaml");
+const AGGREGATORS: &str = include_str!("../../../manifests/samples/cartpole-ddp-aggregator.yaml");
+
+/// Time enough between the first iteration and the last of a training for what befalls it in its middle.
+const PACE: [&str; 2] = ["--pace", "2s"];
+
+/// The running pods of a role.
+async fn running(ns: &Namespace, job: &str, role: Role) -> Vec<String> {
+    let pods = owned_pods(ns, job).await;
+    let of_role = |pod: &&Pod| pod.labels()[names::labels::ROLE] == role.label();
+    let pods = pods.iter().filter(of_role).filter(|pod| is_running(pod));
+    pods.map(ResourceExt::name_any).collect()
+}
+
+/// Waits until so many replicas have samples.
+async fn trains(ns: &Namespace, job: &str, replicas: usize) -> Told {
+    let all = |told: &Told| {
+        let mut names = told.keys();
+        told.len() == replicas && names.all(|name| samples(told, name) > 0)
+    };
+    eventually("training", || told(ns, job), all).await
+}
+
+/// Ends a running pod of a role at once, as the loss of its machine does.
+async fn kill(ns: &Namespace, job: &str, role: Role) {
+    let name = running(ns, job, role).await.swap_remove(0);
+    let at_once = DeleteParams::default().grace_period(0);
+    ns.api::<Pod>().delete(&name, &at_once).await.unwrap();
+}
+
+/// What the coordinator of a training logged that ended with success.
+async fn solved(ns: &Namespace, job: &str) -> String {
+    reaches(ns, job, Phase::Succeeded).await;
+    let log = logs(ns, &names::coordinator(job)).await;
+    assert!(log.contains("solved"), "{log}");
+    log
+}
+
+/// How often it connected to a replica of a role.
+fn connections(log: &str, job: &str, role: Role) -> usize {
+    let any = format!("connected to {job}-{}-", role.label());
+    log.matches(&any).count()
+}
+
+#[tokio::test]
+async fn a_training_is_solved_though_a_collector_and_its_learner_are_killed() {
+    Namespace::with("killed", |ns| async move {
+        let replicas = ["--collectors", "2", "--learners", "1"];
+        ns.submit(&training("train", &[&replicas[..], &PACE].concat()))
+            .await;
+        trains(&ns, "train", 4).await;
+        kill(&ns, "train", Role::Collector).await;
+        kill(&ns, "train", Role::Learner).await;
+        let log = solved(&ns, "train").await;
+        // Without another learner it could not have ended.
+        assert!(connections(&log, "train", Role::Learner) > 1, "{log}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_learner_of_two_ranks_solves_it_though_its_aggregator_is_killed() {
+    Namespace::with("ranks", |ns| async move {
+        // As many as the other suites give them.
+        nodes_have_gpus(&ns, 2).await;
+        let configs: Api<AggregatorConfig> = ns.api();
+        let config = serde_saphyr::from_str(AGGREGATORS).unwrap();
+        configs
+            .create(&PostParams::default(), &config)
+            .await
+            .unwrap();
+        let mut job: DIJob = serde_saphyr::from_str(RANKS).unwrap();
+        let name = job.name_any();
+        let flags = main_of(&mut job.spec.coordinator.template).args.as_mut();
+        let pace = flags.unwrap().last_mut().unwrap();
+        PACE[1].clone_into(pace);
+        ns.submit(&job).await;
+        // The coordinator, two collectors, an aggregator, and one pod of two ranks.
+        trains(&ns, &name, 5).await;
+        kill(&ns, &name, Role::Aggregator).await;
+        let log = solved(&ns, &name).await;
+        // Who connects to another aggregator has other ranks behind it: they are one unit.
+        assert!(connections(&log, &name, Role::Aggregator) > 1, "{log}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn collectors_come_and_go_while_it_trains() {
+    Namespace::with("scaled", |ns| async move {
+        let own_pace = ["--declared", "--pace", "500ms"];
+        let mut job = training("train", &[&own_pace[..], &FOREVER].concat());
+        job.spec.collector.as_mut().unwrap().replicas = 2;
+        job.spec.learner.as_mut().unwrap().replicas = 1;
+        ns.submit(&job).await;
+        trains(&ns, "train", 4).await;
+        for (collectors, replicas) in [(4, 6), (1, 3)] {
+            let count = format!("--collectors={collectors}");
+            let set = di(&ns, &["replicas", "set", "train", &count, "--wait"]).await;
+            assert_eq!(set.code, Some(0), "{set:?}");
+            let before = trains(&ns, "train", replicas).await;
+            let more = |told: &Told| {
+                let mut names = before.keys();
+                told.len() == replicas
+                    && names.all(|name| samples(told, name) > samples(&before, name))
+            };
+            eventually("going on with all", || told(&ns, "train"), more).await;
+        }
+    })
+    .await;
+}
