@@ -165,7 +165,7 @@ impl Uninstall {
                 Some(namespace) => format!(" from {namespace} namespace"),
                 None => String::new(),
             };
-            let deleted = format!("deleted{}{from}", self.dry_run.suffix());
+            let deleted = format!("deleted{from}{}", self.dry_run.suffix());
             writeln!(out, "{} {deleted}", told(target))?;
         }
         out.flush()?;

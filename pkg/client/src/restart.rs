@@ -1,5 +1,5 @@
-use di_api::{ConditionType, EntryState, Role, condition, is_true, names};
-use di_plan::{PodView, victims};
+use di_api::{ConditionType, EntryState, PlanEntry, Role, condition, is_true, names};
+use di_plan::{PodView, aggregator_of, find, members, victims};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api,
@@ -25,6 +25,8 @@ pub struct Restarted {
     pub uid: String,
     /// What it does.
     pub role: Role,
+    /// Names of the other pods of its logic learner, which go with it.
+    pub others: Vec<String>,
 }
 
 /// Asks the orchestrator to replace the coordinator that runs now. It does so only once it has noted that the end of this one is not that of the
@@ -48,6 +50,7 @@ pub async fn restart(cluster: &Cluster, name: &str, dry_run: DryRun) -> Result<(
         uid: pod.uid().unwrap_or_default(),
         name: coordinator,
         role: Role::Coordinator,
+        others: Vec::new(),
     };
     let (job, ()) = edit(cluster, name, dry_run, |job| {
         can_restart(job)?;
@@ -175,8 +178,21 @@ fn choose(job: &Job, pods: &[Pod], which: &WhichReplicas) -> Result<Vec<Restarte
             name: pod.name_any(),
             uid: pod.uid().unwrap_or_default(),
             role: role_of(pod).unwrap_or(Role::Collector),
+            others: others(plan, pods, &pod.name_any()),
         })
         .collect())
+}
+
+/// The pods of a logic learner beside one of them.
+fn others(plan: &[PlanEntry], pods: &[Pod], name: &str) -> Vec<String> {
+    let leader = find(plan, name).and_then(aggregator_of).unwrap_or(name);
+    let unit = find(plan, leader)
+        .into_iter()
+        .chain(members(plan, leader))
+        .filter(|entry| entry.name != name);
+    let is_there = |entry: &&PlanEntry| pods.iter().any(|pod| pod.name_any() == entry.name);
+    let there = unit.filter(is_there);
+    there.map(|entry| entry.name.clone()).collect()
 }
 
 /// The pod of a replica; of a logic learner whose aggregator has none, another of its unit.

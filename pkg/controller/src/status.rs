@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// What changes with every pod is written so long after it was first seen to have changed: pods come and change in bursts.
-pub(crate) const COUNTS_EVERY: Duration = Duration::from_millis(200);
+pub(crate) const COUNTS_EVERY: Duration = Duration::from_millis(400);
 
 /// How long a status that differs in nothing urgent, such as counts and the UIDs of pods, is held back, so that a burst of pod changes
 /// becomes one write.

@@ -2,7 +2,7 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::{Result, bail};
 use clap::Args;
-use di_client::{Counts, HowMany, Restarted, WhichReplicas, delete_pod, job, replicas_to_restart};
+use di_client::{Counts, HowMany, WhichReplicas, delete_pod, job, replicas_to_restart};
 use serde_json::json;
 
 use super::{Besides, until_ready};
@@ -108,7 +108,9 @@ impl Restart {
                     } else {
                         "is gone already"
                     };
-                    printer.print(out, object(&pod), done)?;
+                    for name in [&pod.name].into_iter().chain(&pod.others) {
+                        printer.print(out, object(name), done)?;
+                    }
                     gone.push(pod);
                 }
                 Err(error) => {
@@ -125,6 +127,6 @@ impl Restart {
     }
 }
 
-fn object(pod: &Restarted) -> serde_json::Value {
-    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod.name}})
+fn object(pod: &str) -> serde_json::Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod}})
 }

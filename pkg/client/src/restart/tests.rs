@@ -50,6 +50,16 @@ fn named(names: &[&str]) -> WhichReplicas {
 }
 
 #[test]
+fn who_goes_with_a_logic_learner_is_told() {
+    let (job, pods) = fleet();
+    for (name, with_it) in [("a", &["d"][..]), ("b", &[])] {
+        let chosen = choose(&job, &pods, &named(&[name])).unwrap();
+        assert_eq!(chosen.len(), 1, "{name}");
+        assert_eq!(chosen[0].others, with_it, "{name}");
+    }
+}
+
+#[test]
 fn units_go_by_one_pod_and_what_is_done_stays() {
     let of = |collectors, learners| {
         chosen(&WhichReplicas::Of(Counts {
@@ -104,6 +114,7 @@ fn replicas_are_ready_once_others_are() {
         name: "c".into(),
         uid: "old".into(),
         role: Role::Collector,
+        others: Vec::new(),
     }];
     let outlook = |job: &Job| replicas_are_ready(job, Some(2), &old);
     assert_eq!(outlook(&status("new", 2, "True")), Outlook::Met);
