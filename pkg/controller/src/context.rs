@@ -167,28 +167,14 @@ impl Context {
 
     /// The same, of a job that is known by reference only.
     pub fn publish_about(&self, job: &ObjectReference, note: &Note) {
-        let event = Event {
-            type_: if note.warning {
-                EventType::Warning
-            } else {
-                EventType::Normal
-            },
-            reason: note.reason.to_string(),
-            note: Some(shorten(&note.message)),
-            // Events of one reason and action within some minutes become one, with a count and the first one's note.
-            action: if note.retried {
-                "Retry".to_owned()
-            } else {
-                format!("Reconcile {:x}", hash(&note.message))
-            },
-            secondary: None,
-        };
         self.metrics
             .events
             .get_or_create(&ByReason::from(note.reason))
             .inc();
-        let about = job.clone();
-        self.outbox.put(News { event, about });
+        self.outbox.put(News {
+            event: event(note),
+            about: job.clone(),
+        });
     }
 
     /// Sends an event.
@@ -218,6 +204,25 @@ pub(crate) async fn in_time<T>(
     }
 }
 
+fn event(note: &Note) -> Event {
+    Event {
+        type_: if note.warning {
+            EventType::Warning
+        } else {
+            EventType::Normal
+        },
+        reason: note.reason.to_string(),
+        note: Some(shorten(&note.message)),
+        // Events of one reason and action within some minutes become one, with a count and the first one's note.
+        action: if note.retried {
+            "Retry".to_owned()
+        } else {
+            format!("Reconcile {:x}", hash(&note.message))
+        },
+        secondary: None,
+    }
+}
+
 /// Tells texts apart while this process lasts.
 pub(crate) fn hash(text: impl Hash) -> u64 {
     BuildHasherDefault::<DefaultHasher>::default().hash_one(text)
@@ -239,6 +244,7 @@ fn shorten(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use di_api::Reason;
     use kube::{Config, runtime::reflector::store};
     use prometheus_client::registry::Registry;
 
@@ -264,6 +270,22 @@ mod tests {
         assert!(context.memory(&job).moot && context.backoff.left(&job).is_some());
         context.meet(&job, Some("new"));
         assert!(!context.memory(&job).moot && context.backoff.left(&job).is_none());
+    }
+
+    #[test]
+    fn only_what_is_tried_again_is_counted_with_what_says_something_else() {
+        let action = |message: &str, retried| {
+            let note = Note::warning(Reason::CoordinatorRestarted, message);
+            event(&Note { retried, ..note }).action
+        };
+        for (other, retried, is_counted) in [
+            ("exit code 1", false, true),
+            ("exit code 2", false, false),
+            ("exit code 2", true, true),
+        ] {
+            let same = action("exit code 1", retried) == action(other, retried);
+            assert_eq!(same, is_counted, "{other} {retried}");
+        }
     }
 
     #[test]

@@ -119,6 +119,7 @@ fn no_replica_is_made_while_an_older_jobs_coordinator_has_the_address_of_its_own
         _ => false,
     };
     let actions = world.look().actions;
+    assert_eq!(actions.len(), 2, "pod and service of the coordinator");
     assert!(actions.iter().all(is_first), "{actions:?}");
     world.pods.remove(COORDINATOR);
     world.settle();
