@@ -26,7 +26,7 @@ pub enum Error {
     /// The shared folder cannot be written to.
     #[error(
         "storage folder {} is not writable; mount a volume that coordinator, collectors and learners share (spec.volumes) \
-         there, let the user of the pod write to it (securityContext.fsGroup), or name another folder with --storage",
+         there, let the user of the pod write to it (securityContext.fsGroup), or name another folder, or a bucket, with --storage",
         folder.display()
     )]
     StorageNotWritable {

@@ -89,6 +89,10 @@ fn store(
         if value.chars().any(char::is_control) {
             return Err(Error::BadStorage(format!("{name} has more than one line")));
         }
+        // What fails is told with it.
+        if matches!(key, AmazonS3ConfigKey::Endpoint) && value.contains('@') {
+            return Err(Error::BadStorage(format!("{name} has credentials in it")));
+        }
         if !value.is_empty() {
             builder = builder.with_config(key, value);
         }

@@ -173,6 +173,12 @@ fn variables_that_cannot_be_used_are_named_without_their_values() {
         message.contains(lines.0) && !message.contains("den"),
         "{message}"
     );
+    let endpoint = ("AWS_ENDPOINT_URL", "https://me:hidden@s3.example");
+    let message = refusal("s3://bucket", &[endpoint]);
+    assert!(
+        message.contains(endpoint.0) && !message.contains("hidden"),
+        "{message}"
+    );
     // An empty one is none.
     let message = refusal("s3://bucket", &[key, (lines.0, "")]);
     assert!(message.contains("AWS_SECRET_ACCESS_KEY"), "{message}");

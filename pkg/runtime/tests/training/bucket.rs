@@ -8,7 +8,7 @@ use std::{
 };
 
 use di_python_tests::installed;
-use di_runtime::{Error, Result, beside::beside, chain, storage::Storage};
+use di_runtime::{Error, Result, beside::beside, chain, run::FINAL_MODEL, storage::Storage};
 use serde::Deserialize;
 
 use crate::{
@@ -86,19 +86,12 @@ async fn a_training_in_a_bucket_is_gone_on_with_and_ends_as_one_in_a_folder() {
     assert!(!format!("{storage:?}").contains(&Server::get().secret));
     let in_bucket = finish_in_two(&StandIn::start_on(storage.clone()).await).await;
     assert_eq!(in_bucket, in_folder);
-    let left = move || {
-        let mut left = Vec::new();
-        for run in storage.entries(&storage.root().join("rl/pole"))? {
-            left.extend(storage.entries(&run)?);
-        }
-        Ok(left)
+    let models = move || {
+        let runs = storage.entries(&storage.root().join("rl/pole"))?;
+        let models = runs.iter().map(|run| storage.read(&run.join(FINAL_MODEL)));
+        models.collect::<Result<Vec<_>>>()
     };
-    let left = beside(left).await.unwrap();
-    assert_eq!(left.len(), 2, "{left:?}");
-    for model in left {
-        assert!(model.starts_with("s3://training/some/where/rl/pole"));
-        assert!(model.ends_with("model-final.bin"), "{model:?}");
-    }
+    assert_eq!(beside(models).await.unwrap().len(), 2, "one of each start");
 }
 
 #[tokio::test]

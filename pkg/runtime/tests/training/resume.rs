@@ -118,7 +118,11 @@ async fn a_killed_coordinator_goes_on_from_the_checkpoint_before_a_damaged_one()
     let far = progress.wait_for(|progress| progress.iteration >= 3).await;
     far.unwrap();
     // That waits for a file that is being written.
-    beside(|| Ok(drop(machine))).await.unwrap();
+    let end = move || {
+        drop(machine);
+        Ok(())
+    };
+    beside(end).await.unwrap();
     let kept = listed(&stand_in, "checkpoints").await.unwrap();
     let newest = kept.last().unwrap();
     let bytes = std::fs::read(newest).unwrap();
