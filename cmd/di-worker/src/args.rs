@@ -114,8 +114,9 @@ pub enum Command {
 
 #[derive(Debug, clap::Args)]
 pub struct StorageArgs {
-    /// Folder that all pods of the job share
-    #[arg(long, default_value = "/storage")]
+    /// What all pods of the job share: a folder, or s3://BUCKET/PREFIX, which AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID,
+    /// AWS_SECRET_ACCESS_KEY, AWS_REGION and so on say how to get at
+    #[arg(long, value_name = "FOLDER|URL", default_value = "/storage")]
     pub storage: PathBuf,
 }
 
@@ -154,9 +155,8 @@ pub struct CoordinatorArgs {
     /// Ask for no replicas, use those that the job declares (as with 0 collectors and 0 learners)
     #[arg(long)]
     declared: bool,
-    /// Folder that all pods of the job share
-    #[arg(long, default_value = "/storage")]
-    pub storage: PathBuf,
+    #[command(flatten)]
+    pub storage: StorageArgs,
     /// Mean return over the evaluation episodes that ends the training; over 500 it never does
     /// [default: Gymnasium's threshold: CartPole-v1 475, Acrobot-v1 -100, MountainCar-v0 -110]
     #[arg(long, allow_negative_numbers = true)]

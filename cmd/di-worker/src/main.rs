@@ -3,12 +3,13 @@
 mod args;
 mod terminal;
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
 use args::{Args, Command, CoordinatorArgs, LearnerArgs, StorageArgs};
 use di_runtime::{
     Error, Result,
     aggregator::{Aggregator, Patience},
+    beside::beside,
     chain,
     collector::Collector,
     coordinator::{Coordinator, Outcome},
@@ -59,8 +60,8 @@ async fn run(command: Command) -> Result<ExitCode> {
             storage: StorageArgs { storage },
             sampling,
         } => {
-            let (environment, storage) =
-                (Environment::read(COLLECTOR_PORT)?, Storage::open(&storage)?);
+            let environment = Environment::read(COLLECTOR_PORT)?;
+            let storage = open(storage).await?;
             let collector = Collector::new(environment.clone(), storage, sampling.sampling())?;
             replica(&environment, collector).await
         }
@@ -110,7 +111,7 @@ async fn run(command: Command) -> Result<ExitCode> {
 async fn coordinate(args: CoordinatorArgs) -> Result<ExitCode> {
     let mut shutdown = Shutdown::install()?;
     let environment = Environment::read(COORDINATOR_PORT)?;
-    let storage = Storage::open(&args.storage)?;
+    let storage = open(args.storage.storage.clone()).await?;
     let listener = listen(environment.port).await?;
     let coordinator = Coordinator::new(args.into(), environment, storage, http::client()?);
     Ok(
@@ -120,6 +121,10 @@ async fn coordinate(args: CoordinatorArgs) -> Result<ExitCode> {
             Outcome::Interrupted => ExitCode::from(TERMINATED),
         },
     )
+}
+
+async fn open(storage: PathBuf) -> Result<Storage> {
+    beside(move || Storage::open(&storage)).await
 }
 
 async fn replica(environment: &Environment, worker: impl TaskWorker) -> Result<ExitCode> {
@@ -138,7 +143,7 @@ async fn replica(environment: &Environment, worker: impl TaskWorker) -> Result<E
 
 async fn learn(args: LearnerArgs) -> Result<ExitCode> {
     let environment = Environment::read(LEARNER_PORT)?;
-    let storage = Storage::open(&args.storage.storage)?;
+    let storage = open(args.storage.storage).await?;
     let settings = Settings {
         max_policy_lag: args.max_policy_lag,
         ..Settings::default()

@@ -19,7 +19,9 @@ use reqwest::Client;
 use tokio::{net::TcpListener, sync::watch};
 
 use crate::{
-    Result, chain,
+    Result,
+    beside::{Beside, beside},
+    chain,
     checkpoint::{Checkpoint, Keep, Keeper},
     dispatch::Field,
     endpoint::Endpoint,
@@ -32,7 +34,7 @@ use crate::{
     run::Run,
     server::serve_while,
     storage::Storage,
-    training::{Goal, train},
+    training::{Goal, Stored, train},
 };
 
 /// What the coordinator is told by its command line.
@@ -115,28 +117,31 @@ impl Coordinator {
         let start = Instant::now();
         let id = start_id();
         let Goal { game, seed, .. } = self.options.goal;
-        let mut keeper = Keeper::open(
-            self.storage.clone(),
-            &self.environment,
-            (game, seed),
-            self.options.keep,
-        )?;
-        let begin = keeper.newest()?.unwrap_or_else(|| Checkpoint {
-            seed,
-            frames: 0,
-            mean_return: None,
-            model: Model::random(game, &mut StdRng::seed_from_u64(seed)),
-        });
-        let mut run = Run::create(self.storage.clone(), &self.environment, &id, &begin.model)?;
+        let (storage, environment) = (self.storage.clone(), self.environment.clone());
+        let (keep, of) = (self.options.keep, id.clone());
+        let open = move || {
+            let keeper = Keeper::open(storage.clone(), &environment, (game, seed), keep)?;
+            let begin = keeper.newest()?.unwrap_or_else(|| Checkpoint {
+                seed,
+                frames: 0,
+                mean_return: None,
+                model: Model::random(game, &mut StdRng::seed_from_u64(seed)),
+            });
+            let run = Run::create(storage, &environment, &of, &begin.model)?;
+            Ok((begin, Stored { run, keeper }))
+        };
+        let (begin, stored) = beside(open).await?;
+        let folder = stored.run.folder().display().to_string();
+        tracing::info!("training {game} in {folder}");
         self.progress.send_modify(|progress| {
-            progress.run = run.folder().display().to_string();
+            progress.run = folder;
             progress.iteration = begin.model.version;
             (progress.frames, progress.mean_return) = (begin.frames, begin.mean_return);
         });
-        tracing::info!("training {game} in {}", run.folder().display());
+        let stored = Beside::new(stored);
         let trained = async {
             let outcome = tokio::select! {
-                outcome = self.work(&id, &mut run, &mut keeper) => outcome,
+                outcome = self.work(&id, &stored) => outcome,
                 () = self.gate.exiting() => Ok(Outcome::Interrupted),
                 () = shutdown => Ok(Outcome::Interrupted),
             };
@@ -147,19 +152,25 @@ impl Coordinator {
         let outcome = serve_while(listener, self.router(), trained)
             .await
             .flatten();
-        let kept = match outcome {
-            Ok(Outcome::Solved | Outcome::Unsolved) => keeper.clear(),
-            Ok(Outcome::Interrupted) | Err(_) => keeper.save(&run),
+        let ended = matches!(outcome, Ok(Outcome::Solved | Outcome::Unsolved));
+        let finish = move |Stored { run, keeper }: &mut Stored| {
+            let kept = if ended {
+                keeper.clear()
+            } else {
+                keeper.save(run)
+            };
+            let finished = run.finish().map(|model| model.display().to_string());
+            kept.and(finished)
         };
-        let finished = run.finish().map(|model| model.display().to_string());
+        let finished = stored.work(finish).await;
         // Why the training failed matters more than why cleaning up after it did.
-        let (outcome, (), model) = (outcome?, kept?, finished?);
+        let (outcome, model) = (outcome?, finished?);
         tracing::info!("the model is in {model}");
         tracing::info!("{}", self.summary(outcome, start.elapsed()));
         Ok(outcome)
     }
 
-    async fn work(&self, id: &str, run: &mut Run, keeper: &mut Keeper) -> Result<Outcome> {
+    async fn work(&self, id: &str, stored: &Beside<Stored>) -> Result<Outcome> {
         let Options {
             goal,
             collectors,
@@ -196,7 +207,7 @@ impl Coordinator {
             gate: &self.gate,
         };
         tokio::select! {
-            solved = train(goal, field, run, keeper, &self.progress) => {
+            solved = train(goal, field, stored, &self.progress) => {
                 Ok(if solved? { Outcome::Solved } else { Outcome::Unsolved })
             }
             () = self.gate.run_for(*timeout) => Ok(Outcome::Unsolved),

@@ -26,7 +26,7 @@ pub enum Error {
     /// The shared folder cannot be written to.
     #[error(
         "storage folder {} is not writable; mount a volume that coordinator, collectors and learners share (spec.volumes) \
-         there, let the user of the pod write to it (securityContext.fsGroup), or name another folder with --storage",
+         there, let the user of the pod write to it (securityContext.fsGroup), or name another folder, or a bucket, with --storage",
         folder.display()
     )]
     StorageNotWritable {
@@ -35,6 +35,22 @@ pub enum Error {
         /// Why it failed.
         #[source]
         source: std::io::Error,
+    },
+
+    /// What the storage is to be is not a folder, and no bucket either.
+    #[error("--storage is not a folder, nor s3://BUCKET/PREFIX as it must be otherwise: {0}")]
+    BadStorage(String),
+
+    /// The bucket cannot be written to.
+    #[error("--storage {} cannot be written to: {advice}", bucket.display())]
+    BucketNotWritable {
+        /// The part of it that was tried.
+        bucket: PathBuf,
+        /// What to change.
+        advice: &'static str,
+        /// Why it failed.
+        #[source]
+        source: Box<object_store::Error>,
     },
 
     /// Reading or writing one file of the storage failed.
@@ -49,12 +65,12 @@ pub enum Error {
         source: std::io::Error,
     },
 
-    /// A task named a path that is not below the storage folder.
-    #[error("path {} is outside of the storage folder {}", path.display(), storage.display())]
+    /// A task named a path that is not below the storage.
+    #[error("path {} is outside of the storage {}", path.display(), storage.display())]
     OutsideStorage {
         /// The path of the task.
         path: PathBuf,
-        /// The folder it must be in.
+        /// What it must be below.
         storage: PathBuf,
     },
 
@@ -243,6 +259,8 @@ impl Error {
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::StorageNotWritable { .. }
+            | Self::BadStorage(_)
+            | Self::BucketNotWritable { .. }
             | Self::MissingVariable(_)
             | Self::InvalidVariable { .. } => 2,
             _ => 1,

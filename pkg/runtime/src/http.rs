@@ -23,10 +23,21 @@ pub fn client_with(resolver: Arc<dyn Resolve>) -> Result<Client> {
 }
 
 fn builder() -> reqwest::ClientBuilder {
-    // Everything that is called is inside of the cluster: no proxy, and no redirect to somewhere
+    // TLS is compiled in for buckets.
+    provide_tls();
+    // Everything that is called is inside of the cluster: no TLS, no proxy, and no redirect to somewhere
     // else.
     Client::builder()
+        .tls_certs_only([])
         .connect_timeout(CONNECT)
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())
+}
+
+/// Chooses what TLS computes with, for clients cannot be made without that.
+pub(crate) fn provide_tls() {
+    // Another part of the process may have done so.
+    rustls::crypto::ring::default_provider()
+        .install_default()
+        .ok();
 }

@@ -1,11 +1,11 @@
-//! The worker runtime of di-worker: reinforcement learning by three roles that share a folder.
+//! The worker runtime of di-worker: reinforcement learning by three roles that share a storage.
 //!
 //! | what | where |
 //! |---|---|
 //! | the environments | [`game`] |
 //! | the model and how it learns | [`mlp`], [`policy`], [`adam`], [`ppo`], [`staleness`] |
 //! | what is played, and how | [`rollout`], [`sampling`], [`sampler`], on the loops of [`signal`] |
-//! | what is stored | [`frames`], [`model`], [`storage`], [`run`], [`checkpoint`] |
+//! | what is stored | [`frames`], [`model`], [`storage`], [`run`], [`checkpoint`], waited for in [`mod@beside`] |
 //! | the replicas' side | [`server`], [`tasks`], [`collector`], [`learner`] |
 //! | a learner of several GPUs | [`ddp`], behind an [`aggregator`] |
 //! | how all of them live | [`life`], with [`mapping`] for what computes beside it |
@@ -23,6 +23,7 @@ pub mod adam;
 mod address;
 mod advantage;
 pub mod aggregator;
+pub mod beside;
 pub mod checkpoint;
 mod codec;
 pub mod collector;

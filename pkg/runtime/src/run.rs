@@ -88,7 +88,7 @@ impl Run {
             Some(self.model_version)
         };
         if let Some(version) = learned_from {
-            self.storage.remove(&self.frames(version))?;
+            self.storage.remove_folder(&self.frames(version))?;
         }
         let old = std::mem::replace(&mut self.model_path, model_path);
         self.model_version = model_version;
@@ -106,7 +106,7 @@ impl Run {
     /// Ends the run: only the newest model is left, under its final name. Returns where.
     pub fn finish(&mut self) -> Result<&Path> {
         for version in self.model_version.saturating_sub(1)..=self.model_version {
-            self.storage.remove(&self.frames(version))?;
+            self.storage.remove_folder(&self.frames(version))?;
         }
         let path = self.folder.join(FINAL_MODEL);
         if self.model_path != path {

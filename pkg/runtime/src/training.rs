@@ -9,6 +9,7 @@ use tokio::sync::watch;
 
 use crate::{
     Result,
+    beside::Beside,
     checkpoint::Keeper,
     dispatch::{Field, dispatch},
     game::Game,
@@ -68,12 +69,20 @@ impl Default for Goal {
     }
 }
 
-/// Trains from where `run` and `progress` are until the goal is reached (true) or the iterations are used up (false).
+/// What a training has in the storage.
+#[derive(Debug)]
+pub struct Stored {
+    /// Its models and frames.
+    pub run: Run,
+    /// Its checkpoints.
+    pub keeper: Keeper,
+}
+
+/// Trains from where `stored` and `progress` are until the goal is reached (true) or the iterations are used up (false).
 pub async fn train(
     goal: &Goal,
     field: Field<'_>,
-    run: &mut Run,
-    keeper: &mut Keeper,
+    stored: &Beside<Stored>,
     progress: &watch::Sender<Progress>,
 ) -> Result<bool> {
     let names = |role| {
@@ -87,24 +96,30 @@ pub async fn train(
     let mut frames = progress.borrow().frames;
     // Where they are that were collected ahead.
     let mut ahead = None;
-    for iteration in run.model_version().. {
+    let first = stored.look(|stored| stored.run.model_version()).await;
+    for iteration in first.. {
         let start = Instant::now();
         let seed = mix(goal.seed, iteration);
         let last = iteration >= goal.max_iterations;
-        run.begin_frames(goal.overlap)?;
+        let overlap = goal.overlap;
+        let begin = stored.work(move |stored| stored.run.begin_frames(overlap));
+        begin.await?;
         if goal.overlap && ahead.is_none() && !last {
             // At the start there is no model before this one.
-            let tasks = collector_tasks(goal, run, mix(seed, u64::MAX - 1));
+            let seed = mix(seed, u64::MAX - 1);
+            let tasks = stored.look(|stored| collector_tasks(goal, &stored.run, seed));
+            let tasks = tasks.await;
             let tasks = &tasks[..goal.tasks];
             let reports: Vec<CollectorReport> = dispatch(field, Role::Collector, tasks).await;
             frames += frames_of(&reports);
             ahead = Some(paths_of(&reports));
         }
-        let tasks = collector_tasks(goal, run, seed);
+        let tasks = stored.look(|stored| collector_tasks(goal, &stored.run, seed));
+        let tasks = tasks.await;
         let collecting = dispatch(field, Role::Collector, &tasks);
         let (reports, learned): (Vec<CollectorReport>, _) = match ahead.take().filter(|_| !last) {
             Some(frames) => {
-                let task = [learner_task(goal, run, iteration, frames)];
+                let task = [learner_task(goal, stored, iteration, frames).await];
                 let learning = dispatch::<_, LearnerReport>(field, Role::Learner, &task);
                 let (reports, learned) = tokio::join!(collecting, learning);
                 (reports, Some(learned))
@@ -134,7 +149,8 @@ pub async fn train(
         field.gate.note(stats);
         if solved || last {
             for report in learned.into_iter().flatten() {
-                run.discard(&report.model_path)?;
+                let discard = move |stored: &mut Stored| stored.run.discard(&report.model_path);
+                stored.work(discard).await?;
             }
             return Ok(solved);
         }
@@ -144,13 +160,18 @@ pub async fn train(
             ahead = Some(paths);
             learned
         } else {
-            let task = learner_task(goal, run, iteration, paths);
+            let task = learner_task(goal, stored, iteration, paths).await;
             dispatch(field, Role::Learner, &[task]).await
         };
         for report in learned {
             progress.send_modify(|progress| progress.staleness += report.staleness);
-            run.advance(report.model_path, report.model_version)?;
-            keeper.reached(run, &progress.borrow());
+            let progress = progress.borrow().clone();
+            let advance = move |Stored { run, keeper }: &mut Stored| {
+                run.advance(report.model_path, report.model_version)?;
+                keeper.reached(run, &progress);
+                Ok(())
+            };
+            stored.work(advance).await?;
         }
         tokio::time::sleep(goal.pace.saturating_sub(start.elapsed())).await;
     }
@@ -158,8 +179,13 @@ pub async fn train(
 }
 
 /// The task of a learner in an iteration.
-fn learner_task(goal: &Goal, run: &Run, iteration: u64, frames: Vec<PathBuf>) -> LearnerTask {
-    LearnerTask {
+async fn learner_task(
+    goal: &Goal,
+    stored: &Beside<Stored>,
+    iteration: u64,
+    frames: Vec<PathBuf>,
+) -> LearnerTask {
+    let task = |Stored { run, .. }: &Stored| LearnerTask {
         game: goal.game,
         run: run.folder().to_owned(),
         frames,
@@ -167,7 +193,8 @@ fn learner_task(goal: &Goal, run: &Run, iteration: u64, frames: Vec<PathBuf>) ->
         model_path: run.model_path().to_owned(),
         progress: iteration as f64 / goal.max_iterations as f64,
         seed: Some(mix(mix(goal.seed, iteration), u64::MAX)),
-    }
+    };
+    stored.look(task).await
 }
 
 fn frames_of(reports: &[CollectorReport]) -> u64 {

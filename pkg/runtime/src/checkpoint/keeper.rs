@@ -141,7 +141,7 @@ impl Keeper {
 
     /// Removes all, as there is nothing to go on with.
     pub fn clear(&self) -> Result<()> {
-        self.storage.remove(&self.folder)
+        self.storage.remove_folder(&self.folder)
     }
 
     fn load(&self, version: u64, path: &Path) -> Result<Checkpoint> {

@@ -71,7 +71,7 @@ fn read(call: &str, body: &[u8]) -> Result<(Call, Value)> {
 
 #[cfg(test)]
 mod tests {
-    use reqwest::{Client, Method};
+    use reqwest::Method;
 
     use super::*;
     use crate::life::{Gate, Polled, Status, Worker, launch};
@@ -100,7 +100,10 @@ mod tests {
 
     /// Calls a handle: the code, whether it is a success, the message, and the status.
     async fn ask(method: Method, url: String, body: &'static str) -> (u16, bool, String, Status) {
-        let request = Client::new().request(method, url).body(body);
+        let request = crate::http::client()
+            .unwrap()
+            .request(method, url)
+            .body(body);
         let response = request.send().await.unwrap();
         let code = response.status();
         let envelope: Envelope = response.json().await.unwrap();

@@ -19,7 +19,7 @@ fn iterations(max_iterations: u64) -> Options {
 
 /// The model that a training leaves.
 fn model(stand_in: &StandIn) -> Model {
-    let left = files(stand_in.storage());
+    let left = files(stand_in.folder());
     assert_eq!(left.len(), 1, "{left:?}");
     Model::decode(&std::fs::read(&left[0]).unwrap()).unwrap()
 }

@@ -5,11 +5,12 @@ use std::time::Duration;
 use di_runtime::{
     coordinator::{Options, Outcome},
     fleet::Patience,
+    http,
     life::{Report, Status},
     training::Goal,
     wire::Envelope,
 };
-use reqwest::{Client, Method};
+use reqwest::Method;
 
 use crate::{
     begins, coordinator, options, run,
@@ -23,7 +24,12 @@ async fn ask(address: &str, call: &str) -> Report {
         call => (Method::POST, format!("/lifecycle/{call}")),
     };
     let url = format!("http://{address}{path}");
-    let answer = Client::new().request(method, url).send().await.unwrap();
+    let answer = http::client()
+        .unwrap()
+        .request(method, url)
+        .send()
+        .await
+        .unwrap();
     let envelope: Envelope = answer.json().await.unwrap();
     assert!(envelope.success, "{call}: {}", envelope.message);
     serde_json::from_value(envelope.data).unwrap()

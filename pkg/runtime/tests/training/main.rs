@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may end by a panic")]
 
+mod bucket;
 mod ddp;
 mod life;
 mod resume;
@@ -24,7 +25,6 @@ use di_runtime::{
     model::Model,
     progress::Progress,
     staleness::Staleness,
-    storage::Storage,
     training::Goal,
 };
 use tokio::sync::watch;
@@ -60,7 +60,7 @@ fn coordinator(stand_in: &StandIn, options: Options) -> Coordinator {
         _ => None,
     });
     let client = http::client_with(Loopback::resolver()).unwrap();
-    let storage = Storage::open(stand_in.storage()).unwrap();
+    let storage = stand_in.storage();
     Coordinator::new(options, environment.unwrap(), storage, client)
 }
 
@@ -109,10 +109,10 @@ async fn training_survives_the_loss_of_all_collectors_and_solves_cartpole() {
     assert_eq!(stand_in.keys()[0], stand_in.keys()[1], "with the same key");
     assert!(stand_in.keys()[0].starts_with("pole-coordinator-run-"));
 
-    let left = files(stand_in.storage());
+    let left = files(stand_in.folder());
     assert_eq!(left.len(), 1, "{left:?}");
     assert!(
-        left[0].starts_with(stand_in.storage().join("rl/pole"))
+        left[0].starts_with(stand_in.folder().join("rl/pole"))
             && left[0].ends_with("model-final.bin")
     );
     let model = Model::decode(&std::fs::read(&left[0]).unwrap()).unwrap();
@@ -139,7 +139,7 @@ async fn declared_replicas_are_used_without_asking_for_any() {
     .await;
     assert_eq!(outcome.unwrap(), Outcome::Unsolved);
     assert!(stand_in.keys().is_empty());
-    assert_eq!(files(stand_in.storage()).len(), 1);
+    assert_eq!(files(stand_in.folder()).len(), 1);
 }
 
 #[tokio::test]
@@ -153,7 +153,7 @@ async fn every_environment_is_trained_in() {
         };
         let outcome = run(coordinator(&stand_in, Options { goal, ..options() })).await;
         assert_eq!(outcome.unwrap(), Outcome::Unsolved);
-        let left = files(stand_in.storage());
+        let left = files(stand_in.folder());
         let model = Model::decode(&std::fs::read(&left[0]).unwrap()).unwrap();
         assert_eq!((model.policy.game(), model.version), (game, 2));
     }
@@ -187,7 +187,7 @@ async fn with_overlap_frames_are_behind_by_one_and_the_seed_decides_all_the_same
         assert_eq!((dropped, lag), (0, 1));
         // All but the first ones, and those of the last two iterations, whose model was not needed any more.
         assert_eq!(end.frames - stale, 3 * 2048);
-        let left = files(stand_in.storage());
+        let left = files(stand_in.folder());
         assert_eq!(left.len(), 1, "{left:?}");
         let model = Model::decode(&std::fs::read(&left[0]).unwrap()).unwrap();
         assert_eq!(model.version, end.iteration);
@@ -244,8 +244,8 @@ async fn an_interruption_leaves_only_a_model_and_a_checkpoint() {
         .await;
     assert_eq!(outcome.unwrap(), Outcome::Interrupted);
     // Replicas may be about to store what nobody waits for any more.
-    let left = files(stand_in.storage());
-    let checkpoints = stand_in.storage().join("rl/pole/checkpoints");
+    let left = files(stand_in.folder());
+    let checkpoints = stand_in.folder().join("rl/pole/checkpoints");
     let count = |is_one: &dyn Fn(&&PathBuf) -> bool| left.iter().filter(is_one).count();
     assert_eq!(count(&|file| file.starts_with(&checkpoints)), 1, "{left:?}");
     assert_eq!(

@@ -3,14 +3,17 @@
 use std::{path::PathBuf, time::Duration};
 
 use di_runtime::{
+    beside::beside,
     checkpoint::Keep,
     coordinator::{Options, Outcome},
     model::Model,
+    run::FINAL_MODEL,
     training::Goal,
 };
+use tokio::runtime::Builder;
 
 use crate::{
-    coordinator, files, options, run,
+    coordinator, options, run,
     stand_in::{StandIn, loopback_listener},
 };
 
@@ -32,37 +35,42 @@ fn short() -> Options {
     }
 }
 
-fn checkpoints(stand_in: &StandIn) -> Vec<PathBuf> {
-    let folder = stand_in.storage().join("rl/pole/checkpoints");
-    let mut found = files(&folder);
-    found.sort();
-    found
+/// What lies in a folder of the job, if it is there.
+async fn listed(stand_in: &StandIn, folder: &'static str) -> Option<Vec<PathBuf>> {
+    let storage = stand_in.storage();
+    let list = move || storage.entries(&storage.root().join("rl/pole").join(folder));
+    beside(list).await.ok().map(|mut found| {
+        found.sort();
+        found
+    })
 }
 
 /// The newest of the models that starts have left.
-fn trained(stand_in: &StandIn) -> Model {
-    let left = files(stand_in.storage()).into_iter();
-    let models = left.filter(|path| path.ends_with("model-final.bin"));
-    let models = models.map(|path| Model::decode(&std::fs::read(path).unwrap()).unwrap());
-    models.max_by_key(|model| model.version).unwrap()
+async fn trained(stand_in: &StandIn) -> Model {
+    let runs = listed(stand_in, "").await.unwrap();
+    let storage = stand_in.storage();
+    let load = move || {
+        let models = runs.iter().filter_map(|run| {
+            let file = storage.read(&run.join(FINAL_MODEL)).ok()?;
+            Some(Model::decode(&file).unwrap())
+        });
+        Ok(models.max_by_key(|model| model.version).unwrap())
+    };
+    beside(load).await.unwrap()
 }
 
 /// Trains to the end; the model, and the frames of it.
-async fn finish(stand_in: &StandIn) -> (Model, u64) {
+pub async fn finish(stand_in: &StandIn) -> (Model, u64) {
     let coordinator = coordinator(stand_in, short());
     let progress = coordinator.progress();
     assert_eq!(run(coordinator).await.unwrap(), Outcome::Unsolved);
     let frames = progress.borrow().frames;
-    (trained(stand_in), frames)
+    (trained(stand_in).await, frames)
 }
 
-#[tokio::test]
-async fn a_training_that_was_interrupted_ends_as_if_it_had_not_been() {
-    let undisturbed = finish(&StandIn::start().await).await;
-    assert_eq!(undisturbed.0.version, ITERATIONS);
-
-    let stand_in = StandIn::start().await;
-    let first = coordinator(&stand_in, short());
+/// Trains to the end with an interruption; the model, and the frames of it.
+pub async fn finish_in_two(stand_in: &StandIn) -> (Model, u64) {
+    let first = coordinator(stand_in, short());
     let mut progress = first.progress();
     let interrupted = async move {
         let far = progress.wait_for(|progress| progress.iteration >= 2);
@@ -70,9 +78,9 @@ async fn a_training_that_was_interrupted_ends_as_if_it_had_not_been() {
     };
     let ended = first.run(loopback_listener().await, interrupted).await;
     assert_eq!(ended.unwrap(), Outcome::Interrupted);
-    let kept = checkpoints(&stand_in);
+    let kept = listed(stand_in, "checkpoints").await.unwrap();
     assert!(!kept.is_empty() && kept.len() <= 3, "{kept:?}");
-    let second = coordinator(&stand_in, short());
+    let second = coordinator(stand_in, short());
     let mut progress = second.progress();
     let running = tokio::spawn(run(second));
     let begun = progress.wait_for(|progress| !progress.run.is_empty()).await;
@@ -81,12 +89,21 @@ async fn a_training_that_was_interrupted_ends_as_if_it_had_not_been() {
         "it begins where the first ended"
     );
     assert_eq!(running.await.unwrap().unwrap(), Outcome::Unsolved);
-    let frames = progress.borrow().frames;
-    assert_eq!((trained(&stand_in), frames), undisturbed);
-    assert!(
-        !stand_in.storage().join("rl/pole/checkpoints").exists(),
+    assert_eq!(
+        listed(stand_in, "checkpoints").await,
+        None,
         "one that has ended is not gone on with"
     );
+    let frames = progress.borrow().frames;
+    (trained(stand_in).await, frames)
+}
+
+#[tokio::test]
+async fn a_training_that_was_interrupted_ends_as_if_it_had_not_been() {
+    let undisturbed = finish(&StandIn::start().await).await;
+    assert_eq!(undisturbed.0.version, ITERATIONS);
+    let disturbed = finish_in_two(&StandIn::start().await).await;
+    assert_eq!(disturbed, undisturbed);
 }
 
 #[tokio::test]
@@ -96,12 +113,17 @@ async fn a_killed_coordinator_goes_on_from_the_checkpoint_before_a_damaged_one()
     let stand_in = StandIn::start().await;
     let first = coordinator(&stand_in, short());
     let mut progress = first.progress();
-    let running = tokio::spawn(run(first));
+    let machine = Builder::new_multi_thread().enable_all().build().unwrap();
+    machine.spawn(run(first));
     let far = progress.wait_for(|progress| progress.iteration >= 3).await;
     far.unwrap();
-    running.abort();
-    assert!(running.await.unwrap_err().is_cancelled());
-    let kept = checkpoints(&stand_in);
+    // That waits for a file that is being written.
+    let end = move || {
+        drop(machine);
+        Ok(())
+    };
+    beside(end).await.unwrap();
+    let kept = listed(&stand_in, "checkpoints").await.unwrap();
     let newest = kept.last().unwrap();
     let bytes = std::fs::read(newest).unwrap();
     std::fs::write(newest, &bytes[..bytes.len() / 2]).unwrap();

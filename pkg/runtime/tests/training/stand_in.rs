@@ -110,17 +110,29 @@ struct Inner {
 #[derive(Clone)]
 pub struct StandIn {
     address: SocketAddr,
-    storage: Arc<tempfile::TempDir>,
+    folder: Arc<tempfile::TempDir>,
+    storage: Storage,
     inner: Arc<Mutex<Inner>>,
 }
 
 impl StandIn {
     pub async fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let storage = Storage::open(folder.path()).unwrap();
+        Self::start_in(folder, storage).await
+    }
+
+    /// One whose pods share another storage than the folder.
+    pub async fn start_on(storage: Storage) -> Self {
+        Self::start_in(tempfile::tempdir().unwrap(), storage).await
+    }
+
+    async fn start_in(folder: tempfile::TempDir, storage: Storage) -> Self {
         let listener = loopback_listener().await;
-        let storage = Arc::new(tempfile::tempdir().unwrap());
         let inner = Arc::new(Mutex::new(Inner::default()));
         let stand_in = Self {
             address: listener.local_addr().unwrap(),
+            folder: Arc::new(folder),
             storage,
             inner,
         };
@@ -136,8 +148,12 @@ impl StandIn {
         self.address
     }
 
-    pub fn storage(&self) -> &Path {
-        self.storage.path()
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn storage(&self) -> Storage {
+        self.storage.clone()
     }
 
     pub fn collectors(&self) -> Vec<String> {
@@ -209,7 +225,7 @@ impl StandIn {
             _ => None,
         })
         .unwrap();
-        let storage = Storage::open(self.storage.path()).unwrap();
+        let storage = self.storage();
         let (listener, url) = listen(&name);
         let machine = Machine::start(async move {
             let listener = TcpListener::from_std(listener).unwrap();

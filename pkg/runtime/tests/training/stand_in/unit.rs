@@ -9,7 +9,6 @@ use di_runtime::{
     http,
     learner::Learner,
     ppo::Settings,
-    storage::Storage,
     wire::{Replicas, Role},
 };
 
@@ -71,7 +70,7 @@ impl StandIn {
         let ranks = (0..world).map(|rank| {
             let pod = format!("{name}-ddp-{rank}");
             let (listener, url) = listen(&pod);
-            let storage = Storage::open(self.storage.path()).unwrap();
+            let storage = self.storage();
             let environment = environment(LEARNER_PORT, pod);
             let learner = Learner::new(environment, storage, Settings::default());
             let (place, meeting) = (place.clone(), meeting.take());

@@ -1,0 +1,223 @@
+//! A part of a bucket, in which files are objects.
+//!
+//! A bucket has no folders. One that was made is an empty object in it, so that files of a folder that was removed can be refused here, too.
+
+use std::{
+    fmt,
+    future::Future,
+    io::{self, ErrorKind},
+    path::{Component, Path, PathBuf},
+    sync::Arc,
+};
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use object_store::{
+    Error as Failure, ObjectStore, ObjectStoreExt as _,
+    path::{Path as Key, PathPart},
+};
+use tokio::runtime::{Builder, Runtime};
+
+use super::{Files, MAX_FILE, file_error, outside};
+use crate::{Error, Result};
+
+/// Stands for its folder.
+const FOLDER: &str = ".folder";
+
+/// What lies below a prefix in a bucket.
+pub(super) struct Objects {
+    root: PathBuf,
+    prefix: Key,
+    store: Arc<dyn ObjectStore>,
+    loops: Loops,
+}
+
+impl fmt::Debug for Objects {
+    /// What a store tells of itself may hold credentials.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut told = formatter.debug_struct("Objects");
+        told.field("root", &self.root).finish_non_exhaustive()
+    }
+}
+
+impl Objects {
+    /// What lies below `prefix` in a store, with paths below `root`.
+    pub(super) fn new(root: PathBuf, prefix: Key, store: Arc<dyn ObjectStore>) -> Result<Self> {
+        Ok(Self {
+            root,
+            prefix,
+            store,
+            loops: Loops::start()?,
+        })
+    }
+
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Proves that it can be written to.
+    pub(super) fn probe(&self) -> Result<(), Failure> {
+        let name = format!(".writable-{:016x}", rand::random::<u64>());
+        let key = self.prefix.clone().join(name);
+        self.loops.wait(async {
+            self.store.put(&key, "di-worker".into()).await?;
+            self.store.delete(&key).await
+        })
+    }
+
+    /// The object of a path; one that does not lead below the root is refused.
+    fn key(&self, path: &Path) -> Result<Key> {
+        let below = path.strip_prefix(&self.root).ok();
+        let names: Option<Vec<_>> = below.and_then(|below| {
+            let names = below.components().map(|part| match part {
+                Component::Normal(name) => name.to_str().map(PathPart::from),
+                _ => None,
+            });
+            names.collect()
+        });
+        let names = names.filter(|names| !names.is_empty());
+        let names = names.ok_or_else(|| outside(path, &self.root))?;
+        Ok(self.prefix.parts().chain(names).collect())
+    }
+
+    /// The object that stands for the folder of a path; the root is always there.
+    fn folder_of(&self, path: &Path) -> Result<Option<Key>> {
+        let folder = path.parent().filter(|folder| **folder != *self.root);
+        folder
+            .map(|folder| Ok(mark(&self.key(folder)?)))
+            .transpose()
+    }
+}
+
+impl Files for Objects {
+    fn create_folder(&self, folder: &Path) -> Result<()> {
+        let mark = mark(&self.key(folder)?);
+        let made = self.loops.wait(self.store.put(&mark, Vec::new().into()));
+        made.map(drop).map_err(failed("create folder", folder))
+    }
+
+    /// Whoever removes a folder begins with what stands for it. Looked at after the file was written it shows whether that will be removed
+    /// with the others, or came too late.
+    fn write(&self, path: &Path, bytes: &[u8], _: bool) -> Result<()> {
+        let (key, folder) = (self.key(path)?, self.folder_of(path)?);
+        let written = self.loops.wait(async {
+            self.store.put(&key, bytes.to_vec().into()).await?;
+            let Some(folder) = folder else {
+                return Ok(());
+            };
+            let there = self.store.head(&folder).await;
+            if let Err(Failure::NotFound { .. }) = there {
+                self.store.delete(&key).await?;
+            }
+            there.map(drop)
+        });
+        written.map_err(failed("write", path))
+    }
+
+    fn entries(&self, folder: &Path) -> Result<Vec<PathBuf>> {
+        let key = self.key(folder)?;
+        let listed = self.loops.wait(self.store.list_with_delimiter(Some(&key)));
+        let listed = listed.map_err(failed("list", folder))?;
+        let objects = listed.objects.into_iter().map(|object| object.location);
+        let (mut there, mut found) = (false, Vec::new());
+        for entry in objects.chain(listed.common_prefixes) {
+            match entry.filename() {
+                Some(FOLDER) => there = true,
+                Some(name) => found.push(folder.join(name)),
+                None => {}
+            }
+        }
+        if there || !found.is_empty() {
+            return Ok(found);
+        }
+        let source = io::Error::from(ErrorKind::NotFound);
+        Err(file_error("list", folder, source))
+    }
+
+    fn read(&self, path: &Path) -> Result<Vec<u8>> {
+        let key = self.key(path)?;
+        let read = self.loops.wait(async {
+            let object = self.store.get(&key).await?;
+            if object.meta.size > MAX_FILE {
+                return Ok(None);
+            }
+            object.bytes().await.map(Some)
+        });
+        let bytes = read.map_err(failed("read", path))?;
+        let bytes = bytes.ok_or_else(|| {
+            let size = io::Error::new(ErrorKind::InvalidInput, "not a file of a sensible size");
+            file_error("read", path, size)
+        })?;
+        Ok(bytes.into())
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        let key = self.key(path)?;
+        let removed = self.loops.wait(self.store.delete(&key));
+        gone(removed).map_err(failed("remove", path))
+    }
+
+    fn remove_folder(&self, folder: &Path) -> Result<()> {
+        let key = self.key(folder)?;
+        let removed = self.loops.wait(async {
+            gone(self.store.delete(&mark(&key)).await)?;
+            let found = self.store.list(Some(&key));
+            let found = found.map_ok(|object| object.location).boxed();
+            let mut removed = self.store.delete_stream(found);
+            while let Some(one) = removed.next().await {
+                gone(one.map(drop))?;
+            }
+            Ok(())
+        });
+        removed.map_err(failed("remove", folder))
+    }
+
+    /// Not at once: for a while it may have both.
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        let (source, target) = (self.key(from)?, self.key(to)?);
+        let renamed = self.loops.wait(self.store.rename(&source, &target));
+        renamed.map_err(failed("rename", from))
+    }
+}
+
+fn mark(folder: &Key) -> Key {
+    folder.clone().join(FOLDER)
+}
+
+fn gone(removed: Result<(), Failure>) -> Result<(), Failure> {
+    match removed {
+        Err(Failure::NotFound { .. }) => Ok(()),
+        removed => removed,
+    }
+}
+
+fn failed(action: &'static str, path: &Path) -> impl FnOnce(Failure) -> Error {
+    move |source| file_error(action, path, source.into())
+}
+
+/// What keeps connections going while nobody waits for an answer.
+struct Loops(Option<Runtime>);
+
+impl Loops {
+    fn start() -> Result<Self> {
+        let mut builder = Builder::new_multi_thread();
+        let runtime = builder.worker_threads(1).enable_all().build();
+        runtime
+            .map(|runtime| Self(Some(runtime)))
+            .map_err(Error::Thread)
+    }
+
+    /// Waits for an answer; not for a thread that has an event loop.
+    fn wait<T>(&self, answer: impl Future<Output = T>) -> T {
+        let runtime = self.0.as_ref().expect("it is there until it is dropped");
+        runtime.block_on(answer)
+    }
+}
+
+impl Drop for Loops {
+    /// Waiting for its end would block the event loop that drops it.
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}

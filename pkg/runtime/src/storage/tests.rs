@@ -1,0 +1,191 @@
+use std::fs;
+
+use object_store::memory::InMemory;
+
+use super::{objects::Objects, *};
+
+/// A folder, and a part of a bucket.
+fn storages(folder: &Path) -> [Storage; 2] {
+    let root = PathBuf::from("s3://bucket/some/where");
+    let objects = Objects::new(root.clone(), "some/where".into(), Arc::new(InMemory::new()));
+    let files = Arc::new(objects.unwrap());
+    [Storage::open(folder).unwrap(), Storage { root, files }]
+}
+
+fn refusal(location: &str, variables: &[(&str, &str)]) -> String {
+    let variables = variables.iter();
+    let variables = variables.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let error = Storage::open_with(Path::new(location), variables).unwrap_err();
+    assert_eq!(error.exit_code(), 2, "{error}");
+    crate::chain(&error)
+}
+
+#[test]
+fn files_are_written_whole_and_read_back() {
+    let folder = tempfile::tempdir().unwrap();
+    for storage in storages(&folder.path().join("made/here")) {
+        let run = storage.root().join("a/b");
+        storage.create_folder(&run).unwrap();
+        let file = run.join("model-1.bin");
+        assert_eq!(storage.write(&file, b"one").unwrap(), 3);
+        storage.write(&file, b"three").unwrap();
+        assert_eq!(storage.read(&file).unwrap(), b"three");
+        storage.write_durably(&file, b"again").unwrap();
+        assert_eq!(storage.read(&file).unwrap(), b"again");
+        assert_eq!(storage.entries(&run).unwrap(), [&*file], "temporary files");
+        let last = run.join("model-final.bin");
+        storage.rename(&file, &last).unwrap();
+        assert_eq!(storage.entries(&run).unwrap(), [&*last]);
+        storage.remove(&file).unwrap();
+        storage.remove_folder(&run).unwrap();
+        storage.remove_folder(&run).unwrap();
+        assert!(storage.entries(&run).is_err() && storage.read(&last).is_err());
+    }
+}
+
+#[test]
+fn only_what_lies_in_a_folder_is_listed_and_removed_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    for storage in storages(folder.path()) {
+        let (run, beside) = (storage.root().join("run"), storage.root().join("run-2"));
+        let frames = run.join("frames-0");
+        for (folder, name) in [(&run, "a"), (&frames, "b"), (&beside, "c")] {
+            storage.create_folder(folder).unwrap();
+            storage.write(&folder.join(name), b"").unwrap();
+        }
+        let mut listed = storage.entries(&run).unwrap();
+        listed.sort();
+        assert_eq!(listed, [run.join("a"), frames.clone()]);
+        storage.remove_folder(&run).unwrap();
+        assert!(storage.read(&frames.join("b")).is_err());
+        assert_eq!(storage.entries(&beside).unwrap(), [beside.join("c")]);
+    }
+}
+
+#[test]
+fn a_file_is_not_written_into_a_folder_that_was_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    for storage in storages(folder.path()) {
+        let gone = storage.root().join("gone");
+        storage.create_folder(&gone).unwrap();
+        storage.remove_folder(&gone).unwrap();
+        let path = gone.join("frames.bin");
+        for refused in [storage.write(&path, b""), storage.write_durably(&path, b"")] {
+            assert!(matches!(refused, Err(Error::File { .. })));
+        }
+        assert!(storage.read(&path).is_err());
+    }
+}
+
+#[test]
+fn paths_outside_of_the_storage_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = folder.path().join("secret");
+    fs::write(&secret, b"x").unwrap();
+    for storage in storages(&folder.path().join("storage")) {
+        let root = storage.root().to_owned();
+        let outside = [
+            "/etc/passwd".into(),
+            "s3://bucket/some".into(),
+            "s3://other/some/where/file".into(),
+            secret.clone(),
+            root.join("../secret"),
+            "relative".into(),
+            root,
+        ];
+        for path in &outside {
+            refuses(&storage, path);
+        }
+    }
+    assert_eq!(fs::read(secret).unwrap(), b"x");
+}
+
+#[test]
+fn links_out_of_a_folder_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let storage = Storage::open(&folder.path().join("storage")).unwrap();
+    let secret = folder.path().join("secret");
+    fs::write(&secret, b"x").unwrap();
+    let link = storage.root().join("link");
+    std::os::unix::fs::symlink(folder.path(), &link).unwrap();
+    refuses(&storage, &link.join("secret"));
+    assert_eq!(fs::read(secret).unwrap(), b"x");
+}
+
+fn refuses(storage: &Storage, path: &Path) {
+    let done = [
+        storage.read(path).err(),
+        storage.write(path, b"").err(),
+        storage.remove(path).err(),
+        storage.remove_folder(path).err(),
+        storage.rename(path, path).err(),
+    ];
+    for refused in done {
+        assert!(
+            matches!(refused, Some(Error::OutsideStorage { .. })),
+            "{path:?}: {refused:?}"
+        );
+    }
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_named_with_the_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, b"").unwrap();
+    let message = refusal(file.join("storage").to_str().unwrap(), &[]);
+    assert!(
+        message.contains("file/storage")
+            && message.contains("spec.volumes")
+            && message.contains("--storage")
+    );
+}
+
+#[test]
+fn what_is_no_bucket_is_refused_with_the_flag_and_without_secrets() {
+    for (location, reason) in [
+        ("gs://bucket/a", "gs:// is not known"),
+        ("https://s3.example/bucket", "https:// is not known"),
+        ("s3://", "names no bucket"),
+        ("s3:///prefix", "names no bucket"),
+        ("s3://me:hidden@bucket/a", "AWS_SECRET_ACCESS_KEY"),
+        ("s3://bucket/a?secret=hidden", "AWS_ENDPOINT_URL"),
+        ("s3://bucket:9000/a", "AWS_ENDPOINT_URL"),
+        ("s3://bucket/a/../b//c", "empty path"),
+    ] {
+        let message = refusal(location, &[]);
+        assert!(
+            message.contains(reason)
+                && message.contains("--storage")
+                && message.contains("s3://BUCKET/PREFIX")
+                && !message.contains("hidden"),
+            "{location}: {message}"
+        );
+    }
+}
+
+#[test]
+fn variables_that_cannot_be_used_are_named_without_their_values() {
+    let key = ("AWS_ACCESS_KEY_ID", "me");
+    let lines = ("AWS_SECRET_ACCESS_KEY", "hid\nden\n");
+    let message = refusal("s3://bucket", &[key, lines]);
+    assert!(
+        message.contains(lines.0) && !message.contains("den"),
+        "{message}"
+    );
+    let endpoint = ("AWS_ENDPOINT_URL", "https://me:hidden@s3.example");
+    let message = refusal("s3://bucket", &[endpoint]);
+    assert!(
+        message.contains(endpoint.0) && !message.contains("hidden"),
+        "{message}"
+    );
+    // An empty one is none.
+    let message = refusal("s3://bucket", &[key, (lines.0, "")]);
+    assert!(message.contains("AWS_SECRET_ACCESS_KEY"), "{message}");
+    let bad = ("AWS_ALLOW_HTTP", "perhaps");
+    let message = refusal("s3://bucket", &[key, (lines.0, "hidden"), bad]);
+    assert!(
+        message.contains("AWS_ALLOW_HTTP") && !message.contains("hidden"),
+        "{message}"
+    );
+}
