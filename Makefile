@@ -10,7 +10,7 @@ FUZZ_SECONDS ?= 180
 PREFIX ?= /usr/local
 CARGO_FUZZ := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/di-orchestrator/cargo-fuzz
 
-.PHONY: help demo test before-e2e lint unit faults selftest without-cluster on-cluster e2e bench bench-quick bench-programs fuzz generate binaries images cluster deploy down plugin install uninstall
+.PHONY: help demo test before-e2e lint unit faults selftest without-cluster on-cluster e2e bench bench-quick bench-cluster bench-programs fuzz generate binaries images cluster deploy down plugin install uninstall
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 14
@@ -68,6 +68,9 @@ bench: bench-programs ## Measure the endpoint and the reconciler, and write docs
 bench-quick: bench-programs ## Whether the benchmarks work; writes to target/bench
 	@mkdir -p $(CARGO_TARGET_DIR)/bench
 	KUBEBUILDER_ASSETS=$$(kind/assets) $(RELEASE)/di-bench run --quick --output $(CARGO_TARGET_DIR)/bench $(BENCH)
+
+bench-cluster: bench-programs ## Measure what needs nodes (B17), on the cluster of make deploy
+	eval "$$(kind/env)" && $(RELEASE)/di-bench run --only b17 $(BENCH)
 
 bench-programs:
 	cargo build --release --locked -p di-orchestrator -p di-bench -p kubectl-di

@@ -13,12 +13,19 @@ pub const CLIENT_CORE: usize = 1;
 
 /// Keeps the calling thread, and those that it starts, to one core. On a machine of one core nothing is done.
 pub fn pin(core: usize) -> Result<()> {
+    pin_to([core])
+}
+
+/// The same, to some cores; processes that it starts keep to them, too.
+pub fn pin_to(cores: impl IntoIterator<Item = usize>) -> Result<()> {
     if std::thread::available_parallelism()?.get() == 1 {
         return Ok(());
     }
-    let mut cores = CpuSet::new();
-    cores.set(core);
-    sched_setaffinity(None, &cores).context("sched_setaffinity")
+    let mut set = CpuSet::new();
+    for core in cores {
+        set.set(core);
+    }
+    sched_setaffinity(None, &set).context("sched_setaffinity")
 }
 
 /// What a process uses.

@@ -14,6 +14,7 @@ mod child;
 mod churn;
 mod cluster;
 mod cold;
+mod first_step;
 mod fleet;
 mod get;
 mod http;
@@ -26,6 +27,7 @@ mod namespace;
 mod original;
 mod plugin;
 mod post;
+mod rate;
 mod recovery;
 mod remove;
 mod report;
@@ -75,7 +77,7 @@ struct Run {
     /// Measure less, to see that everything works
     #[arg(long)]
     quick: bool,
-    /// Measure only these; what else results.json holds is kept
+    /// Measure only these, and else all that need no nodes; what is not measured is kept as results.json has it
     #[arg(long, value_delimiter = ',')]
     only: Vec<Benchmark>,
     /// Where benchmarks.md and the folder benchmarks are written
@@ -100,6 +102,8 @@ enum Benchmark {
     B13,
     B14,
     B15,
+    B16,
+    B17,
 }
 
 fn main() -> Result<()> {
@@ -135,7 +139,7 @@ impl Run {
         let mut findings = Findings::default();
         let mut failed = None;
         for benchmark in Benchmark::value_variants() {
-            if !self.only.is_empty() && !self.only.contains(benchmark) {
+            if !self.asks_for(*benchmark) {
                 continue;
             }
             let began = Instant::now();
@@ -161,17 +165,28 @@ impl Run {
                 verdict.benchmark, verdict.target, verdict.measured
             );
         }
-        if !self.only.is_empty()
-            && let Ok(before) = Report::read(&self.output)
-        {
+        if let Ok(before) = Report::read(&self.output) {
             findings = findings.over(before.findings);
         }
         Report { machine, findings }.write(&self.output)?;
         failed.map_or(Ok(()), Err)
     }
+
+    fn asks_for(&self, benchmark: Benchmark) -> bool {
+        if self.only.is_empty() {
+            !benchmark.needs_nodes()
+        } else {
+            self.only.contains(&benchmark)
+        }
+    }
 }
 
 impl Benchmark {
+    /// Whether it needs a cluster whose pods run, with the orchestrator installed.
+    const fn needs_nodes(self) -> bool {
+        matches!(self, Self::B17)
+    }
+
     const fn name(self) -> &'static str {
         match self {
             Self::B1 => "B1",
@@ -189,6 +204,8 @@ impl Benchmark {
             Self::B13 => "B13",
             Self::B14 => "B14",
             Self::B15 => "B15",
+            Self::B16 => "B16",
+            Self::B17 => "B17",
         }
     }
 
@@ -209,6 +226,8 @@ impl Benchmark {
             Self::B13 => plugin::run(scale, found).await,
             Self::B14 => signals::run(scale, found),
             Self::B15 => sampling::run(scale, found),
+            Self::B16 => rate::run(scale, found),
+            Self::B17 => first_step::run(scale, found).await,
         };
         ran.with_context(|| format!("{} could not be measured", self.name()))
     }

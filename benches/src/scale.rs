@@ -71,6 +71,10 @@ pub struct Scale {
     pub signals: u64,
     /// Frames that are played in a slow environment.
     pub slow_frames: usize,
+    /// How long a sampler plays before it is measured.
+    pub warm: Duration,
+    /// How long it plays then.
+    pub sampled: Duration,
 }
 
 impl Scale {
@@ -111,6 +115,8 @@ impl Scale {
             started: 20,
             signals: 200_000,
             slow_frames: 10_000,
+            warm: Duration::from_secs(2),
+            sampled: Duration::from_secs(5),
         }
     }
 
@@ -150,6 +156,8 @@ impl Scale {
             started: 3,
             signals: 50_000,
             slow_frames: 4_000,
+            warm: Duration::from_millis(500),
+            sampled: Duration::from_secs(1),
         }
     }
 }

@@ -1,61 +1,84 @@
-//! Programs from PyPI that tests run.
+//! Programs from PyPI that tests and benchmarks run.
 
-#![allow(clippy::unwrap_used, clippy::missing_panics_doc)] // a helper that fails is a test that fails
+#![allow(clippy::missing_panics_doc)] // a helper that fails is a test that fails
 
 use std::{
     fs::File,
+    io,
     path::{Path, PathBuf},
     process::{Command, Output},
 };
 
 /// A virtual environment with the versions of a requirements file, one of which is this package's; it is made where it is missing.
 pub fn installed(package: &str, requirements: &str) -> PathBuf {
+    try_installed(package, requirements).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The same; with what went wrong where it cannot be made.
+pub fn try_installed(package: &str, requirements: &str) -> io::Result<PathBuf> {
     let home = std::env::var_os("HOME").map_or_else(|| "/root".into(), PathBuf::from);
     let cache = std::env::var_os("XDG_CACHE_HOME").map_or_else(|| home.join(".cache"), Into::into);
     let all = cache.join("di-orchestrator/python");
-    let wanted = std::fs::read_to_string(requirements).unwrap();
+    let wanted = std::fs::read_to_string(requirements)?;
     let version = wanted
         .lines()
         .find_map(|line| line.strip_prefix(package)?.strip_prefix("=="));
-    let dir = all.join(format!("{package}-{}", version.unwrap()));
-    std::fs::create_dir_all(&all).unwrap();
+    let version = version.ok_or_else(|| {
+        io::Error::other(format!(
+            "{requirements} does not tell the version of {package}"
+        ))
+    })?;
+    let dir = all.join(format!("{package}-{version}"));
+    std::fs::create_dir_all(&all)?;
     // Other checkouts may be at it, too.
-    let lock = File::create(all.join("lock")).unwrap();
-    lock.lock().unwrap();
+    let lock = File::create(all.join("lock"))?;
+    lock.lock()?;
     let complete = dir.join("complete");
     if std::fs::read_to_string(&complete).ok().as_ref() != Some(&wanted) {
-        install(&dir, requirements);
-        std::fs::write(&complete, wanted).unwrap();
+        install(&dir, requirements)?;
+        std::fs::write(&complete, wanted)?;
     }
-    dir
+    Ok(dir)
 }
 
-fn install(dir: &Path, requirements: &str) {
-    run(Command::new("python3")
-        .args(["-m", "venv", "--clear"])
-        .arg(dir));
+fn install(dir: &Path, requirements: &str) -> io::Result<()> {
+    try_run(
+        Command::new("python3")
+            .args(["-m", "venv", "--clear"])
+            .arg(dir),
+    )?;
     let pip = [
         "-m",
         "pip",
         "install",
         "--quiet",
+        // The environment itself is what is kept.
+        "--no-cache-dir",
         "--requirement",
         requirements,
     ];
-    run(Command::new(dir.join("bin/python")).args(pip));
+    try_run(Command::new(dir.join("bin/python")).args(pip))?;
+    Ok(())
 }
 
 /// Runs a program to its end; panics with its output where it fails.
 pub fn run(command: &mut Command) -> Output {
-    let output = command.output().unwrap_or_else(|error| {
-        panic!("{command:?}: {error}; these tests need Python 3 with venv (Debian: python3-venv)")
-    });
-    assert!(
-        output.status.success(),
-        "{command:?}: {}\n{}\n{}",
-        output.status,
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
-    output
+    try_run(command).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn try_run(command: &mut Command) -> io::Result<Output> {
+    let output = command.output().map_err(|error| {
+        io::Error::other(format!(
+            "{command:?}: {error}; this needs Python 3 with venv (Debian: python3-venv)"
+        ))
+    })?;
+    if !output.status.success() {
+        return Err(io::Error::other(format!(
+            "{command:?}: {}\n{}\n{}",
+            output.status,
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        )));
+    }
+    Ok(output)
 }
