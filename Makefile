@@ -10,7 +10,7 @@ FUZZ_SECONDS ?= 180
 PREFIX ?= /usr/local
 CARGO_FUZZ := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/di-orchestrator/cargo-fuzz
 
-.PHONY: help demo test before-e2e lint unit faults selftest e2e bench bench-quick bench-cluster bench-programs fuzz generate binaries images cluster deploy down plugin install uninstall
+.PHONY: help demo test lint unit faults selftest without-cluster on-cluster e2e bench bench-quick bench-cluster bench-programs fuzz generate binaries images cluster deploy down plugin install uninstall
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 14
@@ -18,16 +18,16 @@ help: ## List the targets
 demo: ## From nothing to a DIJob that trained on a real cluster
 	@kind/demo
 
-# Tests wait much of their time, which the compiler of the images takes and no more. What leaves a cluster behind is not for several jobs at once:
-# its programs would keep the pipe that such a make waits for at its end.
+# Tests wait much of their time. The cluster's scripts and the end-to-end tests use the same cluster, one after the other.
 test: ## Everything that must pass
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target before-e2e images
-	@$(MAKE) --no-print-directory e2e
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target without-cluster on-cluster
 
-before-e2e:
-	@$(MAKE) --no-print-directory lint
-	@$(MAKE) --no-print-directory unit
-	@$(MAKE) --no-print-directory selftest
+without-cluster:
+	@$(MAKE) --no-print-directory --jobs=1 lint
+	@$(MAKE) --no-print-directory --jobs=1 unit
+
+on-cluster: images selftest
+	@$(MAKE) --no-print-directory --jobs=1 e2e
 
 lint: ## Formatting, clippy, shell scripts
 	cargo fmt --all --check
@@ -81,7 +81,7 @@ generate: ## Write the custom resource definitions, the golden copies of them, a
 	INSTA_UPDATE=always cargo test -q --workspace --test crds
 
 binaries: ## Build the programs that go into images, and the plugin
-	nice cargo build --release --locked -p di-orchestrator -p di-worker -p kubectl-di
+	cargo build --release --locked -p di-orchestrator -p di-worker -p kubectl-di
 
 images: binaries ## Build the images
 	@mkdir -p $(IMAGES)

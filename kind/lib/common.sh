@@ -50,7 +50,7 @@ seconds_since() {
   printf '%d.%d s' $((tenths / 10)) $((tenths % 10))
 }
 
-# One `up` or `down` of a cluster at a time. Daemons must not inherit the lock: see daemon().
+# One `up` or `down` of a cluster at a time. Daemons must not inherit the lock: see close_inherited.
 lock_cluster() {
   mkdir -p "$CLUSTER_ROOT"
   exec {LOCK_FD}>"$CLUSTER_ROOT/.$CLUSTER.lock"

@@ -9,6 +9,15 @@ start_time() {
 
 log_of() { printf '%s/log/%s.log' "$STATE" "$1"; }
 
+# Nothing that the caller has open: not the lock, and no pipe whose end somebody waits for, as make does for that of its job server.
+close_inherited() {
+  local fd
+  for fd in "/proc/$BASHPID/fd"/*; do
+    fd=${fd##*/}
+    if ((fd > 2)); then exec {fd}>&-; fi
+  done
+}
+
 # daemon NAME COMMAND...: setsid, so that an interrupt at the caller's terminal does not reach it.
 daemon() {
   local name=$1 pid home
@@ -16,7 +25,7 @@ daemon() {
   home=$(cgroup_home)/$CGROUP/daemons
   (
     echo "$BASHPID" >"$home/cgroup.procs"
-    if [[ -n $LOCK_FD ]]; then exec {LOCK_FD}>&-; fi
+    close_inherited
     exec setsid "$@"
   ) >>"$(log_of "$name")" 2>&1 </dev/null &
   pid=$!
