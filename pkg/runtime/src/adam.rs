@@ -27,18 +27,13 @@ impl Adam {
     }
 
     /// Moves `parameters` one step against `gradient`.
-    pub fn update<'a>(
-        &mut self,
-        parameters: impl IntoIterator<Item = &'a mut f64>,
-        gradient: &[f64],
-        learning_rate: f64,
-    ) {
+    pub fn update(&mut self, parameters: &mut [f64], gradient: &[f64], learning_rate: f64) {
         self.step += 1;
         let steps = self.step as f64;
         let rate = learning_rate * (1.0 - BETA2.powf(steps)).sqrt() / (1.0 - BETA1.powf(steps));
         let moments = self.mean.iter_mut().zip(&mut self.square);
         for ((parameter, gradient), (mean, square)) in
-            parameters.into_iter().zip(gradient).zip(moments)
+            parameters.iter_mut().zip(gradient).zip(moments)
         {
             *mean += (1.0 - BETA1) * (gradient - *mean);
             *square += (1.0 - BETA2) * (gradient * gradient - *square);

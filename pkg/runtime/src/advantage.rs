@@ -1,6 +1,6 @@
 //! Generalised advantage estimation: how much better an action was than expected.
 
-use crate::{policy::Policy, rollout::Trajectory};
+use crate::{Result, network::Network, policy::Policy, rollout::Trajectory};
 
 /// Rewards are multiplied by this, so that what the critic must predict stays near 1.
 const REWARD: f64 = 0.02;
@@ -24,15 +24,13 @@ pub(crate) fn samples<'a>(
     trajectories: &'a [Trajectory],
     discount: f64,
     trace: f64,
-) -> Vec<Sample<'a>> {
+) -> Result<Vec<Sample<'a>>> {
     let width = policy.game().rules().observation();
-    let mut scratch = policy.scratch();
+    let network = Network::new(policy)?;
     let mut samples = Vec::new();
     for trajectory in trajectories {
         let observations = || trajectory.observations.chunks_exact(width);
-        let values: Vec<f64> = observations()
-            .map(|observation| policy.value(observation, &mut scratch))
-            .collect();
+        let values = network.judge(observations())?;
         let advantages = advantages(
             &values,
             &trajectory.rewards,
@@ -51,7 +49,7 @@ pub(crate) fn samples<'a>(
         }
     }
     normalise(&mut samples);
-    samples
+    Ok(samples)
 }
 
 /// Advantage of each step, given the critic's value of every observation, the last one included.

@@ -133,6 +133,10 @@ pub enum Error {
     #[error("the thread {0} panicked")]
     Panicked(&'static str),
 
+    /// The network cannot be computed.
+    #[error("the network cannot be computed")]
+    Network(#[from] candle_core::Error),
+
     /// There is no terminal, or nothing can be heard of it.
     #[error("the size of the terminal cannot be told")]
     Terminal(#[source] std::io::Error),

@@ -63,7 +63,7 @@ impl TaskWorker for Learner {
     fn work(&mut self, task: LearnerTask, fallback_seed: u64) -> Result<LearnerReport> {
         let mut loaded = self.load(&task, &self.settings)?;
         let seed = task.seed.unwrap_or(fallback_seed);
-        let Ok(losses) = loaded.train(&self.settings, task.progress, seed, &mut Alone);
+        let losses = loaded.train(&self.settings, task.progress, seed, &mut Alone)?;
         self.store(&task, &loaded, losses)
     }
 }
@@ -81,13 +81,13 @@ pub(crate) struct Loaded {
 
 impl Loaded {
     /// Makes the model the next version.
-    pub(crate) fn train<R: Ranks>(
+    pub(crate) fn train(
         &mut self,
         settings: &Settings,
         progress: f64,
         seed: u64,
-        ranks: &mut R,
-    ) -> Result<Losses, R::Error> {
+        ranks: &mut impl Ranks,
+    ) -> Result<Losses> {
         let Model {
             policy,
             adam,

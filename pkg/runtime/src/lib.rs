@@ -3,7 +3,7 @@
 //! | what | where |
 //! |---|---|
 //! | the environments | [`game`] |
-//! | the model and how it learns | [`mlp`], [`policy`], [`adam`], [`ppo`], [`staleness`] |
+//! | the model and how it learns | [`policy`], [`network`], [`adam`], [`ppo`], [`staleness`] |
 //! | what is played, and how | [`rollout`], [`sampling`], [`sampler`], on the loops of [`signal`] |
 //! | what is stored | [`frames`], [`model`], [`storage`], [`run`], [`checkpoint`], waited for in [`mod@beside`] |
 //! | the replicas' side | [`server`], [`tasks`], [`collector`], [`learner`] |
@@ -25,6 +25,7 @@ mod advantage;
 pub mod aggregator;
 pub mod beside;
 pub mod checkpoint;
+mod choice;
 mod codec;
 pub mod collector;
 pub mod coordinator;
@@ -41,8 +42,8 @@ pub mod http;
 pub mod learner;
 pub mod life;
 pub mod mapping;
-pub mod mlp;
 pub mod model;
+pub mod network;
 pub mod policy;
 pub mod ppo;
 pub mod probe;

@@ -62,6 +62,7 @@ impl Model {
         let values = self
             .policy
             .parameters()
+            .iter()
             .chain(&self.adam.mean)
             .chain(&self.adam.square);
         payload.extend(values.flat_map(|value| value.to_le_bytes()));

@@ -1,19 +1,16 @@
 //! Proximal policy optimisation: how a learner improves the model from frames.
 
+mod gradient;
 mod ranks;
 
 use rand::{Rng, seq::SliceRandom};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Error, Result,
-    adam::Adam,
-    advantage::{Sample, samples},
-    life::Stats,
-    policy::{Policy, Scratch},
-    rollout::Trajectory,
+    Error, Result, adam::Adam, advantage::samples, life::Stats, policy::Policy, rollout::Trajectory,
 };
 
+use gradient::{LOSSES, Objective, gradient};
 pub use ranks::{Alone, Ranks};
 
 /// The settings of the method. The defaults solve `CartPole` and `Acrobot` for every seed that
@@ -118,14 +115,13 @@ pub fn update(
     settings: &Settings,
     progress: f64,
     rng: &mut impl Rng,
-) -> Losses {
+) -> Result<Losses> {
     let step = Step {
         trajectories,
         settings,
         progress,
     };
-    let Ok(losses) = update_with(policy, adam, step, rng, &mut Alone);
-    losses
+    update_with(policy, adam, step, rng, &mut Alone)
 }
 
 /// What to improve a policy with.
@@ -141,13 +137,13 @@ pub struct Step<'a> {
 
 /// The same, by all `ranks` together: each computes its part of every batch, and all make the same step. For that, they must begin with the
 /// same policy, optimiser, frames and state of `rng`.
-pub fn update_with<R: Ranks>(
+pub fn update_with(
     policy: &mut Policy,
     adam: &mut Adam,
     step: Step<'_>,
     rng: &mut impl Rng,
-    ranks: &mut R,
-) -> Result<Losses, R::Error> {
+    ranks: &mut impl Ranks,
+) -> Result<Losses> {
     let Step {
         trajectories,
         settings,
@@ -155,34 +151,20 @@ pub fn update_with<R: Ranks>(
     } = step;
     let left = 1.0 - progress.clamp(0.0, 1.0);
     let rate = settings.learning_rate * left.max(0.1);
-    let entropy_weight = settings.entropy * left;
-    let samples = samples(policy, trajectories, settings.discount, settings.trace);
+    let objective = Objective {
+        clip: settings.clip,
+        entropy: settings.entropy * left,
+    };
+    let samples = samples(policy, trajectories, settings.discount, settings.trace)?;
     let mut order: Vec<usize> = (0..samples.len()).collect();
-    let mut scratch = policy.scratch();
-    let parameters = Policy::parameter_count(policy.game());
-    // Behind the gradient stand the losses, so that both are added up at once.
-    let mut sums = vec![0.0; parameters + 3];
-    let mut totals = [0.0; 3];
+    let mut totals = [0.0; LOSSES];
     for _ in 0..settings.epochs {
         order.shuffle(rng);
         for batch in order.chunks(settings.batch) {
-            sums.fill(0.0);
-            let (gradient, losses) = sums.split_at_mut(parameters);
-            for &index in &batch[ranks.part(batch.len())] {
-                let sample = accumulate(
-                    policy,
-                    &samples[index],
-                    settings.clip,
-                    entropy_weight,
-                    &mut scratch,
-                    gradient,
-                );
-                losses[0] += sample.policy;
-                losses[1] += sample.value;
-                losses[2] += sample.entropy;
-            }
+            let part = batch[ranks.part(batch.len())].iter();
+            let mut sums = gradient(policy, part.map(|index| &samples[*index]), objective)?;
             ranks.add_up(&mut sums)?;
-            let (gradient, losses) = sums.split_at_mut(parameters);
+            let (gradient, losses) = sums.split_at_mut(policy.parameters().len());
             for (total, loss) in totals.iter_mut().zip(losses) {
                 *total += *loss;
             }
@@ -197,63 +179,6 @@ pub fn update_with<R: Ranks>(
         value,
         entropy,
     })
-}
-
-/// Adds the gradient of one sample's loss to `gradient`, and returns its parts.
-fn accumulate(
-    policy: &Policy,
-    sample: &Sample<'_>,
-    clip: f64,
-    entropy_weight: f64,
-    scratch: &mut Scratch,
-    gradient: &mut [f64],
-) -> Losses {
-    let (actor_gradient, critic_gradient) = gradient.split_at_mut(policy.actor.parameters().len());
-
-    policy.choose(sample.observation, scratch);
-    let Scratch {
-        log_probabilities,
-        by_action,
-        actor,
-        ..
-    } = scratch;
-    for (probability, log_probability) in by_action.iter_mut().zip(&*log_probabilities) {
-        *probability = log_probability.exp();
-    }
-    let entropy = -by_action
-        .iter()
-        .zip(&*log_probabilities)
-        .map(|(probability, log_probability)| probability * log_probability)
-        .sum::<f64>();
-    let taken = usize::from(sample.action);
-    let ratio = (log_probabilities[taken] - sample.log_probability).exp();
-    let clipped = ratio.clamp(1.0 - clip, 1.0 + clip);
-    let surrogate = (ratio * sample.advantage).min(clipped * sample.advantage);
-    // Where the clipped value is the smaller one, it is constant: no gradient.
-    let pull = if ratio * sample.advantage <= clipped * sample.advantage {
-        -ratio * sample.advantage
-    } else {
-        0.0
-    };
-    // From here on, the derivative of the loss by each logit.
-    for (action, number) in by_action.iter_mut().enumerate() {
-        let probability = *number;
-        let indicator = if action == taken { 1.0 } else { 0.0 };
-        let by_entropy = -probability * (log_probabilities[action] + entropy);
-        *number = pull * (indicator - probability) - entropy_weight * by_entropy;
-    }
-    policy.actor.backward(by_action, actor, actor_gradient);
-
-    let error = policy.value(sample.observation, scratch) - sample.target;
-    policy
-        .critic
-        .backward(&[error], &mut scratch.critic, critic_gradient);
-
-    Losses {
-        policy: -surrogate,
-        value: 0.5 * error * error,
-        entropy,
-    }
 }
 
 /// Turns the sum over a batch into a mean, no longer than `limit`.

@@ -73,6 +73,8 @@ enum Signal {
     Freed(usize),
     /// A split has done its share of the order.
     Finished(usize),
+    /// The order cannot be carried out.
+    Failed,
     /// A component panicked, and its thread is lost.
     Lost(&'static str),
 }

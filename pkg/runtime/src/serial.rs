@@ -42,7 +42,7 @@ pub fn train(goal: &Goal, settings: &Settings, sampler: &mut impl Sampler) -> Re
             settings,
             progress,
             &mut rng,
-        );
+        )?;
     }
     tracing::info!("not solved within {} iterations", goal.max_iterations);
     Ok(false)

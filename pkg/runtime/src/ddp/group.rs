@@ -148,8 +148,6 @@ impl Group {
 }
 
 impl Ranks for Group {
-    type Error = Error;
-
     fn part(&self, batch: usize) -> Range<usize> {
         let until = |rank: u32| batch * rank as usize / self.world as usize;
         until(self.rank)..until(self.rank + 1)

@@ -134,7 +134,11 @@ fn train_with(world: u32) -> (Model, LearnerReport) {
 
 /// The largest difference of two models in a parameter.
 fn distance(one: &Model, other: &Model) -> f64 {
-    let pairs = one.policy.parameters().zip(other.policy.parameters());
+    let pairs = one
+        .policy
+        .parameters()
+        .iter()
+        .zip(other.policy.parameters());
     pairs
         .map(|(one, other)| (one - other).abs())
         .fold(0.0, f64::max)

@@ -1,7 +1,7 @@
 use rand::{SeedableRng, rngs::StdRng};
 
 use super::*;
-use crate::game::Game;
+use crate::{advantage::Sample, game::Game};
 
 fn sample(action: u8, log_probability: f64, advantage: f64) -> Sample<'static> {
     Sample {
@@ -13,41 +13,56 @@ fn sample(action: u8, log_probability: f64, advantage: f64) -> Sample<'static> {
     }
 }
 
+const OBJECTIVE: Objective = Objective {
+    clip: 0.2,
+    entropy: 0.3,
+};
+
 #[test]
 fn the_gradient_agrees_with_finite_differences() {
     let mut policy = Policy::random(Game::Acrobot, &mut StdRng::seed_from_u64(3));
-    let mut scratch = policy.scratch();
+    let parameters = policy.parameters().len();
     // Inside the clip range, beyond it with no pull left, and beyond it with pull.
-    for sample in [
+    let samples = [
         sample(0, -1.1, 1.4),
         sample(1, -1.1, -0.9),
         sample(2, -1.9, 0.7),
         sample(0, -1.9, -0.7),
-    ] {
-        let mut gradient = vec![0.0; Policy::parameter_count(Game::Acrobot)];
-        accumulate(&policy, &sample, 0.2, 0.3, &mut scratch, &mut gradient);
-        for index in (0..gradient.len()).step_by(37) {
-            let mut shifted = |by: f64| {
-                let parameter = policy.parameters_mut().nth(index).unwrap();
-                let old = std::mem::replace(parameter, *parameter + by);
-                let losses = accumulate(
-                    &policy,
-                    &sample,
-                    0.2,
-                    0.3,
-                    &mut scratch,
-                    &mut vec![0.0; gradient.len()],
-                );
-                *policy.parameters_mut().nth(index).unwrap() = old;
-                losses.policy + losses.value - 0.3 * losses.entropy
+    ];
+    let all = gradient(&policy, samples.iter(), OBJECTIVE).unwrap();
+    for index in (0..parameters).step_by(37) {
+        let mut shifted = |by: f64| {
+            let old = policy.parameters()[index];
+            policy.parameters_mut()[index] = old + by;
+            let all = gradient(&policy, samples.iter(), OBJECTIVE).unwrap();
+            policy.parameters_mut()[index] = old;
+            let [policy, value, entropy] = all[parameters..] else {
+                panic!("other losses");
             };
-            let numeric = (shifted(1e-5) - shifted(-1e-5)) / 2e-5;
-            assert!(
-                (numeric - gradient[index]).abs() < 1e-8,
-                "{index}: {numeric} is not {}",
-                gradient[index]
-            );
-        }
+            policy + value - OBJECTIVE.entropy * entropy
+        };
+        let numeric = (shifted(1e-5) - shifted(-1e-5)) / 2e-5;
+        assert!(
+            (numeric - all[index]).abs() < 1e-8,
+            "{index}: {numeric} is not {}",
+            all[index]
+        );
+    }
+}
+
+#[test]
+fn parts_of_a_batch_add_up_to_it() {
+    let policy = Policy::random(Game::Acrobot, &mut StdRng::seed_from_u64(3));
+    let samples = [sample(0, -1.1, 1.4), sample(1, -1.1, -0.9)];
+    let of = |part: &[Sample<'static>]| gradient(&policy, part.iter(), OBJECTIVE).unwrap();
+    let whole = of(&samples);
+    let parts = [of(&samples[..1]), of(&samples[1..]), of(&[])];
+    for (index, number) in whole.iter().enumerate() {
+        let sum: f64 = parts.iter().map(|part| part[index]).sum();
+        assert!(
+            (sum - number).abs() < 1e-12,
+            "{index}: {sum} is not {number}"
+        );
     }
 }
 

@@ -72,6 +72,7 @@ mod tests {
     use super::*;
     use crate::{
         game::{Ending, Game},
+        network::Network,
         policy::Policy,
         sampler::{
             block::{Played, Step},
@@ -92,8 +93,9 @@ mod tests {
             batched_sampling,
             ..Sampling::default()
         }));
+        let policy = Policy::random(Game::MountainCar, &mut StdRng::seed_from_u64(1));
         shared.publish(Order {
-            policy: Policy::random(Game::MountainCar, &mut StdRng::seed_from_u64(1)),
+            network: Network::new(&policy).unwrap(),
             work: Work::Collect { frames: 5 },
             seed: 0,
         });

@@ -5,32 +5,39 @@ use super::{
     shared::{Exchange, Order, Shared},
 };
 use crate::{
-    policy::Scratch,
+    Result,
+    choice::{drawn, likeliest},
     signal::{Component, Slot},
 };
 
-/// Chooses actions for the splits that wait.
+/// Chooses actions for the splits that wait, for all environments of one at once.
 pub(super) struct InferenceWorker {
     shared: Arc<Shared>,
     /// What it goes by.
-    current: Option<(Arc<Order>, Scratch)>,
+    order: Option<Arc<Order>>,
     workers: Vec<Slot<Signal>>,
+    sampler: Slot<Signal>,
 }
 
 impl InferenceWorker {
-    pub(super) const fn new(shared: Arc<Shared>, workers: Vec<Slot<Signal>>) -> Self {
+    pub(super) const fn new(
+        shared: Arc<Shared>,
+        workers: Vec<Slot<Signal>>,
+        sampler: Slot<Signal>,
+    ) -> Self {
         Self {
             shared,
-            current: None,
+            order: None,
             workers,
+            sampler,
         }
     }
 
-    fn act(&mut self, split: usize) {
-        let Some((order, scratch)) = &mut self.current else {
-            return;
+    fn act(&self, split: usize) -> Result<()> {
+        let Some(order) = &self.order else {
+            return Ok(());
         };
-        let (policy, width, collects) = (&order.policy, order.width(), order.collects());
+        let width = order.width();
         let mut exchange = self.shared.exchange(split);
         let Exchange {
             live,
@@ -39,10 +46,14 @@ impl InferenceWorker {
             actions,
             log_probabilities,
         } = &mut *exchange;
-        for &place in &*live {
-            let seen = &observations[place * width..(place + 1) * width];
-            if collects {
-                let (action, log_probability) = policy.draw(seen, scratch, draws[place]);
+        let seen = live
+            .iter()
+            .map(|place| &observations[place * width..(place + 1) * width]);
+        let logits = order.network.logits(seen)?;
+        let of_each = logits.chunks_exact(logits.len() / live.len());
+        for (&place, logits) in live.iter().zip(of_each) {
+            if order.collects() {
+                let (action, log_probability) = drawn(logits, draws[place]);
                 actions[place] = action;
                 #[expect(
                     clippy::cast_possible_truncation,
@@ -52,26 +63,24 @@ impl InferenceWorker {
                     log_probabilities[place] = log_probability as f32;
                 }
             } else {
-                actions[place] = policy.greedy(seen, scratch);
+                actions[place] = likeliest(logits);
             }
         }
+        Ok(())
     }
 }
 
 impl Component<Signal> for InferenceWorker {
     fn take(&mut self, signal: Signal) {
         match signal {
-            Signal::Begin => {
-                let order = self.shared.order();
-                self.current = order.map(|order| {
-                    let scratch = order.policy.scratch();
-                    (order, scratch)
-                });
-            }
-            Signal::Observed(split) => {
-                self.act(split);
-                self.workers[self.shared.worker(split)].emit(Signal::Acted(split));
-            }
+            Signal::Begin => self.order = self.shared.order(),
+            Signal::Observed(split) => match self.act(split) {
+                Ok(()) => self.workers[self.shared.worker(split)].emit(Signal::Acted(split)),
+                Err(error) => {
+                    *self.shared.failure() = Some(error);
+                    self.sampler.emit(Signal::Failed);
+                }
+            },
             _ => {}
         }
     }

@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     Result,
+    network::Network,
     policy::Policy,
     rollout::{Evaluation, Rollout},
     sampling::Sampling,
@@ -36,7 +37,12 @@ impl Pipeline {
         })
     }
 
-    fn run(&mut self, order: Order) -> Result<(Vec<Played>, Tally)> {
+    fn run(&mut self, policy: &Policy, work: Work, seed: u64) -> Result<(Vec<Played>, Tally)> {
+        let order = Order {
+            network: Network::new(policy)?,
+            work,
+            seed,
+        };
         let mut running = match self.running.take() {
             Some(running) => running,
             None => Running::start(&self.sampling, &self.maker)?,
@@ -57,8 +63,7 @@ impl Pipeline {
 impl Sampler for Pipeline {
     fn collect(&mut self, policy: &Policy, frames: usize, seed: u64) -> Result<Rollout> {
         let work = Work::Collect { frames };
-        let policy = policy.clone();
-        let (played, tally) = self.run(Order { policy, work, seed })?;
+        let (played, tally) = self.run(policy, work, seed)?;
         Ok(Rollout {
             trajectories: played
                 .into_iter()
@@ -70,8 +75,7 @@ impl Sampler for Pipeline {
 
     fn evaluate(&mut self, policy: &Policy, episodes: usize, seed: u64) -> Result<Evaluation> {
         let work = Work::Evaluate { episodes };
-        let policy = policy.clone();
-        let (_, tally) = self.run(Order { policy, work, seed })?;
+        let (_, tally) = self.run(policy, work, seed)?;
         Ok(Evaluation {
             frames: tally.frames,
             returns: tally.sorted(),

@@ -29,7 +29,7 @@ impl Player {
         (left > 0).then(|| {
             let mut rng = generator(order, environment);
             Self {
-                play: maker(order.policy.game(), &mut rng),
+                play: maker(order.network.game(), &mut rng),
                 rng,
                 left,
                 key: environment,

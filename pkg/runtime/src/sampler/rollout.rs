@@ -58,6 +58,7 @@ mod tests {
     use super::*;
     use crate::{
         game::Game,
+        network::Network,
         policy::Policy,
         sampler::{gymnasium, inference::InferenceWorker, shared::Order},
         sampling::Sampling,
@@ -75,8 +76,9 @@ mod tests {
     /// A worker, with or without actions for it; all else goes to whoever runs the loop.
     fn worker(sampling: Sampling, acts: bool) -> Stage {
         let shared = Arc::new(Shared::new(sampling));
+        let policy = Policy::random(Game::CartPole, &mut StdRng::seed_from_u64(1));
         shared.publish(Order {
-            policy: Policy::random(Game::CartPole, &mut StdRng::seed_from_u64(1)),
+            network: Network::new(&policy).unwrap(),
             work: Work::Collect { frames: 16 },
             seed: 0,
         });
@@ -94,7 +96,7 @@ mod tests {
         if acts {
             home.put(
                 &inference,
-                InferenceWorker::new(shared.clone(), vec![worker.clone()]),
+                InferenceWorker::new(shared.clone(), vec![worker.clone()], told.clone()),
             );
             inference.emit(Signal::Begin);
         }

@@ -56,7 +56,8 @@ impl Running {
             loops.put(place, worker);
         }
         for place in &inference {
-            loops.put(place, InferenceWorker::new(shared.clone(), workers.clone()));
+            let worker = InferenceWorker::new(shared.clone(), workers.clone(), sampler.clone());
+            loops.put(place, worker);
         }
         let batching = Batcher::new(shared.clone(), workers.clone(), sampler.clone());
         loops.put(&batcher, batching);
@@ -106,6 +107,9 @@ impl Running {
                     self.workers[self.shared.worker(split)].emit(Signal::Freed(block));
                 }
                 Signal::Finished(_) => finished += 1,
+                Signal::Failed => {
+                    return Err(self.shared.failure().take().unwrap_or(Error::TaskLeft));
+                }
                 Signal::Lost(name) => return Err(Error::Panicked(name)),
                 _ => {}
             }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{block::Block, share};
-use crate::{policy::Policy, sampling::Sampling, wire::Work};
+use crate::{Error, network::Network, sampling::Sampling, wire::Work};
 
 /// Trajectory buffers of each row of environments: while one is on its way, the other is filled.
 const BUFFERS: usize = 2;
@@ -15,7 +15,7 @@ const BUFFERS: usize = 2;
 /// What is to be sampled.
 #[derive(Debug)]
 pub(super) struct Order {
-    pub(super) policy: Policy,
+    pub(super) network: Network,
     pub(super) work: Work,
     pub(super) seed: u64,
 }
@@ -46,7 +46,7 @@ impl Order {
 
     /// Numbers of an observation.
     pub(super) const fn width(&self) -> usize {
-        self.policy.game().rules().observation()
+        self.network.game().rules().observation()
     }
 }
 
@@ -108,6 +108,7 @@ pub(super) struct Shared {
     tallies: Vec<Mutex<Tally>>,
     blocks: Vec<Mutex<Block>>,
     dataset: Mutex<Block>,
+    failure: Mutex<Option<Error>>,
 }
 
 impl Shared {
@@ -120,6 +121,7 @@ impl Shared {
             tallies: many(splits),
             blocks: Vec::new(),
             dataset: Mutex::default(),
+            failure: Mutex::default(),
         };
         shared.blocks = many(splits * shared.lanes() * BUFFERS);
         shared
@@ -190,6 +192,11 @@ impl Shared {
     /// The contiguous data set.
     pub(super) fn dataset(&self) -> MutexGuard<'_, Block> {
         lock(&self.dataset)
+    }
+
+    /// Why the order cannot be carried out.
+    pub(super) fn failure(&self) -> MutexGuard<'_, Option<Error>> {
+        lock(&self.failure)
     }
 
     /// Trajectory buffers that somebody has.

@@ -1,0 +1,174 @@
+//! Actor and critic at work: dense layers with tanh between them and a linear output, computed by candle.
+
+use candle_core::{D, Device, Tensor, Var};
+
+use crate::{Result, game::Game, policy::Policy};
+
+const CPU: Device = Device::Cpu;
+
+/// A policy as tensors.
+#[derive(Clone, Debug)]
+pub struct Network {
+    game: Game,
+    actor: Vec<Dense>,
+    critic: Vec<Dense>,
+}
+
+#[derive(Clone, Debug)]
+struct Dense {
+    weights: Tensor,
+    biases: Tensor,
+}
+
+impl Network {
+    /// One that acts and judges.
+    pub fn new(policy: &Policy) -> Result<Self> {
+        Self::with(policy, |numbers, shape| {
+            Tensor::from_slice(numbers, shape, &CPU)
+        })
+    }
+
+    /// One that can also be derived by its parameters.
+    pub(crate) fn trainable(policy: &Policy) -> Result<Self> {
+        Self::with(policy, |numbers, shape| {
+            Ok(Var::from_slice(numbers, shape, &CPU)?.into_inner())
+        })
+    }
+
+    fn with(
+        policy: &Policy,
+        tensor: impl Fn(&[f64], &[usize]) -> candle_core::Result<Tensor>,
+    ) -> Result<Self> {
+        let layers = |(sizes, mut parameters): ([usize; 4], &[f64])| {
+            let layer = |pair: &[usize]| {
+                let (inputs, outputs) = (pair[0], pair[1]);
+                let (weights, rest) = parameters.split_at(inputs * outputs);
+                let (biases, rest) = rest.split_at(outputs);
+                parameters = rest;
+                Ok(Dense {
+                    weights: tensor(weights, &[inputs, outputs])?,
+                    biases: tensor(biases, &[outputs])?,
+                })
+            };
+            sizes.windows(2).map(layer).collect::<Result<Vec<_>>>()
+        };
+        let [actor, critic] = policy.networks();
+        Ok(Self {
+            game: policy.game(),
+            actor: layers(actor)?,
+            critic: layers(critic)?,
+        })
+    }
+
+    /// What it plays.
+    pub const fn game(&self) -> Game {
+        self.game
+    }
+
+    /// The parameters, in the order of the policy's.
+    pub(crate) fn parameters(&self) -> impl Iterator<Item = &Tensor> {
+        let layers = self.actor.iter().chain(&self.critic);
+        layers.flat_map(|layer| [&layer.weights, &layer.biases])
+    }
+
+    /// What the layers are given of observations, a row for each.
+    pub(crate) fn features<'a>(
+        &self,
+        observations: impl Iterator<Item = &'a [f32]>,
+    ) -> Result<Tensor> {
+        let scale = self.game.rules().scale;
+        let scaled = observations.flat_map(|observation| {
+            let numbers = observation.iter().zip(scale);
+            numbers.map(|(value, scale)| scale * f64::from(*value))
+        });
+        let numbers: Vec<f64> = scaled.collect();
+        let rows = numbers.len() / scale.len();
+        Ok(Tensor::from_vec(numbers, (rows, scale.len()), &CPU)?)
+    }
+
+    /// Logarithms of the probabilities of the actions, a row for each row of features.
+    pub(crate) fn log_probabilities(&self, features: &Tensor) -> Result<Tensor> {
+        let logits = forward(&self.actor, features)?;
+        let normaliser = logits.log_sum_exp(D::Minus1)?.unsqueeze(D::Minus1)?;
+        Ok(logits.broadcast_sub(&normaliser)?)
+    }
+
+    /// Expected (discounted, scaled) returns from there, a row for each row of features.
+    pub(crate) fn values(&self, features: &Tensor) -> Result<Tensor> {
+        Ok(forward(&self.critic, features)?)
+    }
+
+    /// Logits of the actions, one observation after the other.
+    pub fn logits<'a>(&self, observations: impl Iterator<Item = &'a [f32]>) -> Result<Vec<f64>> {
+        numbers(&forward(&self.actor, &self.features(observations)?)?)
+    }
+
+    /// Expected (discounted, scaled) returns from there.
+    pub fn judge<'a>(&self, observations: impl Iterator<Item = &'a [f32]>) -> Result<Vec<f64>> {
+        numbers(&self.values(&self.features(observations)?)?)
+    }
+}
+
+/// A column of numbers.
+pub(crate) fn column(numbers: impl Iterator<Item = f64>) -> Result<Tensor> {
+    let numbers: Vec<f64> = numbers.collect();
+    let rows = numbers.len();
+    Ok(Tensor::from_vec(numbers, (rows, 1), &CPU)?)
+}
+
+/// The numbers of a tensor, row by row.
+pub(crate) fn numbers(tensor: &Tensor) -> Result<Vec<f64>> {
+    Ok(tensor.flatten_all()?.to_vec1()?)
+}
+
+fn forward(layers: &[Dense], features: &Tensor) -> candle_core::Result<Tensor> {
+    let mut output = features.clone();
+    for (number, layer) in layers.iter().enumerate() {
+        if number > 0 {
+            output = output.tanh()?;
+        }
+        output = output
+            .matmul(&layer.weights)?
+            .broadcast_add(&layer.biases)?;
+    }
+    Ok(output)
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::{RngExt, SeedableRng, rngs::StdRng};
+
+    use super::*;
+
+    #[test]
+    fn logits_do_not_depend_on_what_is_seen_beside() {
+        let mut rng = StdRng::seed_from_u64(4);
+        for game in Game::ALL {
+            let network = Network::new(&Policy::random(game, &mut rng)).unwrap();
+            let rules = game.rules();
+            let seen: Vec<f32> = (0..70 * rules.observation())
+                .map(|_| rng.random_range(-2.0..2.0))
+                .collect();
+            let seen: Vec<_> = seen.chunks_exact(rules.observation()).collect();
+            let alone: Vec<_> = seen
+                .iter()
+                .flat_map(|one| network.logits([*one].into_iter()).unwrap())
+                .collect();
+            for rows in [2, 3, 5, 8, 33, 70] {
+                let beside: Vec<_> = seen
+                    .chunks(rows)
+                    .flat_map(|some| network.logits(some.iter().copied()).unwrap())
+                    .collect();
+                assert_eq!(beside, alone, "{game}, {rows} at once");
+            }
+        }
+    }
+
+    #[test]
+    fn parameters_come_in_the_order_of_the_policys() {
+        let policy = Policy::random(Game::Acrobot, &mut StdRng::seed_from_u64(1));
+        let network = Network::trainable(&policy).unwrap();
+        let all = network.parameters().map(|tensor| numbers(tensor).unwrap());
+        assert_eq!(all.collect::<Vec<_>>().concat(), policy.parameters());
+    }
+}

@@ -1,0 +1,64 @@
+use candle_core::Tensor;
+
+use crate::{
+    Result,
+    advantage::Sample,
+    network::{Network, column, numbers},
+    policy::Policy,
+};
+
+/// Losses of which there are means: the policy's, the value's, the entropy.
+pub(super) const LOSSES: usize = 3;
+
+/// What is made as small as possible, beside the squared error of the critic.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Objective {
+    /// How far the probability of an action may move.
+    pub(super) clip: f64,
+    /// What staying curious is worth.
+    pub(super) entropy: f64,
+}
+
+/// The derivatives of the sum of the samples' losses by the parameters, and behind them those losses.
+pub(super) fn gradient<'a>(
+    policy: &Policy,
+    samples: impl Iterator<Item = &'a Sample<'a>> + Clone,
+    objective: Objective,
+) -> Result<Vec<f64>> {
+    let rows = samples.clone().count();
+    if rows == 0 {
+        return Ok(vec![0.0; policy.parameters().len() + LOSSES]);
+    }
+    let network = Network::trainable(policy)?;
+    let features = network.features(samples.clone().map(|sample| sample.observation))?;
+    let of = |number: fn(&Sample<'_>) -> f64| column(samples.clone().map(number));
+    let actions: Vec<u32> = samples.clone().map(|sample| sample.action.into()).collect();
+    let actions = Tensor::from_vec(actions, (rows, 1), features.device())?;
+
+    let log_probabilities = network.log_probabilities(&features)?;
+    let entropy = (log_probabilities.exp()? * &log_probabilities)?;
+    let entropy = entropy.sum_all()?.neg()?;
+    let taken = log_probabilities.gather(&actions, 1)?;
+    let ratio = (taken - of(|sample| sample.log_probability)?)?.exp()?;
+    let advantage = of(|sample| sample.advantage)?;
+    let clipped = ratio.clamp(1.0 - objective.clip, 1.0 + objective.clip)?;
+    let surrogate = (&ratio * &advantage)?.minimum(&(clipped * advantage)?)?;
+    let policy = surrogate.sum_all()?.neg()?;
+    let error = (network.values(&features)? - of(|sample| sample.target)?)?;
+    let value = (error.sqr()?.sum_all()? * 0.5)?;
+    let loss = ((&policy + &value)? - (&entropy * objective.entropy)?)?;
+
+    let derived = loss.backward()?;
+    let mut all = Vec::new();
+    for parameter in network.parameters() {
+        // One that a loss does not depend on is not derived by.
+        match derived.get(parameter) {
+            Some(by) => all.extend(numbers(by)?),
+            None => all.resize(all.len() + parameter.elem_count(), 0.0),
+        }
+    }
+    for loss in [policy, value, entropy] {
+        all.push(loss.to_scalar()?);
+    }
+    Ok(all)
+}
