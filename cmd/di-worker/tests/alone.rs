@@ -64,7 +64,7 @@ impl Drop for Worker {
 
 fn serial() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_di-worker"));
-    command.args(["serial", "--seed", "4"]);
+    command.args(["serial", "--seed", "2"]);
     command.env_remove(COORDINATOR);
     command
 }
