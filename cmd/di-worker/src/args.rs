@@ -1,5 +1,7 @@
 //! The command line.
 
+mod alone;
+mod keep;
 mod sampling;
 
 use std::{path::PathBuf, time::Duration};
@@ -10,10 +12,11 @@ use clap::{
     error::ErrorKind,
 };
 use di_runtime::{
-    checkpoint::Keep, coordinator::Options, fleet::Patience, game::Game, ppo::Settings,
-    training::Goal,
+    coordinator::Options, fleet::Patience, game::Game, ppo::Settings, training::Goal,
 };
 
+pub use alone::AloneArgs;
+use keep::KeepArgs;
 pub use sampling::SamplingArgs;
 
 /// Trains in environments of Gymnasium with a coordinator, collectors and learners, to show DI
@@ -36,8 +39,14 @@ impl Args {
     fn checked(self) -> Result<Self, clap::Error> {
         match &self.command {
             Command::Collector { sampling, .. }
-            | Command::Serial { sampling, .. }
-            | Command::Trial { sampling, .. } => sampling
+            | Command::Serial {
+                alone: AloneArgs { sampling, .. },
+                ..
+            }
+            | Command::Trial {
+                alone: AloneArgs { sampling, .. },
+                ..
+            } => sampling
                 .sampling()
                 .check()
                 .map_err(|error| Self::command().error(ErrorKind::ValueValidation, error))?,
@@ -63,7 +72,7 @@ pub enum Command {
     Learner(LearnerArgs),
     /// Takes tasks on for the ranks of a learner of several GPUs
     Aggregator,
-    /// Trains alone, in one process: 0 solved, 1 not solved
+    /// Trains alone, in one process: 0 solved, 1 not solved, 2 wrongly set up, 143 asked to end
     Serial {
         #[command(flatten)]
         environment: EnvironmentArgs,
@@ -71,16 +80,16 @@ pub enum Command {
         #[arg(long, default_value_t = 0)]
         seed: u64,
         #[command(flatten)]
-        sampling: SamplingArgs,
+        alone: AloneArgs,
     },
     /// Trains alone with one seed of a sweep, and tells the sweep's coordinator how it ended until told
-    /// to end
+    /// to end; 143 when that was before the training's end
     Trial {
         /// Decides everything random, with the number of environments
         #[arg(long)]
         seed: u64,
         #[command(flatten)]
-        sampling: SamplingArgs,
+        alone: AloneArgs,
     },
     /// Waits until it was told of as many trials, each with another seed: 0 all solved, 1 not all, 143
     /// asked to end
@@ -179,24 +188,23 @@ pub struct CoordinatorArgs {
     /// Collect while the next model is trained: faster, from frames that are behind by one version
     #[arg(long)]
     overlap: bool,
-    /// Least time per iteration, to watch a training that would be over in seconds
-    #[arg(long, default_value = "0s", value_parser = duration)]
-    pace: Duration,
+    #[command(flatten)]
+    pace: PaceArgs,
     /// Longest time to train
     #[arg(long, default_value = "1h", value_parser = duration)]
     timeout: Duration,
     /// How long to ask a replica endpoint that does not answer or cannot serve
     #[arg(long, default_value = "5m", value_parser = duration)]
     endpoint_timeout: Duration,
-    /// Least time between two checkpoints, from which a training goes on that was interrupted
-    #[arg(long, default_value = "30s", value_parser = duration)]
-    save_every: Duration,
-    /// Checkpoints to keep, the newest
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
-    keep_checkpoints: u16,
-    /// Begin anew at each start, and remove the checkpoints of the one before
-    #[arg(long)]
-    fresh: bool,
+    #[command(flatten)]
+    keep: KeepArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct PaceArgs {
+    /// Least time per iteration, to watch a training that would be over in seconds
+    #[arg(long, default_value = "0s", value_parser = duration)]
+    pub pace: Duration,
 }
 
 impl From<CoordinatorArgs> for Options {
@@ -211,7 +219,7 @@ impl From<CoordinatorArgs> for Options {
                 evaluation_episodes: args.evaluation_episodes as usize,
                 seed: args.seed,
                 overlap: args.overlap,
-                pace: args.pace,
+                pace: args.pace.pace,
                 ..goal
             },
             collectors: args.collectors,
@@ -220,11 +228,7 @@ impl From<CoordinatorArgs> for Options {
             endpoint_timeout: args.endpoint_timeout,
             timeout: args.timeout,
             patience: Patience::default(),
-            keep: Keep {
-                every: args.save_every,
-                latest: usize::from(args.keep_checkpoints),
-                fresh: args.fresh,
-            },
+            keep: args.keep.keep(),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The reference workload: coordinator, collector, learner, aggregator.
 
+mod alone;
 mod args;
 mod terminal;
 
@@ -20,15 +21,11 @@ use di_runtime::{
     learner::Learner,
     ppo::Settings,
     probe::probe,
-    sampler::Pipeline,
-    sampling::Sampling,
-    serial,
     server::{listen, serve},
     shutdown::Shutdown,
     storage::Storage,
-    sweep::{Trial, Trials, gather, tell},
+    sweep::{Trials, gather},
     tasks::TaskWorker,
-    training::Goal,
 };
 
 /// What a process that ends by SIGTERM exits with, as a shell would say it.
@@ -70,17 +67,9 @@ async fn run(command: Command) -> Result<ExitCode> {
         Command::Serial {
             environment,
             seed,
-            sampling,
-        } => {
-            let goal = Goal {
-                seed,
-                ..Goal::of(environment.environment)
-            };
-            let mut sampler = Pipeline::new(sampling.sampling())?;
-            let solved = serial::train(&goal, &Settings::default(), &mut sampler)?;
-            Ok(ExitCode::from(u8::from(!solved)))
-        }
-        Command::Trial { seed, sampling } => trial(seed, sampling.sampling()).await,
+            alone,
+        } => alone::serial(environment.environment, seed, alone).await,
+        Command::Trial { seed, alone } => alone::trial(seed, alone).await,
         Command::Sweep { trials } => sweep(trials).await,
         Command::Hold { memory } => {
             let mut shutdown = Shutdown::install()?;
@@ -114,13 +103,16 @@ async fn coordinate(args: CoordinatorArgs) -> Result<ExitCode> {
     let storage = open(args.storage.storage.clone()).await?;
     let listener = listen(environment.port).await?;
     let coordinator = Coordinator::new(args.into(), environment, storage, http::client()?);
-    Ok(
-        match coordinator.run(listener, shutdown.requested()).await? {
-            Outcome::Solved => ExitCode::SUCCESS,
-            Outcome::Unsolved => ExitCode::FAILURE,
-            Outcome::Interrupted => ExitCode::from(TERMINATED),
-        },
-    )
+    let outcome = coordinator.run(listener, shutdown.requested()).await?;
+    Ok(exit_code(outcome))
+}
+
+fn exit_code(outcome: Outcome) -> ExitCode {
+    match outcome {
+        Outcome::Solved => ExitCode::SUCCESS,
+        Outcome::Unsolved => ExitCode::FAILURE,
+        Outcome::Interrupted => ExitCode::from(TERMINATED),
+    }
 }
 
 async fn open(storage: PathBuf) -> Result<Storage> {
@@ -171,29 +163,6 @@ async fn aggregate() -> Result<ExitCode> {
     let listener = listen(environment.port).await?;
     let aggregator = Aggregator::new(http::client()?, &environment, Patience::default());
     aggregator.run(listener, shutdown.requested()).await?;
-    Ok(ExitCode::SUCCESS)
-}
-
-async fn trial(seed: u64, sampling: Sampling) -> Result<ExitCode> {
-    let mut shutdown = Shutdown::install()?;
-    let (coordinator, client) = (env::coordinator()?, http::client()?);
-    let goal = Goal {
-        seed,
-        ..Goal::default()
-    };
-    tracing::info!("training with seed {seed}");
-    let mut sampler = Pipeline::new(sampling)?;
-    let train = move || serial::train(&goal, &Settings::default(), &mut sampler);
-    let training = tokio::task::spawn_blocking(train);
-    let trying = async {
-        let solved = training.await.map_err(Error::TaskLost)??;
-        tell(&client, &coordinator, Trial { seed, solved }).await;
-        Ok(())
-    };
-    tokio::select! {
-        ended = trying => ended?,
-        () = shutdown.requested() => {}
-    }
     Ok(ExitCode::SUCCESS)
 }
 

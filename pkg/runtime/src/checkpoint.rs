@@ -2,12 +2,15 @@
 //!
 //! All that is random in an iteration is drawn from the seed and its number, so a training that
 //! goes on ends as it would have without the interruption, unless it collects ahead: frames of the
-//! model before are collected anew, with this one. It is the coordinator's: a learner has
-//! nothing of its own between two tasks, as each model, with what the optimiser needs, is stored.
+//! model before are collected anew, with this one. Who decides what comes next has them: the
+//! coordinator, or who trains alone. A learner has nothing of its own between two tasks, as each
+//! model, with what the optimiser needs, is stored.
 
 mod keeper;
 
 pub use keeper::{Keep, Keeper};
+
+use rand::{SeedableRng, rngs::StdRng};
 
 use crate::{
     Result,
@@ -32,6 +35,16 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
+    /// Where a training begins.
+    pub fn first(game: Game, seed: u64) -> Self {
+        Self {
+            seed,
+            frames: 0,
+            mean_return: None,
+            model: Model::random(game, &mut StdRng::seed_from_u64(seed)),
+        }
+    }
+
     /// The bytes of a checkpoint file.
     pub fn encode(&self) -> Vec<u8> {
         let mut payload = self.seed.to_le_bytes().to_vec();
@@ -74,17 +87,13 @@ impl Checkpoint {
 
 #[cfg(test)]
 mod tests {
-    use rand::{SeedableRng, rngs::StdRng};
-
     use super::*;
 
     #[test]
     fn a_checkpoint_survives_the_round_trip_and_no_damage() {
         let mut checkpoint = Checkpoint {
-            seed: 4,
             frames: 12_288,
-            mean_return: None,
-            model: Model::random(Game::Acrobot, &mut StdRng::seed_from_u64(1)),
+            ..Checkpoint::first(Game::Acrobot, 4)
         };
         checkpoint.model.version = 6;
         let file = checkpoint.encode();

@@ -14,7 +14,6 @@ use std::{
 };
 
 use axum::{Json, Router, routing::get};
-use rand::{SeedableRng, rngs::StdRng};
 use reqwest::Client;
 use tokio::{net::TcpListener, sync::watch};
 
@@ -28,10 +27,9 @@ use crate::{
     env::Environment,
     fleet::Patience,
     life::{Gate, handles},
-    model::Model,
     progress::{Progress, count},
     roster::Roster,
-    run::Run,
+    run::{Run, job_folder},
     server::serve_while,
     storage::Storage,
     training::{Goal, Stored, train},
@@ -67,6 +65,25 @@ pub enum Outcome {
     Unsolved,
     /// Somebody asked the process to end.
     Interrupted,
+}
+
+impl Outcome {
+    /// One line for the log: how it ended, and where.
+    pub(crate) fn summary(self, end: &Progress, episodes: usize, time: Duration) -> String {
+        let word = match self {
+            Self::Solved => "solved",
+            Self::Unsolved => "not solved",
+            Self::Interrupted => "interrupted",
+        };
+        let evaluation = end.evaluation.map_or_else(
+            || "no evaluation yet".to_owned(),
+            |mean| format!("mean return {mean:.1} over {episodes} episodes"),
+        );
+        let (iterations, frames, seconds) = (end.iteration, end.frames, time.as_secs_f64());
+        format!(
+            "{word}: {evaluation} after {iterations} iterations, {frames} frames, {seconds:.1} s"
+        )
+    }
 }
 
 /// One start of a coordinator.
@@ -120,13 +137,11 @@ impl Coordinator {
         let (storage, environment) = (self.storage.clone(), self.environment.clone());
         let (keep, of) = (self.options.keep, id.clone());
         let open = move || {
-            let keeper = Keeper::open(storage.clone(), &environment, (game, seed), keep)?;
-            let begin = keeper.newest()?.unwrap_or_else(|| Checkpoint {
-                seed,
-                frames: 0,
-                mean_return: None,
-                model: Model::random(game, &mut StdRng::seed_from_u64(seed)),
-            });
+            let folder = job_folder(&storage, &environment);
+            let keeper = Keeper::open(storage.clone(), &folder, (game, seed), keep)?;
+            let begin = keeper
+                .newest()?
+                .unwrap_or_else(|| Checkpoint::first(game, seed));
             let run = Run::create(storage, &environment, &of, &begin.model)?;
             Ok((begin, Stored { run, keeper }))
         };
@@ -157,7 +172,7 @@ impl Coordinator {
             let kept = if ended {
                 keeper.clear()
             } else {
-                keeper.save(run)
+                keeper.save(|| run.model())
             };
             let finished = run.finish().map(|model| model.display().to_string());
             kept.and(finished)
@@ -166,7 +181,9 @@ impl Coordinator {
         // Why the training failed matters more than why cleaning up after it did.
         let (outcome, model) = (outcome?, finished?);
         tracing::info!("the model is in {model}");
-        tracing::info!("{}", self.summary(outcome, start.elapsed()));
+        let episodes = self.options.goal.evaluation_episodes;
+        let summary = outcome.summary(&self.progress.borrow(), episodes, start.elapsed());
+        tracing::info!("{summary}");
         Ok(outcome)
     }
 
@@ -226,33 +243,6 @@ impl Coordinator {
             .route("/healthz", get(async || "ok"))
             .route("/status", get(status))
             .merge(handles(self.gate.clone()))
-    }
-
-    fn summary(&self, outcome: Outcome, time: Duration) -> String {
-        let Progress {
-            iteration,
-            frames,
-            evaluation,
-            ..
-        } = *self.progress.borrow();
-        let word = match outcome {
-            Outcome::Solved => "solved",
-            Outcome::Unsolved => "not solved",
-            Outcome::Interrupted => "interrupted",
-        };
-        let evaluation = evaluation.map_or_else(
-            || "no evaluation yet".to_owned(),
-            |mean| {
-                format!(
-                    "mean return {mean:.1} over {} episodes",
-                    self.options.goal.evaluation_episodes
-                )
-            },
-        );
-        let seconds = time.as_secs_f64();
-        format!(
-            "{word}: {evaluation} after {iteration} iterations, {frames} frames, {seconds:.1} s"
-        )
     }
 }
 

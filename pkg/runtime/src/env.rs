@@ -1,5 +1,7 @@
 //! What the orchestrator tells a pod through its environment.
 
+use std::path::{Path, PathBuf};
+
 use crate::{Error, Result};
 
 /// Where a role listens when its port variable is unset.
@@ -28,6 +30,19 @@ pub fn coordinator() -> Result<String> {
     required("KUBERNETES_COORDINATOR_URL", |name| {
         std::env::var(name).ok().filter(|value| !value.is_empty())
     })
+}
+
+/// Folder of this pod's job below the storage, `NAMESPACE/JOB`; the storage itself outside of a job.
+pub fn job_folder() -> PathBuf {
+    let folder = coordinator().ok().and_then(|url| folder_of(&url));
+    folder.unwrap_or_default()
+}
+
+/// The same, by the URL of the coordinator.
+fn folder_of(coordinator: &str) -> Option<PathBuf> {
+    let (host, _) = coordinator.rsplit_once(':')?;
+    let (pod, namespace) = host.rsplit_once('.')?;
+    Some(Path::new(namespace).join(pod.strip_suffix("-coordinator")?))
 }
 
 /// The environment of this pod.
@@ -147,6 +162,15 @@ mod tests {
         assert_eq!(environment.server, "127.0.0.1:9");
         assert_eq!(environment.api_version, "/v1alpha2");
         assert_eq!((environment.port, environment.replica_index), (1234, 3));
+    }
+
+    #[test]
+    fn the_folder_of_the_job_is_the_same_for_all_its_pods() {
+        let folder = folder_of("pole-coordinator.rl:22273").unwrap();
+        assert_eq!(folder, Path::new("rl/pole"));
+        for other in ["127.0.0.1:80", "pole-coordinator:80", "pole.rl:80", ""] {
+            assert_eq!(folder_of(other), None, "{other}");
+        }
     }
 
     #[test]

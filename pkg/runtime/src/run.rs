@@ -62,6 +62,11 @@ impl Run {
         &self.model_path
     }
 
+    /// The newest model.
+    pub fn model(&self) -> Result<Model> {
+        Model::decode(&self.storage.read(&self.model_path)?)
+    }
+
     /// Version of the newest model.
     pub const fn model_version(&self) -> u64 {
         self.model_version
@@ -122,7 +127,7 @@ impl Run {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use std::fs;
 
     use rand::{SeedableRng, rngs::StdRng};
@@ -139,7 +144,7 @@ pub(crate) mod tests {
         names
     }
 
-    pub(crate) fn environment() -> Environment {
+    fn environment() -> Environment {
         Environment::from_lookup(COORDINATOR_PORT, |name| match name {
             "KUBERNETES_POD_NAMESPACE" => Some("rl".into()),
             "KUBERNETES_POD_NAME" => Some("pole-coordinator".into()),

@@ -10,6 +10,7 @@ use crate::{Error, Result};
 pub struct Shutdown {
     terminate: Signal,
     interrupt: Signal,
+    was_requested: bool,
 }
 
 impl Shutdown {
@@ -19,14 +20,19 @@ impl Shutdown {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
+            was_requested: false,
         })
     }
 
-    /// Waits for a signal.
+    /// Waits for a signal, unless there was one.
     pub async fn requested(&mut self) {
+        if self.was_requested {
+            return;
+        }
         tokio::select! {
             _ = self.terminate.recv() => tracing::info!("asked to end (SIGTERM)"),
             _ = self.interrupt.recv() => tracing::info!("asked to end (SIGINT)"),
         }
+        self.was_requested = true;
     }
 }

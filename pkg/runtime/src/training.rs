@@ -168,7 +168,7 @@ pub async fn train(
             let progress = progress.borrow().clone();
             let advance = move |Stored { run, keeper }: &mut Stored| {
                 run.advance(report.model_path, report.model_version)?;
-                keeper.reached(run, &progress);
+                keeper.reached(progress.frames, progress.mean_return, || run.model());
                 Ok(())
             };
             stored.work(advance).await?;

@@ -4,15 +4,7 @@ use std::{
 };
 
 use super::Checkpoint;
-use crate::{
-    Error, Result, chain,
-    env::Environment,
-    game::Game,
-    model::Model,
-    progress::Progress,
-    run::{Run, job_folder},
-    storage::Storage,
-};
+use crate::{Error, Result, chain, game::Game, model::Model, storage::Storage};
 
 /// When checkpoints are saved, and how many stay.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +27,7 @@ impl Default for Keep {
     }
 }
 
-/// Keeps the checkpoints of a job, in `<storage>/<namespace>/<job>/checkpoints`.
+/// Keeps the checkpoints of a training, in a folder that is its own.
 #[derive(Debug)]
 pub struct Keeper {
     storage: Storage,
@@ -48,14 +40,9 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// The keeper of a job that trains in a game with a seed.
-    pub fn open(
-        storage: Storage,
-        environment: &Environment,
-        of: (Game, u64),
-        keep: Keep,
-    ) -> Result<Self> {
-        let folder = job_folder(&storage, environment).join("checkpoints");
+    /// The keeper of who trains in a game with a seed, in `checkpoints` of a folder.
+    pub fn open(storage: Storage, folder: &Path, of: (Game, u64), keep: Keep) -> Result<Self> {
+        let folder = folder.join("checkpoints");
         storage.create_folder(&folder)?;
         Ok(Self {
             storage,
@@ -106,18 +93,23 @@ impl Keeper {
     }
 
     /// Notes where the training is, and saves that if it is time to. A failure is told, and tried again at the next step.
-    pub fn reached(&mut self, run: &Run, progress: &Progress) {
-        self.unsaved = Some((progress.frames, progress.mean_return));
+    pub fn reached(
+        &mut self,
+        frames: u64,
+        mean_return: Option<f64>,
+        model: impl FnOnce() -> Result<Model>,
+    ) {
+        self.unsaved = Some((frames, mean_return));
         if self.saved_at.elapsed() < self.keep.every {
             return;
         }
-        if let Err(error) = self.save(run) {
+        if let Err(error) = self.save(model) {
             tracing::warn!("going on without a checkpoint: {}", chain(&error));
         }
     }
 
     /// Saves where the training is, unless that was done.
-    pub fn save(&mut self, run: &Run) -> Result<()> {
+    pub fn save(&mut self, model: impl FnOnce() -> Result<Model>) -> Result<()> {
         let Some((frames, mean_return)) = self.unsaved else {
             return Ok(());
         };
@@ -125,7 +117,7 @@ impl Keeper {
             seed: self.of.1,
             frames,
             mean_return,
-            model: Model::decode(&self.storage.read(run.model_path())?)?,
+            model: model()?,
         };
         let path = self.folder.join(file_name(checkpoint.model.version));
         self.storage.write_durably(&path, &checkpoint.encode())?;

@@ -1,9 +1,6 @@
 use std::fs;
 
-use rand::{SeedableRng, rngs::StdRng};
-
 use super::*;
-use crate::{model::model_file, run::tests::environment};
 
 const OF: (Game, u64) = (Game::CartPole, 4);
 const ALWAYS: Keep = Keep {
@@ -15,37 +12,33 @@ const ALWAYS: Keep = Keep {
 /// A job whose training goes on step by step.
 struct Job {
     storage: Storage,
-    run: Run,
-    progress: Progress,
+    at: Checkpoint,
     folder: tempfile::TempDir,
 }
 
 impl Job {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let storage = Storage::open(folder.path()).unwrap();
-        let model = Model::random(OF.0, &mut StdRng::seed_from_u64(OF.1));
-        let run = Run::create(storage.clone(), &environment(), "run", &model).unwrap();
         Self {
-            storage,
-            run,
-            progress: Progress::default(),
+            storage: Storage::open(folder.path()).unwrap(),
+            at: Checkpoint::first(OF.0, OF.1),
             folder,
         }
     }
 
     fn keeper(&self, of: (Game, u64), keep: Keep) -> Keeper {
-        Keeper::open(self.storage.clone(), &environment(), of, keep).unwrap()
+        let folder = self.storage.root().join("rl/pole");
+        Keeper::open(self.storage.clone(), &folder, of, keep).unwrap()
     }
 
     fn step(&mut self, keeper: &mut Keeper) {
-        let mut model = Model::decode(&self.storage.read(self.run.model_path()).unwrap()).unwrap();
-        model.version += 1;
-        let path = self.run.folder().join(model_file(model.version));
-        self.storage.write(&path, &model.encode()).unwrap();
-        self.run.advance(path, model.version).unwrap();
-        self.progress.frames += 100;
-        keeper.reached(&self.run, &self.progress);
+        self.at.model.version += 1;
+        self.at.frames += 100;
+        keeper.reached(self.at.frames, None, || Ok(self.at.model.clone()));
+    }
+
+    fn save(&self, keeper: &mut Keeper) {
+        keeper.save(|| Ok(self.at.model.clone())).unwrap();
     }
 
     fn checkpoints(&self) -> Vec<String> {
@@ -88,7 +81,7 @@ fn the_latest_few_stay_and_the_newest_is_gone_on_from() {
 fn what_was_not_saved_is_saved_at_the_end() {
     let mut job = Job::new();
     let mut keeper = job.keeper(OF, Keep::default());
-    keeper.save(&job.run).unwrap();
+    job.save(&mut keeper);
     assert!(
         job.checkpoints().is_empty(),
         "the first model is no progress"
@@ -96,15 +89,15 @@ fn what_was_not_saved_is_saved_at_the_end() {
     (0..2).for_each(|_| job.step(&mut keeper));
     assert!(job.checkpoints().is_empty(), "it is not time yet");
     // Of the iteration that is interrupted, nothing counts.
-    job.progress.frames += 50;
-    keeper.save(&job.run).unwrap();
+    job.at.frames += 50;
+    job.save(&mut keeper);
     assert_eq!(newest(&keeper), Some((2, 200)));
     let path = job
         .folder
         .path()
         .join("rl/pole/checkpoints/checkpoint-2.bin");
     fs::remove_file(path).unwrap();
-    keeper.save(&job.run).unwrap();
+    job.save(&mut keeper);
     assert!(job.checkpoints().is_empty(), "it was saved already");
 }
 

@@ -1,0 +1,70 @@
+//! The roles that train without others.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use di_runtime::{
+    Result,
+    beside::beside,
+    checkpoint::Keeper,
+    coordinator::Outcome,
+    env,
+    game::Game,
+    http,
+    ppo::Settings,
+    sampler::Pipeline,
+    serial,
+    shutdown::Shutdown,
+    sweep::{Trial, tell},
+    training::Goal,
+};
+
+use crate::{args::AloneArgs, exit_code, open};
+
+/// Trains, and says how it ended.
+pub async fn serial(game: Game, seed: u64, args: AloneArgs) -> Result<ExitCode> {
+    let mut shutdown = Shutdown::install()?;
+    let goal = args.goal(game, seed);
+    let outcome = train(goal, args, env::job_folder(), &mut shutdown).await?;
+    Ok(exit_code(outcome))
+}
+
+/// Trains with a seed of a sweep, and tells its coordinator how that ended.
+pub async fn trial(seed: u64, args: AloneArgs) -> Result<ExitCode> {
+    let mut shutdown = Shutdown::install()?;
+    let (coordinator, client) = (env::coordinator()?, http::client()?);
+    tracing::info!("training with seed {seed}");
+    let folder = env::job_folder().join("trials").join(seed.to_string());
+    let goal = args.goal(Game::default(), seed);
+    let outcome = train(goal, args, folder, &mut shutdown).await?;
+    if outcome == Outcome::Interrupted {
+        return Ok(exit_code(outcome));
+    }
+    let solved = outcome == Outcome::Solved;
+    tokio::select! {
+        () = tell(&client, &coordinator, Trial { seed, solved }) => {}
+        () = shutdown.requested() => {}
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Checkpoints, if there are to be any, go to a folder below the storage.
+async fn train(
+    goal: Goal,
+    args: AloneArgs,
+    folder: PathBuf,
+    shutdown: &mut Shutdown,
+) -> Result<Outcome> {
+    let sampler = Pipeline::new(args.sampling.sampling())?;
+    let (of, keep) = ((goal.game, goal.seed), args.keep.keep());
+    let keeper = match args.storage {
+        Some(storage) => {
+            let storage = open(storage).await?;
+            let folder = storage.root().join(folder);
+            let keeper = move || Keeper::open(storage, &folder, of, keep);
+            Some(beside(keeper).await?)
+        }
+        None => None,
+    };
+    let settings = Settings::default();
+    serial::run(goal, settings, sampler, keeper, shutdown.requested()).await
+}
