@@ -162,7 +162,8 @@ pub fn update_with(
         order.shuffle(rng);
         for batch in order.chunks(settings.batch) {
             let part = batch[ranks.part(batch.len())].iter();
-            let mut sums = gradient(policy, part.map(|index| &samples[*index]), objective)?;
+            let part: Vec<_> = part.map(|index| &samples[*index]).collect();
+            let mut sums = gradient(policy, &part, objective)?;
             ranks.add_up(&mut sums)?;
             let (gradient, losses) = sums.split_at_mut(policy.parameters().len());
             for (total, loss) in totals.iter_mut().zip(losses) {

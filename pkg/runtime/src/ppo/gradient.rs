@@ -20,20 +20,19 @@ pub(super) struct Objective {
 }
 
 /// The derivatives of the sum of the samples' losses by the parameters, and behind them those losses.
-pub(super) fn gradient<'a>(
+pub(super) fn gradient(
     policy: &Policy,
-    samples: impl Iterator<Item = &'a Sample<'a>> + Clone,
+    samples: &[&Sample<'_>],
     objective: Objective,
 ) -> Result<Vec<f64>> {
-    let rows = samples.clone().count();
-    if rows == 0 {
+    if samples.is_empty() {
         return Ok(vec![0.0; policy.parameters().len() + LOSSES]);
     }
     let network = Network::trainable(policy)?;
-    let features = network.features(samples.clone().map(|sample| sample.observation))?;
-    let of = |number: fn(&Sample<'_>) -> f64| column(samples.clone().map(number));
-    let actions: Vec<u32> = samples.clone().map(|sample| sample.action.into()).collect();
-    let actions = Tensor::from_vec(actions, (rows, 1), features.device())?;
+    let features = network.features(samples.iter().map(|sample| sample.observation))?;
+    let of = |number: fn(&Sample<'_>) -> f64| column(samples.iter().map(|sample| number(sample)));
+    let actions: Vec<u32> = samples.iter().map(|sample| sample.action.into()).collect();
+    let actions = Tensor::from_vec(actions, (samples.len(), 1), features.device())?;
 
     let log_probabilities = network.log_probabilities(&features)?;
     let entropy = (log_probabilities.exp()? * &log_probabilities)?;

@@ -29,12 +29,13 @@ fn the_gradient_agrees_with_finite_differences() {
         sample(2, -1.9, 0.7),
         sample(0, -1.9, -0.7),
     ];
-    let all = gradient(&policy, samples.iter(), OBJECTIVE).unwrap();
+    let samples: Vec<_> = samples.iter().collect();
+    let all = gradient(&policy, &samples, OBJECTIVE).unwrap();
     for index in (0..parameters).step_by(37) {
         let mut shifted = |by: f64| {
             let old = policy.parameters()[index];
             policy.parameters_mut()[index] = old + by;
-            let all = gradient(&policy, samples.iter(), OBJECTIVE).unwrap();
+            let all = gradient(&policy, &samples, OBJECTIVE).unwrap();
             policy.parameters_mut()[index] = old;
             let [policy, value, entropy] = all[parameters..] else {
                 panic!("other losses");
@@ -54,9 +55,10 @@ fn the_gradient_agrees_with_finite_differences() {
 fn parts_of_a_batch_add_up_to_it() {
     let policy = Policy::random(Game::Acrobot, &mut StdRng::seed_from_u64(3));
     let samples = [sample(0, -1.1, 1.4), sample(1, -1.1, -0.9)];
-    let of = |part: &[Sample<'static>]| gradient(&policy, part.iter(), OBJECTIVE).unwrap();
-    let whole = of(&samples);
-    let parts = [of(&samples[..1]), of(&samples[1..]), of(&[])];
+    let of = |part: &[&Sample<'static>]| gradient(&policy, part, OBJECTIVE).unwrap();
+    let [one, other] = &samples;
+    let whole = of(&[one, other]);
+    let parts = [of(&[one]), of(&[other]), of(&[])];
     for (index, number) in whole.iter().enumerate() {
         let sum: f64 = parts.iter().map(|part| part[index]).sum();
         assert!(

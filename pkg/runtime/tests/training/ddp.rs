@@ -38,7 +38,7 @@ async fn two_ranks_train_what_one_learner_trains() {
     }
     assert_eq!((models[0].version, models[1].version), (1, 1));
     let [one, two] = [0, 1].map(|which: usize| models[which].policy.parameters());
-    for (one, two) in one.zip(two) {
+    for (one, two) in one.iter().zip(two) {
         assert!((one - two).abs() < 1e-9, "{one} is not {two}");
     }
 }
