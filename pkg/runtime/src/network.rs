@@ -98,6 +98,12 @@ impl Network {
         Ok(forward(&self.critic, features)?)
     }
 
+    /// One that is given the observations of another game, and cannot be computed.
+    #[cfg(test)]
+    pub(crate) fn mistaken_for(self, game: Game) -> Self {
+        Self { game, ..self }
+    }
+
     /// Logits of the actions, one observation after the other.
     pub fn logits<'a>(&self, observations: impl Iterator<Item = &'a [f32]>) -> Result<Vec<f64>> {
         numbers(&forward(&self.actor, &self.features(observations)?)?)

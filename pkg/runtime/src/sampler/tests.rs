@@ -3,8 +3,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use proptest::{prelude::*, test_runner::Config};
 use rand::SeedableRng;
 
-use super::*;
-use crate::{game::Ending, sampling::Sampling};
+use super::{running::Running, shared::Order, *};
+use crate::{chain, game::Ending, network::Network, sampling::Sampling, wire::Work};
 
 fn policy(game: Game) -> Policy {
     Policy::random(game, &mut StdRng::seed_from_u64(5))
@@ -168,6 +168,24 @@ fn a_thread_that_is_lost_fails_its_order_and_no_other() {
     faulty.store(false, Relaxed);
     let rollout = sampler.collect(&policy, 100, 1).unwrap();
     assert_eq!(rollout.returns, [1.0; 100]);
+}
+
+#[test]
+fn a_network_that_cannot_be_computed_fails_its_order() {
+    for sampling in [Sampling::default(), threaded()] {
+        let mut running = Running::start(&sampling, &gymnasium()).unwrap();
+        let network = Network::new(&policy(Game::Acrobot)).unwrap();
+        let order = Order {
+            network: network.mistaken_for(Game::CartPole),
+            work: Work::Collect { frames: 10 },
+            seed: 1,
+        };
+        let error = chain(&running.run(order).unwrap_err());
+        assert!(
+            error.starts_with("the network cannot be computed: shape mismatch in matmul"),
+            "{error}"
+        );
+    }
 }
 
 #[test]
