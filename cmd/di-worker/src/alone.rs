@@ -10,7 +10,6 @@ use di_runtime::{
     env,
     game::Game,
     http,
-    ppo::Settings,
     sampler::Pipeline,
     serial,
     shutdown::Shutdown,
@@ -65,6 +64,6 @@ async fn train(
         }
         None => None,
     };
-    let settings = Settings::default();
+    let settings = args.learning.settings();
     serial::run(goal, settings, sampler, keeper, shutdown.requested()).await
 }

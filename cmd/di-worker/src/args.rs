@@ -2,6 +2,7 @@
 
 mod alone;
 mod keep;
+mod learning;
 mod sampling;
 
 use std::{path::PathBuf, time::Duration};
@@ -17,6 +18,7 @@ use di_runtime::{
 
 pub use alone::AloneArgs;
 use keep::KeepArgs;
+use learning::LearningArgs;
 pub use sampling::SamplingArgs;
 
 /// Trains in environments of Gymnasium with a coordinator, collectors and learners, to show DI
@@ -142,6 +144,8 @@ pub struct LearnerArgs {
     /// Versions of the model by which frames may be behind; older ones are counted and dropped
     #[arg(long, default_value_t = Settings::default().max_policy_lag)]
     pub max_policy_lag: u64,
+    #[command(flatten)]
+    pub learning: LearningArgs,
 }
 
 #[derive(Debug, clap::Args)]

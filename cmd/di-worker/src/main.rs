@@ -138,7 +138,7 @@ async fn learn(args: LearnerArgs) -> Result<ExitCode> {
     let storage = open(args.storage.storage).await?;
     let settings = Settings {
         max_policy_lag: args.max_policy_lag,
-        ..Settings::default()
+        ..args.learning.settings()
     };
     let learner = Learner::new(environment.clone(), storage, settings);
     let Some(place) = Place::read()? else {

@@ -80,7 +80,7 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    /// Makes the model the next version.
+    /// Makes the model the next version, unless nothing is left to learn from.
     pub(crate) fn train(
         &mut self,
         settings: &Settings,
@@ -88,6 +88,9 @@ impl Loaded {
         seed: u64,
         ranks: &mut impl Ranks,
     ) -> Result<Losses> {
+        if self.trajectories.is_empty() {
+            return Ok(Losses::default());
+        }
         let Model {
             policy,
             adam,
@@ -137,11 +140,8 @@ impl Learner {
             }
             trajectories.extend(loaded);
         }
-        if count == 0 {
-            return Err(Error::BadTask(format!(
-                "there are no frames to train on, {} are too old",
-                staleness.dropped
-            )));
+        if count == 0 && staleness.dropped == 0 {
+            return Err(Error::BadTask("there are no frames to train on".to_owned()));
         }
         Ok(Loaded {
             model,
@@ -151,7 +151,7 @@ impl Learner {
         })
     }
 
-    /// Stores the model that was trained.
+    /// Stores the model that was trained, if one was.
     pub(crate) fn store(
         &self,
         task: &LearnerTask,
@@ -164,15 +164,22 @@ impl Learner {
             staleness,
             ..
         } = trained;
-        let path = task.run.join(model_file(model.version));
-        let bytes = self.storage.write(&path, &model.encode())?;
-        tracing::info!(
-            "trained model {} on {frames} frames: policy loss {:.4}, value loss {:.4}, entropy {:.3}",
-            model.version,
-            losses.policy,
-            losses.value,
-            losses.entropy
-        );
+        let (path, bytes) = if model.version == task.model_version {
+            let dropped = staleness.dropped;
+            tracing::warn!("did not train: all {dropped} frames are too old");
+            (task.model_path.clone(), 0)
+        } else {
+            let path = task.run.join(model_file(model.version));
+            let bytes = self.storage.write(&path, &model.encode())?;
+            tracing::info!(
+                "trained model {} on {frames} frames: policy loss {:.4}, value loss {:.4}, entropy {:.3}",
+                model.version,
+                losses.policy,
+                losses.value,
+                losses.entropy
+            );
+            (path, bytes)
+        };
         Ok(LearnerReport {
             model_path: path,
             model_version: model.version,
@@ -245,8 +252,16 @@ mod tests {
             frames: task.frames[..1].to_vec(),
             ..task.clone()
         };
-        let error = learner.work(too_old, 0).unwrap_err().to_string();
-        assert!(error.contains("10 are too old"), "{error}");
+        let report = learner.work(too_old.clone(), 0).unwrap();
+        assert_eq!((report.frames, report.staleness.dropped), (0, 10));
+        assert_eq!(report.model_version, 5, "the model stays");
+        assert_eq!(report.model_path, too_old.model_path);
+        let nothing = LearnerTask {
+            frames: Vec::new(),
+            ..too_old
+        };
+        let error = learner.work(nothing, 0).unwrap_err().to_string();
+        assert!(error.contains("no frames to train on"), "{error}");
         model.version = 4;
         storage.write(&task.model_path, &model.encode()).unwrap();
         task.model_version = 4;

@@ -26,10 +26,12 @@ pub struct Settings {
     pub trace: f64,
     /// How far the probability of an action may move in one update.
     pub clip: f64,
-    /// Passes over the frames.
-    pub epochs: usize,
+    /// Passes over each dataset.
+    pub num_epochs: usize,
     /// Frames per gradient step.
-    pub batch: usize,
+    pub batch_size: usize,
+    /// Gradient steps per pass: the frames are learned from in datasets of so many batches, one after the other; unset, in one.
+    pub num_batches_per_epoch: Option<usize>,
     /// Reward for staying curious, at the start; it falls to nothing at the end.
     pub entropy: f64,
     /// Longest gradient allowed.
@@ -45,8 +47,9 @@ impl Default for Settings {
             discount: 0.99,
             trace: 0.95,
             clip: 0.2,
-            epochs: 5,
-            batch: 64,
+            num_epochs: 5,
+            batch_size: 64,
+            num_batches_per_epoch: None,
             entropy: 0.005,
             gradient_norm: 0.5,
             max_policy_lag: 20,
@@ -62,8 +65,9 @@ impl Settings {
             discount,
             trace,
             clip,
-            epochs,
-            batch,
+            num_epochs,
+            batch_size,
+            num_batches_per_epoch,
             entropy,
             gradient_norm,
             max_policy_lag: _,
@@ -73,14 +77,35 @@ impl Settings {
         let sound = positive.iter().all(|n| n.is_finite() && **n > 0.0)
             && shares.iter().all(|n| (0.0..=1.0).contains(*n))
             && entropy.is_finite()
-            && (1..=1000).contains(epochs)
-            && *batch > 0;
+            && (1..=1000).contains(num_epochs)
+            && *batch_size > 0
+            && *num_batches_per_epoch != Some(0);
         if sound {
             return Ok(());
         }
         Err(Error::BadConfig(
-            "learning_rate, clip, gradient_norm and batch must be above 0, discount and trace in 0..=1, epochs in 1..=1000".to_owned(),
+            "learning_rate, clip, gradient_norm, batch_size and num_batches_per_epoch must be above 0, discount and trace in 0..=1, num_epochs in \
+             1..=1000".to_owned(),
         ))
+    }
+
+    /// Hands out the frames of each gradient step, of so many in all: of one dataset after the other, and of each in as many passes as there are
+    /// epochs, in another order each time.
+    fn each_batch(
+        &self,
+        frames: usize,
+        rng: &mut impl Rng,
+        mut step: impl FnMut(&[usize]) -> Result<()>,
+    ) -> Result<()> {
+        let mut order: Vec<usize> = (0..frames).collect();
+        let batches = self.num_batches_per_epoch.unwrap_or(frames.max(1));
+        for dataset in order.chunks_mut(self.batch_size.saturating_mul(batches)) {
+            for _ in 0..self.num_epochs {
+                dataset.shuffle(rng);
+                dataset.chunks(self.batch_size).try_for_each(&mut step)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -156,24 +181,21 @@ pub fn update_with(
         entropy: settings.entropy * left,
     };
     let samples = samples(policy, trajectories, settings.discount, settings.trace)?;
-    let mut order: Vec<usize> = (0..samples.len()).collect();
     let mut totals = [0.0; LOSSES];
-    for _ in 0..settings.epochs {
-        order.shuffle(rng);
-        for batch in order.chunks(settings.batch) {
-            let part = batch[ranks.part(batch.len())].iter();
-            let part: Vec<_> = part.map(|index| &samples[*index]).collect();
-            let mut sums = gradient(policy, &part, objective)?;
-            ranks.add_up(&mut sums)?;
-            let (gradient, losses) = sums.split_at_mut(policy.parameters().len());
-            for (total, loss) in totals.iter_mut().zip(losses) {
-                *total += *loss;
-            }
-            rescale(gradient, batch.len(), settings.gradient_norm);
-            adam.update(policy.parameters_mut(), gradient, rate);
+    settings.each_batch(samples.len(), rng, |batch| {
+        let part = batch[ranks.part(batch.len())].iter();
+        let part: Vec<_> = part.map(|index| &samples[*index]).collect();
+        let mut sums = gradient(policy, &part, objective)?;
+        ranks.add_up(&mut sums)?;
+        let (gradient, losses) = sums.split_at_mut(policy.parameters().len());
+        for (total, loss) in totals.iter_mut().zip(losses) {
+            *total += *loss;
         }
-    }
-    let count = (samples.len() * settings.epochs).max(1) as f64;
+        rescale(gradient, batch.len(), settings.gradient_norm);
+        adam.update(policy.parameters_mut(), gradient, rate);
+        Ok(())
+    })?;
+    let count = (samples.len() * settings.num_epochs).max(1) as f64;
     let [policy, value, entropy] = totals.map(|total| total / count);
     Ok(Losses {
         policy,

@@ -96,8 +96,8 @@ pub async fn train(
     let mut frames = progress.borrow().frames;
     // Where they are that were collected ahead.
     let mut ahead = None;
-    let first = stored.look(|stored| stored.run.model_version()).await;
-    for iteration in first.. {
+    loop {
+        let iteration = stored.look(|stored| stored.run.model_version()).await;
         let start = Instant::now();
         let seed = mix(goal.seed, iteration);
         let last = iteration >= goal.max_iterations;
@@ -167,6 +167,10 @@ pub async fn train(
             progress.send_modify(|progress| progress.staleness += report.staleness);
             let progress = progress.borrow().clone();
             let advance = move |Stored { run, keeper }: &mut Stored| {
+                if report.frames == 0 {
+                    // All of them were too old. With overlap, those that this model has just collected are not.
+                    return Ok(());
+                }
                 run.advance(report.model_path, report.model_version)?;
                 keeper.reached(progress.frames, progress.mean_return, || run.model());
                 Ok(())
@@ -175,7 +179,6 @@ pub async fn train(
         }
         tokio::time::sleep(goal.pace.saturating_sub(start.elapsed())).await;
     }
-    Ok(false)
 }
 
 /// The task of a learner in an iteration.

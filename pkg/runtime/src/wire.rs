@@ -184,7 +184,7 @@ pub struct LearnerTask {
 /// What a learner reports.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LearnerReport {
-    /// File of the new model.
+    /// File of the new model; of the one before where all frames were too old.
     pub model_path: PathBuf,
     /// Its version.
     pub model_version: u64,
@@ -223,7 +223,7 @@ impl Counted for LearnerReport {
     fn polled(&self) -> Polled {
         Polled {
             samples: self.frames,
-            batches: 1,
+            batches: u64::from(self.frames > 0),
         }
     }
 

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use di_runtime::{game::Game, training::Goal};
 
-use super::{KeepArgs, PaceArgs, SamplingArgs};
+use super::{KeepArgs, LearningArgs, PaceArgs, SamplingArgs};
 
 /// How a process trains that needs no other.
 #[derive(Debug, clap::Args)]
@@ -14,6 +14,8 @@ pub struct AloneArgs {
     pub keep: KeepArgs,
     #[command(flatten)]
     pub pace: PaceArgs,
+    #[command(flatten)]
+    pub learning: LearningArgs,
     #[command(flatten)]
     pub sampling: SamplingArgs,
 }

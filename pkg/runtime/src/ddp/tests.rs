@@ -41,7 +41,7 @@ fn learner(storage: &Storage) -> Learner {
         _ => None,
     });
     let settings = Settings {
-        epochs: 2,
+        num_epochs: 2,
         ..Settings::default()
     };
     Learner::new(environment.unwrap(), storage.clone(), settings)

@@ -82,12 +82,13 @@ fn long_gradients_are_shortened() {
 fn settings_are_read_from_json_and_must_make_sense() {
     let read = |json: &str| serde_json::from_str::<Settings>(json);
     assert_eq!(read("{}").unwrap(), Settings::default());
-    assert_eq!(read(r#"{"epochs": 3}"#).unwrap().epochs, 3);
-    assert!(read(r#"{"epoch": 3}"#).is_err(), "no such field");
+    assert_eq!(read(r#"{"num_epochs": 3}"#).unwrap().num_epochs, 3);
+    assert!(read(r#"{"epochs": 3}"#).is_err(), "no such field");
     assert!(Settings::default().check().is_ok());
     for wrong in [
-        r#"{"batch": 0}"#,
-        r#"{"epochs": 0}"#,
+        r#"{"batch_size": 0}"#,
+        r#"{"num_batches_per_epoch": 0}"#,
+        r#"{"num_epochs": 0}"#,
         r#"{"clip": 0}"#,
         r#"{"discount": 1.5}"#,
         r#"{"learning_rate": -1}"#,
@@ -98,4 +99,47 @@ fn settings_are_read_from_json_and_must_make_sense() {
             "{wrong}"
         );
     }
+}
+
+#[test]
+fn each_dataset_is_passed_over_as_often_as_there_are_epochs_and_then_not_any_more() {
+    let steps = |num_batches_per_epoch| {
+        let settings = Settings {
+            num_epochs: 2,
+            batch_size: 3,
+            num_batches_per_epoch,
+            ..Settings::default()
+        };
+        let mut steps = Vec::new();
+        let note = |batch: &[usize]| {
+            steps.push(batch.to_vec());
+            Ok(())
+        };
+        let mut rng = StdRng::seed_from_u64(1);
+        settings.each_batch(10, &mut rng, note).unwrap();
+        steps
+    };
+    let sorted = |batches: &[Vec<usize>]| {
+        let mut frames = batches.concat();
+        frames.sort_unstable();
+        frames
+    };
+    let all: Vec<usize> = (0..10).collect();
+    let one = steps(None);
+    assert_eq!(
+        one.iter().map(Vec::len).collect::<Vec<_>>(),
+        [3, 3, 3, 1, 3, 3, 3, 1]
+    );
+    assert_eq!((sorted(&one[..4]), sorted(&one[4..])), (all.clone(), all));
+    assert_ne!(one[..4], one[4..], "in another order");
+
+    let two = steps(Some(2));
+    assert_eq!(
+        two.iter().map(Vec::len).collect::<Vec<_>>(),
+        [3, 3, 3, 3, 3, 1, 3, 1]
+    );
+    let first = (sorted(&two[..2]), sorted(&two[2..4]));
+    assert_eq!(first, ((0..6).collect(), (0..6).collect()));
+    let second = (sorted(&two[4..6]), sorted(&two[6..]));
+    assert_eq!(second, ((6..10).collect(), (6..10).collect()));
 }

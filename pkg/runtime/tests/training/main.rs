@@ -23,6 +23,7 @@ use di_runtime::{
     game::Game,
     http,
     model::Model,
+    ppo::Settings,
     progress::Progress,
     staleness::Staleness,
     training::Goal,
@@ -194,6 +195,36 @@ async fn with_overlap_frames_are_behind_by_one_and_the_seed_decides_all_the_same
         ends.push(model);
     }
     assert_eq!(ends[0], ends[1]);
+}
+
+#[tokio::test]
+async fn frames_that_are_too_old_are_dropped_and_no_learner_is_lost_for_it() {
+    let stand_in = StandIn::start().await;
+    stand_in.learn_by(Settings {
+        max_policy_lag: 0,
+        ..Settings::default()
+    });
+    let goal = Goal {
+        max_iterations: 3,
+        target_return: 501.0,
+        overlap: true,
+        ..options().goal
+    };
+    let coordinator = coordinator(&stand_in, Options { goal, ..options() });
+    let progress = coordinator.progress();
+    assert_eq!(run(coordinator).await.unwrap(), Outcome::Unsolved);
+    let end = progress.borrow().clone();
+    assert_eq!(end.iteration, 3);
+    // Those that the first model collected ahead, it learns from; then, of every two lots, the older is too old.
+    let staleness = Staleness {
+        stale: 0,
+        dropped: 2 * 2048,
+        lag: 1,
+    };
+    assert_eq!(end.staleness, staleness);
+    assert_eq!(stand_in.failed(), [""; 0]);
+    let left = files(stand_in.folder());
+    assert_eq!(left.len(), 1, "{left:?}");
 }
 
 #[tokio::test]

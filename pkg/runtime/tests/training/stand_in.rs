@@ -99,6 +99,8 @@ struct Inner {
     made: u64,
     /// Ranks of a learner, if it has several.
     ranks: u32,
+    /// How learners learn.
+    settings: Settings,
     keys: Vec<String>,
     failed: Vec<String>,
     lists: u64,
@@ -193,6 +195,11 @@ impl StandIn {
         self.inner().refuse = count;
     }
 
+    /// Has the learners that are made from now on learn so.
+    pub fn learn_by(&self, settings: Settings) {
+        self.inner().settings = settings;
+    }
+
     pub fn forget_the_job(&self) {
         self.inner().forgotten = true;
     }
@@ -225,7 +232,7 @@ impl StandIn {
             _ => None,
         })
         .unwrap();
-        let storage = self.storage();
+        let (storage, settings) = (self.storage(), inner.settings.clone());
         let (listener, url) = listen(&name);
         let machine = Machine::start(async move {
             let listener = TcpListener::from_std(listener).unwrap();
@@ -238,7 +245,7 @@ impl StandIn {
                 Role::Learner => {
                     serve(
                         listener,
-                        Learner::new(environment, storage, Settings::default()),
+                        Learner::new(environment, storage, settings),
                         forever,
                     )
                     .await
