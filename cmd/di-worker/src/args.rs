@@ -1,6 +1,7 @@
 //! The command line.
 
 mod alone;
+mod finite;
 mod keep;
 mod learning;
 mod sampling;
@@ -17,6 +18,7 @@ use di_runtime::{
 };
 
 pub use alone::AloneArgs;
+use finite::finite;
 use keep::KeepArgs;
 use learning::LearningArgs;
 pub use sampling::SamplingArgs;
@@ -172,7 +174,7 @@ pub struct CoordinatorArgs {
     pub storage: StorageArgs,
     /// Mean return over the evaluation episodes that ends the training; over 500 it never does
     /// [default: Gymnasium's threshold: CartPole-v1 475, Acrobot-v1 -100, MountainCar-v0 -110]
-    #[arg(long, allow_negative_numbers = true)]
+    #[arg(long, allow_negative_numbers = true, value_parser = finite)]
     target_return: Option<f64>,
     /// Updates of the model after which to give up
     #[arg(long, default_value_t = 150)]

@@ -41,6 +41,15 @@ pub enum Error {
     #[error("--storage is not a folder, nor s3://BUCKET/PREFIX as it must be otherwise: {0}")]
     BadStorage(String),
 
+    /// What a variable says about a bucket cannot be used. The value is not repeated.
+    #[error("--storage cannot be got at: {name} {reason}")]
+    StorageVariable {
+        /// The variable.
+        name: String,
+        /// What is wrong with it, or what it must be.
+        reason: String,
+    },
+
     /// The bucket cannot be written to.
     #[error("--storage {} cannot be written to: {advice}", bucket.display())]
     BucketNotWritable {
@@ -264,6 +273,7 @@ impl Error {
         match self {
             Self::StorageNotWritable { .. }
             | Self::BadStorage(_)
+            | Self::StorageVariable { .. }
             | Self::BucketNotWritable { .. }
             | Self::MissingVariable(_)
             | Self::InvalidVariable { .. } => 2,

@@ -3,6 +3,7 @@
 mod folder;
 mod objects;
 mod s3;
+mod variables;
 
 use std::{
     fmt::Debug,
@@ -55,7 +56,9 @@ impl Storage {
         location: &Path,
         variables: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self> {
-        let url = location.to_str().filter(|text| text.contains("://"));
+        // With one slash, or none, a bucket is meant, too.
+        let is_url = |text: &str| text.contains("://") || text.starts_with("s3:");
+        let url = location.to_str().filter(|text| is_url(text));
         let Some(url) = url else {
             let folder = Folder::open(location)?;
             return Ok(Self {

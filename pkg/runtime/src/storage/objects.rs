@@ -15,7 +15,7 @@ use object_store::{
     Error as Failure, ObjectStore, ObjectStoreExt as _,
     path::{Path as Key, PathPart},
 };
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 
 use super::{Files, MAX_FILE, file_error, outside};
 use crate::{Error, Result};
@@ -195,28 +195,33 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(Failure) -> Error {
 }
 
 /// What keeps connections going while nobody waits for an answer.
-struct Loops(Option<Runtime>);
+struct Loops {
+    handle: Handle,
+    /// There until it is dropped.
+    runtime: Option<Runtime>,
+}
 
 impl Loops {
     fn start() -> Result<Self> {
         let mut builder = Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).enable_all().build();
-        runtime
-            .map(|runtime| Self(Some(runtime)))
-            .map_err(Error::Thread)
+        let runtime = runtime.map_err(Error::Thread)?;
+        Ok(Self {
+            handle: runtime.handle().clone(),
+            runtime: Some(runtime),
+        })
     }
 
     /// Waits for an answer; not for a thread that has an event loop.
     fn wait<T>(&self, answer: impl Future<Output = T>) -> T {
-        let runtime = self.0.as_ref().expect("it is there until it is dropped");
-        runtime.block_on(answer)
+        self.handle.block_on(answer)
     }
 }
 
 impl Drop for Loops {
     /// Waiting for its end would block the event loop that drops it.
     fn drop(&mut self) {
-        if let Some(runtime) = self.0.take() {
+        if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
     }

@@ -4,14 +4,17 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use object_store::{
     Certificate, ClientOptions, Error as Failure, RetryConfig,
-    aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey},
+    aws::{AmazonS3, AmazonS3Builder},
     path::Path as Key,
 };
 use reqwest::Url;
 use webpki_root_certs::TLS_SERVER_ROOT_CERTS;
 
-use super::objects::Objects;
-use crate::{Error, Result, http::provide_tls};
+use super::{
+    objects::Objects,
+    variables::{settings, stands_in_host},
+};
+use crate::{Error, Result, chain, http::provide_tls};
 
 /// How long what may pass is tried again: less than a task may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -41,6 +44,9 @@ pub(super) fn open(
 /// The bucket and the prefix of an URL. What is wrong with it is told without the rest of it, which may hold a secret.
 fn parse(url: &str) -> Result<(String, Key)> {
     let wrong = |reason: String| Error::BadStorage(reason);
+    if !url.contains("://") {
+        return Err(wrong("two slashes belong behind s3:".to_owned()));
+    }
     let url = Url::parse(url).map_err(|error| wrong(format!("the URL has an {error}")))?;
     if url.scheme() != "s3" {
         return Err(wrong(format!("{}:// is not known", url.scheme())));
@@ -56,6 +62,10 @@ fn parse(url: &str) -> Result<(String, Key)> {
     }
     let bucket = url.host_str().filter(|bucket| !bucket.is_empty());
     let bucket = bucket.ok_or_else(|| wrong("the URL names no bucket".to_owned()))?;
+    if !stands_in_host(bucket) {
+        let remedy = "a bucket's name has letters, digits, dots and hyphens";
+        return Err(wrong(remedy.to_owned()));
+    }
     let prefix = Key::from_url_path(url.path().trim_end_matches('/'));
     let prefix = prefix.map_err(|error| wrong(error.to_string()))?;
     Ok((bucket.to_owned(), prefix))
@@ -77,35 +87,30 @@ fn store(
             retry_timeout: PATIENCE,
             ..RetryConfig::default()
         });
-    for (name, value) in variables {
-        if !name.starts_with("AWS_") {
-            continue;
-        }
-        let Ok(key) = name.to_ascii_lowercase().parse::<AmazonS3ConfigKey>() else {
-            continue;
-        };
-        // A Secret that was made of a file ends with a line break.
-        let value = value.trim();
-        if value.chars().any(char::is_control) {
-            return Err(Error::BadStorage(format!("{name} has more than one line")));
-        }
-        // What fails is told with it.
-        if matches!(key, AmazonS3ConfigKey::Endpoint) && value.contains('@') {
-            return Err(Error::BadStorage(format!("{name} has credentials in it")));
-        }
-        if !value.is_empty() {
-            builder = builder.with_config(key, value);
-        }
+    for setting in settings(variables) {
+        let (key, value) = setting?;
+        builder = builder.with_config(key, value);
     }
     Ok(builder.with_bucket_name(bucket).build())
 }
 
+/// What an answer has in it that comes from another region: object_store knows a redirection by its words only.
+const ELSEWHERE: [&str; 4] = [
+    "Received redirect",
+    "error following redirect",
+    "status code: 30",
+    "AuthorizationHeaderMalformed",
+];
+
 /// What to look at first.
-const fn advice(source: &Failure) -> &'static str {
+fn advice(source: &Failure) -> &'static str {
     match source {
         Failure::NotFound { .. } => "there is no such bucket; make it, or name another one",
         Failure::PermissionDenied { .. } | Failure::Unauthenticated { .. } => {
             "the credentials are not good for it; check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and what the key may do"
+        }
+        _ if ELSEWHERE.iter().any(|words| chain(source).contains(words)) => {
+            "it is in another region; name that with AWS_REGION, and in AWS_ENDPOINT_URL where that names one"
         }
         _ => {
             "check AWS_ENDPOINT_URL, to which http:// is spoken with AWS_ALLOW_HTTP=true only, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"

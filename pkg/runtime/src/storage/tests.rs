@@ -1,4 +1,9 @@
-use std::fs;
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::TcpListener,
+    thread,
+};
 
 use object_store::memory::InMemory;
 
@@ -148,6 +153,10 @@ fn what_is_no_bucket_is_refused_with_the_flag_and_without_secrets() {
         ("https://s3.example/bucket", "https:// is not known"),
         ("s3://", "names no bucket"),
         ("s3:///prefix", "names no bucket"),
+        ("s3:/bucket/prefix", "two slashes"),
+        ("s3:bucket/prefix", "two slashes"),
+        ("s3://buck`et/a", "a bucket's name"),
+        ("s3://buck%20et/a", "a bucket's name"),
         ("s3://me:hidden@bucket/a", "AWS_SECRET_ACCESS_KEY"),
         ("s3://bucket/a?secret=hidden", "AWS_ENDPOINT_URL"),
         ("s3://bucket:9000/a", "AWS_ENDPOINT_URL"),
@@ -179,6 +188,17 @@ fn variables_that_cannot_be_used_are_named_without_their_values() {
         message.contains(endpoint.0) && !message.contains("hidden"),
         "{message}"
     );
+    // With one that cannot be a URL object_store would panic.
+    for name in ["AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3"] {
+        for value in ["hidden", "hidden:9000"] {
+            let message = refusal("s3://bucket/a", &[key, (lines.0, "hidden"), (name, value)]);
+            let words = format!("{name} must be a URL such as http://minio.rl:9000");
+            assert!(
+                message.contains(&words) && !message.contains("hidden"),
+                "{message}"
+            );
+        }
+    }
     // An empty one is none.
     let message = refusal("s3://bucket", &[key, (lines.0, "")]);
     assert!(message.contains("AWS_SECRET_ACCESS_KEY"), "{message}");
@@ -188,4 +208,53 @@ fn variables_that_cannot_be_used_are_named_without_their_values() {
         message.contains("AWS_ALLOW_HTTP") && !message.contains("hidden"),
         "{message}"
     );
+}
+
+/// Where a store answers this to whatever it is asked.
+fn answering(answer: String) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        for mut asked in listener.incoming().map_while(Result::ok) {
+            let (mut request, mut part) = (Vec::new(), [0; 4096]);
+            // What is written to prove that it can be.
+            while !request.ends_with(b"di-worker") {
+                match asked.read(&mut part) {
+                    Ok(0) | Err(_) => break,
+                    Ok(read) => request.extend_from_slice(&part[..read]),
+                }
+            }
+            // Who asked may be gone.
+            let _ = asked.write_all(answer.as_bytes());
+        }
+    });
+    endpoint
+}
+
+#[test]
+fn a_bucket_of_another_region_is_told_with_the_variable() {
+    let close = "Connection: close\r\nContent-Length:";
+    let malformed = "<Error><Code>AuthorizationHeaderMalformed</Code></Error>";
+    for answer in [
+        format!("301 Moved Permanently\r\n{close} 0\r\n\r\n"),
+        format!("307 Temporary Redirect\r\n{close} 0\r\n\r\n"),
+        format!(
+            "400 Bad Request\r\n{close} {}\r\n\r\n{malformed}",
+            malformed.len()
+        ),
+    ] {
+        let endpoint = answering(format!("HTTP/1.1 {answer}"));
+        let variables = [
+            ("AWS_ENDPOINT_URL", &*endpoint),
+            ("AWS_ALLOW_HTTP", "true"),
+            ("AWS_ACCESS_KEY_ID", "me"),
+            ("AWS_SECRET_ACCESS_KEY", "hidden"),
+        ];
+        let message = refusal("s3://bucket/a", &variables);
+        assert!(
+            message.contains("another region; name that with AWS_REGION")
+                && !message.contains("hidden"),
+            "{message}"
+        );
+    }
 }
