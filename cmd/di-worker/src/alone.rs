@@ -28,7 +28,7 @@ pub async fn serial(game: Game, seed: u64, args: AloneArgs) -> Result<ExitCode> 
     let life = Gate::running();
     let goal = args.goal(game, seed);
     let training = train(goal, args, env::job_folder(), &life, &mut shutdown);
-    let outcome = work_behind(&life, env::port(), training).await?;
+    let outcome = work_behind(&life, env::port(), Box::pin(training)).await?;
     Ok(exit_code(outcome))
 }
 
@@ -53,7 +53,7 @@ pub async fn trial(seed: u64, args: AloneArgs) -> Result<ExitCode> {
         }
         Ok(ExitCode::SUCCESS)
     };
-    work_behind(&gate, env::port(), trial).await
+    work_behind(&gate, env::port(), Box::pin(trial)).await
 }
 
 /// Checkpoints, if there are to be any, go to a folder below the storage.
