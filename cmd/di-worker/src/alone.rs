@@ -10,8 +10,10 @@ use di_runtime::{
     env,
     game::Game,
     http,
+    life::Gate,
     sampler::Pipeline,
     serial,
+    server::work_behind,
     shutdown::Shutdown,
     sweep::{Trial, tell},
     training::Goal,
@@ -22,8 +24,10 @@ use crate::{args::AloneArgs, exit_code, open};
 /// Trains, and says how it ended.
 pub async fn serial(game: Game, seed: u64, args: AloneArgs) -> Result<ExitCode> {
     let mut shutdown = Shutdown::install()?;
+    let life = Gate::running();
     let goal = args.goal(game, seed);
-    let outcome = train(goal, args, env::job_folder(), &mut shutdown).await?;
+    let training = train(goal, args, env::job_folder(), &life, &mut shutdown);
+    let outcome = work_behind(&life, env::port(), Box::pin(training)).await?;
     Ok(exit_code(outcome))
 }
 
@@ -31,19 +35,24 @@ pub async fn serial(game: Game, seed: u64, args: AloneArgs) -> Result<ExitCode> 
 pub async fn trial(seed: u64, args: AloneArgs) -> Result<ExitCode> {
     let mut shutdown = Shutdown::install()?;
     let (coordinator, client) = (env::coordinator()?, http::client()?);
+    let gate = Gate::running();
     tracing::info!("training with seed {seed}");
     let folder = env::job_folder().join("trials").join(seed.to_string());
     let goal = args.goal(Game::default(), seed);
-    let outcome = train(goal, args, folder, &mut shutdown).await?;
-    if outcome == Outcome::Interrupted {
-        return Ok(exit_code(outcome));
-    }
-    let solved = outcome == Outcome::Solved;
-    tokio::select! {
-        () = tell(&client, &coordinator, Trial { seed, solved }) => {}
-        () = shutdown.requested() => {}
-    }
-    Ok(ExitCode::SUCCESS)
+    let trial = async {
+        let outcome = train(goal, args, folder, &gate, &mut shutdown).await?;
+        if outcome == Outcome::Interrupted {
+            return Ok(exit_code(outcome));
+        }
+        let solved = outcome == Outcome::Solved;
+        tokio::select! {
+            () = tell(&client, &coordinator, Trial { seed, solved }) => {}
+            () = gate.exiting() => {}
+            () = shutdown.requested() => {}
+        }
+        Ok(ExitCode::SUCCESS)
+    };
+    work_behind(&gate, env::port(), Box::pin(trial)).await
 }
 
 /// Checkpoints, if there are to be any, go to a folder below the storage.
@@ -51,6 +60,7 @@ async fn train(
     goal: Goal,
     args: AloneArgs,
     folder: PathBuf,
+    gate: &Gate,
     shutdown: &mut Shutdown,
 ) -> Result<Outcome> {
     let sampler = Pipeline::new(args.sampling.sampling())?;
@@ -65,5 +75,7 @@ async fn train(
         None => None,
     };
     let settings = args.learning.settings();
-    serial::run(goal, settings, sampler, keeper, shutdown.requested()).await
+    let shutdown = shutdown.requested();
+    let (outcome, _) = serial::run(goal, settings, sampler, keeper, gate, shutdown).await?;
+    Ok(outcome)
 }

@@ -9,6 +9,13 @@ use std::{
     process::{Child, ChildStdout, Command, Stdio},
 };
 
+use di_runtime::{
+    http,
+    life::{Report, Status},
+    wire::Envelope,
+};
+use reqwest::{Client, RequestBuilder};
+
 const COORDINATOR: &str = "KUBERNETES_COORDINATOR_URL";
 /// So long that it is told to end in the iteration that it has begun with, however slow the machine is.
 const SLOWLY: [&str; 2] = ["--pace", "1h"];
@@ -75,6 +82,37 @@ fn trial(seed: &str, storage: &Path) -> Command {
     command.arg(storage);
     command.env(COORDINATOR, "sweep-coordinator.rl:1");
     command
+}
+
+/// Trains in a pod of a job, as far as its handles go; any port will do.
+fn in_a_job(command: &mut Command, port: &str) -> (Worker, Handles) {
+    let mut worker = Worker::start(command.env(port, "0"));
+    let said = worker.says("handles on port ");
+    let port = said.rsplit(' ').next().unwrap();
+    let url = format!("http://127.0.0.1:{port}/lifecycle");
+    let client = http::client().unwrap();
+    (worker, Handles { client, url })
+}
+
+struct Handles {
+    client: Client,
+    url: String,
+}
+
+impl Handles {
+    async fn status(&self) -> Report {
+        told(self.client.get(&self.url)).await
+    }
+
+    async fn call(&self, name: &str) -> Report {
+        told(self.client.post(format!("{}/{name}", self.url))).await
+    }
+}
+
+async fn told(request: RequestBuilder) -> Report {
+    let answer: Envelope = request.send().await.unwrap().json().await.unwrap();
+    assert!(answer.success, "{}", answer.message);
+    serde_json::from_value(answer.data).unwrap()
 }
 
 /// Names of the checkpoints below a folder, if it has any.
@@ -154,4 +192,47 @@ fn trials_of_two_seeds_in_one_storage_do_not_touch_each_other() {
     assert_eq!(again.end_by("TERM"), Some(0), "it has trained to the end");
     assert_eq!(checkpoints(&of("1")), names(&[]));
     assert_eq!(checkpoints(&of("0")), names(&[1]));
+}
+
+#[tokio::test]
+async fn in_a_job_a_training_is_paused_and_goes_on_and_ends_by_its_handles() {
+    // It takes many iterations, so it does not end before it is paused.
+    let game = ["--environment", "MountainCar-v0", "--pace", "500ms"];
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = serial();
+    command.args(game).arg("--storage").arg(folder.path());
+    let (mut worker, handles) = in_a_job(&mut command, "COORDINATOR_PORT");
+    worker.says("iteration   0");
+    let paused = handles.call("pause").await;
+    assert_eq!(paused.status, Status::Paused);
+    assert!(paused.polls > 0 && paused.samples > 0 && paused.stats.contains_key("evaluation"));
+    // As fast as it would have been.
+    Worker::start(serial().args(game)).says("iteration   2");
+    assert_eq!(handles.status().await, paused);
+
+    assert_eq!(handles.call("start").await.status, Status::Running);
+    worker.says(&format!("iteration {:3}", paused.polls));
+    let paused = handles.call("pause").await;
+    assert_eq!(handles.call("exit").await.status, Status::Exiting);
+    assert_eq!(worker.child.wait().unwrap().code(), Some(143));
+    let last = checkpoints(folder.path()).pop();
+    assert_eq!(last, names(&[paused.polls]).pop());
+}
+
+#[tokio::test]
+async fn a_trial_has_the_same_handles_until_the_sweep_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = trial("3", folder.path());
+    let (mut worker, handles) = in_a_job(command.args(SLOWLY), "COLLECTOR_PORT");
+    worker.says("iteration   0");
+    assert_eq!(handles.call("pause").await.polls, 1);
+    handles.call("exit").await;
+    assert_eq!(worker.child.wait().unwrap().code(), Some(143));
+
+    let (mut worker, handles) = in_a_job(&mut trial("3", folder.path()), "COLLECTOR_PORT");
+    worker.says("going on from");
+    worker.solves();
+    assert_eq!(handles.status().await.status, Status::Running);
+    handles.call("exit").await;
+    assert_eq!(worker.child.wait().unwrap().code(), Some(0));
 }

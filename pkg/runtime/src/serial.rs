@@ -4,18 +4,20 @@
 
 use std::{
     future::Future,
+    ops::ControlFlow,
     pin::pin,
-    sync::mpsc::{Receiver, RecvTimeoutError, channel},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use rand::{SeedableRng, rngs::StdRng};
+use tokio::time::sleep;
 
 use crate::{
     Result,
-    beside::beside,
+    beside::{Beside, beside},
     checkpoint::{Checkpoint, Keeper},
     coordinator::Outcome,
+    life::{Gate, Polled, Stats},
     model::Model,
     ppo::{self, Settings},
     progress::Progress,
@@ -24,75 +26,135 @@ use crate::{
     training::Goal,
 };
 
-/// Trains beside the event loop, until the training has ended, or `shutdown` is ready and the iteration in hand is done. What was kept is
-/// gone on from; without a keeper nothing is stored.
+/// Trains beside the event loop, one iteration after the other through the gate, until the training has ended, or it is told to exit or
+/// `shutdown` is ready and the iteration in hand is done. What was kept is gone on from; without a keeper nothing is stored. Returns the last
+/// model, too.
 pub async fn run(
     goal: Goal,
     settings: Settings,
-    mut sampler: impl Sampler + 'static,
-    mut keeper: Option<Keeper>,
+    sampler: impl Sampler + 'static,
+    keeper: Option<Keeper>,
+    gate: &Gate,
     shutdown: impl Future<Output = ()>,
-) -> Result<Outcome> {
-    let (stop, stopped) = channel();
-    let mut training = pin!(beside(move || {
-        let (outcome, _) = train(&goal, &settings, &mut sampler, keeper.as_mut(), &stopped)?;
-        Ok(outcome)
-    }));
-    tokio::select! {
-        ended = &mut training => return ended,
-        () = shutdown => drop(stop),
-    }
-    training.await
+) -> Result<(Outcome, Model)> {
+    let start = Instant::now();
+    let (pace, episodes) = (goal.pace, goal.evaluation_episodes);
+    let begun = beside(move || Training::begin(goal, settings, sampler, keeper)).await?;
+    gate.note(begun.stats());
+    let training = Beside::new(begun);
+    let mut told_to_end = pin!(async {
+        tokio::select! {
+            () = gate.exiting() => {}
+            () = shutdown => {}
+        }
+    });
+    let mut rest = Duration::ZERO;
+    let outcome = loop {
+        let passed = async {
+            sleep(rest).await;
+            gate.passed().await
+        };
+        let flight = tokio::select! {
+            biased;
+            () = &mut told_to_end => break Outcome::Interrupted,
+            flight = passed => flight,
+        };
+        let iteration = Instant::now();
+        let done = training.work(Training::iterate).await?;
+        gate.note(training.look(Training::stats).await);
+        match done {
+            ControlFlow::Continue(polled) => flight.landed(polled),
+            ControlFlow::Break(outcome) => break outcome,
+        }
+        rest = pace.saturating_sub(iteration.elapsed());
+    };
+    let (model, end) = training.work(move |training| training.end(outcome)).await?;
+    tracing::info!("{}", outcome.summary(&end, episodes, start.elapsed()));
+    Ok((outcome, model))
 }
 
-/// Trains until the training has ended, or something comes from `stop`, or nothing can any more. Returns the last model, too.
-fn train(
-    goal: &Goal,
-    settings: &Settings,
-    sampler: &mut impl Sampler,
-    mut keeper: Option<&mut Keeper>,
-    stop: &Receiver<()>,
-) -> Result<(Outcome, Model)> {
-    let begin = Instant::now();
-    let found = match &keeper {
-        Some(keeper) => keeper.newest()?,
-        None => None,
-    };
-    let mut at = found.unwrap_or_else(|| Checkpoint::first(goal.game, goal.seed));
-    let (outcome, evaluation) = loop {
-        let start = Instant::now();
-        let evaluation = evaluate(goal, sampler, &at)?;
+/// A training between two iterations.
+struct Training<S> {
+    goal: Goal,
+    settings: Settings,
+    sampler: S,
+    keeper: Option<Keeper>,
+    at: Checkpoint,
+    evaluation: Option<f64>,
+}
+
+impl<S: Sampler> Training<S> {
+    fn begin(goal: Goal, settings: Settings, sampler: S, keeper: Option<Keeper>) -> Result<Self> {
+        let found = match &keeper {
+            Some(keeper) => keeper.newest()?,
+            None => None,
+        };
+        let at = found.unwrap_or_else(|| Checkpoint::first(goal.game, goal.seed));
+        Ok(Self {
+            goal,
+            settings,
+            sampler,
+            keeper,
+            at,
+            evaluation: None,
+        })
+    }
+
+    /// Evaluates the model, and makes it the next version unless the training has ended.
+    fn iterate(&mut self) -> Result<ControlFlow<Outcome, Polled>> {
+        let Self {
+            goal, sampler, at, ..
+        } = self;
+        let evaluation = evaluate(goal, sampler, at)?;
+        self.evaluation = Some(evaluation);
         if evaluation >= goal.target_return {
-            break (Outcome::Solved, evaluation);
+            return Ok(ControlFlow::Break(Outcome::Solved));
         }
         if at.model.version >= goal.max_iterations {
-            break (Outcome::Unsolved, evaluation);
+            return Ok(ControlFlow::Break(Outcome::Unsolved));
         }
-        improve(goal, settings, sampler, &mut at)?;
-        if let Some(keeper) = &mut keeper {
+        let before = at.frames;
+        improve(goal, &self.settings, sampler, at)?;
+        if let Some(keeper) = &mut self.keeper {
             keeper.reached(at.frames, at.mean_return, || Ok(at.model.clone()));
         }
-        let rest = goal.pace.saturating_sub(start.elapsed());
-        if stop.recv_timeout(rest) != Err(RecvTimeoutError::Timeout) {
-            break (Outcome::Interrupted, evaluation);
-        }
-    };
-    match keeper {
-        Some(keeper) if outcome == Outcome::Interrupted => {
-            keeper.save(|| Ok(at.model.clone()))?;
-        }
-        Some(keeper) => keeper.clear()?,
-        None => {}
+        Ok(ControlFlow::Continue(Polled {
+            samples: at.frames - before,
+            batches: 1,
+        }))
     }
-    let end = Progress {
-        iteration: at.model.version,
-        frames: at.frames,
-        evaluation: Some(evaluation),
-        ..Progress::default()
-    };
-    let summary = outcome.summary(&end, goal.evaluation_episodes, begin.elapsed());
-    tracing::info!("{summary}");
-    Ok((outcome, at.model))
+
+    /// Keeps what is to be gone on from; tells where it ended.
+    fn end(&mut self, outcome: Outcome) -> Result<(Model, Progress)> {
+        let Self { keeper, at, .. } = self;
+        match keeper {
+            Some(keeper) if outcome == Outcome::Interrupted => {
+                keeper.save(|| Ok(at.model.clone()))?;
+            }
+            Some(keeper) => keeper.clear()?,
+            None => {}
+        }
+        let end = Progress {
+            iteration: at.model.version,
+            frames: at.frames,
+            evaluation: self.evaluation,
+            ..Progress::default()
+        };
+        Ok((at.model.clone(), end))
+    }
+
+    fn stats(&self) -> Stats {
+        let at = &self.at;
+        let counts = [("iteration", at.model.version), ("frames", at.frames)];
+        let counts = counts.map(|(name, count)| (name, Some(count as f64)));
+        let returns = [
+            ("mean_return", at.mean_return),
+            ("evaluation", self.evaluation),
+        ];
+        let all = counts.into_iter().chain(returns);
+        all.filter_map(|(name, value)| Some((name.into(), value?)))
+            .collect()
+    }
 }
 
 /// Mean return of the model.

@@ -19,7 +19,7 @@ use tokio::{net::TcpListener, sync::oneshot};
 
 use crate::{
     Error, Result, chain,
-    life::{Control, Life, Worker, handles, launch},
+    life::{Control, Gate, Life, Worker, handles, launch},
     tasks::{Queue, TaskWorker, Tasks},
     wire::{Failure, Role, TAKES_NO_TASK},
 };
@@ -85,6 +85,28 @@ pub(crate) async fn serve_handles<W: Worker>(
     shutdown: impl Future<Output = ()>,
 ) -> Result<()> {
     live(listener, launch(worker, config)?, healthy(), shutdown).await
+}
+
+/// Works, and serves the handles of the gate that the work goes through, if there is a port for them.
+pub async fn work_behind<T>(
+    gate: &Gate,
+    port: Option<u16>,
+    work: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let work = async {
+        let done = work.await;
+        gate.end(done.as_ref().err().map(|error| chain(error)));
+        done
+    };
+    let Some(port) = port else {
+        return work.await;
+    };
+    let listener = listen(port).await?;
+    let address = listener.local_addr();
+    let address = address.map_err(|source| Error::Listen { port, source })?;
+    tracing::info!("life-cycle handles on port {}", address.port());
+    let router = bounded(healthy().merge(handles(gate.clone())));
+    serve_while(listener, router, work).await.flatten()
 }
 
 async fn live(

@@ -8,7 +8,11 @@ use reqwest::Client;
 use serde::{Deserialize, Serialize};
 use tokio::{net::TcpListener, sync::watch};
 
-use crate::{Error, Result, chain};
+use crate::{
+    Result, chain,
+    life::{Gate, handles},
+    server::serve_while,
+};
 
 /// How often a trial tells again: a coordinator that was started anew knows nothing of what the one before it was told.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -32,24 +36,28 @@ struct Told {
     wanted: usize,
 }
 
-/// Waits until it was told of as many seeds as are `wanted`; nothing when `shutdown` came first.
+/// Waits until it was told of as many seeds as are `wanted`; nothing when it was told to exit or `shutdown` came first.
 pub async fn gather(
     listener: TcpListener,
     wanted: usize,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Option<Trials>> {
     let (trials, mut seen) = watch::channel(Trials::new());
+    let gate = Gate::running();
     let router = Router::new()
         .route("/trials", post(note))
-        .with_state(Arc::new(Told { trials, wanted }));
-    let serving = axum::serve(listener, router);
-    tokio::select! {
-        result = serving.into_future() => result.map_err(Error::Serve).map(|()| None),
-        told = seen.wait_for(|trials| trials.len() >= wanted) => {
-            Ok(told.ok().map(|trials| trials.clone()))
+        .with_state(Arc::new(Told { trials, wanted }))
+        .merge(handles(gate.clone()));
+    let ended = async {
+        tokio::select! {
+            told = seen.wait_for(|trials| trials.len() >= wanted) => {
+                told.ok().map(|trials| trials.clone())
+            }
+            () = gate.exiting() => None,
+            () = shutdown => None,
         }
-        () = shutdown => Ok(None),
-    }
+    };
+    serve_while(listener, router, ended).await
 }
 
 async fn note(State(told): State<Arc<Told>>, Json(trial): Json<Trial>) {
@@ -143,5 +151,13 @@ mod tests {
     async fn it_ends_when_it_is_told_to() {
         let listener = listen(0).await.unwrap();
         assert_eq!(gather(listener, 1, async {}).await.unwrap(), None);
+
+        let listener = listen(0).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let gathering = tokio::spawn(gather(listener, 1, pending()));
+        let url = format!("http://127.0.0.1:{port}/lifecycle/exit");
+        let answer = http::client().unwrap().post(url).send().await.unwrap();
+        assert!(answer.status().is_success());
+        assert_eq!(gathering.await.unwrap().unwrap(), None);
     }
 }

@@ -60,6 +60,16 @@ impl Gate {
         runs.then_some(flight)
     }
 
+    /// Lets a task through, once it runs.
+    pub async fn passed(&self) -> Flight<'_> {
+        loop {
+            if let Some(flight) = self.pass() {
+                return flight;
+            }
+            self.until(|report| report.running).await;
+        }
+    }
+
     /// Tells of it beside the counts.
     pub fn note(&self, stats: Stats) {
         self.report.send_modify(|report| report.stats = stats);
