@@ -11,7 +11,6 @@ use di_runtime::{
     game::Game,
     http,
     life::Gate,
-    sampler::Pipeline,
     serial,
     server::work_behind,
     shutdown::Shutdown,
@@ -63,7 +62,7 @@ async fn train(
     gate: &Gate,
     shutdown: &mut Shutdown,
 ) -> Result<Outcome> {
-    let sampler = Pipeline::new(args.sampling.sampling())?;
+    let sampling = args.sampling.sampling();
     let (of, keep) = ((goal.game, goal.seed), args.keep.keep());
     let keeper = match args.storage {
         Some(storage) => {
@@ -76,6 +75,6 @@ async fn train(
     };
     let settings = args.learning.settings();
     let shutdown = shutdown.requested();
-    let (outcome, _) = serial::run(goal, settings, sampler, keeper, gate, shutdown).await?;
+    let (outcome, _) = serial::run(goal, settings, sampling, keeper, gate, shutdown).await?;
     Ok(outcome)
 }

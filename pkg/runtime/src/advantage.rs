@@ -7,8 +7,8 @@ const REWARD: f64 = 0.02;
 
 /// One frame, ready for training.
 #[derive(Clone, Debug)]
-pub(crate) struct Sample<'a> {
-    pub(crate) observation: &'a [f32],
+pub(crate) struct Sample {
+    pub(crate) observation: Box<[f32]>,
     pub(crate) action: u8,
     /// Of the action, under the policy that collected it.
     pub(crate) log_probability: f64,
@@ -19,12 +19,12 @@ pub(crate) struct Sample<'a> {
 }
 
 /// The frames of all trajectories as samples, with normalised advantages.
-pub(crate) fn samples<'a>(
+pub(crate) fn samples(
     policy: &Policy,
-    trajectories: &'a [Trajectory],
+    trajectories: &[Trajectory],
     discount: f64,
     trace: f64,
-) -> Result<Vec<Sample<'a>>> {
+) -> Result<Vec<Sample>> {
     let width = policy.game().rules().observation();
     let network = Network::new(policy)?;
     let mut samples = Vec::new();
@@ -40,7 +40,7 @@ pub(crate) fn samples<'a>(
         );
         for (step, (observation, advantage)) in observations().zip(advantages).enumerate() {
             samples.push(Sample {
-                observation,
+                observation: observation.into(),
                 action: trajectory.actions[step],
                 log_probability: f64::from(trajectory.log_probabilities[step]),
                 advantage,
@@ -77,7 +77,7 @@ fn advantages(
     advantages
 }
 
-fn normalise(samples: &mut [Sample<'_>]) {
+fn normalise(samples: &mut [Sample]) {
     let count = samples.len().max(1) as f64;
     let mean = samples.iter().map(|sample| sample.advantage).sum::<f64>() / count;
     let variance = samples

@@ -102,7 +102,7 @@ impl Loaded {
             progress,
         };
         let mut rng = StdRng::seed_from_u64(seed);
-        let losses = ppo::update_with(policy, adam, step, &mut rng, ranks)?;
+        let losses = ppo::update(policy, adam, step, &mut rng, ranks)?;
         *version += 1;
         Ok(losses)
     }

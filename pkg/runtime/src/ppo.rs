@@ -1,15 +1,22 @@
 //! Proximal policy optimisation: how a learner improves the model from frames.
 
+mod batches;
 mod gradient;
 mod ranks;
 
-use rand::{Rng, seq::SliceRandom};
+use rand::Rng;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Error, Result, adam::Adam, advantage::samples, life::Stats, policy::Policy, rollout::Trajectory,
+    Error, Result,
+    adam::Adam,
+    advantage::{Sample, samples},
+    life::Stats,
+    policy::Policy,
+    rollout::Trajectory,
 };
 
+use batches::Batches;
 use gradient::{LOSSES, Objective, gradient};
 pub use ranks::{Alone, Ranks};
 
@@ -88,25 +95,6 @@ impl Settings {
              1..=1000".to_owned(),
         ))
     }
-
-    /// Hands out the frames of each gradient step, of so many in all: of one dataset after the other, and of each in as many passes as there are
-    /// epochs, in another order each time.
-    fn each_batch(
-        &self,
-        frames: usize,
-        rng: &mut impl Rng,
-        mut step: impl FnMut(&[usize]) -> Result<()>,
-    ) -> Result<()> {
-        let mut order: Vec<usize> = (0..frames).collect();
-        let batches = self.num_batches_per_epoch.unwrap_or(frames.max(1));
-        for dataset in order.chunks_mut(self.batch_size.saturating_mul(batches)) {
-            for _ in 0..self.num_epochs {
-                dataset.shuffle(rng);
-                dataset.chunks(self.batch_size).try_for_each(&mut step)?;
-            }
-        }
-        Ok(())
-    }
 }
 
 /// Mean losses over one update.
@@ -131,24 +119,6 @@ impl Losses {
     }
 }
 
-/// Improves `policy` with the frames that it collected. `progress` in 0..=1 is how far the training
-/// is.
-pub fn update(
-    policy: &mut Policy,
-    adam: &mut Adam,
-    trajectories: &[Trajectory],
-    settings: &Settings,
-    progress: f64,
-    rng: &mut impl Rng,
-) -> Result<Losses> {
-    let step = Step {
-        trajectories,
-        settings,
-        progress,
-    };
-    update_with(policy, adam, step, rng, &mut Alone)
-}
-
 /// What to improve a policy with.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'a> {
@@ -160,48 +130,90 @@ pub struct Step<'a> {
     pub progress: f64,
 }
 
-/// The same, by all `ranks` together: each computes its part of every batch, and all make the same step. For that, they must begin with the
-/// same policy, optimiser, frames and state of `rng`.
-pub fn update_with(
+/// Improves `policy` with frames, by all `ranks` together: each computes its part of every batch, and all make the same step. For that, they
+/// must begin with the same policy, optimiser, frames and state of `rng`.
+pub fn update(
     policy: &mut Policy,
     adam: &mut Adam,
     step: Step<'_>,
     rng: &mut impl Rng,
     ranks: &mut impl Ranks,
 ) -> Result<Losses> {
-    let Step {
-        trajectories,
-        settings,
-        progress,
-    } = step;
-    let left = 1.0 - progress.clamp(0.0, 1.0);
-    let rate = settings.learning_rate * left.max(0.1);
-    let objective = Objective {
-        clip: settings.clip,
-        entropy: settings.entropy * left,
-    };
-    let samples = samples(policy, trajectories, settings.discount, settings.trace)?;
-    let mut totals = [0.0; LOSSES];
-    settings.each_batch(samples.len(), rng, |batch| {
+    let mut update = Update::new(policy, step)?;
+    while update.step(policy, adam, rng, ranks)? {}
+    Ok(update.losses())
+}
+
+/// An update, which is made gradient step by gradient step.
+#[derive(Debug)]
+pub(crate) struct Update {
+    samples: Vec<Sample>,
+    batches: Batches,
+    objective: Objective,
+    rate: f64,
+    gradient_norm: f64,
+    totals: [f64; LOSSES],
+    learned: usize,
+}
+
+impl Update {
+    pub(crate) fn new(policy: &Policy, step: Step<'_>) -> Result<Self> {
+        let Step {
+            trajectories,
+            settings,
+            progress,
+        } = step;
+        let left = 1.0 - progress.clamp(0.0, 1.0);
+        let samples = samples(policy, trajectories, settings.discount, settings.trace)?;
+        Ok(Self {
+            batches: Batches::new(samples.len(), settings),
+            samples,
+            objective: Objective {
+                clip: settings.clip,
+                entropy: settings.entropy * left,
+            },
+            rate: settings.learning_rate * left.max(0.1),
+            gradient_norm: settings.gradient_norm,
+            totals: [0.0; LOSSES],
+            learned: 0,
+        })
+    }
+
+    /// Makes the next step; false once all were made.
+    pub(crate) fn step(
+        &mut self,
+        policy: &mut Policy,
+        adam: &mut Adam,
+        rng: &mut impl Rng,
+        ranks: &mut impl Ranks,
+    ) -> Result<bool> {
+        let Some(batch) = self.batches.next(rng) else {
+            return Ok(false);
+        };
         let part = batch[ranks.part(batch.len())].iter();
-        let part: Vec<_> = part.map(|index| &samples[*index]).collect();
-        let mut sums = gradient(policy, &part, objective)?;
+        let part: Vec<_> = part.map(|index| &self.samples[*index]).collect();
+        let mut sums = gradient(policy, &part, self.objective)?;
         ranks.add_up(&mut sums)?;
         let (gradient, losses) = sums.split_at_mut(policy.parameters().len());
-        for (total, loss) in totals.iter_mut().zip(losses) {
+        for (total, loss) in self.totals.iter_mut().zip(losses) {
             *total += *loss;
         }
-        rescale(gradient, batch.len(), settings.gradient_norm);
-        adam.update(policy.parameters_mut(), gradient, rate);
-        Ok(())
-    })?;
-    let count = (samples.len() * settings.num_epochs).max(1) as f64;
-    let [policy, value, entropy] = totals.map(|total| total / count);
-    Ok(Losses {
-        policy,
-        value,
-        entropy,
-    })
+        rescale(gradient, batch.len(), self.gradient_norm);
+        adam.update(policy.parameters_mut(), gradient, self.rate);
+        self.learned += batch.len();
+        Ok(true)
+    }
+
+    /// Mean losses over the steps so far.
+    pub(crate) fn losses(&self) -> Losses {
+        let count = self.learned.max(1) as f64;
+        let [policy, value, entropy] = self.totals.map(|total| total / count);
+        Losses {
+            policy,
+            value,
+            entropy,
+        }
+    }
 }
 
 /// Turns the sum over a batch into a mean, no longer than `limit`.

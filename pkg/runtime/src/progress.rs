@@ -34,18 +34,26 @@ pub struct Progress {
 impl Progress {
     /// One line for the log.
     pub fn line(&self) -> String {
+        format!(
+            "{}  {}, {}",
+            self.numbers(),
+            count(self.collectors.len(), "collector"),
+            count(self.learners.len(), "learner"),
+        )
+    }
+
+    /// The same, but for who works.
+    pub(crate) fn numbers(&self) -> String {
         let number = |value: Option<f64>| {
             value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"))
         };
         format!(
-            "iteration {:3}  frames {:7}  mean return {:>5}  evaluation {:>5}  {:6.0} frames/s  {}, {}",
+            "iteration {:3}  frames {:7}  mean return {:>5}  evaluation {:>5}  {:6.0} frames/s",
             self.iteration,
             self.frames,
             number(self.mean_return),
             number(self.evaluation),
             self.frames_per_second,
-            count(self.collectors.len(), "collector"),
-            count(self.learners.len(), "learner"),
         )
     }
 }

@@ -1,17 +1,25 @@
-//! Where trajectories come from: Sample Factory's pipeline inside of one process.
+//! Where trajectories come from, and where they are learned from: Sample Factory's pipeline inside of one process.
 //!
-//! Rollout workers step environments, inference workers choose the actions, the batcher makes data sets of what was played. They are
-//! [components](crate::signal) that tell each other the numbers of [shared buffers](shared), on one event loop or on a thread each:
+//! Rollout workers step environments, inference workers choose the actions, the batcher makes data sets of what was played, and the learner,
+//! where there is one, improves the policy by them. They are [components](crate::signal) that tell each other the numbers of [shared
+//! buffers](shared), on one event loop or on a thread each:
 //!
 //! ```text
 //!              Begin                         Observed
-//!   Pipeline ─────────► rollout worker ──────────────────► inference worker
-//!      ▲                 │  ▲    │  ▲                            │
-//!      │     Finished    │  │    │  └────────────────────────────┘
-//!      ├─────────────────┘  │    │ Filled        Acted
-//!      │                    │    ▼
-//!      └──────────────── batcher, of a data set: Dataset; of buffers that may be filled again: Freed
+//!   home ─────────────► rollout worker ──────────────────► inference worker ◄──┐
+//!   ▲  ▲  │              │  ▲    │  ▲                            │              │
+//!   │  │  │  Finished    │  │    │  └────────────────────────────┘              │ Published, after
+//!   │  ├──│──────────────┘  │    │ Filled        Acted                          │ each gradient step
+//!   │  │  │                 │    ▼                                              │
+//!   │  └──│───────────────── batcher, of a data set: Dataset; of buffers        │
+//!   │     │                  that may be filled again: Freed                    │
+//!   │     │ Learn                                                               │
+//!   │     └────────────► learner ───────────────────────────────────────────────┘
+//!   └─────────────────────┘ Learned
 //! ```
+//!
+//! Home is the loop of whoever gives the orders: [`Pipeline`], the [`Sampler`] of a collector, or the runner of a training in one process
+//! ([`serial`](crate::serial)).
 //!
 //! Each environment has a generator of its own for all that is random, its actions too, and its own share of the work. So what is sampled
 //! does not depend on which thread did what when.
@@ -19,13 +27,14 @@
 mod batcher;
 mod block;
 mod inference;
+mod learner;
 mod pipeline;
 mod play;
 mod player;
 mod rollout;
-mod runner;
 mod running;
 mod shared;
+mod vector;
 
 use std::sync::Arc;
 
@@ -33,6 +42,8 @@ use rand::rngs::StdRng;
 
 pub use pipeline::Pipeline;
 pub use play::{Play, gymnasium};
+pub(crate) use running::Running;
+pub(crate) use shared::{Lesson, Order};
 
 use crate::{
     Result,
@@ -73,7 +84,15 @@ enum Signal {
     Freed(usize),
     /// A split has done its share of the order.
     Finished(usize),
-    /// The order cannot be carried out.
+    /// There is a lesson.
+    Learn,
+    /// It is time for the next gradient step.
+    Step,
+    /// That buffer holds newer weights.
+    Published(usize),
+    /// All is learned.
+    Learned,
+    /// A component cannot do its part.
     Failed,
     /// A component panicked, and its thread is lost.
     Lost(&'static str),

@@ -22,15 +22,15 @@ pub(super) struct Objective {
 /// The derivatives of the sum of the samples' losses by the parameters, and behind them those losses.
 pub(super) fn gradient(
     policy: &Policy,
-    samples: &[&Sample<'_>],
+    samples: &[&Sample],
     objective: Objective,
 ) -> Result<Vec<f64>> {
     if samples.is_empty() {
         return Ok(vec![0.0; policy.parameters().len() + LOSSES]);
     }
     let network = Network::trainable(policy)?;
-    let features = network.features(samples.iter().map(|sample| sample.observation))?;
-    let of = |number: fn(&Sample<'_>) -> f64| column(samples.iter().map(|sample| number(sample)));
+    let features = network.features(samples.iter().map(|sample| &*sample.observation))?;
+    let of = |number: fn(&Sample) -> f64| column(samples.iter().map(|sample| number(sample)));
     let actions: Vec<u32> = samples.iter().map(|sample| sample.action.into()).collect();
     let actions = Tensor::from_vec(actions, (samples.len(), 1), features.device())?;
 

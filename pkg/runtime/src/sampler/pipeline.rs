@@ -1,13 +1,6 @@
-use super::{
-    Maker, Sampler,
-    block::Played,
-    gymnasium,
-    running::Running,
-    shared::{Order, Tally},
-};
+use super::{Maker, Sampler, gymnasium, running::Running, shared::Order};
 use crate::{
     Result,
-    network::Network,
     policy::Policy,
     rollout::{Evaluation, Rollout},
     sampling::Sampling,
@@ -37,17 +30,21 @@ impl Pipeline {
         })
     }
 
-    fn run(&mut self, policy: &Policy, work: Work, seed: u64) -> Result<(Vec<Played>, Tally)> {
-        let order = Order {
-            network: Network::new(policy)?,
-            work,
-            seed,
-        };
+    /// Has an order carried out.
+    fn run<T>(
+        &mut self,
+        policy: &Policy,
+        work: Work,
+        seed: u64,
+        done: impl FnOnce(&mut Running) -> T,
+    ) -> Result<T> {
         let mut running = match self.running.take() {
             Some(running) => running,
-            None => Running::start(&self.sampling, &self.maker)?,
+            None => Running::start(&self.sampling, &self.maker, false)?,
         };
-        let done = running.run(order)?;
+        running.begin(Order::new(policy, work, seed)?);
+        running.finish()?;
+        let done = done(&mut running);
         // One that has failed is dropped; the next order starts another.
         self.running = Some(running);
         Ok(done)
@@ -62,24 +59,12 @@ impl Pipeline {
 
 impl Sampler for Pipeline {
     fn collect(&mut self, policy: &Policy, frames: usize, seed: u64) -> Result<Rollout> {
-        let work = Work::Collect { frames };
-        let (played, tally) = self.run(policy, work, seed)?;
-        Ok(Rollout {
-            trajectories: played
-                .into_iter()
-                .flat_map(|played| played.trajectories)
-                .collect(),
-            returns: tally.sorted(),
-        })
+        self.run(policy, Work::Collect { frames }, seed, Running::collected)
     }
 
     fn evaluate(&mut self, policy: &Policy, episodes: usize, seed: u64) -> Result<Evaluation> {
         let work = Work::Evaluate { episodes };
-        let (_, tally) = self.run(policy, work, seed)?;
-        Ok(Evaluation {
-            frames: tally.frames,
-            returns: tally.sorted(),
-        })
+        self.run(policy, work, seed, |running| running.evaluated())
     }
 
     fn rest(&mut self) {

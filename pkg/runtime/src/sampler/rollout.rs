@@ -2,8 +2,8 @@ use std::sync::Arc;
 
 use super::{
     Maker, Signal,
-    runner::{Outputs, Runner},
     shared::Shared,
+    vector::{Outputs, VectorRunner},
 };
 use crate::signal::Component;
 
@@ -13,14 +13,14 @@ pub(super) struct RolloutWorker {
     maker: Maker,
     /// Its first split.
     first: usize,
-    runners: Vec<Runner>,
+    runners: Vec<VectorRunner>,
 }
 
 impl RolloutWorker {
     pub(super) fn new(worker: usize, shared: Arc<Shared>, maker: Maker, outputs: &Outputs) -> Self {
         let splits = shared.sampling.worker_num_splits;
         let first = worker * splits;
-        let runner = |split| Runner::new(split, shared.clone(), outputs.clone());
+        let runner = |split| VectorRunner::new(split, shared.clone(), outputs.clone());
         Self {
             runners: (first..first + splits).map(runner).collect(),
             shared,
@@ -58,7 +58,6 @@ mod tests {
     use super::*;
     use crate::{
         game::Game,
-        network::Network,
         policy::Policy,
         sampler::{gymnasium, inference::InferenceWorker, shared::Order},
         sampling::Sampling,
@@ -77,11 +76,8 @@ mod tests {
     fn worker(sampling: Sampling, acts: bool) -> Stage {
         let shared = Arc::new(Shared::new(sampling));
         let policy = Policy::random(Game::CartPole, &mut StdRng::seed_from_u64(1));
-        shared.publish(Order {
-            network: Network::new(&policy).unwrap(),
-            work: Work::Collect { frames: 16 },
-            seed: 0,
-        });
+        let work = Work::Collect { frames: 16 };
+        shared.publish(Order::new(&policy, work, 0).unwrap());
         let mut home = EventLoop::default();
         let (told, worker, inference) = (home.slot(), home.slot(), home.slot());
         let outputs = Outputs {

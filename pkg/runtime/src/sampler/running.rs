@@ -1,4 +1,5 @@
 use std::{
+    mem::take,
     sync::Arc,
     thread::{self, Builder, JoinHandle},
 };
@@ -8,25 +9,35 @@ use super::{
     batcher::Batcher,
     block::Played,
     inference::InferenceWorker,
+    learner::Learner,
     rollout::RolloutWorker,
-    runner::Outputs,
-    shared::{Order, Shared, Tally},
+    shared::{Lesson, Order, Shared, Tally},
+    vector::Outputs,
 };
 use crate::{
     Error, Result,
+    rollout::{Evaluation, Rollout},
     sampling::Sampling,
     signal::{Component, EventLoop, Slot},
 };
 
 /// The components, on the loop of whoever gives the orders or each on a thread of its own.
-pub(super) struct Running {
+pub(crate) struct Running {
     home: EventLoop<Signal>,
     shared: Arc<Shared>,
     /// The batcher, the inference workers, the rollout workers: nobody hears of an order before those that it will tell.
     components: Vec<Slot<Signal>>,
     /// The rollout workers.
     workers: Vec<Slot<Signal>>,
+    learner: Option<Slot<Signal>>,
     threads: Vec<Thread>,
+    /// Steps that are collected, and have not come yet.
+    missing: usize,
+    /// Splits that have not done their share.
+    unfinished: usize,
+    /// Whether the learner has a lesson.
+    learning: bool,
+    played: Vec<Played>,
 }
 
 struct Thread {
@@ -35,7 +46,8 @@ struct Thread {
 }
 
 impl Running {
-    pub(super) fn start(sampling: &Sampling, maker: &Maker) -> Result<Self> {
+    /// Those that sample, and a learner if it is to learn, too.
+    pub(crate) fn start(sampling: &Sampling, maker: &Maker, learns: bool) -> Result<Self> {
         let shared = Arc::new(Shared::new(sampling.clone()));
         let mut loops = Loops::new(sampling.is_serial());
         let sampler = loops.home.slot();
@@ -44,7 +56,10 @@ impl Running {
             |name, number| -> Vec<_> { (0..number).map(|_| loops.slot(name)).collect() };
         let inference = slots("inference", sampling.policy_workers_per_policy);
         let rollout = slots("rollout", sampling.num_workers);
-        let workers: Vec<_> = rollout.iter().map(|(slot, _)| slot.clone()).collect();
+        let learner = learns.then(|| loops.slot("learner"));
+        let of =
+            |places: &[Place]| -> Vec<_> { places.iter().map(|(slot, _)| slot.clone()).collect() };
+        let workers = of(&rollout);
 
         for (worker, place) in rollout.iter().enumerate() {
             let outputs = Outputs {
@@ -62,15 +77,26 @@ impl Running {
         let batching = Batcher::new(shared.clone(), workers.clone(), sampler.clone());
         loops.put(&batcher, batching);
 
-        let all = [vec![batcher], inference, rollout].concat();
+        if let Some(place) = &learner {
+            let (own, inference) = (place.0.clone(), of(&inference));
+            let component = Learner::new(shared.clone(), own, inference, sampler.clone());
+            loops.put(place, component);
+        }
+
         let mut running = Self {
             home: loops.home,
             shared,
-            components: all.into_iter().map(|(slot, _)| slot).collect(),
+            components: of(&[vec![batcher], inference, rollout].concat()),
             workers,
+            learner: learner.map(|(slot, _)| slot),
             threads: Vec::new(),
+            missing: 0,
+            unfinished: 0,
+            learning: false,
+            played: Vec::new(),
         };
-        for (other, slot) in loops.others.into_iter().zip(&running.components) {
+        let slots = running.components.iter().chain(&running.learner);
+        for (other, slot) in loops.others.into_iter().zip(slots) {
             let alarm = Alarm {
                 name: other.name,
                 sampler: sampler.clone(),
@@ -88,42 +114,87 @@ impl Running {
         Ok(running)
     }
 
-    /// Carries an order out.
-    pub(super) fn run(&mut self, order: Order) -> Result<(Vec<Played>, Tally)> {
-        let splits = self.shared.sampling.splits();
-        let mut missing = order.frames();
-        let mut finished = 0;
-        let mut played = vec![Played::default(); self.shared.sampling.environments()];
+    /// Begins to carry an order out.
+    pub(crate) fn begin(&mut self, order: Order) {
+        self.missing = order.frames();
+        self.unfinished = self.shared.sampling.splits();
+        self.played = vec![Played::default(); self.shared.sampling.environments()];
         self.shared.publish(order);
         for component in &self.components {
             component.emit(Signal::Begin);
         }
-        while missing > 0 || finished < splits {
-            match self.home.hear().ok_or(Error::TaskLeft)? {
-                Signal::Dataset(None) => missing -= self.shared.dataset().hand_out(&mut played),
-                Signal::Dataset(Some(block)) => {
-                    missing -= self.shared.block(block).hand_out(&mut played);
-                    let (split, _) = self.shared.owner(block);
-                    self.workers[self.shared.worker(split)].emit(Signal::Freed(block));
-                }
-                Signal::Finished(_) => finished += 1,
-                Signal::Failed => {
-                    return Err(self.shared.failure().take().unwrap_or(Error::TaskLeft));
-                }
-                Signal::Lost(name) => return Err(Error::Panicked(name)),
-                _ => {}
+    }
+
+    /// Begins a lesson.
+    pub(crate) fn teach(&mut self, lesson: Lesson) {
+        *self.shared.lesson() = Some(lesson);
+        if let Some(learner) = &self.learner {
+            self.learning = true;
+            learner.emit(Signal::Learn);
+        }
+    }
+
+    /// Goes on until all that has begun is done.
+    pub(crate) fn finish(&mut self) -> Result<()> {
+        while self.missing > 0 || self.unfinished > 0 || self.learning {
+            self.hear()?;
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self) -> Result<()> {
+        match self.home.hear().ok_or(Error::TaskLeft)? {
+            Signal::Dataset(None) => {
+                self.missing -= self.shared.dataset().hand_out(&mut self.played);
             }
+            Signal::Dataset(Some(block)) => {
+                self.missing -= self.shared.block(block).hand_out(&mut self.played);
+                let (split, _) = self.shared.owner(block);
+                self.workers[self.shared.worker(split)].emit(Signal::Freed(block));
+            }
+            Signal::Finished(_) => self.unfinished -= 1,
+            Signal::Learned => self.learning = false,
+            Signal::Failed => return Err(self.shared.failure().unwrap_or(Error::TaskLeft)),
+            Signal::Lost(name) => return Err(Error::Panicked(name)),
+            _ => {}
         }
+        Ok(())
+    }
+
+    /// What was collected.
+    pub(crate) fn collected(&mut self) -> Rollout {
+        let played = take(&mut self.played).into_iter();
+        Rollout {
+            trajectories: played.flat_map(|played| played.trajectories).collect(),
+            returns: self.tally().sorted(),
+        }
+    }
+
+    /// What was evaluated.
+    pub(crate) fn evaluated(&self) -> Evaluation {
+        let tally = self.tally();
+        Evaluation {
+            frames: tally.frames,
+            returns: tally.sorted(),
+        }
+    }
+
+    /// What became of the lesson.
+    pub(crate) fn learned(&self) -> Option<Lesson> {
+        self.shared.lesson().take()
+    }
+
+    fn tally(&self) -> Tally {
         let mut tally = Tally::default();
-        for split in 0..splits {
-            tally.add(std::mem::take(&mut *self.shared.tally(split)));
+        for split in 0..self.shared.sampling.splits() {
+            tally.add(take(&mut *self.shared.tally(split)));
         }
-        Ok((played, tally))
+        tally
     }
 
     /// Trajectory buffers that somebody has.
     #[cfg(test)]
-    pub(super) fn lent(&self) -> usize {
+    pub(crate) fn lent(&self) -> usize {
         self.shared.lent()
     }
 }

@@ -7,20 +7,40 @@ use std::{
 };
 
 use super::{block::Block, share};
-use crate::{Error, network::Network, sampling::Sampling, wire::Work};
+use crate::{
+    Error, Result,
+    model::Model,
+    network::Network,
+    policy::Policy,
+    ppo::{Losses, Settings},
+    rollout::Trajectory,
+    sampling::Sampling,
+    wire::Work,
+};
 
 /// Trajectory buffers of each row of environments: while one is on its way, the other is filled.
 const BUFFERS: usize = 2;
+/// Buffers of weights: while one is read, the next ones are written to the other.
+pub(super) const WEIGHTS: usize = 2;
 
 /// What is to be sampled.
 #[derive(Debug)]
-pub(super) struct Order {
+pub(crate) struct Order {
     pub(super) network: Network,
     pub(super) work: Work,
     pub(super) seed: u64,
 }
 
 impl Order {
+    /// What a policy is to do.
+    pub(crate) fn new(policy: &Policy, work: Work, seed: u64) -> Result<Self> {
+        Ok(Self {
+            network: Network::new(policy)?,
+            work,
+            seed,
+        })
+    }
+
     /// Whether steps are recorded.
     pub(super) const fn collects(&self) -> bool {
         matches!(self.work, Work::Collect { .. })
@@ -99,6 +119,25 @@ impl Tally {
     }
 }
 
+/// What is to be learned, and what became of it.
+#[derive(Debug)]
+pub(crate) struct Lesson {
+    /// What learns.
+    pub(crate) model: Model,
+    /// What it learns from.
+    pub(crate) trajectories: Vec<Trajectory>,
+    /// How.
+    pub(crate) settings: Settings,
+    /// How far the training is, in 0..=1.
+    pub(crate) progress: f64,
+    /// Decides all that is random.
+    pub(crate) seed: u64,
+    /// Gradient steps that were made.
+    pub(crate) steps: u64,
+    /// Mean losses over them.
+    pub(crate) losses: Losses,
+}
+
 /// All that is shared.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -108,6 +147,8 @@ pub(super) struct Shared {
     tallies: Vec<Mutex<Tally>>,
     blocks: Vec<Mutex<Block>>,
     dataset: Mutex<Block>,
+    lesson: Mutex<Option<Lesson>>,
+    weights: Vec<Mutex<Option<Policy>>>,
     failure: Mutex<Option<Error>>,
 }
 
@@ -121,6 +162,8 @@ impl Shared {
             tallies: many(splits),
             blocks: Vec::new(),
             dataset: Mutex::default(),
+            lesson: Mutex::default(),
+            weights: many(WEIGHTS),
             failure: Mutex::default(),
         };
         shared.blocks = many(splits * shared.lanes() * BUFFERS);
@@ -194,9 +237,36 @@ impl Shared {
         lock(&self.dataset)
     }
 
-    /// Why the order cannot be carried out.
-    pub(super) fn failure(&self) -> MutexGuard<'_, Option<Error>> {
-        lock(&self.failure)
+    /// What is to be learned.
+    pub(super) fn lesson(&self) -> MutexGuard<'_, Option<Lesson>> {
+        lock(&self.lesson)
+    }
+
+    /// Writes weights to a buffer.
+    pub(super) fn write_weights(&self, buffer: usize, policy: &Policy) {
+        match &mut *lock(&self.weights[buffer]) {
+            Some(written) if written.game() == policy.game() => {
+                written
+                    .parameters_mut()
+                    .copy_from_slice(policy.parameters());
+            }
+            empty => *empty = Some(policy.clone()),
+        }
+    }
+
+    /// The weights of a buffer.
+    pub(super) fn weights(&self, buffer: usize) -> MutexGuard<'_, Option<Policy>> {
+        lock(&self.weights[buffer])
+    }
+
+    /// Notes why a component cannot do its part.
+    pub(super) fn fail(&self, error: Error) {
+        *lock(&self.failure) = Some(error);
+    }
+
+    /// Why a component could not do its part.
+    pub(super) fn failure(&self) -> Option<Error> {
+        lock(&self.failure).take()
     }
 
     /// Trajectory buffers that somebody has.

@@ -173,14 +173,15 @@ fn a_thread_that_is_lost_fails_its_order_and_no_other() {
 #[test]
 fn a_network_that_cannot_be_computed_fails_its_order() {
     for sampling in [Sampling::default(), threaded()] {
-        let mut running = Running::start(&sampling, &gymnasium()).unwrap();
+        let mut running = Running::start(&sampling, &gymnasium(), false).unwrap();
         let network = Network::new(&policy(Game::Acrobot)).unwrap();
         let order = Order {
             network: network.mistaken_for(Game::CartPole),
             work: Work::Collect { frames: 10 },
             seed: 1,
         };
-        let error = chain(&running.run(order).unwrap_err());
+        running.begin(order);
+        let error = chain(&running.finish().unwrap_err());
         assert!(
             error.starts_with("the network cannot be computed: shape mismatch in matmul"),
             "{error}"

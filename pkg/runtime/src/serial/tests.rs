@@ -1,35 +1,31 @@
 use std::{
     future::{pending, ready},
-    sync::Arc,
+    time::Duration,
 };
 
 use serde_json::json;
-use tokio::sync::Notify;
 
 use super::*;
 use crate::{
     checkpoint::Keep,
     game::Game,
-    life::{Call, Handles, Status},
-    policy::Policy,
-    rollout::{Evaluation, Rollout},
-    sampler::Pipeline,
-    sampling::Sampling,
+    life::{Call, Handles, Stats, Status},
     storage::Storage,
 };
 
-fn pipeline() -> Pipeline {
-    Pipeline::new(Sampling::default()).unwrap()
+async fn solves(game: Game, seeds: std::ops::Range<u64>) {
+    solves_with(Sampling::default(), Goal::of(game), seeds).await;
 }
 
-async fn solves(game: Game, seeds: std::ops::Range<u64>) {
+async fn solves_with(sampling: Sampling, goal: Goal, seeds: std::ops::Range<u64>) {
     for seed in seeds {
         let goal = Goal {
             seed,
-            ..Goal::of(game)
+            ..goal.clone()
         };
+        let (game, sampling) = (goal.game, sampling.clone());
         let (settings, runs) = (Settings::default(), Gate::running());
-        let ended = run(goal, settings, pipeline(), None, &runs, pending()).await;
+        let ended = run(goal, settings, sampling, None, &runs, pending()).await;
         let (outcome, _) = ended.unwrap();
         assert_eq!(outcome, Outcome::Solved, "{game}, seed {seed}");
     }
@@ -50,29 +46,68 @@ async fn it_solves_mountain_car() {
     solves(Game::MountainCar, 0..1).await;
 }
 
-/// Asks the training to end while it collects for the so many-th time.
-struct Interrupting {
-    pipeline: Pipeline,
-    left: usize,
-    stop: Arc<Notify>,
-}
-
-impl Sampler for Interrupting {
-    fn collect(&mut self, policy: &Policy, frames: usize, seed: u64) -> Result<Rollout> {
-        self.left -= 1;
-        if self.left == 0 {
-            self.stop.notify_one();
-        }
-        self.pipeline.collect(policy, frames, seed)
-    }
-
-    fn evaluate(&mut self, policy: &Policy, episodes: usize, seed: u64) -> Result<Evaluation> {
-        self.pipeline.evaluate(policy, episodes, seed)
+fn threads() -> Sampling {
+    Sampling {
+        num_workers: 2,
+        num_envs_per_worker: 1,
+        worker_num_splits: 1,
+        policy_workers_per_policy: 2,
+        ..Sampling::default()
     }
 }
 
-/// Trains with a seed, in one folder for each; ends before its time in the so many-th iteration from here.
-async fn short(storage: &Storage, seed: u64, left: usize) -> (Outcome, Model) {
+#[tokio::test]
+async fn it_solves_cartpole_while_it_collects_ahead_on_one_thread_and_on_many() {
+    let overlap = Goal {
+        overlap: true,
+        ..Goal::default()
+    };
+    for sampling in [Sampling::default(), threads()] {
+        solves_with(sampling, overlap.clone(), 0..1).await;
+    }
+}
+
+/// The model after some iterations, and what was told of them.
+async fn trained(sampling: Sampling, overlap: bool) -> (Model, Stats) {
+    let goal = Goal {
+        overlap,
+        max_iterations: 4,
+        target_return: 501.0,
+        evaluation_episodes: 2,
+        ..Goal::default()
+    };
+    let (settings, gate) = (Settings::default(), Gate::running());
+    let ended = run(goal, settings, sampling, None, &gate, pending()).await;
+    let (outcome, model) = ended.unwrap();
+    assert_eq!(outcome, Outcome::Unsolved);
+    let mut stats = gate.report().stats;
+    stats.remove("frames_per_second").unwrap();
+    (model, stats)
+}
+
+#[tokio::test]
+async fn a_seed_gives_the_same_model_on_one_thread_and_on_many() {
+    let (model, stats) = trained(Sampling::default(), false).await;
+    assert_eq!(trained(threads(), false).await, (model, stats.clone()));
+    // Of 2048 frames each, in 5 passes of 32 batches.
+    assert_eq!(stats["gradient_steps"].to_string(), "640");
+    assert_eq!(stats["stale_frames"].to_string(), "0");
+    assert!(stats.contains_key("policy_loss"));
+}
+
+#[tokio::test]
+async fn what_is_collected_ahead_is_the_same_each_time_on_one_thread() {
+    let (model, stats) = trained(Sampling::default(), true).await;
+    assert_ne!(trained(Sampling::default(), false).await.0, model);
+    // All but those of the first iteration are of the version before.
+    assert_eq!(stats["stale_frames"].to_string(), "6144");
+    assert_eq!(stats["policy_lag"].to_string(), "1");
+    let again = trained(Sampling::default(), true).await;
+    assert_eq!(again, (model, stats));
+}
+
+/// Trains with a seed, in one folder for each; ends before its time after so many iterations.
+async fn short(storage: &Storage, seed: u64, iterations: u64) -> (Outcome, Model) {
     let goal = Goal {
         seed,
         max_iterations: 6,
@@ -85,19 +120,19 @@ async fn short(storage: &Storage, seed: u64, left: usize) -> (Outcome, Model) {
     };
     let folder = storage.root().join(seed.to_string());
     let keeper = Keeper::open(storage.clone(), &folder, (goal.game, seed), keep).unwrap();
-    let stop = Arc::new(Notify::new());
-    let sampler = Interrupting {
-        pipeline: pipeline(),
-        left,
-        stop: stop.clone(),
-    };
     let (settings, gate) = (Settings::default(), Gate::running());
-    let stopped = stop.notified();
-    let ended = run(goal, settings, sampler, Some(keeper), &gate, stopped).await;
+    let mut told = gate.subscribe();
+    let stopped = async {
+        told.wait_for(|report| report.polls >= iterations)
+            .await
+            .unwrap();
+    };
+    let sampling = Sampling::default();
+    let ended = run(goal, settings, sampling, Some(keeper), &gate, stopped).await;
     ended.unwrap()
 }
 
-const NEVER: usize = usize::MAX;
+const NEVER: u64 = u64::MAX;
 
 #[tokio::test]
 async fn a_training_that_was_interrupted_ends_as_if_it_had_not_been() {
@@ -132,7 +167,7 @@ async fn endless(gate: &Gate, shutdown: impl Future<Output = ()>) -> (Outcome, M
         ..Goal::default()
     };
     let settings = Settings::default();
-    let ended = run(goal, settings, pipeline(), None, gate, shutdown).await;
+    let ended = run(goal, settings, Sampling::default(), None, gate, shutdown).await;
     ended.unwrap()
 }
 

@@ -20,7 +20,7 @@ pub(super) struct Outputs {
 }
 
 /// The environments of a split: while they wait for their actions, those of another are stepped.
-pub(super) struct Runner {
+pub(super) struct VectorRunner {
     split: usize,
     shared: Arc<Shared>,
     outputs: Outputs,
@@ -42,7 +42,7 @@ struct Lane {
     open: Option<usize>,
 }
 
-impl Runner {
+impl VectorRunner {
     pub(super) fn new(split: usize, shared: Arc<Shared>, outputs: Outputs) -> Self {
         let lanes = (0..shared.lanes()).map(|lane| Lane {
             free: shared.buffers(split, lane),

@@ -1,0 +1,161 @@
+use std::sync::Arc;
+
+use rand::{SeedableRng, rngs::StdRng};
+
+use super::{
+    Signal,
+    shared::{Lesson, Shared, WEIGHTS},
+};
+use crate::{
+    Result,
+    ppo::{Alone, Step, Update},
+    signal::{Component, Slot},
+};
+
+/// Learns from the lesson, gradient step by gradient step. After each, inference workers are told of the new weights; between two, whoever
+/// shares its event loop has a turn.
+pub(super) struct Learner {
+    shared: Arc<Shared>,
+    own: Slot<Signal>,
+    inference: Vec<Slot<Signal>>,
+    runner: Slot<Signal>,
+    update: Option<(Update, StdRng)>,
+    /// The weights buffer that is written next.
+    buffer: usize,
+}
+
+impl Learner {
+    pub(super) const fn new(
+        shared: Arc<Shared>,
+        own: Slot<Signal>,
+        inference: Vec<Slot<Signal>>,
+        runner: Slot<Signal>,
+    ) -> Self {
+        Self {
+            shared,
+            own,
+            inference,
+            runner,
+            update: None,
+            buffer: 0,
+        }
+    }
+
+    fn begin(&mut self) -> Result<()> {
+        if let Some(lesson) = &*self.shared.lesson() {
+            let step = Step {
+                trajectories: &lesson.trajectories,
+                settings: &lesson.settings,
+                progress: lesson.progress,
+            };
+            let update = Update::new(&lesson.model.policy, step)?;
+            self.update = Some((update, StdRng::seed_from_u64(lesson.seed)));
+        }
+        self.own.emit(Signal::Step);
+        Ok(())
+    }
+
+    fn step(&mut self) -> Result<()> {
+        let mut lesson = self.shared.lesson();
+        let (Some(lesson), Some((update, rng))) = (&mut *lesson, &mut self.update) else {
+            return Ok(());
+        };
+        let Lesson { model, .. } = lesson;
+        if update.step(&mut model.policy, &mut model.adam, rng, &mut Alone)? {
+            lesson.steps += 1;
+            self.shared.write_weights(self.buffer, &model.policy);
+            for worker in &self.inference {
+                worker.emit(Signal::Published(self.buffer));
+            }
+            self.buffer = (self.buffer + 1) % WEIGHTS;
+            self.own.emit(Signal::Step);
+        } else {
+            model.version += 1;
+            lesson.losses = update.losses();
+            self.update = None;
+            self.runner.emit(Signal::Learned);
+        }
+        Ok(())
+    }
+}
+
+impl Component<Signal> for Learner {
+    fn take(&mut self, signal: Signal) {
+        let taken = match signal {
+            Signal::Learn => self.begin(),
+            Signal::Step => self.step(),
+            _ => Ok(()),
+        };
+        if let Err(error) = taken {
+            self.shared.fail(error);
+            self.runner.emit(Signal::Failed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        game::Game,
+        model::Model,
+        ppo::{Losses, Settings, update},
+        rollout::Rollout,
+        sampler::{Pipeline, Sampler},
+        sampling::Sampling,
+        signal::EventLoop,
+    };
+
+    #[test]
+    fn weights_are_published_after_each_gradient_step() {
+        let mut model = Model::random(Game::CartPole, &mut StdRng::seed_from_u64(1));
+        let mut pipeline = Pipeline::new(Sampling::default()).unwrap();
+        let played = pipeline.collect(&model.policy, 40, 2).unwrap();
+        let Rollout { trajectories, .. } = played;
+        let settings = Settings {
+            num_epochs: 2,
+            batch_size: 16,
+            ..Settings::default()
+        };
+        let shared = Arc::new(Shared::new(Sampling::default()));
+        let mut home = EventLoop::default();
+        let (told, own) = (home.slot(), home.slot());
+        let inference = vec![told.clone(); 2];
+        let learner = Learner::new(shared.clone(), own.clone(), inference, told);
+        home.put(&own, learner);
+        *shared.lesson() = Some(Lesson {
+            model: model.clone(),
+            trajectories: trajectories.clone(),
+            settings: settings.clone(),
+            progress: 0.5,
+            seed: 3,
+            steps: 0,
+            losses: Losses::default(),
+        });
+        own.emit(Signal::Learn);
+
+        let mut before = model.policy.clone();
+        for step in 0..6 {
+            let buffer = step % WEIGHTS;
+            let both = [home.hear(), home.hear()];
+            assert_eq!(both, [Some(Signal::Published(buffer)); 2], "to each");
+            let weights = shared.weights(buffer).clone().unwrap();
+            assert_ne!(weights, before, "step {step}");
+            before = weights;
+        }
+        assert_eq!(home.hear(), Some(Signal::Learned));
+        let learned = shared.lesson().take().unwrap();
+        assert_eq!((learned.steps, learned.model.version), (6, 1));
+        assert_eq!(learned.model.policy, before);
+
+        let step = Step {
+            trajectories: &trajectories,
+            settings: &settings,
+            progress: 0.5,
+        };
+        let mut rng = StdRng::seed_from_u64(3);
+        let Model { policy, adam, .. } = &mut model;
+        let losses = update(policy, adam, step, &mut rng, &mut Alone).unwrap();
+        assert_eq!((losses, &*policy), (learned.losses, &before), "all at once");
+    }
+}
