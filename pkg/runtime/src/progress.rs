@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::staleness::Staleness;
+use crate::{life::Stats, staleness::Staleness};
 
 /// The state of the training after an iteration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -32,6 +32,20 @@ pub struct Progress {
 }
 
 impl Progress {
+    /// Its numbers by their names.
+    pub(crate) fn stats(&self) -> Stats {
+        let counts = [("iteration", self.iteration), ("frames", self.frames)];
+        let counts = counts.map(|(name, count)| (name, Some(count as f64)));
+        let means = [
+            ("mean_return", self.mean_return),
+            ("evaluation", self.evaluation),
+            ("frames_per_second", Some(self.frames_per_second)),
+        ];
+        let all = counts.into_iter().chain(means);
+        let known = all.filter_map(|(name, value)| Some((name.into(), value?)));
+        known.chain(self.staleness.stats()).collect()
+    }
+
     /// One line for the log.
     pub fn line(&self) -> String {
         format!(

@@ -144,9 +144,7 @@ pub async fn train(
             progress.solved = solved;
             tracing::info!("{}", progress.line());
         });
-        let mut stats = progress.borrow().staleness.stats();
-        stats.extend(evaluation.map(|evaluation| ("evaluation".into(), evaluation)));
-        field.gate.note(stats);
+        field.gate.note(progress.borrow().stats());
         if solved || last {
             for report in learned.into_iter().flatten() {
                 let discard = move |stored: &mut Stored| stored.run.discard(&report.model_path);

@@ -121,8 +121,8 @@ mod tests {
         let mut home = EventLoop::default();
         let (told, own) = (home.slot(), home.slot());
         let inference = vec![told.clone(); 2];
-        let learner = Learner::new(shared.clone(), own.clone(), inference, told);
-        home.put(&own, learner);
+        let component = Learner::new(shared.clone(), own.clone(), inference, told);
+        home.put(&own, component);
         *shared.lesson() = Some(Lesson {
             model: model.clone(),
             trajectories: trajectories.clone(),

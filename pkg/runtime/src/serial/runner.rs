@@ -12,7 +12,6 @@ use crate::{
     sampler::{Lesson, Maker, Order, Running},
     sampling::Sampling,
     server::mix,
-    staleness::Staleness,
     training::Goal,
     wire::Work,
 };
@@ -23,26 +22,18 @@ pub(super) struct Runner {
     settings: Settings,
     running: Running,
     keeper: Option<Keeper>,
-    at: Checkpoint,
+    model: Model,
     /// What was collected while the model of before was trained.
     ahead: Option<Collected>,
-    statistics: Statistics,
+    progress: Progress,
+    losses: Losses,
+    gradient_steps: u64,
 }
 
 /// What a version of the model has played.
 struct Collected {
     version: u64,
     rollout: Rollout,
-}
-
-/// What components tell.
-#[derive(Debug, Default)]
-struct Statistics {
-    evaluation: Option<f64>,
-    losses: Option<Losses>,
-    gradient_steps: u64,
-    frames_per_second: Option<f64>,
-    staleness: Staleness,
 }
 
 impl Runner {
@@ -58,101 +49,78 @@ impl Runner {
             None => None,
         };
         sampling.check()?;
+        let at = found.unwrap_or_else(|| Checkpoint::first(goal.game, goal.seed));
         Ok(Self {
-            at: found.unwrap_or_else(|| Checkpoint::first(goal.game, goal.seed)),
+            progress: Progress {
+                iteration: at.model.version,
+                frames: at.frames,
+                mean_return: at.mean_return,
+                ..Progress::default()
+            },
+            model: at.model,
             running: Running::start(sampling, maker, true)?,
             goal,
             settings,
             keeper,
             ahead: None,
-            statistics: Statistics::default(),
+            losses: Losses::default(),
+            gradient_steps: 0,
         })
     }
 
     /// Evaluates the model, and makes it the next version unless the training has ended.
     pub(super) fn iterate(&mut self) -> Result<ControlFlow<Outcome, Polled>> {
         let evaluation = self.evaluate()?;
-        self.statistics.evaluation = Some(evaluation);
-        tracing::info!("{}", self.line());
+        self.progress.evaluation = Some(evaluation);
+        tracing::info!("{}", self.progress.numbers());
         if evaluation >= self.goal.target_return {
             return Ok(ControlFlow::Break(Outcome::Solved));
         }
-        if self.at.model.version >= self.goal.max_iterations {
+        if self.model.version >= self.goal.max_iterations {
             return Ok(ControlFlow::Break(Outcome::Unsolved));
         }
-        let before = self.at.frames;
+        let before = self.progress.frames;
         self.improve()?;
-        let at = &self.at;
+        let Self {
+            progress, model, ..
+        } = self;
         if let Some(keeper) = &mut self.keeper {
-            keeper.reached(at.frames, at.mean_return, || Ok(at.model.clone()));
+            keeper.reached(progress.frames, progress.mean_return, || Ok(model.clone()));
         }
         Ok(ControlFlow::Continue(Polled {
-            samples: at.frames - before,
+            samples: progress.frames - before,
             batches: 1,
         }))
     }
 
     /// Keeps what is to be gone on from; tells where it ended.
     pub(super) fn end(&mut self, outcome: Outcome) -> Result<(Model, Progress)> {
-        let Self { keeper, at, .. } = self;
+        let Self { keeper, model, .. } = self;
         match keeper {
             Some(keeper) if outcome == Outcome::Interrupted => {
-                keeper.save(|| Ok(at.model.clone()))?;
+                keeper.save(|| Ok(model.clone()))?;
             }
             Some(keeper) => keeper.clear()?,
             None => {}
         }
-        let end = Progress {
-            iteration: at.model.version,
-            frames: at.frames,
-            evaluation: self.statistics.evaluation,
-            ..Progress::default()
-        };
-        Ok((at.model.clone(), end))
+        Ok((model.clone(), self.progress.clone()))
     }
 
     /// All that is told of it.
     pub(super) fn stats(&self) -> Stats {
-        let (at, statistics) = (&self.at, &self.statistics);
-        let counts = [
-            ("iteration", at.model.version),
-            ("frames", at.frames),
-            ("gradient_steps", statistics.gradient_steps),
-        ];
-        let counts = counts.map(|(name, count)| (name, Some(count as f64)));
-        let means = [
-            ("mean_return", at.mean_return),
-            ("evaluation", statistics.evaluation),
-            ("frames_per_second", statistics.frames_per_second),
-        ];
-        let all = counts.into_iter().chain(means);
-        let mut stats: Stats = all
-            .filter_map(|(name, value)| Some((name.into(), value?)))
-            .collect();
-        stats.extend(statistics.losses.iter().flat_map(Losses::stats));
-        stats.extend(statistics.staleness.stats());
+        let mut stats = self.progress.stats();
+        if self.gradient_steps > 0 {
+            stats.insert("gradient_steps".into(), self.gradient_steps as f64);
+            stats.extend(self.losses.stats());
+        }
         stats
-    }
-
-    fn line(&self) -> String {
-        let (at, statistics) = (&self.at, &self.statistics);
-        let progress = Progress {
-            iteration: at.model.version,
-            frames: at.frames,
-            mean_return: at.mean_return,
-            evaluation: statistics.evaluation,
-            frames_per_second: statistics.frames_per_second.unwrap_or_default(),
-            ..Progress::default()
-        };
-        progress.numbers()
     }
 
     /// Mean return of the model.
     fn evaluate(&mut self) -> Result<f64> {
         let episodes = self.goal.evaluation_episodes;
-        let policy = &self.at.model.policy;
-        let seed = mix(mix(self.goal.seed, self.at.model.version), 1);
-        let order = Order::new(policy, Work::Evaluate { episodes }, seed)?;
+        let seed = mix(mix(self.goal.seed, self.model.version), 1);
+        let order = Order::new(&self.model.policy, Work::Evaluate { episodes }, seed)?;
         self.running.begin(order);
         self.running.finish()?;
         Ok(mean(&self.running.evaluated().returns).unwrap_or_default())
@@ -166,41 +134,41 @@ impl Runner {
             returns,
         } = self.rollout()?;
         let frames = frames(&trajectories);
-        let lesson = self.lesson(trajectories);
-        let version = lesson.model.version;
+        let version = self.model.version;
         if self.goal.overlap {
             // It begins before the first gradient step, and goes on with the weights of each.
             let order = self.collecting(version + 1)?;
             self.running.begin(order);
         }
-        self.running.teach(lesson);
+        self.running.teach(self.lesson(trajectories));
         self.running.finish()?;
         if self.goal.overlap {
             let rollout = self.running.collected();
             self.ahead = Some(Collected { version, rollout });
         }
         let learned = self.running.learned().ok_or(Error::TaskLeft)?;
-        let statistics = &mut self.statistics;
-        statistics.losses = Some(learned.losses);
-        statistics.gradient_steps += learned.steps;
-        statistics.frames_per_second = Some(frames as f64 / start.elapsed().as_secs_f64());
-        self.at.model = learned.model;
-        self.at.frames += frames;
+        self.model = learned.model;
+        self.losses = learned.losses;
+        self.gradient_steps += learned.steps;
+        let progress = &mut self.progress;
+        progress.iteration = self.model.version;
+        progress.frames += frames;
         // In a good iteration no episode may end: then the last known number stands.
-        self.at.mean_return = mean(&returns).or(self.at.mean_return);
+        progress.mean_return = mean(&returns).or(progress.mean_return);
+        progress.frames_per_second = frames as f64 / start.elapsed().as_secs_f64();
         Ok(())
     }
 
     /// What the model learns from: what was collected ahead unless it is too old, else what it collects now.
     fn rollout(&mut self) -> Result<Rollout> {
-        let version = self.at.model.version;
+        let version = self.model.version;
         if let Some(Collected {
             version: of,
             rollout,
         }) = self.ahead.take()
         {
             let (frames, most) = (frames(&rollout.trajectories), self.settings.max_policy_lag);
-            if self.statistics.staleness.admit(frames, version - of, most) {
+            if self.progress.staleness.admit(frames, version - of, most) {
                 return Ok(rollout);
             }
         }
@@ -211,7 +179,7 @@ impl Runner {
     }
 
     fn lesson(&self, trajectories: Vec<Trajectory>) -> Lesson {
-        let model = self.at.model.clone();
+        let model = self.model.clone();
         let iterations = self.goal.max_iterations.max(1);
         Lesson {
             progress: model.version as f64 / iterations as f64,
@@ -228,7 +196,7 @@ impl Runner {
     fn collecting(&self, version: u64) -> Result<Order> {
         let frames = self.goal.tasks * self.goal.frames_per_task;
         let seed = mix(mix(self.goal.seed, version), 0);
-        Order::new(&self.at.model.policy, Work::Collect { frames }, seed)
+        Order::new(&self.model.policy, Work::Collect { frames }, seed)
     }
 }
 

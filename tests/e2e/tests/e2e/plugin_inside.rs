@@ -1,7 +1,5 @@
 //! `kubectl di` where it goes into pods: exec, port-forward and logs, which take a kubelet.
 
-#![allow(clippy::unwrap_used)] // a panic is how a test fails
-
 use std::process::Stdio;
 
 use di_api::Phase;

@@ -1,7 +1,5 @@
 //! `manifests/webhook-only` alone: a bad job is refused, and nothing is started of a good one.
 
-#![allow(clippy::unwrap_used)] // a panic is how a test fails
-
 use di_e2e::{Audit, Namespace, is_refused_when_misnamed, job};
 
 #[tokio::test]

@@ -1,7 +1,5 @@
 //! `kubectl di` against the cluster, as a user types it. `tests/e2e/run` puts the plugin on PATH.
 
-#![allow(clippy::unwrap_used)] // a panic is how a test fails
-
 use std::{io::Write, process::Stdio, time::Duration};
 
 use di_api::{DIJobStatus, Phase};

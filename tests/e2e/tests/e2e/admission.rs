@@ -1,7 +1,5 @@
 //! The webhooks, asked through the API server.
 
-#![allow(clippy::unwrap_used)] // a panic is how a test fails
-
 use di_api::{DIJob, names};
 use di_e2e::{Namespace, container, job, owned_pods};
 use kube::{

@@ -1,7 +1,5 @@
 //! The roles granted are exactly those used: to be run last, over the audit log of all that ran before.
 
-#![allow(clippy::unwrap_used)] // a panic is how a test fails
-
 use std::collections::BTreeSet;
 
 use di_api::names;

@@ -1,7 +1,5 @@
 //! The samples: each is accepted as it is, and those that need nothing else run.
 
-#![allow(clippy::unwrap_used)] // a panic is how a test fails
-
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},

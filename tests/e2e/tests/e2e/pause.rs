@@ -1,7 +1,5 @@
 //! A training that stands still and goes on, as the plugin tells it to.
 
-#![allow(clippy::unwrap_used)] // a panic is how a test fails
-
 use di_e2e::{FOREVER, Namespace, Told, di, eventually, logs_so_far, samples, told, training};
 
 /// What so many replicas tell.

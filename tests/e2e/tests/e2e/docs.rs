@@ -1,8 +1,6 @@
 //! The commands of README and user guide, as they stand there, and what the guide says that they print. How commands are run that do not
 //! simply end well is told by comments in the guide, see [`Rule`]. `tests/e2e/run` puts the plugin on PATH.
 
-#![allow(clippy::unwrap_used)] // a panic is how a test fails
-
 use std::{path::Path, process::Stdio, time::Duration};
 
 use di_e2e::{Namespace, Rule, eventually, is_as_shown, nodes_have_gpus, steps};
@@ -16,8 +14,8 @@ use tokio::{
     time::timeout,
 };
 
-const README: &str = include_str!("../../../README.md");
-const USER_GUIDE: &str = include_str!("../../../docs/user-guide.md");
+const README: &str = include_str!("../../../../README.md");
+const USER_GUIDE: &str = include_str!("../../../../docs/user-guide.md");
 /// Far above what any of them takes.
 const PATIENCE: Duration = Duration::from_secs(300);
 

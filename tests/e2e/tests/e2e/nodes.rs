@@ -1,7 +1,5 @@
 //! Nodes fall silent, are removed, and are drained: jobs go on elsewhere, and nothing runs twice.
 
-#![allow(clippy::unwrap_used)] // a panic is how a test fails
-
 use std::process::Command;
 
 use di_api::{ConditionType, DIJob, DIJobStatus, Phase, condition};

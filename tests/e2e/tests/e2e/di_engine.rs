@@ -1,7 +1,5 @@
 //! DI-engine's own client against the endpoint: what it sees, and that its one sync thread lives. See `tests/di-engine`.
 
-#![allow(clippy::unwrap_used)] // a panic is how a test fails
-
 use std::collections::BTreeSet;
 
 use di_api::{AggregatorConfig, Role};

@@ -1,7 +1,5 @@
 //! The replica endpoint on a real cluster, called with tokens.
 
-#![allow(clippy::unwrap_used)] // a panic is how a test fails
-
 use di_api::{DIJob, DIJobStatus, Origin};
 use di_e2e::{
     Endpoint, Namespace, Reply, account, eventually, exec, held, is_running, job, logs_so_far,

@@ -1,7 +1,5 @@
 //! A job's life on a real cluster: phases, replicas, addresses, and what is left.
 
-#![allow(clippy::unwrap_used)] // a panic is how a test fails
-
 use std::collections::BTreeMap;
 
 use di_api::{CleanPodPolicy, DIJob, Phase, names};

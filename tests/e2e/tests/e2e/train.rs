@@ -1,7 +1,5 @@
 //! Trainings that come to their end although replicas die, come and go meanwhile.
 
-#![allow(clippy::unwrap_used)] // a panic is how a test fails
-
 use di_api::{AggregatorConfig, DIJob, Phase, Role, names};
 use di_e2e::{
     FOREVER, Namespace, Told, di, eventually, is_running, logs, main_of, nodes_have_gpus,
@@ -14,8 +12,9 @@ use kube::{
 };
 
 /// The sample of a learner of two GPUs, and what its aggregators are made from.
-const RANKS: &str = include_str!("../../../manifests/samples/cartpole-ddp.yaml");
-const AGGREGATORS: &str = include_str!("../../../manifests/samples/cartpole-ddp-aggregator.yaml");
+const RANKS: &str = include_str!("../../../../manifests/samples/cartpole-ddp.yaml");
+const AGGREGATORS: &str =
+    include_str!("../../../../manifests/samples/cartpole-ddp-aggregator.yaml");
 
 /// Time enough between the first iteration and the last of a training for what befalls it in its middle.
 const PACE: [&str; 2] = ["--pace", "2s"];

@@ -1,7 +1,5 @@
 //! The orchestrator's own pods are killed: nothing that it runs may notice.
 
-#![allow(clippy::unwrap_used)] // a panic is how a test fails
-
 use std::collections::BTreeSet;
 
 use di_api::{CleanPodPolicy, DIJob, Phase};
