@@ -127,7 +127,10 @@ async fn replica(environment: &Environment, worker: impl TaskWorker) -> Result<E
         environment.pod,
         environment.replica_index,
         environment.port,
-        environment.coordinator
+        environment
+            .coordinator
+            .as_deref()
+            .unwrap_or("the coordinator")
     );
     serve(listener, worker, shutdown.requested()).await?;
     Ok(ExitCode::SUCCESS)

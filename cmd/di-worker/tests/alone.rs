@@ -172,6 +172,17 @@ fn without_a_storage_it_ends_when_it_is_told_to_all_the_same() {
 }
 
 #[test]
+fn a_job_whose_folder_cannot_be_told_does_not_begin() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = serial();
+    command.arg("--storage").arg(folder.path());
+    let mut worker = Worker::start(command.env(COORDINATOR, "127.0.0.1:80"));
+    worker.says(COORDINATOR);
+    assert_eq!(worker.child.wait().unwrap().code(), Some(2));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
 fn trials_of_two_seeds_in_one_storage_do_not_touch_each_other() {
     let folder = tempfile::tempdir().unwrap();
     let of = |seed| folder.path().join("rl/sweep/trials").join(seed);
