@@ -7,9 +7,7 @@ use di_runtime::{
     beside::beside,
     checkpoint::Keeper,
     coordinator::Outcome,
-    env,
-    game::Game,
-    http,
+    env, http,
     life::Gate,
     sampler::Pipeline,
     serial,
@@ -22,10 +20,10 @@ use di_runtime::{
 use crate::{args::AloneArgs, exit_code, open};
 
 /// Trains, and says how it ended.
-pub async fn serial(game: Game, seed: u64, args: AloneArgs) -> Result<ExitCode> {
+pub async fn serial(seed: u64, args: AloneArgs) -> Result<ExitCode> {
     let mut shutdown = Shutdown::install()?;
     let life = Gate::running();
-    let goal = args.goal(game, seed);
+    let goal = args.goal.goal(seed);
     let training = train(goal, args, Path::new(""), &life, &mut shutdown);
     let outcome = work_behind(&life, env::port(), Box::pin(training)).await?;
     Ok(exit_code(outcome))
@@ -38,7 +36,7 @@ pub async fn trial(seed: u64, args: AloneArgs) -> Result<ExitCode> {
     let gate = Gate::running();
     tracing::info!("training with seed {seed}");
     let folder = Path::new("trials").join(seed.to_string());
-    let goal = args.goal(Game::default(), seed);
+    let goal = args.goal.goal(seed);
     let trial = async {
         let outcome = train(goal, args, &folder, &gate, &mut shutdown).await?;
         if outcome == Outcome::Interrupted {
