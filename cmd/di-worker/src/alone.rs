@@ -1,15 +1,13 @@
 //! The roles that train without others.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{path::Path, process::ExitCode};
 
 use di_runtime::{
     Result,
     beside::beside,
     checkpoint::Keeper,
     coordinator::Outcome,
-    env,
-    game::Game,
-    http,
+    env, http,
     life::Gate,
     serial,
     server::work_behind,
@@ -21,11 +19,11 @@ use di_runtime::{
 use crate::{args::AloneArgs, exit_code, open};
 
 /// Trains, and says how it ended.
-pub async fn serial(game: Game, seed: u64, args: AloneArgs) -> Result<ExitCode> {
+pub async fn serial(seed: u64, args: AloneArgs) -> Result<ExitCode> {
     let mut shutdown = Shutdown::install()?;
     let life = Gate::running();
-    let goal = args.goal(game, seed);
-    let training = train(goal, args, env::job_folder(), &life, &mut shutdown);
+    let goal = args.goal.goal(seed);
+    let training = train(goal, args, Path::new(""), &life, &mut shutdown);
     let outcome = work_behind(&life, env::port(), Box::pin(training)).await?;
     Ok(exit_code(outcome))
 }
@@ -36,10 +34,10 @@ pub async fn trial(seed: u64, args: AloneArgs) -> Result<ExitCode> {
     let (coordinator, client) = (env::coordinator()?, http::client()?);
     let gate = Gate::running();
     tracing::info!("training with seed {seed}");
-    let folder = env::job_folder().join("trials").join(seed.to_string());
-    let goal = args.goal(Game::default(), seed);
+    let folder = Path::new("trials").join(seed.to_string());
+    let goal = args.goal.goal(seed);
     let trial = async {
-        let outcome = train(goal, args, folder, &gate, &mut shutdown).await?;
+        let outcome = train(goal, args, &folder, &gate, &mut shutdown).await?;
         if outcome == Outcome::Interrupted {
             return Ok(exit_code(outcome));
         }
@@ -54,11 +52,11 @@ pub async fn trial(seed: u64, args: AloneArgs) -> Result<ExitCode> {
     work_behind(&gate, env::port(), Box::pin(trial)).await
 }
 
-/// Checkpoints, if there are to be any, go to a folder below the storage.
+/// Checkpoints, if there are to be any, go to a folder below that of the job.
 async fn train(
     goal: Goal,
     args: AloneArgs,
-    folder: PathBuf,
+    below: &Path,
     gate: &Gate,
     shutdown: &mut Shutdown,
 ) -> Result<Outcome> {
@@ -67,7 +65,7 @@ async fn train(
     let keeper = match args.storage {
         Some(storage) => {
             let storage = open(storage).await?;
-            let folder = storage.root().join(folder);
+            let folder = storage.root().join(env::job_folder()?).join(below);
             let keeper = move || Keeper::open(storage, &folder, of, keep);
             Some(beside(keeper).await?)
         }

@@ -2,23 +2,18 @@
 
 mod alone;
 mod finite;
+mod goal;
 mod keep;
 mod learning;
 mod sampling;
 
 use std::{path::PathBuf, time::Duration};
 
-use clap::{
-    CommandFactory, Parser, Subcommand,
-    builder::{PossibleValuesParser, TypedValueParser},
-    error::ErrorKind,
-};
-use di_runtime::{
-    coordinator::Options, fleet::Patience, game::Game, ppo::Settings, training::Goal,
-};
+use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
+use di_runtime::{coordinator::Options, fleet::Patience, ppo::Settings, training::Goal};
 
 pub use alone::AloneArgs;
-use finite::finite;
+use goal::GoalArgs;
 use keep::KeepArgs;
 use learning::LearningArgs;
 pub use sampling::SamplingArgs;
@@ -78,8 +73,6 @@ pub enum Command {
     Aggregator,
     /// Trains alone, in one process: 0 solved, 1 not solved, 2 wrongly set up, 143 asked to end
     Serial {
-        #[command(flatten)]
-        environment: EnvironmentArgs,
         /// Decides everything random, with the number of environments
         #[arg(long, default_value_t = 0)]
         seed: u64,
@@ -151,16 +144,7 @@ pub struct LearnerArgs {
 }
 
 #[derive(Debug, clap::Args)]
-pub struct EnvironmentArgs {
-    /// Environment to train in, as Gymnasium has it; MountainCar-v0 is not solved with every seed
-    #[arg(long, default_value_t, value_parser = environment())]
-    pub environment: Game,
-}
-
-#[derive(Debug, clap::Args)]
 pub struct CoordinatorArgs {
-    #[command(flatten)]
-    environment: EnvironmentArgs,
     /// Collectors to ask the replica endpoint for
     #[arg(long, default_value_t = 2)]
     collectors: u32,
@@ -172,30 +156,14 @@ pub struct CoordinatorArgs {
     declared: bool,
     #[command(flatten)]
     pub storage: StorageArgs,
-    /// Mean return over the evaluation episodes that ends the training; over 500 it never does
-    /// [default: Gymnasium's threshold: CartPole-v1 475, Acrobot-v1 -100, MountainCar-v0 -110]
-    #[arg(long, allow_negative_numbers = true, value_parser = finite)]
-    target_return: Option<f64>,
-    /// Updates of the model after which to give up
-    #[arg(long, default_value_t = 150)]
-    max_iterations: u64,
-    /// Collector tasks per iteration
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    tasks: u16,
-    /// Frames per collector task
-    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    frames_per_task: u32,
-    /// Evaluation episodes per iteration
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    evaluation_episodes: u32,
+    #[command(flatten)]
+    goal: GoalArgs,
     /// Decides everything random: a seed gives the same training with any number of collectors
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Collect while the next model is trained: faster, from frames that are behind by one version
     #[arg(long)]
     overlap: bool,
-    #[command(flatten)]
-    pace: PaceArgs,
     /// Longest time to train
     #[arg(long, default_value = "1h", value_parser = duration)]
     timeout: Duration,
@@ -206,27 +174,12 @@ pub struct CoordinatorArgs {
     keep: KeepArgs,
 }
 
-#[derive(Debug, clap::Args)]
-pub struct PaceArgs {
-    /// Least time per iteration, to watch a training that would be over in seconds
-    #[arg(long, default_value = "0s", value_parser = duration)]
-    pub pace: Duration,
-}
-
 impl From<CoordinatorArgs> for Options {
     fn from(args: CoordinatorArgs) -> Self {
-        let goal = Goal::of(args.environment.environment);
         Self {
             goal: Goal {
-                target_return: args.target_return.unwrap_or(goal.target_return),
-                max_iterations: args.max_iterations,
-                tasks: usize::from(args.tasks),
-                frames_per_task: args.frames_per_task as usize,
-                evaluation_episodes: args.evaluation_episodes as usize,
-                seed: args.seed,
                 overlap: args.overlap,
-                pace: args.pace.pace,
-                ..goal
+                ..args.goal.goal(args.seed)
             },
             collectors: args.collectors,
             learners: args.learners,
@@ -237,12 +190,6 @@ impl From<CoordinatorArgs> for Options {
             keep: args.keep.keep(),
         }
     }
-}
-
-/// Reads Gymnasium's name of an environment.
-fn environment() -> impl TypedValueParser<Value = Game> {
-    PossibleValuesParser::new(Game::ALL.map(Game::name))
-        .map(|name| Game::named(&name).expect("a possible value"))
 }
 
 /// Reads `500ms`, `90`, `90s`, `5m`, `1h`.
@@ -270,32 +217,6 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Args::command().debug_assert();
-    }
-
-    #[test]
-    fn the_target_is_the_environments_unless_another_is_named() {
-        for (line, game, target) in [
-            ("", Game::CartPole, 475.0),
-            ("--environment Acrobot-v1", Game::Acrobot, -100.0),
-            ("--environment MountainCar-v0", Game::MountainCar, -110.0),
-            (
-                "--environment Acrobot-v1 --target-return -80",
-                Game::Acrobot,
-                -80.0,
-            ),
-        ] {
-            let words = ["di-worker", "coordinator"]
-                .into_iter()
-                .chain(line.split_whitespace());
-            let Command::Coordinator(args) = Args::parse_from(words).command else {
-                panic!("another command");
-            };
-            let goal = Options::from(args).goal;
-            assert_eq!((goal.game, goal.target_return), (game, target), "{line}");
-        }
-        let unknown = ["di-worker", "serial", "--environment", "Pong-v5"];
-        let error = Args::try_parse_from(unknown).unwrap_err().to_string();
-        assert!(error.contains("MountainCar-v0"), "{error}");
     }
 
     #[test]

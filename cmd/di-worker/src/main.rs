@@ -64,11 +64,7 @@ async fn run(command: Command) -> Result<ExitCode> {
         }
         Command::Learner(args) => learn(args).await,
         Command::Aggregator => aggregate().await,
-        Command::Serial {
-            environment,
-            seed,
-            alone,
-        } => alone::serial(environment.environment, seed, alone).await,
+        Command::Serial { seed, alone } => alone::serial(seed, alone).await,
         Command::Trial { seed, alone } => alone::trial(seed, alone).await,
         Command::Sweep { trials } => sweep(trials).await,
         Command::Hold { memory } => {
@@ -127,7 +123,10 @@ async fn replica(environment: &Environment, worker: impl TaskWorker) -> Result<E
         environment.pod,
         environment.replica_index,
         environment.port,
-        environment.coordinator
+        environment
+            .coordinator
+            .as_deref()
+            .unwrap_or("the coordinator")
     );
     serve(listener, worker, shutdown.requested()).await?;
     Ok(ExitCode::SUCCESS)

@@ -137,7 +137,7 @@ impl Coordinator {
         let (storage, environment) = (self.storage.clone(), self.environment.clone());
         let (keep, of) = (self.options.keep, id.clone());
         let open = move || {
-            let folder = job_folder(&storage, &environment);
+            let folder = job_folder(&storage, &environment)?;
             let keeper = Keeper::open(storage.clone(), &folder, (game, seed), keep)?;
             let begin = keeper
                 .newest()?

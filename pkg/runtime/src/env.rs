@@ -25,24 +25,40 @@ pub fn port() -> Option<u16> {
     .find_map(|name| std::env::var(name).ok()?.parse().ok())
 }
 
+/// What names the coordinator, in every pod of a job.
+const COORDINATOR_URL: &str = "KUBERNETES_COORDINATOR_URL";
+
 /// Where the coordinator listens, `host:port`.
 pub fn coordinator() -> Result<String> {
-    required("KUBERNETES_COORDINATOR_URL", |name| {
-        std::env::var(name).ok().filter(|value| !value.is_empty())
-    })
+    required(COORDINATOR_URL, process)
 }
 
 /// Folder of this pod's job below the storage, `NAMESPACE/JOB`; the storage itself outside of a job.
-pub fn job_folder() -> PathBuf {
-    let folder = coordinator().ok().and_then(|url| folder_of(&url));
-    folder.unwrap_or_default()
+pub fn job_folder() -> Result<PathBuf> {
+    let folder = process(COORDINATOR_URL).map(|url| folder_of(&url));
+    Ok(folder.transpose()?.unwrap_or_default())
 }
 
-/// The same, by the URL of the coordinator.
-fn folder_of(coordinator: &str) -> Option<PathBuf> {
-    let (host, _) = coordinator.rsplit_once(':')?;
-    let (pod, namespace) = host.rsplit_once('.')?;
-    Some(Path::new(namespace).join(pod.strip_suffix("-coordinator")?))
+fn process(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// The same, by the URL of the coordinator, which all pods of the job are told.
+fn folder_of(coordinator: &str) -> Result<PathBuf> {
+    let label = |text: &str| {
+        let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        !text.is_empty() && text.bytes().all(fits)
+    };
+    let parts = || {
+        let (host, _port) = coordinator.rsplit_once(':')?;
+        let (pod, namespace) = host.split_once('.')?;
+        let job = pod.strip_suffix("-coordinator")?;
+        (label(namespace) && label(job)).then(|| Path::new(namespace).join(job))
+    };
+    parts().ok_or(Error::InvalidVariable {
+        name: COORDINATOR_URL,
+        expected: "<job>-coordinator.<namespace>:<port>, which tells the job's folder",
+    })
 }
 
 /// The environment of this pod.
@@ -56,8 +72,8 @@ pub struct Environment {
     pub server: String,
     /// Path prefix of the replica endpoint.
     pub api_version: String,
-    /// URL of the coordinator, as the orchestrator gives it; only shown.
-    pub coordinator: String,
+    /// URL of the coordinator, as the orchestrator gives it.
+    pub coordinator: Option<String>,
     /// Number of this replica within its type; a replacement keeps it.
     pub replica_index: u64,
     /// Where this role listens.
@@ -90,7 +106,7 @@ impl Environment {
             pod: required("KUBERNETES_POD_NAME", get)?,
             server,
             api_version: format!("/{}", version.trim_matches('/')),
-            coordinator: or("KUBERNETES_COORDINATOR_URL", "the coordinator"),
+            coordinator: get(COORDINATOR_URL),
             replica_index: number("DI_REPLICA_INDEX", "a number", 0, get)?,
             port: number(port.0, "a port number", port.1, get)?,
         })
@@ -99,6 +115,15 @@ impl Environment {
     /// Name of the job, derived from the coordinator's fixed name.
     pub fn job(&self) -> &str {
         self.pod.strip_suffix("-coordinator").unwrap_or(&self.pod)
+    }
+
+    /// Folder of the job below the storage, `NAMESPACE/JOB`: as for each of its pods, by the URL of the coordinator; outside of a job by the
+    /// names of this pod.
+    pub fn job_folder(&self) -> Result<PathBuf> {
+        match &self.coordinator {
+            Some(url) => folder_of(url),
+            None => Ok(Path::new(&self.namespace).join(self.job())),
+        }
     }
 }
 
@@ -166,10 +191,34 @@ mod tests {
 
     #[test]
     fn the_folder_of_the_job_is_the_same_for_all_its_pods() {
-        let folder = folder_of("pole-coordinator.rl:22273").unwrap();
+        let url = ("KUBERNETES_COORDINATOR_URL", "pole-coordinator.rl:22273");
+        let other = ("KUBERNETES_POD_NAME", "other-coordinator");
+        let folder = read(&[url, other]).unwrap().job_folder().unwrap();
         assert_eq!(folder, Path::new("rl/pole"));
-        for other in ["127.0.0.1:80", "pole-coordinator:80", "pole.rl:80", ""] {
-            assert_eq!(folder_of(other), None, "{other}");
+        let without = read(&[other]).unwrap().job_folder().unwrap();
+        assert_eq!(without, Path::new("rl/other"));
+    }
+
+    #[test]
+    fn a_url_that_tells_no_folder_is_a_fault_of_its_variable() {
+        for url in [
+            "127.0.0.1:80",
+            "pole-coordinator:80",
+            "pole.rl:80",
+            "pole-coordinator.rl",
+            "-coordinator.rl:80",
+            "pole-coordinator.:80",
+            "../pole-coordinator.rl:80",
+            "http://pole-coordinator.rl:80",
+        ] {
+            let environment = read(&[("KUBERNETES_COORDINATOR_URL", url)]).unwrap();
+            let error = environment.job_folder().unwrap_err();
+            assert_eq!(error.exit_code(), 2);
+            let message = error.to_string();
+            assert!(
+                message.contains("KUBERNETES_COORDINATOR_URL") && !message.contains(url),
+                "{message}"
+            );
         }
     }
 

@@ -14,9 +14,8 @@ use crate::{
 pub const FINAL_MODEL: &str = "model-final.bin";
 
 /// Folder of a job, whose coordinator this environment is of: `<storage>/<namespace>/<job>`.
-pub(crate) fn job_folder(storage: &Storage, environment: &Environment) -> PathBuf {
-    let root = storage.root();
-    root.join(&environment.namespace).join(environment.job())
+pub(crate) fn job_folder(storage: &Storage, environment: &Environment) -> Result<PathBuf> {
+    Ok(storage.root().join(environment.job_folder()?))
 }
 
 /// `<storage>/<namespace>/<job>/<run id>`; holds the newest model, and frames while they are in
@@ -39,7 +38,7 @@ impl Run {
         id: &str,
         model: &Model,
     ) -> Result<Self> {
-        let folder = job_folder(&storage, environment).join(id);
+        let folder = job_folder(&storage, environment)?.join(id);
         storage.create_folder(&folder)?;
         let model_path = folder.join(model_file(model.version));
         storage.write(&model_path, &model.encode())?;

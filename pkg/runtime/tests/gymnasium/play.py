@@ -27,7 +27,7 @@ def balance(state):
 
 
 def swing(state):
-    return 2 if state[2] > 0 else 0
+    return 2 if state[3] > 0 else 0
 
 
 def climb(state):

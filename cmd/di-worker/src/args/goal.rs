@@ -1,0 +1,114 @@
+use std::time::Duration;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use di_runtime::{game::Game, training::Goal};
+
+use super::{duration, finite::finite};
+
+/// What to train for, by however many processes.
+#[derive(Clone, Debug, clap::Args)]
+pub struct GoalArgs {
+    /// Environment to train in, as Gymnasium has it; MountainCar-v0 is not solved with every seed
+    #[arg(long, default_value_t, value_parser = environment())]
+    environment: Game,
+    /// Mean return over the evaluation episodes that ends the training; over 500 it never does
+    /// [default: Gymnasium's threshold: CartPole-v1 475, Acrobot-v1 -100, MountainCar-v0 -110]
+    #[arg(long, allow_negative_numbers = true, value_parser = finite)]
+    target_return: Option<f64>,
+    /// Updates of the model after which to give up
+    #[arg(long, default_value_t = 150)]
+    max_iterations: u64,
+    /// Collector tasks per iteration; who trains alone collects the frames of all
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    tasks: u16,
+    /// Frames per collector task
+    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    frames_per_task: u32,
+    /// Evaluation episodes per iteration
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    evaluation_episodes: u32,
+    /// Least time per iteration, to watch a training that would be over in seconds
+    #[arg(long, default_value = "0s", value_parser = duration)]
+    pace: Duration,
+}
+
+impl GoalArgs {
+    /// What they say, with a seed.
+    pub fn goal(&self, seed: u64) -> Goal {
+        let usual = Goal::of(self.environment);
+        Goal {
+            target_return: self.target_return.unwrap_or(usual.target_return),
+            max_iterations: self.max_iterations,
+            tasks: usize::from(self.tasks),
+            frames_per_task: self.frames_per_task as usize,
+            evaluation_episodes: self.evaluation_episodes as usize,
+            seed,
+            pace: self.pace,
+            ..usual
+        }
+    }
+}
+
+/// Reads Gymnasium's name of an environment.
+fn environment() -> impl TypedValueParser<Value = Game> {
+    PossibleValuesParser::new(Game::ALL.map(Game::name))
+        .map(|name| Game::named(&name).expect("a possible value"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use di_runtime::coordinator::Options;
+
+    use super::{
+        super::{Args, Command},
+        *,
+    };
+
+    /// What a line makes each of those train for that can.
+    fn goals(line: &str) -> [Goal; 3] {
+        ["coordinator", "serial", "trial --seed=0"].map(|command| {
+            let line = format!("di-worker {command} {line}");
+            match Args::parse_from(line.split_whitespace()).command {
+                Command::Coordinator(args) => Options::from(args).goal,
+                Command::Serial { seed, alone } | Command::Trial { seed, alone } => {
+                    alone.goal.goal(seed)
+                }
+                _ => panic!("another command"),
+            }
+        })
+    }
+
+    #[test]
+    fn the_target_is_the_environments_unless_another_is_named() {
+        for (line, game, target) in [
+            ("", Game::CartPole, 475.0),
+            ("--environment Acrobot-v1", Game::Acrobot, -100.0),
+            ("--environment MountainCar-v0", Game::MountainCar, -110.0),
+            (
+                "--environment Acrobot-v1 --target-return -80",
+                Game::Acrobot,
+                -80.0,
+            ),
+        ] {
+            for goal in goals(line) {
+                assert_eq!((goal.game, goal.target_return), (game, target), "{line}");
+            }
+        }
+        let unknown = ["di-worker", "serial", "--environment", "Pong-v5"];
+        let error = Args::try_parse_from(unknown).unwrap_err().to_string();
+        assert!(error.contains("MountainCar-v0"), "{error}");
+    }
+
+    #[test]
+    fn who_trains_alone_has_the_flags_of_a_coordinator() {
+        let line =
+            "--max-iterations 7 --tasks 2 --frames-per-task 64 --evaluation-episodes 5 --pace 3s";
+        for goal in goals(line) {
+            let numbers = (goal.max_iterations, goal.tasks, goal.frames_per_task);
+            assert_eq!(numbers, (7, 2, 64));
+            let (episodes, pace) = (goal.evaluation_episodes, goal.pace);
+            assert_eq!((episodes, pace), (5, Duration::from_secs(3)));
+        }
+    }
+}
