@@ -10,7 +10,7 @@ mod sampling;
 use std::{path::PathBuf, time::Duration};
 
 use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
-use di_runtime::{coordinator::Options, fleet::Patience, ppo::Settings, training::Goal};
+use di_runtime::{coordinator::Options, fleet::Patience};
 
 pub use alone::AloneArgs;
 use goal::GoalArgs;
@@ -136,9 +136,6 @@ pub struct LearnerArgs {
     /// How long a rank may be silent in a task until it counts as lost
     #[arg(long, default_value = "60s", value_parser = duration)]
     pub rank_timeout: Duration,
-    /// Versions of the model by which frames may be behind; older ones are counted and dropped
-    #[arg(long, default_value_t = Settings::default().max_policy_lag)]
-    pub max_policy_lag: u64,
     #[command(flatten)]
     pub learning: LearningArgs,
 }
@@ -161,9 +158,6 @@ pub struct CoordinatorArgs {
     /// Decides everything random: a seed gives the same training with any number of collectors
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Collect while the next model is trained: faster, from frames that are behind by one version
-    #[arg(long)]
-    overlap: bool,
     /// Longest time to train
     #[arg(long, default_value = "1h", value_parser = duration)]
     timeout: Duration,
@@ -177,10 +171,7 @@ pub struct CoordinatorArgs {
 impl From<CoordinatorArgs> for Options {
     fn from(args: CoordinatorArgs) -> Self {
         Self {
-            goal: Goal {
-                overlap: args.overlap,
-                ..args.goal.goal(args.seed)
-            },
+            goal: args.goal.goal(args.seed),
             collectors: args.collectors,
             learners: args.learners,
             declared: args.declared,

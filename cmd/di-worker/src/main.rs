@@ -19,7 +19,6 @@ use di_runtime::{
     hold::{hold, release},
     http,
     learner::Learner,
-    ppo::Settings,
     probe::probe,
     server::{listen, serve},
     shutdown::Shutdown,
@@ -135,11 +134,7 @@ async fn replica(environment: &Environment, worker: impl TaskWorker) -> Result<E
 async fn learn(args: LearnerArgs) -> Result<ExitCode> {
     let environment = Environment::read(LEARNER_PORT)?;
     let storage = open(args.storage.storage).await?;
-    let settings = Settings {
-        max_policy_lag: args.max_policy_lag,
-        ..args.learning.settings()
-    };
-    let learner = Learner::new(environment.clone(), storage, settings);
+    let learner = Learner::new(environment.clone(), storage, args.learning.settings());
     let Some(place) = Place::read()? else {
         return replica(&environment, learner).await;
     };

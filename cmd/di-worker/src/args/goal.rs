@@ -27,6 +27,10 @@ pub struct GoalArgs {
     /// Evaluation episodes per iteration
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     evaluation_episodes: u32,
+    /// Collect while the next model is trained: faster, from frames that are behind by one version; who trains alone
+    /// collects them with the weights of each gradient step, beside the learner unless in serial mode
+    #[arg(long)]
+    overlap: bool,
     /// Least time per iteration, to watch a training that would be over in seconds
     #[arg(long, default_value = "0s", value_parser = duration)]
     pace: Duration,
@@ -43,6 +47,7 @@ impl GoalArgs {
             frames_per_task: self.frames_per_task as usize,
             evaluation_episodes: self.evaluation_episodes as usize,
             seed,
+            overlap: self.overlap,
             pace: self.pace,
             ..usual
         }
@@ -102,13 +107,13 @@ mod tests {
 
     #[test]
     fn who_trains_alone_has_the_flags_of_a_coordinator() {
-        let line =
-            "--max-iterations 7 --tasks 2 --frames-per-task 64 --evaluation-episodes 5 --pace 3s";
+        let line = "--max-iterations 7 --tasks 2 --frames-per-task 64 --evaluation-episodes 5 --overlap --pace 3s";
         for goal in goals(line) {
             let numbers = (goal.max_iterations, goal.tasks, goal.frames_per_task);
             assert_eq!(numbers, (7, 2, 64));
             let (episodes, pace) = (goal.evaluation_episodes, goal.pace);
             assert_eq!((episodes, pace), (5, Duration::from_secs(3)));
+            assert!(goal.overlap);
         }
     }
 }

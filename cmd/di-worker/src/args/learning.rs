@@ -32,6 +32,13 @@ pub struct LearningArgs {
         default_value_t = Settings::default().num_epochs
     )]
     epochs: usize,
+    /// Versions of the model by which frames may be behind; older ones are counted and dropped
+    #[arg(
+        long = "max-policy-lag",
+        value_name = "VERSIONS",
+        default_value_t = Settings::default().max_policy_lag
+    )]
+    max_policy_lag: u64,
 }
 
 impl LearningArgs {
@@ -41,6 +48,7 @@ impl LearningArgs {
             batch_size: self.batch_size,
             num_batches_per_epoch: self.batches,
             num_epochs: self.epochs,
+            max_policy_lag: self.max_policy_lag,
             ..Settings::default()
         }
     }
