@@ -71,7 +71,7 @@ impl Sampler for Interrupting {
     }
 }
 
-/// Trains with a seed, in one folder for each; ends before its time in the so many-th iteration from here.
+/// Trains with a seed; ends before its time in the so many-th iteration from here.
 async fn short(storage: &Storage, seed: u64, left: usize) -> (Outcome, Model) {
     let goal = Goal {
         seed,
@@ -83,8 +83,7 @@ async fn short(storage: &Storage, seed: u64, left: usize) -> (Outcome, Model) {
         every: Duration::from_secs(3600),
         ..Keep::default()
     };
-    let folder = storage.root().join(seed.to_string());
-    let keeper = Keeper::open(storage.clone(), &folder, (goal.game, seed), keep).unwrap();
+    let keeper = Keeper::open(storage.clone(), storage.root(), (goal.game, seed), keep).unwrap();
     let stop = Arc::new(Notify::new());
     let sampler = Interrupting {
         pipeline: pipeline(),
@@ -108,7 +107,7 @@ async fn a_training_that_was_interrupted_ends_as_if_it_had_not_been() {
         (undisturbed.0, undisturbed.1.version),
         (Outcome::Unsolved, 6)
     );
-    assert!(!folder.path().join("4/checkpoints").exists());
+    assert!(!folder.path().join("checkpoints-CartPole-v1-4").exists());
 
     for (iterations, version) in [(2, 2), (3, 5)] {
         let (outcome, model) = short(&storage, 4, iterations).await;
@@ -116,7 +115,7 @@ async fn a_training_that_was_interrupted_ends_as_if_it_had_not_been() {
     }
     assert_eq!(short(&storage, 4, NEVER).await, undisturbed);
     assert!(
-        !folder.path().join("4/checkpoints").exists(),
+        !folder.path().join("checkpoints-CartPole-v1-4").exists(),
         "one that has ended is not gone on with"
     );
 }
