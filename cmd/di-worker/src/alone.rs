@@ -1,6 +1,6 @@
 //! The roles that train without others.
 
-use std::{path::Path, process::ExitCode};
+use std::process::ExitCode;
 
 use di_runtime::{
     Result,
@@ -23,7 +23,7 @@ pub async fn serial(seed: u64, args: AloneArgs) -> Result<ExitCode> {
     let mut shutdown = Shutdown::install()?;
     let life = Gate::running();
     let goal = args.goal.goal(seed);
-    let training = train(goal, args, Path::new(""), &life, &mut shutdown);
+    let training = train(goal, args, &life, &mut shutdown);
     let outcome = work_behind(&life, env::port(), Box::pin(training)).await?;
     Ok(exit_code(outcome))
 }
@@ -34,10 +34,9 @@ pub async fn trial(seed: u64, args: AloneArgs) -> Result<ExitCode> {
     let (coordinator, client) = (env::coordinator()?, http::client()?);
     let gate = Gate::running();
     tracing::info!("training with seed {seed}");
-    let folder = Path::new("trials").join(seed.to_string());
     let goal = args.goal.goal(seed);
     let trial = async {
-        let outcome = train(goal, args, &folder, &gate, &mut shutdown).await?;
+        let outcome = train(goal, args, &gate, &mut shutdown).await?;
         if outcome == Outcome::Interrupted {
             return Ok(exit_code(outcome));
         }
@@ -52,11 +51,10 @@ pub async fn trial(seed: u64, args: AloneArgs) -> Result<ExitCode> {
     work_behind(&gate, env::port(), Box::pin(trial)).await
 }
 
-/// Checkpoints, if there are to be any, go to a folder below that of the job.
+/// Checkpoints, if there are to be any, go to the folder of the job.
 async fn train(
     goal: Goal,
     args: AloneArgs,
-    below: &Path,
     gate: &Gate,
     shutdown: &mut Shutdown,
 ) -> Result<Outcome> {
@@ -65,7 +63,7 @@ async fn train(
     let keeper = match args.storage {
         Some(storage) => {
             let storage = open(storage).await?;
-            let folder = storage.root().join(env::job_folder()?).join(below);
+            let folder = storage.root().join(env::job_folder()?);
             let keeper = move || Keeper::open(storage, &folder, of, keep);
             Some(beside(keeper).await?)
         }

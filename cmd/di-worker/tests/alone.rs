@@ -128,9 +128,9 @@ async fn told(request: RequestBuilder) -> Report {
     serde_json::from_value(answer.data).unwrap()
 }
 
-/// Names of the checkpoints below a folder, if it has any.
-fn checkpoints(folder: &Path) -> Vec<PathBuf> {
-    let found = fs::read_dir(folder.join("checkpoints"));
+/// Names of the checkpoints of a seed in a folder, if it has any.
+fn checkpoints(folder: &Path, seed: &str) -> Vec<PathBuf> {
+    let found = fs::read_dir(folder.join(format!("checkpoints-CartPole-v1-{seed}")));
     let found = found.into_iter().flatten();
     let mut names: Vec<_> = found
         .map(|entry| entry.unwrap().file_name().into())
@@ -161,20 +161,20 @@ fn a_training_that_was_told_to_end_goes_on_where_it_was() {
     let mut first = Worker::start(stored().args(SLOWLY));
     first.says("iteration   0");
     assert_eq!(first.end_by("TERM"), Some(143));
-    assert_eq!(checkpoints(folder.path()), names(&[1]));
+    assert_eq!(checkpoints(folder.path(), "2"), names(&[1]));
 
     let mut second = Worker::start(stored().args(SLOWLY));
     second.says("going on from");
     second.says("iteration   1");
     assert_eq!(second.end_by("INT"), Some(143));
-    assert_eq!(checkpoints(folder.path()), names(&[1, 2]));
+    assert_eq!(checkpoints(folder.path(), "2"), names(&[1, 2]));
 
     let mut third = Worker::start(stored().args(["--save-every", "0s"]));
     third.says("going on from");
     third.says("saved");
     assert_eq!(third.solves(), solved, "as if it had not been disturbed");
     assert_eq!(third.child.wait().unwrap().code(), Some(0));
-    assert!(!folder.path().join("checkpoints").exists());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn a_job_whose_folder_cannot_be_told_does_not_begin() {
 #[test]
 fn trials_of_two_seeds_in_one_storage_do_not_touch_each_other() {
     let folder = tempfile::tempdir().unwrap();
-    let of = |seed| folder.path().join("rl/sweep/trials").join(seed);
+    let of = |seed| checkpoints(&folder.path().join("rl/sweep"), seed);
     let mut both = ["0", "1"].map(|seed| Worker::start(trial(seed, folder.path()).args(SLOWLY)));
     for trial in &mut both {
         trial.says("iteration   0");
@@ -207,15 +207,15 @@ fn trials_of_two_seeds_in_one_storage_do_not_touch_each_other() {
         assert_eq!(trial.end_by("TERM"), Some(143));
     }
     for seed in ["0", "1"] {
-        assert_eq!(checkpoints(&of(seed)), names(&[1]), "seed {seed}");
+        assert_eq!(of(seed), names(&[1]), "seed {seed}");
     }
 
     let mut again = Worker::start(&mut trial("1", folder.path()));
     again.says("going on from");
     again.solves();
     assert_eq!(again.end_by("TERM"), Some(0), "it has trained to the end");
-    assert_eq!(checkpoints(&of("1")), names(&[]));
-    assert_eq!(checkpoints(&of("0")), names(&[1]));
+    assert_eq!(of("1"), names(&[]));
+    assert_eq!(of("0"), names(&[1]));
 }
 
 #[tokio::test]
@@ -237,7 +237,7 @@ async fn in_a_job_a_training_is_paused_and_goes_on_and_ends_by_its_handles() {
     let paused = handles.call("pause").await;
     assert_eq!(handles.call("exit").await.status, Status::Exiting);
     assert_eq!(worker.child.wait().unwrap().code(), Some(143));
-    let kept = checkpoints(folder.path());
+    let kept = checkpoints(folder.path(), "2");
     assert!(kept.contains(&names(&[paused.polls])[0]), "{kept:?}");
 }
 

@@ -27,7 +27,7 @@ impl Default for Keep {
     }
 }
 
-/// Keeps the checkpoints of a training, in a folder that is its own.
+/// Keeps the checkpoints of a training, in a folder that is its own: others in the same storage are not touched.
 #[derive(Debug)]
 pub struct Keeper {
     storage: Storage,
@@ -40,9 +40,10 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// The keeper of who trains in a game with a seed, in `checkpoints` of a folder.
+    /// The keeper of who trains in a game with a seed, in `checkpoints-GAME-SEED` of a folder.
     pub fn open(storage: Storage, folder: &Path, of: (Game, u64), keep: Keep) -> Result<Self> {
-        let folder = folder.join("checkpoints");
+        let (game, seed) = of;
+        let folder = folder.join(format!("checkpoints-{game}-{seed}"));
         storage.create_folder(&folder)?;
         Ok(Self {
             storage,

@@ -106,7 +106,7 @@ async fn what_is_collected_ahead_is_the_same_each_time_on_one_thread() {
     assert_eq!(again, (model, stats));
 }
 
-/// Trains with a seed, in one folder for each; ends before its time after so many iterations.
+/// Trains with a seed; ends before its time after so many iterations.
 async fn short(storage: &Storage, seed: u64, iterations: u64) -> (Outcome, Model) {
     let goal = Goal {
         seed,
@@ -118,8 +118,7 @@ async fn short(storage: &Storage, seed: u64, iterations: u64) -> (Outcome, Model
         every: Duration::from_secs(3600),
         ..Keep::default()
     };
-    let folder = storage.root().join(seed.to_string());
-    let keeper = Keeper::open(storage.clone(), &folder, (goal.game, seed), keep).unwrap();
+    let keeper = Keeper::open(storage.clone(), storage.root(), (goal.game, seed), keep).unwrap();
     let (settings, gate) = (Settings::default(), Gate::running());
     let mut told = gate.subscribe();
     let stopped = async {
@@ -143,7 +142,7 @@ async fn a_training_that_was_interrupted_ends_as_if_it_had_not_been() {
         (undisturbed.0, undisturbed.1.version),
         (Outcome::Unsolved, 6)
     );
-    assert!(!folder.path().join("4/checkpoints").exists());
+    assert!(!folder.path().join("checkpoints-CartPole-v1-4").exists());
 
     for (iterations, version) in [(2, 2), (3, 5)] {
         let (outcome, model) = short(&storage, 4, iterations).await;
@@ -151,7 +150,7 @@ async fn a_training_that_was_interrupted_ends_as_if_it_had_not_been() {
     }
     assert_eq!(short(&storage, 4, NEVER).await, undisturbed);
     assert!(
-        !folder.path().join("4/checkpoints").exists(),
+        !folder.path().join("checkpoints-CartPole-v1-4").exists(),
         "one that has ended is not gone on with"
     );
 }

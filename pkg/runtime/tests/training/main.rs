@@ -276,7 +276,7 @@ async fn an_interruption_leaves_only_a_model_and_a_checkpoint() {
     assert_eq!(outcome.unwrap(), Outcome::Interrupted);
     // Replicas may be about to store what nobody waits for any more.
     let left = files(stand_in.folder());
-    let checkpoints = stand_in.folder().join("rl/pole/checkpoints");
+    let checkpoints = stand_in.folder().join("rl/pole/checkpoints-CartPole-v1-0");
     let count = |is_one: &dyn Fn(&&PathBuf) -> bool| left.iter().filter(is_one).count();
     assert_eq!(count(&|file| file.starts_with(&checkpoints)), 1, "{left:?}");
     assert_eq!(

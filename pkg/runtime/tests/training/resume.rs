@@ -18,6 +18,8 @@ use crate::{
 };
 
 const ITERATIONS: u64 = 6;
+/// Where those of its seed are.
+const CHECKPOINTS: &str = "checkpoints-CartPole-v1-4";
 
 /// A short training with a checkpoint of every model.
 fn short() -> Options {
@@ -78,7 +80,7 @@ pub async fn finish_in_two(stand_in: &StandIn) -> (Model, u64) {
     };
     let ended = first.run(loopback_listener().await, interrupted).await;
     assert_eq!(ended.unwrap(), Outcome::Interrupted);
-    let kept = listed(stand_in, "checkpoints").await.unwrap();
+    let kept = listed(stand_in, CHECKPOINTS).await.unwrap();
     assert!(!kept.is_empty() && kept.len() <= 3, "{kept:?}");
     let second = coordinator(stand_in, short());
     let mut progress = second.progress();
@@ -90,7 +92,7 @@ pub async fn finish_in_two(stand_in: &StandIn) -> (Model, u64) {
     );
     assert_eq!(running.await.unwrap().unwrap(), Outcome::Unsolved);
     assert_eq!(
-        listed(stand_in, "checkpoints").await,
+        listed(stand_in, CHECKPOINTS).await,
         None,
         "one that has ended is not gone on with"
     );
@@ -123,7 +125,7 @@ async fn a_killed_coordinator_goes_on_from_the_checkpoint_before_a_damaged_one()
         Ok(())
     };
     beside(end).await.unwrap();
-    let kept = listed(&stand_in, "checkpoints").await.unwrap();
+    let kept = listed(&stand_in, CHECKPOINTS).await.unwrap();
     let newest = kept.last().unwrap();
     let bytes = std::fs::read(newest).unwrap();
     std::fs::write(newest, &bytes[..bytes.len() / 2]).unwrap();

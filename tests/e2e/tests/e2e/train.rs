@@ -1,9 +1,11 @@
-//! Trainings that come to their end although replicas die, come and go meanwhile.
+//! Trainings that come to their end although pods die, and replicas come and go meanwhile.
+
+use std::collections::BTreeSet;
 
 use di_api::{AggregatorConfig, DIJob, Phase, Role, names};
 use di_e2e::{
-    FOREVER, Namespace, Told, di, eventually, is_running, logs, main_of, nodes_have_gpus,
-    owned_pods, reaches, samples, told, training,
+    FOREVER, Namespace, Told, di, eventually, is_running, logs, logs_so_far, main_of,
+    nodes_have_gpus, owned_pods, reaches, samples, told, training,
 };
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
@@ -16,8 +18,8 @@ const RANKS: &str = include_str!("../../../../manifests/samples/cartpole-ddp.yam
 const AGGREGATORS: &str =
     include_str!("../../../../manifests/samples/cartpole-ddp-aggregator.yaml");
 
-/// Time enough between the first iteration and the last of a training for what befalls it in its middle.
-const PACE: [&str; 2] = ["--pace", "2s"];
+/// Time enough between the first iteration and the last of a training, of which there are seven or so, for what befalls it in its middle.
+const PACE: [&str; 2] = ["--pace", "4s"];
 
 /// The running pods of a role.
 async fn running(ns: &Namespace, job: &str, role: Role) -> Vec<String> {
@@ -36,11 +38,10 @@ async fn trains(ns: &Namespace, job: &str, replicas: usize) -> Told {
     eventually("training", || told(ns, job), all).await
 }
 
-/// Ends a running pod of a role at once, as the loss of its machine does.
-async fn kill(ns: &Namespace, job: &str, role: Role) {
-    let name = running(ns, job, role).await.swap_remove(0);
+/// Ends a pod at once, as the loss of its machine does.
+async fn kill(ns: &Namespace, pod: &str) {
     let at_once = DeleteParams::default().grace_period(0);
-    ns.api::<Pod>().delete(&name, &at_once).await.unwrap();
+    ns.api::<Pod>().delete(pod, &at_once).await.unwrap();
 }
 
 /// What the coordinator of a training logged that ended with success.
@@ -51,24 +52,61 @@ async fn solved(ns: &Namespace, job: &str) -> String {
     log
 }
 
-/// How often it connected to a replica of a role.
-fn connections(log: &str, job: &str, role: Role) -> usize {
-    let any = format!("connected to {job}-{}-", role.label());
-    log.matches(&any).count()
+/// The replicas of a role that it connected to.
+fn connected<'a>(log: &'a str, job: &str, role: Role) -> BTreeSet<&'a str> {
+    let prefix = format!("{job}-{}-", role.label());
+    let pods = log.split("connected to ").skip(1);
+    let pods = pods.filter_map(|rest| rest.split_whitespace().next());
+    pods.filter(|pod| pod.starts_with(&prefix)).collect()
+}
+
+/// The iterations that it told of, one after the other.
+fn iterations(log: &str) -> impl Iterator<Item = u64> {
+    let told = log.lines().filter_map(|line| line.split_once("  frames "));
+    told.filter_map(|(before, _)| before.rsplit(' ').next()?.parse().ok())
 }
 
 #[tokio::test]
-async fn a_training_is_solved_though_a_collector_and_its_learner_are_killed() {
+async fn a_training_is_solved_though_its_collectors_and_its_learner_are_killed() {
     Namespace::with("killed", |ns| async move {
         let replicas = ["--collectors", "2", "--learners", "1"];
         ns.submit(&training("train", &[&replicas[..], &PACE].concat()))
             .await;
         trains(&ns, "train", 4).await;
-        kill(&ns, "train", Role::Collector).await;
-        kill(&ns, "train", Role::Learner).await;
+        let collectors = running(&ns, "train", Role::Collector).await;
+        let learners = running(&ns, "train", Role::Learner).await;
+        assert_eq!((collectors.len(), learners.len()), (2, 1));
+        for pod in collectors.iter().chain(&learners) {
+            kill(&ns, pod).await;
+        }
         let log = solved(&ns, "train").await;
-        // Without another learner it could not have ended.
-        assert!(connections(&log, "train", Role::Learner) > 1, "{log}");
+        // Without others it could not have ended.
+        assert!(connected(&log, "train", Role::Collector).len() > 2, "{log}");
+        assert!(connected(&log, "train", Role::Learner).len() > 1, "{log}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_training_goes_on_from_its_checkpoint_though_its_coordinator_is_killed() {
+    Namespace::with("resumed", |ns| async move {
+        let replicas = ["--collectors", "1", "--learners", "1"];
+        let always = ["--save-every", "0s"];
+        ns.submit(&training(
+            "train",
+            &[&replicas[..], &always, &PACE].concat(),
+        ))
+        .await;
+        let coordinator = names::coordinator("train");
+        let look = || logs_so_far(&ns, &coordinator);
+        let kept = |log: &String| log.contains("checkpoint-1.bin");
+        eventually("saved", look, kept).await;
+        kill(&ns, &coordinator).await;
+        let log = solved(&ns, "train").await;
+        // It is the log of the one that was made anew.
+        let begun = iterations(&log).next();
+        assert!(begun > Some(0), "{log}");
+        assert!(log.contains("going on from "), "{log}");
     })
     .await;
 }
@@ -92,10 +130,11 @@ async fn a_learner_of_two_ranks_solves_it_though_its_aggregator_is_killed() {
         ns.submit(&job).await;
         // The coordinator, two collectors, an aggregator, and one pod of two ranks.
         trains(&ns, &name, 5).await;
-        kill(&ns, &name, Role::Aggregator).await;
+        let aggregator = running(&ns, &name, Role::Aggregator).await.swap_remove(0);
+        kill(&ns, &aggregator).await;
         let log = solved(&ns, &name).await;
         // Who connects to another aggregator has other ranks behind it: they are one unit.
-        assert!(connections(&log, &name, Role::Aggregator) > 1, "{log}");
+        assert!(connected(&log, &name, Role::Aggregator).len() > 1, "{log}");
     })
     .await;
 }

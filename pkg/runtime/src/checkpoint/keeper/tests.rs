@@ -41,9 +41,13 @@ impl Job {
         keeper.save(|| Ok(self.at.model.clone())).unwrap();
     }
 
+    fn path(&self, name: &str) -> PathBuf {
+        let own = self.folder.path().join("rl/pole/checkpoints-CartPole-v1-4");
+        own.join(name)
+    }
+
     fn checkpoints(&self) -> Vec<String> {
-        let folder = self.folder.path().join("rl/pole/checkpoints");
-        let mut names: Vec<_> = fs::read_dir(folder)
+        let mut names: Vec<_> = fs::read_dir(self.path(""))
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .collect();
@@ -52,7 +56,7 @@ impl Job {
     }
 
     fn spoil(&self, name: &str) {
-        let path = self.folder.path().join("rl/pole/checkpoints").join(name);
+        let path = self.path(name);
         let mut bytes = fs::read(&path).unwrap();
         *bytes.last_mut().unwrap() ^= 1;
         fs::write(path, bytes).unwrap();
@@ -92,11 +96,7 @@ fn what_was_not_saved_is_saved_at_the_end() {
     job.at.frames += 50;
     job.save(&mut keeper);
     assert_eq!(newest(&keeper), Some((2, 200)));
-    let path = job
-        .folder
-        .path()
-        .join("rl/pole/checkpoints/checkpoint-2.bin");
-    fs::remove_file(path).unwrap();
+    fs::remove_file(job.path("checkpoint-2.bin")).unwrap();
     job.save(&mut keeper);
     assert!(job.checkpoints().is_empty(), "it was saved already");
 }
@@ -107,10 +107,7 @@ fn a_damaged_one_is_put_aside_for_the_one_before() {
     let mut keeper = job.keeper(OF, ALWAYS);
     (0..3).for_each(|_| job.step(&mut keeper));
     job.spoil("checkpoint-3.bin");
-    let unfinished = job
-        .folder
-        .path()
-        .join("rl/pole/checkpoints/checkpoint-4.0.tmp");
+    let unfinished = job.path("checkpoint-4.0.tmp");
     fs::write(&unfinished, b"half of").unwrap();
     assert_eq!(newest(&keeper), Some((2, 200)));
     assert!(!unfinished.exists());
@@ -125,18 +122,46 @@ fn a_damaged_one_is_put_aside_for_the_one_before() {
 }
 
 #[test]
-fn one_of_another_training_is_not_gone_on_from() {
-    for (of, name) in [
-        ((Game::Acrobot, OF.1), "checkpoint-1.bin"),
-        ((OF.0, 5), "checkpoint-1.bin"),
-        (OF, "checkpoint-7.bin"),
-    ] {
+fn trainings_of_other_games_and_seeds_in_one_folder_do_not_touch_each_other() {
+    let mut job = Job::new();
+    let mut own = job.keeper(OF, ALWAYS);
+    job.step(&mut own);
+    let unfinished = job.path("checkpoint-2.0.tmp");
+    fs::write(&unfinished, b"half of").unwrap();
+    for of in [(Game::Acrobot, OF.1), (OF.0, 5)] {
+        let fresh = Keep {
+            fresh: true,
+            ..ALWAYS
+        };
+        for keep in [ALWAYS, fresh] {
+            let mut other = job.keeper(of, keep);
+            assert_eq!(newest(&other), None, "{of:?}");
+            (0..3).for_each(|_| job.step(&mut other));
+            other.clear().unwrap();
+        }
+    }
+    assert_eq!(
+        job.checkpoints(),
+        ["checkpoint-1.bin", "checkpoint-2.0.tmp"]
+    );
+    assert_eq!(newest(&own), Some((1, 100)));
+}
+
+#[test]
+fn one_that_is_not_what_its_name_says_is_not_gone_on_from() {
+    let others = [(Game::Acrobot, OF.1), (OF.0, 5)];
+    let renamed = [(OF, "checkpoint-7.bin")];
+    let moved = others.map(|of| (of, "checkpoint-1.bin"));
+    for (of, name) in moved.into_iter().chain(renamed) {
         let mut job = Job::new();
-        let mut keeper = job.keeper(OF, ALWAYS);
-        job.step(&mut keeper);
-        let folder = job.folder.path().join("rl/pole/checkpoints");
-        fs::rename(folder.join("checkpoint-1.bin"), folder.join(name)).unwrap();
-        assert_eq!(newest(&job.keeper(of, ALWAYS)), None, "{of:?} {name}");
+        let mut other = job.keeper(of, ALWAYS);
+        job.at = Checkpoint::first(of.0, of.1);
+        job.step(&mut other);
+        let own = job.keeper(OF, ALWAYS);
+        fs::rename(other.folder.join("checkpoint-1.bin"), job.path(name)).unwrap();
+        assert_eq!(newest(&own), None, "{of:?} {name}");
+        let aside = name.replace(".bin", ".unusable");
+        assert_eq!(job.checkpoints(), [aside]);
     }
 }
 
