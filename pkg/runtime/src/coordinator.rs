@@ -169,6 +169,7 @@ impl Coordinator {
             .flatten();
         let ended = matches!(outcome, Ok(Outcome::Solved | Outcome::Unsolved));
         let finish = move |Stored { run, keeper }: &mut Stored| {
+            keeper.sum_up();
             let kept = if ended {
                 keeper.clear()
             } else {

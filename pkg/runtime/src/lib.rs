@@ -5,7 +5,7 @@
 //! | the environments | [`game`] |
 //! | the model and how it learns | [`policy`], [`network`], [`adam`], [`ppo`], [`staleness`] |
 //! | what is played, and how | [`rollout`], [`sampling`], [`sampler`], on the loops of [`signal`] |
-//! | what is stored | [`frames`], [`model`], [`storage`], [`run`], [`checkpoint`], waited for in [`mod@beside`] |
+//! | what is stored | [`frames`], [`model`], [`storage`], [`run`], [`checkpoint`], [`summary`], waited for in [`mod@beside`] |
 //! | the replicas' side | [`server`], [`tasks`], [`collector`], [`learner`] |
 //! | a learner of several GPUs | [`ddp`], behind an [`aggregator`] |
 //! | how all of them live | [`life`], with [`mapping`] for what computes beside it |
@@ -59,6 +59,7 @@ pub mod shutdown;
 pub mod signal;
 pub mod staleness;
 pub mod storage;
+pub mod summary;
 pub mod sweep;
 pub mod tasks;
 pub mod training;

@@ -13,6 +13,7 @@ use crate::{
     checkpoint::Keeper,
     dispatch::{Field, dispatch},
     game::Game,
+    life::{Counted, Stats},
     progress::Progress,
     run::Run,
     server::mix,
@@ -96,6 +97,8 @@ pub async fn train(
     let mut frames = progress.borrow().frames;
     // Where they are that were collected ahead.
     let mut ahead = None;
+    // What the learner told of the last update.
+    let mut stats = Stats::new();
     loop {
         let iteration = stored.look(|stored| stored.run.model_version()).await;
         let start = Instant::now();
@@ -144,7 +147,11 @@ pub async fn train(
             progress.solved = solved;
             tracing::info!("{}", progress.line());
         });
-        field.gate.note(progress.borrow().stats());
+        stats.extend(progress.borrow().stats());
+        field.gate.note(stats.clone());
+        let noted = stats.clone();
+        let note = move |stored: &mut Stored| stored.keeper.note(iteration, &noted);
+        stored.work(note).await?;
         if solved || last {
             for report in learned.into_iter().flatten() {
                 let discard = move |stored: &mut Stored| stored.run.discard(&report.model_path);
@@ -162,6 +169,7 @@ pub async fn train(
             dispatch(field, Role::Learner, &[task]).await
         };
         for report in learned {
+            stats = report.stats();
             progress.send_modify(|progress| progress.staleness += report.staleness);
             let progress = progress.borrow().clone();
             let advance = move |Stored { run, keeper }: &mut Stored| {

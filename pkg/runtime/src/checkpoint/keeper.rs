@@ -4,7 +4,9 @@ use std::{
 };
 
 use super::Checkpoint;
-use crate::{Error, Result, chain, game::Game, model::Model, storage::Storage};
+use crate::{
+    Error, Result, chain, game::Game, life::Stats, model::Model, storage::Storage, summary::Summary,
+};
 
 /// When checkpoints are saved, and how many stay.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +29,7 @@ impl Default for Keep {
     }
 }
 
-/// Keeps the checkpoints of a training, in a folder that is its own: others in the same storage are not touched.
+/// Keeps the checkpoints of a training, in a folder that is its own, and its summary beside that: others in the same storage are not touched.
 #[derive(Debug)]
 pub struct Keeper {
     storage: Storage,
@@ -37,10 +39,11 @@ pub struct Keeper {
     /// Frames and mean return of where the training is, unless a checkpoint has it.
     unsaved: Option<(u64, Option<f64>)>,
     saved_at: Instant,
+    summary: Option<Summary>,
 }
 
 impl Keeper {
-    /// The keeper of who trains in a game with a seed, in `checkpoints-GAME-SEED` of a folder.
+    /// The keeper of who trains in a game with a seed, in `checkpoints-GAME-SEED` and `summaries/GAME-SEED.jsonl` of a folder.
     pub fn open(storage: Storage, folder: &Path, of: (Game, u64), keep: Keep) -> Result<Self> {
         let (game, seed) = of;
         let folder = folder.join(format!("checkpoints-{game}-{seed}"));
@@ -52,6 +55,7 @@ impl Keeper {
             keep,
             unsaved: None,
             saved_at: Instant::now(),
+            summary: None,
         })
     }
 
@@ -132,7 +136,32 @@ impl Keeper {
         Ok(())
     }
 
-    /// Removes all, as there is nothing to go on with.
+    /// Notes the numbers of an iteration, for the summary.
+    ///
+    /// # Errors
+    /// There is a summary of what was before, and it cannot be read.
+    pub fn note(&mut self, iteration: u64, stats: &Stats) -> Result<()> {
+        if self.summary.is_none() {
+            let (game, seed) = self.of;
+            let summaries = self.folder.with_file_name("summaries");
+            let path = summaries.join(format!("{game}-{seed}.jsonl"));
+            let (storage, every) = (self.storage.clone(), self.keep.every);
+            self.summary = Some(Summary::open(storage, path, iteration, every)?);
+        }
+        if let Some(summary) = &mut self.summary {
+            summary.note(stats);
+        }
+        Ok(())
+    }
+
+    /// Writes the summary, as nothing more is noted.
+    pub fn sum_up(&mut self) {
+        if let Some(summary) = &mut self.summary {
+            summary.write();
+        }
+    }
+
+    /// Removes all checkpoints, as there is nothing to go on with.
     pub fn clear(&self) -> Result<()> {
         self.storage.remove_folder(&self.folder)
     }

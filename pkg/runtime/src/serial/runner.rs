@@ -73,6 +73,10 @@ impl Runner {
         let evaluation = self.evaluate()?;
         self.progress.evaluation = Some(evaluation);
         tracing::info!("{}", self.progress.numbers());
+        let (stats, version) = (self.stats(), self.model.version);
+        if let Some(keeper) = &mut self.keeper {
+            keeper.note(version, &stats)?;
+        }
         if evaluation >= self.goal.target_return {
             return Ok(ControlFlow::Break(Outcome::Solved));
         }
@@ -96,12 +100,12 @@ impl Runner {
     /// Keeps what is to be gone on from; tells where it ended.
     pub(super) fn end(&mut self, outcome: Outcome) -> Result<(Model, Progress)> {
         let Self { keeper, model, .. } = self;
-        match keeper {
-            Some(keeper) if outcome == Outcome::Interrupted => {
-                keeper.save(|| Ok(model.clone()))?;
+        if let Some(keeper) = keeper {
+            keeper.sum_up();
+            match outcome {
+                Outcome::Interrupted => keeper.save(|| Ok(model.clone()))?,
+                Outcome::Solved | Outcome::Unsolved => keeper.clear()?,
             }
-            Some(keeper) => keeper.clear()?,
-            None => {}
         }
         Ok((model.clone(), self.progress.clone()))
     }

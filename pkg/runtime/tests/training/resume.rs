@@ -10,6 +10,7 @@ use di_runtime::{
     run::FINAL_MODEL,
     training::Goal,
 };
+use serde_json::Value;
 use tokio::runtime::Builder;
 
 use crate::{
@@ -20,6 +21,7 @@ use crate::{
 const ITERATIONS: u64 = 6;
 /// Where those of its seed are.
 const CHECKPOINTS: &str = "checkpoints-CartPole-v1-4";
+const SUMMARY: &str = "summaries/CartPole-v1-4.jsonl";
 
 /// A short training with a checkpoint of every model.
 fn short() -> Options {
@@ -61,6 +63,22 @@ async fn trained(stand_in: &StandIn) -> Model {
     beside(load).await.unwrap()
 }
 
+/// The iterations that the summary of a training has, in their order.
+async fn summed_up(stand_in: &StandIn) -> Vec<u64> {
+    let storage = stand_in.storage();
+    let read = move || storage.read(&storage.root().join("rl/pole").join(SUMMARY));
+    let file = beside(read).await.unwrap();
+    let text = String::from_utf8(file).unwrap();
+    let lines = text.lines().map(|line| {
+        let line: Value = serde_json::from_str(line).unwrap();
+        assert!(line["evaluation"].is_f64(), "{line}");
+        let iteration = line["iteration"].as_f64().unwrap();
+        assert!(iteration < ITERATIONS as f64 || line["policy_loss"].is_f64());
+        iteration as u64
+    });
+    lines.collect()
+}
+
 /// Trains to the end; the model, and the frames of it.
 pub async fn finish(stand_in: &StandIn) -> (Model, u64) {
     let coordinator = coordinator(stand_in, short());
@@ -96,6 +114,8 @@ pub async fn finish_in_two(stand_in: &StandIn) -> (Model, u64) {
         None,
         "one that has ended is not gone on with"
     );
+    let all: Vec<_> = (0..=ITERATIONS).collect();
+    assert_eq!(summed_up(stand_in).await, all, "each once");
     let frames = progress.borrow().frames;
     (trained(stand_in).await, frames)
 }

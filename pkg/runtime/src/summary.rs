@@ -1,0 +1,134 @@
+//! How a training went, iteration by iteration: lines of JSON, for whoever draws curves.
+
+use std::{
+    collections::VecDeque,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+use crate::{Result, chain, life::Stats, storage::Storage};
+
+/// Most lines of a file, the newest: some megabytes.
+const MAX_LINES: usize = 10_000;
+
+/// The file of a training. It is written whole, for parts of a bucket cannot be appended to.
+#[derive(Debug)]
+pub struct Summary {
+    storage: Storage,
+    path: PathBuf,
+    /// Least time between two writes.
+    every: Duration,
+    written_at: Instant,
+    lines: VecDeque<String>,
+}
+
+impl Summary {
+    /// That of a training which goes on from an iteration: what was before it stays.
+    ///
+    /// # Errors
+    /// Its folder cannot be made, or the file is there and cannot be read.
+    pub fn open(storage: Storage, path: PathBuf, from: u64, every: Duration) -> Result<Self> {
+        let folder = path.parent().unwrap_or(&path);
+        storage.create_folder(folder)?;
+        let is_there = from > 0 && storage.entries(folder)?.contains(&path);
+        let file = if is_there {
+            storage.read(&path)?
+        } else {
+            Vec::new()
+        };
+        let text = String::from_utf8_lossy(&file);
+        let before = text.lines().filter(|line| is_before(line, from));
+        Ok(Self {
+            lines: before.map(str::to_owned).collect(),
+            storage,
+            path,
+            every,
+            written_at: Instant::now(),
+        })
+    }
+
+    /// Takes the numbers of an iteration in, and writes all if it is time to.
+    pub fn note(&mut self, stats: &Stats) {
+        let Ok(line) = serde_json::to_string(stats) else {
+            return;
+        };
+        self.lines.push_back(line);
+        let surplus = self.lines.len().saturating_sub(MAX_LINES);
+        self.lines.drain(..surplus);
+        if self.written_at.elapsed() >= self.every {
+            self.write();
+        }
+    }
+
+    /// Writes all. No training ends because that fails: it is told, and tried again at the next iteration.
+    pub fn write(&mut self) {
+        let mut file = String::new();
+        for line in &self.lines {
+            file.push_str(line);
+            file.push('\n');
+        }
+        match self.storage.write(&self.path, file.as_bytes()) {
+            Ok(_) => self.written_at = Instant::now(),
+            Err(error) => tracing::warn!("going on without a summary: {}", chain(&error)),
+        }
+    }
+}
+
+/// Whether a line is of an iteration before this one.
+fn is_before(line: &str, from: u64) -> bool {
+    let line = serde_json::from_str::<Value>(line).ok();
+    let iteration = line.and_then(|line| line.get("iteration")?.as_f64());
+    iteration.is_some_and(|iteration| iteration < from as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_training_that_goes_on_has_the_lines_of_before_and_no_iteration_twice() {
+        let folder = tempfile::tempdir().unwrap();
+        let storage = Storage::open(folder.path()).unwrap();
+        let path = storage.root().join("summaries/of.jsonl");
+        let open = |from, every| {
+            let every = Duration::from_secs(every);
+            Summary::open(storage.clone(), path.clone(), from, every).unwrap()
+        };
+        let note = |summary: &mut Summary, iteration: f64, evaluation| {
+            summary.note(&Stats::from([
+                ("iteration".into(), iteration),
+                ("evaluation".into(), evaluation),
+            ]));
+        };
+        let read = || String::from_utf8(storage.read(&path).unwrap()).unwrap();
+
+        let mut rarely = open(0, 3600);
+        note(&mut rarely, 0.0, 9.5);
+        assert!(!path.exists(), "it is not time yet");
+        note(&mut rarely, 1.0, 20.0);
+        note(&mut rarely, 2.0, 30.0);
+        rarely.write();
+        let mut again = open(2, 0);
+        note(&mut again, 2.0, 30.5);
+        assert_eq!(
+            read(),
+            "{\"evaluation\":9.5,\"iteration\":0.0}\n{\"evaluation\":20.0,\"iteration\":1.0}\n{\"evaluation\":30.5,\"iteration\":2.0}\n"
+        );
+        note(&mut open(0, 0), 0.0, 9.5);
+        assert_eq!(read().lines().count(), 1, "one that begins anew");
+    }
+
+    #[test]
+    fn only_the_newest_lines_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let storage = Storage::open(folder.path()).unwrap();
+        let path = storage.root().join("summaries/of.jsonl");
+        let mut summary = Summary::open(storage, path, 0, Duration::MAX).unwrap();
+        for _ in 0..MAX_LINES + 3 {
+            summary.note(&Stats::new());
+        }
+        assert_eq!(summary.lines.len(), MAX_LINES);
+    }
+}
