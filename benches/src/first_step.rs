@@ -1,6 +1,9 @@
 //! B17: from a job to its first training step, beside the bare start of the same pods. It needs a cluster with nodes.
 
-use std::time::{Duration, Instant};
+use std::{
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result, ensure};
 use di_api::{DIJob, Origin, PlanEntry, Role, names};
@@ -14,6 +17,7 @@ use k8s_openapi::{
 use kube::{
     Api, Client, Config, ResourceExt,
     api::{DeleteParams, ListParams, LogParams, PostParams},
+    config::{KubeConfigOptions, Kubeconfig},
     runtime::wait::{await_condition, conditions::is_pod_running},
 };
 use tokio::time::{sleep, timeout};
@@ -34,9 +38,9 @@ const REPLICAS: [(Role, i32); 2] = [(Role::Collector, 2), (Role::Learner, 1)];
 const STEP: &str = "trained model 1 on";
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Runs it, on the cluster that the kubeconfig names, with the orchestrator installed.
-pub async fn run(scale: &Scale, found: &mut Findings) -> Result<()> {
-    let space = space().await?;
+/// Runs it, on the cluster that a command brings up, or else on that of KUBECONFIG, with the orchestrator installed.
+pub async fn run(scale: &Scale, cluster: Option<&str>, found: &mut Findings) -> Result<()> {
+    let space = space(cluster).await?;
     let measured = measure(&space, scale, found).await;
     measured.with_context(|| format!("what stood in the namespace {} is kept", space.name))?;
     let all: Api<Namespace> = Api::all(space.client.clone());
@@ -44,12 +48,29 @@ pub async fn run(scale: &Scale, found: &mut Findings) -> Result<()> {
     Ok(())
 }
 
-async fn space() -> Result<Space> {
+/// The cluster whose kubeconfig a command names at last.
+async fn brought_up(command: &str) -> Result<Config> {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", command]).stderr(Stdio::inherit());
+    let output = shell.output().context("cannot start a shell")?;
+    ensure!(output.status.success(), "{command}: {}", output.status);
+    let printed = String::from_utf8(output.stdout)?;
+    let path = printed.lines().last();
+    let kubeconfig = Kubeconfig::read_from(path.context("no kubeconfig is named")?)?;
+    Ok(Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?)
+}
+
+async fn space(cluster: Option<&str>) -> Result<Space> {
     rustls::crypto::ring::default_provider()
         .install_default()
         .ok();
-    let config = Config::infer().await;
-    let config = config.context("no cluster: make deploy, and eval \"$(kind/env)\"")?;
+    let config = if let Some(command) = cluster {
+        let brought_up = brought_up(command).await;
+        brought_up.context("no cluster came up")?
+    } else {
+        let there = Config::infer().await;
+        there.context("no cluster: make deploy, and eval \"$(kind/env)\"")?
+    };
     let client = Client::try_from(config)?;
     let mut namespace = Namespace::default();
     namespace.metadata.generate_name = Some("bench-".to_owned());

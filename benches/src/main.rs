@@ -77,9 +77,13 @@ struct Run {
     /// Measure less, to see that everything works
     #[arg(long)]
     quick: bool,
-    /// Measure only these, and else all that need no nodes; what is not measured is kept as results.json has it
+    /// Measure only these; what is not measured is kept as results.json has it
     #[arg(long, value_delimiter = ',')]
     only: Vec<Benchmark>,
+    /// For what needs nodes: brings up a cluster with the orchestrator installed, and prints where its kubeconfig is. Without it, that
+    /// is measured only if it is named, on the cluster of KUBECONFIG
+    #[arg(long, value_name = "COMMAND")]
+    cluster: Option<String>,
     /// Where benchmarks.md and the folder benchmarks are written
     #[arg(long, default_value = "docs")]
     output: PathBuf,
@@ -144,7 +148,8 @@ impl Run {
             }
             let began = Instant::now();
             let mut found = Findings::default();
-            match benchmark.run(&scale, &mut found).await {
+            let measured = benchmark.run(&scale, self.cluster.as_deref(), &mut found);
+            match measured.await {
                 Ok(()) => {
                     findings = found.over(findings);
                     let seconds = began.elapsed().as_secs_f64();
@@ -174,7 +179,7 @@ impl Run {
 
     fn asks_for(&self, benchmark: Benchmark) -> bool {
         if self.only.is_empty() {
-            !benchmark.needs_nodes()
+            self.cluster.is_some() || !benchmark.needs_nodes()
         } else {
             self.only.contains(&benchmark)
         }
@@ -209,7 +214,7 @@ impl Benchmark {
         }
     }
 
-    async fn run(self, scale: &Scale, found: &mut Findings) -> Result<()> {
+    async fn run(self, scale: &Scale, cluster: Option<&str>, found: &mut Findings) -> Result<()> {
         let ran = match self {
             Self::B1 => post::run(scale, found).await,
             Self::B2 => get::run(scale, found),
@@ -227,7 +232,7 @@ impl Benchmark {
             Self::B14 => signals::run(scale, found),
             Self::B15 => sampling::run(scale, found),
             Self::B16 => rate::run(scale, found),
-            Self::B17 => first_step::run(scale, found).await,
+            Self::B17 => first_step::run(scale, cluster, found).await,
         };
         ran.with_context(|| format!("{} could not be measured", self.name()))
     }

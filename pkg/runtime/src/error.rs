@@ -144,7 +144,7 @@ pub enum Error {
 
     /// The network cannot be computed.
     #[error("the network cannot be computed")]
-    Network(#[from] candle_core::Error),
+    Network(#[source] candle_core::Error),
 
     /// There is no terminal, or nothing can be heard of it.
     #[error("the size of the terminal cannot be told")]
@@ -295,6 +295,16 @@ impl Error {
     }
 }
 
+impl From<candle_core::Error> for Error {
+    /// Without the backtrace that is in its message with RUST_BACKTRACE: what is told of an error is one line.
+    fn from(error: candle_core::Error) -> Self {
+        match error {
+            candle_core::Error::WithBacktrace { inner, .. } => Self::from(*inner),
+            error => Self::Network(error),
+        }
+    }
+}
+
 /// What to do first.
 const fn advice(status: Status) -> &'static str {
     match status {
@@ -321,4 +331,21 @@ pub fn chain(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     line
+}
+
+#[cfg(test)]
+mod tests {
+    use std::backtrace::Backtrace;
+
+    use super::*;
+
+    #[test]
+    fn a_network_that_cannot_be_computed_is_told_in_one_line() {
+        let error = candle_core::Error::WithBacktrace {
+            inner: Box::new(candle_core::Error::Msg("shape mismatch".to_owned())),
+            backtrace: Box::new(Backtrace::force_capture()),
+        };
+        let told = chain(&Error::from(error));
+        assert_eq!(told, "the network cannot be computed: shape mismatch");
+    }
 }

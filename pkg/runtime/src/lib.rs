@@ -43,7 +43,7 @@ pub mod learner;
 pub mod life;
 pub mod mapping;
 pub mod model;
-pub mod network;
+mod network;
 pub mod policy;
 pub mod ppo;
 pub mod probe;

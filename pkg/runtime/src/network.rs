@@ -8,7 +8,7 @@ const CPU: Device = Device::Cpu;
 
 /// A policy as tensors.
 #[derive(Clone, Debug)]
-pub struct Network {
+pub(crate) struct Network {
     game: Game,
     actor: Vec<Dense>,
     critic: Vec<Dense>,
@@ -22,7 +22,7 @@ struct Dense {
 
 impl Network {
     /// One that acts and judges.
-    pub fn new(policy: &Policy) -> Result<Self> {
+    pub(crate) fn new(policy: &Policy) -> Result<Self> {
         Self::with(policy, |numbers, shape| {
             Tensor::from_slice(numbers, shape, &CPU)
         })
@@ -61,7 +61,7 @@ impl Network {
     }
 
     /// What it plays.
-    pub const fn game(&self) -> Game {
+    pub(crate) const fn game(&self) -> Game {
         self.game
     }
 
@@ -105,12 +105,18 @@ impl Network {
     }
 
     /// Logits of the actions, one observation after the other.
-    pub fn logits<'a>(&self, observations: impl Iterator<Item = &'a [f32]>) -> Result<Vec<f64>> {
+    pub(crate) fn logits<'a>(
+        &self,
+        observations: impl Iterator<Item = &'a [f32]>,
+    ) -> Result<Vec<f64>> {
         numbers(&forward(&self.actor, &self.features(observations)?)?)
     }
 
     /// Expected (discounted, scaled) returns from there.
-    pub fn judge<'a>(&self, observations: impl Iterator<Item = &'a [f32]>) -> Result<Vec<f64>> {
+    pub(crate) fn judge<'a>(
+        &self,
+        observations: impl Iterator<Item = &'a [f32]>,
+    ) -> Result<Vec<f64>> {
         numbers(&self.values(&self.features(observations)?)?)
     }
 }

@@ -1,4 +1,4 @@
-//! The model: an actor that chooses and a critic that judges, as it is stored and improved. [`Network`](crate::network::Network) runs it.
+//! The model: an actor that chooses and a critic that judges, as it is stored and improved. `Network` runs it.
 
 use rand::{Rng, RngExt};
 
