@@ -37,8 +37,9 @@ pub async fn trial(seed: u64, args: AloneArgs) -> Result<ExitCode> {
     let goal = args.goal.goal(seed);
     let trial = async {
         let outcome = train(goal, args, &gate, &mut shutdown).await?;
-        if outcome == Outcome::Interrupted {
-            return Ok(exit_code(outcome));
+        if matches!(outcome, Outcome::Interrupted | Outcome::Ended) {
+            // By either way its replacement goes on: the sweep waits for each seed.
+            return Ok(exit_code(Outcome::Interrupted));
         }
         let solved = outcome == Outcome::Solved;
         tokio::select! {

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod alone;
+mod configs;
 mod finite;
 mod goal;
 mod keep;
@@ -13,6 +14,7 @@ use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
 use di_runtime::{coordinator::Options, fleet::Patience};
 
 pub use alone::AloneArgs;
+use configs::ConfigArgs;
 use goal::GoalArgs;
 use keep::KeepArgs;
 use learning::LearningArgs;
@@ -57,8 +59,8 @@ impl Args {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Asks for replicas, hands out tasks, ends when the target is reached: 0 solved, 1 not solved
-    /// or refused, 2 wrongly set up (storage, environment, flags), 143 asked to end
+    /// Asks for replicas, has them run, hands out tasks, ends when the target is reached: 0 solved, or told to end
+    /// by its handle, 1 not solved or refused, 2 wrongly set up (storage, environment, flags), 143 asked to end
     Coordinator(CoordinatorArgs),
     /// Plays with the current model and stores the frames
     Collector {
@@ -88,8 +90,8 @@ pub enum Command {
         #[command(flatten)]
         alone: AloneArgs,
     },
-    /// Waits until it was told of as many trials, each with another seed: 0 all solved, 1 not all, 143
-    /// asked to end
+    /// Waits until it was told of as many trials, each with another seed: 0 all solved, or told to end by its
+    /// handle, 1 not all, 143 asked to end
     Sweep {
         /// How many
         #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
@@ -166,6 +168,8 @@ pub struct CoordinatorArgs {
     endpoint_timeout: Duration,
     #[command(flatten)]
     keep: KeepArgs,
+    #[command(flatten)]
+    configs: ConfigArgs,
 }
 
 impl From<CoordinatorArgs> for Options {
@@ -179,6 +183,7 @@ impl From<CoordinatorArgs> for Options {
             timeout: args.timeout,
             patience: Patience::default(),
             keep: args.keep.keep(),
+            configs: args.configs.configs(),
         }
     }
 }

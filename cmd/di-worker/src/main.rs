@@ -23,7 +23,7 @@ use di_runtime::{
     server::{listen, serve},
     shutdown::Shutdown,
     storage::Storage,
-    sweep::{Trials, gather},
+    sweep::{Gathered, gather},
     tasks::TaskWorker,
 };
 
@@ -104,7 +104,8 @@ async fn coordinate(args: CoordinatorArgs) -> Result<ExitCode> {
 
 fn exit_code(outcome: Outcome) -> ExitCode {
     match outcome {
-        Outcome::Solved => ExitCode::SUCCESS,
+        // One that was told to end its training has nothing left to do, and must not be started again.
+        Outcome::Solved | Outcome::Ended => ExitCode::SUCCESS,
         Outcome::Unsolved => ExitCode::FAILURE,
         Outcome::Interrupted => ExitCode::from(TERMINATED),
     }
@@ -165,11 +166,10 @@ async fn sweep(trials: u16) -> Result<ExitCode> {
     let listener = listen(own_port()?).await?;
     tracing::info!("waiting for {trials} trials");
     let ended = gather(listener, usize::from(trials), shutdown.requested()).await?;
-    let all_solved = |trials: Trials| trials.into_values().all(|solved| solved);
-    Ok(match ended.map(all_solved) {
-        Some(true) => ExitCode::SUCCESS,
-        Some(false) => ExitCode::FAILURE,
-        None => ExitCode::from(TERMINATED),
+    Ok(match ended {
+        Gathered::All(trials) if trials.values().any(|solved| !solved) => ExitCode::FAILURE,
+        Gathered::All(_) | Gathered::Ended => ExitCode::SUCCESS,
+        Gathered::Interrupted => ExitCode::from(TERMINATED),
     })
 }
 

@@ -1,9 +1,10 @@
 //! The aggregator: stands for the ranks of a learner of several GPUs. It takes the coordinator's tasks on, gives them to rank 0, and reports
-//! what all ranks have trained together.
+//! what all ranks have trained together. It is the [panel](crate::panel) of its ranks.
+
+mod ranks;
 
 use std::{
-    future::{Future, pending},
-    sync::{Arc, Mutex, PoisonError},
+    future::Future,
     time::{Duration, Instant},
 };
 
@@ -17,9 +18,11 @@ use crate::{
     endpoint::Endpoint,
     env::Environment,
     life::{Counted, Gate, handles},
+    panel::{Configs, Desk, Panel},
     server::{answer, bounded, healthy, serve_while},
     wire::{LearnerReport, LearnerTask},
 };
+use ranks::Ranks;
 
 /// How long rank 0 may take to say that it is there.
 const HEALTH_LIMIT: Duration = Duration::from_secs(3);
@@ -51,23 +54,26 @@ pub struct Aggregator {
     endpoint: Endpoint,
     gate: Gate,
     patience: Patience,
-    /// Rank 0, once it is known.
-    head: Arc<Mutex<Option<Address>>>,
+    panel: Panel,
+    /// None before they are known.
+    ranks: Ranks,
 }
 
 impl Aggregator {
     /// One whose ranks the endpoint lists.
     pub fn new(client: Client, environment: &Environment, patience: Patience) -> Self {
+        let gate = Gate::unready();
         Self {
             endpoint: Endpoint::new(client.clone(), environment),
+            panel: Panel::new(client.clone(), gate.clone(), Configs::default()),
+            ranks: Ranks::new(gate.clone(), patience.poll),
             client,
-            gate: Gate::configured(),
+            gate,
             patience,
-            head: Arc::default(),
         }
     }
 
-    /// Takes tasks on as soon as the ranks have met, until it is told to exit or `shutdown` is ready.
+    /// Can be started as soon as the ranks have met; until it is told to exit, and has told the ranks, or `shutdown` is ready.
     pub async fn run(
         self,
         listener: TcpListener,
@@ -77,15 +83,18 @@ impl Aggregator {
             .route("/task", post(task))
             .with_state(self.clone())
             .merge(healthy())
-            .merge(handles(self.gate.clone()));
+            .merge(handles(Desk {
+                panel: self.panel.clone(),
+                crew: self.ranks.clone(),
+            }));
         let ended = async {
-            let begin = async {
-                self.begin().await;
-                pending::<()>().await;
+            let lead = async {
+                self.meet().await;
+                self.panel.lead(&self.ranks).await;
             };
             tokio::select! {
-                () = begin => {}
-                () = self.gate.exiting() => {}
+                () = lead => {}
+                () = self.gate.exiting() => self.end().await,
                 () = shutdown => {}
             }
             self.gate.end(None);
@@ -94,13 +103,13 @@ impl Aggregator {
     }
 
     /// Waits until rank 0 takes tasks on, which it does once all ranks have met.
-    async fn begin(&self) {
+    async fn meet(&self) {
         let mut told = String::new();
         loop {
             match self.head().await {
                 Ok(head) => {
                     tracing::info!("the ranks have met, rank 0 is {}", head.pod);
-                    return self.gate.begin();
+                    return self.gate.ready();
                 }
                 Err(error) => {
                     let why = chain(&error);
@@ -114,6 +123,14 @@ impl Aggregator {
         }
     }
 
+    /// Has the ranks end, rank 0 as the last one: to the others, its loss is a failure.
+    async fn end(&self) {
+        let ranks = self.ranks.all();
+        let (head, others) = ranks.split_at(ranks.len().min(1));
+        self.panel.end(others).await;
+        self.panel.end(head).await;
+    }
+
     /// Gives a task to rank 0, again where that was lost.
     async fn give(&self, task: &LearnerTask) -> Result<LearnerReport> {
         let start = Instant::now();
@@ -122,7 +139,7 @@ impl Aggregator {
                 Err(error) if error.is_passing() => error,
                 outcome => return outcome,
             };
-            self.know(None);
+            self.ranks.know(Vec::new());
             if start.elapsed() >= self.patience.task {
                 return Err(error);
             }
@@ -140,29 +157,23 @@ impl Aggregator {
 
     /// Rank 0: the first that the endpoint lists, if it takes tasks on, as no other does.
     async fn head(&self) -> Result<Address> {
-        let known = self.known();
-        if let Some(head) = known {
+        if let Some(head) = self.ranks.all().into_iter().next() {
             return Ok(head);
         }
         let ranks = self.endpoint.ranks().await?;
-        let head = Address::parse(ranks.first().ok_or(Error::NoHead)?)?;
+        let ranks: Vec<_> = ranks
+            .iter()
+            .map(|url| Address::parse(url))
+            .collect::<Result<_>>()?;
+        let head = ranks.first().cloned().ok_or(Error::NoHead)?;
         let url = format!("http://{}/status", head.url);
         let answer = self.client.get(&url).timeout(HEALTH_LIMIT).send().await;
         let answer = answer.map_err(|source| Error::Unreachable { url, source })?;
         if !answer.status().is_success() {
             return Err(Error::NoHead);
         }
-        self.know(Some(head.clone()));
+        self.ranks.know(ranks);
         Ok(head)
-    }
-
-    fn known(&self) -> Option<Address> {
-        let head = self.head.lock().unwrap_or_else(PoisonError::into_inner);
-        head.clone()
-    }
-
-    fn know(&self, head: Option<Address>) {
-        *self.head.lock().unwrap_or_else(PoisonError::into_inner) = head;
     }
 }
 
@@ -170,12 +181,17 @@ async fn task(State(aggregator): State<Aggregator>, Json(task): Json<LearnerTask
     let Some(flight) = aggregator.gate.pass() else {
         return answer::<LearnerReport>(Err(Error::Paused));
     };
-    let outcome = aggregator.give(&task).await;
+    let outcome = match aggregator.ranks.idle() {
+        Some(idle) => Err(idle),
+        None => aggregator.give(&task).await,
+    };
     match &outcome {
         Ok(report) => {
             aggregator.gate.note(report.stats());
             flight.landed(report.polled());
         }
+        // That was said when it was found.
+        Err(Error::RankIdle { .. }) => {}
         Err(error) => tracing::error!("task failed: {}", chain(error)),
     }
     answer(outcome)

@@ -98,23 +98,11 @@ impl TaskWorker for Collector {
                 return Err(Error::BadTask(limits));
             }
         };
-        let CollectorReport {
-            frames,
-            episodes,
-            mean_return,
-            ..
-        } = report;
-        match task.work {
-            Work::Collect { .. } => tracing::info!(
-                "collected {frames} frames with model {}: {episodes} episodes, mean return {mean_return:.1}",
-                task.model_version
-            ),
-            Work::Evaluate { .. } => tracing::info!(
-                "evaluated model {}: {episodes} episodes, mean return {mean_return:.1}",
-                task.model_version
-            ),
-        }
-        Ok(report)
+        let model_version = task.model_version;
+        Ok(CollectorReport {
+            model_version,
+            ..report
+        })
     }
 }
 
@@ -133,11 +121,10 @@ fn summary(frames: u64, returns: &[f64]) -> CollectorReport {
         sum / episodes as f64
     };
     CollectorReport {
-        path: None,
-        bytes: 0,
         frames,
         episodes,
         mean_return,
+        ..CollectorReport::default()
     }
 }
 

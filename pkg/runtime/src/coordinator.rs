@@ -4,9 +4,10 @@
 //! 1. proves that the storage can be written to, and puts the first model there, or that of the
 //!    newest checkpoint,
 //! 2. asks the endpoint for replicas, unless the job declares them itself,
-//! 3. follows the endpoint's list and the health of the replicas in the background,
+//! 3. follows the endpoint's list in the background, and is the [panel](crate::panel) of the replicas: has them run, pause and end as
+//!    it does itself,
 //! 4. trains, and saves a checkpoint every so often,
-//! 5. leaves only the final model; when it was interrupted, a checkpoint too.
+//! 5. leaves only the final model; when it was interrupted or told to end, a checkpoint too.
 
 use std::{
     future::Future,
@@ -27,9 +28,11 @@ use crate::{
     env::Environment,
     fleet::Patience,
     life::{Gate, handles},
+    panel::{Configs, Crew, Desk, Panel},
     progress::{Progress, count},
     roster::Roster,
     run::{Run, job_folder},
+    scale::{Counts, Scale},
     server::serve_while,
     storage::Storage,
     training::{Goal, Stored, train},
@@ -54,6 +57,8 @@ pub struct Options {
     pub patience: Patience,
     /// When checkpoints are saved.
     pub keep: Keep,
+    /// What replicas are configured with.
+    pub configs: Configs,
 }
 
 /// How a training ended.
@@ -63,8 +68,10 @@ pub enum Outcome {
     Solved,
     /// Iterations or time were used up before.
     Unsolved,
-    /// Somebody asked the process to end.
+    /// Somebody asked the process to end: another may go on.
     Interrupted,
+    /// Somebody had the training end, by its handle.
+    Ended,
 }
 
 impl Outcome {
@@ -74,6 +81,7 @@ impl Outcome {
             Self::Solved => "solved",
             Self::Unsolved => "not solved",
             Self::Interrupted => "interrupted",
+            Self::Ended => "ended",
         };
         let evaluation = end.evaluation.map_or_else(
             || "no evaluation yet".to_owned(),
@@ -95,6 +103,9 @@ pub struct Coordinator {
     client: Client,
     progress: watch::Sender<Progress>,
     gate: Gate,
+    roster: Roster,
+    panel: Panel,
+    scale: Scale,
 }
 
 impl Coordinator {
@@ -110,13 +121,21 @@ impl Coordinator {
             job,
             ..Progress::default()
         });
+        let gate = Gate::running();
+        let first = Counts {
+            collectors: options.collectors,
+            learners: options.learners,
+        };
         Self {
+            scale: Scale::new(first, options.declared, environment.job()),
+            roster: Roster::new(options.patience),
+            panel: Panel::new(client.clone(), gate.clone(), options.configs.clone()),
             options,
             environment,
             storage,
             client,
             progress,
-            gate: Gate::running(),
+            gate,
         }
     }
 
@@ -157,7 +176,7 @@ impl Coordinator {
         let trained = async {
             let outcome = tokio::select! {
                 outcome = self.work(&id, &stored) => outcome,
-                () = self.gate.exiting() => Ok(Outcome::Interrupted),
+                () = self.gate.exiting() => Ok(Outcome::Ended),
                 () = shutdown => Ok(Outcome::Interrupted),
             };
             self.gate
@@ -167,10 +186,10 @@ impl Coordinator {
         let outcome = serve_while(listener, self.router(), trained)
             .await
             .flatten();
-        let ended = matches!(outcome, Ok(Outcome::Solved | Outcome::Unsolved));
+        let is_done = matches!(outcome, Ok(Outcome::Solved | Outcome::Unsolved));
         let finish = move |Stored { run, keeper }: &mut Stored| {
             keeper.sum_up();
-            let kept = if ended {
+            let kept = if is_done {
                 keeper.clear()
             } else {
                 keeper.save(|| run.model())
@@ -179,6 +198,12 @@ impl Coordinator {
             kept.and(finished)
         };
         let finished = stored.work(finish).await;
+        if matches!(outcome, Ok(Outcome::Ended)) {
+            let replicas = self.roster.members().into_iter();
+            let replicas: Vec<_> = replicas.map(|(_, address)| address).collect();
+            tracing::info!("ending {}", count(replicas.len(), "replica"));
+            self.panel.end(&replicas).await;
+        }
         // Why the training failed matters more than why cleaning up after it did.
         let (outcome, model) = (outcome?, finished?);
         tracing::info!("the model is in {model}");
@@ -193,35 +218,27 @@ impl Coordinator {
             goal,
             collectors,
             learners,
-            declared,
             endpoint_timeout,
             timeout,
-            patience,
             ..
         } = &self.options;
+        let roster = &self.roster;
         let endpoint = Endpoint::new(self.client.clone(), &self.environment);
-        let roster = Roster::new(*patience);
-        if *declared || (*collectors, *learners) == (0, 0) {
+        let key = format!("{}-{id}", self.environment.pod);
+        if self.scale.is_fixed() {
             tracing::info!(
                 "using the replicas that the job declares, listed by {}",
                 endpoint.url()
             );
         } else {
-            let wanted = [
-                count(*collectors as usize, "collector"),
-                count(*learners as usize, "learner"),
-            ];
-            tracing::info!("asking {} for {}", endpoint.url(), wanted.join(" and "));
-            let key = format!("{}-{id}", self.environment.pod);
-            roster.sync(
-                &endpoint
-                    .acquire(*collectors, *learners, &key, *endpoint_timeout)
-                    .await?,
-            );
+            let wanted = self.scale.wanted();
+            tracing::info!("asking {} for {wanted}", endpoint.url());
+            let granted = endpoint.acquire(*collectors, *learners, &key, *endpoint_timeout);
+            roster.sync(&granted.await?);
         }
         let field = Field {
             client: &self.client,
-            roster: &roster,
+            roster,
             gate: &self.gate,
         };
         tokio::select! {
@@ -230,7 +247,10 @@ impl Coordinator {
             }
             () = self.gate.run_for(*timeout) => Ok(Outcome::Unsolved),
             () = roster.follow(&endpoint) => Ok(Outcome::Interrupted),
-            () = roster.check(&self.client) => Ok(Outcome::Interrupted),
+            () = self.scale.follow(&endpoint, &key, self.options.patience.poll) => {
+                Ok(Outcome::Interrupted)
+            }
+            () = self.panel.lead(roster) => Ok(Outcome::Interrupted),
         }
     }
 
@@ -243,7 +263,11 @@ impl Coordinator {
         Router::new()
             .route("/healthz", get(async || "ok"))
             .route("/status", get(status))
-            .merge(handles(self.gate.clone()))
+            .merge(self.scale.router())
+            .merge(handles(Desk {
+                panel: self.panel.clone(),
+                crew: self.roster.clone(),
+            }))
     }
 }
 

@@ -91,7 +91,8 @@ where
                         }
                         reports[task] = Some(report);
                     }
-                    Some(Err(Error::Paused)) => {
+                    Some(Err(Error::GivenBack { reason, .. })) => {
+                        tracing::debug!("{pod} takes no task on: {reason}");
                         roster.paused(&pod);
                         open.push_front(task);
                     }
@@ -136,15 +137,14 @@ pub(crate) async fn call<R: DeserializeOwned>(
     let response = request.send().await.map_err(broken)?;
     let status = response.status().as_u16();
     let body = response.bytes().await.map_err(broken)?;
-    if status == TAKES_NO_TASK {
-        return Err(Error::Paused);
-    }
     if status != 200 {
-        let message = serde_json::from_slice::<Failure>(&body).map(|failure| failure.error);
-        return Err(failed(
-            status,
-            message.unwrap_or_else(|_| "it gave no reason".to_owned()),
-        ));
+        let failure = serde_json::from_slice(&body);
+        let reason = failure.map_or("it gave no reason".to_owned(), |Failure { error }| error);
+        return Err(if status == TAKES_NO_TASK {
+            Error::GivenBack { replica, reason }
+        } else {
+            failed(status, reason)
+        });
     }
     serde_json::from_slice(&body)
         .map_err(|error| failed(status, format!("its report cannot be read: {error}")))

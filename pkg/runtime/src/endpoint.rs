@@ -8,11 +8,11 @@ use serde_json::json;
 use crate::{
     Error, Result,
     env::Environment,
-    wire::{AddRequest, Envelope, Replicas, Role, Wanted},
+    wire::{ChangeRequest, Envelope, Replicas, Role, Wanted},
 };
 
 /// The endpoint may wait for the scheduler before it answers a request for replicas.
-const ADD_LIMIT: Duration = Duration::from_secs(60);
+const CHANGE_LIMIT: Duration = Duration::from_secs(60);
 /// All else it answers at once.
 const LIMIT: Duration = Duration::from_secs(5);
 /// Longest pause between two tries.
@@ -80,8 +80,26 @@ impl Endpoint {
         }
     }
 
-    async fn add(&self, collectors: u32, learners: u32, key: &str) -> Result<Replicas> {
-        let request = AddRequest {
+    /// Asks for replicas, once. The key makes repeating safe.
+    pub async fn add(&self, collectors: u32, learners: u32, key: &str) -> Result<Replicas> {
+        let request = self.client.post(&self.url);
+        self.change(request, collectors, learners, key).await
+    }
+
+    /// Has so many replicas go, and answers which. The key makes repeating safe.
+    pub async fn remove(&self, collectors: u32, learners: u32, key: &str) -> Result<Replicas> {
+        let request = self.client.delete(&self.url);
+        self.change(request, collectors, learners, key).await
+    }
+
+    async fn change(
+        &self,
+        request: RequestBuilder,
+        collectors: u32,
+        learners: u32,
+        key: &str,
+    ) -> Result<Replicas> {
+        let body = ChangeRequest {
             namespace: self.namespace.clone(),
             coordinator: self.coordinator.clone(),
             collectors: Wanted {
@@ -89,12 +107,8 @@ impl Endpoint {
             },
             learners: Wanted { replicas: learners },
         };
-        let request = self
-            .client
-            .post(&self.url)
-            .header("Idempotency-Key", key)
-            .json(&request);
-        self.call(request.timeout(ADD_LIMIT)).await
+        let request = request.header("Idempotency-Key", key).json(&body);
+        self.call(request.timeout(CHANGE_LIMIT)).await
     }
 
     /// Lists the replicas that can be connected to.

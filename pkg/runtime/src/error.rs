@@ -117,6 +117,15 @@ pub enum Error {
     #[error("it is paused and takes no task on")]
     Paused,
 
+    /// Another replica takes no task on.
+    #[error("{replica} takes no task on: {reason}")]
+    GivenBack {
+        /// Its name.
+        replica: String,
+        /// Its own words.
+        reason: String,
+    },
+
     /// A life-cycle handle was called that does not fit how the worker is.
     #[error("cannot {call} while it is {status}: {}", advice(*status))]
     WrongStatus {
@@ -124,6 +133,21 @@ pub enum Error {
         call: Call,
         /// How it is.
         status: Status,
+    },
+
+    /// A life-cycle handle was called of one that leads others, before they came together.
+    #[error("cannot {0} it: those that it leads are not there yet")]
+    NotReady(Call),
+
+    /// A replica did not heed a call.
+    #[error("it answers: {0}")]
+    Unheeded(String),
+
+    /// What should be a replica has no life-cycle handles.
+    #[error("what {url} answers is no report of a worker")]
+    NoReport {
+        /// What was called.
+        url: String,
     },
 
     /// There is no such life-cycle handle.
@@ -236,6 +260,17 @@ pub enum Error {
     /// A rank does not answer, though its connection stands.
     #[error("rank {0} takes no task on: it is paused, or slow")]
     RankAbsent(u32),
+
+    /// A rank is there, and does not run.
+    #[error("rank {rank} ({url}) is {status}, and the ranks train together or not at all")]
+    RankIdle {
+        /// Which one.
+        rank: usize,
+        /// Where it is.
+        url: String,
+        /// How it is.
+        status: Status,
+    },
 
     /// A rank cannot do a task.
     #[error("rank {rank} cannot do the task: {reason}")]

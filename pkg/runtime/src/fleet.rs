@@ -204,10 +204,10 @@ impl Fleet {
     }
 
     /// Everyone, to be asked how they are.
-    pub fn addresses(&self) -> Vec<Address> {
-        self.members
-            .values()
-            .map(|member| member.address.clone())
+    pub fn members(&self) -> Vec<(Role, Address)> {
+        let members = self.members.values();
+        members
+            .map(|member| (member.role, member.address.clone()))
             .collect()
     }
 

@@ -10,6 +10,7 @@
 //! | a learner of several GPUs | [`ddp`], behind an [`aggregator`] |
 //! | how all of them live | [`life`], with [`mapping`] for what computes beside it |
 //! | the coordinator's side | [`endpoint`], [`fleet`], [`roster`], [`dispatch`], [`training`], [`coordinator`], alone in [`serial`] |
+//! | who has all of them run, pause and end, and how many there are | [`panel`], [`scale`] |
 //! | many seeds, each trained alone | [`sweep`] |
 //! | what tests run | [`probe`], [`hold`] |
 //! | what goes between them | [`wire`], [`env`](mod@env) |
@@ -44,6 +45,7 @@ pub mod life;
 pub mod mapping;
 pub mod model;
 mod network;
+pub mod panel;
 pub mod policy;
 pub mod ppo;
 pub mod probe;
@@ -53,6 +55,7 @@ pub mod roster;
 pub mod run;
 pub mod sampler;
 pub mod sampling;
+pub mod scale;
 pub mod serial;
 pub mod server;
 pub mod shutdown;

@@ -40,12 +40,18 @@ pub trait Worker: Send + 'static {
         Stats::new()
     }
 
-    /// It is to run from now on.
-    fn start(&mut self) {}
+    /// It is to run from now on. An error ends the worker, as one of a poll.
+    fn start(&mut self) -> Result<()> {
+        Ok(())
+    }
 
-    /// It is not polled from now on.
-    fn pause(&mut self) {}
+    /// It is not polled from now on. An error ends the worker.
+    fn pause(&mut self) -> Result<()> {
+        Ok(())
+    }
 
-    /// It is not polled any more.
-    fn exit(&mut self) {}
+    /// It is not polled any more. An error is how it ends.
+    fn exit(&mut self) -> Result<()> {
+        Ok(())
+    }
 }

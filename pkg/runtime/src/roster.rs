@@ -5,19 +5,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use reqwest::{Client, RequestBuilder};
-use tokio::{sync::watch, task::JoinSet, time::MissedTickBehavior};
+use serde_json::Value;
+use tokio::{sync::watch, time::MissedTickBehavior};
 
 use crate::{
-    Address, Result, chain,
+    Address, Error, Result, chain,
     endpoint::Endpoint,
     fleet::{Fleet, Loss, Patience, Ready},
     life::Report,
-    wire::{Envelope, Replicas, Role},
+    panel::{Configs, Crew},
+    wire::{Replicas, Role},
 };
-
-/// How long a replica may take to say that it is there.
-const HEALTH_LIMIT: Duration = Duration::from_secs(3);
 
 /// A fleet that several tasks look at and change.
 #[derive(Clone, Debug)]
@@ -135,49 +133,6 @@ impl Roster {
         Ok(())
     }
 
-    /// Asks the replicas how they are, for ever.
-    pub async fn check(&self, client: &Client) {
-        loop {
-            let mut checks = JoinSet::new();
-            for address in self.fleet().addresses() {
-                let request = client
-                    .get(format!("http://{}/lifecycle", address.url))
-                    .timeout(HEALTH_LIMIT);
-                checks.spawn(async move { (address, report(request).await) });
-            }
-            while let Some(checked) = checks.join_next().await {
-                let Ok((address, report)) = checked else {
-                    continue;
-                };
-                let Some(report) = report else {
-                    self.fleet().silent(&address.pod);
-                    continue;
-                };
-                let news = self
-                    .fleet()
-                    .answered(&address.pod, report.running, Instant::now());
-                if news {
-                    if report.running {
-                        tracing::info!("connected to {}", address.pod);
-                    } else {
-                        tracing::info!("{} is {}, it gets no task", address.pod, report.status);
-                    }
-                    self.changed.send_replace(());
-                }
-            }
-            let losses = self.fleet().expire(Instant::now());
-            self.announce(&losses);
-            // Whoever just starts should not wait long for work.
-            let settled = self.fleet().is_settled();
-            tokio::time::sleep(if settled {
-                self.patience.poll
-            } else {
-                self.patience.poll / 4
-            })
-            .await;
-        }
-    }
-
     fn announce(&self, losses: &[Loss]) {
         for Loss { role, pod, reason } in losses {
             tracing::warn!("lost {role} {pod}: {reason}");
@@ -194,11 +149,46 @@ impl Roster {
     }
 }
 
-/// What a replica tells of itself; nothing when it is not there.
-async fn report(request: RequestBuilder) -> Option<Report> {
-    let answer = request.send().await.ok()?.bytes().await.ok()?;
-    let envelope: Envelope = serde_json::from_slice(&answer).ok()?;
-    serde_json::from_value(envelope.data).ok()
+impl Crew for Roster {
+    fn read(config: Value) -> Result<Configs> {
+        serde_json::from_value(config).map_err(|error| Error::BadConfig(error.to_string()))
+    }
+
+    fn members(&self) -> Vec<(Option<Role>, Address)> {
+        let members = self.fleet().members().into_iter();
+        members
+            .map(|(role, address)| (Some(role), address))
+            .collect()
+    }
+
+    fn note(&self, address: &Address, report: Option<&Report>) {
+        let (mut fleet, now) = (self.fleet(), Instant::now());
+        let Some(report) = report else {
+            fleet.silent(&address.pod);
+            let losses = fleet.expire(now);
+            drop(fleet);
+            return self.announce(&losses);
+        };
+        let news = fleet.answered(&address.pod, report.running, now);
+        drop(fleet);
+        if news {
+            if report.running {
+                tracing::info!("connected to {}", address.pod);
+            } else {
+                tracing::info!("{} is {}, it gets no task", address.pod, report.status);
+            }
+            self.changed.send_replace(());
+        }
+    }
+
+    fn pause(&self) -> Duration {
+        // Whoever just starts should not wait long for work.
+        if self.fleet().is_settled() {
+            self.patience.poll
+        } else {
+            self.patience.poll / 4
+        }
+    }
 }
 
 fn ticks(period: Duration) -> tokio::time::Interval {

@@ -1,6 +1,6 @@
 //! How trajectories are sampled: how many environments, and what runs beside what.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
 
@@ -14,7 +14,7 @@ const MAX_ROLLOUT: usize = 1 << 16;
 /// The shape of the sampling; the names are Sample Factory's.
 ///
 /// What is sampled depends on the seed and the number of environments alone, and on nothing else here.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sampling {
     /// Rollout workers.

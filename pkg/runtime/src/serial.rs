@@ -47,8 +47,8 @@ pub async fn run(
     let runner = Beside::new(runner);
     let mut told_to_end = pin!(async {
         tokio::select! {
-            () = gate.exiting() => {}
-            () = shutdown => {}
+            () = gate.exiting() => Outcome::Ended,
+            () = shutdown => Outcome::Interrupted,
         }
     });
     let mut rest = Duration::ZERO;
@@ -59,7 +59,7 @@ pub async fn run(
         };
         let flight = tokio::select! {
             biased;
-            () = &mut told_to_end => break Outcome::Interrupted,
+            outcome = &mut told_to_end => break outcome,
             flight = passed => flight,
         };
         let iteration = Instant::now();

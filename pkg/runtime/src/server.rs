@@ -210,7 +210,7 @@ pub(crate) fn answer<R: Serialize>(outcome: Result<R>) -> Response {
 
 fn status_of(error: &Error) -> StatusCode {
     match error {
-        Error::Paused | Error::RankAbsent(_) => {
+        Error::Paused | Error::GivenBack { .. } | Error::RankAbsent(_) | Error::RankIdle { .. } => {
             StatusCode::from_u16(TAKES_NO_TASK).unwrap_or(StatusCode::SERVICE_UNAVAILABLE)
         }
         Error::BadTask(_) | Error::OutsideStorage { .. } => StatusCode::BAD_REQUEST,

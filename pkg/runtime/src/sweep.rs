@@ -31,17 +31,28 @@ pub struct Trial {
 /// Seeds that were told of, and whether each was solved.
 pub type Trials = BTreeMap<u64, bool>;
 
+/// How a sweep ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Gathered {
+    /// It was told of all that were wanted.
+    All(Trials),
+    /// It was told to exit by its handle.
+    Ended,
+    /// Somebody asked the process to end.
+    Interrupted,
+}
+
 struct Told {
     trials: watch::Sender<Trials>,
     wanted: usize,
 }
 
-/// Waits until it was told of as many seeds as are `wanted`; nothing when it was told to exit or `shutdown` came first.
+/// Waits until it was told of as many seeds as are `wanted`, or to exit, or `shutdown` is ready.
 pub async fn gather(
     listener: TcpListener,
     wanted: usize,
     shutdown: impl Future<Output = ()>,
-) -> Result<Option<Trials>> {
+) -> Result<Gathered> {
     let (trials, mut seen) = watch::channel(Trials::new());
     let gate = Gate::running();
     let router = Router::new()
@@ -50,11 +61,12 @@ pub async fn gather(
         .merge(handles(gate.clone()));
     let ended = async {
         tokio::select! {
-            told = seen.wait_for(|trials| trials.len() >= wanted) => {
-                told.ok().map(|trials| trials.clone())
+            // It cannot close: the server has the sender of it.
+            Ok(told) = seen.wait_for(|trials| trials.len() >= wanted) => {
+                Gathered::All(told.clone())
             }
-            () = gate.exiting() => None,
-            () = shutdown => None,
+            () = gate.exiting() => Gathered::Ended,
+            () = shutdown => Gathered::Interrupted,
         }
     };
     serve_while(listener, router, ended).await
@@ -122,7 +134,7 @@ mod tests {
             telling(port, seed, solved);
         }
         let heard = gather(listener, 2, pending()).await.unwrap();
-        assert_eq!(heard, Some(Trials::from([(0, true), (1, false)])));
+        assert_eq!(heard, Gathered::All(Trials::from([(0, true), (1, false)])));
     }
 
     #[tokio::test]
@@ -138,19 +150,21 @@ mod tests {
             gather(listener, 1, pending()).await.unwrap()
         });
         telling(port, 0, true);
-        assert_eq!(heard.await.unwrap(), Some(Trials::from([(0, true)])));
+        let first_heard = Gathered::All(Trials::from([(0, true)]));
+        assert_eq!(heard.await.unwrap(), first_heard);
         first.shutdown_background();
 
         let listener = TcpListener::from_std(again).unwrap();
         telling(port, 1, true);
         let heard = gather(listener, 2, pending()).await.unwrap();
-        assert_eq!(heard, Some(Trials::from([(0, true), (1, true)])));
+        assert_eq!(heard, Gathered::All(Trials::from([(0, true), (1, true)])));
     }
 
     #[tokio::test]
     async fn it_ends_when_it_is_told_to() {
         let listener = listen(0).await.unwrap();
-        assert_eq!(gather(listener, 1, async {}).await.unwrap(), None);
+        let gathered = gather(listener, 1, async {}).await.unwrap();
+        assert_eq!(gathered, Gathered::Interrupted);
 
         let listener = listen(0).await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -158,6 +172,6 @@ mod tests {
         let url = format!("http://127.0.0.1:{port}/lifecycle/exit");
         let answer = http::client().unwrap().post(url).send().await.unwrap();
         assert!(answer.status().is_success());
-        assert_eq!(gathering.await.unwrap().unwrap(), None);
+        assert_eq!(gathering.await.unwrap().unwrap(), Gathered::Ended);
     }
 }

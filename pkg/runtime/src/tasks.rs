@@ -212,18 +212,21 @@ impl<W: TaskWorker> Worker for Tasks<W> {
         self.stats.clone()
     }
 
-    fn start(&mut self) {
+    fn start(&mut self) -> Result<()> {
         self.queue.open();
+        Ok(())
     }
 
-    fn pause(&mut self) {
+    fn pause(&mut self) -> Result<()> {
         self.queue.close();
         lock(&self.worker).rest();
+        Ok(())
     }
 
-    fn exit(&mut self) {
-        self.pause();
+    fn exit(&mut self) -> Result<()> {
+        self.pause()?;
         self.computing.stop();
+        Ok(())
     }
 }
 

@@ -98,16 +98,16 @@ pub struct Wanted {
     pub replicas: u32,
 }
 
-/// Body of the request for replicas.
+/// Body of the request for more or fewer replicas.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AddRequest {
+pub struct ChangeRequest {
     /// Namespace of the job.
     pub namespace: String,
     /// Pod name of the coordinator.
     pub coordinator: String,
-    /// Collectors to add.
+    /// Collectors to add, or to have go.
     pub collectors: Wanted,
-    /// Learners to add.
+    /// Learners to add, or to have go.
     pub learners: Wanted,
 }
 
@@ -159,6 +159,9 @@ pub struct CollectorReport {
     pub episodes: u64,
     /// Mean of their returns; 0 without any.
     pub mean_return: f64,
+    /// Version of the model that played.
+    #[serde(default)]
+    pub model_version: u64,
 }
 
 /// A task for a learner.
@@ -215,7 +218,11 @@ impl Counted for CollectorReport {
     }
 
     fn stats(&self) -> Stats {
-        Stats::from([("mean_return".into(), self.mean_return)])
+        Stats::from([
+            ("mean_return".into(), self.mean_return),
+            ("episodes".into(), self.episodes as f64),
+            ("model_version".into(), self.model_version as f64),
+        ])
     }
 }
 
@@ -235,6 +242,7 @@ impl Counted for LearnerReport {
         };
         let mut stats = losses.stats();
         stats.extend(self.staleness.stats());
+        stats.insert("model_version".into(), self.model_version as f64);
         stats
     }
 }
@@ -254,7 +262,7 @@ mod tests {
 
     #[test]
     fn the_request_for_replicas_is_what_the_endpoint_expects() {
-        let request = AddRequest {
+        let request = ChangeRequest {
             namespace: "rl".into(),
             coordinator: "pole-coordinator".into(),
             collectors: Wanted { replicas: 2 },

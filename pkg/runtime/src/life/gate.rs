@@ -27,9 +27,9 @@ impl Gate {
         Self::new(Status::Running)
     }
 
-    /// One that runs once what it needs is there, or it is told to.
-    pub fn configured() -> Self {
-        Self::new(Status::Configured)
+    /// One that cannot be started before what it needs is there.
+    pub fn unready() -> Self {
+        Self::new(Status::New)
     }
 
     fn new(status: Status) -> Self {
@@ -40,10 +40,21 @@ impl Gate {
     }
 
     /// What it needs is there.
-    pub fn begin(&self) {
-        self.report.send_if_modified(|report| {
-            report.status == Status::Configured && report.set(Status::Running)
-        });
+    pub fn ready(&self) {
+        let is_new =
+            |report: &mut Report| report.status == Status::New && report.set(Status::Configured);
+        self.report.send_if_modified(is_new);
+    }
+
+    /// Has another configuration taken on, unless it runs.
+    pub fn configure(&self, take: impl FnOnce()) -> Result<()> {
+        self.tell(Call::Configure, take)
+    }
+
+    /// How it is, unless it is about to be so: tasks are on their way that were let through before.
+    pub fn at_rest_or_running(&self) -> Option<Status> {
+        let status = self.report.borrow().status;
+        (status.is_running() || *self.on_their_way.borrow() == 0).then_some(status)
     }
 
     /// Follows what is told of it.
@@ -53,11 +64,13 @@ impl Gate {
 
     /// Lets a task through, if it runs.
     pub fn pass(&self) -> Option<Flight<'_>> {
+        if !self.is_running() {
+            return None;
+        }
         // In this order: who pauses looks at both the other way round.
         self.on_their_way.send_modify(|number| *number += 1);
         let flight = Flight(self);
-        let runs = self.report.borrow().running;
-        runs.then_some(flight)
+        self.is_running().then_some(flight)
     }
 
     /// Lets a task through, once it runs.
@@ -73,6 +86,22 @@ impl Gate {
     /// Tells of it beside the counts.
     pub fn note(&self, stats: Stats) {
         self.report.send_modify(|report| report.stats = stats);
+    }
+
+    /// Tells one thing more of it, or no more.
+    pub fn amend(&self, name: &'static str, value: Option<f64>) {
+        self.report.send_if_modified(|report| {
+            let before = match value {
+                Some(value) => report.stats.insert(name.into(), value),
+                None => report.stats.remove(name),
+            };
+            before != value
+        });
+    }
+
+    /// Whether it lets tasks through.
+    pub fn is_running(&self) -> bool {
+        self.report.borrow().running
     }
 
     /// Tells how it ended.
@@ -106,6 +135,30 @@ impl Gate {
         }
     }
 
+    fn tell(&self, call: Call, meanwhile: impl FnOnce()) -> Result<()> {
+        let mut told = Ok(());
+        self.report.send_if_modified(|report| {
+            let after = match (report.status, call) {
+                (Status::New, Call::Configure | Call::Start) => Err(Error::NotReady(call)),
+                (status, call) => status.after(call),
+            };
+            match after {
+                Ok(status) => {
+                    meanwhile();
+                    report.set(status)
+                }
+                Err(error) => {
+                    told = Err(error);
+                    false
+                }
+            }
+        });
+        if told.is_ok() {
+            tracing::info!("{}", self.report.borrow().line());
+        }
+        told
+    }
+
     async fn until(&self, is_met: impl FnMut(&Report) -> bool) {
         // It cannot close: this is a sender of it.
         self.report.subscribe().wait_for(is_met).await.ok();
@@ -135,18 +188,7 @@ impl Handles for Gate {
             let why = "its command line configures it".to_owned();
             return Err(Error::BadConfig(why));
         }
-        let mut refused = None;
-        self.report.send_if_modified(|report| {
-            let changed = report.status.after(call).map(|status| report.set(status));
-            changed.unwrap_or_else(|error| {
-                refused = Some(error);
-                false
-            })
-        });
-        if let Some(error) = refused {
-            return Err(error);
-        }
-        tracing::info!("{}", self.report.borrow().line());
+        self.tell(call, || {})?;
         if call == Call::Pause {
             let mut on_their_way = self.on_their_way.subscribe();
             tokio::select! {
@@ -203,13 +245,25 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_told_otherwise_does_not_begin() {
-        let gate = Gate::configured();
-        assert!(gate.pass().is_none());
-        gate.begin();
+    fn it_is_configured_and_started_once_what_it_needs_is_there() {
+        let gate = Gate::unready();
+        for call in [Call::Configure, Call::Start] {
+            let refused = gate.tell(call, || {}).unwrap_err().to_string();
+            assert!(refused.contains("not there yet"), "{refused}");
+        }
+        gate.ready();
+        assert!(gate.pass().is_none(), "it is not started");
+        gate.configure(|| {}).unwrap();
+        gate.tell(Call::Start, || {}).unwrap();
         assert!(gate.pass().is_some());
+        let mut taken = false;
+        assert!(
+            gate.configure(|| taken = true).is_err(),
+            "not while it runs"
+        );
+        assert!(!taken);
         gate.end(None);
-        gate.begin();
+        gate.ready();
         assert_eq!(gate.report().status, Status::Completed);
     }
 

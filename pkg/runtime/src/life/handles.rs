@@ -50,7 +50,7 @@ async fn call<H: Handles>(
     let status = match error {
         Error::NoSuchCall(_) => StatusCode::NOT_FOUND,
         Error::BadConfig(_) => StatusCode::BAD_REQUEST,
-        Error::WrongStatus { .. } => StatusCode::CONFLICT,
+        Error::WrongStatus { .. } | Error::NotReady(_) => StatusCode::CONFLICT,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     };
     let envelope = Envelope::refused(chain(&error), json!(handles.report()));
@@ -122,12 +122,11 @@ mod tests {
     async fn a_worker_is_driven_over_http() {
         let life = launch(Idle, std::collections::BTreeMap::default()).unwrap();
         let url = serve(handles(life.control.clone())).await;
-        let mut told = life.control.subscribe();
-        told.wait_for(|report| report.running).await.unwrap();
         let call = async |name: &str, body| {
             ask(Method::POST, format!("{url}/lifecycle/{name}"), body).await
         };
         let told = async || ask(Method::GET, format!("{url}/lifecycle"), "").await.3;
+        assert_eq!(call("start", "").await.3, Status::Running);
         assert_eq!(told().await, Status::Running);
         let (code, _, message, status) = call("configure", "{}").await;
         assert_eq!((code, status), (409, Status::Running));

@@ -2,7 +2,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use serde_json::Value;
@@ -11,8 +11,6 @@ use tokio::sync::{oneshot, watch};
 use super::{Call, Handles, Polled, Report, Status, Worker};
 use crate::{Error, Result, chain};
 
-/// Polls may take microseconds, and a line for each would be all that a disk does. Counts are sums, so a line every so often loses nothing.
-const LOG_EVERY: Duration = Duration::from_secs(10);
 /// How long to wait for a request where there was nothing to do.
 const IDLE: Duration = Duration::from_millis(50);
 
@@ -69,8 +67,8 @@ pub struct Life {
     pub ended: oneshot::Receiver<Result<()>>,
 }
 
-/// Configures a worker, starts it, and runs it on a thread of its own until it is told to exit, fails, or nobody holds its handles any
-/// more.
+/// Configures a worker on a thread of its own, and runs it there once it is started, until it is told to exit, fails, or nobody holds its
+/// handles any more.
 pub fn launch<W: Worker>(worker: W, config: W::Config) -> Result<Life> {
     let (asks, inbox) = mpsc::channel();
     let (report, told) = watch::channel(Report::new(Status::New));
@@ -79,7 +77,6 @@ pub fn launch<W: Worker>(worker: W, config: W::Config) -> Result<Life> {
         worker,
         inbox,
         report,
-        logged: Instant::now(),
     };
     thread::Builder::new()
         .name(W::NAME.to_owned())
@@ -93,14 +90,12 @@ struct Loop<W> {
     worker: W,
     inbox: Receiver<Ask>,
     report: watch::Sender<Report>,
-    logged: Instant,
 }
 
 impl<W: Worker> Loop<W> {
     fn live(mut self, config: W::Config) -> Result<()> {
         let lived = catch_unwind(AssertUnwindSafe(|| {
             self.configure(config)?;
-            self.apply(Status::Running);
             self.run()
         }));
         let result = lived.unwrap_or(Err(Error::Panicked(W::NAME)));
@@ -123,14 +118,14 @@ impl<W: Worker> Loop<W> {
                 _ => Polled::NOTHING,
             };
             if polled == Polled::NOTHING {
-                self.wait();
+                self.wait()?;
             }
             loop {
                 match self.inbox.try_recv() {
-                    Ok(ask) => self.serve(ask),
+                    Ok(ask) => self.serve(ask)?,
                     Err(TryRecvError::Empty) => break,
                     Err(TryRecvError::Disconnected) => {
-                        self.apply(Status::Exiting);
+                        self.apply(Status::Exiting)?;
                         break;
                     }
                 }
@@ -146,15 +141,13 @@ impl<W: Worker> Loop<W> {
                 *report += polled;
                 report.stats = stats;
             });
-            if self.logged.elapsed() >= LOG_EVERY {
-                self.log();
-            }
+            self.log();
         }
         Ok(polled)
     }
 
     /// Waits for a request, for not too long where work may come without one.
-    fn wait(&mut self) {
+    fn wait(&mut self) -> Result<()> {
         let asked = if self.status().is_running() {
             self.inbox.recv_timeout(IDLE)
         } else {
@@ -163,27 +156,34 @@ impl<W: Worker> Loop<W> {
         };
         match asked {
             Ok(ask) => self.serve(ask),
-            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Timeout) => Ok(()),
             Err(RecvTimeoutError::Disconnected) => self.apply(Status::Exiting),
         }
     }
 
-    fn serve(&mut self, ask: Ask) {
-        if let Ask::Call(call, config, reply) = ask {
-            let done = self.call(call, config);
-            // Who does not wait any more has its call served all the same.
-            reply.send(done.map(|()| self.report.borrow().clone())).ok();
-        }
+    fn serve(&mut self, ask: Ask) -> Result<()> {
+        let Ask::Call(call, config, reply) = ask else {
+            return Ok(());
+        };
+        let (heeded, ended) = match self.call(call, config) {
+            Ok(heeded) => (heeded, Ok(())),
+            Err(error) => (Err(Error::WorkerEnds(chain(&error))), Err(error)),
+        };
+        // Who does not wait any more has its call served all the same.
+        reply
+            .send(heeded.map(|()| self.report.borrow().clone()))
+            .ok();
+        ended
     }
 
-    fn call(&mut self, call: Call, config: Value) -> Result<()> {
-        let status = self.status().after(call)?;
-        if call == Call::Configure {
-            let config = serde_json::from_value(config);
-            self.configure(config.map_err(|error| Error::BadConfig(error.to_string()))?)
-        } else {
-            self.apply(status);
-            Ok(())
+    /// Heeds a call, or refuses it; an error ends the worker.
+    fn call(&mut self, call: Call, config: Value) -> Result<Result<()>> {
+        match self.status().after(call) {
+            Err(refused) => Ok(Err(refused)),
+            Ok(_) if call == Call::Configure => Ok(serde_json::from_value(config)
+                .map_err(|error| Error::BadConfig(error.to_string()))
+                .and_then(|config| self.configure(config))),
+            Ok(status) => self.apply(status).map(Ok),
         }
     }
 
@@ -199,17 +199,18 @@ impl<W: Worker> Loop<W> {
     }
 
     /// Changes the status, and has the worker do its part.
-    fn apply(&mut self, status: Status) {
+    fn apply(&mut self, status: Status) -> Result<()> {
         if status == self.status() {
-            return;
+            return Ok(());
         }
         match status {
-            Status::Running => self.worker.start(),
-            Status::Paused => self.worker.pause(),
-            Status::Exiting => self.worker.exit(),
+            Status::Running => self.worker.start()?,
+            Status::Paused => self.worker.pause()?,
+            Status::Exiting => self.worker.exit()?,
             Status::New | Status::Configured | Status::Completed | Status::Error => {}
         }
         self.set(status);
+        Ok(())
     }
 
     fn set(&mut self, status: Status) {
@@ -221,8 +222,7 @@ impl<W: Worker> Loop<W> {
         }
     }
 
-    fn log(&mut self) {
-        self.logged = Instant::now();
+    fn log(&self) {
         tracing::info!("{} {}", W::NAME, self.report.borrow().line());
     }
 

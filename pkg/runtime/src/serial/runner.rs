@@ -103,7 +103,7 @@ impl Runner {
         if let Some(keeper) = keeper {
             keeper.sum_up();
             match outcome {
-                Outcome::Interrupted => keeper.save(|| Ok(model.clone()))?,
+                Outcome::Interrupted | Outcome::Ended => keeper.save(|| Ok(model.clone()))?,
                 Outcome::Solved | Outcome::Unsolved => keeper.clear()?,
             }
         }

@@ -193,10 +193,7 @@ async fn a_paused_training_stands_still_until_it_goes_on_or_exits() {
         again
     };
     let ((outcome, model), again) = tokio::join!(endless(&gate, pending()), told);
-    assert_eq!(
-        (outcome, model.version),
-        (Outcome::Interrupted, again.polls)
-    );
+    assert_eq!((outcome, model.version), (Outcome::Ended, again.polls));
     assert_eq!(again.batches, again.polls);
     for (name, count) in [("iteration", again.polls), ("frames", again.samples)] {
         assert_eq!(again.stats[name].to_string(), count.to_string());

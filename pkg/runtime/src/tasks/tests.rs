@@ -50,7 +50,7 @@ fn started_with(worker: Seeds) -> (Tasks<Seeds>, Arc<Queue<Seeds>>) {
     let queue = Arc::new(Queue::new());
     let mut tasks = Tasks::new(worker, queue.clone());
     tasks.configure(()).unwrap();
-    tasks.start();
+    tasks.start().unwrap();
     (tasks, queue)
 }
 
@@ -73,10 +73,10 @@ fn a_poll_does_the_next_task() {
 fn paused_it_gives_tasks_back_and_takes_none_on() {
     let (mut tasks, queue) = started();
     let mut waiting = queue.push(5).unwrap();
-    tasks.pause();
+    tasks.pause().unwrap();
     assert!(matches!(waiting.try_recv().unwrap(), Err(Error::Paused)));
     assert!(matches!(queue.push(6), Err(Error::Paused)));
-    tasks.start();
+    tasks.start().unwrap();
     // Who hung up has given the task to another.
     drop(queue.push(7).unwrap());
     let mut answer = queue.push(8).unwrap();
@@ -91,12 +91,12 @@ fn a_worker_rests_while_it_is_paused_and_when_it_ends() {
     let rests = Arc::<AtomicU64>::default();
     let (mut tasks, queue) = started_with(Seeds(rests.clone()));
     assert_eq!(rests.load(Relaxed), 0);
-    tasks.pause();
+    tasks.pause().unwrap();
     assert_eq!(rests.load(Relaxed), 1);
-    tasks.start();
+    tasks.start().unwrap();
     let _answer = queue.push(5).unwrap();
     assert_eq!(tasks.poll().unwrap().samples, 5);
-    tasks.exit();
+    tasks.exit().unwrap();
     assert_eq!(rests.load(Relaxed), 2);
 }
 

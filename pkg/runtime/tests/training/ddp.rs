@@ -2,11 +2,19 @@
 
 use di_runtime::{
     coordinator::{Options, Outcome},
+    life::Status,
     model::Model,
     training::Goal,
 };
 
-use crate::{begins, coordinator, files, life::patient, options, run, stand_in::StandIn};
+use crate::{
+    begins, coordinator, files,
+    life::{ask, ask_all, patient},
+    options,
+    panel::{Training, all_are, endless},
+    run,
+    stand_in::StandIn,
+};
 
 fn iterations(max_iterations: u64) -> Options {
     let goal = Goal {
@@ -56,4 +64,39 @@ async fn a_learner_of_two_ranks_solves_cartpole_though_one_is_lost_meanwhile() {
     assert_eq!(running.await.unwrap().unwrap(), Outcome::Solved);
     assert!(progress.borrow().evaluation.unwrap() >= 475.0);
     assert_eq!(stand_in.failed(), [unit], "the unit is replaced as one");
+}
+
+#[tokio::test]
+async fn ranks_are_paused_and_started_and_end_with_their_coordinator() {
+    let stand_in = StandIn::start().await;
+    stand_in.learners_have_ranks(2);
+    let mut training = Training::begin(&stand_in, endless()).await;
+    let unit = stand_in.learners().remove(0);
+    let ranks = stand_in.rank_addresses(&unit);
+    assert_eq!(ranks.len(), 2);
+
+    ask(&training.address, "pause").await;
+    let paused = ask_all(&ranks, "").await;
+    assert!(all_are(&paused, Status::Paused), "{paused:?}");
+    assert!(paused.iter().all(|report| report.samples > 0));
+    ask(&training.address, "start").await;
+    assert!(all_are(&ask_all(&ranks, "").await, Status::Running));
+    training.goes_on().await;
+
+    // Somebody pauses one alone: the aggregator, whose name comes first, says which.
+    let aggregator = &stand_in.addresses()[0];
+    ask(&ranks[1], "pause").await;
+    while !ask(aggregator, "").await.stats.contains_key("idle_rank") {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    let report = ask(aggregator, "").await;
+    assert_eq!(
+        (report.status, report.stats["idle_rank"]),
+        (Status::Running, 1.0)
+    );
+    ask(&ranks[1], "start").await;
+    training.goes_on().await;
+    assert!(!ask(aggregator, "").await.stats.contains_key("idle_rank"));
+    // Two collectors, an aggregator and its ranks.
+    training.ends(&stand_in, 5).await;
 }

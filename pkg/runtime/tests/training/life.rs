@@ -7,35 +7,35 @@ use di_runtime::{
     fleet::Patience,
     http,
     life::{Report, Status},
-    training::Goal,
     wire::Envelope,
 };
-use reqwest::Method;
+use serde_json::{Value, json};
 
-use crate::{
-    begins, coordinator, options, run,
-    stand_in::{StandIn, loopback_listener},
-};
+use crate::{begins, coordinator, options, run, stand_in::StandIn};
 
-/// Calls a handle; an empty one asks for the report alone.
-async fn ask(address: &str, call: &str) -> Report {
-    let (method, path) = match call {
-        "" => (Method::GET, "/lifecycle".to_owned()),
-        call => (Method::POST, format!("/lifecycle/{call}")),
+/// Calls a handle with a body; an empty one asks for the report alone. The code, the envelope and the report.
+pub async fn call(address: &str, call: &str, body: &Value) -> (u16, Envelope, Report) {
+    let client = http::client().unwrap();
+    let url = format!("http://{address}/lifecycle");
+    let request = match call {
+        "" => client.get(url),
+        call => client.post(format!("{url}/{call}")).json(body),
     };
-    let url = format!("http://{address}{path}");
-    let answer = http::client()
-        .unwrap()
-        .request(method, url)
-        .send()
-        .await
-        .unwrap();
+    let answer = request.send().await.unwrap();
+    let code = answer.status().as_u16();
     let envelope: Envelope = answer.json().await.unwrap();
-    assert!(envelope.success, "{call}: {}", envelope.message);
-    serde_json::from_value(envelope.data).unwrap()
+    let report = serde_json::from_value(envelope.data.clone()).unwrap();
+    (code, envelope, report)
 }
 
-async fn ask_all(addresses: &[String], call: &str) -> Vec<Report> {
+/// Calls a handle that heeds it; an empty one asks for the report alone.
+pub async fn ask(address: &str, name: &str) -> Report {
+    let (_, envelope, report) = call(address, name, &json!({})).await;
+    assert!(envelope.success, "{name}: {}", envelope.message);
+    report
+}
+
+pub async fn ask_all(addresses: &[String], call: &str) -> Vec<Report> {
     let mut reports = Vec::new();
     for address in addresses {
         reports.push(ask(address, call).await);
@@ -101,43 +101,4 @@ async fn paused_replicas_stand_still_and_are_not_lost_and_the_training_reaches_i
             .clone()
             .all(|(after, paused)| after.batches > paused.batches)
     );
-}
-
-#[tokio::test]
-async fn a_paused_coordinator_hands_out_no_task() {
-    let stand_in = StandIn::start().await;
-    let goal = Goal {
-        target_return: 501.0,
-        max_iterations: u64::MAX,
-        ..Goal::default()
-    };
-    let coordinator = coordinator(&stand_in, Options { goal, ..patient() });
-    let mut progress = coordinator.progress();
-    let listener = loopback_listener().await;
-    let address = listener.local_addr().unwrap().to_string();
-    let running = tokio::spawn(coordinator.run(listener, std::future::pending()));
-    begins(&mut progress).await;
-    let mut all = stand_in.addresses();
-    all.push(address.clone());
-
-    let paused = ask(&address, "pause").await;
-    assert_eq!(paused.status, Status::Paused);
-    assert!(paused.samples > 0 && paused.batches > 0);
-    // What is called comes after what was counted last.
-    ask_all(&stand_in.addresses(), "start").await;
-    let before = ask_all(&all, "").await;
-    assert_eq!(before.last(), Some(&paused));
-    assert_eq!(before[0].status, Status::Running, "the others run idle");
-    long_enough(&stand_in).await;
-    assert_eq!(ask_all(&all, "").await, before, "nothing moves");
-
-    ask(&address, "start").await;
-    let iteration = progress.borrow().iteration;
-    progress
-        .wait_for(|progress| progress.iteration >= iteration + 2)
-        .await
-        .unwrap();
-    assert_eq!(ask(&address, "exit").await.status, Status::Exiting);
-    assert_eq!(running.await.unwrap().unwrap(), Outcome::Interrupted);
-    assert!(stand_in.failed().is_empty());
 }

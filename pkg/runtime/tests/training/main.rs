@@ -6,7 +6,9 @@
 mod bucket;
 mod ddp;
 mod life;
+mod panel;
 mod resume;
+mod scale;
 mod stand_in;
 
 use std::{
@@ -23,6 +25,7 @@ use di_runtime::{
     game::Game,
     http,
     model::Model,
+    panel::Configs,
     ppo::Settings,
     progress::Progress,
     staleness::Staleness,
@@ -50,6 +53,7 @@ fn options() -> Options {
             ..Patience::default()
         },
         keep: Keep::default(),
+        configs: Configs::default(),
     }
 }
 

@@ -16,6 +16,7 @@ use axum::{
     routing::{get, post},
 };
 use di_runtime::{
+    Result,
     collector::Collector,
     env::{COLLECTOR_PORT, Environment},
     learner::Learner,
@@ -23,7 +24,7 @@ use di_runtime::{
     sampling::Sampling,
     server::serve,
     storage::Storage,
-    wire::{AddRequest, Envelope, Replicas, Role},
+    wire::{ChangeRequest, Envelope, Replicas, Role, Wanted},
 };
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use serde_json::{json, to_value};
@@ -53,17 +54,29 @@ pub async fn loopback_listener() -> TcpListener {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap()
 }
 
+/// Programs that have ended by themselves, and whether well.
+type Ended = Arc<Mutex<BTreeMap<String, bool>>>;
+
 /// What a pod runs on, so that it can be killed with all its connections.
 struct Machine(Option<Runtime>);
 
 impl Machine {
-    fn start(program: impl Future<Output: Send + 'static> + Send + 'static) -> Self {
+    /// Runs a program, and notes by its name when it has ended whether that was well.
+    fn start(
+        ended: &Ended,
+        name: &str,
+        program: impl Future<Output = Result<()>> + Send + 'static,
+    ) -> Self {
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
             .build()
             .unwrap();
-        runtime.spawn(program);
+        let (ended, name) = (ended.clone(), name.to_owned());
+        runtime.spawn(async move {
+            let is_well = program.await.is_ok();
+            ended.lock().unwrap().insert(name, is_well);
+        });
         Self(Some(runtime))
     }
 }
@@ -93,6 +106,12 @@ fn listen(pod: &str) -> (std::net::TcpListener, String) {
     (listener, format!("{pod}.rl:{port}"))
 }
 
+/// Where the pod of a URL listens.
+fn on_loopback(url: &str) -> String {
+    let (_, port) = url.rsplit_once(':').unwrap();
+    format!("127.0.0.1:{port}")
+}
+
 #[derive(Default)]
 struct Inner {
     pods: BTreeMap<String, Pod>,
@@ -102,6 +121,10 @@ struct Inner {
     /// How learners learn.
     settings: Settings,
     keys: Vec<String>,
+    /// What was answered to a key.
+    answered: BTreeMap<String, Replicas>,
+    /// Requests that are served, and whose answer is lost.
+    lose: usize,
     failed: Vec<String>,
     lists: u64,
     refuse: usize,
@@ -115,6 +138,7 @@ pub struct StandIn {
     folder: Arc<tempfile::TempDir>,
     storage: Storage,
     inner: Arc<Mutex<Inner>>,
+    ended: Ended,
 }
 
 impl StandIn {
@@ -137,9 +161,10 @@ impl StandIn {
             folder: Arc::new(folder),
             storage,
             inner,
+            ended: Ended::default(),
         };
         let router = Router::new()
-            .route("/v1alpha1/replicas", get(list).post(add))
+            .route("/v1alpha1/replicas", get(list).post(add).delete(remove))
             .route("/v1alpha1/replicas/failed", post(replace))
             .with_state(stand_in.clone());
         tokio::spawn(async { axum::serve(listener, router).await });
@@ -174,11 +199,13 @@ impl StandIn {
     /// Addresses of all replicas.
     pub fn addresses(&self) -> Vec<String> {
         let inner = self.inner();
-        let ports = inner
-            .pods
-            .values()
-            .filter_map(|pod| pod.url.rsplit_once(':'));
-        ports.map(|(_, port)| format!("127.0.0.1:{port}")).collect()
+        let urls = inner.pods.values().map(|pod| &*pod.url);
+        urls.map(on_loopback).collect()
+    }
+
+    /// Programs that have ended by themselves, and whether well.
+    pub fn ended(&self) -> BTreeMap<String, bool> {
+        self.ended.lock().unwrap().clone()
     }
 
     /// How often the replicas were listed.
@@ -193,6 +220,11 @@ impl StandIn {
 
     pub fn refuse_next_requests(&self, count: usize) {
         self.inner().refuse = count;
+    }
+
+    /// Serves so many requests for more or fewer replicas, and does not say so.
+    pub fn lose_next_answers(&self, count: usize) {
+        self.inner().lose = count;
     }
 
     /// Has the learners that are made from now on learn so.
@@ -234,7 +266,7 @@ impl StandIn {
         .unwrap();
         let (storage, settings) = (self.storage(), inner.settings.clone());
         let (listener, url) = listen(&name);
-        let machine = Machine::start(async move {
+        let machine = Machine::start(&self.ended, &name, async move {
             let listener = TcpListener::from_std(listener).unwrap();
             let forever = std::future::pending();
             match role {
@@ -332,23 +364,79 @@ async fn list(
 async fn add(
     State(stand_in): State<StandIn>,
     headers: HeaderMap,
-    Json(request): Json<AddRequest>,
+    Json(request): Json<ChangeRequest>,
 ) -> (StatusCode, Json<Envelope>) {
-    {
+    once(&stand_in, &headers, || {
+        let before = stand_in.replicas();
+        stand_in.declare(request.collectors.replicas, request.learners.replicas);
+        without(stand_in.replicas(), &before)
+    })
+}
+
+async fn remove(
+    State(stand_in): State<StandIn>,
+    headers: HeaderMap,
+    Json(request): Json<ChangeRequest>,
+) -> (StatusCode, Json<Envelope>) {
+    once(&stand_in, &headers, || {
+        let before = stand_in.replicas();
+        for (role, Wanted { replicas }) in [
+            (Role::Collector, request.collectors),
+            (Role::Learner, request.learners),
+        ] {
+            // The newest, as names are numbered.
+            let names = stand_in.names(role);
+            for name in names.iter().rev().take(replicas as usize) {
+                stand_in.inner().pods.remove(name);
+            }
+        }
+        without(before, &stand_in.replicas())
+    })
+}
+
+/// Those that are not among others.
+fn without(of: Replicas, others: &Replicas) -> Replicas {
+    let new = |of: Vec<String>, others: &[String]| {
+        let new = of.into_iter().filter(|url| !others.contains(url));
+        new.collect()
+    };
+    Replicas {
+        collectors: new(of.collectors, &others.collectors),
+        learners: new(of.learners, &others.learners),
+        ..of
+    }
+}
+
+/// Serves a request unless one with its key was served before.
+fn once(
+    stand_in: &StandIn,
+    headers: &HeaderMap,
+    serve: impl FnOnce() -> Replicas,
+) -> (StatusCode, Json<Envelope>) {
+    let key = headers["Idempotency-Key"].to_str().unwrap().to_owned();
+    let answered = {
         let mut inner = stand_in.inner();
         if inner.forgotten {
             return refusal(StatusCode::NOT_FOUND, "no such coordinator");
         }
-        inner
-            .keys
-            .push(headers["Idempotency-Key"].to_str().unwrap().to_owned());
+        inner.keys.push(key.clone());
         if inner.refuse > 0 {
             inner.refuse -= 1;
             return refusal(StatusCode::OK, "the cache is not filled yet");
         }
+        inner.answered.get(&key).cloned()
+    };
+    let answer = answered.unwrap_or_else(serve);
+    let mut inner = stand_in.inner();
+    inner.answered.insert(key, answer.clone());
+    if inner.lose > 0 {
+        inner.lose -= 1;
+        return refusal(StatusCode::OK, "whether it was written is not known");
     }
-    stand_in.declare(request.collectors.replicas, request.learners.replicas);
-    stand_in.answer()
+    (
+        StatusCode::OK,
+        Json(Envelope::done(to_value(answer).unwrap())),
+    )
 }
 
 async fn replace(

@@ -33,7 +33,7 @@ async fn a_training_is_paused_and_goes_on() {
         let before = told_by(&ns, 3).await;
         assert!(all_are(&before, "paused"), "{before:?}");
 
-        // A collector that comes meanwhile runs, and would be given a task at once.
+        // A collector that comes meanwhile would be given a task at once, if it ran.
         let add = ["replicas", "add", "train", "--collectors=1", "--wait"];
         let added = di(&ns, &add).await;
         assert_eq!(added.code, Some(0), "{added:?}");
@@ -43,11 +43,11 @@ async fn a_training_is_paused_and_goes_on() {
         eventually(
             "known to the coordinator",
             || logs_so_far(&ns, "train-coordinator"),
-            |log| log.contains(&format!("connected to {new}")),
+            |log| log.contains(&format!("{new} is configured, it gets no task")),
         )
         .await;
         let mut after = told_by(&ns, 4).await;
-        assert_eq!(after.remove(new), Some(("running".to_owned(), 0)));
+        assert_eq!(after.remove(new), Some(("configured".to_owned(), 0)));
         assert_eq!(after, before, "nothing moves");
 
         let started = di(&ns, &["start", "train"]).await;

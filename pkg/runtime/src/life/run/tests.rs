@@ -35,8 +35,20 @@ struct Config {
 
 struct Counter {
     config: Config,
+    /// What it cannot heed.
+    fails: Option<Call>,
     notes: Notes,
     polls: Arc<AtomicU64>,
+}
+
+impl Counter {
+    fn heed(&self, call: Call, note: &str) -> Result<()> {
+        self.notes.add(note);
+        match self.fails {
+            Some(fails) if fails == call => Err(Error::BadTask(format!("no {call}"))),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Worker for Counter {
@@ -69,32 +81,40 @@ impl Worker for Counter {
         Stats::from([("limit".into(), 7.0)])
     }
 
-    fn start(&mut self) {
-        self.notes.add("started");
+    fn start(&mut self) -> Result<()> {
+        self.heed(Call::Start, "started")
     }
 
-    fn pause(&mut self) {
-        self.notes.add("paused");
+    fn pause(&mut self) -> Result<()> {
+        self.heed(Call::Pause, "paused")
     }
 
-    fn exit(&mut self) {
-        self.notes.add("exited");
+    fn exit(&mut self) -> Result<()> {
+        self.heed(Call::Exit, "exited")
     }
 }
 
-fn counter(samples: u64) -> (Life, Notes, Arc<AtomicU64>) {
+fn launched(samples: u64, fails: Option<Call>) -> (Life, Notes, Arc<AtomicU64>) {
     let (notes, polls) = (Notes::default(), Arc::<AtomicU64>::default());
     let worker = Counter {
         config: Config { samples: 0 },
+        fails,
         notes: notes.clone(),
         polls: polls.clone(),
     };
     (launch(worker, Config { samples }).unwrap(), notes, polls)
 }
 
+async fn counter(samples: u64) -> (Life, Notes, Arc<AtomicU64>) {
+    let (life, notes, polls) = launched(samples, None);
+    let started = life.control.call(Call::Start, json!(null)).await.unwrap();
+    assert_eq!(started.status, Status::Running);
+    (life, notes, polls)
+}
+
 #[tokio::test]
 async fn it_polls_while_it_runs_and_serves_requests_between_polls() {
-    let (Life { control, ended }, notes, polls) = counter(2);
+    let (Life { control, ended }, notes, polls) = counter(2).await;
     let mut told = control.subscribe();
     told.wait_for(|report| report.polls >= 3).await.unwrap();
     let refused = control.call(Call::Configure, json!({"samples": 4})).await;
@@ -144,7 +164,7 @@ async fn it_polls_while_it_runs_and_serves_requests_between_polls() {
 #[tokio::test]
 async fn an_error_in_a_poll_is_how_it_ends() {
     for (samples, said) in [(3, "bad task: odd"), (0, "the thread counter panicked")] {
-        let (Life { control, ended }, ..) = counter(samples);
+        let (Life { control, ended }, ..) = counter(samples).await;
         let error = ended.await.unwrap().unwrap_err();
         assert_eq!((error.to_string().as_str(), error.exit_code()), (said, 1));
         let report = control.report();
@@ -155,8 +175,37 @@ async fn an_error_in_a_poll_is_how_it_ends() {
 }
 
 #[tokio::test]
+async fn launched_it_is_configured_and_waits_to_be_started() {
+    let (Life { control, .. }, notes, polls) = launched(2, None);
+    let paused = control.call(Call::Pause, json!(null)).await.unwrap();
+    assert_eq!(paused.status, Status::Configured);
+    control.nudge();
+    let exiting = control.call(Call::Exit, json!(null)).await.unwrap();
+    assert_eq!((exiting.polls, polls.load(SeqCst)), (0, 0));
+    assert_eq!(notes.seen(), ["configured 2", "exited"]);
+}
+
+#[tokio::test]
+async fn an_error_in_what_a_call_does_is_how_it_ends() {
+    let calls = [Call::Start, Call::Pause, Call::Exit];
+    for (at, fails) in calls.into_iter().enumerate() {
+        let (Life { control, ended }, ..) = launched(2, Some(fails));
+        for call in &calls[..at] {
+            control.call(*call, json!(null)).await.unwrap();
+        }
+        let refused = control.call(fails, json!(null)).await.unwrap_err();
+        let said = format!("bad task: no {fails}");
+        assert_eq!(refused.to_string(), format!("the worker ends: {said}"));
+        let error = ended.await.unwrap().unwrap_err();
+        assert_eq!((error.to_string(), error.exit_code()), (said.clone(), 1));
+        let report = control.report();
+        assert_eq!((report.status, report.error), (Status::Error, Some(said)));
+    }
+}
+
+#[tokio::test]
 async fn a_configuration_that_is_not_taken_on_leaves_nothing_that_could_run() {
-    let (Life { control, .. }, notes, _) = counter(2);
+    let (Life { control, .. }, notes, _) = counter(2).await;
     control.call(Call::Pause, json!(null)).await.unwrap();
     let unread = control.call(Call::Configure, json!({"samples": "x"})).await;
     assert!(matches!(unread, Err(Error::BadConfig(_))));
@@ -170,12 +219,12 @@ async fn a_configuration_that_is_not_taken_on_leaves_nothing_that_could_run() {
 
 #[tokio::test]
 async fn it_ends_once_nobody_holds_its_handles() {
-    let (Life { control, ended }, notes, _) = counter(2);
+    let (Life { control, ended }, notes, _) = counter(2).await;
     drop(control);
     ended.await.unwrap().unwrap();
     assert_eq!(notes.seen().last().map(String::as_str), Some("exited"));
     // Paused, it waits for nothing but requests.
-    let (Life { control, ended }, notes, _) = counter(2);
+    let (Life { control, ended }, notes, _) = counter(2).await;
     control.call(Call::Pause, json!(null)).await.unwrap();
     drop(control);
     ended.await.unwrap().unwrap();

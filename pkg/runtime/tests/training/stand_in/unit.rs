@@ -12,7 +12,7 @@ use di_runtime::{
     wire::{Replicas, Role},
 };
 
-use super::{Loopback, Machine, Pod, StandIn, listen};
+use super::{Loopback, Machine, Pod, StandIn, listen, on_loopback};
 
 /// For what takes no time, however busy this machine is.
 const LIMITS: Limits = Limits {
@@ -32,6 +32,12 @@ impl StandIn {
         let mut inner = self.inner();
         let unit = inner.pods.get_mut(aggregator).unwrap();
         assert!(unit.ranks[rank].0.take().is_some(), "it was killed already");
+    }
+
+    /// Addresses of the ranks of an aggregator, in their order.
+    pub fn rank_addresses(&self, aggregator: &str) -> Vec<String> {
+        let urls = self.ranks_of(aggregator).learners;
+        urls.iter().map(|url| on_loopback(url)).collect()
     }
 
     pub fn ranks_of(&self, aggregator: &str) -> Replicas {
@@ -74,7 +80,8 @@ impl StandIn {
             let environment = environment(LEARNER_PORT, pod);
             let learner = Learner::new(environment, storage, Settings::default());
             let (place, meeting) = (place.clone(), meeting.take());
-            let machine = Machine::start(async move {
+            let program = format!("{name}-rank-{rank}");
+            let machine = Machine::start(&self.ended, &program, async move {
                 let meet = move || match meeting {
                     Some(listener) => Group::gather(&listener, &place, LIMITS),
                     None => Group::join(&place, rank, LIMITS),
@@ -88,7 +95,7 @@ impl StandIn {
         let ranks = ranks.collect();
         let (listener, url) = listen(name);
         let environment = environment(AGGREGATOR_PORT, name.to_owned());
-        let machine = Machine::start(async move {
+        let machine = Machine::start(&self.ended, name, async move {
             let listener = tokio::net::TcpListener::from_std(listener).unwrap();
             let client = http::client_with(Loopback::resolver()).unwrap();
             let patience = Patience {

@@ -1,0 +1,220 @@
+//! How many replicas a coordinator has: `PUT /replicas` says how many it should have, and the replica endpoint is asked for more or fewer until
+//! it has granted that.
+
+mod ledger;
+
+use std::time::{Duration, Instant};
+
+use axum::{
+    Json, Router,
+    body::Bytes,
+    extract::State,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::{sync::watch, time::sleep};
+
+use crate::{Error, Result, chain, endpoint::Endpoint, progress::count, wire::Envelope};
+use ledger::{LAG, Ledger, Step};
+
+/// Numbers of replicas.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// Collectors.
+    pub collectors: u32,
+    /// Learners.
+    pub learners: u32,
+}
+
+impl std::fmt::Display for Counts {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let collectors = count(self.collectors as usize, "collector");
+        let learners = count(self.learners as usize, "learner");
+        write!(formatter, "{collectors} and {learners}")
+    }
+}
+
+/// What is to be changed; the rest stays.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Change {
+    collectors: Option<u32>,
+    learners: Option<u32>,
+}
+
+/// How many are wanted. Clones are of the same numbers.
+#[derive(Clone, Debug)]
+pub struct Scale {
+    wanted: watch::Sender<Counts>,
+    /// It has seen nothing but what was wanted at first.
+    orders: watch::Receiver<Counts>,
+    /// Why there can be no others.
+    fixed: Option<String>,
+}
+
+impl Scale {
+    /// So many are wanted at first; those that the `job` declares are changed there, if it has no others.
+    pub fn new(first: Counts, declared: bool, job: &str) -> Self {
+        let fixed = declared || first == Counts::default();
+        let (wanted, orders) = watch::channel(first);
+        Self {
+            wanted,
+            orders,
+            fixed: fixed.then(|| {
+                format!(
+                    "the replicas are those that the job declares: change them by kubectl di replicas set {job} --collectors=N --learners=M"
+                )
+            }),
+        }
+    }
+
+    /// Whether the job's own spec says how many there are.
+    pub const fn is_fixed(&self) -> bool {
+        self.fixed.is_some()
+    }
+
+    /// How many are wanted.
+    pub fn wanted(&self) -> Counts {
+        *self.wanted.borrow()
+    }
+
+    /// `GET /replicas` and `PUT /replicas`, in the endpoint's envelope.
+    pub fn router(&self) -> Router {
+        Router::new()
+            .route("/replicas", get(tell).put(change))
+            .with_state(self.clone())
+    }
+
+    /// Asks for more or fewer whenever other numbers are wanted, for ever; again after each pause. The key makes repeating safe, and is of
+    /// this start of a coordinator.
+    pub async fn follow(&self, endpoint: &Endpoint, key: &str, pause: Duration) {
+        let mut orders = self.orders.clone();
+        let mut asking = Asking {
+            endpoint,
+            key,
+            ledger: Ledger::default(),
+            number: 0,
+            doubtful: None,
+        };
+        // It cannot close: this is a sender of it.
+        while orders.changed().await.is_ok() {
+            let mut wanted = *orders.borrow_and_update();
+            let mut told = String::new();
+            loop {
+                match asking.step(wanted).await {
+                    Ok(true) => break,
+                    Ok(false) => {}
+                    Err(error) if error.is_passing() => {
+                        let why = chain(&error);
+                        if why != told {
+                            tracing::warn!("asking for {wanted} again: {why}");
+                            told = why;
+                        }
+                        sleep(pause).await;
+                    }
+                    Err(error) => {
+                        tracing::error!("there cannot be {wanted}: {}", chain(&error));
+                        asking.doubtful = None;
+                        break;
+                    }
+                }
+                if orders.has_changed().unwrap_or_default() {
+                    wanted = *orders.borrow_and_update();
+                    if asking.doubtful.take().is_some() {
+                        // If it was served after all, the list tells.
+                        sleep(LAG).await;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Asks the endpoint, one request after the other.
+struct Asking<'a> {
+    endpoint: &'a Endpoint,
+    key: &'a str,
+    ledger: Ledger,
+    number: u64,
+    /// What was asked for with the last key, if it is not known to be granted.
+    doubtful: Option<Step>,
+}
+
+impl Asking<'_> {
+    /// Makes the next step; whether none was left to make.
+    async fn step(&mut self, wanted: Counts) -> Result<bool> {
+        let step = if let Some(step) = self.doubtful {
+            step
+        } else {
+            let listed = self.endpoint.list().await?;
+            let there = self.ledger.there(&listed, Instant::now());
+            let Some(step) = Step::between(there, wanted) else {
+                tracing::info!("there are {there}");
+                return Ok(true);
+            };
+            self.number += 1;
+            step
+        };
+        self.doubtful = Some(step);
+        let key = format!("{}-{}", self.key, self.number);
+        match step {
+            Step::More(counts) => {
+                tracing::info!("asking for {counts} more");
+                let Counts {
+                    collectors,
+                    learners,
+                } = counts;
+                let granted = self.endpoint.add(collectors, learners, &key).await?;
+                self.ledger.granted(&granted, Instant::now());
+            }
+            Step::Fewer(counts) => {
+                tracing::info!("asking for {counts} fewer");
+                let Counts {
+                    collectors,
+                    learners,
+                } = counts;
+                let gone = self.endpoint.remove(collectors, learners, &key).await?;
+                self.ledger.gone(&gone, Instant::now());
+            }
+        }
+        self.doubtful = None;
+        Ok(false)
+    }
+}
+
+async fn tell(State(scale): State<Scale>) -> Response {
+    match &scale.fixed {
+        Some(why) => refusal(StatusCode::CONFLICT, why.clone()),
+        None => done(scale.wanted()),
+    }
+}
+
+async fn change(State(scale): State<Scale>, body: Bytes) -> Response {
+    if let Some(why) = &scale.fixed {
+        return refusal(StatusCode::CONFLICT, why.clone());
+    }
+    let change: Change = match serde_json::from_slice(&body) {
+        Ok(change) => change,
+        Err(error) => {
+            let why = Error::BadConfig(error.to_string()).to_string();
+            return refusal(StatusCode::BAD_REQUEST, why);
+        }
+    };
+    scale.wanted.send_modify(|wanted| {
+        wanted.collectors = change.collectors.unwrap_or(wanted.collectors);
+        wanted.learners = change.learners.unwrap_or(wanted.learners);
+        tracing::info!("{wanted} are wanted");
+    });
+    done(scale.wanted())
+}
+
+fn done(counts: Counts) -> Response {
+    Json(Envelope::done(json!(counts))).into_response()
+}
+
+fn refusal(status: StatusCode, why: String) -> Response {
+    (status, Json(Envelope::refused(why, json!(null)))).into_response()
+}

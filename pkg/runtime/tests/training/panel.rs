@@ -1,0 +1,223 @@
+//! A coordinator that is the panel of its replicas.
+
+use std::time::Duration;
+
+use di_runtime::{
+    Error,
+    coordinator::{Options, Outcome},
+    life::{Report, Status},
+    progress::Progress,
+    training::Goal,
+};
+use serde_json::json;
+use tokio::{sync::watch, task::JoinHandle};
+
+use crate::{
+    begins, coordinator, files,
+    life::{ask, ask_all, call, patient},
+    options,
+    stand_in::{StandIn, loopback_listener},
+};
+
+/// A training that has begun, and where its coordinator is.
+pub struct Training {
+    pub address: String,
+    pub progress: watch::Receiver<Progress>,
+    pub running: JoinHandle<Result<Outcome, Error>>,
+}
+
+impl Training {
+    pub async fn begin(stand_in: &StandIn, options: Options) -> Self {
+        let coordinator = coordinator(stand_in, options);
+        let mut progress = coordinator.progress();
+        let listener = loopback_listener().await;
+        let address = listener.local_addr().unwrap().to_string();
+        let running = tokio::spawn(coordinator.run(listener, std::future::pending()));
+        begins(&mut progress).await;
+        Self {
+            address,
+            progress,
+            running,
+        }
+    }
+
+    /// Waits until the model is newer by two.
+    pub async fn goes_on(&mut self) {
+        let iteration = self.progress.borrow().iteration;
+        let newer = |progress: &Progress| progress.iteration >= iteration + 2;
+        self.progress.wait_for(newer).await.unwrap();
+    }
+
+    /// Has all end by the coordinator's handle; every program must, and well.
+    pub async fn ends(self, stand_in: &StandIn, programs: usize) {
+        assert_eq!(ask(&self.address, "exit").await.status, Status::Exiting);
+        assert_eq!(self.running.await.unwrap().unwrap(), Outcome::Ended);
+        let ended = until(|| stand_in.ended(), |ended| ended.len() == programs).await;
+        assert!(ended.values().all(|is_well| *is_well), "{ended:?}");
+        assert!(stand_in.failed().is_empty(), "{:?}", stand_in.failed());
+    }
+}
+
+/// Waits until something is as it should be.
+pub async fn until<T>(look: impl Fn() -> T, is_met: impl Fn(&T) -> bool) -> T {
+    loop {
+        let seen = look();
+        if is_met(&seen) {
+            return seen;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Of a training that does not end by itself.
+pub fn endless() -> Options {
+    let goal = Goal {
+        target_return: 501.0,
+        max_iterations: u64::MAX,
+        ..Goal::default()
+    };
+    Options { goal, ..patient() }
+}
+
+pub fn all_are(reports: &[Report], status: Status) -> bool {
+    reports.iter().all(|report| report.status == status)
+}
+
+/// The coordinator has taken over what is listed now.
+async fn is_known(stand_in: &StandIn) {
+    let lists = stand_in.lists();
+    // What the first of them tells has been taken over when the second comes, whenever they began.
+    until(|| stand_in.lists(), |now| *now >= lists + 3).await;
+}
+
+#[tokio::test]
+async fn a_pause_and_a_start_of_the_coordinator_are_those_of_all_replicas() {
+    let stand_in = StandIn::start().await;
+    let mut training = Training::begin(&stand_in, endless()).await;
+    let before = stand_in.addresses();
+
+    let paused = ask(&training.address, "pause").await;
+    assert_eq!(paused.status, Status::Paused);
+    assert!(paused.samples > 0 && paused.batches > 0);
+    let all_paused = ask_all(&before, "").await;
+    assert!(all_are(&all_paused, Status::Paused), "{all_paused:?}");
+    assert!(all_paused.iter().all(|report| report.samples > 0));
+
+    stand_in.declare(1, 1);
+    is_known(&stand_in).await;
+    let after = stand_in.addresses();
+    let came: Vec<_> = after.iter().filter(|one| !before.contains(one)).collect();
+    // Somebody else starts one, and the coordinator looks at all before it answers.
+    ask(&before[0], "start").await;
+    assert_eq!(ask(&training.address, "pause").await, paused);
+    for came in &came {
+        let waits = ask(came, "").await;
+        assert_eq!((waits.status, waits.polls), (Status::Configured, 0));
+    }
+    assert_eq!(ask_all(&before, "").await, all_paused, "nothing moves");
+
+    assert_eq!(
+        ask(&training.address, "start").await.status,
+        Status::Running
+    );
+    let started = ask_all(&after, "").await;
+    assert!(all_are(&started, Status::Running), "{started:?}");
+    training.goes_on().await;
+    training.ends(&stand_in, after.len()).await;
+    // Its learner may have stored another model on its way out.
+    let left = files(stand_in.folder());
+    let has = |name: &str| {
+        left.iter()
+            .any(|file| file.display().to_string().contains(name))
+    };
+    assert!(
+        has("checkpoints/checkpoint-") && has("model-final.bin"),
+        "{left:?}"
+    );
+}
+
+#[tokio::test]
+async fn who_was_paused_alone_is_not_started_with_all() {
+    let stand_in = StandIn::start().await;
+    let mut training = Training::begin(&stand_in, endless()).await;
+    let collector = &stand_in.addresses()[0];
+    ask(collector, "pause").await;
+    for call in ["start", "pause", "start"] {
+        ask(&training.address, call).await;
+        assert_eq!(ask(collector, "").await.status, Status::Paused, "{call}");
+    }
+    training.goes_on().await;
+    ask(collector, "start").await;
+    let samples = ask(collector, "").await.samples;
+    while ask(collector, "").await.samples == samples {
+        training.goes_on().await;
+    }
+    training.ends(&stand_in, 3).await;
+}
+
+#[tokio::test]
+async fn replicas_are_configured_at_the_next_start() {
+    let stand_in = StandIn::start().await;
+    let goal = Goal {
+        overlap: true,
+        ..endless().goal
+    };
+    let options = Options { goal, ..endless() };
+    let mut training = Training::begin(&stand_in, options).await;
+    // Frames that are behind by one.
+    let narrow = json!({"learner": {"max_policy_lag": 0}});
+    let (code, envelope, _) = call(&training.address, "configure", &narrow).await;
+    assert_eq!(code, 409);
+    let why = "cannot configure while it is running: pause it first";
+    assert_eq!(envelope.message, why);
+
+    ask(&training.address, "pause").await;
+    for (refused, part) in [
+        (json!({"learners": {}}), "learners"),
+        (
+            json!({"collector": {"num_envs_per_worker": 3}}),
+            "worker_num_splits 1",
+        ),
+        (
+            json!({"learner": {"num_epochs": 0}}),
+            "num_epochs in 1..=1000",
+        ),
+    ] {
+        let (code, envelope, report) = call(&training.address, "configure", &refused).await;
+        assert_eq!((code, report.status), (400, Status::Paused));
+        assert!(envelope.message.contains(part), "{}", envelope.message);
+    }
+    let (_, _, configured) = call(&training.address, "configure", &narrow).await;
+    assert_eq!(configured.status, Status::Configured);
+    let replicas = ask_all(&stand_in.addresses(), "").await;
+    assert!(all_are(&replicas, Status::Paused));
+    assert_eq!(training.progress.borrow().staleness.dropped, 0);
+
+    ask(&training.address, "start").await;
+    let drops = |progress: &Progress| progress.staleness.dropped > 0;
+    training.progress.wait_for(drops).await.unwrap();
+    training.ends(&stand_in, 3).await;
+}
+
+#[tokio::test]
+async fn one_that_takes_the_place_of_another_is_configured_and_started_too() {
+    let stand_in = StandIn::start().await;
+    let mut options = Options {
+        patience: options().patience,
+        ..endless()
+    };
+    options.goal.overlap = true;
+    options.configs = serde_json::from_value(json!({
+        "collector": {"num_envs_per_worker": 4}, "learner": {"max_policy_lag": 0},
+    }))
+    .unwrap();
+    let mut training = Training::begin(&stand_in, options).await;
+    let learner = stand_in.learners().remove(0);
+    stand_in.kill(&learner);
+    until(|| stand_in.failed(), |failed| failed.contains(&learner)).await;
+    let dropped = training.progress.borrow().staleness.dropped;
+    let more = |progress: &Progress| progress.staleness.dropped > dropped + 4 * 2048;
+    training.progress.wait_for(more).await.unwrap();
+    ask(&training.address, "exit").await;
+    assert_eq!(training.running.await.unwrap().unwrap(), Outcome::Ended);
+}

@@ -1,0 +1,139 @@
+//! A coordinator that is told how many replicas to have.
+
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+
+use di_runtime::{
+    checkpoint::{Checkpoint, Keep},
+    coordinator::{Options, Outcome},
+    http,
+    model::Model,
+    progress::Progress,
+    wire::Envelope,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    files,
+    life::ask,
+    panel::{Training, endless, until},
+    stand_in::StandIn,
+};
+
+/// The code and the envelope; without a body it asks.
+async fn replicas(address: &str, body: Option<Value>) -> (u16, Envelope) {
+    let (client, url) = (
+        http::client().unwrap(),
+        format!("http://{address}/replicas"),
+    );
+    let request = match body {
+        Some(body) => client.put(url).json(&body),
+        None => client.get(url),
+    };
+    let answer = request.send().await.unwrap();
+    (answer.status().as_u16(), answer.json().await.unwrap())
+}
+
+/// Keeps every model that there was.
+fn kept() -> Options {
+    let keep = Keep {
+        every: Duration::ZERO,
+        latest: usize::MAX,
+        fresh: false,
+    };
+    let mut options = endless();
+    // Steps get smaller with the share of these that was made.
+    options.goal.max_iterations = 1_000_000;
+    Options { keep, ..options }
+}
+
+/// All models that were kept, by their versions.
+fn models(stand_in: &StandIn) -> BTreeMap<u64, Model> {
+    let kept = files(&stand_in.folder().join("rl/pole/checkpoints"));
+    let read = |file: &PathBuf| Checkpoint::decode(&std::fs::read(file).unwrap()).unwrap();
+    let models = kept.iter().map(|file| read(file).model);
+    models.map(|model| (model.version, model)).collect()
+}
+
+#[tokio::test]
+async fn collectors_come_and_go_as_it_is_told_and_the_models_are_the_same() {
+    let stand_in = StandIn::start().await;
+    let mut scaled = Training::begin(&stand_in, kept()).await;
+    let (code, envelope) = replicas(&scaled.address, None).await;
+    assert_eq!(
+        (code, envelope.data),
+        (200, json!({"collectors": 2, "learners": 1}))
+    );
+    for (collectors, lost_answers) in [(4, 1), (1, 1)] {
+        stand_in.lose_next_answers(lost_answers);
+        let body = json!({"collectors": collectors});
+        let (code, envelope) = replicas(&scaled.address, Some(body)).await;
+        let wanted = json!({"collectors": collectors, "learners": 1});
+        assert_eq!((code, envelope.data), (200, wanted));
+        until(|| stand_in.collectors().len(), |count| *count == collectors).await;
+        let all = |progress: &Progress| progress.collectors.len() == collectors;
+        scaled.progress.wait_for(all).await.unwrap();
+        scaled.goes_on().await;
+        assert_eq!(stand_in.collectors().len(), collectors, "none twice");
+    }
+    let (code, envelope) = replicas(&scaled.address, Some(json!({"collector": 3}))).await;
+    assert_eq!(code, 400);
+    assert!(
+        envelope.message.contains("`collectors`"),
+        "{}",
+        envelope.message
+    );
+    let keys = stand_in.keys();
+    assert_eq!(keys.len(), 1 + 2 + 2, "{keys:?}");
+    assert!(keys[1] == keys[2] && keys[3] == keys[4] && keys[2] != keys[3]);
+    let learners = stand_in.learners();
+    assert_eq!(learners.len(), 1, "they stay");
+
+    let last = scaled.progress.borrow().iteration;
+    ask(&scaled.address, "exit").await;
+    assert_eq!(scaled.running.await.unwrap().unwrap(), Outcome::Ended);
+
+    let undisturbed = StandIn::start().await;
+    let mut training = Training::begin(&undisturbed, kept()).await;
+    let as_far = |progress: &Progress| progress.iteration > last;
+    training.progress.wait_for(as_far).await.unwrap();
+    training.ends(&undisturbed, 3).await;
+    let (one, other) = (models(&undisturbed), models(&stand_in));
+    for version in 1..=last {
+        assert_eq!(one[&version], other[&version], "model {version}");
+    }
+}
+
+#[tokio::test]
+async fn replicas_that_the_job_declares_are_changed_there() {
+    let stand_in = StandIn::start().await;
+    stand_in.declare(1, 1);
+    let options = Options {
+        declared: true,
+        ..endless()
+    };
+    let training = Training::begin(&stand_in, options).await;
+    for body in [None, Some(json!({"collectors": 3}))] {
+        let (code, envelope) = replicas(&training.address, body).await;
+        assert_eq!((code, envelope.success), (409, false));
+        let remedy = "kubectl di replicas set pole --collectors=N";
+        assert!(envelope.message.contains(remedy), "{}", envelope.message);
+    }
+    training.ends(&stand_in, 2).await;
+}
+
+#[tokio::test]
+async fn what_the_endpoint_cannot_do_now_is_asked_for_again() {
+    let stand_in = StandIn::start().await;
+    let mut training = Training::begin(&stand_in, endless()).await;
+    stand_in.refuse_next_requests(3);
+    replicas(
+        &training.address,
+        Some(json!({"collectors": 1, "learners": 2})),
+    )
+    .await;
+    let there = || (stand_in.collectors().len(), stand_in.learners().len());
+    until(there, |there| *there == (1, 2)).await;
+    training.goes_on().await;
+    ask(&training.address, "exit").await;
+    assert_eq!(training.running.await.unwrap().unwrap(), Outcome::Ended);
+}
