@@ -139,7 +139,7 @@ impl Aggregator {
                 Err(error) if error.is_passing() => error,
                 outcome => return outcome,
             };
-            self.ranks.know(Vec::new());
+            self.ranks.doubt();
             if start.elapsed() >= self.patience.task {
                 return Err(error);
             }
@@ -157,7 +157,7 @@ impl Aggregator {
 
     /// Rank 0: the first that the endpoint lists, if it takes tasks on, as no other does.
     async fn head(&self) -> Result<Address> {
-        if let Some(head) = self.ranks.all().into_iter().next() {
+        if let Some(head) = self.ranks.head() {
             return Ok(head);
         }
         let ranks = self.endpoint.ranks().await?;

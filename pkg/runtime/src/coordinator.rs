@@ -9,6 +9,8 @@
 //! 4. trains, and saves a checkpoint every so often,
 //! 5. leaves only the final model; when it was interrupted or told to end, a checkpoint too.
 
+mod outcome;
+
 use std::{
     future::Future,
     time::{Duration, Instant, SystemTime},
@@ -38,6 +40,8 @@ use crate::{
     training::{Goal, Stored, train},
 };
 
+pub use outcome::Outcome;
+
 /// What the coordinator is told by its command line.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -59,39 +63,6 @@ pub struct Options {
     pub keep: Keep,
     /// What replicas are configured with.
     pub configs: Configs,
-}
-
-/// How a training ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The target was reached.
-    Solved,
-    /// Iterations or time were used up before.
-    Unsolved,
-    /// Somebody asked the process to end: another may go on.
-    Interrupted,
-    /// Somebody had the training end, by its handle.
-    Ended,
-}
-
-impl Outcome {
-    /// One line for the log: how it ended, and where.
-    pub(crate) fn summary(self, end: &Progress, episodes: usize, time: Duration) -> String {
-        let word = match self {
-            Self::Solved => "solved",
-            Self::Unsolved => "not solved",
-            Self::Interrupted => "interrupted",
-            Self::Ended => "ended",
-        };
-        let evaluation = end.evaluation.map_or_else(
-            || "no evaluation yet".to_owned(),
-            |mean| format!("mean return {mean:.1} over {episodes} episodes"),
-        );
-        let (iterations, frames, seconds) = (end.iteration, end.frames, time.as_secs_f64());
-        format!(
-            "{word}: {evaluation} after {iterations} iterations, {frames} frames, {seconds:.1} s"
-        )
-    }
 }
 
 /// One start of a coordinator.

@@ -27,6 +27,8 @@ pub(super) struct Ranks {
 #[derive(Debug, Default)]
 struct Known {
     all: Vec<Address>,
+    /// None of them was missed since they were told of.
+    sure: bool,
     /// Those that do not run though they should, and how they are; nothing where they do not answer.
     idle: BTreeMap<usize, Option<Status>>,
 }
@@ -46,12 +48,24 @@ impl Ranks {
         self.known().all.clone()
     }
 
+    /// Rank 0, unless one of them was missed.
+    pub(super) fn head(&self) -> Option<Address> {
+        let known = self.known();
+        known.all.first().filter(|_| known.sure).cloned()
+    }
+
     /// Takes over who they are.
     pub(super) fn know(&self, all: Vec<Address>) {
         *self.known() = Known {
             all,
+            sure: true,
             ..Known::default()
         };
+    }
+
+    /// One was missed: others may have taken their place.
+    pub(super) fn doubt(&self) {
+        self.known().sure = false;
     }
 
     /// Why no task can be done, where one of them is there and does not run.

@@ -1,6 +1,14 @@
 //! A training that stands still and goes on, as the plugin tells it to.
 
-use di_e2e::{FOREVER, Namespace, Told, di, eventually, logs_so_far, samples, told, training};
+use di_api::Phase;
+use di_e2e::{
+    FOREVER, Namespace, Told, di, eventually, http, logs_so_far, reaches, samples, told, training,
+};
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Value, json};
+
+/// Where a coordinator listens.
+const PORT: u16 = 22273;
 
 /// What so many replicas tell.
 async fn told_by(ns: &Namespace, replicas: usize) -> Told {
@@ -61,6 +69,22 @@ async fn a_training_is_paused_and_goes_on() {
             told.len() == 4 && all_are(told, "running") && more()
         };
         eventually("going on", || told(&ns, "train"), go_on).await;
+
+        // The coordinator has one of them go, and then has all end.
+        let call = async |method: &str, path: &str, body: Value| {
+            let pods = ns.api::<Pod>();
+            let answer = http(&pods, "train-coordinator", PORT, method, path, None, &body).await;
+            let mut answer = answer.expect("an answer");
+            assert_eq!(answer.status, 200, "{path}: {answer:?}");
+            answer.body["data"].take()
+        };
+        let wanted = call("PUT", "/replicas", json!({"collectors": 1})).await;
+        assert_eq!(wanted, json!({"collectors": 1, "learners": 1}));
+        let is_gone = |told: &Told| told.len() == 3;
+        eventually("one has gone", || told(&ns, "train"), is_gone).await;
+        let ended = call("POST", "/lifecycle/exit", json!({})).await;
+        assert_eq!(ended["status"], "exiting");
+        reaches(&ns, "train", Phase::Succeeded).await;
     })
     .await;
 }
