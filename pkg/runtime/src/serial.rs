@@ -193,7 +193,7 @@ fn improve(
         .iter()
         .map(|part| part.actions.len() as u64)
         .sum::<u64>();
-    at.mean_return = mean(&rollout.returns).or(at.mean_return);
+    at.mean_return = mean(&rollout.returns);
     Ok(())
 }
 

@@ -215,7 +215,8 @@ impl Counted for CollectorReport {
     }
 
     fn stats(&self) -> Stats {
-        Stats::from([("mean_return".into(), self.mean_return)])
+        let ended = (self.episodes > 0).then(|| ("mean_return".into(), self.mean_return));
+        ended.into_iter().collect()
     }
 }
 
@@ -279,6 +280,14 @@ mod tests {
         let replicas: Replicas = from_value(yes.data).unwrap();
         assert_eq!(replicas.collectors, ["a.rl:1"]);
         assert!(replicas.learners.is_empty());
+    }
+
+    #[test]
+    fn without_an_episode_that_ended_there_is_no_mean_of_their_returns() {
+        let mut report = CollectorReport::default();
+        assert_eq!(report.stats(), Stats::new());
+        (report.episodes, report.mean_return) = (2, -120.0);
+        assert_eq!(report.stats()["mean_return"].to_string(), "-120");
     }
 
     #[test]
