@@ -28,7 +28,7 @@ pub struct Checkpoint {
     pub seed: u64,
     /// Frames collected so far.
     pub frames: u64,
-    /// Mean return of the episodes that ended last; unset while there was none.
+    /// Mean return of the episodes that ended in the last iteration; unset where none did.
     pub mean_return: Option<f64>,
     /// The model, whose version is the number of the iteration.
     pub model: Model,

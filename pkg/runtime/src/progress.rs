@@ -15,7 +15,7 @@ pub struct Progress {
     pub iteration: u64,
     /// Frames collected so far.
     pub frames: u64,
-    /// Mean return of the episodes that ended last, with drawn actions; unset while there was none.
+    /// Mean return of the episodes that ended in the last iteration, with drawn actions; unset where none did.
     pub mean_return: Option<f64>,
     /// Mean return of the evaluation episodes, with the likelier actions.
     pub evaluation: Option<f64>,

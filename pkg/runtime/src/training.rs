@@ -138,8 +138,8 @@ pub async fn train(
         progress.send_modify(|progress| {
             progress.iteration = iteration;
             progress.frames = frames;
-            // In a good iteration no episode may end: then the last known number stands.
-            progress.mean_return = mean_return(collected).or(progress.mean_return);
+            // In a good iteration no episode may end: an older number would look like one of this model.
+            progress.mean_return = mean_return(collected);
             progress.evaluation = evaluation;
             progress.frames_per_second = new_frames as f64 / start.elapsed().as_secs_f64();
             progress.collectors = names(Role::Collector);

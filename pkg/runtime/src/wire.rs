@@ -218,11 +218,12 @@ impl Counted for CollectorReport {
     }
 
     fn stats(&self) -> Stats {
-        Stats::from([
-            ("mean_return".into(), self.mean_return),
+        let ended = (self.episodes > 0).then(|| ("mean_return".into(), self.mean_return));
+        let counts = [
             ("episodes".into(), self.episodes as f64),
             ("model_version".into(), self.model_version as f64),
-        ])
+        ];
+        counts.into_iter().chain(ended).collect()
     }
 }
 
@@ -287,6 +288,14 @@ mod tests {
         let replicas: Replicas = from_value(yes.data).unwrap();
         assert_eq!(replicas.collectors, ["a.rl:1"]);
         assert!(replicas.learners.is_empty());
+    }
+
+    #[test]
+    fn without_an_episode_that_ended_there_is_no_mean_of_their_returns() {
+        let mut report = CollectorReport::default();
+        assert!(!report.stats().contains_key("mean_return"));
+        (report.episodes, report.mean_return) = (2, -120.0);
+        assert_eq!(report.stats()["mean_return"].to_string(), "-120");
     }
 
     #[test]

@@ -157,8 +157,7 @@ impl Runner {
         let progress = &mut self.progress;
         progress.iteration = self.model.version;
         progress.frames += frames;
-        // In a good iteration no episode may end: then the last known number stands.
-        progress.mean_return = mean(&returns).or(progress.mean_return);
+        progress.mean_return = mean(&returns);
         progress.frames_per_second = frames as f64 / start.elapsed().as_secs_f64();
         Ok(())
     }
