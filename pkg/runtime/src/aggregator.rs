@@ -17,7 +17,7 @@ use crate::{
     dispatch::call,
     endpoint::Endpoint,
     env::Environment,
-    life::{Counted, Gate, handles},
+    life::{Call, Counted, Gate, handles},
     panel::{Configs, Desk, Panel},
     server::{answer, bounded, healthy, serve_while},
     wire::{LearnerReport, LearnerTask},
@@ -123,12 +123,13 @@ impl Aggregator {
         }
     }
 
-    /// Has the ranks end, rank 0 as the last one: to the others, its loss is a failure.
+    /// Has the ranks end, rank 0 as the last one: to the others, its loss is a failure, and to it, theirs in a task that it has in hand.
     async fn end(&self) {
         let ranks = self.ranks.all();
         let (head, others) = ranks.split_at(ranks.len().min(1));
-        self.panel.end(others).await;
-        self.panel.end(head).await;
+        self.panel.call(Call::Pause, head).await;
+        self.panel.call(Call::Exit, others).await;
+        self.panel.call(Call::Exit, head).await;
     }
 
     /// Gives a task to rank 0, again where that was lost.

@@ -29,7 +29,7 @@ use crate::{
     endpoint::Endpoint,
     env::Environment,
     fleet::Patience,
-    life::{Gate, handles},
+    life::{Call, Gate, handles},
     panel::{Configs, Crew, Desk, Panel},
     progress::{Progress, count},
     roster::Roster,
@@ -173,7 +173,7 @@ impl Coordinator {
             let replicas = self.roster.members().into_iter();
             let replicas: Vec<_> = replicas.map(|(_, address)| address).collect();
             tracing::info!("ending {}", count(replicas.len(), "replica"));
-            self.panel.end(&replicas).await;
+            self.panel.call(Call::Exit, &replicas).await;
         }
         // Why the training failed matters more than why cleaning up after it did.
         let (outcome, model) = (outcome?, finished?);

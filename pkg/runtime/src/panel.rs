@@ -173,11 +173,12 @@ impl Panel {
         Some(report)
     }
 
-    /// Has replicas end; waits for their word, but not for long.
-    pub async fn end(&self, addresses: &[Address]) {
+    /// Calls replicas, whatever they should be; waits for their word, but not for long.
+    pub async fn call(&self, call: Call, addresses: &[Address]) {
         let calls = addresses.iter().map(|address| async move {
-            if let Err(error) = self.tell(address, Call::Exit, None).await {
-                tracing::warn!("cannot say that {} ends: {}", address.url, chain(&error));
+            if let Err(error) = self.tell(address, call, None).await {
+                let why = chain(&error);
+                tracing::warn!("no word of the {call} of {}: {why}", address.url);
             }
         });
         join_all(calls).await;

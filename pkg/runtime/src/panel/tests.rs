@@ -99,7 +99,7 @@ async fn a_replica_becomes_what_the_panel_is() {
 
     control.call(Call::Pause, json!(null)).await.unwrap();
     assert_eq!(status().await, Status::Paused, "by somebody else");
-    panel.end(std::slice::from_ref(&address)).await;
+    panel.call(Call::Exit, std::slice::from_ref(&address)).await;
     assert!(control.report().exiting);
 }
 
