@@ -290,15 +290,15 @@ async fn an_interruption_leaves_only_a_model_and_a_checkpoint() {
     );
 }
 
-/// All files below a folder.
+/// All files below a folder, but for the summaries.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        if path.is_dir() {
-            found.extend(files(&path));
-        } else {
+        if !path.is_dir() {
             found.push(path);
+        } else if !path.ends_with("summaries") {
+            found.extend(files(&path));
         }
     }
     found

@@ -131,7 +131,7 @@ async fn a_pause_and_a_start_of_the_coordinator_are_those_of_all_replicas() {
             .any(|file| file.display().to_string().contains(name))
     };
     assert!(
-        has("checkpoints/checkpoint-") && has("model-final.bin"),
+        has("checkpoints-CartPole-v1-") && has("model-final.bin"),
         "{left:?}"
     );
 }

@@ -48,9 +48,10 @@ fn kept() -> Options {
 
 /// All models that were kept, by their versions.
 fn models(stand_in: &StandIn) -> BTreeMap<u64, Model> {
-    let kept = files(&stand_in.folder().join("rl/pole/checkpoints"));
-    let read = |file: &PathBuf| Checkpoint::decode(&std::fs::read(file).unwrap()).unwrap();
-    let models = kept.iter().map(|file| read(file).model);
+    let kept = files(stand_in.folder()).into_iter();
+    let kept = kept.filter(|file| file.display().to_string().contains("/checkpoint-"));
+    let read = |file: PathBuf| Checkpoint::decode(&std::fs::read(file).unwrap()).unwrap();
+    let models = kept.map(|file| read(file).model);
     models.map(|model| (model.version, model)).collect()
 }
 
