@@ -9,6 +9,7 @@
 //! 4. trains, and saves a checkpoint every so often,
 //! 5. leaves only the final model; when it was interrupted or told to end, a checkpoint too.
 
+mod orders;
 mod outcome;
 
 use std::{
@@ -18,7 +19,7 @@ use std::{
 
 use axum::{Json, Router, routing::get};
 use reqwest::Client;
-use tokio::{net::TcpListener, sync::watch};
+use tokio::{net::TcpListener, sync::watch, time::sleep};
 
 use crate::{
     Result,
@@ -35,11 +36,12 @@ use crate::{
     roster::Roster,
     run::{Run, job_folder},
     scale::{Counts, Scale},
-    server::serve_while,
+    server::{bounded, serve_while},
     storage::Storage,
     training::{Goal, Stored, train},
 };
 
+use orders::Orders;
 pub use outcome::Outcome;
 
 /// What the coordinator is told by its command line.
@@ -63,6 +65,15 @@ pub struct Options {
     pub keep: Keep,
     /// What replicas are configured with.
     pub configs: Configs,
+}
+
+impl Options {
+    const fn counts(&self) -> Counts {
+        Counts {
+            collectors: self.collectors,
+            learners: self.learners,
+        }
+    }
 }
 
 /// One start of a coordinator.
@@ -93,12 +104,8 @@ impl Coordinator {
             ..Progress::default()
         });
         let gate = Gate::running();
-        let first = Counts {
-            collectors: options.collectors,
-            learners: options.learners,
-        };
         Self {
-            scale: Scale::new(first, options.declared, environment.job()),
+            scale: Scale::new(options.counts(), options.declared, environment.job()),
             roster: Roster::new(options.patience),
             panel: Panel::new(client.clone(), gate.clone(), options.configs.clone()),
             options,
@@ -117,7 +124,7 @@ impl Coordinator {
 
     /// Trains to the end, or until it is told to exit or `shutdown` is ready; tells on `listener` how it goes.
     pub async fn run(
-        self,
+        mut self,
         listener: TcpListener,
         shutdown: impl Future<Output = ()>,
     ) -> Result<Outcome> {
@@ -132,10 +139,14 @@ impl Coordinator {
             let begin = keeper
                 .newest()?
                 .unwrap_or_else(|| Checkpoint::first(game, seed));
+            let orders = keeper.orders()?;
             let run = Run::create(storage, &environment, &of, &begin.model)?;
-            Ok((begin, Stored { run, keeper }))
+            Ok((begin, orders, Stored { run, keeper }))
         };
-        let (begin, stored) = beside(open).await?;
+        let (begin, orders, stored) = beside(open).await?;
+        if let Some(file) = orders {
+            self.obey(&file);
+        }
         let folder = stored.run.folder().display().to_string();
         tracing::info!("training {game} in {folder}");
         self.progress.send_modify(|progress| {
@@ -146,7 +157,7 @@ impl Coordinator {
         let stored = Beside::new(stored);
         let trained = async {
             let outcome = tokio::select! {
-                outcome = self.work(&id, &stored) => outcome,
+                outcome = Box::pin(self.work(&id, &stored)) => outcome,
                 () = self.gate.exiting() => Ok(Outcome::Ended),
                 () = shutdown => Ok(Outcome::Interrupted),
             };
@@ -154,16 +165,22 @@ impl Coordinator {
                 .end(outcome.as_ref().err().map(|error| chain(error)));
             outcome
         };
-        let outcome = serve_while(listener, self.router(), trained)
+        let outcome = serve_while(listener, bounded(self.router()), trained)
             .await
             .flatten();
         let is_done = matches!(outcome, Ok(Outcome::Solved | Outcome::Unsolved));
+        let orders = self.orders();
         let finish = move |Stored { run, keeper }: &mut Stored| {
             keeper.sum_up();
             let kept = if is_done {
                 keeper.clear()
             } else {
-                keeper.save(|| run.model())
+                let kept = if orders.are_the_flags() {
+                    Ok(())
+                } else {
+                    keeper.keep_orders(&orders.file())
+                };
+                kept.and(keeper.save(|| run.model()))
             };
             let finished = run.finish().map(|model| model.display().to_string());
             kept.and(finished)
@@ -187,8 +204,6 @@ impl Coordinator {
     async fn work(&self, id: &str, stored: &Beside<Stored>) -> Result<Outcome> {
         let Options {
             goal,
-            collectors,
-            learners,
             endpoint_timeout,
             timeout,
             ..
@@ -202,10 +217,15 @@ impl Coordinator {
                 endpoint.url()
             );
         } else {
-            let wanted = self.scale.wanted();
+            let wanted @ Counts {
+                collectors,
+                learners,
+            } = self.scale.wanted();
             tracing::info!("asking {} for {wanted}", endpoint.url());
-            let granted = endpoint.acquire(*collectors, *learners, &key, *endpoint_timeout);
-            roster.sync(&granted.await?);
+            if wanted != Counts::default() {
+                let granted = endpoint.acquire(collectors, learners, &key, *endpoint_timeout);
+                roster.sync(&granted.await?);
+            }
         }
         let field = Field {
             client: &self.client,
@@ -222,6 +242,52 @@ impl Coordinator {
                 Ok(Outcome::Interrupted)
             }
             () = self.panel.lead(roster) => Ok(Outcome::Interrupted),
+            () = self.remember(stored) => Ok(Outcome::Interrupted),
+        }
+    }
+
+    /// What the command line says.
+    fn flags(&self) -> (Counts, Configs) {
+        (self.options.counts(), self.options.configs.clone())
+    }
+
+    /// What it was told.
+    fn orders(&self) -> Orders {
+        Orders::new(self.flags(), self.scale.wanted(), self.panel.configs())
+    }
+
+    /// Goes by what the one before it was told.
+    fn obey(&mut self, file: &[u8]) {
+        let Some(orders) = Orders::read(file, &self.flags()) else {
+            return;
+        };
+        if orders != self.orders() {
+            tracing::info!(
+                "going on with {} and the last configurations",
+                orders.counts
+            );
+        }
+        self.panel.restore(orders.configs);
+        self.scale.restore(orders.counts);
+    }
+
+    /// Keeps what it is told, for ever.
+    async fn remember(&self, stored: &Beside<Stored>) {
+        let mut kept = self.orders();
+        loop {
+            sleep(self.options.patience.poll).await;
+            let orders = self.orders();
+            if orders == kept {
+                continue;
+            }
+            let file = orders.file();
+            match stored
+                .work(move |stored| stored.keeper.keep_orders(&file))
+                .await
+            {
+                Ok(()) => kept = orders,
+                Err(error) => tracing::warn!("orders are not kept yet: {}", chain(&error)),
+            }
         }
     }
 

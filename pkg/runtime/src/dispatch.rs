@@ -92,7 +92,7 @@ where
                         reports[task] = Some(report);
                     }
                     Some(Err(Error::GivenBack { reason, .. })) => {
-                        tracing::debug!("{pod} takes no task on: {reason}");
+                        tracing::info!("{pod} takes no task on: {reason}");
                         roster.paused(&pod);
                         open.push_front(task);
                     }

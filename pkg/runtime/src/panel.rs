@@ -48,6 +48,11 @@ pub(crate) trait Crew: Clone + Send + Sync + 'static {
     /// Notes how one of them is, if it answers.
     fn note(&self, address: &Address, report: Option<&Report>);
 
+    /// Whether nobody else can start those that somebody paused alone.
+    fn are_its_own(&self) -> bool {
+        false
+    }
+
     /// How long to wait until they are looked at again.
     fn pause(&self) -> Duration;
 }
@@ -101,6 +106,26 @@ impl Panel {
         Ok(self.gate.report())
     }
 
+    /// Goes by the configurations of the one before it.
+    pub(crate) fn restore(&self, configs: Configs) {
+        lock(&self.configs).configs = configs;
+    }
+
+    /// What replicas are configured with.
+    pub(crate) fn configs(&self) -> Configs {
+        lock(&self.configs).configs.clone()
+    }
+
+    /// Has a replica start with all others even if somebody paused it alone.
+    async fn claim(&self, address: &Address) {
+        self.seat(address).lock().await.known.claim();
+    }
+
+    fn seat(&self, address: &Address) -> Arc<Seat> {
+        let mut replicas = lock(&self.replicas);
+        replicas.entry(address.url.clone()).or_default().clone()
+    }
+
     /// Looks at all replicas again and again, for ever. One that is slow to heed something holds up no other.
     pub(crate) async fn lead<C: Crew>(&self, crew: &C) {
         let mut looks = JoinSet::new();
@@ -136,10 +161,7 @@ impl Panel {
 
     /// Looks at a replica, and tells it what it should be told; how it is then, if it answers.
     async fn look(&self, role: Option<Role>, address: &Address) -> Option<Report> {
-        let seat = lock(&self.replicas)
-            .entry(address.url.clone())
-            .or_default()
-            .clone();
+        let seat = self.seat(address);
         let Replica { known, trouble } = &mut *seat.lock().await;
         let url = format!("http://{}/lifecycle", address.url);
         let request = self.client.get(&url).timeout(LIMIT);

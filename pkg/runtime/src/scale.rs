@@ -21,7 +21,7 @@ use crate::{Error, Result, chain, endpoint::Endpoint, progress::count, wire::Env
 use ledger::{LAG, Ledger, Step};
 
 /// Numbers of replicas.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Collectors.
     pub collectors: u32,
@@ -76,6 +76,12 @@ impl Scale {
         self.fixed.is_some()
     }
 
+    /// So many were wanted by the one before it, and are asked for at first.
+    pub(crate) fn restore(&mut self, counts: Counts) {
+        self.wanted.send_replace(counts);
+        self.orders.mark_unchanged();
+    }
+
     /// How many are wanted.
     pub fn wanted(&self) -> Counts {
         *self.wanted.borrow()
@@ -97,6 +103,7 @@ impl Scale {
             key,
             ledger: Ledger::default(),
             number: 0,
+            there: *orders.borrow(),
             doubtful: None,
         };
         // It cannot close: this is a sender of it.
@@ -118,6 +125,11 @@ impl Scale {
                     Err(error) => {
                         tracing::error!("there cannot be {wanted}: {}", chain(&error));
                         asking.doubtful = None;
+                        // Unless others are wanted by now, it stays as it is.
+                        self.wanted.send_if_modified(|now| {
+                            *now = if *now == wanted { asking.there } else { *now };
+                            false
+                        });
                         break;
                     }
                 }
@@ -139,6 +151,8 @@ struct Asking<'a> {
     key: &'a str,
     ledger: Ledger,
     number: u64,
+    /// How many there were when it last looked.
+    there: Counts,
     /// What was asked for with the last key, if it is not known to be granted.
     doubtful: Option<Step>,
 }
@@ -151,6 +165,7 @@ impl Asking<'_> {
         } else {
             let listed = self.endpoint.list().await?;
             let there = self.ledger.there(&listed, Instant::now());
+            self.there = there;
             let Some(step) = Step::between(there, wanted) else {
                 tracing::info!("there are {there}");
                 return Ok(true);

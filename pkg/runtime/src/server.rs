@@ -21,7 +21,7 @@ use crate::{
     Error, Result, chain,
     life::{Control, Gate, Life, Worker, handles, launch},
     tasks::{Queue, TaskWorker, Tasks},
-    wire::{Failure, Role, TAKES_NO_TASK},
+    wire::{Envelope, Failure, Role, TAKES_NO_TASK},
 };
 
 /// Tasks hold paths, no data.
@@ -164,8 +164,20 @@ pub(crate) fn healthy() -> Router {
 /// Bounds the time and the size of requests.
 pub(crate) fn bounded(router: Router) -> Router {
     router
+        .fallback(async || refused(StatusCode::NOT_FOUND, "there is nothing at this path"))
+        .method_not_allowed_fallback(async || {
+            refused(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "this path has no such method",
+            )
+        })
         .layer(from_fn(limit))
         .layer(DefaultBodyLimit::max(BODY_LIMIT))
+}
+
+fn refused(status: StatusCode, why: &str) -> Response {
+    let envelope = Envelope::refused(why.to_owned(), serde_json::Value::Null);
+    (status, Json(envelope)).into_response()
 }
 
 async fn limit(request: Request, next: Next) -> Response {

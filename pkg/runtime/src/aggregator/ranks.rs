@@ -130,6 +130,10 @@ impl Crew for Ranks {
         self.gate.amend(IDLE_RANK, lowest.map(|rank| rank as f64));
     }
 
+    fn are_its_own(&self) -> bool {
+        true
+    }
+
     fn pause(&self) -> Duration {
         self.poll
     }

@@ -8,6 +8,9 @@ use crate::{
     Error, Result, chain, game::Game, life::Stats, model::Model, storage::Storage, summary::Summary,
 };
 
+/// What a coordinator was told.
+const ORDERS: &str = "orders.json";
+
 /// When checkpoints are saved, and how many stay.
 #[derive(Clone, Copy, Debug)]
 pub struct Keep {
@@ -159,6 +162,19 @@ impl Keeper {
         if let Some(summary) = &mut self.summary {
             summary.write();
         }
+    }
+
+    /// Keeps what a coordinator was told, for whoever goes on from the checkpoints.
+    pub fn keep_orders(&self, file: &[u8]) -> Result<()> {
+        let written = self.storage.write_durably(&self.folder.join(ORDERS), file);
+        written.map(drop)
+    }
+
+    /// What was kept of that.
+    pub fn orders(&self) -> Result<Option<Vec<u8>>> {
+        let path = self.folder.join(ORDERS);
+        let is_there = self.storage.entries(&self.folder)?.contains(&path);
+        is_there.then(|| self.storage.read(&path)).transpose()
     }
 
     /// Removes all checkpoints, as there is nothing to go on with.

@@ -1,10 +1,10 @@
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::{Result, ppo::Settings, sampling::Sampling, wire::Role};
 
 /// What a panel configures its replicas with, by role. Those of a role that is left out stay as their command line says.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Configs {
     /// How collectors sample.

@@ -46,6 +46,11 @@ impl<C: Crew> Handles for Desk<C> {
             return self.panel.configure(C::read(config)?);
         }
         self.panel.gate.call(call, config).await?;
+        if call == Call::Start && self.crew.are_its_own() {
+            for (_, address) in self.crew.members() {
+                self.panel.claim(&address).await;
+            }
+        }
         if matches!(call, Call::Pause | Call::Start) {
             let late = self.late(call == Call::Start).await;
             if !late.is_empty() {

@@ -26,6 +26,11 @@ impl Known {
         self.status = Some(found);
     }
 
+    /// Takes it for one that is paused with all others, if it is paused.
+    pub(super) const fn claim(&mut self) {
+        self.held = true;
+    }
+
     /// What to call, one after the other, where the panel is so and has the configuration of this number for it.
     pub(super) fn calls(&self, panel: Status, config: Option<u64>) -> &'static [Call] {
         const CONFIGURE: &[Call] = &[Call::Configure, Call::Start];
@@ -132,6 +137,17 @@ mod tests {
             (Paused, Paused)
         ]));
         assert!(!held(&[(Paused, Paused)]), "it was found so");
+        let mut claimed = Known::default();
+        claimed.claim();
+        claimed.find(Running, Paused);
+        assert_eq!(
+            claimed.calls(Running, None),
+            &[Start],
+            "it is to start with all"
+        );
+        claimed.find(Running, Running);
+        claimed.find(Running, Paused);
+        assert!(!claimed.held, "that was once");
         assert!(!held(&[
             (Paused, Running),
             (Running, Running),

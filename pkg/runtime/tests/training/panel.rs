@@ -16,6 +16,7 @@ use crate::{
     begins, coordinator, files,
     life::{ask, ask_all, call, patient},
     options,
+    scale::replicas,
     stand_in::{StandIn, loopback_listener},
 };
 
@@ -220,4 +221,49 @@ async fn one_that_takes_the_place_of_another_is_configured_and_started_too() {
     training.progress.wait_for(more).await.unwrap();
     ask(&training.address, "exit").await;
     assert_eq!(training.running.await.unwrap().unwrap(), Outcome::Ended);
+}
+
+#[tokio::test]
+async fn one_that_is_started_anew_goes_on_with_what_the_one_before_was_told() {
+    let stand_in = StandIn::start().await;
+    let mut options = Options {
+        patience: options().patience,
+        ..endless()
+    };
+    options.goal.overlap = true;
+    let first = Training::begin(&stand_in, options.clone()).await;
+    let wanted = json!({"collectors": 3, "learners": 1});
+    let (code, _) = replicas(&first.address, Some(wanted.clone())).await;
+    assert_eq!(code, 200);
+    ask(&first.address, "pause").await;
+    let narrow = json!({"learner": {"max_policy_lag": 0}});
+    let (code, ..) = call(&first.address, "configure", &narrow).await;
+    assert_eq!(code, 200);
+    ask(&first.address, "start").await;
+    let kept = || {
+        let all = files(stand_in.folder()).into_iter();
+        let orders = all.filter(|file| file.ends_with("orders.json"));
+        let texts = orders.filter_map(|file| std::fs::read_to_string(file).ok());
+        texts.collect::<String>()
+    };
+    until(kept, |orders| {
+        orders.contains("\"max_policy_lag\":0") && orders.contains("\"collectors\":3")
+    })
+    .await;
+    first.running.abort();
+    assert!(first.running.await.is_err(), "it was killed");
+
+    let mut second = Training::begin(&stand_in, options).await;
+    let (_, envelope) = replicas(&second.address, None).await;
+    assert_eq!(envelope.data, wanted);
+    // All that learn now, and their successors, are configured so.
+    for learner in stand_in.learners() {
+        stand_in.kill(&learner);
+        until(|| stand_in.failed(), |failed| failed.contains(&learner)).await;
+    }
+    let dropped = second.progress.borrow().staleness.dropped;
+    let more = |progress: &Progress| progress.staleness.dropped > dropped + 4 * 2048;
+    second.progress.wait_for(more).await.unwrap();
+    ask(&second.address, "exit").await;
+    assert_eq!(second.running.await.unwrap().unwrap(), Outcome::Ended);
 }

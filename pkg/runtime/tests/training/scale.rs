@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// The code and the envelope; without a body it asks.
-async fn replicas(address: &str, body: Option<Value>) -> (u16, Envelope) {
+pub async fn replicas(address: &str, body: Option<Value>) -> (u16, Envelope) {
     let (client, url) = (
         http::client().unwrap(),
         format!("http://{address}/replicas"),
@@ -118,6 +118,13 @@ async fn replicas_that_the_job_declares_are_changed_there() {
         assert_eq!((code, envelope.success), (409, false));
         let remedy = "kubectl di replicas set pole --collectors=N";
         assert!(envelope.message.contains(remedy), "{}", envelope.message);
+    }
+    for (request, code) in [("nope", 404), ("lifecycle/pause", 405)] {
+        let url = format!("http://{}/{request}", training.address);
+        let answer = http::client().unwrap().get(url).send().await.unwrap();
+        assert_eq!(answer.status().as_u16(), code);
+        let envelope: Envelope = answer.json().await.unwrap();
+        assert!(!envelope.success && envelope.message.contains("this path"));
     }
     training.ends(&stand_in, 2).await;
 }
