@@ -10,7 +10,7 @@ FUZZ_SECONDS ?= 180
 PREFIX ?= /usr/local
 CARGO_FUZZ := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/di-orchestrator/cargo-fuzz
 
-.PHONY: help demo test lint unit faults selftest without-cluster on-cluster e2e bench bench-quick bench-programs fuzz generate binaries images cluster deploy down plugin install uninstall
+.PHONY: help demo test lint unit faults selftest without-cluster e2e bench bench-quick bench-programs fuzz generate binaries images cluster deploy down plugin install uninstall
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 14
@@ -18,17 +18,14 @@ help: ## List the targets
 demo: ## From nothing to a DIJob that trained on a real cluster
 	@kind/demo
 
-# Tests wait much of their time. The cluster's scripts and the end-to-end tests use the same cluster, one after the other.
+# The end-to-end tests come last and alone: with them beside, the others would starve.
 test: ## Everything that must pass
-	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target without-cluster on-cluster
-
-# The images come first: the end-to-end tests wait for them, and mostly wait then.
-without-cluster:
-	@nice -n 10 $(MAKE) --no-print-directory --jobs=1 lint
-	@nice -n 10 $(MAKE) --no-print-directory --jobs=1 unit
-
-on-cluster: images selftest
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target without-cluster images selftest
 	@$(MAKE) --no-print-directory --jobs=1 e2e
+
+without-cluster:
+	@$(MAKE) --no-print-directory --jobs=1 lint
+	@$(MAKE) --no-print-directory --jobs=1 unit
 
 lint: ## Formatting, clippy, shell scripts
 	cargo fmt --all --check
