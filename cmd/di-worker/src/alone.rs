@@ -6,9 +6,9 @@ use di_runtime::{
     Result,
     beside::beside,
     checkpoint::Keeper,
-    coordinator::Outcome,
     env, http,
     life::Gate,
+    outcome::Outcome,
     serial,
     server::work_behind,
     shutdown::Shutdown,
@@ -63,7 +63,9 @@ async fn train(
     let (of, keep) = ((goal.game, goal.seed), args.keep.keep());
     let keeper = match args.storage {
         Some(storage) => {
-            let storage = open(storage).await?;
+            let Some(storage) = open(storage, shutdown).await? else {
+                return Ok(Outcome::Interrupted);
+            };
             let folder = storage.root().join(env::job_folder()?);
             let keeper = move || Keeper::open(storage, &folder, of, keep);
             Some(beside(keeper).await?)

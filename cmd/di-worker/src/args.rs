@@ -11,7 +11,7 @@ mod sampling;
 use std::{path::PathBuf, time::Duration};
 
 use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
-use di_runtime::{coordinator::Options, fleet::Patience};
+use di_runtime::{coordinator::Options, fleet::Patience, server::TASK_LIMIT};
 
 pub use alone::AloneArgs;
 use configs::ConfigArgs;
@@ -38,7 +38,8 @@ impl Args {
 
     /// What flags say together must make sense, too.
     fn checked(self) -> Result<Self, clap::Error> {
-        match &self.command {
+        let wrong = match &self.command {
+            Command::Coordinator(args) => args.goal.check(),
             Command::Collector { sampling, .. }
             | Command::Serial {
                 alone: AloneArgs { sampling, .. },
@@ -50,9 +51,11 @@ impl Args {
             } => sampling
                 .sampling()
                 .check()
-                .map_err(|error| Self::command().error(ErrorKind::ValueValidation, error))?,
-            _ => {}
-        }
+                .map_err(|error| error.to_string()),
+            _ => Ok(()),
+        };
+        let refused = |reason| Self::command().error(ErrorKind::ValueValidation, reason);
+        wrong.map_err(refused)?;
         Ok(self)
     }
 }
@@ -160,9 +163,15 @@ pub struct CoordinatorArgs {
     /// Decides everything random: a seed gives the same training with any number of collectors
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Longest time to train
+    /// Longest time to train, from each start on; then 1, and checkpoints stay to go on from
     #[arg(long, default_value = "1h", value_parser = duration)]
     timeout: Duration,
+    /// Longest time for one task, at most 1h; a replica that takes longer twice is replaced
+    #[arg(long, default_value = "2m", value_parser = task_timeout)]
+    task_timeout: Duration,
+    /// How long a replica may take until it first answers, for its node and image may have to come; then it is replaced
+    #[arg(long, default_value = "10m", value_parser = duration)]
+    start_timeout: Duration,
     /// How long to ask a replica endpoint that does not answer or cannot serve
     #[arg(long, default_value = "5m", value_parser = duration)]
     endpoint_timeout: Duration,
@@ -181,7 +190,11 @@ impl From<CoordinatorArgs> for Options {
             declared: args.declared,
             endpoint_timeout: args.endpoint_timeout,
             timeout: args.timeout,
-            patience: Patience::default(),
+            patience: Patience {
+                task: args.task_timeout,
+                first_answer: args.start_timeout,
+                ..Patience::default()
+            },
             keep: args.keep.keep(),
             configs: args.configs.configs(),
         }
@@ -204,6 +217,14 @@ fn duration(text: &str) -> Result<Duration, String> {
     parsed
         .map(Duration::from_millis)
         .ok_or_else(|| "not a duration like 500ms, 90s, 5m or 1h".to_owned())
+}
+
+/// Reads how long a task may take.
+fn task_timeout(text: &str) -> Result<Duration, String> {
+    duration(text).and_then(|time| match time {
+        time if time > TASK_LIMIT => Err("no replica works on a task for more than 1h".to_owned()),
+        time => Ok(time),
+    })
 }
 
 #[cfg(test)]

@@ -6,19 +6,20 @@ mod terminal;
 
 use std::{path::PathBuf, process::ExitCode};
 
-use args::{Args, Command, CoordinatorArgs, LearnerArgs, StorageArgs};
+use args::{Args, Command, CoordinatorArgs, LearnerArgs, SamplingArgs, StorageArgs};
 use di_runtime::{
     Error, Result,
     aggregator::{Aggregator, Patience},
     beside::beside,
     chain,
     collector::Collector,
-    coordinator::{Coordinator, Outcome},
+    coordinator::Coordinator,
     ddp::{self, Limits, Place},
     env::{self, AGGREGATOR_PORT, COLLECTOR_PORT, COORDINATOR_PORT, Environment, LEARNER_PORT},
     hold::{hold, release},
     http,
     learner::Learner,
+    outcome::Outcome,
     probe::probe,
     server::{listen, serve},
     shutdown::Shutdown,
@@ -52,15 +53,7 @@ fn main() -> anyhow::Result<ExitCode> {
 async fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Coordinator(args) => coordinate(args).await,
-        Command::Collector {
-            storage: StorageArgs { storage },
-            sampling,
-        } => {
-            let environment = Environment::read(COLLECTOR_PORT)?;
-            let storage = open(storage).await?;
-            let collector = Collector::new(environment.clone(), storage, sampling.sampling())?;
-            replica(&environment, collector).await
-        }
+        Command::Collector { storage, sampling } => collect(storage, sampling).await,
         Command::Learner(args) => learn(args).await,
         Command::Aggregator => aggregate().await,
         Command::Serial { seed, alone } => alone::serial(seed, alone).await,
@@ -95,7 +88,9 @@ async fn run(command: Command) -> Result<ExitCode> {
 async fn coordinate(args: CoordinatorArgs) -> Result<ExitCode> {
     let mut shutdown = Shutdown::install()?;
     let environment = Environment::read(COORDINATOR_PORT)?;
-    let storage = open(args.storage.storage.clone()).await?;
+    let Some(storage) = open(args.storage.storage.clone(), &mut shutdown).await? else {
+        return Ok(exit_code(Outcome::Interrupted));
+    };
     let listener = listen(environment.port).await?;
     let coordinator = Coordinator::new(args.into(), environment, storage, http::client()?);
     let outcome = coordinator.run(listener, shutdown.requested()).await?;
@@ -106,17 +101,34 @@ fn exit_code(outcome: Outcome) -> ExitCode {
     match outcome {
         // One that was told to end its training has nothing left to do, and must not be started again.
         Outcome::Solved | Outcome::Ended => ExitCode::SUCCESS,
-        Outcome::Unsolved => ExitCode::FAILURE,
+        Outcome::Unsolved | Outcome::TimedOut => ExitCode::FAILURE,
         Outcome::Interrupted => ExitCode::from(TERMINATED),
     }
 }
 
-async fn open(storage: PathBuf) -> Result<Storage> {
-    beside(move || Storage::open(&storage)).await
+/// Opens the storage, which may take its time; none if the process is asked to end meanwhile.
+async fn open(storage: PathBuf, shutdown: &mut Shutdown) -> Result<Option<Storage>> {
+    tokio::select! {
+        opened = beside(move || Storage::open(&storage)) => opened.map(Some),
+        () = shutdown.requested() => Ok(None),
+    }
 }
 
-async fn replica(environment: &Environment, worker: impl TaskWorker) -> Result<ExitCode> {
+async fn collect(storage: StorageArgs, sampling: SamplingArgs) -> Result<ExitCode> {
     let mut shutdown = Shutdown::install()?;
+    let environment = Environment::read(COLLECTOR_PORT)?;
+    let Some(storage) = open(storage.storage, &mut shutdown).await? else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    let collector = Collector::new(environment.clone(), storage, sampling.sampling())?;
+    replica(&environment, collector, shutdown).await
+}
+
+async fn replica(
+    environment: &Environment,
+    worker: impl TaskWorker,
+    mut shutdown: Shutdown,
+) -> Result<ExitCode> {
     let listener = listen(environment.port).await?;
     tracing::info!(
         "{} (index {}) listens on port {}, waiting for tasks from {}",
@@ -133,13 +145,15 @@ async fn replica(environment: &Environment, worker: impl TaskWorker) -> Result<E
 }
 
 async fn learn(args: LearnerArgs) -> Result<ExitCode> {
+    let mut shutdown = Shutdown::install()?;
     let environment = Environment::read(LEARNER_PORT)?;
-    let storage = open(args.storage.storage).await?;
+    let Some(storage) = open(args.storage.storage, &mut shutdown).await? else {
+        return Ok(ExitCode::SUCCESS);
+    };
     let learner = Learner::new(environment.clone(), storage, args.learning.settings());
     let Some(place) = Place::read()? else {
-        return replica(&environment, learner).await;
+        return replica(&environment, learner, shutdown).await;
     };
-    let mut shutdown = Shutdown::install()?;
     let limits = Limits {
         meet: args.meet_timeout,
         step: args.rank_timeout,

@@ -124,13 +124,21 @@ pub async fn call_replicas(
         let pod = pods.iter().find(|pod| pod.name_any() == replica.name);
         (!has_succeeded(pod)).then_some((replica, pod))
     });
-    let called = called.map(|(replica, pod)| async move {
-        let asked = tokio::time::timeout(limit, ask(cluster, pod, handle));
-        let late = || Told::Silent(format!("did not answer within {limit:?}"));
-        let told = asked.await.unwrap_or_else(|_| Ok(late()))?;
-        Ok(told.of(replica))
-    });
-    stream::iter(called).buffered(AT_A_TIME).try_collect().await
+    // A coordinator may lead the others itself. What they are told before it would look to it like somebody else's word to one of them alone.
+    let (leaders, others): (Vec<_>, Vec<_>) =
+        called.partition(|(replica, _)| replica.role == Role::Coordinator);
+    let mut all = Vec::new();
+    for some in [leaders, others] {
+        let called = some.into_iter().map(|(replica, pod)| async move {
+            let asked = tokio::time::timeout(limit, ask(cluster, pod, handle));
+            let late = || Told::Silent(format!("did not answer within {limit:?}"));
+            let told = asked.await.unwrap_or_else(|_| Ok(late()))?;
+            Ok(told.of(replica))
+        });
+        let called = stream::iter(called).buffered(AT_A_TIME);
+        all.extend(called.try_collect::<Vec<_>>().await?);
+    }
+    Ok(all)
 }
 
 /// What came of calling one.

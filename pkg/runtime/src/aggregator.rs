@@ -19,15 +19,13 @@ use crate::{
     env::Environment,
     life::{Call, Counted, Gate, handles},
     panel::{Configs, Desk, Panel},
-    server::{answer, bounded, healthy, serve_while},
+    server::{TASK_LIMIT, answer, bounded, healthy, serve_while},
     wire::{LearnerReport, LearnerTask},
 };
 use ranks::Ranks;
 
 /// How long rank 0 may take to say that it is there.
 const HEALTH_LIMIT: Duration = Duration::from_secs(3);
-/// Longest time for one task, less than a coordinator waits.
-const TASK_LIMIT: Duration = Duration::from_secs(100);
 
 /// How long an aggregator waits for its ranks.
 #[derive(Clone, Copy, Debug)]

@@ -10,7 +10,6 @@
 //! 5. leaves only the final model; when it was interrupted or told to end, a checkpoint too.
 
 mod orders;
-mod outcome;
 
 use std::{
     future::Future,
@@ -31,18 +30,19 @@ use crate::{
     env::Environment,
     fleet::Patience,
     life::{Call, Gate, handles},
+    outcome::Outcome,
     panel::{Configs, Crew, Desk, Panel},
     progress::{Progress, count},
     roster::Roster,
-    run::{Run, job_folder},
+    run::{RUN, Run, job_folder},
     scale::{Counts, Scale},
     server::{bounded, serve_while},
     storage::Storage,
     training::{Goal, Stored, train},
+    wire::Replicas,
 };
 
 use orders::Orders;
-pub use outcome::Outcome;
 
 /// What the coordinator is told by its command line.
 #[derive(Clone, Debug)]
@@ -173,16 +173,22 @@ impl Coordinator {
         let finish = move |Stored { run, keeper }: &mut Stored| {
             keeper.sum_up();
             let kept = if is_done {
-                keeper.clear()
+                Ok(())
             } else {
                 let kept = if orders.are_the_flags() {
                     Ok(())
                 } else {
-                    keeper.keep_orders(&orders.file())
+                    orders.file().and_then(|file| keeper.keep_orders(&file))
                 };
                 kept.and(keeper.save(|| run.model()))
             };
             let finished = run.finish().map(|model| model.display().to_string());
+            if is_done && finished.is_ok() {
+                // Only now: until the model is in its place, it is to be gone on from.
+                let cleared = keeper.clear();
+                cleared
+                    .unwrap_or_else(|error| tracing::warn!("checkpoints stay: {}", chain(&error)));
+            }
             kept.and(finished)
         };
         let finished = stored.work(finish).await;
@@ -211,20 +217,23 @@ impl Coordinator {
         let roster = &self.roster;
         let endpoint = Endpoint::new(self.client.clone(), &self.environment);
         let key = format!("{}-{id}", self.environment.pod);
+        let mut granted = Replicas::default();
         if self.scale.is_fixed() {
             tracing::info!(
                 "using the replicas that the job declares, listed by {}",
                 endpoint.url()
             );
         } else {
-            let wanted @ Counts {
+            // More were wanted since, but it may be that there can be none: no training waits for those.
+            let first @ Counts {
                 collectors,
                 learners,
-            } = self.scale.wanted();
-            tracing::info!("asking {} for {wanted}", endpoint.url());
-            if wanted != Counts::default() {
-                let granted = endpoint.acquire(collectors, learners, &key, *endpoint_timeout);
-                roster.sync(&granted.await?);
+            } = self.scale.wanted().least(self.options.counts());
+            tracing::info!("asking {} for {first}", endpoint.url());
+            if first != Counts::default() {
+                let acquired = endpoint.acquire(collectors, learners, &key, *endpoint_timeout);
+                granted = acquired.await?;
+                roster.sync(&granted);
             }
         }
         let field = Field {
@@ -236,9 +245,9 @@ impl Coordinator {
             solved = train(goal, field, stored, &self.progress) => {
                 Ok(if solved? { Outcome::Solved } else { Outcome::Unsolved })
             }
-            () = self.gate.run_for(*timeout) => Ok(Outcome::Unsolved),
+            () = self.gate.run_for(*timeout) => Ok(Outcome::TimedOut),
             () = roster.follow(&endpoint) => Ok(Outcome::Interrupted),
-            () = self.scale.follow(&endpoint, &key, self.options.patience.poll) => {
+            () = self.scale.follow(&endpoint, &key, self.options.patience.poll, &granted) => {
                 Ok(Outcome::Interrupted)
             }
             () = self.panel.lead(roster) => Ok(Outcome::Interrupted),
@@ -280,11 +289,9 @@ impl Coordinator {
             if orders == kept {
                 continue;
             }
-            let file = orders.file();
-            match stored
-                .work(move |stored| stored.keeper.keep_orders(&file))
-                .await
-            {
+            let told = orders.clone();
+            let keep = move |stored: &mut Stored| stored.keeper.keep_orders(&told.file()?);
+            match stored.work(keep).await {
                 Ok(()) => kept = orders,
                 Err(error) => tracing::warn!("orders are not kept yet: {}", chain(&error)),
             }
@@ -314,7 +321,7 @@ fn start_id() -> String {
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default();
     format!(
-        "run-{}-{:08x}",
+        "{RUN}{}-{:08x}",
         since_epoch.as_secs(),
         rand::random::<u32>()
     )

@@ -1,7 +1,7 @@
 //! Hands tasks to whoever can do them.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     time::Duration,
 };
 
@@ -14,7 +14,7 @@ use crate::{
     fleet::Ready,
     life::{Counted, Gate},
     roster::Roster,
-    wire::{Failure, Role, TAKES_NO_TASK},
+    wire::{Failure, Role, TAKES_NO_TASK, is_of_bad_task},
 };
 
 /// What tasks are handed out by.
@@ -31,10 +31,13 @@ pub struct Field<'a> {
 /// Gives each task to a replica of the role that is free, until all are done; returns the reports
 /// in the order of the tasks.
 ///
-/// A task that fails, or whose replica leaves or is paused, goes to another one. Without any replica this waits
+/// A task that fails, or whose replica leaves or is paused, goes to another one, unless it is the task itself that is at fault. Without any replica this waits
 /// for successors; behind a closed gate, until it opens. As the result of a task depends on the task alone, it does not matter who does
 /// it.
-pub async fn dispatch<T, R>(field: Field<'_>, role: Role, tasks: &[T]) -> Vec<R>
+///
+/// # Errors
+/// A task was refused as a [bad one](is_of_bad_task) more than once.
+pub async fn dispatch<T, R>(field: Field<'_>, role: Role, tasks: &[T]) -> Result<Vec<R>>
 where
     T: Serialize,
     R: Counted + DeserializeOwned + Send + 'static,
@@ -51,6 +54,7 @@ where
     let mut busy = HashMap::new();
     let mut running = JoinSet::new();
     let mut waiting = false;
+    let mut bad = HashSet::new();
     while reports.iter().any(Option::is_none) {
         let ready = roster.ready(role);
         if ready.is_empty() && running.is_empty() && !waiting {
@@ -97,6 +101,10 @@ where
                         open.push_front(task);
                     }
                     Some(Err(error)) => {
+                        let is_bad = matches!(&error, Error::TaskFailed { status, .. } if is_of_bad_task(*status));
+                        if is_bad && !bad.insert(task) {
+                            return Err(error);
+                        }
                         tracing::warn!("a task of {pod} goes to another {role}: {}", chain(&error));
                         roster.task_failed(&pod, !matches!(error, Error::Unreachable { .. }));
                         open.push_front(task);
@@ -108,7 +116,7 @@ where
             _ = told.changed() => {}
         }
     }
-    reports.into_iter().flatten().collect()
+    Ok(reports.into_iter().flatten().collect())
 }
 
 /// Sends one task and waits for its report.

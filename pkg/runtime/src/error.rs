@@ -105,6 +105,10 @@ pub enum Error {
     #[error("bad task: {0}")]
     BadTask(String),
 
+    /// What is learned is no longer made of numbers.
+    #[error("the training has diverged: a lower learning_rate may help")]
+    Diverged,
+
     /// The computation of a task panicked or was cancelled.
     #[error("the computation of the task was lost")]
     TaskLost(#[source] tokio::task::JoinError),

@@ -9,7 +9,7 @@
 //! | the replicas' side | [`server`], [`tasks`], [`collector`], [`learner`] |
 //! | a learner of several GPUs | [`ddp`], behind an [`aggregator`] |
 //! | how all of them live | [`life`], with [`mapping`] for what computes beside it |
-//! | the coordinator's side | [`endpoint`], [`fleet`], [`roster`], [`dispatch`], [`training`], [`coordinator`], alone in [`serial`] |
+//! | the coordinator's side | [`endpoint`], [`fleet`], [`roster`], [`dispatch`], [`training`], [`coordinator`], alone in [`serial`], to its [`outcome`] |
 //! | who has all of them run, pause and end, and how many there are | [`panel`], [`scale`] |
 //! | many seeds, each trained alone | [`sweep`] |
 //! | what tests run | [`probe`], [`hold`] |
@@ -45,6 +45,7 @@ pub mod life;
 pub mod mapping;
 pub mod model;
 mod network;
+pub mod outcome;
 pub mod panel;
 pub mod policy;
 pub mod ppo;

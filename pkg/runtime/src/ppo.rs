@@ -194,6 +194,9 @@ impl Update {
         let part: Vec<_> = part.map(|index| &self.samples[*index]).collect();
         let mut sums = gradient(policy, &part, self.objective)?;
         ranks.add_up(&mut sums)?;
+        if !sums.iter().all(|sum| sum.is_finite()) {
+            return Err(Error::Diverged);
+        }
         let (gradient, losses) = sums.split_at_mut(policy.parameters().len());
         for (total, loss) in self.totals.iter_mut().zip(losses) {
             *total += *loss;

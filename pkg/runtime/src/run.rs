@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::{
-    Error, Result,
+    Error, Result, chain,
     collector::frames_folder,
     env::Environment,
     model::{Model, model_file},
@@ -12,6 +12,9 @@ use crate::{
 
 /// File of the model that a run ends with.
 pub const FINAL_MODEL: &str = "model-final.bin";
+
+/// What the names of runs begin with.
+pub(crate) const RUN: &str = "run-";
 
 /// Folder of a job, whose coordinator this environment is of: `<storage>/<namespace>/<job>`.
 pub(crate) fn job_folder(storage: &Storage, environment: &Environment) -> Result<PathBuf> {
@@ -38,7 +41,9 @@ impl Run {
         id: &str,
         model: &Model,
     ) -> Result<Self> {
-        let folder = job_folder(&storage, environment)?.join(id);
+        let job = job_folder(&storage, environment)?;
+        tidied(remove_unfinished(&storage, &job));
+        let folder = job.join(id);
         storage.create_folder(&folder)?;
         let model_path = folder.join(model_file(model.version));
         storage.write(&model_path, &model.encode())?;
@@ -91,26 +96,26 @@ impl Run {
         } else {
             Some(self.model_version)
         };
-        if let Some(version) = learned_from {
-            self.storage.remove_folder(&self.frames(version))?;
-        }
         let old = std::mem::replace(&mut self.model_path, model_path);
         self.model_version = model_version;
-        self.discard(&old)
+        if let Some(version) = learned_from {
+            tidied(self.storage.remove_folder(&self.frames(version)));
+        }
+        self.discard(&old);
+        Ok(())
     }
 
     /// Removes a model that is not gone on with.
-    pub fn discard(&self, model_path: &Path) -> Result<()> {
-        if model_path == self.model_path {
-            return Ok(());
+    pub fn discard(&self, model_path: &Path) {
+        if model_path != self.model_path {
+            tidied(self.storage.remove(model_path));
         }
-        self.storage.remove(model_path)
     }
 
     /// Ends the run: only the newest model is left, under its final name. Returns where.
     pub fn finish(&mut self) -> Result<&Path> {
         for version in self.model_version.saturating_sub(1)..=self.model_version {
-            self.storage.remove_folder(&self.frames(version))?;
+            tidied(self.storage.remove_folder(&self.frames(version)));
         }
         let path = self.folder.join(FINAL_MODEL);
         if self.model_path != path {
@@ -122,6 +127,30 @@ impl Run {
 
     fn frames(&self, version: u64) -> PathBuf {
         self.folder.join(frames_folder(version))
+    }
+}
+
+/// Removes the folders of runs that were killed. A job has one coordinator, so they are nobody's.
+fn remove_unfinished(storage: &Storage, job: &Path) -> Result<()> {
+    for folder in storage.entries(job)? {
+        let name = folder.file_name().and_then(|name| name.to_str());
+        if !name.is_some_and(|name| name.starts_with(RUN)) {
+            continue;
+        }
+        if !storage
+            .entries(&folder)?
+            .contains(&folder.join(FINAL_MODEL))
+        {
+            storage.remove_folder(&folder)?;
+        }
+    }
+    Ok(())
+}
+
+/// No training ends because something of no more use stays, such as frames that somebody who was too slow still writes.
+fn tidied(removed: Result<()>) {
+    if let Err(error) = removed {
+        tracing::warn!("something stays that is of no more use: {}", chain(&error));
     }
 }
 
@@ -181,6 +210,37 @@ mod tests {
     }
 
     #[test]
+    fn what_killed_runs_leave_is_removed_and_what_finished_ones_leave_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let storage = Storage::open(folder.path()).unwrap();
+        let model = Model::random(Game::CartPole, &mut StdRng::seed_from_u64(1));
+        let create = |id| Run::create(storage.clone(), &environment(), id, &model).unwrap();
+        create("run-1").finish().unwrap();
+        let mut killed = create("run-2");
+        killed.begin_frames(false).unwrap();
+        let job = killed.folder().parent().unwrap();
+        fs::create_dir(job.join("checkpoints-of")).unwrap();
+        create("run-3");
+        assert_eq!(names(job), ["checkpoints-of", "run-1", "run-3"]);
+    }
+
+    #[test]
+    fn a_run_goes_on_though_frames_stay_that_are_of_no_more_use() {
+        let folder = tempfile::tempdir().unwrap();
+        let storage = Storage::open(folder.path()).unwrap();
+        let model = Model::random(Game::CartPole, &mut StdRng::seed_from_u64(1));
+        let mut run = Run::create(storage.clone(), &environment(), "first", &model).unwrap();
+        // A file is no folder that can be removed.
+        fs::write(run.folder().join("frames-0"), b"in the way").unwrap();
+        let next = run.folder().join("model-1.bin");
+        storage.write(&next, &model.encode()).unwrap();
+        run.advance(next.clone(), 1).unwrap();
+        assert_eq!((run.model_path(), run.model_version()), (&*next, 1));
+        assert!(run.finish().is_ok());
+        assert_eq!(names(run.folder()), ["frames-0", "model-final.bin"]);
+    }
+
+    #[test]
     fn frames_that_were_collected_ahead_stay_for_the_next_model() {
         let folder = tempfile::tempdir().unwrap();
         let storage = Storage::open(folder.path()).unwrap();
@@ -195,7 +255,7 @@ mod tests {
         assert_eq!(names(run.folder()), ["frames-2", "model-3.bin"]);
         let next = run.folder().join("model-4.bin");
         storage.write(&next, &model.encode()).unwrap();
-        run.discard(&next).unwrap();
+        run.discard(&next);
         run.begin_frames(true).unwrap();
         run.finish().unwrap();
         assert_eq!(names(run.folder()), ["model-final.bin"]);

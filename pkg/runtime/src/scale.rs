@@ -17,7 +17,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::{sync::watch, time::sleep};
 
-use crate::{Error, Result, chain, endpoint::Endpoint, progress::count, wire::Envelope};
+use crate::{
+    Error, Result, chain,
+    endpoint::Endpoint,
+    progress::count,
+    wire::{Envelope, Replicas},
+};
 use ledger::{LAG, Ledger, Step};
 
 /// Numbers of replicas.
@@ -27,6 +32,16 @@ pub struct Counts {
     pub collectors: u32,
     /// Learners.
     pub learners: u32,
+}
+
+impl Counts {
+    /// Of each the smaller number.
+    pub(crate) fn least(self, other: Self) -> Self {
+        Self {
+            collectors: self.collectors.min(other.collectors),
+            learners: self.learners.min(other.learners),
+        }
+    }
 }
 
 impl std::fmt::Display for Counts {
@@ -76,10 +91,10 @@ impl Scale {
         self.fixed.is_some()
     }
 
-    /// So many were wanted by the one before it, and are asked for at first.
-    pub(crate) fn restore(&mut self, counts: Counts) {
-        self.wanted.send_replace(counts);
-        self.orders.mark_unchanged();
+    /// So many were wanted of the one before it.
+    pub(crate) fn restore(&self, counts: Counts) {
+        self.wanted
+            .send_if_modified(|wanted| std::mem::replace(wanted, counts) != counts);
     }
 
     /// How many are wanted.
@@ -95,8 +110,14 @@ impl Scale {
     }
 
     /// Asks for more or fewer whenever other numbers are wanted, for ever; again after each pause. The key makes repeating safe, and is of
-    /// this start of a coordinator.
-    pub async fn follow(&self, endpoint: &Endpoint, key: &str, pause: Duration) {
+    /// this start of a coordinator, which these were granted to before.
+    pub async fn follow(
+        &self,
+        endpoint: &Endpoint,
+        key: &str,
+        pause: Duration,
+        granted: &Replicas,
+    ) {
         let mut orders = self.orders.clone();
         let mut asking = Asking {
             endpoint,
@@ -106,6 +127,7 @@ impl Scale {
             there: *orders.borrow(),
             doubtful: None,
         };
+        asking.ledger.granted(granted, Instant::now());
         // It cannot close: this is a sender of it.
         while orders.changed().await.is_ok() {
             let mut wanted = *orders.borrow_and_update();

@@ -21,13 +21,17 @@ use crate::{
     Error, Result, chain,
     life::{Control, Gate, Life, Worker, handles, launch},
     tasks::{Queue, TaskWorker, Tasks},
-    wire::{Envelope, Failure, Role, TAKES_NO_TASK},
+    wire::{Envelope, Failure, Role, TAKES_NO_TASK, is_of_bad_task},
 };
 
 /// Tasks hold paths, no data.
 const BODY_LIMIT: usize = 64 << 10;
 /// Longest time from a request's head to its answer.
 const REQUEST_LIMIT: Duration = Duration::from_secs(180);
+/// The same of a task; whoever has given it may wait less long.
+pub const TASK_LIMIT: Duration = Duration::from_secs(3600);
+/// Where tasks are taken on.
+const TASK: &str = "/task";
 
 /// Longest time for the answers that are still on their way when a worker has ended.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -151,7 +155,7 @@ pub(crate) async fn serve_while<T>(
 fn router<W: TaskWorker>(shared: Shared<W>) -> Router {
     Router::new()
         .route("/status", get(status::<W>))
-        .route("/task", post(task::<W>))
+        .route(TASK, post(task::<W>))
         .with_state(Arc::new(shared))
         .merge(healthy())
 }
@@ -181,7 +185,11 @@ fn refused(status: StatusCode, why: &str) -> Response {
 }
 
 async fn limit(request: Request, next: Next) -> Response {
-    tokio::time::timeout(REQUEST_LIMIT, next.run(request))
+    let longest = match request.uri().path() {
+        TASK => TASK_LIMIT,
+        _ => REQUEST_LIMIT,
+    };
+    tokio::time::timeout(longest, next.run(request))
         .await
         .unwrap_or_else(|_| failure(StatusCode::GATEWAY_TIMEOUT, "the request took too long"))
 }
@@ -225,7 +233,10 @@ fn status_of(error: &Error) -> StatusCode {
         Error::Paused | Error::GivenBack { .. } | Error::RankAbsent(_) | Error::RankIdle { .. } => {
             StatusCode::from_u16(TAKES_NO_TASK).unwrap_or(StatusCode::SERVICE_UNAVAILABLE)
         }
-        Error::BadTask(_) | Error::OutsideStorage { .. } => StatusCode::BAD_REQUEST,
+        Error::BadTask(_) | Error::Diverged | Error::OutsideStorage { .. } => {
+            StatusCode::BAD_REQUEST
+        }
+        Error::TaskFailed { status, .. } if is_of_bad_task(*status) => StatusCode::BAD_REQUEST,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }

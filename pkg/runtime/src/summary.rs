@@ -51,10 +51,10 @@ impl Summary {
 
     /// Takes the numbers of an iteration in, and writes all if it is time to.
     pub fn note(&mut self, stats: &Stats) {
-        let Ok(line) = serde_json::to_string(stats) else {
-            return;
-        };
-        self.lines.push_back(line);
+        match serde_json::to_string(stats) {
+            Ok(line) => self.lines.push_back(line),
+            Err(error) => tracing::warn!("a line of the summary is lost: {error}"),
+        }
         let surplus = self.lines.len().saturating_sub(MAX_LINES);
         self.lines.drain(..surplus);
         if self.written_at.elapsed() >= self.every {

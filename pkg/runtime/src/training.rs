@@ -113,7 +113,7 @@ pub async fn train(
             let tasks = stored.look(|stored| collector_tasks(goal, &stored.run, seed));
             let tasks = tasks.await;
             let tasks = &tasks[..goal.tasks];
-            let reports: Vec<CollectorReport> = dispatch(field, Role::Collector, tasks).await;
+            let reports: Vec<CollectorReport> = dispatch(field, Role::Collector, tasks).await?;
             frames += frames_of(&reports);
             ahead = Some(paths_of(&reports));
         }
@@ -124,10 +124,10 @@ pub async fn train(
             Some(frames) => {
                 let task = [learner_task(goal, stored, iteration, frames).await];
                 let learning = dispatch::<_, LearnerReport>(field, Role::Learner, &task);
-                let (reports, learned) = tokio::join!(collecting, learning);
+                let (reports, learned) = tokio::try_join!(collecting, learning)?;
                 (reports, Some(learned))
             }
-            None => (collecting.await, None),
+            None => (collecting.await?, None),
         };
         let (collected, evaluated) = reports.split_at(goal.tasks);
 
@@ -150,11 +150,17 @@ pub async fn train(
         stats.extend(progress.borrow().stats());
         field.gate.note(stats.clone());
         let noted = stats.clone();
-        let note = move |stored: &mut Stored| stored.keeper.note(iteration, &noted);
+        let note = move |Stored { keeper, .. }: &mut Stored| {
+            keeper.note(iteration, &noted);
+            Ok(())
+        };
         stored.work(note).await?;
         if solved || last {
             for report in learned.into_iter().flatten() {
-                let discard = move |stored: &mut Stored| stored.run.discard(&report.model_path);
+                let discard = move |Stored { run, .. }: &mut Stored| {
+                    run.discard(&report.model_path);
+                    Ok(())
+                };
                 stored.work(discard).await?;
             }
             return Ok(solved);
@@ -166,7 +172,7 @@ pub async fn train(
             learned
         } else {
             let task = learner_task(goal, stored, iteration, paths).await;
-            dispatch(field, Role::Learner, &[task]).await
+            dispatch(field, Role::Learner, &[task]).await?
         };
         for report in learned {
             stats = report.stats();

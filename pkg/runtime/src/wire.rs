@@ -206,6 +206,11 @@ pub struct LearnerReport {
     pub staleness: Staleness,
 }
 
+/// Whether this is the status of the answer to a task that nobody can do: it makes no sense, or cannot be read.
+pub const fn is_of_bad_task(status: u16) -> bool {
+    matches!(status, 400 | 422)
+}
+
 /// Status of the answer to a task that a replica does not take on, as it is paused.
 pub const TAKES_NO_TASK: u16 = 503;
 

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use di_runtime::{game::Game, training::Goal};
+use di_runtime::{collector::MAX_FRAMES, game::Game, training::Goal};
 
 use super::{duration, finite::finite};
 
@@ -18,13 +18,13 @@ pub struct GoalArgs {
     /// Updates of the model after which to give up
     #[arg(long, default_value_t = 150)]
     max_iterations: u64,
-    /// Collector tasks per iteration; who trains alone collects the frames of all
+    /// Collector tasks per iteration, 1 to 1024; who trains alone collects the frames of all
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1024))]
     tasks: u16,
-    /// Frames per collector task
+    /// Frames per collector task, 1 to 100000; 1048576 of all tasks, but for who trains alone
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     frames_per_task: u32,
-    /// Evaluation episodes per iteration
+    /// Evaluation episodes per iteration, 1 to 10000
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     evaluation_episodes: u32,
     /// Collect while the next model is trained: faster, from frames that are behind by one version; who trains alone
@@ -37,6 +37,18 @@ pub struct GoalArgs {
 }
 
 impl GoalArgs {
+    /// Whether learners can learn from as many frames as are collected.
+    pub fn check(&self) -> Result<(), String> {
+        let (tasks, frames) = (self.tasks, self.frames_per_task);
+        let all = u64::from(tasks) * u64::from(frames);
+        if all <= MAX_FRAMES as u64 {
+            return Ok(());
+        }
+        Err(format!(
+            "--tasks {tasks} times --frames-per-task {frames} is {all} frames, and a learner takes {MAX_FRAMES} at most: lower one of them"
+        ))
+    }
+
     /// What they say, with a seed.
     pub fn goal(&self, seed: u64) -> Goal {
         let usual = Goal::of(self.environment);
@@ -103,6 +115,20 @@ mod tests {
         let unknown = ["di-worker", "serial", "--environment", "Pong-v5"];
         let error = Args::try_parse_from(unknown).unwrap_err().to_string();
         assert!(error.contains("MountainCar-v0"), "{error}");
+    }
+
+    #[test]
+    fn more_frames_than_a_learner_takes_are_refused_before_anything_starts() {
+        let read = |line: &str| {
+            Args::try_parse_from(line.split_whitespace())
+                .unwrap()
+                .checked()
+        };
+        let many = "--tasks 16 --frames-per-task 100000";
+        let error = read(&format!("di-worker coordinator {many}")).unwrap_err();
+        assert!(error.to_string().contains("1600000 frames"), "{error}");
+        assert!(read("di-worker coordinator --tasks 10 --frames-per-task 100000").is_ok());
+        assert!(read(&format!("di-worker serial {many}")).is_ok());
     }
 
     #[test]

@@ -85,6 +85,8 @@ impl Keeper {
                     );
                     return Ok(Some(checkpoint));
                 }
+                // What was not got at may be sound.
+                Err(error) if !matches!(error, Error::BadFile { .. }) => return Err(error),
                 Err(error) => {
                     let aside = path.with_extension("unusable");
                     tracing::warn!(
@@ -139,22 +141,20 @@ impl Keeper {
         Ok(())
     }
 
-    /// Notes the numbers of an iteration, for the summary.
-    ///
-    /// # Errors
-    /// There is a summary of what was before, and it cannot be read.
-    pub fn note(&mut self, iteration: u64, stats: &Stats) -> Result<()> {
+    /// Notes the numbers of an iteration, for the summary. No training ends because that fails: it is told, and tried again at the next one.
+    pub fn note(&mut self, iteration: u64, stats: &Stats) {
         if self.summary.is_none() {
             let (game, seed) = self.of;
             let summaries = self.folder.with_file_name("summaries");
             let path = summaries.join(format!("{game}-{seed}.jsonl"));
-            let (storage, every) = (self.storage.clone(), self.keep.every);
-            self.summary = Some(Summary::open(storage, path, iteration, every)?);
+            match Summary::open(self.storage.clone(), path, iteration, self.keep.every) {
+                Ok(summary) => self.summary = Some(summary),
+                Err(error) => tracing::warn!("going on without a summary: {}", chain(&error)),
+            }
         }
         if let Some(summary) = &mut self.summary {
             summary.note(stats);
         }
-        Ok(())
     }
 
     /// Writes the summary, as nothing more is noted.

@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use crate::{panel::Configs, scale::Counts};
+use crate::{Error, Result, panel::Configs, scale::Counts};
 
 /// What a coordinator was told while it ran, kept for whoever goes on in its place.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -36,8 +36,11 @@ impl Orders {
         self.flags.0 == self.counts && self.flags.1 == self.configs
     }
 
-    pub(super) fn file(&self) -> Vec<u8> {
-        serde_json::to_vec(self).unwrap_or_default()
+    pub(super) fn file(&self) -> Result<Vec<u8>> {
+        serde_json::to_vec(self).map_err(|error| Error::BadFile {
+            what: "orders",
+            reason: error.to_string(),
+        })
     }
 }
 
@@ -58,7 +61,7 @@ mod tests {
         };
         let flags = (counts(2), Configs::default());
         let orders = Orders::new(flags.clone(), counts(3), configs.clone());
-        let file = orders.file();
+        let file = orders.file().unwrap();
         assert!(!orders.are_the_flags());
         assert_eq!(Orders::read(&file, &flags), Some(orders));
         for other in [(counts(4), Configs::default()), (counts(2), configs)] {

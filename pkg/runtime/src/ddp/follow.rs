@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::Group;
 use crate::{
-    Result, chain,
+    Error, Result, chain,
     learner::Learner,
     life::{Polled, Stats, Worker},
 };
@@ -56,8 +56,13 @@ impl Worker for Follower {
             return Ok(Polled::NOTHING);
         };
         let progress = call.task.progress;
-        let losses = loaded.train(&call.settings, progress, call.seed, &mut self.group)?;
-        self.stats = losses.stats();
+        let trained = loaded.train(&call.settings, progress, call.seed, &mut self.group);
+        if let Err(error @ Error::Diverged) = &trained {
+            // All ranks find that at the same step, and rank 0 tells.
+            tracing::error!("task failed: {}", chain(error));
+            return Ok(Polled::NOTHING);
+        }
+        self.stats = trained?.stats();
         Ok(Polled {
             samples: loaded.frames,
             batches: 1,

@@ -1,7 +1,12 @@
 use rand::{SeedableRng, rngs::StdRng};
 
 use super::*;
-use crate::{advantage::Sample, game::Game};
+use crate::{
+    advantage::Sample,
+    game::Game,
+    sampler::{Pipeline, Sampler},
+    sampling::Sampling,
+};
 
 fn sample(action: u8, log_probability: f64, advantage: f64) -> Sample {
     Sample {
@@ -76,6 +81,26 @@ fn long_gradients_are_shortened() {
     let mut short = [0.06, 0.08];
     rescale(&mut short, 2, 0.5);
     assert!((short[0] - 0.03).abs() < 1e-12 && (short[1] - 0.04).abs() < 1e-12);
+}
+
+#[test]
+fn what_is_no_number_any_more_is_not_learned() {
+    let mut rng = StdRng::seed_from_u64(3);
+    let mut policy = Policy::random(Game::CartPole, &mut rng);
+    let mut pipeline = Pipeline::new(Sampling::default()).unwrap();
+    let played = pipeline.collect(&policy, 64, 1).unwrap();
+    let settings = Settings {
+        learning_rate: 1e300,
+        ..Settings::default()
+    };
+    let step = Step {
+        trajectories: &played.trajectories,
+        settings: &settings,
+        progress: 0.0,
+    };
+    let mut adam = Adam::new(policy.parameters().len());
+    let learned = update(&mut policy, &mut adam, step, &mut rng, &mut Alone);
+    assert!(matches!(learned, Err(Error::Diverged)), "{learned:?}");
 }
 
 #[test]

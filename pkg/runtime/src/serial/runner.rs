@@ -3,9 +3,9 @@ use std::{ops::ControlFlow, time::Instant};
 use crate::{
     Error, Result,
     checkpoint::{Checkpoint, Keeper},
-    coordinator::Outcome,
     life::{Polled, Stats},
     model::Model,
+    outcome::Outcome,
     ppo::{Losses, Settings},
     progress::Progress,
     rollout::{Rollout, Trajectory},
@@ -75,7 +75,7 @@ impl Runner {
         tracing::info!("{}", self.progress.numbers());
         let (stats, version) = (self.stats(), self.model.version);
         if let Some(keeper) = &mut self.keeper {
-            keeper.note(version, &stats)?;
+            keeper.note(version, &stats);
         }
         if evaluation >= self.goal.target_return {
             return Ok(ControlFlow::Break(Outcome::Solved));
@@ -103,8 +103,10 @@ impl Runner {
         if let Some(keeper) = keeper {
             keeper.sum_up();
             match outcome {
-                Outcome::Interrupted | Outcome::Ended => keeper.save(|| Ok(model.clone()))?,
                 Outcome::Solved | Outcome::Unsolved => keeper.clear()?,
+                Outcome::TimedOut | Outcome::Interrupted | Outcome::Ended => {
+                    keeper.save(|| Ok(model.clone()))?;
+                }
             }
         }
         Ok((model.clone(), self.progress.clone()))

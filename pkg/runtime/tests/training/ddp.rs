@@ -1,14 +1,15 @@
 //! A training whose learner is an aggregator and ranks.
 
+use std::time::{Duration, Instant};
+
 use di_runtime::{
-    coordinator::{Options, Outcome},
-    life::Status,
-    model::Model,
+    coordinator::Options, life::Status, model::Model, outcome::Outcome, ppo::Settings,
     training::Goal,
 };
+use tokio::time::sleep;
 
 use crate::{
-    begins, coordinator, files,
+    PATIENCE, begins, coordinator, files,
     life::{ask, ask_all, patient},
     options,
     panel::{Training, all_are, endless},
@@ -86,10 +87,15 @@ async fn ranks_are_paused_and_started_and_end_with_their_coordinator() {
     // Somebody pauses one alone: the aggregator, whose name comes first, says which.
     let aggregator = &stand_in.addresses()[0];
     ask(&ranks[1], "pause").await;
-    while !ask(aggregator, "").await.stats.contains_key("idle_rank") {
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
-    let report = ask(aggregator, "").await;
+    let start = Instant::now();
+    let report = loop {
+        let report = ask(aggregator, "").await;
+        if report.stats.contains_key("idle_rank") {
+            break report;
+        }
+        assert!(start.elapsed() < PATIENCE, "{report:?}");
+        sleep(Duration::from_millis(10)).await;
+    };
     assert_eq!(
         (report.status, report.stats["idle_rank"]),
         (Status::Running, 1.0)
@@ -99,4 +105,21 @@ async fn ranks_are_paused_and_started_and_end_with_their_coordinator() {
     assert!(!ask(aggregator, "").await.stats.contains_key("idle_rank"));
     // Two collectors, an aggregator and its ranks.
     training.ends(&stand_in, 5).await;
+}
+
+#[tokio::test]
+async fn ranks_whose_training_has_diverged_say_so_and_stay() {
+    let stand_in = StandIn::start().await;
+    stand_in.learners_have_ranks(2);
+    stand_in.learn_by(Settings {
+        learning_rate: 1e300,
+        ..Settings::default()
+    });
+    let coordinator = coordinator(&stand_in, options());
+    let error = run(coordinator).await.unwrap_err().to_string();
+    assert!(
+        error.contains("(400): the training has diverged"),
+        "{error}"
+    );
+    assert!(stand_in.failed().is_empty() && stand_in.ended().is_empty());
 }

@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use di_runtime::{
-    coordinator::{Options, Outcome},
+    coordinator::Options,
     fleet::Patience,
     http,
     life::{Report, Status},
+    outcome::Outcome,
     wire::Envelope,
 };
 use serde_json::{Value, json};
 
-use crate::{begins, coordinator, options, run, stand_in::StandIn};
+use crate::{begins, coordinator, options, panel::until, run, stand_in::StandIn};
 
 /// Calls a handle with a body; an empty one asks for the report alone. The code, the envelope and the report.
 pub async fn call(address: &str, call: &str, body: &Value) -> (u16, Envelope, Report) {
@@ -57,10 +58,8 @@ pub fn patient() -> Options {
 
 /// The coordinator has looked for replicas and at them so often that much would have moved.
 async fn long_enough(stand_in: &StandIn) {
-    let until = stand_in.lists() + 12;
-    while stand_in.lists() < until {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    let lists = stand_in.lists() + 12;
+    until(|| stand_in.lists(), |now| *now >= lists).await;
 }
 
 #[tokio::test]

@@ -19,19 +19,20 @@ use std::{
 use di_runtime::{
     Error,
     checkpoint::Keep,
-    coordinator::{Coordinator, Options, Outcome},
+    coordinator::{Coordinator, Options},
     env::{COORDINATOR_PORT, Environment},
     fleet::Patience,
     game::Game,
     http,
     model::Model,
+    outcome::Outcome,
     panel::Configs,
     ppo::Settings,
     progress::Progress,
     staleness::Staleness,
     training::Goal,
 };
-use tokio::sync::watch;
+use tokio::{sync::watch, time::timeout};
 
 use stand_in::{Loopback, StandIn, loopback_listener};
 
@@ -75,10 +76,19 @@ async fn run(coordinator: Coordinator) -> Result<Outcome, Error> {
         .await
 }
 
+/// Whatever is waited for comes within this time, on the slowest machine.
+const PATIENCE: Duration = Duration::from_secs(180);
+
 /// Waits until a training has learned once.
 async fn begins(progress: &mut watch::Receiver<Progress>) {
-    let learned = progress.wait_for(|progress| progress.iteration >= 1);
-    learned.await.unwrap();
+    comes_to(progress, |progress| progress.iteration >= 1).await;
+}
+
+/// Waits until the progress of a training is so.
+async fn comes_to(progress: &mut watch::Receiver<Progress>, is_met: impl FnMut(&Progress) -> bool) {
+    let met = timeout(PATIENCE, progress.wait_for(is_met)).await;
+    let met = met.map(|met| drop(met.expect("it ended before")));
+    assert!(met.is_ok(), "it stays as it is: {:?}", progress.borrow());
 }
 
 #[tokio::test]
@@ -260,6 +270,19 @@ async fn a_refusal_for_good_ends_the_coordinator_with_the_reason() {
 }
 
 #[tokio::test]
+async fn a_training_that_has_diverged_ends_and_costs_no_learner() {
+    let stand_in = StandIn::start().await;
+    stand_in.learn_by(Settings {
+        learning_rate: 1e300,
+        ..Settings::default()
+    });
+    let error = run(coordinator(&stand_in, options())).await.unwrap_err();
+    let told = error.to_string();
+    assert!(told.contains("(400): the training has diverged"), "{told}");
+    assert!(stand_in.failed().is_empty());
+}
+
+#[tokio::test]
 async fn an_interruption_leaves_only_a_model_and_a_checkpoint() {
     let stand_in = StandIn::start().await;
     let goal = Goal {
@@ -269,10 +292,7 @@ async fn an_interruption_leaves_only_a_model_and_a_checkpoint() {
     let coordinator = coordinator(&stand_in, Options { goal, ..options() });
     let mut progress = coordinator.progress();
     let interrupted = async move {
-        progress
-            .wait_for(|progress| progress.iteration >= 2)
-            .await
-            .unwrap();
+        comes_to(&mut progress, |progress| progress.iteration >= 2).await;
     };
     let outcome = coordinator
         .run(loopback_listener().await, interrupted)

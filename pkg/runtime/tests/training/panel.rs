@@ -1,11 +1,15 @@
 //! A coordinator that is the panel of its replicas.
 
-use std::time::Duration;
+use std::{
+    fmt::Debug,
+    time::{Duration, Instant},
+};
 
 use di_runtime::{
     Error,
-    coordinator::{Options, Outcome},
+    coordinator::Options,
     life::{Report, Status},
+    outcome::Outcome,
     progress::Progress,
     training::Goal,
 };
@@ -13,7 +17,7 @@ use serde_json::json;
 use tokio::{sync::watch, task::JoinHandle};
 
 use crate::{
-    begins, coordinator, files,
+    PATIENCE, begins, comes_to, coordinator, files,
     life::{ask, ask_all, call, patient},
     options,
     scale::replicas,
@@ -45,8 +49,13 @@ impl Training {
     /// Waits until the model is newer by two.
     pub async fn goes_on(&mut self) {
         let iteration = self.progress.borrow().iteration;
-        let newer = |progress: &Progress| progress.iteration >= iteration + 2;
-        self.progress.wait_for(newer).await.unwrap();
+        self.comes_to(|progress| progress.iteration >= iteration + 2)
+            .await;
+    }
+
+    /// Waits until the progress is so.
+    pub async fn comes_to(&mut self, is_met: impl FnMut(&Progress) -> bool) {
+        comes_to(&mut self.progress, is_met).await;
     }
 
     /// Has all end by the coordinator's handle; every program must, and well.
@@ -60,12 +69,14 @@ impl Training {
 }
 
 /// Waits until something is as it should be.
-pub async fn until<T>(look: impl Fn() -> T, is_met: impl Fn(&T) -> bool) -> T {
+pub async fn until<T: Debug>(look: impl Fn() -> T, is_met: impl Fn(&T) -> bool) -> T {
+    let start = Instant::now();
     loop {
         let seen = look();
         if is_met(&seen) {
             return seen;
         }
+        assert!(start.elapsed() < PATIENCE, "it stays as it is: {seen:?}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -150,7 +161,9 @@ async fn who_was_paused_alone_is_not_started_with_all() {
     training.goes_on().await;
     ask(collector, "start").await;
     let samples = ask(collector, "").await.samples;
+    let start = Instant::now();
     while ask(collector, "").await.samples == samples {
+        assert!(start.elapsed() < PATIENCE, "it plays no more");
         training.goes_on().await;
     }
     training.ends(&stand_in, 3).await;
@@ -196,7 +209,7 @@ async fn replicas_are_configured_at_the_next_start() {
 
     ask(&training.address, "start").await;
     let drops = |progress: &Progress| progress.staleness.dropped > 0;
-    training.progress.wait_for(drops).await.unwrap();
+    training.comes_to(drops).await;
     training.ends(&stand_in, 3).await;
 }
 
@@ -218,7 +231,7 @@ async fn one_that_takes_the_place_of_another_is_configured_and_started_too() {
     until(|| stand_in.failed(), |failed| failed.contains(&learner)).await;
     let dropped = training.progress.borrow().staleness.dropped;
     let more = |progress: &Progress| progress.staleness.dropped > dropped + 4 * 2048;
-    training.progress.wait_for(more).await.unwrap();
+    training.comes_to(more).await;
     ask(&training.address, "exit").await;
     assert_eq!(training.running.await.unwrap().unwrap(), Outcome::Ended);
 }
@@ -256,6 +269,8 @@ async fn one_that_is_started_anew_goes_on_with_what_the_one_before_was_told() {
     let mut second = Training::begin(&stand_in, options).await;
     let (_, envelope) = replicas(&second.address, None).await;
     assert_eq!(envelope.data, wanted);
+    let there = || (stand_in.collectors().len(), stand_in.learners().len());
+    until(there, |there| *there == (3, 1)).await;
     // All that learn now, and their successors, are configured so.
     for learner in stand_in.learners() {
         stand_in.kill(&learner);
@@ -263,7 +278,7 @@ async fn one_that_is_started_anew_goes_on_with_what_the_one_before_was_told() {
     }
     let dropped = second.progress.borrow().staleness.dropped;
     let more = |progress: &Progress| progress.staleness.dropped > dropped + 4 * 2048;
-    second.progress.wait_for(more).await.unwrap();
+    second.comes_to(more).await;
     ask(&second.address, "exit").await;
     assert_eq!(second.running.await.unwrap().unwrap(), Outcome::Ended);
 }

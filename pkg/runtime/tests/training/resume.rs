@@ -3,18 +3,16 @@
 use std::{path::PathBuf, time::Duration};
 
 use di_runtime::{
-    beside::beside,
-    checkpoint::Keep,
-    coordinator::{Options, Outcome},
-    model::Model,
-    run::FINAL_MODEL,
-    training::Goal,
+    beside::beside, checkpoint::Keep, coordinator::Options, model::Model, outcome::Outcome,
+    run::FINAL_MODEL, training::Goal,
 };
 use serde_json::Value;
 use tokio::runtime::Builder;
 
 use crate::{
-    coordinator, options, run,
+    comes_to, coordinator, options,
+    panel::endless,
+    run,
     stand_in::{StandIn, loopback_listener},
 };
 
@@ -95,8 +93,7 @@ pub async fn finish_in_two(stand_in: &StandIn) -> (Model, u64) {
     let first = coordinator(stand_in, short());
     let mut progress = first.progress();
     let interrupted = async move {
-        let far = progress.wait_for(|progress| progress.iteration >= 2);
-        far.await.unwrap();
+        comes_to(&mut progress, |progress| progress.iteration >= 2).await;
     };
     let ended = Box::pin(first.run(loopback_listener().await, interrupted)).await;
     assert_eq!(ended.unwrap(), Outcome::Interrupted);
@@ -105,9 +102,9 @@ pub async fn finish_in_two(stand_in: &StandIn) -> (Model, u64) {
     let second = coordinator(stand_in, short());
     let mut progress = second.progress();
     let running = tokio::spawn(run(second));
-    let begun = progress.wait_for(|progress| !progress.run.is_empty()).await;
+    comes_to(&mut progress, |progress| !progress.run.is_empty()).await;
     assert!(
-        begun.unwrap().iteration >= 2,
+        progress.borrow().iteration >= 2,
         "it begins where the first ended"
     );
     assert_eq!(running.await.unwrap().unwrap(), Outcome::Unsolved);
@@ -130,6 +127,30 @@ async fn a_training_that_was_interrupted_ends_as_if_it_had_not_been() {
 }
 
 #[tokio::test]
+async fn a_training_that_has_used_up_its_time_may_be_gone_on_with() {
+    let stand_in = StandIn::start().await;
+    let mut reached = 0;
+    for seconds in [1, 4, 16, 64] {
+        let options = Options {
+            timeout: Duration::from_secs(seconds),
+            keep: Keep::default(),
+            ..endless()
+        };
+        let coordinator = coordinator(&stand_in, options);
+        let mut progress = coordinator.progress();
+        let running = tokio::spawn(run(coordinator));
+        comes_to(&mut progress, |progress| !progress.run.is_empty()).await;
+        assert!(progress.borrow().iteration >= reached);
+        assert_eq!(running.await.unwrap().unwrap(), Outcome::TimedOut);
+        if reached > 0 {
+            return;
+        }
+        reached = progress.borrow().iteration;
+    }
+    panic!("it is too slow");
+}
+
+#[tokio::test]
 async fn a_killed_coordinator_goes_on_from_the_checkpoint_before_a_damaged_one() {
     let undisturbed = finish(&StandIn::start().await).await;
 
@@ -138,8 +159,7 @@ async fn a_killed_coordinator_goes_on_from_the_checkpoint_before_a_damaged_one()
     let mut progress = first.progress();
     let machine = Builder::new_multi_thread().enable_all().build().unwrap();
     machine.spawn(run(first));
-    let far = progress.wait_for(|progress| progress.iteration >= 3).await;
-    far.unwrap();
+    comes_to(&mut progress, |progress| progress.iteration >= 3).await;
     // That waits for a file that is being written.
     let end = move || {
         drop(machine);

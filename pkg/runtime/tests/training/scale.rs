@@ -4,9 +4,10 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use di_runtime::{
     checkpoint::{Checkpoint, Keep},
-    coordinator::{Options, Outcome},
+    coordinator::Options,
     http,
     model::Model,
+    outcome::Outcome,
     progress::Progress,
     wire::Envelope,
 };
@@ -72,7 +73,7 @@ async fn collectors_come_and_go_as_it_is_told_and_the_models_are_the_same() {
         assert_eq!((code, envelope.data), (200, wanted));
         until(|| stand_in.collectors().len(), |count| *count == collectors).await;
         let all = |progress: &Progress| progress.collectors.len() == collectors;
-        scaled.progress.wait_for(all).await.unwrap();
+        scaled.comes_to(all).await;
         scaled.goes_on().await;
         assert_eq!(stand_in.collectors().len(), collectors, "none twice");
     }
@@ -96,7 +97,7 @@ async fn collectors_come_and_go_as_it_is_told_and_the_models_are_the_same() {
     let undisturbed = StandIn::start().await;
     let mut training = Training::begin(&undisturbed, kept()).await;
     let as_far = |progress: &Progress| progress.iteration > last;
-    training.progress.wait_for(as_far).await.unwrap();
+    training.comes_to(as_far).await;
     training.ends(&undisturbed, 3).await;
     let (one, other) = (models(&undisturbed), models(&stand_in));
     for version in 1..=last {
@@ -127,6 +128,37 @@ async fn replicas_that_the_job_declares_are_changed_there() {
         assert!(!envelope.success && envelope.message.contains("this path"));
     }
     training.ends(&stand_in, 2).await;
+}
+
+#[tokio::test]
+async fn one_that_is_started_anew_does_not_wait_for_more_than_there_can_be() {
+    let stand_in = StandIn::start().await;
+    let first = Training::begin(&stand_in, endless()).await;
+    // Those of the first are there yet when the second asks for its own.
+    stand_in.has_room_for(4);
+    let wanted = json!({"collectors": 5, "learners": 1});
+    let (code, _) = replicas(&first.address, Some(wanted.clone())).await;
+    assert_eq!(code, 200);
+    let orders = || {
+        let mut all = files(stand_in.folder()).into_iter();
+        let file = all.find(|file| file.ends_with("orders.json"));
+        file.and_then(|file| std::fs::read_to_string(file).ok())
+    };
+    until(orders, |orders| {
+        orders
+            .as_ref()
+            .is_some_and(|orders| orders.contains("\"collectors\":5"))
+    })
+    .await;
+    first.running.abort();
+    assert!(first.running.await.is_err(), "it was killed");
+
+    let mut second = Training::begin(&stand_in, endless()).await;
+    second.goes_on().await;
+    assert_eq!(replicas(&second.address, None).await.1.data, wanted);
+    assert_eq!(stand_in.collectors().len(), 4);
+    ask(&second.address, "exit").await;
+    assert_eq!(second.running.await.unwrap().unwrap(), Outcome::Ended);
 }
 
 #[tokio::test]

@@ -128,6 +128,8 @@ struct Inner {
     failed: Vec<String>,
     lists: u64,
     refuse: usize,
+    /// Most collectors that there can be, if there is a limit.
+    room: Option<usize>,
     forgotten: bool,
 }
 
@@ -222,6 +224,11 @@ impl StandIn {
         self.inner().refuse = count;
     }
 
+    /// Refuses requests that would make more collectors than these.
+    pub fn has_room_for(&self, collectors: usize) {
+        self.inner().room = Some(collectors);
+    }
+
     /// Serves so many requests for more or fewer replicas, and does not say so.
     pub fn lose_next_answers(&self, count: usize) {
         self.inner().lose = count;
@@ -252,7 +259,7 @@ impl StandIn {
         inner.made += 1;
         if role == Role::Learner && inner.ranks > 0 {
             let (name, world) = (format!("pole-aggregator-{:05}", inner.made), inner.ranks);
-            let unit = self.unit(&name, world);
+            let unit = self.unit(&name, world, &inner.settings);
             inner.pods.insert(name, unit);
             return;
         }
@@ -366,6 +373,10 @@ async fn add(
     headers: HeaderMap,
     Json(request): Json<ChangeRequest>,
 ) -> (StatusCode, Json<Envelope>) {
+    let there = stand_in.collectors().len() + request.collectors.replicas as usize;
+    if stand_in.inner().room.is_some_and(|room| there > room) {
+        return refusal(StatusCode::OK, "the quota has no room for them");
+    }
     once(&stand_in, &headers, || {
         let before = stand_in.replicas();
         stand_in.declare(request.collectors.replicas, request.learners.replicas);

@@ -122,6 +122,18 @@ fn a_damaged_one_is_put_aside_for_the_one_before() {
 }
 
 #[test]
+fn one_that_cannot_be_got_at_stays_where_it_is() {
+    let mut job = Job::new();
+    let mut keeper = job.keeper(OF, ALWAYS);
+    job.step(&mut keeper);
+    // Stands for a storage that fails for a moment.
+    fs::create_dir(job.path("checkpoint-2.bin")).unwrap();
+    let error = keeper.newest().unwrap_err();
+    assert!(matches!(error, Error::File { .. }), "{error}");
+    assert_eq!(job.checkpoints(), ["checkpoint-1.bin", "checkpoint-2.bin"]);
+}
+
+#[test]
 fn trainings_of_other_games_and_seeds_in_one_folder_do_not_touch_each_other() {
     let mut job = Job::new();
     let mut own = job.keeper(OF, ALWAYS);

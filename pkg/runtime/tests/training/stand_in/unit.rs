@@ -52,7 +52,7 @@ impl StandIn {
         }
     }
 
-    pub(super) fn unit(&self, name: &str, world: u32) -> Pod {
+    pub(super) fn unit(&self, name: &str, world: u32, settings: &Settings) -> Pod {
         let server = self.address.to_string();
         let environment = |port, pod: String| {
             Environment::from_lookup(port, |variable| match variable {
@@ -78,7 +78,7 @@ impl StandIn {
             let (listener, url) = listen(&pod);
             let storage = self.storage();
             let environment = environment(LEARNER_PORT, pod);
-            let learner = Learner::new(environment, storage, Settings::default());
+            let learner = Learner::new(environment, storage, settings.clone());
             let (place, meeting) = (place.clone(), meeting.take());
             let program = format!("{name}-rank-{rank}");
             let machine = Machine::start(&self.ended, &program, async move {

@@ -1,3 +1,5 @@
+//! How a training ended, with or without replicas.
+
 use std::time::Duration;
 
 use crate::progress::Progress;
@@ -7,8 +9,10 @@ use crate::progress::Progress;
 pub enum Outcome {
     /// The target was reached.
     Solved,
-    /// Iterations or time were used up before.
+    /// Iterations were used up before.
     Unsolved,
+    /// Time was used up before: another may go on.
+    TimedOut,
     /// Somebody asked the process to end: another may go on.
     Interrupted,
     /// Somebody had the training end, by its handle.
@@ -21,6 +25,7 @@ impl Outcome {
         let word = match self {
             Self::Solved => "solved",
             Self::Unsolved => "not solved",
+            Self::TimedOut => "not solved in time",
             Self::Interrupted => "interrupted",
             Self::Ended => "ended",
         };
