@@ -6,8 +6,7 @@ mod memory;
 use std::time::{Duration, Instant};
 
 use axum::{
-    Router,
-    body::Bytes,
+    BoxError, Router,
     extract::{Request, State},
     http::{StatusCode, header},
     response::{IntoResponse, Response},
@@ -78,7 +77,7 @@ type Refusal = (StatusCode, &'static str);
 
 impl Webhooks {
     /// The body, and the memory that was set aside for it.
-    async fn read(&self, request: Request) -> Result<(Bytes, Reserved), Refusal> {
+    async fn read(&self, request: Request) -> Result<(Vec<u8>, Reserved), Refusal> {
         let length = request.headers().get(header::CONTENT_LENGTH);
         let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
         if length.is_some_and(|length: usize| length > MAX_BODY) {
@@ -86,12 +85,19 @@ impl Webhooks {
         }
         let read = async {
             let reserved = self.memory.reserve(length.unwrap_or(MAX_BODY)).await;
-            let body = Limited::new(request.into_body(), MAX_BODY).collect().await;
-            body.map(|body| (body.to_bytes(), reserved))
+            let mut body = Limited::new(request.into_body(), MAX_BODY);
+            // Into one piece at once: all frames together, with the room that each leaves in its buffer, are some times as large.
+            let mut whole = Vec::with_capacity(length.unwrap_or_default());
+            while let Some(frame) = body.frame().await {
+                if let Ok(data) = frame?.into_data() {
+                    whole.extend_from_slice(&data);
+                }
+            }
+            Ok((whole, reserved))
         };
         match timeout(BODY_TIMEOUT, read).await {
             Ok(Ok(read)) => Ok(read),
-            Ok(Err(error)) if error.is::<LengthLimitError>() => Err(TOO_LARGE),
+            Ok(Err::<_, BoxError>(error)) if error.is::<LengthLimitError>() => Err(TOO_LARGE),
             Ok(Err(_)) => Err((StatusCode::BAD_REQUEST, "the body broke off")),
             Err(_) => Err((StatusCode::REQUEST_TIMEOUT, "the body took too long")),
         }
