@@ -230,6 +230,9 @@ pub struct PlanEntry {
     /// Whether it takes the place of one that was reported to the endpoint as failed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reported: bool,
+    /// Whether its pod ended with success: its work is done, and no other pod is made for it, whatever becomes of that one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub done: bool,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // serde hands out references
@@ -258,6 +261,7 @@ impl PlanEntry {
             claimed_by: None,
             request_key: None,
             reported: false,
+            done: false,
         }
     }
 

@@ -178,11 +178,11 @@ impl<V: View> ObjectCache<V> {
         self.synced.subscribe()
     }
 
-    /// Puts in what a create of ours returned.
-    pub fn created(&self, view: V) {
+    /// Puts in what a create of ours returned, or what was there already; not if the watch has shown it going. Returns whether it is in.
+    pub fn created(&self, view: V) -> bool {
         let mut index = self.lock_write();
         if index.gone.contains(view.uid()) {
-            return;
+            return false;
         }
         let known = index
             .jobs
@@ -196,15 +196,20 @@ impl<V: View> ObjectCache<V> {
         }
         drop(index);
         self.bump();
+        true
     }
 
     /// Notes that we asked for the deletion of the object of this UID.
     pub fn deletion_requested(&self, job: &Key, name: &str, uid: &str) {
+        self.requested(job, name, uid, V::mark_deleting);
+    }
+
+    fn requested(&self, job: &Key, name: &str, uid: &str, note: impl FnOnce(&mut V)) {
         let mut index = self.lock_write();
         let object = index.jobs.get(job).and_then(|objects| objects.get(name));
         if let Some(object) = object.filter(|object| object.uid() == uid) {
             let mut object = object.clone();
-            object.mark_deleting();
+            note(&mut object);
             index.put(Arc::new(object));
         }
         drop(index);
@@ -311,6 +316,13 @@ impl<V: View> ObjectCache<V> {
         self.index
             .write()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl PodCache {
+    /// Notes that the kubelet of the pod of this UID was told to end it where it is.
+    pub fn end_requested(&self, job: &Key, name: &str, uid: &str) {
+        self.requested(job, name, uid, |pod| pod.told_to_end = true);
     }
 }
 

@@ -35,6 +35,9 @@ pub struct Replica {
     pub replaces: Option<String>,
     /// Of a ddp learner: the aggregator in front of it.
     pub aggregator: Option<String>,
+    /// Whether its work is done, and its pod is not to be made again.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub done: bool,
     /// When it was planned.
     pub planned_at: Option<Time>,
     /// Where others reach it, `pod.namespace:port`.
@@ -83,6 +86,7 @@ impl Replica {
     pub fn status(&self) -> &str {
         match (&self.pod, self.state) {
             (Some(pod), _) => &pod.status,
+            (None, EntryState::Wanted) if self.done => "Succeeded",
             (None, EntryState::Wanted) if self.unseen => "Unknown",
             (None, EntryState::Wanted) => "Planned",
             (None, EntryState::Removing) => "Removing",
@@ -156,6 +160,7 @@ pub fn replicas_of(job: &Job, pods: &[Pod]) -> Vec<Replica> {
                 ready: entry.is_wanted() && is_ready(plan, entry, |name| ready.contains(name)),
                 replaces: entry.replaces.clone(),
                 aggregator: entry.ddp.as_ref().map(|ddp| ddp.aggregator.clone()),
+                done: entry.done,
                 planned_at: entry.planned_at.as_ref().map(|at| Time(at.0)),
                 url: url(job, entry, pod),
                 pod: pod.map(ReplicaPod::from),
@@ -181,6 +186,7 @@ pub fn replicas_of(job: &Job, pods: &[Pod]) -> Vec<Replica> {
             state: EntryState::Wanted,
             replaces: None,
             aggregator: pod.labels().get(names::labels::AGGREGATOR).cloned(),
+            done: false,
             planned_at: None,
             pod: Some(pod.into()),
             unseen: false,

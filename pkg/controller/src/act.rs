@@ -19,8 +19,8 @@ use crate::{Action, Error, Note, context::Context, error::Result};
 /// How many calls for one job are under way at the same time.
 pub(crate) const IN_PARALLEL: usize = 16;
 
-/// Carries out all actions, and returns the worst error once all were tried: one that fails holds up no other. But where the quota has no
-/// room for one, others that take as much of it are not tried.
+/// Carries out all actions, and returns the worst error once all were tried: one that fails holds up no other. But where one is refused, others
+/// [like it](alike) are not tried.
 pub(crate) async fn act(
     context: &Context,
     job: &DIJob,
@@ -34,14 +34,14 @@ pub(crate) async fn act(
     // Without its coordinator no other pod is of use: where a quota has room for one, that is it.
     let (coordinator, first): (Vec<_>, Vec<_>) =
         first.into_iter().partition(|action| coordinates(action));
-    let no_room = Mutex::default();
+    let turned_down = Mutex::default();
     let mut results = Vec::with_capacity(actions.len());
     for part in [coordinator, [first, services].concat()] {
         // Boxed, because the compiler does not see that futures made by a closure over borrows are Send.
         let writes: Vec<BoxFuture<'_, _>> = part
             .into_iter()
             .map(|action| {
-                let tried = attempt(context, job, key, action, &no_room);
+                let tried = attempt(context, job, key, action, &turned_down);
                 async move { (action, tried.await) }.boxed()
             })
             .collect();
@@ -112,8 +112,8 @@ fn coordinates(action: &Action) -> bool {
     matches!(action, Action::CreatePod(entry) if entry.role == Role::Coordinator)
 }
 
-/// Whether what one action makes is to wait where the quota has no room for another: it takes as much of it, or is a pod of a job whose
-/// coordinator waits.
+/// Whether what one action makes is to wait where another is refused: it takes as much of a quota and is of the same template, or is a pod of a
+/// job whose coordinator waits.
 fn alike(one: &Action, other: &Action) -> bool {
     match (one, other) {
         (Action::CreatePod(_), other) if coordinates(other) => true,
@@ -125,23 +125,32 @@ fn alike(one: &Action, other: &Action) -> bool {
     }
 }
 
-/// Carries out an action, unless one like it was refused for want of room.
+/// Carries out an action, unless one like it was refused.
 async fn attempt<'a>(
     context: &Context,
     job: &DIJob,
     key: &Key,
     action: &'a Action,
-    no_room: &Mutex<Vec<&'a Action>>,
+    turned_down: &Mutex<Vec<&'a Action>>,
 ) -> Option<Result<bool>> {
-    let no_room = || no_room.lock().unwrap_or_else(PoisonError::into_inner);
-    if no_room().iter().any(|other| alike(action, other)) {
+    let turned_down = || turned_down.lock().unwrap_or_else(PoisonError::into_inner);
+    if turned_down().iter().any(|other| alike(action, other)) {
         return None;
     }
     let result = carry_out(context, job, key, action).await;
-    if matches!(&result, Err(error) if error.reason() == Reason::QuotaExceeded) {
-        no_room().push(action);
+    if matches!(&result, Err(error) if is_for_all(action, error)) {
+        turned_down().push(action);
     }
     Some(result)
+}
+
+/// Whether others like this action are to be spared: whoever refuses it, or has no answer to it, has none to them, and each would take its time of
+/// a turn and of the server. Without its coordinator no other pod is of use.
+fn is_for_all(action: &Action, error: &Error) -> bool {
+    let reason = error.reason();
+    Reason::REFUSALS.contains(&reason)
+        || reason == Reason::Timeout
+        || (coordinates(action) && !error.is_passing())
 }
 
 fn listed(names: &[&str]) -> String {
@@ -192,7 +201,12 @@ async fn create_pod(context: &Context, job: &DIJob, key: &Key, entry: &PlanEntry
         return Err(Error::Leftover { kind: "pod", name });
     };
     match PodView::new(&pod).filter(|view| view.owner == job.uid()) {
-        Some(view) => context.pods.created(view),
+        // The watch has shown it going, and it is there: its labels were taken away, by which it is known.
+        Some(view) if !context.pods.created(view) && !new => {
+            let name = entry.name.clone();
+            return Err(Error::Leftover { kind: "pod", name });
+        }
+        Some(_) => {}
         None => return Err(taken("pod", &pod, job)),
     }
     Ok(new)
@@ -211,7 +225,9 @@ async fn create_service(
         return Err(Error::Leftover { kind, name });
     };
     match ServiceView::new(&service).filter(|view| view.owner == job.uid()) {
-        Some(view) => context.services.created(view),
+        Some(view) => {
+            context.services.created(view);
+        }
         None => return Err(taken("service", &service, job)),
     }
     Ok(new)
@@ -271,7 +287,10 @@ async fn end_pod(context: &Context, key: &Key, name: &str, uid: &str) -> Result<
     let what = || format!("patch pods {name}");
     let call = api.patch(name, &params, &patch);
     match context.write("patch", "pods", what, call).await {
-        Ok(_) => Ok(true),
+        Ok(_) => {
+            context.pods.end_requested(key, name, uid);
+            Ok(true)
+        }
         Err(error) if error.answer().is_some_and(Status::is_not_found) => Ok(false),
         Err(error) => Err(error),
     }

@@ -147,10 +147,11 @@ impl Lease {
             // Not when it was answered: others may count from the write.
             let began = Instant::now();
             match self.renew().await {
-                Ok(true) => {
+                Ok(Renewal::Done) => {
                     self.renewed.send_replace(Some(began));
                 }
-                Ok(false) => return Err(lost()),
+                Ok(Renewal::Overtaken) => {}
+                Ok(Renewal::Lost) => return Err(lost()),
                 Err(error) => {
                     warn!(
                         error = error.chain(),
@@ -198,14 +199,19 @@ impl Lease {
         Ok(false)
     }
 
-    async fn renew(&self) -> Result<bool> {
-        match self.get().await? {
+    async fn renew(&self) -> Result<Renewal> {
+        let written = match self.get().await? {
             Some(lease) if holder(&lease) == Some(&self.settings.identity) => {
-                self.put(&lease, Some(&self.settings.identity)).await
+                self.put(&lease, Some(&self.settings.identity)).await?
             }
-            Some(_) => Ok(false),
-            None => self.create().await,
-        }
+            Some(_) => return Ok(Renewal::Lost),
+            None => self.create().await?,
+        };
+        Ok(if written {
+            Renewal::Done
+        } else {
+            Renewal::Overtaken
+        })
     }
 
     async fn get(&self) -> Result<Option<LeaseObject>> {
@@ -267,6 +273,15 @@ impl Lease {
     }
 }
 
+/// What came of a try to renew the lease.
+enum Renewal {
+    Done,
+    /// Somebody wrote it at the same moment, perhaps an earlier try whose answer came too late. Who holds it, the next look tells.
+    Overtaken,
+    /// Another holds it.
+    Lost,
+}
+
 fn holder(lease: &LeaseObject) -> Option<&String> {
     lease
         .spec
@@ -287,5 +302,53 @@ fn won(result: Result<LeaseObject>) -> Result<bool> {
             Ok(false)
         }
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, PoisonError};
+
+    use http::{Method, Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+    use tower::service_fn;
+
+    use super::*;
+
+    /// A server whose lease somebody else writes whenever the holder wants to, so many times; then another holds it.
+    fn contended(times: u32, writes: Arc<Mutex<u32>>) -> Client {
+        let serve = service_fn(move |request: Request<Body>| {
+            let mut writes = writes.lock().unwrap_or_else(PoisonError::into_inner);
+            let (code, answer) = if request.method() == Method::GET {
+                let holder = if *writes < times { "own" } else { "other" };
+                let spec = json!({"holderIdentity": holder});
+                let metadata = json!({"name": "lead", "resourceVersion": writes.to_string()});
+                (200, json!({"metadata": metadata, "spec": spec}))
+            } else {
+                *writes += 1;
+                (
+                    409,
+                    json!({"status": "Failure", "reason": "Conflict", "code": 409, "message": "modified"}),
+                )
+            };
+            let body = Body::from(answer.to_string().into_bytes());
+            std::future::ready(Response::builder().status(code).body(body))
+        });
+        Client::new(serve, "ns")
+    }
+
+    #[tokio::test]
+    async fn a_lease_that_was_written_at_the_same_moment_is_not_lost_by_that() {
+        let writes = Arc::<Mutex<u32>>::default();
+        let settings = LeaseSettings {
+            renew_every: Duration::from_millis(5),
+            renew_deadline: Duration::from_secs(3600),
+            ..LeaseSettings::new("ns", "lead", "own")
+        };
+        let lease = Lease::new(contended(3, writes.clone()), settings);
+        lease.renewed.send_replace(Some(Instant::now()));
+        assert!(matches!(lease.hold().await, Err(Error::LeaseLost(_))));
+        assert_eq!(*writes.lock().unwrap(), 3, "until another holds it");
     }
 }

@@ -109,7 +109,7 @@ fn usable<'a>(
     now: Timestamp,
     verdict_wait: SignedDuration,
 ) -> Option<i32> {
-    if !entry.is_wanted() {
+    if !entry.is_wanted() || entry.done {
         return None;
     }
     if let Some(pod) = pod(&entry.name) {

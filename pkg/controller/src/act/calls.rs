@@ -38,6 +38,36 @@ fn refused() -> Client {
     Client::new(refuse, "ns")
 }
 
+/// A client of a server that refuses some pods, by what their names begin with, and tells of each that it was asked for.
+fn refusing(begin: &'static str, asked: Arc<Mutex<Vec<String>>>) -> Client {
+    let make = service_fn(move |request: Request<Body>| {
+        let asked = asked.clone();
+        async move {
+            let is_pod = request.uri().path().ends_with("/pods");
+            let body = request.into_body().collect_bytes().await?;
+            let mut object: serde_json::Value = serde_json::from_slice(&body)?;
+            let name = object["metadata"]["name"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned();
+            let is_refused = is_pod && name.starts_with(begin);
+            if is_pod {
+                asked.lock().unwrap().push(name);
+            }
+            let status = json!({"status": "Failure", "reason": "Forbidden", "code": 403, "message": "denied"});
+            object["metadata"]["uid"] = object["metadata"]["name"].clone();
+            let (code, answer) = if is_refused {
+                (403, status)
+            } else {
+                (201, object)
+            };
+            let body = Body::from(answer.to_string().into_bytes());
+            Ok::<_, BoxError>(Response::builder().status(code).body(body)?)
+        }
+    });
+    Client::new(make, "ns")
+}
+
 /// A client of a server that makes whatever it is asked to.
 fn obliging() -> Client {
     let make = service_fn(|request: Request<Body>| async move {
@@ -175,4 +205,68 @@ async fn all_that_is_made_at_one_time_is_told_by_one_event() {
         .collect();
     let message = "created z, a, b, c, d and 1 more".to_owned();
     assert_eq!(told, [("SuccessfulCreate".to_owned(), message)]);
+}
+
+#[tokio::test]
+async fn what_is_refused_to_one_is_not_asked_for_by_others_like_it() {
+    let create =
+        |name: String, role| Action::CreatePod(PlanEntry::new(name, role, Origin::Declared, 0));
+    let coordinator = create("the-coordinator".to_owned(), Role::Coordinator);
+    let many = |name: &str, role| {
+        let names = (0..100).map(|i| format!("{name}-{i}"));
+        let names: Vec<_> = names.map(|name| create(name, role)).collect();
+        names
+    };
+    let all = [
+        vec![coordinator],
+        many("collector", Role::Collector),
+        many("learner", Role::Learner),
+    ]
+    .concat();
+    for (refused, collectors, learners) in [
+        ("the-coordinator", 0..=0, 0..=0),
+        ("collector", 1..=IN_PARALLEL, 100..=100),
+    ] {
+        let asked = Arc::<Mutex<Vec<String>>>::default();
+        let client = refusing(refused, asked.clone());
+        let context = context(client, &mut Registry::default(), Outbox::new().0);
+        let (job, key) = job();
+        act(&context, &job, &key, &all).await.unwrap_err();
+        let asked = asked.lock().unwrap();
+        let of = |name: &str| asked.iter().filter(|asked| asked.starts_with(name)).count();
+        assert_eq!(of("the-coordinator"), 1);
+        assert!(
+            collectors.contains(&of("collector")),
+            "{refused}: {asked:?}"
+        );
+        assert!(learners.contains(&of("learner")), "{refused}: {asked:?}");
+        let put_off = context.memory(&key).refused.creates.len();
+        assert_eq!(
+            put_off,
+            all.len() - asked.len() + asked.iter().filter(|n| n.starts_with(refused)).count()
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_pod_is_told_to_end_once() {
+    let patched = service_fn(|_: Request<Body>| async {
+        Response::builder().body(Body::from(b"{}".to_vec()))
+    });
+    let client = Client::new(patched, "ns");
+    let context = context(client, &mut Registry::default(), Outbox::new().0);
+    let (job, key) = job();
+    let pod = json!({"metadata": {"name": "p", "namespace": "ns", "uid": "u", "labels": {"dijob-name": "j"}}});
+    let view = PodView::new(&serde_json::from_value(pod).unwrap()).unwrap();
+    context.pods.created(view);
+    let end = Action::EndPod {
+        name: "p".to_owned(),
+        uid: "u".to_owned(),
+    };
+    act(&context, &job, &key, &[end]).await.unwrap();
+    let told = |pods: &[PodView]| pods.iter().all(|pod| pod.told_to_end);
+    assert!(
+        told(&context.pods.of_job(&key)),
+        "before the watch shows it"
+    );
 }

@@ -99,9 +99,10 @@ fn replicas_ready(seen: &Observed<'_>, status: &mut DIJobStatus, stuck: Option<(
     if status.phase.is_none() && stuck.is_none() {
         return;
     }
-    let all = status.plan.iter().filter(|entry| entry.is_wanted());
+    // One that has done its work need not be ready for more.
+    let all = status.plan.iter();
+    let all = all.filter(|entry| entry.is_wanted() && !entry.done);
     let mut waiting = all.filter(|entry| {
-        // One that has done its work need not be ready for more.
         let fine = |pod: &PodView| !pod.deleting && (pod.ready || pod.stage() == Stage::Succeeded);
         !seen.pod(&entry.name).is_some_and(fine)
     });

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
-use super::{Action, Note, Observed, Step, conditions, coordinator};
+use super::{Action, Note, Observed, Step, conditions, coordinator, replicas};
 
 /// Latches the end. Nothing of the step stands but this: the clean-up follows once it is written.
 pub(super) fn end(
@@ -91,7 +91,7 @@ fn remove(seen: &Observed<'_>, step: &mut Step, goes: impl Fn(&PodView) -> bool)
 
 /// What is left of so many seconds.
 fn left(seconds: i64, since: &Time, now: Timestamp) -> Option<Duration> {
-    let left = seconds - now.duration_since(since.0).as_secs();
+    let left = seconds.saturating_sub(now.duration_since(since.0).as_secs());
     let left = u64::try_from(left).ok().filter(|left| *left > 0)?;
     Some(Duration::from_secs(left))
 }
@@ -139,6 +139,7 @@ pub(super) fn suspend(seen: &Observed<'_>, step: &mut Step) {
     coordinator::give_up(seen, step);
     coordinator::not_running(seen, step, Reason::Suspended, "the job is held");
     for entry in &mut step.status.plan {
+        entry.done |= replicas::has_done_its_work(seen, entry);
         entry.uid = None;
         entry.reported = false;
     }

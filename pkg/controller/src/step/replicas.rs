@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use di_api::{EntryState, PlanEntry, Reason, Role, names};
+use di_api::{EntryState, Origin, PlanEntry, Reason, Role, names};
 use di_plan::{
     LONGEST_BACKOFF_SECONDS, PodView, Stage, Suffixes, adopt, aggregator_of, declare, drop_gone,
     find, follow, members, replace,
@@ -17,6 +17,7 @@ pub(super) fn tend(seen: &Observed<'_>, step: &mut Step, suffixes: &mut dyn Suff
     let mut plan = std::mem::take(&mut step.status.plan);
     let strangers = strangers(seen, &plan, step);
     adopt(seen.job, &mut plan, &strangers, seen.now);
+    claim(seen, &mut plan, &strangers);
     follow(&mut plan);
     let torn = units::torn(seen, &plan);
     note_pods(seen, &mut plan, &torn, step);
@@ -49,6 +50,22 @@ pub(super) fn tend(seen: &Observed<'_>, step: &mut Step, suffixes: &mut dyn Suff
     }
     sweep_services(seen, &plan, step);
     step.status.plan = plan;
+}
+
+/// Those that were taken in as requested are the coordinator's that there is: its successor is served with them first.
+fn claim(seen: &Observed<'_>, plan: &mut [PlanEntry], strangers: &[PodView]) {
+    if strangers.is_empty() {
+        return;
+    }
+    let coordinator = seen.pod(&names::coordinator(&seen.job.name_any()));
+    // Without one they were another's, in any case.
+    let owner = coordinator.map_or_else(String::new, PodView::incarnation);
+    let taken_in = plan
+        .iter_mut()
+        .filter(|entry| strangers.iter().any(|pod| pod.name == entry.name));
+    for entry in taken_in.filter(|entry| entry.is_wanted() && entry.origin == Origin::Requested) {
+        entry.claimed_by = Some(owner.clone());
+    }
 }
 
 /// Services of the job that stand for nobody: their name was let go of by one that did not see them.
@@ -103,6 +120,18 @@ fn note_pods(seen: &Observed<'_>, plan: &mut [PlanEntry], torn: &HashSet<String>
     }
 }
 
+/// Whether the pod of a replica has ended with success.
+pub(super) fn has_done_its_work(seen: &Observed<'_>, entry: &PlanEntry) -> bool {
+    let pod = own_pod(seen, entry);
+    pod.is_some_and(|pod| pod.stage() == Stage::Succeeded)
+}
+
+/// The very pod that a replica was made as.
+fn own_pod<'a>(seen: &'a Observed<'_>, entry: &PlanEntry) -> Option<&'a PodView> {
+    let pod = seen.pod(&entry.name)?;
+    (entry.uid.as_deref() == Some(&pod.uid)).then_some(pod)
+}
+
 /// Replicas that wait for the name of a pod that goes, by the leaders of their units.
 fn taken<'a>(seen: &Observed<'_>, plan: &'a [PlanEntry]) -> HashSet<&'a str> {
     let waits = |entry: &&PlanEntry| entry.uid.is_none() && seen.pod(&entry.name).is_some();
@@ -116,9 +145,12 @@ fn replace_lost(
     step: &mut Step,
     suffixes: &mut dyn Suffixes,
 ) {
+    for entry in plan.iter_mut().filter(|entry| entry.is_wanted()) {
+        entry.done |= has_done_its_work(seen, entry);
+    }
     let made = plan
         .iter()
-        .filter(|entry| entry.is_wanted() && entry.uid.is_some());
+        .filter(|entry| entry.is_wanted() && entry.uid.is_some() && !entry.done);
     let (known, missing): (Vec<_>, Vec<_>) = made
         .partition(|entry| seen.pod(&entry.name).is_some() || seen.asked.contains_key(&entry.name));
     step.ask
@@ -151,18 +183,17 @@ pub(super) struct Loss {
 }
 
 fn loss(seen: &Observed<'_>, entry: &PlanEntry) -> Option<Loss> {
-    let pod = seen
-        .pod(&entry.name)
-        .filter(|pod| entry.uid.as_deref() == Some(&pod.uid));
-    let Some(pod) = pod else {
+    let Some(pod) = own_pod(seen, entry) else {
+        // From when on it could run, as far as anybody knows by now.
+        let planned = entry.planned_at.as_ref().map(|at| at.0);
+        let from = planned.max(entry.not_before.as_ref().map(|at| at.0));
         return Some(Loss {
             how: "is gone".to_owned(),
-            ran: None,
+            ran: from.map(|from| seen.now.duration_since(from).as_secs()),
         });
     };
     let ran = ran(seen, pod);
     match (pod.stage(), &pod.end) {
-        (Stage::Succeeded, _) => None,
         (Stage::Failed, Some(end)) => Some(Loss {
             how: format!("failed: {end}"),
             ran,
@@ -183,6 +214,9 @@ pub(super) fn ran(seen: &Observed<'_>, pod: &PodView) -> Option<i64> {
 }
 
 fn want(seen: &Observed<'_>, plan: &[PlanEntry], entry: &PlanEntry, step: &mut Step) {
+    if entry.done {
+        return;
+    }
     // A unit is made together.
     let leader = find(plan, units::leader(entry)).unwrap_or(entry);
     if units::lacks_template(seen, leader) {

@@ -43,6 +43,7 @@ pub fn replace(
         replaces: Some(name.to_owned()),
         attempt,
         reported: false,
+        done: false,
         planned_at: Some(MicroTime(now)),
         not_before,
         ..plan[i].clone()

@@ -56,6 +56,7 @@ pub fn request(
                 && e.resources == resources
                 && e.claimed_by.is_some()
                 && e.claimed_by != wish.incarnation
+                && !e.done
                 && !is_over(&e.name)
         });
         for entry in left.take(wish.count) {

@@ -42,7 +42,7 @@ pub struct PodView {
     pub ready: bool,
     /// How often its main container was restarted in place.
     pub restarts: i32,
-    /// Which containers that end its kubelet starts again.
+    /// Whether its kubelet starts its main container again when that ends.
     pub restart_policy: RestartPolicy,
     /// Whether the scheduler found a node, and if not, why.
     pub scheduled: Result<bool, String>,
@@ -106,7 +106,7 @@ impl PodView {
             .flatten()
             .find(|container| container.name == names::MAIN_CONTAINER);
         let state = main.and_then(|container| container.state.as_ref());
-        let restart_policy = RestartPolicy::of(spec);
+        let restart_policy = spec.map_or(RestartPolicy::Always, RestartPolicy::of);
         Some(Self {
             name: pod.name_any(),
             namespace: pod.namespace().unwrap_or_default(),
@@ -145,6 +145,11 @@ impl PodView {
             created: pod.creation_timestamp().map(|time| time.0),
             started: state.and_then(started),
         })
+    }
+
+    /// Which of the starts of a coordinator this is, as [`PlanEntry`](di_api::PlanEntry) has it.
+    pub fn incarnation(&self) -> String {
+        format!("{}/{}", self.uid, self.restarts)
     }
 
     /// Whether the job of this UID controls it.

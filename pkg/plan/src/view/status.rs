@@ -1,8 +1,8 @@
 //! What the status of a pod tells.
 
-use di_api::Reason;
+use di_api::{Reason, names};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerState, PodSpec, PodStatus};
+use k8s_openapi::api::core::v1::{Container, ContainerState, PodSpec, PodStatus};
 
 /// Phase of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,11 +32,21 @@ pub enum RestartPolicy {
 }
 
 impl RestartPolicy {
-    pub(super) fn of(spec: Option<&PodSpec>) -> Self {
-        match spec.and_then(|spec| spec.restart_policy.as_deref()) {
+    /// That of the main container, which may have [one of its own](https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#container-restart-rules).
+    pub(super) fn of(spec: &PodSpec) -> Self {
+        let is_main = |container: &&Container| container.name == names::MAIN_CONTAINER;
+        let main = spec.containers.iter().find(is_main);
+        let own = main.and_then(|main| main.restart_policy.as_deref());
+        let policy = match own.or(spec.restart_policy.as_deref()) {
             Some("Never") => Self::Never,
             Some("OnFailure") => Self::OnFailure,
             _ => Self::Always,
+        };
+        let rules = main.and_then(|main| main.restart_policy_rules.as_ref());
+        match policy {
+            // Which exit codes they are of is for the kubelet to say.
+            Self::Never if rules.is_some_and(|rules| !rules.is_empty()) => Self::OnFailure,
+            policy => policy,
         }
     }
 }

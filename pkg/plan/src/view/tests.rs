@@ -101,6 +101,44 @@ fn f6_the_end_of_the_main_container_is_the_end_whatever_its_sidecars_do() {
 }
 
 #[test]
+fn the_main_container_may_be_started_again_where_others_are_not() {
+    let policy = |of_the_pod: &str, own: Value| {
+        let mut main = own;
+        main["name"] = json!("di-container");
+        let pod = serde_json::from_value(json!({
+            "metadata": {"name": "p", "labels": {"dijob-name": "j"}},
+            "spec": {"restartPolicy": of_the_pod, "containers": [{"name": "sidecar", "restartPolicy": "Always"}, main]},
+        }));
+        PodView::new(&pod.unwrap()).unwrap().restart_policy
+    };
+    let rules = json!([{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}]);
+    for (of_the_pod, own, expected) in [
+        ("Never", json!({}), RestartPolicy::Never),
+        (
+            "Never",
+            json!({"restartPolicy": "OnFailure"}),
+            RestartPolicy::OnFailure,
+        ),
+        (
+            "Always",
+            json!({"restartPolicy": "Never"}),
+            RestartPolicy::Never,
+        ),
+        (
+            "Never",
+            json!({"restartPolicy": "Never", "restartPolicyRules": rules}),
+            RestartPolicy::OnFailure,
+        ),
+    ] {
+        assert_eq!(
+            policy(of_the_pod, own.clone()),
+            expected,
+            "{of_the_pod} {own}"
+        );
+    }
+}
+
+#[test]
 fn a_failed_init_container_is_named() {
     let init = |name: &str, code: i32| {
         let mut container =

@@ -68,6 +68,52 @@ fn a_deleted_replica_is_replaced_and_a_finished_one_is_not() {
 }
 
 #[test]
+fn a_finished_replica_is_not_run_again_whatever_becomes_of_its_pod() {
+    let mut world = running();
+    let all = world.wanted(Role::Collector);
+    world.exit(&all[0], 0, "Completed");
+    world.settle();
+    // Its node is removed, or somebody sweeps up what has ended.
+    world.pods.remove(&all[0]);
+    world.settle();
+    assert_eq!(world.wanted(Role::Collector), all);
+    assert!(!world.pods.contains_key(&all[0]));
+
+    world.exit(&all[1], 0, "Completed");
+    world.job.spec.suspend = true;
+    world.settle();
+    world.kubelet_ends_deleted();
+    world.settle();
+    assert_eq!(world.status().phase, Some(Phase::Suspended));
+    world.job.spec.suspend = false;
+    world.settle();
+    assert_eq!(world.wanted(Role::Collector), all);
+    assert!(all.iter().all(|name| !world.pods.contains_key(name)));
+}
+
+#[test]
+fn one_that_ran_for_long_and_is_gone_was_healthy() {
+    let mut world = running();
+    let mut name = world.wanted(Role::Collector)[0].clone();
+    for (hours, attempt) in [(1, 1), (0, 2), (1, 1)] {
+        world.now += SignedDuration::from_hours(hours);
+        world.pods.remove(&name);
+        world.settle();
+        let mut plan = world.plan().iter();
+        let next = plan.find(|e| e.replaces.as_ref() == Some(&name));
+        let next = next.unwrap().clone();
+        assert_eq!(next.attempt, attempt);
+        if let Some(at) = next.not_before {
+            world.now = at.0;
+            world.settle();
+        }
+        world.run(&next.name);
+        world.settle();
+        name = next.name;
+    }
+}
+
+#[test]
 fn a_pod_that_only_the_cache_lacks_is_not_replaced() {
     let mut world = running();
     let name = world.wanted(Role::Collector)[0].clone();
@@ -170,6 +216,17 @@ fn pods_that_nobody_planned_are_taken_in_and_counted() {
     let origins = world.plan().iter().filter(|e| e.role == Role::Collector);
     let origins: Vec<_> = origins.map(|entry| entry.origin).collect();
     assert_eq!(origins, [Origin::Declared, Origin::Requested]);
+    let requested = world
+        .plan()
+        .iter()
+        .filter(|e| e.origin == Origin::Requested);
+    let owners: Vec<_> = requested.map(|e| e.claimed_by.clone()).collect();
+    let coordinator = world.pods[COORDINATOR].incarnation();
+    assert_eq!(
+        owners,
+        [Some(coordinator)],
+        "its successor is served with it"
+    );
     assert_eq!(world.status().replica_status["Collector"].active, 2);
 }
 
