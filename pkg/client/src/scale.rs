@@ -1,6 +1,6 @@
 use std::{collections::BTreeSet, fmt};
 
-use di_api::{Origin, PlanEntry, ReplicaResources, Role, names};
+use di_api::{Origin, PlanEntry, ReplicaResources, Role, names, quantity};
 use serde_json::{Value, json};
 
 use crate::{
@@ -230,16 +230,16 @@ impl<'a> Draft<'a> {
 
     /// The group of these resources, if there is one, or that of this name, which has to have them.
     fn of_resources(&self, role: Role, which: &Bucket) -> Result<Option<String>, String> {
-        let as_json = json!(which.resources(role));
-        let same = |known: &&Value| match &which.group {
+        let wanted = which.resources(role);
+        let is_meant = |known: &&Value| match &which.group {
             Some(group) => known["name"] == group.as_str(),
-            None => known["resources"] == as_json,
+            None => are_same(&known["resources"], &wanted),
         };
-        let Some(known) = groups(self.part(role)?).iter().find(same) else {
+        let Some(known) = groups(self.part(role)?).iter().find(is_meant) else {
             return Ok(None);
         };
         let name = known["name"].as_str().unwrap_or_default();
-        if known["resources"] != as_json {
+        if !are_same(&known["resources"], &wanted) {
             return Err(format!(
                 "group {name:?} of {role}s has other resources: {}; leave them out, or name another group",
                 known["resources"]
@@ -380,6 +380,18 @@ impl<'a> Draft<'a> {
 
 fn groups(part: &Value) -> &[Value] {
     part["groups"].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// Whether a group's resources are as wanted, however each amount is spelt: 2 or "2", 1Gi or 1024Mi.
+fn are_same(known: &Value, wanted: &ReplicaResources) -> bool {
+    let amounts = |of: &ReplicaResources| {
+        [&of.cpus, &of.gpus, &of.memory].map(|one| {
+            let text = &one.as_ref()?.0;
+            Some(quantity::nanos(text).ok_or_else(|| text.clone()))
+        })
+    };
+    let known = serde_json::from_value::<ReplicaResources>(known.clone());
+    known.is_ok_and(|known| amounts(&known) == amounts(wanted))
 }
 
 /// As `cpus-2-gpus-1`, with a number behind it where others have that name.

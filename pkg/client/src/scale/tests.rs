@@ -250,6 +250,55 @@ fn resources_lead_to_the_group_that_has_them() {
 }
 
 #[test]
+fn resources_are_the_same_however_they_are_spelt() {
+    let big =
+        json!({"name": "big", "replicas": 2, "resources": {"cpus": 1, "gpus": 2, "memory": "1Gi"}});
+    let job = job(&json!({"learner": {"groups": [big]}}), &json!({}));
+    let more = |cpus: &str, gpus: &str, memory: &str, group| Scale::By {
+        counts: Counts {
+            collectors: 0,
+            learners: 1,
+        },
+        which: of(
+            &json!({"cpus": cpus, "gpus": gpus, "memory": memory}),
+            group,
+        ),
+    };
+    for (wish, scaled) in [
+        (more("1", "2", "1Gi", None), "learners of group big 2 -> 3"),
+        (
+            more("1000m", "2", "1024Mi", None),
+            "learners of group big 2 -> 3",
+        ),
+        (
+            more("1.0", "2", "1073741824", Some("big")),
+            "learners of group big 2 -> 3",
+        ),
+        (
+            more("1", "2", "1G", None),
+            "learners of group cpus-1-gpus-2-memory-1g 0 -> 1",
+        ),
+    ] {
+        assert_eq!(told(&change(&job, &wish).unwrap()), [scaled]);
+    }
+    assert_eq!(
+        refusal(&job, &more("1", "1", "1Gi", Some("big"))),
+        "group \"big\" of learners has other resources: {\"cpus\":1,\"gpus\":2,\"memory\":\"1Gi\"}; leave them out, or name another group"
+    );
+    let part = Scale::To {
+        counts: Counts {
+            collectors: None,
+            learners: Some(0),
+        },
+        which: of(&json!({"gpus": "2"}), None),
+    };
+    assert_eq!(
+        refusal(&job, &part),
+        "job \"j\" has no group of learners with {\"gpus\":\"2\"}: it has big {\"cpus\":1,\"gpus\":2,\"memory\":\"1Gi\"}"
+    );
+}
+
+#[test]
 fn replicas_of_the_same_resources_share_a_group() {
     let plain = job(&json!({"learner": {"replicas": 2}}), &json!({}));
     let edit = change(&plain, &with("1", None)).unwrap();
