@@ -117,16 +117,13 @@ impl Uninstall {
         if self.delete_jobs {
             plan.jobs = jobs.iter().map(Target::from).collect();
         }
-        let system = names::SYSTEM_NAMESPACE;
-        let configured = remains
-            .configs
-            .iter()
-            .any(|(namespace, _)| namespace == system);
+        let left = self.left(jobs, &remains.configs);
         match remains.namespace {
-            Some(namespace) if configured && !self.delete_crds => {
+            Some(namespace) if !left.is_empty() => {
                 plan.kept.push(format!(
-                    "{} kept: it has AggregatorConfigs",
-                    told(&namespace)
+                    "{} kept: it has {}",
+                    told(&namespace),
+                    left.join(" and ")
                 ));
             }
             namespace => plan.rest.extend(namespace),
@@ -139,6 +136,19 @@ impl Uninstall {
                 .extend(kept.map(|one| format!("{} kept: see --delete-crds", told(one))));
         }
         Ok(plan)
+    }
+
+    /// What is left of the users in the orchestrator's namespace, and would go with it.
+    fn left(&self, jobs: &[Job], configs: &[(String, String)]) -> Vec<&'static str> {
+        let system = names::SYSTEM_NAMESPACE;
+        let mut left = Vec::new();
+        if !self.delete_jobs && jobs.iter().any(|job| job.namespace() == system) {
+            left.push("DIJobs");
+        }
+        if !self.delete_crds && configs.iter().any(|(namespace, _)| namespace == system) {
+            left.push("AggregatorConfigs");
+        }
+        left
     }
 
     /// Deletes some, and returns those that may still be there, with their UIDs; nothing when the server refused one, which is told.
@@ -311,6 +321,28 @@ mod tests {
         assert!(plan.kept[0].ends_with("kept: it has AggregatorConfigs"));
         let plan = uninstall(&["--delete-crds"]).plan(remains(&[], &["di-system"]));
         assert_eq!(rest(&plan.unwrap()), ["own", "namespace", "definition"]);
+    }
+
+    #[test]
+    fn the_namespace_stays_where_ended_jobs_in_it_are_left() {
+        let ended = |configs: &[&str]| {
+            let mut remains = remains(&["Failed"], configs);
+            remains.jobs.push(Job::from(json!({
+                "metadata": {"namespace": "di-system", "name": "j"}, "status": {"phase": "Succeeded"},
+            })));
+            remains
+        };
+        for (configs, why) in [
+            (&["n"][..], "kept: it has DIJobs"),
+            (&["di-system"], "kept: it has DIJobs and AggregatorConfigs"),
+        ] {
+            let plan = uninstall(&[]).plan(ended(configs)).unwrap();
+            assert_eq!(rest(&plan), ["own"]);
+            assert!(plan.kept[0].ends_with(why), "{:?}", plan.kept);
+        }
+        let plan = uninstall(&["--delete-jobs"]).plan(ended(&[])).unwrap();
+        assert_eq!(rest(&plan), ["own", "namespace"]);
+        assert_eq!(plan.jobs.len(), 2);
     }
 
     #[test]
