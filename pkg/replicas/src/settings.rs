@@ -9,7 +9,8 @@ pub struct Settings {
     pub address: SocketAddr,
     /// Whether everybody may call, known or not.
     pub allow_anonymous: bool,
-    /// How long an answer waits for the scheduling verdicts of the replicas just planned.
+    /// How long an answer waits for the scheduling verdicts of the replicas just planned. While pods of the job are refused, this begins anew with
+    /// each of theirs that comes.
     pub create_wait: Duration,
     /// The most replicas that one request may add.
     pub max_replicas_per_request: usize,

@@ -1,3 +1,5 @@
+mod verdicts;
+
 use std::collections::HashSet;
 
 use axum::{body::Body, extract::State as Extract, http::HeaderMap, response::Response};
@@ -5,7 +7,7 @@ use di_api::{AggregatorConfig, PlanEntry, RequestKind, Role, names};
 use di_cache::{JobView, Key};
 use di_plan::{
     AggregatorTemplate, Job, PodView, RandomSuffixes, Request, RestartPolicy, Stage, aggregator_of,
-    find, members, planned_as, remove,
+    find, planned_as, remove,
 };
 use jiff::Timestamp;
 use kube::{
@@ -21,7 +23,7 @@ use crate::{
     error::{Error, Result},
     mutate::{Draft, answered, mutate},
     retries::is_given,
-    state::{Shared, call},
+    state::{CALL_TIMEOUT, Shared, call},
     wire::{AddRequest, Part, Replicas, Success},
 };
 
@@ -36,22 +38,27 @@ pub(crate) async fn add(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response> {
+    // One call more is for what is left to be done then.
+    let wait = state.settings.request_timeout.saturating_sub(CALL_TIMEOUT);
+    let last = Instant::now() + wait;
     let body = read(&state, body).await?;
     let request = AddRequest::parse(&body, state.settings.max_replicas_per_request)?;
     let (key, caller) = admit(&state, &source, &request.target).await?;
     let ticket = state
         .retries
         .ticket(RequestKind::Add, &source, &headers, &body)?;
-    let added = add_to(&state, &key, &request, &caller, ticket.key()).await;
+    let added = add_to(&state, &key, &request, &caller, ticket.key(), last).await;
     success("the replicas are planned", ticket.settle(added)?)
 }
 
+/// Nobody waits for pods beyond `last`.
 async fn add_to(
     state: &Shared,
     key: &Key,
     request: &AddRequest,
     caller: &Caller,
     request_key: &str,
+    last: Instant,
 ) -> Result<Replicas> {
     let parts = [
         (Role::Collector, &request.collectors),
@@ -107,11 +114,12 @@ async fn add_to(
         Ok(planned)
     })
     .await?;
-    let names: HashSet<&str> = planned.iter().map(|(_, name)| name.as_str()).collect();
     // Whoever does not wait is not told either: what was refused before says nothing of these.
-    if !state.settings.create_wait.is_zero() {
-        wait_for_verdicts(state, key, &job, names).await;
-        take_back_refused(state, key, caller, &planned, request_key, began).await?;
+    if !state.settings.create_wait.is_zero()
+        && let Some(why) = verdicts::wait(state, key, &job, &planned, last).await
+    {
+        take_back(state, key, caller, &planned, request_key, began).await?;
+        return Err(Error::Passing(why));
     }
     state
         .metrics
@@ -310,39 +318,9 @@ fn has_some(job: &JobView, parts: &[(Role, &Part)], incarnation: &str, request_k
         })
 }
 
-/// Waits, but not long, until the scheduler has looked at each pod: a list right after shows no replica that has no room.
-async fn wait_for_verdicts(state: &Shared, key: &Key, job: &JobView, mut names: HashSet<&str>) {
-    let deadline = Instant::now() + state.settings.create_wait;
-    let mut changes = state.pods.changes();
-    loop {
-        changes.mark_unchanged();
-        // The ddp learners of aggregators are planned meanwhile.
-        let planned = state.jobs.get(key);
-        let plan = planned.as_deref().map_or(&[][..], Job::plan);
-        state.pods.read(key, |pods| {
-            let has = |name: &str| {
-                pods.get(name)
-                    .is_some_and(|pod| owns(job, pod) && has_verdict(pod))
-            };
-            let have = |aggregator: &str| {
-                let mut all = members(plan, aggregator).peekable();
-                all.peek().is_some() && all.all(|member| has(&member.name))
-            };
-            let is_unit = |name: &str| find(plan, name).is_some_and(|e| e.role == Role::Aggregator);
-            names.retain(|name| !has(name) || (is_unit(name) && !have(name)));
-        });
-        if names.is_empty() {
-            return;
-        }
-        let Ok(Ok(())) = timeout_at(deadline, changes.changed()).await else {
-            return;
-        };
-    }
-}
-
-/// Takes back what was planned for a request if the API server refuses pods of it, such as for want of quota: nothing of it is left, and the
+/// Takes back what was planned for a request of whose pods the API server refuses some, such as for want of quota: nothing of it is left, and the
 /// client asks again. What it was given that an earlier request had planned, and that is there, stays.
-async fn take_back_refused(
+async fn take_back(
     state: &Shared,
     key: &Key,
     caller: &Caller,
@@ -351,11 +329,6 @@ async fn take_back_refused(
     began: Timestamp,
 ) -> Result<()> {
     let is_there = |name: &str| state.pods.read(key, |pods| pods.get(name).is_some());
-    let lacks = || planned.iter().any(|(_, name)| !is_there(name));
-    let job = state.jobs.get(key);
-    let Some(why) = job.as_deref().and_then(Job::refused).filter(|_| lacks()) else {
-        return Ok(());
-    };
     let taken_back = mutate(state, key, caller, |_, draft| {
         for (_, name) in planned {
             let is_new = find(&draft.plan, name)
@@ -369,11 +342,7 @@ async fn take_back_refused(
         Ok(())
     });
     Box::pin(taken_back).await?;
-    Err(Error::Passing(why.to_owned()))
-}
-
-fn has_verdict(pod: &PodView) -> bool {
-    pod.scheduled != Ok(false) || pod.stuck().is_some() || pod.deleting || !pod.uses_cluster()
+    Ok(())
 }
 
 #[cfg(test)]

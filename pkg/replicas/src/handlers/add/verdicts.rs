@@ -1,0 +1,135 @@
+//! What becomes of the pods that an add has planned.
+
+use std::collections::HashSet;
+
+use di_api::Role;
+use di_cache::{JobView, Key};
+use di_plan::{Job, PodView, find, members};
+use tokio::time::{Instant, timeout_at};
+
+use crate::{authorize::owns, state::Shared};
+
+/// Waits, but not long, until the scheduler has looked at each pod: a list right after shows no replica that has no room.
+///
+/// Returns what the API server says if it refuses pods of these. It may be others of the job that it refuses, so these are waited for as long as
+/// ever more of them come, though not beyond `last`.
+pub(super) async fn wait(
+    state: &Shared,
+    key: &Key,
+    job: &JobView,
+    planned: &[(Role, String)],
+    last: Instant,
+) -> Option<String> {
+    let longest = state.settings.create_wait;
+    let deadline = Instant::now() + longest;
+    let mut unjudged: HashSet<&str> = planned.iter().map(|(_, name)| name.as_str()).collect();
+    let mut fewest = planned.len();
+    // When those that are lacking are taken to be refused.
+    let mut given_up = deadline;
+    let mut changes = state.pods.changes();
+    loop {
+        changes.mark_unchanged();
+        // The ddp learners of aggregators are planned meanwhile.
+        let known = state.jobs.get(key);
+        let plan = known.as_deref().map_or(&[][..], Job::plan);
+        let lacking = state.pods.read(key, |pods| {
+            let has = |name: &str| {
+                pods.get(name)
+                    .is_some_and(|pod| owns(job, pod) && has_verdict(pod))
+            };
+            let have = |aggregator: &str| {
+                let mut all = members(plan, aggregator).peekable();
+                all.peek().is_some() && all.all(|member| has(&member.name))
+            };
+            let is_unit = |name: &str| find(plan, name).is_some_and(|e| e.role == Role::Aggregator);
+            unjudged.retain(|name| !has(name) || (is_unit(name) && !have(name)));
+            let is_lacking = |name: &str| pods.get(name).is_none();
+            planned.iter().filter(|(_, name)| is_lacking(name)).count()
+        });
+        if unjudged.is_empty() {
+            return None;
+        }
+        let now = Instant::now();
+        if lacking < fewest {
+            fewest = lacking;
+            given_up = now + longest;
+        }
+        let refused = known.as_deref().and_then(Job::refused);
+        let refused = refused.filter(|_| lacking > 0);
+        let until = match refused {
+            Some(_) => given_up.min(last).max(deadline),
+            None => deadline,
+        };
+        if now >= until {
+            return refused.filter(|_| now >= given_up).map(str::to_owned);
+        }
+        timeout_at(until, changes.changed()).await.ok();
+    }
+}
+
+fn has_verdict(pod: &PodView) -> bool {
+    pod.scheduled != Ok(false) || pod.stuck().is_some() || pod.deleting || !pod.uses_cluster()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::{Value, json};
+    use tokio::time::sleep_until;
+
+    use super::*;
+    use crate::{Settings, testing::*};
+
+    /// How the wait for three collectors ends, and after how many tenths of a second, when their pods come so many after its begin.
+    async fn waited(status: &Value, coming: &[u64], last: u64) -> (Option<String>, u128) {
+        let fixture = serving(Settings::default(), [job("j", status)], []);
+        let state = &fixture.state;
+        let key = ("rl".to_owned(), "j".to_owned());
+        let job = state.jobs.get(&key).unwrap();
+        let planned = [0, 1, 2].map(|i| (Role::Collector, format!("j-collector-{i}")));
+        let began = Instant::now();
+        let after = |tenths: u64| began + Duration::from_millis(tenths * 100);
+        let come = async {
+            for (tenths, (role, name)) in coming.iter().zip(&planned) {
+                sleep_until(after(*tenths)).await;
+                let pod = pod("j", *role, name, "j-uid", "10.0.0.2");
+                state.pods.applied(pod);
+            }
+        };
+        let waited = async {
+            let refused = wait(state, &key, &job, &planned, after(last)).await;
+            (refused, began.elapsed().as_millis() / 100)
+        };
+        let (waited, ()) = tokio::join!(waited, come);
+        waited
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn those_who_keep_coming_are_not_taken_for_the_ones_that_are_refused() {
+        let told = json!([{
+            "type": "ReplicasReady", "status": "False", "reason": "QuotaExceeded", "message": "no room",
+        }]);
+        let status = json!({"phase": "Running", "conditions": told});
+        let refused = || Some("no room".to_owned());
+        for (coming, last, ends) in [
+            (&[15, 30, 45][..], 250, (None, 45)),
+            // Others are refused, and the time is up.
+            (&[15, 30], 40, (None, 40)),
+            (&[], 250, (refused(), 20)),
+            (&[15], 250, (refused(), 35)),
+            (&[15, 30], 250, (refused(), 50)),
+            // However little time there is, they are given as much as anybody.
+            (&[], 0, (refused(), 20)),
+        ] {
+            assert_eq!(waited(&status, coming, last).await, ends, "{coming:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn where_none_is_refused_nobody_waits_for_those_who_come_late() {
+        let status = json!({"phase": "Running"});
+        assert_eq!(waited(&status, &[15, 30], 250).await, (None, 20));
+        assert_eq!(waited(&status, &[5, 5, 15], 250).await, (None, 15));
+    }
+}
