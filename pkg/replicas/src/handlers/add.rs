@@ -73,7 +73,7 @@ async fn add_to(
     let template = aggregator_template(state, key, &parts).await?;
     wait_for_restart(state, key, &parts, caller, request_key).await;
     let (job, planned) = mutate(state, key, caller, |job, draft| {
-        if answered::find(job, RequestKind::Add, request_key).is_some() {
+        if answered::find(job, RequestKind::Add, request_key, Timestamp::now()).is_some() {
             return Ok(planned_for(job, request_key));
         }
         check_live(job)?;

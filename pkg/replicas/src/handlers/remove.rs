@@ -2,6 +2,7 @@ use axum::{body::Body, extract::State as Extract, http::HeaderMap, response::Res
 use di_api::{Origin, PlanEntry, RequestKind, Role, names};
 use di_cache::{JobView, Key};
 use di_plan::{Job, PodView, find, release, release_declared, release_surplus};
+use jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::{admit, check_live, read, success, urls};
@@ -49,11 +50,12 @@ async fn remove_from(
     // What was wanted before the first write: the reconciler may mark the same entries between our two.
     let mut before: Option<Vec<PlanEntry>> = None;
     let (job, gone) = mutate(state, key, caller, |job, draft| {
-        if let Some(answered) = answered::find(job, RequestKind::Remove, request_key) {
+        let now = Timestamp::now();
+        if let Some(answered) = answered::find(job, RequestKind::Remove, request_key, now) {
             return Ok(answered.released.clone());
         }
         check_live(job)?;
-        let lowered = lowered(job, request_key);
+        let lowered = lowered(job, request_key, now);
         let pods = state.pods.of_job(key);
         let before = before.get_or_insert_with(|| job.plan().to_vec());
         let mut gone = Vec::new();

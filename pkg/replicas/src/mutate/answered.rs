@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 /// Requests come again within this time, or never.
-const KEPT_FOR: SignedDuration = SignedDuration::from_mins(10);
+pub(super) const KEPT_FOR: SignedDuration = SignedDuration::from_mins(10);
 const MOST_KEPT: usize = 32;
 /// Names in all that are kept: a status must stay below the size of an object.
 const MOST_NAMES: usize = 2048;
@@ -16,15 +16,20 @@ pub(crate) fn find<'a>(
     job: &'a JobView,
     kind: RequestKind,
     key: &str,
+    now: Timestamp,
 ) -> Option<&'a AnsweredRequest> {
-    let all = &job.requests;
-    all.iter()
-        .find(|request| request.kind == kind && request.key == key)
+    let mut all = job.requests.iter();
+    all.find(|request| request.kind == kind && request.key == key && may_return(&request.at, now))
+}
+
+/// Whether a request of this time may come again.
+pub(super) fn may_return(at: &Time, now: Timestamp) -> bool {
+    now.duration_since(at.0) < KEPT_FOR
 }
 
 /// Notes one more, and forgets the oldest.
 pub(super) fn note(all: &mut Vec<AnsweredRequest>, new: AnsweredRequest, now: Timestamp) {
-    all.retain(|request| now.duration_since(request.at.0) < KEPT_FOR);
+    all.retain(|request| may_return(&request.at, now));
     all.push(new);
     let mut names = 0;
     let newest = all.iter().rev().take(MOST_KEPT);

@@ -1,4 +1,4 @@
-use di_api::{EntryState, RequestKind};
+use di_api::{EntryState, RequestKind, names};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -64,6 +64,12 @@ fn pauses_grow_and_stay_bounded() {
     assert!(pause(40) >= Duration::from_millis(LONGEST_WAIT_MS / 2));
 }
 
+fn note(job: &mut Value, key: &str, by: &HashMap<Bucket, i32>, now: Timestamp) {
+    let field = lowering::note(&view(job), key, by, now);
+    let patch = di_api::guarded_patches(Some("5"), [field]);
+    json_patch::patch(job, &patch).unwrap();
+}
+
 #[test]
 fn what_a_request_lowered_is_noted_with_it() {
     let mut job = json!({
@@ -75,11 +81,9 @@ fn what_a_request_lowered_is_noted_with_it() {
     let big: Bucket = (Role::Collector, Some("big".to_owned()));
     let both = HashMap::from([(plain.clone(), 2), (big, 1)]);
     let more = HashMap::from([(plain, 3)]);
-    let note = |job: &mut Value, key: &str, by: &HashMap<Bucket, i32>| {
-        let field = lowering::note(&view(job), key, by);
-        let patch = di_api::guarded_patches(Some("5"), [field]);
-        json_patch::patch(job, &patch).unwrap();
-    };
+    let now = Timestamp::UNIX_EPOCH;
+    let note = |job: &mut Value, key: &str, by: &HashMap<Bucket, i32>| note(job, key, by, now);
+    let lowered = |job: &JobView, key: &str| lowered(job, key, now);
     note(&mut job, "a", &both);
     assert_eq!(lowered(&view(&job), "a"), both);
     job["metadata"]["annotations"]["theirs"] = json!("kept");
@@ -93,4 +97,36 @@ fn what_a_request_lowered_is_noted_with_it() {
     }
     assert!(lowered(&view(&job), "b").is_empty(), "long ago");
     assert_eq!(lowered(&view(&job), "99"), more);
+}
+
+#[test]
+fn a_key_that_has_expired_stands_for_another_request() {
+    let request = answered::new(RequestKind::Remove, "nightly", Vec::new());
+    let then = request.at.0;
+    let (in_time, late) = (then + answered::KEPT_FOR / 2, then + answered::KEPT_FOR * 2);
+    let mut job = json!({
+        "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
+        "metadata": {"name": "j", "resourceVersion": "5"},
+        "spec": {"coordinator": {"template": {}}},
+        "status": {"requests": [request]},
+    });
+    let knows = |job: &Value, now: Timestamp| {
+        answered::find(&view(job), RequestKind::Remove, "nightly", now).is_some()
+    };
+    assert!(knows(&job, in_time) && !knows(&job, late));
+
+    let two = HashMap::from([((Role::Collector, None), 2)]);
+    note(&mut job, "nightly", &two, then);
+    assert_eq!(lowered(&view(&job), "nightly", in_time), two);
+    assert!(lowered(&view(&job), "nightly", late).is_empty());
+    note(&mut job, "nightly", &two, late);
+    assert_eq!(lowered(&view(&job), "nightly", late), two, "and not four");
+
+    // As older versions wrote it.
+    let old = json!([{"key": "nightly", "role": Role::Collector, "by": 2}]);
+    let old = json!({names::LOWERED_ANNOTATION: old.to_string()});
+    job["metadata"]["annotations"] = old;
+    assert!(lowered(&view(&job), "nightly", then).is_empty());
+    note(&mut job, "nightly", &two, then);
+    assert_eq!(lowered(&view(&job), "nightly", then), two);
 }

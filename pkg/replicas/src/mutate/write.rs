@@ -72,7 +72,7 @@ async fn lower(
     let counts = by
         .iter()
         .filter_map(|(bucket, by)| count_of(job, bucket, *by));
-    let fields = counts.chain([lowering::note(job, request, by)]);
+    let fields = counts.chain([lowering::note(job, request, by, Timestamp::now())]);
     let sent = call("lower the declared replicas of the DIJob", async {
         di_cache::write_fields(&state.client, &**job, None, fields).await
     });

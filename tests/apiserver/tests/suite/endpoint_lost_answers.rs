@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
-use di_api::DIJobStatus;
+use di_api::{DIJobStatus, names};
 use di_apiserver_tests::{
     Caller, Came, Cutter, Endpoint, Fate, Job, Kubelet, Proxy, Space, eventually,
 };
 use di_replicas::Settings;
+use kube::{
+    ResourceExt,
+    api::{Patch, PatchParams},
+};
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
 fn open() -> Settings {
     Settings {
@@ -196,5 +200,56 @@ async fn declared_counts_are_lowered_once_though_the_second_write_fails() {
         .collector
         .unwrap();
     assert_eq!(collector.replicas + collector.groups[0].replicas, 1);
+    manager.stop().await;
+}
+
+/// Has all that the job notes of requests be of long ago.
+async fn age(space: &Space) {
+    let age = |mut noted: Value| {
+        for request in noted.as_array_mut().unwrap() {
+            request["at"] = json!("2020-01-01T00:00:00Z");
+        }
+        noted
+    };
+    let (jobs, params) = (space.jobs(), PatchParams::default());
+    let job = jobs.get("job").await.unwrap();
+    // Before the status: an endpoint that knows of this alone answers as before.
+    let lowered = &job.annotations()[names::LOWERED_ANNOTATION];
+    let lowered = age(serde_json::from_str(lowered).unwrap()).to_string();
+    let patch = json!({"metadata": {"annotations": {names::LOWERED_ANNOTATION: lowered}}});
+    jobs.patch("job", &params, &Patch::Merge(patch))
+        .await
+        .unwrap();
+    let requests = age(json!(job.status.unwrap().requests));
+    let patch = json!({"status": {"requests": requests}});
+    jobs.patch_status("job", &params, &Patch::Merge(patch))
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_key_that_has_expired_takes_away_as_many_once_more() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
+    let manager = space.manager("manager");
+    let endpoint = endpoint(&space, "endpoint", open()).await;
+    space.create(&Job::new("job", 3)).await;
+    space.until_settled("job").await;
+    let nightly = async || insist(&endpoint, Method::DELETE, Some("nightly"), 1).await;
+    let first = nightly().await;
+    assert_eq!((first.len(), &nightly().await), (1, &first));
+    age(&space).await;
+    let second = eventually("another one goes", async || {
+        let gone = nightly().await;
+        if gone == first {
+            Err(format!("{gone:?}"))
+        } else {
+            Ok(gone)
+        }
+    })
+    .await;
+    assert_eq!((second.len(), &nightly().await), (1, &second));
+    let job = space.jobs().get("job").await.unwrap();
+    assert_eq!(job.spec.collector.unwrap().replicas, 1);
     manager.stop().await;
 }
