@@ -75,20 +75,16 @@ impl Cluster {
 
     /// Starts the replica endpoint, and waits until it knows all jobs and pods.
     pub async fn endpoint(&self) -> Result<(Process, SocketAddr)> {
-        let address = free_address()?;
+        let (address, health) = (free_address()?, free_address()?);
         let args = [
-            "server",
-            "--allow-anonymous",
-            "--create-wait",
-            "0",
-            "--address",
+            "server".to_owned(),
+            "--allow-anonymous".to_owned(),
+            "--create-wait=0".to_owned(),
+            format!("--address={address}"),
+            format!("--health-addr={health}"),
         ];
-        let args = args
-            .map(str::to_owned)
-            .into_iter()
-            .chain([address.to_string()]);
         let log = self.server.dir().join("endpoint.log");
-        let process = Process::orchestrator(&self.kubeconfig, &log, &args.collect::<Vec<_>>())?;
+        let process = Process::orchestrator(&self.kubeconfig, &log, &args)?;
         answers(address, "/readyz").await?;
         Ok((process, address))
     }

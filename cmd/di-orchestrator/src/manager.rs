@@ -1,17 +1,20 @@
 //! `di-orchestrator manager`: webhooks on every replica, the reconciler on the one that leads.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result};
 use clap::Args;
 use di_api::names;
 use di_controller::{Lease, LeaseSettings, lead};
 use kube::Client;
-use prometheus_client::registry::Registry;
+use prometheus_client::{encoding::text::encode, registry::Registry};
 use tokio::sync::watch;
 use tracing::info;
 
-use crate::{health, process};
+use crate::{
+    health::{self, Health},
+    process,
+};
 
 /// Serves the webhooks and, while it leads, reconciles jobs.
 #[derive(Debug, Args)]
@@ -67,10 +70,14 @@ impl Manager {
         );
         let health = health::serve(
             self.health_addr,
-            health::Health {
-                ready: vec![ready],
-                registry: Arc::new(registry),
-            },
+            Health::new(
+                move || *ready.borrow(),
+                move || {
+                    let mut text = String::new();
+                    encode(&mut text, &registry)?;
+                    Ok(text)
+                },
+            ),
             process::until(shutdown.clone()),
         );
         let controller = async {

@@ -4,9 +4,12 @@ use std::{net::SocketAddr, time::Duration};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use di_replicas::{Metrics, Settings};
+use di_replicas::{Metrics, Settings, State};
 
-use crate::process;
+use crate::{
+    health::{self, Health},
+    process,
+};
 
 /// Serves the replica endpoint that coordinators call.
 #[derive(Debug, Args)]
@@ -14,6 +17,9 @@ pub struct Server {
     /// Address to listen on (HTTP)
     #[arg(long, default_value = "0.0.0.0:8080")]
     address: SocketAddr,
+    /// Address of /healthz, /readyz and /metrics for probes, whose connections no client takes
+    #[arg(long, default_value = "0.0.0.0:8082")]
+    health_addr: SocketAddr,
     /// Let everybody call, with neither a pod's address nor a token
     #[arg(long)]
     allow_anonymous: bool,
@@ -67,11 +73,21 @@ impl Server {
     pub async fn run(self) -> Result<()> {
         let client = process::client().await?;
         let shutdown = process::shutdown()?;
-        let settings = self.settings();
         let metrics = Metrics::default();
-        di_replicas::run(client, settings, metrics, process::until(shutdown))
+        let endpoint = di_replicas::Server::start(client, self.settings(), metrics.clone())
             .await
-            .context("replica endpoint failed")
+            .context("replica endpoint failed")?;
+        let health = health::serve(
+            self.health_addr,
+            health_of(endpoint.state(), metrics),
+            process::until(shutdown.clone()),
+        );
+        let endpoint = endpoint.run(process::until(shutdown));
+        tokio::try_join!(
+            async { endpoint.await.context("replica endpoint failed") },
+            health,
+        )?;
+        Ok(())
     }
 
     fn settings(&self) -> Settings {
@@ -96,11 +112,20 @@ impl Server {
     }
 }
 
+/// What is told of an endpoint.
+pub fn health_of(state: &State, metrics: Metrics) -> Health {
+    let state = state.clone();
+    Health::new(move || state.is_ready(), move || metrics.text())
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use serde_json::Value;
 
     use super::*;
+
+    const DEPLOYMENT: &str = include_str!("../../../manifests/default/deployment.yaml");
 
     #[derive(Parser)]
     struct Command {
@@ -112,5 +137,22 @@ mod tests {
     fn defaults_of_flags_are_those_of_the_settings() {
         let settings = Command::parse_from(["server"]).server.settings();
         assert_eq!(settings, Settings::default());
+    }
+
+    #[test]
+    fn probes_come_where_they_are_answered() {
+        let deployment: Value = serde_saphyr::from_str(DEPLOYMENT).unwrap();
+        let containers = &deployment["spec"]["template"]["spec"]["containers"];
+        let mut containers = containers.as_array().unwrap().iter();
+        let replicas = containers.find(|one| one["name"] == "replicas").unwrap();
+        let server = Command::parse_from(["server"]).server;
+        for (name, address) in [("replicas", server.address), ("health", server.health_addr)] {
+            let mut ports = replicas["ports"].as_array().unwrap().iter();
+            let port = ports.find(|port| port["name"] == name).unwrap();
+            assert_eq!(port["containerPort"], address.port(), "{name}");
+        }
+        for probe in ["readinessProbe", "livenessProbe"] {
+            assert_eq!(replicas[probe]["httpGet"]["port"], "health");
+        }
     }
 }

@@ -63,28 +63,53 @@ pub enum RunError {
     },
 }
 
-/// Watches jobs and pods, and serves until `shutdown` is ready.
-///
-/// # Errors
-/// When the settings serve nobody, the address cannot be listened on, or a watch ends.
-pub async fn run(
-    client: Client,
-    settings: Settings,
-    metrics: Metrics,
-    shutdown: impl Future<Output = ()> + Send,
-) -> Result<(), RunError> {
-    settings.check()?;
-    let address = settings.address;
-    let listener = TcpListener::bind(address)
-        .await
-        .map_err(|source| RunError::Listen { address, source })?;
-    let mut watches = JoinSet::new();
-    let (jobs, pods) = watch(&client, &mut watches, &metrics);
-    info!(%address, "Serving the replica endpoint");
-    let state = State::new(client, jobs, pods, settings, metrics);
-    tokio::select! {
-        () = serve(listener, state, shutdown) => Ok(()),
-        _ = watches.join_next() => Err(RunError::WatchEnded),
+/// An endpoint whose caches are being filled.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    state: State,
+    watches: JoinSet<()>,
+}
+
+impl Server {
+    /// Takes its address, and begins to watch jobs and pods.
+    ///
+    /// # Errors
+    /// When the settings serve nobody, or the address cannot be listened on.
+    pub async fn start(
+        client: Client,
+        settings: Settings,
+        metrics: Metrics,
+    ) -> Result<Self, RunError> {
+        settings.check()?;
+        let address = settings.address;
+        let listener = TcpListener::bind(address)
+            .await
+            .map_err(|source| RunError::Listen { address, source })?;
+        let mut watches = JoinSet::new();
+        let (jobs, pods) = watch(&client, &mut watches, &metrics);
+        info!(%address, "Serving the replica endpoint");
+        Ok(Self {
+            listener,
+            state: State::new(client, jobs, pods, settings, metrics),
+            watches,
+        })
+    }
+
+    /// What its requests share.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Serves until `shutdown` is ready.
+    ///
+    /// # Errors
+    /// When a watch ends.
+    pub async fn run(mut self, shutdown: impl Future<Output = ()> + Send) -> Result<(), RunError> {
+        tokio::select! {
+            () = serve(self.listener, self.state, shutdown) => Ok(()),
+            _ = self.watches.join_next() => Err(RunError::WatchEnded),
+        }
     }
 }
 

@@ -90,7 +90,10 @@ impl Default for Metrics {
 
 impl Metrics {
     /// All of them, as OpenMetrics.
-    pub(crate) fn text(&self) -> Result<String, fmt::Error> {
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn text(&self) -> Result<String, fmt::Error> {
         let mut text = String::new();
         encode(&mut text, &self.registry)?;
         Ok(text)

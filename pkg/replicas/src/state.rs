@@ -92,6 +92,11 @@ impl State {
             settings,
         }))
     }
+
+    /// Whether callers should come here.
+    pub fn is_ready(&self) -> bool {
+        self.check_ready().is_ok()
+    }
 }
 
 impl Shared {

@@ -81,6 +81,30 @@ fn f33_a_replica_is_sent_nobody_before_it_is_ready() {
     }
 }
 
+#[test]
+fn no_client_takes_the_connections_that_probes_need() {
+    let policy = one("NetworkPolicy", "di-orchestrator");
+    let rules = policy["spec"]["ingress"].as_array().unwrap();
+    let (_, containers) = containers();
+    for container in &containers {
+        for probe in ["readinessProbe", "livenessProbe"] {
+            let probed = &container[probe]["httpGet"]["port"];
+            for rule in rules {
+                let ports = rule["ports"].as_array().unwrap();
+                let opens = ports.iter().any(|port| port["port"] == *probed);
+                let from = rule["from"].to_string();
+                assert!(!opens || from.contains("monitoring"), "{probed}: {rule}");
+            }
+        }
+    }
+    let ports = containers
+        .iter()
+        .flat_map(|container| container["ports"].as_array().unwrap());
+    let numbers: Vec<_> = ports.map(|port| port["containerPort"].as_i64()).collect();
+    let each: BTreeSet<_> = numbers.iter().collect();
+    assert_eq!(each.len(), numbers.len(), "{numbers:?}");
+}
+
 /// What is asked of the webhooks: neither more, which would hold up others, nor less, which would let mistakes in.
 #[test]
 fn f42_the_webhooks_ask_for_little_and_there_are_two_of_them() {
