@@ -201,15 +201,17 @@ async fn create_pod(context: &Context, job: &DIJob, key: &Key, entry: &PlanEntry
         return Err(Error::Leftover { kind: "pod", name });
     };
     match PodView::new(&pod).filter(|view| view.owner == job.uid()) {
-        // The watch has shown it going, and it is there: its labels were taken away, by which it is known.
-        Some(view) if !context.pods.created(view) && !new => {
-            let name = entry.name.clone();
-            return Err(Error::Leftover { kind: "pod", name });
+        Some(view) => {
+            let is_known = context.pods.created(view);
+            if !is_known && !new {
+                // The watch has shown it going, and it is there: its labels were taken away, by which it is known.
+                let name = entry.name.clone();
+                return Err(Error::Leftover { kind: "pod", name });
+            }
+            Ok(new)
         }
-        Some(_) => {}
-        None => return Err(taken("pod", &pod, job)),
+        None => Err(taken("pod", &pod, job)),
     }
-    Ok(new)
 }
 
 async fn create_service(
