@@ -4,6 +4,7 @@ mod claim;
 mod status;
 mod user;
 mod verdict;
+mod weight;
 mod wire;
 
 use di_api::default_patch;
@@ -13,7 +14,7 @@ use serde_json::Value;
 use crate::Result;
 use claim::Scope;
 use verdict::Verdict;
-use wire::{Request, Review};
+use wire::{Outline, Request, Review};
 
 pub use claim::{Claim, Question};
 
@@ -42,6 +43,9 @@ pub enum Judgement {
 /// # Errors
 /// When the body is not an `AdmissionReview`.
 pub fn mutate(body: &[u8]) -> Result<Answer> {
+    if let Some(answer) = too_heavy(body)? {
+        return Ok(answer);
+    }
     let Review {
         request, object, ..
     } = wire::decode::<Value>(body)?;
@@ -63,6 +67,9 @@ pub fn mutate(body: &[u8]) -> Result<Answer> {
 /// # Errors
 /// When the body is not an `AdmissionReview`.
 pub fn validate(body: &[u8]) -> Result<Judgement> {
+    if let Some(answer) = too_heavy(body)? {
+        return Ok(Judgement::Final(answer));
+    }
     if let Some((request, job)) = wire::new_job(body) {
         let scope = Scope::of(Kind::DIJob, &request.namespace);
         return judgement(request, Verdict::of_new_dijob(*job), Some(scope));
@@ -91,6 +98,25 @@ pub fn validate(body: &[u8]) -> Result<Judgement> {
     let sets_templates = old.is_none_or(|old| claim::runs_otherwise(kind, old, &new));
     let scope = sets_templates.then(|| Scope::of(kind, &request.namespace));
     judgement(request, verdict, scope)
+}
+
+/// The answer to a review that has more in it than may be decoded.
+fn too_heavy(body: &[u8]) -> Result<Option<Answer>> {
+    if weight::is_bearable(body)? {
+        return Ok(None);
+    }
+    let Review {
+        request,
+        object,
+        replaced,
+    } = wire::decode::<Outline>(body)?;
+    let may_go = object.is_none() || replaced.is_some_and(|old| old.is_going());
+    let answer = if may_go {
+        request.allow(Vec::new())
+    } else {
+        request.deny(&status::too_heavy(&request))
+    };
+    answer.map(Some)
 }
 
 fn judgement(request: Request, verdict: Verdict, scope: Option<Scope>) -> Result<Judgement> {

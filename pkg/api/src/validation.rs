@@ -41,7 +41,7 @@ pub use warnings::warnings;
 /// Decodes and validates a `DIJob` of either served version.
 ///
 /// # Errors
-/// Every fault found.
+/// Every fault found, a thousand at most.
 pub fn dijob(object: &Value) -> Result<DIJob, Vec<Fault>> {
     verdict(judge(object))
 }
@@ -112,8 +112,11 @@ impl Kind for AggregatorConfig {
     }
 }
 
-/// What can be read of an object, and every fault of it.
+/// What can be read of an object, and its faults.
 type Judged<T> = (Option<T>, Vec<Fault>);
+
+/// Nobody reads more of them, and those of an update are compared with each other.
+const MAX_FAULTS: usize = 1_000;
 
 fn judge<T: Kind>(object: &Value) -> Judged<T> {
     match Read::deserialize(object) {
@@ -125,6 +128,7 @@ fn judge<T: Kind>(object: &Value) -> Judged<T> {
 fn judge_read<T: Kind>(Read { object, unknown }: Read<T>) -> Judged<T> {
     let mut faults = unknown;
     faults.extend(object.faults());
+    faults.truncate(MAX_FAULTS);
     (Some(object), faults)
 }
 
@@ -139,6 +143,7 @@ fn judge_piecemeal<T: Kind>(object: &Value) -> Judged<T> {
     if let Some((object, masked)) = &decoded {
         faults.extend(masked.and(missing).outside(object.faults()));
     }
+    faults.truncate(MAX_FAULTS);
     (decoded.map(|(object, _)| object), faults)
 }
 

@@ -11,6 +11,7 @@ use kube::core::{
 
 use super::{
     claim::{Question, Scope},
+    weight,
     wire::Request,
 };
 
@@ -50,6 +51,20 @@ pub(super) fn invalid(request: &Request, faults: &[Fault]) -> Status {
     Status::failure(&message, reason::INVALID)
         .with_code(422)
         .with_details(details)
+}
+
+/// There is more in the object than may be decoded.
+pub(super) fn too_heavy(request: &Request) -> Status {
+    let message = format!(
+        "{} {:?} is too large: it may have {} fields and list items, those of the object that it replaces and of managedFields \
+         among them; shorten its lists",
+        resource(&request.kind),
+        request.name,
+        weight::MOST,
+    );
+    Status::failure(&message, reason::REQUEST_ENTITY_TOO_LARGE)
+        .with_code(413)
+        .with_details(details(request))
 }
 
 /// The author may not create the pods that would come of it.

@@ -5,6 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::Error;
 
+mod heavy;
 mod rights;
 mod updates;
 

@@ -6,7 +6,7 @@ use di_api::{DIJob, names, validation::Read};
 use json_patch::Patch;
 use k8s_openapi::ByteString;
 use kube::core::{GroupVersionKind, ObjectMeta, Status, admission::Operation};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::Value;
 
 use super::{Answer, user::User};
@@ -109,6 +109,40 @@ impl Object for Read<DIJob> {
     }
 }
 
+/// An object of which is read only how it is called, and whether it is being deleted.
+#[derive(Deserialize)]
+pub(super) struct Outline {
+    #[serde(default)]
+    metadata: Called,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Called {
+    name: Option<String>,
+    generate_name: Option<String>,
+    deletion_timestamp: Option<IgnoredAny>,
+}
+
+impl Outline {
+    pub(super) fn is_going(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
+}
+
+impl Object for Outline {
+    fn name(&self) -> &str {
+        let Called {
+            name,
+            generate_name,
+            ..
+        } = &self.metadata;
+        name.as_deref()
+            .or(generate_name.as_deref())
+            .unwrap_or_default()
+    }
+}
+
 /// The review that `body` is.
 pub(super) fn decode<O: Object>(body: &[u8]) -> Result<Review<O>> {
     let Parts {
@@ -190,7 +224,7 @@ fn read<'a, O: Object, P: Deserialize<'a>>(body: &'a [u8]) -> Result<Parts<O, P>
     })
 }
 
-fn malformed(why: &dyn fmt::Display) -> Error {
+pub(super) fn malformed(why: &dyn fmt::Display) -> Error {
     Error::Malformed(why.to_string())
 }
 

@@ -1,5 +1,7 @@
 //! The containers of a pod.
 
+use std::collections::HashSet;
+
 use k8s_openapi::api::core::v1::{Container, PodSpec, Volume};
 
 use super::{
@@ -13,14 +15,13 @@ pub(super) fn check(pod: &PodSpec, shared: &[Volume], field: &Path<'_>, faults: 
     // Without a main container the template is not a replica's yet, and the rest of it unfinished.
     let is_finished = check_main(&pod.containers, field, faults);
     let inits = pod.init_containers.as_deref().unwrap_or_default();
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = HashSet::new();
     for (list, kind) in [(&*pod.containers, "containers"), (inits, "initContainers")] {
         for (i, container) in list.iter().enumerate() {
             let path = field.item(kind, i);
             let name = path.at("name");
             names::check_label_name(&container.name, &name, faults);
-            names::check_unique(seen.iter().copied(), &container.name, &name, faults);
-            seen.push(&container.name);
+            names::check_unique(&mut seen, &container.name, &name, faults);
             if is_finished {
                 check_image(container, &path, faults);
             }

@@ -2,7 +2,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_path_to_error::{Path, Segment, Track};
 
-use super::{Fault, FaultKind, strict};
+use super::{
+    Fault, FaultKind,
+    strict::{self, Seen},
+};
 
 /// An object with more fields of a wrong type than this is not read further.
 const MAX_TYPE_FAULTS: usize = 16;
@@ -39,7 +42,7 @@ fn is_at_or_below(field: &str, mask: &str) -> bool {
 pub(super) struct Pieces<T> {
     /// The rest, if it makes an object.
     pub(super) decoded: Option<(T, Masked)>,
-    /// Fields whose type is wrong.
+    /// Fields whose type is wrong, or that have too many items.
     pub(super) wrong: Vec<Fault>,
     pub(super) unknown: Vec<Fault>,
 }
@@ -49,12 +52,12 @@ pub(super) fn pieces<T: DeserializeOwned>(mut object: Value) -> Pieces<T> {
     let mut masked = Masked::default();
     let (mut wrong, mut unknown) = (Vec::new(), Vec::new());
     for _ in 0..MAX_TYPE_FAULTS {
-        let mut seen = Vec::new();
+        let mut seen = Seen::default();
         let mut track = Track::new();
         let tracked = serde_path_to_error::Deserializer::new(&object, &mut track);
         let read = strict::read(tracked, None, &mut seen);
-        seen.retain(|fault| !unknown.contains(fault));
-        unknown.extend(seen);
+        seen.unknown.retain(|fault| !unknown.contains(fault));
+        unknown.extend(seen.unknown);
         let error = match read {
             Ok(read) => {
                 let decoded = Some((read, masked));
@@ -67,11 +70,11 @@ pub(super) fn pieces<T: DeserializeOwned>(mut object: Value) -> Pieces<T> {
             Err(error) => error,
         };
         let path = track.path();
-        wrong.push(Fault {
+        wrong.push(seen.too_many.unwrap_or_else(|| Fault {
             kind: FaultKind::Invalid,
             field: path.to_string(),
             detail: format!("Invalid value: {}", in_plain_words(&error)),
-        });
+        }));
         let Some(removed) = remove(&mut object, &path) else {
             break;
         };

@@ -19,6 +19,8 @@ pub enum FaultKind {
     Forbidden,
     /// The value takes more room than it may.
     TooLong,
+    /// The list or map has more items than it may.
+    TooMany,
 }
 
 /// One fault of an object.
@@ -109,6 +111,20 @@ impl Fault {
         }
     }
 
+    /// A list or map that has more items than it may, `count` where that is known.
+    pub fn too_many(
+        field: impl Into<String>,
+        count: Option<usize>,
+        detail: impl fmt::Display,
+    ) -> Self {
+        let count = count.map(|count| format!("{count}: ")).unwrap_or_default();
+        Self {
+            kind: FaultKind::TooMany,
+            field: field.into(),
+            detail: format!("Too many: {count}{detail}"),
+        }
+    }
+
     /// The reason of the `Status` cause, as Kubernetes names it.
     pub fn reason(&self) -> &'static str {
         match self.kind {
@@ -119,6 +135,7 @@ impl Fault {
             FaultKind::NotFound => "FieldValueNotFound",
             FaultKind::Forbidden => "FieldValueForbidden",
             FaultKind::TooLong => "FieldValueTooLong",
+            FaultKind::TooMany => "FieldValueTooMany",
         }
     }
 }

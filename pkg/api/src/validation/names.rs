@@ -1,3 +1,5 @@
+use std::collections::HashSet;
+
 use super::{Fault, Path, path::SPEC};
 use crate::names;
 
@@ -40,14 +42,14 @@ pub(super) fn check_label_name(name: &str, field: &Path<'_>, faults: &mut Vec<Fa
     }
 }
 
-/// A name that another name of the same list must not repeat.
+/// A name that another name of the same list must not repeat; `earlier` are those that were asked about.
 pub(super) fn check_unique<'a>(
-    earlier: impl IntoIterator<Item = &'a str>,
-    name: &str,
+    earlier: &mut HashSet<&'a str>,
+    name: &'a str,
     field: &Path<'_>,
     faults: &mut Vec<Fault>,
 ) {
-    if !name.is_empty() && earlier.into_iter().any(|other| other == name) {
+    if !name.is_empty() && !earlier.insert(name) {
         faults.push(Fault::duplicate(field, name));
     }
 }

@@ -1,3 +1,5 @@
+use std::collections::HashSet;
+
 use k8s_openapi::api::core::v1::{Container, ContainerPort, PodSpec};
 
 use super::{
@@ -14,6 +16,7 @@ const NUMBERS: (i64, i64) = (1, LAST as i64);
 /// The ports of a container: numbers, protocols and names.
 pub(super) fn check(container: &Container, field: &Path<'_>, faults: &mut Vec<Fault>) {
     let ports = container.ports.as_deref().unwrap_or_default();
+    let mut earlier = HashSet::new();
     for (i, port) in ports.iter().enumerate() {
         let field = field.item("ports", i);
         let number = Some(port.container_port);
@@ -27,7 +30,7 @@ pub(super) fn check(container: &Container, field: &Path<'_>, faults: &mut Vec<Fa
         if !name.is_empty() {
             let field = field.at("name");
             names::check_port_name(name, &field, faults);
-            names::check_unique(ports[..i].iter().map(self::name), name, &field, faults);
+            names::check_unique(&mut earlier, name, &field, faults);
         }
     }
 }
@@ -35,7 +38,7 @@ pub(super) fn check(container: &Container, field: &Path<'_>, faults: &mut Vec<Fa
 /// Ports that the containers of a pod share.
 pub(super) fn check_pod(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
     check_own(pod, field, faults);
-    let mut taken = Vec::new();
+    let mut taken = HashSet::new();
     for (i, container) in pod.containers.iter().enumerate() {
         for (j, port) in container.ports.iter().flatten().enumerate() {
             let field = field.item("containers", i);
@@ -56,10 +59,8 @@ pub(super) fn check_pod(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>
             let protocol = port.protocol.as_deref().unwrap_or("TCP");
             let host = port.host_ip.as_deref().unwrap_or_default();
             let place = format!("{protocol}/{host}/{number}");
-            if taken.contains(&place) {
+            if let Some(place) = taken.replace(place) {
                 faults.push(Fault::duplicate(field.at("hostPort"), place));
-            } else {
-                taken.push(place);
             }
         }
     }

@@ -1,4 +1,4 @@
-use std::fmt;
+use std::{collections::HashSet, fmt};
 
 use serde_json::{Value, json};
 
@@ -172,12 +172,12 @@ fn check_sum(spec: &DIJobSpec, faults: &mut Vec<Fault>) {
 }
 
 fn check_groups(groups: &[ReplicaGroup], field: &Path<'_>, faults: &mut Vec<Fault>) {
+    let mut earlier = HashSet::new();
     for (i, group) in groups.iter().enumerate() {
         let field = field.item("groups", i);
         let name = field.at("name");
         names::check_label_name(&group.name, &name, faults);
-        let earlier = groups[..i].iter().map(|other| other.name.as_str());
-        names::check_unique(earlier, &group.name, &name, faults);
+        names::check_unique(&mut earlier, &group.name, &name, faults);
         check_not_negative(Some(group.replicas), &field.at("replicas"), faults);
         quantities::check_group(&group.resources, &field.at("resources"), faults);
     }

@@ -1,16 +1,24 @@
-//! Decoding that notices fields which a type does not have, in the same pass: serde would drop them without a word.
+//! Decoding that notices fields which a type does not have, in the same pass: serde would drop them without a word. It ends where there is
+//! too much: an item of two bytes, `{}`, becomes a structure of kilobytes.
 
 use serde::{
     Deserialize, Deserializer,
     de::{
-        DeserializeSeed, EnumAccess, Error, IntoDeserializer, MapAccess, SeqAccess, Unexpected,
-        Visitor,
+        DeserializeSeed, EnumAccess, Error, IgnoredAny, IntoDeserializer, MapAccess, SeqAccess,
+        Unexpected, Visitor,
     },
 };
 use serde_json::Value;
 use std::{borrow::Cow, fmt};
 
-use super::{Fault, Path, unknown};
+use super::{Fault, Path, path::SPEC, unknown};
+
+/// Of one list of a spec. The longest are variables of a container, some hundreds.
+const MAX_ITEMS: usize = 1_000;
+/// Of all lists and maps of a spec. The largest have some thousands, and as many empty volumes take 64 MB.
+const MAX_ITEMS_IN_ALL: usize = 20_000;
+/// Unknown fields that are told of: each is compared with all that are known.
+const MAX_UNKNOWN: usize = 100;
 
 /// An object of one of our kinds, and the fields that it has and its kind does not.
 #[derive(Clone, Debug)]
@@ -28,22 +36,34 @@ impl<T> Read<T> {
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Read<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut unknown = Vec::new();
-        let object = read(deserializer, None, &mut unknown)?;
+        let mut seen = Seen::default();
+        let object = read(deserializer, None, &mut seen)?;
+        let unknown = seen.unknown;
         Ok(Self { object, unknown })
     }
 }
 
-/// Decodes what stands at `path`, or an object; unknown fields are told of even when the rest cannot be decoded.
+/// What is noticed on the way.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    /// Fields that their types do not have.
+    pub(super) unknown: Vec<Fault>,
+    /// The list or map that was too long, which ended it.
+    pub(super) too_many: Option<Fault>,
+    /// Items of lists and entries of maps in the spec.
+    items: usize,
+}
+
+/// Decodes what stands at `path`, or an object; what was seen is told even when the rest cannot be decoded.
 pub(super) fn read<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     inner: D,
     path: Option<Path<'_>>,
-    unknown: &mut Vec<Fault>,
+    seen: &mut Seen,
 ) -> Result<T, D::Error> {
     let at = At {
         path,
         fields: &[],
-        unknown,
+        seen,
     };
     T::deserialize(Strict { inner, at })
 }
@@ -54,7 +74,7 @@ struct At<'a> {
     path: Option<Path<'a>>,
     /// The fields that are known there: of the struct that a visitor makes, and of the one that a value is of.
     fields: &'static [&'static str],
-    unknown: &'a mut Vec<Fault>,
+    seen: &'a mut Seen,
 }
 
 impl At<'_> {
@@ -63,6 +83,35 @@ impl At<'_> {
             fields: &[],
             ..self
         }
+    }
+
+    /// Only what users write is bounded: a status lists thousands of replicas.
+    fn is_in_spec(&self) -> bool {
+        self.path.is_some_and(|path| path.root() == SPEC.name())
+    }
+
+    /// Counts an item or an entry of what stands here.
+    fn count<E: Error>(&mut self) -> Result<(), E> {
+        if !self.is_in_spec() {
+            return Ok(());
+        }
+        self.seen.items += 1;
+        if self.seen.items <= MAX_ITEMS_IN_ALL {
+            return Ok(());
+        }
+        let why = format_args!(
+            "must have at most {MAX_ITEMS_IN_ALL} items together with all other lists and maps of the spec"
+        );
+        Err(self.refuse(None, why))
+    }
+
+    /// What stands here has too many items.
+    fn refuse<E: Error>(&mut self, count: Option<usize>, why: fmt::Arguments<'_>) -> E {
+        let field = self.path.map(String::from).unwrap_or_default();
+        let fault = Fault::too_many(field, count, why);
+        let error = E::custom(&fault);
+        self.seen.too_many = Some(fault);
+        error
     }
 }
 
@@ -153,14 +202,15 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<'_, D> {
 
     /// What a type asks for when it has no such field.
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        let At {
-            path,
-            fields,
-            unknown,
-        } = self.at;
-        let value = Value::deserialize(self.inner)?;
-        if let Some(path) = path {
-            unknown.extend(unknown::fault(&path, fields, &value));
+        let At { path, fields, seen } = self.at;
+        match path {
+            Some(path) if seen.unknown.len() < MAX_UNKNOWN => {
+                let value = Value::deserialize(self.inner)?;
+                seen.unknown.extend(unknown::fault(&path, fields, &value));
+            }
+            _ => {
+                IgnoredAny::deserialize(self.inner)?;
+            }
         }
         visitor.visit_unit()
     }
@@ -259,13 +309,25 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Items<'_, A> {
         &mut self,
         inner: S,
     ) -> Result<Option<S::Value>, A::Error> {
+        if self.index == MAX_ITEMS && self.at.is_in_spec() {
+            let count = self.inner.size_hint().map(|left| self.index + left);
+            if self.inner.next_element::<IgnoredAny>()?.is_none() {
+                return Ok(None);
+            }
+            let why = format_args!("must have at most {MAX_ITEMS} items");
+            return Err(self.at.refuse(count, why));
+        }
         let at = At {
             path: self.at.path.as_ref().map(|list| list.nth(self.index)),
             fields: &[],
-            unknown: &mut *self.at.unknown,
+            seen: &mut *self.at.seen,
         };
         self.index += 1;
-        self.inner.next_element_seed(Strict { inner, at })
+        let item = self.inner.next_element_seed(Strict { inner, at })?;
+        if item.is_some() {
+            self.at.count::<A::Error>()?;
+        }
+        Ok(item)
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -292,6 +354,9 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Fields<'_, 'de, A> {
             return Ok(None);
         };
         self.name = name;
+        if self.at.fields.is_empty() {
+            self.at.count::<A::Error>()?;
+        }
         seed.deserialize((&*self.name).into_deserializer())
             .map(Some)
     }
@@ -305,7 +370,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Fields<'_, 'de, A> {
         let at = At {
             path: Some(path),
             fields: self.at.fields,
-            unknown: &mut *self.at.unknown,
+            seen: &mut *self.at.seen,
         };
         self.inner.next_value_seed(Strict { inner, at })
     }

@@ -61,6 +61,7 @@ fn set(object: &mut Value, path: &str, value: Value) {
     object.pointer_mut(parent).unwrap()[key] = value;
 }
 
+mod bounds;
 mod good;
 mod updates;
 mod warned;

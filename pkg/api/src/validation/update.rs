@@ -2,7 +2,13 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{Fault, judge, path::SPEC, spec::DECLARED, strict, without_nulls};
+use super::{
+    Fault, judge,
+    path::SPEC,
+    spec::DECLARED,
+    strict::{self, Seen},
+    without_nulls,
+};
 use crate::{DIJob, DIJobSpec, Phase};
 
 /// Objects that say nothing when they are empty.
@@ -136,10 +142,11 @@ struct Understood {
 }
 
 fn decoded(object: &Value) -> Option<Understood> {
-    let mut unknown = Vec::new();
+    let mut seen = Seen::default();
     let spec = &without_nulls(object)["spec"];
-    let spec: DIJobSpec = strict::read(spec, Some(SPEC), &mut unknown).ok()?;
+    let spec: DIJobSpec = strict::read(spec, Some(SPEC), &mut seen).ok()?;
     let spec = plain(&serde_json::to_value(spec).ok()?);
+    let unknown = seen.unknown;
     Some(Understood { spec, unknown })
 }
 

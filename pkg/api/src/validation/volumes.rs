@@ -1,5 +1,7 @@
 //! Volumes: their names, and what they are made of.
 
+use std::collections::HashSet;
+
 use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, KeyToPath, Volume, VolumeProjection};
 use serde_json::Value;
 
@@ -60,12 +62,12 @@ const REQUIRED: [(&str, &str, &str); 20] = [
 
 /// Each has a name of its own, and one type.
 pub(super) fn check(volumes: &[Volume], field: &Path<'_>, faults: &mut Vec<Fault>) {
+    let mut earlier = HashSet::new();
     for (i, volume) in volumes.iter().enumerate() {
         let field = field.item("volumes", i);
         let name = field.at("name");
         names::check_label_name(&volume.name, &name, faults);
-        let earlier = volumes[..i].iter().map(|other| other.name.as_str());
-        names::check_unique(earlier, &volume.name, &name, faults);
+        names::check_unique(&mut earlier, &volume.name, &name, faults);
         check_source(volume, &field, faults);
     }
 }

@@ -1,0 +1,140 @@
+use super::*;
+
+fn said(job: &Value) -> Vec<String> {
+    let faults = dijob(job).err().unwrap_or_default();
+    faults.iter().map(ToString::to_string).collect()
+}
+
+fn named(count: usize) -> Value {
+    (0..count)
+        .map(|i| json!({"name": format!("v{i}")}))
+        .collect()
+}
+
+#[test]
+fn a_list_of_a_spec_has_a_thousand_items_at_most() {
+    let container = "/spec/coordinator/template/spec/containers/0";
+    for place in [
+        "/spec/volumes".to_owned(),
+        format!("{container}/env"),
+        "/spec/collector/groups".to_owned(),
+    ] {
+        let mut job = good();
+        set(&mut job, &place, named(1_000));
+        assert_eq!(said(&job), [""; 0]);
+        set(&mut job, &place, named(1_001));
+        let field = place[1..].replace("/0", "[0]").replace('/', ".");
+        let expected = format!("{field}: Too many: 1001: must have at most 1000 items");
+        assert_eq!(said(&job), [expected]);
+    }
+    let mut job = good();
+    set(&mut job, "/spec/volumes", vec![json!({}); 20_000].into());
+    assert!(serde_json::from_value::<Read<DIJob>>(job.clone()).is_err());
+    assert!(serde_json::from_str::<Read<DIJob>>(&job.to_string()).is_err());
+    let faults = dijob(&job).unwrap_err();
+    assert_eq!(
+        summary(&faults),
+        "spec.volumes: Too many: 20000: must have at most 1000 items"
+    );
+    assert_eq!(faults[0].reason(), "FieldValueTooMany");
+}
+
+/// What else is wrong is told as well.
+#[test]
+fn a_list_that_is_too_long_hides_no_other_fault() {
+    let mut job = good();
+    set(&mut job, "/spec/volumes", named(1_001));
+    set(&mut job, "/spec/backoffLimit", json!(-1));
+    set(&mut job, "/spec/suspend", json!("no"));
+    let fields: Vec<_> = dijob(&job)
+        .unwrap_err()
+        .into_iter()
+        .map(|fault| fault.field)
+        .collect();
+    assert_eq!(
+        fields,
+        ["spec.suspend", "spec.volumes", "spec.backoffLimit"]
+    );
+}
+
+#[test]
+fn the_lists_and_maps_of_a_spec_are_bounded_together() {
+    let with = |each: usize| {
+        let variables: Value = (0..each)
+            .map(|i| json!({"name": format!("A{i}"), "value": "x"}))
+            .collect();
+        let mut containers =
+            vec![json!({"name": "di-container", "image": "i", "env": variables}); 20];
+        for (i, container) in containers.iter_mut().enumerate().skip(1) {
+            container["name"] = json!(format!("c{i}"));
+        }
+        let mut job = good();
+        set(
+            &mut job,
+            "/spec/coordinator/template/spec/containers",
+            containers.into(),
+        );
+        job
+    };
+    assert_eq!(said(&with(900)), [""; 0]);
+    assert_eq!(
+        said(&with(1_000)),
+        [
+            "spec.coordinator.template.spec.containers[19].env: Too many: must have at most 20000 items together with all other lists and maps of the spec"
+        ]
+    );
+    let labels: Value = (0..20_001).map(|i| (format!("a{i}"), "x")).collect();
+    let mut job = good();
+    set(
+        &mut job,
+        "/spec/coordinator/template/metadata",
+        json!({"labels": labels}),
+    );
+    assert_eq!(
+        said(&job),
+        [
+            "spec.coordinator.template.metadata.labels: Too many: must have at most 20000 items together with all other lists and maps of the spec"
+        ]
+    );
+}
+
+#[test]
+fn a_status_may_list_as_many_replicas_as_there_are() {
+    let entry =
+        json!({"name": "j-collector-0", "type": "collector", "origin": "Declared", "index": 0});
+    let mut job = good();
+    set(&mut job, "/status", json!({"plan": vec![entry; 2_001]}));
+    let read: Read<DIJob> = serde_json::from_value(job.clone()).unwrap();
+    assert_eq!(read.object().status.as_ref().unwrap().plan.len(), 2_001);
+    assert_eq!(said(&job), [""; 0]);
+}
+
+#[test]
+fn an_update_may_keep_a_list_that_is_too_long_but_not_make_one() {
+    let mut old = good();
+    set(&mut old, "/spec/volumes", named(1_001));
+    set(&mut old, "/status", json!({"phase": "Running"}));
+    let mut new = old.clone();
+    set(&mut new, "/metadata/labels", json!({"a": "b"}));
+    assert!(dijob_update(&old, &new).unwrap().is_none());
+    set(&mut old, "/spec/volumes", named(1));
+    let faults = dijob_update(&old, &new).unwrap_err();
+    assert_eq!(
+        faults[0].to_string(),
+        "spec.volumes: Too many: 1001: must have at most 1000 items"
+    );
+}
+
+/// Each is looked for among the known ones, and compared with those that were told.
+#[test]
+fn a_hundred_unknown_fields_are_told_and_no_more() {
+    let mut job = good();
+    for i in 0..5_000 {
+        job["spec"][format!("x{i}")] = json!(i);
+    }
+    set(&mut job, "/spec/suspend", json!("no"));
+    let told = said(&job);
+    let unknown = told.iter().filter(|said| said.contains("unknown field"));
+    assert_eq!(unknown.count(), 100);
+    assert!(told.iter().any(|said| said.starts_with("spec.suspend: ")));
+}
