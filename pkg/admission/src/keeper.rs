@@ -57,6 +57,9 @@ impl Keeper {
                     }
                     if !self.serves_valid() {
                         ready.send_if_modified(|ready| std::mem::replace(ready, false));
+                    } else if matches!(error, Error::ConfigurationMissing(_)) {
+                        // Who deletes one wants the webhooks out of the way, not what else the pod serves.
+                        ready.send_if_modified(|ready| !std::mem::replace(ready, true));
                     }
                 }
             }
@@ -146,6 +149,8 @@ fn pause(failures: u32, interval: Duration) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -154,6 +159,52 @@ mod tests {
         let seconds: Vec<_> = (0..9).map(|n| pause(n, interval).as_secs()).collect();
         assert_eq!(seconds, [60, 1, 2, 4, 8, 16, 32, 60, 60]);
         assert_eq!(pause(u32::MAX, interval), interval);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_is_ready_where_a_configuration_is_missing_but_not_where_one_cannot_be_read() {
+        for (mutating, validating, expected) in [
+            (200_u16, 200_u16, true),
+            (404, 200, true),
+            (200, 404, true),
+            (404, 404, true),
+            (404, 500, false),
+            (500, 404, false),
+        ] {
+            let answer = move |request: http::Request<kube::client::Body>| {
+                let code = match request.uri().path() {
+                    path if path.contains("/mutatingwebhook") => mutating,
+                    path if path.contains("/validatingwebhook") => validating,
+                    _ if request.method() == http::Method::POST => 201,
+                    _ => 404,
+                };
+                let body = if code < 300 {
+                    json!({"metadata": {"name": "di-webhook"}})
+                } else {
+                    let reason = if code == 404 {
+                        "NotFound"
+                    } else {
+                        "InternalError"
+                    };
+                    json!({"kind": "Status", "status": "Failure", "message": "", "reason": reason, "code": code})
+                };
+                let body = kube::client::Body::from(body.to_string().into_bytes());
+                let answer = http::Response::builder().status(code).body(body);
+                std::future::ready(Ok::<_, Infallible>(answer.unwrap()))
+            };
+            let certificates = Certificates::shared();
+            let client = Client::new(tower::service_fn(answer), "default");
+            let settings = Settings::default();
+            let metrics = Metrics::default();
+            let keeper = Keeper::new(client, settings, certificates.clone(), metrics);
+            let (ready, mut is_ready) = watch::channel(false);
+            tokio::spawn(async move { keeper.run(&ready).await });
+            let is_ready = is_ready.wait_for(|ready| *ready);
+            let is_ready = tokio::time::timeout(Duration::from_secs(600), is_ready).await;
+            assert_eq!(is_ready.is_ok(), expected, "{mutating}, {validating}");
+            // With a certificate it could be called meanwhile.
+            assert!(certificates.served().is_some());
+        }
     }
 
     #[tokio::test(start_paused = true)]

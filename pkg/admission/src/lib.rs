@@ -38,8 +38,8 @@ pub use self::{
 
 /// Serves the webhooks and keeps their certificate until `shutdown` is over.
 ///
-/// `ready` becomes true once a certificate is served and every webhook configuration trusts it, and false again when `shutdown`
-/// is over or the served certificate has expired. It stays true through failures of the API server, which would not call us then.
+/// `ready` becomes true once a certificate is served and every webhook configuration that there is trusts it, and false again when
+/// `shutdown` is over or the served certificate has expired. It stays true through failures of the API server, which would not call us then.
 ///
 /// # Errors
 /// When the address cannot be listened on, or the server ends by itself. Failures of the API server are logged and retried.
