@@ -50,19 +50,13 @@ pub fn router(access: Access, metrics: Metrics) -> Router {
 
 async fn mutate(State(webhooks): State<Webhooks>, request: Request) -> Response {
     let began = Instant::now();
-    let answer = webhooks
-        .read(request)
-        .await
-        .map(|(body, _reserved)| review::mutate(&body));
+    let answer = webhooks.judge(request, review::mutate).await;
     webhooks.respond("mutate", began, answer)
 }
 
 async fn validate(State(webhooks): State<Webhooks>, request: Request) -> Response {
     let began = Instant::now();
-    let judged = webhooks
-        .read(request)
-        .await
-        .map(|(body, _reserved)| review::validate(&body));
+    let judged = webhooks.judge(request, review::validate).await;
     let answer = match judged {
         Ok(Ok(Judgement::Claimed(claim))) => Ok(webhooks.access.decide(*claim).await),
         Ok(Ok(Judgement::Final(answer))) => Ok(Ok(answer)),
@@ -76,6 +70,17 @@ async fn validate(State(webhooks): State<Webhooks>, request: Request) -> Respons
 type Refusal = (StatusCode, &'static str);
 
 impl Webhooks {
+    /// What `judge` says of the body.
+    async fn judge<T>(
+        &self,
+        request: Request,
+        judge: fn(&[u8]) -> Result<T>,
+    ) -> Result<Result<T>, Refusal> {
+        let (body, _reserved) = self.read(request).await?;
+        let _turn = self.memory.turn(body.len()).await;
+        Ok(judge(&body))
+    }
+
     /// The body, and the memory that was set aside for it.
     async fn read(&self, request: Request) -> Result<(Vec<u8>, Reserved), Refusal> {
         let length = request.headers().get(header::CONTENT_LENGTH);
@@ -84,12 +89,14 @@ impl Webhooks {
             return Err(TOO_LARGE);
         }
         let read = async {
-            let reserved = self.memory.reserve(length.unwrap_or(MAX_BODY)).await;
+            let mut reserved = self.memory.reserve();
             let mut body = Limited::new(request.into_body(), MAX_BODY);
             // Into one piece at once: all frames together, with the room that each leaves in its buffer, are some times as large.
             let mut whole = Vec::with_capacity(length.unwrap_or_default());
             while let Some(frame) = body.frame().await {
                 if let Ok(data) = frame?.into_data() {
+                    // For what has come, and not for what is announced: that would be for whoever announces much and sends nothing.
+                    reserved.grow(data.len()).await;
                     whole.extend_from_slice(&data);
                 }
             }

@@ -6,8 +6,15 @@ use std::{
     },
 };
 
-use axum::{body::Body, http::Request};
-use futures::{future::join_all, stream::pending};
+use axum::{
+    body::{Body, Bytes},
+    http::Request,
+};
+use futures::{
+    StreamExt,
+    future::join_all,
+    stream::{self, pending},
+};
 use kube::Client;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
@@ -214,6 +221,71 @@ async fn a_right_is_asked_for_again_once_it_is_not_believed_any_more() {
         let (_, body) = post_by(router.clone(), "/validate", review).await;
         assert!(body.contains(r#""allowed":true"#), "{body}");
         assert_eq!(asked.load(Relaxed), expected);
+    }
+}
+
+/// A body of this length, of which these parts come, and then no more.
+fn stalling(parts: Vec<Bytes>) -> Request<Body> {
+    let parts = stream::iter(parts)
+        .map(Ok::<_, Infallible>)
+        .chain(pending());
+    Request::post("/validate")
+        .header(header::CONTENT_LENGTH, MAX_BODY)
+        .body(Body::from_stream(parts))
+        .unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_announces_much_and_sends_nothing_keeps_nobody_waiting() {
+    let router = open();
+    for _ in 0..100 {
+        tokio::spawn(router.clone().oneshot(stalling(Vec::new())));
+    }
+    sleep(Duration::from_millis(1)).await;
+    let began = Instant::now();
+    let large = format!("{}{}", " ".repeat(MAX_BODY / 2), review("None"));
+    for honest in [review("None"), large] {
+        let (_, body) = post_by(router.clone(), "/validate", honest).await;
+        assert!(body.contains(r#""allowed":true"#), "{body}");
+    }
+    assert!(began.elapsed() < Duration::from_secs(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn bodies_that_stall_half_way_give_way_in_time() {
+    let router = open();
+    let most = Bytes::from(vec![b' '; MAX_BODY - 1]);
+    let stalled: Vec<_> = (0..20)
+        .map(|_| tokio::spawn(router.clone().oneshot(stalling(vec![most.clone()]))))
+        .collect();
+    sleep(Duration::from_secs(1)).await;
+    let large = format!("{}{}", " ".repeat(MAX_BODY / 2), review("None"));
+    let (_, body) = post_by(router, "/validate", large).await;
+    assert!(body.contains(r#""allowed":true"#), "{body}");
+    for stalled in stalled {
+        let answer = stalled.await.unwrap().unwrap();
+        assert_eq!(answer.status(), StatusCode::REQUEST_TIMEOUT);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn bodies_that_come_in_parts_do_not_wait_for_each_other_for_ever() {
+    let router = open();
+    let large = format!("{}{}", " ".repeat(MAX_BODY / 2), review("None"));
+    let large = Bytes::from(large);
+    let flood = (0..40).map(|_| {
+        let parts: Vec<_> = large
+            .chunks(64 << 10)
+            .map(|part| large.slice_ref(part))
+            .collect();
+        let parts = stream::iter(parts).then(|part| async move {
+            tokio::task::yield_now().await;
+            Ok::<_, Infallible>(part)
+        });
+        post_by(router.clone(), "/validate", Body::from_stream(parts))
+    });
+    for (_, body) in join_all(flood).await {
+        assert!(body.contains(r#""allowed":true"#), "{body}");
     }
 }
 
