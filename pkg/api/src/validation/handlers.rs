@@ -14,6 +14,7 @@ use super::{
 };
 
 const PORTS: (i64, i64) = (1, 65535);
+const READINESS: &str = "readinessProbe";
 
 /// Probes and hooks; an init container has none unless it goes on beside the others.
 pub(super) fn check(
@@ -24,15 +25,15 @@ pub(super) fn check(
 ) {
     let allowed = !is_init || container.restart_policy.as_deref() == Some("Always");
     let probes = [
-        ("livenessProbe", &container.liveness_probe, true),
-        ("readinessProbe", &container.readiness_probe, false),
-        ("startupProbe", &container.startup_probe, true),
+        ("livenessProbe", &container.liveness_probe),
+        (READINESS, &container.readiness_probe),
+        ("startupProbe", &container.startup_probe),
     ];
-    for (name, probe, once) in probes {
+    for (name, probe) in probes {
         let Some(probe) = probe else { continue };
         let field = field.at(name);
         if allowed {
-            check_probe(probe, once, &field, faults);
+            check_probe(probe, name == READINESS, &field, faults);
         } else {
             faults.push(init_has_none(field));
         }
@@ -62,7 +63,7 @@ fn init_has_none(field: Path<'_>) -> Fault {
     )
 }
 
-fn check_probe(probe: &Probe, once: bool, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_probe(probe: &Probe, is_readiness: bool, field: &Path<'_>, faults: &mut Vec<Fault>) {
     let actions = Actions {
         exec: probe.exec.as_ref(),
         http: probe.http_get.as_ref(),
@@ -82,16 +83,22 @@ fn check_probe(probe: &Probe, once: bool, field: &Path<'_>, faults: &mut Vec<Fau
     ] {
         check_not_negative(value, &field.at(name), faults);
     }
-    if let Some(threshold) = probe.success_threshold.filter(|n| once && *n > 1) {
+    if let Some(threshold) = probe.success_threshold.filter(|n| !is_readiness && *n > 1) {
         faults.push(Fault::invalid(
             field.at("successThreshold"),
             threshold,
             "must be 1",
         ));
     }
-    if let Some(seconds) = probe.termination_grace_period_seconds.filter(|s| *s < 1) {
+    if let Some(seconds) = probe.termination_grace_period_seconds {
         let field = field.at("terminationGracePeriodSeconds");
-        faults.push(Fault::invalid(field, seconds, "must be greater than 0"));
+        if seconds < 1 {
+            faults.push(Fault::invalid(field, seconds, "must be greater than 0"));
+        }
+        if is_readiness {
+            let why = "must not be set for readinessProbes";
+            faults.push(Fault::invalid(field, seconds, why));
+        }
     }
 }
 

@@ -63,9 +63,14 @@ fn check_resource_name(resource: &str, field: &Path<'_>, faults: &mut Vec<Fault>
     }
 }
 
-/// Extended resources, GPUs among them, come in whole numbers and are not shared.
+/// Extended resources, GPUs among them, come in whole numbers.
 fn is_extended(resource: &str) -> bool {
     resource.contains('/') && !resource.contains("kubernetes.io/")
+}
+
+/// What is asked for is what there is: neither GPUs nor huge pages are shared.
+fn is_exact(resource: &str) -> bool {
+    is_extended(resource) || resource.starts_with(HUGE_PAGES)
 }
 
 /// An amount of a resource.
@@ -94,7 +99,7 @@ fn check_limit(
     faults: &mut Vec<Fault>,
 ) {
     let Some(limit) = limit else {
-        if is_extended(resource) {
+        if is_exact(resource) {
             faults.push(Fault::required(
                 field.at("limits"),
                 format_args!("Limit must be set for non overcommitable resources: {resource}"),
@@ -105,7 +110,7 @@ fn check_limit(
     let (Some(asked), Some(most)) = (parse(&request.0), parse(&limit.0)) else {
         return;
     };
-    let how = if is_extended(resource) && asked != most {
+    let how = if is_exact(resource) && asked != most {
         "equal to"
     } else if asked > most {
         "less than or equal to"

@@ -79,6 +79,10 @@ fn check_pod(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
         &path("activeDeadlineSeconds"),
         faults,
     );
+    if pod.priority.is_some() {
+        let why = "the API server computes it, and refuses pods with another; leave it out, and use priorityClassName";
+        faults.push(Fault::forbidden(path("priority"), why));
+    }
     for (name, object) in [
         ("nodeName", &pod.node_name),
         ("priorityClassName", &pod.priority_class_name),
