@@ -79,7 +79,7 @@ fn check_pod(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
         &path("activeDeadlineSeconds"),
         faults,
     );
-    if pod.priority.is_some() {
+    if pod.priority.is_some_and(|priority| priority != 0) {
         let why = "the API server computes it, and refuses pods with another; leave it out, and use priorityClassName";
         faults.push(Fault::forbidden(path("priority"), why));
     }

@@ -1,6 +1,6 @@
 //! The end of a job, whichever way it comes: written first, then cleaned up after.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use di_api::{CleanPodPolicy, ConditionType, DIJobStatus, Phase, Reason, Role, is_true, names};
 use di_plan::PodView;
@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
-use super::{Action, Note, Observed, Step, conditions, coordinator, replicas};
+use super::{Action, Note, Observed, Step, conditions, coordinator, replicas, units};
 
 /// Latches the end. Nothing of the step stands but this: the clean-up follows once it is written.
 pub(super) fn end(
@@ -138,8 +138,15 @@ pub(super) fn suspend(seen: &Observed<'_>, step: &mut Step) {
     remove(seen, step, |_| true);
     coordinator::give_up(seen, step);
     coordinator::not_running(seen, step, Reason::Suspended, "the job is held");
-    for entry in &mut step.status.plan {
+    let plan = &mut step.status.plan;
+    for entry in plan.iter_mut() {
         entry.done |= replicas::has_done_its_work(seen, entry);
+    }
+    // A unit goes on as one, or has done its work as one.
+    let undone = plan.iter().filter(|entry| !entry.done);
+    let undone: HashSet<String> = undone.map(|e| units::leader(e).to_owned()).collect();
+    for entry in plan {
+        entry.done &= !undone.contains(units::leader(entry));
         entry.uid = None;
         entry.reported = false;
     }

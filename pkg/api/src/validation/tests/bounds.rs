@@ -101,7 +101,7 @@ fn the_lists_and_maps_of_a_spec_are_bounded_together() {
 #[test]
 fn a_status_may_list_as_many_replicas_as_there_are() {
     let entry =
-        json!({"name": "j-collector-0", "type": "collector", "origin": "Declared", "index": 0});
+        json!({"name": "j-collector-0", "type": "Collector", "origin": "Declared", "index": 0});
     let mut job = good();
     set(&mut job, "/status", json!({"plan": vec![entry; 2_001]}));
     let read: Read<DIJob> = serde_json::from_value(job.clone()).unwrap();

@@ -109,6 +109,7 @@ mod tests {
     async fn those_who_keep_coming_are_not_taken_for_the_ones_that_are_refused() {
         let told = json!([{
             "type": "ReplicasReady", "status": "False", "reason": "QuotaExceeded", "message": "no room",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
         }]);
         let status = json!({"phase": "Running", "conditions": told});
         let refused = || Some("no room".to_owned());
