@@ -29,7 +29,7 @@ use crate::{
     watch_jobs,
 };
 
-use reading::{Reading, Run};
+use reading::{MARGIN, Reading, Run};
 
 /// The logs of these pods, and of those that take their places or come beside them, until the job has ended and so have its pods. Where a
 /// stream breaks off while its container runs on, another goes on from there.
@@ -219,14 +219,14 @@ impl Follower {
     fn push(&mut self, mut reading: Reading, params: LogParams, pause: Duration) {
         let (cluster, api) = (self.cluster.clone(), self.api.clone());
         let pod = reading.pod.clone();
-        let ended = Instant::now();
+        let until = reading.until;
         let log = stream::once(async move {
             sleep(pause).await;
             let mut params = params;
             // What has been written since, by the clock of the server, and a little more.
             if !pause.is_zero() {
-                let past = i64::try_from(ended.elapsed().as_secs()).unwrap_or(i64::MAX);
-                params.since_seconds = Some(past.saturating_add(2));
+                let past = (until.elapsed() + MARGIN).as_secs();
+                params.since_seconds = Some(i64::try_from(past).unwrap_or(i64::MAX));
             }
             log_of(&cluster, &api, pod, params, true)
         });
