@@ -150,7 +150,7 @@ fn is_for_all(action: &Action, error: &Error) -> bool {
     let reason = error.reason();
     Reason::REFUSALS.contains(&reason)
         || reason == Reason::Timeout
-        || (coordinates(action) && !error.is_passing())
+        || (coordinates(action) && !error.is_passing() && !error.may_be_done())
 }
 
 fn listed(names: &[&str]) -> String {
