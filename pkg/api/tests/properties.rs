@@ -190,7 +190,7 @@ proptest! {
 }
 
 /// What a mistake says, and a place where another takes it back or says it instead.
-const SETTLED_ELSEWHERE: [(&str, &str); 5] = [
+const SETTLED_ELSEWHERE: [(&str, &str); 6] = [
     // Told once, where the sum becomes too much.
     ("together with the job's other replicas", "/spec/collector"),
     ("together with the job's other replicas", "/spec/learner"),
@@ -199,6 +199,11 @@ const SETTLED_ELSEWHERE: [(&str, &str); 5] = [
     (
         "must provide `dnsConfig`",
         "/spec/coordinator/template/spec/dnsConfig",
+    ),
+    // With a class it may be that of the class.
+    (
+        "priority: Forbidden",
+        "/spec/coordinator/template/spec/priorityClassName",
     ),
     // A container's own user counts before its pod's.
     (

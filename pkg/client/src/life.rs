@@ -122,7 +122,7 @@ pub async fn call_replicas(
     }
     let called = replicas.into_iter().filter_map(|replica| {
         let pod = pods.iter().find(|pod| pod.name_any() == replica.name);
-        (!has_succeeded(pod)).then_some((replica, pod))
+        (!replica.done && !has_succeeded(pod)).then_some((replica, pod))
     });
     // A coordinator may lead the others itself. What they are told before it would look to it like somebody else's word to one of them alone.
     let (leaders, others): (Vec<_>, Vec<_>) =

@@ -137,6 +137,12 @@ fn choose(job: &Job, pods: &[Pod], which: &WhichReplicas) -> Result<Vec<Restarte
         WhichReplicas::Named(names) => {
             for name in names {
                 let entry = unit(job, name)?;
+                if entry.done {
+                    return Err(format!(
+                        "{} has done its work, and is not run again; nothing was changed",
+                        entry.name
+                    ));
+                }
                 let found = pod_of(job, pods, &entry.name);
                 chosen.push(found.ok_or_else(|| {
                     format!("{} has no pod yet; nothing was changed", entry.name)
@@ -278,7 +284,10 @@ pub fn replicas_are_ready(job: &Job, generation: Option<i64>, old: &[Restarted])
         return never;
     }
     let status = &job.status;
-    let wanted = || status.plan.iter().filter(|entry| entry.is_wanted());
+    let wanted = || {
+        let plan = status.plan.iter();
+        plan.filter(|entry| entry.is_wanted() && !entry.done)
+    };
     let is_old = |uid: &String| old.iter().any(|old| old.uid == *uid);
     let fresh = wanted().all(|entry| entry.uid.as_ref().is_some_and(|uid| !is_old(uid)));
     let ready = is_true(&status.conditions, ConditionType::ReplicasReady);

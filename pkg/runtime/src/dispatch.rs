@@ -1,7 +1,7 @@
 //! Hands tasks to whoever can do them.
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{HashMap, VecDeque},
     time::Duration,
 };
 
@@ -36,7 +36,7 @@ pub struct Field<'a> {
 /// it.
 ///
 /// # Errors
-/// A task was refused as a [bad one](is_of_bad_task) more than once.
+/// A task was refused as a [bad one](is_of_bad_task) by two replicas, or twice by the only one.
 pub async fn dispatch<T, R>(field: Field<'_>, role: Role, tasks: &[T]) -> Result<Vec<R>>
 where
     T: Serialize,
@@ -54,7 +54,8 @@ where
     let mut busy = HashMap::new();
     let mut running = JoinSet::new();
     let mut waiting = false;
-    let mut bad = HashSet::new();
+    // Who has refused a task as a bad one.
+    let mut refused: HashMap<usize, String> = HashMap::new();
     while reports.iter().any(Option::is_none) {
         let ready = roster.ready(role);
         if ready.is_empty() && running.is_empty() && !waiting {
@@ -102,8 +103,12 @@ where
                     }
                     Some(Err(error)) => {
                         let is_bad = matches!(&error, Error::TaskFailed { status, .. } if is_of_bad_task(*status));
-                        if is_bad && !bad.insert(task) {
-                            return Err(error);
+                        if is_bad {
+                            let before = refused.insert(task, pod.clone());
+                            let is_alone = roster.ready(role).len() == 1;
+                            if before.is_some_and(|before| before != pod || is_alone) {
+                                return Err(error);
+                            }
                         }
                         tracing::warn!("a task of {pod} goes to another {role}: {}", chain(&error));
                         roster.task_failed(&pod, !matches!(error, Error::Unreachable { .. }));

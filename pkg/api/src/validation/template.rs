@@ -79,7 +79,8 @@ fn check_pod(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
         &path("activeDeadlineSeconds"),
         faults,
     );
-    if pod.priority.is_some_and(|priority| priority != 0) {
+    // With its class it may be the right one, as in what was copied from a pod.
+    if pod.priority.is_some_and(|priority| priority != 0) && pod.priority_class_name.is_none() {
         let why = "the API server computes it, and refuses pods with another; leave it out, and use priorityClassName";
         faults.push(Fault::forbidden(path("priority"), why));
     }

@@ -120,10 +120,10 @@ fn note_pods(seen: &Observed<'_>, plan: &mut [PlanEntry], torn: &HashSet<String>
     }
 }
 
-/// Whether the pod of a replica has ended with success.
+/// Whether the pod of a replica has ended with success, and by itself: one that was told to go may well exit with 0.
 pub(super) fn has_done_its_work(seen: &Observed<'_>, entry: &PlanEntry) -> bool {
-    let pod = own_pod(seen, entry);
-    pod.is_some_and(|pod| pod.stage() == Stage::Succeeded)
+    let ended = own_pod(seen, entry).filter(|pod| pod.stage() == Stage::Succeeded);
+    ended.is_some_and(|pod| !pod.deleting && !pod.disrupted)
 }
 
 /// The very pod that a replica was made as.
@@ -194,6 +194,7 @@ fn loss(seen: &Observed<'_>, entry: &PlanEntry) -> Option<Loss> {
     };
     let ran = ran(seen, pod);
     match (pod.stage(), &pod.end) {
+        (Stage::Succeeded, _) => None,
         (Stage::Failed, Some(end)) => Some(Loss {
             how: format!("failed: {end}"),
             ran,

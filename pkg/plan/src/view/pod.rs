@@ -106,7 +106,10 @@ impl PodView {
             .flatten()
             .find(|container| container.name == names::MAIN_CONTAINER);
         let state = main.and_then(|container| container.state.as_ref());
-        let restart_policy = spec.map_or(RestartPolicy::Always, RestartPolicy::of);
+        let ended = state.and_then(|state| state.terminated.as_ref());
+        let code = ended.map(|ended| ended.exit_code);
+        let restart_policy =
+            spec.map_or(RestartPolicy::Always, |spec| RestartPolicy::of(spec, code));
         Some(Self {
             name: pod.name_any(),
             namespace: pod.namespace().unwrap_or_default(),

@@ -2,7 +2,9 @@
 
 use di_api::{Reason, names};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, ContainerState, PodSpec, PodStatus};
+use k8s_openapi::api::core::v1::{
+    Container, ContainerRestartRule, ContainerState, PodSpec, PodStatus,
+};
 
 /// Phase of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,8 +34,8 @@ pub enum RestartPolicy {
 }
 
 impl RestartPolicy {
-    /// That of the main container, which may have [one of its own](https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#container-restart-rules).
-    pub(super) fn of(spec: &PodSpec) -> Self {
+    /// That of the main container, which has ended with this code if it has, and may have [one of its own](https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#container-restart-rules).
+    pub(super) fn of(spec: &PodSpec, exit_code: Option<i32>) -> Self {
         let is_main = |container: &&Container| container.name == names::MAIN_CONTAINER;
         let main = spec.containers.iter().find(is_main);
         let own = main.and_then(|main| main.restart_policy.as_deref());
@@ -42,13 +44,23 @@ impl RestartPolicy {
             Some("OnFailure") => Self::OnFailure,
             _ => Self::Always,
         };
-        let rules = main.and_then(|main| main.restart_policy_rules.as_ref());
-        match policy {
-            // Which exit codes they are of is for the kubelet to say.
-            Self::Never if rules.is_some_and(|rules| !rules.is_empty()) => Self::OnFailure,
-            policy => policy,
+        let rules = main.and_then(|main| main.restart_policy_rules.as_deref());
+        match (rules.unwrap_or_default(), exit_code) {
+            ([], _) => policy,
+            (_, None) if policy == Self::Never => Self::OnFailure,
+            (rules, Some(code)) if rules.iter().any(|rule| restarts(rule, code)) => Self::Always,
+            _ => policy,
         }
     }
+}
+
+/// Whether a container is started again by a rule after it has exited so.
+fn restarts(rule: &ContainerRestartRule, code: i32) -> bool {
+    let of_code = rule.exit_codes.as_ref().is_some_and(|of| {
+        let is_among = of.values.iter().flatten().any(|value| *value == code);
+        is_among == (of.operator == "In")
+    });
+    rule.action == "Restart" && of_code
 }
 
 /// How a pod's main container ended.

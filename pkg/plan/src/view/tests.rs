@@ -102,39 +102,37 @@ fn f6_the_end_of_the_main_container_is_the_end_whatever_its_sidecars_do() {
 
 #[test]
 fn the_main_container_may_be_started_again_where_others_are_not() {
-    let policy = |of_the_pod: &str, own: Value| {
+    let policy = |of_the_pod: &str, own: Value, code: Option<i32>| {
         let mut main = own;
         main["name"] = json!("di-container");
+        let state = code.map_or(json!({}), |code| ended("Error", code));
         let pod = serde_json::from_value(json!({
             "metadata": {"name": "p", "labels": {"dijob-name": "j"}},
             "spec": {"restartPolicy": of_the_pod, "containers": [{"name": "sidecar", "restartPolicy": "Always"}, main]},
+            "status": {"phase": "Running", "containerStatuses": [
+                {"name": "di-container", "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": state},
+            ]},
         }));
         PodView::new(&pod.unwrap()).unwrap().restart_policy
     };
-    let rules = json!([{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}]);
-    for (of_the_pod, own, expected) in [
-        ("Never", json!({}), RestartPolicy::Never),
-        (
-            "Never",
-            json!({"restartPolicy": "OnFailure"}),
-            RestartPolicy::OnFailure,
-        ),
+    let restarts = json!([{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}]);
+    let own_rules = json!({"restartPolicy": "Never", "restartPolicyRules": restarts});
+    let on_failure = json!({"restartPolicy": "OnFailure"});
+    for (of_the_pod, own, code, expected) in [
+        ("Never", json!({}), None, RestartPolicy::Never),
+        ("Never", on_failure, None, RestartPolicy::OnFailure),
         (
             "Always",
             json!({"restartPolicy": "Never"}),
+            None,
             RestartPolicy::Never,
         ),
-        (
-            "Never",
-            json!({"restartPolicy": "Never", "restartPolicyRules": rules}),
-            RestartPolicy::OnFailure,
-        ),
+        ("Never", own_rules.clone(), None, RestartPolicy::OnFailure),
+        ("Never", own_rules.clone(), Some(42), RestartPolicy::Always),
+        ("Never", own_rules, Some(1), RestartPolicy::Never),
     ] {
-        assert_eq!(
-            policy(of_the_pod, own.clone()),
-            expected,
-            "{of_the_pod} {own}"
-        );
+        let found = policy(of_the_pod, own.clone(), code);
+        assert_eq!(found, expected, "{of_the_pod} {own} {code:?}");
     }
 }
 

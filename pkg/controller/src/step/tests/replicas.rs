@@ -1,6 +1,7 @@
 //! Collectors and learners: who is replaced, let go of, taken in.
 
 use di_api::{EntryState, Origin, Phase, PlanEntry, Role};
+use di_plan::PodView;
 use jiff::SignedDuration;
 
 use super::*;
@@ -89,6 +90,24 @@ fn a_finished_replica_is_not_run_again_whatever_becomes_of_its_pod() {
     world.settle();
     assert_eq!(world.wanted(Role::Collector), all);
     assert!(all.iter().all(|name| !world.pods.contains_key(name)));
+}
+
+#[test]
+fn one_that_was_told_to_go_is_replaced_though_it_exits_with_0() {
+    for tell in [
+        (|pod: &mut PodView| pod.deleting = true) as fn(&mut PodView),
+        |pod| pod.disrupted = true,
+    ] {
+        let mut world = running();
+        let name = world.wanted(Role::Collector)[0].clone();
+        world.exit(&name, 0, "Completed");
+        tell(world.pods.get_mut(&name).unwrap());
+        world.settle();
+        world.pods.remove(&name);
+        world.settle();
+        let all = world.wanted(Role::Collector);
+        assert!(all.len() == 2 && !all.contains(&name), "{all:?}");
+    }
 }
 
 #[test]
