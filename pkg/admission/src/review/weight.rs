@@ -13,8 +13,6 @@ use crate::Result;
 /// Items of lists and entries of maps in one body, each of which takes some 100 bytes. Two objects of a megabyte have half as many,
 /// their managed fields among them.
 pub(super) const MOST: usize = 300_000;
-/// Bytes of a body in which there cannot be as many that it matters.
-pub(super) const LIGHT: usize = 64 << 10;
 /// The first entry of a map makes room for ten more.
 const FIRST_ENTRY: usize = 10;
 

@@ -18,8 +18,8 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::{Certificates, Result, tls};
 
-/// The largest head of a request that is read, in bytes.
-const HEAD_LIMIT: u32 = 64 << 10;
+/// The largest head of a request that is read, in bytes; a connection keeps as much room for what it reads. The API server's have some 300.
+const HEAD_LIMIT: u32 = 16 << 10;
 /// How much a peer may send ahead of what is read: of one request, and on one connection.
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 256 << 10;

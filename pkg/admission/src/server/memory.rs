@@ -3,12 +3,11 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::MAX_BODY;
+use crate::review::LARGE;
 
 const KIB: usize = 1024;
 /// All bodies together: thousands of usual ones, or six of the largest.
 const TOTAL: usize = 24 << 20;
-/// Larger bodies are decoded one at a time.
-const LARGE: usize = 64 * KIB;
 
 /// What bodies may take of memory at the same time; further ones wait.
 #[derive(Clone)]

@@ -16,8 +16,9 @@ use super::{Action, Note, Observed, Step, coordinator, units};
 pub(super) fn tend(seen: &Observed<'_>, step: &mut Step, suffixes: &mut dyn Suffixes) {
     let mut plan = std::mem::take(&mut step.status.plan);
     let strangers = strangers(seen, &plan, step);
-    adopt(seen.job, &mut plan, &strangers, seen.now);
-    claim(seen, &mut plan, &strangers);
+    let coordinator = seen.pod(&names::coordinator(&seen.job.name_any()));
+    let incarnation = coordinator.map(PodView::incarnation);
+    adopt(seen.job, &mut plan, &strangers, incarnation, seen.now);
     follow(&mut plan);
     let torn = units::torn(seen, &plan);
     note_pods(seen, &mut plan, &torn, step);
@@ -50,22 +51,6 @@ pub(super) fn tend(seen: &Observed<'_>, step: &mut Step, suffixes: &mut dyn Suff
     }
     sweep_services(seen, &plan, step);
     step.status.plan = plan;
-}
-
-/// Those that were taken in as requested are the coordinator's that there is: its successor is served with them first.
-fn claim(seen: &Observed<'_>, plan: &mut [PlanEntry], strangers: &[PodView]) {
-    if strangers.is_empty() {
-        return;
-    }
-    let coordinator = seen.pod(&names::coordinator(&seen.job.name_any()));
-    // Without one they were another's, in any case.
-    let owner = coordinator.map_or_else(String::new, PodView::incarnation);
-    let taken_in = plan
-        .iter_mut()
-        .filter(|entry| strangers.iter().any(|pod| pod.name == entry.name));
-    for entry in taken_in.filter(|entry| entry.is_wanted() && entry.origin == Origin::Requested) {
-        entry.claimed_by = Some(owner.clone());
-    }
 }
 
 /// Services of the job that stand for nobody: their name was let go of by one that did not see them.

@@ -11,8 +11,15 @@ use crate::view::{PodView, Stage};
 
 /// Takes in pods of the job that have no entry (made by an older server, or left when the status was lost): they are counted, not killed.
 ///
-/// A logic learner is taken in as one. Of a ddp learner without its aggregator nothing can be made: it goes.
-pub fn adopt(job: &DIJob, plan: &mut Vec<PlanEntry>, pods: &[PodView], now: Timestamp) {
+/// A logic learner is taken in as one. Of a ddp learner without its aggregator nothing can be made: it goes. Requested ones are of `coordinator`,
+/// the [incarnation](PodView::incarnation) that there is: its successor is served with them first. Without one they were another's, in any case.
+pub fn adopt(
+    job: &DIJob,
+    plan: &mut Vec<PlanEntry>,
+    pods: &[PodView],
+    coordinator: Option<String>,
+    now: Timestamp,
+) {
     let uid = job.metadata.uid.as_deref().unwrap_or_default();
     let mut strangers: Vec<_> = pods
         .iter()
@@ -34,6 +41,7 @@ pub fn adopt(job: &DIJob, plan: &mut Vec<PlanEntry>, pods: &[PodView], now: Time
         .filter_map(|(pod, _)| pod.ddp.as_ref())
         .map(|ddp| (ddp.place.aggregator.as_str(), ddp.place.world_size))
         .collect();
+    let claimed_by = coordinator.unwrap_or_default();
     for (pod, role) in strangers {
         let (origin, group, resources) = place(job, plan, role, pod.group.as_deref());
         let mut slots = Slots::new(job, plan, role);
@@ -65,6 +73,9 @@ pub fn adopt(job: &DIJob, plan: &mut Vec<PlanEntry>, pods: &[PodView], now: Time
             let world = worlds.get(pod.name.as_str()).copied();
             entry.resources.gpus = gpus(world.unwrap_or_else(template)).gpus;
             entry.port = Some(pod.port);
+        }
+        if entry.is_wanted() && entry.origin == Origin::Requested {
+            entry.claimed_by = Some(claimed_by.clone());
         }
         plan.push(entry);
     }

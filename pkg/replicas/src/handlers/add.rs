@@ -267,7 +267,7 @@ fn incarnation(state: &Shared, key: &Key, job: &JobView, caller: &Caller) -> Opt
         return None;
     };
     let of = |pod: &PodView| Incarnation {
-        id: format!("{}/{}", pod.uid, pod.restarts),
+        id: pod.incarnation(),
         may_be_another: pod.restart_policy != RestartPolicy::Never,
     };
     let coordinator = names::coordinator(&key.1);

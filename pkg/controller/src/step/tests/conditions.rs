@@ -227,9 +227,6 @@ fn a_replica_that_is_not_ready_is_named() {
     world.settle();
     let told = format!("{} is not ready (and 1 more)", names[0]);
     assert_eq!(ready(&world), ("NotReady".to_owned(), told));
-    world.job.spec.suspend = true;
-    world.settle();
-    world.kubelet_ends_deleted();
-    world.settle();
+    world.hold();
     assert_eq!(ready(&world).0, "Suspended", "nobody is there to be ready");
 }

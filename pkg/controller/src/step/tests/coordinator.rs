@@ -288,11 +288,7 @@ fn a_job_whose_coordinator_is_gone_does_not_say_that_it_runs() {
 #[test]
 fn a_job_that_is_no_longer_held_does_not_say_that_it_is() {
     let mut world = running();
-    world.job.spec.suspend = true;
-    world.settle();
-    world.kubelet_ends_deleted();
-    world.settle();
-    assert_eq!(world.status().phase, Some(Phase::Suspended));
+    world.hold();
     world.job.spec.suspend = false;
     let step = world.look();
     assert_eq!(step.status.phase, Some(Phase::Created));

@@ -81,11 +81,7 @@ fn a_finished_replica_is_not_run_again_whatever_becomes_of_its_pod() {
     assert!(!world.pods.contains_key(&all[0]));
 
     world.exit(&all[1], 0, "Completed");
-    world.job.spec.suspend = true;
-    world.settle();
-    world.kubelet_ends_deleted();
-    world.settle();
-    assert_eq!(world.status().phase, Some(Phase::Suspended));
+    world.hold();
     world.job.spec.suspend = false;
     world.settle();
     assert_eq!(world.wanted(Role::Collector), all);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use di_api::{DIJob, DIJobStatus, PlanEntry, Role};
+use di_api::{DIJob, DIJobStatus, Phase, PlanEntry, Role};
 use di_plan::{
     AggregatorTemplate, BuildSettings, END_NOW, End, NodeView, PodPhase, PodView, ServiceView,
     Suffixes,
@@ -168,6 +168,15 @@ impl World {
     /// Pods that were told to go, go.
     pub fn kubelet_ends_deleted(&mut self) {
         self.pods.retain(|_, pod| !pod.deleting);
+    }
+
+    /// Suspends the job until none of its pods is left.
+    pub fn hold(&mut self) {
+        self.job.spec.suspend = true;
+        self.settle();
+        self.kubelet_ends_deleted();
+        self.settle();
+        assert_eq!(self.status().phase, Some(Phase::Suspended));
     }
 
     /// Changes a pod as the server has it, and sees it anew.

@@ -1,0 +1,133 @@
+use di_plan::PodPhase;
+
+use super::*;
+
+fn service(name: &str, uid: &str) -> ServiceView {
+    ServiceView {
+        name: name.into(),
+        namespace: "ns".into(),
+        uid: uid.into(),
+        job: "job".into(),
+        owner: None,
+        deleting: false,
+    }
+}
+
+fn key() -> Key {
+    ("ns".into(), "job".into())
+}
+
+fn names(cache: &ServiceCache) -> Vec<String> {
+    cache.of_job(&key()).into_iter().map(|s| s.name).collect()
+}
+
+#[test]
+fn own_writes_are_seen_at_once_and_survive_an_older_list() {
+    let cache = ServiceCache::default();
+    cache.list_started();
+    cache.created(service("a", "1"));
+    assert_eq!(names(&cache), ["a"]);
+    cache.list_complete();
+    assert_eq!(names(&cache), ["a"]);
+    cache.applied(service("a", "1"));
+    cache.list_started();
+    cache.list_complete();
+    assert!(names(&cache).is_empty(), "once seen, a list decides");
+}
+
+#[test]
+fn an_answer_that_comes_after_the_object_went_changes_nothing() {
+    let cache = ServiceCache::default();
+    cache.applied(service("a", "1"));
+    cache.deleted(&service("a", "1"));
+    cache.created(service("a", "1"));
+    assert!(names(&cache).is_empty());
+    cache.created(service("a", "2"));
+    assert_eq!(names(&cache), ["a"]);
+}
+
+#[test]
+fn a_late_deletion_leaves_the_next_object_of_that_name() {
+    let cache = ServiceCache::default();
+    cache.created(service("a", "2"));
+    cache.deleted(&service("a", "1"));
+    assert_eq!(names(&cache), ["a"]);
+}
+
+#[test]
+fn deletions_asked_for_are_noted_by_uid() {
+    let cache = ServiceCache::default();
+    cache.applied(service("a", "2"));
+    cache.deletion_requested(&key(), "a", "1");
+    assert!(!cache.of_job(&key())[0].deleting);
+    cache.deletion_requested(&key(), "a", "2");
+    assert!(cache.of_job(&key())[0].deleting);
+}
+
+#[test]
+fn revisions_change_with_the_objects_of_their_job_only() {
+    let cache = ServiceCache::default();
+    let other = ("ns".to_owned(), "other".to_owned());
+    let revisions = || [key(), other.clone()].map(|job| cache.read(&job, Objects::revision));
+    assert_eq!(revisions(), [0, 0]);
+    cache.applied(service("a", "1"));
+    let first = revisions();
+    cache.deletion_requested(&key(), "a", "1");
+    let second = revisions();
+    assert!(second[0] > first[0] && first[0] > 0 && second[1] == 0);
+    cache.deleted(&service("a", "1"));
+    assert_eq!(revisions(), [0, 0], "as if there had been none");
+    cache.applied(service("a", "2"));
+    assert!(revisions()[0] > second[0], "but never one that was");
+}
+
+fn pod(name: &str, ip: &str) -> PodView {
+    let pod = serde_json::json!({
+        "metadata": {"name": name, "namespace": "ns", "uid": name, "labels": {"dijob-name": "job"}},
+        "status": {"phase": "Running", "podIPs": [{"ip": ip}]},
+    });
+    PodView::new(&serde_json::from_value(pod).unwrap()).unwrap()
+}
+
+#[test]
+fn an_address_belongs_to_who_had_it_last() {
+    let cache = PodCache::default();
+    let of = |ip: &str| {
+        cache
+            .by_address(ip.parse().unwrap())
+            .map(|pod| pod.name.clone())
+    };
+    cache.applied(pod("a", "10.0.0.1"));
+    cache.applied(pod("b", "10.0.0.1"));
+    cache.deleted(&pod("a", "10.0.0.1"));
+    assert_eq!(of("10.0.0.1").as_deref(), Some("b"));
+    cache.applied(pod("b", "10.0.0.2"));
+    assert_eq!(of("10.0.0.1"), None);
+    cache.deletion_requested(&key(), "b", "b");
+    assert_eq!(of("10.0.0.2").as_deref(), Some("b"));
+    cache.deleted(&pod("b", "10.0.0.2"));
+    assert_eq!(of("10.0.0.2"), None);
+}
+
+#[test]
+fn the_address_of_a_pod_that_has_ended_leads_to_nobody() {
+    for phase in [PodPhase::Succeeded, PodPhase::Failed] {
+        let cache = PodCache::default();
+        let address = "10.0.0.1".parse().unwrap();
+        let of = || cache.by_address(address).map(|pod| pod.name.clone());
+        let mut ended = pod("a", "10.0.0.1");
+        cache.applied(ended.clone());
+        assert_eq!(of().as_deref(), Some("a"));
+        ended.phase = phase;
+        cache.applied(ended.clone());
+        assert_eq!(of(), None, "{phase:?}");
+        cache.list_started();
+        cache.list_brought(ended.clone());
+        cache.list_complete();
+        assert_eq!(of(), None, "{phase:?}");
+        cache.applied(pod("b", "10.0.0.1"));
+        cache.applied(ended.clone());
+        cache.deleted(&ended);
+        assert_eq!(of().as_deref(), Some("b"), "{phase:?}");
+    }
+}
