@@ -1,5 +1,7 @@
 //! Carries out the actions of a step.
 
+mod spared;
+
 use std::sync::{Arc, Mutex, PoisonError};
 
 use di_api::{DIJob, PlanEntry, Reason, Role};
@@ -15,12 +17,13 @@ use kube::{
 use serde_json::json;
 
 use crate::{Action, Error, Note, context::Context, error::Result};
+use spared::Tried;
 
 /// How many calls for one job are under way at the same time.
 pub(crate) const IN_PARALLEL: usize = 16;
 
-/// Carries out all actions, and returns the worst error once all were tried: one that fails holds up no other. But where one is refused, others
-/// [like it](alike) are not tried.
+/// Carries out all actions, and returns the worst error once all were tried: one that fails holds up no other. But where some are tried
+/// in vain, others like them [are spared](Tried::spares).
 pub(crate) async fn act(
     context: &Context,
     job: &DIJob,
@@ -34,15 +37,15 @@ pub(crate) async fn act(
     // Without its coordinator no other pod is of use: where a quota has room for one, that is it.
     let (coordinator, first): (Vec<_>, Vec<_>) =
         first.into_iter().partition(|action| coordinates(action));
-    let turned_down = Mutex::default();
+    let tried = Mutex::default();
     let mut results = Vec::with_capacity(actions.len());
     for part in [coordinator, [first, services].concat()] {
         // Boxed, because the compiler does not see that futures made by a closure over borrows are Send.
         let writes: Vec<BoxFuture<'_, _>> = part
             .into_iter()
             .map(|action| {
-                let tried = attempt(context, job, key, action, &turned_down);
-                async move { (action, tried.await) }.boxed()
+                let result = attempt(context, job, key, action, &tried);
+                async move { (action, result.await) }.boxed()
             })
             .collect();
         let writes = stream::iter(writes).buffer_unordered(IN_PARALLEL);
@@ -112,45 +115,21 @@ fn coordinates(action: &Action) -> bool {
     matches!(action, Action::CreatePod(entry) if entry.role == Role::Coordinator)
 }
 
-/// Whether what one action makes is to wait where another is refused: it takes as much of a quota and is of the same template, or is a pod of a
-/// job whose coordinator waits.
-fn alike(one: &Action, other: &Action) -> bool {
-    match (one, other) {
-        (Action::CreatePod(_), other) if coordinates(other) => true,
-        (Action::CreatePod(one), Action::CreatePod(other)) => {
-            (one.role, &one.resources) == (other.role, &other.resources)
-        }
-        (Action::CreateService(_), Action::CreateService(_)) => true,
-        _ => false,
-    }
-}
-
-/// Carries out an action, unless one like it was refused.
+/// Carries out an action, unless those like it are tried in vain.
 async fn attempt<'a>(
     context: &Context,
     job: &DIJob,
     key: &Key,
     action: &'a Action,
-    turned_down: &Mutex<Vec<&'a Action>>,
+    tried: &Mutex<Tried<'a>>,
 ) -> Option<Result<bool>> {
-    let turned_down = || turned_down.lock().unwrap_or_else(PoisonError::into_inner);
-    if turned_down().iter().any(|other| alike(action, other)) {
+    let tried = || tried.lock().unwrap_or_else(PoisonError::into_inner);
+    if tried().spares(action) {
         return None;
     }
     let result = carry_out(context, job, key, action).await;
-    if matches!(&result, Err(error) if is_for_all(action, error)) {
-        turned_down().push(action);
-    }
+    tried().note(action, &result);
     Some(result)
-}
-
-/// Whether others like this action are to be spared: whoever refuses it, or has no answer to it, has none to them, and each would take its time of
-/// a turn and of the server. Without its coordinator no other pod is of use.
-fn is_for_all(action: &Action, error: &Error) -> bool {
-    let reason = error.reason();
-    Reason::REFUSALS.contains(&reason)
-        || reason == Reason::Timeout
-        || (coordinates(action) && !error.is_passing() && !error.may_be_done())
 }
 
 fn listed(names: &[&str]) -> String {

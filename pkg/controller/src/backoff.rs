@@ -27,11 +27,21 @@ struct Wait {
     until: Instant,
     /// Whether it waits for the API server, or the way to it, to be well again.
     for_server: bool,
+    /// How often it was woken to see whether that is well.
+    probes: u32,
+    /// Not before is it woken so again: it may be that nothing but what this job asks for is refused.
+    next_probe: Instant,
 }
 
 /// Longest wait after a first failure.
 pub(crate) const FIRST: Duration = Duration::from_secs(1);
+/// How often it is looked whether an API server that failed is well again.
+pub(crate) const PROBE_EVERY: Duration = Duration::from_secs(2);
 const LONGEST: Duration = Duration::from_secs(60);
+
+fn doubled(wait: Duration, times: u32) -> Duration {
+    wait.saturating_mul(1 << times.min(16)).min(LONGEST)
+}
 
 impl Backoff {
     /// Counts a failure and returns how long to wait: 1 s doubling to 60 s, less up to a fifth so that jobs that failed together do not
@@ -43,8 +53,10 @@ impl Backoff {
             failures: 0,
             until: now,
             for_server: false,
+            probes: 0,
+            next_probe: now,
         });
-        let wait = FIRST.saturating_mul(1 << job.failures.min(16)).min(LONGEST);
+        let wait = doubled(FIRST, job.failures);
         let wait = wait.mul_f64(rand::rng().random_range(0.8..1.0));
         job.failures = job.failures.saturating_add(1);
         // That somebody else wrote first puts off nothing that waits.
@@ -81,7 +93,8 @@ impl Backoff {
         waiting.got_through |= waited.is_some_and(|wait| wait.for_server);
     }
 
-    /// Ends the waits of jobs that wait for the API server: of one, to see whether it is well again, and of all once one has got through.
+    /// Ends the waits of jobs that wait for the API server: of one, to see whether it is well again, and of all once one has got through. One
+    /// that was woken in vain is woken ever later.
     pub fn wake(&self) -> Vec<Key> {
         let now = Instant::now();
         let mut waiting = self.lock();
@@ -89,6 +102,7 @@ impl Backoff {
         let jobs = waiting.jobs.iter_mut();
         let mut woken: Vec<_> = jobs
             .filter(|(_, wait)| wait.for_server && wait.until > now)
+            .filter(|(_, wait)| all || wait.next_probe <= now)
             .collect();
         // Who has just tried in vain comes last.
         woken.sort_by_key(|(_, wait)| wait.until);
@@ -97,6 +111,8 @@ impl Backoff {
         woken
             .map(|(job, wait)| {
                 wait.until = now;
+                wait.probes = if all { 0 } else { wait.probes + 1 };
+                wait.next_probe = now + doubled(PROBE_EVERY, wait.probes);
                 job.clone()
             })
             .collect()
@@ -167,5 +183,19 @@ mod tests {
             backoff.failed(&first, &unanswered()) > 2 * FIRST,
             "it has failed before"
         );
+    }
+
+    #[test]
+    fn who_was_woken_in_vain_is_not_woken_soon_unless_another_gets_through() {
+        let backoff = Backoff::default();
+        let (ill, well) = (job("ill"), job("well"));
+        backoff.failed(&ill, &unanswered());
+        assert_eq!(backoff.wake(), [ill.clone()]);
+        backoff.failed(&ill, &unanswered());
+        assert!(backoff.wake().is_empty());
+        backoff.failed(&well, &unanswered());
+        assert_eq!(backoff.wake(), [well.clone()], "others are");
+        backoff.succeeded(&well);
+        assert_eq!(backoff.wake(), [ill]);
     }
 }

@@ -187,13 +187,10 @@ async fn close(context: Arc<Context>, shutdown: impl Future<Output = ()>) {
     context.turns.close();
 }
 
-/// How often it is looked whether an API server that failed is well again.
-const PROBE_EVERY: Duration = Duration::from_secs(2);
-
 /// Has the jobs looked at soon that wait for the API server, once it is well again: one at a time tries, and all when one has got through.
 async fn probe(context: Arc<Context>, concerned: mpsc::Sender<Key>) {
     loop {
-        sleep(PROBE_EVERY).await;
+        sleep(backoff::PROBE_EVERY).await;
         for key in context.backoff.wake() {
             if concerned.send(key).await.is_err() {
                 return;

@@ -16,7 +16,7 @@ use kube::{
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use tower::{BoxError, service_fn};
 
-use super::*;
+use super::{spared::IN_VAIN, *};
 use crate::{
     Metrics, Settings, Step,
     outbox::{Item, Outbox},
@@ -38,8 +38,8 @@ fn refused() -> Client {
     Client::new(refuse, "ns")
 }
 
-/// A client of a server that refuses some pods, by what their names begin with, and tells of each that it was asked for.
-fn refusing(begin: &'static str, asked: Arc<Mutex<Vec<String>>>) -> Client {
+/// A client of a server that answers some pods so, by what their names begin with, and tells of each that it was asked for.
+fn refusing(begin: &'static str, code: u16, asked: Arc<Mutex<Vec<String>>>) -> Client {
     let make = service_fn(move |request: Request<Body>| {
         let asked = asked.clone();
         async move {
@@ -54,10 +54,16 @@ fn refusing(begin: &'static str, asked: Arc<Mutex<Vec<String>>>) -> Client {
             if is_pod {
                 asked.lock().unwrap().push(name);
             }
-            let status = json!({"status": "Failure", "reason": "Forbidden", "code": 403, "message": "denied"});
+            let reason = if code == 403 {
+                "Forbidden"
+            } else {
+                "InternalError"
+            };
+            let status =
+                json!({"status": "Failure", "reason": reason, "code": code, "message": "denied"});
             object["metadata"]["uid"] = object["metadata"]["name"].clone();
             let (code, answer) = if is_refused {
-                (403, status)
+                (code, status)
             } else {
                 (201, object)
             };
@@ -223,12 +229,16 @@ async fn what_is_refused_to_one_is_not_asked_for_by_others_like_it() {
         many("learner", Role::Learner),
     ]
     .concat();
-    for (refused, collectors, learners) in [
-        ("the-coordinator", 0..=0, 0..=0),
-        ("collector", 1..=IN_PARALLEL, 100..=100),
+    for (refused, code, collectors, learners) in [
+        ("the-coordinator", 403, 0..=0, 0..=0),
+        ("the-coordinator", 500, 0..=0, 0..=0),
+        ("collector", 403, 1..=IN_PARALLEL, 100..=100),
+        ("collector", 500, IN_VAIN..=IN_PARALLEL + IN_VAIN, 100..=100),
+        // Some of many are failed, by a server that is ill.
+        ("collector-3", 500, 100..=100, 100..=100),
     ] {
         let asked = Arc::<Mutex<Vec<String>>>::default();
-        let client = refusing(refused, asked.clone());
+        let client = refusing(refused, code, asked.clone());
         let context = context(client, &mut Registry::default(), Outbox::new().0);
         let (job, key) = job();
         act(&context, &job, &key, &all).await.unwrap_err();
@@ -237,9 +247,12 @@ async fn what_is_refused_to_one_is_not_asked_for_by_others_like_it() {
         assert_eq!(of("the-coordinator"), 1);
         assert!(
             collectors.contains(&of("collector")),
-            "{refused}: {asked:?}"
+            "{refused} {code}: {asked:?}"
         );
-        assert!(learners.contains(&of("learner")), "{refused}: {asked:?}");
+        assert!(
+            learners.contains(&of("learner")),
+            "{refused} {code}: {asked:?}"
+        );
         let put_off = context.memory(&key).refused.creates.len();
         assert_eq!(
             put_off,

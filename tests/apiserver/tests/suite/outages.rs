@@ -1,11 +1,15 @@
 //! The API server, and what holds its objects, are killed and come back while jobs live: all of them end as undisturbed ones do.
 
 use std::{
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
-use di_apiserver_tests::{Fate, Job, Kubelet, Part, Server, Space, eventually};
+use di_api::DIJobStatus;
+use di_apiserver_tests::{Came, Fate, Job, Kubelet, Part, Server, Space, eventually};
 use futures::future::join_all;
 use tokio::{
     sync::{OnceCell, Semaphore},
@@ -136,5 +140,35 @@ async fn all_jobs_are_looked_after_soon_once_a_server_takes_writes_again() {
     let took = back.elapsed();
     // The next time that each tries by itself is later.
     assert!(took < Duration::from_secs(20), "{took:?}");
+    managed.manager.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_that_a_webhook_which_is_down_fails_are_tried_seldom_and_few_at_a_time() {
+    const COLLECTORS: usize = 100;
+    let managed = Managed::start().await;
+    let _kubelet = Kubelet::running(&managed.space);
+    let makes_a_pod = |came: &Came| came.method == "POST" && came.path().ends_with("/pods");
+    // All but the coordinator, which comes first.
+    let coordinates = AtomicBool::new(true);
+    managed.proxy.rule(move |came| {
+        if makes_a_pod(came) && !coordinates.swap(false, Relaxed) {
+            Fate::Refused(500)
+        } else {
+            Fate::Served
+        }
+    });
+    managed.space.create(&Job::new("denied", COLLECTORS)).await;
+    let told = |s: &DIJobStatus| s.reason.as_deref() == Some("ApiError");
+    managed.space.until("denied", "it is told of", told).await;
+    sleep(Duration::from_secs(30)).await;
+    let came = managed.proxy.came();
+    let tried = came.iter().filter(|came| makes_a_pod(came)).count();
+    // About ten times, ever later, and each time as many as are tried at once.
+    assert!(tried < 3 * COLLECTORS, "{tried} pods were tried");
+
+    managed.proxy.rule(|_| Fate::Served);
+    let status = managed.space.until_settled("denied").await;
+    assert_eq!(status.reason, None);
     managed.manager.stop().await;
 }
