@@ -12,6 +12,17 @@ use super::{Observed, Trouble, has_ended, units};
 pub(super) const HELD: &str = "the job is held and no pod of it is left";
 
 pub(super) fn fill(seen: &Observed<'_>, status: &mut DIJobStatus) {
+    tell(seen, status);
+    // What a change of the spec leaves as it is holds for the new one too: who waits for a condition takes none of an older generation.
+    for type_ in ConditionType::ALL {
+        let mut all = status.conditions.iter_mut();
+        if let Some(condition) = all.find(|condition| condition.type_ == type_.as_str()) {
+            condition.observed_generation = seen.job.metadata.generation;
+        }
+    }
+}
+
+fn tell(seen: &Observed<'_>, status: &mut DIJobStatus) {
     suspended(seen, status);
     let trouble = seen
         .trouble

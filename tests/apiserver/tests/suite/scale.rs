@@ -66,7 +66,20 @@ async fn put_scale(jobs: &Api<DIJob>, job: &str, replicas: i32) {
     .await;
 }
 
-#[tokio::test]
+fn wait_by_kubectl(kubectl: &Kubectl<'_>, space: &Space, condition: &str) {
+    let wanted = format!("--for=condition={condition}");
+    let said = kubectl.run(&[
+        "-n",
+        &space.namespace,
+        "wait",
+        "dijob/scaled",
+        &wanted,
+        "--timeout=60s",
+    ]);
+    assert_eq!(said, "dijob.diengine.opendilab.org/scaled condition met\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn kubectl_and_an_autoscaler_set_how_many_collectors_are_declared_beside_groups() {
     let space = Space::new().await;
     let _kubelet = Kubelet::running(&space);
@@ -87,6 +100,8 @@ async fn kubectl_and_an_autoscaler_set_how_many_collectors_are_declared_beside_g
         let said = kubectl.run(&["-n", &space.namespace, "scale", resource, &replicas]);
         assert_eq!(said, "dijob.diengine.opendilab.org/scaled scaled\n");
         until_scaled(&space, "scaled", declared).await;
+        // It takes no condition that was observed before the scale.
+        wait_by_kubectl(&kubectl, &space, "Created");
     }
     for declared in [3, 1] {
         put_scale(&space.jobs(), "scaled", declared).await;
@@ -115,6 +130,7 @@ async fn kubectl_and_an_autoscaler_set_how_many_collectors_are_declared_beside_g
     assert_eq!(status.phase, Some(Phase::Succeeded));
     assert!(!status.plan.iter().any(PlanEntry::is_wanted));
     assert_eq!(space.pods_of("scaled").await.len(), 1);
+    wait_by_kubectl(&kubectl, &space, "Succeeded");
     manager.stop().await;
 }
 

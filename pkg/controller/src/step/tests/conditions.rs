@@ -146,9 +146,24 @@ fn the_status_tells_which_generation_of_the_spec_it_is_of() {
         (ready.status.as_str(), ready.observed_generation),
         ("False", Some(2))
     );
-    // What the change says nothing of is as old as it is.
+    // What the change leaves as it is holds for the new one too, and has held as long as before.
     let created = condition(&world.status().conditions, ConditionType::Created).unwrap();
-    assert_eq!(created.observed_generation, Some(1));
+    assert_eq!(created.observed_generation, Some(2));
+
+    world.exit(COORDINATOR, 0, "Completed");
+    world.settle();
+    world.now += SignedDuration::from_secs(60);
+    world.job.metadata.generation = Some(3);
+    world.job.spec.ttl_seconds_after_finished = Some(600);
+    world.settle();
+    assert_eq!(world.status().observed_generation, Some(3));
+    for condition in &world.status().conditions {
+        assert_eq!(condition.observed_generation, Some(3), "{condition:?}");
+        assert!(
+            condition.last_transition_time.0 < world.now,
+            "{condition:?}"
+        );
+    }
 }
 
 #[test]
