@@ -175,6 +175,11 @@ impl PodView {
         !matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
     }
 
+    /// Whether a kubelet has it: nobody else ends it where it is.
+    pub fn is_placed(&self) -> bool {
+        self.phase != PodPhase::Pending || self.scheduled == Ok(true)
+    }
+
     /// Whether it may have an address that its kubelet has not told yet. That takes seconds; a pod that got its node long ago waits for
     /// something else, and has none.
     pub fn may_have_address(&self, now: Timestamp) -> bool {

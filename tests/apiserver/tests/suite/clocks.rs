@@ -4,6 +4,8 @@ use di_api::{DIJobStatus, Phase};
 use di_apiserver_tests::{Job, Kubelet, Manager, Space, eventually, exit};
 use di_controller::Settings;
 use jiff::{SignedDuration, Timestamp};
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
 
 use crate::life::{Managed, as_usual, settings};
 
@@ -51,9 +53,12 @@ async fn limits_of_time_are_kept_under_a_clock_that_is_an_hour_off() {
         });
         space.create(&patient).await;
         space.until_settled("patient").await;
-        space
-            .create(&Job::new("late", 1).with(|spec| spec["activeDeadlineSeconds"] = 1.into()))
-            .await;
+        space.create(&Job::new("late", 1)).await;
+        // One that has no node by then is not kept.
+        space.until_settled("late").await;
+        let late = Patch::Merge(json!({"spec": {"activeDeadlineSeconds": 1}}));
+        let params = PatchParams::default();
+        space.jobs().patch("late", &params, &late).await.unwrap();
         let late = space.until_phase("late", Phase::Failed).await;
         assert_eq!(late.reason.as_deref(), Some("DeadlineExceeded"), "{name}");
         eventually("its coordinator is ended, and kept", async || {

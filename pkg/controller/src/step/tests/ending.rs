@@ -59,6 +59,32 @@ fn deadline_and_ttl_are_kept() {
 }
 
 #[test]
+fn a_coordinator_that_found_no_node_until_its_deadline_does_not_wait_on() {
+    for (policy, waits) in [
+        (CleanPodPolicy::None, true),
+        (CleanPodPolicy::Running, false),
+        (CleanPodPolicy::All, false),
+    ] {
+        let mut world = World::new(JOB);
+        world.job.spec.clean_pod_policy = policy;
+        world.job.spec.active_deadline_seconds = Some(60);
+        world.settle();
+        world.pods.get_mut(COORDINATOR).unwrap().scheduled = Err("no room".into());
+        world.settle();
+        world.now += SignedDuration::from_secs(60);
+        world.settle();
+        assert_eq!(world.status().reason.as_deref(), Some("DeadlineExceeded"));
+        // No kubelet has it that could end it where it is.
+        let pod = &world.pods[COORDINATOR];
+        assert_eq!((pod.deleting, pod.told_to_end), (!waits, false));
+        world.kubelet_ends_deleted();
+        world.settle();
+        assert_eq!(world.pods.contains_key(COORDINATOR), waits, "{policy:?}");
+        assert!(world.services.is_empty());
+    }
+}
+
+#[test]
 fn a_suspended_job_frees_everything_and_goes_on_with_its_plan() {
     let mut world = running();
     let plan = world.wanted(Role::Collector);

@@ -186,11 +186,15 @@ fn lose(world: &mut World, state: State) {
 /// The rule: whether a pod that nobody else told to go is left at the end.
 fn stays(policy: CleanPodPolicy, pod: &Pod) -> bool {
     let is_coordinator = pod.labels()["replica-type"] == "coordinator";
-    let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
+    let status = pod.status.as_ref();
+    let phase = status.and_then(|status| status.phase.as_deref());
+    let conditions = status.and_then(|status| status.conditions.as_deref());
+    let mut conditions = conditions.unwrap_or_default().iter();
+    let has_no_node = conditions.any(|c| c.type_ == "PodScheduled" && c.status == "False");
     let could_use_the_cluster = !matches!(phase, Some("Succeeded" | "Failed"));
     match policy {
         CleanPodPolicy::None => true,
-        CleanPodPolicy::Running => is_coordinator || !could_use_the_cluster,
+        CleanPodPolicy::Running => is_coordinator && !has_no_node || !could_use_the_cluster,
         CleanPodPolicy::All => false,
     }
 }
