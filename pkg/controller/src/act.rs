@@ -19,6 +19,20 @@ use serde_json::json;
 use crate::{Action, Error, Note, context::Context, error::Result};
 use spared::Tried;
 
+/// Why not all was carried out.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub error: Error,
+    /// Resource and name of what could not be made, if it is [put off](crate::context::Refused).
+    pub made: Option<(&'static str, String)>,
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self { error, made: None }
+    }
+}
+
 /// How many calls for one job are under way at the same time.
 pub(crate) const IN_PARALLEL: usize = 16;
 
@@ -29,7 +43,7 @@ pub(crate) async fn act(
     job: &DIJob,
     key: &Key,
     actions: &[Action],
-) -> Result<()> {
+) -> Result<(), Failed> {
     // A pod takes its time to start, and nobody needs its address before.
     let (services, first): (Vec<_>, Vec<_>) = actions
         .iter()
@@ -60,10 +74,9 @@ pub(crate) async fn act(
             }
             (Action::DeletePod { name, .. }, Some(Ok(true))) => deleted.push(name.as_str()),
             (_, Some(Err(error))) => {
-                if !error.is_passing() {
-                    refused.extend(made_by(action));
-                }
-                errors.push(error);
+                let made = made_by(action).filter(|_| !error.is_passing());
+                refused.extend(made.clone());
+                errors.push(Failed { error, made });
             }
             (_, None) => refused.extend(made_by(action)),
             _ => {}
@@ -90,15 +103,26 @@ pub(crate) async fn act(
         });
     }
     let told = job.status.as_ref().and_then(|s| s.reason.as_deref());
-    worst(errors, told).map_or(Ok(()), Err)
+    let about = context.memory(key).trouble.and_then(|told| told.about);
+    worst(errors, told, about.as_ref()).map_or(Ok(()), Err)
 }
 
 /// Of what went wrong, what the job is told of: the same as before while it lasts, for every change of it is a write, and the next try.
-fn worst(errors: Vec<Error>, told: Option<&str>) -> Option<Error> {
-    errors.into_iter().min_by_key(|error| {
+fn worst(
+    errors: Vec<Failed>,
+    told: Option<&str>,
+    about: Option<&(&'static str, String)>,
+) -> Option<Failed> {
+    errors.into_iter().min_by_key(|Failed { error, made }| {
         let reason = error.reason();
         let rank = Error::REASONS.iter().position(|other| *other == reason);
-        (!error.is_moot(), told != Some(reason.as_str()), rank)
+        let is_other = made.as_ref() != about;
+        (
+            !error.is_moot(),
+            told != Some(reason.as_str()),
+            rank,
+            is_other,
+        )
     })
 }
 
@@ -333,7 +357,10 @@ mod tests {
             what: "try".to_owned(),
             seconds: 10,
         };
-        let told = |errors, before| worst(errors, before).map(|error| error.reason());
+        let told = |errors: Vec<Error>, before| {
+            let errors = errors.into_iter().map(Failed::from).collect();
+            worst(errors, before, None).map(|failed| failed.error.reason())
+        };
         let quota = Some("QuotaExceeded");
         for (errors, before, expected) in [
             (vec![], None, None),
@@ -352,6 +379,29 @@ mod tests {
             (vec![late(), taken()], quota, Some(Reason::NameTaken)),
         ] {
             assert_eq!(told(errors, before), expected, "{before:?}");
+        }
+    }
+
+    #[test]
+    fn of_what_fails_alike_the_one_that_was_told_of_is_told_of_again() {
+        let failed = |resource, name: &str| Failed {
+            error: Error::Timeout {
+                what: "try".to_owned(),
+                seconds: 10,
+            },
+            made: Some((resource, name.to_owned())),
+        };
+        let all = || {
+            vec![
+                failed("pods", "a"),
+                failed("pods", "b"),
+                failed("services", "b"),
+            ]
+        };
+        for about in [("pods", "a"), ("pods", "b"), ("services", "b")] {
+            let about = (about.0, about.1.to_owned());
+            let made = worst(all(), Some("Timeout"), Some(&about)).and_then(|failed| failed.made);
+            assert_eq!(made, Some(about));
         }
     }
 }

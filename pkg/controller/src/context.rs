@@ -214,10 +214,9 @@ fn event(note: &Note) -> Event {
         reason: note.reason.to_string(),
         note: Some(shorten(&note.message)),
         // Events of one reason and action within some minutes become one, with a count and the first one's note.
-        action: if note.retried {
-            "Retry".to_owned()
-        } else {
-            format!("Reconcile {:x}", hash(&note.message))
+        action: match note.retried {
+            Some(resource) => format!("Retry {resource}"),
+            None => format!("Reconcile {:x}", hash(&note.message)),
         },
         secondary: None,
     }
@@ -279,13 +278,15 @@ mod tests {
             event(&Note { retried, ..note }).action
         };
         for (other, retried, is_counted) in [
-            ("exit code 1", false, true),
-            ("exit code 2", false, false),
-            ("exit code 2", true, true),
+            ("exit code 1", None, true),
+            ("exit code 2", None, false),
+            ("exit code 2", Some("pods"), true),
         ] {
             let same = action("exit code 1", retried) == action(other, retried);
-            assert_eq!(same, is_counted, "{other} {retried}");
+            assert_eq!(same, is_counted, "{other} {retried:?}");
         }
+        let of = |resource| action("denied", Some(resource));
+        assert_ne!(of("pods"), of("services"));
     }
 
     #[test]

@@ -17,8 +17,8 @@ use tracing::{debug, instrument};
 
 use crate::{
     Action, Error, Note, Observed, Step, Trouble,
-    act::{IN_PARALLEL, act, made_by},
-    context::{Context, in_time},
+    act::{Failed, IN_PARALLEL, act, made_by},
+    context::{Context, Refused, in_time},
     error::Result,
     raw,
     status::{COUNTS_EVERY, is_written, may_wait, stands, tell_unsaid, write_and_tell},
@@ -52,7 +52,7 @@ async fn reconcile_now(job: Arc<WatchedJob>, context: &Context) -> Result<Next> 
         return Ok(Next::await_change());
     }
     let _under_way = context.metrics.reconcile();
-    let result = match &job.0 {
+    let result: Result<_, Failed> = match &job.0 {
         Ok(_) => {
             synced(context).await?;
             looks(context, &key).await
@@ -61,7 +61,7 @@ async fn reconcile_now(job: Arc<WatchedJob>, context: &Context) -> Result<Next> 
             synced(context).await?;
             match raw::fail_undecodable(context, invalid).await {
                 Ok(Some(ended)) => clean_up(context, &key, &ended).await,
-                told => told.map(|_| Next::await_change()),
+                told => told.map(|_| Next::await_change()).map_err(Failed::from),
             }
         }
     };
@@ -69,16 +69,16 @@ async fn reconcile_now(job: Arc<WatchedJob>, context: &Context) -> Result<Next> 
         Ok(_) if context.memory(&key).refused.creates.is_empty() => {
             context.backoff.succeeded(&key);
         }
-        Err(error) if error.is_moot() => {
+        Err(Failed { error, .. }) if error.is_moot() => {
             debug!(error = error.chain(), "Nothing more can be done");
             context.remember(&key, |memory| memory.moot = true);
             return Ok(Next::await_change());
         }
-        Err(error) if error.is_conflict() => {}
-        Err(error) if job.0.is_ok() => note_trouble(context, &key, error).await,
+        Err(Failed { error, .. }) if error.is_conflict() => {}
+        Err(failed) if job.0.is_ok() => note_trouble(context, &key, failed).await,
         _ => {}
     }
-    result
+    result.map_err(|failed| failed.error)
 }
 
 /// No decision is made before the caches are filled.
@@ -91,7 +91,7 @@ async fn synced(context: &Context) -> Result<()> {
 }
 
 /// Looks, decides, writes the status, acts; again until nothing is left to do.
-async fn looks(context: &Context, key: &Key) -> Result<Next> {
+async fn looks(context: &Context, key: &Key) -> Result<Next, Failed> {
     Box::pin(tell_unsaid(context, key)).await?;
     // Once in a job's life: afterwards it has a status.
     if is_new(context, key) && Box::pin(raw::fail_invalid(context, key)).await? {
@@ -110,7 +110,7 @@ async fn looks(context: &Context, key: &Key) -> Result<Next> {
             let (answers, failed) = ask_for(context, key, step.ask).await;
             // What was answered need not be asked again: of many calls to a server that is ill some always fail.
             if let Some(error) = failed.filter(|_| answers.is_empty()) {
-                return Err(error);
+                return Err(error.into());
             }
             asked.extend(answers);
             continue;
@@ -145,7 +145,7 @@ async fn looks(context: &Context, key: &Key) -> Result<Next> {
 }
 
 /// An ended job that cannot be decoded is cleaned up after like any other. Its status stays as it is: to write it takes to read it.
-async fn clean_up(context: &Context, key: &Key, ended: &DIJob) -> Result<Next> {
+async fn clean_up(context: &Context, key: &Key, ended: &DIJob) -> Result<Next, Failed> {
     let step = look(context, key, ended, None, &HashMap::new());
     act(context, ended, key, &step.actions).await?;
     Ok(next(&step, ended))
@@ -294,15 +294,31 @@ pub(crate) fn only_told(step: Step, job: &DIJob) -> Step {
     }
 }
 
+/// What is told goes on being told while what it is about is refused: of many, others are tried each time. Once that is made, or free, another is
+/// to be told of.
+fn told_on(told: Option<Trouble>, new: Trouble, refused: &Refused) -> Trouble {
+    let goes_on = |old: &Trouble| {
+        let about = old.about.as_ref();
+        let is_refused = about.is_some_and(|about| refused.creates.contains(about));
+        is_refused && old.about != new.about && old.reason == new.reason
+    };
+    told.filter(goes_on).unwrap_or(new)
+}
+
 /// Keeps what went wrong for the status and tells of it.
-async fn note_trouble(context: &Context, key: &Key, error: &Error) {
+async fn note_trouble(context: &Context, key: &Key, failed: &Failed) {
+    let error = &failed.error;
     let trouble = Trouble {
         reason: error.reason(),
         message: error.chain(),
+        about: failed.made.clone(),
     };
+    let memory = context.memory(key);
+    let trouble = told_on(memory.trouble, trouble, &memory.refused);
+    let resource = trouble.about.as_ref().map(|(resource, _)| *resource);
     let note = Note {
         warning: !error.is_passing(),
-        retried: true,
+        retried: resource.or(Some("dijobs")),
         ..Note::normal(trouble.reason, trouble.message.clone())
     };
     context.remember(key, |memory| memory.trouble = Some(trouble));
@@ -328,5 +344,45 @@ async fn note_trouble(context: &Context, key: &Key, error: &Error) {
             error = error.chain(),
             "Status does not tell of the error yet"
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use di_api::Reason;
+
+    use super::*;
+
+    #[test]
+    fn what_is_told_is_told_while_it_is_refused_and_then_what_else_is() {
+        let trouble = |reason, message: &str, about| Trouble {
+            reason,
+            message: message.to_owned(),
+            about,
+        };
+        let taken = |message: &str, resource| {
+            let about = Some((resource, "j-coordinator".to_owned()));
+            trouble(Reason::NameTaken, message, about)
+        };
+        let (pod, service) = (|| taken("pod", "pods"), || taken("service", "services"));
+        let late = || trouble(Reason::Timeout, "late", None);
+        let (pods, services): (&[_], &[_]) = (&["pods"], &["services"]);
+        let both: &[_] = &["pods", "services"];
+        for (told, new, refused, expected) in [
+            (None, service(), both, "service"),
+            (Some(pod()), service(), both, "pod"),
+            (Some(pod()), service(), services, "service"),
+            (Some(pod()), taken("pod anew", "pods"), pods, "pod anew"),
+            (Some(pod()), late(), pods, "late"),
+            (Some(late()), pod(), pods, "pod"),
+        ] {
+            let named = |resource: &&'static str| (*resource, "j-coordinator".to_owned());
+            let refused = Refused {
+                creates: refused.iter().map(named).collect(),
+                generation: None,
+            };
+            let told = told_on(told, new, &refused);
+            assert_eq!(told.message, expected, "{refused:?}");
+        }
     }
 }

@@ -57,8 +57,11 @@ fn tell(seen: &Observed<'_>, status: &mut DIJobStatus) {
 }
 
 /// What is told of a trouble stays as it is while the reason does: a message that differs from try to try must not lead to a write, which
-/// would lead to the next try.
+/// would lead to the next try. What is put off is not tried because of it.
 fn told(status: &DIJobStatus, trouble: &Trouble) -> String {
+    if trouble.about.is_some() {
+        return trouble.message.clone();
+    }
     condition(&status.conditions, ConditionType::ReplicasReady)
         .filter(|old| old.reason == trouble.reason.as_str())
         .map_or_else(|| trouble.message.clone(), |old| old.message.clone())

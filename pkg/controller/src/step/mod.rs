@@ -44,6 +44,8 @@ pub struct Trouble {
     pub reason: Reason,
     /// What a user must know.
     pub message: String,
+    /// Resource and name of what could not be made, and is put off for a while.
+    pub about: Option<(&'static str, String)>,
 }
 
 /// One write.
@@ -110,8 +112,8 @@ pub struct Note {
     pub reason: Reason,
     /// A sentence: events of one reason that say the same are counted together.
     pub message: String,
-    /// Whether it may come again and again in other words, and is counted under the first.
-    pub retried: bool,
+    /// Resource of what is tried again and again, if it may come in other words each time, and is counted under the first.
+    pub retried: Option<&'static str>,
 }
 
 impl Note {
@@ -121,7 +123,7 @@ impl Note {
             warning: false,
             reason,
             message: message.into(),
-            retried: false,
+            retried: None,
         }
     }
 

@@ -1,11 +1,14 @@
 //! Objects that are not the job's, and jobs that are on their way out.
 
 use di_api::{ConditionType, DIJobStatus, Phase, condition};
-use di_apiserver_tests::{Job, Kubelet, Space, exists, remove, template};
-use k8s_openapi::api::core::v1::Pod;
+use di_apiserver_tests::{Job, Kubelet, Space, eventually, exists, remove, template};
+use k8s_openapi::api::{
+    core::v1::{Pod, Service},
+    events::v1::Event,
+};
 use kube::{
-    ResourceExt,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
+    Api, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::json;
 
@@ -74,30 +77,52 @@ async fn f7_pods_of_an_earlier_job_of_the_same_name_are_neither_taken_nor_touche
 #[tokio::test]
 async fn a_name_that_somebody_else_has_is_told_of_and_taken_once_it_is_free() {
     let space = Space::new().await;
+    let space = space.undisturbed("of two that are taken the first that is tried is told of");
     let mut pod: Pod = serde_json::from_value(template()).unwrap();
     pod.metadata.name = Some("taken-coordinator".to_owned());
     let params = PostParams::default();
     let theirs = space.pods().create(&params, &pod).await.unwrap();
+    let service =
+        json!({"metadata": {"name": "taken-coordinator"}, "spec": {"ports": [{"port": 80}]}});
+    let service: Service = serde_json::from_value(service).unwrap();
+    space.services().create(&params, &service).await.unwrap();
     let manager = space.manager("manager");
     space.create(&Job::new("taken", 0)).await;
     space.until_event("taken", "NameTaken").await;
     assert_eq!(space.warnings_of("taken").await, ["NameTaken"]);
-    let told = |s: &DIJobStatus| {
+    let tells_of = |s: &DIJobStatus, object: &str| {
         let condition = condition(&s.conditions, ConditionType::ReplicasReady);
         let told = condition.map(|c| (c.status.as_str(), c.reason.as_str(), &c.message));
         s.reason.as_deref() == Some("NameTaken")
             && told.is_some_and(|(status, reason, message)| {
-                (status, reason) == ("False", "NameTaken") && message.contains("taken-coordinator")
+                (status, reason) == ("False", "NameTaken") && message.starts_with(object)
             })
     };
-    space
-        .until("taken", "the condition tells of it", told)
-        .await;
+    let of_pod = |s: &DIJobStatus| tells_of(s, "pod taken-coordinator");
+    let what = "the condition tells of the pod";
+    space.until("taken", what, of_pod).await;
     let still = space.pods().get("taken-coordinator").await.unwrap();
     assert_eq!(still, theirs);
 
     let _kubelet = Kubelet::running(&space);
     remove(&space.pods(), "taken-coordinator").await;
+    // Ours has the name by then, and must not be taken for the stranger.
+    let of_service = |s: &DIJobStatus| tells_of(s, "service taken-coordinator");
+    let what = "the condition tells of the service";
+    space.until("taken", what, of_service).await;
+    let events: Api<Event> = Api::namespaced(space.client.clone(), &space.namespace);
+    eventually("an event tells of the service", async || {
+        let all = events.list(&ListParams::default()).await.unwrap();
+        let notes: Vec<_> = all.items.into_iter().filter_map(|e| e.note).collect();
+        let is_told = |note: &String| note.starts_with("service taken-coordinator");
+        if notes.iter().any(is_told) {
+            Ok(())
+        } else {
+            Err(notes.join("; "))
+        }
+    })
+    .await;
+    remove(&space.services(), "taken-coordinator").await;
     let status = space.until_settled("taken").await;
     assert_eq!(status.reason, None);
     manager.stop().await;

@@ -34,6 +34,7 @@ fn disturb(world: &mut World, name: &str, disturbance: &Disturbance, reason: Rea
             world.trouble = Some(Trouble {
                 reason,
                 message: "the server says why".to_owned(),
+                about: None,
             });
         }
         NoConfiguration => {
@@ -163,6 +164,31 @@ fn the_status_tells_which_generation_of_the_spec_it_is_of() {
             condition.last_transition_time.0 < world.now,
             "{condition:?}"
         );
+    }
+}
+
+#[test]
+fn what_is_put_off_is_told_as_it_is_and_what_is_not_as_it_was() {
+    let pods = Some(("pods", COORDINATOR.to_owned()));
+    let services = Some(("services", COORDINATOR.to_owned()));
+    for (about, next, message) in [
+        (pods, services, "the service is taken"),
+        (None, None, "the pod is taken"),
+    ] {
+        let mut world = running();
+        let mut tell = |about, message: &str| {
+            world.trouble = Some(Trouble {
+                reason: Reason::NameTaken,
+                message: message.to_owned(),
+                about,
+            });
+            world.settle();
+            let all = &world.status().conditions;
+            let ready = condition(all, ConditionType::ReplicasReady).unwrap();
+            ready.message.clone()
+        };
+        assert_eq!(tell(about, "the pod is taken"), "the pod is taken");
+        assert_eq!(tell(next, "the service is taken"), message);
     }
 }
 

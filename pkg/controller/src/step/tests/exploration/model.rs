@@ -253,5 +253,6 @@ fn trouble(reason: Reason) -> Trouble {
     Trouble {
         reason,
         message: "it was refused".to_owned(),
+        about: None,
     }
 }
