@@ -90,8 +90,8 @@ struct Index<V> {
     unconfirmed: HashMap<String, (Key, String, Instant)>,
     /// UIDs seen deleted lately: the answer of a create may come after the watch has seen the object go.
     gone: Lately,
-    /// What a list that is under way has brought so far.
-    listed: Option<Vec<Arc<V>>>,
+    /// A list that is under way: when it began, and what it has brought so far.
+    listed: Option<(Instant, Vec<Arc<V>>)>,
 }
 
 /// The watch shows an object within this time, or never.
@@ -236,13 +236,13 @@ impl<V: View> ObjectCache<V> {
     }
 
     pub(crate) fn list_started(&self) {
-        self.lock_write().listed = Some(Vec::new());
+        self.lock_write().listed = Some((Instant::now(), Vec::new()));
     }
 
     pub(crate) fn list_brought(&self, view: V) {
         let mut index = self.lock_write();
         let index = &mut *index;
-        if let Some(listed) = &mut index.listed {
+        if let Some((_, listed)) = &mut index.listed {
             // Mostly it is known as it is, and need not be there twice.
             let objects = index.jobs.get(&view.job());
             let known = objects.and_then(|objects| objects.shared(view.name()));
@@ -254,9 +254,11 @@ impl<V: View> ObjectCache<V> {
     /// Replaces everything by what the list brought, and returns the jobs concerned, before and after.
     pub(crate) fn list_complete(&self) -> HashSet<Key> {
         let mut index = self.lock_write();
-        let listed = index.listed.take().unwrap_or_default();
+        let now = Instant::now();
+        let (began, listed) = index.listed.take().unwrap_or_else(|| (now, Vec::new()));
         let mut concerned: HashSet<Key> = index.jobs.keys().cloned().collect();
-        // What we wrote while the list was under way may be missing from it.
+        // What we wrote while the list was under way may be missing from it. What was there before and is missing has gone since.
+        index.unconfirmed.retain(|_, (_, _, since)| *since >= began);
         let unconfirmed: Vec<Arc<V>> = index
             .unconfirmed
             .values()

@@ -36,6 +36,19 @@ fn own_writes_are_seen_at_once_and_survive_an_older_list() {
 }
 
 #[test]
+fn what_was_written_before_a_list_began_and_is_missing_from_it_is_gone() {
+    let cache = ServiceCache::default();
+    cache.created(service("a", "1"));
+    cache.created(service("b", "2"));
+    cache.list_started();
+    cache.created(service("c", "3"));
+    cache.list_brought(service("b", "2"));
+    let concerned = cache.list_complete();
+    assert_eq!(names(&cache), ["b", "c"]);
+    assert!(concerned.contains(&key()), "its job is looked at");
+}
+
+#[test]
 fn an_answer_that_comes_after_the_object_went_changes_nothing() {
     let cache = ServiceCache::default();
     cache.applied(service("a", "1"));
