@@ -4,7 +4,7 @@ use di_api::{EntryState, PlanEntry};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 
-use super::{aggregator_of, find, follow, remove, successor};
+use super::{aggregator_of, find, follow, successor};
 use crate::{
     Job,
     names::{Suffixes, fresh},
@@ -48,11 +48,15 @@ pub fn replace(
         not_before,
         ..plan[i].clone()
     };
-    plan[i].state = EntryState::Replaced;
     // One failed pod per index is kept for its logs: the one that failed last.
-    if let Some(before) = plan[i].replaces.clone() {
-        remove(plan, &before);
+    let place = (next.role, next.index);
+    let of_place = |entry: &&mut PlanEntry| (entry.role, entry.index) == place;
+    for before in plan.iter_mut().filter(of_place) {
+        if before.state == EntryState::Replaced {
+            before.state = EntryState::Removing;
+        }
     }
+    plan[i].state = EntryState::Replaced;
     plan.push(next);
     follow(plan);
     Some(fresh)

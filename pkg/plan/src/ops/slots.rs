@@ -1,9 +1,10 @@
 use std::collections::HashSet;
 
-use di_api::{Origin, PlanEntry, Role};
+use di_api::{EntryState, Origin, PlanEntry, Role};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
+use super::{aggregator_of, successor};
 use crate::{
     Job,
     names::{Suffixes, fresh},
@@ -28,7 +29,10 @@ impl Slots {
                 .flat_map(|entry| entry.replaces.iter().chain([&entry.name]))
                 .cloned()
                 .collect(),
-            indices: of_role().map(|entry| entry.index).collect(),
+            indices: of_role()
+                .filter(|entry| has_number(plan, entry))
+                .map(|entry| entry.index)
+                .collect(),
             lowest: 0,
         }
     }
@@ -72,4 +76,11 @@ impl Slots {
             ..PlanEntry::new(name, self.role, origin, self.lowest)
         }
     }
+}
+
+/// Whether the number of an entry is not free. That of one that was replaced is its successor's, who has it himself; but ddp learners are planned
+/// later than the aggregator that they take their places with.
+fn has_number(plan: &[PlanEntry], entry: &PlanEntry) -> bool {
+    entry.state != EntryState::Replaced
+        || aggregator_of(entry).is_some_and(|unit| successor(plan, unit).is_some())
 }

@@ -141,6 +141,43 @@ fn a_name_reported_twice_is_replaced_once() {
 }
 
 #[test]
+fn a_number_is_free_once_nobody_has_it_whatever_is_kept_of_who_failed() {
+    let mut plan = Vec::new();
+    let scale = |plan: &mut Vec<PlanEntry>, replicas| {
+        declare(&job(replicas), plan, &[], &mut RandomSuffixes, now());
+        let kept: HashSet<_> = plan
+            .iter()
+            .filter(|entry| entry.state == EntryState::Replaced)
+            .map(|entry| entry.name.clone())
+            .collect();
+        drop_gone(plan, |name| kept.contains(name));
+        let wanted = plan.iter().filter(|entry| entry.is_wanted());
+        let mut wanted: Vec<_> = wanted.map(|e| (e.index, e.name.clone())).collect();
+        wanted.sort();
+        wanted
+    };
+    let lose = |plan: &mut Vec<PlanEntry>, name: &str| {
+        replace(&job(2), plan, name, None, &mut RandomSuffixes, now()).unwrap()
+    };
+    let failed = scale(&mut plan, 2)[0].1.clone();
+    lose(&mut plan, &failed);
+    assert!(scale(&mut plan, 0).is_empty());
+    assert_eq!(plan.len(), 1, "the failed one is kept");
+    let anew = scale(&mut plan, 2);
+    assert_eq!((anew[0].0, anew[1].0), (0, 1));
+    assert_eq!(find(&plan, &failed).unwrap().state, EntryState::Replaced);
+
+    lose(&mut plan, &anew[0].1);
+    let state = |name: &str| find(&plan, name).unwrap().state;
+    let last = state(&anew[0].1);
+    assert_eq!(
+        (state(&failed), last),
+        (EntryState::Removing, EntryState::Replaced),
+        "one is kept of each number"
+    );
+}
+
+#[test]
 fn replacements_back_off_until_one_ran_long_enough() {
     let mut plan = Vec::new();
     let mut name = ask(&mut plan, 1, "uid/0", None).remove(0);

@@ -136,6 +136,25 @@ fn a_unit_that_is_not_whole_is_not_ready_and_goes_first() {
 }
 
 #[test]
+fn the_numbers_of_a_unit_that_is_let_go_of_after_a_failure_are_free() {
+    let mut plan = Vec::new();
+    let first = ask(&mut plan, 1, 6, "uid/0").remove(0);
+    split(&mut plan, &[4]);
+    let next = replace(&job(0), &mut plan, &first, None, &mut RandomSuffixes, now()).unwrap();
+    // Its places are kept for it until it is split.
+    let other = ask(&mut plan, 1, 6, "uid/0").remove(0);
+    let unsplit = plan.clone();
+    split(&mut plan, &[4]);
+    assert_eq!(places(&plan, &next), [(4, 0, 0), (2, 4, 1)]);
+    assert_eq!(places(&plan, &other), [(4, 0, 2), (2, 4, 3)]);
+
+    plan = unsplit;
+    remove(&mut plan, &next);
+    split(&mut plan, &[4]);
+    assert_eq!(places(&plan, &other), [(4, 0, 0), (2, 4, 1)]);
+}
+
+#[test]
 fn a_member_stands_for_its_unit() {
     let mut plan = Vec::new();
     let unit = ask(&mut plan, 1, 6, "uid/0").remove(0);
