@@ -102,7 +102,7 @@ pub(super) fn tend(seen: &Observed<'_>, step: &mut Step) {
         // Told to go; what it exits with then says nothing of the job.
         _ if pod.deleting => {
             if step.status.coordinator.uid.as_ref() == Some(&pod.uid) {
-                count_loss(seen, step, replicas::ran(seen, pod));
+                count_loss(seen, step, ran(seen, step, pod));
             }
             deleted(seen, step);
             if pod.phase == PodPhase::Unknown {
@@ -181,6 +181,10 @@ fn wait(seen: &Observed<'_>, step: &Step) -> Option<Duration> {
     replicas::wait(step.status.coordinator.not_before.as_ref(), seen.now)
 }
 
+fn ran(seen: &Observed<'_>, step: &Step, pod: &PodView) -> Option<i64> {
+    replicas::ran(seen, pod, ran_until_now(seen, step))
+}
+
 /// How long one has run that is gone.
 fn ran_until_now(seen: &Observed<'_>, step: &Step) -> Option<i64> {
     let running = condition(&step.status.conditions, ConditionType::Running);
@@ -227,7 +231,7 @@ fn start_again(seen: &Observed<'_>, step: &mut Step, pod: &PodView, end: &End) {
         if !pod.disrupted {
             step.status.restarts += 1;
         }
-        count_loss(seen, step, replicas::ran(seen, pod));
+        count_loss(seen, step, ran(seen, step, pod));
         let message = match wait(seen, step) {
             Some(wait) => format!("{how}; it is started again in {} s", wait.as_secs()),
             None => format!("{how}; it is started again"),

@@ -168,16 +168,18 @@ pub(super) struct Loss {
 }
 
 fn loss(seen: &Observed<'_>, entry: &PlanEntry) -> Option<Loss> {
+    // From when on it could run.
+    let planned = entry.planned_at.as_ref().map(|at| at.0);
+    let from = planned.max(entry.not_before.as_ref().map(|at| at.0));
+    let most = from.map(|from| seen.now.duration_since(from).as_secs());
     let Some(pod) = own_pod(seen, entry) else {
-        // From when on it could run, as far as anybody knows by now.
-        let planned = entry.planned_at.as_ref().map(|at| at.0);
-        let from = planned.max(entry.not_before.as_ref().map(|at| at.0));
+        // Nobody knows more by now.
         return Some(Loss {
             how: "is gone".to_owned(),
-            ran: from.map(|from| seen.now.duration_since(from).as_secs()),
+            ran: most,
         });
     };
-    let ran = ran(seen, pod);
+    let ran = ran(seen, pod, most);
     match (pod.stage(), &pod.end) {
         (Stage::Succeeded, _) => None,
         (Stage::Failed, Some(end)) => Some(Loss {
@@ -192,11 +194,14 @@ fn loss(seen: &Observed<'_>, entry: &PlanEntry) -> Option<Loss> {
     }
 }
 
-/// How long it has run, in seconds.
-pub(super) fn ran(seen: &Observed<'_>, pod: &PodView) -> Option<i64> {
-    let ended = pod.end.as_ref().and_then(|end| end.at);
-    let until = ended.unwrap_or(seen.now);
-    Some(until.duration_since(pod.started?).as_secs())
+/// How long it has run, in seconds. Where only its start is told, by its kubelet's clock, it is not taken to be longer than ours knows of.
+pub(super) fn ran(seen: &Observed<'_>, pod: &PodView, most: Option<i64>) -> Option<i64> {
+    let started = pod.started?;
+    if let Some(ended) = pod.end.as_ref().and_then(|end| end.at) {
+        return Some(ended.duration_since(started).as_secs());
+    }
+    let ran = seen.now.duration_since(started).as_secs();
+    Some(most.map_or(ran, |most| ran.min(most)))
 }
 
 fn want(seen: &Observed<'_>, plan: &[PlanEntry], entry: &PlanEntry, step: &mut Step) {

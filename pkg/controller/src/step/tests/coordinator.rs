@@ -157,6 +157,24 @@ fn a_job_is_unknown_while_its_coordinators_node_is_lost() {
     assert_eq!(world.status().phase, Some(Phase::Unknown));
 }
 
+#[test]
+fn a_coordinator_that_is_deleted_again_and_again_backs_off_though_its_kubelets_clock_is_behind() {
+    let mut world = running();
+    for attempt in 1..4 {
+        let pod = world.pods.get_mut(COORDINATOR).unwrap();
+        pod.started = Some(world.now - SignedDuration::from_hours(1));
+        pod.deleting = true;
+        world.settle();
+        let next = world.status().coordinator.clone();
+        assert_eq!(next.attempt, attempt);
+        world.kubelet_ends_deleted();
+        world.now = next.not_before.map_or(world.now, |at| at.0);
+        world.settle();
+        world.run(COORDINATOR);
+        world.settle();
+    }
+}
+
 /// The coordinator fails at once, and how many seconds later another is there.
 fn seconds_until_another(world: &mut World, fail: impl Fn(&mut World)) -> i64 {
     let uid = world.pods[COORDINATOR].uid.clone();
