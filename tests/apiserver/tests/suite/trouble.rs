@@ -2,10 +2,13 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use di_api::{DIJobStatus, Phase, names::LEGACY_VERSION};
+use di_api::{
+    AggregatorConfig, ConditionType, DIJobStatus, Phase, condition,
+    names::{AGGREGATOR_CONFIG, LEGACY_VERSION},
+};
 use di_apiserver_tests::{
-    Fate, Job, Kubelet, Manager, Proxy, Space, eventually, exists, exit, fail_to_pull, forbid_pods,
-    tell_quota, template,
+    Fate, Job, Kubelet, Manager, Proxy, Space, common_nodes, configure, eventually, exists, exit,
+    fail_to_pull, find_no_room, forbid_pods, run, tell_quota, template,
 };
 use k8s_openapi::api::events::v1::Event;
 use kube::{
@@ -121,9 +124,86 @@ async fn an_image_that_cannot_be_pulled_is_told_until_it_can() {
             s.reason.as_deref() == Some("ImagePullBackOff")
         })
         .await;
-    di_apiserver_tests::run(&space.pods(), "pulling-coordinator").await;
+    run(&space.pods(), "pulling-coordinator").await;
     let status = space.until_settled("pulling").await;
     assert_eq!(status.reason, None);
+    manager.stop().await;
+}
+
+#[tokio::test]
+async fn that_a_pod_finds_no_room_is_told_until_it_does_and_after_what_is_worse() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::reaping(&space);
+    let manager = space.manager("manager");
+    space.create(&Job::new("waits", 1)).await;
+    let made = |s: &DIJobStatus| {
+        let all = s.plan.iter().all(|entry| entry.uid.is_some());
+        s.phase == Some(Phase::Created) && s.plan.len() == 1 && all
+    };
+    let status = space.until("waits", "all is made", made).await;
+    let (coordinator, collector) = ("waits-coordinator", status.plan[0].name.as_str());
+    let until_told = async |reason: &str, message: &str| {
+        let told = |s: &DIJobStatus| {
+            let ready = condition(&s.conditions, ConditionType::ReplicasReady);
+            s.reason.as_deref() == Some(reason)
+                && ready.is_some_and(|c| c.reason == reason && c.message == message)
+        };
+        space.until("waits", message, told).await;
+    };
+    let no_room = format!("{coordinator}: 0/3 nodes are available");
+    find_no_room(&space.pods(), coordinator).await;
+    until_told("Unschedulable", &no_room).await;
+    // For that one somebody is needed, and there may be room any time.
+    fail_to_pull(&space.pods(), collector).await;
+    let no_image = format!("{collector}: no such image (and 1 more)");
+    until_told("ImagePullBackOff", &no_image).await;
+    run(&space.pods(), collector).await;
+    until_told("Unschedulable", &no_room).await;
+    run(&space.pods(), coordinator).await;
+    let status = space.until_settled("waits").await;
+    assert_eq!(status.reason, None);
+    manager.stop().await;
+}
+
+#[tokio::test]
+async fn a_configuration_that_makes_no_aggregator_is_told_of_until_it_is_mended() {
+    let space = Space::new().await;
+    common_nodes(&space).await;
+    configure(&space).await;
+    let _kubelet = Kubelet::running(&space);
+    let configs: Api<AggregatorConfig> = Api::namespaced(space.client.clone(), &space.namespace);
+    let name_main = async |main: &str| {
+        let containers = json!([{"name": main, "image": "none"}]);
+        let template = json!({"spec": {"containers": containers}});
+        let change = Patch::Merge(json!({"spec": {"aggregator": {"template": template}}}));
+        let params = PatchParams::default();
+        configs
+            .patch(AGGREGATOR_CONFIG, &params, &change)
+            .await
+            .unwrap();
+    };
+    name_main("main").await;
+    let manager = space.manager("manager");
+    let gpus = json!({"limits": {"nvidia.com/gpu": "2"}});
+    space
+        .create(&Job::new("spoilt", 1).learners_with(1, &gpus))
+        .await;
+    let told = |s: &DIJobStatus| {
+        let ready = condition(&s.conditions, ConditionType::ReplicasReady);
+        let why = "one container must be named di-container";
+        s.reason.as_deref() == Some("InvalidAggregatorConfig")
+            && s.collectors_ready.as_deref() == Some("1/1")
+            && ready.is_some_and(|c| c.message.contains(why))
+    };
+    space.until("spoilt", "it says what is wrong", told).await;
+    space.until_event("spoilt", "InvalidAggregatorConfig").await;
+    // The coordinator and the collector.
+    assert_eq!(space.pods_of("spoilt").await.len(), 2);
+
+    name_main("di-container").await;
+    let status = space.until_settled("spoilt").await;
+    let learners = status.learners_ready.as_deref();
+    assert_eq!((learners, status.reason.as_deref()), (Some("1/1"), None));
     manager.stop().await;
 }
 
