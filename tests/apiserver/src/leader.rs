@@ -13,7 +13,7 @@ use tokio::{
 pub struct StoppableLeader {
     runtime: Handle,
     term: Term,
-    metrics: Registry,
+    registry: Registry,
     thread: thread::JoinHandle<Result<()>>,
     stopped: Option<mpsc::Sender<()>>,
     // Dropping it ends the manager.
@@ -48,7 +48,7 @@ impl StoppableLeader {
         Self {
             runtime,
             term,
-            metrics: registry,
+            registry,
             thread,
             stopped: None,
             _quit: quit,
@@ -73,10 +73,16 @@ impl StoppableLeader {
         self.stopped = Some(go_on);
     }
 
+    /// What it has counted, as Prometheus reads it.
+    pub fn metrics(&self) -> String {
+        let mut text = String::new();
+        encode(&mut text, &self.registry).unwrap();
+        text
+    }
+
     /// How many writes it has begun by now, whether they have been sent already or not.
     pub fn begun(&self) -> usize {
-        let mut text = String::new();
-        encode(&mut text, &self.metrics).unwrap();
+        let text = self.metrics();
         let counts = text
             .lines()
             .filter(|line| line.contains("writes_total{") && !line.contains("\"get\""))

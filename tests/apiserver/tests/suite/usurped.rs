@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use di_apiserver_tests::{Fate, Proxy, Space, StoppableLeader, Write};
+use di_apiserver_tests::{Fate, Proxy, Space, StoppableLeader, Write, eventually};
 use di_controller::{Error, Lease, LeaseSettings, Metrics, lead};
 use jiff::Timestamp;
 use prometheus_client::registry::Registry;
@@ -49,6 +49,12 @@ async fn usurped(at: usize, fate: Fate) -> bool {
     )
     .await;
     first.leads().await;
+    eventually("it says that it leads", async || {
+        let told = first.metrics();
+        let says_so = told.contains("\ndi_controller_leader 1\n");
+        says_so.then_some(()).ok_or(told)
+    })
+    .await;
 
     let mut managers = JoinSet::<()>::new();
     let upstream = space.server.client_of_manager("second", &space.namespace);
