@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use di_api::{CleanPodPolicy, DIJob, Origin, Phase, PlanEntry, Role};
 use di_plan::{PodView, Stage, find, is_whole};
-use proptest::prelude::*;
+use proptest::{prelude::*, sample::select};
 
 use super::world::COORDINATOR;
 use model::Model;
@@ -69,6 +69,10 @@ enum Happening {
     Restart,
     /// The coordinator reports the nth replica of the plan.
     Report(usize),
+    /// It asks for so many collectors, learners, or units.
+    Ask(Role, usize),
+    /// It gives so many collectors or learners back.
+    GiveBack(Role, usize),
     /// The status is lost, as in a restore.
     LoseStatus,
     /// The user deletes the job, which waits for what it owns.
@@ -130,7 +134,12 @@ fn of_pods() -> impl Strategy<Value = Happening> {
     ]
 }
 
-/// What users and administrators do.
+/// What a coordinator may ask for; an aggregator is asked for as a learner of several GPUs.
+fn asked() -> impl Strategy<Value = Role> {
+    select(vec![Role::Collector, Role::Learner, Role::Aggregator])
+}
+
+/// What users, coordinators and administrators do.
 fn of_users() -> impl Strategy<Value = Happening> {
     prop_oneof![
         3 => (0..4).prop_map(Happening::Declare),
@@ -138,6 +147,8 @@ fn of_users() -> impl Strategy<Value = Happening> {
         3 => (0..3).prop_map(|n| Happening::Suspend(n == 0)),
         1 => Just(Happening::Restart),
         3 => nth().prop_map(Happening::Report),
+        3 => (asked(), 1..3_usize).prop_map(|(role, n)| Happening::Ask(role, n)),
+        2 => (asked(), 1..4_usize).prop_map(|(role, n)| Happening::GiveBack(role.counted_as(), n)),
         1 => Just(Happening::LoseStatus),
         1 => (0..4).prop_map(|n| if n == 0 { Happening::DeleteJob } else { Happening::MakeAgain }),
         2 => any::<bool>().prop_map(Happening::Quota),
@@ -177,7 +188,7 @@ fn limits() -> impl Strategy<Value = Limits> {
         prop_oneof![0..4, Just(1000)],
         proptest::option::weighted(0.2, 1..2000_i64),
         proptest::option::weighted(0.3, 0..600),
-        proptest::sample::select(policies.to_vec()),
+        select(policies.to_vec()),
     )
         .prop_map(|(backoff, deadline, ttl, policy)| Limits {
             backoff,
@@ -225,9 +236,13 @@ fn check_running(model: &Model) {
         };
         if let Some(declared) = declared(&model.job, role) {
             assert_eq!(of_origin(Origin::Declared), declared, "{role}");
+            // Whose the pods were is not known any more where the status was lost.
+            let asked = model.asked.get(&role).copied().unwrap_or(0);
+            assert!(
+                model.lost_status || of_origin(Origin::Requested) == asked,
+                "{role}"
+            );
         }
-        // Whose the pods were is not known any more where the status was lost.
-        assert!(model.lost_status || of_origin(Origin::Requested) == 0);
         let live = |pod: &&PodView| pod.role == Some(role) && pod.end.is_none();
         for pod in pods.values().filter(live) {
             assert!(wanted.contains(pod.name.as_str()), "{} runs", pod.name);

@@ -4,11 +4,11 @@ mod others;
 mod server;
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     rc::Rc,
 };
 
-use di_api::{DIJob, DIJobStatus, Reason};
+use di_api::{DIJob, DIJobStatus, Reason, Role};
 use di_plan::{AggregatorTemplate, NodeView, PodView, RandomSuffixes, ServiceView};
 use jiff::Timestamp;
 
@@ -64,6 +64,8 @@ pub(super) struct Model {
     told: HashSet<String>,
     /// Coordinators that failed by themselves.
     failures: HashSet<String>,
+    /// How many replicas of a role the coordinator has asked for and not given back.
+    pub asked: HashMap<Role, i32>,
 }
 
 impl Model {
@@ -101,6 +103,7 @@ impl Model {
             overtaken: None,
             told: HashSet::new(),
             failures: HashSet::new(),
+            asked: HashMap::new(),
         }
     }
 

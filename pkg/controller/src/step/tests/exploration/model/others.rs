@@ -2,8 +2,11 @@
 
 use std::rc::Rc;
 
-use di_api::{Origin, PlanEntry, Role, names};
-use di_plan::{AggregatorTemplate, End, PodPhase, PodView, RandomSuffixes, replace};
+use di_api::{Origin, PlanEntry, ReplicaResources, Role, names};
+use di_plan::{
+    AggregatorTemplate, End, PodPhase, PodView, RandomSuffixes, Request, Stage, release, replace,
+    request,
+};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -11,9 +14,12 @@ use super::{
     Model,
     server::{check_units, listening},
 };
-use crate::step::tests::{
-    exploration::{Happening, past::Lag},
-    world::{COORDINATOR, aggregator, exit, made, node, start},
+use crate::step::{
+    has_ended,
+    tests::{
+        exploration::{Happening, past::Lag},
+        world::{COORDINATOR, aggregator, exit, made, node, start},
+    },
 };
 
 /// So often pods and plan answer each other, at most, until nothing is left to do.
@@ -110,6 +116,8 @@ impl Model {
                 self.job.metadata.annotations = wish.map(|wish| [wish].into());
             }
             Happening::Report(n) => self.report(*n),
+            Happening::Ask(role, n) => self.add(*role, *n),
+            Happening::GiveBack(role, n) => self.give_back(*role, *n),
             Happening::LoseStatus => {
                 self.job.status = None;
                 self.lost_status = true;
@@ -142,6 +150,7 @@ impl Model {
         self.lost_status = false;
         self.told.clear();
         self.failures.clear();
+        self.asked.clear();
     }
 
     /// Whether the job is being deleted.
@@ -190,6 +199,75 @@ impl Model {
             let plan = &mut status.plan;
             replace(&job, plan, &name, None, &mut RandomSuffixes, self.now);
             check_units(status);
+        }
+    }
+
+    /// Whether the endpoint changes its plan.
+    fn is_live(&self) -> bool {
+        let ended = self.job.status.as_ref().is_some_and(has_ended);
+        !self.goes() && !ended && !self.job.spec.suspend
+    }
+
+    /// As the endpoint does it, which plans no aggregator whose port is not known.
+    fn add(&mut self, role: Role, count: usize) {
+        let port = self.aggregator.port();
+        let of_units = role == Role::Aggregator;
+        if !self.is_live() || of_units && port.is_none() {
+            return;
+        }
+        let coordinator = self.own_pods().find(|pod| pod.name == COORDINATOR);
+        let incarnation = coordinator.map(PodView::incarnation);
+        let job = self.job.clone();
+        let unit = &job.spec.learner.as_ref().unwrap().groups[0];
+        let wish = Request {
+            count,
+            resources: if of_units {
+                unit.resources.clone()
+            } else {
+                ReplicaResources::default()
+            },
+            incarnation,
+            aggregator_port: port,
+            ..Request::default()
+        };
+        let pods = self.pods.clone();
+        let is_over = |name: &str| {
+            let pod = pods.get(name);
+            pod.is_some_and(|pod| pod.stage() == Stage::Succeeded)
+        };
+        let status = self.job.status.get_or_insert_default();
+        let (plan, role) = (&mut status.plan, role.counted_as());
+        request(
+            &job,
+            plan,
+            role,
+            &wish,
+            is_over,
+            &mut RandomSuffixes,
+            self.now,
+        );
+        self.note_asked();
+    }
+
+    /// As the endpoint does it where no declared ones have to go.
+    fn give_back(&mut self, role: Role, count: usize) {
+        let pods: Vec<_> = self.pods.values().cloned().collect();
+        if self.is_live()
+            && let Some(status) = self.job.status.as_mut()
+        {
+            release(&mut status.plan, &pods, role, count);
+            self.note_asked();
+        }
+    }
+
+    /// What the coordinator has from now on, until it says otherwise.
+    fn note_asked(&mut self) {
+        let status = self.job.status.as_ref().unwrap();
+        check_units(status);
+        self.asked.clear();
+        let asked = status.plan.iter().filter(|e| e.origin == Origin::Requested);
+        for entry in asked.filter(|entry| entry.is_wanted()) {
+            *self.asked.entry(entry.role).or_default() += 1;
         }
     }
 
