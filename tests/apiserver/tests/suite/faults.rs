@@ -6,14 +6,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use di_api::Phase;
+use di_api::{DIJobStatus, Phase};
 use di_apiserver_tests::{Came, Endpoint, Fate, Job, Kubelet, Proxy, Watches, eventually, exit};
 use futures::future::join_all;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
 use tokio::time::sleep;
 
 use crate::{
     course::{Course, dies_at, dies_at_the_end, each_write_meets},
-    life::{AT_ONCE, Managed, Usual, as_usual, check_pace, reference},
+    life::{AT_ONCE, JOB, Managed, Usual, as_usual, check_pace, reference},
     phases::Phases,
 };
 
@@ -229,6 +231,31 @@ async fn silent_for_ever() {
     .await;
 }
 
+/// Nothing comes by the watch of pods, from before the first is made until those that were made count as there no more without it. Then the
+/// server is asked for them.
+async fn pods_unseen_for_a_minute() {
+    let managed = Managed::start().await;
+    let space = &managed.space;
+    managed.proxy.watches_of("pods", Watches::Frozen);
+    let unseen = async {
+        let made = |s: &DIJobStatus| {
+            let all = s.plan.iter().all(|entry| entry.uid.is_some());
+            s.phase == Some(Phase::Created) && s.plan.len() == 2 && all
+        };
+        space.until(JOB, "all is made", made).await;
+        sleep(Duration::from_secs(61)).await;
+        // Something has it looked at.
+        let touch = Patch::Merge(json!({"metadata": {"annotations": {"looked": "at"}}}));
+        let params = PatchParams::default();
+        space.jobs().patch(JOB, &params, &touch).await.unwrap();
+        let runs = |s: &DIJobStatus| s.phase == Some(Phase::Running);
+        space.until(JOB, "it is seen to run", runs).await;
+        managed.proxy.watches(Watches::Flow);
+    };
+    let (end, ()) = tokio::join!(as_usual(space), unseen);
+    managed.took(end).await.check("pods unseen", 100);
+}
+
 /// A manager whose lists, and whose watches, are not answered at first.
 async fn unanswered_at_first() {
     // The lists that fill the caches, and the watches that follow.
@@ -252,6 +279,7 @@ async fn watches_may_be_silent_for_a_minute_or_for_ever() {
     tokio::join!(
         silent_for_a_minute(),
         silent_for_ever(),
+        pods_unseen_for_a_minute(),
         unanswered_at_first()
     );
 }
