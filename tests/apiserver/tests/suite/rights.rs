@@ -1,20 +1,21 @@
 //! A right that an administrator takes from the reconciler, and gives back.
 
-use di_api::{DIJobStatus, names};
+use di_api::{DIJobStatus, Phase, names};
 use di_apiserver_tests::{
-    Came, Job, Kubelet, Manager, Proxy, Space, Watches, dry, eventually, exit, template,
+    Came, Job, Kubelet, Manager, Proxy, Space, Watches, eventually, exists, exit,
 };
+use futures::future::join_all;
 use k8s_openapi::api::{
-    core::v1::Pod,
+    authorization::v1::SubjectAccessReview,
     rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule},
 };
 use kube::{
     Api,
-    api::{ListParams, Patch, PatchParams, PostParams},
+    api::{Patch, PatchParams, PostParams},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::{life::check_pace, phases::Phases};
+use crate::{life::check_pace, phases::Phases, two_managers::made};
 
 /// What the manager may do, as a role of its own for one user: nobody else's rights change with it.
 async fn grant(space: &Space, user: &str) -> Vec<PolicyRule> {
@@ -43,32 +44,120 @@ async fn change(space: &Space, user: &str, rules: &[PolicyRule]) {
     api.patch(user, &params, &patch).await.unwrap();
 }
 
-/// Waits until a user may create pods, or may not.
-async fn until_in_force(space: &Space, user: &str, may: bool) {
-    let pods: Api<Pod> = Api::namespaced(space.server.client_of(user), &space.namespace);
-    let mut pod: Pod = serde_json::from_value(template()).unwrap();
-    pod.metadata.name = Some("tried".to_owned());
+/// What may be done to a resource.
+#[derive(Debug)]
+struct Right {
+    group: &'static str,
+    resource: &'static str,
+    verbs: &'static [&'static str],
+}
+
+impl Right {
+    const fn new(
+        group: &'static str,
+        resource: &'static str,
+        verbs: &'static [&'static str],
+    ) -> Self {
+        Self {
+            group,
+            resource,
+            verbs,
+        }
+    }
+
+    /// The kind, and its subresource.
+    fn parts(&self) -> (&str, &str) {
+        let parts = self.resource.split_once('/');
+        parts.unwrap_or((self.resource, ""))
+    }
+
+    /// Whether a request takes it.
+    fn is_taken_by(&self, came: &Came) -> bool {
+        let asks = match self.verbs[0] {
+            "create" => came.method == "POST",
+            "delete" => came.method == "DELETE",
+            "patch" => came.method == "PATCH",
+            _ => came.is_list() || came.is_watch(),
+        };
+        let (kind, sub) = self.parts();
+        asks && came.path().contains(&format!("/{kind}")) && came.path().ends_with(sub)
+    }
+
+    /// Waits until it was wanted some times.
+    async fn until_wanted(&self, proxy: &Proxy, times: usize) {
+        let wanted = || {
+            let came = proxy.came().into_iter();
+            came.filter(|came| self.is_taken_by(came)).count()
+        };
+        let before = wanted();
+        eventually(&format!("{self:?} is wanted"), async || {
+            let wanted = wanted() - before;
+            (wanted >= times).then_some(()).ok_or(wanted.to_string())
+        })
+        .await;
+    }
+
+    /// Waits until who reaches the server by this proxy has tried again, in vain, what takes it.
+    async fn until_missed(&self, proxy: &Proxy) {
+        if self.verbs.contains(&"watch") {
+            // A server lets the watches that it has go on.
+            proxy.watches_of(self.resource, Watches::Expired);
+            self.until_wanted(proxy, 1).await;
+            proxy.watches(Watches::Flow);
+        }
+        self.until_wanted(proxy, 2).await;
+    }
+}
+
+const CREATES_PODS: Right = Right::new("", "pods", &["create"]);
+
+/// Waits until a user has a right, or has not.
+async fn until_in_force(space: &Space, user: &str, right: &Right, has: bool) {
+    let (kind, sub) = right.parts();
+    let review: SubjectAccessReview = serde_json::from_value(json!({"spec": {
+        "user": user,
+        "resourceAttributes": {
+            "namespace": space.namespace, "verb": right.verbs[0],
+            "group": right.group, "resource": kind, "subresource": sub,
+        },
+    }}))
+    .unwrap();
+    let api: Api<SubjectAccessReview> = Api::all(space.client.clone());
     eventually("the right is in force", async || {
-        let tried = pods.create(&dry(), &pod).await;
-        if tried.is_ok() == may {
+        let asked = api.create(&PostParams::default(), &review).await;
+        let status = asked.unwrap().status.unwrap();
+        if status.allowed == has {
             Ok(())
         } else {
-            Err(format!("{tried:?}"))
+            Err(format!("{status:?}"))
         }
     })
     .await;
 }
 
-/// The same without what may be done to pods by these verbs.
-fn without(verbs: &[&str], rules: &[PolicyRule]) -> Vec<PolicyRule> {
-    let mut rules = rules.to_vec();
-    for rule in &mut rules {
-        let resources = rule.resources.get_or_insert_default();
-        if resources.iter().any(|resource| resource == "pods") {
-            rule.verbs.retain(|verb| !verbs.contains(&verb.as_str()));
+/// The same without a right.
+fn without(right: &Right, rules: &[PolicyRule]) -> Vec<PolicyRule> {
+    let each = rules.iter().flat_map(|rule| {
+        let resources = rule.resources.iter().flatten();
+        resources.map(|one| PolicyRule {
+            resources: Some(vec![one.clone()]),
+            ..rule.clone()
+        })
+    });
+    let rest = each.map(|mut rule| {
+        if rule
+            .resources
+            .iter()
+            .flatten()
+            .any(|one| one == right.resource)
+        {
+            rule.verbs
+                .retain(|verb| !right.verbs.contains(&verb.as_str()));
         }
-    }
-    rules
+        rule
+    });
+    // One that allows nothing is none.
+    rest.filter(|rule| !rule.verbs.is_empty()).collect()
 }
 
 /// Rights that can be changed, and a manager that has them.
@@ -86,7 +175,7 @@ impl Granted {
         let space = Space::new().await;
         let user = format!("{}-manager", space.namespace);
         let rules = grant(&space, &user).await;
-        until_in_force(&space, &user, true).await;
+        until_in_force(&space, &user, &CREATES_PODS, true).await;
         let server = space.server;
         let proxy = Proxy::start(server.narrow_client_of(&user, "manager", &space.namespace));
         let manager = Manager::start(proxy.client());
@@ -116,8 +205,8 @@ async fn a_right_that_is_withdrawn_is_told_of_and_what_waited_for_it_follows_whe
     space.create(&Job::new("before", 2)).await;
     let settled = space.until_settled("before").await;
 
-    change(space, user, &without(&["create"], rules)).await;
-    until_in_force(space, user, false).await;
+    change(space, user, &without(&CREATES_PODS, rules)).await;
+    until_in_force(space, user, &CREATES_PODS, false).await;
     exit(&space.pods(), &settled.plan[0].name, 1).await;
     space.create(&Job::new("new", 1)).await;
     let forbidden = |s: &DIJobStatus| {
@@ -148,33 +237,14 @@ async fn a_manager_that_may_not_look_at_pods_for_a_while_goes_on_once_it_may() {
     space.create(&Job::new("before", 2)).await;
     let settled = space.until_settled("before").await;
 
-    change(space, user, &without(&["list", "watch"], rules)).await;
-    let pods: Api<Pod> = Api::namespaced(space.server.client_of(user), &space.namespace);
-    eventually("pods are not listed any more", async || {
-        let listed = pods.list(&ListParams::default()).await;
-        listed.map_or(Ok(()), |_| Err(String::new()))
-    })
-    .await;
-    // A server lets the watches that it has go on.
-    let asks = |came: &Came| came.path().ends_with("/pods") && (came.is_list() || came.is_watch());
-    let asked = || granted.proxy.came().into_iter().filter(asks).count();
-    granted.proxy.watches(Watches::Expired);
-    let before = asked();
-    eventually("it asks for them all over", async || {
-        let asked = asked();
-        (asked > before).then_some(()).ok_or(asked.to_string())
-    })
-    .await;
-    granted.proxy.watches(Watches::Flow);
+    let looks = Right::new("", "pods", &["list", "watch"]);
+    change(space, user, &without(&looks, rules)).await;
+    until_in_force(space, user, &looks, false).await;
+    looks.until_missed(&granted.proxy).await;
     exit(&space.pods(), &settled.plan[0].name, 1).await;
     space.create(&Job::new("new", 1)).await;
     // It tries again, and again in vain.
-    let before = asked();
-    eventually("it tries again", async || {
-        let asked = asked();
-        (asked > before + 2).then_some(()).ok_or(asked.to_string())
-    })
-    .await;
+    looks.until_wanted(&granted.proxy, 3).await;
 
     change(space, user, rules).await;
     let is_whole = |s: &DIJobStatus| {
@@ -184,4 +254,80 @@ async fn a_manager_that_may_not_look_at_pods_for_a_while_goes_on_once_it_may() {
     space.until("before", "it is whole again", is_whole).await;
     space.until_settled("new").await;
     granted.stop().await;
+}
+
+/// All that a reconciler does that looks after a job from its beginning to its end.
+const RIGHTS: [Right; 12] = [
+    CREATES_PODS,
+    Right::new("", "pods", &["delete"]),
+    Right::new("", "pods", &["patch"]),
+    Right::new("", "services", &["list", "watch"]),
+    Right::new("", "services", &["create"]),
+    Right::new("", "services", &["delete"]),
+    Right::new(names::GROUP, "dijobs", &["list", "watch"]),
+    Right::new(names::GROUP, "dijobs", &["delete"]),
+    Right::new(names::GROUP, "dijobs/status", &["patch"]),
+    Right::new(names::GROUP, "aggregatorconfigs", &["list", "watch"]),
+    Right::new("", "nodes", &["list", "watch"]),
+    Right::new("events.k8s.io", "events", &["create", "patch"]),
+];
+
+/// A collector is replaced; then the job has run too long, is cleaned up after, and expires.
+async fn lives_on(space: &Space, settled: &DIJobStatus) {
+    let set = async |spec: Value| {
+        let change = Patch::Merge(json!({ "spec": spec }));
+        let params = PatchParams::default();
+        space.jobs().patch("job", &params, &change).await.unwrap();
+    };
+    let (failed, coordinator) = (settled.plan[0].name.clone(), names::coordinator("job"));
+    exit(&space.pods(), &failed, 1).await;
+    let is_replaced = |s: &DIJobStatus| {
+        let lost = s.plan.iter().find(|entry| entry.name == failed);
+        lost.is_some_and(|lost| !lost.is_wanted()) && s.collectors_ready.as_deref() == Some("2/2")
+    };
+    space.until("job", "one is replaced", is_replaced).await;
+    set(json!({"activeDeadlineSeconds": 1})).await;
+    space.until_phase("job", Phase::Failed).await;
+    eventually("the coordinator is told to end", async || {
+        let pod = space.pods().get(&coordinator).await.unwrap();
+        let told = pod.spec.unwrap().active_deadline_seconds.is_some();
+        told.then_some(()).ok_or_else(String::new)
+    })
+    .await;
+    exit(&space.pods(), &coordinator, 137).await;
+    exists("services", &[], async || space.services_of("job").await).await;
+    let left = [failed, coordinator];
+    exists("pods", &left, async || space.pods_of("job").await).await;
+    set(json!({"ttlSecondsAfterFinished": 0})).await;
+    eventually("it has expired", async || {
+        let job = space.jobs().get_opt("job").await.unwrap();
+        job.map_or(Ok(()), |job| Err(format!("{:?}", job.status)))
+    })
+    .await;
+}
+
+/// A job's life that goes on without a right, and is held up where it takes that until it is given back.
+async fn lives_without(right: &Right) {
+    let granted = Granted::start().await;
+    let (space, user, rules) = (granted.space.clone(), &granted.user, &granted.rules);
+    let _kubelet = Kubelet::running(&space);
+    space.create(&Job::new("job", 2)).await;
+    let settled = space.until_settled("job").await;
+    change(&space, user, &without(right, rules)).await;
+    until_in_force(&space, user, right, false).await;
+    let given_back = async {
+        right.until_missed(&granted.proxy).await;
+        change(&space, user, rules).await;
+    };
+    tokio::join!(lives_on(&space, &settled), given_back);
+    granted.stop().await;
+    // The coordinator, two collectors, and the one that took the place of one.
+    let made = made(&space).await;
+    let once = made.values().all(|times| *times == 1);
+    assert!(made.len() == 4 && once, "{right:?}: {made:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_right_may_be_withdrawn_and_what_waited_for_it_follows_when_it_is_back() {
+    join_all(RIGHTS.iter().map(lives_without)).await;
 }

@@ -6,7 +6,7 @@ use di_api::Phase;
 use di_apiserver_tests::{Job, Kubelet, Space, eventually, exit};
 
 /// How often each pod was made.
-async fn made(space: &Space) -> BTreeMap<String, usize> {
+pub(crate) async fn made(space: &Space) -> BTreeMap<String, usize> {
     let mut made = BTreeMap::new();
     for write in space.writes().await {
         if write.is("create", "pods") && write.code == 201 {
