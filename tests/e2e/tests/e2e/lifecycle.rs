@@ -14,7 +14,8 @@ use kube::{
 };
 use serde_json::json;
 
-async fn running(namespace: &Namespace, job: &str, pods: usize) -> Vec<Pod> {
+/// Waits until so many pods of a job run, and nothing else of it is there.
+pub(crate) async fn running(namespace: &Namespace, job: &str, pods: usize) -> Vec<Pod> {
     eventually(
         "all running",
         || owned_pods(namespace, job),
@@ -29,7 +30,8 @@ fn by_role<'a>(pods: &'a [Pod], role: &str) -> Vec<&'a Pod> {
         .collect()
 }
 
-async fn end(namespace: &Namespace, pod: &str, code: &str) {
+/// Has the program of a pod that [holds](held) end with this code.
+pub(crate) async fn end(namespace: &Namespace, pod: &str, code: &str) {
     // The connection may break before the answer comes: the process is ending.
     exec(namespace, pod, &["release", code]).await;
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
 mod admission;
+mod deletion;
 mod di_engine;
 mod docs;
 mod endpoint;

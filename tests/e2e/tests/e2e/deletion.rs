@@ -1,0 +1,80 @@
+//! Jobs that are deleted, alone or with their namespace, on a cluster that collects what they leave.
+
+use di_api::{DIJob, DIJobStatus, Phase};
+use di_e2e::{Namespace, eventually, held, is_running, owned_pods, reaches, status};
+use k8s_openapi::api::{
+    core::v1::{Namespace as NamespaceObject, Pod, Service},
+    events::v1::Event,
+};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, ListParams},
+};
+
+use crate::lifecycle::{end, running};
+
+fn is_of(object: &impl ResourceExt, job: Option<&String>) -> bool {
+    let owners = object.owner_references().iter();
+    owners.map(|owner| &owner.uid).eq(job)
+}
+
+#[tokio::test]
+async fn a_job_deleted_and_made_again_at_once_has_all_of_its_own() {
+    Namespace::with("again", |ns| async move {
+        let wanted = held("again", 2, 0);
+        ns.submit(&wanted).await;
+        running(&ns, "again", 3).await;
+        let now = DeleteParams::background();
+        ns.api::<DIJob>().delete("again", &now).await.unwrap();
+        let uid = ns.submit(&wanted).await.uid();
+
+        let own = |pods: &Vec<Pod>| {
+            let own = |pod: &Pod| is_of(pod, uid.as_ref()) && is_running(pod);
+            pods.len() == 3 && pods.iter().all(own)
+        };
+        eventually("its own run, alone", || owned_pods(&ns, "again"), own).await;
+        let of_it = ListParams::default().labels("dijob-name=again");
+        let (services, events) = (ns.api::<Service>(), ns.api::<Event>());
+        let list = || async { services.list(&of_it).await.unwrap().items };
+        let own = |all: &Vec<Service>| {
+            all.len() == 3 && all.iter().all(|service| is_of(service, uid.as_ref()))
+        };
+        eventually("so do its services", list, own).await;
+        let ready = |s: &DIJobStatus| {
+            let all = s.collectors_ready.as_deref() == Some("2/2") && s.reason.is_none();
+            s.phase == Some(Phase::Running) && all
+        };
+        let seen = eventually("ready", || status(&ns, "again"), ready).await;
+        assert_eq!(seen.restarts, 0);
+        // That the earlier one takes its time to go is nothing to mend.
+        let all = events.list(&ListParams::default()).await.unwrap();
+        let alarms = |event: &&Event| {
+            let about = event.regarding.as_ref().and_then(|job| job.uid.as_ref());
+            about == uid.as_ref() && event.reason.as_deref() == Some("NameTaken")
+        };
+        let alarms: Vec<_> = all.items.iter().filter(alarms).collect();
+        assert!(alarms.is_empty(), "{alarms:#?}");
+        end(&ns, "again-coordinator", "0").await;
+        reaches(&ns, "again", Phase::Succeeded).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_namespace_that_is_deleted_goes_with_the_job_that_runs_in_it() {
+    Namespace::with("doomed", |ns| async move {
+        ns.submit(&held("doomed", 2, 1)).await;
+        running(&ns, "doomed", 4).await;
+        let all: Api<NamespaceObject> = Api::all(ns.client.clone());
+        let params = DeleteParams::default();
+        all.delete(&ns.name, &params).await.unwrap();
+        // It does not go before all that is in it.
+        eventually(
+            "gone",
+            || async { all.get_opt(&ns.name).await.unwrap() },
+            Option::is_none,
+        )
+        .await;
+    })
+    .await;
+}
