@@ -175,6 +175,10 @@ impl Panel {
         let number = config.as_ref().map(|(number, _)| *number);
         for call in known.calls(panel, number) {
             let body = config.as_ref().map(|(_, config)| config);
+            if *call == Call::Pause {
+                // It is to go on, even if this is not heeded in time.
+                known.claim();
+            }
             match self.tell(address, *call, body).await {
                 Ok(told) => report = told,
                 Err(error) => {
@@ -186,10 +190,10 @@ impl Panel {
                     return Some(report);
                 }
             }
+            known.find(panel, report.status);
             if *call == Call::Configure {
                 known.given = number;
             }
-            known.find(panel, report.status);
         }
         *trouble = None;
         Some(report)

@@ -23,10 +23,14 @@ impl Known {
             Status::Paused => self.held || (holds && self.status == Some(Status::Running)),
             _ => false,
         };
+        if matches!(found, Status::New | Status::Configured) {
+            // It may have begun anew, and then it has forgotten that.
+            self.given = None;
+        }
         self.status = Some(found);
     }
 
-    /// Takes it for one that is paused with all others, if it is paused.
+    /// Takes it for one that is paused with all others or by its panel, if it is paused.
     pub(super) const fn claim(&mut self) {
         self.held = true;
     }
@@ -35,16 +39,18 @@ impl Known {
     pub(super) fn calls(&self, panel: Status, config: Option<u64>) -> &'static [Call] {
         const CONFIGURE: &[Call] = &[Call::Configure, Call::Start];
         const START: &[Call] = &[Call::Start];
+        const CONFIGURE_RUNNING: &[Call] = &[Call::Pause, Call::Configure, Call::Start];
         let Some(found) = self.status else {
             return &[];
         };
+        let is_due = config.is_some() && config != self.given;
         match found {
             Status::New | Status::Configured if panel.is_running() && config.is_some() => CONFIGURE,
             Status::Configured if panel.is_running() => START,
-            Status::Paused if panel.is_running() && self.held => {
-                let is_due = config.is_some() && config != self.given;
-                if is_due { CONFIGURE } else { START }
-            }
+            Status::Paused if panel.is_running() && self.held && is_due => CONFIGURE,
+            Status::Paused if panel.is_running() && self.held => START,
+            // Somebody else was faster, or it is of the panel before.
+            Status::Running if panel.is_running() && is_due => CONFIGURE_RUNNING,
             Status::Running if holds(panel) => &[Call::Pause],
             _ => &[],
         }
@@ -71,6 +77,7 @@ mod tests {
             given,
         };
         let both: &[Call] = &[Configure, Start];
+        let all: &[Call] = &[Pause, Configure, Start];
         let none: &[Call] = &[];
         let table = [
             // Those that come are started, and configured where there is something to configure.
@@ -85,7 +92,11 @@ mod tests {
             (Running, config, known(Paused, true, config), &[Start]),
             (Running, Some(2), known(Paused, true, config), both),
             (Running, Some(2), known(Paused, false, config), none),
-            (Running, config, known(Running, false, None), none),
+            // Those that run with something else are configured all the same.
+            (Running, config, known(Running, false, None), all),
+            (Running, Some(2), known(Running, false, config), all),
+            (Running, config, known(Running, false, config), none),
+            (Running, None, known(Running, false, None), none),
             // While all is paused, whoever runs is paused, and nobody is started.
             (Paused, config, known(Running, true, None), &[Pause]),
             (Paused, config, known(Configured, false, None), none),
@@ -112,6 +123,18 @@ mod tests {
             }
         }
         assert!(Known::default().calls(Running, config).is_empty());
+    }
+
+    #[test]
+    fn one_that_began_anew_is_configured_though_somebody_else_started_it() {
+        let mut known = Known::default();
+        known.find(Paused, Running);
+        known.given = Some(1);
+        known.find(Paused, Paused);
+        assert_eq!(known.calls(Running, Some(1)), &[Start]);
+        known.find(Paused, Configured);
+        known.find(Running, Running);
+        assert_eq!(known.calls(Running, Some(1)), &[Pause, Configure, Start]);
     }
 
     #[test]

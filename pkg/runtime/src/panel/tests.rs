@@ -121,6 +121,33 @@ async fn what_is_refused_is_told_again() {
 }
 
 #[tokio::test]
+async fn one_that_runs_with_something_else_is_configured_all_the_same() {
+    let (worker, control, address) = replica().await;
+    let gate = Gate::running();
+    control.call(Call::Start, json!(null)).await.unwrap();
+    let mut configs = workers(2);
+    configs.learner = Some(crate::ppo::Settings::default());
+    let panel = Panel::new(http::client().unwrap(), gate.clone(), configs);
+    let status = async |role| panel.look(role, &address).await.unwrap().status;
+    // It is no learner: it refuses to be configured as one, and is paused by then.
+    assert_eq!(status(Some(Role::Learner)).await, Status::Paused);
+    for _ in 0..2 {
+        assert_eq!(status(COLLECTOR).await, Status::Running);
+        assert_eq!(*lock(&worker.configured), [1, 2], "once");
+    }
+
+    control.call(Call::Pause, json!(null)).await.unwrap();
+    assert_eq!(status(COLLECTOR).await, Status::Paused, "by somebody else");
+    call(&gate, Call::Pause).await;
+    panel.configure(workers(3)).unwrap();
+    call(&gate, Call::Start).await;
+    assert_eq!(status(COLLECTOR).await, Status::Paused, "alone");
+    control.call(Call::Start, json!(null)).await.unwrap();
+    assert_eq!(status(COLLECTOR).await, Status::Running);
+    assert_eq!(*lock(&worker.configured), [1, 2, 3]);
+}
+
+#[tokio::test]
 async fn one_without_a_role_is_started_and_not_configured() {
     let (worker, _control, address) = replica().await;
     let gate = Gate::unready();
