@@ -52,7 +52,7 @@ impl Default for Limits {
     }
 }
 
-/// Trains as all ranks of this pod, until one of them ends.
+/// Trains as all ranks of this pod, until all of them have ended, rank 0 has, or one has failed.
 pub async fn learn(
     place: Place,
     environment: Environment,
@@ -72,13 +72,17 @@ pub async fn learn(
             })?;
             let listener = listen(port).await?;
             tracing::info!("rank {rank} has met all others, and listens on port {port}");
-            train(listener, learner, group).await
+            let trained = train(listener, learner, group).await;
+            trained.map(|()| rank)
         });
     }
-    match ranks.join_next().await {
-        Some(ended) => ended.map_err(Error::TaskLost)?,
-        None => Ok(()),
+    // One that has ended first leaves the others to the ranks of other pods, which would miss them. Rank 0 is told to end as the last of all.
+    while let Some(ended) = ranks.join_next().await {
+        if ended.map_err(Error::TaskLost)?? == 0 {
+            break;
+        }
     }
+    Ok(())
 }
 
 /// Trains as one rank, until it is told to end or another one is lost.

@@ -17,14 +17,15 @@ use crate::{
     env::LEARNER_PORT,
     frames,
     game::Game,
-    life::{Polled, Worker},
+    http,
+    life::{Polled, Report, Status, Worker},
     model::{Model, model_file},
     ppo::Settings,
     sampler::{Pipeline, Sampler},
     sampling::Sampling,
     storage::Storage,
     tasks::TaskWorker,
-    wire::{LearnerReport, LearnerTask},
+    wire::{Envelope, LearnerReport, LearnerTask},
 };
 
 /// For what takes no time, however busy this machine is.
@@ -85,6 +86,15 @@ fn place(world: u32) -> (Place, TcpListener) {
         port: listener.local_addr().unwrap().port(),
     };
     (place, listener)
+}
+
+/// Ports that follow each other, below those that are given to who asks for any: so they are free when they are listened on.
+fn free_ports(number: u16) -> u16 {
+    let first = 20000 + u16::try_from(std::process::id() % 1000).unwrap() * 8;
+    let starts = (first..32000).step_by(usize::from(number));
+    let is_free = |port: u16| TcpListener::bind(("0.0.0.0", port)).is_ok();
+    let mut free = starts.filter(|start| (*start..start + number).all(is_free));
+    free.next().unwrap()
 }
 
 /// Has the other ranks meet rank 0, each on a thread that goes on with `then`.
@@ -336,4 +346,60 @@ fn ranks_that_do_not_come_are_named_in_time() {
     assert!(begin.elapsed() >= limits.meet);
     let error = joining.join().unwrap().unwrap_err();
     assert!(error.to_string().contains("did not meet"), "{error}");
+}
+
+/// Calls a handle of the rank that listens on this port, once it does.
+async fn ask(port: u16, call: &str) -> Report {
+    let client = http::client().unwrap();
+    let url = format!("http://127.0.0.1:{port}/lifecycle/{call}");
+    let begin = Instant::now();
+    let answer = loop {
+        match client.post(&url).send().await {
+            Ok(answer) => break answer,
+            Err(error) => assert!(begin.elapsed() < PATIENT.meet, "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    let envelope: Envelope = answer.json().await.unwrap();
+    serde_json::from_value(envelope.data).unwrap()
+}
+
+#[tokio::test]
+async fn ranks_of_several_pods_end_well_where_rank_0_is_told_to_as_the_last_one() {
+    let (_folder, storage, _) = stored();
+    let first_port = free_ports(4);
+    let pod = |first: u32, local: u32| {
+        let environment = Environment::from_lookup(LEARNER_PORT, |name| match name {
+            "KUBERNETES_POD_NAMESPACE" => Some("rl".into()),
+            "KUBERNETES_POD_NAME" => Some(format!("pole-ddp-learner-{first:05}")),
+            "LEARNER_PORT" => Some(first_port.to_string()),
+            _ => None,
+        });
+        let place = Place {
+            unit: "pole-aggregator.rl:22272".to_owned(),
+            world: 3,
+            first,
+            local,
+            master: "127.0.0.1".to_owned(),
+            port: first_port + 3,
+        };
+        let ranks = learn(place, environment.unwrap(), learner(&storage), PATIENT);
+        tokio::spawn(ranks)
+    };
+    let (two, one) = (pod(0, 2), pod(2, 1));
+    for rank in 0..3 {
+        let started = ask(first_port + rank, "start").await;
+        assert_eq!(started.status, Status::Running);
+    }
+    assert!(ask(first_port + 1, "exit").await.exiting);
+    // Both are gone on with: rank 0, which is in the same process, and so rank 2.
+    let address = ("127.0.0.1", first_port + 1);
+    while tokio::net::TcpStream::connect(address).await.is_ok() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(ask(first_port + 2, "exit").await.exiting);
+    one.await.unwrap().unwrap();
+    assert!(!two.is_finished());
+    assert!(ask(first_port, "exit").await.exiting);
+    two.await.unwrap().unwrap();
 }
