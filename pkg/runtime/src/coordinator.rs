@@ -185,9 +185,7 @@ impl Coordinator {
             let finished = run.finish().map(|model| model.display().to_string());
             if is_done && finished.is_ok() {
                 // Only now: until the model is in its place, it is to be gone on from.
-                let cleared = keeper.clear();
-                cleared
-                    .unwrap_or_else(|error| tracing::warn!("checkpoints stay: {}", chain(&error)));
+                keeper.done();
             }
             kept.and(finished)
         };

@@ -177,8 +177,14 @@ impl Keeper {
         is_there.then(|| self.storage.read(&path)).transpose()
     }
 
-    /// Removes all checkpoints, as there is nothing to go on with.
-    pub fn clear(&self) -> Result<()> {
+    /// Removes all checkpoints, as the training has come to its end. It has done so even if they stay: that is told.
+    pub fn done(&self) {
+        if let Err(error) = self.clear() {
+            tracing::warn!("checkpoints stay: {}", chain(&error));
+        }
+    }
+
+    fn clear(&self) -> Result<()> {
         self.storage.remove_folder(&self.folder)
     }
 

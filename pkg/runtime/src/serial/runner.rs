@@ -103,7 +103,7 @@ impl Runner {
         if let Some(keeper) = keeper {
             keeper.sum_up();
             match outcome {
-                Outcome::Solved | Outcome::Unsolved => keeper.clear()?,
+                Outcome::Solved | Outcome::Unsolved => keeper.done(),
                 Outcome::TimedOut | Outcome::Interrupted | Outcome::Ended => {
                     keeper.save(|| Ok(model.clone()))?;
                 }

@@ -1,4 +1,5 @@
 use std::{
+    fs,
     future::{pending, ready},
     time::Duration,
 };
@@ -153,6 +154,39 @@ async fn a_training_that_was_interrupted_ends_as_if_it_had_not_been() {
         !folder.path().join("checkpoints-CartPole-v1-4").exists(),
         "one that has ended is not gone on with"
     );
+}
+
+#[tokio::test]
+async fn a_training_has_come_to_its_end_though_its_checkpoints_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    let storage = Storage::open(folder.path()).unwrap();
+    let goal = Goal {
+        max_iterations: 2,
+        target_return: 501.0,
+        tasks: 1,
+        frames_per_task: 64,
+        evaluation_episodes: 1,
+        ..Goal::default()
+    };
+    let (game, seed) = (goal.game, goal.seed);
+    let keep = Keep {
+        every: Duration::from_secs(3600),
+        ..Keep::default()
+    };
+    let keeper = Keeper::open(storage.clone(), storage.root(), (game, seed), keep).unwrap();
+    let (settings, gate) = (Settings::default(), Gate::running());
+    let spoiled = async {
+        trained_more(&gate, 0).await;
+        // A file is no folder that can be removed.
+        let checkpoints = folder.path().join(format!("checkpoints-{game}-{seed}"));
+        fs::remove_dir(&checkpoints).unwrap();
+        fs::write(&checkpoints, b"in the way").unwrap();
+        pending::<()>().await;
+    };
+    let sampling = Sampling::default();
+    let ended = run(goal, settings, sampling, Some(keeper), &gate, spoiled).await;
+    let (outcome, model) = ended.unwrap();
+    assert_eq!((outcome, model.version), (Outcome::Unsolved, 2));
 }
 
 /// A training that does not end by itself, in small iterations.
