@@ -175,11 +175,7 @@ impl Coordinator {
             let kept = if is_done {
                 Ok(())
             } else {
-                let kept = if orders.are_the_flags() {
-                    Ok(())
-                } else {
-                    orders.file().and_then(|file| keeper.keep_orders(&file))
-                };
+                let kept = orders.keep(keeper);
                 kept.and(keeper.save(|| run.model()))
             };
             let finished = run.finish().map(|model| model.display().to_string());
@@ -288,7 +284,7 @@ impl Coordinator {
                 continue;
             }
             let told = orders.clone();
-            let keep = move |stored: &mut Stored| stored.keeper.keep_orders(&told.file()?);
+            let keep = move |stored: &mut Stored| told.keep(&stored.keeper);
             match stored.work(keep).await {
                 Ok(()) => kept = orders,
                 Err(error) => tracing::warn!("orders are not kept yet: {}", chain(&error)),
