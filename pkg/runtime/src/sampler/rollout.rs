@@ -65,6 +65,15 @@ mod tests {
         wire::Work,
     };
 
+    /// What is shared, with an order.
+    fn ordered(sampling: Sampling) -> Arc<Shared> {
+        let shared = Arc::new(Shared::new(sampling));
+        let policy = Policy::random(Game::CartPole, &mut StdRng::seed_from_u64(1));
+        let work = Work::Collect { frames: 16 };
+        shared.publish(Order::new(&policy, work, 0).unwrap());
+        shared
+    }
+
     struct Stage {
         home: EventLoop<Signal>,
         told: Slot<Signal>,
@@ -74,14 +83,11 @@ mod tests {
 
     /// A worker, with or without actions for it; all else goes to whoever runs the loop.
     fn worker(sampling: Sampling, acts: bool) -> Stage {
-        let shared = Arc::new(Shared::new(sampling));
-        let policy = Policy::random(Game::CartPole, &mut StdRng::seed_from_u64(1));
-        let work = Work::Collect { frames: 16 };
-        shared.publish(Order::new(&policy, work, 0).unwrap());
+        let shared = ordered(sampling);
         let mut home = EventLoop::default();
         let (told, worker, inference) = (home.slot(), home.slot(), home.slot());
         let outputs = Outputs {
-            inference: inference.clone(),
+            inference: [inference.clone()].into(),
             batcher: told.clone(),
             sampler: told.clone(),
         };
@@ -118,6 +124,23 @@ mod tests {
             Some(Signal::Observed(1)),
             "it needs nothing of the other"
         );
+    }
+
+    #[test]
+    fn its_splits_are_shared_out_among_the_inference_workers() {
+        let mut home = EventLoop::default();
+        let told = home.slot();
+        let mut both = [EventLoop::default(), EventLoop::default()];
+        let outputs = Outputs {
+            inference: both.each_mut().map(EventLoop::slot).into(),
+            batcher: told.clone(),
+            sampler: told,
+        };
+        let shared = ordered(Sampling::default());
+        RolloutWorker::new(0, shared, gymnasium(), &outputs).take(Signal::Begin);
+        for (split, inference) in both.iter_mut().enumerate() {
+            assert_eq!(inference.hear(), Some(Signal::Observed(split)));
+        }
     }
 
     #[test]

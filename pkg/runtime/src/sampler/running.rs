@@ -61,12 +61,12 @@ impl Running {
             |places: &[Place]| -> Vec<_> { places.iter().map(|(slot, _)| slot.clone()).collect() };
         let workers = of(&rollout);
 
+        let outputs = Outputs {
+            inference: of(&inference).into(),
+            batcher: batcher.0.clone(),
+            sampler: sampler.clone(),
+        };
         for (worker, place) in rollout.iter().enumerate() {
-            let outputs = Outputs {
-                inference: inference[worker % inference.len()].0.clone(),
-                batcher: batcher.0.clone(),
-                sampler: sampler.clone(),
-            };
             let worker = RolloutWorker::new(worker, shared.clone(), maker.clone(), &outputs);
             loops.put(place, worker);
         }
@@ -190,6 +190,13 @@ impl Running {
             tally.add(take(&mut *self.shared.tally(split)));
         }
         tally
+    }
+
+    /// How many threads have this name.
+    #[cfg(test)]
+    pub(crate) fn threads(&self, name: &str) -> usize {
+        let names = self.threads.iter().map(|thread| thread.handle.thread());
+        names.filter(|thread| thread.name() == Some(name)).count()
     }
 
     /// Trajectory buffers that somebody has.

@@ -190,6 +190,24 @@ fn a_network_that_cannot_be_computed_fails_its_order() {
 }
 
 #[test]
+fn there_are_as_many_threads_of_a_kind_as_are_asked_for() {
+    let sampling = Sampling {
+        num_workers: 3,
+        ..threaded()
+    };
+    let running = Running::start(&sampling, &gymnasium(), true).unwrap();
+    let kinds = [
+        ("rollout", 3),
+        ("inference", 2),
+        ("batcher", 1),
+        ("learner", 1),
+    ];
+    for (name, number) in kinds {
+        assert_eq!(running.threads(name), number, "{name}");
+    }
+}
+
+#[test]
 fn threads_end_when_it_rests_and_when_it_is_dropped() {
     // Each rollout worker has the maker, and the sampler.
     let maker = gymnasium();

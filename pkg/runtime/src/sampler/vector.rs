@@ -14,7 +14,8 @@ use crate::signal::Slot;
 /// Where the signals of a rollout worker go.
 #[derive(Clone, Debug)]
 pub(super) struct Outputs {
-    pub(super) inference: Slot<Signal>,
+    /// Each chooses the actions of some of the splits.
+    pub(super) inference: Arc<[Slot<Signal>]>,
     pub(super) batcher: Slot<Signal>,
     pub(super) sampler: Slot<Signal>,
 }
@@ -205,6 +206,7 @@ impl VectorRunner {
         }
         // Who is told finds it free.
         drop(exchange);
-        self.outputs.inference.emit(Signal::Observed(self.split));
+        let inference = &self.outputs.inference;
+        inference[self.split % inference.len()].emit(Signal::Observed(self.split));
     }
 }
