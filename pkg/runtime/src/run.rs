@@ -42,7 +42,7 @@ impl Run {
         model: &Model,
     ) -> Result<Self> {
         let job = job_folder(&storage, environment)?;
-        tidied(remove_unfinished(&storage, &job));
+        tidied(tidy_up(&storage, &job));
         let folder = job.join(id);
         storage.create_folder(&folder)?;
         let model_path = folder.join(model_file(model.version));
@@ -130,18 +130,26 @@ impl Run {
     }
 }
 
-/// Removes the folders of runs that were killed. A job has one coordinator, so they are nobody's.
-fn remove_unfinished(storage: &Storage, job: &Path) -> Result<()> {
+/// Removes the folders of runs that were killed, and of finished ones what replicas stored too late. A job has one coordinator, so that is nobody's.
+fn tidy_up(storage: &Storage, job: &Path) -> Result<()> {
     for folder in storage.entries(job)? {
         let name = folder.file_name().and_then(|name| name.to_str());
         if !name.is_some_and(|name| name.starts_with(RUN)) {
             continue;
         }
-        if !storage
-            .entries(&folder)?
-            .contains(&folder.join(FINAL_MODEL))
-        {
+        let (model, mut rest) = (folder.join(FINAL_MODEL), storage.entries(&folder)?);
+        if !rest.contains(&model) {
             storage.remove_folder(&folder)?;
+            continue;
+        }
+        rest.retain(|path| *path != model);
+        for path in rest {
+            // Those of frames are the only folders, and have no extension.
+            tidied(if path.extension().is_some() {
+                storage.remove(&path)
+            } else {
+                storage.remove_folder(&path)
+            });
         }
     }
     Ok(())
@@ -210,18 +218,24 @@ mod tests {
     }
 
     #[test]
-    fn what_killed_runs_leave_is_removed_and_what_finished_ones_leave_is_not() {
+    fn what_killed_runs_leave_is_removed_and_of_finished_ones_all_but_the_model() {
         let folder = tempfile::tempdir().unwrap();
         let storage = Storage::open(folder.path()).unwrap();
         let model = Model::random(Game::CartPole, &mut StdRng::seed_from_u64(1));
         let create = |id| Run::create(storage.clone(), &environment(), id, &model).unwrap();
-        create("run-1").finish().unwrap();
+        let mut finished = create("run-1");
+        finished.finish().unwrap();
+        // A learner and a collector were still at work.
+        finished.begin_frames(false).unwrap();
+        let late = finished.folder().join(model_file(1));
+        storage.write(&late, &model.encode()).unwrap();
         let mut killed = create("run-2");
         killed.begin_frames(false).unwrap();
         let job = killed.folder().parent().unwrap();
         fs::create_dir(job.join("checkpoints-of")).unwrap();
         create("run-3");
         assert_eq!(names(job), ["checkpoints-of", "run-1", "run-3"]);
+        assert_eq!(names(finished.folder()), ["model-final.bin"]);
     }
 
     #[test]
