@@ -27,7 +27,7 @@ pub use jobs::{
 pub use namespace::{Namespace, client, dry};
 pub use phases::{Phases, reaches};
 pub use plugin::{Output, di};
-pub use training::{FOREVER, Told, samples, told, training};
+pub use training::{FOREVER, Told, is_solved, samples, told, training};
 
 /// Namespace of the orchestrator.
 pub const SYSTEM: &str = di_api::names::SYSTEM_NAMESPACE;

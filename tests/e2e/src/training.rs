@@ -29,6 +29,14 @@ pub fn training(name: &str, coordinator: &[&str]) -> DIJob {
     serde_json::from_value(job).expect("a job")
 }
 
+/// Whether who trained says that `CartPole-v1` is solved as Gymnasium wants it: by a mean return of 475 over 100 episodes.
+pub fn is_solved(log: &str) -> bool {
+    let told = log.split("INFO solved: mean return ").nth(1);
+    let mean = told.and_then(|told| told.split_once(" over 100 episodes"));
+    let mean = mean.and_then(|(mean, _)| mean.parse::<f64>().ok());
+    mean.is_some_and(|mean| mean >= 475.0)
+}
+
 /// By name how each replica of a training is, and its samples.
 pub type Told = BTreeMap<String, (String, u64)>;
 
@@ -54,4 +62,25 @@ pub async fn told(namespace: &Namespace, job: &str) -> Told {
 /// Samples of one of them.
 pub fn samples(told: &Told, name: &str) -> u64 {
     told.get(name).map_or(0, |(_, samples)| *samples)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_solved_by_the_standard_is_not_solved() {
+        let log = |end: &str| {
+            format!("INFO iteration 3\n2026-01-01T00:00:00Z  INFO {end} after 7 iterations\n")
+        };
+        for (end, solved) in [
+            ("solved: mean return 480.3 over 100 episodes", true),
+            ("not solved: mean return 480.3 over 100 episodes", false),
+            ("solved: mean return 474.9 over 100 episodes", false),
+            ("solved: mean return 500.0 over 10 episodes", false),
+            ("solved: no evaluation yet", false),
+        ] {
+            assert_eq!(is_solved(&log(end)), solved, "{end}");
+        }
+    }
 }

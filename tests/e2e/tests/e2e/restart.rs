@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use di_api::{CleanPodPolicy, DIJob, Phase};
 use di_e2e::{
-    Namespace, Phases, SYSTEM, dry, eventually, exec, is_ready, is_refused_when_misnamed, job,
-    logs, main_of, owned_pods, owned_services, reaches, status,
+    Namespace, Phases, SYSTEM, dry, eventually, exec, is_ready, is_refused_when_misnamed,
+    is_solved, job, logs, main_of, owned_pods, owned_services, reaches, status,
 };
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::{
@@ -104,7 +104,7 @@ async fn killing_the_orchestrator_three_times_changes_nothing_about_a_training()
             "two collectors and a learner, no more: {replicas:?}"
         );
         let log = logs(&ns, "cartpole-coordinator").await;
-        assert!(log.contains("solved"), "{log}");
+        assert!(is_solved(&log), "{log}");
         let ended = |all: &Vec<Phase>| all.last() == Some(&Phase::Succeeded);
         eventually("its end is seen", || async { phases.seen() }, ended).await;
     })

@@ -6,7 +6,7 @@ use std::{
 };
 
 use di_api::{DIJob, Phase};
-use di_e2e::{Namespace, dry, eventually, logs, owned_pods, reaches, status};
+use di_e2e::{Namespace, dry, eventually, is_solved, logs, owned_pods, reaches, status};
 use kube::{
     Api,
     api::{ApiResource, DynamicObject, PostParams, TypeMeta},
@@ -69,11 +69,8 @@ async fn the_serial_job_trains_alone() {
         ns.submit(&job).await;
         reaches(&ns, "cartpole-serial", Phase::Succeeded).await;
         assert_eq!(owned_pods(&ns, "cartpole-serial").await.len(), 1);
-        assert!(
-            logs(&ns, "cartpole-serial-coordinator")
-                .await
-                .contains("solved")
-        );
+        let log = logs(&ns, "cartpole-serial-coordinator").await;
+        assert!(is_solved(&log), "{log}");
     })
     .await;
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use di_api::{AggregatorConfig, DIJob, Phase, Role, names};
 use di_e2e::{
-    FOREVER, Namespace, Told, di, eventually, is_running, logs, logs_so_far, main_of,
+    FOREVER, Namespace, Told, di, eventually, is_running, is_solved, logs, logs_so_far, main_of,
     nodes_have_gpus, owned_pods, reaches, samples, told, training,
 };
 use k8s_openapi::api::core::v1::Pod;
@@ -48,7 +48,7 @@ async fn kill(ns: &Namespace, pod: &str) {
 async fn solved(ns: &Namespace, job: &str) -> String {
     reaches(ns, job, Phase::Succeeded).await;
     let log = logs(ns, &names::coordinator(job)).await;
-    assert!(log.contains("solved"), "{log}");
+    assert!(is_solved(&log), "{log}");
     log
 }
 
