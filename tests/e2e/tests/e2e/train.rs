@@ -88,19 +88,23 @@ async fn a_training_is_solved_though_its_collectors_and_its_learner_are_killed()
 }
 
 #[tokio::test]
-async fn a_training_goes_on_from_its_checkpoint_though_its_coordinator_is_killed() {
+async fn a_training_goes_on_from_its_checkpoint_though_its_coordinator_is_restarted_and_killed() {
     Namespace::with("resumed", |ns| async move {
         let replicas = ["--collectors", "1", "--learners", "1"];
-        let always = ["--save-every", "0s"];
-        ns.submit(&training(
-            "train",
-            &[&replicas[..], &always, &PACE].concat(),
-        ))
-        .await;
+        // It saves nothing before it is told to go, and then it has the time to.
+        let seldom = ["--save-every", "1h"];
+        let mut job = training("train", &[&replicas[..], &seldom, &PACE].concat());
+        let pod = job.spec.coordinator.template.spec.as_mut().unwrap();
+        pod.termination_grace_period_seconds = Some(60);
+        ns.submit(&job).await;
         let coordinator = names::coordinator("train");
         let look = || logs_so_far(&ns, &coordinator);
-        let kept = |log: &String| log.contains("checkpoint-1.bin");
-        eventually("saved", look, kept).await;
+        let has_learned = |log: &String| iterations(log).any(|iteration| iteration > 0);
+        eventually("training", look, has_learned).await;
+        let restarted = di(&ns, &["restart", "train"]).await;
+        assert_eq!(restarted.code, Some(0), "{restarted:?}");
+        let goes_on = |log: &String| log.contains("going on from ");
+        eventually("going on", look, goes_on).await;
         kill(&ns, &coordinator).await;
         let log = solved(&ns, "train").await;
         // It is the log of the one that was made anew.
