@@ -70,7 +70,7 @@ async fn a_training_is_paused_and_goes_on() {
         };
         eventually("going on", || told(&ns, "train"), go_on).await;
 
-        // The coordinator has one of them go, and then has all end.
+        // The coordinator has another one come and two go, and then has all end.
         let call = async |method: &str, path: &str, body: Value| {
             let pods = ns.api::<Pod>();
             let answer = http(&pods, "train-coordinator", PORT, method, path, None, &body).await;
@@ -78,10 +78,15 @@ async fn a_training_is_paused_and_goes_on() {
             assert_eq!(answer.status, 200, "{path}: {answer:?}");
             answer.body["data"].take()
         };
-        let wanted = call("PUT", "/replicas", json!({"collectors": 1})).await;
-        assert_eq!(wanted, json!({"collectors": 1, "learners": 1}));
-        let is_gone = |told: &Told| told.len() == 3;
-        eventually("one has gone", || told(&ns, "train"), is_gone).await;
+        for (collectors, replicas) in [(3, 5), (1, 3)] {
+            let wanted = call("PUT", "/replicas", json!({"collectors": collectors})).await;
+            assert_eq!(wanted, json!({"collectors": collectors, "learners": 1}));
+            let train = |told: &Told| {
+                let samples = told.keys().map(|name| samples(told, name));
+                told.len() == replicas && samples.min() > Some(0)
+            };
+            eventually("training as many", || told(&ns, "train"), train).await;
+        }
         let ended = call("POST", "/lifecycle/exit", json!({})).await;
         assert_eq!(ended["status"], "exiting");
         reaches(&ns, "train", Phase::Succeeded).await;
