@@ -154,7 +154,8 @@ async fn the_job_of_the_readme_does_what_its_commands_say() {
 #[tokio::test]
 async fn the_user_guide_does_what_it_says() {
     Namespace::with("user-guide", |ns| async move {
-        nodes_have_gpus(&ns, 2).await;
+        // More than it needs: a training in another test leaves it two of a node.
+        nodes_have_gpus(&ns, 3).await;
         let nodes: Api<Node> = Api::all(ns.client.clone());
         let nodes = nodes.list(&ListParams::default()).await.unwrap();
         // An image may have the name of a node, but not as a word of its own.

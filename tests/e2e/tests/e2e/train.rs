@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use di_api::{AggregatorConfig, DIJob, Phase, Role, names};
+use di_api::{AggregatorConfig, DIJob, GPU_RESOURCE, Phase, Role, names};
 use di_e2e::{
     FOREVER, Namespace, Told, di, eventually, is_running, is_solved, logs, logs_so_far, main_of,
     nodes_have_gpus, owned_pods, reaches, samples, told, training,
 };
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::api::resource::Quantity};
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, PostParams},
@@ -116,10 +116,10 @@ async fn a_training_goes_on_from_its_checkpoint_though_its_coordinator_is_restar
 }
 
 #[tokio::test]
-async fn a_learner_of_two_ranks_solves_it_though_its_aggregator_is_killed() {
+async fn a_learner_of_ranks_in_two_pods_solves_it_though_its_aggregator_is_killed() {
     Namespace::with("ranks", |ns| async move {
-        // As many as the other suites give them.
-        nodes_have_gpus(&ns, 2).await;
+        // As many as the test of the user guide gives them, which has two of a node meanwhile.
+        nodes_have_gpus(&ns, 3).await;
         let configs: Api<AggregatorConfig> = ns.api();
         let config = serde_saphyr::from_str(AGGREGATORS).unwrap();
         configs
@@ -131,9 +131,18 @@ async fn a_learner_of_two_ranks_solves_it_though_its_aggregator_is_killed() {
         let flags = main_of(&mut job.spec.coordinator.template).args.as_mut();
         let pace = flags.unwrap().last_mut().unwrap();
         PACE[1].clone_into(pace);
+        let learner = main_of(&mut job.spec.learner.as_mut().unwrap().template);
+        let resources = learner.resources.as_mut().unwrap();
+        let limits = resources.limits.as_mut().unwrap();
+        // No node has as many. Each rank has a fourth of the memory.
+        for (resource, amount) in [(GPU_RESOURCE, "4"), ("memory", "1Gi")] {
+            limits.insert(resource.to_owned(), Quantity(amount.to_owned()));
+        }
         ns.submit(&job).await;
-        // The coordinator, two collectors, an aggregator, and one pod of two ranks.
-        trains(&ns, &name, 5).await;
+        // The coordinator, two collectors, an aggregator, and the first ranks of two pods.
+        trains(&ns, &name, 6).await;
+        let pods = running(&ns, &name, Role::DdpLearner).await;
+        assert_eq!(pods.len(), 2, "{pods:?}");
         let aggregator = running(&ns, &name, Role::Aggregator).await.swap_remove(0);
         kill(&ns, &aggregator).await;
         let log = solved(&ns, &name).await;
