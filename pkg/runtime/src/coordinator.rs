@@ -209,6 +209,8 @@ impl Coordinator {
             ..
         } = &self.options;
         let roster = &self.roster;
+        // What is told from now on.
+        let kept = self.orders();
         let endpoint = Endpoint::new(self.client.clone(), &self.environment);
         let key = format!("{}-{id}", self.environment.pod);
         let mut granted = Replicas::default();
@@ -245,7 +247,7 @@ impl Coordinator {
                 Ok(Outcome::Interrupted)
             }
             () = self.panel.lead(roster) => Ok(Outcome::Interrupted),
-            () = self.remember(stored) => Ok(Outcome::Interrupted),
+            () = self.remember(stored, kept) => Ok(Outcome::Interrupted),
         }
     }
 
@@ -274,9 +276,8 @@ impl Coordinator {
         self.scale.restore(orders.counts);
     }
 
-    /// Keeps what it is told, for ever.
-    async fn remember(&self, stored: &Beside<Stored>) {
-        let mut kept = self.orders();
+    /// Keeps what it is told beside what is kept, for ever.
+    async fn remember(&self, stored: &Beside<Stored>, mut kept: Orders) {
         loop {
             sleep(self.options.patience.poll).await;
             let orders = self.orders();

@@ -236,6 +236,30 @@ async fn one_that_takes_the_place_of_another_is_configured_and_started_too() {
     assert_eq!(training.running.await.unwrap().unwrap(), Outcome::Ended);
 }
 
+/// The orders that the coordinator of an endless training keeps.
+fn orders(stand_in: &StandIn) -> String {
+    let checkpoints = stand_in.folder().join("rl/pole/checkpoints-CartPole-v1-0");
+    std::fs::read_to_string(checkpoints.join("orders.json")).unwrap_or_default()
+}
+
+#[tokio::test]
+async fn what_it_is_told_before_it_has_replicas_is_kept_too() {
+    let stand_in = StandIn::start().await;
+    stand_in.refuse_next_requests(usize::MAX);
+    let coordinator = coordinator(&stand_in, endless());
+    let listener = loopback_listener().await;
+    let address = listener.local_addr().unwrap().to_string();
+    let running = tokio::spawn(coordinator.run(listener, std::future::pending()));
+    until(|| stand_in.keys().len(), |asked| *asked > 0).await;
+    let (code, _) = replicas(&address, Some(json!({"collectors": 3}))).await;
+    assert_eq!(code, 200);
+    stand_in.refuse_next_requests(0);
+    let is_told = |orders: &String| orders.contains("\"collectors\":3");
+    until(|| orders(&stand_in), is_told).await;
+    ask(&address, "exit").await;
+    assert_eq!(running.await.unwrap().unwrap(), Outcome::Ended);
+}
+
 #[tokio::test]
 async fn one_that_is_started_anew_goes_on_with_what_the_one_before_was_told() {
     let stand_in = StandIn::start().await;
@@ -253,16 +277,10 @@ async fn one_that_is_started_anew_goes_on_with_what_the_one_before_was_told() {
     let (code, ..) = call(&first.address, "configure", &narrow).await;
     assert_eq!(code, 200);
     ask(&first.address, "start").await;
-    let kept = || {
-        let all = files(stand_in.folder()).into_iter();
-        let orders = all.filter(|file| file.ends_with("orders.json"));
-        let texts = orders.filter_map(|file| std::fs::read_to_string(file).ok());
-        texts.collect::<String>()
-    };
-    until(kept, |orders| {
+    let are_told = |orders: &String| {
         orders.contains("\"max_policy_lag\":0") && orders.contains("\"collectors\":3")
-    })
-    .await;
+    };
+    until(|| orders(&stand_in), are_told).await;
     first.running.abort();
     assert!(first.running.await.is_err(), "it was killed");
 
