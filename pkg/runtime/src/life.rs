@@ -31,8 +31,9 @@ pub trait Worker: Send + 'static {
     /// Sets it up: storage, devices, threads. Called again only while it does not run.
     fn configure(&mut self, config: Self::Config) -> Result<()>;
 
-    /// Does one step. Requests are served between two of them, so it should not wait for work: it tells that there was none. An error ends
-    /// the worker.
+    /// Does one step. Requests are served between two of them, so it should not wait for work: it tells that there was none. After a step that
+    /// did something the counts and [`stats`](Self::stats) are logged; others are silent, as there are twenty a second of an idle worker. An
+    /// error ends the worker.
     fn poll(&mut self) -> Result<Polled>;
 
     /// What is told beside the counts.

@@ -1,6 +1,9 @@
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering::SeqCst},
+use std::{
+    io::{self, Write},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
 };
 
 use serde::Deserialize;
@@ -11,7 +14,7 @@ use crate::life::Stats;
 
 /// What is noted of calls and polls.
 #[derive(Clone, Default)]
-struct Notes(Arc<std::sync::Mutex<Vec<String>>>);
+struct Notes(Arc<Mutex<Vec<String>>>);
 
 impl Notes {
     /// Each once in a row: there are many polls.
@@ -229,4 +232,91 @@ async fn it_ends_once_nobody_holds_its_handles() {
     drop(control);
     ended.await.unwrap().unwrap();
     assert_eq!(notes.seen().last().map(String::as_str), Some("exited"));
+}
+
+/// What all threads have logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    /// The messages of whoever has this name.
+    fn of(&self, name: &str) -> Vec<String> {
+        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        let messages = text.lines().filter_map(|line| line.split_once("INFO "));
+        let messages = messages.map(|(_, message)| message.to_owned());
+        messages
+            .filter(|message| message.starts_with(name))
+            .collect()
+    }
+}
+
+/// Finds something to do in its first and in its third poll.
+struct Sparse {
+    polls: u32,
+}
+
+impl Worker for Sparse {
+    type Config = ();
+    const NAME: &'static str = "sparse";
+
+    fn configure(&mut self, (): ()) -> Result<()> {
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Result<Polled> {
+        self.polls += 1;
+        Ok(match self.polls {
+            1 | 3 => Polled {
+                samples: 5,
+                batches: 1,
+            },
+            _ => Polled::NOTHING,
+        })
+    }
+
+    fn stats(&self) -> Stats {
+        Stats::from([("poll".into(), f64::from(self.polls))])
+    }
+}
+
+#[tokio::test]
+async fn polls_that_did_something_are_logged_with_the_workers_own_numbers() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_target(false)
+        .with_writer(move || writer.clone())
+        .finish();
+    // The worker has a thread of its own.
+    tracing::subscriber::set_global_default(subscriber).unwrap();
+
+    let Life { control, ended } = launch(Sparse { polls: 0 }, ()).unwrap();
+    let mut told = control.subscribe();
+    control.call(Call::Start, json!(null)).await.unwrap();
+    told.wait_for(|report| report.polls == 2).await.unwrap();
+    control.call(Call::Exit, json!(null)).await.unwrap();
+    ended.await.unwrap().unwrap();
+    assert_eq!(
+        log.of("sparse"),
+        [
+            "sparse configured: 0 polls, 0 samples, 0 batches",
+            "sparse running: 0 polls, 0 samples, 0 batches",
+            "sparse running: 1 polls, 5 samples, 1 batches, poll 1.0000",
+            "sparse running: 2 polls, 10 samples, 2 batches, poll 3.0000",
+            "sparse exiting: 2 polls, 10 samples, 2 batches, poll 3.0000",
+            "sparse completed: 2 polls, 10 samples, 2 batches, poll 3.0000",
+        ]
+    );
 }
