@@ -15,6 +15,7 @@ use di_runtime::{
     wire::Envelope,
 };
 use reqwest::{Client, RequestBuilder};
+use serde_json::Value;
 
 const COORDINATOR: &str = "KUBERNETES_COORDINATOR_URL";
 /// So long that it is told to end in the iteration that it has begun with, however slow the machine is.
@@ -139,6 +140,25 @@ fn checkpoints(folder: &Path, seed: &str) -> Vec<PathBuf> {
     names
 }
 
+/// The summary of a seed in a folder: a line for each iteration, in their order.
+fn summary(folder: &Path, seed: &str) -> Vec<Value> {
+    let path = folder.join(format!("summaries/CartPole-v1-{seed}.jsonl"));
+    let text = fs::read_to_string(path).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+    let lines: Vec<Value> = lines.collect();
+    for (iteration, line) in (0_u32..).zip(&lines) {
+        assert_eq!(line["iteration"], f64::from(iteration), "{text}");
+        assert!(line["evaluation"].is_number(), "{text}");
+    }
+    lines
+}
+
+/// What the policy lost in the last iteration of a training that has gone so far.
+fn policy_loss(summary: &[Value]) -> f64 {
+    assert!(summary.len() > 2, "{summary:?}");
+    summary[summary.len() - 1]["policy_loss"].as_f64().unwrap()
+}
+
 fn names(versions: &[u64]) -> Vec<PathBuf> {
     let names = versions.iter();
     names
@@ -177,6 +197,7 @@ fn a_training_that_was_told_to_end_goes_on_where_it_was() {
     let left = fs::read_dir(folder.path()).unwrap();
     let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["summaries"]);
+    assert!(policy_loss(&summary(folder.path(), "2")).is_finite());
 }
 
 #[test]
@@ -218,6 +239,9 @@ fn trials_of_two_seeds_in_one_storage_do_not_touch_each_other() {
     assert_eq!(again.end_by("TERM"), Some(0), "it has trained to the end");
     assert_eq!(of("1"), names(&[]));
     assert_eq!(of("0"), names(&[1]));
+    let summary = |seed| summary(&folder.path().join("rl/sweep"), seed);
+    assert!(policy_loss(&summary("1")).is_finite());
+    assert_eq!(summary("0").len(), 1);
 }
 
 #[tokio::test]
