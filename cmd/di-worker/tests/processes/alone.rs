@@ -1,21 +1,15 @@
 //! Trainings of one process that is told to end, and started anew.
 
-#![allow(clippy::unwrap_used, reason = "a test may end by a panic")]
-
 use std::{
     fs,
-    io::{BufRead, BufReader, Lines},
     path::{Path, PathBuf},
-    process::{Child, ChildStdout, Command, Stdio},
+    process::Command,
 };
 
-use di_runtime::{
-    http,
-    life::{Report, Status},
-    wire::Envelope,
-};
-use reqwest::{Client, RequestBuilder};
+use di_runtime::life::Status;
 use serde_json::Value;
+
+use crate::{Handles, Worker};
 
 const COORDINATOR: &str = "KUBERNETES_COORDINATOR_URL";
 /// So long that it is told to end in the iteration that it has begun with, however slow the machine is.
@@ -34,52 +28,12 @@ const FOREVER: [&str; 10] = [
     "200ms",
 ];
 
-struct Worker {
-    child: Child,
-    lines: Lines<BufReader<ChildStdout>>,
-}
-
 impl Worker {
-    fn start(command: &mut Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Self { child, lines }
-    }
-
-    /// Waits for a line with these words; what it says from there.
-    fn says(&mut self, words: &str) -> String {
-        let mut said = String::new();
-        for line in self.lines.by_ref() {
-            let line = line.unwrap();
-            if let Some(at) = line.find(words) {
-                return line[at..].to_owned();
-            }
-            said += &line;
-            said.push('\n');
-        }
-        panic!("no {words:?} in {said}");
-    }
-
-    /// Sends a signal; the exit code.
-    fn end_by(mut self, signal: &str) -> Option<i32> {
-        let kill = format!("kill -{signal} {}", self.child.id());
-        let sent = Command::new("sh").args(["-c", &kill]).status().unwrap();
-        assert!(sent.success(), "{kill}");
-        self.child.wait().unwrap().code()
-    }
-
     /// Trains to the end; all that is told of it but the time.
     fn solves(&mut self) -> String {
         let solved = self.says("solved: ");
         let (told, _time) = solved.rsplit_once(", ").unwrap();
         told.to_owned()
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
     }
 }
 
@@ -102,31 +56,8 @@ fn trial(seed: &str, storage: &Path) -> Command {
 fn in_a_job(command: &mut Command, port: &str) -> (Worker, Handles) {
     let mut worker = Worker::start(command.env(port, "0"));
     let said = worker.says("handles on port ");
-    let port = said.rsplit(' ').next().unwrap();
-    let url = format!("http://127.0.0.1:{port}/lifecycle");
-    let client = http::client().unwrap();
-    (worker, Handles { client, url })
-}
-
-struct Handles {
-    client: Client,
-    url: String,
-}
-
-impl Handles {
-    async fn status(&self) -> Report {
-        told(self.client.get(&self.url)).await
-    }
-
-    async fn call(&self, name: &str) -> Report {
-        told(self.client.post(format!("{}/{name}", self.url))).await
-    }
-}
-
-async fn told(request: RequestBuilder) -> Report {
-    let answer: Envelope = request.send().await.unwrap().json().await.unwrap();
-    assert!(answer.success, "{}", answer.message);
-    serde_json::from_value(answer.data).unwrap()
+    let handles = Handles::at(said.rsplit(' ').next().unwrap());
+    (worker, handles)
 }
 
 /// Names of the checkpoints of a seed in a folder, if it has any.
