@@ -4,7 +4,7 @@ use std::{io::Write, process::ExitCode, time::Duration};
 
 use anyhow::Result;
 use clap::Args;
-use di_client::{Called, DryRun, Handle, call_replicas, job};
+use di_client::{Called, DryRun, Ended, Handle, call_replicas, job};
 use serde_json::{Value, json};
 
 use crate::{
@@ -56,10 +56,11 @@ pub struct Start {
 
 /// Show how far each replica of a job says it is.
 ///
-/// Whether it runs or is paused, and its counts of steps, samples and batches. Takes the right to get pods/proxy.
+/// Whether it runs, is paused, or has ended: completed, or by an error; and its counts of steps, samples and batches, which are gone with it once
+/// it has ended. Takes the right to get pods/proxy.
 ///
 /// As json or yaml, each of the items has name, role and index, and what the replica tells: status, running, exiting, polls, samples, batches and
-/// stats; or a message that says why it could not be asked.
+/// stats; of one that has ended only status, completed or error; and a message where it has failed, or could not be asked.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   # Every replica
@@ -222,11 +223,13 @@ const HEADERS: [&str; 7] = [
 
 fn cells(one: &Called, is_wide: bool) -> Vec<String> {
     let life = one.life.as_ref();
+    let status = life.map(|life| life.status.as_str());
+    let status = status.or(one.ended.map(Ended::as_str));
     let mut cells = vec![
         one.name.clone(),
         one.role.to_string(),
         or_none(one.index),
-        or_none(life.map(|life| &life.status)),
+        or_none(status),
         or_none(life.map(|life| life.polls)),
         or_none(life.map(|life| life.samples)),
         or_none(life.map(|life| life.batches)),
@@ -239,4 +242,31 @@ fn cells(one: &Called, is_wide: bool) -> Vec<String> {
         cells.push(or_none((!stats.is_empty()).then(|| stats.join(","))));
     }
     cells
+}
+
+#[cfg(test)]
+mod tests {
+    use di_api::Role;
+
+    use super::*;
+
+    #[test]
+    fn what_has_ended_has_a_status_and_no_counts() {
+        let called = |ended| Called {
+            name: "j-learner-x7k2p".to_owned(),
+            role: Role::Learner,
+            index: Some(0),
+            life: None,
+            ended,
+            message: None,
+        };
+        for (ended, status) in [
+            (Some(Ended::Completed), "completed"),
+            (Some(Ended::Error), "error"),
+            (None, "<none>"),
+        ] {
+            let cells = cells(&called(ended), false);
+            assert_eq!(cells[3..], [status, "<none>", "<none>", "<none>"]);
+        }
+    }
 }

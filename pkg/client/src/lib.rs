@@ -55,7 +55,7 @@ pub use follow::follow;
 pub use generate::Outline;
 pub use jobs::{Job, JobEvent, JobList, JobQuery, job, jobs, watch_jobs};
 pub use jsonpath::{Path, Template};
-pub use life::{Called, Handle, Life, call_replicas};
+pub use life::{Called, Ended, Handle, Life, call_replicas};
 pub use live::Live;
 pub use logs::{LogLine, LogOptions, LogStream, Which, log_pods, logs};
 pub use manifest::Document;

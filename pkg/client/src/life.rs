@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
 use crate::{
-    Cluster, DryRun, Error, Job, Replica, Result, edit::refuse_ended, port_forward::port_named,
-    replicas::pods, replicas_of,
+    Cluster, DryRun, Error, Job, Replica, ReplicaPod, Result, edit::refuse_ended,
+    port_forward::port_named, replicas::pods, replicas_of,
 };
 
 use judge::judge;
@@ -63,6 +63,35 @@ pub struct Life {
     pub stats: BTreeMap<String, f64>,
 }
 
+/// How a replica has ended, as its pod tells: it itself is not there any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "status", rename_all = "lowercase")]
+pub enum Ended {
+    /// Its work is done.
+    Completed,
+    /// It has failed.
+    Error,
+}
+
+impl Ended {
+    /// None of one whose pod has not ended, or is still to come.
+    fn of(replica: &Replica, pod: Option<&Pod>) -> Option<Self> {
+        let phase = pod.and_then(phase);
+        if replica.done || phase == Some("Succeeded") {
+            return Some(Self::Completed);
+        }
+        (phase == Some("Failed")).then_some(Self::Error)
+    }
+
+    /// The word that a worker has for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Error => "error",
+        }
+    }
+}
+
 /// A replica, and what it tells.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -76,13 +105,17 @@ pub struct Called {
     /// What it tells; nothing where it could not be told anything, or was not asked.
     #[serde(flatten)]
     pub life: Option<Life>,
+    /// How it has ended, where that was asked.
+    #[serde(flatten)]
+    pub ended: Option<Ended>,
     /// Why it could not be told anything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
 /// Calls a handle of every replica of a job that is wanted, by the API server's proxy to its pod, and waits for each answer so long. In a dry
-/// run of the client none is called, in one of the server each is asked how it is.
+/// run of the client none is called, in one of the server each is asked how it is. Those whose work is done are told of
+/// where all are asked how they are, and left out else: they cannot be told anything.
 ///
 /// # Errors
 /// [`Error::Ended`] when the job has ended, [`Error::Replica`] when it is suspended or has no pods; [`Error::Server`] when the user may not call
@@ -101,6 +134,7 @@ pub async fn call_replicas(
             job.name()
         )));
     }
+    let is_look = handle == Handle::Status;
     let handle = match dry_run {
         DryRun::None => Some(handle),
         DryRun::Client => None,
@@ -122,18 +156,23 @@ pub async fn call_replicas(
     }
     let called = replicas.into_iter().filter_map(|replica| {
         let pod = pods.iter().find(|pod| pod.name_any() == replica.name);
-        (!replica.done && !has_succeeded(pod)).then_some((replica, pod))
+        let ended = Ended::of(&replica, pod);
+        (is_look || ended != Some(Ended::Completed)).then_some((replica, pod, ended))
     });
     // A coordinator may lead the others itself. What they are told before it would look to it like somebody else's word to one of them alone.
     let (leaders, others): (Vec<_>, Vec<_>) =
-        called.partition(|(replica, _)| replica.role == Role::Coordinator);
+        called.partition(|(replica, ..)| replica.role == Role::Coordinator);
     let mut all = Vec::new();
     for some in [leaders, others] {
-        let called = some.into_iter().map(|(replica, pod)| async move {
-            let asked = tokio::time::timeout(limit, ask(cluster, pod, handle));
-            let late = || Told::Silent(format!("did not answer within {limit:?}"));
-            let told = asked.await.unwrap_or_else(|_| Ok(late()))?;
-            Ok(told.of(replica))
+        let called = some.into_iter().map(|(replica, pod, ended)| async move {
+            let told = if ended == Some(Ended::Completed) {
+                Told::Nothing
+            } else {
+                let asked = tokio::time::timeout(limit, ask(cluster, pod, handle));
+                let late = || Told::Silent(format!("did not answer within {limit:?}"));
+                asked.await.unwrap_or_else(|_| Ok(late()))?
+            };
+            Ok(told.of(replica, ended.filter(|_| is_look)))
         });
         let called = stream::iter(called).buffered(AT_A_TIME);
         all.extend(called.try_collect::<Vec<_>>().await?);
@@ -153,7 +192,7 @@ enum Told {
 }
 
 impl Told {
-    fn of(self, replica: Replica) -> Called {
+    fn of(self, replica: Replica, ended: Option<Ended>) -> Called {
         let (life, message) = match self {
             Self::Life(life) => (Some(life), None),
             Self::Nothing => (None, None),
@@ -164,14 +203,10 @@ impl Told {
             role: replica.role,
             index: replica.index,
             life,
+            ended,
             message,
         }
     }
-}
-
-/// One that is done is not replaced, and has nothing left to be told.
-fn has_succeeded(pod: Option<&Pod>) -> bool {
-    pod.and_then(phase) == Some("Succeeded")
 }
 
 fn phase(pod: &Pod) -> Option<&str> {
@@ -188,7 +223,7 @@ async fn ask(cluster: &Cluster, pod: Option<&Pod>, handle: Option<Handle>) -> Re
     }
     match phase(pod) {
         Some("Running") => {}
-        Some("Failed") => return silent("has failed".to_owned()),
+        Some("Failed") => return silent(failure(pod)),
         phase => return silent(format!("does not run yet ({})", phase.unwrap_or("Pending"))),
     }
     let Some(port) = port_named(pod, names::PORT_NAME) else {
@@ -204,6 +239,18 @@ async fn ask(cluster: &Cluster, pod: Option<&Pod>, handle: Option<Handle>) -> Re
         }
         sleep(LOOK_EVERY).await;
     }
+}
+
+/// How a pod has failed; a reason where it has no exit code, as one that was evicted.
+fn failure(pod: &Pod) -> String {
+    let pod = ReplicaPod::from(pod);
+    let exit = pod.last_exit.filter(|exit| exit.exit_code != 0);
+    let how = exit.map_or(pod.status, |exit| {
+        let reason = exit.reason.filter(|reason| reason != "Error");
+        let reason = reason.map(|reason| format!(", {reason}"));
+        format!("exit code {}{}", exit.exit_code, reason.unwrap_or_default())
+    });
+    format!("has failed ({how})")
 }
 
 /// Whether a container of it started a moment ago.

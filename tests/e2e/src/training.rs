@@ -40,7 +40,7 @@ pub fn is_solved(log: &str) -> bool {
 /// By name how each replica of a training is, and its samples.
 pub type Told = BTreeMap<String, (String, u64)>;
 
-/// What the replicas tell; nothing while some cannot be asked.
+/// What the replicas tell that have not ended; nothing while some cannot be asked.
 ///
 /// # Panics
 /// When the plugin prints something else.
@@ -51,10 +51,10 @@ pub async fn told(namespace: &Namespace, job: &str) -> Told {
     }
     let list: Value = serde_json::from_str(&said.stdout).expect("JSON");
     let replicas = list["items"].as_array().expect("items").iter();
-    let replicas = replicas.map(|replica| {
+    let replicas = replicas.filter_map(|replica| {
         let text = |field: &str| replica[field].as_str().expect("a text").to_owned();
-        let samples = replica["samples"].as_u64().expect("a count");
-        (text("name"), (text("status"), samples))
+        let samples = replica["samples"].as_u64()?;
+        Some((text("name"), (text("status"), samples)))
     });
     replicas.collect()
 }

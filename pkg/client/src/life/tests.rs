@@ -169,6 +169,68 @@ async fn every_replica_that_is_wanted_is_called() {
     );
 }
 
+fn exited(mut pod: Value, code: i32, reason: &str) -> Value {
+    pod["status"]["containerStatuses"] = json!([{
+        "name": "di-container", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
+        "state": {"terminated": {"exitCode": code, "reason": reason}},
+    }]);
+    pod
+}
+
+#[tokio::test]
+async fn who_looks_is_told_how_those_that_have_ended_did() {
+    let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let cluster = Cluster::at(&server).await;
+    let mut job = job("Running");
+    job.status.plan[1].done = true;
+    let evicted = json!({"phase": "Failed", "reason": "Evicted"});
+    let mut pods = [
+        pod("j-coordinator", "coordinator", "Running"),
+        exited(pod("j-collector-aaaaa", "collector", "Failed"), 1, "Error"),
+        pod("j-collector-ccccc", "collector", "Succeeded"),
+        pod("j-collector-ddddd", "collector", "Succeeded"),
+        pod("j-collector-eeeee", "collector", "Failed"),
+        exited(pod("j-learner", "learner", "Failed"), 137, "OOMKilled"),
+    ];
+    pods[4]["status"] = evicted;
+    let running = json!({"success": true, "data": {"status": "running", "polls": 3}});
+    let answers = [list(&pods), running, list(&pods)];
+    let answered = tokio::spawn(async move { served(&server, &answers).await });
+    let call = async |handle, dry_run| {
+        let limit = Duration::from_secs(60);
+        let called = call_replicas(&cluster, &job, handle, dry_run, limit).await;
+        let all = called.unwrap().into_iter().map(|one| {
+            let one = json!(one);
+            ["name", "status", "message"].map(|field| one[field].as_str().unwrap_or("").to_owned())
+        });
+        all.collect::<Vec<_>>()
+    };
+    let failed = "has failed (exit code 1)";
+    let killed = "has failed (exit code 137, OOMKilled)";
+    assert_eq!(
+        call(Handle::Status, DryRun::None).await,
+        [
+            ["j-coordinator", "running", ""],
+            ["j-collector-aaaaa", "error", failed],
+            ["j-collector-bbbbb", "completed", ""],
+            ["j-collector-ddddd", "completed", ""],
+            ["j-collector-eeeee", "error", "has failed (Evicted)"],
+            ["j-learner", "error", killed],
+        ]
+    );
+    assert_eq!(
+        call(Handle::Pause, DryRun::Client).await,
+        [
+            ["j-coordinator", "", ""],
+            ["j-collector-aaaaa", "", failed],
+            ["j-collector-eeeee", "", "has failed (Evicted)"],
+            ["j-learner", "", killed],
+        ],
+        "what is done has nothing left to be told"
+    );
+    answered.await.unwrap();
+}
+
 #[tokio::test]
 async fn one_that_does_not_answer_holds_up_no_other_for_ever() {
     let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
