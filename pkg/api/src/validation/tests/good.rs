@@ -31,6 +31,74 @@ fn the_samples_pass_and_know_every_field() {
     }
 }
 
+fn sample(name: &str) -> Value {
+    let file = format!("/{name}.yaml");
+    let mut samples = samples().into_iter();
+    samples.find(|(path, _)| path.ends_with(&file)).unwrap().1
+}
+
+/// The words of a list.
+fn words(list: &Value) -> Vec<&str> {
+    let list = list.as_array().into_iter().flatten();
+    list.map(|word| word.as_str().unwrap()).collect()
+}
+
+#[test]
+fn sample_factory_is_told_its_cores_saves_when_it_is_to_end_and_goes_on() {
+    let spec = &sample("sample-factory")["spec"];
+    // A checkpoint that is there is of use to one that is started again.
+    assert!(spec["backoffLimit"].as_u64().unwrap() > 0);
+    let pod = &spec["coordinator"]["template"]["spec"];
+    let container = &pod["containers"][0];
+    let args = words(&container["args"]);
+    assert!(args.contains(&"--restart_behavior=resume"));
+    assert!(args.contains(&"--experiment=$(KUBERNETES_POD_NAME)"));
+
+    assert!(args.contains(&"--num_workers=$(NUM_WORKERS)"));
+    let cores = json!({"name": "NUM_WORKERS", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}});
+    assert!(container["env"].as_array().unwrap().contains(&cores));
+    assert!(container["resources"]["limits"]["cpu"].is_string());
+
+    // Process 1 is the one that the signal reaches.
+    assert_eq!(container["command"][0], "python");
+    let stop = words(&container["lifecycle"]["preStop"]["exec"]["command"]);
+    let [_, "-c", line] = stop[..] else {
+        panic!("{stop:?}");
+    };
+    assert!(line.starts_with("kill -INT 1; while kill -0 1; "), "{line}");
+    assert!(pod["terminationGracePeriodSeconds"].as_u64().unwrap() >= 60);
+}
+
+#[test]
+fn all_processes_of_srl_share_two_folders_and_have_numbers() {
+    let spec = &sample("srl")["spec"];
+    let names = |list: &Value| -> Vec<String> {
+        let list = list.as_array().unwrap().iter();
+        list.map(|item| item["name"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let volumes = names(&spec["volumes"]);
+    assert_eq!(volumes, ["names", "parameters"]);
+    for (role, programs) in [
+        ("coordinator", &["controller"][..]),
+        ("collector", &["actor"]),
+        ("learner", &["trainer", "policy"]),
+    ] {
+        let containers = &spec[role]["template"]["spec"]["containers"];
+        let containers = containers.as_array().unwrap();
+        assert_eq!(containers.len(), programs.len(), "{role}");
+        for (container, program) in containers.iter().zip(programs) {
+            assert_eq!(names(&container["volumeMounts"]), volumes, "{program}");
+            let args = words(&container["args"]);
+            assert!(args.contains(program), "{args:?}");
+            let is_numbered = args
+                .windows(2)
+                .any(|two| two == ["-i", "$(DI_REPLICA_INDEX)"]);
+            assert_eq!(is_numbered, role != "coordinator", "{program}");
+        }
+    }
+}
+
 /// What a key has anywhere in an object.
 fn texts_of(key: &str, object: &Value, found: &mut BTreeSet<String>) {
     match object {
