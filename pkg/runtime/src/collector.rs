@@ -18,21 +18,39 @@ pub const MAX_FRAMES: usize = 1 << 20;
 /// Most episodes of one task.
 pub const MAX_EPISODES: usize = 10_000;
 
+/// Makes the sampler of a collector.
+type Make = Box<dyn Fn(&Sampling) -> Result<Box<dyn Sampler>> + Send>;
+
 /// Does collector tasks.
 pub struct Collector {
     environment: Environment,
     storage: Storage,
     sampling: Sampling,
+    make: Make,
     sampler: Box<dyn Sampler>,
 }
 
 impl Collector {
     /// A collector that works on `storage`.
     pub fn new(environment: Environment, storage: Storage, sampling: Sampling) -> Result<Self> {
+        let make = |sampling: &Sampling| -> Result<Box<dyn Sampler>> {
+            Ok(Box::new(Pipeline::new(sampling.clone())?))
+        };
+        Self::with(environment, storage, sampling, make)
+    }
+
+    /// One that has another sampler than a [`Pipeline`], made anew with each configuration.
+    pub fn with(
+        environment: Environment,
+        storage: Storage,
+        sampling: Sampling,
+        make: impl Fn(&Sampling) -> Result<Box<dyn Sampler>> + Send + 'static,
+    ) -> Result<Self> {
         Ok(Self {
             environment,
             storage,
-            sampler: Box::new(Pipeline::new(sampling.clone())?),
+            sampler: make(&sampling)?,
+            make: Box::new(make),
             sampling,
         })
     }
@@ -58,7 +76,7 @@ impl TaskWorker for Collector {
     }
 
     fn configure(&mut self, sampling: Sampling) -> Result<()> {
-        self.sampler = Box::new(Pipeline::new(sampling.clone())?);
+        self.sampler = (self.make)(&sampling)?;
         self.sampling = sampling;
         Ok(())
     }
@@ -130,18 +148,50 @@ fn summary(frames: u64, returns: &[f64]) -> CollectorReport {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::SeqCst},
+    };
+
     use rand::{SeedableRng, rngs::StdRng};
 
     use super::*;
-    use crate::{env::COLLECTOR_PORT, game::Game, life::Counted};
+    use crate::{
+        env::COLLECTOR_PORT,
+        game::Game,
+        life::Counted,
+        policy::Policy,
+        rollout::{Rollout, Trajectory},
+    };
 
-    fn collector(storage: &Storage, sampling: Sampling) -> Result<Collector> {
-        let environment = Environment::from_lookup(COLLECTOR_PORT, |name| match name {
+    fn environment(sampling: &Sampling) -> Environment {
+        Environment::from_lookup(COLLECTOR_PORT, |name| match name {
             "KUBERNETES_POD_NAMESPACE" => Some("rl".to_owned()),
             "KUBERNETES_POD_NAME" => Some(format!("pole-{}", sampling.num_workers)),
             _ => None,
-        });
-        Collector::new(environment?, storage.clone(), sampling)
+        })
+        .unwrap()
+    }
+
+    fn collector(storage: &Storage, sampling: Sampling) -> Result<Collector> {
+        Collector::new(environment(&sampling), storage.clone(), sampling)
+    }
+
+    /// Stores a model; a task for whoever has it.
+    fn task(storage: &Storage, game: Game, work: Work) -> CollectorTask {
+        let run = storage.root().to_owned();
+        storage.create_folder(&run.join(frames_folder(0))).unwrap();
+        let model = Model::random(game, &mut StdRng::seed_from_u64(1));
+        let model_path = run.join("model");
+        storage.write(&model_path, &model.encode()).unwrap();
+        CollectorTask {
+            game,
+            run,
+            model_version: 0,
+            model_path,
+            seed: Some(3),
+            work,
+        }
     }
 
     fn threads() -> Sampling {
@@ -157,26 +207,11 @@ mod tests {
     fn frames_and_reports_are_the_same_by_one_thread_and_by_many() {
         let folder = tempfile::tempdir().unwrap();
         let storage = Storage::open(folder.path()).unwrap();
-        let run = storage.root().to_owned();
-        storage.create_folder(&run.join(frames_folder(0))).unwrap();
-        let game = Game::Acrobot;
-        let model = Model::random(game, &mut StdRng::seed_from_u64(1));
-        let model_path = run.join("model");
-        storage.write(&model_path, &model.encode()).unwrap();
         let mut one = collector(&storage, Sampling::default()).unwrap();
         let mut many = collector(&storage, threads()).unwrap();
         let mut both = |work| {
-            [&mut one, &mut many].map(|collector| {
-                let task = CollectorTask {
-                    game,
-                    run: run.clone(),
-                    model_version: 0,
-                    model_path: model_path.clone(),
-                    seed: Some(3),
-                    work,
-                };
-                collector.work(task, 0).unwrap()
-            })
+            let task = task(&storage, Game::Acrobot, work);
+            [&mut one, &mut many].map(|collector| collector.work(task.clone(), 0).unwrap())
         };
         let [one, other] = both(Work::Collect { frames: 1301 });
         assert_eq!((one.frames, &one.stats()), (1301, &other.stats()));
@@ -200,5 +235,74 @@ mod tests {
         };
         assert!(matches!(collector.configure(odd), Err(Error::BadConfig(_))));
         assert_eq!(collector.config(), threads());
+    }
+
+    /// Plays nothing: each step is an episode, which returns how many rollout workers there would be.
+    struct Other {
+        workers: f64,
+        rests: Arc<AtomicU32>,
+    }
+
+    impl Sampler for Other {
+        fn collect(&mut self, policy: &Policy, frames: usize, _: u64) -> Result<Rollout> {
+            let step = Trajectory {
+                observations: vec![0.5; 2 * policy.game().rules().observation()],
+                actions: vec![1],
+                rewards: vec![1.0],
+                log_probabilities: vec![-0.5],
+                terminated: true,
+            };
+            Ok(Rollout {
+                trajectories: vec![step; frames],
+                returns: vec![self.workers; frames],
+            })
+        }
+
+        fn evaluate(&mut self, _: &Policy, episodes: usize, _: u64) -> Result<Evaluation> {
+            Ok(Evaluation {
+                returns: vec![-self.workers; episodes],
+                frames: 7,
+            })
+        }
+
+        fn rest(&mut self) {
+            self.rests.fetch_add(1, SeqCst);
+        }
+    }
+
+    #[test]
+    fn another_sampler_may_stand_in_the_place_of_the_pipeline() {
+        let folder = tempfile::tempdir().unwrap();
+        let storage = Storage::open(folder.path()).unwrap();
+        let rests = Arc::<AtomicU32>::default();
+        let made = rests.clone();
+        let make = move |sampling: &Sampling| -> Result<Box<dyn Sampler>> {
+            sampling.check()?;
+            Ok(Box::new(Other {
+                workers: sampling.num_workers as f64,
+                rests: made.clone(),
+            }))
+        };
+        let sampling = Sampling::default();
+        let of = environment(&sampling);
+        let mut collector = Collector::with(of, storage.clone(), sampling, make).unwrap();
+
+        let game = Game::CartPole;
+        let played = task(&storage, game, Work::Collect { frames: 5 });
+        let report = collector.work(played, 0).unwrap();
+        assert_eq!((report.frames, report.episodes), (5, 5));
+        assert!((report.mean_return - 1.0).abs() < 1e-9, "{report:?}");
+        let file = storage.read(&report.path.unwrap()).unwrap();
+        let stored = frames::decode(game, &file).unwrap().trajectories;
+        assert_eq!(stored.len(), 5);
+        assert_eq!(stored[0].log_probabilities, [-0.5]);
+
+        collector.configure(threads()).unwrap();
+        let evaluated = task(&storage, game, Work::Evaluate { episodes: 3 });
+        let report = collector.work(evaluated, 0).unwrap();
+        assert_eq!((report.frames, report.episodes), (7, 3));
+        assert!((report.mean_return + 2.0).abs() < 1e-9, "{report:?}");
+        collector.rest();
+        assert_eq!(rests.load(SeqCst), 1);
     }
 }
