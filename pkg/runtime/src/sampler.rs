@@ -19,7 +19,7 @@
 //! ```
 //!
 //! Home is the loop of whoever gives the orders: [`Pipeline`], the [`Sampler`] of a collector, or the runner of a training in one process
-//! ([`serial`](crate::serial)).
+//! ([`serial`](crate::serial)). With batched sampling the batcher passes buffers on to it as they are, and it puts them into the data set.
 //!
 //! Each environment has a generator of its own for all that is random, its actions too, and its own share of the work. So what is sampled
 //! does not depend on which thread did what when.
@@ -43,7 +43,7 @@ use rand::rngs::StdRng;
 pub use pipeline::Pipeline;
 pub use play::{Play, gymnasium};
 pub(crate) use running::Running;
-pub(crate) use shared::{Lesson, Order};
+pub(crate) use shared::{Dataset, Lesson, Order};
 
 use crate::{
     Result,
@@ -67,7 +67,7 @@ pub trait Sampler: Send {
 /// Makes an environment in which an episode begins.
 pub type Maker = Arc<dyn Fn(Game, &mut StdRng) -> Box<dyn Play> + Send + Sync>;
 
-/// What components tell each other; a number is that of a split or of a trajectory buffer.
+/// What components tell each other; a number is that of a split, of a buffer or of a data set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Signal {
     /// There is an order.
@@ -78,14 +78,16 @@ enum Signal {
     Acted(usize),
     /// A trajectory buffer holds steps.
     Filled(usize),
-    /// A data set is there: that buffer, or the contiguous one.
-    Dataset(Option<usize>),
+    /// A trajectory buffer is to be read as it is.
+    Passed(usize),
+    /// A data set is whole.
+    Dataset(usize),
     /// A trajectory buffer may be filled again.
     Freed(usize),
     /// A split has done its share of the order.
     Finished(usize),
-    /// There is a lesson.
-    Learn,
+    /// There is a lesson, for that data set.
+    Learn(usize),
     /// It is time for the next gradient step.
     Step,
     /// That buffer holds newer weights.

@@ -3,13 +3,14 @@ use std::sync::Arc;
 use super::{Signal, shared::Shared};
 use crate::signal::{Component, Slot};
 
-/// Makes data sets of trajectory buffers. With batched sampling each is one as it is; else the steps of all, which come as their
-/// environments have them, are put together, each at its place.
+/// Makes a data set of trajectory buffers: the steps of all, which come as their environments have them, are put together, each at its place.
+/// With batched sampling they pass through as they are, and whoever reads them has them put there.
 pub(super) struct Batcher {
     shared: Arc<Shared>,
     workers: Vec<Slot<Signal>>,
     sampler: Slot<Signal>,
-    /// Steps that the data set does not hold yet.
+    /// The data set, and how many steps it does not hold yet.
+    dataset: usize,
     missing: usize,
 }
 
@@ -23,6 +24,7 @@ impl Batcher {
             shared,
             workers,
             sampler,
+            dataset: 0,
             missing: 0,
         }
     }
@@ -32,22 +34,24 @@ impl Batcher {
             return;
         };
         let sampling = &self.shared.sampling;
-        self.missing = order.frames();
-        if !sampling.batched_sampling {
+        (self.dataset, self.missing) = (order.dataset, order.frames());
+        // That of an order to evaluate may still be learned from.
+        if order.collects() {
             let (rows, columns) = (sampling.environments(), order.most(sampling));
-            self.shared
-                .dataset()
-                .shape(0, 0, rows, columns, order.width());
+            let mut dataset = self.shared.dataset(self.dataset);
+            dataset.shape(0, 0, rows, columns, order.width());
         }
     }
 
     fn take_in(&mut self, block: usize) {
-        let placed = self.shared.dataset().place(&self.shared.block(block));
+        let mut dataset = self.shared.dataset(self.dataset);
+        let placed = dataset.place(&self.shared.block(block));
+        drop(dataset);
         self.missing -= placed;
         let (split, _) = self.shared.owner(block);
         self.workers[self.shared.worker(split)].emit(Signal::Freed(block));
         if self.missing == 0 {
-            self.sampler.emit(Signal::Dataset(None));
+            self.sampler.emit(Signal::Dataset(self.dataset));
         }
     }
 }
@@ -57,7 +61,7 @@ impl Component<Signal> for Batcher {
         match signal {
             Signal::Begin => self.begin(),
             Signal::Filled(block) if self.shared.sampling.batched_sampling => {
-                self.sampler.emit(Signal::Dataset(Some(block)));
+                self.sampler.emit(Signal::Passed(block));
             }
             Signal::Filled(block) => self.take_in(block),
             _ => {}
@@ -74,10 +78,8 @@ mod tests {
         game::{Ending, Game},
         network::Network,
         policy::Policy,
-        sampler::{
-            block::{Played, Step},
-            shared::Order,
-        },
+        rollout::Trajectory,
+        sampler::{block::Step, shared::Order},
         sampling::Sampling,
         signal::EventLoop,
         wire::Work,
@@ -98,6 +100,7 @@ mod tests {
             network: Network::new(&policy).unwrap(),
             work: Work::Collect { frames: 5 },
             seed: 0,
+            dataset: 1,
         });
         let mut home = EventLoop::default();
         let (told, batcher) = (home.slot(), home.slot());
@@ -124,8 +127,8 @@ mod tests {
     }
 
     /// The rewards of each trajectory, and whether it was terminated.
-    fn rewards(played: &[Played]) -> Vec<(Vec<f32>, bool)> {
-        let all = played.iter().flat_map(|played| &played.trajectories);
+    fn rewards(played: &[Trajectory]) -> Vec<(Vec<f32>, bool)> {
+        let all = played.iter();
         all.map(|trajectory| (trajectory.rewards.clone(), trajectory.terminated))
             .collect()
     }
@@ -150,12 +153,11 @@ mod tests {
                     "it may be filled again"
                 );
             }
-            assert_eq!(home.hear(), Some(Signal::Dataset(None)));
-            let mut played = vec![Played::default(); 2];
-            assert_eq!(shared.dataset().hand_out(&mut played), 5);
+            assert_eq!(home.hear(), Some(Signal::Dataset(1)));
+            let played = shared.dataset(1).trajectories();
             let all = [(vec![1.0, 2.0, 3.0], false), (vec![11.0, 91.0], true)];
             assert_eq!(rewards(&played), all);
-            let seen = &played[0].trajectories[0].observations;
+            let seen = &played[0].observations;
             assert_eq!(
                 seen,
                 &[0.0, 0.0, 1.0, 0.0, 2.0, 0.0, 3.0, 0.0],
@@ -167,7 +169,6 @@ mod tests {
     #[test]
     fn batched_trajectories_pass_through_and_stay_with_their_reader() {
         let (mut home, batcher, shared) = batching(true);
-        let mut played = vec![Played::default(); 2];
         for (block, environment, start, rewards) in [
             (0, 0, 0, &[1.0, 92.0][..]),
             (2, 1, 0, &[11.0, 12.0]),
@@ -177,11 +178,12 @@ mod tests {
             batcher.emit(Signal::Filled(block));
             assert_eq!(
                 home.hear(),
-                Some(Signal::Dataset(Some(block))),
+                Some(Signal::Passed(block)),
                 "and nobody is told to fill it again"
             );
-            shared.block(block).hand_out(&mut played);
+            shared.dataset(1).place(&shared.block(block));
         }
+        let played = shared.dataset(1).trajectories();
         let all = [
             (vec![1.0, 92.0], true),
             (vec![3.0], false),

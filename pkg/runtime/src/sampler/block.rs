@@ -73,7 +73,7 @@ impl Block {
     }
 
     /// Steps in all rows.
-    fn steps(&self) -> usize {
+    pub(super) fn steps(&self) -> usize {
         self.lengths.iter().sum()
     }
 
@@ -100,25 +100,33 @@ impl Block {
         other.steps()
     }
 
-    /// Hands all rows out to their environments; returns how many steps they are.
-    pub(super) fn hand_out(&self, played: &mut [Played]) -> usize {
-        for (row, played) in (0..self.lengths.len()).zip(&mut played[self.first..]) {
-            self.append(row, played);
+    /// Its rows, one after the other, as trajectories: each ends with its episode, or where its row does.
+    pub(super) fn trajectories(&self) -> Vec<Trajectory> {
+        let mut trajectories = Vec::new();
+        for (row, length) in self.lengths.iter().enumerate() {
+            let begin = row * self.columns;
+            let end = begin + length;
+            let mut from = begin;
+            while from < end {
+                let ending = (from..end).find(|at| self.endings[*at].is_some());
+                let to = ending.map_or(end, |at| at + 1);
+                trajectories.push(self.trajectory(from..to));
+                from = to;
+            }
         }
-        self.steps()
+        trajectories
     }
 
-    /// Appends a row to the trajectories of its environment, which may go on where the last one of them was left.
-    fn append(&self, row: usize, played: &mut Played) {
-        let begin = row * self.columns;
-        let end = begin + self.lengths[row];
-        let mut from = begin;
-        while from < end {
-            let ending = (from..end).find(|at| self.endings[*at].is_some());
-            let to = ending.map_or(end, |at| at + 1);
-            played.extend(self, from..to);
-            played.open = ending.is_none();
-            from = to;
+    /// Consecutive steps of one episode, of which there is one at least.
+    fn trajectory(&self, steps: Range<usize>) -> Trajectory {
+        let seen = self.seen(&steps);
+        let last = seen.end - self.width..seen.end;
+        Trajectory {
+            observations: [&self.before[seen], &self.after[last]].concat(),
+            actions: self.actions[steps.clone()].to_vec(),
+            rewards: self.rewards[steps.clone()].to_vec(),
+            log_probabilities: self.log_probabilities[steps.clone()].to_vec(),
+            terminated: self.endings[steps.end - 1] == Some(Ending::Terminated),
         }
     }
 
@@ -126,37 +134,21 @@ impl Block {
     const fn seen(&self, steps: &Range<usize>) -> Range<usize> {
         steps.start * self.width..steps.end * self.width
     }
-}
 
-/// What an environment has played so far.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Played {
-    pub(super) trajectories: Vec<Trajectory>,
-    /// Whether the last one goes on.
-    open: bool,
-}
-
-impl Played {
-    /// Appends consecutive steps of one episode.
-    fn extend(&mut self, block: &Block, steps: Range<usize>) {
-        if !self.open {
-            self.trajectories.push(Trajectory::default());
+    /// Where its memory is, and how much there is of each.
+    #[cfg(test)]
+    pub(super) fn memory(&self) -> [(usize, usize); 7] {
+        fn of<T>(held: &Vec<T>) -> (usize, usize) {
+            (held.as_ptr().addr(), held.capacity())
         }
-        let Some(trajectory) = self.trajectories.last_mut() else {
-            return;
-        };
-        // What was seen last is what is seen first now.
-        let kept = trajectory.observations.len().saturating_sub(block.width);
-        trajectory.observations.truncate(kept);
-        let seen = block.seen(&steps);
-        let last = seen.end - block.width..seen.end;
-        trajectory.observations.extend(&block.before[seen]);
-        trajectory.observations.extend(&block.after[last]);
-        trajectory.actions.extend(&block.actions[steps.clone()]);
-        trajectory.rewards.extend(&block.rewards[steps.clone()]);
-        trajectory
-            .log_probabilities
-            .extend(&block.log_probabilities[steps.clone()]);
-        trajectory.terminated = block.endings[steps.end - 1] == Some(Ending::Terminated);
+        [
+            of(&self.lengths),
+            of(&self.before),
+            of(&self.after),
+            of(&self.actions),
+            of(&self.rewards),
+            of(&self.log_probabilities),
+            of(&self.endings),
+        ]
     }
 }

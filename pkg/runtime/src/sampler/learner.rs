@@ -12,7 +12,7 @@ use crate::{
     signal::{Component, Slot},
 };
 
-/// Learns from the lesson, gradient step by gradient step. After each, inference workers are told of the new weights; between two, whoever
+/// Learns the lesson from a data set, gradient step by gradient step. After each, inference workers are told of the new weights; between two, whoever
 /// shares its event loop has a turn.
 pub(super) struct Learner {
     shared: Arc<Shared>,
@@ -41,10 +41,10 @@ impl Learner {
         }
     }
 
-    fn begin(&mut self) -> Result<()> {
+    fn begin(&mut self, dataset: usize) -> Result<()> {
         if let Some(lesson) = &*self.shared.lesson() {
             let step = Step {
-                trajectories: &lesson.trajectories,
+                trajectories: &self.shared.dataset(dataset).trajectories(),
                 settings: &lesson.settings,
                 progress: lesson.progress,
             };
@@ -82,7 +82,7 @@ impl Learner {
 impl Component<Signal> for Learner {
     fn take(&mut self, signal: Signal) {
         let taken = match signal {
-            Signal::Learn => self.begin(),
+            Signal::Learn(dataset) => self.begin(dataset),
             Signal::Step => self.step(),
             _ => Ok(()),
         };
@@ -97,14 +97,37 @@ impl Component<Signal> for Learner {
 mod tests {
     use super::*;
     use crate::{
-        game::Game,
+        game::{Ending, Game},
         model::Model,
         ppo::{Losses, Settings, update},
-        rollout::Rollout,
-        sampler::{Pipeline, Sampler},
+        rollout::{Rollout, Trajectory},
+        sampler::{Pipeline, Sampler, block},
         sampling::Sampling,
         signal::EventLoop,
     };
+
+    /// Fills a data set with trajectories, each in a row.
+    fn fill(shared: &Shared, dataset: usize, trajectories: &[Trajectory]) {
+        let width = Game::CartPole.rules().observation();
+        let lengths = trajectories.iter().map(|played| played.actions.len());
+        let mut rows = shared.dataset(dataset);
+        rows.shape(0, 0, trajectories.len(), lengths.max().unwrap(), width);
+        for (row, played) in trajectories.iter().enumerate() {
+            let seen: Vec<_> = played.observations.chunks_exact(width).collect();
+            for (at, &action) in played.actions.iter().enumerate() {
+                let is_over = played.terminated && at + 1 == played.actions.len();
+                let step = block::Step {
+                    before: seen[at],
+                    after: seen[at + 1],
+                    action,
+                    reward: played.rewards[at],
+                    log_probability: played.log_probabilities[at],
+                    ending: is_over.then_some(Ending::Terminated),
+                };
+                rows.push(row, &step);
+            }
+        }
+    }
 
     #[test]
     fn weights_are_published_after_each_gradient_step() {
@@ -125,14 +148,15 @@ mod tests {
         home.put(&own, component);
         *shared.lesson() = Some(Lesson {
             model: model.clone(),
-            trajectories: trajectories.clone(),
             settings: settings.clone(),
             progress: 0.5,
             seed: 3,
             steps: 0,
             losses: Losses::default(),
         });
-        own.emit(Signal::Learn);
+        // In the other one there is nothing.
+        fill(&shared, 1, &trajectories);
+        own.emit(Signal::Learn(1));
 
         let mut before = model.policy.clone();
         for step in 0..6 {

@@ -59,7 +59,8 @@ impl Pipeline {
 
 impl Sampler for Pipeline {
     fn collect(&mut self, policy: &Policy, frames: usize, seed: u64) -> Result<Rollout> {
-        self.run(policy, Work::Collect { frames }, seed, Running::collected)
+        let work = Work::Collect { frames };
+        self.run(policy, work, seed, |running| running.collected())
     }
 
     fn evaluate(&mut self, policy: &Policy, episodes: usize, seed: u64) -> Result<Evaluation> {

@@ -7,11 +7,10 @@ use std::{
 use super::{
     Maker, Signal,
     batcher::Batcher,
-    block::Played,
     inference::InferenceWorker,
     learner::Learner,
     rollout::RolloutWorker,
-    shared::{Lesson, Order, Shared, Tally},
+    shared::{DATASETS, Dataset, Lesson, Order, Shared, Tally},
     vector::Outputs,
 };
 use crate::{
@@ -37,7 +36,8 @@ pub(crate) struct Running {
     unfinished: usize,
     /// Whether the learner has a lesson.
     learning: bool,
-    played: Vec<Played>,
+    /// The data set for what was collected last.
+    dataset: usize,
 }
 
 struct Thread {
@@ -93,7 +93,7 @@ impl Running {
             missing: 0,
             unfinished: 0,
             learning: false,
-            played: Vec::new(),
+            dataset: 0,
         };
         let slots = running.components.iter().chain(&running.learner);
         for (other, slot) in loops.others.into_iter().zip(slots) {
@@ -115,22 +115,26 @@ impl Running {
     }
 
     /// Begins to carry an order out.
-    pub(crate) fn begin(&mut self, order: Order) {
+    pub(crate) fn begin(&mut self, mut order: Order) {
         self.missing = order.frames();
         self.unfinished = self.shared.sampling.splits();
-        self.played = vec![Played::default(); self.shared.sampling.environments()];
+        if order.collects() && self.learner.is_some() {
+            // What was collected before may be learned from meanwhile.
+            self.dataset = (self.dataset + 1) % DATASETS;
+        }
+        order.dataset = self.dataset;
         self.shared.publish(order);
         for component in &self.components {
             component.emit(Signal::Begin);
         }
     }
 
-    /// Begins a lesson.
-    pub(crate) fn teach(&mut self, lesson: Lesson) {
+    /// Begins a lesson, which is learned from a data set.
+    pub(crate) fn teach(&mut self, lesson: Lesson, dataset: usize) {
         *self.shared.lesson() = Some(lesson);
         if let Some(learner) = &self.learner {
             self.learning = true;
-            learner.emit(Signal::Learn);
+            learner.emit(Signal::Learn(dataset));
         }
     }
 
@@ -144,11 +148,11 @@ impl Running {
 
     fn hear(&mut self) -> Result<()> {
         match self.home.hear().ok_or(Error::TaskLeft)? {
-            Signal::Dataset(None) => {
-                self.missing -= self.shared.dataset().hand_out(&mut self.played);
-            }
-            Signal::Dataset(Some(block)) => {
-                self.missing -= self.shared.block(block).hand_out(&mut self.played);
+            Signal::Dataset(dataset) => self.missing -= self.shared.dataset(dataset).steps(),
+            Signal::Passed(block) => {
+                let mut dataset = self.shared.dataset(self.dataset);
+                self.missing -= dataset.place(&self.shared.block(block));
+                drop(dataset);
                 let (split, _) = self.shared.owner(block);
                 self.workers[self.shared.worker(split)].emit(Signal::Freed(block));
             }
@@ -162,10 +166,18 @@ impl Running {
     }
 
     /// What was collected.
-    pub(crate) fn collected(&mut self) -> Rollout {
-        let played = take(&mut self.played).into_iter();
+    pub(crate) fn collected(&self) -> Rollout {
         Rollout {
-            trajectories: played.flat_map(|played| played.trajectories).collect(),
+            trajectories: self.shared.dataset(self.dataset).trajectories(),
+            returns: self.tally().sorted(),
+        }
+    }
+
+    /// The data set of what was collected, for a lesson. It stays as it is until the order to collect after the next one.
+    pub(crate) fn dataset(&self) -> Dataset {
+        Dataset {
+            number: self.dataset,
+            frames: self.shared.dataset(self.dataset).steps() as u64,
             returns: self.tally().sorted(),
         }
     }
@@ -182,6 +194,12 @@ impl Running {
     /// What became of the lesson.
     pub(crate) fn learned(&self) -> Option<Lesson> {
         self.shared.lesson().take()
+    }
+
+    /// Where the memory of trajectory buffers and data sets is.
+    #[cfg(test)]
+    pub(crate) fn memory(&self) -> Vec<[(usize, usize); 7]> {
+        self.shared.memory()
     }
 
     fn tally(&self) -> Tally {

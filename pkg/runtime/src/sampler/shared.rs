@@ -1,5 +1,6 @@
-//! What components share: buffers that are there from the start, each known by its number. Whoever was told a number last has the buffer
-//! for itself, so nobody waits for its lock.
+//! What components share: buffers that are there from the start, each known by its number. What they hold of memory they have from the
+//! beginning of an order on, and keep for the next ones. Whoever was told a number last has the buffer for itself, so nobody waits for its
+//! lock.
 
 use std::{
     ops::Range,
@@ -13,7 +14,6 @@ use crate::{
     network::Network,
     policy::Policy,
     ppo::{Losses, Settings},
-    rollout::Trajectory,
     sampling::Sampling,
     wire::Work,
 };
@@ -23,12 +23,17 @@ const BUFFERS: usize = 2;
 /// Buffers of weights: while one is read, the next ones are written to the other.
 pub(super) const WEIGHTS: usize = 2;
 
+/// Data sets: while one is learned from, the next one is put together.
+pub(super) const DATASETS: usize = 2;
+
 /// What is to be sampled.
 #[derive(Debug)]
 pub(crate) struct Order {
     pub(super) network: Network,
     pub(super) work: Work,
     pub(super) seed: u64,
+    /// The data set for what is collected.
+    pub(super) dataset: usize,
 }
 
 impl Order {
@@ -38,6 +43,7 @@ impl Order {
             network: Network::new(policy)?,
             work,
             seed,
+            dataset: 0,
         })
     }
 
@@ -119,13 +125,22 @@ impl Tally {
     }
 }
 
+/// A data set that was collected.
+#[derive(Debug)]
+pub(crate) struct Dataset {
+    /// Which one.
+    pub(crate) number: usize,
+    /// Steps in it.
+    pub(crate) frames: u64,
+    /// Returns of the episodes that ended.
+    pub(crate) returns: Vec<f64>,
+}
+
 /// What is to be learned, and what became of it.
 #[derive(Debug)]
 pub(crate) struct Lesson {
     /// What learns.
     pub(crate) model: Model,
-    /// What it learns from.
-    pub(crate) trajectories: Vec<Trajectory>,
     /// How.
     pub(crate) settings: Settings,
     /// How far the training is, in 0..=1.
@@ -146,7 +161,7 @@ pub(super) struct Shared {
     exchanges: Vec<Mutex<Exchange>>,
     tallies: Vec<Mutex<Tally>>,
     blocks: Vec<Mutex<Block>>,
-    dataset: Mutex<Block>,
+    datasets: Vec<Mutex<Block>>,
     lesson: Mutex<Option<Lesson>>,
     weights: Vec<Mutex<Option<Policy>>>,
     failure: Mutex<Option<Error>>,
@@ -161,7 +176,7 @@ impl Shared {
             exchanges: many(splits),
             tallies: many(splits),
             blocks: Vec::new(),
-            dataset: Mutex::default(),
+            datasets: many(DATASETS),
             lesson: Mutex::default(),
             weights: many(WEIGHTS),
             failure: Mutex::default(),
@@ -232,9 +247,9 @@ impl Shared {
         lock(&self.blocks[block])
     }
 
-    /// The contiguous data set.
-    pub(super) fn dataset(&self) -> MutexGuard<'_, Block> {
-        lock(&self.dataset)
+    /// A data set: a row for each environment.
+    pub(super) fn dataset(&self, dataset: usize) -> MutexGuard<'_, Block> {
+        lock(&self.datasets[dataset])
     }
 
     /// What is to be learned.
@@ -267,6 +282,13 @@ impl Shared {
     /// Why a component could not do its part.
     pub(super) fn failure(&self) -> Option<Error> {
         lock(&self.failure).take()
+    }
+
+    /// Where the memory of trajectory buffers and data sets is.
+    #[cfg(test)]
+    pub(super) fn memory(&self) -> Vec<[(usize, usize); 7]> {
+        let all = self.blocks.iter().chain(&self.datasets);
+        all.map(|block| lock(block).memory()).collect()
     }
 
     /// Trajectory buffers that somebody has.

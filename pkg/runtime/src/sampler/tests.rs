@@ -179,6 +179,7 @@ fn a_network_that_cannot_be_computed_fails_its_order() {
             network: network.mistaken_for(Game::CartPole),
             work: Work::Collect { frames: 10 },
             seed: 1,
+            dataset: 0,
         };
         running.begin(order);
         let error = chain(&running.finish().unwrap_err());
@@ -223,6 +224,34 @@ fn threads_end_when_it_rests_and_when_it_is_dropped() {
     sampler.evaluate(&policy, 1, 1).unwrap();
     drop(sampler);
     assert_eq!(Arc::strong_count(&maker), 1);
+}
+
+#[test]
+fn an_order_finds_the_memory_of_the_one_before_it() {
+    let policy = policy(Game::CartPole);
+    for batched_sampling in [false, true] {
+        for sampling in [Sampling::default(), threaded()] {
+            let sampling = Sampling {
+                batched_sampling,
+                rollout: 16,
+                ..sampling
+            };
+            let mut running = Running::start(&sampling, &gymnasium(), true).unwrap();
+            let mut collect = |seed| {
+                let work = Work::Collect { frames: 400 };
+                running.begin(Order::new(&policy, work, seed).unwrap());
+                running.finish().unwrap();
+                running.memory()
+            };
+            // Data sets are filled in turn.
+            collect(1);
+            let memory = collect(2);
+            assert!(memory.iter().flatten().all(|(_, capacity)| *capacity > 0));
+            for seed in 3..6 {
+                assert_eq!(collect(seed), memory, "order {seed}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -76,6 +76,15 @@ impl VectorRunner {
         self.order = Some(order.clone());
         self.steps = 0;
         self.after.resize(width, 0.0);
+        if order.collects() {
+            let (rows, columns) = (shared.rows(), order.columns(&shared.sampling));
+            // Whichever of them is filled when: none grows meanwhile.
+            for block in self.lanes.iter().flat_map(|lane| &lane.free) {
+                shared
+                    .block(*block)
+                    .shape(environments.start, 0, rows, columns, width);
+            }
+        }
 
         let mut exchange = shared.exchange(self.split);
         exchange.shape(environments.len(), width);

@@ -8,8 +8,7 @@ use crate::{
     outcome::Outcome,
     ppo::{Losses, Settings},
     progress::Progress,
-    rollout::{Rollout, Trajectory},
-    sampler::{Lesson, Maker, Order, Running},
+    sampler::{Dataset, Lesson, Maker, Order, Running},
     sampling::Sampling,
     server::mix,
     training::Goal,
@@ -33,7 +32,7 @@ pub(super) struct Runner {
 /// What a version of the model has played.
 struct Collected {
     version: u64,
-    rollout: Rollout,
+    dataset: Dataset,
 }
 
 impl Runner {
@@ -135,22 +134,22 @@ impl Runner {
     /// Makes the model the next version.
     fn improve(&mut self) -> Result<()> {
         let start = Instant::now();
-        let Rollout {
-            trajectories,
+        let Dataset {
+            number,
+            frames,
             returns,
-        } = self.rollout()?;
-        let frames = frames(&trajectories);
+        } = self.dataset()?;
         let version = self.model.version;
         if self.goal.overlap {
             // It begins before the first gradient step, and goes on with the weights of each.
             let order = self.collecting(version + 1)?;
             self.running.begin(order);
         }
-        self.running.teach(self.lesson(trajectories));
+        self.running.teach(self.lesson(), number);
         self.running.finish()?;
         if self.goal.overlap {
-            let rollout = self.running.collected();
-            self.ahead = Some(Collected { version, rollout });
+            let dataset = self.running.dataset();
+            self.ahead = Some(Collected { version, dataset });
         }
         let learned = self.running.learned().ok_or(Error::TaskLeft)?;
         self.model = learned.model;
@@ -165,32 +164,31 @@ impl Runner {
     }
 
     /// What the model learns from: what was collected ahead unless it is too old, else what it collects now.
-    fn rollout(&mut self) -> Result<Rollout> {
+    fn dataset(&mut self) -> Result<Dataset> {
         let version = self.model.version;
         if let Some(Collected {
             version: of,
-            rollout,
+            dataset,
         }) = self.ahead.take()
         {
-            let (frames, most) = (frames(&rollout.trajectories), self.settings.max_policy_lag);
+            let (frames, most) = (dataset.frames, self.settings.max_policy_lag);
             if self.progress.staleness.admit(frames, version - of, most) {
-                return Ok(rollout);
+                return Ok(dataset);
             }
         }
         let order = self.collecting(version)?;
         self.running.begin(order);
         self.running.finish()?;
-        Ok(self.running.collected())
+        Ok(self.running.dataset())
     }
 
-    fn lesson(&self, trajectories: Vec<Trajectory>) -> Lesson {
+    fn lesson(&self) -> Lesson {
         let model = self.model.clone();
         let iterations = self.goal.max_iterations.max(1);
         Lesson {
             progress: model.version as f64 / iterations as f64,
             seed: mix(mix(self.goal.seed, model.version), u64::MAX),
             model,
-            trajectories,
             settings: self.settings.clone(),
             steps: 0,
             losses: Losses::default(),
@@ -203,11 +201,6 @@ impl Runner {
         let seed = mix(mix(self.goal.seed, version), 0);
         Order::new(&self.model.policy, Work::Collect { frames }, seed)
     }
-}
-
-fn frames(trajectories: &[Trajectory]) -> u64 {
-    let all = trajectories.iter();
-    all.map(|part| part.actions.len() as u64).sum()
 }
 
 fn mean(returns: &[f64]) -> Option<f64> {
