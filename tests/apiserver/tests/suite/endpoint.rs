@@ -2,10 +2,14 @@
 
 use std::time::Duration;
 
-use di_api::Origin;
-use di_apiserver_tests::{Endpoint, Job, Kubelet, Manager, Space, eventually, exists, forbid_pods};
+use di_api::{DIJobStatus, Origin};
+use di_apiserver_tests::{
+    Endpoint, GPUS, Job, Kubelet, Manager, Space, common_nodes, configure, eventually, exists,
+    forbid, forbid_pods, template,
+};
 use di_replicas::Settings;
 use kube::api::DeleteParams;
+use serde_json::json;
 
 struct World {
     space: Space,
@@ -68,16 +72,20 @@ async fn a_request_sent_again_with_its_key_is_answered_as_before() {
     world.manager.stop().await;
 }
 
-#[tokio::test]
-async fn what_the_quota_has_no_room_for_is_taken_back_and_may_be_asked_for_again() {
-    let mut world = world(&Job::new("job", 0)).await;
+/// An endpoint that waits longer than the manager takes to be refused.
+async fn patient(space: &Space) -> Endpoint {
     let settings = Settings {
-        // Above what the manager takes to be refused.
         create_wait: Duration::from_secs(15),
         allow_anonymous: true,
         ..Settings::default()
     };
-    world.endpoint = Endpoint::start_with(&world.space, "endpoint", settings).await;
+    Endpoint::start_with(space, "endpoint", settings).await
+}
+
+#[tokio::test]
+async fn what_the_quota_has_no_room_for_is_taken_back_and_may_be_asked_for_again() {
+    let mut world = world(&Job::new("job", 0)).await;
+    world.endpoint = patient(&world.space).await;
     let first = world.endpoint.add("job", 1, None).await.pods();
     let quota = forbid_pods(&world.space).await;
     let refused = world.endpoint.add("job", 3, Some("once")).await;
@@ -102,6 +110,26 @@ async fn what_the_quota_has_no_room_for_is_taken_back_and_may_be_asked_for_again
     .await;
     assert_eq!(added.len(), 3);
     has(&world, &[first, added].concat()).await;
+    world.manager.stop().await;
+}
+
+#[tokio::test]
+async fn a_unit_whose_ddp_learners_the_quota_has_no_room_for_is_taken_back() {
+    let mut world = world(&Job::new("job", 0).learners(0)).await;
+    world.endpoint = patient(&world.space).await;
+    common_nodes(&world.space).await;
+    configure(&world.space).await;
+    let mut greedy = template();
+    greedy["spec"]["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": "1"}});
+    // Of GPUs alone, so that there is room for the aggregator.
+    forbid(&world.space, GPUS, greedy).await;
+    let refused = world.endpoint.add_learners("job", 1, 6).await;
+    assert_eq!(refused.status, 503, "{refused:?}");
+    let message = refused.body["message"].as_str().unwrap();
+    assert!(message.contains("exceeded quota"), "{message}");
+    let nothing = |status: &DIJobStatus| status.plan.is_empty();
+    world.space.until("job", "nothing is left", nothing).await;
+    has(&world, &[]).await;
     world.manager.stop().await;
 }
 

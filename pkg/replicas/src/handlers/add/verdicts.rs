@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use di_api::Role;
+use di_api::{PlanEntry, Role};
 use di_cache::{JobView, Key};
 use di_plan::{Job, PodView, find, members};
 use tokio::time::{Instant, timeout_at};
@@ -23,7 +23,7 @@ pub(super) async fn wait(
     let longest = state.settings.create_wait;
     let deadline = Instant::now() + longest;
     let mut unjudged: HashSet<&str> = planned.iter().map(|(_, name)| name.as_str()).collect();
-    let mut fewest = planned.len();
+    let mut fewest = None;
     // When those that are lacking are taken to be refused.
     let mut given_up = deadline;
     let mut changes = state.pods.changes();
@@ -43,15 +43,14 @@ pub(super) async fn wait(
             };
             let is_unit = |name: &str| find(plan, name).is_some_and(|e| e.role == Role::Aggregator);
             unjudged.retain(|name| !has(name) || (is_unit(name) && !have(name)));
-            let is_lacking = |name: &str| pods.get(name).is_none();
-            planned.iter().filter(|(_, name)| is_lacking(name)).count()
+            number_lacking(plan, planned, |name| pods.get(name).is_some())
         });
         if unjudged.is_empty() {
             return None;
         }
         let now = Instant::now();
-        if lacking < fewest {
-            fewest = lacking;
+        if *fewest.get_or_insert(lacking) > lacking {
+            fewest = Some(lacking);
             given_up = now + longest;
         }
         let refused = known.as_deref().and_then(Job::refused);
@@ -65,6 +64,26 @@ pub(super) async fn wait(
         }
         timeout_at(until, changes.changed()).await.ok();
     }
+}
+
+/// How many pods of these and of their units are not there. Aggregators whose ddp learners are not planned yet lack one for each of their GPUs.
+fn number_lacking(
+    plan: &[PlanEntry],
+    planned: &[(Role, String)],
+    is_there: impl Fn(&str) -> bool,
+) -> usize {
+    let led = |unit: &PlanEntry| {
+        let mut all = members(plan, &unit.name).peekable();
+        if all.peek().is_none() {
+            return usize::try_from(unit.gpus()).unwrap_or(0);
+        }
+        all.filter(|member| !is_there(&member.name)).count()
+    };
+    let of = |name: &str| {
+        let unit = find(plan, name).filter(|entry| entry.role == Role::Aggregator);
+        usize::from(!is_there(name)) + unit.map_or(0, led)
+    };
+    planned.iter().map(|(_, name)| of(name)).sum()
 }
 
 fn has_verdict(pod: &PodView) -> bool {
@@ -125,6 +144,30 @@ mod tests {
         ] {
             assert_eq!(waited(&status, coming, last).await, ends, "{coming:?}");
         }
+    }
+
+    #[test]
+    fn of_a_unit_its_ddp_learners_are_lacking_too() {
+        let unit = json!({
+            "name": "u", "type": "Aggregator", "origin": "Requested", "index": 0, "resources": {"gpus": "6"},
+        });
+        let member = |name: &str| {
+            json!({
+                "name": name, "type": "DDPLearner", "origin": "Requested", "index": 0,
+                "ddp": {"aggregator": "u", "worldSize": 6, "startRank": 0},
+            })
+        };
+        let lacking = |plan: Value, pods: &[&str]| {
+            let plan: Vec<PlanEntry> = serde_json::from_value(plan).unwrap();
+            let planned = [(Role::Aggregator, "u".to_owned())];
+            number_lacking(&plan, &planned, |name| pods.contains(&name))
+        };
+        assert_eq!(lacking(json!([unit]), &[]), 7);
+        assert_eq!(lacking(json!([unit]), &["u"]), 6, "not planned yet");
+        let whole = json!([unit, member("d"), member("e")]);
+        assert_eq!(lacking(whole.clone(), &["u"]), 2);
+        assert_eq!(lacking(whole.clone(), &["u", "e"]), 1);
+        assert_eq!(lacking(whole, &["u", "d", "e"]), 0);
     }
 
     #[tokio::test(start_paused = true)]
