@@ -17,7 +17,7 @@ use di_api::{EntryState, PlanEntry};
 pub use adoption::adopt;
 pub use declared::declare;
 pub use replacement::{LONGEST_BACKOFF_SECONDS, next_attempt, replace};
-pub use requested::{Request, request};
+pub use requested::{Request, planned_for, request};
 pub use units::{aggregator_of, expand, follow, is_ready, is_whole, members, planned_as};
 pub use victims::{release, release_declared, release_surplus, victims};
 

@@ -25,8 +25,8 @@ pub struct Request {
 ///
 /// `is_over` tells of a name whether its pod has ended for good: such a replica is of no use to anybody any more.
 ///
-/// A request of the same key is answered with what it planned the first time. A coordinator that was restarted is served first with
-/// what earlier incarnations of it left, so that the fleet never doubles.
+/// A request of the same key is answered with [what is left](planned_for) of what it planned the first time, and as much more as it asks for. A
+/// coordinator that was restarted is served first with what earlier incarnations of it left, so that the fleet never doubles.
 pub fn request(
     job: &impl Job,
     plan: &mut Vec<PlanEntry>,
@@ -37,17 +37,12 @@ pub fn request(
     now: Timestamp,
 ) -> Vec<String> {
     let (planned_role, resources) = planned_as(job, role, &wish.resources);
-    if wish.key.is_some() {
-        let before: Vec<_> = plan
-            .iter()
-            .filter(|e| e.role.counted_as() == role && e.request_key == wish.key && e.is_wanted())
-            .map(|e| e.name.clone())
-            .collect();
-        if !before.is_empty() {
-            return before;
-        }
-    }
     let mut names = Vec::with_capacity(wish.count);
+    if let Some(key) = &wish.key {
+        let before = planned_for(plan, key, wish.incarnation.as_deref()).into_iter();
+        let before = before.filter(|(planned, _)| planned.counted_as() == role);
+        names.extend(before.map(|(_, name)| name));
+    }
     if wish.incarnation.is_some() {
         let left = plan.iter_mut().filter(|e| {
             e.role == planned_role
@@ -59,7 +54,7 @@ pub fn request(
                 && !e.done
                 && !is_over(&e.name)
         });
-        for entry in left.take(wish.count) {
+        for entry in left.take(wish.count.saturating_sub(names.len())) {
             entry.claimed_by.clone_from(&wish.incarnation);
             entry.request_key.clone_from(&wish.key);
             names.push(entry.name.clone());
@@ -80,4 +75,21 @@ pub fn request(
         });
     }
     names
+}
+
+/// Those of the replicas planned for the request of this key that are wanted. Where an incarnation of the coordinator sends it again they are
+/// that one's from then on: they are not left to it.
+pub fn planned_for(
+    plan: &mut [PlanEntry],
+    key: &str,
+    incarnation: Option<&str>,
+) -> Vec<(Role, String)> {
+    let of_key = |e: &&mut PlanEntry| e.is_wanted() && e.request_key.as_deref() == Some(key);
+    let claimed = plan.iter_mut().filter(of_key).map(|entry| {
+        if let Some(incarnation) = incarnation {
+            entry.claimed_by = Some(incarnation.to_owned());
+        }
+        (entry.role, entry.name.clone())
+    });
+    claimed.collect()
 }

@@ -121,6 +121,26 @@ fn a_repeated_key_plans_nothing_new() {
 }
 
 #[test]
+fn a_repeated_key_is_filled_up_where_some_were_let_go_of() {
+    let mut plan = Vec::new();
+    let first = ask(&mut plan, 2, "uid/0", Some("k"));
+    remove(&mut plan, &first[1]);
+    let again = ask(&mut plan, 2, "uid/0", Some("k"));
+    assert_eq!((again.len(), &again[0]), (2, &first[0]));
+    assert_eq!(wanted(&plan), 2);
+}
+
+#[test]
+fn what_a_restarted_coordinator_gets_by_a_repeated_key_is_not_left_to_it_once_more() {
+    let mut plan = Vec::new();
+    let first = ask(&mut plan, 2, "uid/0", Some("k"));
+    assert_eq!(ask(&mut plan, 2, "uid/1", Some("k")), first);
+    let more = ask(&mut plan, 1, "uid/1", Some("another"));
+    assert!(!first.contains(&more[0]));
+    assert_eq!(wanted(&plan), 3);
+}
+
+#[test]
 fn a_name_reported_twice_is_replaced_once() {
     let mut plan = Vec::new();
     let name = ask(&mut plan, 1, "uid/0", None).remove(0);

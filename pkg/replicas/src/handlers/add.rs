@@ -7,7 +7,7 @@ use di_api::{AggregatorConfig, PlanEntry, RequestKind, Role, names};
 use di_cache::{JobView, Key};
 use di_plan::{
     AggregatorTemplate, Job, PodView, RandomSuffixes, Request, RestartPolicy, Stage, aggregator_of,
-    find, planned_as, remove,
+    find, planned_as, planned_for, remove,
 };
 use jiff::Timestamp;
 use kube::{
@@ -73,14 +73,17 @@ async fn add_to(
     let template = aggregator_template(state, key, &parts).await?;
     wait_for_restart(state, key, &parts, caller, request_key).await;
     let (job, planned) = mutate(state, key, caller, |job, draft| {
+        let incarnation = incarnation(state, key, job, caller).map(|own| own.id);
         if answered::find(job, RequestKind::Add, request_key, Timestamp::now()).is_some() {
-            return Ok(planned_for(job, request_key));
+            let plan = &mut draft.plan;
+            return Ok(planned_for(plan, request_key, incarnation.as_deref()));
         }
         check_live(job)?;
         for (role, part) in &parts {
             check_part(job, *role, part)?;
         }
-        let incarnation = incarnation(state, key, job, caller).map(|own| own.id);
+        // Made before the entries are: by its time they are known should they be taken back.
+        let note = answered::new(RequestKind::Add, request_key, Vec::new());
         let before = wanted(&draft.plan);
         let planned = plan(
             job,
@@ -109,7 +112,7 @@ async fn add_to(
             )));
         }
         if !planned.is_empty() || is_given(request_key) {
-            draft.answers = Some(answered::new(RequestKind::Add, request_key, Vec::new()));
+            draft.answers = Some(note);
         }
         Ok(planned)
     })
@@ -118,7 +121,7 @@ async fn add_to(
     if !state.settings.create_wait.is_zero()
         && let Some(why) = verdicts::wait(state, key, &job, &planned, last).await
     {
-        take_back(state, key, caller, &planned, request_key, began).await?;
+        take_back(state, key, caller, request_key, began).await?;
         return Err(Error::Passing(why));
     }
     state
@@ -127,13 +130,6 @@ async fn add_to(
         .inc_by(u64::try_from(planned.len()).unwrap_or(0));
     let planned = planned.iter().map(|(role, name)| (*role, name.as_str()));
     Ok(urls(state, key, &job, planned).named(&request.target.coordinator))
-}
-
-/// What holds the places that a request was given before.
-fn planned_for(job: &JobView, request_key: &str) -> Vec<(Role, String)> {
-    let of = |e: &&PlanEntry| e.is_wanted() && e.request_key.as_deref() == Some(request_key);
-    let entries = job.plan().iter().filter(of);
-    entries.map(|e| (e.role, e.name.clone())).collect()
 }
 
 fn plan(
@@ -318,25 +314,31 @@ fn has_some(job: &JobView, parts: &[(Role, &Part)], incarnation: &str, request_k
         })
 }
 
-/// Takes back what was planned for a request of whose pods the API server refuses some, such as for want of quota: nothing of it is left, and the
-/// client asks again. What it was given that an earlier request had planned, and that is there, stays.
+/// Takes back what was planned for a request of whose pods the API server refuses some, such as for want of quota, also by an earlier try of it:
+/// nothing of it is left, and the client asks again. What it was given that an earlier request had planned, and that is there, stays.
 async fn take_back(
     state: &Shared,
     key: &Key,
     caller: &Caller,
-    planned: &[(Role, String)],
     request_key: &str,
     began: Timestamp,
 ) -> Result<()> {
     let is_there = |name: &str| state.pods.read(key, |pods| pods.get(name).is_some());
-    let taken_back = mutate(state, key, caller, |_, draft| {
-        for (_, name) in planned {
-            let is_new = find(&draft.plan, name)
-                .and_then(|entry| entry.planned_at.as_ref())
-                .is_some_and(|planned| planned.0 >= began);
-            if is_new || !is_there(name) {
-                remove(&mut draft.plan, name);
-            }
+    let taken_back = mutate(state, key, caller, |job, draft| {
+        // The first try has noted when it was.
+        let noted = answered::find(job, RequestKind::Add, request_key, Timestamp::now());
+        let since = noted.map_or(began, |noted| noted.at.0.min(began));
+        let is_new = |e: &PlanEntry| e.planned_at.as_ref().is_some_and(|at| at.0 >= since);
+        let of_request = draft
+            .plan
+            .iter()
+            .filter(|e| e.is_wanted() && e.request_key.as_deref() == Some(request_key));
+        let names: Vec<String> = of_request
+            .filter(|e| is_new(e) || !is_there(&e.name))
+            .map(|e| e.name.clone())
+            .collect();
+        for name in &names {
+            remove(&mut draft.plan, name);
         }
         draft.takes_back = Some((RequestKind::Add, request_key.to_owned()));
         Ok(())

@@ -5,7 +5,7 @@ use std::time::Duration;
 use di_api::{DIJobStatus, Origin};
 use di_apiserver_tests::{
     Endpoint, GPUS, Job, Kubelet, Manager, Space, common_nodes, configure, eventually, exists,
-    forbid, forbid_pods, template,
+    forbid, forbid_pods, tell_quota, template,
 };
 use di_replicas::Settings;
 use kube::api::DeleteParams;
@@ -110,6 +110,48 @@ async fn what_the_quota_has_no_room_for_is_taken_back_and_may_be_asked_for_again
     .await;
     assert_eq!(added.len(), 3);
     has(&world, &[first, added].concat()).await;
+    world.manager.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_try_that_was_broken_off_got_is_not_taken_for_all_that_was_asked_for() {
+    let mut world = world(&Job::new("job", 0)).await;
+    let dying = patient(&world.space).await;
+    let quota = forbid_pods(&world.space).await;
+    tell_quota(&quota, 3, 0).await;
+    let three_come = eventually("the quota is used up", async || {
+        let pods = world.space.pods_of("job").await;
+        if pods.len() == 4 {
+            Ok(())
+        } else {
+            Err(format!("{:?}", pods.keys()))
+        }
+    });
+    tokio::select! {
+        () = three_come => {}
+        answer = dying.add("job", 5, Some("once")) => panic!("{answer:?}"),
+    }
+    drop(dying);
+
+    world.endpoint = patient(&world.space).await;
+    let refused = world.endpoint.add("job", 5, Some("once")).await;
+    assert_eq!(refused.status, 503, "{refused:?}");
+    has(&world, &[]).await;
+    quota
+        .delete("none", &DeleteParams::default())
+        .await
+        .unwrap();
+    let added = eventually("there is room again", async || {
+        let answer = world.endpoint.add("job", 5, Some("once")).await;
+        if answer.status == 200 {
+            Ok(answer.pods())
+        } else {
+            Err(format!("{answer:?}"))
+        }
+    })
+    .await;
+    assert_eq!(added.len(), 5);
+    has(&world, &added).await;
     world.manager.stop().await;
 }
 

@@ -67,6 +67,29 @@ async fn one_restarted_in_place_gets_what_it_left_before_its_kubelet_tells() {
 }
 
 #[tokio::test]
+async fn what_a_restarted_one_gets_by_the_key_it_had_is_not_given_to_it_twice() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
+    let manager = space.manager("manager");
+    space.create(&restarted_by_its_kubelet()).await;
+    space.until_settled("job").await;
+    give_address(&space.pods(), COORDINATOR, ADDRESS).await;
+    // Each knows from its start what the kubelet has told.
+    let before = endpoint(&space, "before", Duration::ZERO).await;
+    let first = from(&before, ADDRESS).add("job", 2, Some("start")).await;
+    let first = first.pods();
+    tell_restarts(&space.pods(), COORDINATOR, 1).await;
+    let after = endpoint(&space, "after", Duration::ZERO).await;
+    let coordinator = from(&after, ADDRESS);
+    let again = coordinator.add("job", 2, Some("start")).await;
+    assert_eq!(again.pods(), first);
+    let more = coordinator.add("job", 1, Some("more")).await.pods();
+    assert!(!first.contains(&more[0]), "{first:?}, and {more:?}");
+    assert_eq!(space.until_settled("job").await.collectors, 3);
+    manager.stop().await;
+}
+
+#[tokio::test]
 async fn one_that_is_never_restarted_in_place_does_not_wait_and_one_made_anew_gets_what_it_left() {
     let space = Space::new().await;
     let _kubelet = Kubelet::running(&space);
