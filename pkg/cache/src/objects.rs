@@ -130,10 +130,20 @@ impl<V: View> ObjectCache<V> {
 
     /// Reads the objects of a job.
     pub fn read<R>(&self, job: &Key, f: impl FnOnce(&Objects<V>) -> R) -> R {
+        self.read_and_gone(job, |objects, _| f(objects))
+    }
+
+    /// The same, together with what [`saw_go`](Self::saw_go) tells at that time.
+    pub fn read_and_gone<R>(
+        &self,
+        job: &Key,
+        f: impl FnOnce(&Objects<V>, &dyn Fn(&str) -> bool) -> R,
+    ) -> R {
         let index = self.lock_read();
+        let saw_go = |uid: &str| index.gone.contains(uid);
         match index.jobs.get(job) {
-            Some(objects) => f(objects),
-            None => f(&Objects::default()),
+            Some(objects) => f(objects, &saw_go),
+            None => f(&Objects::default(), &saw_go),
         }
     }
 
@@ -264,7 +274,7 @@ impl<V: View> ObjectCache<V> {
             .values()
             .filter_map(|(job, name, _)| index.jobs.get(job)?.shared(name).cloned())
             .collect();
-        index.jobs.clear();
+        let before = std::mem::take(&mut index.jobs);
         index.addresses.clear();
         for view in unconfirmed {
             index.put(view);
@@ -273,6 +283,20 @@ impl<V: View> ObjectCache<V> {
             concerned.insert(view.job());
             index.unconfirmed.remove(view.uid());
             index.put(view);
+        }
+        // What went while nobody watched.
+        let is_there = |old: &V| {
+            let objects = index.jobs.get(&old.job());
+            objects
+                .and_then(|objects| objects.get(old.name()))
+                .is_some_and(|now| now.uid() == old.uid())
+        };
+        let gone = before
+            .values()
+            .flat_map(Objects::iter)
+            .filter(|old| !is_there(old));
+        for uid in gone.map(V::uid).collect::<Vec<_>>() {
+            index.gone.add(uid);
         }
         drop(index);
         self.synced.send_replace(true);

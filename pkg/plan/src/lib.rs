@@ -17,7 +17,7 @@ pub use aggregator::AggregatorTemplate;
 pub use allocation::{Allocation, Simple};
 pub use build::{BuildSettings, pod, service};
 pub use job::{Job, refusal};
-pub use listing::{Listing, listing, processes};
+pub use listing::{Listing, listing, next_change, processes};
 pub use names::{RandomSuffixes, Suffixes};
 pub use ops::{
     LONGEST_BACKOFF_SECONDS, Request, adopt, aggregator_of, declare, drop_gone, expand, find,

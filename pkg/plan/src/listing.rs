@@ -10,6 +10,9 @@ use crate::{
     view::{PodView, Stage},
 };
 
+/// A watch whose connection is dead is begun anew after a minute: by then it has shown what was made.
+const SHOWN_WITHIN: SignedDuration = SignedDuration::from_secs(90);
+
 /// The replicas that a coordinator may use now, as URLs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
@@ -22,12 +25,13 @@ pub struct Listing {
 /// Lists a job's replicas: those that the plan wants, but for those that succeeded, are being deleted, or that Kubernetes says cannot start. An
 /// aggregator is as good as its worst ddp learner. One that failed and its replacement swap in one step, which is the plan's.
 ///
-/// `pod` looks a pod up by name. A replica whose pod nobody has seen yet is listed: it is on its way, unless the API server refuses the job's
-/// pods. But for so long as `verdict_wait` after it
+/// `pod` looks a pod up by name, and `saw_go` tells of a UID whether its pod was seen going. A replica whose pod nobody has seen yet is listed: it
+/// is on its way, unless the API server refuses the job's pods. But for so long as `verdict_wait` after it
 /// was planned it is listed only once it has a node: a client that is told of a replica without room waits for that alone.
 pub fn listing<'a>(
     job: &impl Job,
     pod: impl Fn(&str) -> Option<&'a PodView>,
+    saw_go: impl Fn(&str) -> bool,
     now: Timestamp,
     verdict_wait: SignedDuration,
 ) -> Listing {
@@ -42,7 +46,7 @@ pub fn listing<'a>(
         // Ddp learners are planned after their aggregator, and what waits is the unit.
         let leader = aggregator_of(entry).and_then(|name| leaders.get(name).copied());
         let unit = leader.unwrap_or(entry);
-        usable(job, entry, &pod, now, verdict_wait)
+        usable(job, entry, &pod, &saw_go, now, verdict_wait)
             .filter(|_| !awaits_verdict(unit, pod(&entry.name), now, verdict_wait))
     };
     let broken: HashSet<&str> = plan
@@ -69,15 +73,37 @@ pub fn processes<'a>(
     job: &impl Job,
     aggregator: &str,
     pod: impl Fn(&str) -> Option<&'a PodView>,
+    saw_go: impl Fn(&str) -> bool,
     now: Timestamp,
 ) -> Vec<String> {
+    let port = |entry| usable(job, entry, &pod, &saw_go, now, SignedDuration::ZERO);
     let mut all: Vec<_> = members(job.plan(), aggregator)
-        .filter_map(|entry| Some((usable(job, entry, &pod, now, SignedDuration::ZERO)?, entry)))
+        .filter_map(|entry| Some((port(entry)?, entry)))
         .collect();
     all.sort_by_key(|(port, _)| *port);
     all.into_iter()
         .flat_map(|(port, entry)| (0..entry.gpus()).map(move |i| url(job, entry, port + i)))
         .collect()
+}
+
+/// When a list changes by itself: when the next replica may be made, has waited for its verdict long enough, or was not shown for too long.
+pub fn next_change(
+    job: &impl Job,
+    now: Timestamp,
+    verdict_wait: SignedDuration,
+) -> Option<Timestamp> {
+    let times = job.plan().iter().flat_map(|entry| {
+        let planned = entry.planned_at.as_ref().map(|time| time.0);
+        let start = entry.not_before.as_ref().map(|time| time.0);
+        let shown = may_be_made_from(entry).filter(|_| entry.uid.is_some());
+        let after = |time: Option<Timestamp>, wait: SignedDuration| time?.checked_add(wait).ok();
+        [
+            start,
+            after(planned, verdict_wait),
+            after(shown, SHOWN_WITHIN),
+        ]
+    });
+    times.flatten().filter(|time| *time > now).min()
 }
 
 /// Whether Kubernetes may yet say that there is no room for a pod of this replica. Replacements do not wait: with them the lost ones leave the list.
@@ -97,6 +123,20 @@ fn is_young(entry: &PlanEntry, now: Timestamp, verdict_wait: SignedDuration) -> 
     planned.is_some_and(|planned| now.duration_since(planned) < verdict_wait)
 }
 
+/// From when on its pod may be made.
+fn may_be_made_from(entry: &PlanEntry) -> Option<Timestamp> {
+    let planned = entry.planned_at.as_ref().map(|time| time.0);
+    planned.max(entry.not_before.as_ref().map(|time| time.0))
+}
+
+/// Whether its pod was made and is gone. Who tells of it may be ahead of the watch that shows it.
+fn is_gone(entry: &PlanEntry, saw_go: impl Fn(&str) -> bool, now: Timestamp) -> bool {
+    let may_be_unseen =
+        may_be_made_from(entry).is_some_and(|from| now.duration_since(from) < SHOWN_WITHIN);
+    let uid = entry.uid.as_deref();
+    uid.is_some_and(|uid| saw_go(uid) || !may_be_unseen)
+}
+
 fn url(job: &impl Job, entry: &PlanEntry, port: i32) -> String {
     names::url(&entry.name, job.key().0, port)
 }
@@ -106,6 +146,7 @@ fn usable<'a>(
     job: &impl Job,
     entry: &PlanEntry,
     pod: &impl Fn(&str) -> Option<&'a PodView>,
+    saw_go: &impl Fn(&str) -> bool,
     now: Timestamp,
     verdict_wait: SignedDuration,
 ) -> Option<i32> {
@@ -118,9 +159,10 @@ fn usable<'a>(
         return usable.then_some(pod.port);
     }
     // Not to be made yet, or made and gone since, or refused.
-    let refused = job.refused().is_some() && !is_young(entry, now, verdict_wait);
-    if refused || entry.uid.is_some() || entry.not_before.as_ref().is_some_and(|time| time.0 > now)
-    {
+    let awaited = entry.uid.is_some() || is_young(entry, now, verdict_wait);
+    let refused = job.refused().is_some() && !awaited;
+    let gone = is_gone(entry, saw_go, now);
+    if refused || gone || entry.not_before.as_ref().is_some_and(|time| time.0 > now) {
         return None;
     }
     // Where an aggregator will listen is not known before its configuration is.
@@ -156,16 +198,20 @@ mod tests {
         PodView::new(&serde_json::from_value(pod).unwrap()).unwrap()
     }
 
-    fn listed(plan: &[serde_json::Value], pods: &[PodView], at: &str) -> Vec<String> {
-        let job: DIJob = serde_json::from_value(json!({
+    fn job(plan: &[serde_json::Value]) -> DIJob {
+        serde_json::from_value(json!({
             "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
             "metadata": {"name": "j", "namespace": "ns"},
             "spec": {"coordinator": {"template": {}}, "collector": {"template": {}}},
             "status": {"plan": plan},
         }))
-        .unwrap();
+        .unwrap()
+    }
+
+    fn listed(plan: &[serde_json::Value], pods: &[PodView], at: &str) -> Vec<String> {
+        let job = job(plan);
         let pod = |name: &str| pods.iter().find(|pod| pod.name == name);
-        listing(&job, pod, at.parse().unwrap(), WAIT).collectors
+        listing(&job, pod, |_| false, at.parse().unwrap(), WAIT).collectors
     }
 
     #[test]
@@ -260,7 +306,7 @@ mod tests {
                 &json!([{"type": "PodScheduled", "status": "True"}]),
             );
             let pod = |name: &str| (name == "there").then_some(&there);
-            let collectors = listing(&job, pod, at, WAIT).collectors;
+            let collectors = listing(&job, pod, |_| false, at, WAIT).collectors;
             assert_eq!(collectors.len(), listed, "{reason}: {collectors:?}");
         }
     }
@@ -283,7 +329,45 @@ mod tests {
         }))
         .unwrap();
         let at = "2026-01-01T00:00:06Z".parse().unwrap();
-        assert_eq!(listing(&job, |_| None, at, WAIT).learners, ["a.ns:5000"]);
+        let learners = listing(&job, |_| None, |_| false, at, WAIT).learners;
+        assert_eq!(learners, ["a.ns:5000"]);
+    }
+
+    #[test]
+    fn who_was_made_is_listed_before_the_watch_shows_it_and_not_once_it_has_gone() {
+        let mut made = collector("made", None);
+        made["uid"] = json!("u");
+        let mut late = collector("late", Some("lost"));
+        late["uid"] = json!("late");
+        late["notBefore"] = json!("2026-01-01T00:05:00Z");
+        let job = job(&[made, late]);
+        let listed = |at: &str, saw_go: bool| {
+            let at = at.parse().unwrap();
+            listing(&job, |_| None, |uid| saw_go && uid == "u", at, WAIT).collectors
+        };
+        let (soon, never) = ("2026-01-01T00:00:09Z", "2026-01-01T00:01:30Z");
+        assert_eq!(listed(soon, false), ["made.ns:22270"]);
+        assert!(listed(soon, true).is_empty());
+        assert!(listed(never, false).is_empty());
+        assert_eq!(listed("2026-01-01T00:05:09Z", false), ["late.ns:22270"]);
+    }
+
+    #[test]
+    fn a_list_is_good_until_one_of_its_waits_is_over() {
+        let mut made = collector("made", None);
+        made["uid"] = json!("u");
+        made["notBefore"] = json!("2026-01-01T00:00:10Z");
+        let job = job(&[made]);
+        let mut at: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        for seconds in [2, 10, 100] {
+            let next = next_change(&job, at, WAIT).unwrap();
+            assert_eq!(
+                next.to_string(),
+                format!("2026-01-01T00:{:02}:{:02}Z", seconds / 60, seconds % 60)
+            );
+            at = next;
+        }
+        assert_eq!(next_change(&job, at, WAIT), None);
     }
 
     #[test]

@@ -60,6 +60,22 @@ fn an_answer_that_comes_after_the_object_went_changes_nothing() {
 }
 
 #[test]
+fn what_a_list_no_longer_brings_was_seen_going() {
+    let cache = ServiceCache::default();
+    for uid in ["1", "2"] {
+        cache.applied(service(uid, uid));
+    }
+    cache.list_started();
+    cache.created(service("3", "3"));
+    cache.list_brought(service("1", "1"));
+    cache.list_brought(service("2", "another"));
+    cache.list_complete();
+    let gone = ["1", "2", "3", "another"].map(|uid| cache.saw_go(uid));
+    assert_eq!(gone, [false, true, false, false]);
+    assert!(!cache.created(service("2", "2")));
+}
+
+#[test]
 fn a_late_deletion_leaves_the_next_object_of_that_name() {
     let cache = ServiceCache::default();
     cache.created(service("a", "2"));

@@ -8,7 +8,7 @@ use axum::{
 };
 use di_api::names;
 use di_cache::{JobView, Key, Objects};
-use di_plan::{Job, Listing, aggregator_of, find, listing, processes};
+use di_plan::{Job, Listing, aggregator_of, find, listing, next_change, processes};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use serde::Serialize;
@@ -115,7 +115,8 @@ fn rendered(state: &Shared, job: &JobRef) -> Result<Arc<Rendered>> {
     }
     let key = (job.namespace().unwrap_or_default(), job.name_any());
     let (pods, list) = of_job(state, &key, job, now);
-    let list = Rendered::new(key, job.clone(), pods, next_change(state, job, now), &list)?;
+    let until = next_change(&**job, now, verdict_wait(state));
+    let list = Rendered::new(key, job.clone(), pods, until, &list)?;
     let list = Arc::new(list);
     state.answers.keep(list.clone(), |key| state.jobs.get(key));
     Ok(list)
@@ -126,28 +127,15 @@ fn verdict_wait(state: &Shared) -> SignedDuration {
     state.settings.create_wait.try_into().unwrap_or_default()
 }
 
-/// When the list changes by itself: when the next replica may be made, or has waited for its verdict long enough.
-fn next_change(state: &Shared, job: &JobView, now: Timestamp) -> Option<Timestamp> {
-    let wait = verdict_wait(state);
-    let times = job.plan().iter().flat_map(|entry| {
-        let start = entry.not_before.as_ref().map(|time| time.0);
-        let planned = entry.planned_at.as_ref();
-        [
-            start,
-            planned.and_then(|time| time.0.checked_add(wait).ok()),
-        ]
-    });
-    times.flatten().filter(|time| *time > now).min()
-}
-
 /// The replicas that the job's coordinator may use now, and the revision of the pods that tell so.
 fn of_job(state: &Shared, key: &Key, job: &JobView, now: Timestamp) -> (u64, Replicas) {
-    let (revision, list) = state.pods.read(key, |pods| {
+    let (revision, list) = state.pods.read_and_gone(key, |pods, saw_go| {
         if job.halted.is_some() {
             return (pods.revision(), Listing::default());
         }
         let pod = |name: &str| pods.get(name).filter(|pod| owns(job, pod));
-        (pods.revision(), listing(job, pod, now, verdict_wait(state)))
+        let list = listing(job, pod, saw_go, now, verdict_wait(state));
+        (pods.revision(), list)
     });
     (revision, Replicas::new(key, list))
 }
@@ -164,9 +152,9 @@ struct Unit<'a> {
 fn of_aggregator(state: &Shared, key: &Key, job: &JobView, unit: Unit<'_>) -> Replicas {
     let mut learners = Vec::new();
     if job.halted.is_none() {
-        learners = state.pods.read(key, |pods| {
+        learners = state.pods.read_and_gone(key, |pods, saw_go| {
             let pod = |name: &str| pods.get(name).filter(|pod| owns(job, pod));
-            processes(job, unit.aggregator, pod, Timestamp::now())
+            processes(job, unit.aggregator, pod, saw_go, Timestamp::now())
         });
     }
     if let Some(only) = unit.only {

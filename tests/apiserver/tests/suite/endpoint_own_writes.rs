@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use di_api::DIJobStatus;
 use di_apiserver_tests::{
     Answer, Endpoint, Job, Kubelet, Proxy, Space, Watches, common_nodes, configure, eventually,
 };
@@ -186,6 +187,29 @@ async fn also_while_its_watch_brings_nothing() {
     observed.knows("job").await;
     observed.endpoint.stop_watching().await;
     writes_are_read(&observed, 5).await;
+}
+
+#[tokio::test]
+async fn also_while_it_knows_from_the_job_alone_that_their_pods_were_made() {
+    let space = Space::new().await;
+    let manager = space.manager("manager");
+    let other = hasty(&space, "other").await;
+    let observed = Observed::start(&space, Duration::ZERO).await;
+    space.create(&Job::new("job", 0)).await;
+    observed.knows("job").await;
+    observed.proxy.watches_of("pods", Watches::Frozen);
+    let added = observed.endpoint.add("job", 2, None).await.pods();
+    let made = |status: &DIJobStatus| {
+        status.plan.len() == 2 && status.plan.iter().all(|entry| entry.uid.is_some())
+    };
+    space.until("job", "their pods are made", made).await;
+    // Whoever knows of the next one knows that too.
+    let next = other.add("job", 1, None).await.pods();
+    observed.lists(3).await;
+    let mut all = [added, next].concat();
+    all.sort();
+    assert_eq!(observed.list().await, all);
+    manager.stop().await;
 }
 
 #[tokio::test]
