@@ -13,6 +13,9 @@ use crate::{
 /// A watch whose connection is dead is begun anew after a minute: by then it has shown what was made.
 const SHOWN_WITHIN: SignedDuration = SignedDuration::from_secs(90);
 
+/// Whoever makes pods has tried by then.
+const TRIED_WITHIN: SignedDuration = SignedDuration::from_secs(2);
+
 /// The replicas that a coordinator may use now, as URLs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
@@ -100,6 +103,7 @@ pub fn next_change(
         [
             start,
             after(planned, verdict_wait),
+            after(planned, TRIED_WITHIN),
             after(shown, SHOWN_WITHIN),
         ]
     });
@@ -159,7 +163,8 @@ fn usable<'a>(
         return usable.then_some(pod.port);
     }
     // Not to be made yet, or made and gone since, or refused.
-    let awaited = entry.uid.is_some() || is_young(entry, now, verdict_wait);
+    let tried_within = verdict_wait.max(TRIED_WITHIN);
+    let awaited = entry.uid.is_some() || is_young(entry, now, tried_within);
     let refused = job.refused().is_some() && !awaited;
     let gone = is_gone(entry, saw_go, now);
     if refused || gone || entry.not_before.as_ref().is_some_and(|time| time.0 > now) {
@@ -286,8 +291,15 @@ mod tests {
 
     #[test]
     fn replicas_whose_pods_the_server_refuses_are_not_on_their_way() {
-        let at = "2026-01-01T00:00:09Z".parse().unwrap();
-        for (reason, listed) in [("QuotaExceeded", 1), ("ApiError", 2)] {
+        let (soon, late) = ("2026-01-01T00:00:01Z", "2026-01-01T00:00:09Z");
+        for (reason, at, wait, listed) in [
+            ("QuotaExceeded", late, WAIT, 1),
+            ("QuotaExceeded", late, SignedDuration::ZERO, 1),
+            // Others than it may be refused.
+            ("QuotaExceeded", soon, SignedDuration::ZERO, 2),
+            ("ApiError", late, WAIT, 2),
+        ] {
+            let at: Timestamp = at.parse().unwrap();
             let job: DIJob = serde_json::from_value(json!({
                 "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
                 "metadata": {"name": "j", "namespace": "ns"},
@@ -306,8 +318,8 @@ mod tests {
                 &json!([{"type": "PodScheduled", "status": "True"}]),
             );
             let pod = |name: &str| (name == "there").then_some(&there);
-            let collectors = listing(&job, pod, |_| false, at, WAIT).collectors;
-            assert_eq!(collectors.len(), listed, "{reason}: {collectors:?}");
+            let collectors = listing(&job, pod, |_| false, at, wait).collectors;
+            assert_eq!(collectors.len(), listed, "{reason}, {at}: {collectors:?}");
         }
     }
 
@@ -342,7 +354,7 @@ mod tests {
         late["notBefore"] = json!("2026-01-01T00:05:00Z");
         let job = job(&[made, late]);
         let listed = |at: &str, saw_go: bool| {
-            let at = at.parse().unwrap();
+            let at: Timestamp = at.parse().unwrap();
             listing(&job, |_| None, |uid| saw_go && uid == "u", at, WAIT).collectors
         };
         let (soon, never) = ("2026-01-01T00:00:09Z", "2026-01-01T00:01:30Z");
