@@ -27,7 +27,7 @@ pub const DEFAULT_SERVER_URL: &str = "di-server.di-system:8080";
 /// Prefix of the endpoint's paths that pods are told.
 pub const SERVER_API_VERSION: &str = "/v1alpha1";
 
-/// Annotation of a job: which requests to the replica endpoint lowered its declared counts lately.
+/// Annotation of a job: which requests to the replica endpoint lowered its declared counts lately, and who goes for that.
 pub const LOWERED_ANNOTATION: &str = "diengine.opendilab.org/lowered";
 
 /// Annotation of a job: UID of the coordinator pod that is to be replaced by another. A pod of another UID is left alone, so it holds once.

@@ -16,7 +16,7 @@ use serde::Deserialize;
 #[resource(inherit = DIJob)]
 #[serde(from = "DIJob")]
 pub struct JobView {
-    /// Which job in which version it is, and, where it has annotations, the one that the endpoint writes.
+    /// Which job in which version it is, and, where it has annotations, those that the endpoint writes.
     pub metadata: ObjectMeta,
     /// Why it has no replicas now, if that is so.
     pub halted: Option<Halt>,
@@ -120,11 +120,15 @@ impl From<DIJob> for JobView {
     }
 }
 
-/// Of the metadata, what tells which job in which version it is, and the annotation that the endpoint writes.
+/// The annotations that the endpoint writes.
+const WRITTEN: [&str; 2] = [names::LOWERED_ANNOTATION, names::LET_GO_ANNOTATION];
+
+/// Of the metadata, what tells which job in which version it is, and the annotations that the endpoint writes.
 fn short(whole: ObjectMeta) -> ObjectMeta {
-    let annotations = whole.annotations.map(|mut all| {
-        let ours = all.remove_entry(names::LOWERED_ANNOTATION);
-        ours.into_iter().collect()
+    let annotations = whole.annotations.map(|all| {
+        let all = all.into_iter();
+        all.filter(|(key, _)| WRITTEN.contains(&key.as_str()))
+            .collect()
     });
     ObjectMeta {
         namespace: whole.namespace,
@@ -274,7 +278,9 @@ mod tests {
                 }
             }
             if annotated && lowered {
-                job["metadata"]["annotations"][names::LOWERED_ANNOTATION] = json!("[]");
+                for key in WRITTEN {
+                    job["metadata"]["annotations"][key] = json!("[]");
+                }
             }
             job
         })
@@ -305,10 +311,11 @@ mod tests {
             }
             let (kept, metadata) = (&view.metadata, &whole.metadata);
             prop_assert_eq!((&kept.uid, &kept.resource_version), (&metadata.uid, &metadata.resource_version));
-            let lowered = |metadata: &ObjectMeta| {
-                metadata.annotations.as_ref().map(|all| all.get(names::LOWERED_ANNOTATION).cloned())
+            let written = |metadata: &ObjectMeta| {
+                metadata.annotations.as_ref().map(|all| WRITTEN.map(|key| all.get(key).cloned()))
             };
-            prop_assert_eq!(lowered(kept), lowered(metadata));
+            prop_assert_eq!(written(kept), written(metadata));
+            prop_assert!(kept.annotations.iter().flatten().all(|(key, _)| key != "theirs"));
             prop_assert_eq!(view.halted, Halt::of(&whole));
             prop_assert_eq!(view.has_status, whole.status.is_some());
             prop_assert_eq!(Job::refused(&view), Job::refused(&whole));

@@ -14,7 +14,7 @@ use di_cache::{JobView, Key};
 use di_plan::Job;
 use tracing::debug;
 
-pub(crate) use self::lowering::lowered;
+pub(crate) use self::lowering::{Fewer, chosen, lowered};
 use self::write::write;
 use crate::{
     authorize::Caller,
@@ -39,8 +39,8 @@ pub(crate) struct Draft {
     pub(crate) answers: Option<AnsweredRequest>,
     /// Kind and key of the request that was answered by an earlier change and is to count as never served.
     pub(crate) takes_back: Option<(RequestKind, String)>,
-    /// How many fewer replicas are to be declared.
-    pub(crate) lower: HashMap<Bucket, i32>,
+    /// How many fewer replicas are to be declared, and who goes for that.
+    pub(crate) lower: HashMap<Bucket, Fewer>,
 }
 
 impl Draft {

@@ -19,7 +19,7 @@ pub use declared::declare;
 pub use replacement::{LONGEST_BACKOFF_SECONDS, next_attempt, replace};
 pub use requested::{Request, planned_for, request};
 pub use units::{aggregator_of, expand, follow, is_ready, is_whole, members, planned_as};
-pub use victims::{release, release_declared, release_surplus, victims};
+pub use victims::{release, release_declared, victims};
 
 /// The entry of this name.
 pub fn find<'a>(plan: &'a [PlanEntry], name: &str) -> Option<&'a PlanEntry> {

@@ -103,17 +103,3 @@ fn release_of(
     let have = plan.iter().filter(|e| e.is_wanted() && of(e)).count();
     mark_surplus(plan, pods, of, have.saturating_sub(count))
 }
-
-/// Lets go of Declared replicas of one group of a role, or of those of none, until `keep` are left. Returns the names.
-pub fn release_surplus(
-    plan: &mut [PlanEntry],
-    pods: &[PodView],
-    role: Role,
-    group: Option<&str>,
-    keep: usize,
-) -> Vec<String> {
-    let of = |e: &PlanEntry| {
-        e.role.counted_as() == role && e.origin == Origin::Declared && e.group.as_deref() == group
-    };
-    mark_surplus(plan, pods, of, keep)
-}

@@ -1,7 +1,9 @@
+use std::collections::HashMap;
+
 use axum::{body::Body, extract::State as Extract, http::HeaderMap, response::Response};
 use di_api::{Origin, PlanEntry, RequestKind, Role, names};
 use di_cache::{JobView, Key};
-use di_plan::{Job, PodView, find, release, release_declared, release_surplus};
+use di_plan::{Job, PodView, find, release, release_declared, successor};
 use jiff::Timestamp;
 use kube::ResourceExt;
 
@@ -10,7 +12,7 @@ use crate::{
     State,
     authorize::{Caller, Source},
     error::{Error, Result},
-    mutate::{Bucket, Draft, answered, lowered, mutate},
+    mutate::{Bucket, Draft, Fewer, answered, chosen, lowered, mutate},
     retries::is_given,
     state::Shared,
     wire::{RemoveRequest, Replicas, Success},
@@ -47,24 +49,18 @@ async fn remove_from(
         (Role::Collector, request.collectors),
         (Role::Learner, request.learners),
     ];
-    // What was wanted before the first write: the reconciler may mark the same entries between our two.
-    let mut before: Option<Vec<PlanEntry>> = None;
     let (job, gone) = mutate(state, key, caller, |job, draft| {
         let now = Timestamp::now();
         if let Some(answered) = answered::find(job, RequestKind::Remove, request_key, now) {
             return Ok(answered.released.clone());
         }
         check_live(job)?;
+        take_out(&mut draft.plan, &chosen(job, now));
         let lowered = lowered(job, request_key, now);
         let pods = state.pods.of_job(key);
-        let before = before.get_or_insert_with(|| job.plan().to_vec());
         let mut gone = Vec::new();
         for (role, count) in counts {
-            let lowered = |bucket: &Bucket| {
-                let by = lowered.get(bucket).copied().unwrap_or(0);
-                usize::try_from(by).unwrap_or(0)
-            };
-            gone.extend(let_go(job, draft, &pods, role, count, before, lowered));
+            gone.extend(let_go(job, draft, &pods, role, count, &lowered));
         }
         if !gone.is_empty() || !draft.lower.is_empty() || is_given(request_key) {
             let kind = RequestKind::Remove;
@@ -97,48 +93,50 @@ fn role_of(job: &JobView, name: &str) -> Role {
     find(job.plan(), name).map_or_else(named, |entry| entry.role)
 }
 
+/// Lets go of those that were chosen when their count was lowered, by requests whose second write is yet to come, or of who holds their places now.
+fn take_out(plan: &mut [PlanEntry], chosen: &[String]) {
+    for name in chosen {
+        if let Some(holder) = successor(plan, name).map(|entry| entry.name.clone()) {
+            di_plan::remove(plan, &holder);
+        }
+    }
+}
+
 /// Requested replicas go first, then declared ones, whose declared count is lowered with them. Returns who goes.
 ///
-/// `lowered` is what an earlier try of the same request has lowered already, and `before` the plan before that.
+/// `lowered` is what an earlier try of the same request has taken already.
 fn let_go(
     job: &JobView,
     draft: &mut Draft,
     pods: &[PodView],
     role: Role,
     count: usize,
-    before: &[PlanEntry],
-    lowered: impl Fn(&Bucket) -> usize,
+    lowered: &HashMap<Bucket, Fewer>,
 ) -> Vec<String> {
-    let buckets = buckets(job, role);
     let mut gone = Vec::new();
     let mut left = count;
-    for (bucket, declared) in &buckets {
-        let lowered = lowered(bucket);
-        left = left.saturating_sub(lowered);
-        let planned = in_bucket(&draft.plan, bucket).count();
-        let surplus = planned.saturating_sub(*declared).min(lowered);
-        let group = bucket.1.as_deref();
-        let ours = release_surplus(&mut draft.plan, pods, role, group, planned - surplus);
-        // The reconciler may have marked what an earlier try lowered.
-        let marked = in_bucket(before, bucket)
-            .filter(|old| find(&draft.plan, &old.name).is_none_or(|now| !now.is_wanted()))
-            .filter(|old| !ours.contains(&old.name));
-        let names = marked.map(|old| old.name.clone());
-        gone.extend(names.take(lowered - ours.len()));
-        gone.extend(ours);
+    for (_, earlier) in lowered.iter().filter(|(bucket, _)| bucket.0 == role) {
+        left = left.saturating_sub(usize::try_from(earlier.by).unwrap_or(0));
+        gone.extend(earlier.names.iter().cloned());
     }
     let requested = release(&mut draft.plan, pods, role, left);
     left -= requested.len();
     gone.extend(requested);
     // Declared replicas that are not planned yet go first.
-    for (bucket, declared) in &buckets {
-        let unplanned = declared.saturating_sub(in_bucket(&draft.plan, bucket).count());
-        lower(draft, bucket, unplanned.min(left));
-        left -= unplanned.min(left);
+    for (bucket, declared) in buckets(job, role) {
+        let unplanned = declared.saturating_sub(in_bucket(&draft.plan, &bucket).count());
+        let unplanned = unplanned.min(left);
+        if unplanned > 0 {
+            let by = i32::try_from(unplanned).unwrap_or(i32::MAX);
+            draft.lower.entry(bucket).or_default().by += by;
+            left -= unplanned;
+        }
     }
     for name in release_declared(&mut draft.plan, pods, role, left) {
         let group = find(&draft.plan, &name).and_then(|entry| entry.group.clone());
-        lower(draft, &(role, group), 1);
+        let fewer = draft.lower.entry((role, group)).or_default();
+        fewer.by += 1;
+        fewer.names.push(name.clone());
         gone.push(name);
     }
     gone
@@ -163,13 +161,6 @@ fn in_bucket<'a>(plan: &'a [PlanEntry], bucket: &'a Bucket) -> impl Iterator<Ite
             && e.origin == Origin::Declared
             && (e.role.counted_as(), &e.group) == (bucket.0, &bucket.1)
     })
-}
-
-fn lower(draft: &mut Draft, bucket: &Bucket, by: usize) {
-    if by > 0 {
-        let by = i32::try_from(by).unwrap_or(i32::MAX);
-        *draft.lower.entry(bucket.clone()).or_default() += by;
-    }
 }
 
 #[cfg(test)]
@@ -207,38 +198,32 @@ mod tests {
         }
     }
 
-    fn go(job: &JobView, draft: &mut Draft, count: usize, lowered: usize) -> Vec<String> {
-        let before = draft.plan.clone();
-        again(job, draft, count, lowered, &before)
+    fn go(job: &JobView, draft: &mut Draft, count: usize) -> Vec<String> {
+        again(job, draft, count, &HashMap::new())
     }
 
     fn again(
         job: &JobView,
         draft: &mut Draft,
         count: usize,
-        lowered: usize,
-        before: &[PlanEntry],
+        lowered: &HashMap<Bucket, Fewer>,
     ) -> Vec<String> {
-        let of = |bucket: &Bucket| if bucket.1.is_none() { lowered } else { 0 };
-        let mut gone = let_go(job, draft, &[], Role::Collector, count, before, of);
+        let mut gone = let_go(job, draft, &[], Role::Collector, count, lowered);
         gone.sort();
         gone
     }
 
     fn lowered_by(draft: &Draft, group: Option<&str>) -> i32 {
         let bucket = (Role::Collector, group.map(str::to_owned));
-        draft.lower.get(&bucket).copied().unwrap_or(0)
+        draft.lower.get(&bucket).map_or(0, |fewer| fewer.by)
     }
 
     #[test]
     fn requested_replicas_go_before_declared_ones() {
         let mut draft = draft(2, 0, 2);
-        assert_eq!(go(&job(2, 0), &mut draft, 1, 0), ["requested1"]);
+        assert_eq!(go(&job(2, 0), &mut draft, 1), ["requested1"]);
         assert!(draft.lower.is_empty());
-        assert_eq!(
-            go(&job(2, 0), &mut draft, 2, 0),
-            ["declared1", "requested0"]
-        );
+        assert_eq!(go(&job(2, 0), &mut draft, 2), ["declared1", "requested0"]);
         assert_eq!(lowered_by(&draft, None), 1);
     }
 
@@ -259,10 +244,9 @@ mod tests {
             (4, &["declared0", "requested0", "requested1", "requested2"]),
         ] {
             let mut draft = draft();
-            let before = draft.plan.clone();
             let job = job(2, 0);
             let role = Role::Collector;
-            let mut went = let_go(&job, &mut draft, &pods, role, count, &before, |_| 0);
+            let mut went = let_go(&job, &mut draft, &pods, role, count, &HashMap::new());
             went.sort();
             assert_eq!(went, gone);
         }
@@ -271,7 +255,7 @@ mod tests {
     #[test]
     fn replicas_of_groups_go_too_and_their_count_is_lowered() {
         let mut draft = draft(1, 2, 1);
-        let gone = go(&job(1, 2), &mut draft, 3, 0);
+        let gone = go(&job(1, 2), &mut draft, 3);
         assert_eq!(gone, ["big0", "big1", "requested0"]);
         assert_eq!(
             (lowered_by(&draft, None), lowered_by(&draft, Some("big"))),
@@ -282,7 +266,7 @@ mod tests {
     #[test]
     fn no_more_go_than_there_are() {
         let mut draft = draft(2, 1, 1);
-        assert_eq!(go(&job(2, 1), &mut draft, 9, 0).len(), 4);
+        assert_eq!(go(&job(2, 1), &mut draft, 9).len(), 4);
         assert_eq!(
             (lowered_by(&draft, None), lowered_by(&draft, Some("big"))),
             (2, 1)
@@ -290,29 +274,43 @@ mod tests {
     }
 
     #[test]
-    fn another_try_lowers_nothing_twice() {
-        // Lowered from 4 to 2 by an earlier try, whose status write came too late.
-        let mut not_marked = draft(4, 0, 0);
-        let gone = go(&job(2, 0), &mut not_marked, 2, 2);
+    fn another_try_lowers_nothing_twice_and_answers_with_the_same() {
+        // Lowered from 4 to 2, and one of them replaced, before the status was written.
+        let mut first = draft(4, 0, 0);
+        let gone = go(&job(4, 0), &mut first, 2);
         assert_eq!(gone, ["declared2", "declared3"]);
-        assert!(not_marked.lower.is_empty());
+        let mut second = draft(4, 0, 0);
+        second.plan[3].state = EntryState::Replaced;
+        let mut next = entry("next", "Declared", None, 3);
+        next.replaces = Some("declared3".to_owned());
+        second.plan.push(next);
+        take_out(&mut second.plan, &gone);
+        assert_eq!(again(&job(2, 0), &mut second, 2, &first.lower), gone);
+        assert!(second.lower.is_empty());
+        let wanted = second.plan.iter().filter(|e| e.is_wanted());
+        let wanted: Vec<_> = wanted.map(|e| e.name.as_str()).collect();
+        assert_eq!(wanted, ["declared0", "declared1"]);
+    }
 
-        let mut by_the_reconciler = draft(4, 0, 0);
-        let before = by_the_reconciler.plan.clone();
-        for entry in &mut by_the_reconciler.plan[2..] {
-            entry.state = EntryState::Removing;
-        }
-        let gone = again(&job(2, 0), &mut by_the_reconciler, 2, 2, &before);
-        assert_eq!(gone, ["declared2", "declared3"], "they are answered");
-        assert!(by_the_reconciler.lower.is_empty());
-        let wanted = by_the_reconciler.plan.iter().filter(|e| e.is_wanted());
-        assert_eq!(wanted.count(), 2);
+    #[test]
+    fn nobody_takes_those_that_another_has_taken_whose_status_is_not_written() {
+        let mut first = draft(5, 0, 0);
+        let theirs = go(&job(5, 0), &mut first, 2);
+        let mut second = draft(5, 0, 0);
+        take_out(&mut second.plan, &theirs);
+        let ours = go(&job(3, 0), &mut second, 2);
+        assert_eq!(ours, ["declared1", "declared2"]);
+        let bucket = (Role::Collector, None);
+        assert_eq!(second.lower[&bucket].by, 2);
+        let mut names = second.lower[&bucket].names.clone();
+        names.sort();
+        assert_eq!(names, ours);
     }
 
     #[test]
     fn declared_replicas_not_planned_yet_go_first() {
         let mut draft = draft(1, 0, 0);
-        assert_eq!(go(&job(3, 0), &mut draft, 2, 0), Vec::<String>::new());
+        assert_eq!(go(&job(3, 0), &mut draft, 2), Vec::<String>::new());
         assert_eq!(lowered_by(&draft, None), 2);
     }
 }

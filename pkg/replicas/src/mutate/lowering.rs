@@ -1,10 +1,11 @@
-//! Which requests lowered the declared counts, in an annotation that changes together with them: a request that comes again, because its
-//! second write failed, must not lower them twice.
+//! Which requests lowered the declared counts, and who goes for that, in annotations that change together with them. A request that comes again,
+//! because its second write failed, must not lower them twice, and whoever else takes some away must not choose the same.
 
 use std::collections::HashMap;
 
 use di_api::{Role, names};
 use di_cache::JobView;
+use di_plan::find;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,17 @@ use super::{Bucket, answered::may_return};
 
 /// Counts that are kept, of all requests.
 const MOST_KEPT: usize = 64;
+/// Names that are kept, of all requests, the newest first: annotations have little room.
+const MOST_NAMES: usize = 1024;
+
+/// What is taken away of a bucket.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Fewer {
+    /// By how much it is lowered.
+    pub(crate) by: i32,
+    /// Who goes for that; those that were not planned yet had no name.
+    pub(crate) names: Vec<String>,
+}
 
 #[derive(Serialize, Deserialize)]
 struct Lowered {
@@ -22,52 +34,100 @@ struct Lowered {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     group: Option<String>,
     by: i32,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    names: Vec<String>,
     /// When it was; nothing where an older version wrote it, which is taken to be long ago.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     at: Option<Time>,
 }
 
-/// By how much the request of this key has lowered the declared counts lately.
-pub(crate) fn lowered(job: &JobView, key: &str, now: Timestamp) -> HashMap<Bucket, i32> {
+/// What the request of this key has taken of the declared replicas lately.
+pub(crate) fn lowered(job: &JobView, key: &str, now: Timestamp) -> HashMap<Bucket, Fewer> {
     let all = read(job, now).into_iter();
     let all = all.filter(|lowered| lowered.key == key);
-    all.map(|lowered| ((lowered.role, lowered.group), lowered.by))
-        .collect()
+    all.map(
+        |Lowered {
+             role,
+             group,
+             by,
+             names,
+             ..
+         }| ((role, group), Fewer { by, names }),
+    )
+    .collect()
 }
 
-/// The field of the job that notes what the request of this key lowers: its path, and what is to stand there.
+/// Who goes because of any request.
+pub(crate) fn chosen(job: &JobView, now: Timestamp) -> Vec<String> {
+    let all = read(job, now).into_iter();
+    all.flat_map(|lowered| lowered.names).collect()
+}
+
+/// The fields of the job that note what the request of this key takes, each a path and what is to stand there.
 pub(super) fn note(
     job: &JobView,
     key: &str,
-    by: &HashMap<Bucket, i32>,
+    lower: &HashMap<Bucket, Fewer>,
     now: Timestamp,
-) -> (Vec<String>, Value) {
+) -> Vec<(Vec<String>, Value)> {
     let mut all = read(job, now);
-    for ((role, group), by) in by {
+    for ((role, group), fewer) in lower {
         let same = |old: &&mut Lowered| old.key == key && old.role == *role && old.group == *group;
         if let Some(old) = all.iter_mut().find(same) {
-            old.by += by;
+            old.by += fewer.by;
+            old.names.extend(fewer.names.iter().cloned());
             old.at = Some(Time(now));
         } else {
             all.push(Lowered {
                 key: key.to_owned(),
                 role: *role,
                 group: group.clone(),
-                by: *by,
+                by: fewer.by,
+                names: fewer.names.clone(),
                 at: Some(Time(now)),
             });
         }
     }
     all.drain(..all.len().saturating_sub(MOST_KEPT));
+    let mut room = MOST_NAMES;
+    for lowered in all.iter_mut().rev() {
+        lowered.names.truncate(room);
+        room -= lowered.names.len();
+    }
     // A list of plain fields can always be written.
     let text = serde_json::to_string(&all).unwrap_or_default();
-    let mut path = ["metadata", "annotations"].map(str::to_owned).to_vec();
+    let go_first = go_first(job, lower).map(|all| (names::LET_GO_ANNOTATION, all));
+    let notes = std::iter::once((names::LOWERED_ANNOTATION, text)).chain(go_first);
+    let path = ["metadata", "annotations"].map(str::to_owned).to_vec();
     // Where there are none, there is nothing that one could be added to.
     if job.metadata.annotations.is_none() {
-        return (path, json!({names::LOWERED_ANNOTATION: text}));
+        let notes: HashMap<_, _> = notes.collect();
+        return vec![(path, json!(notes))];
     }
-    path.push(names::LOWERED_ANNOTATION.to_owned());
-    (path, text.into())
+    let at = |annotation: &str| [&path[..], &[annotation.to_owned()]].concat();
+    notes
+        .map(|(annotation, text)| (at(annotation), text.into()))
+        .collect()
+}
+
+/// Whom the reconciler is to take, should it come first: also those that were named before and are yet to go.
+fn go_first(job: &JobView, lower: &HashMap<Bucket, Fewer>) -> Option<String> {
+    let new: Vec<&str> = lower
+        .values()
+        .flat_map(|fewer| fewer.names.iter().map(String::as_str))
+        .collect();
+    if new.is_empty() {
+        return None;
+    }
+    let annotations = job.metadata.annotations.as_ref();
+    let before = annotations.and_then(|all| all.get(names::LET_GO_ANNOTATION));
+    let before = before.into_iter().flat_map(|all| all.split(','));
+    let stay = before.filter(|name| {
+        find(&job.plan, name).is_some_and(|entry| entry.is_wanted()) && !new.contains(name)
+    });
+    let mut all: Vec<&str> = stay.collect();
+    all.extend(&new);
+    Some(all.join(","))
 }
 
 /// What is noted of keys that have not expired. Whatever cannot be read was not written by us.

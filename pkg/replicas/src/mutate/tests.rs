@@ -64,10 +64,17 @@ fn pauses_grow_and_stay_bounded() {
     assert!(pause(40) >= Duration::from_millis(LONGEST_WAIT_MS / 2));
 }
 
-fn note(job: &mut Value, key: &str, by: &HashMap<Bucket, i32>, now: Timestamp) {
-    let field = lowering::note(&view(job), key, by, now);
-    let patch = di_api::guarded_patches(Some("5"), [field]);
+fn note(job: &mut Value, key: &str, lower: &HashMap<Bucket, Fewer>, now: Timestamp) {
+    let fields = lowering::note(&view(job), key, lower, now);
+    let patch = di_api::guarded_patches(Some("5"), fields);
     json_patch::patch(job, &patch).unwrap();
+}
+
+fn fewer(by: i32, names: &[&str]) -> Fewer {
+    Fewer {
+        by,
+        names: names.iter().map(|name| (*name).to_owned()).collect(),
+    }
 }
 
 #[test]
@@ -79,10 +86,12 @@ fn what_a_request_lowered_is_noted_with_it() {
     });
     let plain: Bucket = (Role::Collector, None);
     let big: Bucket = (Role::Collector, Some("big".to_owned()));
-    let both = HashMap::from([(plain.clone(), 2), (big, 1)]);
-    let more = HashMap::from([(plain, 3)]);
+    let both = HashMap::from([(plain.clone(), fewer(2, &["x", "y"])), (big, fewer(1, &[]))]);
+    let more = HashMap::from([(plain.clone(), fewer(3, &["z"]))]);
     let now = Timestamp::UNIX_EPOCH;
-    let note = |job: &mut Value, key: &str, by: &HashMap<Bucket, i32>| note(job, key, by, now);
+    let note = |job: &mut Value, key: &str, lower: &HashMap<Bucket, Fewer>| {
+        note(job, key, lower, now);
+    };
     let lowered = |job: &JobView, key: &str| lowered(job, key, now);
     note(&mut job, "a", &both);
     assert_eq!(lowered(&view(&job), "a"), both);
@@ -92,11 +101,56 @@ fn what_a_request_lowered_is_noted_with_it() {
     assert_eq!(lowered(&view(&job), "b"), more);
     assert!(lowered(&view(&job), "c").is_empty());
     assert_eq!(job["metadata"]["annotations"]["theirs"], "kept");
+    let mut names = chosen(&view(&job), now);
+    names.sort();
+    assert_eq!(names, ["x", "y", "z"]);
+    note(&mut job, "b", &more);
+    let twice = HashMap::from([(plain, fewer(6, &["z", "z"]))]);
+    assert_eq!(lowered(&view(&job), "b"), twice);
     for i in 0..100 {
         note(&mut job, &i.to_string(), &more);
     }
     assert!(lowered(&view(&job), "b").is_empty(), "long ago");
     assert_eq!(lowered(&view(&job), "99"), more);
+}
+
+#[test]
+fn of_very_many_names_the_newest_are_noted() {
+    let mut job = json!({
+        "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
+        "metadata": {"name": "j", "resourceVersion": "5"},
+        "spec": {"coordinator": {"template": {}}},
+    });
+    let bucket: Bucket = (Role::Collector, None);
+    let now = Timestamp::UNIX_EPOCH;
+    for key in ["old", "new"] {
+        let lower = HashMap::from([(bucket.clone(), fewer(1000, &["x"; 1000]))]);
+        note(&mut job, key, &lower, now);
+    }
+    for (key, names) in [("old", 24), ("new", 1000)] {
+        let noted = &lowered(&view(&job), key, now)[&bucket];
+        assert_eq!((noted.by, noted.names.len()), (1000, names), "{key}");
+    }
+}
+
+#[test]
+fn the_reconciler_is_told_who_goes_and_who_was_named_before_and_is_yet_to_go() {
+    let mut job = json!({
+        "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
+        "metadata": {
+            "name": "j", "resourceVersion": "5", "annotations": {names::LET_GO_ANNOTATION: "gone,theirs,x"},
+        },
+        "spec": {"coordinator": {"template": {}}},
+        "status": {"plan": [entry("theirs", Role::Collector), entry("x", Role::Collector)]},
+    });
+    let bucket: Bucket = (Role::Collector, None);
+    let now = Timestamp::UNIX_EPOCH;
+    for going in [&["x", "y"][..], &[]] {
+        let lower = HashMap::from([(bucket.clone(), fewer(2, going))]);
+        note(&mut job, "key", &lower, now);
+        let told = &job["metadata"]["annotations"][names::LET_GO_ANNOTATION];
+        assert_eq!(told, "theirs,x,y");
+    }
 }
 
 #[test]
@@ -115,7 +169,7 @@ fn a_key_that_has_expired_stands_for_another_request() {
     };
     assert!(knows(&job, in_time) && !knows(&job, late));
 
-    let two = HashMap::from([((Role::Collector, None), 2)]);
+    let two = HashMap::from([((Role::Collector, None), fewer(2, &[]))]);
     note(&mut job, "nightly", &two, then);
     assert_eq!(lowered(&view(&job), "nightly", in_time), two);
     assert!(lowered(&view(&job), "nightly", late).is_empty());

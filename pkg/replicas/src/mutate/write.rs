@@ -5,7 +5,7 @@ use di_cache::JobView;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Bucket, Draft, answered, lowering};
+use super::{Bucket, Draft, Fewer, answered, lowering};
 use crate::{
     error::Result,
     state::{JobRef, Shared, call},
@@ -67,12 +67,12 @@ async fn lower(
     state: &Shared,
     job: &JobRef,
     request: &str,
-    by: &HashMap<Bucket, i32>,
+    lower: &HashMap<Bucket, Fewer>,
 ) -> Result<JobRef> {
-    let counts = by
+    let counts = lower
         .iter()
-        .filter_map(|(bucket, by)| count_of(job, bucket, *by));
-    let fields = counts.chain([lowering::note(job, request, by, Timestamp::now())]);
+        .filter_map(|(bucket, fewer)| count_of(job, bucket, fewer.by));
+    let fields = counts.chain(lowering::note(job, request, lower, Timestamp::now()));
     let sent = call("lower the declared replicas of the DIJob", async {
         di_cache::write_fields(&state.client, &**job, None, fields).await
     });

@@ -14,6 +14,26 @@ fn distinct(answers: &[Vec<String>]) -> BTreeSet<String> {
     all
 }
 
+/// What eight clients are told who each give five back, to one endpoint or the other.
+async fn give_back(endpoints: &[Endpoint; 2]) -> Vec<Vec<String>> {
+    // One that could not be served in time is to be sent again, by its key.
+    let requests = (0..8).map(async |i| {
+        let key = format!("request-{i}");
+        eventually("they are given back", async || {
+            let answer = endpoints[i % 2].remove_by("job", 5, Some(&key)).await;
+            match answer.status {
+                200 => Ok(answer.pods()),
+                503 => Err(format!("{answer:?}")),
+                _ => panic!("{answer:?}"),
+            }
+        })
+        .await
+    });
+    let answers: Vec<_> = join_all(requests).await;
+    assert!(answers.iter().all(|gone| gone.len() == 5), "{answers:?}");
+    answers
+}
+
 #[tokio::test]
 async fn f18_what_eight_clients_give_back_is_what_is_reported_and_what_really_goes() {
     let space = Space::new().await;
@@ -38,21 +58,7 @@ async fn f18_what_eight_clients_give_back_is_what_is_reported_and_what_really_go
         .collect();
     assert_eq!(declared.len(), 5);
 
-    // One that could not be served in time is to be sent again, by its key.
-    let requests = (0..8).map(async |i| {
-        let key = format!("request-{i}");
-        eventually("they are given back", async || {
-            let answer = endpoints[i % 2].remove_by("job", 5, Some(&key)).await;
-            match answer.status {
-                200 => Ok(answer.pods()),
-                503 => Err(format!("{answer:?}")),
-                _ => panic!("{answer:?}"),
-            }
-        })
-        .await
-    });
-    let answers: Vec<_> = join_all(requests).await;
-    assert!(answers.iter().all(|gone| gone.len() == 5), "{answers:?}");
+    let answers = give_back(&endpoints).await;
     assert!(
         distinct(&answers).iter().eq(&added),
         "all and only those that were requested"
@@ -60,6 +66,28 @@ async fn f18_what_eight_clients_give_back_is_what_is_reported_and_what_really_go
     let left = [declared, vec!["job-coordinator".to_owned()]].concat();
     exists("pods", &left, async || space.pods_of("job").await).await;
     exists("services", &left, async || space.services_of("job").await).await;
+    let job = space.jobs().get("job").await.unwrap();
+    assert_eq!(job.spec.collector.unwrap().replicas, 5);
+    manager.stop().await;
+}
+
+#[tokio::test]
+async fn of_declared_ones_too_each_is_given_back_once_and_goes() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
+    let manager = space.manager("manager");
+    let endpoints = [
+        Endpoint::start(&space, "one").await,
+        Endpoint::start(&space, "two").await,
+    ];
+    space.create(&Job::new("job", 45)).await;
+    let plan = space.until_settled("job").await.plan;
+    let mut left: Vec<_> = plan.into_iter().map(|entry| entry.name).collect();
+    let gone = distinct(&give_back(&endpoints).await);
+    left.retain(|name| !gone.contains(name));
+    assert_eq!((gone.len(), left.len()), (40, 5), "{gone:?}, {left:?}");
+    left.push("job-coordinator".to_owned());
+    exists("pods", &left, async || space.pods_of("job").await).await;
     let job = space.jobs().get("job").await.unwrap();
     assert_eq!(job.spec.collector.unwrap().replicas, 5);
     manager.stop().await;
