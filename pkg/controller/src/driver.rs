@@ -14,7 +14,7 @@ use kube::{
         Controller,
         controller::{Action as Next, Config, Error as RunError},
         reflector::{ObjectRef, Store, store},
-        watcher,
+        watcher::{self, Event},
     },
 };
 use tokio::{
@@ -200,9 +200,15 @@ async fn probe(context: Arc<Context>, concerned: mpsc::Sender<Key>) {
 }
 
 /// The watch tries again by itself. Told of its errors, the queue would hold up everything else meanwhile.
-fn keep_going<T>(context: &Context, event: watcher::Result<T>) -> Option<watcher::Result<T>> {
+fn keep_going(
+    context: &Context,
+    event: watcher::Result<Event<WatchedJob>>,
+) -> Option<watcher::Result<Event<WatchedJob>>> {
     match event {
-        Ok(event) => Some(Ok(event)),
+        Ok(event) => {
+            context.jobs.saw(&event);
+            Some(Ok(event))
+        }
         Err(error) => {
             context.metrics.watch_errors.of("dijobs").inc();
             warn!(

@@ -126,7 +126,10 @@ pub fn watch(
     let failed = metrics.watch_errors.of("dijobs");
     tasks.spawn(stream.for_each(move |event| {
         match event {
-            Ok(_) => cache.health().worked(),
+            Ok(event) => {
+                cache.saw(&event);
+                cache.health().worked();
+            }
             Err(error) => {
                 cache.health().failed();
                 failed.inc();

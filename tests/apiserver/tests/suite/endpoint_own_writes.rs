@@ -233,6 +233,14 @@ async fn what_no_watch_has_brought_yet_is_asked_for() {
         assert_eq!(answer.status, code, "{query}: {answer:?}");
         assert_eq!(observed.asked(), asked + 1, "{query}");
     }
+    // What it wrote itself it knows by that.
+    let added = endpoint.add("late", 1, None).await.pods();
+    assert!(observed.shows(&added[0]).await);
+    let all = observed.get("").await;
+    let mut records = all.body["data"].as_array().unwrap().iter();
+    let late = records.find(|record| record["coordinator"] == "late-coordinator");
+    assert_eq!(late.unwrap()["collectors"].as_array().unwrap().len(), 1);
+
     // As the reconciler plans it, of which nobody tells the endpoint.
     let unit = json!({
         "name": "job-aggregator-abcde", "type": "Aggregator", "origin": "Declared", "index": 0,
