@@ -140,6 +140,50 @@ mod tests {
     }
 
     #[test]
+    fn each_flag_sets_what_it_names() {
+        let flags = [
+            "--address=127.0.0.1:1",
+            "--allow-anonymous",
+            "--create-wait=11",
+            "--max-replicas-per-request=12",
+            "--max-replicas-per-job=13",
+            "--max-changes-per-job=14",
+            "--max-connections=15",
+            "--max-connections-per-address=16",
+            "--max-body=17",
+            "--header-timeout=18",
+            "--body-timeout=19",
+            "--request-timeout=20",
+            "--sync-wait=21",
+            "--kubelet-wait=22",
+            "--longest-connection=23",
+            "--drain=24",
+            "--health-addr=127.0.0.1:2",
+        ];
+        let server = Command::parse_from(["server"].into_iter().chain(flags)).server;
+        assert_eq!(server.health_addr, SocketAddr::from(([127, 0, 0, 1], 2)));
+        let expected = Settings {
+            address: SocketAddr::from(([127, 0, 0, 1], 1)),
+            allow_anonymous: true,
+            create_wait: Duration::from_secs(11),
+            max_replicas_per_request: 12,
+            max_replicas_per_job: 13,
+            max_changes_per_job: 14,
+            max_connections: 15,
+            max_connections_per_address: 16,
+            max_body: 17,
+            header_timeout: Duration::from_secs(18),
+            body_timeout: Duration::from_secs(19),
+            request_timeout: Duration::from_secs(20),
+            sync_wait: Duration::from_secs(21),
+            kubelet_wait: Duration::from_secs(22),
+            longest_connection: Duration::from_secs(23),
+            drain: Duration::from_secs(24),
+        };
+        assert_eq!(server.settings(), expected);
+    }
+
+    #[test]
     fn probes_come_where_they_are_answered() {
         let deployment: Value = serde_saphyr::from_str(DEPLOYMENT).unwrap();
         let containers = &deployment["spec"]["template"]["spec"]["containers"];
