@@ -33,10 +33,31 @@ fn one(kind: &str, name: &str) -> Value {
     one_of(ALL, kind, name)
 }
 
-fn containers() -> (Value, Vec<Value>) {
-    let pod = one("Deployment", "di-webhook")["spec"]["template"]["spec"].take();
+/// The pod that a file installs, and its containers.
+fn containers_of(file: &str) -> (Value, Vec<Value>) {
+    let pod = one_of(file, "Deployment", "di-webhook")["spec"]["template"]["spec"].take();
     let containers = pod["containers"].as_array().unwrap().clone();
     (pod, containers)
+}
+
+fn containers() -> (Value, Vec<Value>) {
+    containers_of(ALL)
+}
+
+/// Who may reach a port, by a policy that names it or has its number.
+fn may_reach(policy: &Value, name: &str, number: u16) -> Vec<Value> {
+    let opens = |port: &Value| match port["port"].as_u64() {
+        // With an `endPort` it is a range.
+        Some(first) => (first..=port["endPort"].as_u64().unwrap_or(first)).contains(&number.into()),
+        // Without any it is all of them.
+        None => port["port"].is_null() || port["port"] == name,
+    };
+    let rules = policy["spec"]["ingress"].as_array().unwrap().iter();
+    let to_it = rules.filter(|rule| match rule["ports"].as_array() {
+        Some(ports) => ports.iter().any(opens),
+        None => true,
+    });
+    to_it.map(|rule| rule["from"].clone()).collect()
 }
 
 #[test]
@@ -54,15 +75,26 @@ fn f17_only_pods_of_jobs_reach_the_endpoint_and_nobody_from_outside() {
         assert!(!args.contains(&"--allow-anonymous".into()), "{args:?}");
     }
     let policy = one("NetworkPolicy", "di-orchestrator");
-    let rules = policy["spec"]["ingress"].as_array().unwrap();
-    let to_endpoint = rules.iter().filter(|rule| {
-        let ports = rule["ports"].as_array().unwrap();
-        ports.iter().any(|port| port["port"] == "replicas")
-    });
-    let from: Vec<_> = to_endpoint.map(|rule| rule["from"].to_string()).collect();
-    assert_eq!(from.len(), 2, "{from:?}");
-    assert!(from[0].contains("\"group-name\":\"diengine.opendilab.org\""));
-    assert!(from[1].contains("monitoring"));
+    let from = may_reach(&policy, "replicas", 8080);
+    let [clients, monitoring] = &from[..] else {
+        panic!("{from:?}")
+    };
+    let in_any_namespace = |label: &str, value: &str| json!({"namespaceSelector": {}, "podSelector": {"matchLabels": {label: value}}});
+    assert_eq!(
+        clients,
+        &json!([
+            in_any_namespace("group-name", "diengine.opendilab.org"),
+            in_any_namespace("diengine.opendilab.org/replicas-client", "true"),
+        ])
+    );
+    assert!(monitoring.to_string().contains("monitoring"));
+    // Whatever way a rule is written.
+    for port in [json!("replicas"), json!(8080), json!(null)] {
+        let open = json!({"spec": {"ingress": [{"ports": [{"port": port}]}]}});
+        assert_eq!(may_reach(&open, "replicas", 8080).len(), 1, "{open}");
+    }
+    let all = json!({"spec": {"ingress": [{}]}});
+    assert_eq!(may_reach(&all, "replicas", 8080).len(), 1);
     assert_eq!(policy["spec"]["policyTypes"], json!(["Ingress", "Egress"]));
 }
 
@@ -241,23 +273,29 @@ fn webhooks_alone_may_keep_their_secret_be_trusted_and_ask_for_rights() {
 
 #[test]
 fn f43_containers_run_as_nobody_with_a_bound_on_memory_and_none_on_cpu() {
-    let (pod, containers) = containers();
-    assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
-    assert_eq!(
-        pod["securityContext"]["seccompProfile"]["type"],
-        "RuntimeDefault"
-    );
-    assert_eq!(containers.len(), 2);
-    for container in containers {
-        let confined = &container["securityContext"];
-        assert_eq!(confined["readOnlyRootFilesystem"], true);
-        assert_eq!(confined["allowPrivilegeEscalation"], false);
-        assert_eq!(confined["capabilities"]["drop"][0], "ALL");
-        assert_ne!(container["imagePullPolicy"], "Always");
-        let limits = &container["resources"]["limits"];
-        assert!(
-            limits["cpu"].is_null() && limits["memory"].is_string(),
-            "{limits}"
+    for (file, names) in [
+        (ALL, &["manager", "replicas"][..]),
+        (WEBHOOKS_ONLY, &["manager"][..]),
+    ] {
+        let (pod, containers) = containers_of(file);
+        assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+        assert_eq!(
+            pod["securityContext"]["seccompProfile"]["type"],
+            "RuntimeDefault"
         );
+        let found: Vec<_> = containers.iter().map(|one| &one["name"]).collect();
+        assert_eq!(found, names, "{file}");
+        for container in containers {
+            let confined = &container["securityContext"];
+            assert_eq!(confined["readOnlyRootFilesystem"], true);
+            assert_eq!(confined["allowPrivilegeEscalation"], false);
+            assert_eq!(confined["capabilities"]["drop"][0], "ALL");
+            assert_ne!(container["imagePullPolicy"], "Always");
+            let limits = &container["resources"]["limits"];
+            assert!(
+                limits["cpu"].is_null() && limits["memory"].is_string(),
+                "{limits}"
+            );
+        }
     }
 }
