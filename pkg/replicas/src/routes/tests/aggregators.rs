@@ -150,6 +150,47 @@ async fn f27_every_combination_of_keys_has_an_answer() {
 }
 
 #[tokio::test]
+async fn f27_each_of_the_sixteen_sets_of_keys_has_an_answer() {
+    let fixture = fixture(|_| {});
+    let of_job = record(
+        "u-coordinator",
+        &["u-learner-aaaaa.rl:22271", "u-aggregator-abcde.rl:5000"],
+    );
+    let jobs = json!([of_job, record("v-coordinator", &[])]);
+    let of_unit = record(
+        UNIT,
+        &[
+            "u-ddp-learner-aaaaa.rl:22271",
+            "u-ddp-learner-aaaaa.rl:22272",
+            "u-ddp-learner-bbbbb.rl:22273",
+        ],
+    );
+    let second = record(UNIT, &["u-ddp-learner-bbbbb.rl:22273"]);
+    let nothing = Value::Null;
+    for set in 0..16 {
+        let [namespace, coordinator, aggregator, name] = [1, 2, 4, 8].map(|key| set & key > 0);
+        let keys = [
+            (namespace, "namespace=rl".to_owned()),
+            (coordinator, "coordinator=u-coordinator".to_owned()),
+            (aggregator, format!("aggregator={UNIT}")),
+            (name, format!("name={SECOND}")),
+        ];
+        let asked = keys.into_iter().filter(|(asked, _)| *asked);
+        let asked: Vec<_> = asked.map(|(_, key)| key).collect();
+        let path = format!("/v1alpha1/replicas?{}", asked.join("&"));
+        let expected = match (namespace, coordinator, aggregator, name) {
+            (_, false, false, false) => (200, &jobs),
+            (false, ..) => (400, &nothing),
+            (true, _, _, true) => (200, &second),
+            (true, _, true, false) => (200, &of_unit),
+            (true, true, false, false) => (200, &of_job),
+        };
+        let answer = ask(&fixture, AGGREGATOR, "GET", &path, "").await;
+        assert_eq!((answer.code, &answer.body["data"]), expected, "{path}");
+    }
+}
+
+#[tokio::test]
 async fn an_aggregator_may_speak_for_its_job() {
     let fixture = fixture(|_| {});
     let body =
