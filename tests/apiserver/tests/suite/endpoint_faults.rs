@@ -2,30 +2,54 @@
 
 use std::time::Duration;
 
-use di_apiserver_tests::{Caller, Endpoint, Job, Kubelet, Space, eventually, template};
+use di_api::names::labels;
+use di_apiserver_tests::{
+    Caller, Came, Endpoint, Job, Kubelet, Proxy, Space, Write, eventually, exists, remove, run,
+    template,
+};
 use di_replicas::{Metrics, watch};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 #[tokio::test]
 async fn f15_a_job_without_collectors_or_learners_says_so_and_gets_neither() {
     let space = Space::new().await;
     let endpoint = Endpoint::start(&space, "endpoint").await;
-    space.create(&Job::new("job", 0)).await;
-    let both = json!({"collectors": {"replicas": 2}, "learners": {"replicas": 1}});
-    let request = endpoint.change(Method::POST, "", "job", None, both);
-    let answer = Caller::send(request).await.unwrap();
-    assert_eq!(answer.status, 400, "{answer:?}");
-    let message = answer.body["message"].as_str().unwrap();
-    assert!(message.contains("spec.learner.template"), "{message}");
-    let status = space.jobs().get("job").await.unwrap().status;
-    assert!(
-        status.is_none_or(|status| status.plan.is_empty()),
-        "not the collectors alone"
-    );
+    let no_collector = |spec: &mut Value| {
+        spec.as_object_mut().unwrap().remove("collector");
+    };
+    for (name, job, lacks) in [
+        ("acts", Job::new("acts", 0), "learner"),
+        (
+            "learns",
+            Job::new("learns", 0).learners(0).with(no_collector),
+            "collector",
+        ),
+        (
+            "serial",
+            Job::new("serial", 0).with(no_collector),
+            "collector",
+        ),
+    ] {
+        space.create(&job).await;
+        let both = json!({"collectors": {"replicas": 2}, "learners": {"replicas": 1}});
+        let request = endpoint.change(Method::POST, "", name, None, both);
+        let answer = Caller::send(request).await.unwrap();
+        assert_eq!(answer.status, 400, "{answer:?}");
+        let message = answer.body["message"].as_str().unwrap();
+        assert!(
+            message.contains(&format!("spec.{lacks}.template")),
+            "{message}"
+        );
+        let status = space.jobs().get(name).await.unwrap().status;
+        assert!(
+            status.is_none_or(|status| status.plan.is_empty()),
+            "{name}: not the others alone"
+        );
+    }
 }
 
 #[tokio::test]
@@ -44,9 +68,10 @@ async fn f37_pods_of_others_are_not_even_sent_to_the_endpoint() {
     }
     let manager = space.manager("manager");
     space.create(&Job::new("job", 1)).await;
-    let client = space.server.client_of_manager("endpoint", &space.namespace);
+    let upstream = space.server.client_of_manager("endpoint", &space.namespace);
+    let proxy = Proxy::start(upstream);
     let mut tasks = JoinSet::new();
-    let (_jobs, pods) = watch(&client, &mut tasks, &Metrics::default());
+    let (_jobs, pods) = watch(&proxy.client(), &mut tasks, &Metrics::default());
     eventually("coordinator and collector are known", async || {
         match pods.len() {
             2 => Ok(()),
@@ -54,6 +79,21 @@ async fn f37_pods_of_others_are_not_even_sent_to_the_endpoint() {
         }
     })
     .await;
+    let asked = eventually("it lists pods and watches them", async || {
+        let mut asked = proxy.came();
+        asked.retain(|came| came.path().ends_with("/pods"));
+        if asked.iter().any(Came::is_list) && asked.iter().any(Came::is_watch) {
+            Ok(asked)
+        } else {
+            Err(format!("{asked:?}"))
+        }
+    })
+    .await;
+    let selector = labels::SELECTOR.replace('=', "%3D").replace(',', "%2C");
+    for came in asked {
+        let selects = came.target.contains(&format!("labelSelector={selector}"));
+        assert!(selects, "{came:?}");
+    }
     manager.stop().await;
 }
 
@@ -77,7 +117,7 @@ async fn f41_who_goes_has_the_time_that_its_template_gives() {
             space.pods().get(name).await.map_err(|e| e.to_string())
         })
         .await;
-        di_apiserver_tests::run(&space.pods(), name).await;
+        run(&space.pods(), name).await;
     }
     let reported = &endpoint.failed("job", &names[0]).await.pods()[0];
     assert_ne!(reported, &names[0]);
@@ -92,5 +132,25 @@ async fn f41_who_goes_has_the_time_that_its_template_gives() {
         })
         .await;
     }
+    check_that_services_outlive(&space, &names).await;
     manager.stop().await;
+}
+
+/// Ends the pods that are told to go, and looks when their services went.
+async fn check_that_services_outlive(space: &Space, pods: &[String]) {
+    for name in pods {
+        remove(&space.pods(), name).await;
+    }
+    let left = ["job-coordinator".to_owned()];
+    exists("services", &left, async || space.services_of("job").await).await;
+    let writes = space.writes().await;
+    let deleted = |resource: &str, agent: &str, name: &str| {
+        let is_it = |w: &&Write| w.is("delete", resource) && (&*w.agent, &*w.name) == (agent, name);
+        writes.iter().find(is_it).unwrap().received.clone()
+    };
+    for name in pods {
+        let pod = deleted("pods", "test", name);
+        let service = deleted("services", "manager", name);
+        assert!(pod < service, "{name}: who says goodbye to it finds it");
+    }
 }
