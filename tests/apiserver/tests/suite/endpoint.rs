@@ -2,13 +2,18 @@
 
 use std::time::Duration;
 
-use di_api::{DIJobStatus, Origin};
+use di_api::{DIJobStatus, Origin, Phase};
 use di_apiserver_tests::{
-    Endpoint, GPUS, Job, Kubelet, Manager, Space, common_nodes, configure, eventually, exists,
-    forbid, forbid_pods, tell_quota, template,
+    Caller, Endpoint, GPUS, Job, Kubelet, Manager, Space, common_nodes, configure, eventually,
+    exists, exit, forbid, forbid_pods, tell_quota, template,
 };
 use di_replicas::Settings;
-use kube::api::DeleteParams;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    ResourceExt,
+    api::{DeleteParams, Patch, PatchParams},
+};
+use reqwest::Method;
 use serde_json::json;
 
 struct World {
@@ -237,4 +242,90 @@ async fn f21_a_replica_reported_as_failed_is_swapped_for_another_with_its_number
         .unwrap();
     has(&world, &[swapped[0].clone(), late[0].clone()]).await;
     world.manager.stop().await;
+}
+
+/// What a pod was made of, but for its name and the node that it was given.
+fn made_of(pod: &Pod) -> String {
+    let mut spec = serde_json::to_value(&pod.spec).unwrap();
+    spec.as_object_mut().unwrap().remove("nodeName");
+    let made = json!({
+        "labels": pod.metadata.labels, "annotations": pod.metadata.annotations,
+        "ownerReferences": pod.metadata.owner_references, "spec": spec,
+    });
+    made.to_string().replace(&pod.name_any(), "itself")
+}
+
+#[tokio::test]
+async fn f38_a_replacement_has_nothing_of_what_came_to_the_first() {
+    let job = Job::new("job", 0).with(|spec| {
+        spec["collector"]["template"]["metadata"] =
+            json!({"annotations": {"theirs": "kept"}, "labels": {"team": "rl"}});
+    });
+    let world = world(&job).await;
+    let body = json!({"collectors": {"replicas": 1, "cpus": 1, "memory": "64Mi"}});
+    let request = world.endpoint.change(Method::POST, "", "job", None, body);
+    let first = Caller::send(request).await.unwrap().pods().remove(0);
+    world.space.until_settled("job").await;
+    let pods = world.space.pods();
+    let before = made_of(&pods.get(&first).await.unwrap());
+    assert!(
+        before.contains("64Mi") && before.contains("theirs"),
+        "{before}"
+    );
+    let came = json!({
+        "metadata": {"annotations": {"came": "later"}, "labels": {"came": "later"}},
+        "spec": {"containers": [{"name": "di-container", "image": "another"}]},
+    });
+    let params = PatchParams::default();
+    let patch = Patch::Strategic(came);
+    pods.patch(&first, &params, &patch).await.unwrap();
+
+    let fresh = world.endpoint.failed("job", &first).await.pods().remove(0);
+    let next = eventually("its replacement is made", async || {
+        pods.get(&fresh).await.map_err(|error| error.to_string())
+    })
+    .await;
+    assert_eq!(made_of(&next), before);
+    world.manager.stop().await;
+}
+
+#[tokio::test]
+async fn what_has_ended_is_suspended_or_goes_is_in_conflict_with_every_change() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
+    let manager = space.manager("manager");
+    let endpoint = Endpoint::start(&space, "endpoint").await;
+    let suspended = Job::new("held", 0).with(|spec| spec["suspend"] = true.into());
+    for job in [
+        Job::new("over", 0),
+        Job::new("going", 0).finalizer(),
+        suspended,
+    ] {
+        space.create(&job).await;
+    }
+    space.until_settled("over").await;
+    exit(&space.pods(), "over-coordinator", 0).await;
+    space.until_phase("over", Phase::Succeeded).await;
+    space.until_settled("going").await;
+    let now = DeleteParams::default();
+    space.jobs().delete("going", &now).await.unwrap();
+    for (job, why) in [
+        ("over", "has ended"),
+        ("held", "is suspended"),
+        ("going", "is being deleted"),
+    ] {
+        // The first has something to write, so that it counts what the API server knows, and not what the cache may not know yet.
+        for answer in [
+            endpoint.add(job, 1, None).await,
+            endpoint.remove(job, 1).await,
+            endpoint.failed(job, &format!("{job}-collector-x")).await,
+        ] {
+            let told = (answer.status, answer.body["message"].as_str());
+            assert_eq!(told, (409, Some(&*format!("DIJob {job} {why}"))));
+        }
+        assert!(endpoint.list(job).await.pods().is_empty());
+        let status = space.jobs().get(job).await.unwrap().status;
+        assert!(status.is_none_or(|status| status.plan.is_empty()));
+    }
+    manager.stop().await;
 }
