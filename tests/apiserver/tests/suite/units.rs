@@ -4,14 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use di_api::{DIJobStatus, PlanEntry, Role};
 use di_apiserver_tests::{
-    Endpoint, GpuNode, Job, Kubelet, Space, common_nodes, configure, eventually, exists, exit,
-    make_nodes,
+    Caller, Endpoint, GpuNode, Job, Kubelet, Space, common_nodes, configure, eventually, exists,
+    exit, make_nodes,
 };
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::{
     ResourceExt,
     api::{Patch, PatchParams},
 };
+use reqwest::Method;
 use serde_json::{Value, json};
 
 /// A namespace with a configuration for aggregators, whose port is 5000.
@@ -372,21 +373,37 @@ async fn f26_learners_asked_for_at_once_are_each_split_on_their_own() {
     let endpoint = Endpoint::start(&space, "endpoint").await;
     space.create(&Job::new("many", 0).learners(0)).await;
     space.until_settled("many").await;
-    let asked = [2, 4, 6, 9].map(|gpus| endpoint.add_learners("many", 1, gpus));
+    // Two CPUs and one GiB for each GPU.
+    let asked = [2, 4, 6, 9].map(|gpus| {
+        let part =
+            json!({"replicas": 1, "gpus": gpus, "cpus": 2 * gpus, "memory": format!("{gpus}Gi")});
+        let body = json!({"learners": part});
+        Caller::send(endpoint.change(Method::POST, "", "many", None, body))
+    });
     let units = futures::future::join_all(asked).await;
     let status = space
         .until("many", "all are ready", |s| {
             s.learners_ready.as_deref() == Some("4/4")
         })
         .await;
+    let pods = space.pods_of("many").await;
     for (answer, expected) in units.iter().zip([&[2][..], &[4], &[4, 2], &[4, 4, 1]]) {
-        let unit = &answer.pods()[0];
-        let members = wanted(&status, Role::DdpLearner);
-        let of_unit = members
-            .iter()
-            .filter(|e| e.ddp.as_ref().unwrap().aggregator == *unit);
-        let shares: Vec<_> = of_unit.map(PlanEntry::gpus).collect();
+        let unit = &answer.as_ref().unwrap().pods()[0];
+        let mut members = wanted(&status, Role::DdpLearner);
+        members.retain(|e| e.ddp.as_ref().unwrap().aggregator == *unit);
+        let shares: Vec<_> = members.iter().map(PlanEntry::gpus).collect();
         assert_eq!(shares, expected);
+        for (member, gpus) in members.iter().zip(shares) {
+            let main = &pods[&member.name].spec.as_ref().unwrap().containers[0];
+            let share = json!({
+                "cpu": (2 * gpus).to_string(), "memory": format!("{gpus}Gi"), "nvidia.com/gpu": gpus.to_string(),
+            });
+            assert_eq!(
+                serde_json::to_value(&main.resources).unwrap(),
+                json!({"requests": share, "limits": share}),
+                "of {expected:?}"
+            );
+        }
         let world: i32 = expected.iter().sum();
         let ports = ports_of(&endpoint, unit, usize::try_from(world).unwrap()).await;
         assert_eq!(
