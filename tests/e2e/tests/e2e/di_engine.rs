@@ -1,11 +1,13 @@
 //! DI-engine's own client against the endpoint: what it sees, and that its one sync thread lives. See `tests/di-engine`.
 
+mod units;
+
 use std::collections::BTreeSet;
 
-use di_api::{AggregatorConfig, Role};
+use di_api::Role;
 use di_e2e::{
-    Coordinator, Namespace, Seen, Workload, account, di, enter, eventually, job, logs_so_far, look,
-    main_of, nodes_have_gpus, order, owned_pods, pod, status,
+    Coordinator, Namespace, Seen, Workload, account, di, enter, eventually, job, logs_so_far,
+    main_of, owned_pods, pod, status,
 };
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::api::{DeleteParams, PostParams};
@@ -321,91 +323,15 @@ async fn its_command_line_adds_removes_and_restarts() {
     .await;
 }
 
-/// Processes of ddp learners that the aggregator behind this URL is connected to, once these are so many.
-async fn processes(ns: &Namespace, aggregator: &str, number: usize) -> BTreeSet<String> {
-    let all = |seen: &Option<Seen>| {
-        seen.as_ref()
-            .is_some_and(|seen| seen.learners.len() == number)
-    };
-    let seen = eventually(
-        "connected to all processes",
-        || look(ns, pod_of(aggregator)),
-        all,
-    )
-    .await;
-    let seen = seen.unwrap();
-    assert!(seen.sync_alive, "{seen:#?}");
-    seen.learners
-}
-
-#[tokio::test]
-async fn an_aggregator_and_its_ddp_learners_are_one() {
-    Namespace::with("aggregator", |ns| async move {
-        nodes_have_gpus(&ns, 2).await;
-        let mut template = Workload::template(&["python3", "/programs/aggregator.py"]);
-        template["spec"]["volumes"] = Workload::volumes();
-        // Its start is a minute of `while`.
-        template["spec"]["containers"][0]["resources"]["limits"] = json!({"cpu": "300m"});
-        let config: AggregatorConfig = serde_json::from_value(json!({
-            "apiVersion": "diengine.opendilab.org/v1alpha2",
-            "kind": "AggregatorConfig",
-            "metadata": {"name": "aggregator-config"},
-            "spec": {"aggregator": {"template": template}},
-        }))
-        .unwrap();
-        ns.api()
-            .create(&PostParams::default(), &config)
-            .await
-            .unwrap();
-
-        let request = json!({"learners": {"gpus": "3", "replicas": 1}});
-        let mut workload = Workload::new("real", &request, 1, 1);
-        // The nodes have no GPUs for those that go and those that come.
-        let learner = workload.0.spec.learner.as_mut().unwrap();
-        let spec = learner.template.spec.as_mut().unwrap();
-        spec.termination_grace_period_seconds = Some(5);
-        let coordinator = workload.submit(&ns).await;
-        let one = |seen: &Seen| seen.started && seen.learners.len() == 1;
-        let learners = coordinator
-            .sees("connected to the aggregator", one)
-            .await
-            .learners;
-        let aggregator = learners.first().unwrap();
-        let first = processes(&ns, aggregator, 3).await;
-        let ports: Vec<_> = first
-            .iter()
-            .map(|url| url.rsplit(':').next().unwrap())
-            .collect::<BTreeSet<_>>()
-            .into_iter()
-            .collect();
-        assert_eq!(
-            ports,
-            ["22271", "22272", "22273"],
-            "base port and rank: {first:?}"
-        );
-        let pods: BTreeSet<_> = first.iter().map(|url| pod_of(url)).collect();
-        assert_eq!(pods.len(), 2, "no node has three GPUs: {first:?}");
-
-        let lost = json!({"learners": [first.first().unwrap()]});
-        order(&ns, pod_of(aggregator), "/give-up", &lost).await;
-        let another = |seen: &Seen| seen.learners.len() == 1 && !seen.learners.contains(aggregator);
-        let learners = coordinator
-            .soon_sees("another aggregator", another)
-            .await
-            .learners;
-        let second = processes(&ns, learners.first().unwrap(), 3).await;
-        assert!(second.is_disjoint(&first), "{second:?}");
-        coordinator.ends_well().await;
-    })
-    .await;
-}
-
-/// Asks for one collector more of a job, with the token in a file if there is one, and prints the status of the answer.
+/// Asks for one collector more of a job, with the token in a file if there is one, and in the name of another address if there is one, and
+/// prints the status of the answer.
 const ADDS: &str = r#"
 import json, sys, urllib.error, urllib.request
-namespace, job, token = sys.argv[1:]
+namespace, job, token, address = sys.argv[1:]
 body = {"namespace": namespace, "coordinator": job + "-coordinator", "collectors": {"replicas": 1}}
 headers = {"Authorization": "Bearer " + open(token).read()} if token else {}
+if address:
+    headers.update({"X-Forwarded-For": address, "X-Real-IP": address, "Forwarded": "for=" + address})
 url = "http://di-server.di-system:8080/v1alpha1/replicas"
 try:
     answer = urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers, method="POST"))
@@ -458,26 +384,34 @@ async fn a_token_in_a_pod_opens_what_its_account_may_change() {
         ns.api().create(&PostParams::default(), &stranger).await.unwrap();
 
         let (own, stranger) = ("own-coordinator", "stranger");
+        let pods = ns.api::<Pod>();
+        let address = || async { pods.get(own).await.ok()?.status?.pod_ip };
+        let address = eventually("its address", address, Option::is_some).await.unwrap();
         let [endpoint, other] = TOKENS;
+        let (here, elsewhere) = (&*ns.name, "kube-system");
         // What may pass is refused with 200, too.
         let added = "200 the replicas are planned";
-        for (pod, job, token, status) in [
+        for (pod, namespace, job, token, says_from, status) in [
             // Known by its address, and its own job alone is open to that.
-            (own, "own", "", added),
-            (own, "granted", "", "403"),
-            (own, "granted", endpoint, added),
-            (own, "other", endpoint, "403"),
+            (own, here, "own", "", "", added),
+            (own, here, "granted", "", "", "403"),
+            (own, here, "granted", endpoint, "", added),
+            (own, here, "other", endpoint, "", "403"),
+            (own, elsewhere, "own", "", "", "403"),
+            (own, elsewhere, "granted", endpoint, "", "403"),
             // Of no job, so that all depends on the token.
-            (stranger, "granted", "", "401"),
-            (stranger, "granted", other, "401"),
-            (stranger, "granted", endpoint, added),
-            (stranger, "other", endpoint, "403"),
+            (stranger, here, "granted", "", "", "401"),
+            (stranger, here, "own", "", &*address, "401"),
+            (stranger, here, "granted", other, "", "401"),
+            (stranger, here, "granted", endpoint, "", added),
+            (stranger, here, "other", endpoint, "", "403"),
+            (stranger, elsewhere, "granted", endpoint, "", "403"),
         ] {
-            let command = ["python3", "-c", ADDS, &ns.name, job, token];
+            let command = ["python3", "-c", ADDS, namespace, job, token, says_from];
             let ask = || enter(&ns, pod, &command);
             // What a refused token may do is remembered for two seconds, and rights take a moment to be known.
             let answered = |(_, answer): &(bool, String)| answer.starts_with(status);
-            eventually(&format!("{pod} asks of {job} with token {token:?}: {status}"), ask, answered).await;
+            eventually(&format!("{pod} asks of {namespace}/{job} with token {token:?}: {status}"), ask, answered).await;
         }
         for (job, added) in [("own", 1), ("granted", 2), ("other", 0)] {
             assert_eq!(status(&ns, job).await.plan.len(), added, "{job}");
