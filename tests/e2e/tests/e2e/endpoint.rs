@@ -2,16 +2,17 @@
 
 use di_api::{DIJob, DIJobStatus, Origin};
 use di_e2e::{
-    Endpoint, Namespace, Reply, account, eventually, exec, held, is_running, job, logs_so_far,
-    main_of, owned_pods, owned_services, status,
+    Endpoint, Namespace, Reply, SYSTEM, account, eventually, exec, held, http, is_running, job,
+    logs_so_far, main_of, owned_pods, owned_services, status,
 };
 use k8s_openapi::api::{
+    apps::v1::Deployment,
     authentication::v1::{TokenRequest, TokenRequestSpec},
     core::v1::{Pod, ServiceAccount},
 };
 use kube::{
     Api, ResourceExt,
-    api::{ListParams, PostParams},
+    api::{DeleteParams, ListParams, ObjectMeta, PostParams},
 };
 use serde_json::{Value, json};
 
@@ -123,6 +124,48 @@ async fn callers_without_the_right_are_refused() {
         let list = format!("/v1alpha1/replicas?namespace={}&coordinator=guarded-coordinator", ns.name);
         eventually("read", || reader.call("GET", &list, &nothing), |reply| reply.status == 200).await;
         assert_eq!(ns.api::<DIJob>().list(&ListParams::default()).await.unwrap().items.len(), 1);
+    })
+    .await;
+}
+
+/// The installed endpoint once more, in a pod of its own that no Service knows, with one flag more.
+async fn with_flag(pods: &Api<Pod>, name: &str, flag: &str) {
+    let deployments: Api<Deployment> = Api::namespaced(pods.clone().into_client(), SYSTEM);
+    let installed = deployments.get("di-webhook").await.unwrap();
+    let mut spec = installed.spec.unwrap().template.spec.unwrap();
+    spec.containers.retain(|one| one.name == "replicas");
+    let args = spec.containers[0].args.as_mut().unwrap();
+    args.push(flag.to_owned());
+    let pod = Pod {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            ..ObjectMeta::default()
+        },
+        spec: Some(spec),
+        status: None,
+    };
+    pods.create(&PostParams::default(), &pod).await.unwrap();
+}
+
+#[tokio::test]
+async fn everybody_is_let_in_where_the_flag_says_so_and_nowhere_else() {
+    Namespace::with("anonymous", |ns| async move {
+        ns.submit(&held("open", 0, 0)).await;
+        let pods: Api<Pod> = Api::namespaced(ns.client.clone(), SYSTEM);
+        with_flag(&pods, &ns.name, "--allow-anonymous").await;
+        let body = json!({"namespace": ns.name, "coordinator": "open-coordinator", "collectors": {"replicas": 1}});
+        let path = "/v1alpha1/replicas";
+        let ask = || http(&pods, &ns.name, 8080, "POST", path, None, &body);
+        let added = |reply: &Option<Reply>| reply.as_ref().is_some_and(|reply| reply.body["success"] == true);
+        let reply = eventually("let in", ask, added).await.unwrap();
+        assert_eq!(urls(&reply, "collectors").len(), 1);
+        pods.delete(&ns.name, &DeleteParams::default()).await.unwrap();
+
+        // While the address of one of its pods is not known, whoever calls may be that.
+        let installed = Endpoint::new(ns.client.clone(), None);
+        let stranger = |reply: &Reply| reply.status == 401;
+        eventually("not let in", || installed.call("POST", path, &body), stranger).await;
+        assert_eq!(status(&ns, "open").await.plan.len(), 1);
     })
     .await;
 }
