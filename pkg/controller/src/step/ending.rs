@@ -49,7 +49,7 @@ pub(super) fn clean_up(seen: &Observed<'_>, step: &mut Step) {
         // One that no node had room for has nothing to be read, and would wait for room for ever.
         CleanPodPolicy::Running => pod.uses_cluster() && !(coordinates(pod) && pod.is_placed()),
     };
-    remove(seen, step, &goes);
+    remove(seen, step, goes);
     // The coordinator stays to be read, but one that still works would use the cluster for ever.
     let works = |pod: &&PodView| pod.uses_cluster() && pod.end.is_none() && coordinates(pod);
     if policy == CleanPodPolicy::Running {

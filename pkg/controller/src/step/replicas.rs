@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use di_api::{EntryState, Origin, PlanEntry, Reason, Role, names};
+use di_api::{EntryState, PlanEntry, Reason, Role, names};
 use di_plan::{
     LONGEST_BACKOFF_SECONDS, PodView, Stage, Suffixes, adopt, aggregator_of, declare, drop_gone,
     find, follow, members, replace,
