@@ -5,6 +5,7 @@
 mod access;
 mod cert_manager;
 mod certificates;
+mod changes;
 mod clocks;
 mod course;
 mod definitions;

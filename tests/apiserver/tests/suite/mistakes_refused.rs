@@ -12,10 +12,10 @@ use crate::mistakes::{
     table::{self, good_of, mistakes_of, set},
 };
 
-const VERSIONS: [&str; 2] = ["v1alpha1", "v1alpha2"];
+pub(crate) const VERSIONS: [&str; 2] = ["v1alpha1", "v1alpha2"];
 
 /// The faults that a refusal tells of, as the table has them.
-fn causes(status: &Status) -> Vec<String> {
+pub(crate) fn causes(status: &Status) -> Vec<String> {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     let told = causes.map(|cause| format!("{}: {}", cause.field, cause.message));
     told.collect()
