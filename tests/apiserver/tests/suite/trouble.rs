@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use di_api::{
     AggregatorConfig, ConditionType, DIJobStatus, Phase, condition,
     names::{AGGREGATOR_CONFIG, LEGACY_VERSION},
+    validation::{dijob, summary},
 };
 use di_apiserver_tests::{
     Fate, Job, Kubelet, Manager, Proxy, Space, common_nodes, configure, eventually, exists, exit,
@@ -436,6 +437,76 @@ async fn a_job_with_a_misspelt_field_fails_in_the_validators_words_and_has_no_po
         let mut notes = events.items.iter().map(|event| event.note.as_deref());
         assert!(notes.any(|note| note == Some(message)), "{message}");
         assert!(space.pods_of(name).await.is_empty());
+    }
+    manager.stop().await;
+}
+
+/// As much of a message as an event holds.
+fn is_told(note: &str, message: &str) -> bool {
+    match note.strip_suffix('…') {
+        Some(beginning) => beginning.len() >= 1000 && message.starts_with(beginning),
+        None => note == message,
+    }
+}
+
+#[tokio::test]
+async fn a_job_of_several_faults_fails_with_all_of_them_and_has_neither_pod_nor_service() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
+    let api = space.jobs_as_they_are(LEGACY_VERSION);
+    let good = json!({
+        "coordinator": {"template": template()}, "collector": {"template": template(), "replicas": 1},
+    });
+    let with = |faults: &Value| {
+        let mut spec = good.clone();
+        let faults = faults.as_object().unwrap().clone();
+        spec.as_object_mut().unwrap().extend(faults);
+        spec
+    };
+    let two = json!({"cleanPodPolciy": "All", "activeDeadlineSeconds": -1});
+    let mut three = with(&two);
+    three["coordinator"]["template"]["spec"]["containers"][0]["name"] = json!("main");
+    let mut unreadable = with(&two);
+    unreadable["volumes"] = json!(7);
+    let unheard_of = (0..30).map(|i| (format!("unheardOf{i}"), json!("x")));
+    let long = with(&unheard_of.collect());
+    let params = PostParams::default();
+    let mut expected = Vec::new();
+    let manager = space.manager("manager");
+    for (name, spec, faults) in [
+        ("three", &three, 3),
+        ("unreadable", &unreadable, 3),
+        ("long", &long, 30),
+    ] {
+        let stored = api.create(&params, &legacy(name, spec)).await.unwrap();
+        let found = dijob(&serde_json::to_value(stored).unwrap()).unwrap_err();
+        assert_eq!(found.len(), faults, "{found:?}");
+        expected.push((name, summary(&found)));
+    }
+    assert!(expected[2].1.len() > 1024, "an event holds no more");
+    api.create(&params, &legacy("good", &good)).await.unwrap();
+    space.until_settled("good").await;
+
+    let events: Api<Event> = Api::namespaced(space.client.clone(), &space.namespace);
+    for (name, message) in expected {
+        space.until_event(name, "InvalidSpec").await;
+        let status = api.get(name).await.unwrap().data["status"].clone();
+        assert_eq!(status["phase"], "Failed");
+        let conditions = status["conditions"].as_array().unwrap();
+        let failed = conditions.iter().find(|c| c["type"] == "Failed").unwrap();
+        assert_eq!(failed["message"], message);
+        let events = events.list(&ListParams::default()).await.unwrap();
+        let about = events.items.iter().filter(|event| {
+            let regarding = event.regarding.as_ref();
+            regarding.and_then(|object| object.name.as_deref()) == Some(name)
+        });
+        let notes: Vec<_> = about.filter_map(|event| event.note.as_deref()).collect();
+        assert!(
+            notes.iter().any(|note| is_told(note, &message)),
+            "{notes:?}"
+        );
+        assert!(space.pods_of(name).await.is_empty());
+        assert!(space.services_of(name).await.is_empty());
     }
     manager.stop().await;
 }
