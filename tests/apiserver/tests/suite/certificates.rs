@@ -17,6 +17,7 @@ use k8s_openapi::{
     api::{
         admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
         core::v1::Secret,
+        rbac::v1::ClusterRoleBinding,
     },
 };
 use kube::{
@@ -308,4 +309,58 @@ async fn it_is_ready_without_a_configuration_and_keeps_the_other() {
         assert!(webhooks.ready());
         webhooks.end_all().await;
     }
+}
+
+/// The authorities that the API server trusts when it has a job checked, if any.
+async fn trusted(space: &Space, name: &str) -> Option<Vec<u8>> {
+    let configurations: Api<ValidatingWebhookConfiguration> = Api::all(space.client.clone());
+    let configuration = configurations.get(name).await.unwrap();
+    let first = configuration.webhooks.into_iter().flatten().next();
+    let ByteString(bundle) = first.unwrap().client_config.ca_bundle?;
+    Some(bundle)
+}
+
+#[tokio::test]
+async fn it_is_ready_when_the_api_server_is_told_to_trust_what_it_serves_and_no_sooner() {
+    let space = Space::new().await;
+    let mut webhooks = Webhooks::install(&space, HOUR).await;
+    // To read and change the configurations.
+    let name = format!("di-webhook-{}", space.namespace);
+    let bindings: Api<ClusterRoleBinding> = Api::all(space.client.clone());
+    let mut right = bindings.get(&name).await.unwrap();
+    right.metadata.resource_version = None;
+    let params = DeleteParams::default();
+    bindings.delete(&name, &params).await.unwrap();
+    let account = format!("system:serviceaccount:{}:di-orchestrator", space.namespace);
+    let client = space.server.client_of(&account);
+    let configurations: Api<ValidatingWebhookConfiguration> = Api::all(client);
+    eventually("it has no right any more", async || {
+        match configurations.get(&name).await {
+            Err(kube::Error::Api(status)) if status.code == 403 => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+
+    webhooks.begin(Timestamp::now).await;
+    let served = next(&webhooks, &[]).await;
+    let first = webhooks.secret().await.unwrap();
+    let (secrets, secret) = (webhooks.secrets(), "di-webhook-cert");
+    secrets.delete(secret, &params).await.unwrap();
+    // The round that made it is over when the next makes another, which is not to be served before it is trusted.
+    next(&webhooks, &served).await;
+    assert!(!webhooks.ready());
+    assert_eq!(trusted(&space, &name).await, None);
+
+    let params = PostParams::default();
+    let mut again = webhooks.secret().await.unwrap();
+    again.data = first.data;
+    again.metadata.resource_version = None;
+    secrets.replace(secret, &params, &again).await.unwrap();
+    bindings.create(&params, &right).await.unwrap();
+    webhooks.until_ready().await;
+    let authorities = trusted(&space, &name).await.unwrap();
+    webhooks.served(&authorities).await.unwrap();
+    webhooks.until_called().await;
+    webhooks.stop().await;
 }
