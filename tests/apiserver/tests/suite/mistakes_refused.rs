@@ -1,10 +1,17 @@
 //! The table of mistakes, and that of jobs that are fine, put before the webhooks by the API server.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
-use di_apiserver_tests::{Space, Webhooks};
+use di_apiserver_tests::{Space, Webhooks, eventually};
 use futures::{StreamExt, stream};
-use kube::core::Status;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+    core::Status,
+};
 use serde_json::{Value, json};
 
 use crate::mistakes::{
@@ -200,5 +207,49 @@ async fn what_is_fine_is_stored_as_it_was_sent_and_the_defaults_with_it() {
         }
     }
     assert!(filled_in > 0);
+    webhooks.stop().await;
+}
+
+/// Those of today may still be told to send it.
+#[tokio::test]
+async fn reviews_of_the_older_form_are_answered_in_it() {
+    let space = Space::new().await;
+    let mut webhooks = Webhooks::install(&space, Duration::from_secs(3600)).await;
+    // Before they are trusted, so that none is asked for otherwise.
+    let older = json!([{
+        "op": "replace", "path": "/webhooks/0/admissionReviewVersions", "value": ["v1beta1"],
+    }]);
+    let older: Patch<()> = Patch::Json(serde_json::from_value(older).unwrap());
+    let (name, params) = (
+        format!("di-webhook-{}", space.namespace),
+        PatchParams::default(),
+    );
+    let mutating: Api<MutatingWebhookConfiguration> = Api::all(space.client.clone());
+    mutating.patch(&name, &params, &older).await.unwrap();
+    let validating: Api<ValidatingWebhookConfiguration> = Api::all(space.client.clone());
+    validating.patch(&name, &params, &older).await.unwrap();
+    webhooks.add().await;
+    webhooks.until_called().await;
+
+    let mut job = table::job();
+    set(&mut job, "/spec/cleanPodPolicy", json!("ALL"));
+    for version in VERSIONS {
+        // What fills in fails open, and the API server may hear of it later.
+        eventually("the default is filled in", async || {
+            let stored = submit(&space, &job, version).await.unwrap();
+            match &stored["spec"]["cleanPodPolicy"] {
+                policy if policy == "All" => Ok(()),
+                other => Err(other.to_string()),
+            }
+        })
+        .await;
+    }
+    set(&mut job, "/spec/cleanPodPolciy", json!("All"));
+    for version in VERSIONS {
+        let status = submit(&space, &job, version).await.unwrap_err();
+        assert!(is_by_webhook(&status), "{status:?}");
+        let told = r#"spec.cleanPodPolciy: Invalid value: "All": unknown field, did you mean cleanPodPolicy?"#;
+        assert_eq!(causes(&status), [told]);
+    }
     webhooks.stop().await;
 }
