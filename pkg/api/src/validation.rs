@@ -36,7 +36,7 @@ pub use fault::{Fault, FaultKind, summary};
 pub use spec::CLEAN_POD_POLICIES;
 pub use strict::Read;
 pub use update::{dijob_update, spec_unchanged};
-pub use warnings::warnings;
+pub use warnings::{config_warnings, warnings, warnings_besides};
 
 /// Decodes and validates a `DIJob` of either served version.
 ///

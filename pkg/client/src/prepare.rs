@@ -117,6 +117,10 @@ pub fn check(documents: &[Document]) -> Result<Vec<String>> {
             && let Ok(job) = validation::dijob(object)
         {
             warnings.extend(validation::warnings(&job));
+        } else if object["kind"] == "AggregatorConfig"
+            && let Ok(config) = validation::aggregator_config(object)
+        {
+            warnings.extend(validation::config_warnings(&config));
         }
     }
     if rejected.is_empty() {

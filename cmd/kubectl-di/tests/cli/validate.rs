@@ -37,7 +37,11 @@ async fn what_is_valid_takes_no_cluster() {
     let doubtful = Job::new("doubtful", 0).with(|spec| spec["ttlSecondsAfterFinished"] = json!(0));
     let aggregator = AGGREGATOR.replace("name: main", "name: di-container");
     let other = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: other}\n";
-    let text = format!("{aggregator}---\n{}\n---\n{other}", doubtful.json());
+    let unused = aggregator.replace("aggregator-config", "aggregators");
+    let text = format!(
+        "{aggregator}---\n{unused}---\n{}\n---\n{other}",
+        doubtful.json()
+    );
     plugin.file("jobs.yaml", text);
     let mut command = plugin.command(&["validate", "-f", "jobs.yaml"]);
     let output = command

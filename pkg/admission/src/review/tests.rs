@@ -345,15 +345,17 @@ fn doubts_come_as_warnings_in_both_versions() {
             ])
         );
     }
-    // Beside the refusal of a new one, too, as far as it can be read.
+    // Beside a refusal, too, where it can be read.
     let warning = validated(&create(&doubtful))["warnings"].take();
     let mut bad = doubtful.clone();
     bad["spec"]["coordinator"]["template"]["spec"]["containers"][0]["name"] = json!("main");
-    let response = validated(&create(&bad));
-    assert_eq!(
-        (&response["allowed"], &response["warnings"]),
-        (&json!(false), &warning)
-    );
+    for review in [create(&bad), update(&good(), &bad)] {
+        let response = validated(&review);
+        assert_eq!(
+            (&response["allowed"], &response["warnings"]),
+            (&json!(false), &warning)
+        );
+    }
     bad["spec"]["suspend"] = json!("no");
     let unreadable = validated(&create(&bad));
     assert_eq!(unreadable["allowed"], false);
@@ -362,6 +364,27 @@ fn doubts_come_as_warnings_in_both_versions() {
     labelled["metadata"]["labels"] = json!({"team": "rl"});
     for review in [create(&good()), update(&doubtful, &labelled)] {
         assert!(validated(&review).get("warnings").is_none());
+    }
+}
+
+#[test]
+fn a_configuration_that_nobody_looks_for_is_warned_of() {
+    let called = |name: &str| json!({"metadata": {"name": name}, "spec": {"aggregator": {"template": template()}}});
+    for (name, expected) in [
+        ("aggregator-config", Value::Null),
+        (
+            "agconfig",
+            json!([
+                "metadata.name: only an AggregatorConfig that is called aggregator-config is used"
+            ]),
+        ),
+    ] {
+        let review = review("AggregatorConfig", "v1alpha1", "CREATE", &called(name));
+        let response = validated(&review);
+        assert_eq!(
+            (&response["allowed"], &response["warnings"]),
+            (&json!(true), &expected)
+        );
     }
 }
 

@@ -37,8 +37,7 @@ impl Verdict {
             Ok(None) => Self::default(),
             Err(faults) => Self {
                 faults,
-                // To decode it once more takes a decoder of its own, which is large.
-                warnings: Vec::new(),
+                warnings: validation::warnings_besides(new),
             },
         }
     }
@@ -48,9 +47,15 @@ impl Verdict {
         if old.is_some_and(|old| old["spec"] == new["spec"]) {
             return Self::default();
         }
-        Self {
-            faults: validation::aggregator_config(new).err().unwrap_or_default(),
-            warnings: Vec::new(),
+        match validation::aggregator_config(new) {
+            Ok(config) => Self {
+                faults: Vec::new(),
+                warnings: validation::config_warnings(&config),
+            },
+            Err(faults) => Self {
+                faults,
+                warnings: Vec::new(),
+            },
         }
     }
 }

@@ -1,9 +1,14 @@
-use k8s_openapi::{api::core::v1::PodSpec, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::{
+    api::core::v1::{PodSpec, PodTemplateSpec},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use serde::Deserialize;
+use serde_json::Value;
 
-use super::spec::DECLARED;
+use super::{Read, spec::DECLARED};
 use crate::{
-    CleanPodPolicy, DIJob, Role,
-    names::{env, labels},
+    AggregatorConfig, CleanPodPolicy, DIJob, Role,
+    names::{AGGREGATOR_CONFIG, env, labels},
 };
 
 /// Set in every replica.
@@ -45,22 +50,56 @@ pub fn warnings(job: &DIJob) -> Vec<String> {
         );
     }
     for role in DECLARED {
-        let declared = job.spec.declared(role);
-        if let Some(metadata) = declared.and_then(|declared| declared.template.metadata.as_ref()) {
-            warn_of_labels(metadata, &format!("spec.{role}.template"), &mut warnings);
-        }
-        if let Some(pod) = declared.and_then(|declared| declared.template.spec.as_ref()) {
-            let field = format!("spec.{role}.template.spec");
-            warn_of_env(role, pod, &field, &mut warnings);
-            warn_of_restarts(job, role, pod, &field, &mut warnings);
-            if pod.host_network == Some(true) {
-                warnings.push(format!(
-                    "{field}.hostNetwork: two replicas on one node would want the same port"
-                ));
-            }
+        let Some(declared) = job.spec.declared(role) else {
+            continue;
+        };
+        let field = format!("spec.{role}.template");
+        warn_of_template(role, declared.template, &field, &mut warnings);
+        if let Some(pod) = &declared.template.spec {
+            warn_of_restarts(job, role, pod, &format!("{field}.spec"), &mut warnings);
         }
     }
     warnings
+}
+
+/// The same of a job that is refused, and nothing where it cannot be read. It is decoded once more, and that here, for a decoder is large.
+pub fn warnings_besides(refused: &Value) -> Vec<String> {
+    let job = Read::<DIJob>::deserialize(refused);
+    job.map(|job| warnings(job.object())).unwrap_or_default()
+}
+
+/// The same of a configuration.
+pub fn config_warnings(config: &AggregatorConfig) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if config.metadata.name.as_deref() != Some(AGGREGATOR_CONFIG) {
+        warnings.push(format!(
+            "metadata.name: only an AggregatorConfig that is called {AGGREGATOR_CONFIG} is used"
+        ));
+    }
+    let template = &config.spec.aggregator.template;
+    let field = "spec.aggregator.template";
+    warn_of_template(Role::Aggregator, template, field, &mut warnings);
+    warnings
+}
+
+fn warn_of_template(
+    role: Role,
+    template: &PodTemplateSpec,
+    field: &str,
+    warnings: &mut Vec<String>,
+) {
+    if let Some(metadata) = &template.metadata {
+        warn_of_labels(metadata, field, warnings);
+    }
+    if let Some(pod) = &template.spec {
+        let field = format!("{field}.spec");
+        warn_of_env(role, pod, &field, warnings);
+        if pod.host_network == Some(true) {
+            warnings.push(format!(
+                "{field}.hostNetwork: two replicas on one node would want the same port"
+            ));
+        }
+    }
 }
 
 fn warn_of_labels(metadata: &ObjectMeta, field: &str, warnings: &mut Vec<String>) {

@@ -67,3 +67,37 @@ fn what_is_seldom_meant_is_said() {
     let world_size = (format!("{coordinator}/containers"), container("WORLD_SIZE"));
     assert_eq!(warned(&[(&world_size.0, world_size.1)]), [""; 0]);
 }
+
+#[test]
+fn what_is_seldom_meant_of_a_configuration_is_said() {
+    let warned = |path: &str, value: Value| {
+        let mut config = json!({
+            "metadata": {"name": "aggregator-config"},
+            "spec": {"aggregator": {"template": template("di-container")}},
+        });
+        set(&mut config, path, value);
+        config_warnings(&aggregator_config(&config).unwrap())
+    };
+    let container =
+        json!([{"name": "di-container", "image": "i", "env": [{"name": "AGGREGATOR_PORT"}]}]);
+    assert_eq!(warned("/metadata/labels", json!({"a": "b"})), [""; 0]);
+    for (path, value, expected) in [
+        (
+            "/metadata/name",
+            json!("aggregators"),
+            "metadata.name: only an AggregatorConfig that is called aggregator-config is used",
+        ),
+        (
+            "/spec/aggregator/template/spec/containers",
+            container,
+            "spec.aggregator.template.spec.containers[0].env[0]: AGGREGATOR_PORT is set by the orchestrator, this value overrides it",
+        ),
+        (
+            "/spec/aggregator/template/spec/hostNetwork",
+            json!(true),
+            "spec.aggregator.template.spec.hostNetwork: two replicas on one node would want the same port",
+        ),
+    ] {
+        assert_eq!(warned(path, value), [expected]);
+    }
+}
