@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use di_api::{
     default_patch,
-    validation::{Fault, aggregator_config, dijob, summary, warnings},
+    validation::{Fault, FaultKind, aggregator_config, dijob, summary, warnings},
 };
 use serde_json::{Value, json};
 use table::{good, job, mistakes, set};
@@ -38,6 +38,43 @@ fn every_mistake_is_found_and_told_in_the_words_of_the_table() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Whether a path leads to something in a value. Names may have dots in them.
+fn leads(value: &Value, path: &str) -> bool {
+    if path.is_empty() {
+        return true;
+    }
+    let below = |place: String, child| {
+        let rest = path.strip_prefix(place.as_str());
+        rest.is_some_and(|rest| leads(child, rest))
+    };
+    match value {
+        Value::Object(fields) => fields.iter().any(|(name, child)| {
+            below(format!(".{name}"), child) || below(format!("[{name}]"), child)
+        }),
+        Value::Array(items) => {
+            let mut items = items.iter().enumerate();
+            items.any(|(i, child)| below(format!("[{i}]"), child))
+        }
+        _ => false,
+    }
+}
+
+#[test]
+fn a_fault_is_told_of_a_field_that_the_user_wrote_or_left_out_there() {
+    for mistake in mistakes() {
+        for fault in faults(&mistake.object) {
+            let path = format!(".{}", fault.field);
+            let (around, _) = path.rsplit_once(['.', '[']).unwrap();
+            let left_out = fault.kind == FaultKind::Required && leads(&mistake.object, around);
+            assert!(
+                left_out || leads(&mistake.object, &path),
+                "{fault} is told of {}",
+                mistake.object
+            );
+        }
+    }
 }
 
 #[test]
