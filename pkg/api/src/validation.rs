@@ -28,7 +28,7 @@ mod warnings;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::{AggregatorConfig, DIJob};
+use crate::{AggregatorConfig, DIJob, Role};
 use decode::Pieces;
 use path::{Path, SPEC};
 
@@ -107,7 +107,11 @@ impl Kind for AggregatorConfig {
         let mut faults = Vec::new();
         let aggregator = SPEC.at("aggregator");
         let field = aggregator.at("template");
-        template::check(&self.spec.aggregator.template, &field, &[], &mut faults);
+        let whose = template::For {
+            role: Role::Aggregator,
+            job: None,
+        };
+        template::check(&self.spec.aggregator.template, &field, whose, &mut faults);
         faults
     }
 }

@@ -11,7 +11,7 @@ use di_api::{
     validation::{Fault, FaultKind, aggregator_config, dijob, summary, warnings},
 };
 use serde_json::{Value, json};
-use table::{good, job, mistakes, set};
+use table::{config, good, job, mistakes, set};
 
 fn faults(object: &Value) -> Vec<Fault> {
     let judged = match object["kind"].as_str().unwrap() {
@@ -129,6 +129,29 @@ fn faults_of_every_kind_come_in_one_answer() {
         reasons,
         expected.map(|(field, reason)| (field.to_owned(), reason))
     );
+}
+
+/// Which job they will be made for nobody knows yet.
+#[test]
+fn an_aggregator_may_mount_a_volume_that_its_job_brings() {
+    let mut config = config();
+    set(
+        &mut config,
+        "/spec/aggregator/template/spec/containers/0/volumeMounts",
+        json!([{"name": "data", "mountPath": "/data"}]),
+    );
+    assert_eq!(faults(&config), []);
+}
+
+/// In the node's network it is the replica's own, which would stand there twice otherwise.
+#[test]
+fn the_replicas_own_port_may_stand_without_its_name() {
+    let mut job = job();
+    let pod = json!({"hostNetwork": true, "containers": [
+        {"name": "di-container", "image": "i", "ports": [{"containerPort": 22273}]},
+    ]});
+    set(&mut job, "/spec/coordinator/template/spec", pod);
+    assert_eq!(faults(&job), []);
 }
 
 #[test]

@@ -51,8 +51,11 @@ pub fn pod(
     add_volumes(job, &mut spec);
     spec.restart_policy
         .get_or_insert_with(|| "Never".to_owned());
-    if spec.priority_class_name.is_none() && !job.spec.priority_class_name.is_empty() {
+    let own_class = spec.priority_class_name.as_deref().unwrap_or_default();
+    if own_class.is_empty() && !job.spec.priority_class_name.is_empty() {
         spec.priority_class_name = Some(job.spec.priority_class_name.clone());
+        // What a pod was exported with was computed for another class, and pods with it would be refused.
+        spec.priority = None;
     }
     for (name, number) in ports(job, entry) {
         set_port(&mut spec, &name, number);
@@ -172,7 +175,7 @@ fn add_volumes(job: &DIJob, spec: &mut PodSpec) {
     }
 }
 
-/// Gives a port its number; one that no container has is the main one's.
+/// Gives a port its number; one that no container has is the main one's, where it may stand without its name.
 fn set_port(spec: &mut PodSpec, name: &str, number: i32) {
     let mut all = spec
         .containers
@@ -180,9 +183,26 @@ fn set_port(spec: &mut PodSpec, name: &str, number: i32) {
         .flat_map(|c| &mut c.ports)
         .flatten();
     if let Some(port) = all.find(|port| port.name.as_deref() == Some(name)) {
+        // That of the node moves along: in the node's network both are one.
+        if let Some(host) = port.host_port.as_mut().filter(|host| **host != 0) {
+            *host = host.saturating_add(number.saturating_sub(port.container_port));
+        }
         port.container_port = number;
-    } else if let Some(main) = main_container(spec) {
-        main.ports.get_or_insert_default().push(ContainerPort {
+        return;
+    }
+    let Some(main) = main_container(spec) else {
+        return;
+    };
+    let ports = main.ports.get_or_insert_default();
+    let unnamed = |port: &&mut ContainerPort| {
+        port.container_port == number
+            && port.name.as_deref().unwrap_or_default().is_empty()
+            && port.protocol.as_deref().unwrap_or("TCP") == "TCP"
+    };
+    if let Some(port) = ports.iter_mut().find(unnamed) {
+        port.name = Some(name.to_owned());
+    } else {
+        ports.push(ContainerPort {
             name: Some(name.to_owned()),
             container_port: number,
             ..ContainerPort::default()

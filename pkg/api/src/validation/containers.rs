@@ -2,16 +2,16 @@
 
 use std::collections::HashSet;
 
-use k8s_openapi::api::core::v1::{Container, PodSpec, Volume};
+use k8s_openapi::api::core::v1::{Container, PodSpec};
 
 use super::{
     Fault, Path, basic::check_one_of, env, handlers, image::is_image, mounts, names, ports,
-    quantities, security,
+    quantities, security, template::For,
 };
 use crate::names::MAIN_CONTAINER;
 
-/// Init containers and the others; `shared` are the volumes that the job gives to each pod.
-pub(super) fn check(pod: &PodSpec, shared: &[Volume], field: &Path<'_>, faults: &mut Vec<Fault>) {
+/// Init containers and the others.
+pub(super) fn check(pod: &PodSpec, whose: For<'_>, field: &Path<'_>, faults: &mut Vec<Fault>) {
     // Without a main container the template is not a replica's yet, and the rest of it unfinished.
     let is_finished = check_main(&pod.containers, field, faults);
     let inits = pod.init_containers.as_deref().unwrap_or_default();
@@ -28,14 +28,14 @@ pub(super) fn check(pod: &PodSpec, shared: &[Volume], field: &Path<'_>, faults: 
             handlers::check(container, kind == "initContainers", &path, faults);
             env::check(container, &path, faults);
             ports::check(container, &path, faults);
-            mounts::check(container, pod, shared, &path, faults);
+            mounts::check(container, pod, whose.job, &path, faults);
             security::check_container(container, pod, (field, &path), faults);
             if let Some(resources) = &container.resources {
                 quantities::check_requirements(resources, &path.at("resources"), faults);
             }
         }
     }
-    ports::check_pod(pod, field, faults);
+    ports::check_pod(pod, whose.role, field, faults);
 }
 
 /// Whether the main container is there.

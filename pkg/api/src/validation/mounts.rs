@@ -1,25 +1,27 @@
 //! Where volumes appear in a container.
 
-use k8s_openapi::api::core::v1::{Container, PodSpec, Volume, VolumeMount};
+use k8s_openapi::api::core::v1::{Container, PodSpec, VolumeMount};
 
 use super::{
     Fault, Path,
     basic::{check_no_backsteps, check_one_of, check_relative_path, check_required},
 };
+use crate::DIJobSpec;
 
 const PROPAGATIONS: [&str; 3] = ["Bidirectional", "HostToContainer", "None"];
 
-/// Mounts and devices of a container, of its pod's own volumes or the job's `shared` ones.
+/// Mounts and devices of a container, of its pod's own volumes or the job's: of a job that is not known they may be any.
 pub(super) fn check(
     container: &Container,
     pod: &PodSpec,
-    shared: &[Volume],
+    job: Option<&DIJobSpec>,
     field: &Path<'_>,
     faults: &mut Vec<Fault>,
 ) {
     let known = |name: &str| {
+        let shared = job.into_iter().flat_map(|job| &job.volumes);
         let mut volumes = pod.volumes.iter().flatten().chain(shared);
-        volumes.any(|volume| volume.name == name)
+        job.is_none() || volumes.any(|volume| volume.name == name)
     };
     let mounts = container.volume_mounts.as_deref().unwrap_or_default();
     for (i, mount) in mounts.iter().enumerate() {

@@ -7,7 +7,10 @@ use super::{
     basic::{check_between, check_one_of},
     names,
 };
-use crate::names::{MAIN_CONTAINER, PORT_NAME, ports};
+use crate::{
+    Role,
+    names::{MAIN_CONTAINER, PORT_NAME, ports},
+};
 
 /// The last port that there is.
 pub(super) const LAST: i32 = 65535;
@@ -36,9 +39,12 @@ pub(super) fn check(container: &Container, field: &Path<'_>, faults: &mut Vec<Fa
 }
 
 /// Ports that the containers of a pod share.
-pub(super) fn check_pod(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
+pub(super) fn check_pod(pod: &PodSpec, role: Role, field: &Path<'_>, faults: &mut Vec<Fault>) {
     check_own(pod, field, faults);
-    let mut taken = HashSet::new();
+    let mut taken: HashSet<_> = given(pod, role)
+        .map(|number| format!("TCP//{number}"))
+        .into_iter()
+        .collect();
     for (i, container) in pod.containers.iter().enumerate() {
         for (j, port) in container.ports.iter().flatten().enumerate() {
             let field = field.item("containers", i);
@@ -64,6 +70,18 @@ pub(super) fn check_pod(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>
             }
         }
     }
+}
+
+/// The port of the node that the replica's own is, where its template tells of none: the main container is given it.
+fn given(pod: &PodSpec, role: Role) -> Option<i32> {
+    let number = role.default_port();
+    let stands = |port: &ContainerPort| {
+        let protocol = port.protocol.as_deref().unwrap_or("TCP");
+        name(port).is_empty() && port.container_port == number && protocol == "TCP"
+    };
+    let mains = pod.containers.iter().filter(|c| c.name == MAIN_CONTAINER);
+    let is_told = own(pod).is_some() || mains.flat_map(|c| c.ports.iter().flatten()).any(stands);
+    (pod.host_network == Some(true) && !is_told).then_some(number)
 }
 
 /// The replica's own port stands once in a pod: its service and its environment tell of one.

@@ -3,7 +3,13 @@ use std::{collections::HashSet, fmt};
 use serde_json::{Value, json};
 
 use super::{
-    Fault, Path, basic::check_not_negative, names, path::SPEC, ports, quantities, template, volumes,
+    Fault, Path,
+    basic::check_not_negative,
+    names,
+    path::SPEC,
+    ports, quantities,
+    template::{self, For},
+    volumes,
 };
 use crate::{
     DIJobSpec, GPU_RESOURCE, ReplicaGroup, ReplicaResources, Role,
@@ -86,7 +92,8 @@ pub(super) fn check(spec: &DIJobSpec, faults: &mut Vec<Fault>) {
         };
         let part = SPEC.at(role.label());
         let field = part.at("template");
-        template::check(declared.template, &field, &spec.volumes, faults);
+        let job = Some(spec);
+        template::check(declared.template, &field, For { role, job }, faults);
         if let (Role::Learner, Some(pod)) = (role, &declared.template.spec) {
             ports::check_reserved(pod, &field.at("spec"), faults);
         }

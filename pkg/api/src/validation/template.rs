@@ -1,7 +1,7 @@
 //! The template of a pod, as the API server and the kubelet will see it.
 
 use k8s_openapi::{
-    api::core::v1::{PodSpec, PodTemplateSpec, Volume},
+    api::core::v1::{PodSpec, PodTemplateSpec},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
@@ -10,17 +10,26 @@ use super::{
     basic::{check_between, check_not_negative, check_one_of},
     containers, dns, names, scheduling, security, volumes,
 };
+use crate::{DIJobSpec, Role};
 
 const RESTART_POLICIES: [&str; 3] = ["Always", "OnFailure", "Never"];
 /// All annotations together, in bytes.
 const MAX_ANNOTATIONS: usize = 262_144;
 const MAX_SECONDS: i64 = i32::MAX as i64;
 
-/// The pod of a role; `shared` are the volumes that it is given beside its own.
+/// Whose pod a template is for.
+#[derive(Clone, Copy)]
+pub(super) struct For<'a> {
+    pub(super) role: Role,
+    /// Gives it its volumes and its class; nothing for aggregators, whose template is that of many jobs.
+    pub(super) job: Option<&'a DIJobSpec>,
+}
+
+/// The pod of a role.
 pub(super) fn check(
     template: &PodTemplateSpec,
     field: &Path<'_>,
-    shared: &[Volume],
+    whose: For<'_>,
     faults: &mut Vec<Fault>,
 ) {
     if let Some(metadata) = &template.metadata {
@@ -30,8 +39,8 @@ pub(super) fn check(
     let pod = template.spec.as_ref().unwrap_or(&none);
     let field = field.at("spec");
     volumes::check(pod.volumes.as_deref().unwrap_or_default(), &field, faults);
-    containers::check(pod, shared, &field, faults);
-    check_pod(pod, &field, faults);
+    containers::check(pod, whose, &field, faults);
+    check_pod(pod, whose, &field, faults);
     security::check_pod(pod, &field, faults);
     scheduling::check(pod, &field, faults);
     dns::check(pod, &field, faults);
@@ -55,7 +64,7 @@ pub(super) fn check_metadata(metadata: &ObjectMeta, field: &Path<'_>, faults: &m
     }
 }
 
-fn check_pod(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_pod(pod: &PodSpec, whose: For<'_>, field: &Path<'_>, faults: &mut Vec<Fault>) {
     let path = |name| field.at(name);
     if pod
         .ephemeral_containers
@@ -79,8 +88,10 @@ fn check_pod(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
         &path("activeDeadlineSeconds"),
         faults,
     );
-    // With its class it may be the right one, as in what was copied from a pod.
-    if pod.priority.is_some_and(|priority| priority != 0) && pod.priority_class_name.is_none() {
+    // With its class it may be the right one, as in what was copied from a pod; where the job's comes in, it is left out.
+    let own_class = pod.priority_class_name.as_deref().unwrap_or_default();
+    let has_none = |job: &DIJobSpec| own_class.is_empty() && job.priority_class_name.is_empty();
+    if pod.priority.is_some_and(|priority| priority != 0) && whose.job.is_some_and(has_none) {
         let why = "the API server computes it, and refuses pods with another; leave it out, and use priorityClassName";
         faults.push(Fault::forbidden(path("priority"), why));
     }

@@ -87,6 +87,65 @@ fn f24_every_pod_has_the_jobs_priority_class_unless_its_template_names_one() {
 }
 
 #[test]
+fn a_class_that_is_empty_is_none_and_the_jobs_brings_its_own_priority() {
+    let mut job = job(&json!({"name": "di-container"}));
+    for (own, priority, expected) in [
+        (Some(""), Some(0), (Some("high"), None)),
+        (None, Some(1000), (Some("high"), None)),
+        (Some("own"), Some(1000), (Some("own"), Some(1000))),
+    ] {
+        let pod = job.spec.coordinator.template.spec.as_mut().unwrap();
+        pod.priority_class_name = own.map(str::to_owned);
+        pod.priority = priority;
+        let spec = built(&job, &entry(Role::Coordinator, &json!({})))
+            .spec
+            .unwrap();
+        assert_eq!(
+            (spec.priority_class_name.as_deref(), spec.priority),
+            expected
+        );
+    }
+}
+
+#[test]
+fn a_port_that_stands_without_its_name_is_named_and_not_added() {
+    let ports = |ports: &Value| {
+        let mut job = job(&json!({"name": "di-container"}));
+        let template = json!({"spec": {"containers": [{"name": "di-container", "ports": ports}]}});
+        job.spec.coordinator.template = serde_json::from_value(template).unwrap();
+        let pod = built(&job, &entry(Role::Coordinator, &json!({})));
+        serde_json::to_value(&pod.spec.unwrap().containers[0].ports).unwrap()
+    };
+    assert_eq!(
+        ports(&json!([{"containerPort": 80}, {"containerPort": 22273, "hostPort": 22273}])),
+        json!([{"containerPort": 80}, {"name": "di-port", "containerPort": 22273, "hostPort": 22273}])
+    );
+    for other in [
+        json!({"containerPort": 22273, "name": "http"}),
+        json!({"containerPort": 22273, "protocol": "UDP"}),
+    ] {
+        assert_eq!(
+            ports(&json!([other])),
+            json!([other, {"name": "di-port", "containerPort": 22273}])
+        );
+    }
+}
+
+#[test]
+fn the_port_of_the_node_moves_with_that_of_the_container() {
+    for (host, expected) in [(7000, 7004), (8000, 8004), (0, 0)] {
+        let port = json!({"name": "di-port", "containerPort": 7000, "hostPort": host});
+        let job = job(&json!({"name": "di-container", "ports": [port]}));
+        let pod = built(&job, &ddp(3, 7, 4, Some("first")));
+        let ports = pod.spec.unwrap().containers[0].ports.clone().unwrap();
+        assert_eq!(
+            (ports[0].container_port, ports[0].host_port),
+            (7004, Some(expected))
+        );
+    }
+}
+
+#[test]
 fn f20_every_pod_has_one_owner_and_it_is_the_job() {
     let job = job(&json!({"name": "di-container"}));
     for entry in [
