@@ -4,6 +4,7 @@ use serde_path_to_error::{Path, Segment, Track};
 
 use super::{
     Fault, FaultKind,
+    fault::{SHOWN, cut},
     strict::{self, Seen},
 };
 
@@ -91,8 +92,9 @@ pub(super) fn pieces<T: DeserializeOwned>(mut object: Value) -> Pieces<T> {
 fn in_plain_words(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let Some((found, expected)) = text.rsplit_once(", expected ") else {
-        return text;
+        return cut(&text, SHOWN);
     };
+    let found = cut(found, SHOWN);
     let expected = match expected {
         "a sequence" => "a list",
         "i32" | "i64" => "a whole number",

@@ -2,6 +2,11 @@ use std::fmt;
 
 use serde_json::Value;
 
+/// Bytes of a value that a message shows; who wrote a longer one knows it by its beginning.
+pub(super) const SHOWN: usize = 512;
+/// Bytes of a summary: it becomes a condition of a status, which has 32 KiB, and a few words about it.
+const MAX_SUMMARY: usize = 32_000;
+
 /// Kinds of faults, as the causes of a `Status` name them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
@@ -53,7 +58,7 @@ impl Fault {
         Self {
             kind: FaultKind::Invalid,
             field: field.into(),
-            detail: format!("Invalid value: {}: {detail}", value.into()),
+            detail: format!("Invalid value: {}: {detail}", shown(&value.into(), SHOWN)),
         }
     }
 
@@ -69,7 +74,7 @@ impl Fault {
             field: field.into(),
             detail: format!(
                 "Unsupported value: {}: supported values: {}",
-                value.into(),
+                shown(&value.into(), SHOWN),
                 supported.join(", ")
             ),
         }
@@ -80,7 +85,7 @@ impl Fault {
         Self {
             kind: FaultKind::Duplicate,
             field: field.into(),
-            detail: format!("Duplicate value: {}", value.into()),
+            detail: format!("Duplicate value: {}", shown(&value.into(), SHOWN)),
         }
     }
 
@@ -89,7 +94,7 @@ impl Fault {
         Self {
             kind: FaultKind::NotFound,
             field: field.into(),
-            detail: format!("Not found: {}", value.into()),
+            detail: format!("Not found: {}", shown(&value.into(), SHOWN)),
         }
     }
 
@@ -146,13 +151,28 @@ impl fmt::Display for Fault {
     }
 }
 
-/// All faults in one line, as Kubernetes joins them.
+/// All faults in one line, as Kubernetes joins them; of too many the first.
 pub fn summary(faults: &[Fault]) -> String {
-    match faults {
+    let all = match faults {
         [one] => one.to_string(),
         many => {
             let all: Vec<_> = many.iter().map(ToString::to_string).collect();
             format!("[{}]", all.join(", "))
         }
+    };
+    cut(&all, MAX_SUMMARY)
+}
+
+/// A value as JSON, as many bytes of it.
+pub(super) fn shown(value: &Value, most: usize) -> String {
+    cut(&value.to_string(), most)
+}
+
+/// As many bytes of a text, but no part of a character.
+pub(super) fn cut(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
     }
+    let whole = (0..=most).rev().find(|end| text.is_char_boundary(*end));
+    format!("{}...", &text[..whole.unwrap_or(0)])
 }

@@ -1,12 +1,12 @@
 use serde_json::Value;
 
-use super::{Fault, FaultKind, Path};
+use super::{Fault, FaultKind, Path, fault::shown};
 
 /// Fields of every object of ours.
 const TOP: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
 /// How alike two names must be, of 1, for one to be taken for the other.
 const ALIKE: f64 = 0.88;
-/// Longer values are cut in messages.
+/// Bytes of its value that are shown: nobody knows what it would be.
 const SHOWN: usize = 80;
 
 /// What is wrong with a field that stands where only `fields` are known. Status and metadata are the API server's.
@@ -24,16 +24,11 @@ pub(super) fn fault(path: &Path<'_>, fields: &[&str], value: &Value) -> Option<F
     Some(Fault {
         kind: FaultKind::Invalid,
         field: path.into(),
-        detail: format!("Invalid value: {}: unknown field{meant}", shown(value)),
+        detail: format!(
+            "Invalid value: {}: unknown field{meant}",
+            shown(value, SHOWN)
+        ),
     })
-}
-
-fn shown(value: &Value) -> String {
-    let whole = value.to_string();
-    match whole.char_indices().nth(SHOWN) {
-        Some((end, _)) => format!("{}...", &whole[..end]),
-        None => whole,
-    }
 }
 
 /// The known name that `name` was meant to be, if any is near.

@@ -138,3 +138,28 @@ fn a_hundred_unknown_fields_are_told_and_no_more() {
     assert_eq!(unknown.count(), 100);
     assert!(told.iter().any(|said| said.starts_with("spec.suspend: ")));
 }
+
+#[test]
+fn what_is_told_of_long_values_fits_into_a_status() {
+    let long = json!("é".repeat(350_000));
+    for place in [
+        "/spec/backoffLimit",
+        "/spec/cleanPodPolicy",
+        "/spec/priorityClassName",
+        "/spec/coordinator/template/spec/restartPolicy",
+    ] {
+        let mut job = good();
+        set(&mut job, place, long.clone());
+        let faults = dijob(&job).unwrap_err();
+        assert!(
+            faults.iter().all(|fault| fault.detail.len() < 1_024),
+            "{place}"
+        );
+    }
+    let mut job = good();
+    let volume = json!({"name": "_".repeat(400)});
+    set(&mut job, "/spec/volumes", vec![volume; 100].into());
+    let told = summary(&dijob(&job).unwrap_err());
+    assert!((31_000..32_768).contains(&told.len()), "{}", told.len());
+    assert!(told.ends_with("..."));
+}
