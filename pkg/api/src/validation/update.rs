@@ -75,11 +75,18 @@ fn stage(status: &Value) -> Stage {
         .any(|end| end.as_str() == phase)
     {
         Stage::Ended
-    } else if !status["startTime"].is_null() || ![Phase::Suspended.as_str(), ""].contains(&phase) {
-        // A held job has no pods that a change could miss.
+    } else if !status["startTime"].is_null() || has_begun(phase, &status["plan"]) {
         Stage::Started
     } else {
         Stage::Waiting
+    }
+}
+
+/// A held job has no pods that a change could miss; one that has no phase yet has them, or is about to, once they are planned.
+fn has_begun(phase: &str, plan: &Value) -> bool {
+    match phase {
+        "" => plan.as_array().is_some_and(|plan| !plan.is_empty()),
+        phase => phase != Phase::Suspended.as_str(),
     }
 }
 

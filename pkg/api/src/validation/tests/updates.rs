@@ -117,6 +117,17 @@ fn what_may_change_depends_on_how_far_the_job_is() {
         for (status, allowed, why) in [
             (json!(null), true, ""),
             (json!({}), true, ""),
+            (json!({"plan": []}), true, ""),
+            (
+                json!({"plan": [{"name": "cartpole-coordinator"}]}),
+                started,
+                STARTED,
+            ),
+            (
+                json!({"phase": "Suspended", "plan": [{"name": "cartpole-coordinator"}]}),
+                true,
+                "",
+            ),
             (json!({"phase": "Created"}), started, STARTED),
             (
                 json!({"startTime": "2026-01-02T03:04:05Z"}),
