@@ -55,7 +55,6 @@ pub struct DIJobSpec {
         deserialize_with = "null_is_empty",
         skip_serializing_if = "String::is_empty"
     )]
-    #[schemars(length(max = 63))]
     pub group: String,
 
     /// Priority class of every pod of the job.

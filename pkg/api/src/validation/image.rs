@@ -1,5 +1,7 @@
 //! Image references, `[registry[:port]/]name[:tag][@digest]`.
 
+use std::net::Ipv6Addr;
+
 /// Whether a kubelet can make sense of this reference; the API server does not look.
 pub(super) fn is_image(image: &str) -> bool {
     let (rest, digest) = match image.split_once('@') {
@@ -20,6 +22,11 @@ pub(super) fn is_image(image: &str) -> bool {
 
 /// The first part is a registry where it looks like a host; else it belongs to the name.
 fn is_registry(text: &str) -> bool {
+    let of_ip = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    if let Some((ip, port)) = of_ip {
+        let is_port = |port: &str| port.strip_prefix(':').is_some_and(is_number);
+        return ip.parse::<Ipv6Addr>().is_ok() && (port.is_empty() || is_port(port));
+    }
     let (host, number) = text.split_once(':').unwrap_or((text, "0"));
     let is_host = host.split('.').all(|label| {
         let at_the_ends = |c: char| c.is_ascii_alphanumeric();
@@ -27,10 +34,11 @@ fn is_registry(text: &str) -> bool {
             && label.ends_with(at_the_ends)
             && label.chars().all(|c| at_the_ends(c) || c == '-')
     });
-    (text == "localhost" || text.contains(['.', ':']))
-        && is_host
-        && !number.is_empty()
-        && number.chars().all(|c| c.is_ascii_digit())
+    (text == "localhost" || text.contains(['.', ':'])) && is_host && is_number(number)
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_digit())
 }
 
 /// Lower-case words, joined by one dot, one or two underscores, or dashes.
@@ -69,6 +77,8 @@ mod tests {
             "registry.example.com:5000/a/b__c/d---e.f:X",
             "localhost/a",
             "localhost:5000/a",
+            "[fd00::1]:5000/ding",
+            "[::1]/rl/ding:v1",
             "ghcr.io/Org.v2/x".to_lowercase().as_str(),
             "a@sha256:0123456789abcdef0123456789abcdef",
             "a:b@sha256:0123456789abcdef0123456789abcdef",
@@ -94,6 +104,10 @@ mod tests {
             "a@sha256",
             "a@sha256:00",
             "<image>",
+            "[fd00::1]:/a",
+            "[fd00::1]5000/a",
+            "[10.0.0.1]:5000/a",
+            "[fd00::1",
             "$IMAGE",
         ] {
             assert!(!is_image(image), "{image}");

@@ -1,6 +1,6 @@
 use std::collections::HashSet;
 
-use super::{Fault, Path, path::SPEC};
+use super::{Fault, Path};
 use crate::names;
 
 const LABEL_LEN: usize = names::MAX_POD_NAME_LEN;
@@ -90,11 +90,6 @@ pub(super) fn check_env_name(name: &str, field: &Path<'_>, faults: &mut Vec<Faul
 /// A key of a Secret or ConfigMap.
 pub(super) fn check_config_key(key: &str, field: &Path<'_>, faults: &mut Vec<Fault>) {
     refuse(key, field, config_key(key), faults);
-}
-
-/// The group of a job, which people select jobs by.
-pub(super) fn check_group(group: &str, faults: &mut Vec<Fault>) {
-    refuse(group, &SPEC.at("group"), label_value(group), faults);
 }
 
 /// The name of a port.

@@ -82,7 +82,6 @@ fn unsupported_policy(policy: &Value) -> Option<Fault> {
 
 /// A spec that could be decoded.
 pub(super) fn check(spec: &DIJobSpec, faults: &mut Vec<Fault>) {
-    names::check_group(&spec.group, faults);
     let class = Some(spec.priority_class_name.as_str());
     names::check_object_name(class, &SPEC.at("priorityClassName"), faults);
     volumes::check(&spec.volumes, &SPEC, faults);
