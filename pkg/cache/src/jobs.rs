@@ -228,7 +228,7 @@ fn resource_version<K: Resource>(object: &K) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use kube::runtime::{reflector, watcher::Event};
+    use kube::runtime::reflector;
     use serde_json::json;
 
     use super::*;

@@ -45,15 +45,10 @@ struct Lowered {
 pub(crate) fn lowered(job: &JobView, key: &str, now: Timestamp) -> HashMap<Bucket, Fewer> {
     let all = read(job, now).into_iter();
     let all = all.filter(|lowered| lowered.key == key);
-    all.map(
-        |Lowered {
-             role,
-             group,
-             by,
-             names,
-             ..
-         }| ((role, group), Fewer { by, names }),
-    )
+    all.map(|of| {
+        let (by, names) = (of.by, of.names);
+        ((of.role, of.group), Fewer { by, names })
+    })
     .collect()
 }
 
