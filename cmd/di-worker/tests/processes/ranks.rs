@@ -1,4 +1,4 @@
-//! Ranks of a learner that several pods have.
+//! Ranks of a learner that trains with several GPUs.
 
 use std::{
     net::{Ipv4Addr, TcpListener},
@@ -6,25 +6,53 @@ use std::{
     process::Command,
 };
 
-use di_runtime::life::Status;
+use di_runtime::{
+    checkpoint::Checkpoint,
+    env::{Environment, LEARNER_PORT},
+    frames,
+    game::Game,
+    http,
+    learner::Learner,
+    life::Status,
+    ppo::Settings,
+    sampler::{Pipeline, Sampler},
+    sampling::Sampling,
+    storage::Storage,
+    tasks::TaskWorker,
+    wire::{LearnerReport, LearnerTask},
+};
 
 use crate::{Handles, Worker};
 
-/// A port that nobody listens on.
-fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
-    listener.local_addr().unwrap().port()
+fn bound(port: u16) -> Option<TcpListener> {
+    TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).ok()
 }
 
-/// The only rank of its pod, one of two. It listens at `port`, and meets the other one at `meeting`.
-fn rank(rank: u16, port: u16, meeting: u16, storage: &Path) -> Command {
+/// A port that nobody listens on.
+fn free_port() -> u16 {
+    bound(0).unwrap().local_addr().unwrap().port()
+}
+
+/// Two of them in a row; the first.
+fn free_pair() -> u16 {
+    loop {
+        let port = free_port();
+        if port.checked_add(1).and_then(bound).is_some() {
+            return port;
+        }
+    }
+}
+
+/// A pod of so many of the two ranks. They listen from `port` on, and meet the others at `meeting`.
+fn pod(first: u16, local: u16, port: u16, meeting: u16, storage: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_di-worker"));
     command.args(["learner", "--storage"]).arg(storage);
     command.env("KUBERNETES_POD_NAMESPACE", "rl");
-    command.env("KUBERNETES_POD_NAME", format!("pole-ddp-learner-{rank}"));
-    command.env("WORLD_SIZE", "2").env("LOCAL_WORLD_SIZE", "1");
-    command.env("START_RANK", rank.to_string());
-    command.env("LEARNER_PORT", (port - rank).to_string());
+    command.env("KUBERNETES_POD_NAME", format!("pole-ddp-learner-{first}"));
+    command.env("WORLD_SIZE", "2");
+    command.env("LOCAL_WORLD_SIZE", local.to_string());
+    command.env("START_RANK", first.to_string());
+    command.env("LEARNER_PORT", (port - first).to_string());
     command.env("MASTER_ADDR", "127.0.0.1");
     command.env("MASTER_PORT", meeting.to_string());
     command
@@ -35,8 +63,8 @@ async fn an_error_in_a_poll_is_logged_and_ends_the_process_with_1() {
     let folder = tempfile::tempdir().unwrap();
     let (port, meeting) = (free_port(), free_port());
     // Any port will do for who is not called.
-    let mut first = Worker::start(&mut rank(0, 0, meeting, folder.path()));
-    let mut second = Worker::start(&mut rank(1, port, meeting, folder.path()));
+    let mut first = Worker::start(&mut pod(0, 1, 0, meeting, folder.path()));
+    let mut second = Worker::start(&mut pod(1, 1, port, meeting, folder.path()));
     first.says("rank 0 has met all others");
     second.says("rank 1 has met all others");
     let handles = Handles::at(&port.to_string());
@@ -49,4 +77,60 @@ async fn an_error_in_a_poll_is_logged_and_ends_the_process_with_1() {
     );
     second.says("ERROR rank 0 is lost");
     assert_eq!(second.child.wait().unwrap().code(), Some(1));
+}
+
+/// A task that is stored.
+fn stored(storage: &Storage) -> LearnerTask {
+    let game = Game::CartPole;
+    let task = LearnerTask {
+        game,
+        run: storage.root().to_owned(),
+        frames: vec![storage.root().join("frames.bin")],
+        model_version: 0,
+        model_path: storage.root().join("model.bin"),
+        progress: 0.0,
+        seed: Some(5),
+    };
+    let model = Checkpoint::first(game, 7).model;
+    storage.write(&task.model_path, &model.encode()).unwrap();
+    let mut sampler = Pipeline::new(Sampling::default()).unwrap();
+    let played = sampler.collect(&model.policy, 500, 1).unwrap().trajectories;
+    let file = frames::encode(game, 0, &played);
+    storage.write(&task.frames[0], &file).unwrap();
+    task
+}
+
+#[tokio::test]
+async fn ranks_of_one_pod_listen_side_by_side_and_train_what_one_process_trains() {
+    let folder = tempfile::tempdir().unwrap();
+    let storage = Storage::open(folder.path()).unwrap();
+    let task = stored(&storage);
+    let environment = Environment::from_lookup(LEARNER_PORT, |name| match name {
+        "KUBERNETES_POD_NAMESPACE" => Some("rl".to_owned()),
+        "KUBERNETES_POD_NAME" => Some("pole-learner".to_owned()),
+        _ => None,
+    });
+    let mut alone = Learner::new(environment.unwrap(), storage, Settings::default());
+    let alone = alone.work(task.clone(), 0).unwrap();
+
+    let port = free_pair();
+    let mut both = Worker::start(&mut pod(0, 2, port, free_port(), folder.path()));
+    let handles = [port, port + 1].map(|port| Handles::at(&port.to_string()));
+    for _ in &handles {
+        both.says("has met all others");
+    }
+    for handles in &handles {
+        assert_eq!(handles.call("start").await.status, Status::Running);
+    }
+    let url = format!("http://127.0.0.1:{port}/task");
+    let request = http::client().unwrap().post(url).json(&task);
+    let report: LearnerReport = request.send().await.unwrap().json().await.unwrap();
+    assert_eq!((report.model_version, report.frames), (1, alone.frames));
+    let difference = report.value_loss - alone.value_loss;
+    assert!(difference.abs() < 1e-9, "{report:?}, alone {alone:?}");
+
+    let second = handles[1].call("pause").await;
+    assert_eq!((second.polls, second.samples), (1, 500), "it took its part");
+    handles[0].call("exit").await;
+    assert_eq!(both.child.wait().unwrap().code(), Some(0));
 }
