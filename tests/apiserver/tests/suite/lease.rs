@@ -7,7 +7,8 @@ use di_controller::{Error, Lease, LeaseSettings};
 use k8s_openapi::api::coordination::v1::Lease as Object;
 use kube::Api;
 
-fn lease(space: &Space, identity: &str, duration: Duration) -> Lease {
+/// One of this duration, which this process may hold.
+pub(crate) fn lease(space: &Space, identity: &str, duration: Duration) -> Lease {
     // The rights to a lease are those of the orchestrator's own namespace, and not what is tested here.
     let settings = LeaseSettings {
         duration,
@@ -19,7 +20,8 @@ fn lease(space: &Space, identity: &str, duration: Duration) -> Lease {
     Lease::new(space.server.client(identity), settings)
 }
 
-async fn seen(space: &Space) -> Option<(String, Option<String>)> {
+/// Version and holder of the lease.
+pub(crate) async fn seen(space: &Space) -> Option<(String, Option<String>)> {
     let api: Api<Object> = Api::namespaced(space.client.clone(), &space.namespace);
     let lease = api.get_opt("leader").await.unwrap()?;
     Some((

@@ -1,7 +1,10 @@
 //! Objects that are not the job's, and jobs that are on their way out.
 
+use std::{collections::BTreeSet, time::Duration};
+
 use di_api::{ConditionType, DIJobStatus, Phase, condition};
-use di_apiserver_tests::{Job, Kubelet, Space, eventually, exists, remove, template};
+use di_apiserver_tests::{Endpoint, Job, Kubelet, Space, eventually, exists, remove, template};
+use di_replicas::Settings;
 use k8s_openapi::api::{
     core::v1::{Pod, Service},
     events::v1::Event,
@@ -125,6 +128,47 @@ async fn a_name_that_somebody_else_has_is_told_of_and_taken_once_it_is_free() {
     remove(&space.services(), "taken-coordinator").await;
     let status = space.until_settled("taken").await;
     assert_eq!(status.reason, None);
+    manager.stop().await;
+}
+
+#[tokio::test]
+async fn f22_a_pod_of_somebody_else_with_a_drawn_name_does_not_count_as_made() {
+    let space = Space::new().await;
+    let settings = Settings {
+        allow_anonymous: true,
+        create_wait: Duration::ZERO,
+        ..Settings::default()
+    };
+    let endpoint = Endpoint::start_with(&space, "endpoint", settings).await;
+    space.create(&Job::new("draws", 0)).await;
+    // Nobody makes them yet.
+    let drawn = endpoint.add("draws", 2, None).await.pods();
+    let (name, other) = (&drawn[0], &drawn[1]);
+    let mut pod: Pod = serde_json::from_value(template()).unwrap();
+    pod.metadata.name = Some(name.clone());
+    let params = PostParams::default();
+    let theirs = space.pods().create(&params, &pod).await.unwrap();
+    let _kubelet = Kubelet::running(&space);
+    let manager = space.manager("manager");
+    let told = |s: &DIJobStatus| {
+        s.reason.as_deref() == Some("NameTaken") && s.collectors_ready.as_deref() == Some("1/2")
+    };
+    let status = space
+        .until("draws", "one is made, and the other told of", told)
+        .await;
+    for entry in &status.plan {
+        assert_eq!(entry.uid.is_some(), entry.name == *other, "{entry:?}");
+    }
+
+    // A client that cannot use it gets one of another name.
+    let fresh = endpoint.failed("draws", name).await.pods();
+    let status = space.until_settled("draws").await;
+    let planned: BTreeSet<_> = status.plan.iter().map(|entry| &entry.name).collect();
+    assert_eq!(planned, BTreeSet::from([other, &fresh[0]]));
+    let still = space.pods().get(name).await.unwrap();
+    assert_eq!(still.uid(), theirs.uid());
+    assert_eq!(still.labels(), theirs.labels());
+    assert!(still.owner_references().is_empty() && still.metadata.deletion_timestamp.is_none());
     manager.stop().await;
 }
 

@@ -1,9 +1,17 @@
 //! Managers that come and go, and two at a time: names make what they do safe to repeat.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use di_api::Phase;
 use di_apiserver_tests::{Job, Kubelet, Space, eventually, exit};
+use di_controller::{Metrics, Result, Settings, lead};
+use prometheus_client::registry::Registry;
+use tokio::{sync::oneshot, task::JoinHandle};
+
+use crate::lease::{lease, seen};
 
 /// How often each pod was made.
 pub(crate) async fn made(space: &Space) -> BTreeMap<String, usize> {
@@ -58,6 +66,60 @@ async fn f36_two_managers_at_once_make_no_pod_too_many() {
     for manager in managers {
         manager.stop().await;
     }
+}
+
+/// A manager behind a lease: its name, its end, and what came of it.
+type Led = (&'static str, oneshot::Sender<()>, JoinHandle<Result<()>>);
+
+fn led(space: &Space, agent: &'static str) -> Led {
+    let (stop, stopped) = oneshot::channel::<()>();
+    // So long that a busy machine does not look like a dead one.
+    let lease = lease(space, agent, Duration::from_secs(30));
+    let client = space.server.client_of_manager(agent, &space.namespace);
+    let task = tokio::spawn(async move {
+        let metrics = Metrics::new(&mut Registry::default());
+        let shutdown = async {
+            stopped.await.ok();
+        };
+        lead(client, &lease, Settings::default(), metrics, shutdown).await
+    });
+    (agent, stop, task)
+}
+
+/// The managers that wrote what concerns a job.
+async fn writers(space: &Space, job: &str) -> BTreeSet<String> {
+    let mut writes = space.writes().await;
+    writes.retain(|write| ["one", "two"].contains(&&*write.agent) && write.concerns(job));
+    writes.into_iter().map(|write| write.agent).collect()
+}
+
+#[tokio::test]
+async fn f36_of_two_managers_with_a_lease_one_writes_and_then_the_other() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
+    let managers = ["one", "two"].map(|agent| led(&space, agent));
+    space.create(&Job::new("first", 5)).await;
+    check_nothing_was_made_twice(&space, "first", 5).await;
+    let leader = seen(&space).await.unwrap().1.unwrap();
+    let alone = BTreeSet::from([leader.clone()]);
+    assert_eq!(writers(&space, "first").await, alone);
+
+    let (leading, waiting): (Vec<_>, Vec<_>) = managers
+        .into_iter()
+        .partition(|(agent, ..)| *agent == leader);
+    let end = async |managers: Vec<Led>| {
+        for (_, stop, task) in managers {
+            stop.send(()).unwrap();
+            task.await.unwrap().unwrap();
+        }
+    };
+    end(leading).await;
+    space.create(&Job::new("next", 2)).await;
+    space.until_settled("next").await;
+    let next = writers(&space, "next").await;
+    assert_eq!((next.len(), next.contains(&leader)), (1, false), "{next:?}");
+    assert_eq!(seen(&space).await.unwrap().1, next.first().cloned());
+    end(waiting).await;
 }
 
 #[tokio::test]
