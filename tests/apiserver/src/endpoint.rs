@@ -151,6 +151,15 @@ impl Caller {
         }
     }
 
+    /// The same, but about jobs of another namespace.
+    #[must_use]
+    pub fn within(&self, namespace: &str) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            ..self.clone()
+        }
+    }
+
     /// The same, but with a bearer token.
     #[must_use]
     pub fn with_token(&self, token: &str) -> Self {

@@ -51,6 +51,16 @@ async fn becomes(what: &str, code: u16, ask: impl AsyncFn() -> Answer) {
     .await;
 }
 
+/// What each way to change a job is answered with.
+async fn changes(caller: &Caller, job: &str) -> [u16; 3] {
+    let reported = format!("{job}-coordinator");
+    [
+        caller.add(job, 1, None).await.status,
+        caller.remove(job, 1).await.status,
+        caller.failed(job, &reported).await.status,
+    ]
+}
+
 #[tokio::test]
 async fn f16_pods_act_on_their_own_job_and_read_their_own_namespace() {
     let space = Space::new().await;
@@ -65,6 +75,8 @@ async fn f16_pods_act_on_their_own_job_and_read_their_own_namespace() {
     })
     .await;
     assert_eq!(own.list_in("kube-system", "own").await.status, 403);
+    let elsewhere = own.within("kube-system");
+    assert_eq!(changes(&elsewhere, "own").await, [403; 3]);
 
     let theirs = other.add("other", 1, None).await.pods();
     assert_eq!(own.add("other", 1, None).await.status, 403);
@@ -190,6 +202,8 @@ async fn tokens_are_good_for_what_their_owner_may_do() {
         caller.list_in(&elsewhere.namespace, "own").await.status,
         403
     );
+    let there = caller.within(&elsewhere.namespace);
+    assert_eq!(changes(&there, "own").await, [403; 3]);
     let everywhere = Caller::send(caller.request(Method::GET, "")).await.unwrap();
     assert_eq!(everywhere.status, 403);
 
@@ -210,6 +224,7 @@ async fn tokens_are_good_for_what_their_owner_may_do() {
     );
     let expired = nobody.with_token(&engineer.signed(-60));
     assert_eq!(expired.list("own").await.status, 401, "expired");
+    assert_eq!(changes(&expired, "own").await, [401; 3]);
     // A pod's token opens what its address does not.
     let both = from(&endpoint, OTHERS).with_token(&engineer.token("di-server").await);
     assert_eq!(both.add("own", 1, None).await.status, 200);
