@@ -275,12 +275,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let storage = Storage::open(folder.path()).unwrap();
         let rests = Arc::<AtomicU32>::default();
-        let made = rests.clone();
+        let counted = rests.clone();
         let make = move |sampling: &Sampling| -> Result<Box<dyn Sampler>> {
             sampling.check()?;
             Ok(Box::new(Other {
                 workers: sampling.num_workers as f64,
-                rests: made.clone(),
+                rests: counted.clone(),
             }))
         };
         let sampling = Sampling::default();

@@ -174,17 +174,17 @@ async fn a_training_has_come_to_its_end_though_its_checkpoints_stay() {
         ..Keep::default()
     };
     let keeper = Keeper::open(storage.clone(), storage.root(), (game, seed), keep).unwrap();
-    let (settings, gate) = (Settings::default(), Gate::running());
+    let handle = Gate::running();
     let spoiled = async {
-        trained_more(&gate, 0).await;
+        trained_more(&handle, 0).await;
         // A file is no folder that can be removed.
         let checkpoints = folder.path().join(format!("checkpoints-{game}-{seed}"));
         fs::remove_dir(&checkpoints).unwrap();
         fs::write(&checkpoints, b"in the way").unwrap();
         pending::<()>().await;
     };
-    let sampling = Sampling::default();
-    let ended = run(goal, settings, sampling, Some(keeper), &gate, spoiled).await;
+    let (settings, sampling) = (Settings::default(), Sampling::default());
+    let ended = run(goal, settings, sampling, Some(keeper), &handle, spoiled).await;
     let (outcome, model) = ended.unwrap();
     assert_eq!((outcome, model.version), (Outcome::Unsolved, 2));
 }

@@ -132,7 +132,7 @@ async fn callers_without_the_right_are_refused() {
 async fn with_flag(pods: &Api<Pod>, name: &str, flag: &str) {
     let deployments: Api<Deployment> = Api::namespaced(pods.clone().into_client(), SYSTEM);
     let installed = deployments.get("di-webhook").await.unwrap();
-    let mut spec = installed.spec.unwrap().template.spec.unwrap();
+    let mut spec = installed.spec.template.spec.unwrap();
     spec.containers.retain(|one| one.name == "replicas");
     let args = spec.containers[0].args.as_mut().unwrap();
     args.push(flag.to_owned());
