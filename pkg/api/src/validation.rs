@@ -2,11 +2,15 @@
 //!
 //! Messages are worded as Kubernetes' own (`spec.x: Invalid value: "y": …`) and say what to change.
 
+mod apparmor;
 mod basic;
 mod containers;
 mod decode;
+mod disks;
 mod dns;
+mod doubts;
 mod env;
+mod expansion;
 mod fault;
 mod handlers;
 mod image;

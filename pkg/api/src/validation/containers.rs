@@ -2,11 +2,15 @@
 
 use std::collections::HashSet;
 
-use k8s_openapi::api::core::v1::{Container, PodSpec};
+use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 
 use super::{
-    Fault, Path, basic::check_one_of, env, handlers, image::is_image, mounts, names, ports,
-    quantities, security, template::For,
+    Fault, Path,
+    basic::{check_one_of, check_required},
+    env, handlers,
+    image::is_image,
+    mounts, names, ports, quantities, security,
+    template::For,
 };
 use crate::names::MAIN_CONTAINER;
 
@@ -25,13 +29,16 @@ pub(super) fn check(pod: &PodSpec, whose: For<'_>, field: &Path<'_>, faults: &mu
             if is_finished {
                 check_image(container, &path, faults);
             }
-            handlers::check(container, kind == "initContainers", &path, faults);
-            env::check(container, &path, faults);
+            handlers::check(container, pod, kind == "initContainers", &path, faults);
+            check_process(container, &path, faults);
+            env::check(container, pod, &path, faults);
             ports::check(container, &path, faults);
-            mounts::check(container, pod, whose.job, &path, faults);
+            mounts::check(container, pod, whose, &path, faults);
             security::check_container(container, pod, (field, &path), faults);
             if let Some(resources) = &container.resources {
-                quantities::check_requirements(resources, &path.at("resources"), faults);
+                let field = path.at("resources");
+                quantities::check_requirements(resources, &field, faults);
+                check_claims(resources, pod, &field, faults);
             }
         }
     }
@@ -54,6 +61,38 @@ fn check_main(containers: &[Container], field: &Path<'_>, faults: &mut Vec<Fault
         format_args!("one container must be named {MAIN_CONTAINER}, the main one; {found}"),
     ));
     false
+}
+
+/// How the container is run.
+fn check_process(container: &Container, field: &Path<'_>, faults: &mut Vec<Fault>) {
+    let policy = container.restart_policy.as_deref();
+    let policies = ["Always", "Never", "OnFailure"];
+    check_one_of(policy, &policies, &field.at("restartPolicy"), faults);
+    let folder = container.working_dir.as_deref().unwrap_or_default();
+    // Windows has drives.
+    if !folder.is_empty() && !folder.starts_with('/') && !folder.contains(['\\', ':']) {
+        let why = "must be an absolute path";
+        faults.push(Fault::invalid(field.at("workingDir"), folder, why));
+    }
+}
+
+/// Claims of a container are those of its pod.
+fn check_claims(
+    resources: &ResourceRequirements,
+    pod: &PodSpec,
+    field: &Path<'_>,
+    faults: &mut Vec<Fault>,
+) {
+    for (i, claim) in resources.claims.iter().flatten().enumerate() {
+        let field = field.item("claims", i);
+        let field = field.at("name");
+        let mut known = pod.resource_claims.iter().flatten();
+        if check_required(&claim.name, &field, "the name of a claim", faults)
+            && !known.any(|of_pod| of_pod.name == claim.name)
+        {
+            faults.push(Fault::not_found(field, claim.name.as_str()));
+        }
+    }
 }
 
 fn check_image(container: &Container, field: &Path<'_>, faults: &mut Vec<Fault>) {

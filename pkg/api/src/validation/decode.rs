@@ -21,16 +21,23 @@ impl Masked {
         Self(self.0.iter().cloned().chain(fields).collect())
     }
 
-    /// Those of `faults` that are about other fields, and do not follow from volumes that could not be read.
+    /// Those of `faults` that are about other fields, and do not follow from what could not be read.
     pub(super) fn outside(&self, mut faults: Vec<Fault>) -> Vec<Fault> {
-        let no_volumes = self.0.iter().any(|mask| mask.contains(".volumes"));
+        let names_unread = self.0.iter().any(|mask| has_names(mask));
         faults.retain(|fault| {
             let masked = self.0.iter().any(|mask| is_at_or_below(&fault.field, mask));
-            let follows = no_volumes && fault.kind == FaultKind::NotFound;
+            let follows = names_unread && fault.kind == FaultKind::NotFound;
             !masked && !follows
         });
         faults
     }
+}
+
+/// Whether others name what stands in this field: volumes, containers, ports, claims.
+fn has_names(mask: &str) -> bool {
+    let within = [".volumes", ".ports", ".resourceClaims"];
+    let ends = ["ontainers", ".name"];
+    within.iter().any(|list| mask.contains(list)) || ends.iter().any(|end| mask.ends_with(end))
 }
 
 fn is_at_or_below(field: &str, mask: &str) -> bool {

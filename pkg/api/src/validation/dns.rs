@@ -12,6 +12,8 @@ use super::{
 
 const POLICIES: [&str; 4] = ["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"];
 const MAX_SERVERS: usize = 3;
+const MAX_SEARCHES: usize = 32;
+const MAX_SEARCH_CHARS: usize = 2048;
 const NO_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 
 /// DNS policy, its servers, and names of hosts.
@@ -41,6 +43,18 @@ pub(super) fn check(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
     }
     for (i, server) in servers.iter().enumerate() {
         check_ip(server, &place.item("nameservers", i), faults);
+    }
+    let searches = config.searches.as_deref().unwrap_or_default();
+    let place_of = place.at("searches");
+    if searches.len() > MAX_SEARCHES {
+        let why = format_args!("must not have more than {MAX_SEARCHES} search paths");
+        faults.push(Fault::invalid(place_of, searches.to_vec(), why));
+    }
+    if searches.join(" ").len() > MAX_SEARCH_CHARS {
+        let why = format_args!(
+            "must not have more than {MAX_SEARCH_CHARS} characters (including spaces) in the search list"
+        );
+        faults.push(Fault::invalid(place_of, searches.to_vec(), why));
     }
     for (i, domain) in config.searches.iter().flatten().enumerate() {
         let domain = domain.strip_suffix('.').unwrap_or(domain);

@@ -1,12 +1,15 @@
 //! The environment of a container.
 
-use k8s_openapi::api::core::v1::{Container, EnvFromSource, EnvVarSource, ResourceFieldSelector};
+use k8s_openapi::api::core::v1::{
+    Container, EnvFromSource, EnvVarSource, PodSpec, ResourceFieldSelector,
+};
 
 use super::{
     Fault, Path,
     basic::{check_one_of, check_required},
-    names,
+    names, quantities,
 };
+use crate::quantity::{NANO, nanos};
 
 /// What a variable may be told of its pod.
 const FIELDS: [&str; 9] = [
@@ -29,8 +32,16 @@ const RESOURCES: [&str; 6] = [
     "requests.memory",
 ];
 
+/// Units of an amount of bytes.
+const BYTES: &str = "1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei";
+
 /// Names and sources of a container's variables.
-pub(super) fn check(container: &Container, field: &Path<'_>, faults: &mut Vec<Fault>) {
+pub(super) fn check(
+    container: &Container,
+    pod: &PodSpec,
+    field: &Path<'_>,
+    faults: &mut Vec<Fault>,
+) {
     for (i, variable) in container.env.iter().flatten().enumerate() {
         let field = field.item("env", i);
         let name = field.at("name");
@@ -43,7 +54,7 @@ pub(super) fn check(container: &Container, field: &Path<'_>, faults: &mut Vec<Fa
                 let why = "may not be specified when `value` is not empty";
                 faults.push(Fault::invalid(field, "", why));
             }
-            check_source(source, &field, faults);
+            check_source(source, pod, &field, faults);
         }
     }
     for (i, source) in container.env_from.iter().flatten().enumerate() {
@@ -51,7 +62,7 @@ pub(super) fn check(container: &Container, field: &Path<'_>, faults: &mut Vec<Fa
     }
 }
 
-fn check_source(source: &EnvVarSource, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_source(source: &EnvVarSource, pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
     let set = [
         source.config_map_key_ref.is_some(),
         source.field_ref.is_some(),
@@ -78,15 +89,17 @@ fn check_source(source: &EnvVarSource, field: &Path<'_>, faults: &mut Vec<Fault>
         );
     }
     if let Some(resource) = &source.resource_field_ref {
-        check_resource(resource, &field.at("resourceFieldRef"), faults);
+        check_resource(resource, Some(pod), &field.at("resourceFieldRef"), faults);
     }
     let config_map = source.config_map_key_ref.as_ref();
     let secret = source.secret_key_ref.as_ref();
-    let config_map = config_map.map(|s| ("configMapKeyRef", &s.name, &s.key));
-    let secret = secret.map(|s| ("secretKeyRef", &s.name, &s.key));
-    for (source, name, key) in config_map.into_iter().chain(secret) {
+    let config_map = config_map.map(|s| ("configMapKeyRef", &s.name, s.optional, &s.key));
+    let secret = secret.map(|s| ("secretKeyRef", &s.name, s.optional, &s.key));
+    for (source, name, optional, key) in config_map.into_iter().chain(secret) {
         let field = field.at(source);
-        check_required(name, &field.at("name"), "the object that holds it", faults);
+        let place = field.at("name");
+        check_required(name, &place, "the object that holds it", faults);
+        names::check_needed(name, optional, &place, faults);
         let path = field.at("key");
         if check_required(key, &path, "the key of the value", faults) {
             names::check_config_key(key, &path, faults);
@@ -114,9 +127,10 @@ pub(super) fn check_field_path(
     }
 }
 
-/// An amount of a container's resources.
+/// An amount of a container's resources; which containers there are is known where the pod is.
 pub(super) fn check_resource(
     source: &ResourceFieldSelector,
+    pod: Option<&PodSpec>,
     field: &Path<'_>,
     faults: &mut Vec<Fault>,
 ) {
@@ -128,6 +142,48 @@ pub(super) fn check_resource(
     {
         check_one_of(Some(resource), &RESOURCES, &path, faults);
     }
+    check_divisor(source, field, faults);
+    let name = source.container_name.as_deref().unwrap_or_default();
+    let is_there = |pod: &PodSpec| {
+        let inits = pod.init_containers.iter().flatten();
+        inits.chain(&pod.containers).any(|c| c.name == name)
+    };
+    if !name.is_empty() && !pod.is_none_or(is_there) {
+        faults.push(Fault::not_found(field.at("containerName"), name));
+    }
+}
+
+/// What the amount is told in.
+fn check_divisor(source: &ResourceFieldSelector, field: &Path<'_>, faults: &mut Vec<Fault>) {
+    let Some(divisor) = &source.divisor else {
+        return;
+    };
+    let field = field.at("divisor");
+    let (_, resource) = source.resource.split_once('.').unwrap_or_default();
+    let before = faults.len();
+    quantities::check("cpu", divisor, &field, faults);
+    let amount = nanos(&divisor.0).unwrap_or_default();
+    if faults.len() > before || amount == 0 {
+        return;
+    }
+    let (units, of) = match resource {
+        "cpu" => ("1m and 1", "cpu"),
+        "memory" => (BYTES, "memory"),
+        "ephemeral-storage" => (BYTES, "local ephemeral storage"),
+        resource if resource.starts_with("hugepages-") => (BYTES, "hugepages"),
+        _ => return,
+    };
+    let is_unit = if resource == "cpu" {
+        [NANO / 1000, NANO].contains(&amount)
+    } else {
+        let units = |step: i128| (0..=6).map(move |power| NANO * step.pow(power));
+        units(1000).chain(units(1024)).any(|unit| unit == amount)
+    };
+    if !is_unit {
+        let why =
+            format_args!("only divisor's values {units} are supported with the {of} resource");
+        faults.push(Fault::invalid(field, divisor.0.as_str(), why));
+    }
 }
 
 fn check_from(source: &EnvFromSource, field: &Path<'_>, faults: &mut Vec<Fault>) {
@@ -137,8 +193,11 @@ fn check_from(source: &EnvFromSource, field: &Path<'_>, faults: &mut Vec<Fault>)
     let config_map = source
         .config_map_ref
         .as_ref()
-        .map(|s| ("configMapRef", &s.name));
-    let secret = source.secret_ref.as_ref().map(|s| ("secretRef", &s.name));
+        .map(|s| ("configMapRef", &s.name, s.optional));
+    let secret = source
+        .secret_ref
+        .as_ref()
+        .map(|s| ("secretRef", &s.name, s.optional));
     let why = match (config_map, secret) {
         (None, None) => "must specify one of: `configMapRef` or `secretRef`",
         (Some(_), Some(_)) => "may not have more than one field specified at a time",
@@ -147,8 +206,9 @@ fn check_from(source: &EnvFromSource, field: &Path<'_>, faults: &mut Vec<Fault>)
     if !why.is_empty() {
         faults.push(Fault::invalid(field, "", why));
     }
-    for (source, name) in config_map.into_iter().chain(secret) {
+    for (source, name, optional) in config_map.into_iter().chain(secret) {
         let field = field.at(source);
+        names::check_needed(name, optional, &field.at("name"), faults);
         check_required(
             name,
             &field.at("name"),

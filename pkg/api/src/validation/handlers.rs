@@ -2,7 +2,7 @@
 
 use k8s_openapi::{
     api::core::v1::{
-        Container, ExecAction, HTTPGetAction, LifecycleHandler, Probe, TCPSocketAction,
+        Container, ExecAction, HTTPGetAction, LifecycleHandler, PodSpec, Probe, TCPSocketAction,
     },
     apimachinery::pkg::util::intstr::IntOrString,
 };
@@ -10,19 +10,26 @@ use k8s_openapi::{
 use super::{
     Fault, Path,
     basic::{check_between, check_exactly_one, check_not_negative, check_one_of, check_required},
-    names,
+    names, ports,
 };
 
 const PORTS: (i64, i64) = (1, 65535);
 const READINESS: &str = "readinessProbe";
+/// What a pod has to end in where it does not say.
+const GRACE: i64 = 30;
+
+/// Whether the container has a port of this name.
+type HasPort<'a> = &'a dyn Fn(&str) -> bool;
 
 /// Probes and hooks; an init container has none unless it goes on beside the others.
 pub(super) fn check(
     container: &Container,
+    pod: &PodSpec,
     is_init: bool,
     field: &Path<'_>,
     faults: &mut Vec<Fault>,
 ) {
+    let has_port = |name: &str| ports::has_named(container, pod, name);
     let allowed = !is_init || container.restart_policy.as_deref() == Some("Always");
     let probes = [
         ("livenessProbe", &container.liveness_probe),
@@ -33,7 +40,7 @@ pub(super) fn check(
         let Some(probe) = probe else { continue };
         let field = field.at(name);
         if allowed {
-            check_probe(probe, name == READINESS, &field, faults);
+            check_probe(probe, name == READINESS, &has_port, &field, faults);
         } else {
             faults.push(init_has_none(field));
         }
@@ -51,7 +58,9 @@ pub(super) fn check(
         ("preStop", &lifecycle.pre_stop),
     ] {
         if let Some(hook) = hook {
-            check_hook(hook, &field.at(name), faults);
+            let field = field.at(name);
+            check_hook(hook, &has_port, &field, faults);
+            check_sleep(hook, pod, &field, faults);
         }
     }
 }
@@ -63,14 +72,20 @@ fn init_has_none(field: Path<'_>) -> Fault {
     )
 }
 
-fn check_probe(probe: &Probe, is_readiness: bool, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_probe(
+    probe: &Probe,
+    is_readiness: bool,
+    has_port: HasPort<'_>,
+    field: &Path<'_>,
+    faults: &mut Vec<Fault>,
+) {
     let actions = Actions {
         exec: probe.exec.as_ref(),
         http: probe.http_get.as_ref(),
         tcp: probe.tcp_socket.as_ref(),
         other: ("grpc", probe.grpc.is_some()),
     };
-    actions.check(field, faults);
+    actions.check(has_port, field, faults);
     if let Some(grpc) = &probe.grpc {
         check_between(Some(grpc.port), PORTS, &field.at("grpc").at("port"), faults);
     }
@@ -102,14 +117,37 @@ fn check_probe(probe: &Probe, is_readiness: bool, field: &Path<'_>, faults: &mut
     }
 }
 
-fn check_hook(hook: &LifecycleHandler, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_hook(
+    hook: &LifecycleHandler,
+    has_port: HasPort<'_>,
+    field: &Path<'_>,
+    faults: &mut Vec<Fault>,
+) {
     let actions = Actions {
         exec: hook.exec.as_ref(),
         http: hook.http_get.as_ref(),
         tcp: hook.tcp_socket.as_ref(),
         other: ("sleep", hook.sleep.is_some()),
     };
-    actions.check(field, faults);
+    actions.check(has_port, field, faults);
+    // The API server takes it, but no kubelet knows how to run it.
+    if hook.tcp_socket.is_some() {
+        let why = "is not supported in lifecycle hooks: no kubelet runs it; use exec or httpGet";
+        faults.push(Fault::forbidden(field.at("tcpSocket"), why));
+    }
+}
+
+/// Servers that do not know of sleeping find no handler there, and refuse it too.
+fn check_sleep(hook: &LifecycleHandler, pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
+    let Some(sleep) = &hook.sleep else { return };
+    let grace = pod.termination_grace_period_seconds;
+    let grace = grace.filter(|seconds| *seconds >= 0).unwrap_or(GRACE);
+    if !(0..=grace).contains(&sleep.seconds) {
+        let why = format_args!(
+            "must be non-negative and less than terminationGracePeriodSeconds ({grace})"
+        );
+        faults.push(Fault::invalid(field.at("sleep"), sleep.seconds, why));
+    }
 }
 
 /// What a probe or a hook does, which must be one thing.
@@ -122,7 +160,7 @@ struct Actions<'a> {
 }
 
 impl Actions<'_> {
-    fn check(&self, field: &Path<'_>, faults: &mut Vec<Fault>) {
+    fn check(&self, has_port: HasPort<'_>, field: &Path<'_>, faults: &mut Vec<Fault>) {
         let set = [
             ("exec", self.exec.is_some()),
             ("httpGet", self.http.is_some()),
@@ -140,7 +178,7 @@ impl Actions<'_> {
         }
         if let Some(http) = self.http {
             let field = field.at("httpGet");
-            check_port(&http.port, &field.at("port"), faults);
+            check_port(&http.port, has_port, &field.at("port"), faults);
             let scheme = http.scheme.as_deref();
             check_one_of(scheme, &["HTTP", "HTTPS"], &field.at("scheme"), faults);
             for (i, header) in http.http_headers.iter().flatten().enumerate() {
@@ -153,17 +191,31 @@ impl Actions<'_> {
             }
         }
         if let Some(tcp) = self.tcp {
-            check_port(&tcp.port, &field.at("tcpSocket").at("port"), faults);
+            check_port(
+                &tcp.port,
+                has_port,
+                &field.at("tcpSocket").at("port"),
+                faults,
+            );
         }
     }
 }
 
-fn check_port(port: &IntOrString, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_port(
+    port: &IntOrString,
+    has_port: HasPort<'_>,
+    field: &Path<'_>,
+    faults: &mut Vec<Fault>,
+) {
     match port {
         IntOrString::Int(number) => check_between(Some(*number), PORTS, field, faults),
         IntOrString::String(name) => {
             if check_required(name, field, "a number, or the name of a port", faults) {
+                let before = faults.len();
                 names::check_port_name(name, field, faults);
+                if faults.len() == before && !has_port(name) {
+                    faults.push(Fault::not_found(field, name.as_str()));
+                }
             }
         }
     }

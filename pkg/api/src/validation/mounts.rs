@@ -1,12 +1,13 @@
 //! Where volumes appear in a container.
 
-use k8s_openapi::api::core::v1::{Container, PodSpec, VolumeMount};
+use k8s_openapi::api::core::v1::{Container, PodSpec, Volume, VolumeMount};
 
 use super::{
     Fault, Path,
     basic::{check_no_backsteps, check_one_of, check_relative_path, check_required},
+    expansion,
+    template::For,
 };
-use crate::DIJobSpec;
 
 const PROPAGATIONS: [&str; 3] = ["Bidirectional", "HostToContainer", "None"];
 
@@ -14,16 +15,19 @@ const PROPAGATIONS: [&str; 3] = ["Bidirectional", "HostToContainer", "None"];
 pub(super) fn check(
     container: &Container,
     pod: &PodSpec,
-    job: Option<&DIJobSpec>,
+    whose: For<'_>,
     field: &Path<'_>,
     faults: &mut Vec<Fault>,
 ) {
-    let known = |name: &str| {
-        let shared = job.into_iter().flat_map(|job| &job.volumes);
+    let found = |name: &str| {
+        let shared = whose.job.into_iter().flat_map(|job| &job.volumes);
         let mut volumes = pod.volumes.iter().flatten().chain(shared);
-        job.is_none() || volumes.any(|volume| volume.name == name)
+        volumes.find(|volume| volume.name == name)
     };
+    let known = |name: &str| whose.job.is_none() || found(name).is_some();
+    check_both(container, field, faults);
     let mounts = container.volume_mounts.as_deref().unwrap_or_default();
+    let devices = container.volume_devices.as_deref().unwrap_or_default();
     for (i, mount) in mounts.iter().enumerate() {
         let field = field.item("volumeMounts", i);
         check_volume(&mount.name, known, &field, faults);
@@ -36,11 +40,14 @@ pub(super) fn check(
             faults.push(Fault::invalid(place, path, "must be unique"));
         }
         check_mount(mount, container, &field, faults);
+        let expression = mount.sub_path_expr.as_deref().unwrap_or_default();
+        let place = field.at("subPathExpr");
+        expansion::check(expression, container, whose.role, &place, faults);
     }
-    let devices = container.volume_devices.as_deref().unwrap_or_default();
     for (i, device) in devices.iter().enumerate() {
         let field = field.item("volumeDevices", i);
         check_volume(&device.name, known, &field, faults);
+        check_block(found(&device.name), &field.at("name"), faults);
         let path = device.device_path.as_str();
         let place = field.at("devicePath");
         let what = "where the device appears in the container";
@@ -48,6 +55,46 @@ pub(super) fn check(
             check_no_backsteps(path, &place, faults);
             if devices[..i].iter().any(|other| other.device_path == path) {
                 faults.push(Fault::invalid(place, path, "must be unique"));
+            }
+        }
+    }
+}
+
+/// A device is a disk as it is, which only claims are of.
+fn check_block(volume: Option<&Volume>, field: &Path<'_>, faults: &mut Vec<Fault>) {
+    let Some(volume) = volume else { return };
+    if volume.persistent_volume_claim.is_none() && volume.ephemeral.is_none() {
+        let why =
+            "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
+        faults.push(Fault::invalid(field, volume.name.as_str(), why));
+    }
+}
+
+/// A volume is a folder or a device of a container, not both, and so is a path.
+fn check_both(container: &Container, field: &Path<'_>, faults: &mut Vec<Fault>) {
+    let mounts = container.volume_mounts.iter().flatten();
+    let mounts = mounts.map(|mount| [&mount.name, &mount.mount_path]);
+    let devices = container.volume_devices.iter().flatten();
+    let devices = devices.map(|device| [&device.name, &device.device_path]);
+    for (i, mount) in mounts.enumerate() {
+        for (j, device) in devices.clone().enumerate() {
+            let (mounted, attached) = (
+                field.item("volumeMounts", i),
+                field.item("volumeDevices", j),
+            );
+            if mount[0] == device[0] {
+                let name = mount[0].as_str();
+                let why = "must not already exist in volumeDevices";
+                faults.push(Fault::invalid(mounted.at("name"), name, why));
+                let why = "must not already exist in volumeMounts";
+                faults.push(Fault::invalid(attached.at("name"), name, why));
+            }
+            if mount[1] == device[1] {
+                let path = mount[1].as_str();
+                let why = "must not already exist as a path in volumeDevices";
+                faults.push(Fault::invalid(mounted.at("mountPath"), path, why));
+                let why = "must not already exist as a path in volumeMounts";
+                faults.push(Fault::invalid(attached.at("devicePath"), path, why));
             }
         }
     }

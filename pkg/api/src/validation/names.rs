@@ -61,6 +61,18 @@ pub(super) fn check_object_name(name: Option<&str>, field: &Path<'_>, faults: &m
     }
 }
 
+/// The name of another object that is read: with a name that none can have it is never there, as only what is optional may be.
+pub(super) fn check_needed(
+    name: &str,
+    optional: Option<bool>,
+    field: &Path<'_>,
+    faults: &mut Vec<Fault>,
+) {
+    if optional != Some(true) {
+        check_object_name(Some(name), field, faults);
+    }
+}
+
 /// A DNS label, where there is one.
 pub(super) fn check_optional_label_name(
     name: Option<&str>,

@@ -125,6 +125,15 @@ pub(super) fn check_reserved(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<F
     }
 }
 
+/// Whether a container has a port of this name, its own or one that it is given.
+pub(super) fn has_named(container: &Container, pod: &PodSpec, wanted: &str) -> bool {
+    let is_ddp = wanted == ports::MASTER_NAME || wanted.starts_with(ports::GPU_NAME_PREFIX);
+    let is_own = wanted == PORT_NAME && own(pod).is_none();
+    let is_given = container.name == MAIN_CONTAINER && (is_own || is_ddp);
+    let mut named = container.ports.iter().flatten().map(name);
+    is_given || named.any(|name| name == wanted)
+}
+
 fn name(port: &ContainerPort) -> &str {
     port.name.as_deref().unwrap_or_default()
 }

@@ -10,7 +10,7 @@ use crate::{
     quantity::{NANO, nanos as parse},
 };
 
-const HUGE_PAGES: &str = "hugepages-";
+pub(super) const HUGE_PAGES: &str = "hugepages-";
 
 /// Requests and limits of a container.
 pub(super) fn check_requirements(

@@ -2,8 +2,8 @@
 
 use k8s_openapi::{
     api::core::v1::{
-        Affinity, NodeAffinity, NodeSelectorTerm, PodAffinityTerm, PodSpec, Toleration,
-        TopologySpreadConstraint, WeightedPodAffinityTerm,
+        Affinity, NodeAffinity, NodeSelectorRequirement, NodeSelectorTerm, PodAffinityTerm,
+        PodSpec, Toleration, TopologySpreadConstraint, WeightedPodAffinityTerm,
     },
     apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
@@ -153,8 +153,36 @@ fn check_node_term(term: &NodeSelectorTerm, field: &Path<'_>, faults: &mut Vec<F
             faults.push(Fault::required(field.at("values"), what));
         } else if !bound {
             check_operator(&one.operator, values, &field, faults);
+            for (j, value) in values.iter().enumerate() {
+                names::check_label_value(value, &field.item("values", j), faults);
+            }
         }
         names::check_qualified_name(&one.key, &field.at("key"), faults);
+    }
+    for (i, one) in term.match_fields.iter().flatten().enumerate() {
+        check_node_field(one, &field.item("matchFields", i), faults);
+    }
+}
+
+/// Of the fields of a node only its name is asked for.
+fn check_node_field(one: &NodeSelectorRequirement, field: &Path<'_>, faults: &mut Vec<Fault>) {
+    let values = one.values.as_deref().unwrap_or_default();
+    if !["In", "NotIn"].contains(&one.operator.as_str()) {
+        let why = "not a valid selector operator";
+        let operator = one.operator.as_str();
+        faults.push(Fault::invalid(field.at("operator"), operator, why));
+    } else if values.len() != 1 {
+        let what =
+            "must be only one value when `operator` is 'In' or 'NotIn' for node field selector";
+        faults.push(Fault::required(field.at("values"), what));
+    }
+    if one.key != "metadata.name" {
+        let why = "not a valid field selector key";
+        faults.push(Fault::invalid(field.at("key"), one.key.as_str(), why));
+        return;
+    }
+    for (i, value) in values.iter().enumerate() {
+        names::check_object_name(Some(value), &field.item("values", i), faults);
     }
 }
 
@@ -227,6 +255,18 @@ fn check_spread(constraint: &TopologySpreadConstraint, field: &Path<'_>, faults:
     let policy = constraint.when_unsatisfiable.as_str();
     if !policies.contains(&policy) {
         faults.push(Fault::not_supported(place, policy, &policies));
+    }
+    if let Some(least) = constraint.min_domains {
+        let place = field.at("minDomains");
+        if least <= 0 {
+            faults.push(Fault::invalid(place, least, "must be greater than zero"));
+        }
+        if policy != "DoNotSchedule" {
+            let why = format_args!(
+                "can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {policy}"
+            );
+            faults.push(Fault::invalid(place, least, why));
+        }
     }
     check_selector(
         constraint.label_selector.as_ref(),

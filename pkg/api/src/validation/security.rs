@@ -1,12 +1,14 @@
 //! Security contexts of pods and containers.
 
-use k8s_openapi::api::core::v1::{Container, PodSpec, SeccompProfile};
+use k8s_openapi::api::core::v1::{AppArmorProfile, Container, PodSpec, SeccompProfile};
 
 use super::{
     Fault, Path,
-    basic::{check_between, check_one_of, check_required},
+    basic::{check_between, check_one_of, check_relative_path, check_required},
 };
 
+/// The type of a profile that is a file of the node.
+const LOCALHOST: &str = "Localhost";
 /// Numbers of users and groups.
 const IDS: (i64, i64) = (0, 2_147_483_647);
 
@@ -35,6 +37,7 @@ pub(super) fn check_pod(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>
     let policies = ["Always", "OnRootMismatch"];
     check_one_of(policy, &policies, &field.at("fsGroupChangePolicy"), faults);
     check_seccomp(context.seccomp_profile.as_ref(), &field, faults);
+    check_apparmor(context.app_armor_profile.as_ref(), &field, faults);
     let sysctls = context.sysctls.as_deref().unwrap_or_default();
     for (i, sysctl) in sysctls.iter().enumerate() {
         let field = field.item("sysctls", i);
@@ -81,6 +84,7 @@ pub(super) fn check_container(
         faults,
     );
     check_seccomp(own.seccomp_profile.as_ref(), &field, faults);
+    check_apparmor(own.app_armor_profile.as_ref(), &field, faults);
     if own.allow_privilege_escalation == Some(false) {
         let added = own.capabilities.as_ref().and_then(|c| c.add.as_deref());
         let added = added.unwrap_or_default();
@@ -132,23 +136,44 @@ fn check_root(
 fn check_seccomp(profile: Option<&SeccompProfile>, field: &Path<'_>, faults: &mut Vec<Fault>) {
     let Some(profile) = profile else { return };
     let field = field.at("seccompProfile");
-    let kinds = ["Localhost", "RuntimeDefault", "Unconfined"];
+    let file = profile.localhost_profile.as_deref();
+    check_profile("seccomp", &profile.type_, file, &field, faults);
+    if profile.type_ == LOCALHOST {
+        let path = file.unwrap_or_default();
+        check_relative_path(path, &field.at("localhostProfile"), faults);
+    }
+}
+
+fn check_apparmor(profile: Option<&AppArmorProfile>, field: &Path<'_>, faults: &mut Vec<Fault>) {
+    let Some(profile) = profile else { return };
+    let name = profile.localhost_profile.as_deref();
+    let field = field.at("appArmorProfile");
+    check_profile("AppArmor", &profile.type_, name, &field, faults);
+}
+
+/// Which profile a container is held to: one of the node's own has a name.
+fn check_profile(
+    what: &str,
+    type_: &str,
+    local: Option<&str>,
+    field: &Path<'_>,
+    faults: &mut Vec<Fault>,
+) {
     let place = field.at("type");
-    if check_required(&profile.type_, &place, "which profile it is", faults) {
-        check_one_of(Some(&profile.type_), &kinds, &place, faults);
+    if check_required(type_, &place, "which profile it is", faults) {
+        let types = [LOCALHOST, "RuntimeDefault", "Unconfined"];
+        check_one_of(Some(type_), &types, &place, faults);
     }
     let place = field.at("localhostProfile");
-    match (profile.type_.as_str(), &profile.localhost_profile) {
-        ("Localhost", None) => {
-            faults.push(Fault::required(
-                place,
-                "must be set when seccomp type is Localhost",
-            ));
+    match local {
+        None if type_ == LOCALHOST => {
+            let what = format_args!("must be set when {what} type is Localhost");
+            faults.push(Fault::required(place, what));
         }
-        ("Localhost", Some(_)) | (_, None) => {}
-        (_, Some(profile)) => {
-            let why = "can only be set when seccomp type is Localhost";
-            faults.push(Fault::invalid(place, profile.as_str(), why));
+        Some(local) if type_ != LOCALHOST => {
+            let why = format_args!("can only be set when {what} type is Localhost");
+            faults.push(Fault::invalid(place, local, why));
         }
+        _ => {}
     }
 }

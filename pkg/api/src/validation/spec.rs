@@ -84,7 +84,7 @@ fn unsupported_policy(policy: &Value) -> Option<Fault> {
 pub(super) fn check(spec: &DIJobSpec, faults: &mut Vec<Fault>) {
     let class = Some(spec.priority_class_name.as_str());
     names::check_object_name(class, &SPEC.at("priorityClassName"), faults);
-    volumes::check(&spec.volumes, &SPEC, faults);
+    volumes::check(&spec.volumes, None, &SPEC, faults);
     for role in DECLARED {
         let Some(declared) = spec.declared(role) else {
             continue;

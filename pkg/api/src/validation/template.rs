@@ -6,8 +6,8 @@ use k8s_openapi::{
 };
 
 use super::{
-    Fault, Path,
-    basic::{check_between, check_not_negative, check_one_of},
+    Fault, Path, apparmor,
+    basic::{check_between, check_not_negative, check_one_of, check_required},
     containers, dns, names, scheduling, security, volumes,
 };
 use crate::{DIJobSpec, Role};
@@ -37,8 +37,10 @@ pub(super) fn check(
     }
     let none = PodSpec::default();
     let pod = template.spec.as_ref().unwrap_or(&none);
+    apparmor::check(template, pod, field, faults);
     let field = field.at("spec");
-    volumes::check(pod.volumes.as_deref().unwrap_or_default(), &field, faults);
+    let own = pod.volumes.as_deref().unwrap_or_default();
+    volumes::check(own, Some(pod), &field, faults);
     containers::check(pod, whose, &field, faults);
     check_pod(pod, whose, &field, faults);
     security::check_pod(pod, &field, faults);
@@ -103,6 +105,23 @@ fn check_pod(pod: &PodSpec, whose: For<'_>, field: &Path<'_>, faults: &mut Vec<F
         ("serviceAccountName", &pod.service_account_name),
     ] {
         names::check_object_name(object.as_deref(), &path(name), faults);
+    }
+    // The old spelling counts where the new one says nothing.
+    if pod
+        .service_account_name
+        .as_deref()
+        .unwrap_or_default()
+        .is_empty()
+    {
+        let account = pod.service_account.as_deref();
+        names::check_object_name(account, &path("serviceAccount"), faults);
+    }
+    if let Some(os) = &pod.os {
+        let field = path("os");
+        let field = field.at("name");
+        if check_required(&os.name, &field, "cannot be empty", faults) {
+            check_one_of(Some(&os.name), &["linux", "windows"], &field, faults);
+        }
     }
     if pod.share_process_namespace == Some(true) && pod.host_pid == Some(true) {
         let why = "ShareProcessNamespace and HostPID cannot both be enabled";

@@ -47,6 +47,12 @@ fn each_fault_names_its_field_and_remedy() {
             json!({"template": at_port(with_gpus("1"), 65533), "groups": [{"name": "g", "resources": {"gpus": "4"}}]}),
             "spec.learner.groups[0].resources.gpus: Invalid value: 4: GPUs of one learner need as many ports from di-port 65533 on, and the last there is is 65535; choose a lower di-port",
         ),
+        // Servers of 1.20 tell of it twice.
+        (
+            "/spec/coordinator/template/spec/securityContext",
+            json!({"seccompProfile": {"type": "Localhost", "localhostProfile": "/p.json"}}),
+            "spec.coordinator.template.spec.securityContext.seccompProfile.localhostProfile: Invalid value: \"/p.json\": must be a relative path",
+        ),
     ];
     for (path, value, message) in table {
         let mut job = good();

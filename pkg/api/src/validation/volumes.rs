@@ -2,7 +2,9 @@
 
 use std::collections::HashSet;
 
-use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, KeyToPath, Volume, VolumeProjection};
+use k8s_openapi::api::core::v1::{
+    DownwardAPIVolumeFile, KeyToPath, PodSpec, Volume, VolumeProjection,
+};
 use serde_json::Value;
 
 use super::{
@@ -11,7 +13,7 @@ use super::{
         check_between, check_exactly_one, check_no_backsteps, check_one_of, check_relative_path,
         check_required,
     },
-    env, names, quantities,
+    disks, env, names, quantities,
 };
 
 const MODES: (i64, i64) = (0, 0o777);
@@ -60,19 +62,24 @@ const REQUIRED: [(&str, &str, &str); 20] = [
     ("secret", "secretName", "the Secret"),
 ];
 
-/// Each has a name of its own, and one type.
-pub(super) fn check(volumes: &[Volume], field: &Path<'_>, faults: &mut Vec<Fault>) {
+/// Each has a name of its own, and one type; the job's are not of one `pod`.
+pub(super) fn check(
+    volumes: &[Volume],
+    pod: Option<&PodSpec>,
+    field: &Path<'_>,
+    faults: &mut Vec<Fault>,
+) {
     let mut earlier = HashSet::new();
     for (i, volume) in volumes.iter().enumerate() {
         let field = field.item("volumes", i);
         let name = field.at("name");
         names::check_label_name(&volume.name, &name, faults);
         names::check_unique(&mut earlier, &volume.name, &name, faults);
-        check_source(volume, &field, faults);
+        check_source(volume, pod, &field, faults);
     }
 }
 
-fn check_source(volume: &Volume, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_source(volume: &Volume, pod: Option<&PodSpec>, field: &Path<'_>, faults: &mut Vec<Fault>) {
     // There are some thirty types, one field for each.
     let written = serde_json::to_value(volume).unwrap_or_default();
     let types = written.as_object().into_iter().flatten();
@@ -94,7 +101,8 @@ fn check_source(volume: &Volume, field: &Path<'_>, faults: &mut Vec<Fault>) {
         }
     }
     check_local(volume, field, faults);
-    check_files(volume, field, faults);
+    check_files(volume, pod, field, faults);
+    disks::check(volume, field, faults);
 }
 
 fn is_empty(text: &Value) -> bool {
@@ -139,31 +147,75 @@ fn check_local(volume: &Volume, field: &Path<'_>, faults: &mut Vec<Fault>) {
 }
 
 /// Types that are files.
-fn check_files(volume: &Volume, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_files(volume: &Volume, pod: Option<&PodSpec>, field: &Path<'_>, faults: &mut Vec<Fault>) {
     let mode = |mode: Option<i32>, source: &str, faults: &mut Vec<Fault>| {
         check_between(mode, MODES, &field.at(source).at("defaultMode"), faults);
     };
     if let Some(secret) = &volume.secret {
         mode(secret.default_mode, "secret", faults);
+        let name = secret.secret_name.as_deref().unwrap_or_default();
+        let place = field.at("secret");
+        names::check_needed(name, secret.optional, &place.at("secretName"), faults);
         check_items(secret.items.as_deref(), &field.at("secret"), faults);
     }
     if let Some(map) = &volume.config_map {
         mode(map.default_mode, "configMap", faults);
+        let place = field.at("configMap");
+        names::check_needed(&map.name, map.optional, &place.at("name"), faults);
         check_items(map.items.as_deref(), &field.at("configMap"), faults);
     }
     if let Some(api) = &volume.downward_api {
         mode(api.default_mode, "downwardAPI", faults);
-        check_downward(api.items.as_deref(), &field.at("downwardAPI"), faults);
+        check_downward(api.items.as_deref(), pod, &field.at("downwardAPI"), faults);
     }
     if let Some(projected) = &volume.projected {
         mode(projected.default_mode, "projected", faults);
+        let mut paths = HashSet::new();
         for (i, source) in projected.sources.iter().flatten().enumerate() {
-            check_projection(source, &field.at("projected").item("sources", i), faults);
+            let field = field.at("projected");
+            let field = field.item("sources", i);
+            check_projection(source, pod, &field, faults);
+            check_paths(source, &mut paths, &field, faults);
         }
     }
 }
 
-fn check_projection(source: &VolumeProjection, field: &Path<'_>, faults: &mut Vec<Fault>) {
+/// Files of all sources are in one folder.
+fn check_paths<'a>(
+    source: &'a VolumeProjection,
+    paths: &mut HashSet<&'a str>,
+    field: &Path<'_>,
+    faults: &mut Vec<Fault>,
+) {
+    let mut check = |path: &'a str, field: &Path<'_>| {
+        if !path.is_empty() && !paths.insert(path) {
+            let why = "conflicting duplicate paths";
+            faults.push(Fault::invalid(field.at("path"), path, why));
+        }
+    };
+    let secret = source.secret.iter().map(|s| ("secret", &s.items));
+    let map = source.config_map.iter().map(|m| ("configMap", &m.items));
+    for (kind, items) in secret.chain(map) {
+        for (i, item) in items.iter().flatten().enumerate() {
+            check(&item.path, &field.at(kind).item("items", i));
+        }
+    }
+    let api = source.downward_api.iter();
+    let files = api.flat_map(|api| api.items.iter().flatten());
+    for (i, file) in files.enumerate() {
+        check(&file.path, &field.at("downwardAPI").item("items", i));
+    }
+    if let Some(token) = &source.service_account_token {
+        check(&token.path, &field.at("serviceAccountToken"));
+    }
+}
+
+fn check_projection(
+    source: &VolumeProjection,
+    pod: Option<&PodSpec>,
+    field: &Path<'_>,
+    faults: &mut Vec<Fault>,
+) {
     let present = [
         ("secret", source.secret.is_some()),
         ("configMap", source.config_map.is_some()),
@@ -178,16 +230,20 @@ fn check_projection(source: &VolumeProjection, field: &Path<'_>, faults: &mut Ve
     check_exactly_one(&present, "volume", field, faults);
     if let Some(secret) = &source.secret {
         let field = field.at("secret");
-        check_required(&secret.name, &field.at("name"), "the Secret", faults);
+        let place = field.at("name");
+        check_required(&secret.name, &place, "the Secret", faults);
+        names::check_needed(&secret.name, secret.optional, &place, faults);
         check_items(secret.items.as_deref(), &field, faults);
     }
     if let Some(map) = &source.config_map {
         let field = field.at("configMap");
-        check_required(&map.name, &field.at("name"), "the ConfigMap", faults);
+        let place = field.at("name");
+        check_required(&map.name, &place, "the ConfigMap", faults);
+        names::check_needed(&map.name, map.optional, &place, faults);
         check_items(map.items.as_deref(), &field, faults);
     }
     if let Some(api) = &source.downward_api {
-        check_downward(api.items.as_deref(), &field.at("downwardAPI"), faults);
+        check_downward(api.items.as_deref(), pod, &field.at("downwardAPI"), faults);
     }
     if let Some(token) = &source.service_account_token {
         let field = field.at("serviceAccountToken");
@@ -211,6 +267,7 @@ fn check_items(items: Option<&[KeyToPath]>, field: &Path<'_>, faults: &mut Vec<F
 
 fn check_downward(
     items: Option<&[DownwardAPIVolumeFile]>,
+    pod: Option<&PodSpec>,
     field: &Path<'_>,
     faults: &mut Vec<Fault>,
 ) {
@@ -237,7 +294,7 @@ fn check_downward(
                 let name = resource.container_name.as_deref().unwrap_or_default();
                 let place = field.at("containerName");
                 check_required(name, &place, "whose resources are meant", faults);
-                env::check_resource(resource, &field, faults);
+                env::check_resource(resource, pod, &field, faults);
             }
         }
     }
@@ -248,5 +305,9 @@ fn check_path(path: &str, field: &Path<'_>, faults: &mut Vec<Fault>) {
     let field = field.at("path");
     if check_required(path, &field, "where the file appears in the volume", faults) {
         check_relative_path(path, &field, faults);
+        // Kubelets keep what they write in such.
+        if path.starts_with("..") && !path.starts_with("../") {
+            faults.push(Fault::invalid(field, path, "must not start with '..'"));
+        }
     }
 }

@@ -5,7 +5,7 @@ use k8s_openapi::{
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Read, spec::DECLARED};
+use super::{Read, doubts, spec::DECLARED};
 use crate::{
     AggregatorConfig, CleanPodPolicy, DIJob, Role,
     names::{AGGREGATOR_CONFIG, env, labels},
@@ -94,6 +94,7 @@ fn warn_of_template(
     if let Some(pod) = &template.spec {
         let field = format!("{field}.spec");
         warn_of_env(role, pod, &field, warnings);
+        doubts::of_pod(pod, &field, warnings);
         if pod.host_network == Some(true) {
             warnings.push(format!(
                 "{field}.hostNetwork: two replicas on one node would want the same port"
@@ -111,17 +112,19 @@ fn warn_of_labels(metadata: &ObjectMeta, field: &str, warnings: &mut Vec<String>
     }
 }
 
+/// Whether a variable is set by the orchestrator in pods of a role.
+pub(super) fn is_ours(name: &str, role: Role) -> bool {
+    RESERVED.contains(&name)
+        || Role::ALL.iter().any(|role| role.port_env() == name)
+        || (role == Role::Learner && RESERVED_DDP.contains(&name))
+}
+
 fn warn_of_env(role: Role, pod: &PodSpec, field: &str, warnings: &mut Vec<String>) {
-    let is_reserved = |name: &str| {
-        RESERVED.contains(&name)
-            || Role::ALL.iter().any(|role| role.port_env() == name)
-            || (role == Role::Learner && RESERVED_DDP.contains(&name))
-    };
     let inits = pod.init_containers.as_deref().unwrap_or_default();
     for (list, kind) in [(inits, "initContainers"), (&pod.containers, "containers")] {
         for (i, container) in list.iter().enumerate() {
             for (j, variable) in container.env.iter().flatten().enumerate() {
-                if is_reserved(&variable.name) {
+                if is_ours(&variable.name, role) {
                     let name = &variable.name;
                     warnings.push(format!(
                         "{field}.{kind}[{i}].env[{j}]: {name} is set by the orchestrator, this value overrides it"

@@ -101,3 +101,60 @@ fn what_is_seldom_meant_of_a_configuration_is_said() {
         assert_eq!(warned(path, value), [expected]);
     }
 }
+
+#[test]
+fn what_some_servers_or_nodes_refuse_is_said() {
+    let pod = "spec.coordinator.template.spec";
+    let container = |more: Value| {
+        let mut container = json!({"name": "di-container", "image": "i"});
+        let more = more.as_object().unwrap().clone();
+        container.as_object_mut().unwrap().extend(more);
+        json!([container])
+    };
+    let limits = |limits: Value| container(json!({"resources": {"limits": limits}}));
+    for (part, value, expected) in [
+        (
+            "containers",
+            container(json!({"restartPolicy": "Never"})),
+            "containers[0].restartPolicy: servers before 1.35 ignore or refuse Never here, they know that of the pod only",
+        ),
+        (
+            "initContainers",
+            json!([{"name": "i", "image": "i", "restartPolicy": "OnFailure"}]),
+            "initContainers[0].restartPolicy: servers before 1.35 ignore or refuse OnFailure here, they know Always only",
+        ),
+        (
+            "containers",
+            limits(json!({"memory": "512m"})),
+            "containers[0].resources.limits[memory]: fractional byte value \"512m\" is invalid, must be an integer",
+        ),
+        (
+            "containers",
+            limits(json!({"memory": 10})),
+            "containers[0].resources.limits[memory]: 10 bytes are too few for any container, is a unit missing?",
+        ),
+        (
+            "containers",
+            limits(json!({"hugepages-2Mi": "3Mi", "memory": "1Gi"})),
+            "containers[0].resources.limits[hugepages-2Mi]: 3Mi is not positive integer multiple of hugepages-2Mi",
+        ),
+        (
+            "securityContext",
+            json!({"sysctls": [{"name": "net.core.somaxconn", "value": "1024"}]}),
+            "securityContext.sysctls[0].name: net.core.somaxconn is not among the safe sysctls: only a kubelet that was told to allow it runs the pod",
+        ),
+        (
+            "schedulingGates",
+            json!([{"name": "example.com/quota"}]),
+            "schedulingGates[0]: no pod is scheduled before somebody has removed example.com/quota from it",
+        ),
+        (
+            "dnsConfig",
+            json!({"searches": ["a", "b", "c", "d", "e", "f", "g"]}),
+            "dnsConfig.searches: servers before 1.26 take 6 at most",
+        ),
+    ] {
+        let place = format!("/spec/coordinator/template/spec/{part}");
+        assert_eq!(warned(&[(&place, value)]), [format!("{pod}.{expected}")]);
+    }
+}
