@@ -161,8 +161,8 @@ fn check_profile(
 ) {
     let place = field.at("type");
     if check_required(type_, &place, "which profile it is", faults) {
-        let types = [LOCALHOST, "RuntimeDefault", "Unconfined"];
-        check_one_of(Some(type_), &types, &place, faults);
+        let known = [LOCALHOST, "RuntimeDefault", "Unconfined"];
+        check_one_of(Some(type_), &known, &place, faults);
     }
     let place = field.at("localhostProfile");
     match local {
