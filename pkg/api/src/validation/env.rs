@@ -190,14 +190,10 @@ fn check_from(source: &EnvFromSource, field: &Path<'_>, faults: &mut Vec<Fault>)
     if let Some(prefix) = source.prefix.as_deref().filter(|prefix| !prefix.is_empty()) {
         names::check_env_name(prefix, &field.at("prefix"), faults);
     }
-    let config_map = source
-        .config_map_ref
-        .as_ref()
-        .map(|s| ("configMapRef", &s.name, s.optional));
-    let secret = source
-        .secret_ref
-        .as_ref()
-        .map(|s| ("secretRef", &s.name, s.optional));
+    let config_map = source.config_map_ref.as_ref();
+    let config_map = config_map.map(|s| ("configMapRef", &s.name));
+    let secret = source.secret_ref.as_ref();
+    let secret = secret.map(|s| ("secretRef", &s.name));
     let why = match (config_map, secret) {
         (None, None) => "must specify one of: `configMapRef` or `secretRef`",
         (Some(_), Some(_)) => "may not have more than one field specified at a time",
@@ -206,9 +202,9 @@ fn check_from(source: &EnvFromSource, field: &Path<'_>, faults: &mut Vec<Fault>)
     if !why.is_empty() {
         faults.push(Fault::invalid(field, "", why));
     }
-    for (source, name, optional) in config_map.into_iter().chain(secret) {
+    for (source, name) in config_map.into_iter().chain(secret) {
         let field = field.at(source);
-        names::check_needed(name, optional, &field.at("name"), faults);
+        names::check_object_name(Some(name), &field.at("name"), faults);
         check_required(
             name,
             &field.at("name"),

@@ -91,6 +91,8 @@ fn names(path: &str) -> Vec<&str> {
 
 /// Whether the server's path means the validator's: servers of 1.20 leave out places in lists, and some levels.
 fn same(server: &str, template: &str, ours: &str) -> bool {
+    // One has a space in it.
+    let server = &server.replace(' ', "");
     let exceptions = [(
         "spec.securityContext.shareProcessNamespace",
         "spec.shareProcessNamespace",
@@ -98,7 +100,7 @@ fn same(server: &str, template: &str, ours: &str) -> bool {
     let server = exceptions
         .iter()
         .find(|(theirs, _)| *theirs == server)
-        .map_or(server, |e| e.1);
+        .map_or(server.as_str(), |e| e.1);
     // The job's volumes are the pod's too.
     let shared = ours
         .strip_prefix("spec.volumes")

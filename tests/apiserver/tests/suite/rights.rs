@@ -283,7 +283,10 @@ async fn lives_on(space: &Space, settled: &DIJobStatus) {
     exit(&space.pods(), &failed, 1).await;
     let is_replaced = |s: &DIJobStatus| {
         let lost = s.plan.iter().find(|entry| entry.name == failed);
-        lost.is_some_and(|lost| !lost.is_wanted()) && s.collectors_ready.as_deref() == Some("2/2")
+        // Nothing that it takes is missing: once it has ended nobody tries again.
+        lost.is_some_and(|lost| !lost.is_wanted())
+            && s.collectors_ready.as_deref() == Some("2/2")
+            && s.reason.is_none()
     };
     space.until("job", "one is replaced", is_replaced).await;
     set(json!({"activeDeadlineSeconds": 1})).await;
