@@ -42,7 +42,7 @@ unit: ## Unit tests, and tests against a real etcd and kube-apiserver
 
 # All targets are named, for one alone has dependencies with other features, which would be compiled for it.
 # Tests that fail print their seed. Those that bring a proxy of their own show their own faults.
-FUNCTIONAL := definitions endpoint healing held lifecycle scale strangers trouble two_managers units
+FUNCTIONAL := definitions endpoint healing held lifecycle scale strangers trouble two_managers units unreadable
 SOME_FUNCTIONAL := lifecycle::a_collector_that_fails endpoint::the_pods_that_come
 faults: ## The functional tests while a quarter of all requests to the API server fails (DI_SEED=N repeats a run)
 	DI_FAULTS=$${DI_FAULTS:-25} KUBEBUILDER_ASSETS=$$(kind/assets) cargo test --workspace --locked --tests --quiet -- $(FUNCTIONAL) --skip endpoint_schema

@@ -44,5 +44,6 @@ mod strangers;
 mod trouble;
 mod two_managers;
 mod units;
+mod unreadable;
 mod usurped;
 mod victim;
