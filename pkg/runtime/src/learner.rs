@@ -1,12 +1,13 @@
-//! The learner: loads frames and model, trains, stores the next model, reports it.
+//! The learner: loads a model, has the batcher make a data set of the frames, trains, stores the next model, reports it.
+
+mod batcher;
 
 use rand::{SeedableRng, rngs::StdRng};
 
 use crate::{
     Error, Result,
-    collector::MAX_FRAMES,
     env::Environment,
-    frames::{self, Frames},
+    frames,
     model::{Model, model_file},
     ppo::{self, Alone, Losses, Ranks, Settings, Step},
     rollout::Trajectory,
@@ -15,6 +16,7 @@ use crate::{
     tasks::TaskWorker,
     wire::{LearnerReport, LearnerTask, Role},
 };
+use batcher::Batcher;
 
 /// Does learner tasks.
 #[derive(Clone, Debug)]
@@ -113,41 +115,18 @@ impl Learner {
     pub(crate) fn load(&self, task: &LearnerTask, settings: &Settings) -> Result<Loaded> {
         let game = task.game;
         let model = Model::load(&self.storage, &task.model_path, game, task.model_version)?;
-        let mut trajectories = Vec::new();
-        let mut count = 0;
-        let mut staleness = Staleness::default();
+        let mut batcher = Batcher::new(model.version, settings.max_policy_lag);
         for path in &task.frames {
-            let Frames {
-                version,
-                trajectories: loaded,
-            } = frames::decode(game, &self.storage.read(path)?)?;
-            let lag = model.version.checked_sub(version).ok_or_else(|| {
-                Error::BadTask(format!(
-                    "the frames are of model {version}, and {} is to learn from them",
-                    model.version
-                ))
-            })?;
-            let steps = loaded.iter().map(|trajectory| trajectory.actions.len());
-            let steps = steps.sum::<usize>();
-            if !staleness.admit(steps as u64, lag, settings.max_policy_lag) {
-                continue;
-            }
-            count += steps;
-            if count > MAX_FRAMES {
-                return Err(Error::BadTask(format!(
-                    "at most {MAX_FRAMES} frames can be trained on at once"
-                )));
-            }
-            trajectories.extend(loaded);
+            batcher.take(frames::decode(game, &self.storage.read(path)?)?)?;
         }
-        if count == 0 && staleness.dropped == 0 {
+        if batcher.is_empty() {
             return Err(Error::BadTask("there are no frames to train on".to_owned()));
         }
         Ok(Loaded {
             model,
-            trajectories,
-            frames: count as u64,
-            staleness,
+            trajectories: batcher.trajectories,
+            frames: batcher.frames as u64,
+            staleness: batcher.staleness,
         })
     }
 

@@ -28,7 +28,8 @@ pub trait Worker: Send + 'static {
     /// What the log calls it.
     const NAME: &'static str;
 
-    /// Sets it up: storage, devices, threads. Called again only while it does not run.
+    /// Sets it up: storage, devices, threads. Called again only while it does not run. A configuration that cannot be used is
+    /// [`BadConfig`](crate::Error::BadConfig) before anything of it is taken on: the worker is as it was.
     fn configure(&mut self, config: Self::Config) -> Result<()>;
 
     /// Does one step. Requests are served between two of them, so it should not wait for work: it tells that there was none. After a step that

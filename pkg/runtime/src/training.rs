@@ -30,7 +30,7 @@ pub struct Goal {
     pub game: Game,
     /// Mean return over the evaluation episodes that counts as solved.
     pub target_return: f64,
-    /// Updates of the model after which to give up.
+    /// Updates of the model after which to give up; what falls in the course of a training, such as the learning rate, does so along them.
     pub max_iterations: u64,
     /// Collector tasks per iteration.
     pub tasks: usize,

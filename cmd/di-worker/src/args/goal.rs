@@ -15,7 +15,7 @@ pub struct GoalArgs {
     /// [default: Gymnasium's threshold: CartPole-v1 475, Acrobot-v1 -100, MountainCar-v0 -110]
     #[arg(long, allow_negative_numbers = true, value_parser = finite)]
     target_return: Option<f64>,
-    /// Updates of the model after which to give up
+    /// Updates of the model after which to give up; the learning rate falls along them, so trainings of other numbers differ
     #[arg(long, default_value_t = 150)]
     max_iterations: u64,
     /// Collector tasks per iteration, 1 to 1024; who trains alone collects the frames of all

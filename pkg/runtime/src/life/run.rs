@@ -189,12 +189,13 @@ impl<W: Worker> Loop<W> {
 
     fn configure(&mut self, config: W::Config) -> Result<()> {
         let configured = self.worker.configure(config);
-        // What was taken on in part must not run.
-        self.set(if configured.is_ok() {
-            Status::Configured
-        } else {
-            Status::New
-        });
+        match &configured {
+            Ok(()) => self.set(Status::Configured),
+            // It was not begun with.
+            Err(Error::BadConfig(_)) => {}
+            // What was taken on in part must not run.
+            Err(_) => self.set(Status::New),
+        }
         configured
     }
 

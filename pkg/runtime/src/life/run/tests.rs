@@ -32,7 +32,7 @@ impl Notes {
 
 #[derive(Clone, Deserialize)]
 struct Config {
-    /// Samples of a poll; an odd number fails, 0 panics, 1 cannot be configured.
+    /// Samples of a poll; an odd number fails, 0 panics, 1 cannot be configured, 5 in part.
     samples: u64,
 }
 
@@ -60,8 +60,10 @@ impl Worker for Counter {
 
     fn configure(&mut self, config: Config) -> Result<()> {
         self.notes.add(format!("configured {}", config.samples));
-        if config.samples == 1 {
-            return Err(Error::BadConfig("not one".to_owned()));
+        match config.samples {
+            1 => return Err(Error::BadConfig("not one".to_owned())),
+            5 => return Err(Error::BadTask("five, in part".to_owned())),
+            _ => {}
         }
         self.config = config;
         Ok(())
@@ -207,14 +209,17 @@ async fn an_error_in_what_a_call_does_is_how_it_ends() {
 }
 
 #[tokio::test]
-async fn a_configuration_that_is_not_taken_on_leaves_nothing_that_could_run() {
+async fn one_that_is_refused_a_configuration_is_as_before_and_one_that_has_a_part_of_it_cannot_run()
+{
     let (Life { control, .. }, notes, _) = counter(2).await;
     control.call(Call::Pause, json!(null)).await.unwrap();
-    let unread = control.call(Call::Configure, json!({"samples": "x"})).await;
-    assert!(matches!(unread, Err(Error::BadConfig(_))));
-    assert_eq!(control.report().status, Status::Paused, "as it was before");
-    let refused = control.call(Call::Configure, json!({"samples": 1})).await;
-    assert!(matches!(refused, Err(Error::BadConfig(_))));
+    for bad in [json!("x"), json!(1)] {
+        let refused = control.call(Call::Configure, json!({"samples": bad})).await;
+        assert!(matches!(refused, Err(Error::BadConfig(_))));
+        assert_eq!(control.report().status, Status::Paused, "as it was before");
+    }
+    let refused = control.call(Call::Configure, json!({"samples": 5})).await;
+    assert!(matches!(refused, Err(Error::BadTask(_))));
     assert_eq!(control.report().status, Status::New);
     assert!(control.call(Call::Start, json!(null)).await.is_err());
     assert!(!notes.seen().contains(&"exited".to_owned()));

@@ -1,0 +1,117 @@
+//! The batcher of a learner in a pod of its own. In one process with the sampler it is that of the [`sampler`](crate::sampler).
+
+use crate::{
+    Error, Result, collector::MAX_FRAMES, frames::Frames, rollout::Trajectory, staleness::Staleness,
+};
+
+/// Makes the data set of a task: the steps of each file of frames, which are contiguous, come after those of the files before it.
+#[derive(Debug)]
+pub(super) struct Batcher {
+    /// Of the model that is to learn from it.
+    version: u64,
+    /// Versions that frames may be behind that.
+    max_policy_lag: u64,
+    pub(super) trajectories: Vec<Trajectory>,
+    /// Frames in the trajectories.
+    pub(super) frames: usize,
+    /// Those of older models, and those that were too old to be among them.
+    pub(super) staleness: Staleness,
+}
+
+impl Batcher {
+    pub(super) fn new(version: u64, max_policy_lag: u64) -> Self {
+        Self {
+            version,
+            max_policy_lag,
+            trajectories: Vec::new(),
+            frames: 0,
+            staleness: Staleness::default(),
+        }
+    }
+
+    /// Takes frames in, unless they are too old.
+    pub(super) fn take(&mut self, frames: Frames) -> Result<()> {
+        let Frames {
+            version,
+            trajectories,
+        } = frames;
+        let lag = self.version.checked_sub(version).ok_or_else(|| {
+            Error::BadTask(format!(
+                "the frames are of model {version}, and {} is to learn from them",
+                self.version
+            ))
+        })?;
+        let steps = trajectories
+            .iter()
+            .map(|trajectory| trajectory.actions.len());
+        let steps = steps.sum::<usize>();
+        if !self.staleness.admit(steps as u64, lag, self.max_policy_lag) {
+            return Ok(());
+        }
+        self.frames += steps;
+        if self.frames > MAX_FRAMES {
+            return Err(Error::BadTask(format!(
+                "at most {MAX_FRAMES} frames can be trained on at once"
+            )));
+        }
+        self.trajectories.extend(trajectories);
+        Ok(())
+    }
+
+    /// Whether nothing was there to take, not even what is too old.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.frames == 0 && self.staleness.dropped == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frames(version: u64, steps: usize) -> Frames {
+        let one = Trajectory {
+            observations: vec![0.0; 4 * (steps + 1)],
+            actions: vec![1; steps],
+            rewards: vec![1.0; steps],
+            log_probabilities: vec![-0.5; steps],
+            terminated: false,
+        };
+        Frames {
+            version,
+            trajectories: vec![one],
+        }
+    }
+
+    #[test]
+    fn a_data_set_is_what_came_in_the_order_in_which_it_came_but_for_what_is_too_old() {
+        let mut batcher = Batcher::new(5, 1);
+        assert!(batcher.is_empty());
+        for (version, steps) in [(5, 3), (3, 7), (4, 2)] {
+            batcher.take(frames(version, steps)).unwrap();
+        }
+        let lengths: Vec<_> = batcher
+            .trajectories
+            .iter()
+            .map(|played| played.actions.len())
+            .collect();
+        assert_eq!((lengths, batcher.frames), (vec![3, 2], 5));
+        let staleness = Staleness {
+            stale: 2,
+            dropped: 7,
+            lag: 2,
+        };
+        assert_eq!(batcher.staleness, staleness);
+
+        let mut only_old = Batcher::new(5, 1);
+        only_old.take(frames(1, 1)).unwrap();
+        assert!(!only_old.is_empty());
+    }
+
+    #[test]
+    fn a_data_set_has_an_end() {
+        let mut batcher = Batcher::new(0, 0);
+        batcher.take(frames(0, MAX_FRAMES)).unwrap();
+        let error = batcher.take(frames(0, 1)).unwrap_err().to_string();
+        assert!(error.contains("at most"), "{error}");
+    }
+}
