@@ -240,7 +240,7 @@ async fn pods_unseen_for_a_minute() {
     let unseen = async {
         let made = |s: &DIJobStatus| {
             let all = s.plan.iter().all(|entry| entry.uid.is_some());
-            s.phase == Some(Phase::Created) && s.plan.len() == 2 && all
+            s.plan.len() == 2 && all
         };
         space.until(JOB, "all is made", made).await;
         sleep(Duration::from_secs(61)).await;
