@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::ResourceRequirements,
     apimachinery::pkg::{
@@ -268,6 +269,12 @@ impl PlanEntry {
     /// Whether the plan wants this replica to be there.
     pub fn is_wanted(&self) -> bool {
         self.state.is_wanted()
+    }
+
+    /// From when on its pod may be made: it is planned, and has no wait before it.
+    pub fn may_be_made_from(&self) -> Option<Timestamp> {
+        let planned = self.planned_at.as_ref().map(|time| time.0);
+        planned.max(self.not_before.as_ref().map(|time| time.0))
     }
 
     /// GPUs that it has of its own: as many processes a ddp learner runs.

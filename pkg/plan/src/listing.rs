@@ -98,7 +98,7 @@ pub fn next_change(
     let times = job.plan().iter().flat_map(|entry| {
         let planned = entry.planned_at.as_ref().map(|time| time.0);
         let start = entry.not_before.as_ref().map(|time| time.0);
-        let shown = may_be_made_from(entry).filter(|_| entry.uid.is_some());
+        let shown = entry.may_be_made_from().filter(|_| entry.uid.is_some());
         let after = |time: Option<Timestamp>, wait: SignedDuration| time?.checked_add(wait).ok();
         [
             start,
@@ -127,16 +127,11 @@ fn is_young(entry: &PlanEntry, now: Timestamp, verdict_wait: SignedDuration) -> 
     planned.is_some_and(|planned| now.duration_since(planned) < verdict_wait)
 }
 
-/// From when on its pod may be made.
-fn may_be_made_from(entry: &PlanEntry) -> Option<Timestamp> {
-    let planned = entry.planned_at.as_ref().map(|time| time.0);
-    planned.max(entry.not_before.as_ref().map(|time| time.0))
-}
-
 /// Whether its pod was made and is gone. Who tells of it may be ahead of the watch that shows it.
 fn is_gone(entry: &PlanEntry, saw_go: impl Fn(&str) -> bool, now: Timestamp) -> bool {
-    let may_be_unseen =
-        may_be_made_from(entry).is_some_and(|from| now.duration_since(from) < SHOWN_WITHIN);
+    let may_be_unseen = entry
+        .may_be_made_from()
+        .is_some_and(|from| now.duration_since(from) < SHOWN_WITHIN);
     let uid = entry.uid.as_deref();
     uid.is_some_and(|uid| saw_go(uid) || !may_be_unseen)
 }

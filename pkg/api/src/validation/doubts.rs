@@ -107,5 +107,5 @@ fn of_amount(resource: &str, Quantity(text): &Quantity) -> Option<String> {
         ));
     }
     let is_small = amount > 0 && amount < TOO_SMALL * NANO;
-    is_small.then(|| format!("{text} bytes are too few for any container, is a unit missing?"))
+    is_small.then(|| format!("{text} is too little for any container, is a unit missing?"))
 }

@@ -168,10 +168,9 @@ pub(super) struct Loss {
 }
 
 fn loss(seen: &Observed<'_>, entry: &PlanEntry) -> Option<Loss> {
-    // From when on it could run.
-    let planned = entry.planned_at.as_ref().map(|at| at.0);
-    let from = planned.max(entry.not_before.as_ref().map(|at| at.0));
-    let most = from.map(|from| seen.now.duration_since(from).as_secs());
+    let most = entry
+        .may_be_made_from()
+        .map(|from| seen.now.duration_since(from).as_secs());
     let Some(pod) = own_pod(seen, entry) else {
         // Nobody knows more by now.
         return Some(Loss {

@@ -14,6 +14,14 @@ fn distinct(answers: &[Vec<String>]) -> BTreeSet<String> {
     all
 }
 
+/// No lock of one process keeps requests to both of them apart.
+async fn two_endpoints(space: &Space) -> [Endpoint; 2] {
+    [
+        Endpoint::start(space, "one").await,
+        Endpoint::start(space, "two").await,
+    ]
+}
+
 /// What eight clients are told who each give five back, to one endpoint or the other.
 async fn give_back(endpoints: &[Endpoint; 2]) -> Vec<Vec<String>> {
     // One that could not be served in time is to be sent again, by its key.
@@ -39,11 +47,7 @@ async fn f18_what_eight_clients_give_back_is_what_is_reported_and_what_really_go
     let space = Space::new().await;
     let _kubelet = Kubelet::running(&space);
     let manager = space.manager("manager");
-    // Two of them: no lock of one process keeps their requests apart.
-    let endpoints = [
-        Endpoint::start(&space, "one").await,
-        Endpoint::start(&space, "two").await,
-    ];
+    let endpoints = two_endpoints(&space).await;
     space.create(&Job::new("job", 5)).await;
     space.until_settled("job").await;
     let added = endpoints[0].add("job", 40, None).await.pods();
@@ -76,10 +80,7 @@ async fn of_declared_ones_too_each_is_given_back_once_and_goes() {
     let space = Space::new().await;
     let _kubelet = Kubelet::running(&space);
     let manager = space.manager("manager");
-    let endpoints = [
-        Endpoint::start(&space, "one").await,
-        Endpoint::start(&space, "two").await,
-    ];
+    let endpoints = two_endpoints(&space).await;
     space.create(&Job::new("job", 45)).await;
     let plan = space.until_settled("job").await.plan;
     let mut left: Vec<_> = plan.into_iter().map(|entry| entry.name).collect();

@@ -131,7 +131,7 @@ fn what_some_servers_or_nodes_refuse_is_said() {
         (
             "containers",
             limits(json!({"memory": 10})),
-            "containers[0].resources.limits[memory]: 10 bytes are too few for any container, is a unit missing?",
+            "containers[0].resources.limits[memory]: 10 is too little for any container, is a unit missing?",
         ),
         (
             "containers",
