@@ -10,7 +10,7 @@ FUZZ_SECONDS ?= 180
 PREFIX ?= /usr/local
 CARGO_FUZZ := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/di-orchestrator/cargo-fuzz
 
-.PHONY: help demo test lint unit faults selftest compiled e2e bench bench-quick bench-programs fuzz generate binaries images cluster deploy down plugin install uninstall
+.PHONY: help demo test lint unit faults newer selftest compiled e2e bench bench-quick bench-programs fuzz generate binaries images cluster deploy down plugin install uninstall
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1\t\2/' | expand -t 14
@@ -46,6 +46,9 @@ FUNCTIONAL := definitions endpoint healing held lifecycle scale strangers troubl
 SOME_FUNCTIONAL := lifecycle::a_collector_that_fails endpoint::the_pods_that_come
 faults: ## The functional tests while a quarter of all requests to the API server fails (DI_SEED=N repeats a run)
 	DI_FAULTS=$${DI_FAULTS:-25} KUBEBUILDER_ASSETS=$$(kind/assets) cargo test --workspace --locked --tests --quiet -- $(FUNCTIONAL) --skip endpoint_schema
+
+newer: ## What the definitions say where the server has CEL, on one of the newest Kubernetes
+	CRD_SERVER=$$(kind/crd-server) KUBEBUILDER_ASSETS=$$(kind/assets) cargo test --workspace --locked --test newer
 
 selftest: ## The cluster's own scripts, on a cluster that they make and remove
 	@kind/selftest

@@ -37,10 +37,21 @@ pub enum Part {
     ApiServer,
 }
 
+impl Part {
+    /// As the guardian calls it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Etcd => "etcd",
+            Self::ApiServer => "apiserver",
+        }
+    }
+}
+
 /// An etcd and a kube-apiserver of our own.
 #[derive(Debug)]
 pub struct Server {
     port: u16,
+    crd_port: u16,
     ca: String,
     dir: PathBuf,
     /// Ends both servers and removes their folder once its standard input, which we hold, is closed: also when we are killed.
@@ -94,7 +105,7 @@ impl Server {
         let tokens = format!("{ADMIN_TOKEN},admin,admin,system:masters\n");
         std::fs::write(dir.join("tokens.csv"), tokens).unwrap();
         std::fs::write(dir.join("audit.log"), "").unwrap();
-        let [port, etcd, peer] = free_ports();
+        let [port, etcd, peer, crd_port] = free_ports();
         let guardian = Command::new("sh")
             .args(["-c", GUARDIAN])
             .env("ASSETS", assets)
@@ -102,6 +113,7 @@ impl Server {
             .env("API_PORT", port.to_string())
             .env("ETCD_PORT", etcd.to_string())
             .env("PEER_PORT", peer.to_string())
+            .env("CRD_PORT", crd_port.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -109,6 +121,7 @@ impl Server {
             .unwrap();
         Self {
             port,
+            crd_port,
             ca,
             dir,
             guardian,
@@ -130,7 +143,7 @@ impl Server {
     /// When that does not come to pass.
     pub async fn kill(&self, parts: &[Part]) {
         for part in parts {
-            self.tell("kill", *part).await;
+            self.tell(&format!("kill_{}", part.name())).await;
         }
     }
 
@@ -140,21 +153,43 @@ impl Server {
     /// When they do not start.
     pub async fn start_again(&self, parts: &[Part]) {
         for part in parts {
-            self.tell("start", *part).await;
+            self.tell(&format!("start_{}", part.name())).await;
         }
         self.ready().await.unwrap();
     }
 
+    /// A client of the server of custom resources of a newer Kubernetes, which `CRD_SERVER` names and which is started for it. It has no
+    /// kinds yet.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub async fn newer(&self) -> Client {
+        let advice = "run these tests with CRD_SERVER=$(kind/crd-server)";
+        assert!(
+            std::env::var_os("CRD_SERVER").is_some(),
+            "CRD_SERVER is not set: {advice}"
+        );
+        self.tell("start_crd_server").await;
+        let mut config = self.config("test");
+        config.cluster_url = format!("https://127.0.0.1:{}", self.crd_port)
+            .parse()
+            .unwrap();
+        let client = di_cache::client(config).unwrap();
+        eventually("the newer server is ready", async || {
+            let request = http::Request::get("/readyz").body(Vec::new()).unwrap();
+            let answer = client.request_text(request).await;
+            answer.map_err(|error| format!("{error}\n{}", self.tail("crd-server.log")))
+        })
+        .await;
+        client
+    }
+
     /// Has the guardian do something, and waits until it has done so.
-    async fn tell(&self, what: &str, part: Part) {
-        let part = match part {
-            Part::Etcd => "etcd",
-            Part::ApiServer => "apiserver",
-        };
+    async fn tell(&self, what: &str) {
         let done = || std::fs::read(self.dir.join("done")).map_or(0, |done| done.len());
         let before = done();
         let mut stdin = self.guardian.stdin.as_ref().unwrap();
-        writeln!(stdin, "{what}_{part}").unwrap();
+        writeln!(stdin, "{what}").unwrap();
         eventually("the guardian has done what it was told", async || {
             let is_done = done() > before;
             is_done.then_some(()).ok_or_else(String::new)
@@ -179,12 +214,14 @@ impl Server {
     }
 
     fn logs(&self) -> String {
-        let tail = |file: &str| {
-            let text = std::fs::read_to_string(self.dir.join(file)).unwrap_or_default();
-            let lines: Vec<_> = text.lines().rev().take(20).collect();
-            lines.into_iter().rev().collect::<Vec<_>>().join("\n")
-        };
-        format!("{}\n{}", tail("etcd.log"), tail("apiserver.log"))
+        format!("{}\n{}", self.tail("etcd.log"), self.tail("apiserver.log"))
+    }
+
+    /// The end of a log.
+    fn tail(&self, file: &str) -> String {
+        let text = std::fs::read_to_string(self.dir.join(file)).unwrap_or_default();
+        let lines: Vec<_> = text.lines().rev().take(20).collect();
+        lines.into_iter().rev().collect::<Vec<_>>().join("\n")
     }
 
     /// Its folder, which holds the authority of its certificate as `ca.crt`.
@@ -289,7 +326,7 @@ fn assets() -> PathBuf {
     dir
 }
 
-fn free_ports() -> [u16; 3] {
-    let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+fn free_ports() -> [u16; 4] {
+    let listeners = [(); 4].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     listeners.map(|listener| listener.local_addr().unwrap().port())
 }

@@ -20,6 +20,24 @@ start_apiserver() {
     >>apiserver.log 2>&1 3<&- &
   apiserver=$!
 }
+# That of a newer Kubernetes. Whoever asks it, and for which namespace, it has judged by kube-apiserver.
+start_crd_server() {
+  cat >kubeconfig <<END
+apiVersion: v1
+kind: Config
+clusters: [{name: own, cluster: {server: "https://127.0.0.1:$API_PORT", certificate-authority: $DIR/ca.crt}}]
+users: [{name: admin, user: {token: admin-token}}]
+contexts: [{name: own, context: {cluster: own, user: admin}}]
+current-context: own
+END
+  # What it would watch for those is not served by Kubernetes 1.20.
+  "$CRD_SERVER" --etcd-servers="http://127.0.0.1:$ETCD_PORT" --etcd-prefix=/newer \
+    --bind-address=127.0.0.1 --secure-port="$CRD_PORT" --tls-cert-file=server.crt --tls-private-key-file=server.key \
+    --kubeconfig=kubeconfig --authentication-kubeconfig=kubeconfig --authorization-kubeconfig=kubeconfig \
+    --authentication-tolerate-lookup-failure=true --enable-priority-and-fairness=false \
+    --disable-admission-plugins=MutatingAdmissionPolicy,ValidatingAdmissionPolicy >>crd-server.log 2>&1 3<&- &
+  crd_server=$!
+}
 kill_etcd() {
   kill -KILL "$etcd"
   wait "$etcd"
@@ -32,10 +50,10 @@ start_etcd
 start_apiserver
 while read -r what <&3; do
   case $what in
-  start_etcd | start_apiserver | kill_etcd | kill_apiserver) "$what" ;;
+  start_etcd | start_apiserver | start_crd_server | kill_etcd | kill_apiserver) "$what" ;;
   esac
   echo >>done
 done
-kill -KILL "$apiserver" "$etcd" 2>/dev/null
+kill -KILL $crd_server "$apiserver" "$etcd" 2>/dev/null
 wait
 rm -rf "$DIR"
