@@ -303,12 +303,18 @@ fn memory(scale: &Scale, found: &mut Findings) -> Result<()> {
     let most = scale.reviewers.iter().max().copied().unwrap_or(1);
     let case = format!("20 KB, {most} connections");
     let at = at(MEMORY, "MiB", case, most);
+    let [_, (_, large)] = specs();
+    let body = review(&large);
     for _ in 0..scale.repetitions {
-        let server = Server::start()?;
-        let [_, (_, large)] = specs();
-        let body = review(&large);
-        server.load(server.served.webhook, &body, most, scale.closed_loop)?;
-        found.add(&at, OURS, machine::usage(server.child.id())?.peak);
+        for subject in [OURS, UNREAD] {
+            let server = Server::start()?;
+            let to = match subject {
+                OURS => server.served.webhook,
+                _ => server.served.unread,
+            };
+            server.load(to, &body, most, scale.closed_loop)?;
+            found.add(&at, subject, machine::usage(server.child.id())?.peak);
+        }
     }
     let series = found.find(at.benchmark, at.what, &at.case, OURS);
     let peak = series.map_or(f64::NAN, |series| spread(&series.values).median);

@@ -118,12 +118,14 @@ async fn connection(
 ) {
     // Answers are small, and the API server waits for them.
     stream.set_nodelay(true).ok();
+    // Boxed, as what comes after it is: a connection is to keep only what it still needs.
     let begins = timeout(limits.peer, async {
         let mut stream = acceptor.accept(stream).await?;
         // hyper looks at its clock from the first byte on only.
         stream.fill_buf().await?;
-        std::io::Result::Ok(stream)
+        std::io::Result::Ok(Box::new(stream))
     });
+    let begins = Box::pin(begins);
     let begun = tokio::select! {
         begun = begins => begun,
         _ = stopping.changed() => return,
@@ -153,7 +155,7 @@ async fn connection(
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW);
     let served = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    tokio::pin!(served);
+    let mut served = Box::pin(served);
     let ended = tokio::select! {
         ended = served.as_mut() => ended,
         _ = timeout(limits.age, stopping.changed()) => {
