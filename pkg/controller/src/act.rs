@@ -54,9 +54,13 @@ pub(crate) async fn act(
     let tried = Mutex::default();
     let mut results = Vec::with_capacity(actions.len());
     for part in [coordinator, [first, services].concat()] {
+        // What kept the coordinator from being made passes, but it might find no room any more once others were made.
+        let holds = |(_, result): &(_, Option<Result<bool>>)| matches!(result, Some(Err(error)) if error.is_passing());
+        let is_held = results.iter().any(holds);
+        let part = part.into_iter();
+        let part = part.filter(|action| !is_held || !matches!(action, Action::CreatePod(_)));
         // Boxed, because the compiler does not see that futures made by a closure over borrows are Send.
         let writes: Vec<BoxFuture<'_, _>> = part
-            .into_iter()
             .map(|action| {
                 let result = attempt(context, job, key, action, &tried);
                 async move { (action, result.await) }.boxed()

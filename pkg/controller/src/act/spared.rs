@@ -61,11 +61,10 @@ fn alike(one: &Action, other: &Action) -> bool {
 }
 
 /// Whether others like this action are to be spared: whoever refuses it, or has no answer to it, has none to them. Without its coordinator no
-/// other pod is of use; but one that was not answered may well be there.
+/// other pod is of use, and there might be no room for it any more once they were made.
 fn is_for_all(action: &Action, error: &Error) -> bool {
     let reason = error.reason();
-    let is_refused = error.answer().is_some() || !error.may_be_done();
     Reason::REFUSALS.contains(&reason)
         || reason == Reason::Timeout
-        || (coordinates(action) && !error.is_passing() && is_refused)
+        || (coordinates(action) && !error.is_passing())
 }

@@ -124,6 +124,11 @@ async fn add_to(
         take_back(state, key, caller, request_key, began).await?;
         return Err(Error::Passing(why));
     }
+    if verdicts::have_vanished(state, key, &planned) {
+        return Err(Error::Passing(
+            "some of the replicas were taken back meanwhile; ask again".to_owned(),
+        ));
+    }
     state
         .metrics
         .planned

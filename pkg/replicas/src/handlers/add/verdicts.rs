@@ -66,6 +66,20 @@ pub(super) async fn wait(
     }
 }
 
+/// Whether some of these are neither there nor planned any longer. Of a request that came again, they may be what an earlier try of it was about to
+/// take back while our cache was behind.
+pub(super) fn have_vanished(state: &Shared, key: &Key, planned: &[(Role, String)]) -> bool {
+    let Some(job) = state.jobs.get(key) else {
+        return false;
+    };
+    state.pods.read(key, |pods| {
+        planned.iter().any(|(_, name)| {
+            let is_planned = find(job.plan(), name).is_some_and(PlanEntry::is_wanted);
+            !is_planned && pods.get(name).is_none()
+        })
+    })
+}
+
 /// How many pods of these and of their units are not there. Aggregators whose ddp learners are not planned yet lack one for each of their GPUs.
 fn number_lacking(
     plan: &[PlanEntry],
@@ -143,6 +157,28 @@ mod tests {
             (&[], 0, (refused(), 20)),
         ] {
             assert_eq!(waited(&status, coming, last).await, ends, "{coming:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_neither_there_nor_planned_has_vanished() {
+        let entry = json!({"name": "j-collector-0", "type": "Collector", "origin": "Requested", "index": 0});
+        for (plan, is_there, has_vanished) in [
+            (json!([]), false, true),
+            (json!([]), true, false),
+            (json!([entry]), false, false),
+        ] {
+            let status = json!({"phase": "Running", "plan": plan});
+            let pods =
+                is_there.then(|| pod("j", Role::Collector, "j-collector-0", "j-uid", "10.0.0.2"));
+            let fixture = serving(Settings::default(), [job("j", &status)], pods);
+            let key = ("rl".to_owned(), "j".to_owned());
+            let planned = [(Role::Collector, "j-collector-0".to_owned())];
+            assert_eq!(
+                have_vanished(&fixture.state, &key, &planned),
+                has_vanished,
+                "{status} {is_there}"
+            );
         }
     }
 
