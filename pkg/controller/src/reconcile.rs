@@ -333,8 +333,9 @@ async fn note_trouble(context: &Context, key: &Key, failed: &Failed) {
     }
     let trouble = memory.trouble;
     let mut step = look(context, key, &job, trouble.as_ref(), &HashMap::new());
-    if !step.ask.is_empty() {
-        // Nothing may follow from a look that has yet to be answered, least of all new names in the plan.
+    // Nothing may follow from a look that has yet to be answered, least of all new names in the plan; nor from a job whose mistakes could not be
+    // looked for: once it has a phase nobody would.
+    if !step.ask.is_empty() || is_new(context, key) {
         step = only_told(step, &job);
     }
     if !is_written(job.status.as_ref(), &step.status)

@@ -1,10 +1,13 @@
 //! Jobs that a server without our webhooks has taken though they cannot be read, or cannot run as they are.
 
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
 use di_api::{
+    Phase,
     names::LEGACY_VERSION,
     validation::{dijob, summary},
 };
-use di_apiserver_tests::{Job, Kubelet, Space, eventually, exists, template};
+use di_apiserver_tests::{Fate, Job, Kubelet, Manager, Proxy, Space, eventually, exists, template};
 use k8s_openapi::api::events::v1::Event;
 use kube::{
     Api,
@@ -288,4 +291,37 @@ async fn a_job_of_several_faults_fails_with_all_of_them_and_has_neither_pod_nor_
         assert!(space.services_of(name).await.is_empty());
     }
     manager.stop().await;
+}
+
+/// It is not taken for one that has begun because its status tells of the server's fault.
+#[tokio::test]
+async fn a_job_that_could_not_be_looked_at_first_fails_all_the_same() {
+    let space = Space::new().await;
+    let space = space.undisturbed("it brings its own faults");
+    let _kubelet = Kubelet::running(&space);
+    let proxy = Proxy::start(space.server.client_of_manager("manager", &space.namespace));
+    let seen = AtomicUsize::new(0);
+    proxy.rule(move |came| {
+        let looks = came.method == "GET" && came.target.contains("/dijobs/misspelt");
+        if looks && seen.fetch_add(1, Relaxed) < 2 {
+            Fate::Refused(500)
+        } else {
+            Fate::Served
+        }
+    });
+    let spec = json!({"coordinator": {"template": template()}, "cleanPodPolciy": "All"});
+    let api = space.jobs_as_they_are(LEGACY_VERSION);
+    let params = PostParams::default();
+    api.create(&params, &legacy("misspelt", &spec))
+        .await
+        .unwrap();
+    let manager = Manager::start(proxy.client());
+    space.until_phase("misspelt", Phase::Failed).await;
+    space.until_event("misspelt", "InvalidSpec").await;
+    let told = space.warnings_of("misspelt").await;
+    assert_eq!(told, ["ApiError", "InvalidSpec"]);
+    manager.stop().await;
+    let made = space.writes_of("manager").await;
+    let made: Vec<_> = made.iter().filter(|w| w.verb == "create").collect();
+    assert!(made.iter().all(|w| w.resource == "events"), "{made:?}");
 }
