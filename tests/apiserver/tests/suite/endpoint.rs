@@ -24,7 +24,20 @@ struct World {
 }
 
 async fn world(job: &Job) -> World {
+    world_in(Space::new().await, job).await
+}
+
+/// Where what is refused is told of in time.
+async fn undisturbed_world(job: &Job) -> World {
     let space = Space::new().await;
+    world_in(
+        space.undisturbed("an add waits for refusals only so long"),
+        job,
+    )
+    .await
+}
+
+async fn world_in(space: Space, job: &Job) -> World {
     let kubelet = Kubelet::running(&space);
     let manager = space.manager("manager");
     let endpoint = Endpoint::start(&space, "endpoint").await;
@@ -89,7 +102,7 @@ async fn patient(space: &Space) -> Endpoint {
 
 #[tokio::test]
 async fn what_the_quota_has_no_room_for_is_taken_back_and_may_be_asked_for_again() {
-    let mut world = world(&Job::new("job", 0)).await;
+    let mut world = undisturbed_world(&Job::new("job", 0)).await;
     world.endpoint = patient(&world.space).await;
     let first = world.endpoint.add("job", 1, None).await.pods();
     let quota = forbid_pods(&world.space).await;
@@ -120,7 +133,7 @@ async fn what_the_quota_has_no_room_for_is_taken_back_and_may_be_asked_for_again
 
 #[tokio::test]
 async fn what_a_try_that_was_broken_off_got_is_not_taken_for_all_that_was_asked_for() {
-    let mut world = world(&Job::new("job", 0)).await;
+    let mut world = undisturbed_world(&Job::new("job", 0)).await;
     let dying = patient(&world.space).await;
     let quota = forbid_pods(&world.space).await;
     tell_quota(&quota, 3, 0).await;
@@ -162,7 +175,7 @@ async fn what_a_try_that_was_broken_off_got_is_not_taken_for_all_that_was_asked_
 
 #[tokio::test]
 async fn a_unit_whose_ddp_learners_the_quota_has_no_room_for_is_taken_back() {
-    let mut world = world(&Job::new("job", 0).learners(0)).await;
+    let mut world = undisturbed_world(&Job::new("job", 0).learners(0)).await;
     world.endpoint = patient(&world.space).await;
     common_nodes(&world.space).await;
     configure(&world.space).await;

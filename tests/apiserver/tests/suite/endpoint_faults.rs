@@ -113,8 +113,10 @@ async fn f41_who_goes_has_the_time_that_its_template_gives() {
     space.create(&Job::from(job)).await;
     let names = endpoint.add("job", 2, None).await.pods();
     for name in &names {
+        // Its service is made after it.
         eventually("it is made", async || {
-            space.pods().get(name).await.map_err(|e| e.to_string())
+            let service = space.services().get(name).await;
+            service.map_err(|e| e.to_string())
         })
         .await;
         run(&space.pods(), name).await;
