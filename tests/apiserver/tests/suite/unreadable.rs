@@ -97,9 +97,14 @@ async fn a_job_that_becomes_unreadable_while_it_runs_is_told_of_and_runs_on() {
         .await
         .unwrap();
     space.until_event("spoilt", "InvalidSpec").await;
-    let status = api.get("spoilt").await.unwrap().data["status"].clone();
+    // Of a write that was not answered it is told before it is known to stand.
+    let status = eventually("its status tells of it", async || {
+        let status = api.get("spoilt").await.unwrap().data["status"].clone();
+        let tells = status["reason"] == "InvalidSpec";
+        tells.then(|| status.clone()).ok_or(status.to_string())
+    })
+    .await;
     assert_eq!(status["phase"], "Running");
-    assert_eq!(status["reason"], "InvalidSpec");
     let conditions = status["conditions"].as_array().unwrap();
     let told = conditions.iter().find(|c| c["type"] == "ReplicasReady");
     let message = told.unwrap()["message"].as_str().unwrap();
