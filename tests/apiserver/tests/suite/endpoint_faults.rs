@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
 use reqwest::Method;
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
+use tokio::{task::JoinSet, try_join};
 
 #[tokio::test]
 async fn f15_a_job_without_collectors_or_learners_says_so_and_gets_neither() {
@@ -113,10 +113,10 @@ async fn f41_who_goes_has_the_time_that_its_template_gives() {
     space.create(&Job::from(job)).await;
     let names = endpoint.add("job", 2, None).await.pods();
     for name in &names {
-        // Its service is made after it.
-        eventually("it is made", async || {
-            let service = space.services().get(name).await;
-            service.map_err(|e| e.to_string())
+        eventually("it and its service are made", async || {
+            let (pods, services) = (space.pods(), space.services());
+            let made = try_join!(pods.get(name), services.get(name));
+            made.map_err(|e| e.to_string())
         })
         .await;
         run(&space.pods(), name).await;
