@@ -69,6 +69,12 @@ pub(crate) async fn act(
         let writes = stream::iter(writes).buffer_unordered(IN_PARALLEL);
         results.extend(writes.collect::<Vec<_>>().await);
     }
+    if results
+        .iter()
+        .any(|(_, result)| matches!(result, Some(Ok(true))))
+    {
+        context.backoff.got_on(key);
+    }
     let (mut created, mut deleted) = (Vec::new(), Vec::new());
     let (mut errors, mut refused) = (Vec::new(), Vec::new());
     for (action, result) in results {

@@ -74,6 +74,13 @@ impl Backoff {
         (!left.is_zero()).then_some(left)
     }
 
+    /// Its next failure is again a first one: some of what it is about got through.
+    pub fn got_on(&self, job: &Key) {
+        if let Some(wait) = self.lock().jobs.get_mut(job) {
+            (wait.failures, wait.probes) = (0, 0);
+        }
+    }
+
     /// Has it wait no longer, though it failed as often as it did.
     pub fn end_wait(&self, job: &Key) {
         if let Some(wait) = self.lock().jobs.get_mut(job) {
@@ -153,6 +160,10 @@ mod tests {
             assert!((0.8 * full..=full).contains(wait), "{i}: {wait}");
         }
         assert!(backoff.left(&job).unwrap() > Duration::from_secs(40));
+        backoff.got_on(&job);
+        assert!(backoff.left(&job).is_some(), "what was refused is put off");
+        assert!(backoff.failed(&job, &refused()) <= FIRST);
+        assert!(backoff.failed(&job, &refused()) > FIRST);
         backoff.succeeded(&job);
         assert_eq!(backoff.left(&job), None);
         assert!(backoff.failed(&job, &refused()) <= FIRST);
