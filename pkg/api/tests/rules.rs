@@ -7,7 +7,7 @@ mod table;
 use cel::{Context, Program, Value as Outcome};
 use di_api::validation::{aggregator_config, dijob, dijob_update};
 use serde_json::{Value, json};
-use table::{good, job, mistakes, set};
+use table::{PHASES, changes, good, job, mistakes, set};
 
 /// Rules of a kind.
 fn rules(kind: &str) -> Vec<String> {
@@ -78,25 +78,8 @@ fn what_a_rule_refuses_the_validator_refuses_and_names_and_main_containers_the_o
 
 #[test]
 fn rules_for_changes_refuse_what_the_validator_refuses() {
-    let phases = [
-        "",
-        "Created",
-        "Running",
-        "Unknown",
-        "Suspended",
-        "Succeeded",
-        "Failed",
-    ];
-    let changes = [
-        ("/spec/group", json!("other"), "spec.group"),
-        (
-            "/spec/collector/replicas",
-            json!(7),
-            "spec.collector.replicas",
-        ),
-        ("/metadata/labels", json!({"a": "b"}), ""),
-    ];
-    for phase in phases {
+    let changes = changes();
+    for phase in PHASES {
         let mut old = job();
         if !phase.is_empty() {
             set(&mut old, "/status", json!({"phase": phase}));

@@ -55,8 +55,10 @@ pub(crate) async fn act(
     let mut results = Vec::with_capacity(actions.len());
     for part in [coordinator, [first, services].concat()] {
         // What kept the coordinator from being made passes, but it might find no room any more once others were made.
-        let holds = |(_, result): &(_, Option<Result<bool>>)| matches!(result, Some(Err(error)) if error.is_passing());
-        let is_held = results.iter().any(holds);
+        let is_held = results.iter().any(|(_, result)| match result {
+            Some(Err(error)) => Error::is_passing(error),
+            _ => false,
+        });
         let part = part.into_iter();
         let part = part.filter(|action| !is_held || !matches!(action, Action::CreatePod(_)));
         // Boxed, because the compiler does not see that futures made by a closure over borrows are Send.
@@ -69,10 +71,8 @@ pub(crate) async fn act(
         let writes = stream::iter(writes).buffer_unordered(IN_PARALLEL);
         results.extend(writes.collect::<Vec<_>>().await);
     }
-    if results
-        .iter()
-        .any(|(_, result)| matches!(result, Some(Ok(true))))
-    {
+    let changed = |(_, result): &(_, Option<Result<bool>>)| matches!(result, Some(Ok(true)));
+    if results.iter().any(changed) {
         context.backoff.got_on(key);
     }
     let (mut created, mut deleted) = (Vec::new(), Vec::new());

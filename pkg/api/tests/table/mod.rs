@@ -11,6 +11,17 @@ const POD: &str = "/spec/coordinator/template/spec";
 /// Its main container, `@` in the table.
 const CONTAINER: &str = "/spec/coordinator/template/spec/containers/0";
 
+/// Phases of a job, and that it has none yet.
+pub const PHASES: [&str; 7] = [
+    "",
+    "Created",
+    "Running",
+    "Unknown",
+    "Suspended",
+    "Succeeded",
+    "Failed",
+];
+
 /// One mistake.
 pub struct Mistake {
     /// What it is about.
@@ -134,4 +145,17 @@ pub fn good_of(folder: &str) -> Vec<Value> {
 /// Jobs and configurations that are fine.
 pub fn good() -> Vec<Value> {
     good_of(FOLDER)
+}
+
+/// Changes of [`job`]: where, to what, and the field that is named where it may not be changed.
+pub fn changes() -> [(&'static str, Value, &'static str); 3] {
+    [
+        ("/spec/group", json!("other"), "spec.group"),
+        (
+            "/spec/collector/replicas",
+            json!(7),
+            "spec.collector.replicas",
+        ),
+        ("/metadata/labels", json!({"a": "b"}), ""),
+    ]
 }

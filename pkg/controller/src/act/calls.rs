@@ -19,6 +19,7 @@ use tower::{BoxError, service_fn};
 use super::{spared::IN_VAIN, *};
 use crate::{
     Metrics, Settings, Step,
+    backoff::FIRST,
     outbox::{Item, Outbox},
     status::write_and_tell,
 };
@@ -263,6 +264,25 @@ async fn what_is_refused_to_one_is_not_asked_for_by_others_like_it() {
             _ => all.len() - asked.len() + of(refused),
         };
         assert_eq!(put_off, expected, "{refused} {code}");
+    }
+}
+
+#[tokio::test]
+async fn a_job_that_got_on_waits_as_after_a_first_failure() {
+    let pods = [Role::Coordinator, Role::Collector].map(|role| {
+        let name = role.label().to_owned();
+        Action::CreatePod(PlanEntry::new(name, role, Origin::Declared, 0))
+    });
+    for (refused, got_on) in [("collector", true), ("co", false)] {
+        let client = refusing(refused, 500, Arc::default());
+        let context = context(client, &mut Registry::default(), Outbox::new().0);
+        let (job, key) = job();
+        let fail = || context.backoff.failed(&key, &crate::Error::JobGone);
+        for _ in 0..5 {
+            fail();
+        }
+        act(&context, &job, &key, &pods).await.unwrap_err();
+        assert_eq!(fail() <= FIRST, got_on, "{refused}");
     }
 }
 

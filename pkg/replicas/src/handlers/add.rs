@@ -118,16 +118,15 @@ async fn add_to(
     })
     .await?;
     // Whoever does not wait is not told either: what was refused before says nothing of these.
-    if !state.settings.create_wait.is_zero()
-        && let Some(why) = verdicts::wait(state, key, &job, &planned, last).await
-    {
-        take_back(state, key, caller, request_key, began).await?;
-        return Err(Error::Passing(why));
-    }
-    if verdicts::have_vanished(state, key, &planned) {
-        return Err(Error::Passing(
-            "some of the replicas were taken back meanwhile; ask again".to_owned(),
-        ));
+    if !state.settings.create_wait.is_zero() {
+        if let Some(why) = verdicts::wait(state, key, &job, &planned, last).await {
+            take_back(state, key, caller, request_key, began).await?;
+            return Err(Error::Passing(why));
+        }
+        if verdicts::have_vanished(state, key, &planned) {
+            let why = "some of the replicas were taken back meanwhile; ask again";
+            return Err(Error::Passing(why.to_owned()));
+        }
     }
     state
         .metrics

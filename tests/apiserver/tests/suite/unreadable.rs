@@ -305,7 +305,6 @@ async fn a_job_of_several_faults_fails_with_all_of_them_and_has_neither_pod_nor_
 #[tokio::test]
 async fn a_job_that_could_not_be_looked_at_first_fails_all_the_same() {
     let space = Space::new().await;
-    let space = space.undisturbed("it brings its own faults");
     let _kubelet = Kubelet::running(&space);
     let proxy = Proxy::start(space.server.client_of_manager("manager", &space.namespace));
     let looked = Arc::new(AtomicUsize::new(0));
@@ -328,7 +327,7 @@ async fn a_job_that_could_not_be_looked_at_first_fails_all_the_same() {
     space.until_phase("misspelt", Phase::Failed).await;
     space.until_event("misspelt", "InvalidSpec").await;
     manager.stop().await;
-    assert_eq!(looked.load(Relaxed), 3);
+    assert!(looked.load(Relaxed) >= 3);
     let made = space.writes_of("manager").await;
     let made: Vec<_> = made.iter().filter(|w| w.verb == "create").collect();
     assert!(made.iter().all(|w| w.resource == "events"), "{made:?}");
