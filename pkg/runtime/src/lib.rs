@@ -29,6 +29,7 @@ pub mod checkpoint;
 mod choice;
 mod codec;
 pub mod collector;
+pub mod config;
 pub mod coordinator;
 pub mod ddp;
 pub mod dispatch;

@@ -30,7 +30,7 @@ impl Outcome {
             Self::Ended => "ended",
         };
         let evaluation = end.evaluation.map_or_else(
-            || "no evaluation yet".to_owned(),
+            || "not evaluated yet".to_owned(),
             |mean| format!("mean return {mean:.1} over {episodes} episodes"),
         );
         let (iterations, frames, seconds) = (end.iteration, end.frames, time.as_secs_f64());

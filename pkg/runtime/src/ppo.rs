@@ -4,6 +4,8 @@ mod batches;
 mod gradient;
 mod ranks;
 
+use std::fmt::Display;
+
 use rand::Rng;
 use serde::{Deserialize, Serialize};
 
@@ -79,23 +81,36 @@ impl Settings {
             gradient_norm,
             max_policy_lag: _,
         } = self;
-        let positive = [learning_rate, clip, gradient_norm];
-        let shares = [discount, trace];
-        let sound = positive.iter().all(|n| n.is_finite() && **n > 0.0)
-            && shares.iter().all(|n| (0.0..=1.0).contains(*n))
-            && entropy.is_finite()
-            && (1..=1000).contains(num_epochs)
-            && *batch_size > 0
-            && *num_batches_per_epoch != Some(0);
-        if sound {
-            return Ok(());
+        let above = |number: f64| number.is_finite() && number > 0.0;
+        let is_share = |number| (0.0..=1.0).contains(&number);
+        let batches = num_batches_per_epoch.unwrap_or(1);
+        let rules: [(&str, &dyn Display, bool, &str); 9] = [
+            ("learning_rate", learning_rate, above(*learning_rate), ABOVE),
+            ("discount", discount, is_share(*discount), SHARE),
+            ("trace", trace, is_share(*trace), SHARE),
+            ("clip", clip, above(*clip), ABOVE),
+            (
+                "num_epochs",
+                num_epochs,
+                (1..=1000).contains(num_epochs),
+                "in 1..=1000",
+            ),
+            ("batch_size", batch_size, *batch_size > 0, ABOVE),
+            ("num_batches_per_epoch", &batches, batches > 0, ABOVE),
+            ("entropy", entropy, entropy.is_finite(), "a number"),
+            ("gradient_norm", gradient_norm, above(*gradient_norm), ABOVE),
+        ];
+        match rules.into_iter().find(|(_, _, holds, _)| !holds) {
+            Some((name, value, _, rule)) => Err(Error::BadConfig(format!(
+                "{name} must be {rule}, and is {value}"
+            ))),
+            None => Ok(()),
         }
-        Err(Error::BadConfig(
-            "learning_rate, clip, gradient_norm, batch_size and num_batches_per_epoch must be above 0, discount and trace in 0..=1, num_epochs in \
-             1..=1000".to_owned(),
-        ))
     }
 }
+
+const ABOVE: &str = "above 0";
+const SHARE: &str = "in 0..=1";
 
 /// Mean losses over one update.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

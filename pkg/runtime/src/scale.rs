@@ -18,7 +18,7 @@ use serde_json::json;
 use tokio::{sync::watch, time::sleep};
 
 use crate::{
-    Error, Result, chain,
+    Result, chain, config,
     endpoint::Endpoint,
     progress::count,
     wire::{Envelope, Replicas},
@@ -233,12 +233,9 @@ async fn change(State(scale): State<Scale>, body: Bytes) -> Response {
     if let Some(why) = &scale.fixed {
         return refusal(StatusCode::CONFLICT, why.clone());
     }
-    let change: Change = match serde_json::from_slice(&body) {
+    let change: Change = match config::read(&body) {
         Ok(change) => change,
-        Err(error) => {
-            let why = Error::BadConfig(error.to_string()).to_string();
-            return refusal(StatusCode::BAD_REQUEST, why);
-        }
+        Err(error) => return refusal(StatusCode::BAD_REQUEST, error.to_string()),
     };
     scale.wanted.send_modify(|wanted| {
         wanted.collectors = change.collectors.unwrap_or(wanted.collectors);

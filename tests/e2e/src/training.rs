@@ -78,7 +78,7 @@ mod tests {
             ("not solved: mean return 480.3 over 100 episodes", false),
             ("solved: mean return 474.9 over 100 episodes", false),
             ("solved: mean return 500.0 over 10 episodes", false),
-            ("solved: no evaluation yet", false),
+            ("solved: not evaluated yet", false),
         ] {
             assert_eq!(is_solved(&log(end)), solved, "{end}");
         }

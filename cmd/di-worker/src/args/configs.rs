@@ -1,4 +1,4 @@
-use di_runtime::{Result, panel::Configs, ppo::Settings, sampling::Sampling};
+use di_runtime::{Result, config, panel::Configs, ppo::Settings, sampling::Sampling};
 use serde::de::DeserializeOwned;
 
 /// What a coordinator configures its replicas with.
@@ -33,7 +33,7 @@ fn settings(json: &str) -> Result<Settings, String> {
 }
 
 fn read<C: DeserializeOwned>(json: &str, check: fn(&C) -> Result<()>) -> Result<C, String> {
-    let config = serde_json::from_str(json).map_err(|error| error.to_string())?;
+    let config = config::read(json.as_bytes()).map_err(|error| error.to_string())?;
     check(&config).map_err(|error| error.to_string())?;
     Ok(config)
 }
@@ -83,12 +83,13 @@ mod tests {
             ),
             (
                 r#"--learner-config={"num_epochs": 0}"#,
-                &["num_epochs in 1..=1000"],
+                &["num_epochs must be in 1..=1000, and is 0"],
             ),
             (
                 "--learner-config={batch_size: 1}",
                 &["--learner-config", "line 1"],
             ),
+            ("--learner-config=[0.1]", &["expected a map"]),
         ] {
             let error = read(flag).unwrap_err();
             assert_eq!(error.exit_code(), 2);

@@ -2,8 +2,9 @@
 
 use di_api::{Reason, names};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{
-    Container, ContainerRestartRule, ContainerState, PodSpec, PodStatus,
+use k8s_openapi::{
+    api::core::v1::{Container, ContainerRestartRule, ContainerState, PodSpec, PodStatus},
+    apimachinery::pkg::apis::meta::v1::Time,
 };
 
 /// Phase of a pod.
@@ -175,11 +176,15 @@ pub(super) fn waiting(status: &PodStatus) -> Option<(String, String)> {
 
 pub(super) fn started(state: &ContainerState) -> Option<Timestamp> {
     let running = state.running.as_ref().and_then(|s| s.started_at.as_ref());
-    let ended = state
-        .terminated
-        .as_ref()
-        .and_then(|s| s.started_at.as_ref());
-    running.or(ended).map(|time| time.0)
+    let ended = state.terminated.as_ref();
+    running
+        .or_else(|| ended.and_then(|s| s.started_at.as_ref()))
+        .and_then(happened)
+}
+
+/// When something happened, if it did: a kubelet writes its runtime's zero, 1970, for the start of a container that could not be started.
+fn happened(time: &Time) -> Option<Timestamp> {
+    (time.0 > Timestamp::UNIX_EPOCH).then_some(time.0)
 }
 
 /// How an init container failed, without which the main one never runs.
@@ -209,7 +214,7 @@ pub(super) fn end(
         return (over || stays).then(|| End {
             exit_code: Some(ended.exit_code),
             reason: ended.reason.clone().unwrap_or_else(|| "Error".to_owned()),
-            at: ended.finished_at.as_ref().map(|time| time.0),
+            at: ended.finished_at.as_ref().and_then(happened),
         });
     }
     let reason = || status.reason.clone();

@@ -101,6 +101,23 @@ fn f6_the_end_of_the_main_container_is_the_end_whatever_its_sidecars_do() {
 }
 
 #[test]
+fn one_that_could_not_be_started_has_not_run() {
+    let (zero, later) = ("1970-01-01T00:00:00Z", "2026-01-01T00:00:10Z");
+    let runs = json!({"running": {}});
+    let view = |started: &str| {
+        let end = json!({"terminated": {
+            "reason": "StartError", "exitCode": 128, "startedAt": started, "finishedAt": later,
+        }});
+        with_sidecar(&end, &runs)
+    };
+    let never = view(zero);
+    assert_eq!((never.stage(), never.started), (Stage::Failed, None));
+    assert_eq!(never.end.unwrap().at, later.parse().ok());
+    let once = "2026-01-01T00:00:09Z";
+    assert_eq!(view(once).started, once.parse().ok());
+}
+
+#[test]
 fn the_main_container_may_be_started_again_where_others_are_not() {
     let policy = |of_the_pod: &str, own: Value, code: Option<i32>| {
         let mut main = own;

@@ -11,7 +11,7 @@ use axum::{
 use serde_json::{Value, json};
 
 use super::{Call, Report};
-use crate::{Error, Result, chain, wire::Envelope};
+use crate::{Error, Result, chain, config, wire::Envelope};
 
 /// What the handles of a life cycle lead to.
 pub trait Handles: Clone + Send + Sync + 'static {
@@ -62,9 +62,7 @@ fn read(call: &str, body: &[u8]) -> Result<(Call, Value)> {
     let config = match body {
         // Who leaves it out wants the defaults.
         [] => json!({}),
-        body => {
-            serde_json::from_slice(body).map_err(|error| Error::BadConfig(error.to_string()))?
-        }
+        body => config::read(body)?,
     };
     Ok((call, config))
 }

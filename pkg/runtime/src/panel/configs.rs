@@ -1,15 +1,17 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::{Result, ppo::Settings, sampling::Sampling, wire::Role};
+use crate::{Result, config::within, ppo::Settings, sampling::Sampling, wire::Role};
 
 /// What a panel configures its replicas with, by role. Those of a role that is left out stay as their command line says.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Configs {
     /// How collectors sample.
+    #[serde(deserialize_with = "within")]
     pub collector: Option<Sampling>,
     /// How learners learn.
+    #[serde(deserialize_with = "within")]
     pub learner: Option<Settings>,
 }
 

@@ -99,6 +99,11 @@ impl Runner {
     /// Keeps what is to be gone on from; tells where it ended.
     pub(super) fn end(&mut self, outcome: Outcome) -> Result<(Model, Progress)> {
         let Self { keeper, model, .. } = self;
+        let mut end = self.progress.clone();
+        if !matches!(outcome, Outcome::Solved | Outcome::Unsolved) {
+            // What was evaluated last is the model before this one.
+            end.evaluation = None;
+        }
         if let Some(keeper) = keeper {
             keeper.sum_up();
             match outcome {
@@ -108,7 +113,7 @@ impl Runner {
                 }
             }
         }
-        Ok((model.clone(), self.progress.clone()))
+        Ok((model.clone(), end))
     }
 
     /// All that is told of it.

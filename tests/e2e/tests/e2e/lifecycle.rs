@@ -339,6 +339,23 @@ async fn a_collector_that_crashes_again_and_again_is_left_to_its_kubelet_and_tol
 }
 
 #[tokio::test]
+async fn a_collector_that_cannot_even_be_started_is_replaced_ever_later() {
+    Namespace::with("mistyped", |ns| async move {
+        let mut wanted = held("mistyped", 1, 0);
+        let collector = wanted.spec.collector.as_mut().unwrap();
+        collector.template.spec.as_mut().unwrap().restart_policy = Some("Never".to_owned());
+        main_of(&mut collector.template).command = Some(vec!["/no-such-program".to_owned()]);
+        ns.submit(&wanted).await;
+        let waits = |s: &di_api::DIJobStatus| {
+            let mut last = s.plan.iter().filter(|entry| entry.is_wanted());
+            last.any(|entry| entry.attempt == 2 && entry.not_before.is_some())
+        };
+        eventually("waits for its next try", || status(&ns, "mistyped"), waits).await;
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_coordinator_past_its_deadline_is_ended_and_its_log_stays() {
     Namespace::with("late", |ns| async move {
         ns.submit(&held("late", 1, 0)).await;
