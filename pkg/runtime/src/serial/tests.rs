@@ -190,18 +190,34 @@ async fn a_training_has_come_to_its_end_though_its_checkpoints_stay() {
 }
 
 /// A training that does not end by itself, in small iterations.
-async fn endless(gate: &Gate, shutdown: impl Future<Output = ()>) -> (Outcome, Model) {
-    let goal = Goal {
+fn small() -> Goal {
+    Goal {
         target_return: 501.0,
         max_iterations: u64::MAX,
         tasks: 1,
         frames_per_task: 64,
         evaluation_episodes: 1,
         ..Goal::default()
-    };
-    let settings = Settings::default();
-    let ended = run(goal, settings, Sampling::default(), None, gate, shutdown).await;
+    }
+}
+
+async fn endless(gate: &Gate, shutdown: impl Future<Output = ()>) -> (Outcome, Model) {
+    let (settings, sampling) = (Settings::default(), Sampling::default());
+    let ended = run(small(), settings, sampling, None, gate, shutdown).await;
     ended.unwrap()
+}
+
+#[test]
+fn what_one_model_was_evaluated_with_is_not_told_of_the_next() {
+    let (settings, sampling) = (Settings::default(), (&Sampling::default(), &gymnasium()));
+    let mut runner = Runner::begin(small(), settings, sampling, None).unwrap();
+    let _ = runner.iterate().unwrap();
+    for outcome in [Outcome::Interrupted, Outcome::TimedOut, Outcome::Ended] {
+        let (model, end) = runner.end(outcome).unwrap();
+        assert_eq!((model.version, end.evaluation), (1, None), "{outcome:?}");
+    }
+    let (_, end) = runner.end(Outcome::Unsolved).unwrap();
+    assert!(end.evaluation.is_some());
 }
 
 async fn trained_more(gate: &Gate, polls: u64) {
