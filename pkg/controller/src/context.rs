@@ -52,6 +52,8 @@ pub(crate) struct Memory {
     pub refused: Arc<Refused>,
     /// Since when the status is to be written for something that may wait.
     pub differs_since: Option<Instant>,
+    /// When the status was written last.
+    pub written: Option<Instant>,
     /// A status whose write was not answered, and what is to be told if it stands.
     pub unsaid: Option<Arc<(DIJobStatus, Vec<Note>)>>,
     /// Whether nothing that is done for it matters any more.

@@ -26,15 +26,27 @@ pub(crate) fn may_wait(
     old: Option<&DIJobStatus>,
     step: &Step,
 ) -> Option<Duration> {
-    if is_urgent(old, step) {
-        return None;
-    }
     let now = Instant::now();
-    let since = context.memory(key).differs_since.unwrap_or(now);
+    let memory = context.memory(key);
+    if is_urgent(old, step) {
+        let written = memory.written?;
+        let wait = pace(&step.status).checked_sub(now.duration_since(written));
+        return wait.filter(|wait| !wait.is_zero());
+    }
+    let since = memory.differs_since.unwrap_or(now);
     context.remember(key, |memory| memory.differs_since = Some(since));
     COUNTS_EVERY
         .checked_sub(now.duration_since(since))
         .filter(|wait| !wait.is_zero())
+}
+
+/// How far apart the urgent writes of a status are at least. One of a large plan is hundreds of kilobytes, of which etcd keeps every version for
+/// minutes: where many replicas fail all the time, several changes become one write.
+fn pace(status: &DIJobStatus) -> Duration {
+    const SMALL: usize = 500;
+    let entries = status.plan.len();
+    let is_small = entries <= SMALL || status.phase.is_some_and(Phase::is_terminal);
+    Duration::from_millis(if is_small { 0 } else { entries as u64 })
 }
 
 /// Whether a status, or what follows from it, is not to wait.
@@ -92,7 +104,10 @@ async fn write_status(
     let written = context.write("patch", "dijobs/status", what, call).await;
     let written = written.map_err(Error::of_the_job)?;
     context.jobs.written(written);
-    context.remember(key, |memory| memory.differs_since = None);
+    context.remember(key, |memory| {
+        memory.differs_since = None;
+        memory.written = Some(Instant::now());
+    });
     Ok(())
 }
 

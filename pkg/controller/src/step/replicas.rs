@@ -5,7 +5,7 @@ use std::{collections::HashSet, time::Duration};
 use di_api::{EntryState, PlanEntry, Reason, Role, names};
 use di_plan::{
     LONGEST_BACKOFF_SECONDS, PodView, Stage, Suffixes, adopt, aggregator_of, declare, drop_gone,
-    find, follow, members, replace,
+    find, follow, has_room, members, replace, shorten,
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -25,6 +25,7 @@ pub(super) fn tend(seen: &Observed<'_>, step: &mut Step, suffixes: &mut dyn Suff
     declare(seen.job, &mut plan, seen.pods, suffixes, seen.now);
     replace_lost(seen, &mut plan, step, suffixes);
     units::tend(seen, &mut plan, step, suffixes);
+    shorten(&mut plan);
     let is_there = |name: &str| seen.pod(name).is_some() || seen.service(name).is_some();
     let leads = |name: &str| members(&plan, name).any(|member| is_there(&member.name));
     let leaving = plan
@@ -146,6 +147,10 @@ fn replace_lost(
         .chain(units::broken(plan))
         .collect();
     for (name, loss) in lost {
+        if !has_room(plan) {
+            // Some have to be gone first, which is seen.
+            break;
+        }
         // It may have been replaced with another of its unit.
         let Some(entry) = find(plan, &name).filter(|entry| entry.is_wanted()) else {
             continue;

@@ -4,6 +4,7 @@ mod adoption;
 mod declared;
 mod replacement;
 mod requested;
+mod size;
 mod slots;
 #[cfg(test)]
 mod tests;
@@ -18,8 +19,9 @@ pub use adoption::adopt;
 pub use declared::declare;
 pub use replacement::{LONGEST_BACKOFF_SECONDS, next_attempt, replace};
 pub use requested::{Request, planned_for, request};
+pub use size::{has_room, shorten};
 pub use units::{aggregator_of, expand, follow, is_ready, is_whole, members, planned_as};
-pub use victims::{release, release_declared, victims};
+pub use victims::{release, release_declared, release_done, victims};
 
 /// The entry of this name.
 pub fn find<'a>(plan: &'a [PlanEntry], name: &str) -> Option<&'a PlanEntry> {

@@ -2,6 +2,7 @@ use std::collections::HashSet;
 
 use di_api::{DIJob, EntryState, Origin, PlanEntry, Role};
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use proptest::prelude::*;
 
 use super::*;
@@ -158,6 +159,87 @@ fn a_name_reported_twice_is_replaced_once() {
     assert_eq!(find(&plan, &name).unwrap().state, EntryState::Removing);
     assert_eq!(find(&plan, &second).unwrap().state, EntryState::Replaced);
     assert_eq!(again(&mut plan, "j-collector-never"), None);
+}
+
+#[test]
+fn what_is_let_go_of_says_no_more_than_whose_it_is_and_the_newest_are_kept_for_their_logs() {
+    let mut plan = Vec::new();
+    let first = ask(&mut plan, 150, "uid/0", Some("key"));
+    for name in &first {
+        replace(&job(0), &mut plan, name, None, &mut RandomSuffixes, now()).unwrap();
+    }
+    shorten(&mut plan);
+    for (i, name) in first.iter().enumerate() {
+        let entry = find(&plan, name).unwrap();
+        let newest = if i < 50 {
+            EntryState::Removing
+        } else {
+            EntryState::Replaced
+        };
+        assert_eq!(
+            (entry.state, &entry.request_key, &entry.claimed_by),
+            (newest, &None, &None)
+        );
+    }
+    let successors = plan.iter().filter(|entry| entry.is_wanted());
+    assert!(
+        successors
+            .clone()
+            .all(|e| e.request_key.as_deref() == Some("key"))
+    );
+    assert_eq!(successors.count(), 150);
+}
+
+#[test]
+fn the_largest_plan_can_be_stored() {
+    let mut plan = Vec::new();
+    let key = "01234567-89ab-cdef-0123-456789abcdef";
+    let mut names = ask(&mut plan, 2000, &format!("{key}/1"), Some(key));
+    let mut largest = 0;
+    // All fail again and again, and nothing of them goes.
+    for _ in 0..3 {
+        for name in &mut names {
+            let entry = plan.iter_mut().find(|entry| entry.name == *name).unwrap();
+            entry.uid = Some(key.to_owned());
+            entry.resources.cpus = Some(Quantity("16".to_owned()));
+            entry.resources.memory = Some(Quantity("131072Mi".to_owned()));
+            if has_room(&plan) {
+                *name =
+                    replace(&job(0), &mut plan, name, None, &mut RandomSuffixes, now()).unwrap();
+            }
+        }
+        shorten(&mut plan);
+        // Names may be of 63 characters.
+        let longer = plan
+            .iter()
+            .map(|e| 63 - e.name.len() + e.replaces.as_ref().map_or(0, |name| 63 - name.len()));
+        let longer: usize = longer.sum();
+        largest = largest.max(serde_json::to_vec(&plan).unwrap().len() + longer);
+    }
+    assert_eq!(plan.iter().filter(|entry| entry.is_wanted()).count(), 2000);
+    // What is left is for the spec.
+    assert!(largest < (1536 - 200) * 1024, "{largest}");
+}
+
+#[test]
+fn those_that_have_done_their_work_make_room_for_others_the_oldest_first() {
+    let mut plan = Vec::new();
+    let names = ask(&mut plan, 4, "uid/0", None);
+    declare(&job(1), &mut plan, &[], &mut RandomSuffixes, now());
+    for entry in plan.iter_mut().filter(|entry| entry.name != names[0]) {
+        entry.done = true;
+    }
+    release_done(&mut plan, |plan| wanted(plan) <= 3);
+    let state = |name: &str| find(&plan, name).unwrap().state;
+    let states: Vec<_> = names.iter().map(|name| state(name)).collect();
+    let (stays, goes) = (EntryState::Wanted, EntryState::Replaced);
+    assert_eq!(states, [stays, goes, goes, stays]);
+    release_done(&mut plan, |_| false);
+    assert_eq!(
+        wanted(&plan),
+        2,
+        "neither what works nor what is declared goes"
+    );
 }
 
 #[test]

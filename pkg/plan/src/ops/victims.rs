@@ -2,7 +2,7 @@
 
 use di_api::{EntryState, Origin, PlanEntry, Role};
 
-use super::{follow, is_ready};
+use super::{follow, is_ready, members};
 use crate::view::PodView;
 
 /// Marks as Removing all but `keep` of the wanted entries that `of` selects. Returns the names marked.
@@ -50,6 +50,23 @@ pub(super) fn mark_named(
         entry.state = EntryState::Removing;
     }
     follow(plan);
+}
+
+/// Lets go of requested replicas that have done their work, the oldest first and units whole, until `is_enough`: nobody takes them up again.
+/// Those of them that are newest are kept for their logs.
+pub fn release_done(plan: &mut [PlanEntry], is_enough: impl Fn(&[PlanEntry]) -> bool) {
+    for i in 0..plan.len() {
+        if is_enough(plan) {
+            return;
+        }
+        let entry = &plan[i];
+        let is_over = entry.is_wanted() && entry.done && entry.origin == Origin::Requested;
+        let leads = entry.role != Role::DdpLearner;
+        if is_over && leads && members(plan, &entry.name).all(|member| member.done) {
+            plan[i].state = EntryState::Replaced;
+            follow(plan);
+        }
+    }
 }
 
 /// Positions of the wanted entries that `of` selects, in the order in which they would go.

@@ -7,7 +7,7 @@ use di_api::{AggregatorConfig, PlanEntry, RequestKind, Role, names};
 use di_cache::{JobView, Key};
 use di_plan::{
     AggregatorTemplate, Job, PodView, RandomSuffixes, Request, RestartPolicy, Stage, aggregator_of,
-    find, planned_as, planned_for, remove,
+    find, planned_as, planned_for, release_done, remove,
 };
 use jiff::Timestamp;
 use kube::{
@@ -104,8 +104,9 @@ async fn add_to(
             },
         );
         check_ports(&draft.plan, &planned, &template, &key.0)?;
-        let after = wanted(&draft.plan);
-        if after > most && after > before {
+        let fits = |plan: &[PlanEntry]| wanted(plan) <= most.max(before);
+        release_done(&mut draft.plan, fits);
+        if !fits(&draft.plan) {
             return Err(Error::Invalid(format!(
                 "DIJob {} has {before} replicas and may have at most {most}",
                 job.name_any()

@@ -1,3 +1,4 @@
+use di_api::Role;
 use serde_json::json;
 
 use crate::{Settings, error::Error, testing::*};
@@ -48,6 +49,34 @@ async fn a_job_has_no_more_replicas_than_it_may() {
             (answer.code, answer.body["message"].as_str().unwrap()),
             (400, "DIJob a has 4 replicas and may have at most 5")
         );
+    }
+}
+
+#[tokio::test]
+async fn those_that_have_done_their_work_make_room() {
+    for (is_done, code) in [(false, 400), (true, 503)] {
+        let plan = json!([
+            {"name": "a-collector-run", "type": "Collector", "origin": "Requested", "index": 0},
+            {"name": "a-collector-end", "type": "Collector", "origin": "Requested", "index": 1, "done": is_done},
+        ]);
+        let settings = Settings {
+            max_replicas_per_job: 2,
+            ..quick()
+        };
+        let job = job("a", &json!({"phase": "Running", "plan": plan}));
+        let coordinator = pod(
+            "a",
+            Role::Coordinator,
+            "a-coordinator",
+            "a-uid",
+            COORDINATOR,
+        );
+        let fixture = serving(settings, [job], [coordinator]);
+        let body = json!({"namespace": "rl", "coordinator": "a-coordinator", "collectors": {"replicas": 1}});
+        let path = "/v1alpha2/replicas";
+        let answer = ask(&fixture, COORDINATOR, "POST", path, &body.to_string()).await;
+        // No API server is there to write it.
+        assert_eq!(answer.code, code, "{:?}", answer.body);
     }
 }
 
