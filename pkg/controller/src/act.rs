@@ -36,14 +36,14 @@ impl From<Error> for Failed {
 /// How many calls for one job are under way at the same time.
 pub(crate) const IN_PARALLEL: usize = 16;
 
-/// Carries out all actions, and returns the worst error once all were tried: one that fails holds up no other. But where some are tried
-/// in vain, others like them [are spared](Tried::spares).
+/// Carries out all actions, and returns the worst error once all were tried, else whether anything was changed: one that fails holds up no
+/// other. But where some are tried in vain, others like them [are spared](Tried::spares).
 pub(crate) async fn act(
     context: &Context,
     job: &DIJob,
     key: &Key,
     actions: &[Action],
-) -> Result<(), Failed> {
+) -> Result<bool, Failed> {
     // A pod takes its time to start, and nobody needs its address before.
     let (services, first): (Vec<_>, Vec<_>) = actions
         .iter()
@@ -72,7 +72,8 @@ pub(crate) async fn act(
         results.extend(writes.collect::<Vec<_>>().await);
     }
     let changed = |(_, result): &(_, Option<Result<bool>>)| matches!(result, Some(Ok(true)));
-    if results.iter().any(changed) {
+    let got_on = results.iter().any(changed);
+    if got_on {
         context.backoff.got_on(key);
     }
     let (mut created, mut deleted) = (Vec::new(), Vec::new());
@@ -114,7 +115,7 @@ pub(crate) async fn act(
     }
     let told = job.status.as_ref().and_then(|s| s.reason.as_deref());
     let about = context.memory(key).trouble.and_then(|told| told.about);
-    worst(errors, told, about.as_ref()).map_or(Ok(()), Err)
+    worst(errors, told, about.as_ref()).map_or(Ok(got_on), Err)
 }
 
 /// Of what went wrong, what the job is told of: the same as before while it lasts, for every change of it is a write, and the next try.
@@ -241,11 +242,16 @@ async fn create_service(
     };
     match ServiceView::new(&service).filter(|view| view.owner == job.uid()) {
         Some(view) => {
-            context.services.created(view);
+            let is_known = context.services.created(view);
+            if !is_known && !new {
+                // As with a pod: the watch has shown it going, and it is there.
+                let (kind, name) = ("service", entry.name.clone());
+                return Err(Error::Leftover { kind, name });
+            }
+            Ok(new)
         }
-        None => return Err(taken("service", &service, job)),
+        None => Err(taken("service", &service, job)),
     }
-    Ok(new)
 }
 
 /// Why a name is not to be had: what an earlier job of the same name leaves goes by itself.

@@ -42,6 +42,9 @@ pub enum Error {
         /// Its name.
         name: String,
     },
+    /// Whatever was done changed nothing, and is still to be done by what is known of the job: a watch is behind.
+    #[error("nothing came of what was to be done")]
+    InVain,
     /// The job was deleted meanwhile.
     #[error("the job is gone")]
     JobGone,
@@ -84,6 +87,8 @@ impl Error {
             Self::Timeout { .. } => Reason::Timeout,
             Self::Foreign { .. } => Reason::NameTaken,
             Self::Leftover { .. } => Reason::EarlierJobEnds,
+            // What the watch has yet to show, another wrote.
+            Self::InVain => Reason::Conflict,
             // Nobody is told: nothing is left that it could be told of.
             Self::JobGone => Reason::ApiError,
             Self::WatchEnded => Reason::WatchEnded,

@@ -99,6 +99,7 @@ async fn looks(context: &Context, key: &Key) -> Result<Next, Failed> {
     }
     let mut trouble = context.memory(key).trouble;
     let mut asked = HashMap::new();
+    let (mut got_on, mut in_vain) = (false, false);
     for _ in 0..LOOKS {
         let Some(job) = context.jobs.get(key) else {
             context.forget(key);
@@ -123,13 +124,16 @@ async fn looks(context: &Context, key: &Key) -> Result<Next, Failed> {
                 return Ok(Next::requeue(wait));
             }
             write_and_tell(context, key, &job, step).await?;
+            got_on = true;
             continue;
         }
         if step.actions.is_empty() && (trouble.is_none() || some_wait) {
             context.remember(key, |memory| memory.differs_since = None);
             return Ok(next(&step, &job));
         }
-        act(context, &job, key, &step.actions).await?;
+        let changed = act(context, &job, key, &step.actions).await?;
+        got_on |= changed;
+        in_vain |= !changed;
         if step.actions.contains(&Action::DeleteJob) {
             // It is there until the watch has caught up.
             context.remember(key, |memory| memory.moot = true);
@@ -139,6 +143,10 @@ async fn looks(context: &Context, key: &Key) -> Result<Next, Failed> {
             trouble = None;
             context.remember(key, |memory| memory.trouble = None);
         }
+    }
+    if in_vain && !got_on {
+        // What it waits for the watch brings, and if nothing does, it must not be tried at this pace for ever.
+        return Err(Error::InVain.into());
     }
     // Something keeps changing; others get their turn in between.
     Ok(Next::requeue(COUNTS_EVERY))
@@ -351,8 +359,71 @@ async fn note_trouble(context: &Context, key: &Key, failed: &Failed) {
 #[cfg(test)]
 mod tests {
     use di_api::Reason;
+    use di_cache::{JobCache, PodCache};
+    use http::{Request, Response};
+    use kube::{Client, client::Body, runtime::reflector::store};
+    use prometheus_client::registry::Registry;
+    use serde_json::json;
+    use tower::service_fn;
 
     use super::*;
+    use crate::{Metrics, Settings, outbox::Outbox};
+
+    /// One whose caches have this pod, of a server that has nothing.
+    fn context(pod: PodView) -> Context {
+        let nothing = service_fn(|_: Request<Body>| async {
+            let status =
+                json!({"status": "Failure", "reason": "NotFound", "code": 404, "message": ""});
+            let body = Body::from(status.to_string().into_bytes());
+            Response::builder().status(404).body(body)
+        });
+        Context::new(
+            Client::new(nothing, "ns"),
+            Settings::default(),
+            Metrics::new(&mut Registry::default()),
+            JobCache::new(store().0),
+            Arc::new(PodCache::holding([pod])),
+            Arc::default(),
+            Outbox::new().0,
+        )
+    }
+
+    #[tokio::test]
+    async fn what_nothing_comes_of_is_left_to_the_watch_and_tried_ever_later() {
+        let version = "diengine.opendilab.org/v1alpha2";
+        let job = json!({
+            "apiVersion": version, "kind": "DIJob",
+            "metadata": {"name": "j", "namespace": "ns", "uid": "u", "resourceVersion": "1"},
+            "spec": {"coordinator": {"template": {}}},
+            "status": {"phase": "Succeeded"},
+        });
+        let mut job: DIJob = serde_json::from_value(job).unwrap();
+        // It is gone, which the watch has yet to show.
+        let pod = json!({
+            "metadata": {
+                "name": "j-coordinator", "namespace": "ns", "uid": "p", "labels": {"dijob-name": "j"},
+                "ownerReferences": [
+                    {"apiVersion": version, "kind": "DIJob", "name": "j", "uid": "u", "controller": true},
+                ],
+            },
+            "status": {"phase": "Running"},
+        });
+        let pod = PodView::new(&serde_json::from_value(pod).unwrap()).unwrap();
+        let context = context(pod.clone());
+        let key = ("ns".to_owned(), "j".to_owned());
+        let step = look(&context, &key, &job, None, &HashMap::new());
+        assert!(
+            matches!(step.actions[..], [Action::EndPod { .. }]),
+            "{step:?}"
+        );
+        job.status = Some(step.status);
+        context.jobs.written(job);
+        let failed = looks(&context, &key).await.unwrap_err();
+        assert!(matches!(failed.error, Error::InVain), "{failed:?}");
+        assert!(failed.error.is_conflict(), "nobody need look at it");
+        context.pods.deleted(&pod);
+        looks(&context, &key).await.unwrap();
+    }
 
     #[test]
     fn what_is_told_is_told_while_it_is_refused_and_then_what_else_is() {

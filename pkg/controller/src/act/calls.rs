@@ -1,6 +1,6 @@
 //! What is called is counted, in series that are there from the start, and what comes of it is told.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use di_api::{Origin, Role};
 use di_cache::JobCache;
@@ -74,6 +74,60 @@ fn refusing(begin: &'static str, code: u16, asked: Arc<Mutex<Vec<String>>>) -> C
         }
     });
     Client::new(make, "ns")
+}
+
+/// A client of a server that answers so when some objects of a resource are to be deleted, by what their names begin with, or with 0 not at all,
+/// and tells of each write by its path.
+fn keeping(
+    resource: &'static str,
+    begin: &'static str,
+    code: u16,
+    asked: Arc<Mutex<Vec<String>>>,
+) -> Client {
+    let kept = format!("/{resource}/{begin}");
+    let write = service_fn(move |request: Request<Body>| {
+        let path = request.uri().path().to_owned();
+        let is_kept = *request.method() == Method::DELETE && path.contains(&kept);
+        if *request.method() != Method::GET {
+            asked.lock().unwrap().push(path);
+        }
+        async move {
+            let reason = match code {
+                0 if is_kept => std::future::pending().await,
+                403 => "Forbidden",
+                409 => "Conflict",
+                _ => "InternalError",
+            };
+            let status =
+                json!({"status": "Failure", "reason": reason, "code": code, "message": "denied"});
+            let (code, answer) = if is_kept {
+                (code, status)
+            } else {
+                (200, json!({"metadata": {"uid": "u"}}))
+            };
+            let body = Body::from(answer.to_string().into_bytes());
+            Response::builder().status(code).body(body)
+        }
+    });
+    Client::new(write, "ns")
+}
+
+/// A client of a server that has this pod or this service already, whatever is to be made.
+fn having(pod: &Pod, service: &Service) -> Client {
+    let (pod, service) = (json!(pod).to_string(), json!(service).to_string());
+    let taken = json!({"status": "Failure", "reason": "AlreadyExists", "code": 409, "message": ""});
+    let answer = service_fn(move |request: Request<Body>| {
+        let is_pod = request.uri().path().contains("/pods/");
+        let there = if is_pod { &pod } else { &service };
+        let (code, text) = if *request.method() == Method::GET {
+            (200_u16, there.clone())
+        } else {
+            (409, taken.to_string())
+        };
+        let body = Body::from(text.into_bytes());
+        std::future::ready(Response::builder().status(code).body(body))
+    });
+    Client::new(answer, "ns")
 }
 
 /// A client of a server that makes whatever it is asked to.
@@ -264,6 +318,74 @@ async fn what_is_refused_to_one_is_not_asked_for_by_others_like_it() {
             _ => all.len() - asked.len() + of(refused),
         };
         assert_eq!(put_off, expected, "{refused} {code}");
+    }
+}
+
+#[tokio::test]
+async fn where_deletions_are_in_vain_few_are_tried() {
+    let uid = || "u".to_owned();
+    let names = || (0..100).map(|i| format!("collector-{i}"));
+    let pods = names().map(|name| Action::DeletePod { name, uid: uid() });
+    let services = names().map(|name| Action::DeleteService { name, uid: uid() });
+    let end = Action::EndPod {
+        name: "the-coordinator".to_owned(),
+        uid: uid(),
+    };
+    let all: Vec<_> = pods.chain(services).chain([end]).collect();
+    let in_vain = || IN_VAIN..=IN_PARALLEL + IN_VAIN;
+    for (resource, begin, code, pods, services) in [
+        ("pods", "collector", 0, 1..=IN_PARALLEL, 100..=100),
+        ("services", "collector", 0, 100..=100, 1..=IN_PARALLEL),
+        ("pods", "collector", 500, in_vain(), 100..=100),
+        ("services", "collector", 500, 100..=100, in_vain()),
+        // What befalls one says nothing of the others: it was written at the same moment, or is protected.
+        ("pods", "collector-3", 500, 100..=100, 100..=100),
+        ("pods", "collector", 409, 100..=100, 100..=100),
+        ("pods", "collector", 403, 100..=100, 100..=100),
+    ] {
+        let asked = Arc::<Mutex<Vec<String>>>::default();
+        let client = keeping(resource, begin, code, asked.clone());
+        let mut context = context(client, &mut Registry::default(), Outbox::new().0);
+        context.settings.call_timeout = Duration::from_secs(1);
+        let (job, key) = job();
+        // So the job is tried again.
+        act(&context, &job, &key, &all).await.unwrap_err();
+        let asked = asked.lock().unwrap();
+        let of = |path: &str| asked.iter().filter(|asked| asked.contains(path)).count();
+        let what = format!("{resource} {begin} {code}: {asked:?}");
+        assert!(pods.contains(&of("/pods/collector")), "{what}");
+        assert!(services.contains(&of("/services/collector")), "{what}");
+        assert_eq!(of("/pods/the-coordinator"), 1, "{what}");
+        assert!(context.memory(&key).refused.creates.is_empty(), "{what}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_there_though_the_watch_has_shown_it_going_is_waited_for() {
+    let (job, key) = job();
+    let entry = PlanEntry::new("p".to_owned(), Role::Collector, Origin::Declared, 0);
+    let mut its_pod = pod(&job, &entry, None, &Settings::default().build).unwrap();
+    its_pod.metadata.uid = Some("pod".to_owned());
+    let mut its_service = service(&job, &entry);
+    its_service.metadata.uid = Some("service".to_owned());
+    let client = having(&its_pod, &its_service);
+    let context = context(client, &mut Registry::default(), Outbox::new().0);
+    let creates = [
+        Action::CreatePod(entry.clone()),
+        Action::CreateService(entry),
+    ];
+    assert!(
+        !act(&context, &job, &key, &creates).await.unwrap(),
+        "they are taken in"
+    );
+    // A label by which they are watched was taken away.
+    let view = PodView::new(&its_pod).unwrap();
+    context.pods.deleted(&view);
+    let view = ServiceView::new(&its_service).unwrap();
+    context.services.deleted(&view);
+    for create in creates {
+        let failed = act(&context, &job, &key, &[create]).await.unwrap_err();
+        assert_eq!(failed.error.reason(), Reason::EarlierJobEnds);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use di_api::Reason;
 
-use super::coordinates;
+use super::{coordinates, made_by};
 use crate::{Action, Error, error::Result};
 
 /// A server that is ill fails some of many calls. Where so many failed and none got through, it is what they ask for that fails.
@@ -47,24 +47,27 @@ impl<'a> Tried<'a> {
     }
 }
 
-/// Whether what one action makes is to wait where another is refused: it takes as much of a quota and is of the same template, or is a pod of a
-/// job whose coordinator waits.
+/// Whether one action is to wait where another is refused. What it makes takes as much of a quota and is of the same template, or is a pod of a
+/// job whose coordinator waits; what it deletes is of the same resource. A pod is told to end by another verb: whoever has no answer to deletions
+/// may well have one to that.
 fn alike(one: &Action, other: &Action) -> bool {
     match (one, other) {
         (Action::CreatePod(_), other) if coordinates(other) => true,
         (Action::CreatePod(one), Action::CreatePod(other)) => {
             (one.role, &one.resources) == (other.role, &other.resources)
         }
-        (Action::CreateService(_), Action::CreateService(_)) => true,
+        (Action::CreateService(_), Action::CreateService(_))
+        | (Action::DeletePod { .. }, Action::DeletePod { .. })
+        | (Action::DeleteService { .. }, Action::DeleteService { .. }) => true,
         _ => false,
     }
 }
 
 /// Whether others like this action are to be spared: whoever refuses it, or has no answer to it, has none to them. Without its coordinator no
-/// other pod is of use, and there might be no room for it any more once they were made.
+/// other pod is of use, and there might be no room for it any more once they were made. But what may not be deleted may be protected by itself.
 fn is_for_all(action: &Action, error: &Error) -> bool {
     let reason = error.reason();
-    Reason::REFUSALS.contains(&reason)
+    (Reason::REFUSALS.contains(&reason) && made_by(action).is_some())
         || reason == Reason::Timeout
         || (coordinates(action) && !error.is_passing())
 }

@@ -29,7 +29,9 @@ pub(super) fn tend(
         }
         None => {}
     }
-    if let Some((reason, message)) = stuck(seen, plan)
+    // While something else went wrong, that is the job's reason, which does not tell whether this was told.
+    if seen.trouble.is_none()
+        && let Some((reason, message)) = stuck(seen, plan)
         && step.status.reason.as_deref() != Some(reason.as_str())
     {
         step.notes.push(Note::warning(reason, message));

@@ -15,7 +15,7 @@ use crate::{names::Suffixes, view::PodView};
 pub(super) const WORKERS: [Role; 2] = [Role::Collector, Role::Learner];
 
 /// Brings the Declared entries in line with the spec: adds what is missing, marks what is too much. Those that the job's annotation names go
-/// first.
+/// first. Of a role that the job does not have any more all go, the Requested too: no pod of it can be made.
 pub fn declare(
     job: &DIJob,
     plan: &mut Vec<PlanEntry>,
@@ -26,11 +26,12 @@ pub fn declare(
     let named = job.annotations().get(names::LET_GO_ANNOTATION);
     let named: Vec<_> = named.into_iter().flat_map(|all| all.split(',')).collect();
     for role in WORKERS {
-        let of_role = |e: &PlanEntry| e.role.counted_as() == role && e.origin == Origin::Declared;
+        let counted = |e: &PlanEntry| e.role.counted_as() == role;
         let Some(declared) = job.spec.declared(role) else {
-            mark_surplus(plan, pods, of_role, 0);
+            mark_surplus(plan, pods, counted, 0);
             continue;
         };
+        let of_role = |e: &PlanEntry| counted(e) && e.origin == Origin::Declared;
         let groups = declared.groups;
         let of_lost_group = |e: &PlanEntry| {
             let known = |group: &String| groups.iter().any(|known| known.name == *group);

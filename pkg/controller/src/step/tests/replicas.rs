@@ -89,6 +89,22 @@ fn a_finished_replica_is_not_run_again_whatever_becomes_of_its_pod() {
 }
 
 #[test]
+fn nobody_waits_for_a_role_that_was_taken_out_of_a_held_job() {
+    let mut world = running();
+    let asked = "cartpole-learner-asked".to_owned();
+    let asked = PlanEntry::new(asked, Role::Learner, Origin::Requested, 1);
+    world.job.status.as_mut().unwrap().plan.push(asked);
+    world.settle();
+    assert_eq!(world.pods.len(), 5);
+    world.hold();
+    world.job.spec.learner = None;
+    world.job.spec.suspend = false;
+    world.settle();
+    assert!(world.wanted(Role::Learner).is_empty());
+    assert_eq!((world.pods.len(), world.services.len()), (3, 3));
+}
+
+#[test]
 fn one_that_was_told_to_go_is_replaced_though_it_exits_with_0() {
     for tell in [
         (|pod: &mut PodView| pod.deleting = true) as fn(&mut PodView),

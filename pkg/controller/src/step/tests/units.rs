@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use di_api::{PlanEntry, Role, names::env};
+use di_api::{PlanEntry, Reason, Role, names::env};
 use di_plan::AggregatorTemplate;
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::{
-    super::{Observed, step},
+    super::{Observed, Trouble, step},
     world::{World, aggregator, node},
 };
 
@@ -228,6 +228,31 @@ fn f23_without_a_configuration_only_aggregators_wait() {
         .unwrap()
         .port;
     assert_eq!(port, Some(5000));
+}
+
+#[test]
+fn that_a_configuration_is_missing_is_told_once_while_something_else_is_refused() {
+    let mut world = World::new(JOB);
+    world.aggregator = AggregatorTemplate::Missing;
+    let missing = Reason::MissingAggregatorConfig;
+    let told = |world: &mut World| {
+        let notes = world.look().notes.into_iter();
+        notes.filter(|note| note.reason == missing).count()
+    };
+    assert_eq!(told(&mut world), 1);
+    world.settle();
+    assert_eq!(told(&mut world), 0);
+    world.trouble = Some(Trouble {
+        reason: Reason::QuotaExceeded,
+        message: "the server says why".to_owned(),
+        about: None,
+    });
+    assert_eq!(told(&mut world), 0);
+    world.settle();
+    assert_eq!(world.status().reason.as_deref(), Some("QuotaExceeded"));
+    assert_eq!(told(&mut world), 0, "with every write");
+    world.trouble = None;
+    assert_eq!(told(&mut world), 1, "it is the job's reason again");
 }
 
 #[test]

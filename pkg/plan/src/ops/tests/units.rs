@@ -201,6 +201,21 @@ fn a_held_job_that_was_changed_is_planned_anew() {
 }
 
 #[test]
+fn of_a_role_that_was_taken_out_all_go_whoever_wanted_them_and_units_whole() {
+    let mut plan = Vec::new();
+    declare(&job(1), &mut plan, &[], &mut RandomSuffixes, now());
+    ask(&mut plan, 1, 6, "uid/0");
+    ask(&mut plan, 1, 1, "uid/0");
+    split(&mut plan, &[4, 4]);
+    assert_eq!(plan.len(), 3 + 3 + 1);
+    let mut without = job(0);
+    without.spec.learner = None;
+    declare(&without, &mut plan, &[], &mut RandomSuffixes, now());
+    let goes = |entry: &PlanEntry| entry.state == EntryState::Removing;
+    assert!(plan.iter().all(goes), "{plan:?}");
+}
+
+#[test]
 fn an_aggregator_stays_planned_while_a_failed_ddp_learner_is_kept() {
     let mut plan = Vec::new();
     let unit = ask(&mut plan, 1, 6, "uid/0").remove(0);
