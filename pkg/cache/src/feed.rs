@@ -159,28 +159,98 @@ async fn follow<K>(
     }
 }
 
-fn take<K, V: View>(cache: &ObjectCache<V>, event: Event<Seen<K, V>>) -> Vec<Key> {
-    match event {
-        Event::Init => cache.list_started(),
+/// Puts into the cache what a watch shows, and returns the jobs concerned.
+fn take<K, V>(cache: &ObjectCache<V>, event: Event<Seen<K, V>>) -> Vec<Key>
+where
+    K: Resource<DynamicType = ()>,
+    V: View,
+{
+    let concerned = match event {
+        Event::Init => {
+            cache.list_started();
+            None
+        }
         Event::InitApply(Seen { view, .. }) => {
             if let Some(view) = view {
                 cache.list_brought(view);
             }
+            None
         }
         Event::InitDone => return cache.list_complete().into_iter().collect(),
-        Event::Apply(Seen { view, .. }) => {
-            if let Some(view) = view {
-                let job = view.job();
-                cache.applied(view);
-                return vec![job];
-            }
+        Event::Apply(Seen {
+            view: Some(view), ..
+        }) => {
+            let job = view.job();
+            let left = cache.applied(view);
+            return left.into_iter().chain([job]).collect();
         }
-        Event::Delete(Seen { view, .. }) => {
-            if let Some(view) = view {
-                cache.deleted(&view);
-                return vec![view.job()];
-            }
+        Event::Apply(seen) => cache.unlabelled(&seen.uid().unwrap_or_default()),
+        Event::Delete(seen) => {
+            let known = cache.deleted(&seen.uid().unwrap_or_default());
+            known.or_else(|| seen.view.map(|view| view.job()))
         }
+    };
+    concerned.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use di_plan::PodView;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::Objects;
+
+    fn pod(labels: &Value) -> Seen<Pod, PodView> {
+        let pod = json!({
+            "metadata": {"name": "p", "namespace": "ns", "uid": "u", "resourceVersion": "1", "labels": labels},
+            "status": {"phase": "Running", "podIPs": [{"ip": "10.0.0.1"}]},
+        });
+        serde_json::from_value(pod).unwrap()
     }
-    Vec::new()
+
+    fn of(job: &str) -> Seen<Pod, PodView> {
+        pod(&json!({"dijob-name": job}))
+    }
+
+    fn key(job: &str) -> Key {
+        ("ns".to_owned(), job.to_owned())
+    }
+
+    /// How many pods each of two jobs has, and whose the address is.
+    fn known(cache: &PodCache) -> (usize, usize, Option<String>) {
+        let owner = cache.by_address("10.0.0.1".parse().unwrap());
+        let count = |job| cache.read(&key(job), Objects::len);
+        (count("j"), count("k"), owner.map(|pod| pod.job.clone()))
+    }
+
+    #[test]
+    fn a_pod_whose_label_goes_is_gone_from_its_job() {
+        let cache = PodCache::default();
+        let bare = || pod(&json!({}));
+        assert_eq!(take(&cache, Event::Apply(of("j"))), [key("j")]);
+        assert_eq!(known(&cache), (1, 0, Some("j".to_owned())));
+        assert_eq!(take(&cache, Event::Apply(bare())), [key("j")]);
+        assert_eq!(known(&cache), (0, 0, None));
+        assert!(cache.saw_go("u"));
+        assert_eq!(take(&cache, Event::Apply(bare())), [], "nobody's before");
+
+        take(&cache, Event::Apply(of("j")));
+        assert_eq!(take(&cache, Event::Delete(bare())), [key("j")]);
+        assert_eq!(known(&cache), (0, 0, None));
+    }
+
+    #[test]
+    fn a_pod_whose_label_is_changed_is_gone_from_the_job_that_it_was_of() {
+        let cache = PodCache::default();
+        take(&cache, Event::Apply(of("j")));
+        let moved = take(&cache, Event::Apply(of("k")));
+        assert_eq!(moved, [key("j"), key("k")]);
+        assert_eq!(known(&cache), (0, 1, Some("k".to_owned())));
+        assert!(cache.saw_go("u"), "nobody waits for it");
+        assert_eq!(take(&cache, Event::Apply(of("k"))), [key("k")]);
+        // Changed once more by the very write that let it go.
+        assert_eq!(take(&cache, Event::Delete(of("j"))), [key("k")]);
+        assert_eq!(known(&cache), (0, 0, None));
+    }
 }

@@ -3,6 +3,7 @@
 //! A cache lags behind what its owner has just written. Here, what a write returned is put into the cache at once, and stays until the
 //! watch has caught up, so that no decision is made on a state older than one's own last write.
 
+mod by_uid;
 mod connection;
 mod feed;
 mod group;

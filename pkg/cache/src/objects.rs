@@ -8,7 +8,7 @@ use std::{
 use di_plan::{PodView, ServiceView};
 use tokio::sync::watch;
 
-use crate::{WatchHealth, group::Objects, lately::Lately};
+use crate::{WatchHealth, by_uid::ByUid, group::Objects, lately::Lately};
 
 /// Namespace and name of a job.
 pub type Key = (String, String);
@@ -84,6 +84,8 @@ pub struct ObjectCache<V> {
 struct Index<V> {
     jobs: HashMap<Key, Objects<V>>,
     addresses: HashMap<IpAddr, Arc<V>>,
+    /// All of them: one whose label was changed is still known by the job that it was of.
+    by_uid: HashSet<ByUid<V>>,
     /// Counts the changes.
     changes: u64,
     /// Objects that a write of ours returned and the watch has not shown yet, by UID.
@@ -103,6 +105,7 @@ impl<V> Default for ObjectCache<V> {
             index: RwLock::new(Index {
                 jobs: HashMap::new(),
                 addresses: HashMap::new(),
+                by_uid: HashSet::new(),
                 changes: 0,
                 unconfirmed: HashMap::new(),
                 gone: Lately::default(),
@@ -226,23 +229,36 @@ impl<V: View> ObjectCache<V> {
         self.bump();
     }
 
-    /// Puts in what the watch showed.
-    pub fn applied(&self, view: V) {
+    /// Puts in what the watch showed. Returns the job that it was of, if its label names another by now.
+    pub fn applied(&self, view: V) -> Option<Key> {
         let mut index = self.lock_write();
         index.unconfirmed.remove(view.uid());
-        index.put(Arc::new(view));
+        let left = index.put(Arc::new(view));
         drop(index);
         self.bump();
+        left
     }
 
-    /// Takes out what the watch showed going.
-    pub fn deleted(&self, view: &V) {
+    /// Takes out what the watch showed going. Returns the job that it was of.
+    pub fn deleted(&self, uid: &str) -> Option<Key> {
         let mut index = self.lock_write();
-        index.unconfirmed.remove(view.uid());
-        index.gone.add(view.uid());
-        index.take(&view.job(), view.name(), view.uid());
+        index.unconfirmed.remove(uid);
+        // Also where it is not known: the answer of its create may come late.
+        index.gone.add(uid);
+        let left = index.lose(uid);
         drop(index);
         self.bump();
+        left
+    }
+
+    /// Takes out what the watch showed without the label that names its job: of that one it is gone. Returns the job.
+    pub fn unlabelled(&self, uid: &str) -> Option<Key> {
+        let mut index = self.lock_write();
+        index.unconfirmed.remove(uid);
+        let left = index.lose(uid);
+        drop(index);
+        self.bump();
+        left
     }
 
     pub(crate) fn list_started(&self) {
@@ -276,6 +292,7 @@ impl<V: View> ObjectCache<V> {
             .collect();
         let before = std::mem::take(&mut index.jobs);
         index.addresses.clear();
+        index.by_uid.clear();
         for view in unconfirmed {
             index.put(view);
         }
@@ -353,15 +370,34 @@ impl PodCache {
 }
 
 impl<V: View> Index<V> {
-    fn put(&mut self, view: Arc<V>) {
+    /// Puts an object in its place. Returns the job that it was of, if its label names another by now: of that one it is gone.
+    fn put(&mut self, view: Arc<V>) -> Option<Key> {
+        let job = view.job();
+        let known = self.by_uid.get(view.uid()).map(|known| known.0.job());
+        let left = known.filter(|known| *known != job);
+        if left.is_some() {
+            self.lose(view.uid());
+        }
         self.changes += 1;
         for address in view.addresses() {
             self.addresses.insert(*address, view.clone());
         }
-        let objects = self.jobs.entry(view.job()).or_default();
-        if let Some(old) = objects.put(view, self.changes) {
+        let objects = self.jobs.entry(job).or_default();
+        if let Some(old) = objects.put(view.clone(), self.changes) {
             self.forget_addresses(&old);
+            self.by_uid.remove(old.uid());
         }
+        self.by_uid.replace(ByUid(view));
+        left
+    }
+
+    /// Takes out the object of this UID, of whichever job it is, and notes that it went. Returns the job.
+    fn lose(&mut self, uid: &str) -> Option<Key> {
+        let known = self.by_uid.get(uid)?.0.clone();
+        let job = known.job();
+        self.gone.add(uid);
+        self.take(&job, known.name(), uid);
+        Some(job)
     }
 
     fn take(&mut self, job: &Key, name: &str, uid: &str) {
@@ -376,6 +412,7 @@ impl<V: View> Index<V> {
         if objects.is_empty() {
             self.jobs.remove(job);
         }
+        self.by_uid.remove(uid);
         if let Some(old) = old {
             self.forget_addresses(&old);
         }

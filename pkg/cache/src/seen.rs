@@ -31,7 +31,7 @@ impl ViewOf<Service> for ServiceView {
 /// An object of which nothing but its view is left once it is decoded. Whole ones come by the page, and their memory would stay with the process.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen<K, V> {
-    /// The version of the object, by which a watch goes on.
+    /// The version of the object, by which a watch goes on, and its UID, by which it is known whatever becomes of its labels.
     metadata: ObjectMeta,
     pub view: Option<V>,
     kind: PhantomData<K>,
@@ -41,8 +41,10 @@ impl<'de, K: Deserialize<'de> + Resource, V: ViewOf<K>> Deserialize<'de> for See
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut object = K::deserialize(deserializer)?;
         let view = V::of(&object);
+        let whole = object.meta_mut();
         let metadata = ObjectMeta {
-            resource_version: object.meta_mut().resource_version.take(),
+            resource_version: whole.resource_version.take(),
+            uid: whole.uid.take(),
             ..ObjectMeta::default()
         };
         Ok(Self {

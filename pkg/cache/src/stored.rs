@@ -2,7 +2,7 @@ use futures::{Stream, StreamExt, stream};
 use kube::{
     Resource,
     runtime::{
-        reflector::Store,
+        reflector::{ObjectRef, Store},
         watcher::{self, Event},
     },
 };
@@ -11,7 +11,7 @@ use crate::WatchedJob;
 
 /// The jobs that `events` are about, each once `store` has it, for a queue that looks there. kube's `touched_objects` hands out those of a list
 /// page by page, and the store has none of them before the last: while that is fetched, a queue takes a job that came since for one that is gone,
-/// and nobody looks at it ever again.
+/// and nobody looks at it ever again. After a list those are handed out, too, that it does not have any more: nothing else tells that they are gone.
 pub fn stored_jobs<J>(
     events: impl Stream<Item = watcher::Result<Event<WatchedJob<J>>>>,
     store: Store<WatchedJob<J>>,
@@ -19,11 +19,21 @@ pub fn stored_jobs<J>(
 where
     J: Resource<DynamicType = ()> + Clone + 'static,
 {
+    let mut before = Vec::new();
     events.flat_map(move |event| {
         let (one, all) = match event {
             Ok(Event::Apply(job) | Event::Delete(job)) => (Some(Ok(job)), Vec::new()),
-            Ok(Event::Init | Event::InitApply(_)) => (None, Vec::new()),
-            Ok(Event::InitDone) => (None, store.state()),
+            Ok(Event::Init) => {
+                before = store.state();
+                (None, Vec::new())
+            }
+            Ok(Event::InitApply(_)) => (None, Vec::new()),
+            Ok(Event::InitDone) => {
+                let mut all = std::mem::take(&mut before);
+                all.retain(|job| store.get(&ObjectRef::from_obj(&**job)).is_none());
+                all.extend(store.state());
+                (None, all)
+            }
             Err(error) => (Some(Err(error)), Vec::new()),
         };
         let all = stream::iter(all).map(|job| Ok(WatchedJob::clone(&job)));
@@ -52,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_handed_out_when_the_store_has_it_and_not_before() {
+    fn a_job_is_handed_out_when_the_store_has_it_or_has_it_no_more() {
         let (reader, writer) = reflector::store();
         let (shown, events) = mpsc::unbounded();
         let events = reflector(writer, events);
@@ -71,17 +81,18 @@ mod tests {
             names
         };
         let stored = |name: &str| (name.to_owned(), true);
+        let gone = |name: &str| (name.to_owned(), false);
         assert_eq!(handed_out(Event::Init), []);
         assert_eq!(handed_out(Event::InitApply(job("a"))), []);
         assert_eq!(handed_out(Event::InitDone), [stored("a")]);
         assert_eq!(handed_out(Event::Apply(job("b"))), [stored("b")]);
 
-        // Listed anew, with one that came meanwhile on a page before the last.
+        // Listed anew, with one that came meanwhile on a page before the last, and without one that went.
         assert_eq!(handed_out(Event::Init), []);
         assert_eq!(handed_out(Event::InitApply(job("new"))), []);
         assert_eq!(handed_out(Event::InitApply(job("b"))), []);
-        assert_eq!(handed_out(Event::InitDone), [stored("b"), stored("new")]);
-        let gone = handed_out(Event::Delete(job("b")));
-        assert_eq!(gone, [("b".to_owned(), false)]);
+        let all = [gone("a"), stored("b"), stored("new")];
+        assert_eq!(handed_out(Event::InitDone), all);
+        assert_eq!(handed_out(Event::Delete(job("b"))), [gone("b")]);
     }
 }

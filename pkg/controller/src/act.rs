@@ -16,7 +16,7 @@ use kube::{
 };
 use serde_json::json;
 
-use crate::{Action, Error, Note, context::Context, error::Result};
+use crate::{Action, Error, Note, context::Context, error::Result, step::listed};
 use spared::Tried;
 
 /// Why not all was carried out.
@@ -165,14 +165,6 @@ async fn attempt<'a>(
     let result = carry_out(context, job, key, action).await;
     tried().note(action, &result);
     Some(result)
-}
-
-fn listed(names: &[&str]) -> String {
-    const MOST: usize = 5;
-    match names.len().saturating_sub(MOST) {
-        0 => names.join(", "),
-        more => format!("{} and {more} more", names[..MOST].join(", ")),
-    }
 }
 
 /// Returns whether something was changed that had not been before.

@@ -1,6 +1,9 @@
 //! Events are published behind the reconciles: they tell people what has happened, and nothing that a job needs waits for them.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -31,30 +34,40 @@ pub(crate) enum Item {
 }
 
 /// Where events are put in. Those about one object stay in their order.
-pub(crate) struct Outbox(Vec<mpsc::Sender<Item>>);
+pub(crate) struct Outbox {
+    lanes: Vec<mpsc::Sender<Item>>,
+    /// How many were lost that nobody was told of yet.
+    lost: AtomicUsize,
+}
 
 impl Outbox {
     /// The other ends are for [`publish`].
     pub fn new() -> (Self, Vec<mpsc::Receiver<Item>>) {
-        let (senders, lanes) = (0..LANES).map(|_| mpsc::channel(MOST)).unzip();
-        (Self(senders), lanes)
+        let (lanes, ends) = (0..LANES).map(|_| mpsc::channel(MOST)).unzip();
+        let lost = AtomicUsize::default();
+        (Self { lanes, lost }, ends)
     }
 
     /// Never waits.
     pub fn put(&self, news: News) {
         let lane = usize::try_from(hash(&news.about.uid) % LANES as u64).unwrap_or_default();
-        let reason = news.event.reason.clone();
-        if self.0[lane].try_send(Item::News(Box::new(news))).is_err() {
-            warn!(
-                reason,
-                "Lost an event: too many wait to be published already"
-            );
+        let sent = self.lanes[lane].try_send(Item::News(Box::new(news)));
+        if sent.is_err() && self.lost.fetch_add(1, Ordering::Relaxed) + 1 >= MOST {
+            self.tell_lost();
+        }
+    }
+
+    /// They are lost by the rush: one line tells of many.
+    fn tell_lost(&self) {
+        let lost = self.lost.swap(0, Ordering::Relaxed);
+        if lost > 0 {
+            warn!(lost, "Lost events: too many waited to be published already");
         }
     }
 
     /// Waits until all that was put in so far is published, or put by to be sent again.
     pub async fn flush(&self) {
-        let flushes = self.0.iter().map(async |lane| {
+        let flushes = self.lanes.iter().map(async |lane| {
             let (done, flushed) = oneshot::channel();
             if lane.send(Item::Flush(done)).await.is_ok() {
                 flushed.await.ok();
@@ -71,6 +84,10 @@ pub(crate) async fn publish(
     unsent: mpsc::Sender<News>,
 ) {
     while let Some(item) = lane.recv().await {
+        if lane.is_empty() {
+            // The rush is over.
+            context.outbox.tell_lost();
+        }
         match item {
             Item::News(news) => {
                 if let Err(error) = context.send(&news.event, &news.about).await {
@@ -94,10 +111,19 @@ fn put_by(news: News, error: &Error, unsent: &mpsc::Sender<News>) {
 
 #[cfg(test)]
 mod tests {
+    use di_cache::JobCache;
     use futures::FutureExt;
-    use kube::runtime::events::EventType;
+    use http::{Request, Response};
+    use kube::{
+        Client,
+        client::Body,
+        runtime::{events::EventType, reflector::store},
+    };
+    use prometheus_client::registry::Registry;
+    use tower::service_fn;
 
     use super::*;
+    use crate::{Metrics, Settings};
 
     fn news(uid: usize, reason: &str) -> News {
         News {
@@ -143,6 +169,35 @@ mod tests {
         (0..=MOST).for_each(|_| outbox.put(news(0, "same")));
         let kept: usize = lanes.iter_mut().map(|lane| reasons(lane).len()).sum();
         assert_eq!(kept, MOST);
+    }
+
+    #[tokio::test]
+    async fn of_many_that_are_lost_is_told_at_once() {
+        let (outbox, lanes) = Outbox::new();
+        let untold = |outbox: &Outbox| outbox.lost.load(Ordering::Relaxed);
+        (0..2000).for_each(|_| outbox.put(news(0, "same")));
+        assert_eq!(untold(&outbox), 2000 - MOST, "the rush goes on");
+        (0..MOST).for_each(|_| outbox.put(news(0, "same")));
+        assert_eq!(untold(&outbox), 2000 - MOST, "it goes on for long");
+
+        let taken = service_fn(|_: Request<Body>| async {
+            Response::builder().body(Body::from(b"{}".to_vec()))
+        });
+        let context = Arc::new(Context::new(
+            Client::new(taken, "ns"),
+            Settings::default(),
+            Metrics::new(&mut Registry::default()),
+            JobCache::new(store().0),
+            Arc::default(),
+            Arc::default(),
+            outbox,
+        ));
+        let (unsent, _kept) = mpsc::channel(MOST);
+        for lane in lanes {
+            tokio::spawn(publish(context.clone(), lane, unsent.clone()));
+        }
+        context.outbox.flush().await;
+        assert_eq!(untold(&context.outbox), 0);
     }
 
     #[tokio::test]

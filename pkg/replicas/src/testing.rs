@@ -106,7 +106,7 @@ pub(crate) fn fixture(settings: Settings) -> Fixture {
         "lab-uid",
         ELSEWHERE,
     );
-    of_lab.namespace = "lab".into();
+    (of_lab.namespace, of_lab.uid) = ("lab".into(), "of-lab-uid".into());
     let mut stuck = pod("a", Role::Collector, "a-collector-bad", "a-uid", "10.0.0.8");
     stuck.scheduled = Err("0/3 nodes are available".into());
     let pods = [

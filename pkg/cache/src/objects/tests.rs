@@ -52,7 +52,7 @@ fn what_was_written_before_a_list_began_and_is_missing_from_it_is_gone() {
 fn an_answer_that_comes_after_the_object_went_changes_nothing() {
     let cache = ServiceCache::default();
     cache.applied(service("a", "1"));
-    cache.deleted(&service("a", "1"));
+    cache.deleted("1");
     cache.created(service("a", "1"));
     assert!(names(&cache).is_empty());
     cache.created(service("a", "2"));
@@ -79,7 +79,7 @@ fn what_a_list_no_longer_brings_was_seen_going() {
 fn a_late_deletion_leaves_the_next_object_of_that_name() {
     let cache = ServiceCache::default();
     cache.created(service("a", "2"));
-    cache.deleted(&service("a", "1"));
+    cache.deleted("1");
     assert_eq!(names(&cache), ["a"]);
 }
 
@@ -104,7 +104,7 @@ fn revisions_change_with_the_objects_of_their_job_only() {
     cache.deletion_requested(&key(), "a", "1");
     let second = revisions();
     assert!(second[0] > first[0] && first[0] > 0 && second[1] == 0);
-    cache.deleted(&service("a", "1"));
+    cache.deleted("1");
     assert_eq!(revisions(), [0, 0], "as if there had been none");
     cache.applied(service("a", "2"));
     assert!(revisions()[0] > second[0], "but never one that was");
@@ -128,13 +128,13 @@ fn an_address_belongs_to_who_had_it_last() {
     };
     cache.applied(pod("a", "10.0.0.1"));
     cache.applied(pod("b", "10.0.0.1"));
-    cache.deleted(&pod("a", "10.0.0.1"));
+    cache.deleted("a");
     assert_eq!(of("10.0.0.1").as_deref(), Some("b"));
     cache.applied(pod("b", "10.0.0.2"));
     assert_eq!(of("10.0.0.1"), None);
     cache.deletion_requested(&key(), "b", "b");
     assert_eq!(of("10.0.0.2").as_deref(), Some("b"));
-    cache.deleted(&pod("b", "10.0.0.2"));
+    cache.deleted("b");
     assert_eq!(of("10.0.0.2"), None);
 }
 
@@ -156,7 +156,7 @@ fn the_address_of_a_pod_that_has_ended_leads_to_nobody() {
         assert_eq!(of(), None, "{phase:?}");
         cache.applied(pod("b", "10.0.0.1"));
         cache.applied(ended.clone());
-        cache.deleted(&ended);
+        cache.deleted(&ended.uid);
         assert_eq!(of().as_deref(), Some("b"), "{phase:?}");
     }
 }

@@ -136,6 +136,17 @@ impl Note {
     }
 }
 
+/// How many names an event has; others are counted.
+const NAMED: usize = 5;
+
+/// Names, for an event.
+pub(crate) fn listed(names: &[&str]) -> String {
+    match names.len().saturating_sub(NAMED) {
+        0 => names.join(", "),
+        more => format!("{} and {more} more", names[..NAMED].join(", ")),
+    }
+}
+
 /// What is to be done: the status is written first, the actions follow once it stands.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Step {

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
-use super::{Action, Note, Observed, Step, coordinator, units};
+use super::{Action, NAMED, Note, Observed, Step, coordinator, listed, units};
 
 pub(super) fn tend(seen: &Observed<'_>, step: &mut Step, suffixes: &mut dyn Suffixes) {
     let mut plan = std::mem::take(&mut step.status.plan);
@@ -90,6 +90,7 @@ fn strangers(seen: &Observed<'_>, plan: &[PlanEntry], step: &mut Step) -> Vec<Po
 /// Records which pod each name was made as, and tells whose place it takes where the endpoint swapped them: once, as the UID is new once. A pod
 /// that goes is one from before the job was held, and its name is waited for; but what stays of a [torn](units::torn) unit has lost it.
 fn note_pods(seen: &Observed<'_>, plan: &mut [PlanEntry], torn: &HashSet<String>, step: &mut Step) {
+    let mut swapped = Vec::new();
     for entry in plan.iter_mut().filter(|entry| entry.uid.is_none()) {
         let pod = seen.pod(&entry.name);
         let pod = pod.filter(|pod| !pod.deleting || torn.contains(units::leader(entry)));
@@ -100,10 +101,23 @@ fn note_pods(seen: &Observed<'_>, plan: &mut [PlanEntry], torn: &HashSet<String>
                 "{old} was reported as failed; {} takes its place",
                 entry.name
             );
-            step.notes
-                .push(Note::warning(Reason::ReplicaReplaced, message));
+            swapped.push((old.clone(), message));
         }
     }
+    tell_replaced(step, swapped);
+}
+
+/// Tells of replicas that were replaced, of each by its message; of many at one time with one event, for so many would push others out.
+fn tell_replaced(step: &mut Step, all: Vec<(String, String)>) {
+    let messages: Vec<String> = if all.len() > NAMED {
+        let names: Vec<_> = all.iter().map(|(name, _)| name.as_str()).collect();
+        vec![format!("{} are replaced: {}", listed(&names), all[0].1)]
+    } else {
+        all.into_iter().map(|(_, message)| message).collect()
+    };
+    let notes = messages.into_iter();
+    let notes = notes.map(|message| Note::warning(Reason::ReplicaReplaced, message));
+    step.notes.extend(notes);
 }
 
 /// Whether the pod of a replica has ended with success, and by itself: one that was told to go may well exit with 0.
@@ -146,6 +160,7 @@ fn replace_lost(
         .filter_map(|entry| Some((entry.name.clone(), loss(seen, entry)?)))
         .chain(units::broken(plan))
         .collect();
+    let mut replaced = Vec::new();
     for (name, loss) in lost {
         if !has_room(plan) {
             // Some have to be gone first, which is seen.
@@ -161,10 +176,10 @@ fn replace_lost(
         };
         if let Some(fresh) = replace(seen.job, plan, &name, loss.ran, suffixes, seen.now) {
             let message = format!("{name} {}; {fresh} takes {whose}", loss.how);
-            step.notes
-                .push(Note::warning(Reason::ReplicaReplaced, message));
+            replaced.push((name, message));
         }
     }
+    tell_replaced(step, replaced);
 }
 
 pub(super) struct Loss {

@@ -1,6 +1,6 @@
 //! Collectors and learners: who is replaced, let go of, taken in.
 
-use di_api::{EntryState, Origin, Phase, PlanEntry, Role};
+use di_api::{EntryState, Origin, Phase, PlanEntry, Reason, Role};
 use di_plan::PodView;
 use jiff::SignedDuration;
 
@@ -54,6 +54,59 @@ fn a_failed_collector_is_replaced_under_a_fresh_name_and_kept_for_its_logs() {
     world.now = wait;
     world.settle();
     assert!(world.pods.contains_key(&third));
+}
+
+/// What the next look tells of those that were replaced.
+fn told_replaced(world: &mut World) -> Vec<String> {
+    let notes = world.look().notes.into_iter();
+    let notes = notes.filter(|note| note.reason == Reason::ReplicaReplaced);
+    notes.map(|note| note.message).collect()
+}
+
+#[test]
+fn of_many_that_are_lost_at_one_time_one_event_tells_and_of_few_each() {
+    for lost in [1, 5, 6, 200] {
+        let yaml = JOB.replace("replicas: 2", &format!("replicas: {lost}"));
+        let mut world = World::running(&yaml);
+        let all = world.wanted(Role::Collector);
+        assert_eq!(all.len(), lost);
+        for name in &all {
+            world.exit(name, 1, "Error");
+        }
+        let told = told_replaced(&mut world);
+        let begins: Vec<_> = match lost.saturating_sub(5) {
+            0 => all.iter().map(|name| format!("{name} failed: ")).collect(),
+            more => {
+                let (five, first) = (all[..5].join(", "), &all[0]);
+                vec![format!(
+                    "{five} and {more} more are replaced: {first} failed: "
+                )]
+            }
+        };
+        assert_eq!(told.len(), begins.len(), "{told:?}");
+        for (told, begin) in told.iter().zip(&begins) {
+            assert!(told.starts_with(begin), "{told}");
+            assert!(told.ends_with(" takes its place"), "{told}");
+        }
+    }
+}
+
+#[test]
+fn of_many_that_were_reported_at_one_time_one_event_tells_and_of_few_each() {
+    for (reported, events) in [(5, 5), (6, 1)] {
+        let yaml = JOB.replace("replicas: 2", &format!("replicas: {reported}"));
+        let mut world = World::running(&yaml);
+        let plan = &mut world.job.status.as_mut().unwrap().plan;
+        let collectors = plan.iter_mut().filter(|e| e.role == Role::Collector);
+        // As the endpoint leaves those that take the place of others, once their pods are there.
+        for entry in collectors {
+            (entry.uid, entry.reported) = (None, true);
+            entry.replaces = Some(format!("old-{}", entry.index));
+        }
+        let told = told_replaced(&mut world);
+        assert_eq!(told.len(), events, "{told:?}");
+        assert!(told[0].contains("old-0 was reported as failed; "));
+    }
 }
 
 #[test]
