@@ -3,7 +3,10 @@
 use di_api::{Reason, names};
 use jiff::Timestamp;
 use k8s_openapi::{
-    api::core::v1::{Container, ContainerRestartRule, ContainerState, PodSpec, PodStatus},
+    api::core::v1::{
+        Container, ContainerRestartRule, ContainerState, ContainerStateTerminated, PodSpec,
+        PodStatus,
+    },
     apimachinery::pkg::apis::meta::v1::Time,
 };
 
@@ -117,9 +120,11 @@ fn is_lost(status: &PodStatus) -> bool {
         || (taken_away && is_true(status, "ContainersReady"))
 }
 
-/// Whether the pod's end is the cluster's doing.
-pub(super) fn is_disrupted(status: &PodStatus) -> bool {
+/// Whether the pod's end is the cluster's doing; `ended` is how its main container did.
+pub(super) fn is_disrupted(status: &PodStatus, ended: Option<&ContainerStateTerminated>) -> bool {
     is_true(status, "DisruptionTarget")
+        || is_rejected(status)
+        || ended.is_some_and(is_unknown)
         || matches!(
             status.reason.as_deref(),
             // The last three are of a node that shuts down in order: before 1.22, since then, and of pods that come too late.
@@ -127,6 +132,27 @@ pub(super) fn is_disrupted(status: &PodStatus) -> bool {
                 "Evicted" | "Preempting" | "NodeLost" | "Shutdown" | "Terminated" | "NodeShutdown"
             )
         )
+}
+
+/// Whether its kubelet did not take it. One that starts anew may refuse what it ran for days, and its word for why is then all that is left.
+fn is_rejected(status: &PodStatus) -> bool {
+    let inits = status.init_container_statuses.iter();
+    let mut containers = inits.chain(&status.container_statuses).flatten();
+    let reason = status.reason.as_deref().unwrap_or_default();
+    status.phase.as_deref() == Some("Failed")
+        && !["", "DeadlineExceeded"].contains(&reason)
+        && containers.next().is_none()
+}
+
+/// Whether nobody knows how a container ended, as its node went down under it.
+fn is_unknown(ended: &ContainerStateTerminated) -> bool {
+    match ended.reason.as_deref() {
+        // The kubelet's word, where the runtime has forgotten it.
+        Some("ContainerStatusUnknown") => true,
+        // The runtime's.
+        Some("Unknown") => ended.exit_code == 255,
+        _ => false,
+    }
 }
 
 /// Status and message of a condition.

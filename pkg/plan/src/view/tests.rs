@@ -51,9 +51,12 @@ fn ended(reason: &str, code: i32) -> Value {
     json!({"terminated": {"reason": reason, "exitCode": code}})
 }
 
+fn container(name: &str, state: &Value) -> Value {
+    json!({"name": name, "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": state})
+}
+
 /// A pod that is not started again, whose sidecar is in this state too.
 fn with_sidecar(main: &Value, sidecar: &Value) -> PodView {
-    let container = |name: &str, state: &Value| json!({"name": name, "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": state});
     let pod = serde_json::from_value(json!({
         "metadata": {"name": "p", "labels": {"dijob-name": "j"}},
         "spec": {"restartPolicy": "Never", "containers": []},
@@ -86,6 +89,41 @@ fn f5_how_a_container_ended_is_told_by_its_exit_code_whatever_the_reason() {
             let view = with_sidecar(&ended(reason, code), &runs);
             assert_eq!(view.stage(), stage, "{reason} {code}");
         }
+    }
+}
+
+#[test]
+fn what_nobody_in_a_pod_brought_about_is_the_clusters_doing() {
+    let none = json!([]);
+    let main = |reason: &str, code: i32| json!([container("di-container", &ended(reason, code))]);
+    let initialized = json!([container("data", &ended("Completed", 0))]);
+    for (reason, containers, inits, is_so) in [
+        (json!(null), main("Error", 1), &none, false),
+        (json!("Evicted"), main("Error", 137), &none, true),
+        (json!("Evicted"), none.clone(), &none, true),
+        // Its kubelet did not take it.
+        (json!("UnexpectedAdmissionError"), none.clone(), &none, true),
+        (json!("OutOfnvidia.com/gpu"), json!(null), &none, true),
+        // Its own time was over before it ran.
+        (json!("DeadlineExceeded"), none.clone(), &none, false),
+        (json!(null), none.clone(), &none, false),
+        (json!("Other"), none.clone(), &initialized, false),
+        (json!("Other"), main("Error", 1), &none, false),
+        // Its node went down.
+        (json!(null), main("Unknown", 255), &none, true),
+        (
+            json!(null),
+            main("ContainerStatusUnknown", 137),
+            &none,
+            true,
+        ),
+        (json!(null), main("Error", 255), &none, false),
+        (json!(null), main("Unknown", 1), &none, false),
+    ] {
+        let status = json!({
+            "phase": "Failed", "reason": reason, "containerStatuses": containers, "initContainerStatuses": inits,
+        });
+        assert_eq!(view(&status).disrupted, is_so, "{status}");
     }
 }
 
