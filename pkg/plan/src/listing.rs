@@ -269,6 +269,7 @@ mod tests {
             pod.end = Some(Box::new(End {
                 exit_code: Some((phase == "Failed").into()),
                 reason: String::new(),
+                message: None,
                 at: None,
             }));
             pod

@@ -126,7 +126,7 @@ impl PodView {
                 .then(|| DdpView::new(pod).map(Box::new))
                 .flatten(),
             phase,
-            end: end(restart_policy, status, phase, state).map(Box::new),
+            end: end(restart_policy, spec, status, phase, state).map(Box::new),
             ready: is_true(status, "Ready"),
             restarts: main.map_or(0, |container| container.restart_count),
             restart_policy,
@@ -195,6 +195,10 @@ impl PodView {
 
     /// Why it does not run, in Kubernetes' word, if Kubernetes says that it cannot.
     pub fn stuck(&self) -> Option<(Reason, &str)> {
+        // What its containers waited for when it ended stays as it was.
+        if !self.uses_cluster() {
+            return None;
+        }
         if let Some((reason, message)) = self.waiting.as_deref()
             && let Some(reason) = stuck(reason)
         {

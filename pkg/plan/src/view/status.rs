@@ -1,6 +1,6 @@
 //! What the status of a pod tells.
 
-use di_api::{Reason, names};
+use di_api::{Reason, names, validation::cut};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::{
@@ -64,7 +64,7 @@ fn restarts(rule: &ContainerRestartRule, code: i32) -> bool {
         let is_among = of.values.iter().flatten().any(|value| *value == code);
         is_among == (of.operator == "In")
     });
-    rule.action == "Restart" && of_code
+    ["Restart", "RestartAllContainers"].contains(&rule.action.as_str()) && of_code
 }
 
 /// How a pod's main container ended.
@@ -74,6 +74,8 @@ pub struct End {
     pub exit_code: Option<i32>,
     /// Why, as the kubelet says: `Completed`, `Error`, `OOMKilled`, `Evicted`, …
     pub reason: String,
+    /// What the kubelet says of that, where there is no log that could: of what it did to the pod, or of a container that it could not start.
+    pub message: Option<String>,
     /// When.
     pub at: Option<Timestamp>,
 }
@@ -88,8 +90,12 @@ impl End {
 impl std::fmt::Display for End {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.exit_code {
-            Some(code) => write!(f, "{} (exit code {code})", self.reason),
-            None => f.write_str(&self.reason),
+            Some(code) => write!(f, "{} (exit code {code})", self.reason)?,
+            None => f.write_str(&self.reason)?,
+        }
+        match &self.message {
+            Some(message) => write!(f, ": {message}"),
+            None => Ok(()),
         }
     }
 }
@@ -214,8 +220,15 @@ fn happened(time: &Time) -> Option<Timestamp> {
 }
 
 /// How an init container failed, without which the main one never runs.
-fn initialization(status: &PodStatus) -> Option<String> {
-    let mut all = status.init_container_statuses.iter().flatten();
+fn initialization(spec: Option<&PodSpec>, status: &PodStatus) -> Option<String> {
+    let inits = spec.and_then(|spec| spec.init_containers.as_deref());
+    // It ends after the others, and only because it is told to.
+    let is_sidecar = |name: &str| {
+        let mut inits = inits.unwrap_or_default().iter();
+        inits.any(|one| one.name == name && one.restart_policy.as_deref() == Some("Always"))
+    };
+    let all = status.init_container_statuses.iter().flatten();
+    let mut all = all.filter(|container| !is_sidecar(&container.name));
     all.find_map(|container| {
         let ended = container.state.as_ref()?.terminated.as_ref()?;
         let (name, code) = (&container.name, ended.exit_code);
@@ -223,9 +236,22 @@ fn initialization(status: &PodStatus) -> Option<String> {
     })
 }
 
+/// Messages of kubelets are passed on up to this length, in bytes.
+const LONGEST_MESSAGE: usize = 300;
+
+/// What is passed on of a kubelet's message.
+fn said(message: Option<&str>) -> Option<String> {
+    let message = message?.trim().trim_end_matches('.');
+    (!message.is_empty()).then(|| cut(message, LONGEST_MESSAGE))
+}
+
+/// What a container that is started again with all others of its pod has ended by.
+const RESTARTING: &str = "RestartingAllContainers";
+
 /// The end of the main container, whatever its sidecars do; one that the kubelet starts again is not an end.
 pub(super) fn end(
     restart_policy: RestartPolicy,
+    spec: Option<&PodSpec>,
     status: &PodStatus,
     phase: PodPhase,
     main: Option<&ContainerState>,
@@ -233,30 +259,50 @@ pub(super) fn end(
     let over = matches!(phase, PodPhase::Succeeded | PodPhase::Failed);
     if let Some(ended) = main.and_then(|state| state.terminated.as_ref()) {
         let stays = match restart_policy {
+            _ if ended.reason.as_deref() == Some(RESTARTING) => false,
             RestartPolicy::Never => true,
             RestartPolicy::OnFailure => ended.exit_code == 0,
             RestartPolicy::Always => false,
         };
-        return (over || stays).then(|| End {
-            exit_code: Some(ended.exit_code),
-            reason: ended.reason.clone().unwrap_or_else(|| "Error".to_owned()),
-            at: ended.finished_at.as_ref().and_then(happened),
-        });
+        return (over || stays).then(|| ended_by(ended, over.then_some(status)));
     }
     let reason = || status.reason.clone();
+    let message = said(status.message.as_deref());
     match phase {
         PodPhase::Succeeded => Some(End {
             exit_code: Some(0),
             reason: reason().unwrap_or_else(|| "Completed".to_owned()),
+            message,
             at: None,
         }),
         PodPhase::Failed => Some(End {
             exit_code: None,
             reason: reason()
-                .or_else(|| initialization(status))
+                .or_else(|| initialization(spec, status))
                 .unwrap_or_else(|| "PodFailed".to_owned()),
+            message,
             at: None,
         }),
         _ => None,
+    }
+}
+
+/// The end of a container; `over` is what is said of its pod, if that is over. Where that says why, it says more than the container's end does,
+/// which is of the signal that it got.
+fn ended_by(ended: &ContainerStateTerminated, over: Option<&PodStatus>) -> End {
+    let pod = over.filter(|status| status.reason.is_some());
+    let has_started = ended.started_at.as_ref().and_then(happened).is_some();
+    let message = match pod {
+        Some(status) => status.message.as_deref(),
+        // It may be a piece of its log.
+        None if has_started => None,
+        None => ended.message.as_deref(),
+    };
+    let reason = pod.map_or(&ended.reason, |status| &status.reason);
+    End {
+        exit_code: Some(ended.exit_code),
+        reason: reason.clone().unwrap_or_else(|| "Error".to_owned()),
+        message: said(message),
+        at: ended.finished_at.as_ref().and_then(happened),
     }
 }

@@ -48,6 +48,7 @@ fn an_evicted_coordinator_is_started_again_uncounted() {
     pod.end = Some(Box::new(End {
         exit_code: None,
         reason: "Evicted".into(),
+        message: None,
         at: None,
     }));
     world.settle();
