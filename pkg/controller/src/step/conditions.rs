@@ -104,7 +104,14 @@ fn severity(reason: Reason) -> u8 {
         // Room may come by itself.
         Reason::Unschedulable => 0,
         // The kubelet tries again.
-        Reason::CrashLoopBackOff | Reason::ErrImagePull | Reason::ImagePullBackOff => 1,
+        Reason::CrashLoopBackOff
+        | Reason::ErrImagePull
+        | Reason::ImageInspectError
+        | Reason::ImagePullBackOff
+        | Reason::PostStartHookError
+        | Reason::RegistryUnavailable
+        | Reason::RunContainerError
+        | Reason::SignatureValidationFailed => 1,
         _ => 2,
     }
 }
