@@ -65,16 +65,17 @@ pub enum Command {
     /// Asks for replicas, has them run, hands out tasks, ends when the target is reached: 0 solved, or told to end
     /// by its handle, 1 not solved or refused, 2 wrongly set up (storage, environment, flags), 143 asked to end
     Coordinator(CoordinatorArgs),
-    /// Plays with the current model and stores the frames
+    /// Plays with the current model and stores the frames: 0 told to end by its handle, 143 asked to end
     Collector {
         #[command(flatten)]
         storage: StorageArgs,
         #[command(flatten)]
         sampling: SamplingArgs,
     },
-    /// Trains the model on stored frames; as ranks of a learner of several GPUs, where the orchestrator made it one
+    /// Trains the model on stored frames; as ranks of a learner of several GPUs, where the orchestrator made it one: 0
+    /// told to end by its handle, 1 another rank was lost, 143 asked to end
     Learner(LearnerArgs),
-    /// Takes tasks on for the ranks of a learner of several GPUs
+    /// Takes tasks on for the ranks of a learner of several GPUs: 0 told to end by its handle, 143 asked to end
     Aggregator,
     /// Trains alone, in one process: 0 solved, 1 not solved, 2 wrongly set up, 143 asked to end
     Serial {

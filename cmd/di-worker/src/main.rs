@@ -106,6 +106,15 @@ fn exit_code(outcome: Outcome) -> ExitCode {
     }
 }
 
+/// What a replica exits with that has not failed. One that is sent away must not say that its work is done: another is to take its place.
+fn left(shutdown: &Shutdown) -> ExitCode {
+    exit_code(if shutdown.was_requested() {
+        Outcome::Interrupted
+    } else {
+        Outcome::Ended
+    })
+}
+
 /// Opens the storage, which may take its time; none if the process is asked to end meanwhile.
 async fn open(storage: PathBuf, shutdown: &mut Shutdown) -> Result<Option<Storage>> {
     tokio::select! {
@@ -118,7 +127,7 @@ async fn collect(storage: StorageArgs, sampling: SamplingArgs) -> Result<ExitCod
     let mut shutdown = Shutdown::install()?;
     let environment = Environment::read(COLLECTOR_PORT)?;
     let Some(storage) = open(storage.storage, &mut shutdown).await? else {
-        return Ok(ExitCode::SUCCESS);
+        return Ok(exit_code(Outcome::Interrupted));
     };
     let collector = Collector::new(environment.clone(), storage, sampling.sampling())?;
     replica(&environment, collector, shutdown).await
@@ -141,14 +150,14 @@ async fn replica(
             .unwrap_or("the coordinator")
     );
     serve(listener, worker, shutdown.requested()).await?;
-    Ok(ExitCode::SUCCESS)
+    Ok(left(&shutdown))
 }
 
 async fn learn(args: LearnerArgs) -> Result<ExitCode> {
     let mut shutdown = Shutdown::install()?;
     let environment = Environment::read(LEARNER_PORT)?;
     let Some(storage) = open(args.storage.storage, &mut shutdown).await? else {
-        return Ok(ExitCode::SUCCESS);
+        return Ok(exit_code(Outcome::Interrupted));
     };
     let learner = Learner::new(environment.clone(), storage, args.learning.settings());
     let Some(place) = Place::read()? else {
@@ -163,7 +172,7 @@ async fn learn(args: LearnerArgs) -> Result<ExitCode> {
         ended = ddp::learn(place, environment, learner, limits) => ended?,
         () = shutdown.requested() => {}
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(left(&shutdown))
 }
 
 async fn aggregate() -> Result<ExitCode> {
@@ -172,7 +181,7 @@ async fn aggregate() -> Result<ExitCode> {
     let listener = listen(environment.port).await?;
     let aggregator = Aggregator::new(http::client()?, &environment, Patience::default());
     aggregator.run(listener, shutdown.requested()).await?;
-    Ok(ExitCode::SUCCESS)
+    Ok(left(&shutdown))
 }
 
 async fn sweep(trials: u16) -> Result<ExitCode> {

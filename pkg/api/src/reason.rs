@@ -100,22 +100,37 @@ reasons! {
     ErrImagePull,
     /// An image could not be pulled again and again.
     ImagePullBackOff,
+    /// What is known of an image could not be read.
+    ImageInspectError,
     /// An image's name is none.
     InvalidImageName,
+    /// An image's registry does not answer.
+    RegistryUnavailable,
+    /// An image is not signed as it must be.
+    SignatureValidationFailed,
+    /// A container was made and could not be started.
+    RunContainerError,
+    /// What a container is to do once it has started failed.
+    PostStartHookError,
 }
 
 impl Reason {
     /// Why the API server refuses an object, as the condition `ReplicasReady` tells.
     pub const REFUSALS: [Self; 3] = [Self::QuotaExceeded, Self::Forbidden, Self::Invalid];
     /// Why a kubelet says that a container waits, where it does not come by itself.
-    pub const STUCK: [Self; 7] = [
+    pub const STUCK: [Self; 12] = [
         Self::CrashLoopBackOff,
         Self::CreateContainerConfigError,
         Self::CreateContainerError,
         Self::ErrImageNeverPull,
         Self::ErrImagePull,
         Self::ImagePullBackOff,
+        Self::ImageInspectError,
         Self::InvalidImageName,
+        Self::RegistryUnavailable,
+        Self::SignatureValidationFailed,
+        Self::RunContainerError,
+        Self::PostStartHookError,
     ];
 
     /// The one of these that is written so.

@@ -36,7 +36,7 @@ use crate::{AggregatorConfig, DIJob, Role};
 use decode::Pieces;
 use path::{Path, SPEC};
 
-pub use fault::{Fault, FaultKind, summary};
+pub use fault::{Fault, FaultKind, cut, summary};
 pub use spec::CLEAN_POD_POLICIES;
 pub use strict::Read;
 pub use update::{dijob_update, spec_unchanged};

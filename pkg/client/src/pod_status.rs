@@ -1,4 +1,4 @@
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition};
 
 /// What kubectl shows as a pod's status: the phase, or the reason that says more.
 pub(crate) fn of(pod: &Pod) -> String {
@@ -12,9 +12,14 @@ pub(crate) fn of(pod: &Pod) -> String {
         .as_deref()
         .unwrap_or_default();
     let containers = status.container_statuses.as_deref().unwrap_or_default();
-    if let Some(init) = initializing(pod, inits) {
+    let init = initializing(pod, inits);
+    // What goes on beside the others may fail later on.
+    let is_initialized = condition(pod, "Initialized").is_some_and(|c| c.status == "True");
+    let initializes = init.is_some() && !is_initialized;
+    if let Some(init) = init {
         shown = init;
-    } else {
+    }
+    if !initializes {
         // The first container at fault speaks for the pod, as in kubectl.
         for reason in containers.iter().rev().filter_map(reason) {
             shown = reason;
@@ -23,8 +28,10 @@ pub(crate) fn of(pod: &Pod) -> String {
         if shown == "Completed" && any_ready {
             "Running".clone_into(&mut shown);
         }
-        if shown == "Pending" && is_unschedulable(pod) {
-            "Unschedulable".clone_into(&mut shown);
+        if shown == "Pending"
+            && let Some(why) = unscheduled(pod)
+        {
+            why.clone_into(&mut shown);
         }
     }
     if pod.metadata.deletion_timestamp.is_some() {
@@ -73,11 +80,17 @@ fn is_running(container: &ContainerStatus) -> bool {
         .is_some_and(|s| s.running.is_some())
 }
 
-fn is_unschedulable(pod: &Pod) -> bool {
-    let conditions = pod.status.as_ref().and_then(|s| s.conditions.as_ref());
-    conditions.into_iter().flatten().any(|condition| {
-        condition.type_ == "PodScheduled" && condition.reason.as_deref() == Some("Unschedulable")
-    })
+fn condition<'a>(pod: &'a Pod, type_: &str) -> Option<&'a PodCondition> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    conditions.iter().find(|condition| condition.type_ == type_)
+}
+
+/// Why the scheduler has found no node.
+fn unscheduled(pod: &Pod) -> Option<&str> {
+    let reason = condition(pod, "PodScheduled")?.reason.as_deref()?;
+    ["SchedulingGated", "Unschedulable"]
+        .contains(&reason)
+        .then_some(reason)
 }
 
 #[cfg(test)]
@@ -95,6 +108,12 @@ mod tests {
                 json!({"status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}}),
                 "Unschedulable",
             ),
+            (
+                json!({"status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]}}),
+                "SchedulingGated",
+            ),
+            (beside_a_sidecar("True"), "Completed"),
+            (beside_a_sidecar("False"), "Init:Error"),
             (
                 json!({"status": {"phase": "Failed", "reason": "Evicted"}}),
                 "Evicted",
@@ -134,6 +153,24 @@ mod tests {
             let pod: Pod = serde_json::from_value(pod).unwrap();
             assert_eq!(of(&pod), expected);
         }
+    }
+
+    /// One that has ended well, after which its sidecar was stopped.
+    fn beside_a_sidecar(initialized: &str) -> serde_json::Value {
+        let ended = |name: &str, code: i32, reason: &str| {
+            json!({
+                "name": name, "ready": false, "restartCount": 0, "image": "", "imageID": "",
+                "state": {"terminated": {"exitCode": code, "reason": reason}},
+            })
+        };
+        json!({
+            "spec": {"containers": [], "initContainers": [{"name": "i", "restartPolicy": "Always"}]},
+            "status": {
+                "phase": "Succeeded", "conditions": [{"type": "Initialized", "status": initialized}],
+                "initContainerStatuses": [ended("i", 143, "Error")],
+                "containerStatuses": [ended("c", 0, "Completed")],
+            },
+        })
     }
 
     fn container(state: &serde_json::Value, ready: bool) -> serde_json::Value {

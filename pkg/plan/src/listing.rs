@@ -7,7 +7,7 @@ use crate::{
     Job,
     ops::{aggregator_of, members},
     ports::port_of,
-    view::{PodView, Stage},
+    view::PodView,
 };
 
 /// A watch whose connection is dead is begun anew after a minute: by then it has shown what was made.
@@ -25,8 +25,8 @@ pub struct Listing {
     pub learners: Vec<String>,
 }
 
-/// Lists a job's replicas: those that the plan wants, but for those that succeeded, are being deleted, or that Kubernetes says cannot start. An
-/// aggregator is as good as its worst ddp learner. One that failed and its replacement swap in one step, which is the plan's.
+/// Lists a job's replicas: those that the plan wants, but for those that have done their work, are being deleted, or that Kubernetes says cannot start.
+/// An aggregator is as good as its worst ddp learner. One that failed and its replacement swap in one step, which is the plan's.
 ///
 /// `pod` looks a pod up by name, and `saw_go` tells of a UID whether its pod was seen going. A replica whose pod nobody has seen yet is listed: it
 /// is on its way, unless the API server refuses the job's pods. But for so long as `verdict_wait` after it
@@ -153,8 +153,8 @@ fn usable<'a>(
         return None;
     }
     if let Some(pod) = pod(&entry.name) {
-        // One that failed stays until the plan swaps it: its client's sync thread may end at its going, and has to know the replacement by then.
-        let usable = pod.stage() != Stage::Succeeded && !pod.deleting && pod.stuck().is_none();
+        // One that was lost stays until the plan swaps it: its client's sync thread may end at its going, and has to know the replacement by then.
+        let usable = !pod.has_done_its_work() && !pod.deleting && pod.stuck().is_none();
         return usable.then_some(pod.port);
     }
     // Not to be made yet, or made and gone since, or refused.
@@ -269,6 +269,7 @@ mod tests {
             pod.end = Some(Box::new(End {
                 exit_code: Some((phase == "Failed").into()),
                 reason: String::new(),
+                message: None,
                 at: None,
             }));
             pod
@@ -276,6 +277,12 @@ mod tests {
         let at = "2026-01-01T00:00:00Z";
         assert_eq!(
             listed(&[lost.clone()], &[ended("Failed")], at),
+            ["lost.ns:22270"]
+        );
+        let mut told_to_go = ended("Succeeded");
+        told_to_go.disrupted = true;
+        assert_eq!(
+            listed(&[lost.clone()], &[told_to_go], at),
             ["lost.ns:22270"]
         );
         assert!(listed(&[lost.clone()], &[ended("Succeeded")], at).is_empty());

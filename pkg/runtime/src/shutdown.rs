@@ -24,6 +24,11 @@ impl Shutdown {
         })
     }
 
+    /// Whether a signal was waited for, and came.
+    pub const fn was_requested(&self) -> bool {
+        self.was_requested
+    }
+
     /// Waits for a signal, unless there was one.
     pub async fn requested(&mut self) {
         if self.was_requested {

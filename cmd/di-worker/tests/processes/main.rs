@@ -4,6 +4,7 @@
 
 mod alone;
 mod ranks;
+mod replicas;
 
 use std::{
     io::{BufRead, BufReader, Lines},

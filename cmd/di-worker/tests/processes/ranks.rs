@@ -29,7 +29,7 @@ fn bound(port: u16) -> Option<TcpListener> {
 }
 
 /// A port that nobody listens on.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     bound(0).unwrap().local_addr().unwrap().port()
 }
 
@@ -133,4 +133,14 @@ async fn ranks_of_one_pod_listen_side_by_side_and_train_what_one_process_trains(
     assert_eq!((second.polls, second.samples), (1, 500), "it took its part");
     handles[0].call("exit").await;
     assert_eq!(both.child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn ranks_that_are_sent_away_have_not_done_their_work() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut both = Worker::start(&mut pod(0, 2, free_pair(), free_port(), folder.path()));
+    for _ in 0..2 {
+        both.says("has met all others");
+    }
+    assert_eq!(both.end_by("TERM"), Some(143));
 }

@@ -169,7 +169,7 @@ pub(super) fn shown(value: &Value, most: usize) -> String {
 }
 
 /// As many bytes of a text, but no part of a character.
-pub(super) fn cut(text: &str, most: usize) -> String {
+pub fn cut(text: &str, most: usize) -> String {
     if text.len() <= most {
         return text.to_owned();
     }

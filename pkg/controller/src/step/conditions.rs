@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use di_api::{ConditionType, DIJobStatus, Phase, Reason, Role, condition};
-use di_plan::{PodView, Stage};
+use di_plan::PodView;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::{Observed, Trouble, has_ended, units};
@@ -104,7 +104,14 @@ fn severity(reason: Reason) -> u8 {
         // Room may come by itself.
         Reason::Unschedulable => 0,
         // The kubelet tries again.
-        Reason::CrashLoopBackOff | Reason::ErrImagePull | Reason::ImagePullBackOff => 1,
+        Reason::CrashLoopBackOff
+        | Reason::ErrImagePull
+        | Reason::ImageInspectError
+        | Reason::ImagePullBackOff
+        | Reason::PostStartHookError
+        | Reason::RegistryUnavailable
+        | Reason::RunContainerError
+        | Reason::SignatureValidationFailed => 1,
         _ => 2,
     }
 }
@@ -117,7 +124,7 @@ fn replicas_ready(seen: &Observed<'_>, status: &mut DIJobStatus, stuck: Option<(
     let all = status.plan.iter();
     let all = all.filter(|entry| entry.is_wanted() && !entry.done);
     let mut waiting = all.filter(|entry| {
-        let fine = |pod: &PodView| !pod.deleting && (pod.ready || pod.stage() == Stage::Succeeded);
+        let fine = |pod: &PodView| !pod.deleting && (pod.ready || pod.has_done_its_work());
         !seen.pod(&entry.name).is_some_and(fine)
     });
     let (ready, reason, message) = match (waiting.next(), stuck) {

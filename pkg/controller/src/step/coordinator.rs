@@ -181,8 +181,11 @@ fn wait(seen: &Observed<'_>, step: &Step) -> Option<Duration> {
     replicas::wait(step.status.coordinator.not_before.as_ref(), seen.now)
 }
 
+/// How long it has run: by its kubelet, where that tells of its start and its end, as it may have been seen to run for a part of that only.
 fn ran(seen: &Observed<'_>, step: &Step, pod: &PodView) -> Option<i64> {
-    replicas::ran(seen, pod, ran_until_now(seen, step))
+    let ours = ran_until_now(seen, step);
+    let has_told = pod.end.as_ref().is_some_and(|end| end.at.is_some());
+    replicas::ran(seen, pod, ours.filter(|_| !has_told)).or(ours)
 }
 
 /// How long one has run that is gone.

@@ -120,10 +120,9 @@ fn tell_replaced(step: &mut Step, all: Vec<(String, String)>) {
     step.notes.extend(notes);
 }
 
-/// Whether the pod of a replica has ended with success, and by itself: one that was told to go may well exit with 0.
+/// Whether the pod of a replica has.
 pub(super) fn has_done_its_work(seen: &Observed<'_>, entry: &PlanEntry) -> bool {
-    let ended = own_pod(seen, entry).filter(|pod| pod.stage() == Stage::Succeeded);
-    ended.is_some_and(|pod| !pod.deleting && !pod.disrupted)
+    own_pod(seen, entry).is_some_and(PodView::has_done_its_work)
 }
 
 /// The very pod that a replica was made as.
@@ -200,6 +199,11 @@ fn loss(seen: &Observed<'_>, entry: &PlanEntry) -> Option<Loss> {
     };
     let ran = ran(seen, pod, most);
     match (pod.stage(), &pod.end) {
+        // Nobody else takes it away, or makes another.
+        (Stage::Succeeded, _) if pod.disrupted && !pod.deleting => Some(Loss {
+            how: "was told to go by its node, and ended with exit code 0".to_owned(),
+            ran,
+        }),
         (Stage::Succeeded, _) => None,
         (Stage::Failed, Some(end)) => Some(Loss {
             how: format!("failed: {end}"),
@@ -213,13 +217,11 @@ fn loss(seen: &Observed<'_>, entry: &PlanEntry) -> Option<Loss> {
     }
 }
 
-/// How long it has run, in seconds. Where only its start is told, by its kubelet's clock, it is not taken to be longer than ours knows of.
+/// How long it has run, in seconds. What is told of that by its kubelet's clock is not taken to be longer than ours knows of.
 pub(super) fn ran(seen: &Observed<'_>, pod: &PodView, most: Option<i64>) -> Option<i64> {
     let started = pod.started?;
-    if let Some(ended) = pod.end.as_ref().and_then(|end| end.at) {
-        return Some(ended.duration_since(started).as_secs());
-    }
-    let ran = seen.now.duration_since(started).as_secs();
+    let ended = pod.end.as_ref().and_then(|end| end.at);
+    let ran = ended.unwrap_or(seen.now).duration_since(started).as_secs();
     Some(most.map_or(ran, |most| ran.min(most)))
 }
 

@@ -54,7 +54,7 @@ pub struct PodView {
     pub deleting: bool,
     /// Whether its kubelet was told to end it where it is.
     pub told_to_end: bool,
-    /// Whether its end is the cluster's doing: eviction, preemption, node drain.
+    /// Whether its end is the cluster's doing: eviction, preemption, node drain, a kubelet that does not take it, a node that went down.
     pub disrupted: bool,
     /// Its node.
     pub node: Option<String>,
@@ -126,7 +126,7 @@ impl PodView {
                 .then(|| DdpView::new(pod).map(Box::new))
                 .flatten(),
             phase,
-            end: end(restart_policy, status, phase, state).map(Box::new),
+            end: end(restart_policy, spec, status, phase, state).map(Box::new),
             ready: is_true(status, "Ready"),
             restarts: main.map_or(0, |container| container.restart_count),
             restart_policy,
@@ -139,7 +139,7 @@ impl PodView {
             waiting: waiting(status).map(Box::new),
             deleting: pod.metadata.deletion_timestamp.is_some(),
             told_to_end: spec.is_some_and(|spec| spec.active_deadline_seconds == Some(END_NOW)),
-            disrupted: is_disrupted(status),
+            disrupted: is_disrupted(status, ended),
             node: spec.and_then(|spec| spec.node_name.clone()),
             ips: addresses(spec, status),
             port: spec
@@ -170,6 +170,11 @@ impl PodView {
         }
     }
 
+    /// Whether it has ended with success, and by itself: one that was told to go may well exit with 0.
+    pub fn has_done_its_work(&self) -> bool {
+        self.stage() == Stage::Succeeded && !self.deleting && !self.disrupted
+    }
+
     /// Whether it could still use the cluster: not all of its containers have ended.
     pub fn uses_cluster(&self) -> bool {
         !matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
@@ -190,6 +195,10 @@ impl PodView {
 
     /// Why it does not run, in Kubernetes' word, if Kubernetes says that it cannot.
     pub fn stuck(&self) -> Option<(Reason, &str)> {
+        // What its containers waited for when it ended stays as it was.
+        if !self.uses_cluster() {
+            return None;
+        }
         if let Some((reason, message)) = self.waiting.as_deref()
             && let Some(reason) = stuck(reason)
         {

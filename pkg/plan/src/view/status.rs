@@ -1,9 +1,12 @@
 //! What the status of a pod tells.
 
-use di_api::{Reason, names};
+use di_api::{Reason, names, validation::cut};
 use jiff::Timestamp;
 use k8s_openapi::{
-    api::core::v1::{Container, ContainerRestartRule, ContainerState, PodSpec, PodStatus},
+    api::core::v1::{
+        Container, ContainerRestartRule, ContainerState, ContainerStateTerminated, PodSpec,
+        PodStatus,
+    },
     apimachinery::pkg::apis::meta::v1::Time,
 };
 
@@ -61,7 +64,7 @@ fn restarts(rule: &ContainerRestartRule, code: i32) -> bool {
         let is_among = of.values.iter().flatten().any(|value| *value == code);
         is_among == (of.operator == "In")
     });
-    rule.action == "Restart" && of_code
+    ["Restart", "RestartAllContainers"].contains(&rule.action.as_str()) && of_code
 }
 
 /// How a pod's main container ended.
@@ -71,6 +74,8 @@ pub struct End {
     pub exit_code: Option<i32>,
     /// Why, as the kubelet says: `Completed`, `Error`, `OOMKilled`, `Evicted`, …
     pub reason: String,
+    /// What the kubelet says of that, where there is no log that could: of what it did to the pod, or of a container that it could not start.
+    pub message: Option<String>,
     /// When.
     pub at: Option<Timestamp>,
 }
@@ -85,8 +90,12 @@ impl End {
 impl std::fmt::Display for End {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.exit_code {
-            Some(code) => write!(f, "{} (exit code {code})", self.reason),
-            None => f.write_str(&self.reason),
+            Some(code) => write!(f, "{} (exit code {code})", self.reason)?,
+            None => f.write_str(&self.reason)?,
+        }
+        match &self.message {
+            Some(message) => write!(f, ": {message}"),
+            None => Ok(()),
         }
     }
 }
@@ -117,9 +126,11 @@ fn is_lost(status: &PodStatus) -> bool {
         || (taken_away && is_true(status, "ContainersReady"))
 }
 
-/// Whether the pod's end is the cluster's doing.
-pub(super) fn is_disrupted(status: &PodStatus) -> bool {
+/// Whether the pod's end is the cluster's doing; `ended` is how its main container did.
+pub(super) fn is_disrupted(status: &PodStatus, ended: Option<&ContainerStateTerminated>) -> bool {
     is_true(status, "DisruptionTarget")
+        || is_rejected(status)
+        || ended.is_some_and(is_unknown)
         || matches!(
             status.reason.as_deref(),
             // The last three are of a node that shuts down in order: before 1.22, since then, and of pods that come too late.
@@ -127,6 +138,29 @@ pub(super) fn is_disrupted(status: &PodStatus) -> bool {
                 "Evicted" | "Preempting" | "NodeLost" | "Shutdown" | "Terminated" | "NodeShutdown"
             )
         )
+}
+
+/// Whether its kubelet did not take it. One that starts anew may refuse what it ran for days, and its word for why is then all that is left.
+fn is_rejected(status: &PodStatus) -> bool {
+    let inits = status.init_container_statuses.iter();
+    let mut containers = inits.chain(&status.container_statuses).flatten();
+    let reason = status.reason.as_deref().unwrap_or_default();
+    // Of the last two, any other kubelet would refuse the same.
+    let own = ["", "DeadlineExceeded", "AppArmor", "SysctlForbidden"];
+    status.phase.as_deref() == Some("Failed")
+        && !own.contains(&reason)
+        && containers.next().is_none()
+}
+
+/// Whether nobody knows how a container ended, as its node went down under it.
+fn is_unknown(ended: &ContainerStateTerminated) -> bool {
+    match ended.reason.as_deref() {
+        // The kubelet's word, where the runtime has forgotten it.
+        Some("ContainerStatusUnknown") => true,
+        // The runtime's.
+        Some("Unknown") => ended.exit_code == 255,
+        _ => false,
+    }
 }
 
 /// Status and message of a condition.
@@ -188,8 +222,15 @@ fn happened(time: &Time) -> Option<Timestamp> {
 }
 
 /// How an init container failed, without which the main one never runs.
-fn initialization(status: &PodStatus) -> Option<String> {
-    let mut all = status.init_container_statuses.iter().flatten();
+fn initialization(spec: Option<&PodSpec>, status: &PodStatus) -> Option<String> {
+    let inits = spec.and_then(|spec| spec.init_containers.as_deref());
+    // It ends after the others, and only because it is told to.
+    let is_sidecar = |name: &str| {
+        let mut inits = inits.unwrap_or_default().iter();
+        inits.any(|one| one.name == name && one.restart_policy.as_deref() == Some("Always"))
+    };
+    let all = status.init_container_statuses.iter().flatten();
+    let mut all = all.filter(|container| !is_sidecar(&container.name));
     all.find_map(|container| {
         let ended = container.state.as_ref()?.terminated.as_ref()?;
         let (name, code) = (&container.name, ended.exit_code);
@@ -197,9 +238,22 @@ fn initialization(status: &PodStatus) -> Option<String> {
     })
 }
 
+/// Messages of kubelets are passed on up to this length, in bytes.
+const LONGEST_MESSAGE: usize = 300;
+
+/// What is passed on of a kubelet's message.
+fn said(message: Option<&str>) -> Option<String> {
+    let message = message?.trim().trim_end_matches('.');
+    (!message.is_empty()).then(|| cut(message, LONGEST_MESSAGE))
+}
+
+/// What a container that is started again with all others of its pod has ended by.
+const RESTARTING: &str = "RestartingAllContainers";
+
 /// The end of the main container, whatever its sidecars do; one that the kubelet starts again is not an end.
 pub(super) fn end(
     restart_policy: RestartPolicy,
+    spec: Option<&PodSpec>,
     status: &PodStatus,
     phase: PodPhase,
     main: Option<&ContainerState>,
@@ -207,30 +261,50 @@ pub(super) fn end(
     let over = matches!(phase, PodPhase::Succeeded | PodPhase::Failed);
     if let Some(ended) = main.and_then(|state| state.terminated.as_ref()) {
         let stays = match restart_policy {
+            _ if ended.reason.as_deref() == Some(RESTARTING) => false,
             RestartPolicy::Never => true,
             RestartPolicy::OnFailure => ended.exit_code == 0,
             RestartPolicy::Always => false,
         };
-        return (over || stays).then(|| End {
-            exit_code: Some(ended.exit_code),
-            reason: ended.reason.clone().unwrap_or_else(|| "Error".to_owned()),
-            at: ended.finished_at.as_ref().and_then(happened),
-        });
+        return (over || stays).then(|| ended_by(ended, over.then_some(status)));
     }
     let reason = || status.reason.clone();
+    let message = said(status.message.as_deref());
     match phase {
         PodPhase::Succeeded => Some(End {
             exit_code: Some(0),
             reason: reason().unwrap_or_else(|| "Completed".to_owned()),
+            message,
             at: None,
         }),
         PodPhase::Failed => Some(End {
             exit_code: None,
             reason: reason()
-                .or_else(|| initialization(status))
+                .or_else(|| initialization(spec, status))
                 .unwrap_or_else(|| "PodFailed".to_owned()),
+            message,
             at: None,
         }),
         _ => None,
+    }
+}
+
+/// The end of a container; `over` is what is said of its pod, if that is over. Where that says why, it says more than the container's end does,
+/// which is of the signal that it got.
+fn ended_by(ended: &ContainerStateTerminated, over: Option<&PodStatus>) -> End {
+    let pod = over.filter(|status| status.reason.is_some());
+    let has_started = ended.started_at.as_ref().and_then(happened).is_some();
+    let message = match pod {
+        Some(status) => status.message.as_deref(),
+        // It may be a piece of its log.
+        None if has_started => None,
+        None => ended.message.as_deref(),
+    };
+    let reason = pod.map_or(&ended.reason, |status| &status.reason);
+    End {
+        exit_code: Some(ended.exit_code),
+        reason: reason.clone().unwrap_or_else(|| "Error".to_owned()),
+        message: said(message),
+        at: ended.finished_at.as_ref().and_then(happened),
     }
 }

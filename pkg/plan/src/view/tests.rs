@@ -51,9 +51,12 @@ fn ended(reason: &str, code: i32) -> Value {
     json!({"terminated": {"reason": reason, "exitCode": code}})
 }
 
+fn container(name: &str, state: &Value) -> Value {
+    json!({"name": name, "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": state})
+}
+
 /// A pod that is not started again, whose sidecar is in this state too.
 fn with_sidecar(main: &Value, sidecar: &Value) -> PodView {
-    let container = |name: &str, state: &Value| json!({"name": name, "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": state});
     let pod = serde_json::from_value(json!({
         "metadata": {"name": "p", "labels": {"dijob-name": "j"}},
         "spec": {"restartPolicy": "Never", "containers": []},
@@ -86,6 +89,41 @@ fn f5_how_a_container_ended_is_told_by_its_exit_code_whatever_the_reason() {
             let view = with_sidecar(&ended(reason, code), &runs);
             assert_eq!(view.stage(), stage, "{reason} {code}");
         }
+    }
+}
+
+#[test]
+fn what_nobody_in_a_pod_brought_about_is_the_clusters_doing() {
+    let none = json!([]);
+    let main = |reason: &str, code: i32| json!([container("di-container", &ended(reason, code))]);
+    let initialized = json!([container("data", &ended("Completed", 0))]);
+    for (reason, containers, inits, is_so) in [
+        (json!(null), main("Error", 1), &none, false),
+        (json!("Evicted"), main("Error", 137), &none, true),
+        (json!("Evicted"), none.clone(), &none, true),
+        // Its kubelet did not take it.
+        (json!("UnexpectedAdmissionError"), none.clone(), &none, true),
+        (json!("OutOfnvidia.com/gpu"), json!(null), &none, true),
+        // Its own time was over before it ran.
+        (json!("DeadlineExceeded"), none.clone(), &none, false),
+        (json!(null), none.clone(), &none, false),
+        (json!("Other"), none.clone(), &initialized, false),
+        (json!("Other"), main("Error", 1), &none, false),
+        // Its node went down.
+        (json!(null), main("Unknown", 255), &none, true),
+        (
+            json!(null),
+            main("ContainerStatusUnknown", 137),
+            &none,
+            true,
+        ),
+        (json!(null), main("Error", 255), &none, false),
+        (json!(null), main("Unknown", 1), &none, false),
+    ] {
+        let status = json!({
+            "phase": "Failed", "reason": reason, "containerStatuses": containers, "initContainerStatuses": inits,
+        });
+        assert_eq!(view(&status).disrupted, is_so, "{status}");
     }
 }
 
@@ -132,8 +170,12 @@ fn the_main_container_may_be_started_again_where_others_are_not() {
         }));
         PodView::new(&pod.unwrap()).unwrap().restart_policy
     };
-    let restarts = json!([{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}]);
-    let own_rules = json!({"restartPolicy": "Never", "restartPolicyRules": restarts});
+    let rules = |action: &str| {
+        let rule = json!({"action": action, "exitCodes": {"operator": "In", "values": [42]}});
+        json!({"restartPolicy": "Never", "restartPolicyRules": [rule]})
+    };
+    let own_rules = rules("Restart");
+    let with_all = rules("RestartAllContainers");
     let on_failure = json!({"restartPolicy": "OnFailure"});
     for (of_the_pod, own, code, expected) in [
         ("Never", json!({}), None, RestartPolicy::Never),
@@ -147,6 +189,7 @@ fn the_main_container_may_be_started_again_where_others_are_not() {
         ("Never", own_rules.clone(), None, RestartPolicy::OnFailure),
         ("Never", own_rules.clone(), Some(42), RestartPolicy::Always),
         ("Never", own_rules, Some(1), RestartPolicy::Never),
+        ("Never", with_all, Some(42), RestartPolicy::Always),
     ] {
         let found = policy(of_the_pod, own.clone(), code);
         assert_eq!(found, expected, "{of_the_pod} {own} {code:?}");
@@ -154,17 +197,107 @@ fn the_main_container_may_be_started_again_where_others_are_not() {
 }
 
 #[test]
-fn a_failed_init_container_is_named() {
-    let init = |name: &str, code: i32| {
-        let mut container =
-            json!({"name": name, "image": "i", "imageID": "", "ready": false, "restartCount": 0});
-        container["state"] = ended("Error", code);
-        container
-    };
-    let view = view(
-        &json!({"phase": "Failed", "initContainerStatuses": [init("data", 0), init("check", 3)]}),
+fn one_that_is_started_again_with_all_others_of_its_pod_has_not_ended() {
+    let main = ended("RestartingAllContainers", 137);
+    assert_eq!(
+        with_sidecar(&main, &json!({"running": {}})).stage(),
+        Stage::Active
     );
-    let end = view.end.unwrap();
+    let over = json!({"phase": "Failed", "containerStatuses": [container("di-container", &main)]});
+    assert_eq!(view(&over).stage(), Stage::Failed);
+}
+
+#[test]
+fn an_end_tells_what_its_kubelet_says_where_no_log_can() {
+    let later = "2026-01-01T00:00:10Z";
+    let low = "The node was low on resource: memory. ";
+    let main = |reason: &str, started: Option<&str>, message: &str| {
+        let ended = json!({
+            "reason": reason, "exitCode": 128, "startedAt": started, "finishedAt": later, "message": message,
+        });
+        json!([container("di-container", &json!({"terminated": ended}))])
+    };
+    let (zero, log) = (Some("1970-01-01T00:00:00Z"), "Traceback");
+    for (reason, message, containers, told) in [
+        (
+            "Evicted",
+            low,
+            json!([]),
+            "Evicted: The node was low on resource: memory",
+        ),
+        (
+            "Evicted",
+            low,
+            main("Error", Some(later), log),
+            "Evicted (exit code 128): The node was low on resource: memory",
+        ),
+        (
+            "",
+            "",
+            main("Error", Some(later), log),
+            "Error (exit code 128)",
+        ),
+        (
+            "",
+            "",
+            main("StartError", zero, "no such file"),
+            "StartError (exit code 128): no such file",
+        ),
+        (
+            "",
+            "",
+            main("ContainerStatusUnknown", None, "it is not there"),
+            "ContainerStatusUnknown (exit code 128): it is not there",
+        ),
+        (
+            "",
+            low,
+            json!([]),
+            "PodFailed: The node was low on resource: memory",
+        ),
+    ] {
+        let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        let status = json!({
+            "phase": "Failed", "reason": some(reason), "message": some(message), "containerStatuses": containers,
+        });
+        let end = view(&status).end.unwrap();
+        assert_eq!(end.to_string(), told, "{status}");
+    }
+    let long = json!({"phase": "Failed", "reason": "Evicted", "message": "é".repeat(1000)});
+    let message = view(&long).end.unwrap().message.unwrap();
+    assert!(
+        message.len() < 310 && message.ends_with("é..."),
+        "{message}"
+    );
+}
+
+#[test]
+fn one_that_has_ended_is_not_stuck_whatever_its_containers_waited_for() {
+    let waits = json!({"waiting": {"reason": "ImagePullBackOff"}});
+    let stuck = |phase: &str| {
+        let inits = json!([container("data", &waits)]);
+        let view = view(&json!({"phase": phase, "initContainerStatuses": inits}));
+        view.stuck().map(|(reason, _)| reason)
+    };
+    assert_eq!(stuck("Pending"), Some(di_api::Reason::ImagePullBackOff));
+    assert_eq!(stuck("Failed"), None);
+    assert_eq!(stuck("Succeeded"), None);
+}
+
+#[test]
+fn a_failed_init_container_is_named() {
+    let init = |name: &str, code: i32| container(name, &ended("Error", code));
+    // One that goes on beside the others ends by a signal, and is not to blame.
+    let pod = serde_json::from_value(json!({
+        "metadata": {"name": "p", "labels": {"dijob-name": "j"}},
+        "spec": {"containers": [], "initContainers": [
+            {"name": "proxy", "restartPolicy": "Always"}, {"name": "data"}, {"name": "check"},
+        ]},
+        "status": {"phase": "Failed", "initContainerStatuses": [
+            init("proxy", 143), init("data", 0), init("check", 3),
+        ]},
+    }));
+    let end = PodView::new(&pod.unwrap()).unwrap().end.unwrap();
     assert_eq!(
         end.to_string(),
         "init container check ended with exit code 3"

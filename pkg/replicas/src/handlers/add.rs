@@ -6,8 +6,8 @@ use axum::{body::Body, extract::State as Extract, http::HeaderMap, response::Res
 use di_api::{AggregatorConfig, PlanEntry, RequestKind, Role, names};
 use di_cache::{JobView, Key};
 use di_plan::{
-    AggregatorTemplate, Job, PodView, RandomSuffixes, Request, RestartPolicy, Stage, aggregator_of,
-    find, planned_as, planned_for, release_done, remove,
+    AggregatorTemplate, Job, PodView, RandomSuffixes, Request, RestartPolicy, aggregator_of, find,
+    planned_as, planned_for, release_done, remove,
 };
 use jiff::Timestamp;
 use kube::{
@@ -97,9 +97,8 @@ async fn add_to(
             },
             |name| {
                 state.pods.read(key, |pods| {
-                    // The place of one that failed is about to be taken by another.
-                    pods.get(name)
-                        .is_some_and(|pod| pod.stage() == Stage::Succeeded)
+                    // The place of one that was lost is about to be taken by another.
+                    pods.get(name).is_some_and(PodView::has_done_its_work)
                 })
             },
         );

@@ -220,6 +220,14 @@ fn the_worst_is_told_and_of_several_alike_the_coordinators() {
             COORDINATES,
         ),
         (
+            vec![
+                (COLLECTOR, "CrashLoopBackOff"),
+                (COORDINATES, "RunContainerError"),
+            ],
+            "RunContainerError",
+            COORDINATES,
+        ),
+        (
             vec![(COLLECTOR, ""), (LEARNER, "InvalidImageName")],
             "InvalidImageName",
             LEARNER,

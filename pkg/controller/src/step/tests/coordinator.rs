@@ -48,6 +48,7 @@ fn an_evicted_coordinator_is_started_again_uncounted() {
     pod.end = Some(Box::new(End {
         exit_code: None,
         reason: "Evicted".into(),
+        message: None,
         at: None,
     }));
     world.settle();
@@ -212,6 +213,12 @@ fn evict(world: &mut World) {
     world.pods.get_mut(COORDINATOR).unwrap().disrupted = true;
 }
 
+/// Its kubelet has forgotten when it started.
+fn forget(world: &mut World) {
+    evict(world);
+    world.pods.get_mut(COORDINATOR).unwrap().started = None;
+}
+
 fn throw_out(world: &mut World) {
     world.pods.get_mut(COORDINATOR).unwrap().deleting = true;
 }
@@ -225,6 +232,7 @@ fn a_coordinator_that_is_lost_again_and_again_is_started_again_ever_later() {
     for (how, lose) in [
         ("crash", crash as fn(&mut World)),
         ("evicted", evict),
+        ("forgotten", forget),
         ("thrown out", throw_out),
         ("gone", vanish),
     ] {

@@ -168,30 +168,38 @@ fn one_that_was_told_to_go_is_replaced_though_it_exits_with_0() {
         world.exit(&name, 0, "Completed");
         tell(world.pods.get_mut(&name).unwrap());
         world.settle();
-        world.pods.remove(&name);
+        // Which takes nobody away whom a kubelet has thrown out.
+        world.kubelet_ends_deleted();
         world.settle();
         let all = world.wanted(Role::Collector);
         assert!(all.len() == 2 && !all.contains(&name), "{all:?}");
+        assert!(all.iter().all(|name| world.pods.contains_key(name)));
     }
 }
 
 #[test]
-fn one_that_is_deleted_again_and_again_backs_off_though_its_kubelets_clock_is_behind() {
-    let mut world = running();
-    let mut name = world.wanted(Role::Collector)[0].clone();
-    for attempt in 1..4 {
-        let pod = world.pods.get_mut(&name).unwrap();
-        pod.started = Some(world.now - SignedDuration::from_hours(1));
-        pod.deleting = true;
-        world.settle();
-        let mut plan = world.plan().iter();
-        let next = plan.find(|e| e.replaces.as_ref() == Some(&name));
-        let next = next.unwrap().clone();
-        assert_eq!(next.attempt, attempt);
-        world.kubelet_ends_deleted();
-        world.now = next.not_before.map_or(world.now, |at| at.0);
-        world.settle();
-        name = next.name;
+fn one_that_is_lost_again_and_again_backs_off_though_its_kubelets_clock_is_behind() {
+    for lose in [
+        (|world: &mut World, name: &str| world.pods.get_mut(name).unwrap().deleting = true)
+            as fn(&mut World, &str),
+        |world, name| world.exit(name, 1, "Error"),
+    ] {
+        let mut world = running();
+        let mut name = world.wanted(Role::Collector)[0].clone();
+        for attempt in 1..4 {
+            let pod = world.pods.get_mut(&name).unwrap();
+            pod.started = Some(world.now - SignedDuration::from_hours(1));
+            lose(&mut world, &name);
+            world.settle();
+            let mut plan = world.plan().iter();
+            let next = plan.find(|e| e.replaces.as_ref() == Some(&name));
+            let next = next.unwrap().clone();
+            assert_eq!(next.attempt, attempt);
+            world.kubelet_ends_deleted();
+            world.now = next.not_before.map_or(world.now, |at| at.0);
+            world.settle();
+            name = next.name;
+        }
     }
 }
 

@@ -22,6 +22,8 @@ pub(super) enum Main {
     Again(&'static str, i32),
     Exited(i32),
     OomKilled,
+    /// Nobody knows how it ended: its node went down under it. This reason and code stand for that.
+    Lost(&'static str, i32),
 }
 
 /// What runs beside it.
@@ -38,10 +40,13 @@ pub(super) enum Sidecar {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Blow {
     None,
+    /// As kubelets up to 1.21 tell of it, which forget the containers.
     Evicted,
+    /// As newer ones do: the containers say how the pod ended, also if that is well.
+    ThrownOut,
     /// The node shut down in order.
     Shutdown,
-    /// The kubelet did not take it.
+    /// The kubelet did not take it, or not any more, and keeps nothing of what it was.
     Rejected,
     NodeLost,
     /// As older servers said of a node that is lost.
@@ -105,7 +110,13 @@ impl State {
             (Main::Running, Blow::Evicted),
             (Main::Exited(0), Blow::Shutdown),
             (Main::Exited(143), Blow::Shutdown),
+            (Main::Exited(0), Blow::ThrownOut),
+            (Main::Exited(137), Blow::ThrownOut),
+            (Main::Lost("ContainerStatusUnknown", 137), Blow::ThrownOut),
+            (Main::Lost("ContainerStatusUnknown", 137), Blow::None),
+            (Main::Lost("Unknown", 255), Blow::None),
             (Main::Creating, Blow::Rejected),
+            (Main::Running, Blow::Rejected),
             (Main::Running, Blow::NodeLost),
             (Main::Exited(0), Blow::NodeLost),
             (Main::Exited(1), Blow::NodeLost),
@@ -145,15 +156,18 @@ impl State {
 
     /// Whether its end is the cluster's doing.
     pub fn is_disrupted(self) -> bool {
-        matches!(self.blow, Blow::Evicted | Blow::Shutdown)
+        let struck = matches!(
+            self.blow,
+            Blow::Evicted | Blow::ThrownOut | Blow::Shutdown | Blow::Rejected
+        );
+        struck || matches!(self.main, Main::Lost(..))
     }
 
     /// Whether its main container has done its work, or has failed and is not started again by the kubelet.
     pub fn ended_well(self) -> Option<bool> {
         match (self.blow, self.main) {
-            (Blow::Evicted | Blow::Rejected, _) | (_, Main::OomKilled | Main::InitFailed) => {
-                Some(false)
-            }
+            (Blow::Evicted | Blow::Rejected, _)
+            | (_, Main::OomKilled | Main::InitFailed | Main::Lost(..)) => Some(false),
             (_, Main::Exited(code)) => Some(code == 0),
             _ => None,
         }
@@ -173,7 +187,8 @@ impl State {
     fn phase(self) -> &'static str {
         let sidecar_runs = matches!(self.sidecar, Sidecar::Running | Sidecar::Native);
         match (self.blow, self.main) {
-            (Blow::Evicted | Blow::Shutdown | Blow::Rejected, _) => "Failed",
+            (Blow::ThrownOut, Main::Exited(0)) => "Succeeded",
+            (Blow::Evicted | Blow::ThrownOut | Blow::Shutdown | Blow::Rejected, _) => "Failed",
             (Blow::Unknown, _) => "Unknown",
             (_, Main::Unscheduled | Main::Creating | Main::NoImage | Main::InitCrashLoop) => {
                 "Pending"
@@ -197,6 +212,9 @@ impl State {
             Main::Exited(0) | Main::Again(_, 0) => exited(0, "Completed"),
             Main::Exited(code) | Main::Again(_, code) => exited(code, "Error"),
             Main::OomKilled => exited(137, "OOMKilled"),
+            Main::Lost(reason, code) => {
+                json!({"terminated": {"exitCode": code, "reason": reason, "startedAt": null, "finishedAt": null}})
+            }
         }
     }
 
@@ -228,7 +246,7 @@ impl State {
             json!({"type": "ContainersReady", "status": is(runs || lost)}),
             ready,
         ];
-        if self.blow == Blow::Evicted {
+        if matches!(self.blow, Blow::Evicted | Blow::ThrownOut) {
             all.push(json!({"type": "DisruptionTarget", "status": "True"}));
         }
         all.into()
@@ -237,11 +255,13 @@ impl State {
     fn status(self) -> Value {
         let reason = match self.blow {
             Blow::Evicted => Some("Evicted"),
+            Blow::ThrownOut => (self.phase() == "Failed").then_some("Evicted"),
             Blow::Shutdown => Some("Terminated"),
             Blow::Rejected => Some("OutOfcpu"),
             Blow::None | Blow::NodeLost | Blow::Unknown => None,
         };
         let init = match self.main {
+            _ if self.blow == Blow::Rejected => None,
             Main::InitCrashLoop => Some(json!({"waiting": {"reason": "CrashLoopBackOff"}})),
             Main::InitFailed => Some(exited(1, "Error")),
             _ if self.sidecar == Sidecar::Native => Some(json!({"running": {}})),

@@ -265,6 +265,7 @@ pub(super) fn exit(pod: &mut PodView, code: i32, reason: &str, now: Timestamp) {
     pod.end = Some(Box::new(End {
         exit_code: Some(code),
         reason: reason.into(),
+        message: None,
         at: Some(now),
     }));
 }

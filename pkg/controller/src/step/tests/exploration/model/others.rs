@@ -310,6 +310,7 @@ fn evict(pod: &mut PodView, now: Timestamp) {
     pod.end = Some(Box::new(End {
         exit_code: None,
         reason: "Evicted".to_owned(),
+        message: None,
         at: Some(now),
     }));
 }
