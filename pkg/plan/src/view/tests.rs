@@ -104,6 +104,8 @@ fn what_nobody_in_a_pod_brought_about_is_the_clusters_doing() {
         // Its kubelet did not take it.
         (json!("UnexpectedAdmissionError"), none.clone(), &none, true),
         (json!("OutOfnvidia.com/gpu"), json!(null), &none, true),
+        // Any other would not either.
+        (json!("SysctlForbidden"), none.clone(), &none, false),
         // Its own time was over before it ran.
         (json!("DeadlineExceeded"), none.clone(), &none, false),
         (json!(null), none.clone(), &none, false),
