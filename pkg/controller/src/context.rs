@@ -60,6 +60,13 @@ pub(crate) struct Memory {
     pub moot: bool,
 }
 
+impl Memory {
+    /// Whether nothing of what the job asks for is put off or held back.
+    pub fn has_settled(&self) -> bool {
+        self.refused.creates.is_empty() && self.differs_since.is_none()
+    }
+}
+
 /// What could not be made, and is not tried again before the job's wait is over, whatever else there is to do for it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Refused {

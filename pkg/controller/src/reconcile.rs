@@ -66,9 +66,8 @@ async fn reconcile_now(job: Arc<WatchedJob>, context: &Context) -> Result<Next> 
         }
     };
     match &result {
-        Ok(_) if context.memory(&key).refused.creates.is_empty() => {
-            context.backoff.succeeded(&key);
-        }
+        // One whose write is held back has not been to the server.
+        Ok(_) if context.memory(&key).has_settled() => context.backoff.succeeded(&key),
         Err(Failed { error, .. }) if error.is_moot() => {
             debug!(error = error.chain(), "Nothing more can be done");
             context.remember(&key, |memory| memory.moot = true);
@@ -421,7 +420,7 @@ mod tests {
         let failed = looks(&context, &key).await.unwrap_err();
         assert!(matches!(failed.error, Error::InVain), "{failed:?}");
         assert!(failed.error.is_conflict(), "nobody need look at it");
-        context.pods.deleted(&pod);
+        context.pods.deleted(&pod.uid);
         looks(&context, &key).await.unwrap();
     }
 

@@ -1,11 +1,12 @@
 //! Writes the status: whole, guarded, and not more often than it helps; then tells what it says has happened.
 
 use std::{
+    collections::{HashMap, HashSet},
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use di_api::{ConditionType, DIJob, DIJobStatus, Phase};
+use di_api::{ConditionType, DIJob, DIJobStatus, EntryState, Phase, PlanEntry};
 use di_cache::Key;
 use kube::Api;
 
@@ -28,45 +29,67 @@ pub(crate) fn may_wait(
 ) -> Option<Duration> {
     let now = Instant::now();
     let memory = context.memory(key);
-    if is_urgent(old, step) {
-        let written = memory.written?;
-        let wait = pace(&step.status).checked_sub(now.duration_since(written));
-        return wait.filter(|wait| !wait.is_zero());
-    }
     let since = memory.differs_since.unwrap_or(now);
+    let held = if is_urgent(old, step) {
+        let written = memory.written.filter(|_| is_churn(old, &step.status));
+        pace(&step.status).checked_sub(now.duration_since(written?))
+    } else {
+        let every = COUNTS_EVERY.max(pace(&step.status));
+        every.checked_sub(now.duration_since(since))
+    };
     context.remember(key, |memory| memory.differs_since = Some(since));
-    COUNTS_EVERY
-        .checked_sub(now.duration_since(since))
-        .filter(|wait| !wait.is_zero())
+    held.filter(|wait| !wait.is_zero())
 }
 
-/// How far apart the urgent writes of a status are at least. One of a large plan is hundreds of kilobytes, of which etcd keeps every version for
-/// minutes: where many replicas fail all the time, several changes become one write.
+/// How far apart the writes of a status are that follow from replicas that come and go. One of a large plan is up to a megabyte, of which etcd
+/// keeps every version for minutes.
 fn pace(status: &DIJobStatus) -> Duration {
     const SMALL: usize = 500;
     let entries = status.plan.len();
-    let is_small = entries <= SMALL || status.phase.is_some_and(Phase::is_terminal);
-    Duration::from_millis(if is_small { 0 } else { entries as u64 })
+    Duration::from_millis(if entries <= SMALL { 0 } else { 1000 })
+}
+
+/// Whether all that is urgent about a status is that replicas were replaced, or have gone.
+fn is_churn(old: Option<&DIJobStatus>, new: &DIJobStatus) -> bool {
+    let Some(old) = old else { return false };
+    let before: HashMap<&str, EntryState> = states(old).collect();
+    let is_as_before = |name: &str, state| {
+        let before = before.get(name);
+        before.is_some_and(|before| *before == state || *before != EntryState::Wanted)
+    };
+    let replaced: HashSet<&str> = new
+        .plan
+        .iter()
+        .filter_map(|e| e.replaces.as_deref())
+        .collect();
+    let has_place = |entry: &PlanEntry| {
+        is_as_before(&entry.name, entry.state)
+            || replaced.contains(entry.name.as_str())
+            || (entry.is_wanted() && entry.replaces.is_some())
+    };
+    matters(old) == matters(new) && new.plan.iter().all(has_place)
 }
 
 /// Whether a status, or what follows from it, is not to wait.
 pub(crate) fn is_urgent(old: Option<&DIJobStatus>, step: &Step) -> bool {
-    let urgent = |status: &DIJobStatus| {
-        (
-            // These follow one another with the coordinator's pod, in the same burst as the counts.
-            status.phase.map(|phase| match phase {
-                Phase::Running | Phase::Unknown => Phase::Created,
-                other => other,
-            }),
-            status
-                .plan
-                .iter()
-                .map(|entry| (entry.name.clone(), entry.state))
-                .collect::<Vec<_>>(),
-            status.restarts,
-        )
-    };
-    !step.actions.is_empty() || old.is_none_or(|old| urgent(old) != urgent(&step.status))
+    let new = &step.status;
+    let differs = |old| matters(old) != matters(new) || !states(old).eq(states(new));
+    !step.actions.is_empty() || old.is_none_or(differs)
+}
+
+/// What is urgent of a status, but for its plan.
+fn matters(status: &DIJobStatus) -> (Option<Phase>, i32) {
+    // These follow one another with the coordinator's pod, in the same burst as the counts.
+    let phase = status.phase.map(|phase| match phase {
+        Phase::Running | Phase::Unknown => Phase::Created,
+        other => other,
+    });
+    (phase, status.restarts)
+}
+
+fn states(status: &DIJobStatus) -> impl Iterator<Item = (&str, EntryState)> {
+    let plan = status.plan.iter();
+    plan.map(|entry| (entry.name.as_str(), entry.state))
 }
 
 /// Whether a status need not be written. A job that is being deleted before it has one gets none.

@@ -380,9 +380,9 @@ async fn what_is_there_though_the_watch_has_shown_it_going_is_waited_for() {
     );
     // A label by which they are watched was taken away.
     let view = PodView::new(&its_pod).unwrap();
-    context.pods.deleted(&view);
+    context.pods.deleted(&view.uid);
     let view = ServiceView::new(&its_service).unwrap();
-    context.services.deleted(&view);
+    context.services.deleted(&view.uid);
     for create in creates {
         let failed = act(&context, &job, &key, &[create]).await.unwrap_err();
         assert_eq!(failed.error.reason(), Reason::EarlierJobEnds);

@@ -4,8 +4,8 @@ use std::{collections::HashSet, time::Duration};
 
 use di_api::{EntryState, PlanEntry, Reason, Role, names};
 use di_plan::{
-    LONGEST_BACKOFF_SECONDS, PodView, Stage, Suffixes, adopt, aggregator_of, declare, drop_gone,
-    find, follow, has_room, members, replace, shorten,
+    LONGEST_BACKOFF_SECONDS, PodView, Room, Stage, Suffixes, adopt, aggregator_of, declare,
+    drop_gone, find, follow, members, replace, shorten,
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -159,16 +159,20 @@ fn replace_lost(
         .filter_map(|entry| Some((entry.name.clone(), loss(seen, entry)?)))
         .chain(units::broken(plan))
         .collect();
-    let mut replaced = Vec::new();
+    if lost.is_empty() {
+        return;
+    }
+    let (mut room, mut replaced) = (Room::of(plan), Vec::new());
     for (name, loss) in lost {
-        if !has_room(plan) {
-            // Some have to be gone first, which is seen.
-            break;
-        }
         // It may have been replaced with another of its unit.
         let Some(entry) = find(plan, &name).filter(|entry| entry.is_wanted()) else {
             continue;
         };
+        let leader = find(plan, units::leader(entry)).unwrap_or(entry);
+        if !room.take(plan, leader) {
+            // Some have to be gone first, which is seen.
+            break;
+        }
         let whose = match aggregator_of(entry) {
             Some(aggregator) => format!("the place of {aggregator} and its ddp learners"),
             None => "its place".to_owned(),

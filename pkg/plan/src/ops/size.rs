@@ -1,23 +1,33 @@
 //! How large a plan becomes: it stands in the status of its job, and etcd takes [no more than 1.5 MiB](https://etcd.io/docs/v3.5/dev-guide/limit/)
 //! at once.
 
-use di_api::{EntryState, PlanEntry, names};
+use std::collections::HashMap;
 
-use super::follow;
+use di_api::{EntryState, PlanEntry};
 
-/// Of a job, so many replicas that are replaced are kept for their logs: the newest.
+use super::{follow, members};
+
+/// Of a job, so many replicas that are replaced are kept for their logs: the last.
 const MOST_KEPT: usize = 100;
-/// So many entries may be there beside those that are wanted.
-const MOST_LET_GO: usize = 300;
+/// What a plan takes of an object; the rest is for the spec, and what else its metadata and status have.
+const MOST_BYTES: usize = 1400 << 10;
+/// What a replacement has beyond what the replica has whose place it takes.
+const REPLACES_BYTES: usize = 150;
 
-/// Has entries that are let go of say no more than whose they are, and lets go of all but the newest of those that are kept for their logs.
+/// Has entries that are let go of say no more than whose they are, and lets go of all but the last of those that are kept for their logs.
 pub fn shorten(plan: &mut [PlanEntry]) {
-    let is_kept = |entry: &PlanEntry| entry.state == EntryState::Replaced;
-    let kept = plan.iter().filter(|entry| is_kept(entry)).count();
-    let surplus = kept.saturating_sub(MOST_KEPT);
-    let oldest = plan.iter_mut().filter(|entry| is_kept(entry));
-    for entry in oldest.take(surplus) {
-        entry.state = EntryState::Removing;
+    // Who was replaced last has the last successor.
+    let successors: HashMap<_, _> = plan
+        .iter()
+        .enumerate()
+        .filter_map(|(i, entry)| Some((entry.replaces.clone()?, i)))
+        .collect();
+    let is_kept = |i: &usize| plan[*i].state == EntryState::Replaced;
+    let mut kept: Vec<_> = (0..plan.len()).filter(is_kept).collect();
+    kept.sort_by_key(|i| successors.get(&plan[*i].name).copied());
+    let surplus = kept.len().saturating_sub(MOST_KEPT);
+    for i in &kept[..surplus] {
+        plan[*i].state = EntryState::Removing;
     }
     follow(plan);
     for entry in plan.iter_mut().filter(|entry| !entry.is_wanted()) {
@@ -26,9 +36,27 @@ pub fn shorten(plan: &mut [PlanEntry]) {
     }
 }
 
-/// Whether a plan has room for a replacement. Else it waits until some of those that are let go of are gone.
-pub fn has_room(plan: &[PlanEntry]) -> bool {
-    let wanted = plan.iter().filter(|entry| entry.is_wanted()).count();
-    let most = usize::try_from(names::MAX_REPLICAS).unwrap_or_default();
-    plan.len() < wanted.max(most) + MOST_LET_GO
+/// The room that a plan has for replacements. What has none waits until some of those that are let go of are gone.
+#[derive(Debug)]
+pub struct Room(usize);
+
+impl Room {
+    /// That of a plan.
+    pub fn of(plan: &[PlanEntry]) -> Self {
+        Self(MOST_BYTES.saturating_sub(plan.iter().map(bytes).sum()))
+    }
+
+    /// Takes what the replacement of a replica needs, with all of its unit, if there is as much.
+    pub fn take(&mut self, plan: &[PlanEntry], entry: &PlanEntry) -> bool {
+        let unit = members(plan, &entry.name).chain([entry]);
+        let needed = unit.map(|entry| bytes(entry) + REPLACES_BYTES).sum();
+        let left = self.0.checked_sub(needed);
+        self.0 = left.unwrap_or(self.0);
+        left.is_some()
+    }
+}
+
+/// How many an entry takes, and the comma after it.
+fn bytes(entry: &PlanEntry) -> usize {
+    serde_json::to_vec(entry).map_or(0, |json| json.len() + 1)
 }

@@ -55,16 +55,19 @@ pub(super) fn mark_named(
 /// Lets go of requested replicas that have done their work, the oldest first and units whole, until `is_enough`: nobody takes them up again.
 /// Those of them that are newest are kept for their logs.
 pub fn release_done(plan: &mut [PlanEntry], is_enough: impl Fn(&[PlanEntry]) -> bool) {
+    if is_enough(plan) {
+        return;
+    }
     for i in 0..plan.len() {
-        if is_enough(plan) {
-            return;
-        }
         let entry = &plan[i];
         let is_over = entry.is_wanted() && entry.done && entry.origin == Origin::Requested;
         let leads = entry.role != Role::DdpLearner;
         if is_over && leads && members(plan, &entry.name).all(|member| member.done) {
             plan[i].state = EntryState::Replaced;
             follow(plan);
+            if is_enough(plan) {
+                return;
+            }
         }
     }
 }

@@ -128,7 +128,7 @@ fn is_lost(status: &PodStatus) -> bool {
 
 /// Whether the pod's end is the cluster's doing; `ended` is how its main container did.
 pub(super) fn is_disrupted(status: &PodStatus, ended: Option<&ContainerStateTerminated>) -> bool {
-    is_true(status, "DisruptionTarget")
+    is_target(status, ended)
         || is_rejected(status)
         || ended.is_some_and(is_unknown)
         || matches!(
@@ -140,13 +140,31 @@ pub(super) fn is_disrupted(status: &PodStatus, ended: Option<&ContainerStateTerm
         )
 }
 
+/// Whether the cluster has chosen the pod to go, before its main container ended.
+fn is_target(status: &PodStatus, ended: Option<&ContainerStateTerminated>) -> bool {
+    let mut all = status.conditions.iter().flatten();
+    let target = all.find(|one| one.type_ == "DisruptionTarget" && one.status == "True");
+    let ended = ended.and_then(|ended| ended.finished_at.as_ref());
+    let since = target.map(|target| target.last_transition_time.as_ref());
+    since.is_some_and(|since| match (since, ended.and_then(happened)) {
+        (Some(since), Some(ended)) => since.0 <= ended,
+        _ => true,
+    })
+}
+
 /// Whether its kubelet did not take it. One that starts anew may refuse what it ran for days, and its word for why is then all that is left.
 fn is_rejected(status: &PodStatus) -> bool {
     let inits = status.init_container_statuses.iter();
     let mut containers = inits.chain(&status.container_statuses).flatten();
     let reason = status.reason.as_deref().unwrap_or_default();
-    // Of the last two, any other kubelet would refuse the same.
-    let own = ["", "DeadlineExceeded", "AppArmor", "SysctlForbidden"];
+    // Of the last three, any other kubelet would refuse the same.
+    let own = [
+        "",
+        "DeadlineExceeded",
+        "AppArmor",
+        "PodOSNotSupported",
+        "SysctlForbidden",
+    ];
     status.phase.as_deref() == Some("Failed")
         && !own.contains(&reason)
         && containers.next().is_none()

@@ -93,6 +93,28 @@ fn f5_how_a_container_ended_is_told_by_its_exit_code_whatever_the_reason() {
 }
 
 #[test]
+fn one_that_had_ended_before_was_not_the_clusters_to_end() {
+    let (before, at, after) = (
+        "2026-01-01T00:00:00Z",
+        "2026-01-01T00:00:01Z",
+        "2026-01-01T00:00:02Z",
+    );
+    for (chosen, is_so) in [
+        (json!(before), true),
+        (json!(at), true),
+        (json!(after), false),
+        (json!(null), true),
+    ] {
+        let end = json!({"terminated": {"reason": "Completed", "exitCode": 0, "finishedAt": at}});
+        let status = json!({
+            "phase": "Running", "containerStatuses": [container("di-container", &end)],
+            "conditions": [{"type": "DisruptionTarget", "status": "True", "lastTransitionTime": chosen}],
+        });
+        assert_eq!(view(&status).disrupted, is_so, "{chosen}");
+    }
+}
+
+#[test]
 fn what_nobody_in_a_pod_brought_about_is_the_clusters_doing() {
     let none = json!([]);
     let main = |reason: &str, code: i32| json!([container("di-container", &ended(reason, code))]);
@@ -265,8 +287,8 @@ fn an_end_tells_what_its_kubelet_says_where_no_log_can() {
         let end = view(&status).end.unwrap();
         assert_eq!(end.to_string(), told, "{status}");
     }
-    let long = json!({"phase": "Failed", "reason": "Evicted", "message": "é".repeat(1000)});
-    let message = view(&long).end.unwrap().message.unwrap();
+    let wordy = json!({"phase": "Failed", "reason": "Evicted", "message": "é".repeat(1000)});
+    let message = view(&wordy).end.unwrap().message.unwrap();
     assert!(
         message.len() < 310 && message.ends_with("é..."),
         "{message}"

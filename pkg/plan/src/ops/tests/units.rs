@@ -33,7 +33,7 @@ fn nodes(gpus: &[i32]) -> Vec<NodeView> {
     gpus.iter().map(node).collect()
 }
 
-fn split(plan: &mut Vec<PlanEntry>, gpus: &[i32]) {
+pub(super) fn split(plan: &mut Vec<PlanEntry>, gpus: &[i32]) {
     expand(
         &job(0),
         plan,
@@ -44,7 +44,12 @@ fn split(plan: &mut Vec<PlanEntry>, gpus: &[i32]) {
     );
 }
 
-fn ask(plan: &mut Vec<PlanEntry>, count: usize, gpus: i32, incarnation: &str) -> Vec<String> {
+pub(super) fn ask(
+    plan: &mut Vec<PlanEntry>,
+    count: usize,
+    gpus: i32,
+    incarnation: &str,
+) -> Vec<String> {
     let resources = serde_json::json!({"gpus": gpus.to_string(), "cpus": "6"});
     let wish = Request {
         count,
