@@ -23,10 +23,10 @@ pub struct Manager {
     #[arg(long)]
     webhooks_only: bool,
     /// Address of the webhooks (HTTPS)
-    #[arg(long, default_value = "0.0.0.0:9443")]
+    #[arg(long, default_value_t = process::anywhere(9443))]
     webhook_addr: SocketAddr,
     /// Address of /healthz, /readyz and /metrics
-    #[arg(long, default_value = "0.0.0.0:8081")]
+    #[arg(long, default_value_t = process::anywhere(8081))]
     health_addr: SocketAddr,
     /// Lifetime of the webhooks' certificate, in seconds
     #[arg(long, default_value_t = 90 * 24 * 3600)]

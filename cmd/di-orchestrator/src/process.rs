@@ -1,5 +1,7 @@
 //! What both long-running commands share: who they are, their client, their end.
 
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+
 use anyhow::{Context, Result};
 use clap::Args;
 use kube::{Client, Config};
@@ -18,6 +20,16 @@ pub struct Identity {
     /// Namespace of this pod
     #[arg(long = "pod-namespace", env = "POD_NAMESPACE", default_value = di_api::names::SYSTEM_NAMESPACE)]
     pub namespace: String,
+}
+
+/// This port of all addresses: those of IPv6 and IPv4, but for a machine that has only the latter.
+pub fn anywhere(port: u16) -> SocketAddr {
+    let has_ipv6 = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok();
+    if has_ipv6 {
+        (Ipv6Addr::UNSPECIFIED, port).into()
+    } else {
+        (Ipv4Addr::UNSPECIFIED, port).into()
+    }
 }
 
 /// A client of the cluster that this runs in, or that the kubeconfig names.

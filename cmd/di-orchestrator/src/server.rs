@@ -15,10 +15,10 @@ use crate::{
 #[derive(Debug, Args)]
 pub struct Server {
     /// Address to listen on (HTTP)
-    #[arg(long, default_value = "0.0.0.0:8080")]
+    #[arg(long, default_value_t = process::anywhere(8080))]
     address: SocketAddr,
     /// Address of /healthz, /readyz and /metrics for probes, whose connections no client takes
-    #[arg(long, default_value = "0.0.0.0:8082")]
+    #[arg(long, default_value_t = process::anywhere(8082))]
     health_addr: SocketAddr,
     /// Let everybody call, with neither a pod's address nor a token
     #[arg(long)]
@@ -63,8 +63,8 @@ pub struct Server {
     /// How long a connection takes requests, in seconds; it ends soon after, also where its client reads no answers
     #[arg(long, default_value_t = 300)]
     longest_connection: u64,
-    /// How long requests may still take once SIGTERM came, in seconds
-    #[arg(long, default_value_t = 10)]
+    /// How long requests may still take 5 s after SIGTERM, in seconds; as long as any may, or a client that is cut off has twice what it asked for
+    #[arg(long, default_value_t = 30)]
     drain: u64,
 }
 

@@ -19,7 +19,7 @@ use tracing::warn;
 
 use crate::{
     AggregatorCache, Key, NodeCache, ObjectCache, PodCache, ServiceCache, View, WatchErrors,
-    WatchHealth, WatchedJob,
+    WatchedJob,
     pace::paced,
     patience::Patience,
     seen::{Seen, ViewOf},
@@ -78,7 +78,7 @@ pub async fn feed_nodes(client: Client, cache: Arc<NodeCache>, errors: WatchErro
     let view = |node: &Node| Some(NodeView::new(node)).filter(|view| view.gpus > 0);
     let take = |event| cache.take(event, view);
     let api = Api::<Node>::all(paced(client));
-    follow(api, config(), take, None, None, &errors, "nodes").await;
+    follow(api, config(), take, None, &errors, "nodes").await;
 }
 
 /// Watches the `AggregatorConfig`s that are used into `cache`, and tells `changed` which one is another than before. Ends only when `changed` is closed.
@@ -99,7 +99,7 @@ pub async fn feed_aggregator_configs(
     let take = |event| cache.take(event, view);
     let config = config().fields(&name);
     let resource = "aggregatorconfigs";
-    follow(api, config, take, Some(changed), None, &errors, resource).await;
+    follow(api, config, take, Some(changed), &errors, resource).await;
 }
 
 async fn feed<K, V>(
@@ -114,9 +114,8 @@ async fn feed<K, V>(
 {
     let take = |event| take(cache, event);
     let config = config().labels(names::labels::SELECTOR);
-    let health = Some(cache.health());
     let api = Api::<Seen<K, V>>::all(paced(client));
-    follow(api, config, take, Some(changed), health, errors, resource).await;
+    follow(api, config, take, Some(changed), errors, resource).await;
 }
 
 async fn follow<K>(
@@ -124,7 +123,6 @@ async fn follow<K>(
     config: watcher::Config,
     take: impl Fn(Event<K>) -> Vec<Key>,
     changed: Option<mpsc::Sender<Key>>,
-    health: Option<&WatchHealth>,
     errors: &WatchErrors,
     resource: &'static str,
 ) where
@@ -134,13 +132,9 @@ async fn follow<K>(
     pin_mut!(events);
     loop {
         let concerned: Vec<Key> = match events.try_next().await {
-            Ok(Some(event)) => {
-                health.inspect(|health| health.worked());
-                take(event)
-            }
+            Ok(Some(event)) => take(event),
             Ok(None) => return,
             Err(error) => {
-                health.inspect(|health| health.failed());
                 errors.of(resource).inc();
                 warn!(
                     resource,

@@ -15,7 +15,7 @@ use kube::{
     },
 };
 
-use crate::{Key, WatchHealth, lately::Lately};
+use crate::{Key, lately::Lately};
 
 /// A job as it is watched, whole or as a view: one that cannot be decoded does not stop the others.
 pub type WatchedJob<J = DIJob> = DeserializeGuard<J>;
@@ -25,7 +25,6 @@ pub type WatchedJob<J = DIJob> = DeserializeGuard<J>;
 pub struct JobCache<J: Resource<DynamicType = ()> + 'static = DIJob> {
     store: Store<WatchedJob<J>>,
     written: RwLock<Written<J>>,
-    health: WatchHealth,
 }
 
 #[derive(Debug)]
@@ -104,7 +103,6 @@ impl<J: Resource<DynamicType = ()> + Clone + 'static> JobCache<J> {
                 jobs: HashMap::new(),
                 gone: Lately::default(),
             }),
-            health: WatchHealth::default(),
         }
     }
 
@@ -202,11 +200,6 @@ impl<J: Resource<DynamicType = ()> + Clone + 'static> JobCache<J> {
 
     fn lock_written(&self) -> RwLockReadGuard<'_, Written<J>> {
         self.written.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether the watch works; who drives it tells.
-    pub fn health(&self) -> &WatchHealth {
-        &self.health
     }
 
     /// The store behind the cache.

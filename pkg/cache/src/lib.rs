@@ -7,7 +7,6 @@ mod by_uid;
 mod connection;
 mod feed;
 mod group;
-mod health;
 mod job_view;
 mod jobs;
 mod lately;
@@ -26,7 +25,6 @@ pub use feed::{
     job_stream,
 };
 pub use group::Objects;
-pub use health::WatchHealth;
 pub use job_view::{Halt, JobView, PartView};
 pub use jobs::{JobCache, JobRef, WatchedJob};
 pub use objects::{Key, ObjectCache, PodCache, ServiceCache, View};

@@ -8,7 +8,7 @@ use std::{
 use di_plan::{PodView, ServiceView};
 use tokio::sync::watch;
 
-use crate::{WatchHealth, by_uid::ByUid, group::Objects, lately::Lately};
+use crate::{by_uid::ByUid, group::Objects, lately::Lately};
 
 /// Namespace and name of a job.
 pub type Key = (String, String);
@@ -24,6 +24,10 @@ pub trait View: Clone + PartialEq + Send + Sync {
     /// Addresses by which it is known.
     fn addresses(&self) -> &[IpAddr] {
         &[]
+    }
+    /// Whether an address that both have is this one's: it goes over from who is gone, though nobody may have said so yet.
+    fn has_rather(&self, _other: &Self) -> bool {
+        true
     }
     /// Notes that its deletion was asked for.
     fn mark_deleting(&mut self);
@@ -45,6 +49,9 @@ impl View for PodView {
             Some(ips) if self.uses_cluster() => ips,
             _ => &[],
         }
+    }
+    fn has_rather(&self, other: &Self) -> bool {
+        (!self.deleting, self.created) >= (!other.deleting, other.created)
     }
     fn mark_deleting(&mut self) {
         self.deleting = true;
@@ -77,7 +84,6 @@ pub struct ObjectCache<V> {
     index: RwLock<Index<V>>,
     version: watch::Sender<u64>,
     synced: watch::Sender<bool>,
-    health: WatchHealth,
 }
 
 #[derive(Debug)]
@@ -113,7 +119,6 @@ impl<V> Default for ObjectCache<V> {
             }),
             version: watch::Sender::new(0),
             synced: watch::Sender::new(false),
-            health: WatchHealth::default(),
         }
     }
 }
@@ -159,11 +164,6 @@ impl<V: View> ObjectCache<V> {
     /// The object that has this address.
     pub fn by_address(&self, address: IpAddr) -> Option<Arc<V>> {
         self.lock_read().addresses.get(&address).cloned()
-    }
-
-    /// Whether the watch works.
-    pub fn health(&self) -> &WatchHealth {
-        &self.health
     }
 
     /// Number of objects.
@@ -380,7 +380,10 @@ impl<V: View> Index<V> {
         }
         self.changes += 1;
         for address in view.addresses() {
-            self.addresses.insert(*address, view.clone());
+            let holder = self.addresses.get(address);
+            if holder.is_none_or(|now| now.uid() == view.uid() || view.has_rather(now)) {
+                self.addresses.insert(*address, view.clone());
+            }
         }
         let objects = self.jobs.entry(job).or_default();
         if let Some(old) = objects.put(view.clone(), self.changes) {

@@ -19,12 +19,12 @@ mod state;
 mod testing;
 mod wire;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use di_cache::{JobCache, JobView, PodCache, feed_pods, job_stream};
 use futures::StreamExt;
 use kube::{Client, runtime::reflector};
-use tokio::{net::TcpListener, sync::mpsc, task::JoinSet};
+use tokio::{net::TcpListener, sync::mpsc, task::JoinSet, time::sleep};
 use tracing::{info, warn};
 
 pub use metrics::Metrics;
@@ -32,6 +32,9 @@ pub use routes::Endpoint;
 pub use server::serve;
 pub use settings::Settings;
 pub use state::State;
+
+/// How long every node of a cluster takes at most to hear that a pod is leaving its Service.
+const LEAVES_WITHIN: Duration = Duration::from_secs(5);
 
 /// Why the endpoint ended.
 #[derive(Debug, thiserror::Error)]
@@ -101,13 +104,18 @@ impl Server {
         &self.state
     }
 
-    /// Serves until `shutdown` is ready.
+    /// Serves until a while after `shutdown` is ready.
     ///
     /// # Errors
     /// When a watch ends.
     pub async fn run(mut self, shutdown: impl Future<Output = ()> + Send) -> Result<(), RunError> {
+        // New connections arrive until every node has heard that this pod is leaving the Service.
+        let left = async {
+            shutdown.await;
+            sleep(LEAVES_WITHIN).await;
+        };
         tokio::select! {
-            () = serve(self.listener, self.state, shutdown) => Ok(()),
+            () = serve(self.listener, self.state, left) => Ok(()),
             _ = self.watches.join_next() => Err(RunError::WatchEnded),
         }
     }
@@ -128,10 +136,8 @@ pub fn watch(
         match event {
             Ok(event) => {
                 cache.saw(&event);
-                cache.health().worked();
             }
             Err(error) => {
-                cache.health().failed();
                 failed.inc();
                 warn!(
                     resource = "dijobs",

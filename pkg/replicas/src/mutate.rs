@@ -18,7 +18,7 @@ pub(crate) use self::lowering::{Fewer, chosen, lowered};
 use self::write::write;
 use crate::{
     authorize::Caller,
-    error::Result,
+    error::{Error, Result},
     state::{JobRef, Shared},
 };
 
@@ -65,15 +65,29 @@ pub(crate) async fn mutate<T>(
     let _turn = state.turn(key).await?;
     let started = Instant::now();
     let mut job = state.find_job(key).await?;
-    let mut tried = 0;
+    let (mut tried, mut is_cached) = (0, true);
     loop {
         caller.check(&job)?;
         let mut draft = Draft {
             plan: job.plan().to_vec(),
             ..Draft::default()
         };
-        let answer = change(&job, &mut draft)?;
-        if draft.changes_nothing(&job) {
+        let answer = change(&job, &mut draft);
+        // The cache may be behind: who is refused, or changes nothing, is told by the job as it is now, if that is to be had.
+        let is_moot = match &answer {
+            Ok(_) => draft.changes_nothing(&job),
+            Err(error) => matches!(error, Error::Conflict(_) | Error::Invalid(_)),
+        };
+        if is_moot && std::mem::take(&mut is_cached) {
+            let newest = state.read_job(key).await.ok();
+            let newer = |newest: &JobRef| newest.resource_version() != job.resource_version();
+            if let Some(newest) = newest.filter(newer) {
+                job = newest;
+                continue;
+            }
+        }
+        let answer = answer?;
+        if is_moot {
             return Ok((job, answer));
         }
         let error = match write(state, &job, draft).await {

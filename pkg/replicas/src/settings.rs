@@ -38,7 +38,7 @@ pub struct Settings {
     pub kubelet_wait: Duration,
     /// How long a connection takes requests. It ends soon after, also where its client reads no answers.
     pub longest_connection: Duration,
-    /// How long requests may still take once the shutdown has begun.
+    /// How long requests may still take once the shutdown has begun: as long as any, or one that was written may be repeated as another.
     pub drain: Duration,
 }
 
@@ -60,7 +60,7 @@ impl Default for Settings {
             sync_wait: Duration::from_secs(3),
             kubelet_wait: Duration::from_secs(5),
             longest_connection: Duration::from_secs(300),
-            drain: Duration::from_secs(10),
+            drain: Duration::from_secs(30),
         }
     }
 }

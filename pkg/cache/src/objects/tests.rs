@@ -139,6 +139,32 @@ fn an_address_belongs_to_who_had_it_last() {
 }
 
 #[test]
+fn who_is_about_to_go_takes_no_address_back() {
+    let (first, second) = ("2026-01-01T00:00:01Z", "2026-01-01T00:00:02Z");
+    let (mut lost, mut later) = (pod("a", "10.0.0.1"), pod("b", "10.0.0.1"));
+    (lost.created, later.created) = (first.parse().ok(), second.parse().ok());
+    let cache = PodCache::default();
+    let of = || {
+        let holder = cache.by_address("10.0.0.1".parse().unwrap());
+        holder.map(|pod| pod.name.clone())
+    };
+    cache.applied(lost.clone());
+    cache.applied(later.clone());
+    // Its node is lost, and it is told to go.
+    for deleting in [false, true] {
+        (lost.ready, lost.deleting) = (false, deleting);
+        cache.applied(lost.clone());
+        assert_eq!(of().as_deref(), Some("b"));
+    }
+    cache.deleted("a");
+    assert_eq!(of().as_deref(), Some("b"));
+    later.ready = true;
+    cache.applied(later);
+    cache.deleted("b");
+    assert_eq!(of(), None);
+}
+
+#[test]
 fn the_address_of_a_pod_that_has_ended_leads_to_nobody() {
     for phase in [PodPhase::Succeeded, PodPhase::Failed] {
         let cache = PodCache::default();

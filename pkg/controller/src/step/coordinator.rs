@@ -185,7 +185,7 @@ fn wait(seen: &Observed<'_>, step: &Step) -> Option<Duration> {
 fn ran(seen: &Observed<'_>, step: &Step, pod: &PodView) -> Option<i64> {
     let ours = ran_until_now(seen, step);
     let has_told = pod.end.as_ref().is_some_and(|end| end.at.is_some());
-    replicas::ran(seen, pod, ours.filter(|_| !has_told)).or(ours)
+    pod.ran(seen.now, ours.filter(|_| !has_told)).or(ours)
 }
 
 /// How long one has run that is gone.

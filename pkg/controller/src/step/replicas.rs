@@ -201,7 +201,7 @@ fn loss(seen: &Observed<'_>, entry: &PlanEntry) -> Option<Loss> {
             ran: most,
         });
     };
-    let ran = ran(seen, pod, most);
+    let ran = pod.ran(seen.now, most);
     match (pod.stage(), &pod.end) {
         // Nobody else takes it away, or makes another.
         (Stage::Succeeded, _) if pod.disrupted && !pod.deleting => Some(Loss {
@@ -219,14 +219,6 @@ fn loss(seen: &Observed<'_>, entry: &PlanEntry) -> Option<Loss> {
         }),
         _ => None,
     }
-}
-
-/// How long it has run, in seconds. What is told of that by its kubelet's clock is not taken to be longer than ours knows of.
-pub(super) fn ran(seen: &Observed<'_>, pod: &PodView, most: Option<i64>) -> Option<i64> {
-    let started = pod.started?;
-    let ended = pod.end.as_ref().and_then(|end| end.at);
-    let ran = ended.unwrap_or(seen.now).duration_since(started).as_secs();
-    Some(most.map_or(ran, |most| ran.min(most)))
 }
 
 fn want(seen: &Observed<'_>, plan: &[PlanEntry], entry: &PlanEntry, step: &mut Step) {

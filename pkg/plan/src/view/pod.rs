@@ -175,6 +175,14 @@ impl PodView {
         self.stage() == Stage::Succeeded && !self.deleting && !self.disrupted
     }
 
+    /// How long its main container has run, in seconds. What is told of that by its kubelet's clock is not taken to be longer than `most`, which
+    /// ours knows of.
+    pub fn ran(&self, now: Timestamp, most: Option<i64>) -> Option<i64> {
+        let ended = self.end.as_ref().and_then(|end| end.at);
+        let ran = ended.unwrap_or(now).duration_since(self.started?).as_secs();
+        Some(most.map_or(ran, |most| ran.min(most)))
+    }
+
     /// Whether it could still use the cluster: not all of its containers have ended.
     pub fn uses_cluster(&self) -> bool {
         !matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)

@@ -231,10 +231,6 @@ async fn aggregator_template(
     parts: &[(Role, &Part)],
 ) -> Result<AggregatorTemplate> {
     let job = state.find_job(key).await?;
-    check_live(&job)?;
-    for (role, part) in parts {
-        check_part(&job, *role, part)?;
-    }
     if !needs_aggregators(&job, parts) {
         return Ok(AggregatorTemplate::Unknown);
     }

@@ -58,11 +58,12 @@ fn replace_all(
 ) -> Vec<(Role, String)> {
     let plan = &mut draft.plan;
     for name in failed {
+        let made = find(plan, name).and_then(PlanEntry::may_be_made_from);
+        let most = made.map(|made| now.duration_since(made).as_secs());
         let ran = pods
             .iter()
             .find(|pod| pod.name == *name)
-            .and_then(|pod| pod.started)
-            .map(|started| now.duration_since(started).as_secs());
+            .and_then(|pod| pod.ran(now, most));
         let swaps = find(plan, name).is_some_and(PlanEntry::is_wanted);
         replace(job, plan, name, ran, &mut RandomSuffixes, now);
         if let Some(fresh) = plan.last_mut().filter(|_| swaps) {

@@ -320,3 +320,29 @@ async fn f34_every_replica_serves_and_is_one_watch_event_behind_the_others() {
     }
     manager.stop().await;
 }
+
+#[tokio::test]
+async fn nobody_is_refused_or_told_that_nothing_is_to_do_by_what_was_before() {
+    let space = Space::new().await;
+    let space = space.undisturbed("what cannot be looked at anew is refused");
+    let one = hasty(&space, "one").await;
+    let mut two = Observed::start(&space, Duration::ZERO).await;
+    space.create(&Job::new("job", 0)).await;
+    two.knows("job").await;
+    let suspend = async |is_held: bool| {
+        let patch = Patch::Merge(json!({"spec": {"suspend": is_held}}));
+        let params = PatchParams::default();
+        space.jobs().patch("job", &params, &patch).await.unwrap();
+    };
+    suspend(true).await;
+    let refused = two.endpoint.add("job", 1, None).await;
+    assert_eq!(refused.status, 409, "{refused:?}");
+    two.endpoint.stop_watching().await;
+
+    suspend(false).await;
+    let added = two.endpoint.add("job", 1, None).await.pods();
+    assert_eq!(added.len(), 1);
+    let others = one.add("job", 1, None).await.pods();
+    let fresh = two.endpoint.failed("job", &others[0]).await.pods();
+    assert!(fresh.len() == 1 && fresh != others, "{fresh:?}");
+}
