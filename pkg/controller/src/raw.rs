@@ -24,7 +24,7 @@ use crate::{
     Error, Note,
     context::{Context, in_time},
     error::Result,
-    step::has_ended,
+    step::{has_begun, has_ended},
 };
 
 /// Fails a job that cannot be decoded, if it never ran. One that runs already is told of and left as it is: its pods are worth more than
@@ -45,8 +45,10 @@ pub(crate) async fn fail_undecodable(
     // The validator takes some nulls that decoding does not.
     let why = mistakes(&job).unwrap_or_else(|| invalid.error.clone());
     let key = (namespace.to_owned(), name.to_owned());
+    // A job may have lost its status, and have pods by which it runs.
     let runs = context.has_pods(&key, job.metadata.uid.as_deref());
-    if let Some((status, message)) = told(&job, &why, runs, (context.settings.clock)()) {
+    let fails = job.data["status"]["phase"].is_null() && !runs;
+    if let Some((status, message)) = told(&job, &why, fails, (context.settings.clock)()) {
         tell(context, &job, status, message).await?;
     }
     Ok(None)
@@ -94,21 +96,29 @@ fn read<T: DeserializeOwned>(value: &Value) -> Option<T> {
     T::deserialize(value).ok()
 }
 
-/// Fails a job that has not begun if the validator refuses it as it is stored; whether it does.
+/// Fails a job that is to begin if the validator refuses it as it is stored; whether it does.
 pub(crate) async fn fail_invalid(context: &Context, (namespace, name): &Key) -> Result<bool> {
     let Some(job) = get(context, namespace, name).await? else {
         return Ok(false);
     };
-    if !job.data["status"]["phase"].is_null() {
+    if !is_to_begin(&job) {
         return Ok(false);
     }
     let Some(why) = mistakes(&job) else {
         return Ok(false);
     };
-    if let Some((status, message)) = told(&job, &why, false, (context.settings.clock)()) {
+    if let Some((status, message)) = told(&job, &why, true, (context.settings.clock)()) {
         tell(context, &job, status, message).await?;
     }
     Ok(true)
+}
+
+/// As it is stored: a cache may be behind.
+fn is_to_begin(job: &DynamicObject) -> bool {
+    let is_new = |status: Option<DIJobStatus>| status.is_none_or(|status| !has_begun(&status));
+    // One whose status cannot be read is no new one.
+    let is_new = read(&job.data["status"]).is_some_and(is_new);
+    is_new && job.data["spec"]["suspend"] != true
 }
 
 fn mistakes(job: &DynamicObject) -> Option<String> {
@@ -156,17 +166,16 @@ async fn tell(
     written.map(drop)
 }
 
-/// The status that tells of the mistake, and what it says; nothing where it is told already, or the job has ended. A job may have lost its
-/// status, and have pods by which it runs.
-fn told(job: &DynamicObject, why: &str, runs: bool, now: Timestamp) -> Option<(Value, String)> {
+/// The status that tells of the mistake, and what it says; nothing where it is told already, or the job has ended.
+fn told(job: &DynamicObject, why: &str, fails: bool, now: Timestamp) -> Option<(Value, String)> {
     let old = &job.data["status"];
     let phase: Option<Phase> = serde_json::from_value(old["phase"].clone()).ok()?;
     let mut conditions: Vec<Condition> =
         serde_json::from_value(old["conditions"].clone()).unwrap_or_default();
     let before = conditions.clone();
     let (type_, told, message) = match phase {
-        None if !runs => (ConditionType::Failed, true, why.to_owned()),
         Some(phase) if phase.is_terminal() => return None,
+        _ if fails => (ConditionType::Failed, true, why.to_owned()),
         _ => {
             let message = format!("the job cannot be read any more, and runs on as it was: {why}");
             (ConditionType::ReplicasReady, false, message)

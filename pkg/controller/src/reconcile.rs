@@ -23,6 +23,7 @@ use crate::{
     raw,
     status::{COUNTS_EVERY, is_written, may_wait, stands, tell_unsaid, write_and_tell},
     step,
+    step::has_begun,
 };
 
 /// A job is looked at this often even if nothing seems to change, in case a watch lost something.
@@ -92,18 +93,21 @@ async fn synced(context: &Context) -> Result<()> {
 /// Looks, decides, writes the status, acts; again until nothing is left to do.
 async fn looks(context: &Context, key: &Key) -> Result<Next, Failed> {
     Box::pin(tell_unsaid(context, key)).await?;
-    // Once in a job's life: afterwards it has a status.
-    if is_new(context, key) && Box::pin(raw::fail_invalid(context, key)).await? {
-        return Ok(Next::await_change());
-    }
     let mut trouble = context.memory(key).trouble;
     let mut asked = HashMap::new();
-    let (mut got_on, mut in_vain) = (false, false);
+    let (mut judged, mut got_on, mut in_vain) = (false, false, false);
     for _ in 0..LOOKS {
         let Some(job) = context.jobs.get(key) else {
             context.forget(key);
             return Ok(Next::await_change());
         };
+        // Once in a job's life: afterwards it has begun. In here, since it may be let go on between two looks.
+        if !judged && is_new(context, key, &job) {
+            if Box::pin(raw::fail_invalid(context, key)).await? {
+                return Ok(Next::await_change());
+            }
+            judged = true;
+        }
         asked.extend(seen_going(context, &job).map(|name| (name, false)));
         let mut step = look(context, key, &job, trouble.as_ref(), &asked);
         if !step.ask.is_empty() {
@@ -184,14 +188,12 @@ fn put_off(context: &Context, key: &Key, job: &DIJob, step: &mut Step) -> bool {
     some_wait
 }
 
-/// Whether the job has not begun: it has neither a status nor, if that was lost, pods.
-fn is_new(context: &Context, key: &Key) -> bool {
-    let Some(job) = context.jobs.get(key) else {
-        return false;
-    };
+/// Whether the job is to begin: it is not held, and neither its status nor, if that was lost, pods tell that it has.
+fn is_new(context: &Context, key: &Key, job: &DIJob) -> bool {
     let status = job.status.as_ref();
     job.metadata.deletion_timestamp.is_none()
-        && status.is_none_or(|status| status.phase.is_none() && status.plan.is_empty())
+        && !job.spec.suspend
+        && status.is_none_or(|status| !has_begun(status))
         && !context.has_pods(key, job.metadata.uid.as_deref())
 }
 
@@ -341,8 +343,8 @@ async fn note_trouble(context: &Context, key: &Key, failed: &Failed) {
     let trouble = memory.trouble;
     let mut step = look(context, key, &job, trouble.as_ref(), &HashMap::new());
     // Nothing may follow from a look that has yet to be answered, least of all new names in the plan; nor from a job whose mistakes could not be
-    // looked for: once it has a phase nobody would.
-    if !step.ask.is_empty() || is_new(context, key) {
+    // looked for: once it has begun nobody would.
+    if !step.ask.is_empty() || is_new(context, key, &job) {
         step = only_told(step, &job);
     }
     if !is_written(job.status.as_ref(), &step.status)

@@ -95,7 +95,11 @@ fn frozen(stage: Stage, old: &Value, new: &Value) -> Vec<Fault> {
         (Some(before), Some(after)) => (before.spec, after.spec),
         _ => (plain(&old["spec"]), plain(&new["spec"])),
     };
-    let changed = changes(&before, &after);
+    let changed = if stage == Stage::Ended {
+        changes(&of_ended(before), &of_ended(after))
+    } else {
+        changes(&before, &after)
+    };
     let refused = |field: &&String| match stage {
         Stage::Waiting => false,
         Stage::Started => {
@@ -105,7 +109,7 @@ fn frozen(stage: Stage, old: &Value, new: &Value) -> Vec<Fault> {
         Stage::Ended => *field != "ttlSecondsAfterFinished",
     };
     let why = if stage == Stage::Ended {
-        "may not be changed once the job has ended, only ttlSecondsAfterFinished; create a new job instead"
+        "may not be changed once the job has ended, only replicas, suspend and ttlSecondsAfterFinished; create a new job instead"
     } else {
         "may not be changed once the job has started; create a new job instead"
     };
@@ -113,6 +117,25 @@ fn frozen(stage: Stage, old: &Value, new: &Value) -> Vec<Fault> {
     refused
         .map(|field| Fault::forbidden(format!("spec.{field}"), why))
         .collect()
+}
+
+/// A spec without what changes nothing of an ended job. Counts are lowered by the endpoint, and whoever applies a manifest again, unchanged,
+/// sets them back.
+fn of_ended(mut spec: Value) -> Value {
+    if let Some(fields) = spec.as_object_mut() {
+        fields.remove("suspend");
+    }
+    for role in DECLARED {
+        let part = spec.get_mut(role.label()).and_then(Value::as_object_mut);
+        let Some(part) = part else { continue };
+        part.remove("replicas");
+        let groups = part.get_mut("groups").and_then(Value::as_array_mut);
+        let groups = groups.into_iter().flatten();
+        for group in groups.filter_map(Value::as_object_mut) {
+            group.remove("replicas");
+        }
+    }
+    spec
 }
 
 /// Fields of the spec that differ, those of roles one by one.

@@ -148,14 +148,11 @@ pub fn good() -> Vec<Value> {
 }
 
 /// Changes of [`job`]: where, to what, and the field that is named where it may not be changed.
-pub fn changes() -> [(&'static str, Value, &'static str); 3] {
+pub fn changes() -> [(&'static str, Value, &'static str); 4] {
     [
         ("/spec/group", json!("other"), "spec.group"),
-        (
-            "/spec/collector/replicas",
-            json!(7),
-            "spec.collector.replicas",
-        ),
+        ("/spec/collector/replicas", json!(7), ""),
+        ("/spec/suspend", json!(true), ""),
         ("/metadata/labels", json!({"a": "b"}), ""),
     ]
 }

@@ -10,7 +10,8 @@ mod units;
 use std::{collections::HashMap, time::Duration};
 
 use di_api::{
-    ConditionType, DIJob, DIJobStatus, Phase, PlanEntry, Reason, is_true, set_condition, validation,
+    ConditionType, DIJob, DIJobStatus, Phase, PlanEntry, Reason, condition, is_true, set_condition,
+    validation,
 };
 use di_plan::{AggregatorTemplate, NodeView, PodView, ServiceView, Suffixes};
 use jiff::Timestamp;
@@ -229,6 +230,13 @@ pub(crate) fn has_ended(status: &DIJobStatus) -> bool {
         || is_true(&status.conditions, ConditionType::Failed)
 }
 
+/// Whether anything of the job was planned or made. One that was held from the start has a phase and no more.
+pub(crate) fn has_begun(status: &DIJobStatus) -> bool {
+    let has_phase = status.phase.is_some_and(|phase| phase != Phase::Suspended);
+    let was_made = condition(&status.conditions, ConditionType::Created).is_some();
+    has_phase || was_made || !status.plan.is_empty()
+}
+
 /// Decides what is to be done for a job.
 pub fn step(seen: &Observed<'_>, suffixes: &mut dyn Suffixes) -> Step {
     let mut step = Step {
@@ -251,8 +259,9 @@ pub fn step(seen: &Observed<'_>, suffixes: &mut dyn Suffixes) -> Step {
 }
 
 fn live(seen: &Observed<'_>, step: &mut Step, suffixes: &mut dyn Suffixes) {
-    // One that has pods runs already: they are worth more than the mistake.
-    if step.status.start_time.is_none() && seen.own_pods().next().is_none() {
+    // One that has pods runs already: they are worth more than the mistake. One that is held can be mended until it goes on.
+    let may_begin = step.status.start_time.is_none() && !seen.job.spec.suspend;
+    if may_begin && seen.own_pods().next().is_none() {
         let faults = validation::dijob_faults(seen.job);
         if !faults.is_empty() {
             let message = validation::summary(&faults);

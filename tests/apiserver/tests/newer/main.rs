@@ -156,8 +156,7 @@ async fn changes_are_refused_as_the_validator_refuses_them(client: &Client) {
         // Which no webhook of ours is asked about.
         let scale = json!({"spec": {"replicas": 7}});
         let answer = jobs.patch_scale(name, &params, &Patch::Merge(&scale)).await;
-        let ended = ["Succeeded", "Failed"].contains(&phase);
-        assert_eq!(answer.is_err(), ended, "{phase}: {answer:?}");
+        assert!(answer.is_ok(), "{phase}: {answer:?}");
     }
 }
 

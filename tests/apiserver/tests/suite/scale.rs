@@ -108,7 +108,7 @@ async fn kubectl_and_an_autoscaler_set_how_many_collectors_are_declared_beside_g
         until_scaled(&space, "scaled", declared).await;
     }
 
-    // After the end it is taken, since the webhooks are shown a count and no job, and changes nothing.
+    // After the end it is taken, and changes nothing.
     exit(&space.pods(), "scaled-coordinator", 0).await;
     space.until_phase("scaled", Phase::Succeeded).await;
     eventually("only the coordinator is kept", async || {

@@ -231,6 +231,43 @@ async fn a_job_with_a_misspelt_field_fails_in_the_validators_words_and_has_no_po
     manager.stop().await;
 }
 
+#[tokio::test]
+async fn a_job_that_is_made_held_is_judged_when_it_goes_on_and_may_be_mended_before() {
+    let space = Space::new().await;
+    let _kubelet = Kubelet::running(&space);
+    let api = space.jobs_as_they_are(LEGACY_VERSION);
+    let good = json!({"coordinator": {"template": template()}, "suspend": true});
+    let mut misspelt = good.clone();
+    misspelt["cleanPodPolciy"] = json!("All");
+    let mut invalid = good;
+    invalid["activeDeadlineSeconds"] = json!(-1);
+    let params = PostParams::default();
+    let manager = space.manager("manager");
+    for (name, spec) in [
+        ("misspelt", &misspelt),
+        ("invalid", &invalid),
+        ("mended", &misspelt),
+    ] {
+        api.create(&params, &legacy(name, spec)).await.unwrap();
+        space.until_phase(name, Phase::Suspended).await;
+    }
+    // A null takes the field away.
+    let go_on = Patch::Merge(json!({"spec": {"suspend": false}}));
+    let mend = Patch::Merge(json!({"spec": {"suspend": false, "cleanPodPolciy": null}}));
+    let params = PatchParams::default();
+    for (name, change) in [("misspelt", &go_on), ("invalid", &go_on), ("mended", &mend)] {
+        api.patch(name, &params, change).await.unwrap();
+    }
+    for name in ["misspelt", "invalid"] {
+        let status = space.until_phase(name, Phase::Failed).await;
+        assert_eq!(status.reason.as_deref(), Some("InvalidSpec"), "{name}");
+        space.until_event(name, "InvalidSpec").await;
+        assert!(space.pods_of(name).await.is_empty());
+    }
+    space.until_settled("mended").await;
+    manager.stop().await;
+}
+
 /// As much of a message as an event holds.
 fn is_told(note: &str, message: &str) -> bool {
     match note.strip_suffix('…') {

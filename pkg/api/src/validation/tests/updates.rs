@@ -2,7 +2,7 @@ use super::*;
 
 const STARTED: &str =
     "Forbidden: may not be changed once the job has started; create a new job instead";
-const ENDED: &str = "Forbidden: may not be changed once the job has ended, only ttlSecondsAfterFinished; create a new job instead";
+const ENDED: &str = "Forbidden: may not be changed once the job has ended, only replicas, suspend and ttlSecondsAfterFinished; create a new job instead";
 
 fn in_phase(status: Value) -> Value {
     let mut job = good();
@@ -69,7 +69,7 @@ fn table() -> Vec<(&'static str, Value, &'static str, bool, bool)> {
             json!(7),
             "spec.collector.replicas",
             true,
-            false,
+            true,
         ),
         (
             "/spec/collector/groups",
@@ -78,7 +78,7 @@ fn table() -> Vec<(&'static str, Value, &'static str, bool, bool)> {
             true,
             false,
         ),
-        ("/spec/suspend", json!(true), "spec.suspend", true, false),
+        ("/spec/suspend", json!(true), "spec.suspend", true, true),
         (
             "/spec/activeDeadlineSeconds",
             json!(60),
@@ -151,6 +151,35 @@ fn what_may_change_depends_on_how_far_the_job_is() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn an_unchanged_manifest_is_taken_again_though_the_counts_of_the_ended_job_were_lowered() {
+    let group = |replicas: i32, cpus: &str| {
+        let resources = json!({"cpus": cpus});
+        json!([{"name": "g", "replicas": replicas, "resources": resources}])
+    };
+    for phase in ["Succeeded", "Failed"] {
+        let mut manifest = in_phase(json!({"phase": phase}));
+        set(&mut manifest, "/spec/collector/groups", group(2, "1"));
+        let mut live = manifest.clone();
+        set(&mut live, "/spec/collector/replicas", json!(1));
+        set(&mut live, "/spec/collector/groups", group(1, "1"));
+        set(&mut live, "/spec/learner/replicas", json!(3));
+        set(&mut live, "/spec/suspend", json!(true));
+        assert!(dijob_update(&live, &manifest).is_ok(), "{phase}");
+
+        let mut other = manifest.clone();
+        set(&mut other, "/spec/collector/groups", group(2, "2"));
+        let faults = dijob_update(&live, &other).unwrap_err();
+        assert_eq!(
+            summary(&faults),
+            format!("spec.collector.groups: {ENDED}"),
+            "what else a group says stays"
+        );
+        set(&mut manifest, "/spec/collector/replicas", json!(-1));
+        assert!(dijob_update(&live, &manifest).is_err(), "{phase}");
     }
 }
 

@@ -178,6 +178,35 @@ fn a_job_that_runs_is_not_judged_anew_when_its_status_is_lost() {
 }
 
 #[test]
+fn a_held_job_is_not_judged_before_it_goes_on() {
+    // Whether it ran before, when its mistake was none yet, or was made held.
+    for ran in [true, false] {
+        let mut world = if ran { running() } else { World::new(JOB) };
+        if ran {
+            world.hold();
+        }
+        let coordinator = &mut world.job.spec.coordinator.template;
+        coordinator.spec.as_mut().unwrap().containers[0].name = "main".into();
+        world.hold();
+        assert!(world.pods.is_empty() && world.services.is_empty());
+
+        let mut mended = world.clone();
+        let coordinator = &mut mended.job.spec.coordinator.template;
+        coordinator.spec.as_mut().unwrap().containers[0].name = "di-container".into();
+        mended.job.spec.suspend = false;
+        mended.settle();
+        assert_eq!(mended.status().phase, Some(Phase::Created), "{ran}");
+
+        world.job.spec.suspend = false;
+        world.settle();
+        let status = world.status();
+        assert_eq!(status.phase, Some(Phase::Failed), "{ran}");
+        assert_eq!(status.reason.as_deref(), Some("InvalidSpec"), "{ran}");
+        assert!(world.pods.is_empty());
+    }
+}
+
+#[test]
 fn a_job_is_not_said_to_be_held_while_the_server_may_have_pods_that_no_watch_has_shown() {
     let mut world = running();
     world.job.spec.suspend = true;
