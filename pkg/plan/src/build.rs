@@ -56,6 +56,7 @@ pub fn pod(
         spec.priority_class_name = Some(job.spec.priority_class_name.clone());
         // What a pod was exported with was computed for another class, and pods with it would be refused.
         spec.priority = None;
+        spec.preemption_policy = None;
     }
     for (name, number) in ports(job, entry) {
         set_port(&mut spec, &name, number);

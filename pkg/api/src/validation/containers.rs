@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
+use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, PodSpec, ResourceRequirements};
 
 use super::{
     Fault, Path,
@@ -14,11 +14,19 @@ use super::{
 };
 use crate::names::MAIN_CONTAINER;
 
+/// What a change of its resources does to a container.
+const RESIZES: [&str; 2] = ["NotRequired", "RestartContainer"];
+const MAX_RESTART_RULES: usize = 20;
+/// Of one rule.
+const MAX_EXIT_CODES: usize = 255;
+
 /// Init containers and the others.
 pub(super) fn check(pod: &PodSpec, whose: For<'_>, field: &Path<'_>, faults: &mut Vec<Fault>) {
     // Without a main container the template is not a replica's yet, and the rest of it unfinished.
     let is_finished = check_main(&pod.containers, field, faults);
     let inits = pod.init_containers.as_deref().unwrap_or_default();
+    // The builder gives this one to a template that has none.
+    let is_never = pod.restart_policy.as_deref().unwrap_or("Never") == "Never";
     let mut seen = HashSet::new();
     for (list, kind) in [(&*pod.containers, "containers"), (inits, "initContainers")] {
         for (i, container) in list.iter().enumerate() {
@@ -31,6 +39,10 @@ pub(super) fn check(pod: &PodSpec, whose: For<'_>, field: &Path<'_>, faults: &mu
             }
             handlers::check(container, pod, kind == "initContainers", &path, faults);
             check_process(container, &path, faults);
+            check_restart_rules(container, &path, faults);
+            // A sidecar is restarted in any pod.
+            let is_never = is_never && kind == "containers";
+            check_resizes(container, is_never, &path, faults);
             env::check(container, pod, &path, faults);
             ports::check(container, &path, faults);
             mounts::check(container, pod, whose, &path, faults);
@@ -73,6 +85,75 @@ fn check_process(container: &Container, field: &Path<'_>, faults: &mut Vec<Fault
     if !folder.is_empty() && !folder.starts_with('/') && !folder.contains(['\\', ':']) {
         let why = "must be an absolute path";
         faults.push(Fault::invalid(field.at("workingDir"), folder, why));
+    }
+}
+
+/// By which exit codes the container is started again.
+fn check_restart_rules(container: &Container, field: &Path<'_>, faults: &mut Vec<Fault>) {
+    let rules = container.restart_policy_rules.as_deref();
+    let rules = rules.unwrap_or_default();
+    if rules.is_empty() {
+        return;
+    }
+    let policy = container.restart_policy.as_deref().unwrap_or_default();
+    let what = "must specify restartPolicy when restart rules are used";
+    check_required(policy, &field.at("restartPolicy"), what, faults);
+    check_count(
+        rules.len(),
+        MAX_RESTART_RULES,
+        &field.at("restartPolicyRules"),
+        faults,
+    );
+    for (i, rule) in rules.iter().enumerate() {
+        check_restart_rule(rule, &field.item("restartPolicyRules", i), faults);
+    }
+}
+
+fn check_restart_rule(rule: &ContainerRestartRule, field: &Path<'_>, faults: &mut Vec<Fault>) {
+    let (action, actions) = (rule.action.as_str(), ["Restart", "RestartAllContainers"]);
+    if !actions.contains(&action) {
+        faults.push(Fault::not_supported(field.at("action"), action, &actions));
+    }
+    let field = field.at("exitCodes");
+    let Some(codes) = &rule.exit_codes else {
+        faults.push(Fault::required(field, "must be specified"));
+        return;
+    };
+    let (operator, operators) = (codes.operator.as_str(), ["In", "NotIn"]);
+    if !operators.contains(&operator) {
+        let place = field.at("operator");
+        faults.push(Fault::not_supported(place, operator, &operators));
+    }
+    let count = codes.values.as_ref().map_or(0, Vec::len);
+    check_count(count, MAX_EXIT_CODES, &field.at("values"), faults);
+}
+
+fn check_count(count: usize, most: usize, field: &Path<'_>, faults: &mut Vec<Fault>) {
+    if count > most {
+        let why = format_args!("must have at most {most} items");
+        faults.push(Fault::too_many(field, Some(count), why));
+    }
+}
+
+/// What a change of its resources does: where nothing is started again it cannot be a restart.
+fn check_resizes(container: &Container, is_never: bool, field: &Path<'_>, faults: &mut Vec<Fault>) {
+    let mut seen = HashSet::new();
+    for (i, policy) in container.resize_policy.iter().flatten().enumerate() {
+        let field = field.item("resizePolicy", i);
+        let name = field.at("resourceName");
+        if check_required(&policy.resource_name, &name, "cpu or memory", faults) {
+            let resources = ["cpu", "memory"];
+            check_one_of(Some(&policy.resource_name), &resources, &name, faults);
+        }
+        names::check_unique(&mut seen, &policy.resource_name, &name, faults);
+        let place = field.at("restartPolicy");
+        let restart = policy.restart_policy.as_str();
+        if !RESIZES.contains(&restart) {
+            faults.push(Fault::not_supported(place, restart, &RESIZES));
+        } else if is_never && restart != "NotRequired" {
+            let why = "must be 'NotRequired' when pod `restartPolicy` is 'Never', as it is where the template leaves it out";
+            faults.push(Fault::invalid(place, restart, why));
+        }
     }
 }
 

@@ -5,7 +5,6 @@ use k8s_openapi::{
     apimachinery::pkg::api::resource::Quantity,
 };
 
-use super::quantities::HUGE_PAGES;
 use crate::quantity::{NANO, nanos};
 
 /// Those that every kubelet takes; another ends the pod, unless the kubelet was told to take it.
@@ -35,6 +34,7 @@ pub(super) fn of_pod(pod: &PodSpec, field: &str, warnings: &mut Vec<String>) {
         for (i, container) in list.iter().enumerate() {
             let field = format!("{field}.{kind}[{i}]");
             of_restarts(container, kind == "initContainers", &field, warnings);
+            of_stop(container, &field, warnings);
             of_amounts(container, &field, warnings);
         }
     }
@@ -54,6 +54,13 @@ pub(super) fn of_pod(pod: &PodSpec, field: &str, warnings: &mut Vec<String>) {
             gate.name
         ));
     }
+    for (i, toleration) in pod.tolerations.iter().flatten().enumerate() {
+        if let Some(operator @ ("Lt" | "Gt")) = toleration.operator.as_deref() {
+            warnings.push(format!(
+                "{field}.tolerations[{i}].operator: servers before 1.35 refuse {operator}, and newer ones that do not enable TaintTolerationComparisonOperators"
+            ));
+        }
+    }
     let config = pod.dns_config.as_ref();
     let searches = config.and_then(|config| config.searches.as_deref());
     if searches.is_some_and(|searches| searches.len() > FEW_SEARCHES) {
@@ -65,6 +72,12 @@ pub(super) fn of_pod(pod: &PodSpec, field: &str, warnings: &mut Vec<String>) {
 
 /// A container's own policy is known to newer servers only, and not to all of them everywhere.
 fn of_restarts(container: &Container, is_init: bool, field: &str, warnings: &mut Vec<String>) {
+    let rules = container.restart_policy_rules.as_ref();
+    if rules.is_some_and(|rules| !rules.is_empty()) {
+        warnings.push(format!(
+            "{field}.restartPolicyRules: servers before 1.35 ignore or refuse them"
+        ));
+    }
     let policy = container.restart_policy.as_deref().unwrap_or_default();
     if policy.is_empty() || (is_init && policy == "Always") {
         return;
@@ -73,6 +86,15 @@ fn of_restarts(container: &Container, is_init: bool, field: &str, warnings: &mut
     warnings.push(format!(
         "{field}.restartPolicy: servers before 1.35 ignore or refuse {policy} here, they know {instead} only"
     ));
+}
+
+fn of_stop(container: &Container, field: &str, warnings: &mut Vec<String>) {
+    let lifecycle = container.lifecycle.as_ref();
+    if lifecycle.is_some_and(|lifecycle| lifecycle.stop_signal.is_some()) {
+        warnings.push(format!(
+            "{field}.lifecycle.stopSignal: servers that do not enable ContainerStopSignals, as most do not, ignore it"
+        ));
+    }
 }
 
 fn of_amounts(container: &Container, field: &str, warnings: &mut Vec<String>) {
@@ -93,11 +115,6 @@ fn of_amounts(container: &Container, field: &str, warnings: &mut Vec<String>) {
 
 fn of_amount(resource: &str, Quantity(text): &Quantity) -> Option<String> {
     let amount = nanos(text)?;
-    if let Some(page) = resource.strip_prefix(HUGE_PAGES) {
-        let page = nanos(page).filter(|page| *page > 0)?;
-        let fits = amount % page == 0;
-        return (!fits).then(|| format!("{text} is not positive integer multiple of {resource}"));
-    }
     if resource != "memory" {
         return None;
     }

@@ -53,6 +53,11 @@ pub(super) fn check(
         faults.push(init_has_none(field));
         return;
     }
+    let os = pod.os.as_ref().map_or("", |os| os.name.as_str());
+    if lifecycle.stop_signal.is_some() && os.is_empty() {
+        let why = "may not be set for containers with empty `spec.os.name`";
+        faults.push(Fault::forbidden(field.at("stopSignal"), why));
+    }
     for (name, hook) in [
         ("postStart", &lifecycle.post_start),
         ("preStop", &lifecycle.pre_stop),

@@ -1,7 +1,8 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::{
-    api::core::v1::ResourceRequirements, apimachinery::pkg::api::resource::Quantity,
+    api::core::v1::{PodSpec, ResourceRequirements},
+    apimachinery::pkg::api::resource::Quantity,
 };
 
 use super::{Fault, Path, names};
@@ -10,11 +11,68 @@ use crate::{
     quantity::{NANO, nanos as parse},
 };
 
-pub(super) const HUGE_PAGES: &str = "hugepages-";
+const HUGE_PAGES: &str = "hugepages-";
+/// What a whole pod may ask for; of huge pages any size.
+const OF_PODS: [&str; 3] = ["cpu", HUGE_PAGES, "memory"];
+
+/// Which resources may be named.
+type CheckName = fn(&str, &Path<'_>, &mut Vec<Fault>);
 
 /// Requests and limits of a container.
 pub(super) fn check_requirements(
     requirements: &ResourceRequirements,
+    field: &Path<'_>,
+    faults: &mut Vec<Fault>,
+) {
+    check_amounts(requirements, check_resource_name, field, faults);
+}
+
+/// Requests and limits of a pod as a whole.
+pub(super) fn check_pod(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
+    let Some(requirements) = &pod.resources else {
+        return;
+    };
+    let place = field.at("resources");
+    if requirements.claims.as_ref().is_some_and(|c| !c.is_empty()) {
+        let why = "claims may not be set for Resources at pod-level";
+        faults.push(Fault::forbidden(place.at("claims"), why));
+    }
+    check_amounts(requirements, check_name_of_pod, &place, faults);
+    if let Some(limits) = &requirements.limits {
+        check_within(limits, pod, field, faults);
+    }
+}
+
+/// No container may have more than its pod.
+fn check_within(
+    limits: &BTreeMap<String, Quantity>,
+    pod: &PodSpec,
+    field: &Path<'_>,
+    faults: &mut Vec<Fault>,
+) {
+    for (i, container) in pod.containers.iter().enumerate() {
+        let field = field.item("containers", i);
+        let field = field.at("resources");
+        let own = container.resources.as_ref();
+        let own = own.and_then(|own| own.limits.as_ref());
+        for (resource, own) in own.into_iter().flatten() {
+            let Some(limit) = limits.get(resource) else {
+                continue;
+            };
+            if let (Some(asked), Some(most)) = (parse(&own.0), parse(&limit.0))
+                && asked > most
+            {
+                let why = format_args!("must be less than or equal to pod limits of {}", limit.0);
+                let field = field.value("limits", resource);
+                faults.push(Fault::invalid(field, own.0.as_str(), why));
+            }
+        }
+    }
+}
+
+fn check_amounts(
+    requirements: &ResourceRequirements,
+    check_name: CheckName,
     field: &Path<'_>,
     faults: &mut Vec<Fault>,
 ) {
@@ -24,7 +82,7 @@ pub(super) fn check_requirements(
     for (list, name) in [(limits, "limits"), (requests, "requests")] {
         for (resource, quantity) in list {
             let field = field.value(name, resource);
-            check_resource_name(resource, &field, faults);
+            check_name(resource, &field, faults);
             check(resource, quantity, &field, faults);
         }
     }
@@ -63,6 +121,13 @@ fn check_resource_name(resource: &str, field: &Path<'_>, faults: &mut Vec<Fault>
     }
 }
 
+/// Only what all containers of a pod can share.
+fn check_name_of_pod(resource: &str, field: &Path<'_>, faults: &mut Vec<Fault>) {
+    if !OF_PODS.contains(&resource) && !resource.starts_with(HUGE_PAGES) {
+        faults.push(Fault::not_supported(field, resource, &OF_PODS));
+    }
+}
+
 /// Extended resources, GPUs among them, come in whole numbers.
 fn is_extended(resource: &str) -> bool {
     resource.contains('/') && !resource.contains("kubernetes.io/")
@@ -73,6 +138,14 @@ fn is_exact(resource: &str) -> bool {
     is_extended(resource) || resource.starts_with(HUGE_PAGES)
 }
 
+/// Whether an amount of huge pages is one of whole pages, whose size the name tells; another resource has none.
+fn is_of_whole_pages(resource: &str, amount: i128) -> bool {
+    let Some(page) = resource.strip_prefix(HUGE_PAGES) else {
+        return true;
+    };
+    parse(page).is_some_and(|page| page > 0 && page % NANO == 0 && amount % page == 0)
+}
+
 /// An amount of a resource.
 pub(super) fn check(
     resource: &str,
@@ -80,15 +153,21 @@ pub(super) fn check(
     field: &Path<'_>,
     faults: &mut Vec<Fault>,
 ) {
-    let why = match parse(&quantity.0) {
+    let text = quantity.0.as_str();
+    let why = match parse(text) {
         None => {
             r"quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
         }
         Some(amount) if amount < 0 => "must be greater than or equal to 0",
         Some(amount) if is_extended(resource) && amount % NANO != 0 => "must be an integer",
+        Some(amount) if !is_of_whole_pages(resource, amount) => {
+            let why = format_args!("{text} is not positive integer multiple of {resource}");
+            faults.push(Fault::invalid(field, text, why));
+            return;
+        }
         Some(_) => return,
     };
-    faults.push(Fault::invalid(field, quantity.0.as_str(), why));
+    faults.push(Fault::invalid(field, text, why));
 }
 
 fn check_limit(

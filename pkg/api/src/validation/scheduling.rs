@@ -71,6 +71,7 @@ fn check_toleration(toleration: &Toleration, field: &Path<'_>, faults: &mut Vec<
             faults.push(Fault::invalid(place, operator, why));
         }
         "" | "Equal" => names::check_label_value(value, &place, faults),
+        "Lt" | "Gt" => check_compared(value, &place, faults),
         "Exists" => {}
         _ => check_one_of(Some(operator), &["Equal", "Exists"], &place, faults),
     }
@@ -79,6 +80,17 @@ fn check_toleration(toleration: &Toleration, field: &Path<'_>, faults: &mut Vec<
     if toleration.toleration_seconds.is_some() && effect != "NoExecute" {
         let why = "effect must be 'NoExecute' when `tolerationSeconds` is set";
         faults.push(Fault::invalid(place, effect, why));
+    }
+}
+
+/// The number that one of a taint is compared with, as newer servers do where they are told to.
+fn check_compared(value: &str, field: &Path<'_>, faults: &mut Vec<Fault>) {
+    // Neither a plus nor zeroes before it.
+    let number = value.parse::<i64>();
+    let is_plain = number.is_ok_and(|number| number.to_string() == value);
+    if !is_plain {
+        let why = "value must be an integer when `operator` is 'Lt' or 'Gt'";
+        faults.push(Fault::invalid(field, value, why));
     }
 }
 
@@ -148,10 +160,9 @@ fn check_node_term(term: &NodeSelectorTerm, field: &Path<'_>, faults: &mut Vec<F
         let field = field.item("matchExpressions", i);
         let values = one.values.as_deref().unwrap_or_default();
         let bound = ["Gt", "Lt"].contains(&one.operator.as_str());
-        if bound && values.len() != 1 {
-            let what = "must be specified single value when `operator` is 'Lt' or 'Gt'";
-            faults.push(Fault::required(field.at("values"), what));
-        } else if !bound {
+        if bound {
+            check_bound(values, &field, faults);
+        } else {
             check_operator(&one.operator, values, &field, faults);
             for (j, value) in values.iter().enumerate() {
                 names::check_label_value(value, &field.item("values", j), faults);
@@ -161,6 +172,23 @@ fn check_node_term(term: &NodeSelectorTerm, field: &Path<'_>, faults: &mut Vec<F
     }
     for (i, one) in term.match_fields.iter().flatten().enumerate() {
         check_node_field(one, &field.item("matchFields", i), faults);
+    }
+}
+
+/// Gt and Lt ask for one number: with anything else no node is ever the right one.
+fn check_bound(values: &[String], field: &Path<'_>, faults: &mut Vec<Fault>) {
+    let [value] = values else {
+        let what = "must be specified single value when `operator` is 'Lt' or 'Gt'";
+        faults.push(Fault::required(field.at("values"), what));
+        return;
+    };
+    let place = field.item("values", 0);
+    if value.parse::<i64>().is_ok() {
+        // It has no sign, for no label has one.
+        names::check_label_value(value, &place, faults);
+    } else {
+        let why = "for 'Gt', 'Lt' operators, the value must be an integer";
+        faults.push(Fault::invalid(place, value.as_str(), why));
     }
 }
 

@@ -1,5 +1,7 @@
 //! The template of a pod, as the API server and the kubelet will see it.
 
+use std::collections::HashSet;
+
 use k8s_openapi::{
     api::core::v1::{PodSpec, PodTemplateSpec},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -8,7 +10,7 @@ use k8s_openapi::{
 use super::{
     Fault, Path, apparmor,
     basic::{check_between, check_not_negative, check_one_of, check_required},
-    containers, dns, names, scheduling, security, volumes,
+    containers, dns, names, quantities, scheduling, security, volumes,
 };
 use crate::{DIJobSpec, Role};
 
@@ -42,6 +44,8 @@ pub(super) fn check(
     let own = pod.volumes.as_deref().unwrap_or_default();
     volumes::check(own, Some(pod), &field, faults);
     containers::check(pod, whose, &field, faults);
+    quantities::check_pod(pod, &field, faults);
+    check_claims(pod, &field, faults);
     check_pod(pod, whose, &field, faults);
     security::check_pod(pod, &field, faults);
     scheduling::check(pod, &field, faults);
@@ -63,6 +67,30 @@ pub(super) fn check_metadata(metadata: &ObjectMeta, field: &Path<'_>, faults: &m
     }
     if size > MAX_ANNOTATIONS {
         faults.push(Fault::too_long(annotations, MAX_ANNOTATIONS));
+    }
+}
+
+/// Claims of the pod, which its containers name.
+fn check_claims(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
+    let mut seen = HashSet::new();
+    for (i, claim) in pod.resource_claims.iter().flatten().enumerate() {
+        let field = field.item("resourceClaims", i);
+        let name = field.at("name");
+        names::check_label_name(&claim.name, &name, faults);
+        names::check_unique(&mut seen, &claim.name, &name, faults);
+        let own = claim.resource_claim_name.as_deref();
+        let template = claim.resource_claim_template_name.as_deref();
+        names::check_object_name(own, &field.at("resourceClaimName"), faults);
+        let place = field.at("resourceClaimTemplateName");
+        names::check_object_name(template, &place, faults);
+        let why = match (own, template) {
+            (None, None) => "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`",
+            (Some(_), Some(_)) => {
+                "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
+            }
+            _ => continue,
+        };
+        faults.push(Fault::invalid(field, "", why));
     }
 }
 
@@ -93,9 +121,14 @@ fn check_pod(pod: &PodSpec, whose: For<'_>, field: &Path<'_>, faults: &mut Vec<F
     // With its class it may be the right one, as in what was copied from a pod; where the job's comes in, it is left out.
     let own_class = pod.priority_class_name.as_deref().unwrap_or_default();
     let has_none = |job: &DIJobSpec| own_class.is_empty() && job.priority_class_name.is_empty();
-    if pod.priority.is_some_and(|priority| priority != 0) && whose.job.is_some_and(has_none) {
+    let has_none = whose.job.is_some_and(has_none);
+    if pod.priority.is_some_and(|priority| priority != 0) && has_none {
         let why = "the API server computes it, and refuses pods with another; leave it out, and use priorityClassName";
         faults.push(Fault::forbidden(path("priority"), why));
+    }
+    if pod.preemption_policy.as_deref() == Some("Never") && has_none {
+        let why = "the API server takes it from the class, and refuses pods with another; leave it out, and use a PriorityClass with preemptionPolicy Never";
+        faults.push(Fault::forbidden(path("preemptionPolicy"), why));
     }
     for (name, object) in [
         ("nodeName", &pod.node_name),

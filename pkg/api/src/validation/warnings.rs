@@ -56,7 +56,9 @@ pub fn warnings(job: &DIJob) -> Vec<String> {
         let field = format!("spec.{role}.template");
         warn_of_template(role, declared.template, &field, &mut warnings);
         if let Some(pod) = &declared.template.spec {
-            warn_of_restarts(job, role, pod, &format!("{field}.spec"), &mut warnings);
+            let field = format!("{field}.spec");
+            warn_of_restarts(job, role, pod, &field, &mut warnings);
+            warn_of_preemption(job, pod, &field, &mut warnings);
         }
     }
     warnings
@@ -153,6 +155,18 @@ fn warn_of_restarts(
     if job.spec.clean_pod_policy == CleanPodPolicy::None {
         warnings.push(format!(
             "{field}.restartPolicy: Always with spec.cleanPodPolicy None: its pods go on after the job's end"
+        ));
+    }
+}
+
+/// What the builder leaves out where the job's class comes in.
+fn warn_of_preemption(job: &DIJob, pod: &PodSpec, field: &str, warnings: &mut Vec<String>) {
+    let class = &job.spec.priority_class_name;
+    let own_class = pod.priority_class_name.as_deref().unwrap_or_default();
+    let is_never = pod.preemption_policy.as_deref() == Some("Never");
+    if is_never && own_class.is_empty() && !class.is_empty() {
+        warnings.push(format!(
+            "{field}.preemptionPolicy: Never is ignored, the pod has that of the class {class}"
         ));
     }
 }

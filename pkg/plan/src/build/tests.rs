@@ -90,18 +90,27 @@ fn f24_every_pod_has_the_jobs_priority_class_unless_its_template_names_one() {
 fn a_class_that_is_empty_is_none_and_the_jobs_brings_its_own_priority() {
     let mut job = job(&json!({"name": "di-container"}));
     for (own, priority, expected) in [
-        (Some(""), Some(0), (Some("high"), None)),
-        (None, Some(1000), (Some("high"), None)),
-        (Some("own"), Some(1000), (Some("own"), Some(1000))),
+        (Some(""), Some(0), (Some("high"), None, None)),
+        (None, Some(1000), (Some("high"), None, None)),
+        (
+            Some("own"),
+            Some(1000),
+            (Some("own"), Some(1000), Some("PreemptLowerPriority")),
+        ),
     ] {
         let pod = job.spec.coordinator.template.spec.as_mut().unwrap();
         pod.priority_class_name = own.map(str::to_owned);
         pod.priority = priority;
+        pod.preemption_policy = Some("PreemptLowerPriority".to_owned());
         let spec = built(&job, &entry(Role::Coordinator, &json!({})))
             .spec
             .unwrap();
         assert_eq!(
-            (spec.priority_class_name.as_deref(), spec.priority),
+            (
+                spec.priority_class_name.as_deref(),
+                spec.priority,
+                spec.preemption_policy.as_deref()
+            ),
             expected
         );
     }

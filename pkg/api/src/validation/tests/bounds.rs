@@ -163,3 +163,30 @@ fn what_is_told_of_long_values_fits_into_a_status() {
     assert!((31_000..32_768).contains(&told.len()), "{}", told.len());
     assert!(told.ends_with("..."));
 }
+
+#[test]
+fn a_container_has_twenty_restart_rules_at_most_and_each_255_exit_codes() {
+    let container = "/spec/coordinator/template/spec/containers/0";
+    let rule = |codes: usize| json!({"action": "Restart", "exitCodes": {"operator": "In", "values": vec![3; codes]}});
+    let field = "spec.coordinator.template.spec.containers[0].restartPolicyRules";
+    for (rules, expected) in [
+        (vec![rule(255); 20], None),
+        (
+            vec![rule(1); 21],
+            Some(format!("{field}: Too many: 21: must have at most 20 items")),
+        ),
+        (
+            vec![rule(256)],
+            Some(format!(
+                "{field}[0].exitCodes.values: Too many: 256: must have at most 255 items"
+            )),
+        ),
+    ] {
+        let mut job = good();
+        let place = job.pointer_mut(container).unwrap();
+        place["restartPolicy"] = json!("Never");
+        place["restartPolicyRules"] = rules.into();
+        let expected: Vec<_> = expected.into_iter().collect();
+        assert_eq!(said(&job), expected);
+    }
+}

@@ -134,9 +134,16 @@ fn what_some_servers_or_nodes_refuse_is_said() {
             "containers[0].resources.limits[memory]: 10 is too little for any container, is a unit missing?",
         ),
         (
-            "containers",
-            limits(json!({"hugepages-2Mi": "3Mi", "memory": "1Gi"})),
-            "containers[0].resources.limits[hugepages-2Mi]: 3Mi is not positive integer multiple of hugepages-2Mi",
+            "initContainers",
+            json!([{"name": "i", "image": "i", "restartPolicy": "Always", "restartPolicyRules": [
+                {"action": "Restart", "exitCodes": {"operator": "NotIn", "values": [0]}},
+            ]}]),
+            "initContainers[0].restartPolicyRules: servers before 1.35 ignore or refuse them",
+        ),
+        (
+            "tolerations",
+            json!([{"key": "spot", "operator": "Lt", "value": "-5"}]),
+            "tolerations[0].operator: servers before 1.35 refuse Lt, and newer ones that do not enable TaintTolerationComparisonOperators",
         ),
         (
             "securityContext",
@@ -157,4 +164,33 @@ fn what_some_servers_or_nodes_refuse_is_said() {
         let place = format!("/spec/coordinator/template/spec/{part}");
         assert_eq!(warned(&[(&place, value)]), [format!("{pod}.{expected}")]);
     }
+    let os = format!("/{}/os", pod.replace('.', "/"));
+    let containers = format!("/{}/containers", pod.replace('.', "/"));
+    let signal = container(json!({"lifecycle": {"stopSignal": "SIGUSR1"}}));
+    assert_eq!(
+        warned(&[(&os, json!({"name": "linux"})), (&containers, signal)]),
+        [format!(
+            "{pod}.containers[0].lifecycle.stopSignal: servers that do not enable ContainerStopSignals, as most do not, ignore it"
+        )]
+    );
+}
+
+#[test]
+fn a_pod_that_is_given_the_jobs_class_is_given_what_the_class_says_of_preemption() {
+    let place = "/spec/collector/template/spec/preemptionPolicy";
+    let class = ("/spec/priorityClassName", json!("high"));
+    let default = (place, json!("PreemptLowerPriority"));
+    assert_eq!(warned(&[class.clone(), default]), [""; 0]);
+    let never = (place, json!("Never"));
+    assert_eq!(
+        warned(&[class.clone(), never.clone()]),
+        [
+            "spec.collector.template.spec.preemptionPolicy: Never is ignored, the pod has that of the class high"
+        ]
+    );
+    let own = (
+        "/spec/collector/template/spec/priorityClassName",
+        json!("own"),
+    );
+    assert_eq!(warned(&[class, never, own]), [""; 0]);
 }
