@@ -12,6 +12,7 @@ use std::{
 use di_api::{AnsweredRequest, PlanEntry, RequestKind, Role};
 use di_cache::{JobView, Key};
 use di_plan::Job;
+use kube::ResourceExt;
 use tracing::debug;
 
 pub(crate) use self::lowering::{Fewer, chosen, lowered};
