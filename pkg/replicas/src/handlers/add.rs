@@ -231,6 +231,9 @@ async fn aggregator_template(
     parts: &[(Role, &Part)],
 ) -> Result<AggregatorTemplate> {
     let job = state.find_job(key).await?;
+    for (role, part) in parts {
+        check_part(&job, *role, part)?;
+    }
     if !needs_aggregators(&job, parts) {
         return Ok(AggregatorTemplate::Unknown);
     }
