@@ -22,10 +22,14 @@ pub struct Identity {
     pub namespace: String,
 }
 
-/// This port of all addresses: those of IPv6 and IPv4, but for a machine that has only the latter.
+/// This port of all addresses: those of IPv6 and IPv4, but for a machine that has only the latter, or keeps them apart.
 pub fn anywhere(port: u16) -> SocketAddr {
-    let has_ipv6 = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok();
-    if has_ipv6 {
+    let takes_both = || {
+        let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).ok()?;
+        let taken = socket.local_addr().ok()?.port();
+        UdpSocket::bind((Ipv4Addr::UNSPECIFIED, taken)).err()
+    };
+    if takes_both().is_some() {
         (Ipv6Addr::UNSPECIFIED, port).into()
     } else {
         (Ipv4Addr::UNSPECIFIED, port).into()

@@ -379,9 +379,14 @@ impl<V: View> Index<V> {
             self.lose(view.uid());
         }
         self.changes += 1;
+        let before = self.by_uid.get(view.uid()).map(|known| known.0.clone());
         for address in view.addresses() {
             let holder = self.addresses.get(address);
-            if holder.is_none_or(|now| now.uid() == view.uid() || view.has_rather(now)) {
+            // Whoever comes to an address has it. One that has long had it may have lost it to another.
+            let had = before
+                .as_ref()
+                .is_some_and(|before| before.addresses().contains(address));
+            if !had || holder.is_none_or(|now| now.uid() == view.uid() || view.has_rather(now)) {
                 self.addresses.insert(*address, view.clone());
             }
         }

@@ -47,7 +47,7 @@ pub(crate) async fn fail_undecodable(
     let key = (namespace.to_owned(), name.to_owned());
     // A job may have lost its status, and have pods by which it runs.
     let runs = context.has_pods(&key, job.metadata.uid.as_deref());
-    let fails = job.data["status"]["phase"].is_null() && !runs;
+    let fails = is_to_begin(&job) && !runs;
     if let Some((status, message)) = told(&job, &why, fails, (context.settings.clock)()) {
         tell(context, &job, status, message).await?;
     }
@@ -177,7 +177,7 @@ fn told(job: &DynamicObject, why: &str, fails: bool, now: Timestamp) -> Option<(
         Some(phase) if phase.is_terminal() => return None,
         _ if fails => (ConditionType::Failed, true, why.to_owned()),
         _ => {
-            let message = format!("the job cannot be read any more, and runs on as it was: {why}");
+            let message = format!("the job cannot be read, and stays as it was: {why}");
             (ConditionType::ReplicasReady, false, message)
         }
     };

@@ -65,8 +65,9 @@ pub(crate) async fn mutate<T>(
 ) -> Result<(JobRef, T)> {
     let _turn = state.turn(key).await?;
     let started = Instant::now();
+    let mut is_cached = state.jobs.get(key).is_some();
     let mut job = state.find_job(key).await?;
-    let (mut tried, mut is_cached) = (0, true);
+    let mut tried = 0;
     loop {
         caller.check(&job)?;
         let mut draft = Draft {
@@ -80,7 +81,11 @@ pub(crate) async fn mutate<T>(
             Err(error) => matches!(error, Error::Conflict(_) | Error::Invalid(_)),
         };
         if is_moot && std::mem::take(&mut is_cached) {
-            let newest = state.read_job(key).await.ok();
+            let newest = match state.read_job(key).await {
+                Ok(newest) => Some(newest),
+                Err(gone @ Error::NotFound(_)) => return Err(gone),
+                Err(_) => None,
+            };
             let newer = |newest: &JobRef| newest.resource_version() != job.resource_version();
             if let Some(newest) = newest.filter(newer) {
                 job = newest;

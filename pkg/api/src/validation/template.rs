@@ -121,14 +121,9 @@ fn check_pod(pod: &PodSpec, whose: For<'_>, field: &Path<'_>, faults: &mut Vec<F
     // With its class it may be the right one, as in what was copied from a pod; where the job's comes in, it is left out.
     let own_class = pod.priority_class_name.as_deref().unwrap_or_default();
     let has_none = |job: &DIJobSpec| own_class.is_empty() && job.priority_class_name.is_empty();
-    let has_none = whose.job.is_some_and(has_none);
-    if pod.priority.is_some_and(|priority| priority != 0) && has_none {
+    if pod.priority.is_some_and(|priority| priority != 0) && whose.job.is_some_and(has_none) {
         let why = "the API server computes it, and refuses pods with another; leave it out, and use priorityClassName";
         faults.push(Fault::forbidden(path("priority"), why));
-    }
-    if pod.preemption_policy.as_deref() == Some("Never") && has_none {
-        let why = "the API server takes it from the class, and refuses pods with another; leave it out, and use a PriorityClass with preemptionPolicy Never";
-        faults.push(Fault::forbidden(path("preemptionPolicy"), why));
     }
     for (name, object) in [
         ("nodeName", &pod.node_name),

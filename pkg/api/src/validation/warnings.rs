@@ -159,14 +159,18 @@ fn warn_of_restarts(
     }
 }
 
-/// What the builder leaves out where the job's class comes in.
+/// It is the class's. The builder leaves it out where the job's comes in; without any, the cluster may have a default one that says so.
 fn warn_of_preemption(job: &DIJob, pod: &PodSpec, field: &str, warnings: &mut Vec<String>) {
     let class = &job.spec.priority_class_name;
     let own_class = pod.priority_class_name.as_deref().unwrap_or_default();
     let is_never = pod.preemption_policy.as_deref() == Some("Never");
-    if is_never && own_class.is_empty() && !class.is_empty() {
-        warnings.push(format!(
-            "{field}.preemptionPolicy: Never is ignored, the pod has that of the class {class}"
-        ));
+    if !is_never || !own_class.is_empty() {
+        return;
     }
+    let what = if class.is_empty() {
+        "the API server refuses pods with Never, unless that of the default class is so: use a PriorityClass with preemptionPolicy Never".to_owned()
+    } else {
+        format!("Never is ignored, the pod has that of the class {class}")
+    };
+    warnings.push(format!("{field}.preemptionPolicy: {what}"));
 }

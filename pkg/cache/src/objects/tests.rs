@@ -165,6 +165,28 @@ fn who_is_about_to_go_takes_no_address_back() {
 }
 
 #[test]
+fn who_comes_to_an_address_has_it_however_old() {
+    let mut later = pod("a", "10.0.0.1");
+    later.created = "2026-01-01T00:00:02Z".parse().ok();
+    let mut older = pod("b", "10.0.0.2");
+    older.created = "2026-01-01T00:00:01Z".parse().ok();
+    let cache = PodCache::default();
+    cache.applied(later);
+    cache.applied(older.clone());
+    // Their node was started anew, of which the kubelet tells one after the other.
+    older.ips = pod("b", "10.0.0.1").ips;
+    cache.applied(older);
+    cache.applied(pod("a", "10.0.0.3"));
+    let of = |ip: &str| {
+        cache
+            .by_address(ip.parse().unwrap())
+            .map(|pod| pod.name.clone())
+    };
+    assert_eq!(of("10.0.0.1").as_deref(), Some("b"));
+    assert_eq!(of("10.0.0.3").as_deref(), Some("a"));
+}
+
+#[test]
 fn the_address_of_a_pod_that_has_ended_leads_to_nobody() {
     for phase in [PodPhase::Succeeded, PodPhase::Failed] {
         let cache = PodCache::default();

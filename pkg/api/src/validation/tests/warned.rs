@@ -188,6 +188,12 @@ fn a_pod_that_is_given_the_jobs_class_is_given_what_the_class_says_of_preemption
             "spec.collector.template.spec.preemptionPolicy: Never is ignored, the pod has that of the class high"
         ]
     );
+    assert_eq!(
+        warned(std::slice::from_ref(&never)),
+        [
+            "spec.collector.template.spec.preemptionPolicy: the API server refuses pods with Never, unless that of the default class is so: use a PriorityClass with preemptionPolicy Never"
+        ]
+    );
     let own = (
         "/spec/collector/template/spec/priorityClassName",
         json!("own"),
