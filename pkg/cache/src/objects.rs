@@ -373,13 +373,13 @@ impl<V: View> Index<V> {
     /// Puts an object in its place. Returns the job that it was of, if its label names another by now: of that one it is gone.
     fn put(&mut self, view: Arc<V>) -> Option<Key> {
         let job = view.job();
-        let known = self.by_uid.get(view.uid()).map(|known| known.0.job());
+        let before = self.by_uid.get(view.uid()).map(|known| known.0.clone());
+        let known = before.as_ref().map(|before| before.job());
         let left = known.filter(|known| *known != job);
         if left.is_some() {
             self.lose(view.uid());
         }
         self.changes += 1;
-        let before = self.by_uid.get(view.uid()).map(|known| known.0.clone());
         for address in view.addresses() {
             let holder = self.addresses.get(address);
             // Whoever comes to an address has it. One that has long had it may have lost it to another.

@@ -30,12 +30,15 @@ pub(crate) fn may_wait(
     let now = Instant::now();
     let memory = context.memory(key);
     let since = memory.differs_since.unwrap_or(now);
-    let held = if is_urgent(old, step) {
-        let written = memory.written.filter(|_| is_churn(old, &step.status));
-        pace(&step.status).checked_sub(now.duration_since(written?))
+    let pace = pace(&step.status);
+    let held = if !is_urgent(old, step) {
+        COUNTS_EVERY
+            .max(pace)
+            .checked_sub(now.duration_since(since))
+    } else if !pace.is_zero() && is_churn(old, &step.status) {
+        pace.checked_sub(now.duration_since(memory.written?))
     } else {
-        let every = COUNTS_EVERY.max(pace(&step.status));
-        every.checked_sub(now.duration_since(since))
+        return None;
     };
     context.remember(key, |memory| memory.differs_since = Some(since));
     held.filter(|wait| !wait.is_zero())

@@ -120,7 +120,7 @@ fn tell_replaced(step: &mut Step, all: Vec<(String, String)>) {
     step.notes.extend(notes);
 }
 
-/// Whether the pod of a replica has.
+/// Whether the very pod of a replica [has](PodView::has_done_its_work).
 pub(super) fn has_done_its_work(seen: &Observed<'_>, entry: &PlanEntry) -> bool {
     own_pod(seen, entry).is_some_and(PodView::has_done_its_work)
 }

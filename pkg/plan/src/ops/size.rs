@@ -16,7 +16,10 @@ const REPLACES_BYTES: usize = 150;
 
 /// Has entries that are let go of say no more than whose they are, and lets go of all but the last of those that are kept for their logs.
 pub fn shorten(plan: &mut [PlanEntry]) {
-    // Who was replaced last has the last successor.
+    if plan.iter().all(PlanEntry::is_wanted) {
+        return;
+    }
+    // Who was replaced last has the last successor. One that has none was let go of as it was done.
     let successors: HashMap<_, _> = plan
         .iter()
         .enumerate()

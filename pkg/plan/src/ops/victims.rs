@@ -53,7 +53,7 @@ pub(super) fn mark_named(
 }
 
 /// Lets go of requested replicas that have done their work, the oldest first and units whole, until `is_enough`: nobody takes them up again.
-/// Those of them that are newest are kept for their logs.
+/// They are kept for their logs while fewer others are.
 pub fn release_done(plan: &mut [PlanEntry], is_enough: impl Fn(&[PlanEntry]) -> bool) {
     if is_enough(plan) {
         return;
