@@ -382,11 +382,11 @@ impl<V: View> Index<V> {
         self.changes += 1;
         for address in view.addresses() {
             let holder = self.addresses.get(address);
-            // Whoever comes to an address has it. One that has long had it may have lost it to another.
-            let had = before
+            // Whoever is seen coming to an address has it. One that has long had it may have lost it to another.
+            let comes = before
                 .as_ref()
-                .is_some_and(|before| before.addresses().contains(address));
-            if !had || holder.is_none_or(|now| now.uid() == view.uid() || view.has_rather(now)) {
+                .is_some_and(|before| !before.addresses().contains(address));
+            if comes || holder.is_none_or(|now| now.uid() == view.uid() || view.has_rather(now)) {
                 self.addresses.insert(*address, view.clone());
             }
         }

@@ -9,6 +9,8 @@ import json
 import logging
 import sys
 import threading
+import time
+import traceback
 import types
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -58,6 +60,35 @@ for file in ("lock_helper", "k8s_helper"):
     utils.__dict__.update({name: value for name, value in vars(found).items() if not name.startswith("_")})
 for name in ("worker", "worker.coordinator", "worker.adapter"):
     package(f"ding.{name}")
+
+from ding.interaction import Slave  # noqa: E402
+from ding.interaction.config import DEFAULT_HEARTBEAT_SPAN  # noqa: E402
+
+begin = Slave.start
+
+
+def start(slave):
+    slave.began = time.time()
+    begin(slave)
+
+
+def between_heartbeats(slave, _):
+    """Lets no connection begin shortly before a heartbeat.
+
+    One that reaches the other end before that has noted the connection is refused there, which ends DI-engine's heartbeats for good,
+    and with them, at the goodbye, the sync thread of the other end.
+    """
+    since = (time.time() - slave.began) % DEFAULT_HEARTBEAT_SPAN
+    if since > DEFAULT_HEARTBEAT_SPAN / 2:
+        time.sleep(DEFAULT_HEARTBEAT_SPAN - since + 0.2)
+
+
+# By the hook that is there for what comes before a connection.
+Slave.start, Slave._before_connection = start, between_heartbeats
+# So that what ends a thread is seen wherever the log is.
+threading.excepthook = lambda died: LOGGER.error(
+    "%s ended: %s", died.thread.name, "".join(traceback.format_exception(died.exc_type, died.exc_value, died.exc_traceback))
+)
 
 
 def serve(routes):

@@ -17,6 +17,7 @@ class Worker(Slave):
     """Answers as DI-engine's collectors and learners do before they have a task."""
 
     def _before_connection(self, data):
+        super()._before_connection(data)
         print("connected", flush=True)
 
     def _before_disconnection(self, data):

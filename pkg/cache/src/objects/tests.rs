@@ -165,6 +165,23 @@ fn who_is_about_to_go_takes_no_address_back() {
 }
 
 #[test]
+fn of_those_that_are_listed_the_last_made_has_the_address() {
+    let mut later = pod("a", "10.0.0.1");
+    later.created = "2026-01-01T00:00:02Z".parse().ok();
+    let mut lost = pod("b", "10.0.0.1");
+    lost.created = "2026-01-01T00:00:01Z".parse().ok();
+    let cache = PodCache::holding([later.clone(), lost.clone()]);
+    for _ in 0..2 {
+        let holder = cache.by_address("10.0.0.1".parse().unwrap());
+        assert_eq!(holder.unwrap().name, "a");
+        cache.list_started();
+        cache.list_brought(later.clone());
+        cache.list_brought(lost.clone());
+        cache.list_complete();
+    }
+}
+
+#[test]
 fn who_comes_to_an_address_has_it_however_old() {
     let mut later = pod("a", "10.0.0.1");
     later.created = "2026-01-01T00:00:02Z".parse().ok();
