@@ -382,11 +382,12 @@ impl<V: View> Index<V> {
         self.changes += 1;
         for address in view.addresses() {
             let holder = self.addresses.get(address);
-            // Whoever is seen coming to an address has it. One that has long had it may have lost it to another.
-            let comes = before
-                .as_ref()
-                .is_some_and(|before| !before.addresses().contains(address));
-            if comes || holder.is_none_or(|now| now.uid() == view.uid() || view.has_rather(now)) {
+            // Whoever is seen coming to an address has it. One that has long had it may have lost it to another, and takes it from nobody.
+            let takes = |holder: &V| match &before {
+                Some(before) => !before.addresses().contains(address),
+                None => view.has_rather(holder),
+            };
+            if holder.is_none_or(|holder| holder.uid() == view.uid() || takes(holder)) {
                 self.addresses.insert(*address, view.clone());
             }
         }

@@ -146,7 +146,8 @@ pub(crate) fn made_by(action: &Action) -> Option<(&'static str, String)> {
     }
 }
 
-fn coordinates(action: &Action) -> bool {
+/// Whether an action makes the coordinator.
+pub(crate) fn coordinates(action: &Action) -> bool {
     matches!(action, Action::CreatePod(entry) if entry.role == Role::Coordinator)
 }
 

@@ -1,6 +1,10 @@
 //! One reconcile of a job: looks, and what follows from them.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use di_api::{ConditionType, DIJob, DIJobStatus, Phase};
 use di_cache::{Key, WatchedJob};
@@ -17,11 +21,13 @@ use tracing::{debug, instrument};
 
 use crate::{
     Action, Error, Note, Observed, Step, Trouble,
-    act::{Failed, IN_PARALLEL, act, made_by},
+    act::{Failed, IN_PARALLEL, act, coordinates, made_by},
     context::{Context, Refused, in_time},
     error::Result,
     raw,
-    status::{COUNTS_EVERY, is_written, may_wait, stands, tell_unsaid, write_and_tell},
+    status::{
+        COUNTS_EVERY, is_written, may_wait, on_what_stands, stands, tell_unsaid, write_and_tell,
+    },
     step,
     step::has_begun,
 };
@@ -124,6 +130,8 @@ async fn looks(context: &Context, key: &Key) -> Result<Next, Failed> {
         let acts_first = !step.actions.is_empty() && stands(old, &step.status);
         if !is_written(old, &step.status) && !acts_first {
             if let Some(wait) = may_wait(context, key, old, &step) {
+                let actions = on_what_stands(old, &step.status, step.actions);
+                act(context, &job, key, &actions).await?;
                 return Ok(Next::requeue(wait));
             }
             write_and_tell(context, key, &job, step).await?;
@@ -174,10 +182,7 @@ fn put_off(context: &Context, key: &Key, job: &DIJob, step: &mut Step) -> bool {
         return false;
     };
     let all = step.actions.len();
-    step.actions.retain(|action| {
-        let made = made_by(action);
-        made.is_none_or(|made| !refused.creates.contains(&made))
-    });
+    take_out(&mut step.actions, &refused.creates);
     let some_wait = step.actions.len() < all;
     if some_wait {
         step.look_within(wait);
@@ -186,6 +191,16 @@ fn put_off(context: &Context, key: &Key, job: &DIJob, step: &mut Step) -> bool {
         context.remember(key, |memory| memory.refused = Arc::default());
     }
     some_wait
+}
+
+/// Takes out what was refused, and the pods that might take the room of a coordinator that was.
+fn take_out(actions: &mut Vec<Action>, refused: &HashSet<(&'static str, String)>) {
+    let waits = |action: &Action| made_by(action).is_some_and(|made| refused.contains(&made));
+    let is_held = actions
+        .iter()
+        .any(|action| coordinates(action) && waits(action));
+    let is_pod = |action: &Action| matches!(action, Action::CreatePod(_));
+    actions.retain(|action| !(waits(action) || is_held && is_pod(action)));
 }
 
 /// Whether the job is to begin: it is not held, and neither its status nor, if that was lost, pods tell that it has.
@@ -359,7 +374,7 @@ async fn note_trouble(context: &Context, key: &Key, failed: &Failed) {
 
 #[cfg(test)]
 mod tests {
-    use di_api::Reason;
+    use di_api::{Origin, PlanEntry, Reason, Role};
     use di_cache::{JobCache, PodCache};
     use http::{Request, Response};
     use kube::{Client, client::Body, runtime::reflector::store};
@@ -387,6 +402,31 @@ mod tests {
             Arc::default(),
             Outbox::new().0,
         )
+    }
+
+    #[test]
+    fn no_pod_takes_the_room_of_a_coordinator_that_waits() {
+        let pod = |name: &str, role| {
+            Action::CreatePod(PlanEntry::new(name.to_owned(), role, Origin::Declared, 0))
+        };
+        let (coordinator, collector) = (
+            pod("j-coordinator", Role::Coordinator),
+            pod("fresh", Role::Collector),
+        );
+        let service = match &collector {
+            Action::CreatePod(entry) => Action::CreateService(entry.clone()),
+            _ => unreachable!(),
+        };
+        let all = [coordinator, collector.clone(), service.clone()];
+        for (refused, rest) in [
+            ("j-coordinator", vec![service.clone()]),
+            ("another", all.to_vec()),
+            ("fresh", vec![all[0].clone(), service]),
+        ] {
+            let mut actions = all.to_vec();
+            take_out(&mut actions, &[("pods", refused.to_owned())].into());
+            assert_eq!(actions, rest, "{refused}");
+        }
     }
 
     #[tokio::test]

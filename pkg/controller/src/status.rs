@@ -6,12 +6,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use di_api::{ConditionType, DIJob, DIJobStatus, EntryState, Phase, PlanEntry};
+use di_api::{ConditionType, DIJob, DIJobStatus, EntryState, Phase, PlanEntry, Role};
 use di_cache::Key;
 use kube::Api;
 
 use crate::{
-    Error, Note, Step,
+    Action, Error, Note, Step,
     context::{Context, in_time},
     error::Result,
 };
@@ -70,7 +70,9 @@ fn is_churn(old: Option<&DIJobStatus>, new: &DIJobStatus) -> bool {
             || replaced.contains(entry.name.as_str())
             || (entry.is_wanted() && entry.replaces.is_some())
     };
-    matters(old) == matters(new) && new.plan.iter().all(has_place)
+    matters(old) == matters(new)
+        && old.coordinator == new.coordinator
+        && new.plan.iter().all(has_place)
 }
 
 /// Whether a status, or what follows from it, is not to wait.
@@ -115,6 +117,30 @@ pub(crate) fn stands(old: Option<&DIJobStatus>, new: &DIJobStatus) -> bool {
         basis
     };
     old.is_some_and(|old| basis(old) == basis(new))
+}
+
+/// Of these actions those that rest on what is in the status as it was written, though something else of the plan is yet to be.
+pub(crate) fn on_what_stands(
+    old: Option<&DIJobStatus>,
+    new: &DIJobStatus,
+    mut actions: Vec<Action>,
+) -> Vec<Action> {
+    let plan = old.map_or(&[][..], |old| &old.plan);
+    let written: HashMap<&str, &PlanEntry> = plan.iter().map(|e| (e.name.as_str(), e)).collect();
+    actions.retain(|action| match action {
+        Action::CreatePod(entry) | Action::CreateService(entry) => {
+            if entry.role == Role::Coordinator {
+                old.is_some_and(|old| old.coordinator == new.coordinator)
+            } else {
+                written.get(entry.name.as_str()) == Some(&entry)
+            }
+        }
+        Action::DeletePod { name, .. } | Action::DeleteService { name, .. } => written
+            .get(name.as_str())
+            .is_some_and(|entry| !entry.is_wanted()),
+        Action::EndPod { .. } | Action::DeleteJob => false,
+    });
+    actions
 }
 
 /// Writes the whole status, guarded by the version of the job that it was derived from.
@@ -182,3 +208,6 @@ fn publish_all(context: &Context, job: &DIJob, notes: &[Note]) {
         context.publish(job, note);
     }
 }
+
+#[cfg(test)]
+mod tests;

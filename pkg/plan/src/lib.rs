@@ -21,8 +21,8 @@ pub use listing::{Listing, listing, next_change, processes};
 pub use names::{RandomSuffixes, Suffixes};
 pub use ops::{
     LONGEST_BACKOFF_SECONDS, Request, Room, adopt, aggregator_of, declare, drop_gone, expand, find,
-    follow, is_ready, is_whole, members, next_attempt, planned_as, planned_for, release,
-    release_declared, release_done, remove, replace, request, shorten, successor, victims,
+    follow, forgo_logs, is_ready, is_whole, members, next_attempt, planned_as, planned_for,
+    release, release_declared, release_done, remove, replace, request, shorten, successor, victims,
 };
 pub use ports::{named_port, port_of};
 pub use view::{

@@ -131,10 +131,10 @@ pub(crate) async fn authorize(
     source: &Source,
     action: Action<'_>,
 ) -> Result<Caller> {
-    let mut pod = source.address.and_then(|ip| state.pods.by_address(ip));
+    let mut pod = source.address.and_then(|ip| pod_of(state, ip, action));
     let knows_otherwise = source.token.is_some() || state.settings.allow_anonymous;
     if pod.is_none() && !knows_otherwise {
-        pod = Box::pin(wait_for_pod(state, source.address)).await;
+        pod = Box::pin(wait_for_pod(state, source.address, action)).await;
     }
     let refusal = match pod {
         Some(pod) if !action.is_open_to(&pod) => Error::Forbidden(format!(
@@ -161,14 +161,24 @@ pub(crate) async fn authorize(
     Err(refusal)
 }
 
-/// The pod that has this address; one that has just got it may be on its way to the cache.
-async fn wait_for_pod(state: &Shared, address: Option<IpAddr>) -> Option<Arc<PodView>> {
+/// The pod that has this address. What one has that is about to go may be another's by now, of which nobody knows yet.
+fn pod_of(state: &Shared, address: IpAddr, action: Action<'_>) -> Option<Arc<PodView>> {
+    let pod = state.pods.by_address(address);
+    pod.filter(|pod| !pod.deleting || action.is_open_to(pod))
+}
+
+/// The same; one that has just got it may be on its way to the cache.
+async fn wait_for_pod(
+    state: &Shared,
+    address: Option<IpAddr>,
+    action: Action<'_>,
+) -> Option<Arc<PodView>> {
     let address = address?;
     let deadline = Instant::now() + state.settings.kubelet_wait;
     let mut changes = state.pods.changes();
     loop {
         changes.mark_unchanged();
-        if let Some(pod) = state.pods.by_address(address) {
+        if let Some(pod) = pod_of(state, address, action) {
             return Some(pod);
         }
         timeout_at(deadline, changes.changed()).await.ok()?.ok()?;

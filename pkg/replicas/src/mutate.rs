@@ -13,6 +13,7 @@ use di_api::{AnsweredRequest, PlanEntry, RequestKind, Role};
 use di_cache::{JobView, Key};
 use di_plan::Job;
 use kube::ResourceExt;
+use tokio::time::timeout;
 use tracing::debug;
 
 pub(crate) use self::lowering::{Fewer, chosen, lowered};
@@ -25,6 +26,8 @@ use crate::{
 
 /// How long conflicts and faults that will pass are waited out: longer than one call may take, so that a write whose answer did not come is looked for.
 const PATIENCE: Duration = Duration::from_secs(8);
+/// How long the job as it is now is waited for, where the cache has an answer: others wait for their turn meanwhile.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 const FIRST_WAIT_MS: u64 = 10;
 const LONGEST_WAIT_MS: u64 = 200;
 
@@ -81,10 +84,18 @@ pub(crate) async fn mutate<T>(
             Err(error) => matches!(error, Error::Conflict(_) | Error::Invalid(_)),
         };
         if is_moot && std::mem::take(&mut is_cached) {
-            let newest = match state.read_job(key).await {
-                Ok(newest) => Some(newest),
-                Err(gone @ Error::NotFound(_)) => return Err(gone),
-                Err(_) => None,
+            let newest = match timeout(LOOK_AGAIN, state.read_job(key)).await {
+                Ok(Ok(newest)) => Some(newest),
+                // A server that has just started may know of nothing yet that the watch has long shown.
+                Ok(Err(gone @ Error::NotFound(_))) if state.jobs.get(key).is_none() => {
+                    return Err(gone);
+                }
+                // DI-engine ends by a refusal; what it is refused for may have passed.
+                Ok(Err(_)) | Err(_) if answer.is_err() => {
+                    let why = "the DIJob could not be looked at as it is now";
+                    return Err(Error::Passing(why.to_owned()));
+                }
+                Ok(Err(_)) | Err(_) => None,
             };
             let newer = |newest: &JobRef| newest.resource_version() != job.resource_version();
             if let Some(newest) = newest.filter(newer) {

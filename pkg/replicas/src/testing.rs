@@ -1,11 +1,11 @@
-//! Caches with a few jobs in them and no API server behind them, for tests.
+//! Caches with a few jobs in them, and behind them an API server that has these jobs and takes no writes, or none, for tests.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
     body::Body,
     extract::{ConnectInfo, Request},
-    http::header,
+    http::{Response, header},
 };
 use di_api::Role;
 use di_cache::{JobCache, JobView, PodCache, WatchedJob};
@@ -81,6 +81,18 @@ pub(crate) fn job(name: &str, status: &Value) -> Value {
 }
 
 pub(crate) fn fixture(settings: Settings) -> Fixture {
+    let (jobs, pods) = objects();
+    serving(settings, jobs, pods)
+}
+
+/// The same, where no API server is.
+pub(crate) fn alone(settings: Settings) -> Fixture {
+    let (jobs, pods) = objects();
+    let client = Client::try_from(Config::new("http://127.0.0.1:9".parse().unwrap())).unwrap();
+    caching(settings, client, jobs, pods)
+}
+
+fn objects() -> (Vec<Value>, Vec<PodView>) {
     let plan = json!([
         {"name": "a-collector-run", "type": "Collector", "origin": "Requested", "index": 0},
         {"name": "a-collector-new", "type": "Collector", "origin": "Requested", "index": 1},
@@ -93,7 +105,7 @@ pub(crate) fn fixture(settings: Settings) -> Fixture {
     let mut elsewhere = job("a", &json!({"phase": "Running"}));
     elsewhere["metadata"]["namespace"] = "lab".into();
     elsewhere["metadata"]["uid"] = "lab-uid".into();
-    let jobs = [
+    let jobs = vec![
         job("a", &json!({"phase": "Running", "plan": plan})),
         job("b", &json!({})),
         job("over", &json!({"phase": "Succeeded", "plan": over})),
@@ -109,7 +121,7 @@ pub(crate) fn fixture(settings: Settings) -> Fixture {
     (of_lab.namespace, of_lab.uid) = ("lab".into(), "of-lab-uid".into());
     let mut stuck = pod("a", Role::Collector, "a-collector-bad", "a-uid", "10.0.0.8");
     stuck.scheduled = Err("0/3 nodes are available".into());
-    let pods = [
+    let pods = vec![
         pod(
             "a",
             Role::Coordinator,
@@ -123,12 +135,40 @@ pub(crate) fn fixture(settings: Settings) -> Fixture {
         stuck,
         of_lab,
     ];
-    serving(settings, jobs, pods)
+    (jobs, pods)
 }
 
 pub(crate) fn serving(
     settings: Settings,
     jobs: impl IntoIterator<Item = Value>,
+    pods: impl IntoIterator<Item = PodView>,
+) -> Fixture {
+    let jobs: Vec<_> = jobs.into_iter().collect();
+    caching(settings, reading(jobs.clone()), jobs, pods)
+}
+
+/// A client of a server that has these jobs and nothing else, and takes no writes.
+fn reading(jobs: Vec<Value>) -> Client {
+    let answer = move |request: Request<kube::client::Body>| {
+        let is_asked_for = |job: &&Value| {
+            let of = |field: &str| job["metadata"][field].as_str().unwrap();
+            let path = format!("/namespaces/{}/dijobs/{}", of("namespace"), of("name"));
+            request.method() == "GET" && request.uri().path().ends_with(&path)
+        };
+        let (code, body) = match jobs.iter().find(is_asked_for) {
+            Some(job) => (200, job.to_string()),
+            None => (503, json!({"status": "Failure", "code": 503}).to_string()),
+        };
+        let body = kube::client::Body::from(body.into_bytes());
+        async move { Response::builder().status(code).body(body) }
+    };
+    Client::new(tower::service_fn(answer), "rl")
+}
+
+fn caching(
+    settings: Settings,
+    client: Client,
+    jobs: Vec<Value>,
     pods: impl IntoIterator<Item = PodView>,
 ) -> Fixture {
     let (reader, mut writer) = reflector::store();
@@ -138,8 +178,6 @@ pub(crate) fn serving(
         writer.apply_watcher_event(&Event::InitApply(job));
     }
     writer.apply_watcher_event(&Event::InitDone);
-    // No API server listens there.
-    let client = Client::try_from(Config::new("http://127.0.0.1:9".parse().unwrap())).unwrap();
     let state = State::new(
         client,
         Arc::new(JobCache::new(reader)),

@@ -188,11 +188,13 @@ fn who_comes_to_an_address_has_it_however_old() {
     let mut older = pod("b", "10.0.0.2");
     older.created = "2026-01-01T00:00:01Z".parse().ok();
     let cache = PodCache::default();
-    cache.applied(later);
+    cache.applied(later.clone());
     cache.applied(older.clone());
-    // Their node was started anew, of which the kubelet tells one after the other.
+    // Their node was started anew, of which the kubelet tells one after the other; somebody labels the first meanwhile.
     older.ips = pod("b", "10.0.0.1").ips;
     cache.applied(older);
+    later.ready = !later.ready;
+    cache.applied(later);
     cache.applied(pod("a", "10.0.0.3"));
     let of = |ip: &str| {
         cache

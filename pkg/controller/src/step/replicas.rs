@@ -5,7 +5,7 @@ use std::{collections::HashSet, time::Duration};
 use di_api::{EntryState, PlanEntry, Reason, Role, names};
 use di_plan::{
     LONGEST_BACKOFF_SECONDS, PodView, Room, Stage, Suffixes, adopt, aggregator_of, declare,
-    drop_gone, find, follow, members, replace, shorten,
+    drop_gone, find, follow, forgo_logs, members, replace, shorten,
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -162,7 +162,7 @@ fn replace_lost(
     if lost.is_empty() {
         return;
     }
-    let (mut room, mut replaced) = (Room::of(plan), Vec::new());
+    let (mut room, mut replaced) = (Room::of(seen.job, plan), Vec::new());
     for (name, loss) in lost {
         // It may have been replaced with another of its unit.
         let Some(entry) = find(plan, &name).filter(|entry| entry.is_wanted()) else {
@@ -171,6 +171,7 @@ fn replace_lost(
         let leader = find(plan, units::leader(entry)).unwrap_or(entry);
         if !room.take(plan, leader) {
             // Some have to be gone first, which is seen.
+            forgo_logs(plan);
             break;
         }
         let whose = match aggregator_of(entry) {

@@ -19,7 +19,7 @@ pub use adoption::adopt;
 pub use declared::declare;
 pub use replacement::{LONGEST_BACKOFF_SECONDS, next_attempt, replace};
 pub use requested::{Request, planned_for, request};
-pub use size::{Room, shorten};
+pub use size::{Room, forgo_logs, shorten};
 pub use units::{aggregator_of, expand, follow, is_ready, is_whole, members, planned_as};
 pub use victims::{release, release_declared, release_done, victims};
 

@@ -1,8 +1,9 @@
 use std::collections::HashSet;
 
-use di_api::{DIJob, EntryState, Origin, PlanEntry, Role};
+use di_api::{DIJob, DIJobStatus, EntryState, Origin, PlanEntry, Role};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kube::ResourceExt;
 use proptest::prelude::*;
 
 use super::*;
@@ -198,7 +199,7 @@ fn size_once_all_are_lost(
     }
     let leads = |entry: &&PlanEntry| entry.is_wanted() && entry.ddp.is_none();
     let leaders: Vec<_> = plan.iter().filter(leads).cloned().collect();
-    let (mut room, mut replaced) = (Room::of(plan), 0);
+    let (mut room, mut replaced) = (Room::of(&job(0), plan), 0);
     for entry in &leaders {
         if room.take(plan, entry) {
             replace(&job(0), plan, &entry.name, None, &mut RandomSuffixes, now()).unwrap();
@@ -239,6 +240,25 @@ fn the_largest_plans_can_be_stored() {
             assert!(size < 1450 << 10, "{size} bytes, {replaced} replaced");
         }
     }
+}
+
+#[test]
+fn what_else_a_job_has_takes_room_of_its_plan() {
+    let mut plan = Vec::new();
+    ask(&mut plan, 1, "uid/0", None);
+    let has_room = |spare: usize| {
+        let mut job = job(1);
+        let note = "x".repeat((1420 << 10) - spare);
+        job.annotations_mut().insert("note".to_owned(), note);
+        // The plan that stands in it is counted as it is now.
+        job.status = Some(DIJobStatus {
+            plan: vec![plan[0].clone(); 100],
+            ..DIJobStatus::default()
+        });
+        Room::of(&job, &plan).take(&plan, &plan[0])
+    };
+    assert!(has_room(5000));
+    assert!(!has_room(500));
 }
 
 #[test]

@@ -231,10 +231,10 @@ async fn aggregator_template(
     parts: &[(Role, &Part)],
 ) -> Result<AggregatorTemplate> {
     let job = state.find_job(key).await?;
-    for (role, part) in parts {
-        check_part(&job, *role, part)?;
-    }
-    if !needs_aggregators(&job, parts) {
+    let fits = |(role, part): &(Role, &Part)| check_part(&job, *role, part).is_ok();
+    // Whoever is refused is told so by the job as it is when it is changed.
+    let refused = check_live(&job).is_err() || !parts.iter().all(fits);
+    if refused || !needs_aggregators(&job, parts) {
         return Ok(AggregatorTemplate::Unknown);
     }
     let kind = ApiResource::erase::<AggregatorConfig>(&());

@@ -324,7 +324,7 @@ async fn f34_every_replica_serves_and_is_one_watch_event_behind_the_others() {
 #[tokio::test]
 async fn nobody_is_refused_or_told_that_nothing_is_to_do_by_what_was_before() {
     let space = Space::new().await;
-    let space = space.undisturbed("what cannot be looked at anew is refused");
+    let space = space.undisturbed("what cannot be looked at anew is to be asked again");
     let one = hasty(&space, "one").await;
     let mut two = Observed::start(&space, Duration::ZERO).await;
     space.create(&Job::new("job", 0)).await;

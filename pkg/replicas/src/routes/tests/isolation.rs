@@ -64,28 +64,27 @@ async fn the_job_of_the_same_name_in_another_namespace_is_closed() {
     }
 }
 
-/// Labels claim a job. Whether it was made anew, so that its owner is right after all, only the API server could tell, and it is away.
+/// Labels claim a job. Whether it was made anew, so that its owner is right after all, only the API server can tell.
 #[tokio::test]
 async fn who_has_the_labels_of_a_job_and_another_owner_learns_nothing() {
-    let fixture = fixture(quick());
     let body =
-        json!({"namespace": "rl", "coordinator": "a-coordinator", "collectors": {"replicas": 1}});
-    for (method, path, body) in [
-        ("GET", "/replicas", String::new()),
-        (
-            "GET",
-            "/replicas?namespace=rl&coordinator=a-coordinator",
-            String::new(),
-        ),
-        ("POST", "/replicas", body.to_string()),
-        ("DELETE", "/replicas", body.to_string()),
-    ] {
-        let path = format!("/v1alpha2{path}");
-        let answer = ask(&fixture, IMPOSTOR, method, &path, &body).await;
-        assert_eq!(
-            (answer.code, &answer.body["data"]),
-            (503, &json!(null)),
-            "{method} {path}"
-        );
+        json!({"namespace": "rl", "coordinator": "a-coordinator", "collectors": {"replicas": 1}})
+            .to_string();
+    let list = "/replicas?namespace=rl&coordinator=a-coordinator";
+    for (fixture, code) in [(fixture(quick()), 403), (alone(quick()), 503)] {
+        for (method, path, body) in [
+            ("GET", "/replicas", ""),
+            ("GET", list, ""),
+            ("POST", "/replicas", &*body),
+            ("DELETE", "/replicas", &*body),
+        ] {
+            let path = format!("/v1alpha2{path}");
+            let answer = ask(&fixture, IMPOSTOR, method, &path, body).await;
+            assert_eq!(
+                (answer.code, &answer.body["data"]),
+                (code, &json!(null)),
+                "{method} {path}"
+            );
+        }
     }
 }

@@ -52,6 +52,25 @@ async fn a_job_has_no_more_replicas_than_it_may() {
     }
 }
 
+/// DI-engine ends by a refusal, and what it is refused for may have passed: the cache alone does not refuse.
+#[tokio::test]
+async fn where_no_api_server_is_nobody_is_refused_for_what_the_job_is() {
+    let fixture = alone(Settings {
+        max_replicas_per_job: 4,
+        ..quick()
+    });
+    let body =
+        json!({"namespace": "rl", "coordinator": "a-coordinator", "collectors": {"replicas": 1}});
+    for (version, code) in [("v1alpha1", 200), ("v1alpha2", 503)] {
+        let path = format!("/{version}/replicas");
+        let answer = ask(&fixture, COORDINATOR, "POST", &path, &body.to_string()).await;
+        assert_eq!(
+            (answer.code, &answer.body["success"]),
+            (code, &json!(false))
+        );
+    }
+}
+
 #[tokio::test]
 async fn those_that_have_done_their_work_make_room() {
     for (is_done, code) in [(false, 400), (true, 503)] {
@@ -75,7 +94,7 @@ async fn those_that_have_done_their_work_make_room() {
         let body = json!({"namespace": "rl", "coordinator": "a-coordinator", "collectors": {"replicas": 1}});
         let path = "/v1alpha2/replicas";
         let answer = ask(&fixture, COORDINATOR, "POST", path, &body.to_string()).await;
-        // No API server is there to write it.
+        // The API server takes no writes.
         assert_eq!(answer.code, code, "{:?}", answer.body);
     }
 }

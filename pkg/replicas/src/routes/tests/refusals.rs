@@ -194,7 +194,7 @@ async fn jobs_without_replicas_are_in_conflict_with_every_change() {
 
 #[tokio::test]
 async fn what_changes_nothing_needs_no_api_server() {
-    let fixture = fixture(quick());
+    let fixture = alone(quick());
     let body = json!({
         "namespace": "rl", "coordinator": "a-coordinator",
         "collectors": ["nobody", "a-collector-old", "b-collector-x.other:1"], "learners": [],
