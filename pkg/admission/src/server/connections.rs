@@ -20,9 +20,10 @@ use crate::{Certificates, Result, tls};
 
 /// The largest head of a request that is read, in bytes; a connection keeps as much room for what it reads. The API server's have some 300.
 const HEAD_LIMIT: u32 = 16 << 10;
-/// How much a peer may send ahead of what is read: of one request, and on one connection.
-const STREAM_WINDOW: u32 = 64 << 10;
-const CONNECTION_WINDOW: u32 = 256 << 10;
+/// How much a peer may send ahead of what is read: of one request, and on one connection. All connections together keep 64 MiB so, and one
+/// request that waits for memory does not hold up all others of its connection.
+const STREAM_WINDOW: u32 = 32 << 10;
+const CONNECTION_WINDOW: u32 = 64 << 10;
 /// Requests of one connection that are answered at the same time.
 const STREAMS: u32 = 128;
 const PING_INTERVAL: Duration = Duration::from_secs(30);
