@@ -2,6 +2,7 @@
 
 mod connections;
 mod memory;
+mod peers;
 
 use std::time::{Duration, Instant};
 
