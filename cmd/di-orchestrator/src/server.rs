@@ -17,7 +17,7 @@ pub struct Server {
     /// Address to listen on (HTTP)
     #[arg(long, default_value_t = process::anywhere(8080))]
     address: SocketAddr,
-    /// Address of /healthz, /readyz and /metrics for probes, whose connections no client takes
+    /// Address of /healthz, /readyz and /metrics for probes and Prometheus, whose connections no client takes
     #[arg(long, default_value_t = process::anywhere(8082))]
     health_addr: SocketAddr,
     /// Let everybody call, with neither a pod's address nor a token
