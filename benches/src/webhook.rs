@@ -123,11 +123,17 @@ async fn listen(router: Router, certificates: &Arc<Certificates>) -> Result<Sock
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     let forever = std::future::pending();
+    // All clients are here.
+    let limits = Limits {
+        per_address: usize::MAX,
+        ..Limits::default()
+    };
     tokio::spawn(di_admission::serve(
         listener,
         router,
         certificates.clone(),
-        Limits::default(),
+        limits,
+        Metrics::default(),
         forever,
     ));
     Ok(address)

@@ -17,7 +17,7 @@ pub struct Server {
     /// Address to listen on (HTTP)
     #[arg(long, default_value_t = process::anywhere(8080))]
     address: SocketAddr,
-    /// Address of /healthz, /readyz and /metrics for probes, whose connections no client takes
+    /// Address of /healthz, /readyz and /metrics for probes and Prometheus, whose connections no client takes
     #[arg(long, default_value_t = process::anywhere(8082))]
     health_addr: SocketAddr,
     /// Let everybody call, with neither a pod's address nor a token
@@ -36,7 +36,7 @@ pub struct Server {
     #[arg(long, default_value_t = 64)]
     max_changes_per_job: usize,
     /// The most connections at a time; further ones wait to be accepted
-    #[arg(long, default_value_t = 2048)]
+    #[arg(long, default_value_t = 1024)]
     max_connections: usize,
     /// The most connections of one source address at a time; further ones are closed
     #[arg(long, default_value_t = 128)]
@@ -187,12 +187,29 @@ mod tests {
         assert_eq!(server.settings(), expected);
     }
 
-    #[test]
-    fn probes_come_where_they_are_answered() {
+    /// Its container.
+    fn replicas() -> Value {
         let deployment: Value = serde_saphyr::from_str(DEPLOYMENT).unwrap();
         let containers = &deployment["spec"]["template"]["spec"]["containers"];
         let mut containers = containers.as_array().unwrap().iter();
-        let replicas = containers.find(|one| one["name"] == "replicas").unwrap();
+        let replicas = containers.find(|one| one["name"] == "replicas");
+        replicas.unwrap().clone()
+    }
+
+    #[test]
+    fn what_all_connections_may_take_leaves_memory_for_the_caches() {
+        let replicas = replicas();
+        let limit = replicas["resources"]["limits"]["memory"].as_str().unwrap();
+        let limit: usize = limit.strip_suffix("Mi").unwrap().parse().unwrap();
+        let settings = Settings::default();
+        // Each a body, and no more than that of what is around it.
+        let taken = settings.max_connections * settings.max_body * 2;
+        assert!(taken <= (limit << 20) / 2, "{taken} bytes");
+    }
+
+    #[test]
+    fn probes_come_where_they_are_answered() {
+        let replicas = replicas();
         let server = Command::parse_from(["server"]).server;
         for (name, address) in [("replicas", server.address), ("health", server.health_addr)] {
             let mut ports = replicas["ports"].as_array().unwrap().iter();

@@ -66,6 +66,7 @@ pub async fn run(
         router(access, metrics.clone()),
         certificates.clone(),
         Limits::default(),
+        metrics.clone(),
         async move {
             // A sender that was dropped means to stop, too.
             let _ = stopped.await;

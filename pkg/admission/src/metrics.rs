@@ -51,6 +51,7 @@ pub struct Metrics {
     duration: Family<[Label; 1], Histogram>,
     expiry: Gauge,
     failures: Counter,
+    refused_connections: Counter,
 }
 
 impl Default for Metrics {
@@ -63,6 +64,7 @@ impl Default for Metrics {
             }),
             expiry: Gauge::default(),
             failures: Counter::default(),
+            refused_connections: Counter::default(),
         };
         // What never happened is told of as well, so that the first time is seen as a change.
         for webhook in WEBHOOKS {
@@ -102,6 +104,11 @@ impl Metrics {
             "Rounds of looking after the certificate that failed",
             metrics.failures.clone(),
         );
+        registry.register(
+            "refused_connections",
+            "Connections closed because their address had too many",
+            metrics.refused_connections.clone(),
+        );
         metrics
     }
 
@@ -124,6 +131,10 @@ impl Metrics {
     pub(crate) fn certificate_failed(&self) {
         self.failures.inc();
     }
+
+    pub(crate) fn connection_refused(&self) {
+        self.refused_connections.inc();
+    }
 }
 
 #[cfg(test)]
@@ -138,6 +149,7 @@ mod tests {
         metrics.reviewed("validate", Outcome::Denied, took);
         metrics.serving_until(Timestamp::from_second(1_800_000_000).unwrap());
         metrics.certificate_failed();
+        metrics.connection_refused();
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         for line in [
@@ -146,6 +158,7 @@ mod tests {
             r#"di_admission_review_duration_seconds_count{webhook="validate"} 1"#,
             "di_admission_certificate_expiry_timestamp_seconds 1800000000",
             "di_admission_certificate_failures_total 1",
+            "di_admission_refused_connections_total 1",
         ] {
             assert!(text.lines().any(|l| l == line), "{line} not in {text}");
         }

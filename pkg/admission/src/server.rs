@@ -2,6 +2,7 @@
 
 mod connections;
 mod memory;
+mod peers;
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::post,
 };
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::{LengthLimitError, Limited};
 use tokio::time::timeout;
 
 use crate::{
@@ -93,12 +94,8 @@ impl Webhooks {
             let mut body = Limited::new(request.into_body(), MAX_BODY);
             // Into one piece at once: all frames together, with the room that each leaves in its buffer, are some times as large.
             let mut whole = Vec::with_capacity(length.unwrap_or_default());
-            while let Some(frame) = body.frame().await {
-                if let Ok(data) = frame?.into_data() {
-                    // For what has come, and not for what is announced: that would be for whoever announces much and sends nothing.
-                    reserved.grow(data.len()).await;
-                    whole.extend_from_slice(&data);
-                }
+            while let Some(data) = reserved.next(&mut body).await {
+                whole.extend_from_slice(&data?);
             }
             Ok((whole, reserved))
         };

@@ -51,6 +51,7 @@ impl Server {
             router,
             certificates,
             Limits::default(),
+            Metrics::default(),
             forever,
         ));
         let mut roots = RootCertStore::empty();

@@ -198,6 +198,7 @@ mod tests {
     fn pod(labels: &Value) -> Seen<Pod, PodView> {
         let pod = json!({
             "metadata": {"name": "p", "namespace": "ns", "uid": "u", "resourceVersion": "1", "labels": labels},
+            "spec": {"nodeName": "n", "containers": []},
             "status": {"phase": "Running", "podIPs": [{"ip": "10.0.0.1"}]},
         });
         serde_json::from_value(pod).unwrap()

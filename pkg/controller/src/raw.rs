@@ -35,7 +35,8 @@ pub(crate) async fn fail_undecodable(
 ) -> Result<Option<DIJob>> {
     let namespace = invalid.metadata.namespace.as_deref().unwrap_or_default();
     let name = invalid.metadata.name.as_deref().unwrap_or_default();
-    warn!(error = invalid.error, "Job cannot be decoded");
+    // The job's condition says why, and that may quote its environment.
+    warn!("Job cannot be decoded");
     let Some(job) = get(context, namespace, name).await? else {
         return Ok(None);
     };

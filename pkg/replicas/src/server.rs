@@ -21,8 +21,8 @@ use tracing::{debug, info, warn};
 
 use crate::{Endpoint, Settings, State, connections::Connections};
 
-/// The largest head of a request that is read, in bytes.
-const HEAD_LIMIT: usize = 64 << 10;
+/// The largest head of a request that is read, in bytes; a connection keeps as much room for what it reads. A token has some 1,500.
+const HEAD_LIMIT: usize = 16 << 10;
 
 /// Serves until `shutdown` is ready, and then lets the requests that have begun end.
 pub async fn serve(listener: TcpListener, state: State, shutdown: impl Future<Output = ()> + Send) {

@@ -50,7 +50,7 @@ impl Default for Settings {
             create_wait: Duration::from_secs(2),
             max_replicas_per_request: 1000,
             max_replicas_per_job: 2000,
-            max_connections: 2048,
+            max_connections: 1024,
             max_connections_per_address: 128,
             max_changes_per_job: 64,
             max_body: 64 << 10,

@@ -16,13 +16,15 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-use crate::{Certificates, Result, tls};
+use super::peers::Peers;
+use crate::{Certificates, Metrics, Result, tls};
 
 /// The largest head of a request that is read, in bytes; a connection keeps as much room for what it reads. The API server's have some 300.
 const HEAD_LIMIT: u32 = 16 << 10;
-/// How much a peer may send ahead of what is read: of one request, and on one connection.
-const STREAM_WINDOW: u32 = 64 << 10;
-const CONNECTION_WINDOW: u32 = 256 << 10;
+/// How much a peer may send ahead of what is read: of one request, and on one connection. All connections together keep 64 MiB so, and one
+/// request that waits for memory does not hold up all others of its connection.
+const STREAM_WINDOW: u32 = 32 << 10;
+const CONNECTION_WINDOW: u32 = 64 << 10;
 /// Requests of one connection that are answered at the same time.
 const STREAMS: u32 = 128;
 const PING_INTERVAL: Duration = Duration::from_secs(30);
@@ -34,6 +36,8 @@ const GRACE: Duration = Duration::from_secs(10);
 pub struct Limits {
     /// How many there may be; further ones wait.
     pub connections: usize,
+    /// How many one address may have; further ones are closed. All API servers of a cluster may come from one.
+    pub per_address: usize,
     /// How long a peer may take for the handshake, for the head of a request, or to answer a ping.
     pub peer: Duration,
     /// A connection takes no further requests after this time, so that after a rollout all replicas get their share again.
@@ -44,6 +48,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 1024,
+            per_address: 64,
             peer: Duration::from_secs(10),
             age: Duration::from_secs(600),
         }
@@ -60,10 +65,12 @@ pub async fn serve(
     router: Router,
     certificates: Arc<Certificates>,
     limits: Limits,
+    metrics: Metrics,
     shutdown: impl Future<Output = ()>,
 ) -> Result<()> {
     let acceptor = TlsAcceptor::from(Arc::new(tls::server_config(certificates)?));
     let free = Arc::new(Semaphore::new(limits.connections));
+    let mut peers = Peers::default();
     let (stop, stopping) = watch::channel(());
     tokio::pin!(shutdown);
     loop {
@@ -75,8 +82,8 @@ pub async fn serve(
             () = &mut shutdown => break,
             next = next => next,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 // Out of file descriptors, perhaps: they come back as connections end.
                 tracing::warn!(
@@ -88,6 +95,11 @@ pub async fn serve(
                 continue;
             }
         };
+        let Some(counted) = peers.count(peer.ip(), limits.per_address) else {
+            tracing::debug!(%peer, "Closed a connection: its address has too many");
+            metrics.connection_refused();
+            continue;
+        };
         let served = connection(
             stream,
             acceptor.clone(),
@@ -97,7 +109,7 @@ pub async fn serve(
         );
         tokio::spawn(async move {
             served.await;
-            drop(permit);
+            drop((counted, permit));
         });
     }
     drop((listener, stopping));

@@ -20,6 +20,7 @@ use crate::{Bundle, Certificates, Settings, tls};
 
 const LIMITS: Limits = Limits {
     connections: 8,
+    per_address: 64,
     peer: Duration::from_secs(30),
     age: Duration::from_secs(600),
 };
@@ -39,7 +40,15 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let forever = std::future::pending();
-        tokio::spawn(serve(listener, open(), certificates, limits, forever));
+        let metrics = Metrics::default();
+        tokio::spawn(serve(
+            listener,
+            open(),
+            certificates,
+            limits,
+            metrics,
+            forever,
+        ));
         Self { addr, trusted }
     }
 
@@ -231,6 +240,27 @@ async fn peers_that_fall_silent_are_given_up_and_others_get_their_turn() {
         ended.await.expect("it is closed").ok();
     }
     drop(silent);
+}
+
+#[tokio::test]
+async fn an_address_has_no_more_than_its_share_of_connections() {
+    let limits = Limits {
+        per_address: 2,
+        ..LIMITS
+    };
+    let server = Server::start(limits).await;
+    let held = [server.connect().await, server.connect().await];
+    let mut further = TcpStream::connect(server.addr).await.unwrap();
+    let mut nothing = Vec::new();
+    let closed = timeout(Duration::from_secs(20), further.read_to_end(&mut nothing));
+    closed.await.expect("closed at once").ok();
+    assert!(nothing.is_empty());
+    drop(held);
+    // The places come back once the server has seen that they are gone.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while server.connect_by(&[&version::TLS13]).await.is_err() {
+        assert!(Instant::now() < deadline);
+    }
 }
 
 #[tokio::test]

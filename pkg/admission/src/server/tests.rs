@@ -15,6 +15,7 @@ use futures::{
     future::join_all,
     stream::{self, pending},
 };
+use http_body_util::BodyExt;
 use kube::Client;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
@@ -248,6 +249,46 @@ async fn who_announces_much_and_sends_nothing_keeps_nobody_waiting() {
         let (_, body) = post_by(router.clone(), "/validate", honest).await;
         assert!(body.contains(r#""allowed":true"#), "{body}");
     }
+    assert!(began.elapsed() < Duration::from_secs(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_finds_no_room_is_not_taken() {
+    let router = open();
+    let most = Bytes::from(vec![b' '; MAX_BODY - 1]);
+    for _ in 0..8 {
+        tokio::spawn(router.clone().oneshot(stalling(vec![most.clone()])));
+    }
+    sleep(Duration::from_secs(1)).await;
+    let taken = Arc::new(AtomicUsize::new(0));
+    let count = taken.clone();
+    let parts = stream::repeat_with(move || {
+        count.fetch_add(1, Relaxed);
+        Ok::<_, Infallible>(Bytes::from_static(b" "))
+    });
+    let request = Request::post("/validate").body(Body::from_stream(parts.take(10)));
+    let late = tokio::spawn(router.oneshot(request.unwrap()));
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(taken.load(Relaxed), 0);
+    // The others have given way by then.
+    let answer = late.await.unwrap().unwrap();
+    assert_eq!(answer.status(), StatusCode::BAD_REQUEST);
+    assert_eq!(taken.load(Relaxed), 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn bodies_of_which_nothing_comes_hold_no_room() {
+    let router = open();
+    // There would be room for the next frames of half as many.
+    for _ in 0..3000 {
+        let never = Body::from_stream(pending::<Result<Bytes, Infallible>>());
+        let request = Request::post("/validate").body(never).unwrap();
+        tokio::spawn(router.clone().oneshot(request));
+    }
+    sleep(Duration::from_millis(1)).await;
+    let began = Instant::now();
+    let (_, body) = post_by(router, "/validate", review("None")).await;
+    assert!(body.contains(r#""allowed":true"#), "{body}");
     assert!(began.elapsed() < Duration::from_secs(1));
 }
 

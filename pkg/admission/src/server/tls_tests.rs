@@ -88,6 +88,7 @@ async fn certificates_are_rotated_without_dropping_a_connection() {
         open(),
         certificates.clone(),
         Limits::default(),
+        Metrics::default(),
         async { drop(stopped.await) },
     ));
     let (first, second) = (bundle(), bundle());

@@ -113,6 +113,7 @@ fn revisions_change_with_the_objects_of_their_job_only() {
 fn pod(name: &str, ip: &str) -> PodView {
     let pod = serde_json::json!({
         "metadata": {"name": name, "namespace": "ns", "uid": name, "labels": {"dijob-name": "job"}},
+        "spec": {"nodeName": "n", "containers": []},
         "status": {"phase": "Running", "podIPs": [{"ip": ip}]},
     });
     PodView::new(&serde_json::from_value(pod).unwrap()).unwrap()
@@ -203,6 +204,27 @@ fn who_comes_to_an_address_has_it_however_old() {
     };
     assert_eq!(of("10.0.0.1").as_deref(), Some("b"));
     assert_eq!(of("10.0.0.3").as_deref(), Some("a"));
+}
+
+#[test]
+fn who_has_no_node_comes_to_no_address() {
+    let cache = PodCache::default();
+    cache.applied(pod("a", "10.0.0.1"));
+    let claims = |address: &str| {
+        let pod = serde_json::json!({
+            "metadata": {"name": "b", "namespace": "other", "uid": "b", "labels": {"dijob-name": "job"}},
+            "spec": {"containers": []},
+            "status": {"phase": "Pending", "podIPs": [{"ip": address}]},
+        });
+        PodView::new(&serde_json::from_value(pod).unwrap()).unwrap()
+    };
+    // Whoever may write its status in another namespace has it come to the address.
+    for address in ["10.0.0.9", "10.0.0.1"] {
+        cache.applied(claims(address));
+    }
+    let holder = |ip: &str| cache.by_address(ip.parse().unwrap());
+    assert_eq!(holder("10.0.0.1").unwrap().name, "a");
+    assert!(holder("10.0.0.9").is_none());
 }
 
 #[test]

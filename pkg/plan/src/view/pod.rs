@@ -219,10 +219,13 @@ impl PodView {
     }
 }
 
+/// Those of a pod without a node no kubelet has told: who may write its status says what it likes.
 fn addresses(spec: Option<&PodSpec>, status: &PodStatus) -> Option<Box<[IpAddr]>> {
-    if spec.is_some_and(|spec| spec.host_network == Some(true)) {
+    let spec = spec?;
+    if spec.host_network == Some(true) {
         return Some(Box::default());
     }
+    spec.node_name.as_ref()?;
     let all = status.pod_ips.as_ref()?.iter();
     Some(all.filter_map(|ip| ip.ip.parse().ok()).collect())
 }

@@ -1,3 +1,5 @@
+use std::net::IpAddr;
+
 use serde_json::{Value, json};
 
 use super::*;
@@ -45,6 +47,29 @@ fn a_pod_that_its_kubelet_finds_not_ready_runs() {
 fn what_has_ended_stays_so_on_a_lost_node() {
     let status = json!({"phase": "Failed", "reason": "NodeLost"});
     assert_eq!(view(&status).phase, PodPhase::Failed);
+}
+
+#[test]
+fn a_pod_has_the_addresses_that_a_kubelet_told_of_it() {
+    let addresses = |spec: &Value| {
+        let pod = serde_json::from_value(json!({
+            "metadata": {"name": "p", "labels": {"dijob-name": "j"}},
+            "spec": spec,
+            "status": {"podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]},
+        }));
+        PodView::new(&pod.unwrap()).unwrap().ips
+    };
+    let own: [IpAddr; 2] = ["10.0.0.1", "fd00::1"].map(|ip| ip.parse().unwrap());
+    for (spec, expected) in [
+        (json!({"nodeName": "n", "containers": []}), Some(&own[..])),
+        (json!({"containers": []}), None),
+        (
+            json!({"nodeName": "n", "hostNetwork": true, "containers": []}),
+            Some(&own[..0]),
+        ),
+    ] {
+        assert_eq!(addresses(&spec).as_deref(), expected, "{spec}");
+    }
 }
 
 fn ended(reason: &str, code: i32) -> Value {

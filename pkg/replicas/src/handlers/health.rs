@@ -19,7 +19,7 @@ pub(crate) async fn healthz() -> Result<Response> {
     success("alive", Nothing)
 }
 
-/// Whether the caches are complete and not too old.
+/// Whether the caches were ever complete.
 #[utoipa::path(get, path = "/readyz", responses(
     (status = 200, description = "It is ready", body = Success<Nothing>),
     (status = 503, description = "It is not", body = Failure),
