@@ -7,7 +7,9 @@ use std::{
 use anyhow::{Result, ensure};
 use clap::Args;
 use di_api::{Phase, names};
-use di_client::{Cluster, Deadline, DryRun, Job, Remains, Target, await_deletion, remains, remove};
+use di_client::{
+    Cluster, Deadline, DryRun, Flavour, Job, Remains, Target, await_deletion, remains, remove,
+};
 
 use crate::{
     args::limit, dry_run::DryRunFlag, globals::Globals, output::report, setup::in_system_namespace,
@@ -17,7 +19,8 @@ use crate::{
 /// Remove the orchestrator from the cluster.
 ///
 /// The definitions stay, and with them every DIJob and AggregatorConfig, unless --delete-crds is given. Jobs that have not ended would go on
-/// without anybody looking after them, so they must be deleted before, which --delete-jobs does.
+/// without anybody looking after them, so they must be deleted before, which --delete-jobs does. Where only the admission checks are
+/// installed, another operator looks after them, and they stay. The namespace stays where Deployments of others are in it.
 #[derive(Debug, Args)]
 #[allow(clippy::struct_excessive_bools)] // each is a flag
 #[command(after_help = "Examples:
@@ -99,8 +102,9 @@ impl Uninstall {
     /// When something of the users would be lost, or left alone, that they did not name.
     fn plan(&self, remains: Remains) -> Result<Plan> {
         let jobs = &remains.jobs;
+        let others_run_them = remains.flavour == Flavour::WebhookOnly;
         ensure!(
-            jobs.iter().all(has_ended) || self.delete_jobs,
+            others_run_them || jobs.iter().all(has_ended) || self.delete_jobs,
             "these DIJobs have not ended, and nobody would look after them: {}; delete them, or pass --delete-jobs",
             some(jobs.iter().filter(|job| !has_ended(job)))
         );
@@ -109,6 +113,7 @@ impl Uninstall {
             "these DIJobs would go with their definition: {}; delete them, or pass --delete-jobs",
             some(jobs.iter())
         );
+        let left = self.left(&remains);
         let mut plan = Plan {
             jobs: Vec::new(),
             rest: remains.own,
@@ -117,7 +122,6 @@ impl Uninstall {
         if self.delete_jobs {
             plan.jobs = jobs.iter().map(Target::from).collect();
         }
-        let left = self.left(jobs, &remains.configs);
         match remains.namespace {
             Some(namespace) if !left.is_empty() => {
                 plan.kept.push(format!(
@@ -138,15 +142,19 @@ impl Uninstall {
         Ok(plan)
     }
 
-    /// What is left of the users in the orchestrator's namespace, and would go with it.
-    fn left(&self, jobs: &[Job], configs: &[(String, String)]) -> Vec<&'static str> {
+    /// What is left in the orchestrator's namespace of users and of others, and would go with it.
+    fn left(&self, remains: &Remains) -> Vec<String> {
         let system = names::SYSTEM_NAMESPACE;
+        let (jobs, configs) = (&remains.jobs, &remains.configs);
         let mut left = Vec::new();
         if !self.delete_jobs && jobs.iter().any(|job| job.namespace() == system) {
-            left.push("DIJobs");
+            left.push("DIJobs".to_owned());
         }
         if !self.delete_crds && configs.iter().any(|(namespace, _)| namespace == system) {
-            left.push("AggregatorConfigs");
+            left.push("AggregatorConfigs".to_owned());
+        }
+        if !remains.others.is_empty() {
+            left.push(format!("other Deployments: {}", remains.others.join(", ")));
         }
         left
     }
@@ -291,8 +299,10 @@ mod tests {
             ..Target::from(&job("x"))
         };
         Remains {
+            flavour: Flavour::Whole,
             own: vec![of("own")],
             namespace: Some(of("namespace")),
+            others: Vec::new(),
             definitions: vec![of("definition")],
             jobs: phases.iter().map(|phase| job(phase)).collect(),
             configs: configs
@@ -343,6 +353,20 @@ mod tests {
         let plan = uninstall(&["--delete-jobs"]).plan(ended(&[])).unwrap();
         assert_eq!(rest(&plan), ["own", "namespace"]);
         assert_eq!(plan.jobs.len(), 2);
+    }
+
+    #[test]
+    fn where_others_run_the_jobs_they_and_what_runs_them_stay() {
+        let mut remains = remains(&["Running"], &[]);
+        remains.flavour = Flavour::WebhookOnly;
+        remains.others = vec!["di-operator".to_owned(), "di-server".to_owned()];
+        let refused = uninstall(&["--delete-crds"]).plan(remains.clone());
+        assert!(refused.is_err(), "they would go with their definition");
+        let plan = uninstall(&[]).plan(remains).unwrap();
+        assert_eq!(rest(&plan), ["own"]);
+        assert!(plan.jobs.is_empty());
+        let why = "kept: it has other Deployments: di-operator, di-server";
+        assert!(plan.kept[0].ends_with(why), "{:?}", plan.kept);
     }
 
     #[test]
