@@ -54,7 +54,9 @@ pub struct Uninstall {
 /// What goes, in this order; the jobs must be gone before the rest.
 struct Plan {
     jobs: Vec<Target>,
-    rest: Vec<Target>,
+    own: Vec<Target>,
+    /// What takes something of the users with it.
+    last: Vec<Target>,
     /// What stays, and why.
     kept: Vec<String>,
 }
@@ -63,12 +65,13 @@ impl Uninstall {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
         in_system_namespace(globals)?;
         let cluster = globals.connect().await?;
-        let remains = remains(&cluster).await?;
+        let found = remains(&cluster).await?;
         ensure!(
-            !remains.is_empty(),
+            !found.is_empty(),
             "DI Orchestrator is not installed in this cluster"
         );
-        let plan = self.plan(remains)?;
+        let flavour = found.flavour;
+        let plan = self.plan(found)?;
         if self.dry_run.is_real() && !self.yes {
             ask(&plan)?;
         }
@@ -84,16 +87,53 @@ impl Uninstall {
             );
             return Ok(ExitCode::FAILURE);
         }
-        let Some(rest) = self.delete(&cluster, &plan.rest, out).await? else {
+        let Some(mut going) = self.delete(&cluster, &plan.own, out).await? else {
             return Ok(ExitCode::FAILURE);
         };
+        let again = match self.look_again(&cluster, flavour, &plan.last).await {
+            Ok(again) => again,
+            Err(error) => {
+                report(&error);
+                eprintln!("{}", self.so_far());
+                return Ok(ExitCode::FAILURE);
+            }
+        };
+        let plan = again.as_ref().unwrap_or(&plan);
+        let Some(last) = self.delete(&cluster, &plan.last, out).await? else {
+            return Ok(ExitCode::FAILURE);
+        };
+        going.extend(last);
         for kept in &plan.kept {
             eprintln!("{kept}");
         }
         if self.waiting.is_wanted() {
-            gone(&cluster, rest, deadline).await?;
+            gone(&cluster, going, deadline).await?;
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// The plan as it is after the question and the wait: meanwhile users went on. Nothing goes last that was not `named` before; nothing is
+    /// looked at where nothing was deleted.
+    ///
+    /// # Errors
+    /// Those of [`Self::plan`].
+    async fn look_again(
+        &self,
+        cluster: &Cluster,
+        flavour: Flavour,
+        named: &[Target],
+    ) -> Result<Option<Plan>> {
+        if !self.dry_run.is_real() {
+            return Ok(None);
+        }
+        let mut plan = self.plan(Remains {
+            // What told it may be gone.
+            flavour,
+            ..remains(cluster).await?
+        })?;
+        plan.last
+            .retain(|target| named.iter().any(|one| told(one) == told(target)));
+        Ok(Some(plan))
     }
 
     /// What is to be deleted.
@@ -116,7 +156,8 @@ impl Uninstall {
         let left = self.left(&remains);
         let mut plan = Plan {
             jobs: Vec::new(),
-            rest: remains.own,
+            own: remains.own,
+            last: Vec::new(),
             kept: Vec::new(),
         };
         if self.delete_jobs {
@@ -130,10 +171,10 @@ impl Uninstall {
                     left.join(" and ")
                 ));
             }
-            namespace => plan.rest.extend(namespace),
+            namespace => plan.last.extend(namespace),
         }
         if self.delete_crds {
-            plan.rest.extend(remains.definitions);
+            plan.last.extend(remains.definitions);
         } else {
             let kept = remains.definitions.iter();
             plan.kept
@@ -220,7 +261,7 @@ fn ask(plan: &Plan) -> Result<()> {
         "uninstall asks before it deletes anything; where nobody can answer, pass --yes"
     );
     eprintln!("This deletes:");
-    for target in plan.jobs.iter().chain(&plan.rest) {
+    for target in plan.jobs.iter().chain(&plan.own).chain(&plan.last) {
         let all = match target.api.kind.as_str() {
             "Namespace" => " and everything in it",
             "CustomResourceDefinition" => " and every object of that kind",
@@ -313,8 +354,9 @@ mod tests {
     }
 
     fn rest(plan: &Plan) -> Vec<&str> {
-        plan.rest
+        plan.own
             .iter()
+            .chain(&plan.last)
             .map(|target| target.name.as_str())
             .collect()
     }

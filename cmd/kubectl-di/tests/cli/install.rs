@@ -366,7 +366,25 @@ async fn admission_checks_go_without_what_another_operator_has() {
     let api: Api<Namespace> = Api::all(plugin.space.client.clone());
     let namespace = api.get("di-system").await.unwrap();
     assert_eq!(namespace.metadata.deletion_timestamp, None);
-    plugin.space.jobs().get("going-on").await.unwrap();
+    let jobs = plugin.space.jobs();
+    jobs.get("going-on").await.unwrap();
+
+    // The definitions go by what is there when they go, not by what was there before the question.
+    let now = DeleteParams::default();
+    jobs.delete("going-on", &now).await.unwrap();
+    let terminal = plugin.terminal(120, 60, &["uninstall", "--delete-crds"]);
+    terminal
+        .until("it asks", |screen| screen.ends_with("Go on? [y/N]"))
+        .await;
+    plugin.space.create(&Job::new("late", 0)).await;
+    terminal.press(&["y", "Enter"]);
+    terminal.until_ended(1).await;
+    let screen = terminal.screen();
+    assert!(
+        screen.contains("\nerror: these DIJobs would go with their definition: "),
+        "{screen}"
+    );
+    jobs.get("late").await.unwrap();
 }
 
 /// One that lives where the Go original does, and has an endpoint of the same name.
