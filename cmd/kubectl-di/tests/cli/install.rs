@@ -268,11 +268,12 @@ async fn changed_by_others(plugin: &Plugin) {
         said.stderr.starts_with("WARNING: version difference"),
         "{said}"
     );
-    succeeded(
-        &plugin
-            .run(&[&upgrade[..], &["--allow-downgrade"]].concat())
-            .await,
-    );
+    let said = plugin
+        .run(&[&upgrade[..], &["--allow-downgrade"]].concat())
+        .await;
+    succeeded(&said);
+    let told = "deployment.apps/di-webhook: taken over from kubectl apply: .metadata.labels.app.kubernetes.io/version\n";
+    assert_eq!(said.stderr, told);
     let labels = api
         .get("di-webhook")
         .await
@@ -283,6 +284,21 @@ async fn changed_by_others(plugin: &Plugin) {
     assert_eq!(
         labels["app.kubernetes.io/version"],
         env!("CARGO_PKG_VERSION")
+    );
+
+    // What an administrator changed is not, whether by `kubectl scale` or in an overlay.
+    for (manager, replicas) in [("kubectl", 3), ("kubectl-client-side-apply", 4)] {
+        change(plugin, manager, json!({"spec": {"replicas": replicas}})).await;
+        let said = plugin.run(&upgrade).await;
+        assert_eq!(said.code, Some(1), "{said}");
+        assert!(said.stderr.contains(".spec.replicas"), "{said}");
+        let found = api.get("di-webhook").await.unwrap();
+        assert_eq!(found.spec.replicas, Some(replicas), "{manager}");
+    }
+    succeeded(
+        &plugin
+            .run(&[&upgrade[..], &["--force-conflicts"]].concat())
+            .await,
     );
 }
 
