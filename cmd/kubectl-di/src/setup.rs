@@ -6,8 +6,8 @@ use anyhow::{Result, bail};
 use clap::Args;
 use di_api::names;
 use di_client::{
-    Apply, Cluster, Deadline, DryRun, Error, Flavour, apply, await_answers, await_definition,
-    await_rollout, objects,
+    Applied, Apply, Cluster, Deadline, DryRun, Error, Flavour, apply, await_answers,
+    await_definition, await_rollout, objects,
 };
 use serde_json::Value;
 
@@ -92,7 +92,10 @@ impl Setup {
                 }
             };
             match applied {
-                Some(applied) => printer.print(out, applied, APPLIED)?,
+                Some(applied) => {
+                    printer.print(out, applied.object, APPLIED)?;
+                    self.tell_taken_over(object, &applied.taken_over);
+                }
                 None => printer.print(
                     out,
                     object.clone(),
@@ -145,7 +148,7 @@ impl Setup {
     }
 
     /// Applies one object; nothing, where a dry run keeps no namespace for it, so that the server cannot check it.
-    async fn apply(&self, cluster: &Cluster, object: &Value) -> Result<Option<Value>, Error> {
+    async fn apply(&self, cluster: &Cluster, object: &Value) -> Result<Option<Applied>, Error> {
         let how = Apply {
             dry_run: self.dry_run.get() == DryRun::Server,
             force: self.force_conflicts,
@@ -153,6 +156,15 @@ impl Setup {
         match apply(cluster, object, how).await {
             Err(error) if how.dry_run && error.is_not_found() => Ok(None),
             applied => applied.map(Some),
+        }
+    }
+
+    /// Tells what is no longer as kubectl applied it.
+    fn tell_taken_over(&self, object: &Value, fields: &[String]) {
+        if !fields.is_empty() {
+            let (title, fields) = (title(object), fields.join(", "));
+            let suffix = self.dry_run.suffix();
+            eprintln!("{title}: taken over from kubectl apply: {fields}{suffix}");
         }
     }
 

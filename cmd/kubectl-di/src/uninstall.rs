@@ -7,7 +7,9 @@ use std::{
 use anyhow::{Result, ensure};
 use clap::Args;
 use di_api::{Phase, names};
-use di_client::{Cluster, Deadline, DryRun, Job, Remains, Target, await_deletion, remains, remove};
+use di_client::{
+    Cluster, Deadline, DryRun, Flavour, Job, Remains, Target, await_deletion, remains, remove,
+};
 
 use crate::{
     args::limit, dry_run::DryRunFlag, globals::Globals, output::report, setup::in_system_namespace,
@@ -17,7 +19,8 @@ use crate::{
 /// Remove the orchestrator from the cluster.
 ///
 /// The definitions stay, and with them every DIJob and AggregatorConfig, unless --delete-crds is given. Jobs that have not ended would go on
-/// without anybody looking after them, so they must be deleted before, which --delete-jobs does.
+/// without anybody looking after them, so they must be deleted before, which --delete-jobs does. Where only the admission checks are
+/// installed, another operator looks after them, and they stay. The namespace stays where Deployments of others are in it.
 #[derive(Debug, Args)]
 #[allow(clippy::struct_excessive_bools)] // each is a flag
 #[command(after_help = "Examples:
@@ -51,7 +54,9 @@ pub struct Uninstall {
 /// What goes, in this order; the jobs must be gone before the rest.
 struct Plan {
     jobs: Vec<Target>,
-    rest: Vec<Target>,
+    own: Vec<Target>,
+    /// What takes something of the users with it.
+    last: Vec<Target>,
     /// What stays, and why.
     kept: Vec<String>,
 }
@@ -60,12 +65,13 @@ impl Uninstall {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
         in_system_namespace(globals)?;
         let cluster = globals.connect().await?;
-        let remains = remains(&cluster).await?;
+        let found = remains(&cluster).await?;
         ensure!(
-            !remains.is_empty(),
+            !found.is_empty(),
             "DI Orchestrator is not installed in this cluster"
         );
-        let plan = self.plan(remains)?;
+        let flavour = found.flavour;
+        let plan = self.plan(found)?;
         if self.dry_run.is_real() && !self.yes {
             ask(&plan)?;
         }
@@ -81,16 +87,53 @@ impl Uninstall {
             );
             return Ok(ExitCode::FAILURE);
         }
-        let Some(rest) = self.delete(&cluster, &plan.rest, out).await? else {
+        let Some(mut going) = self.delete(&cluster, &plan.own, out).await? else {
             return Ok(ExitCode::FAILURE);
         };
+        let again = match self.look_again(&cluster, flavour, &plan.last).await {
+            Ok(again) => again,
+            Err(error) => {
+                report(&error);
+                eprintln!("{}", self.so_far());
+                return Ok(ExitCode::FAILURE);
+            }
+        };
+        let plan = again.as_ref().unwrap_or(&plan);
+        let Some(last) = self.delete(&cluster, &plan.last, out).await? else {
+            return Ok(ExitCode::FAILURE);
+        };
+        going.extend(last);
         for kept in &plan.kept {
             eprintln!("{kept}");
         }
         if self.waiting.is_wanted() {
-            gone(&cluster, rest, deadline).await?;
+            gone(&cluster, going, deadline).await?;
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// The plan as it is after the question and the wait: meanwhile users went on. Nothing goes last that was not `named` before; nothing is
+    /// looked at where nothing was deleted.
+    ///
+    /// # Errors
+    /// Those of [`Self::plan`].
+    async fn look_again(
+        &self,
+        cluster: &Cluster,
+        flavour: Flavour,
+        named: &[Target],
+    ) -> Result<Option<Plan>> {
+        if !self.dry_run.is_real() {
+            return Ok(None);
+        }
+        let mut plan = self.plan(Remains {
+            // What told it may be gone.
+            flavour,
+            ..remains(cluster).await?
+        })?;
+        plan.last
+            .retain(|target| named.iter().any(|one| told(one) == told(target)));
+        Ok(Some(plan))
     }
 
     /// What is to be deleted.
@@ -99,8 +142,9 @@ impl Uninstall {
     /// When something of the users would be lost, or left alone, that they did not name.
     fn plan(&self, remains: Remains) -> Result<Plan> {
         let jobs = &remains.jobs;
+        let others_run_them = remains.flavour == Flavour::WebhookOnly;
         ensure!(
-            jobs.iter().all(has_ended) || self.delete_jobs,
+            others_run_them || jobs.iter().all(has_ended) || self.delete_jobs,
             "these DIJobs have not ended, and nobody would look after them: {}; delete them, or pass --delete-jobs",
             some(jobs.iter().filter(|job| !has_ended(job)))
         );
@@ -109,15 +153,16 @@ impl Uninstall {
             "these DIJobs would go with their definition: {}; delete them, or pass --delete-jobs",
             some(jobs.iter())
         );
+        let left = self.left(&remains);
         let mut plan = Plan {
             jobs: Vec::new(),
-            rest: remains.own,
+            own: remains.own,
+            last: Vec::new(),
             kept: Vec::new(),
         };
         if self.delete_jobs {
             plan.jobs = jobs.iter().map(Target::from).collect();
         }
-        let left = self.left(jobs, &remains.configs);
         match remains.namespace {
             Some(namespace) if !left.is_empty() => {
                 plan.kept.push(format!(
@@ -126,10 +171,10 @@ impl Uninstall {
                     left.join(" and ")
                 ));
             }
-            namespace => plan.rest.extend(namespace),
+            namespace => plan.last.extend(namespace),
         }
         if self.delete_crds {
-            plan.rest.extend(remains.definitions);
+            plan.last.extend(remains.definitions);
         } else {
             let kept = remains.definitions.iter();
             plan.kept
@@ -138,15 +183,19 @@ impl Uninstall {
         Ok(plan)
     }
 
-    /// What is left of the users in the orchestrator's namespace, and would go with it.
-    fn left(&self, jobs: &[Job], configs: &[(String, String)]) -> Vec<&'static str> {
+    /// What is left in the orchestrator's namespace of users and of others, and would go with it.
+    fn left(&self, remains: &Remains) -> Vec<String> {
         let system = names::SYSTEM_NAMESPACE;
+        let (jobs, configs) = (&remains.jobs, &remains.configs);
         let mut left = Vec::new();
         if !self.delete_jobs && jobs.iter().any(|job| job.namespace() == system) {
-            left.push("DIJobs");
+            left.push("DIJobs".to_owned());
         }
         if !self.delete_crds && configs.iter().any(|(namespace, _)| namespace == system) {
-            left.push("AggregatorConfigs");
+            left.push("AggregatorConfigs".to_owned());
+        }
+        if !remains.others.is_empty() {
+            left.push(format!("other Deployments: {}", remains.others.join(", ")));
         }
         left
     }
@@ -212,7 +261,7 @@ fn ask(plan: &Plan) -> Result<()> {
         "uninstall asks before it deletes anything; where nobody can answer, pass --yes"
     );
     eprintln!("This deletes:");
-    for target in plan.jobs.iter().chain(&plan.rest) {
+    for target in plan.jobs.iter().chain(&plan.own).chain(&plan.last) {
         let all = match target.api.kind.as_str() {
             "Namespace" => " and everything in it",
             "CustomResourceDefinition" => " and every object of that kind",
@@ -291,8 +340,10 @@ mod tests {
             ..Target::from(&job("x"))
         };
         Remains {
+            flavour: Flavour::Whole,
             own: vec![of("own")],
             namespace: Some(of("namespace")),
+            others: Vec::new(),
             definitions: vec![of("definition")],
             jobs: phases.iter().map(|phase| job(phase)).collect(),
             configs: configs
@@ -303,8 +354,9 @@ mod tests {
     }
 
     fn rest(plan: &Plan) -> Vec<&str> {
-        plan.rest
+        plan.own
             .iter()
+            .chain(&plan.last)
             .map(|target| target.name.as_str())
             .collect()
     }
@@ -343,6 +395,20 @@ mod tests {
         let plan = uninstall(&["--delete-jobs"]).plan(ended(&[])).unwrap();
         assert_eq!(rest(&plan), ["own", "namespace"]);
         assert_eq!(plan.jobs.len(), 2);
+    }
+
+    #[test]
+    fn where_others_run_the_jobs_they_and_what_runs_them_stay() {
+        let mut remains = remains(&["Running"], &[]);
+        remains.flavour = Flavour::WebhookOnly;
+        remains.others = vec!["di-operator".to_owned(), "di-server".to_owned()];
+        let refused = uninstall(&["--delete-crds"]).plan(remains.clone());
+        assert!(refused.is_err(), "they would go with their definition");
+        let plan = uninstall(&[]).plan(remains).unwrap();
+        assert_eq!(rest(&plan), ["own"]);
+        assert!(plan.jobs.is_empty());
+        let why = "kept: it has other Deployments: di-operator, di-server";
+        assert!(plan.kept[0].ends_with(why), "{:?}", plan.kept);
     }
 
     #[test]

@@ -61,8 +61,8 @@ pub use logs::{LogLine, LogOptions, LogStream, Which, log_pods, logs};
 pub use manifest::Document;
 pub use nervex::convert;
 pub use orchestrator::{
-    Apply, Flavour, IMAGE, Installed, Orchestrator, Probe, Remains, VERSION, apply, await_answers,
-    await_definition, await_rollout, installed, objects, probe, remains, remove,
+    Applied, Apply, Flavour, IMAGE, Installed, Orchestrator, Probe, Remains, VERSION, apply,
+    await_answers, await_definition, await_rollout, installed, objects, probe, remains, remove,
 };
 pub use port_forward::{await_loss, forward, port_named, successor};
 pub use prepare::{Check, Ready, check, is_ours, prepare};

@@ -7,7 +7,7 @@ mod probe;
 mod remove;
 mod rollout;
 
-pub use apply::{Apply, apply};
+pub use apply::{Applied, Apply, apply};
 pub use installed::{Installed, Orchestrator, installed};
 pub use manifests::{Flavour, IMAGE, VERSION, objects};
 pub use probe::{Probe, probe};

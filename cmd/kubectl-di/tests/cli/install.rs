@@ -4,12 +4,12 @@ use k8s_openapi::api::{
     admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
     apps::v1::Deployment,
     coordination::v1::Lease,
-    core::v1::{Endpoints, Namespace},
+    core::v1::{Endpoints, Namespace, Service},
     discovery::v1::EndpointSlice,
 };
 use kube::{
     Api,
-    api::{Patch, PatchParams, PostParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use regex::Regex;
 use serde_json::json;
@@ -268,11 +268,12 @@ async fn changed_by_others(plugin: &Plugin) {
         said.stderr.starts_with("WARNING: version difference"),
         "{said}"
     );
-    succeeded(
-        &plugin
-            .run(&[&upgrade[..], &["--allow-downgrade"]].concat())
-            .await,
-    );
+    let said = plugin
+        .run(&[&upgrade[..], &["--allow-downgrade"]].concat())
+        .await;
+    succeeded(&said);
+    let told = "deployment.apps/di-webhook: taken over from kubectl apply: .metadata.labels.app.kubernetes.io/version\n";
+    assert_eq!(said.stderr, told);
     let labels = api
         .get("di-webhook")
         .await
@@ -283,6 +284,21 @@ async fn changed_by_others(plugin: &Plugin) {
     assert_eq!(
         labels["app.kubernetes.io/version"],
         env!("CARGO_PKG_VERSION")
+    );
+
+    // What an administrator changed is not, whether by `kubectl scale` or in an overlay.
+    for (manager, replicas) in [("kubectl", 3), ("kubectl-client-side-apply", 4)] {
+        change(plugin, manager, json!({"spec": {"replicas": replicas}})).await;
+        let said = plugin.run(&upgrade).await;
+        assert_eq!(said.code, Some(1), "{said}");
+        assert!(said.stderr.contains(".spec.replicas"), "{said}");
+        let found = api.get("di-webhook").await.unwrap();
+        assert_eq!(found.spec.replicas, Some(replicas), "{manager}");
+    }
+    succeeded(
+        &plugin
+            .run(&[&upgrade[..], &["--force-conflicts"]].concat())
+            .await,
     );
 }
 
@@ -343,4 +359,90 @@ async fn removed(plugin: &Plugin) {
         ["uninstall", "--delete-crds", "-y"]
     );
     said!("uninstall_twice", plugin, ["uninstall", "-y"]);
+}
+
+#[tokio::test]
+async fn admission_checks_go_without_what_another_operator_has() {
+    let plugin = empty().await;
+    let install = ["install", "--webhook-only", "--wait=false"];
+    succeeded(&plugin.run(&install).await);
+    another_operator(&plugin).await;
+    create_unchecked(&plugin, "going-on").await;
+    let said = plugin.run(&["uninstall", "--yes"]).await;
+    succeeded(&said);
+    assert!(
+        said.stdout
+            .contains("deployment.apps \"di-webhook\" deleted"),
+        "{said}"
+    );
+    let kept = "namespace \"di-system\" kept: it has other Deployments: di-operator\n";
+    assert!(said.stderr.contains(kept), "{said}");
+    let services: Api<Service> = Api::namespaced(plugin.space.client.clone(), "di-system");
+    services.get("di-server").await.unwrap();
+    let api: Api<Namespace> = Api::all(plugin.space.client.clone());
+    let namespace = api.get("di-system").await.unwrap();
+    assert_eq!(namespace.metadata.deletion_timestamp, None);
+    let jobs = plugin.space.jobs();
+    jobs.get("going-on").await.unwrap();
+
+    // The definitions go by what is there when they go, not by what was there before the question.
+    let now = DeleteParams::default();
+    jobs.delete("going-on", &now).await.unwrap();
+    let terminal = plugin.terminal(120, 60, &["uninstall", "--delete-crds"]);
+    terminal
+        .until("it asks", |screen| screen.ends_with("Go on? [y/N]"))
+        .await;
+    plugin.space.create(&Job::new("late", 0)).await;
+    terminal.press(&["y", "Enter"]);
+    terminal.until_ended(1).await;
+    let screen = terminal.screen();
+    assert!(
+        screen.contains("\nerror: these DIJobs would go with their definition: "),
+        "{screen}"
+    );
+    jobs.get("late").await.unwrap();
+}
+
+/// One that lives where the Go original does, and has an endpoint of the same name.
+async fn another_operator(plugin: &Plugin) {
+    let new = PostParams::default();
+    let labels = json!({"app": "di-operator"});
+    let deployment = json!({
+        "metadata": {"name": "di-operator"},
+        "spec": {"selector": {"matchLabels": labels}, "template": {
+            "metadata": {"labels": labels},
+            "spec": {"containers": [{"name": "manager", "image": "none"}]},
+        }},
+    });
+    deployments(plugin)
+        .create(&new, &serde_json::from_value(deployment).unwrap())
+        .await
+        .unwrap();
+    let service = json!({
+        "metadata": {"name": "di-server"},
+        "spec": {"selector": labels, "ports": [{"port": 8080}]},
+    });
+    let services: Api<Service> = Api::namespaced(plugin.space.client.clone(), "di-system");
+    services
+        .create(&new, &serde_json::from_value(service).unwrap())
+        .await
+        .unwrap();
+}
+
+/// Makes a job where the checks are configured and nobody serves them.
+async fn create_unchecked(plugin: &Plugin, name: &str) {
+    let client = || plugin.space.client.clone();
+    let now = DeleteParams::default();
+    let mutating: Api<MutatingWebhookConfiguration> = Api::all(client());
+    mutating.delete("di-webhook", &now).await.unwrap();
+    let validating: Api<ValidatingWebhookConfiguration> = Api::all(client());
+    validating.delete("di-webhook", &now).await.unwrap();
+    let job = serde_json::from_value(Job::new(name, 0).json().clone()).unwrap();
+    let jobs = plugin.space.jobs();
+    // The server hears of that a moment later.
+    eventually("the job is let in", async || {
+        let made = jobs.create(&PostParams::default(), &job).await;
+        made.map_err(|error| error.to_string())
+    })
+    .await;
 }

@@ -6,7 +6,8 @@ use semver::Version;
 use super::Flavour;
 use crate::{Cluster, Result};
 
-const VERSION_LABEL: &str = "app.kubernetes.io/version";
+/// Label of the deployment that tells its version.
+pub(super) const VERSION_LABEL: &str = "app.kubernetes.io/version";
 
 /// The orchestrator of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]

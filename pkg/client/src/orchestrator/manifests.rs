@@ -3,9 +3,10 @@ use serde_json::Value;
 use crate::{Result, manifest};
 
 /// What there is to install.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Flavour {
     /// Webhooks, reconciler, replica endpoint.
+    #[default]
     Whole,
     /// Admission checks alone, where another operator runs the jobs.
     WebhookOnly,

@@ -1,5 +1,6 @@
 use di_api::{AggregatorConfig, DIJob, names};
 use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::{apps::v1::Deployment, rbac::v1::ClusterRole};
 use kube::{
     api::{DeleteParams, ListParams},
     core::{ApiResource, GroupVersionKind},
@@ -11,14 +12,20 @@ use crate::{Cluster, Error, Job, Result, Target, resource::Resource};
 
 /// At once, of questions that do not wait for each other.
 const AT_ONCE: usize = 8;
+/// The rights to run jobs. The whole alone has them, and of what it alone has they go last: an uninstall that goes on later finds them.
+const RIGHTS: &str = "di-orchestrator";
 
 /// What is in a cluster of the orchestrator and of its users.
 #[derive(Clone, Debug, Default)]
 pub struct Remains {
+    /// What was installed; of the whole, its last objects are those of the admission checks.
+    pub flavour: Flavour,
     /// Its own objects, in an order in which they can go: the definitions and the namespace are not among them.
     pub own: Vec<Target>,
     /// Its namespace.
     pub namespace: Option<Target>,
+    /// Names of Deployments in its namespace that are not its own.
+    pub others: Vec<String>,
     /// The definitions; with them, everything of their kinds goes.
     pub definitions: Vec<Target>,
     /// Jobs of all namespaces.
@@ -36,9 +43,10 @@ impl Remains {
 
 /// What is there of the orchestrator, and of its users.
 pub async fn remains(cluster: &Cluster) -> Result<Remains> {
+    let flavour = flavour(cluster).await?;
     let mut targets: Vec<Target> = Vec::new();
     // The webhooks first: while they are asked and do not answer, nothing of our kinds can be changed.
-    for object in objects(Flavour::Whole, "")?.iter().rev() {
+    for object in objects(flavour, "")?.iter().rev() {
         let (api, namespace) = place(object);
         targets.push(Target {
             api,
@@ -59,7 +67,10 @@ pub async fn remains(cluster: &Cluster) -> Result<Remains> {
         .try_filter_map(async |found| Ok(found))
         .try_collect()
         .await?;
-    let mut remains = Remains::default();
+    let mut remains = Remains {
+        flavour,
+        ..Remains::default()
+    };
     for target in there {
         match target.api.kind.as_str() {
             "CustomResourceDefinition" => remains.definitions.push(target),
@@ -67,14 +78,21 @@ pub async fn remains(cluster: &Cluster) -> Result<Remains> {
             _ => remains.own.push(target),
         }
     }
-    let jobs = all(cluster, &ApiResource::erase::<DIJob>(&())).await?;
+    let jobs = all(cluster, &ApiResource::erase::<DIJob>(&()), None).await?;
     remains.jobs = jobs.into_iter().map(Job::from).collect();
-    let configs = all(cluster, &ApiResource::erase::<AggregatorConfig>(&())).await?;
+    let configs = all(cluster, &ApiResource::erase::<AggregatorConfig>(&()), None).await?;
     let text = |at: &Value| at.as_str().unwrap_or_default().to_owned();
     remains.configs = configs
         .iter()
         .map(|config| &config["metadata"])
         .map(|metadata| (text(&metadata["namespace"]), text(&metadata["name"])))
+        .collect();
+    let api = ApiResource::erase::<Deployment>(&());
+    let deployments = all(cluster, &api, Some(names::SYSTEM_NAMESPACE)).await?;
+    remains.others = deployments
+        .iter()
+        .map(|deployment| text(&deployment["metadata"]["name"]))
+        .filter(|name| name != names::WEBHOOK_SERVICE)
         .collect();
     Ok(remains)
 }
@@ -108,6 +126,20 @@ impl From<&Job> for Target {
     }
 }
 
+/// What was installed: by the rights, since another operator has an endpoint of the same name.
+async fn flavour(cluster: &Cluster) -> Result<Flavour> {
+    let rights = Target {
+        api: ApiResource::erase::<ClusterRole>(&()),
+        namespace: None,
+        name: RIGHTS.to_owned(),
+    };
+    Ok(if exists(cluster, &rights).await? {
+        Flavour::Whole
+    } else {
+        Flavour::WebhookOnly
+    })
+}
+
 /// What the running orchestrator has made for itself.
 fn made(group: &str, version: &str, kind: &str, name: &str) -> Target {
     Target {
@@ -126,12 +158,34 @@ async fn exists(cluster: &Cluster, target: &Target) -> Result<bool> {
     }
 }
 
-/// Everything of a kind; nothing where the kind is not known.
-async fn all(cluster: &Cluster, api: &ApiResource) -> Result<Vec<Value>> {
-    let listed = Resource::new(cluster, api, None);
+/// Everything of a kind, in one namespace or in all; nothing where the kind is not known.
+async fn all(cluster: &Cluster, api: &ApiResource, namespace: Option<&str>) -> Result<Vec<Value>> {
+    let listed = Resource::new(cluster, api, namespace);
     match listed.list(&ListParams::default()).await {
         Ok(listed) => Ok(listed.items),
         Err(Error::NoSuchResource { .. }) => Ok(Vec::new()),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rights_tell_the_flavour_until_all_that_it_alone_has_is_gone() {
+        let named = |flavour| -> Vec<String> {
+            let objects = objects(flavour, "").unwrap();
+            let in_order = objects.iter().rev();
+            in_order
+                .map(|one| format!("{} {}", one["kind"], one["metadata"]["name"]))
+                .collect()
+        };
+        let checks = named(Flavour::WebhookOnly);
+        let mut whole = named(Flavour::Whole);
+        whole.retain(|one| !checks.contains(one));
+        let rights = format!("\"ClusterRole\" \"{RIGHTS}\"");
+        assert_eq!(whole.last(), Some(&rights));
+        assert!(whole.iter().any(|one| one.contains(names::SERVER_SERVICE)));
     }
 }
