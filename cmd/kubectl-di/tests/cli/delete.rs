@@ -23,6 +23,8 @@ async fn jobs_are_deleted_as_kubectl_deletes() {
         &["delete", "-l=t=x"],
         &["delete", "dijobs/b", "missing"],
         &["delete", "missing", "--ignore-not-found"],
+        &["delete", "-l="],
+        &["delete", "-l= ", "--field-selector=", "--now"],
         &["delete", "--all"],
         &["delete"],
         &["delete", "-A"],
