@@ -14,7 +14,7 @@ use crate::{
     globals::Globals,
     logs,
     manifests::Manifests,
-    output::report,
+    output::{self, report},
     printed::{Output, Printer},
     resources::Resources,
     waiting::{Bar, Waiting, condition_on},
@@ -154,7 +154,7 @@ impl Create {
     }
 }
 
-/// Shows what the coordinator says, and what holds the job up, until it has ended.
+/// Shows what the coordinator says, and what holds the job up, until it has ended or nobody reads on.
 async fn follow(cluster: &Cluster, name: &str, out: &mut impl Write) -> Result<()> {
     let mut told = None;
     let look = |job: &di_client::Job| {
@@ -169,8 +169,12 @@ async fn follow(cluster: &Cluster, name: &str, out: &mut impl Write) -> Result<(
         has_succeeded(job)
     };
     let ended = until(cluster, name, Deadline::after(None), look, condition_on);
-    // How it has ended is seen at once: the job may be gone when all has been read.
-    let (said, ended) = tokio::join!(logs::follow_coordinator(cluster, name, out), ended);
+    let said = logs::follow_coordinator(cluster, name, out);
+    let (said, ended) = tokio::select! {
+        // How it has ended is seen at once: the job may be gone when all has been read.
+        both = async { tokio::join!(said, ended) } => both,
+        () = output::closed() => return Ok(()),
+    };
     if let Err(error) = said {
         report(&error);
     }

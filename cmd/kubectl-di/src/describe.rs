@@ -16,7 +16,7 @@ use crate::{
     manifests::{EITHER, Manifests},
     names::job_name,
     output::{report, warn_unseen},
-    selection::Chosen,
+    selection::{Chosen, given},
 };
 
 use screen::Screen;
@@ -65,7 +65,7 @@ impl Describe {
         let cluster = globals.connect().await?;
         let mut code = ExitCode::SUCCESS;
         let mut found = Vec::new();
-        let by_query = self.all_namespaces || self.selector.is_some();
+        let by_query = self.all_namespaces || given(self.selector.as_deref()).is_some();
         if self.manifests.are_named() {
             ensure!(self.names.is_empty() && !by_query, "{EITHER}");
             for Chosen { cluster, name } in self.manifests.jobs(&cluster).await? {
@@ -157,7 +157,7 @@ impl Describe {
     fn query(&self) -> JobQuery {
         JobQuery {
             all_namespaces: self.all_namespaces,
-            selector: self.selector.clone(),
+            selector: given(self.selector.as_deref()),
             chunk_size: Some(self.chunk_size),
             ..JobQuery::default()
         }

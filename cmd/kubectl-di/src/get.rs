@@ -16,7 +16,7 @@ use crate::{
     manifests::{EITHER, Manifests},
     names::job_name,
     output::{self, presentable, report},
-    selection::{Chosen, tell_nothing},
+    selection::{Chosen, given, tell_nothing},
     sort::sort_by,
 };
 
@@ -117,7 +117,8 @@ impl Get {
 
     /// The jobs that were asked for one by one.
     async fn named(&self, cluster: &Cluster) -> Result<Option<Vec<Chosen>>> {
-        let by_query = self.selector.is_some() || self.field_selector.is_some();
+        let query = self.query();
+        let by_query = query.selector.is_some() || query.field_selector.is_some();
         let names = self.names.iter();
         Ok(match (self.manifests.are_named(), self.names.is_empty()) {
             (true, false) => bail!("{EITHER}"),
@@ -221,9 +222,9 @@ impl Get {
     fn query(&self) -> JobQuery {
         JobQuery {
             all_namespaces: self.all_namespaces,
-            selector: self.selector.clone(),
+            selector: given(self.selector.as_deref()),
             name: None,
-            field_selector: self.field_selector.clone(),
+            field_selector: given(self.field_selector.as_deref()),
             chunk_size: Some(self.chunk_size),
         }
     }

@@ -188,7 +188,8 @@ impl Logs {
             all_containers: self.all_containers,
             follow: self.follow,
             tail: Some(self.tail).filter(|lines| *lines >= 0),
-            since: self.since,
+            // As kubectl: no time at all is no limit.
+            since: self.since.filter(|since| !since.is_zero()),
             since_time: self.since_time,
             previous: self.previous,
             timestamps: self.timestamps,
@@ -287,7 +288,21 @@ impl Prefix {
 
 #[cfg(test)]
 mod tests {
+    use clap::{Command, FromArgMatches};
+
     use super::*;
+
+    #[test]
+    fn since_no_time_at_all_means_all() {
+        let since = |time: &str| {
+            let command = Logs::augment_args(Command::new("logs"));
+            let words = ["logs", "j", "--since", time];
+            let matches = command.try_get_matches_from(words).unwrap();
+            Logs::from_arg_matches(&matches).unwrap().options().since
+        };
+        assert_eq!(since("0s"), None);
+        assert_eq!(since("5m"), Some(Duration::from_secs(300)));
+    }
 
     #[test]
     fn lines_of_several_containers_are_told_apart() {

@@ -27,7 +27,8 @@ pub struct Selection {
 impl Selection {
     /// Whether any way to choose was used.
     pub fn is_given(&self) -> bool {
-        let by_query = self.all || self.selector.is_some() || self.field_selector.is_some();
+        let selectors = [&self.selector, &self.field_selector];
+        let by_query = self.all || selectors.iter().any(|one| given(one.as_deref()).is_some());
         self.is_by_name() || by_query
     }
 
@@ -67,8 +68,8 @@ impl Selection {
             }
         );
         let query = JobQuery {
-            selector: self.selector.clone(),
-            field_selector: self.field_selector.clone(),
+            selector: given(self.selector.as_deref()),
+            field_selector: given(self.field_selector.as_deref()),
             all_namespaces: self.all_namespaces,
             ..JobQuery::default()
         };
@@ -82,6 +83,12 @@ impl Selection {
     pub fn tell_nothing(&self, cluster: &Cluster) {
         tell_nothing(cluster, self.all_namespaces);
     }
+}
+
+/// What a selector says. An empty one, as of a variable that is not set, counts as not given, as kubectl has it: it would match every job.
+pub fn given(selector: Option<&str>) -> Option<String> {
+    let selector = selector.map(str::trim).filter(|text| !text.is_empty());
+    selector.map(str::to_owned)
 }
 
 /// A job, and the cluster as seen from its namespace.

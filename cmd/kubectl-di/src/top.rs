@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use ratatui::DefaultTerminal;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::{exec::ended, globals::Globals, rows::JobRow, table::Table};
+use crate::{exec::ended, globals::Globals, rows::JobRow, selection::given, table::Table};
 
 use app::{App, Next};
 use view::Page;
@@ -58,7 +58,7 @@ impl Top {
         let cluster = globals.connect().await?;
         let query = JobQuery {
             all_namespaces: self.all_namespaces,
-            selector: self.selector.clone(),
+            selector: given(self.selector.as_deref()),
             ..JobQuery::default()
         };
         // What is refused is told before the screen is taken.

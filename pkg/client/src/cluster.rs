@@ -3,18 +3,19 @@ use std::{path::PathBuf, time::Duration};
 use http::{Response, Uri};
 use kube::{
     Client, Config,
-    client::{AuthError, ClientBuilder, ConfigExt},
+    client::{ClientBuilder, ConfigExt},
     config::{KubeConfigOptions, KubeconfigError},
     error::Error as KubeError,
 };
 use secrecy::{ExposeSecret, SecretString};
 use tower::{
+    BoxError,
     buffer::BufferLayer,
-    util::{MapResponseLayer, option_layer},
+    util::{MapErrLayer, MapResponseLayer, option_layer},
 };
 
 use crate::{
-    Deadline, Error, Result,
+    Deadline, Error, Result, credentials,
     kubeconfig::listed,
     overrides, proxy,
     segment::check_namespace,
@@ -222,17 +223,17 @@ impl Cluster {
         check_namespace(&namespace.name)?;
         let server = config.cluster_url.to_string();
         let server = server.trim_end_matches('/').to_owned();
-        let helper = config.auth_info.exec.as_ref();
-        let helper = helper.and_then(|exec| exec.command.clone());
-        let failed = |error| match (error, helper.clone()) {
-            (KubeError::Auth(AuthError::AuthExecStart(why)), Some(helper)) => {
-                let message = format!("unable to run the credential plugin {helper:?}: {why}");
-                Error::Configuration(message)
-            }
-            (error, _) => Error::from_kube(error, &server),
+        let helper = credentials::helper(&config.auth_info);
+        let failed = |error: KubeError| {
+            let failure = match &error {
+                KubeError::Auth(why) => credentials::failure(why, helper.as_deref()),
+                _ => None,
+            };
+            failure.unwrap_or_else(|| Error::from_kube(error, &server))
         };
         // kube would run the plugin three times; one that gives a token is not asked again.
-        let token = helper.as_ref().map(|_| config.auth_layer());
+        let exec = config.auth_info.exec.as_ref();
+        let token = exec.map(|_| config.auth_layer());
         let token = token.transpose().map_err(failed)?.flatten();
         if token.is_some() {
             config.auth_info.exec = None;
@@ -241,6 +242,9 @@ impl Cluster {
             .map_err(failed)?
             .with_layer(&BufferLayer::new(1024))
             .with_layer(&option_layer(token))
+            .with_layer(&MapErrLayer::new(move |error: BoxError| {
+                credentials::told(error, helper.as_deref())
+            }))
             .with_layer(&MapResponseLayer::new(move |response: Response<_>| {
                 for header in response.headers().get_all(http::header::WARNING) {
                     for text in warnings::texts(&String::from_utf8_lossy(header.as_bytes())) {

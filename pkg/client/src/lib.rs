@@ -5,6 +5,7 @@
 mod candidates;
 mod cluster;
 mod create;
+mod credentials;
 mod delete;
 mod doctor;
 mod edit;

@@ -12,7 +12,7 @@ use kube::{
     error::Error as KubeError,
 };
 use serde_json::Value;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::{
     Cluster, Error, Result,
@@ -59,6 +59,7 @@ impl Selection {
         let params = WatchParams {
             label_selector: self.labels.clone(),
             field_selector: self.fields.clone(),
+            timeout: Some(LASTS),
             ..WatchParams::default()
         };
         self.resource(cluster).watch(&params, version).await
@@ -70,6 +71,10 @@ type Events = BoxStream<'static, Result<WatchEvent<Value>, KubeError>>;
 /// Before a lost connection is made anew, and ever longer while that fails.
 const PAUSE: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(10);
+/// Seconds after which the server ends a connection.
+const LASTS: u32 = 290;
+/// One that says nothing for longer has nobody at its other end: a network may lose that without a word.
+const SILENCE: Duration = Duration::from_secs(300);
 
 struct Watch {
     cluster: Cluster,
@@ -120,7 +125,11 @@ impl Watch {
             if let Some(change) = self.ahead.next() {
                 return Ok(change);
             }
-            match self.step().await {
+            let Ok(step) = timeout(SILENCE, self.step()).await else {
+                self.events = None;
+                continue;
+            };
+            match step {
                 Ok(Some(change)) => {
                     self.pause = PAUSE;
                     return Ok(change);
@@ -217,6 +226,7 @@ mod tests {
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
         net::{TcpListener, TcpStream},
+        time,
     };
 
     use super::*;
@@ -277,5 +287,24 @@ mod tests {
         assert_eq!(next().await, "b is there");
         assert_eq!(next().await, "c is there");
         all_sent.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_falls_silent_is_made_anew() {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let cluster = Cluster::at(&server).await;
+        let mut changes = watch_jobs(&cluster, &JobQuery::default(), "1", &[]);
+        let added = json!({"type": "ADDED", "object": job("a")});
+        // It stays open.
+        let (_first, seen) = tokio::join!(answer(&server, &added), changes.next());
+        assert!(matches!(seen, Some(Ok(Change::Applied(_)))));
+        let mut next = changes.next();
+        assert!(futures::poll!(&mut next).is_pending());
+        time::pause();
+        time::advance(SILENCE + Duration::from_secs(1)).await;
+        time::resume();
+        let again = async { tokio::join!(answer(&server, &added), next) };
+        let (_second, seen) = timeout(Duration::from_secs(10), again).await.unwrap();
+        assert!(matches!(seen, Some(Ok(Change::Applied(_)))));
     }
 }

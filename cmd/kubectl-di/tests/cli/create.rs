@@ -1,6 +1,12 @@
+use std::{process::Stdio, time::Duration};
+
 use di_api::Phase;
 use di_apiserver_tests::{Job, Kubelet, exit};
 use serde_json::json;
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    time::timeout,
+};
 
 use crate::plugin::{Plugin, note};
 
@@ -194,4 +200,20 @@ async fn a_job_that_fails_is_not_waited_for() {
     };
     let (said, ()) = tokio::join!(plugin.run(&words), fail);
     insta::assert_snapshot!(plugin.lasting(&said));
+}
+
+#[tokio::test]
+async fn a_job_is_followed_while_anybody_reads() {
+    let plugin = Plugin::new().await;
+    let mut create = plugin
+        .command(&["create", "j", "--image=i", "--follow"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(create.stdout.take().unwrap()).lines();
+    let line = lines.next_line().await.unwrap().unwrap();
+    assert!(line.ends_with("/j created"), "{line}");
+    drop(lines);
+    let ended = timeout(Duration::from_secs(30), create.wait()).await;
+    assert_eq!(ended.unwrap().unwrap().code(), Some(0));
 }

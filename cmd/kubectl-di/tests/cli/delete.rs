@@ -1,4 +1,4 @@
-use di_apiserver_tests::Job;
+use di_apiserver_tests::{Account, Job};
 
 use crate::plugin::{Plugin, note};
 
@@ -23,6 +23,8 @@ async fn jobs_are_deleted_as_kubectl_deletes() {
         &["delete", "-l=t=x"],
         &["delete", "dijobs/b", "missing"],
         &["delete", "missing", "--ignore-not-found"],
+        &["delete", "-l="],
+        &["delete", "-l= ", "--field-selector=", "--now"],
         &["delete", "--all"],
         &["delete"],
         &["delete", "-A"],
@@ -49,6 +51,20 @@ async fn where_there_are_several_namespaces_each_is_told() {
     dijob.diengine.opendilab.org/a from NAMESPACE namespace
     Do you want to continue? (y/N): dijob.diengine.opendilab.org "a" deleted from NAMESPACE namespace
     "#);
+}
+
+#[tokio::test]
+async fn who_may_delete_and_not_look_has_deleted() {
+    let plugin = Plugin::new().await;
+    let namespace = &plugin.space.namespace;
+    plugin.space.create(&Job::new("j", 0)).await;
+    Account::new(&plugin.space, "janitor", &["delete"]).await;
+    let who = format!("--as=system:serviceaccount:{namespace}:janitor");
+    plugin
+        .until_may(&["delete", "j", &who, "--dry-run=server"])
+        .await;
+    let said = plugin.run(&["delete", "j", &who]).await;
+    insta::assert_snapshot!(said, @r#"dijob.diengine.opendilab.org "j" deleted"#);
 }
 
 #[tokio::test]
