@@ -10,6 +10,8 @@ use crate::{
 };
 
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
+/// How often a folder is looked at, where two small files are read: callers may have been told of the new certificate already.
+const FOLDER_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Keeps the served certificate, the Secret and the webhook configurations in step.
 pub(crate) struct Keeper {
@@ -63,7 +65,15 @@ impl Keeper {
                     }
                 }
             }
-            sleep(pause(failures, self.settings.check_interval)).await;
+            sleep(pause(failures, self.interval())).await;
+        }
+    }
+
+    fn interval(&self) -> Duration {
+        let interval = self.settings.check_interval;
+        match self.settings.certificate_dir {
+            Some(_) => interval.min(FOLDER_INTERVAL),
+            None => interval,
         }
     }
 
@@ -239,11 +249,15 @@ mod tests {
             !*is_ready.borrow() && certificates.served().is_none(),
             "nothing there"
         );
-        let first = issue(hour);
-        write(&first);
+        let earliest = issue(hour);
+        write(&earliest);
         is_ready.wait_for(|ready| *ready).await.unwrap();
         let leaf = |bundle: &Bundle| bundle.certified_key().unwrap().cert[0].clone();
         let served = || certificates.served().unwrap().cert[0].clone();
+        assert_eq!(served(), leaf(&earliest));
+        let first = issue(hour);
+        write(&first);
+        sleep(FOLDER_INTERVAL + FIRST_BACKOFF).await;
         assert_eq!(served(), leaf(&first));
 
         let second = issue(hour);

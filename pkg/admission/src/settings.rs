@@ -24,7 +24,7 @@ pub struct Settings {
     /// How long a certificate lasts; it is renewed when a third is left, so that must be longer than `check_interval` and
     /// `propagation`.
     pub lifetime: Duration,
-    /// How often the Secret and the configurations, or the folder, are looked at.
+    /// How often the Secret and the configurations are looked at; the folder is more often.
     pub check_interval: Duration,
     /// How long a user is believed to have a right that the API server has confirmed; zero asks every time.
     pub rights_kept: Duration,

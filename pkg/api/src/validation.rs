@@ -133,8 +133,8 @@ fn judge<T: Kind>(object: &Value) -> Judged<T> {
     }
 }
 
-fn judge_read<T: Kind>(Read { object, unknown }: Read<T>) -> Judged<T> {
-    let mut faults = unknown;
+fn judge_read<T: Kind>(read: Read<T>) -> Judged<T> {
+    let Read { object, mut faults } = read;
     faults.extend(object.faults());
     faults.truncate(MAX_FAULTS);
     (Some(object), faults)

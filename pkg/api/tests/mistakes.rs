@@ -159,12 +159,12 @@ fn the_replicas_own_port_may_stand_without_its_name() {
 #[test]
 fn annotations_that_take_too_much_room_are_refused() {
     let mut job = job();
-    let annotations = json!({"annotations": {"a": "x".repeat(262_144)}});
-    set(&mut job, "/spec/coordinator/template/metadata", annotations);
+    let annotations = json!({"a": "x".repeat(262_144)});
+    set(&mut job, "/metadata/annotations", annotations);
     let faults = faults(&job);
     assert_eq!(
         summary(&faults),
-        "spec.coordinator.template.metadata.annotations: Too long: may not be more than 262144 bytes"
+        "metadata.annotations: Too long: may not be more than 262144 bytes"
     );
     assert_eq!(faults[0].reason(), "FieldValueTooLong");
 }

@@ -50,7 +50,7 @@ fn is_at_or_below(field: &str, mask: &str) -> bool {
 pub(super) struct Pieces<T> {
     /// The rest, if it makes an object.
     pub(super) decoded: Option<(T, Masked)>,
-    /// Fields whose type is wrong, or that have too many items.
+    /// Fields whose type is wrong, that have too many items, or that are too long.
     pub(super) wrong: Vec<Fault>,
     pub(super) unknown: Vec<Fault>,
 }
@@ -68,6 +68,7 @@ pub(super) fn pieces<T: DeserializeOwned>(mut object: Value) -> Pieces<T> {
         unknown.extend(seen.unknown);
         let error = match read {
             Ok(read) => {
+                wrong.extend(seen.too_long);
                 let decoded = Some((read, masked));
                 return Pieces {
                     decoded,

@@ -17,14 +17,18 @@ use super::{Fault, Path, path::SPEC, unknown};
 const MAX_ITEMS: usize = 1_000;
 /// Of all lists and maps of a spec. The largest have some thousands, and as many empty volumes take 64 MB.
 const MAX_ITEMS_IN_ALL: usize = 20_000;
+/// Bytes of all names and texts of a spec: every job is kept in memory. A manifest that `kubectl apply` sends without `--server-side` has no
+/// more, because it becomes an annotation.
+const MAX_TEXT: usize = 256 << 10;
 /// Unknown fields that are told of: each is compared with all that are known.
 const MAX_UNKNOWN: usize = 100;
 
-/// An object of one of our kinds, and the fields that it has and its kind does not.
+/// An object of one of our kinds, and what was wrong with it that it does not show itself: fields that its kind does not have, and a spec
+/// that is too long.
 #[derive(Clone, Debug)]
 pub struct Read<T> {
     pub(super) object: T,
-    pub(super) unknown: Vec<Fault>,
+    pub(super) faults: Vec<Fault>,
 }
 
 impl<T> Read<T> {
@@ -38,8 +42,9 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Read<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut seen = Seen::default();
         let object = read(deserializer, None, &mut seen)?;
-        let unknown = seen.unknown;
-        Ok(Self { object, unknown })
+        let mut faults = seen.unknown;
+        faults.extend(seen.too_long);
+        Ok(Self { object, faults })
     }
 }
 
@@ -50,6 +55,10 @@ pub(super) struct Seen {
     pub(super) unknown: Vec<Fault>,
     /// The list or map that was too long, which ended it.
     pub(super) too_many: Option<Fault>,
+    /// The spec, if it has too much text.
+    pub(super) too_long: Option<Fault>,
+    /// Bytes of names and texts, wherever they stand.
+    text: usize,
     /// Items of lists and entries of maps in the spec.
     items: usize,
 }
@@ -228,6 +237,15 @@ macro_rules! visit {
     )*};
 }
 
+macro_rules! visit_text {
+    ($($method:ident($type:ty))*) => {$(
+        fn $method<E: Error>(self, text: $type) -> Result<V::Value, E> {
+            self.at.seen.text += text.len();
+            self.inner.$method(text)
+        }
+    )*};
+}
+
 impl<'de, V: Visitor<'de>> Visitor<'de> for Strict<'_, V> {
     type Value = V::Value;
 
@@ -237,8 +255,11 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Strict<'_, V> {
 
     visit! {
         visit_bool(bool) visit_i64(i64) visit_i128(i128) visit_u64(u64) visit_u128(u128) visit_f64(f64) visit_char(char)
-        visit_str(&str) visit_borrowed_str(&'de str) visit_string(String) visit_bytes(&[u8]) visit_borrowed_bytes(&'de [u8])
-        visit_byte_buf(Vec<u8>)
+        visit_bytes(&[u8]) visit_borrowed_bytes(&'de [u8]) visit_byte_buf(Vec<u8>)
+    }
+
+    visit_text! {
+        visit_str(&str) visit_borrowed_str(&'de str) visit_string(String)
     }
 
     fn visit_none<E: Error>(self) -> Result<V::Value, E> {
@@ -353,6 +374,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Fields<'_, 'de, A> {
         let Some(Name(name)) = self.inner.next_key()? else {
             return Ok(None);
         };
+        self.at.seen.text += name.len();
         self.name = name;
         if self.at.fields.is_empty() {
             self.at.count::<A::Error>()?;
@@ -363,6 +385,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Fields<'_, 'de, A> {
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, inner: S) -> Result<S::Value, A::Error> {
         let name = &*self.name;
+        let before = self.at.seen.text;
         let path = match &self.at.path {
             Some(path) => path.at(name),
             None => Path::of(name),
@@ -372,12 +395,25 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Fields<'_, 'de, A> {
             fields: self.at.fields,
             seen: &mut *self.at.seen,
         };
-        self.inner.next_value_seed(Strict { inner, at })
+        let value = self.inner.next_value_seed(Strict { inner, at })?;
+        let is_spec = self.at.path.is_none() && name == SPEC.name();
+        if is_spec && self.at.seen.text - before > MAX_TEXT {
+            self.at.seen.too_long = Some(too_long());
+        }
+        Ok(value)
     }
 
     fn size_hint(&self) -> Option<usize> {
         self.inner.size_hint()
     }
+}
+
+fn too_long() -> Fault {
+    let mut fault = Fault::too_long(SPEC, MAX_TEXT);
+    fault
+        .detail
+        .push_str("; keep large files in a ConfigMap and mount it");
+    fault
 }
 
 /// A key, which is borrowed wherever it can be.

@@ -179,12 +179,14 @@ async fn the_overlay_for_cert_manager_is_taken_and_leaves_the_certificate_to_it(
     }
 
     let secret = &pod["volumes"][0]["secret"]["secretName"];
-    for object in read("cert-manager/certificate.yaml") {
-        check(&object, secret);
+    let objects = read("cert-manager/certificate.yaml");
+    for object in &objects {
+        check_fields(object);
     }
+    check_chain(&objects, secret);
 }
 
-fn check(object: &Value, secret: &Value) {
+fn check_fields(object: &Value) {
     let spec = &object["spec"];
     let known = |fields: &Value, known: &[&str]| {
         for (field, _) in fields.as_object().unwrap() {
@@ -197,13 +199,38 @@ fn check(object: &Value, secret: &Value) {
         known(spec, &ISSUER);
         return;
     }
-    assert_eq!(
-        (&object["kind"], name(object)),
-        (&json!("Certificate"), "di-webhook")
-    );
+    assert_eq!(object["kind"], "Certificate");
     known(spec, &CERTIFICATE);
     known(&spec["privateKey"], &PRIVATE_KEY);
     known(&spec["issuerRef"], &ISSUER_REF);
-    assert_eq!(spec["dnsNames"], json!(Settings::default().dns_names()));
-    assert_eq!(&spec["secretName"], secret);
+}
+
+/// A certificate that signed itself would be trusted only once its authority, which changes with it, is in the configurations.
+fn check_chain(objects: &[Value], secret: &Value) {
+    let named = |kind: &str, name_: &Value| {
+        let mut all = objects.iter();
+        let found = all.find(|o| o["kind"] == kind && &o["metadata"]["name"] == name_);
+        &found.unwrap_or_else(|| panic!("no {kind} {name_}"))["spec"]
+    };
+    // The one that the configurations name.
+    let served = named("Certificate", &json!("di-webhook"));
+    assert_eq!(served["dnsNames"], json!(Settings::default().dns_names()));
+    assert_eq!(&served["secretName"], secret);
+    assert!(served["isCA"].is_null());
+
+    let signer = &named("Issuer", &served["issuerRef"]["name"])["ca"]["secretName"];
+    assert!(signer.is_string() && signer != secret, "{signer}");
+    let authority = objects.iter().map(|object| &object["spec"]);
+    let authority = authority.filter(|spec| &spec["secretName"] == signer);
+    let [authority] = authority.collect::<Vec<_>>()[..] else {
+        panic!("one Certificate is kept in {signer}")
+    };
+    assert_eq!(authority["isCA"], true);
+    assert_eq!(
+        authority["duration"], "87600h",
+        "it outlasts the served one"
+    );
+    assert_eq!(authority["privateKey"]["rotationPolicy"], "Never");
+    let own = named("Issuer", &authority["issuerRef"]["name"]);
+    assert_eq!(own, &json!({"selfSigned": {}}));
 }

@@ -59,11 +59,11 @@ fn thousands_of_empty_items_are_told_by_their_number() {
 }
 
 #[test]
-fn an_honest_job_of_a_megabyte_passes() {
+fn an_honest_job_with_all_the_text_that_it_may_have_passes() {
     let names: Vec<_> = (0..400).map(|i| format!("VARIABLE_{i}")).collect();
     let variables: Value = names
         .iter()
-        .map(|name| json!({"name": name, "value": "x".repeat(800)}))
+        .map(|name| json!({"name": name, "value": "x".repeat(190)}))
         .collect();
     let owned: Value = names
         .iter()
@@ -86,7 +86,7 @@ fn an_honest_job_of_a_megabyte_passes() {
     job["metadata"]["managedFields"] = vec![manager; 3].into();
     let mut other = job.clone();
     other["spec"]["collector"]["replicas"] = json!(2);
-    assert!(job.to_string().len() > 1_000_000);
+    assert!(job.to_string().len() > 500_000);
     for review in [create(&job), update(&job, &other)] {
         let response = validated(&review);
         assert_eq!(response["allowed"], true, "{}", response["status"]);

@@ -61,7 +61,7 @@ fn a_list_that_is_too_long_hides_no_other_fault() {
 fn the_lists_and_maps_of_a_spec_are_bounded_together() {
     let with = |each: usize| {
         let variables: Value = (0..each)
-            .map(|i| json!({"name": format!("A{i}"), "value": "x"}))
+            .map(|i| json!({"name": format!("A{i}")}))
             .collect();
         let mut containers =
             vec![json!({"name": "di-container", "image": "i", "env": variables}); 20];
@@ -96,6 +96,56 @@ fn the_lists_and_maps_of_a_spec_are_bounded_together() {
             "spec.coordinator.template.metadata.labels: Too many: must have at most 20000 items together with all other lists and maps of the spec"
         ]
     );
+}
+
+fn with_script(length: usize) -> Value {
+    let mut job = good();
+    set(
+        &mut job,
+        "/spec/coordinator/template/spec/containers/0/args",
+        json!(["-c", "x".repeat(length)]),
+    );
+    job
+}
+
+const TOO_LONG: &str = "spec: Too long: may not be more than 262144 bytes; keep large files in a ConfigMap and mount it";
+
+#[test]
+fn a_spec_has_256_kib_of_text_at_most_whatever_else_the_object_has() {
+    let mut job = with_script(261_000);
+    set(
+        &mut job,
+        "/metadata/annotations",
+        json!({"a": "x".repeat(200_000)}),
+    );
+    set(&mut job, "/status", json!({"reason": "x".repeat(300_000)}));
+    assert_eq!(said(&job), [""; 0]);
+
+    let mut job = with_script(262_144);
+    assert_eq!(said(&job), [TOO_LONG]);
+    let read: Read<DIJob> = serde_json::from_str(&job.to_string()).unwrap();
+    let faults = dijob_read(read).unwrap_err();
+    assert_eq!(summary(&faults), TOO_LONG);
+    assert_eq!(faults[0].reason(), "FieldValueTooLong");
+    set(&mut job, "/spec/suspend", json!("no"));
+    let faults = dijob(&job).unwrap_err();
+    let fields: Vec<_> = faults.iter().map(|fault| &fault.field).collect();
+    assert_eq!(fields, ["spec.suspend", "spec"]);
+}
+
+#[test]
+fn a_started_job_whose_spec_is_too_long_may_still_be_scaled() {
+    for (status, refused) in [
+        (json!({"phase": "Running"}), None),
+        (json!(null), Some(TOO_LONG.to_owned())),
+    ] {
+        let mut old = with_script(262_144);
+        set(&mut old, "/status", status);
+        let mut new = old.clone();
+        set(&mut new, "/spec/collector/replicas", json!(3));
+        let faults = dijob_update(&old, &new).err();
+        assert_eq!(faults.map(|faults| summary(&faults)), refused);
+    }
 }
 
 #[test]
