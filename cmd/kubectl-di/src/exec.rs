@@ -81,9 +81,9 @@ impl Exec {
             tty: self.tty && (is_terminal || !self.stdin),
         };
         let mut process = di_client::exec(&cluster, &pod, &self.command, &options).await?;
-        let ended = ended();
         // Where nothing is passed on, Ctrl-C is for us.
         let is_raw = options.tty && options.stdin && is_terminal;
+        let ended = ended(is_raw);
         let raw = is_raw.then(RawMode::enter).transpose();
         let raw = raw.context("the terminal")?;
         if options.stdin

@@ -103,7 +103,7 @@ impl PortForward {
         }
         out.flush()?;
         let mut lost = Box::pin(loss(cluster.clone(), pod.clone()));
-        let mut ended = std::pin::pin!(ended());
+        let mut ended = std::pin::pin!(ended(false));
         loop {
             tokio::select! {
                 Some((connection, remote, local)) = accepted.recv() => {

@@ -79,7 +79,7 @@ impl Top {
         let mut live = Live::new(&cluster, &query);
         live.changed().await?;
         // Before the screen is taken: a signal must not leave it so.
-        let ended = ended();
+        let ended = ended(true);
         // It puts the terminal back when we panic, too.
         let mut terminal = ratatui::try_init()?;
         let result = self.show(&mut terminal, &cluster, &mut live, ended).await;

@@ -100,7 +100,7 @@ impl Bar {
     /// Takes it away when we are told to end, so that the shell begins on a line of its own.
     fn shown(bar: ProgressBar) -> Self {
         if !bar.is_hidden() {
-            let (bar, told) = (bar.clone(), ended());
+            let (bar, told) = (bar.clone(), ended(true));
             // Signals end nothing by themselves any more: it stays when the bar has gone.
             tokio::spawn(async move {
                 let code = told.await;

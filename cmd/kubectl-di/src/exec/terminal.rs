@@ -51,18 +51,19 @@ pub async fn resized(mut tell: impl FnMut(u16, u16)) {
     }
 }
 
-/// Waits until we are told to end; the exit code that says so. From this call on, a signal ends nothing by itself.
+/// Waits until we are told to end; the exit code that says so. From this call on, such a signal ends nothing by itself. A hang-up is one where
+/// a terminal has to be put back: elsewhere nohup may have it ignored, and that must stay so.
 #[cfg(unix)]
-pub fn ended() -> impl Future<Output = i32> {
+pub fn ended(at_terminal: bool) -> impl Future<Output = i32> {
     use futures::future::{pending, select_all};
     use tokio::signal::unix::{SignalKind, signal};
 
+    let hangup = at_terminal.then(|| (SignalKind::hangup(), 129));
     let signals = [
         (SignalKind::interrupt(), 130),
         (SignalKind::terminate(), 143),
-        (SignalKind::hangup(), 129),
     ];
-    let waits = signals.map(|(kind, code)| {
+    let waits = signals.into_iter().chain(hangup).map(|(kind, code)| {
         let signal = signal(kind);
         Box::pin(async move {
             match signal {
@@ -72,12 +73,13 @@ pub fn ended() -> impl Future<Output = i32> {
             code
         })
     });
+    let waits: Vec<_> = waits.collect();
     async move { select_all(waits).await.0 }
 }
 
 /// Waits until we are told to end; the exit code that says so.
 #[cfg(not(unix))]
-pub async fn ended() -> i32 {
+pub async fn ended(_at_terminal: bool) -> i32 {
     match tokio::signal::ctrl_c().await {
         Ok(()) => 130,
         Err(_) => std::future::pending().await,

@@ -3,20 +3,32 @@
 use std::process::Stdio;
 
 use di_apiserver_tests::{Job, run};
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    net::TcpStream,
+    process::Command,
+};
 
 use crate::plugin::Plugin;
 
-#[tokio::test]
-async fn ports_may_be_named() {
+const FORWARD: [&str; 4] = ["port-forward", "j", ":di-port", "--address=127.0.0.1"];
+
+/// With a job whose coordinator runs, as far as the API server knows.
+async fn plugin() -> Plugin {
     let plugin = Plugin::new().await;
     let manager = plugin.space.manager("manager");
     plugin.space.create(&Job::new("j", 0)).await;
     plugin.space.until_phase("j", di_api::Phase::Created).await;
     manager.stop().await;
     run(&plugin.space.pods(), "j-coordinator").await;
+    plugin
+}
+
+#[tokio::test]
+async fn ports_may_be_named() {
+    let plugin = plugin().await;
     let mut forward = plugin
-        .command(&["port-forward", "j", ":di-port", "--address=127.0.0.1"])
+        .command(&FORWARD)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -29,4 +41,38 @@ async fn ports_may_be_named() {
     stderr: error: Pod 'j-coordinator' does not have a named port 'web'
     exit code 1
     ");
+}
+
+#[tokio::test]
+async fn a_hang_up_ends_nothing_under_nohup() {
+    let plugin = plugin().await;
+    let mut forward = Command::new("nohup")
+        .arg(env!("CARGO_BIN_EXE_kubectl-di"))
+        .args(FORWARD)
+        .env("HOME", plugin.dir())
+        .env("KUBECONFIG", plugin.dir().join("config"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let pid = forward.id().unwrap().to_string();
+    let send = async |signal: &str| {
+        let sent = Command::new("kill").args([signal, &pid]).status().await;
+        assert!(sent.unwrap().success(), "{signal}");
+    };
+    let mut lines = BufReader::new(forward.stdout.take().unwrap()).lines();
+    let mut line = async || lines.next_line().await.unwrap().unwrap();
+    let told = line().await;
+    let address = told.split(' ').nth(2).unwrap();
+    for _ in 0..2 {
+        // While it takes connections it heeds signals, too.
+        TcpStream::connect(address).await.unwrap();
+        let told = line().await;
+        assert!(told.starts_with("Handling connection for "), "{told}");
+        send("-HUP").await;
+    }
+    send("-INT").await;
+    assert_eq!(forward.wait().await.unwrap().code(), Some(0));
 }
