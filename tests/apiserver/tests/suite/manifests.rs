@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::api::{policy::v1::PodDisruptionBudget, scheduling::v1::PriorityClass};
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 const ALL: &str = "install.yaml";
@@ -306,5 +308,60 @@ fn f43_containers_run_as_nobody_with_a_bound_on_memory_and_none_on_cpu() {
                 "{limits}"
             );
         }
+    }
+}
+
+/// Fails if it has a field that its kind does not have.
+fn check_fields<T: DeserializeOwned + Serialize>(object: &Value) {
+    let read: T = serde_json::from_value(object.clone()).unwrap();
+    assert_eq!(&serde_json::to_value(read).unwrap(), object);
+}
+
+#[test]
+fn with_the_overlay_for_it_drains_leave_one_replica_and_jobs_do_not_displace_it() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../manifests/availability");
+    let read = |file: &str| -> Value {
+        let text = std::fs::read_to_string(format!("{folder}/{file}")).unwrap();
+        serde_saphyr::from_str(&text).unwrap()
+    };
+    let overlay = read("kustomization.yaml");
+    let resources = overlay["resources"].as_array().unwrap();
+    let [base, own @ ..] = &resources[..] else {
+        panic!("{resources:?}")
+    };
+    assert_eq!(base, "../default");
+    let own: Vec<_> = own
+        .iter()
+        .map(|file| read(file.as_str().unwrap()))
+        .collect();
+    let [budget, class] = &own[..] else {
+        panic!("{own:?}")
+    };
+    assert_eq!(budget["apiVersion"], "policy/v1");
+    check_fields::<PodDisruptionBudget>(budget);
+    assert_eq!(class["apiVersion"], "scheduling.k8s.io/v1");
+    check_fields::<PriorityClass>(class);
+    assert_eq!(class["globalDefault"], false);
+
+    let patches = overlay["patches"].as_array().unwrap();
+    let [patch] = &patches[..] else {
+        panic!("{patches:?}")
+    };
+    let patch: Value = serde_saphyr::from_str(patch["patch"].as_str().unwrap()).unwrap();
+    let set = json!({"template": {"spec": {"priorityClassName": class["metadata"]["name"]}}});
+    assert_eq!(patch["spec"], set);
+    for file in [ALL, WEBHOOKS_ONLY] {
+        let name = patch["metadata"]["name"].as_str().unwrap();
+        let deployment = one_of(file, patch["kind"].as_str().unwrap(), name);
+        assert_eq!(patch["apiVersion"], deployment["apiVersion"]);
+        let namespace = &deployment["metadata"]["namespace"];
+        assert_eq!(&patch["metadata"]["namespace"], namespace);
+        assert_eq!(&budget["metadata"]["namespace"], namespace);
+        let (budget, deployment) = (&budget["spec"], &deployment["spec"]);
+        assert_eq!(budget["selector"], deployment["selector"]);
+        // As many as there are would let no node be drained.
+        let kept = budget["minAvailable"].as_i64().unwrap();
+        let all = deployment["replicas"].as_i64().unwrap();
+        assert!(0 < kept && kept < all, "{kept} of {all}");
     }
 }
