@@ -73,7 +73,7 @@ impl Events {
         }
         let mut table = self.table();
         self.show(&mut table, &found, out)?;
-        let events = watch_events(&cluster, whose, &told.resource_version);
+        let events = watch_events(&cluster, whose, &told.resource_version, &found);
         let mut events = events.take_until(Box::pin(output::seen_enough(&cluster)));
         while let Some(event) = events.next().await {
             let event = event?;

@@ -16,7 +16,7 @@ use crate::{
 /// Replace the coordinators of jobs by new ones; collectors and learners stay.
 ///
 /// The orchestrator deletes the pod of the coordinator and starts another. It does not count against backoffLimit, and however the old one ends
-/// is not how the job ends. The right to change the job is all that it takes.
+/// is not how the job ends. The rights to see and change the job and to see its pods are all that it takes.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   # Start the coordinator of a job anew, and wait until it runs

@@ -133,13 +133,15 @@ pub async fn events(cluster: &Cluster, whose: &mut Whose) -> Result<JobEvents> {
     })
 }
 
-/// The same events as they come, since `version`. The first error ends it.
+/// The same events as they come, since `version`, when those that are `known` had been told. The first error ends it.
 pub fn watch_events(
     cluster: &Cluster,
     mut whose: Whose,
     version: &str,
+    known: &[Event],
 ) -> BoxStream<'static, Result<Event>> {
-    watch(cluster, whose.selection(), version, [])
+    let known = known.iter().map(|event| &event.object);
+    watch(cluster, whose.selection(), version, known)
         .filter_map(move |change| {
             future::ready(match change {
                 Ok(Change::Applied(object)) => {
@@ -242,8 +244,37 @@ fn is_of_any(name: &str, is_one: impl Fn(&str) -> bool) -> bool {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use tokio::net::TcpListener;
 
     use super::*;
+    use crate::watch::tests::{answer, answer_whole, expired};
+
+    #[tokio::test]
+    async fn what_was_told_before_a_watch_expired_is_not_told_again() {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let cluster = Cluster::at(&server).await;
+        let event = |name: &str| {
+            json!({
+                "metadata": {"name": name, "uid": name, "resourceVersion": "1"},
+                "involvedObject": {"kind": "DIJob", "name": "j"},
+            })
+        };
+        let whose = Whose {
+            namespace: None,
+            of: Of::Any(HashSet::new()),
+        };
+        let mut told = watch_events(&cluster, whose, "1", &[Event::from(event("old"))]);
+        let list = json!({
+            "kind": "EventList", "apiVersion": "v1", "metadata": {"resourceVersion": "9"}, "items": [event("old"), event("new")],
+        });
+        let answers = async {
+            let watch = answer(&server, &expired()).await;
+            (watch, answer_whole(&server, &list).await)
+        };
+        let (_open, next) = tokio::join!(answers, told.next());
+        let next = next.unwrap().unwrap();
+        assert_eq!(next.object["metadata"]["name"], "new");
+    }
 
     #[test]
     fn old_and_new_events_are_read_alike() {

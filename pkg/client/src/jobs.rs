@@ -143,7 +143,7 @@ impl JobQuery {
 }
 
 /// Every change of the jobs that match, since `version`, when those that are `known` were there. Connections end now and then: it goes on
-/// where it was, and when that is too long ago, with every job as it is and those that have gone. What the server refuses ends it.
+/// where it was, and when that is too long ago, with every job that is not as it was and those that have gone. What the server refuses ends it.
 pub fn watch_jobs(
     cluster: &Cluster,
     query: &JobQuery,

@@ -91,7 +91,7 @@ struct Watch {
 }
 
 /// Every change of these objects, since `version`, when those that are `known` were there. Connections end now and then: it goes on where it
-/// was, and when that is too long ago, with every object as it is and those that have gone. What the server refuses ends it.
+/// was, and when that is too long ago, with every object that is not as it was and those that have gone. What the server refuses ends it.
 pub(crate) fn watch<'a>(
     cluster: &Cluster,
     selection: Selection,
@@ -187,12 +187,16 @@ impl Watch {
         let list = self.selection.list(&self.cluster).await?;
         let here = list.items.iter().map(|one| (uid(one), one.clone()));
         let before = mem::replace(&mut self.known, here.collect());
+        // What is as it was has been told.
+        let mut news = list.items;
+        news.retain(|one| {
+            let old = before.get(&uid(one));
+            old.is_none_or(|old| version(old) != version(one))
+        });
         let gone = before.into_iter();
         let gone = gone.filter(|(uid, _)| !self.known.contains_key(uid));
         let gone = gone.map(|(_, object)| Change::Deleted(object));
-        let all: Vec<_> = gone
-            .chain(list.items.into_iter().map(Change::Applied))
-            .collect();
+        let all: Vec<_> = gone.chain(news.into_iter().map(Change::Applied)).collect();
         self.ahead = all.into_iter();
         self.version = list.resource_version;
         self.stale = false;
@@ -200,7 +204,7 @@ impl Watch {
     }
 
     fn seen(&mut self, object: &Value) {
-        if let Some(version) = object["metadata"]["resourceVersion"].as_str() {
+        if let Some(version) = version(object) {
             version.clone_into(&mut self.version);
         }
     }
@@ -209,6 +213,10 @@ impl Watch {
 fn uid(object: &Value) -> String {
     let uid = object["metadata"]["uid"].as_str();
     uid.unwrap_or_default().to_owned()
+}
+
+fn version(object: &Value) -> Option<&str> {
+    object["metadata"]["resourceVersion"].as_str()
 }
 
 /// Whether it is worth another attempt: the connection was lost, or the server is busy or about to be replaced.
@@ -221,7 +229,7 @@ fn may_pass(error: &Error) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use serde_json::json;
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
@@ -233,7 +241,7 @@ mod tests {
     use crate::{JobQuery, watch_jobs};
 
     /// One answer, after which the connection is reset.
-    async fn answer(server: &TcpListener, body: &Value) -> TcpStream {
+    pub(crate) async fn answer(server: &TcpListener, body: &Value) -> TcpStream {
         let (mut connection, _) = server.accept().await.unwrap();
         let mut request = vec![0; 64 * 1024];
         let _ = connection.read(&mut request).await.unwrap();
@@ -246,10 +254,28 @@ mod tests {
         connection
     }
 
+    /// The same to its end.
+    pub(crate) async fn answer_whole(server: &TcpListener, body: &Value) -> TcpStream {
+        let mut connection = answer(server, body).await;
+        connection.write_all(b"0\r\n\r\n").await.unwrap();
+        connection
+    }
+
+    /// What is told in a watch from too long ago.
+    pub(crate) fn expired() -> Value {
+        let status =
+            json!({"kind": "Status", "status": "Failure", "code": 410, "reason": "Expired"});
+        json!({"type": "ERROR", "object": status})
+    }
+
     fn job(name: &str) -> Value {
+        job_at(name, "2")
+    }
+
+    fn job_at(name: &str, version: &str) -> Value {
         json!({
             "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
-            "metadata": {"name": name, "uid": name, "resourceVersion": "2"},
+            "metadata": {"name": name, "uid": name, "resourceVersion": version},
         })
     }
 
@@ -272,19 +298,16 @@ mod tests {
             drop(first);
             // One that does not even answer.
             drop(server.accept().await.unwrap());
-            let status =
-                json!({"kind": "Status", "status": "Failure", "code": 410, "reason": "Expired"});
-            let old = answer(&server, &json!({"type": "ERROR", "object": status})).await;
+            let old = answer(&server, &expired()).await;
             let list = json!({
-                "kind": "DIJobList", "apiVersion": "v1", "metadata": {"resourceVersion": "9"}, "items": [job("b"), job("c")],
+                "kind": "DIJobList", "apiVersion": "v1", "metadata": {"resourceVersion": "9"}, "items": [job("b"), job_at("c", "3")],
             });
-            let mut list = answer(&server, &list).await;
-            list.write_all(b"0\r\n\r\n").await.unwrap();
+            let list = answer_whole(&server, &list).await;
             (server, old, list)
         });
         assert_eq!(next().await, "c is there");
         assert_eq!(next().await, "a is gone");
-        assert_eq!(next().await, "b is there");
+        // And "b" is as it was.
         assert_eq!(next().await, "c is there");
         all_sent.await.unwrap();
     }

@@ -35,7 +35,9 @@ const fn right(
 const JOBS: (&str, &str, &str) = (names::GROUP, "dijobs", "");
 const PODS: (&str, &str, &str) = ("", "pods", "");
 const EVENTS: (&str, &str, &str) = ("", "events", "");
-const RIGHTS: [Right; 18] = [
+const EXEC: (&str, &str, &str) = ("", "pods", "exec");
+const PORTS: (&str, &str, &str) = ("", "pods", "portforward");
+const RIGHTS: [Right; 20] = [
     right("get", JOBS, "get"),
     right("list", JOBS, "get"),
     right("watch", JOBS, "get --watch"),
@@ -49,8 +51,11 @@ const RIGHTS: [Right; 18] = [
     right("watch", PODS, "replicas list --watch, logs --follow, top"),
     right("delete", PODS, "replicas restart"),
     right("get", ("", "pods", "log"), "logs"),
-    right("create", ("", "pods", "exec"), "exec"),
-    right("create", ("", "pods", "portforward"), "port-forward"),
+    // A WebSocket begins with a GET; newer servers ask for the right to create, too.
+    right("get", EXEC, "exec"),
+    right("create", EXEC, "exec"),
+    right("get", PORTS, "port-forward"),
+    right("create", PORTS, "port-forward"),
     right("get", ("", "pods", "proxy"), "status"),
     right("create", ("", "pods", "proxy"), "pause, start"),
     right("list", EVENTS, "events"),
@@ -136,7 +141,7 @@ mod tests {
         assert_eq!(found.message, "you cannot use, in namespace n: logs, exec");
         let remedy = found.remedy.unwrap();
         assert!(
-            remedy.ends_with("to get pods/log, create pods/exec"),
+            remedy.ends_with("to get pods/log, get pods/exec, create pods/exec"),
             "{remedy}"
         );
     }
