@@ -96,7 +96,7 @@ pub async fn feed_aggregator_configs(
         Some(AggregatorTemplate::of(&config))
     };
     let name = format!("metadata.name={}", names::AGGREGATOR_CONFIG);
-    let take = |event| cache.take(event, view);
+    let take = |event| cache.take_config(event, view);
     let config = config().fields(&name);
     let resource = "aggregatorconfigs";
     follow(api, config, take, Some(changed), &errors, resource).await;

@@ -95,6 +95,22 @@ impl<V: Clone + PartialEq> Watched<V> {
 }
 
 impl AggregatorCache {
+    /// Takes what a watch shows, and returns what is other than before: once the first list has brought none, that is known of all namespaces,
+    /// as the orchestrator's own would be.
+    pub(crate) fn take_config<K: Resource>(
+        &self,
+        event: Event<K>,
+        view: impl Fn(&K) -> Option<AggregatorTemplate>,
+    ) -> Vec<Key> {
+        let was_known = self.all().is_some();
+        let mut changed = self.take(event, view);
+        if !was_known && self.all().is_some() && changed.is_empty() {
+            let system = names::SYSTEM_NAMESPACE.to_owned();
+            changed.push((system, names::AGGREGATOR_CONFIG.to_owned()));
+        }
+        changed
+    }
+
     /// The template for aggregators of a namespace: its own, else the orchestrator's.
     pub fn of(&self, namespace: &str) -> AggregatorTemplate {
         let shown = self.0.read().unwrap_or_else(PoisonError::into_inner);
@@ -128,6 +144,18 @@ mod tests {
             "spec": {"aggregator": {"template": {"spec": {"containers": [{"name": "di-container", "image": image}]}}}},
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn that_there_is_no_configuration_is_news_once() {
+        let cache = AggregatorCache::default();
+        let take = |event: Event<AggregatorConfig>| cache.take_config(event, |_| None);
+        assert_eq!(take(Event::Init), []);
+        assert_eq!(cache.of("rl"), AggregatorTemplate::Unknown);
+        assert_eq!(take(Event::InitDone)[0].0, "di-system");
+        assert_eq!(cache.of("rl"), AggregatorTemplate::Missing);
+        assert_eq!(take(Event::Init), []);
+        assert_eq!(take(Event::InitDone), []);
     }
 
     #[test]

@@ -317,8 +317,16 @@ async fn a_job_of_several_faults_fails_with_all_of_them_and_has_neither_pod_nor_
     let events: Api<Event> = Api::namespaced(space.client.clone(), &space.namespace);
     for (name, message) in expected {
         space.until_event(name, "InvalidSpec").await;
-        let status = api.get(name).await.unwrap().data["status"].clone();
-        assert_eq!(status["phase"], "Failed");
+        // The event comes before it where the first write of it had no answer.
+        let status = eventually("it has failed", async || {
+            let status = api.get(name).await.unwrap().data["status"].clone();
+            if status["phase"] == "Failed" {
+                Ok(status)
+            } else {
+                Err(status.to_string())
+            }
+        })
+        .await;
         let conditions = status["conditions"].as_array().unwrap();
         let failed = conditions.iter().find(|c| c["type"] == "Failed").unwrap();
         assert_eq!(failed["message"], message);
