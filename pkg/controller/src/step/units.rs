@@ -67,7 +67,11 @@ pub(super) fn torn(seen: &Observed<'_>, plan: &[PlanEntry]) -> HashSet<String> {
 pub(super) fn broken(plan: &[PlanEntry]) -> Vec<(String, Loss)> {
     aggregators(plan)
         .filter(|unit| members(plan, &unit.name).next().is_some())
-        .filter(|unit| !is_whole(plan, &unit.name))
+        .filter(|unit| {
+            // Those that were seen before it was have gone without it.
+            let lost = |member: &PlanEntry| !member.is_wanted();
+            !is_whole(plan, &unit.name) || members(plan, &unit.name).any(lost)
+        })
         .map(|unit| {
             let loss = Loss {
                 how: "lacks some of its ddp learners".to_owned(),
