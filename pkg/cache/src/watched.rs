@@ -95,8 +95,8 @@ impl<V: Clone + PartialEq> Watched<V> {
 }
 
 impl AggregatorCache {
-    /// Takes what a watch shows, and returns what is other than before: once the first list has brought none, that is known of all namespaces,
-    /// as the orchestrator's own would be.
+    /// Takes what a watch shows, and returns what is other than before. The first list is news to all namespaces, as the orchestrator's own
+    /// configuration would be: what it has not brought is not there.
     pub(crate) fn take_config<K: Resource>(
         &self,
         event: Event<K>,
@@ -104,7 +104,8 @@ impl AggregatorCache {
     ) -> Vec<Key> {
         let was_known = self.all().is_some();
         let mut changed = self.take(event, view);
-        if !was_known && self.all().is_some() && changed.is_empty() {
+        let reaches_all = |(namespace, _): &Key| namespace == names::SYSTEM_NAMESPACE;
+        if !was_known && self.all().is_some() && !changed.iter().any(reaches_all) {
             let system = names::SYSTEM_NAMESPACE.to_owned();
             changed.push((system, names::AGGREGATOR_CONFIG.to_owned()));
         }
@@ -148,14 +149,34 @@ mod tests {
 
     #[test]
     fn that_there_is_no_configuration_is_news_once() {
-        let cache = AggregatorCache::default();
-        let take = |event: Event<AggregatorConfig>| cache.take_config(event, |_| None);
-        assert_eq!(take(Event::Init), []);
-        assert_eq!(cache.of("rl"), AggregatorTemplate::Unknown);
-        assert_eq!(take(Event::InitDone)[0].0, "di-system");
-        assert_eq!(cache.of("rl"), AggregatorTemplate::Missing);
-        assert_eq!(take(Event::Init), []);
-        assert_eq!(take(Event::InitDone), []);
+        for (listed, told) in [
+            (None, &["di-system"][..]),
+            (Some("lab"), &["lab", "di-system"]),
+            (Some("di-system"), &["di-system"]),
+        ] {
+            let cache = AggregatorCache::default();
+            let list = || {
+                let view = |config: &AggregatorConfig| {
+                    let config = serde_json::to_value(config).unwrap();
+                    Some(AggregatorTemplate::of(&config))
+                };
+                cache.take_config(Event::Init, view);
+                if let Some(namespace) = listed {
+                    cache.take_config(Event::InitApply(config(namespace, "i")), view);
+                }
+                assert_eq!(
+                    cache.all().is_some(),
+                    cache.of("rl") != AggregatorTemplate::Unknown
+                );
+                let changed = cache.take_config(Event::InitDone, view);
+                let changed = changed.into_iter().map(|(namespace, _)| namespace);
+                changed.collect::<Vec<_>>()
+            };
+            assert_eq!(cache.of("rl"), AggregatorTemplate::Unknown);
+            assert_eq!(list(), told);
+            assert_ne!(cache.of("rl"), AggregatorTemplate::Unknown);
+            assert!(list().is_empty());
+        }
     }
 
     #[test]

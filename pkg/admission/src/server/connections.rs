@@ -21,12 +21,12 @@ use crate::{Certificates, Metrics, Result, tls};
 
 /// The largest head of a request that is read, in bytes; a connection keeps as much room for what it reads. The API server's have some 300.
 const HEAD_LIMIT: u32 = 16 << 10;
-/// How much a peer may send ahead of what is read: of one request, and on one connection. All connections together keep 64 MiB so, and one
-/// request that waits for memory does not hold up all others of its connection.
-const STREAM_WINDOW: u32 = 32 << 10;
-const CONNECTION_WINDOW: u32 = 64 << 10;
-/// Requests of one connection that are answered at the same time.
-const STREAMS: u32 = 128;
+/// Requests of one connection that are answered at the same time. An API server that has more makes another connection.
+const STREAMS: u32 = 16;
+/// How much a peer may send ahead of what is read: of one request, and on one connection. That is as much as all its requests may have, so that
+/// those that wait for memory hold up no other.
+const STREAM_WINDOW: u32 = 16 << 10;
+const CONNECTION_WINDOW: u32 = STREAMS * STREAM_WINDOW;
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// What requests under way are given once the connection is to end.
 const GRACE: Duration = Duration::from_secs(10);

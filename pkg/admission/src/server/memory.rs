@@ -72,6 +72,10 @@ impl Reserved {
         B: HttpBody<Data = Bytes> + Unpin,
     {
         loop {
+            // What has come whole is judged, which gives its room back.
+            if body.is_end_stream() {
+                return None;
+            }
             self.grow(FRAME).await;
             let polled = poll!(body.frame());
             let polled = polled.map_ok(|frame| frame.into_data().unwrap_or_default());
