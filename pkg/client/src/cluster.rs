@@ -326,6 +326,24 @@ pub(crate) mod tests {
         Cluster::connect(&options, |_| {}).await
     }
 
+    /// As a user whose credentials come from a plugin that runs this script, and may not talk to the user.
+    #[cfg(unix)]
+    pub(crate) async fn connect_by_plugin(script: &str) -> Result<Cluster> {
+        let user = serde_json::json!({"exec": {
+            "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never", "command": "sh",
+            "args": ["-c", script, "secret"], "env": [{"name": "PASSWORD", "value": "secret"}],
+        }});
+        let file = kubeconfig(&format!(
+            "{{current-context: c, contexts: [{{name: c, context: {{cluster: k, user: u}}}}],
+              clusters: [{{name: k, cluster: {{server: 'http://h:1'}}}}], users: [{{name: u, user: {user}}}]}}"
+        ));
+        let options = ConnectOptions {
+            kubeconfig: Some(file.path().to_owned()),
+            ..ConnectOptions::default()
+        };
+        connect(options).await
+    }
+
     #[tokio::test]
     async fn an_empty_namespace_is_the_default_one() {
         let file = with_context("{cluster: k, user: '', namespace: ''}");
@@ -416,18 +434,7 @@ pub(crate) mod tests {
             r#"echo >> {}; echo '{{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {{"token": "t"}}}}'"#,
             runs.path().display()
         );
-        let user = serde_json::json!({"exec": {
-            "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script],
-        }});
-        let file = kubeconfig(&format!(
-            "{{current-context: c, contexts: [{{name: c, context: {{cluster: k, user: u}}}}],
-              clusters: [{{name: k, cluster: {{server: 'http://h:1'}}}}], users: [{{name: u, user: {user}}}]}}"
-        ));
-        let options = ConnectOptions {
-            kubeconfig: Some(file.path().to_owned()),
-            ..ConnectOptions::default()
-        };
-        connect(options).await.unwrap();
+        connect_by_plugin(&script).await.unwrap();
         assert_eq!(std::fs::read_to_string(runs.path()).unwrap(), "\n");
     }
 }

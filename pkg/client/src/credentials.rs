@@ -49,27 +49,7 @@ pub(crate) fn told(error: BoxError, helper: Option<&str>) -> BoxError {
 mod tests {
     use serde_json::json;
 
-    use crate::{
-        Cluster, ConnectOptions, Result,
-        cluster::tests::{connect, kubeconfig},
-    };
-
-    /// With a plugin that runs this script, and may not talk to the user.
-    async fn with_plugin(script: &str) -> Result<Cluster> {
-        let user = json!({"exec": {
-            "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never", "command": "sh",
-            "args": ["-c", script, "secret"], "env": [{"name": "PASSWORD", "value": "secret"}],
-        }});
-        let file = kubeconfig(&format!(
-            "{{current-context: c, contexts: [{{name: c, context: {{cluster: k, user: u}}}}],
-              clusters: [{{name: k, cluster: {{server: 'http://h:1'}}}}], users: [{{name: u, user: {user}}}]}}"
-        ));
-        let options = ConnectOptions {
-            kubeconfig: Some(file.path().to_owned()),
-            ..ConnectOptions::default()
-        };
-        connect(options).await
-    }
+    use crate::cluster::tests::connect_by_plugin;
 
     #[tokio::test]
     async fn what_a_plugin_is_called_with_and_prints_is_not_told() {
@@ -81,7 +61,7 @@ mod tests {
             ),
             ("echo '{status: secret'", "printed no ExecCredential"),
         ] {
-            let error = with_plugin(script).await.err().unwrap();
+            let error = connect_by_plugin(script).await.err().unwrap();
             assert_eq!(
                 error.to_string(),
                 format!("getting credentials: exec: executable sh {said}")
@@ -99,7 +79,7 @@ mod tests {
         });
         let script =
             format!("echo '{credential}'; if [ -s {path} ]; then exit 3; fi; echo ran > {path}");
-        let cluster = with_plugin(&script).await.unwrap();
+        let cluster = connect_by_plugin(&script).await.unwrap();
         let error = crate::job(&cluster, "j").await.err().unwrap();
         assert_eq!(
             error.to_string(),

@@ -1,12 +1,9 @@
-use std::{process::Stdio, time::Duration};
+use std::time::Duration;
 
 use di_api::Phase;
 use di_apiserver_tests::{Job, Kubelet, exit};
 use serde_json::json;
-use tokio::{
-    io::{AsyncBufReadExt, BufReader},
-    time::timeout,
-};
+use tokio::time::timeout;
 
 use crate::plugin::{Plugin, note};
 
@@ -205,12 +202,7 @@ async fn a_job_that_fails_is_not_waited_for() {
 #[tokio::test]
 async fn a_job_is_followed_while_anybody_reads() {
     let plugin = Plugin::new().await;
-    let mut create = plugin
-        .command(&["create", "j", "--image=i", "--follow"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(create.stdout.take().unwrap()).lines();
+    let (mut create, mut lines) = plugin.start(&["create", "j", "--image=i", "--follow"]);
     let line = lines.next_line().await.unwrap().unwrap();
     assert!(line.ends_with("/j created"), "{line}");
     drop(lines);

@@ -1,4 +1,4 @@
-use di_apiserver_tests::{Job, Server, Space, Webhooks, eventually};
+use di_apiserver_tests::{Job, Server, Space, Terminal, Webhooks, eventually};
 use jiff::Timestamp;
 use k8s_openapi::api::{
     admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
@@ -324,10 +324,7 @@ async fn removed(plugin: &Plugin) {
         .run_with(&["uninstall", "--delete-jobs"], "y\n")
         .await;
     insta::assert_snapshot!("uninstall_unasked", plugin.lasting_anywhere(&said));
-    let terminal = plugin.terminal(120, 60, &["uninstall", "--delete-jobs"]);
-    terminal
-        .until("it asks", |screen| screen.ends_with("Go on? [y/N]"))
-        .await;
+    let terminal = uninstall_asks(plugin, "--delete-jobs").await;
     terminal.press(&["n", "Enter"]);
     terminal.until_ended(1).await;
     let screen = terminal.screen();
@@ -388,10 +385,7 @@ async fn admission_checks_go_without_what_another_operator_has() {
     // The definitions go by what is there when they go, not by what was there before the question.
     let now = DeleteParams::default();
     jobs.delete("going-on", &now).await.unwrap();
-    let terminal = plugin.terminal(120, 60, &["uninstall", "--delete-crds"]);
-    terminal
-        .until("it asks", |screen| screen.ends_with("Go on? [y/N]"))
-        .await;
+    let terminal = uninstall_asks(&plugin, "--delete-crds").await;
     plugin.space.create(&Job::new("late", 0)).await;
     terminal.press(&["y", "Enter"]);
     terminal.until_ended(1).await;
@@ -401,6 +395,15 @@ async fn admission_checks_go_without_what_another_operator_has() {
         "{screen}"
     );
     jobs.get("late").await.unwrap();
+}
+
+/// Uninstalls in a terminal, up to the question.
+async fn uninstall_asks(plugin: &Plugin, what: &str) -> Terminal {
+    let terminal = plugin.terminal(120, 60, &["uninstall", what]);
+    terminal
+        .until("it asks", |screen| screen.ends_with("Go on? [y/N]"))
+        .await;
+    terminal
 }
 
 /// One that lives where the Go original does, and has an endpoint of the same name.

@@ -9,7 +9,10 @@ use di_apiserver_tests::{Space, Terminal, eventually};
 use regex::Regex;
 use serde_json::json;
 use tempfile::TempDir;
-use tokio::{io::AsyncWriteExt, process::Command};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
+    process::{Child, ChildStdout, Command},
+};
 
 /// A namespace of its own for a test, and what it takes to call the plugin for it.
 pub struct Plugin {
@@ -125,6 +128,13 @@ impl Plugin {
     /// Calls it.
     pub async fn run(&self, args: &[&str]) -> Said {
         Said::of(self.command(args).output().await.unwrap())
+    }
+
+    /// Starts it, for what it prints while it runs.
+    pub fn start(&self, args: &[&str]) -> (Child, Lines<BufReader<ChildStdout>>) {
+        let mut child = self.command(args).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        (child, lines)
     }
 
     /// Calls it in a terminal of this size.

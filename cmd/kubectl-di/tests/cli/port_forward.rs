@@ -27,12 +27,7 @@ async fn plugin() -> Plugin {
 #[tokio::test]
 async fn ports_may_be_named() {
     let plugin = plugin().await;
-    let mut forward = plugin
-        .command(&FORWARD)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(forward.stdout.take().unwrap()).lines();
+    let (_forward, mut lines) = plugin.start(&FORWARD);
     let line = lines.next_line().await.unwrap().unwrap();
     assert!(line.starts_with("Forwarding from 127.0.0.1:"), "{line}");
     assert!(line.ends_with(" -> 22273"), "{line}");

@@ -328,17 +328,18 @@ async fn what_has_ended_is_suspended_or_goes_is_in_conflict_with_every_change() 
         ("going", "is being deleted"),
     ] {
         for method in ["POST", "DELETE", "failed"] {
-            let answer = loop {
+            let answer = eventually("the API server told how the job is", async || {
                 let answer = match method {
                     "POST" => endpoint.add(job, 1, None).await,
                     "DELETE" => endpoint.remove(job, 1).await,
                     _ => endpoint.failed(job, &format!("{job}-collector-x")).await,
                 };
-                // Where the API server did not tell how the job is now.
-                if answer.status != 503 {
-                    break answer;
+                match answer.status {
+                    503 => Err(format!("{answer:?}")),
+                    _ => Ok(answer),
                 }
-            };
+            })
+            .await;
             let told = (answer.status, answer.body["message"].as_str());
             assert_eq!(told, (409, Some(&*format!("DIJob {job} {why}"))));
         }
