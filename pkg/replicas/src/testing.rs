@@ -55,6 +55,7 @@ pub(crate) fn pod(job: &str, role: Role, name: &str, owner: &str, ip: &str) -> P
         waiting: None,
         deleting: false,
         disrupted: false,
+        over_its_limit: false,
         node: None,
         ips: Some([ip.parse().unwrap()].into()),
         port: role.default_port(),

@@ -34,7 +34,7 @@ pub(super) fn check_end(seen: &Observed<'_>, step: &mut Step) {
         return;
     }
     // What the cluster did to it, or who deleted it, does not count.
-    let counts = !end.succeeded() && !given_up && !pod.deleting && !pod.disrupted;
+    let counts = !end.succeeded() && !given_up && !pod.deleting && pod.is_to_blame();
     if counts && step.status.restarts >= seen.job.spec.backoff_limit {
         created(seen, step);
         let message = match step.status.restarts {
@@ -231,7 +231,7 @@ pub(super) fn not_running(seen: &Observed<'_>, step: &mut Step, reason: Reason, 
 fn start_again(seen: &Observed<'_>, step: &mut Step, pod: &PodView, end: &End) {
     let how = failure(end);
     if !is_given_up(step, pod) {
-        if !pod.disrupted {
+        if pod.is_to_blame() {
             step.status.restarts += 1;
         }
         count_loss(seen, step, ran(seen, step, pod));

@@ -7,7 +7,10 @@ use kube::ResourceExt;
 
 use super::{
     DdpView, End, PodPhase, RestartPolicy, controlling_job,
-    status::{condition, end, is_disrupted, is_true, phase, placed, started, stuck, waiting},
+    status::{
+        condition, end, is_disrupted, is_over_its_limit, is_true, phase, placed, started, stuck,
+        waiting,
+    },
     told,
 };
 use crate::ports::named_port;
@@ -56,6 +59,8 @@ pub struct PodView {
     pub told_to_end: bool,
     /// Whether its end is the cluster's doing: eviction, preemption, node drain, a kubelet that does not take it, a node that went down.
     pub disrupted: bool,
+    /// Whether it was evicted for using more disk than it may itself: told to go, and yet its own doing.
+    pub over_its_limit: bool,
     /// Its node.
     pub node: Option<String>,
     /// Its own addresses, of which there are none in its node's network; nothing until its kubelet tells.
@@ -140,6 +145,7 @@ impl PodView {
             deleting: pod.metadata.deletion_timestamp.is_some(),
             told_to_end: spec.is_some_and(|spec| spec.active_deadline_seconds == Some(END_NOW)),
             disrupted: is_disrupted(status, ended),
+            over_its_limit: is_over_its_limit(status),
             node: spec.and_then(|spec| spec.node_name.clone()),
             ips: addresses(spec, status),
             port: spec
@@ -173,6 +179,11 @@ impl PodView {
     /// Whether it has ended with success, and by itself: one that was told to go may well exit with 0.
     pub fn has_done_its_work(&self) -> bool {
         self.stage() == Stage::Succeeded && !self.deleting && !self.disrupted
+    }
+
+    /// Whether it, and not the cluster, is to blame for its end.
+    pub fn is_to_blame(&self) -> bool {
+        !self.disrupted || self.over_its_limit
     }
 
     /// How long its main container has run, in seconds. What is told of that by its kubelet's clock is not taken to be longer than `most`, which

@@ -140,6 +140,18 @@ pub(super) fn is_disrupted(status: &PodStatus, ended: Option<&ContainerStateTerm
         )
 }
 
+/// Whether a pod was evicted because it used more disk than it may itself, as it would on any node. Nothing but the kubelet's words
+/// tells that from a node that was short of something; since 1.26 it gives such a pod no condition DisruptionTarget either.
+pub(super) fn is_over_its_limit(status: &PodStatus) -> bool {
+    const WORDS: [&str; 3] = [
+        "exceeded its local ephemeral storage limit",
+        "exceeds the total limit of containers",
+        "Usage of EmptyDir volume",
+    ];
+    let message = status.message.as_deref().unwrap_or_default();
+    status.reason.as_deref() == Some("Evicted") && WORDS.iter().any(|words| message.contains(words))
+}
+
 /// Whether the cluster has chosen the pod to go, before its main container ended.
 fn is_target(status: &PodStatus, ended: Option<&ContainerStateTerminated>) -> bool {
     let mut all = status.conditions.iter().flatten();

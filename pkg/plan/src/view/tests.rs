@@ -177,6 +177,38 @@ fn what_nobody_in_a_pod_brought_about_is_the_clusters_doing() {
 }
 
 #[test]
+fn who_is_evicted_for_its_own_limit_is_to_blame() {
+    for (message, is_so) in [
+        (
+            "The node was low on resource: ephemeral-storage. Container di-container was using 9Gi, which exceeds its request of 0. ",
+            false,
+        ),
+        ("The node had condition: [DiskPressure]. ", false),
+        (
+            "Pod ephemeral local storage usage exceeds the total limit of containers 1Gi. ",
+            true,
+        ),
+        (
+            r#"Container di-container exceeded its local ephemeral storage limit "1Gi". "#,
+            true,
+        ),
+        (
+            r#"Usage of EmptyDir volume "replay" exceeds the limit "1Gi". "#,
+            true,
+        ),
+    ] {
+        let status = json!({
+            "phase": "Failed", "reason": "Evicted", "message": message,
+            "containerStatuses": [container("di-container", &ended("Error", 137))],
+        });
+        let view = view(&status);
+        // It was told to go, whatever for.
+        assert!(view.disrupted, "{message}");
+        assert_eq!(view.is_to_blame(), is_so, "{message}");
+    }
+}
+
+#[test]
 fn f6_the_end_of_the_main_container_is_the_end_whatever_its_sidecars_do() {
     let runs = json!({"running": {}});
     for sidecar in [runs.clone(), ended("Completed", 0), ended("Error", 1)] {

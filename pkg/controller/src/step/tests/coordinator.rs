@@ -40,6 +40,15 @@ fn f14_a_failed_coordinator_is_started_again_within_its_limit_and_counted_once()
 }
 
 #[test]
+fn one_that_is_evicted_for_its_own_limit_is_counted() {
+    let mut world = running();
+    evict(&mut world);
+    world.pods.get_mut(COORDINATOR).unwrap().over_its_limit = true;
+    world.settle();
+    assert_eq!(world.status().phase, Some(Phase::Failed));
+}
+
+#[test]
 fn an_evicted_coordinator_is_started_again_uncounted() {
     let mut world = running();
     let pod = world.pods.get_mut(COORDINATOR).unwrap();
