@@ -2,11 +2,12 @@
 
 use std::cmp::Reverse;
 
-use di_api::{ConditionType, DIJobStatus, Phase, Reason, Role, condition};
-use di_plan::PodView;
+use di_api::{ConditionType, DIJobStatus, Phase, PlanEntry, Reason, Role, condition, names};
+use di_plan::{PodView, find};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::ResourceExt;
 
-use super::{Observed, Trouble, has_ended, units};
+use super::{Observed, Trouble, has_ended, replicas, units};
 
 /// What is told of a job that is held.
 pub(super) const HELD: &str = "the job is held and no pod of it is left";
@@ -49,7 +50,7 @@ fn tell(seen: &Observed<'_>, status: &mut DIJobStatus) {
     }
     let stuck = trouble
         .or_else(|| units::stuck(seen, &status.plan))
-        .or_else(|| stuck(seen));
+        .or_else(|| stuck(seen, status));
     let reason = stuck.as_ref().map(|(reason, _)| *reason);
     let lost = (status.phase == Some(Phase::Unknown)).then_some(Reason::NodeLost);
     status.reason = reason.or(lost).map(|reason| reason.to_string());
@@ -75,20 +76,44 @@ fn ended_by(conditions: &[Condition]) -> Option<&Condition> {
 }
 
 /// The worst pod's reason, of several alike the coordinator's, else that of the first by name, so that it does not change from look to look.
-fn stuck(seen: &Observed<'_>) -> Option<(Reason, String)> {
-    let mut stuck: Vec<_> = seen
-        .own_pods()
-        .filter(|pod| !pod.deleting)
-        .filter_map(|pod| Some((pod, pod.stuck()?)))
-        .collect();
+fn stuck(seen: &Observed<'_>, status: &DIJobStatus) -> Option<(Reason, String)> {
+    let there = seen.own_pods().filter(|pod| !pod.deleting);
+    let waiting = there.filter_map(|pod| {
+        let (reason, message) = pod.stuck()?;
+        Some((pod, reason, message.to_owned()))
+    });
+    let mut stuck: Vec<_> = waiting.chain(backing_off(seen, status)).collect();
     let others = stuck.len().saturating_sub(1);
-    stuck.sort_by_key(|&(pod, (reason, _))| {
+    stuck.sort_by_key(|&(pod, reason, _)| {
         let coordinates = pod.role == Some(Role::Coordinator);
         (Reverse(severity(reason)), !coordinates, pod.name.as_str())
     });
-    let (pod, (reason, message)) = stuck.into_iter().next()?;
+    let (pod, reason, message) = stuck.into_iter().next()?;
     let name = &pod.name;
     Some((reason, format!("{name}: {message}{}", and_more(others))))
+}
+
+/// Pods that have failed, and in whose place others are made later: what a kubelet says of a container that it starts again holds for them.
+fn backing_off<'a>(
+    seen: &'a Observed<'_>,
+    status: &'a DIJobStatus,
+) -> impl Iterator<Item = (&'a PodView, Reason, String)> {
+    let coordinator = names::coordinator(&seen.job.name_any());
+    let coordinator = (coordinator, status.coordinator.not_before.as_ref());
+    let unmade = |entry: &&PlanEntry| entry.is_wanted() && entry.uid.is_none();
+    let replicas = status.plan.iter().filter(unmade).filter_map(|entry| {
+        let failed = entry.replaces.clone()?;
+        let unit = find(&status.plan, units::leader(entry)).unwrap_or(entry);
+        Some((failed, unit.not_before.as_ref()))
+    });
+    let all = std::iter::once(coordinator).chain(replicas);
+    all.filter_map(|(failed, not_before)| {
+        replicas::wait(not_before, seen.now)?;
+        let pod = seen.pod(&failed)?;
+        let end = pod.end.as_ref().filter(|end| !end.succeeded())?;
+        let message = format!("failed: {end}; the next try is at {}", not_before?.0);
+        Some((pod, Reason::CrashLoopBackOff, message))
+    })
 }
 
 fn and_more(others: usize) -> String {

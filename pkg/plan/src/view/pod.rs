@@ -51,7 +51,7 @@ pub struct PodView {
     pub scheduled: Result<bool, String>,
     /// When it got its node.
     pub placed: Option<Timestamp>,
-    /// Why a container of it waits, such as `ImagePullBackOff`, and the kubelet's message.
+    /// Why a container of it waits, such as `ImagePullBackOff`, and the kubelet's message. One that has ended again waits, too.
     pub waiting: Option<Box<(String, String)>>,
     /// Whether it is being deleted.
     pub deleting: bool,
@@ -141,7 +141,7 @@ impl PodView {
                 _ => Ok(spec.is_some_and(|spec| spec.node_name.is_some())),
             },
             placed: placed(status),
-            waiting: waiting(status).map(Box::new),
+            waiting: waiting(status, restart_policy).map(Box::new),
             deleting: pod.metadata.deletion_timestamp.is_some(),
             told_to_end: spec.is_some_and(|spec| spec.active_deadline_seconds == Some(END_NOW)),
             disrupted: is_disrupted(status, ended),

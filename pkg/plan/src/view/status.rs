@@ -4,8 +4,8 @@ use di_api::{Reason, names, validation::cut};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::{
-        Container, ContainerRestartRule, ContainerState, ContainerStateTerminated, PodSpec,
-        PodStatus,
+        Container, ContainerRestartRule, ContainerState, ContainerStateTerminated, ContainerStatus,
+        PodSpec, PodStatus,
     },
     apimachinery::pkg::apis::meta::v1::Time,
 };
@@ -54,6 +54,15 @@ impl RestartPolicy {
             (_, None) if policy == Self::Never => Self::OnFailure,
             (rules, Some(code)) if rules.iter().any(|rule| restarts(rule, code)) => Self::Always,
             _ => policy,
+        }
+    }
+
+    /// Whether a container is started again that has ended with this code.
+    fn starts_again(self, exit_code: i32) -> bool {
+        match self {
+            Self::Always => true,
+            Self::OnFailure => exit_code != 0,
+            Self::Never => false,
         }
     }
 }
@@ -222,20 +231,40 @@ pub(super) fn stuck(reason: &str) -> Option<Reason> {
     Reason::among(&Reason::STUCK, reason)
 }
 
-/// Why a container waits; of several, one that does not come by itself.
-pub(super) fn waiting(status: &PodStatus) -> Option<(String, String)> {
+/// Why a container waits, of which the main one may be started again by its policy; of several, one that does not come by itself.
+pub(super) fn waiting(
+    status: &PodStatus,
+    restart_policy: RestartPolicy,
+) -> Option<(String, String)> {
     let all = status
         .init_container_statuses
         .iter()
         .chain(&status.container_statuses)
         .flatten();
-    let waits = all.filter_map(|container| container.state.as_ref()?.waiting.as_ref());
-    waits
-        .filter_map(|waiting| {
-            let message = waiting.message.clone().unwrap_or_default();
-            Some((waiting.reason.clone()?, message))
-        })
-        .max_by_key(|(reason, _)| stuck(reason).is_some())
+    let waits = all.filter_map(|container| {
+        let state = container.state.as_ref()?;
+        let Some(waiting) = &state.waiting else {
+            return lies(container, state.terminated.as_ref()?, restart_policy);
+        };
+        let message = waiting.message.clone().unwrap_or_default();
+        Some((waiting.reason.clone()?, message))
+    });
+    waits.max_by_key(|(reason, _)| stuck(reason).is_some())
+}
+
+/// What the main container waits for that has ended again: for some time its kubelet leaves it as it lies, and says only then that it
+/// [backs off](https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#container-restarts). The first time it is started at once.
+fn lies(
+    container: &ContainerStatus,
+    ended: &ContainerStateTerminated,
+    restart_policy: RestartPolicy,
+) -> Option<(String, String)> {
+    let is_main = container.name == names::MAIN_CONTAINER;
+    let again = container.restart_count > 0 && restart_policy.starts_again(ended.exit_code);
+    (is_main && again).then(|| {
+        let message = format!("ended again: {}", ended_by(ended, None));
+        (Reason::CrashLoopBackOff.to_string(), message)
+    })
 }
 
 pub(super) fn started(state: &ContainerState) -> Option<Timestamp> {
@@ -290,13 +319,9 @@ pub(super) fn end(
 ) -> Option<End> {
     let over = matches!(phase, PodPhase::Succeeded | PodPhase::Failed);
     if let Some(ended) = main.and_then(|state| state.terminated.as_ref()) {
-        let stays = match restart_policy {
-            _ if ended.reason.as_deref() == Some(RESTARTING) => false,
-            RestartPolicy::Never => true,
-            RestartPolicy::OnFailure => ended.exit_code == 0,
-            RestartPolicy::Always => false,
-        };
-        return (over || stays).then(|| ended_by(ended, over.then_some(status)));
+        let is_again = ended.reason.as_deref() == Some(RESTARTING)
+            || restart_policy.starts_again(ended.exit_code);
+        return (over || !is_again).then(|| ended_by(ended, over.then_some(status)));
     }
     let reason = || status.reason.clone();
     let message = said(status.message.as_deref());

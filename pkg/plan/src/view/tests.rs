@@ -366,6 +366,30 @@ fn one_that_has_ended_is_not_stuck_whatever_its_containers_waited_for() {
 }
 
 #[test]
+fn one_that_has_ended_again_waits_for_its_kubelet() {
+    let stuck = |policy: &str, restarts: i32, code: i32| {
+        let mut main = container("di-container", &ended("Error", code));
+        main["restartCount"] = json!(restarts);
+        let pod = json!({
+            "metadata": {"name": "p", "labels": {"dijob-name": "j"}},
+            "spec": {"containers": [{"name": "di-container"}], "restartPolicy": policy},
+            "status": {"phase": "Running", "containerStatuses": [main]},
+        });
+        let pod = PodView::new(&serde_json::from_value(pod).unwrap()).unwrap();
+        let told = |(reason, message): (di_api::Reason, &str)| format!("{reason}: {message}");
+        pod.stuck().map(told)
+    };
+    let again = Some("CrashLoopBackOff: ended again: Error (exit code 2)".to_owned());
+    assert_eq!(stuck("Always", 1, 2), again);
+    assert_eq!(stuck("OnFailure", 7, 2), again);
+    assert!(stuck("Always", 1, 0).is_some());
+    // It is started at once.
+    assert_eq!(stuck("Always", 0, 2), None);
+    assert_eq!(stuck("OnFailure", 1, 0), None);
+    assert_eq!(stuck("Never", 1, 2), None);
+}
+
+#[test]
 fn a_failed_init_container_is_named() {
     let init = |name: &str, code: i32| container(name, &ended("Error", code));
     // One that goes on beside the others ends by a signal, and is not to blame.

@@ -135,6 +135,41 @@ fn every_reason_is_told_while_it_holds_and_no_longer() {
 }
 
 #[test]
+fn who_fails_again_and_again_is_told_of_while_the_next_try_is_waited_for() {
+    let collector = running().wanted(Role::Collector).remove(0);
+    for first in [COORDINATOR, &collector] {
+        let mut world = running();
+        world.job.spec.backoff_limit = 9;
+        world.exit(first, 2, "Error");
+        world.settle();
+        world.kubelet_ends_deleted();
+        world.settle();
+        assert_eq!(world.status().reason, None, "{first}: another is there");
+        world.run_all();
+        world.settle();
+        let there = world.pods.values().rev();
+        let mut there = there.filter(|pod| pod.end.is_none());
+        let second = there.find(|pod| pod.role == world.pods[first].role);
+        let second = second.unwrap().name.clone();
+        world.exit(&second, 2, "Error");
+        world.settle();
+        let next = world.now + SignedDuration::from_secs(10);
+        let message = format!("{second}: failed: Error (exit code 2); the next try is at {next}");
+        let told = |world: &World| {
+            let ready = condition(&world.status().conditions, ConditionType::ReplicasReady);
+            let ready = ready.unwrap();
+            (ready.reason.clone(), ready.message.clone())
+        };
+        assert_eq!(told(&world), ("CrashLoopBackOff".to_owned(), message));
+        world.now = next;
+        world.settle();
+        world.kubelet_ends_deleted();
+        world.settle();
+        assert_eq!(world.status().reason, None, "{second}: another is there");
+    }
+}
+
+#[test]
 fn the_status_tells_which_generation_of_the_spec_it_is_of() {
     let mut world = running();
     assert_eq!(world.status().observed_generation, Some(1));
