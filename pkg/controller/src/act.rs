@@ -4,7 +4,7 @@ mod spared;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use di_api::{DIJob, PlanEntry, Reason, Role};
+use di_api::{DIJob, PlanEntry, Reason};
 use di_cache::Key;
 use di_plan::{END_NOW, PodView, ServiceView, pod, service};
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
@@ -49,8 +49,9 @@ pub(crate) async fn act(
         .iter()
         .partition(|action| matches!(action, Action::CreateService(_)));
     // Without its coordinator no other pod is of use: where a quota has room for one, that is it.
-    let (coordinator, first): (Vec<_>, Vec<_>) =
-        first.into_iter().partition(|action| coordinates(action));
+    let (coordinator, first): (Vec<_>, Vec<_>) = first
+        .into_iter()
+        .partition(|action| action.makes_coordinator());
     let tried = Mutex::default();
     let mut results = Vec::with_capacity(actions.len());
     for part in [coordinator, [first, services].concat()] {
@@ -144,11 +145,6 @@ pub(crate) fn made_by(action: &Action) -> Option<(&'static str, String)> {
         Action::CreateService(entry) => Some(("services", entry.name.clone())),
         _ => None,
     }
-}
-
-/// Whether an action makes the coordinator.
-pub(crate) fn coordinates(action: &Action) -> bool {
-    matches!(action, Action::CreatePod(entry) if entry.role == Role::Coordinator)
 }
 
 /// Carries out an action, unless those like it are tried in vain.

@@ -21,7 +21,7 @@ use tracing::{debug, instrument};
 
 use crate::{
     Action, Error, Note, Observed, Step, Trouble,
-    act::{Failed, IN_PARALLEL, act, coordinates, made_by},
+    act::{Failed, IN_PARALLEL, act, made_by},
     context::{Context, Refused, in_time},
     error::Result,
     raw,
@@ -198,7 +198,7 @@ fn take_out(actions: &mut Vec<Action>, refused: &HashSet<(&'static str, String)>
     let waits = |action: &Action| made_by(action).is_some_and(|made| refused.contains(&made));
     let is_held = actions
         .iter()
-        .any(|action| coordinates(action) && waits(action));
+        .any(|action| action.makes_coordinator() && waits(action));
     let is_pod = |action: &Action| matches!(action, Action::CreatePod(_));
     actions.retain(|action| !(waits(action) || is_held && is_pod(action)));
 }

@@ -2,7 +2,7 @@
 
 use di_api::Reason;
 
-use super::{coordinates, made_by};
+use super::made_by;
 use crate::{Action, Error, error::Result};
 
 /// A server that is ill fails some of many calls. Where so many failed and none got through, it is what they ask for that fails.
@@ -34,7 +34,7 @@ impl<'a> Tried<'a> {
     pub fn note(&mut self, action: &'a Action, result: &Result<bool>) {
         match result {
             // That there is a coordinator says nothing of what is refused to the others.
-            Ok(_) if coordinates(action) => {}
+            Ok(_) if action.makes_coordinator() => {}
             Ok(_) => {
                 if !self.got_through.iter().any(|other| alike(action, other)) {
                     self.got_through.push(action);
@@ -52,7 +52,7 @@ impl<'a> Tried<'a> {
 /// may well have one to that.
 fn alike(one: &Action, other: &Action) -> bool {
     match (one, other) {
-        (Action::CreatePod(_), other) if coordinates(other) => true,
+        (Action::CreatePod(_), other) if other.makes_coordinator() => true,
         (Action::CreatePod(one), Action::CreatePod(other)) => {
             (one.role, &one.resources) == (other.role, &other.resources)
         }
@@ -69,5 +69,5 @@ fn is_for_all(action: &Action, error: &Error) -> bool {
     let reason = error.reason();
     (Reason::REFUSALS.contains(&reason) && made_by(action).is_some())
         || reason == Reason::Timeout
-        || (coordinates(action) && !error.is_passing())
+        || (action.makes_coordinator() && !error.is_passing())
 }

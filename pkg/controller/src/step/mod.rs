@@ -10,8 +10,8 @@ mod units;
 use std::{collections::HashMap, time::Duration};
 
 use di_api::{
-    ConditionType, DIJob, DIJobStatus, Phase, PlanEntry, Reason, condition, is_true, set_condition,
-    validation,
+    ConditionType, DIJob, DIJobStatus, Phase, PlanEntry, Reason, Role, condition, is_true,
+    set_condition, validation,
 };
 use di_plan::{AggregatorTemplate, NodeView, PodView, ServiceView, Suffixes};
 use jiff::Timestamp;
@@ -82,6 +82,11 @@ pub enum Action {
 }
 
 impl Action {
+    /// Whether it makes the coordinator.
+    pub(crate) fn makes_coordinator(&self) -> bool {
+        matches!(self, Self::CreatePod(entry) if entry.role == Role::Coordinator)
+    }
+
     fn delete_pod(pod: &PodView) -> Self {
         Self::DeletePod {
             name: pod.name.clone(),

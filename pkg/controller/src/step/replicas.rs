@@ -40,12 +40,13 @@ pub(super) fn tend(seen: &Observed<'_>, step: &mut Step, suffixes: &mut dyn Suff
     });
     let taken = taken(seen, &plan);
     let misled = coordinator::is_an_earlier_jobs(seen);
+    let served = coordinator::is_served(seen, step);
     for entry in &plan {
         match entry.state {
             // They would find the other job's coordinator at the address of theirs.
             EntryState::Wanted if misled => {}
             EntryState::Wanted if taken.contains(units::leader(entry)) => {}
-            EntryState::Wanted => want(seen, &plan, entry, step),
+            EntryState::Wanted => want(seen, &plan, entry, served, step),
             EntryState::Removing => let_go(seen, entry, true, step),
             EntryState::Replaced => let_go(seen, entry, false, step),
         }
@@ -222,7 +223,7 @@ fn loss(seen: &Observed<'_>, entry: &PlanEntry) -> Option<Loss> {
     }
 }
 
-fn want(seen: &Observed<'_>, plan: &[PlanEntry], entry: &PlanEntry, step: &mut Step) {
+fn want(seen: &Observed<'_>, plan: &[PlanEntry], entry: &PlanEntry, served: bool, step: &mut Step) {
     if entry.done {
         return;
     }
@@ -238,7 +239,7 @@ fn want(seen: &Observed<'_>, plan: &[PlanEntry], entry: &PlanEntry, step: &mut S
     if seen.service(&entry.name).is_none() {
         step.actions.push(Action::CreateService(entry.clone()));
     }
-    if entry.uid.is_none() {
+    if entry.uid.is_none() && served {
         step.actions.push(Action::CreatePod(entry.clone()));
     }
 }
@@ -253,7 +254,7 @@ pub(super) fn wait(not_before: Option<&Time>, now: Timestamp) -> Option<Duration
 
 /// The pod goes first, with its own grace, then its service. An ended pod goes only when `ended_too`, else it is kept for its logs.
 fn let_go(seen: &Observed<'_>, entry: &PlanEntry, ended_too: bool, step: &mut Step) {
-    let goes = |pod: &PodView| ended_too || pod.uses_cluster();
+    let goes = |pod: &PodView| ended_too || pod.deleting || pod.uses_cluster();
     let pod = seen.pod(&entry.name);
     if let Some(pod) = pod.filter(|pod| goes(pod)) {
         if !pod.deleting {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use di_api::{ConditionType, Phase, Reason, condition, is_true, names};
+use di_api::{ConditionType, Phase, Reason, Role, condition, is_true, names};
 use di_plan::{End, PodPhase};
 use jiff::SignedDuration;
 use kube::ResourceExt;
@@ -37,6 +37,41 @@ fn f14_a_failed_coordinator_is_started_again_within_its_limit_and_counted_once()
         told.ends_with(", and was started again once before"),
         "{told}"
     );
+}
+
+#[test]
+fn no_other_pod_takes_the_room_of_one_that_is_awaited() {
+    let mut world = running();
+    world.job.spec.backoff_limit = 9;
+    let fail = |world: &mut World| {
+        world.exit(COORDINATOR, 1, "Error");
+        world.settle();
+    };
+    fail(&mut world);
+    world.kubelet_ends_deleted();
+    world.settle();
+    world.run(COORDINATOR);
+    fail(&mut world);
+    let not_before = world.status().coordinator.not_before.clone().unwrap().0;
+    // As what a quota has refused would, more collectors wait for room.
+    world.job.spec.collector.as_mut().unwrap().replicas = 4;
+    let replicas = |world: &World| {
+        let planned = world.wanted(Role::Collector);
+        let made = planned.iter().filter(|name| world.pods.contains_key(*name));
+        (made.count(), planned.len())
+    };
+    world.settle();
+    assert_eq!(replicas(&world), (2, 4), "it waits");
+    let served = world.wanted(Role::Collector);
+    assert!(served.iter().all(|name| world.services.contains_key(name)));
+    world.now = not_before;
+    world.settle();
+    assert!(world.pods[COORDINATOR].deleting);
+    assert_eq!(replicas(&world), (2, 4), "it is in the way of the next one");
+    world.kubelet_ends_deleted();
+    world.settle();
+    assert!(world.pods.contains_key(COORDINATOR));
+    assert_eq!(replicas(&world), (4, 4));
 }
 
 #[test]

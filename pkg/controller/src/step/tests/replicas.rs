@@ -226,6 +226,23 @@ fn one_that_ran_for_long_and_is_gone_was_healthy() {
 }
 
 #[test]
+fn the_address_of_one_that_goes_stays_until_its_pod_is_gone() {
+    let mut world = running();
+    let name = world.wanted(Role::Collector)[0].clone();
+    world.pods.get_mut(&name).unwrap().deleting = true;
+    // As after its container has ended, which its kubelet tells before it lets go of the pod.
+    world.exit(&name, 143, "Error");
+    world.settle();
+    let mut plan = world.plan().iter();
+    let state = |entry: &PlanEntry| (entry.name == name).then_some(entry.state);
+    assert_eq!(plan.find_map(state), Some(EntryState::Replaced));
+    assert!(world.services.contains_key(&name));
+    world.pods.remove(&name);
+    world.settle();
+    assert!(!world.services.contains_key(&name));
+}
+
+#[test]
 fn a_pod_that_only_the_cache_lacks_is_not_replaced() {
     let mut world = running();
     let name = world.wanted(Role::Collector)[0].clone();
