@@ -213,7 +213,8 @@ impl Server {
         }
     }
 
-    fn logs(&self) -> String {
+    /// What its parts said last.
+    pub(crate) fn logs(&self) -> String {
         format!("{}\n{}", self.tail("etcd.log"), self.tail("apiserver.log"))
     }
 

@@ -284,7 +284,7 @@ impl Webhooks {
         crate::eventually("the API server calls the webhooks", async || {
             match self.space.jobs().create(&dry(), &bad).await {
                 Err(kube::Error::Api(status)) if status.message.contains("di-container") => Ok(()),
-                other => Err(format!("{other:?}")),
+                other => Err(format!("{other:?}\n{}", self.space.server.logs())),
             }
         })
         .await;
