@@ -122,7 +122,7 @@ fn what_can_run_is_allowed() {
 #[test]
 fn what_cannot_run_is_denied_with_the_field_at_fault() {
     let coordinator = json!({"template": template()});
-    let nameless = json!({"template": {"spec": {"containers": [{"name": "main"}]}}});
+    let nameless = json!({"template": {"spec": {"containers": [{"name": "main", "image": "i"}]}}});
     let cases = [
         (
             "DIJob",

@@ -22,8 +22,7 @@ const MAX_EXIT_CODES: usize = 255;
 
 /// Init containers and the others.
 pub(super) fn check(pod: &PodSpec, whose: For<'_>, field: &Path<'_>, faults: &mut Vec<Fault>) {
-    // Without a main container the template is not a replica's yet, and the rest of it unfinished.
-    let is_finished = check_main(&pod.containers, field, faults);
+    check_main(&pod.containers, field, faults);
     let inits = pod.init_containers.as_deref().unwrap_or_default();
     // The builder gives this one to a template that has none.
     let is_never = pod.restart_policy.as_deref().unwrap_or("Never") == "Never";
@@ -34,9 +33,7 @@ pub(super) fn check(pod: &PodSpec, whose: For<'_>, field: &Path<'_>, faults: &mu
             let name = path.at("name");
             names::check_label_name(&container.name, &name, faults);
             names::check_unique(&mut seen, &container.name, &name, faults);
-            if is_finished {
-                check_image(container, &path, faults);
-            }
+            check_image(container, &path, faults);
             handlers::check(container, pod, kind == "initContainers", &path, faults);
             check_process(container, &path, faults);
             check_restart_rules(container, &path, faults);
@@ -57,10 +54,9 @@ pub(super) fn check(pod: &PodSpec, whose: For<'_>, field: &Path<'_>, faults: &mu
     ports::check_pod(pod, whose.role, field, faults);
 }
 
-/// Whether the main container is there.
-fn check_main(containers: &[Container], field: &Path<'_>, faults: &mut Vec<Fault>) -> bool {
+fn check_main(containers: &[Container], field: &Path<'_>, faults: &mut Vec<Fault>) {
     if containers.iter().any(|c| c.name == MAIN_CONTAINER) {
-        return true;
+        return;
     }
     let found: Vec<_> = containers.iter().map(|c| c.name.as_str()).collect();
     let found = if found.is_empty() {
@@ -72,7 +68,6 @@ fn check_main(containers: &[Container], field: &Path<'_>, faults: &mut Vec<Fault
         field.at("containers"),
         format_args!("one container must be named {MAIN_CONTAINER}, the main one; {found}"),
     ));
-    false
 }
 
 /// How the container is run.
