@@ -99,6 +99,9 @@ pub struct AnsweredRequest {
     pub kind: RequestKind,
     /// Its Idempotency-Key, or what the endpoint gave it instead.
     pub key: String,
+    /// How many of each role it asked for, and with what resources: who asks for something else needs another key. Older versions noted none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub asked: String,
     /// When it was answered.
     pub at: Time,
     /// Names of the replicas that it let go of.

@@ -57,7 +57,7 @@ impl AggregatorTemplate {
                 Reason::MissingAggregatorConfig,
                 format!(
                     "learners of several GPUs need an AggregatorConfig named {0}, and there is none, neither in namespace {namespace} nor in {1}: \
-                     create one in either, with the aggregators' pod as spec.aggregator.template",
+                     create one in either, with the pod of aggregators as spec.aggregator.template",
                     names::AGGREGATOR_CONFIG,
                     names::SYSTEM_NAMESPACE
                 ),

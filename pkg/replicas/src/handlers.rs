@@ -8,7 +8,7 @@ pub(crate) mod remove;
 
 use axum::{
     Json,
-    body::{Body, Bytes},
+    body::{Body, Bytes, HttpBody},
     response::{IntoResponse, Response},
 };
 use di_api::{Role, names};
@@ -33,6 +33,10 @@ fn success(message: &str, data: impl Serialize) -> Result<Response> {
 
 async fn read(state: &Shared, body: Body) -> Result<Bytes> {
     let limit = state.settings.max_body;
+    // Announced as such, it need not be waited for.
+    if usize::try_from(body.size_hint().lower()).map_or(true, |least| least > limit) {
+        return Err(Error::TooLarge(limit));
+    }
     let collected = Limited::new(body, limit).collect();
     match timeout(state.settings.body_timeout, collected).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),

@@ -20,7 +20,10 @@ const FAULTS: [(&str, &str); 9] = [
     ("401", "Nobody knows who calls"),
     ("403", "The caller may not do this"),
     ("404", "There is no such coordinator, aggregator or replica"),
-    ("409", "The job has ended, is suspended or is being deleted"),
+    (
+        "409",
+        "The job has ended, is suspended or is being deleted, or the Idempotency-Key is that of another request",
+    ),
     ("413", "The body is too large"),
     ("429", "Too much is asked at a time"),
     ("500", "A fault of the endpoint"),
@@ -57,6 +60,7 @@ pub(crate) fn document(settings: &Settings) -> String {
     document["info"] = json!({
         "title": "DI Orchestrator: replicas of a running DIJob",
         "version": env!("CARGO_PKG_VERSION"),
+        "description": "Every answer has the form of those described here: that of an unknown path with 404, that of a method which a path does not know with 501.",
         "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
     });
     let bearer = json!({

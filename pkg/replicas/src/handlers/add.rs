@@ -48,7 +48,13 @@ pub(crate) async fn add(
         .retries
         .ticket(RequestKind::Add, &source, &headers, &body)?;
     let added = add_to(&state, &key, &request, &caller, ticket.key(), last).await;
-    success("the replicas are planned", ticket.settle(added)?)
+    let added = ticket.settle(added)?;
+    let told = if added.is_empty() {
+        "no replicas were asked for"
+    } else {
+        "the replicas are planned"
+    };
+    success(told, added)
 }
 
 /// Nobody waits for pods beyond `last`.
@@ -69,12 +75,14 @@ async fn add_to(
         .filter(|(_, part)| part.count > 0)
         .collect();
     let most = state.settings.max_replicas_per_job;
+    let asked = request.asked();
     let began = Timestamp::now();
     let template = aggregator_template(state, key, &parts).await?;
     wait_for_restart(state, key, &parts, caller, request_key).await;
     let (job, planned) = mutate(state, key, caller, |job, draft| {
         let incarnation = incarnation(state, key, job, caller).map(|own| own.id);
-        if answered::find(job, RequestKind::Add, request_key, Timestamp::now()).is_some() {
+        let (kind, now) = (RequestKind::Add, Timestamp::now());
+        if answered::known(job, kind, request_key, &asked, now)?.is_some() {
             let plan = &mut draft.plan;
             return Ok(planned_for(plan, request_key, incarnation.as_deref()));
         }
@@ -83,7 +91,7 @@ async fn add_to(
             check_part(job, *role, part)?;
         }
         // Made before the entries are: by its time they are known should they be taken back.
-        let note = answered::new(RequestKind::Add, request_key, Vec::new());
+        let note = answered::new(kind, request_key, &asked, Vec::new());
         let before = wanted(&draft.plan);
         let planned = plan(
             job,

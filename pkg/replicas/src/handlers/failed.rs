@@ -45,7 +45,12 @@ pub(crate) async fn failed(
         .iter()
         .map(|(role, name)| (*role, name.as_str()));
     let answer = urls(&state, &key, &job, replacements).named(&request.target.coordinator);
-    success("the replicas are replaced", answer)
+    let told = if answer.is_empty() {
+        "the plan knows none of these replicas"
+    } else {
+        "the replicas are replaced"
+    };
+    success(told, answer)
 }
 
 /// Replaces those of `failed` that the plan knows, ddp learners with their whole unit, and returns who holds their places in the end.

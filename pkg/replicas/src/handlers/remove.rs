@@ -35,7 +35,13 @@ pub(crate) async fn remove(
     let retries = &state.retries;
     let ticket = retries.ticket(RequestKind::Remove, &source, &headers, &body)?;
     let removed = remove_from(&state, &key, &request, &caller, ticket.key()).await;
-    success("the replicas are let go of", ticket.settle(removed)?)
+    let removed = ticket.settle(removed)?;
+    let told = if removed.is_empty() {
+        "there are no replicas to let go of, or none were asked for"
+    } else {
+        "the replicas are let go of"
+    };
+    success(told, removed)
 }
 
 async fn remove_from(
@@ -49,9 +55,11 @@ async fn remove_from(
         (Role::Collector, request.collectors),
         (Role::Learner, request.learners),
     ];
+    let asked = request.asked();
     let (job, gone) = mutate(state, key, caller, |job, draft| {
         let now = Timestamp::now();
-        if let Some(answered) = answered::find(job, RequestKind::Remove, request_key, now) {
+        let kind = RequestKind::Remove;
+        if let Some(answered) = answered::known(job, kind, request_key, &asked, now)? {
             return Ok(answered.released.clone());
         }
         check_live(job)?;
@@ -63,8 +71,8 @@ async fn remove_from(
             gone.extend(let_go(job, draft, &pods, role, count, &lowered));
         }
         if !gone.is_empty() || !draft.lower.is_empty() || is_given(request_key) {
-            let kind = RequestKind::Remove;
-            draft.answers = Some(answered::new(kind, request_key, gone.clone()));
+            let note = answered::new(kind, request_key, &asked, gone.clone());
+            draft.answers = Some(note);
         }
         Ok(gone)
     })

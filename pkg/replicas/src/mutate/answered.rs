@@ -5,11 +5,32 @@ use di_cache::JobView;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use crate::error::{Error, Result};
+
 /// Requests come again within this time, or never.
 pub(super) const KEPT_FOR: SignedDuration = SignedDuration::from_mins(10);
 const MOST_KEPT: usize = 32;
 /// Names in all that are kept: a status must stay below the size of an object.
 const MOST_NAMES: usize = 2048;
+
+/// What was answered to this request, if it was answered lately. One that asks for something else under the key of another is refused: it is
+/// served neither by that one's answer nor, if its client sends it again, twice.
+pub(crate) fn known<'a>(
+    job: &'a JobView,
+    kind: RequestKind,
+    key: &str,
+    asked: &str,
+    now: Timestamp,
+) -> Result<Option<&'a AnsweredRequest>> {
+    let found = find(job, kind, key, now);
+    match found.filter(|found| !found.asked.is_empty() && found.asked != asked) {
+        Some(other) => Err(Error::Conflict(format!(
+            "the Idempotency-Key {key} is that of another request, for {}; a new request needs a key of its own",
+            other.asked
+        ))),
+        None => Ok(found),
+    }
+}
 
 /// What was answered to the request of this kind and key, if it was answered lately.
 pub(crate) fn find<'a>(
@@ -44,10 +65,16 @@ pub(super) fn note(all: &mut Vec<AnsweredRequest>, new: AnsweredRequest, now: Ti
 }
 
 /// The note of a request that is being answered.
-pub(crate) fn new(kind: RequestKind, key: &str, released: Vec<String>) -> AnsweredRequest {
+pub(crate) fn new(
+    kind: RequestKind,
+    key: &str,
+    asked: &str,
+    released: Vec<String>,
+) -> AnsweredRequest {
     AnsweredRequest {
         kind,
         key: key.to_owned(),
+        asked: asked.to_owned(),
         at: Time(Timestamp::now()),
         released,
     }
@@ -62,7 +89,7 @@ mod tests {
         let now = Timestamp::now();
         let request = |key: usize, released: usize| AnsweredRequest {
             released: vec!["name".into(); released],
-            ..new(RequestKind::Remove, &key.to_string(), Vec::new())
+            ..new(RequestKind::Remove, &key.to_string(), "", Vec::new())
         };
         let keys = |all: &[AnsweredRequest]| -> Vec<usize> {
             all.iter().map(|r| r.key.parse().unwrap()).collect()

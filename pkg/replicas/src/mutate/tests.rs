@@ -23,7 +23,12 @@ fn what_is_written_fits_what_is_there() {
             entry("b", Role::Learner),
             going.clone(),
         ],
-        answers: Some(answered::new(RequestKind::Add, "key", Vec::new())),
+        answers: Some(answered::new(
+            RequestKind::Add,
+            "key",
+            "collectors 2",
+            Vec::new(),
+        )),
         ..Draft::default()
     };
     let mut job = json!({
@@ -154,8 +159,48 @@ fn the_reconciler_is_told_who_goes_and_who_was_named_before_and_is_yet_to_go() {
 }
 
 #[test]
+fn a_key_stands_for_one_request_and_another_under_it_is_refused() {
+    let at = Timestamp::UNIX_EPOCH;
+    let known = |noted: &str, kind, asked: &str| {
+        let mut request = answered::new(RequestKind::Add, "more-1", noted, Vec::new());
+        request.at.0 = at;
+        let job = json!({
+            "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
+            "metadata": {"name": "j"},
+            "spec": {"coordinator": {"template": {}}},
+            "status": {"requests": [request]},
+        });
+        let job = view(&job);
+        let known = answered::known(&job, kind, "more-1", asked, at);
+        known
+            .map(|found| found.is_some())
+            .map_err(|refused| refused.to_string())
+    };
+    let refusal = "the Idempotency-Key more-1 is that of another request, for collectors 2; a new request needs a key of its own";
+    for (noted, kind, asked, answer) in [
+        ("collectors 2", RequestKind::Add, "collectors 2", Ok(true)),
+        (
+            "collectors 2",
+            RequestKind::Add,
+            "collectors 3",
+            Err(refusal.to_owned()),
+        ),
+        (
+            "collectors 2",
+            RequestKind::Remove,
+            "collectors 3",
+            Ok(false),
+        ),
+        // As older versions noted it.
+        ("", RequestKind::Add, "collectors 3", Ok(true)),
+    ] {
+        assert_eq!(known(noted, kind, asked), answer, "{noted}, {asked}");
+    }
+}
+
+#[test]
 fn a_key_that_has_expired_stands_for_another_request() {
-    let request = answered::new(RequestKind::Remove, "nightly", Vec::new());
+    let request = answered::new(RequestKind::Remove, "nightly", "", Vec::new());
     let then = request.at.0;
     let (in_time, late) = (then + answered::KEPT_FOR / 2, then + answered::KEPT_FOR * 2);
     let mut job = json!({

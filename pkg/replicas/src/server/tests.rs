@@ -81,6 +81,19 @@ async fn a_body_that_does_not_come_is_given_up() {
 }
 
 #[tokio::test]
+async fn a_body_that_is_announced_as_too_large_is_not_waited_for() {
+    let (_fixture, address) = served(Settings {
+        max_body: 1000,
+        body_timeout: Duration::from_secs(3600),
+        ..quick()
+    })
+    .await;
+    let head = "POST /v1alpha1/replicas HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\n\r\n{";
+    let answer = send(address, head.as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+}
+
+#[tokio::test]
 async fn a_body_without_end_is_cut_off_at_the_limit() {
     let (_fixture, address) = served(Settings {
         max_body: 1000,

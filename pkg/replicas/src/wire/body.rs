@@ -60,6 +60,24 @@ impl AddRequest {
         }
         Ok(request)
     }
+
+    /// What is noted of it.
+    pub(crate) fn asked(&self) -> String {
+        asked(&self.collectors, &self.learners)
+    }
+}
+
+impl std::fmt::Display for Part {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.count)?;
+        let mut all = self.resources.quantities();
+        all.try_for_each(|(name, quantity)| write!(f, " of {name} {}", quantity.0))
+    }
+}
+
+/// What a request asks for, as it is noted.
+fn asked(collectors: impl std::fmt::Display, learners: impl std::fmt::Display) -> String {
+    format!("collectors {collectors}, learners {learners}")
 }
 
 impl RemoveRequest {
@@ -70,6 +88,11 @@ impl RemoveRequest {
             collectors: part(&body, "collectors", most)?.count,
             learners: part(&body, "learners", most)?.count,
         })
+    }
+
+    /// What is noted of it.
+    pub(crate) fn asked(&self) -> String {
+        asked(self.collectors, self.learners)
     }
 }
 
@@ -136,19 +159,21 @@ fn part(body: &Map<String, Value>, field: &str, most: usize) -> Result<Part> {
         Some(_) => return Err(Error::Invalid(format!("{field} must be a JSON object"))),
     };
     let either = |key: &str, older: &str| part.get(key).or_else(|| part.get(older));
-    let resource = |key: &str, value: Option<&Value>| quantity(&format!("{field}.{key}"), value);
+    let resource = |key: &str, value: Option<&Value>| {
+        let what = "a quantity, such as 500m, 2 or 1Gi";
+        quantity(&format!("{field}.{key}"), value, what, 1)
+    };
+    let gpus = quantity(
+        &format!("{field}.gpus"),
+        either("gpus", "gpu"),
+        "a whole number",
+        NANO,
+    );
     let resources = ReplicaResources {
         cpus: resource("cpus", either("cpus", "cpu"))?,
-        gpus: resource("gpus", either("gpus", "gpu"))?,
+        gpus: gpus?,
         memory: resource("memory", part.get("memory"))?,
     };
-    if let Some(gpus) = &resources.gpus
-        && nanos(&gpus.0).is_none_or(|gpus| gpus % NANO != 0)
-    {
-        return Err(Error::Invalid(format!(
-            "{field}.gpus must be a whole number"
-        )));
-    }
     Ok(Part {
         count: count(&format!("{field}.replicas"), part.get("replicas"), most)?,
         resources,
@@ -185,22 +210,28 @@ const LARGEST: i128 = i64::MAX as i128 * NANO;
 /// The longest text of a quantity.
 const LONGEST: usize = 64;
 
-/// A quantity as a string or a number; zero and the empty string leave it to the template.
-fn quantity(field: &str, value: Option<&Value>) -> Result<Option<Quantity>> {
+/// A quantity as a string or a number, a multiple of `unit`; zero and the empty string leave it to the template.
+fn quantity(
+    field: &str,
+    value: Option<&Value>,
+    what: &str,
+    unit: i128,
+) -> Result<Option<Quantity>> {
+    let refused = || Err(Error::Invalid(format!("{field} must be {what}")));
     let quantity = match value {
         None | Some(Value::Null) => return Ok(None),
         Some(Value::String(text)) => text.trim().to_owned(),
         Some(Value::Number(number)) => number.to_string(),
-        Some(_) => return Err(Error::Invalid(format!("{field} must be a quantity"))),
+        Some(_) => return refused(),
     };
     if quantity.is_empty() {
         return Ok(None);
     }
     match nanos(&quantity) {
         Some(0) => Ok(None),
-        Some(1..=LARGEST) if quantity.len() <= LONGEST => Ok(Some(Quantity(quantity))),
-        _ => Err(Error::Invalid(format!(
-            "{field} must be a quantity, such as 500m, 2 or 1Gi"
-        ))),
+        Some(nanos @ 1..=LARGEST) if quantity.len() <= LONGEST && nanos % unit == 0 => {
+            Ok(Some(Quantity(quantity)))
+        }
+        _ => refused(),
     }
 }

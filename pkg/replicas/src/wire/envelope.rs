@@ -53,6 +53,11 @@ impl Replicas {
             learners: listing.learners,
         }
     }
+
+    /// Whether it has no replica.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.collectors.is_empty() && self.learners.is_empty()
+    }
 }
 
 impl Replicas {

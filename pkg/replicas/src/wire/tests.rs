@@ -123,6 +123,10 @@ fn requests_that_cannot_be_served_say_why() {
             with(json!({"replicas": 1, "gpus": 0.5})),
             "collectors.gpus must be a whole number",
         ),
+        (
+            with(json!({"replicas": 1, "gpus": -1})),
+            "collectors.gpus must be a whole number",
+        ),
     ] {
         let error = AddRequest::parse(body.as_bytes(), 1000).unwrap_err();
         assert_eq!(error.status(), 400);

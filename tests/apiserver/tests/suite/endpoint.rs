@@ -85,6 +85,8 @@ async fn a_request_sent_again_with_its_key_is_answered_as_before() {
     let first = world.endpoint.add("job", 3, Some("once")).await.pods();
     let again = world.endpoint.add("job", 3, Some("once")).await.pods();
     assert_eq!(first, again);
+    let refused = world.endpoint.add("job", 4, Some("once")).await;
+    assert_eq!(refused.status, 409, "another request: {refused:?}");
     let other = world.endpoint.add("job", 1, Some("twice")).await.pods();
     has(&world, &[first, other].concat()).await;
     world.manager.stop().await;
