@@ -62,6 +62,8 @@ reasons! {
     SuccessfulDelete,
     /// Another takes the place of a replica.
     ReplicaReplaced,
+    /// Pods of the job that nobody had planned were taken into the plan.
+    ReplicaAdopted,
     /// There is no `AggregatorConfig` for a learner of several GPUs.
     MissingAggregatorConfig,
     /// There is one that makes no pod.

@@ -19,6 +19,7 @@ pub(super) fn tend(seen: &Observed<'_>, step: &mut Step, suffixes: &mut dyn Suff
     let coordinator = seen.pod(&names::coordinator(&seen.job.name_any()));
     let incarnation = coordinator.map(PodView::incarnation);
     adopt(seen.job, &mut plan, &strangers, incarnation, seen.now);
+    tell_adopted(&plan, &strangers, step);
     follow(&mut plan);
     let torn = units::torn(seen, &plan);
     note_pods(seen, &mut plan, &torn, step);
@@ -86,6 +87,18 @@ fn strangers(seen: &Observed<'_>, plan: &[PlanEntry], step: &mut Step) -> Vec<Po
         .extend(unknown.into_iter().map(|pod| pod.name.clone()));
     let there = known.into_iter().filter(|pod| seen.asked[&pod.name]);
     there.cloned().collect()
+}
+
+/// Tells of those that were taken in, with one event for all.
+fn tell_adopted(plan: &[PlanEntry], strangers: &[PodView], step: &mut Step) {
+    let is_wanted = |name: &&str| find(plan, name).is_some_and(PlanEntry::is_wanted);
+    let names = strangers.iter().map(|pod| pod.name.as_str());
+    let names: Vec<_> = names.filter(is_wanted).collect();
+    if !names.is_empty() {
+        let message = format!("adopted {}: nobody had planned them", listed(&names));
+        step.notes
+            .push(Note::normal(Reason::ReplicaAdopted, message));
+    }
 }
 
 /// Records which pod each name was made as, and tells whose place it takes where the endpoint swapped them: once, as the UID is new once. A pod

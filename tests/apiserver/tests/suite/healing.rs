@@ -146,6 +146,7 @@ async fn a_pod_that_somebody_made_for_a_job_is_taken_in_as_it_is() {
         space.services_of("joined").await
     })
     .await;
+    space.until_event("joined", "ReplicaAdopted").await;
     let warnings = space.warnings_of("joined").await;
     assert!(warnings.is_empty(), "{warnings:?}");
     manager.stop().await;

@@ -5,6 +5,7 @@ use di_plan::PodView;
 use jiff::SignedDuration;
 
 use super::*;
+use crate::step::Step;
 
 #[test]
 fn a_failed_collector_is_replaced_under_a_fresh_name_and_kept_for_its_logs() {
@@ -357,6 +358,32 @@ fn pods_that_nobody_planned_are_taken_in_and_counted() {
         "its successor is served with it"
     );
     assert_eq!(world.status().replica_status["Collector"].active, 2);
+}
+
+#[test]
+fn those_that_are_taken_in_are_told_of_once_and_one_that_is_kept_for_its_logs_is_not() {
+    let mut world = running();
+    let failed = world.wanted(Role::Collector)[0].clone();
+    world.exit(&failed, 1, "Error");
+    world.settle();
+    let mut all = world.wanted(Role::Collector);
+    all.extend(world.wanted(Role::Learner));
+    all.sort();
+    world.job.status = None;
+    let asked = world.look().ask;
+    assert!(asked.contains(&failed), "{asked:?}");
+    world.asked = asked.into_iter().map(|name| (name, true)).collect();
+    let told = |step: Step| {
+        let notes = step.notes.into_iter();
+        let notes = notes.filter(|note| note.reason == Reason::ReplicaAdopted);
+        notes
+            .map(|note| (note.warning, note.message))
+            .collect::<Vec<_>>()
+    };
+    let message = format!("adopted {}: nobody had planned them", all.join(", "));
+    assert_eq!(told(world.look()), [(false, message)]);
+    world.settle();
+    assert_eq!(told(world.look()), []);
 }
 
 #[test]
