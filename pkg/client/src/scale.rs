@@ -314,7 +314,9 @@ impl<'a> Draft<'a> {
         let others = match requested {
             0 => String::new(),
             n => {
-                format!("; {n} more were requested by the coordinator, which alone can let them go")
+                format!(
+                    "; {n} more were requested through the replica endpoint, or adopted, and go through it alone"
+                )
             }
         };
         let in_groups = self.part(role).map_or(0, |part| {
@@ -454,7 +456,7 @@ fn declared_unit<'a>(job: &'a Job, pod: &str) -> Result<&'a PlanEntry, String> {
     let entry = unit(job, pod)?;
     if entry.origin == Origin::Requested {
         return Err(format!(
-            "{pod} was requested by the coordinator, which alone can let it go; another takes its place with: kubectl di replicas restart {} {pod}",
+            "{pod} was requested through the replica endpoint, or adopted, and goes through it alone; another takes its place with: kubectl di replicas restart {} {pod}",
             job.name()
         ));
     }

@@ -36,8 +36,8 @@ pub struct Add {
 /// Declare fewer collectors or learners, or let go of some by name.
 ///
 /// By count, those go first that are not ready, then the newest. With --cpus, --gpus or --memory those are meant that add declared with the same.
-/// Replicas that the coordinator requested at run time are not counted here: it lets
-/// them go itself.
+/// Replicas that were requested through the replica endpoint, or adopted beyond what
+/// is declared, are not counted here: they go through it alone.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   # Two collectors less

@@ -93,7 +93,7 @@ fn what_cannot_be_is_said_and_why() {
         (
             json!({"plan": plan}),
             by(-3, 0),
-            "cannot delete 3 collectors of job \"j\": spec.collector.replicas declares 2; 3 more are in groups, see --group; 1 more were requested by the coordinator, which alone can let them go",
+            "cannot delete 3 collectors of job \"j\": spec.collector.replicas declares 2; 3 more are in groups, see --group; 1 more were requested through the replica endpoint, or adopted, and go through it alone",
         ),
         (
             json!({}),
@@ -118,7 +118,7 @@ fn what_cannot_be_is_said_and_why() {
         (
             json!({"plan": plan}),
             Scale::Without(vec!["a".into()]),
-            "a was requested by the coordinator, which alone can let it go; another takes its place with: kubectl di replicas restart j a",
+            "a was requested through the replica endpoint, or adopted, and goes through it alone; another takes its place with: kubectl di replicas restart j a",
         ),
         (
             json!({"plan": plan}),
