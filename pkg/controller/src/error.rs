@@ -27,7 +27,9 @@ pub enum Error {
         seconds: u64,
     },
     /// Somebody else's object has the name that one of ours needs.
-    #[error("{kind} {name} exists and is not of this job; delete or rename it")]
+    #[error(
+        "{kind} {name} exists and is not of this job; delete it, or create the job under another name"
+    )]
     Foreign {
         /// Kind of the object.
         kind: &'static str,
@@ -187,6 +189,18 @@ mod tests {
             what: "try".to_owned(),
             source: Box::new(kube::Error::Api(Box::new(status))),
         }
+    }
+
+    #[test]
+    fn of_a_name_that_is_taken_is_told_what_can_be_done() {
+        let taken = Error::Foreign {
+            kind: "pod",
+            name: "p".to_owned(),
+        };
+        assert_eq!(
+            taken.chain(),
+            "pod p exists and is not of this job; delete it, or create the job under another name"
+        );
     }
 
     #[test]
