@@ -154,10 +154,7 @@ impl Context {
     ) -> Result<T> {
         // The semaphore is never closed; were it, the write would only go unbounded.
         let _permit = self.writes.acquire().await.ok();
-        self.metrics
-            .writes
-            .get_or_create(&Write { verb, resource })
-            .inc();
+        self.count(verb, resource);
         let term = self.settings.term.clone();
         // Boxed: what publishes events is large, and every reconcile would hold room for it.
         let call = Box::pin(async move {
@@ -167,6 +164,24 @@ impl Context {
             call.await
         });
         in_time(self.settings.call_timeout, what, call).await
+    }
+
+    /// A read of one object, bounded in time.
+    pub async fn get<T>(
+        &self,
+        resource: &'static str,
+        what: impl FnOnce() -> String,
+        call: impl Future<Output = kube::Result<T>>,
+    ) -> Result<T> {
+        self.count("get", resource);
+        in_time(self.settings.call_timeout, what, call).await
+    }
+
+    fn count(&self, verb: &'static str, resource: &'static str) {
+        self.metrics
+            .writes
+            .get_or_create(&Write { verb, resource })
+            .inc();
     }
 
     /// Has it published what happened, soon.

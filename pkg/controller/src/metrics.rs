@@ -121,7 +121,11 @@ impl Metrics {
         for (verb, resource) in WRITES {
             writes.get_or_create_owned(&Write { verb, resource });
         }
-        registry.register("writes", "Writes to the API server", writes.clone());
+        registry.register(
+            "writes",
+            "Writes to the API server, and reads of single objects",
+            writes.clone(),
+        );
         Self {
             leader,
             jobs,

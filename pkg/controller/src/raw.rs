@@ -22,7 +22,7 @@ use tracing::warn;
 
 use crate::{
     Error, Note,
-    context::{Context, in_time},
+    context::Context,
     error::Result,
     step::{has_begun, has_ended},
 };
@@ -131,7 +131,7 @@ fn mistakes(job: &DynamicObject) -> Option<String> {
 async fn get(context: &Context, namespace: &str, name: &str) -> Result<Option<DynamicObject>> {
     let what = || "get the job".to_owned();
     let found = api(context, namespace);
-    in_time(context.settings.call_timeout, what, found.get_opt(name)).await
+    context.get("dijobs", what, found.get_opt(name)).await
 }
 
 /// By the version whose schema is open: that of the stored one would refuse the object whole, status and all.

@@ -10,11 +10,7 @@ use di_api::{ConditionType, DIJob, DIJobStatus, EntryState, Phase, PlanEntry, Ro
 use di_cache::Key;
 use kube::Api;
 
-use crate::{
-    Action, Error, Note, Step,
-    context::{Context, in_time},
-    error::Result,
-};
+use crate::{Action, Error, Note, Step, context::Context, error::Result};
 
 /// What changes with every pod is written so long after it was first seen to have changed: pods come and change in bursts.
 pub(crate) const COUNTS_EVERY: Duration = Duration::from_millis(400);
@@ -191,7 +187,7 @@ pub(crate) async fn tell_unsaid(context: &Context, key: &Key) -> Result<()> {
     };
     let api: Api<DIJob> = Api::namespaced(context.client.clone(), &key.0);
     let what = || "get the job".to_owned();
-    let job = in_time(context.settings.call_timeout, what, api.get_opt(&key.1)).await?;
+    let job = context.get("dijobs", what, api.get_opt(&key.1)).await?;
     context.remember(key, |memory| memory.unsaid = None);
     let (status, notes) = &*unsaid;
     if let Some(job) = job {

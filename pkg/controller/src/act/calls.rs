@@ -21,7 +21,8 @@ use crate::{
     Metrics, Settings, Step,
     backoff::FIRST,
     outbox::{Item, Outbox},
-    status::write_and_tell,
+    raw::fail_invalid,
+    status::{tell_unsaid, write_and_tell},
 };
 
 /// A client of a server that refuses every write, and then has nothing of what it was about: so all is tried that there is.
@@ -239,6 +240,19 @@ async fn whatever_is_called_was_listed_before_and_whatever_is_listed_is_called()
     let after = counts(&registry);
     assert!(after.keys().eq(before.keys()), "{before:?} {after:?}");
     assert!(after.values().all(|count| *count > 0), "{after:?}");
+}
+
+#[tokio::test]
+async fn reads_of_the_job_are_counted() {
+    let mut registry = Registry::default();
+    let context = context(refused(), &mut registry, Outbox::new().0);
+    let (_, key) = job();
+    let counted = |registry: &Registry| counts(registry)[r#"{verb="get",resource="dijobs"}"#];
+    assert!(!fail_invalid(&context, &key).await.unwrap());
+    let before = counted(&registry);
+    context.remember(&key, |memory| memory.unsaid = Some(Arc::default()));
+    tell_unsaid(&context, &key).await.unwrap();
+    assert_eq!((before, counted(&registry)), (1, 2));
 }
 
 #[tokio::test]
