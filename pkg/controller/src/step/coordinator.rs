@@ -147,7 +147,9 @@ fn follow(seen: &Observed<'_>, step: &mut Step, pod: &PodView) {
         (_, PodPhase::Unknown) => lost(seen, step),
         (Stage::Active, _) => {
             let (reason, message) = (Reason::CoordinatorRunning, "the coordinator runs");
-            if step.status.phase != Some(Phase::Running) {
+            // A status is there before a coordinator is: where there is none it was lost, and that it runs is no news.
+            let was_lost = seen.job.status.is_none();
+            if step.status.phase != Some(Phase::Running) && !was_lost {
                 step.notes.push(Note::normal(reason, message));
             }
             step.status.phase = Some(Phase::Running);

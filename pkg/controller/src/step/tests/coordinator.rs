@@ -161,6 +161,25 @@ fn a_coordinator_that_a_user_restarts_does_not_end_the_job_with_its_exit() {
 }
 
 #[test]
+fn that_the_coordinator_runs_is_not_told_again_after_the_status_was_lost() {
+    let mut world = World::new(JOB);
+    world.settle();
+    world.run(COORDINATOR);
+    assert_eq!(
+        reasons(&world.look()),
+        [(Reason::CoordinatorRunning, false)]
+    );
+    world.settle();
+    world.job.status = None;
+    let asked = world.look().ask;
+    world.asked = asked.into_iter().map(|name| (name, true)).collect();
+    assert_eq!(reasons(&world.look()), [(Reason::ReplicaAdopted, false)]);
+    world.settle();
+    assert!(is_running(&world));
+    assert_eq!(reasons(&world.look()), []);
+}
+
+#[test]
 fn a_coordinator_that_is_gone_at_once_is_warned_of_too() {
     let mut world = running();
     world.pods.remove(COORDINATOR);
