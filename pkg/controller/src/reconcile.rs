@@ -22,7 +22,7 @@ use tracing::{debug, instrument};
 use crate::{
     Action, Error, Note, Observed, Step, Trouble,
     act::{Failed, IN_PARALLEL, act, made_by},
-    context::{Context, Refused, in_time},
+    context::{Context, Refused},
     error::Result,
     raw,
     status::{
@@ -235,7 +235,7 @@ async fn ask_for(
         let api = api.clone();
         async move {
             let what = || format!("get pods {name}");
-            let found = in_time(context.settings.call_timeout, what, api.get_opt(&name)).await?;
+            let found = context.get("pods", what, api.get_opt(&name)).await?;
             let view = found.as_ref().and_then(PodView::new);
             let there = view.is_some();
             if let Some(view) = view {

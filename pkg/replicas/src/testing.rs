@@ -53,6 +53,7 @@ pub(crate) fn pod(job: &str, role: Role, name: &str, owner: &str, ip: &str) -> P
         scheduled: Ok(true),
         placed: None,
         waiting: None,
+        ended_again: None,
         deleting: false,
         disrupted: false,
         over_its_limit: false,

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use di_api::{ConditionType, DIJobStatus, Phase, PlanEntry, Reason, Role, condition, names};
-use di_plan::{PodView, find};
+use di_plan::PodView;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
@@ -79,8 +79,11 @@ fn ended_by(conditions: &[Condition]) -> Option<&Condition> {
 fn stuck(seen: &Observed<'_>, status: &DIJobStatus) -> Option<(Reason, String)> {
     let there = seen.own_pods().filter(|pod| !pod.deleting);
     let waiting = there.filter_map(|pod| {
-        let (reason, message) = pod.stuck()?;
-        Some((pod, reason, message.to_owned()))
+        if let Some((reason, message)) = pod.stuck() {
+            return Some((pod, reason, message.to_owned()));
+        }
+        let end = pod.ended_again.as_ref().filter(|_| pod.uses_cluster())?;
+        Some((pod, Reason::CrashLoopBackOff, format!("ended again: {end}")))
     });
     let mut stuck: Vec<_> = waiting.chain(backing_off(seen, status)).collect();
     let others = stuck.len().saturating_sub(1);
@@ -103,14 +106,19 @@ fn backing_off<'a>(
     let unmade = |entry: &&PlanEntry| entry.is_wanted() && entry.uid.is_none();
     let replicas = status.plan.iter().filter(unmade).filter_map(|entry| {
         let failed = entry.replaces.clone()?;
-        let unit = find(&status.plan, units::leader(entry)).unwrap_or(entry);
+        let unit = units::lead(&status.plan, entry);
         Some((failed, unit.not_before.as_ref()))
     });
     let all = std::iter::once(coordinator).chain(replicas);
     all.filter_map(|(failed, not_before)| {
         replicas::wait(not_before, seen.now)?;
         let pod = seen.pod(&failed)?;
-        let end = pod.end.as_ref().filter(|end| !end.succeeded())?;
+        // Those that were told to go, by whomever, have not failed.
+        let has_failed = !pod.deleting && pod.is_to_blame();
+        let end = pod
+            .end
+            .as_ref()
+            .filter(|end| has_failed && !end.succeeded())?;
         let message = format!("failed: {end}; the next try is at {}", not_before?.0);
         Some((pod, Reason::CrashLoopBackOff, message))
     })

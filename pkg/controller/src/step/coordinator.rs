@@ -59,12 +59,13 @@ pub(super) fn is_an_earlier_jobs(seen: &Observed<'_>) -> bool {
     seen.any_pod(&name).is_some_and(of_another)
 }
 
-/// Whether it is there to be served, or made by this very step, which makes it first. While it is awaited, any other new pod might take its room
-/// in a quota.
-pub(super) fn is_served(seen: &Observed<'_>, step: &Step) -> bool {
-    let stays = |pod: &PodView| pod.end.is_none() && !pod.deleting && !is_to_go(seen, pod);
+/// Whether it has its room in a quota, or is made by this very step, which makes it first: else any other new pod might take that.
+pub(super) fn has_room(seen: &Observed<'_>, step: &Step) -> bool {
     let pod = seen.pod(&names::coordinator(&seen.job.name_any()));
-    pod.map_or_else(|| step.actions.iter().any(Action::makes_coordinator), stays)
+    pod.map_or_else(
+        || step.actions.iter().any(Action::makes_coordinator),
+        |pod| pod.end.is_none(),
+    )
 }
 
 fn ended<'a>(seen: &'a Observed<'_>) -> Option<(&'a PodView, &'a End)> {

@@ -41,13 +41,13 @@ pub(super) fn tend(seen: &Observed<'_>, step: &mut Step, suffixes: &mut dyn Suff
     });
     let taken = taken(seen, &plan);
     let misled = coordinator::is_an_earlier_jobs(seen);
-    let served = coordinator::is_served(seen, step);
+    let may_make = coordinator::has_room(seen, step);
     for entry in &plan {
         match entry.state {
             // They would find the other job's coordinator at the address of theirs.
             EntryState::Wanted if misled => {}
             EntryState::Wanted if taken.contains(units::leader(entry)) => {}
-            EntryState::Wanted => want(seen, &plan, entry, served, step),
+            EntryState::Wanted => want(seen, &plan, entry, may_make, step),
             EntryState::Removing => let_go(seen, entry, true, step),
             EntryState::Replaced => let_go(seen, entry, false, step),
         }
@@ -182,7 +182,7 @@ fn replace_lost(
         let Some(entry) = find(plan, &name).filter(|entry| entry.is_wanted()) else {
             continue;
         };
-        let leader = find(plan, units::leader(entry)).unwrap_or(entry);
+        let leader = units::lead(plan, entry);
         if !room.take(plan, leader) {
             // Some have to be gone first, which is seen.
             forgo_logs(plan);
@@ -236,12 +236,18 @@ fn loss(seen: &Observed<'_>, entry: &PlanEntry) -> Option<Loss> {
     }
 }
 
-fn want(seen: &Observed<'_>, plan: &[PlanEntry], entry: &PlanEntry, served: bool, step: &mut Step) {
+fn want(
+    seen: &Observed<'_>,
+    plan: &[PlanEntry],
+    entry: &PlanEntry,
+    may_make: bool,
+    step: &mut Step,
+) {
     if entry.done {
         return;
     }
     // A unit is made together.
-    let leader = find(plan, units::leader(entry)).unwrap_or(entry);
+    let leader = units::lead(plan, entry);
     if units::lacks_template(seen, leader) {
         return;
     }
@@ -252,7 +258,7 @@ fn want(seen: &Observed<'_>, plan: &[PlanEntry], entry: &PlanEntry, served: bool
     if seen.service(&entry.name).is_none() {
         step.actions.push(Action::CreateService(entry.clone()));
     }
-    if entry.uid.is_none() && served {
+    if entry.uid.is_none() && may_make {
         step.actions.push(Action::CreatePod(entry.clone()));
     }
 }

@@ -3,7 +3,7 @@
 use std::{collections::HashSet, time::Duration};
 
 use di_api::{PlanEntry, Reason, Role};
-use di_plan::{Simple, Suffixes, aggregator_of, expand, is_whole, members};
+use di_plan::{Simple, Suffixes, aggregator_of, expand, find, is_whole, members};
 use kube::ResourceExt;
 
 use super::{Note, Observed, Step, replicas::Loss};
@@ -46,6 +46,12 @@ fn aggregators(plan: &[PlanEntry]) -> impl Iterator<Item = &PlanEntry> {
 /// Whom a replica is made with: the aggregator of its unit, or nobody but itself.
 pub(super) fn leader(entry: &PlanEntry) -> &str {
     aggregator_of(entry).unwrap_or(&entry.name)
+}
+
+/// The entry of that one; a ddp learner's own where it has none.
+pub(super) fn lead<'a>(plan: &'a [PlanEntry], entry: &'a PlanEntry) -> &'a PlanEntry {
+    let aggregator = aggregator_of(entry).and_then(|name| find(plan, name));
+    aggregator.unwrap_or(entry)
 }
 
 /// Units of which one pod goes while another stays, by their leaders.

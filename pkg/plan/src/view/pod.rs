@@ -8,8 +8,8 @@ use kube::ResourceExt;
 use super::{
     DdpView, End, PodPhase, RestartPolicy, controlling_job,
     status::{
-        condition, end, is_disrupted, is_over_its_limit, is_true, phase, placed, started, stuck,
-        waiting,
+        condition, end, ended_again, is_disrupted, is_over_its_limit, is_true, phase, placed,
+        started, stuck, waiting,
     },
     told,
 };
@@ -51,8 +51,10 @@ pub struct PodView {
     pub scheduled: Result<bool, String>,
     /// When it got its node.
     pub placed: Option<Timestamp>,
-    /// Why a container of it waits, such as `ImagePullBackOff`, and the kubelet's message. One that has ended again waits, too.
+    /// Why a container of it waits, such as `ImagePullBackOff`, and the kubelet's message.
     pub waiting: Option<Box<(String, String)>>,
+    /// How its main container ended that its kubelet has started again before, and is to start again after a while.
+    pub ended_again: Option<Box<End>>,
     /// Whether it is being deleted.
     pub deleting: bool,
     /// Whether its kubelet was told to end it where it is.
@@ -141,7 +143,10 @@ impl PodView {
                 _ => Ok(spec.is_some_and(|spec| spec.node_name.is_some())),
             },
             placed: placed(status),
-            waiting: waiting(status, restart_policy).map(Box::new),
+            waiting: waiting(status).map(Box::new),
+            ended_again: main
+                .and_then(|main| ended_again(main, restart_policy))
+                .map(Box::new),
             deleting: pod.metadata.deletion_timestamp.is_some(),
             told_to_end: spec.is_some_and(|spec| spec.active_deadline_seconds == Some(END_NOW)),
             disrupted: is_disrupted(status, ended),

@@ -231,40 +231,38 @@ pub(super) fn stuck(reason: &str) -> Option<Reason> {
     Reason::among(&Reason::STUCK, reason)
 }
 
-/// Why a container waits, of which the main one may be started again by its policy; of several, one that does not come by itself.
-pub(super) fn waiting(
-    status: &PodStatus,
-    restart_policy: RestartPolicy,
-) -> Option<(String, String)> {
+/// Why a container waits; of several, one that does not come by itself.
+pub(super) fn waiting(status: &PodStatus) -> Option<(String, String)> {
     let all = status
         .init_container_statuses
         .iter()
         .chain(&status.container_statuses)
         .flatten();
-    let waits = all.filter_map(|container| {
-        let state = container.state.as_ref()?;
-        let Some(waiting) = &state.waiting else {
-            return lies(container, state.terminated.as_ref()?, restart_policy);
-        };
-        let message = waiting.message.clone().unwrap_or_default();
-        Some((waiting.reason.clone()?, message))
-    });
-    waits.max_by_key(|(reason, _)| stuck(reason).is_some())
+    let waits = all.filter_map(|container| container.state.as_ref()?.waiting.as_ref());
+    waits
+        .filter_map(|waiting| {
+            let message = waiting.message.clone().unwrap_or_default();
+            Some((waiting.reason.clone()?, message))
+        })
+        .max_by_key(|(reason, _)| stuck(reason).is_some())
 }
 
-/// What the main container waits for that has ended again: for some time its kubelet leaves it as it lies, and says only then that it
-/// [backs off](https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#container-restarts). The first time it is started at once.
-fn lies(
-    container: &ContainerStatus,
-    ended: &ContainerStateTerminated,
-    restart_policy: RestartPolicy,
-) -> Option<(String, String)> {
-    let is_main = container.name == names::MAIN_CONTAINER;
-    let again = container.restart_count > 0 && restart_policy.starts_again(ended.exit_code);
-    (is_main && again).then(|| {
-        let message = format!("ended again: {}", ended_by(ended, None));
-        (Reason::CrashLoopBackOff.to_string(), message)
-    })
+/// A kubelet starts a container [at once](https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#container-restarts) that ran this
+/// long, in seconds.
+const RESTARTED_AT_ONCE_SECONDS: i64 = 600;
+
+/// How the main container has ended again, and too soon for its kubelet to start it at once: for some time that leaves it as it lies, and says only
+/// then that it backs off.
+pub(super) fn ended_again(main: &ContainerStatus, restart_policy: RestartPolicy) -> Option<End> {
+    let ended = main.state.as_ref()?.terminated.as_ref()?;
+    let time = |at: &Option<Time>| at.as_ref().and_then(happened);
+    let ran = time(&ended.started_at).zip(time(&ended.finished_at));
+    let is_soon = ran.is_none_or(|(started, finished)| {
+        finished.duration_since(started).as_secs() < RESTARTED_AT_ONCE_SECONDS
+    });
+    let is_restarted = restart_policy.starts_again(ended.exit_code);
+    let is_again = main.restart_count > 0 && ended.reason.as_deref() != Some(RESTARTING);
+    (is_soon && is_restarted && is_again).then(|| ended_by(ended, None))
 }
 
 pub(super) fn started(state: &ContainerState) -> Option<Timestamp> {

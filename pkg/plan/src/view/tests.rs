@@ -366,9 +366,9 @@ fn one_that_has_ended_is_not_stuck_whatever_its_containers_waited_for() {
 }
 
 #[test]
-fn one_that_has_ended_again_waits_for_its_kubelet() {
-    let stuck = |policy: &str, restarts: i32, code: i32| {
-        let mut main = container("di-container", &ended("Error", code));
+fn one_that_has_ended_again_is_told_from_one_that_is_started_at_once() {
+    let again = |policy: &str, restarts: i32, ended: &Value| {
+        let mut main = container("di-container", ended);
         main["restartCount"] = json!(restarts);
         let pod = json!({
             "metadata": {"name": "p", "labels": {"dijob-name": "j"}},
@@ -376,17 +376,29 @@ fn one_that_has_ended_again_waits_for_its_kubelet() {
             "status": {"phase": "Running", "containerStatuses": [main]},
         });
         let pod = PodView::new(&serde_json::from_value(pod).unwrap()).unwrap();
-        let told = |(reason, message): (di_api::Reason, &str)| format!("{reason}: {message}");
-        pod.stuck().map(told)
+        assert_eq!(pod.stuck(), None, "its kubelet has not said so");
+        pod.ended_again.map(|end| end.to_string())
     };
-    let again = Some("CrashLoopBackOff: ended again: Error (exit code 2)".to_owned());
-    assert_eq!(stuck("Always", 1, 2), again);
-    assert_eq!(stuck("OnFailure", 7, 2), again);
-    assert!(stuck("Always", 1, 0).is_some());
-    // It is started at once.
-    assert_eq!(stuck("Always", 0, 2), None);
-    assert_eq!(stuck("OnFailure", 1, 0), None);
-    assert_eq!(stuck("Never", 1, 2), None);
+    let failed = ended("Error", 2);
+    let told = Some("Error (exit code 2)".to_owned());
+    assert_eq!(again("Always", 1, &failed), told);
+    assert_eq!(again("OnFailure", 7, &failed), told);
+    let done = ended("Completed", 0);
+    assert!(again("Always", 1, &done).is_some());
+    assert_eq!(again("Always", 0, &failed), None);
+    assert_eq!(again("OnFailure", 1, &done), None);
+    assert_eq!(again("Never", 1, &failed), None);
+    let with_others = ended("RestartingAllContainers", 2);
+    assert_eq!(again("Always", 1, &with_others), None);
+    for (finished, is_told) in [
+        ("2026-01-01T00:09:59Z", true),
+        ("2026-01-01T00:10:00Z", false),
+    ] {
+        let mut ran = failed.clone();
+        ran["terminated"]["startedAt"] = json!("2026-01-01T00:00:00Z");
+        ran["terminated"]["finishedAt"] = json!(finished);
+        assert_eq!(again("Always", 1, &ran).is_some(), is_told, "{finished}");
+    }
 }
 
 #[test]

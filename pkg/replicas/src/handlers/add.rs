@@ -49,7 +49,7 @@ pub(crate) async fn add(
         .ticket(RequestKind::Add, &source, &headers, &body)?;
     let added = add_to(&state, &key, &request, &caller, ticket.key(), last).await;
     let added = ticket.settle(added)?;
-    let told = if added.is_empty() {
+    let told = if request.is_empty() {
         "no replicas were asked for"
     } else {
         "the replicas are planned"

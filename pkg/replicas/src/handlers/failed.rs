@@ -46,7 +46,7 @@ pub(crate) async fn failed(
         .map(|(role, name)| (*role, name.as_str()));
     let answer = urls(&state, &key, &job, replacements).named(&request.target.coordinator);
     let told = if answer.is_empty() {
-        "the plan knows none of these replicas"
+        "nothing was replaced: the plan wants none of these replicas"
     } else {
         "the replicas are replaced"
     };

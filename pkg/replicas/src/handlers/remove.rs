@@ -36,8 +36,8 @@ pub(crate) async fn remove(
     let ticket = retries.ticket(RequestKind::Remove, &source, &headers, &body)?;
     let removed = remove_from(&state, &key, &request, &caller, ticket.key()).await;
     let removed = ticket.settle(removed)?;
-    let told = if removed.is_empty() {
-        "there are no replicas to let go of, or none were asked for"
+    let told = if request.is_empty() {
+        "no replicas were to go"
     } else {
         "the replicas are let go of"
     };

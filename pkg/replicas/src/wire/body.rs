@@ -61,6 +61,11 @@ impl AddRequest {
         Ok(request)
     }
 
+    /// Whether it asks for nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.collectors.count + self.learners.count == 0
+    }
+
     /// What is noted of it.
     pub(crate) fn asked(&self) -> String {
         asked(&self.collectors, &self.learners)
@@ -70,8 +75,20 @@ impl AddRequest {
 impl std::fmt::Display for Part {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.count)?;
+        if self.count == 0 {
+            return Ok(());
+        }
         let mut all = self.resources.quantities();
-        all.try_for_each(|(name, quantity)| write!(f, " of {name} {}", quantity.0))
+        all.try_for_each(|(name, quantity)| write!(f, " of {name} {}", same(&quantity.0)))
+    }
+}
+
+/// A quantity in the one form of all that mean the same.
+fn same(quantity: &str) -> String {
+    match nanos(quantity) {
+        Some(nanos) if nanos % NANO == 0 => (nanos / NANO).to_string(),
+        Some(nanos) => format!("{nanos}n"),
+        None => quantity.to_owned(),
     }
 }
 
@@ -88,6 +105,11 @@ impl RemoveRequest {
             collectors: part(&body, "collectors", most)?.count,
             learners: part(&body, "learners", most)?.count,
         })
+    }
+
+    /// Whether it asks for nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.collectors + self.learners == 0
     }
 
     /// What is noted of it.

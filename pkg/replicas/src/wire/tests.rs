@@ -1,6 +1,6 @@
 use di_api::ReplicaResources;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 
@@ -132,6 +132,24 @@ fn requests_that_cannot_be_served_say_why() {
         assert_eq!(error.status(), 400);
         assert!(error.to_string().starts_with(message), "{body}: {error}");
     }
+}
+
+#[test]
+fn what_is_asked_for_is_noted_alike_however_it_is_written() {
+    let asked = |cpus: Value, memory: &str| {
+        let body = json!({
+            "namespace": "ns", "coordinator": "j-coordinator",
+            "collectors": {"replicas": 2, "cpus": cpus, "memory": memory},
+            "learners": {"replicas": 0, "gpus": 1},
+        });
+        let request = AddRequest::parse(body.to_string().as_bytes(), 1000);
+        request.unwrap().asked()
+    };
+    let noted = "collectors 2 of cpu 1 of memory 1073741824, learners 0";
+    assert_eq!(asked(json!(1), "1Gi"), noted);
+    assert_eq!(asked(json!(1.0), "1024Mi"), noted);
+    assert_eq!(asked(json!("1000m"), "1073741824"), noted);
+    assert_ne!(asked(json!("1001m"), "1Gi"), noted);
 }
 
 #[test]
