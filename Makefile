@@ -38,9 +38,9 @@ lint: ## Formatting, clippy, shell scripts
 unit: export RUST_TEST_THREADS ?= 3
 unit: ## Unit tests, and tests against a real etcd and kube-apiserver
 	KUBEBUILDER_ASSETS=$$(kind/assets) cargo test --workspace --locked
-	@# All targets are named, for one alone has dependencies with other features, which would be compiled for it.
 	DI_FAULTS=25 DI_SEED=1 KUBEBUILDER_ASSETS=$$(kind/assets) cargo test --workspace --locked --tests --quiet -- $(SOME_FUNCTIONAL)
 
+# All targets are named there, for one alone has dependencies with other features, which would be compiled for it.
 SOME_FUNCTIONAL := lifecycle::a_collector_that_fails endpoint::the_pods_that_come
 # Tests that fail print their seed. What the document of the endpoint promises does not hold there.
 faults: ## The tests against a real API server while a quarter of all requests to it fails (DI_SEED=N repeats a run)

@@ -31,6 +31,15 @@ fn success(message: &str, data: impl Serialize) -> Result<Response> {
     Ok(Json(Success::new(message, data)).into_response())
 }
 
+/// What is told of a request to add or remove: what was done, unless it asked for nothing.
+fn told(is_empty: bool, done: &'static str) -> &'static str {
+    if is_empty {
+        "nothing was asked for"
+    } else {
+        done
+    }
+}
+
 async fn read(state: &Shared, body: Body) -> Result<Bytes> {
     let limit = state.settings.max_body;
     // Announced as such, it need not be waited for.

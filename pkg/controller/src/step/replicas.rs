@@ -91,7 +91,12 @@ fn strangers(seen: &Observed<'_>, plan: &[PlanEntry], step: &mut Step) -> Vec<Po
 
 /// Tells of those that were taken in, with one event for all.
 fn tell_adopted(plan: &[PlanEntry], strangers: &[PodView], step: &mut Step) {
-    let is_wanted = |name: &&str| find(plan, name).is_some_and(PlanEntry::is_wanted);
+    if strangers.is_empty() {
+        return;
+    }
+    let wanted = plan.iter().filter(|entry| entry.is_wanted());
+    let wanted: HashSet<_> = wanted.map(|entry| entry.name.as_str()).collect();
+    let is_wanted = |name: &&str| wanted.contains(name);
     let names = strangers.iter().map(|pod| pod.name.as_str());
     let names: Vec<_> = names.filter(is_wanted).collect();
     if !names.is_empty() {

@@ -16,7 +16,7 @@ use kube::{
 };
 use tokio::time::{Instant, timeout_at};
 
-use super::{admit, check_live, owns, read, success, urls};
+use super::{admit, check_live, owns, read, success, told, urls};
 use crate::{
     State,
     authorize::{Caller, Source},
@@ -49,11 +49,7 @@ pub(crate) async fn add(
         .ticket(RequestKind::Add, &source, &headers, &body)?;
     let added = add_to(&state, &key, &request, &caller, ticket.key(), last).await;
     let added = ticket.settle(added)?;
-    let told = if request.is_empty() {
-        "no replicas were asked for"
-    } else {
-        "the replicas are planned"
-    };
+    let told = told(request.is_empty(), "the replicas are planned");
     success(told, added)
 }
 

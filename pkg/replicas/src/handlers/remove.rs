@@ -7,7 +7,7 @@ use di_plan::{Job, PodView, find, release, release_declared, successor};
 use jiff::Timestamp;
 use kube::ResourceExt;
 
-use super::{admit, check_live, read, success, urls};
+use super::{admit, check_live, read, success, told, urls};
 use crate::{
     State,
     authorize::{Caller, Source},
@@ -36,11 +36,7 @@ pub(crate) async fn remove(
     let ticket = retries.ticket(RequestKind::Remove, &source, &headers, &body)?;
     let removed = remove_from(&state, &key, &request, &caller, ticket.key()).await;
     let removed = ticket.settle(removed)?;
-    let told = if request.is_empty() {
-        "no replicas were to go"
-    } else {
-        "the replicas are let go of"
-    };
+    let told = told(request.is_empty(), "the replicas are let go of");
     success(told, removed)
 }
 
