@@ -39,6 +39,7 @@ pub(crate) struct Context {
     pub turns: Semaphore,
     writes: Semaphore,
     recorder: Recorder,
+    reporter: Reporter,
     pub outbox: Outbox,
     memory: Mutex<HashMap<Key, Memory>>,
 }
@@ -91,7 +92,8 @@ impl Context {
             instance: Some(settings.identity.clone()),
         };
         Self {
-            recorder: Recorder::new(client.clone(), reporter),
+            recorder: Recorder::new(client.clone(), reporter.clone()),
+            reporter,
             outbox,
             turns: Semaphore::new(settings.concurrency.into()),
             writes: Semaphore::new(settings.writes_in_flight),
@@ -198,12 +200,27 @@ impl Context {
         self.outbox.put(News {
             event: event(note),
             about: job.clone(),
+            counted: note.warning || note.retried.is_some(),
         });
     }
 
     /// Sends an event.
-    pub async fn send(&self, event: &Event, about: &ObjectReference) -> Result<()> {
-        let call = self.recorder.publish(event, about);
+    pub async fn send(&self, news: &News) -> Result<()> {
+        let News {
+            event,
+            about,
+            counted,
+        } = news;
+        // A recorder keeps all that it published for some minutes, to count what comes again, and goes through it each time: thousands of jobs that
+        // begin would fill it with what comes once.
+        let once;
+        let recorder = if *counted {
+            &self.recorder
+        } else {
+            once = Recorder::new(self.client.clone(), self.reporter.clone());
+            &once
+        };
+        let call = recorder.publish(event, about);
         let what = || "publish an event".to_owned();
         self.write("create", "events", what, call).await
     }
@@ -293,6 +310,52 @@ mod tests {
         assert!(context.memory(&job).moot && context.backoff.left(&job).is_some());
         context.meet(&job, Some("new"));
         assert!(!context.memory(&job).moot && context.backoff.left(&job).is_none());
+    }
+
+    #[tokio::test]
+    async fn what_comes_once_is_not_kept_to_be_counted() {
+        let methods = Arc::<Mutex<Vec<http::Method>>>::default();
+        let asked = methods.clone();
+        let client = Client::new(
+            tower::service_fn(move |request: http::Request<kube::client::Body>| {
+                asked.lock().unwrap().push(request.method().clone());
+                let body = kube::client::Body::from(b"{\"metadata\":{}}".to_vec());
+                std::future::ready(http::Response::builder().body(body))
+            }),
+            "ns",
+        );
+        let (outbox, mut lanes) = Outbox::new();
+        let context = Context::new(
+            client,
+            Settings::default(),
+            Metrics::new(&mut Registry::default()),
+            JobCache::new(store().0),
+            Arc::default(),
+            Arc::default(),
+            outbox,
+        );
+        let created = Note::normal(Reason::CoordinatorCreated, "created".to_owned());
+        let refused = Note {
+            retried: Some("pods"),
+            ..Note::normal(Reason::CoordinatorCreated, "not created".to_owned())
+        };
+        let failed = Note::warning(Reason::CoordinatorRestarted, "exit code 1");
+        for (note, again) in [
+            (created, http::Method::POST),
+            (refused, http::Method::PATCH),
+            (failed, http::Method::PATCH),
+        ] {
+            for _ in 0..2 {
+                context.publish_about(&ObjectReference::default(), &note);
+            }
+            for lane in &mut lanes {
+                while let Ok(crate::outbox::Item::News(news)) = lane.try_recv() {
+                    context.send(&news).await.unwrap();
+                }
+            }
+            let methods = std::mem::take(&mut *methods.lock().unwrap());
+            assert_eq!(methods, [http::Method::POST, again], "{}", note.message);
+        }
     }
 
     #[test]

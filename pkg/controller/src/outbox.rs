@@ -25,6 +25,8 @@ const MOST: usize = 1024;
 pub(crate) struct News {
     pub event: Event,
     pub about: ObjectReference,
+    /// Whether it is to be counted when it comes again.
+    pub counted: bool,
 }
 
 pub(crate) enum Item {
@@ -90,7 +92,7 @@ pub(crate) async fn publish(
         }
         match item {
             Item::News(news) => {
-                if let Err(error) = context.send(&news.event, &news.about).await {
+                if let Err(error) = context.send(&news).await {
                     put_by(*news, &error, &unsent);
                 }
             }
@@ -138,6 +140,7 @@ mod tests {
                 uid: Some(uid.to_string()),
                 ..ObjectReference::default()
             },
+            counted: false,
         }
     }
 

@@ -16,14 +16,14 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// Sends events one after the other, each until it is there: a server that is ill is not asked by all of them at once.
 pub(crate) async fn resend(context: Arc<Context>, mut unsent: mpsc::Receiver<News>) {
-    while let Some(News { event, about }) = unsent.recv().await {
+    while let Some(news) = unsent.recv().await {
         for tried in 1..=TRIES {
             sleep(wait(tried)).await;
-            match context.send(&event, &about).await {
+            match context.send(&news).await {
                 Err(error) if error.may_pass() && tried < TRIES => {}
                 Err(error) if !error.is_moot() => {
                     warn!(
-                        reason = event.reason,
+                        reason = news.event.reason,
                         error = error.chain(),
                         "Gave up an event"
                     );

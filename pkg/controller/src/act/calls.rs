@@ -20,7 +20,7 @@ use super::{spared::IN_VAIN, *};
 use crate::{
     Metrics, Settings, Step,
     backoff::FIRST,
-    outbox::{Item, Outbox},
+    outbox::{Item, News, Outbox},
     raw::fail_invalid,
     status::{tell_unsaid, write_and_tell},
 };
@@ -233,7 +233,11 @@ async fn whatever_is_called_was_listed_before_and_whatever_is_listed_is_called()
         secondary: None,
     };
     context
-        .send(&event, &job.object_ref(&()))
+        .send(&News {
+            event,
+            about: job.object_ref(&()),
+            counted: true,
+        })
         .await
         .unwrap_err();
 
