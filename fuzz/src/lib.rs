@@ -1,6 +1,10 @@
 //! What the fuzz targets share: what must hold of every answer, and JSON that looks like ours.
 
 use arbitrary::{Arbitrary, Result, Unstructured};
+use di_admission::{
+    Error,
+    review::{Answer, Judgement, mutate, validate},
+};
 use di_api::validation;
 use serde_json::{Map, Value};
 
@@ -192,8 +196,60 @@ const JOB: &str = r#"{
     "status": {"phase": "Running", "startTime": "2026-01-02T03:04:05Z"}
 }"#;
 
+/// Two jobs, one in the place of the other, and something else in its place.
+pub type Changed = (NearlyJob, NearlyJob, Json);
+
+/// Nearly right jobs, new and changed into one another.
+pub fn changed((old, new, anything): &Changed) {
+    judge(&old.0, &new.0);
+    judge(&new.0, &old.0);
+    judge(&old.0, &anything.0);
+}
+
+/// The first JSON document of a text in the place of the second.
+pub fn objects(text: &[u8]) {
+    let mut values = serde_json::Deserializer::from_slice(text).into_iter::<Value>();
+    let Some(Ok(new)) = values.next() else {
+        return;
+    };
+    let old = values.next().and_then(std::result::Result::ok);
+    judge(&old.unwrap_or_default(), &new);
+}
+
+/// A body as a review: it is answered, or it is malformed.
+///
+/// # Panics
+/// When it is neither.
+pub fn review(body: &[u8]) {
+    match mutate(body) {
+        Ok(answer) => is_review(&answer),
+        Err(error) => assert!(matches!(error, Error::Malformed(_)), "{error}"),
+    }
+    match validate(body) {
+        Ok(Judgement::Final(answer)) => is_review(&answer),
+        Ok(Judgement::Claimed(claim)) => {
+            claim.question();
+            let refused = [claim.refused(), claim.undecided()];
+            for answer in refused.into_iter().flatten() {
+                assert!(!answer.allowed);
+                is_review(&answer);
+            }
+            is_review(&claim.granted().expect("an answer can be written"));
+        }
+        Err(error) => assert!(matches!(error, Error::Malformed(_)), "{error}"),
+    }
+}
+
+fn is_review(answer: &Answer) {
+    let review: Value = serde_json::from_slice(&answer.body).expect("an answer is JSON");
+    assert_eq!(review["kind"], "AdmissionReview");
+    assert_eq!(review["response"]["allowed"], answer.allowed);
+    assert!(review["response"]["uid"].is_string());
+    assert!(answer.allowed || review["response"]["status"]["code"].is_u64());
+}
+
 /// The validator in all its uses: nothing panics, and whoever refuses says why.
-pub fn judge(old: &Value, new: &Value) {
+fn judge(old: &Value, new: &Value) {
     let created = validation::dijob(new).map(Some);
     for judged in [created, validation::dijob_update(old, new)] {
         match judged {
@@ -215,5 +271,30 @@ pub fn judge(old: &Value, new: &Value) {
             di_api::default_patch(&defaulted).0.is_empty(),
             "defaulting twice changes something"
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is fed first, and whatever was found by it.
+    #[test]
+    fn the_seeds_are_judged() {
+        let all = concat!(env!("CARGO_MANIFEST_DIR"), "/seeds");
+        let mut judged = 0;
+        for (target, feed) in [
+            ("review", (|text| review(text)) as fn(&[u8])),
+            ("validator", objects),
+            ("structured", |bytes| {
+                changed(&Changed::arbitrary(&mut Unstructured::new(bytes)).unwrap());
+            }),
+        ] {
+            for seed in std::fs::read_dir(format!("{all}/{target}")).unwrap() {
+                feed(&std::fs::read(seed.unwrap().path()).unwrap());
+                judged += 1;
+            }
+        }
+        assert!(judged >= 10, "{judged}");
     }
 }
