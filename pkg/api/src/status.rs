@@ -11,7 +11,7 @@ use k8s_openapi::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Role, quantity};
+use crate::{ConditionType, Role, is_true, quantity};
 
 /// What is known of a job, written by the orchestrator only.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -68,6 +68,15 @@ pub struct DIJobStatus {
     /// Label selector of the collectors, for the scale subresource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,
+}
+
+impl DIJobStatus {
+    /// Whether the job has ended, as its phase or a condition tells; once it has, it never runs again.
+    pub fn has_ended(&self) -> bool {
+        self.phase.is_some_and(Phase::is_terminal)
+            || is_true(&self.conditions, ConditionType::Succeeded)
+            || is_true(&self.conditions, ConditionType::Failed)
+    }
 }
 
 /// The coordinator's pod, and when the next one may be made.

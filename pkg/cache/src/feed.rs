@@ -180,8 +180,12 @@ where
         }
         Event::Apply(seen) => cache.unlabelled(&seen.uid().unwrap_or_default()),
         Event::Delete(seen) => {
-            let known = cache.deleted(&seen.uid().unwrap_or_default());
-            known.or_else(|| seen.view.map(|view| view.job()))
+            let uid = seen.uid().unwrap_or_default();
+            let job = seen.view.as_ref().map(View::job);
+            if let Some(last) = seen.view {
+                cache.went(last);
+            }
+            cache.deleted(&uid).or(job)
         }
     };
     concerned.into_iter().collect()
@@ -233,6 +237,38 @@ mod tests {
         take(&cache, Event::Apply(of("j")));
         assert_eq!(take(&cache, Event::Delete(bare())), [key("j")]);
         assert_eq!(known(&cache), (0, 0, None));
+    }
+
+    #[test]
+    fn how_a_coordinator_ended_is_known_once_it_has_gone() {
+        let ended = |role: &str, uid: &str, code: Option<i32>| {
+            let state = code.map(|code| json!({"terminated": {"exitCode": code}}));
+            let statuses = state.map(|state| json!([{"name": "di-container", "state": state}]));
+            let pod = json!({
+                "metadata": {"name": "p", "namespace": "ns", "uid": uid, "labels": {"dijob-name": "j", "replica-type": role}},
+                "spec": {"containers": [], "restartPolicy": "Never"},
+                "status": {"phase": "Running", "containerStatuses": statuses},
+            });
+            serde_json::from_value::<Seen<Pod, PodView>>(pod).unwrap()
+        };
+        let cache = PodCache::default();
+        for (role, uid, code, known) in [
+            ("coordinator", "a", Some(0), Some(0)),
+            ("coordinator", "b", Some(1), Some(1)),
+            ("coordinator", "c", None, None),
+            ("collector", "d", Some(0), None),
+        ] {
+            take(&cache, Event::Delete(ended(role, uid, code)));
+            let end = cache.last_of(uid).and_then(|pod| pod.end);
+            assert_eq!(end.and_then(|end| end.exit_code), known, "{role} {uid}");
+        }
+        for i in 0..300 {
+            take(
+                &cache,
+                Event::Delete(ended("coordinator", &i.to_string(), Some(0))),
+            );
+        }
+        assert!(cache.last_of("a").is_none() && cache.last_of("299").is_some());
     }
 
     #[test]

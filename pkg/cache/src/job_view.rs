@@ -1,8 +1,7 @@
 use std::fmt;
 
 use di_api::{
-    AnsweredRequest, ConditionType, DIJob, Phase, PlanEntry, ReplicaResources, Role, is_true,
-    names, quantity,
+    AnsweredRequest, DIJob, DIJobStatus, PlanEntry, ReplicaResources, Role, names, quantity,
 };
 use di_plan::Job;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -75,12 +74,7 @@ impl Halt {
         if job.metadata.deletion_timestamp.is_some() {
             return Some(Self::Deleting);
         }
-        let ended = job.status.as_ref().is_some_and(|status| {
-            status.phase.is_some_and(Phase::is_terminal)
-                || is_true(&status.conditions, ConditionType::Succeeded)
-                || is_true(&status.conditions, ConditionType::Failed)
-        });
-        if ended {
+        if job.status.as_ref().is_some_and(DIJobStatus::has_ended) {
             return Some(Self::Ended);
         }
         job.spec.suspend.then_some(Self::Suspended)

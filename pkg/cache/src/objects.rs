@@ -1,10 +1,11 @@
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{HashMap, HashSet, VecDeque},
     net::IpAddr,
     sync::{Arc, RwLock},
     time::{Duration, Instant},
 };
 
+use di_api::Role;
 use di_plan::{PodView, ServiceView};
 use tokio::sync::watch;
 
@@ -31,6 +32,10 @@ pub trait View: Clone + PartialEq + Send + Sync {
     }
     /// Notes that its deletion was asked for.
     fn mark_deleting(&mut self);
+    /// Whether how it was at last matters once it has gone.
+    fn matters_gone(&self) -> bool {
+        false
+    }
 }
 
 impl View for PodView {
@@ -55,6 +60,10 @@ impl View for PodView {
     }
     fn mark_deleting(&mut self) {
         self.deleting = true;
+    }
+    fn matters_gone(&self) -> bool {
+        // How it ended is how its job ends.
+        self.role == Some(Role::Coordinator) && self.end.is_some()
     }
 }
 
@@ -98,9 +107,14 @@ struct Index<V> {
     unconfirmed: HashMap<String, (Key, String, Instant)>,
     /// UIDs seen deleted lately: the answer of a create may come after the watch has seen the object go.
     gone: Lately,
+    /// How those were at last that the watch showed going lately and to whom that [matters](View::matters_gone), the newest last.
+    last: VecDeque<V>,
     /// A list that is under way: when it began, and what it has brought so far.
     listed: Option<(Instant, Vec<Arc<V>>)>,
 }
+
+/// Of how many that have gone it is known how they were at last.
+const LAST_KEPT: usize = 256;
 
 /// The watch shows an object within this time, or never.
 const CONFIRMED_WITHIN: Duration = Duration::from_secs(60);
@@ -115,6 +129,7 @@ impl<V> Default for ObjectCache<V> {
                 changes: 0,
                 unconfirmed: HashMap::new(),
                 gone: Lately::default(),
+                last: VecDeque::new(),
                 listed: None,
             }),
             version: watch::Sender::new(0),
@@ -249,6 +264,24 @@ impl<V: View> ObjectCache<V> {
         drop(index);
         self.bump();
         left
+    }
+
+    /// Notes how an object was when the watch showed it going, if that matters.
+    pub fn went(&self, last: V) {
+        if last.matters_gone() {
+            let mut index = self.lock_write();
+            if index.last.len() == LAST_KEPT {
+                index.last.pop_front();
+            }
+            index.last.push_back(last);
+        }
+    }
+
+    /// How the object of this UID was at last, if the watch has shown lately how it went, and [it matters](View::matters_gone).
+    pub fn last_of(&self, uid: &str) -> Option<V> {
+        let index = self.lock_read();
+        let mut newest = index.last.iter().rev();
+        newest.find(|last| last.uid() == uid).cloned()
     }
 
     /// Takes out what the watch showed without the label that names its job: of that one it is gone. Returns the job.

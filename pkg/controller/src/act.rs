@@ -52,6 +52,11 @@ pub(crate) async fn act(
     let (coordinator, first): (Vec<_>, Vec<_>) = first
         .into_iter()
         .partition(|action| action.makes_coordinator());
+    let at_once = if context.backoff.hangs(key) {
+        1
+    } else {
+        IN_PARALLEL
+    };
     let tried = Mutex::default();
     let mut results = Vec::with_capacity(actions.len());
     for part in [coordinator, [first, services].concat()] {
@@ -69,7 +74,7 @@ pub(crate) async fn act(
                 async move { (action, result.await) }.boxed()
             })
             .collect();
-        let writes = stream::iter(writes).buffer_unordered(IN_PARALLEL);
+        let writes = stream::iter(writes).buffer_unordered(at_once);
         results.extend(writes.collect::<Vec<_>>().await);
     }
     let changed = |(_, result): &(_, Option<Result<bool>>)| matches!(result, Some(Ok(true)));

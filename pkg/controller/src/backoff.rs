@@ -27,6 +27,8 @@ struct Wait {
     until: Instant,
     /// Whether it waits for the API server, or the way to it, to be well again.
     for_server: bool,
+    /// Whether it was not answered in time.
+    hangs: bool,
     /// How often it was woken to see whether that is well.
     probes: u32,
     /// Not before is it woken so again: it may be that nothing but what this job asks for is refused.
@@ -53,6 +55,7 @@ impl Backoff {
             failures: 0,
             until: now,
             for_server: false,
+            hangs: false,
             probes: 0,
             next_probe: now,
         });
@@ -63,6 +66,7 @@ impl Backoff {
         if !error.is_conflict() {
             job.until = now + wait;
             job.for_server = error.may_pass();
+            job.hangs = matches!(error, Error::Timeout { .. });
         }
         wait
     }
@@ -72,6 +76,12 @@ impl Backoff {
         let until = self.lock().jobs.get(job)?.until;
         let left = until.saturating_duration_since(Instant::now());
         (!left.is_zero()).then_some(left)
+    }
+
+    /// Whether its last try was not answered in time, as the next may not be: something that is asked about this job alone may hang, such as a
+    /// webhook for the pods of its namespace.
+    pub fn hangs(&self, job: &Key) -> bool {
+        self.lock().jobs.get(job).is_some_and(|wait| wait.hangs)
     }
 
     /// Its next failure is again a first one: some of what it is about got through.
@@ -141,6 +151,25 @@ mod tests {
     fn refused() -> Error {
         let (kind, name) = ("pod", "p".to_owned());
         Error::Foreign { kind, name }
+    }
+
+    #[test]
+    fn whoever_was_not_answered_in_time_hangs_until_it_gets_through() {
+        let backoff = Backoff::default();
+        let job = job("j");
+        let failed = |error: Error| {
+            backoff.failed(&job, &error);
+            backoff.hangs(&job)
+        };
+        assert!(!backoff.hangs(&job));
+        assert!(!failed(refused()));
+        assert!(failed(unanswered()));
+        backoff.got_on(&job);
+        assert!(backoff.hangs(&job), "other calls of it say nothing");
+        assert!(!failed(refused()));
+        assert!(failed(unanswered()));
+        backoff.succeeded(&job);
+        assert!(!backoff.hangs(&job));
     }
 
     fn unanswered() -> Error {

@@ -37,6 +37,8 @@ pub(crate) struct Context {
     pub backoff: Backoff,
     /// Turns to reconcile, given in the order in which jobs ask for them; closed when all is to end.
     pub turns: Semaphore,
+    /// Of these, those that jobs may have that [hang](Backoff::hangs): others get on meanwhile.
+    pub turns_of_hanging: Semaphore,
     writes: Semaphore,
     recorder: Recorder,
     reporter: Reporter,
@@ -96,6 +98,7 @@ impl Context {
             reporter,
             outbox,
             turns: Semaphore::new(settings.concurrency.into()),
+            turns_of_hanging: Semaphore::new(usize::from(settings.concurrency).div_ceil(4)),
             writes: Semaphore::new(settings.writes_in_flight),
             client,
             settings,
@@ -285,16 +288,18 @@ fn shorten(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use di_api::Reason;
-    use kube::{Config, runtime::reflector::store};
+    use kube::runtime::reflector::store;
     use prometheus_client::registry::Registry;
 
     use super::*;
 
     #[tokio::test]
     async fn a_job_made_anew_has_no_part_in_what_befell_the_old_one() {
-        let nowhere = Config::new("http://127.0.0.1:1".parse().unwrap());
+        let nothing = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+            http::Response::builder().body(kube::client::Body::empty())
+        });
         let context = Context::new(
-            Client::try_from(nowhere).unwrap(),
+            Client::new(nothing, "ns"),
             Settings::default(),
             Metrics::new(&mut Registry::default()),
             JobCache::new(store().0),

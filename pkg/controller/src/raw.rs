@@ -20,12 +20,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tracing::warn;
 
-use crate::{
-    Error, Note,
-    context::Context,
-    error::Result,
-    step::{has_begun, has_ended},
-};
+use crate::{Error, Note, context::Context, error::Result, step::has_begun};
 
 /// Fails a job that cannot be decoded, if it never ran. One that runs already is told of and left as it is: its pods are worth more than
 /// the mistake. One that has ended is returned, as far as [its end](ended) can be read.
@@ -65,7 +60,7 @@ fn ended(job: &DynamicObject) -> Option<DIJob> {
         conditions: read(&status["conditions"]).unwrap_or_default(),
         ..DIJobStatus::default()
     };
-    if !has_ended(&status) {
+    if !status.has_ended() {
         return None;
     }
     let policy = match &spec["cleanPodPolicy"] {

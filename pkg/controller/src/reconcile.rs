@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use di_api::{ConditionType, DIJob, DIJobStatus, Phase};
+use di_api::{ConditionType, DIJob, DIJobStatus};
 use di_cache::{Key, WatchedJob};
 use di_plan::{PodView, RandomSuffixes};
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
@@ -39,12 +39,19 @@ const LOOKS: usize = 6;
 
 /// Waits for the job's turn, and reconciles it as it is by then.
 pub(crate) async fn reconcile(job: Arc<WatchedJob>, context: Arc<Context>) -> Result<Next> {
+    let key = (job.namespace().unwrap_or_default(), job.name_any());
+    let _one_of_few = if context.backoff.hangs(&key) {
+        // Never closed.
+        context.turns_of_hanging.acquire().await.ok()
+    } else {
+        None
+    };
     let Ok(_turn) = context.turns.acquire().await else {
         // All is to end.
         return Ok(Next::await_change());
     };
     let Some(job) = context.jobs.store().get(&ObjectRef::from_obj(&*job)) else {
-        context.forget(&(job.namespace().unwrap_or_default(), job.name_any()));
+        context.forget(&key);
         return Ok(Next::await_change());
     };
     // Boxed: those that wait are many, and take no room for it.
@@ -62,7 +69,7 @@ async fn reconcile_now(job: Arc<WatchedJob>, context: &Context) -> Result<Next> 
     let result: Result<_, Failed> = match &job.0 {
         Ok(_) => {
             synced(context).await?;
-            looks(context, &key).await
+            looks(context, &key, job.uid().as_deref()).await
         }
         Err(invalid) => {
             synced(context).await?;
@@ -96,8 +103,8 @@ async fn synced(context: &Context) -> Result<()> {
     Ok(())
 }
 
-/// Looks, decides, writes the status, acts; again until nothing is left to do.
-async fn looks(context: &Context, key: &Key) -> Result<Next, Failed> {
+/// Looks, decides, writes the status, acts; again until nothing is left to do for the job of this UID.
+async fn looks(context: &Context, key: &Key, uid: Option<&str>) -> Result<Next, Failed> {
     Box::pin(tell_unsaid(context, key)).await?;
     let mut trouble = context.memory(key).trouble;
     let mut asked = HashMap::new();
@@ -107,6 +114,10 @@ async fn looks(context: &Context, key: &Key) -> Result<Next, Failed> {
             context.forget(key);
             return Ok(Next::await_change());
         };
+        if job.metadata.uid.as_deref() != uid {
+            // Another of its name by now, of which nothing of this holds.
+            return Ok(Next::requeue(COUNTS_EVERY));
+        }
         // Once in a job's life: afterwards it has begun. In here, since it may be let go on between two looks.
         if !judged && is_new(context, key, &job) {
             if Box::pin(raw::fail_invalid(context, key)).await? {
@@ -272,6 +283,9 @@ fn look(
     let nodes = context.nodes.all();
     let aggregator = context.aggregators.of(&key.0);
     let now = (context.settings.clock)();
+    let coordinator = job.status.as_ref().map(|status| &status.coordinator);
+    let coordinator = coordinator.and_then(|last| last.uid.as_deref());
+    let gone = coordinator.and_then(|uid| context.pods.last_of(uid));
     let seen = Observed {
         job,
         pods: &pods,
@@ -279,6 +293,7 @@ fn look(
         nodes: nodes.as_deref(),
         aggregator: &aggregator,
         trouble,
+        gone: gone.as_ref(),
         asked,
         // Kubernetes' times are whole seconds.
         now: Timestamp::from_second(now.as_second()).unwrap_or(now),
@@ -287,11 +302,7 @@ fn look(
 }
 
 fn next(step: &Step, job: &DIJob) -> Next {
-    let ended = job
-        .status
-        .as_ref()
-        .and_then(|status| status.phase)
-        .is_some_and(Phase::is_terminal);
+    let ended = job.status.as_ref().is_some_and(DIJobStatus::has_ended);
     let look = SAFETY_NET.mul_f64(rand::rng().random_range(0.8..1.2));
     match step.again {
         Some(again) if ended => Next::requeue(again),

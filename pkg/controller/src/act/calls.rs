@@ -448,3 +448,31 @@ async fn a_pod_is_told_to_end_once() {
         "before the watch shows it"
     );
 }
+
+/// They would take the turns and calls of all others, each for as long as a call may take.
+#[tokio::test(start_paused = true)]
+async fn of_a_job_that_hangs_one_call_is_made_at_a_time() {
+    let pods: Vec<_> = (0..20)
+        .map(|i| {
+            let name = format!("collector-{i}");
+            Action::CreatePod(PlanEntry::new(name, Role::Collector, Origin::Declared, i))
+        })
+        .collect();
+    let asked = Arc::<Mutex<usize>>::default();
+    let counted = asked.clone();
+    let never = service_fn(move |_: Request<Body>| {
+        *counted.lock().unwrap() += 1;
+        std::future::pending::<Result<Response<Body>, BoxError>>()
+    });
+    let context = context(
+        Client::new(never, "ns"),
+        &mut Registry::default(),
+        Outbox::new().0,
+    );
+    let (job, key) = job();
+    for expected in [IN_PARALLEL, 1, 1] {
+        let failed = act(&context, &job, &key, &pods).await.unwrap_err();
+        context.backoff.failed(&key, &failed.error);
+        assert_eq!(std::mem::take(&mut *asked.lock().unwrap()), expected);
+    }
+}

@@ -82,11 +82,13 @@ async fn what_nothing_comes_of_is_left_to_the_watch_and_tried_ever_later() {
     );
     job.status = Some(step.status);
     context.jobs.written(job);
-    let failed = looks(&context, &key).await.unwrap_err();
+    // Of a look at an earlier job of the name nothing is done to this one.
+    looks(&context, &key, Some("earlier")).await.unwrap();
+    let failed = looks(&context, &key, Some("u")).await.unwrap_err();
     assert!(matches!(failed.error, Error::InVain), "{failed:?}");
     assert!(failed.error.is_conflict(), "nobody need look at it");
     context.pods.deleted(&pod.uid);
-    looks(&context, &key).await.unwrap();
+    looks(&context, &key, Some("u")).await.unwrap();
 }
 
 #[test]

@@ -7,7 +7,7 @@ use di_plan::PodView;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
-use super::{Observed, Trouble, has_ended, replicas, units};
+use super::{Observed, Trouble, replicas, units};
 
 /// What is told of a job that is held.
 pub(super) const HELD: &str = "the job is held and no pod of it is left";
@@ -28,7 +28,7 @@ fn tell(seen: &Observed<'_>, status: &mut DIJobStatus) {
     let trouble = seen
         .trouble
         .map(|trouble| (trouble.reason, told(status, trouble)));
-    if has_ended(status) {
+    if status.has_ended() {
         let end = ended_by(&status.conditions).map(|end| end.reason.clone());
         let known = end
             .as_deref()

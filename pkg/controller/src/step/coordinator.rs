@@ -69,7 +69,8 @@ pub(super) fn has_room(seen: &Observed<'_>, step: &Step) -> bool {
 }
 
 fn ended<'a>(seen: &'a Observed<'_>) -> Option<(&'a PodView, &'a End)> {
-    let pod = seen.pod(&names::coordinator(&seen.job.name_any()))?;
+    let pod = seen.pod(&names::coordinator(&seen.job.name_any()));
+    let pod = pod.or(seen.gone)?;
     Some((pod, pod.end.as_deref()?))
 }
 
@@ -121,7 +122,8 @@ pub(super) fn tend(seen: &Observed<'_>, step: &mut Step) {
             }
         }
         Some(end) => start_again(seen, step, pod, end),
-        None if is_to_go(seen, pod) => replace(seen, step, pod),
+        // Its deletion may have failed when the job was held, which it is no longer.
+        None if is_to_go(seen, pod) || is_given_up(step, pod) => replace(seen, step, pod),
         None => follow(seen, step, pod),
     }
 }
@@ -272,7 +274,11 @@ fn is_to_go(seen: &Observed<'_>, pod: &PodView) -> bool {
 
 /// It is given up before it is deleted: it may well exit with 0 once it has saved what it has, which is not how the job ends.
 fn replace(seen: &Observed<'_>, step: &mut Step, pod: &PodView) {
-    let message = "a restart of the coordinator was asked for";
+    let message = if is_to_go(seen, pod) {
+        "a restart of the coordinator was asked for"
+    } else {
+        "the coordinator is one from before the job was held"
+    };
     if !is_given_up(step, pod) {
         step.notes
             .push(Note::normal(Reason::CoordinatorRestarted, message));

@@ -139,6 +139,8 @@ pub(super) fn suspend(seen: &Observed<'_>, step: &mut Step) {
     remove(seen, step, |_| true);
     coordinator::give_up(seen, step);
     coordinator::not_running(seen, step, Reason::Suspended, "the job is held");
+    // The clock of activeDeadlineSeconds starts anew when the job does.
+    step.status.start_time = None;
     let plan = &mut step.status.plan;
     for entry in plan.iter_mut() {
         entry.done |= replicas::has_done_its_work(seen, entry);
@@ -165,10 +167,8 @@ pub(super) fn suspend(seen: &Observed<'_>, step: &mut Step) {
                 .push(Note::normal(Reason::Suspended, conditions::HELD));
         }
         step.status.phase = Some(Phase::Suspended);
-        // The clock of activeDeadlineSeconds starts anew when the job does.
-        step.status.start_time = None;
-    } else if step.status.phase == Some(Phase::Suspended) {
-        // One that nobody knew of has come up.
+    } else {
+        // It is held once no pod is left, but runs no longer.
         coordinator::not_there(step);
     }
 }

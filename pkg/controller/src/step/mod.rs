@@ -10,8 +10,8 @@ mod units;
 use std::{collections::HashMap, time::Duration};
 
 use di_api::{
-    ConditionType, DIJob, DIJobStatus, Phase, PlanEntry, Reason, Role, condition, is_true,
-    set_condition, validation,
+    ConditionType, DIJob, DIJobStatus, Phase, PlanEntry, Reason, Role, condition, set_condition,
+    validation,
 };
 use di_plan::{AggregatorTemplate, NodeView, PodView, ServiceView, Suffixes};
 use jiff::Timestamp;
@@ -32,6 +32,8 @@ pub struct Observed<'a> {
     pub aggregator: &'a AggregatorTemplate,
     /// What went wrong in the last act, if it was not mended since.
     pub trouble: Option<&'a Trouble>,
+    /// The coordinator that the status tells of as the watch showed it last, if it had ended before it went.
+    pub gone: Option<&'a PodView>,
     /// Pods that the server was asked for, and whether it has them: a cache alone may be behind.
     pub asked: &'a HashMap<String, bool>,
     /// The time.
@@ -228,13 +230,6 @@ impl Observed<'_> {
     }
 }
 
-/// Whether the job has ended; once it has, it never runs again.
-pub(crate) fn has_ended(status: &DIJobStatus) -> bool {
-    status.phase.is_some_and(Phase::is_terminal)
-        || is_true(&status.conditions, ConditionType::Succeeded)
-        || is_true(&status.conditions, ConditionType::Failed)
-}
-
 /// Whether anything of the job was planned or made. One that was held from the start has a phase and no more.
 pub(crate) fn has_begun(status: &DIJobStatus) -> bool {
     let has_phase = status.phase.is_some_and(|phase| phase != Phase::Suspended);
@@ -252,10 +247,10 @@ pub fn step(seen: &Observed<'_>, suffixes: &mut dyn Suffixes) -> Step {
         // The garbage collector takes what the job owns.
         return step;
     }
-    if !has_ended(&step.status) {
+    if !step.status.has_ended() {
         live(seen, &mut step, suffixes);
     }
-    if has_ended(&step.status) {
+    if step.status.has_ended() {
         ending::clean_up(seen, &mut step);
     }
     counts::fill(seen, &mut step.status);
@@ -275,7 +270,7 @@ fn live(seen: &Observed<'_>, step: &mut Step, suffixes: &mut dyn Suffixes) {
         }
     }
     coordinator::check_end(seen, step);
-    if has_ended(&step.status) {
+    if step.status.has_ended() {
         return;
     }
     if seen.job.spec.suspend {
@@ -283,10 +278,10 @@ fn live(seen: &Observed<'_>, step: &mut Step, suffixes: &mut dyn Suffixes) {
         return;
     }
     ending::check_deadline(seen, step);
-    if !has_ended(&step.status) {
+    if !step.status.has_ended() {
         coordinator::tend(seen, step);
     }
-    if !has_ended(&step.status) {
+    if !step.status.has_ended() {
         replicas::tend(seen, step, suffixes);
     }
 }

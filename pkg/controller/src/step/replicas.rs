@@ -202,6 +202,8 @@ fn replace_lost(
             replaced.push((name, message));
         }
     }
+    // Who takes a place is made as the job says now.
+    declare(seen.job, plan, seen.pods, suffixes, seen.now);
     tell_replaced(step, replaced);
 }
 

@@ -42,9 +42,12 @@ pub fn adopt(
         .map(|ddp| (ddp.place.aggregator.as_str(), ddp.place.world_size))
         .collect();
     let claimed_by = coordinator.unwrap_or_default();
+    let mut all_slots = HashMap::new();
     for (pod, role) in strangers {
         let (origin, group, resources) = place(job, plan, role, pod.group.as_deref());
-        let mut slots = Slots::new(job, plan, role);
+        let slots = all_slots
+            .entry(role)
+            .or_insert_with(|| Slots::new(job, plan, role));
         let mut entry = PlanEntry {
             group,
             resources,

@@ -1,11 +1,13 @@
 //! Declared replicas: what the spec wants.
 
+use std::collections::HashSet;
+
 use di_api::{DIJob, Origin, PlanEntry, ReplicaResources, Role, names};
 use jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::{
-    planned_as,
+    aggregator_of, planned_as,
     slots::Slots,
     victims::{mark_named, mark_surplus},
 };
@@ -47,14 +49,20 @@ pub fn declare(
         for (group, wanted, resources) in buckets {
             let (planned_role, resources) = planned_as(job, role, &resources);
             let of_bucket = |e: &PlanEntry| of_role(e) && e.group == group;
-            // A held job may have been changed: what was not made yet is planned anew if it is another kind of learner by now.
-            let misfit = |e: &PlanEntry| {
-                of_bucket(e)
-                    && e.uid.is_none()
+            // The job may have been changed, and what was not made yet is made as it says now: planned anew if it is another kind of learner by
+            // now, or a unit whose parts are planned already, else as it is.
+            let unmade = |e: &PlanEntry| of_bucket(e) && e.is_wanted() && e.uid.is_none();
+            let led: HashSet<_> = plan.iter().filter_map(aggregator_of).collect();
+            let misfits = plan.iter().filter(|e| {
+                unmade(e)
                     && (e.role != planned_role
-                        || (e.role == Role::Aggregator && e.resources.gpus != resources.gpus))
-            };
-            mark_surplus(plan, pods, misfit, 0);
+                        || e.resources != resources && led.contains(e.name.as_str()))
+            });
+            let misfits: HashSet<_> = misfits.map(|e| e.name.clone()).collect();
+            mark_surplus(plan, pods, |e| misfits.contains(&e.name), 0);
+            for entry in plan.iter_mut().filter(|e| unmade(e)) {
+                entry.resources.clone_from(&resources);
+            }
             let wanted = usize::try_from(wanted).unwrap_or(0);
             let have = plan
                 .iter()

@@ -373,6 +373,18 @@ fn groups_have_their_own_counts_and_resources() {
         .collect();
     assert_eq!((plan.len(), big.len()), (3, 2));
     assert_eq!(big[0].resources.cpus.as_ref().unwrap().0, "4");
+    // What was not made yet is made as the job says now, and keeps its name.
+    let before = plan.clone();
+    let seen = plan.iter_mut().find(|e| e.group.is_some()).unwrap();
+    seen.uid = Some("u".to_owned());
+    let groups = &mut job.spec.collector.as_mut().unwrap().groups;
+    groups[0].resources.cpus = Some(Quantity("8".to_owned()));
+    declare(&job, &mut plan, &[], &mut RandomSuffixes, now());
+    let cpus = |e: &PlanEntry| Some(e.resources.cpus.as_ref()?.0.clone());
+    let all: Vec<_> = plan.iter().filter_map(cpus).collect();
+    assert_eq!(all, ["4", "8"]);
+    let names = |plan: &[PlanEntry]| plan.iter().map(|e| e.name.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&plan), names(&before));
     job.spec.collector.as_mut().unwrap().groups.clear();
     declare(&job, &mut plan, &[], &mut RandomSuffixes, now());
     assert_eq!(wanted(&plan), 1);

@@ -1,5 +1,7 @@
 //! Who goes when fewer are wanted.
 
+use std::collections::HashSet;
+
 use di_api::{EntryState, Origin, PlanEntry, Role};
 
 use super::{follow, is_ready, members};
@@ -81,17 +83,16 @@ pub fn victims(
     let mut wanted: Vec<usize> = (0..plan.len())
         .filter(|&i| plan[i].is_wanted() && of(&plan[i]))
         .collect();
-    wanted.sort_by_cached_key(|&i| rank(plan, i, pods));
+    let ready = pods.iter().filter(|pod| pod.ready && !pod.deleting);
+    let ready: HashSet<&str> = ready.map(|pod| pod.name.as_str()).collect();
+    wanted.sort_by_cached_key(|&i| rank(plan, i, &ready));
     wanted
 }
 
 /// Who goes first: those not ready, then the newest.
-fn rank(plan: &[PlanEntry], position: usize, pods: &[PodView]) -> impl Ord + use<> {
+fn rank(plan: &[PlanEntry], position: usize, ready: &HashSet<&str>) -> impl Ord + use<> {
     let entry = &plan[position];
-    let ready = is_ready(plan, entry, |name| {
-        pods.iter()
-            .any(|pod| pod.name == name && pod.ready && !pod.deleting)
-    });
+    let ready = is_ready(plan, entry, |name| ready.contains(name));
     let planned = entry.planned_at.as_ref().map(|time| time.0);
     (ready, std::cmp::Reverse((planned, position)))
 }

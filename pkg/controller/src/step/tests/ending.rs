@@ -265,3 +265,76 @@ fn an_end_that_stands_in_a_condition_only_is_told_by_the_phase_too() {
         assert!(world.status().completion_time.is_some());
     }
 }
+
+#[test]
+fn a_held_job_does_not_say_that_it_runs_while_its_pods_go() {
+    let mut world = running();
+    world.job.spec.suspend = true;
+    world.settle();
+    world.pods.remove(COORDINATOR);
+    world.settle();
+    assert!(!world.pods.is_empty(), "some take their time");
+    let status = world.status();
+    assert_eq!(status.phase, Some(Phase::Created));
+    assert_eq!(status.start_time, None);
+    let before = world.now;
+    world.now += SignedDuration::from_secs(3600);
+    world.job.spec.suspend = false;
+    world.settle();
+    let began = world.status().start_time.as_ref().unwrap().0;
+    assert_eq!(
+        began.duration_since(before).as_secs(),
+        3600,
+        "its time starts anew"
+    );
+}
+
+#[test]
+fn a_coordinator_whose_deletion_failed_when_its_job_was_held_does_not_go_on_after() {
+    let mut world = running();
+    let old = world.pods[COORDINATOR].uid.clone();
+    world.job.spec.suspend = true;
+    // What follows is never done.
+    world.job.status = Some(world.look().status);
+    world.job.spec.suspend = false;
+    world.settle();
+    assert!(world.pods[COORDINATOR].deleting);
+    // It may still say how it ended, which says nothing of the job.
+    world.exit(COORDINATOR, 0, "Completed");
+    world.settle();
+    world.kubelet_ends_deleted();
+    world.settle();
+    world.run(COORDINATOR);
+    world.settle();
+    assert_ne!(world.pods[COORDINATOR].uid, old);
+    assert_eq!(world.status().phase, Some(Phase::Running));
+    world.exit(COORDINATOR, 1, "Error");
+    world.settle();
+    assert_eq!(world.status().phase, Some(Phase::Failed));
+}
+
+#[test]
+fn a_coordinator_that_ended_and_went_before_anybody_looked_has_ended_its_job() {
+    for (code, deleting, policy, ends) in [
+        (0, true, CleanPodPolicy::Running, Some(Phase::Succeeded)),
+        (0, false, CleanPodPolicy::All, Some(Phase::Succeeded)),
+        (1, false, CleanPodPolicy::All, Some(Phase::Failed)),
+        // It was told to go, so another takes its place.
+        (1, true, CleanPodPolicy::Running, None),
+    ] {
+        let mut world = running();
+        world.job.spec.clean_pod_policy = policy;
+        world.exit(COORDINATOR, code, "");
+        let mut gone = world.pods.remove(COORDINATOR).unwrap();
+        gone.deleting = deleting;
+        world.gone = Some(gone);
+        world.settle();
+        let phase = world.status().phase;
+        assert_eq!(
+            phase.filter(|phase| phase.is_terminal()),
+            ends,
+            "{code} {deleting}"
+        );
+        assert_eq!(world.pods.contains_key(COORDINATOR), ends.is_none());
+    }
+}

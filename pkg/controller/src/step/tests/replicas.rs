@@ -398,3 +398,40 @@ fn a_wait_that_another_clock_noted_is_not_waited_for() {
     world.settle();
     assert_eq!(world.pods.len(), 4);
 }
+
+#[test]
+fn who_takes_a_place_has_the_resources_that_its_group_has_by_then() {
+    let mut world = running();
+    let groups = |cpus: &str| {
+        let groups =
+            serde_json::json!([{"name": "big", "replicas": 1, "resources": {"cpus": cpus}}]);
+        serde_json::from_value(groups).unwrap()
+    };
+    world.job.spec.collector.as_mut().unwrap().groups = groups("4");
+    world.settle();
+    world.run_all();
+    world.settle();
+    let big = |world: &World| {
+        let mut plan = world.plan().iter();
+        let entry = plan.find(|e| e.group.is_some() && e.is_wanted()).unwrap();
+        let cpus = entry.resources.cpus.as_ref().unwrap().0.clone();
+        (entry.name.clone(), cpus)
+    };
+    let (first, _) = big(&world);
+    world.job.spec.collector.as_mut().unwrap().groups = groups("8");
+    world.settle();
+    assert_eq!(
+        big(&world),
+        (first.clone(), "4".to_owned()),
+        "it is as it was made"
+    );
+    world.exit(&first, 1, "Error");
+    world.settle();
+    let (second, cpus) = big(&world);
+    assert_ne!(second, first);
+    assert_eq!(cpus, "8");
+    let pod = world.object(&second);
+    let main = &pod.spec.as_ref().unwrap().containers[0];
+    let resources = main.resources.as_ref().unwrap();
+    assert_eq!(resources.limits.as_ref().unwrap()["cpu"].0, "8");
+}

@@ -313,6 +313,7 @@ fn before_nodes_are_known_nothing_is_split() {
         nodes: None,
         aggregator: &world.aggregator,
         trouble: None,
+        gone: None,
         asked: &std::collections::HashMap::new(),
         now: world.now,
     };

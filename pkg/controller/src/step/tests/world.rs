@@ -25,6 +25,7 @@ pub(super) struct World {
     pub job_deleted: bool,
     pub asked: HashMap<String, bool>,
     pub trouble: Option<Trouble>,
+    pub gone: Option<PodView>,
     /// Pods as the server has them.
     objects: BTreeMap<String, Pod>,
     serial: u32,
@@ -56,6 +57,7 @@ impl World {
             job_deleted: false,
             asked: HashMap::new(),
             trouble: None,
+            gone: None,
             objects: BTreeMap::new(),
             serial: 0,
         }
@@ -80,6 +82,7 @@ impl World {
             nodes: Some(&self.nodes),
             aggregator: &self.aggregator,
             trouble: self.trouble.as_ref(),
+            gone: self.gone.as_ref(),
             asked: &self.asked,
             now: self.now,
         };

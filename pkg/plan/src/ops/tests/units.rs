@@ -206,6 +206,46 @@ fn a_held_job_that_was_changed_is_planned_anew() {
 }
 
 #[test]
+fn a_unit_that_was_not_made_yet_is_split_anew_when_its_resources_change() {
+    let mut plan = Vec::new();
+    declare(&job(1), &mut plan, &[], &mut RandomSuffixes, now());
+    let mut changed = job(1);
+    let learner = changed.spec.learner.as_mut().unwrap();
+    learner.replicas = 0;
+    let group = |cpus: &str| {
+        let group = serde_json::json!([{"name": "g", "replicas": 1, "resources": {"gpus": 4, "cpus": cpus}}]);
+        serde_json::from_value(group).unwrap()
+    };
+    learner.groups = group("8");
+    let again = |plan: &mut Vec<PlanEntry>, job: &DIJob| {
+        declare(job, plan, &[], &mut RandomSuffixes, now());
+        drop_gone(plan, |_| false);
+    };
+    again(&mut plan, &changed);
+    let name = plan[0].name.clone();
+    changed.spec.learner.as_mut().unwrap().groups = group("16");
+    again(&mut plan, &changed);
+    assert_eq!(
+        (plan.len(), &plan[0].name),
+        (1, &name),
+        "it has no parts yet"
+    );
+    split(&mut plan, &[4]);
+    assert_eq!(plan.len(), 2);
+    again(&mut plan, &changed);
+    assert_eq!(
+        (plan.len(), &plan[0].name),
+        (2, &name),
+        "nothing has changed"
+    );
+    changed.spec.learner.as_mut().unwrap().groups = group("32");
+    again(&mut plan, &changed);
+    assert_eq!(plan.len(), 1, "its parts are planned anew");
+    assert_eq!(plan[0].resources.cpus.as_ref().unwrap().0, "32");
+    assert_ne!(plan[0].name, name);
+}
+
+#[test]
 fn of_a_role_that_was_taken_out_all_go_whoever_wanted_them_and_units_whole() {
     let mut plan = Vec::new();
     declare(&job(1), &mut plan, &[], &mut RandomSuffixes, now());

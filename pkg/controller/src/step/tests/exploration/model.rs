@@ -212,6 +212,7 @@ impl Model {
                 nodes: Some(&self.nodes),
                 aggregator: &self.aggregator,
                 trouble: self.trouble.as_ref(),
+                gone: None,
                 asked: &cache.asked,
                 now: self.now,
             },

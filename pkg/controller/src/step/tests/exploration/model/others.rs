@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use di_api::{Origin, PlanEntry, ReplicaResources, Role, names};
+use di_api::{DIJobStatus, Origin, PlanEntry, ReplicaResources, Role, names};
 use di_plan::{
     AggregatorTemplate, End, PodPhase, PodView, RandomSuffixes, Request, Stage, release, replace,
     request,
@@ -14,12 +14,9 @@ use super::{
     Model,
     server::{check_units, listening},
 };
-use crate::step::{
-    has_ended,
-    tests::{
-        exploration::{Happening, past::Lag},
-        world::{COORDINATOR, aggregator, exit, made, node, start},
-    },
+use crate::step::tests::{
+    exploration::{Happening, past::Lag},
+    world::{COORDINATOR, aggregator, exit, made, node, start},
 };
 
 /// So often pods and plan answer each other, at most, until nothing is left to do.
@@ -204,7 +201,7 @@ impl Model {
 
     /// Whether the endpoint changes its plan.
     fn is_live(&self) -> bool {
-        let ended = self.job.status.as_ref().is_some_and(has_ended);
+        let ended = self.job.status.as_ref().is_some_and(DIJobStatus::has_ended);
         !self.goes() && !ended && !self.job.spec.suspend
     }
 

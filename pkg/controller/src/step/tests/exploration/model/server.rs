@@ -7,7 +7,7 @@ use di_plan::{PodView, ServiceView, aggregator_of, find, is_whole, members};
 
 use super::{Failure, Model, version};
 use crate::step::{
-    Action, has_ended,
+    Action,
     tests::{
         exploration::{Fate, past::Cache},
         world::{COORDINATOR, made},
@@ -163,7 +163,7 @@ impl Model {
 
     /// Whoever has a place in the job is to be heard, as long as nobody has seen it end or held.
     fn is_heard(&self, seen: &DIJob, name: &str) -> bool {
-        let ended = seen.status.as_ref().is_some_and(has_ended);
+        let ended = seen.status.as_ref().is_some_and(DIJobStatus::has_ended);
         let same = seen.metadata.uid == self.job.metadata.uid;
         let mut plan = self.job.status.iter().flat_map(|status| &status.plan);
         let wanted = |entry: &PlanEntry| entry.name == name && entry.is_wanted();
