@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use k8s_openapi::api::core::v1::{PodDNSConfig, PodSpec};
 
 use super::{
-    Fault, Path,
+    Fault, Faults, Path,
     basic::{check_one_of, check_required},
     names,
 };
@@ -17,7 +17,7 @@ const MAX_SEARCH_CHARS: usize = 2048;
 const NO_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 
 /// DNS policy, its servers, and names of hosts.
-pub(super) fn check(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
+pub(super) fn check(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     let policy = pod.dns_policy.as_deref();
     check_one_of(policy, &POLICIES, &field.at("dnsPolicy"), faults);
     let place = field.at("dnsConfig");
@@ -67,7 +67,7 @@ pub(super) fn check(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
     check_hosts(pod, field, faults);
 }
 
-fn check_hosts(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_hosts(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     for (i, alias) in pod.host_aliases.iter().flatten().enumerate() {
         let field = field.item("hostAliases", i);
         check_ip(&alias.ip, &field.at("ip"), faults);
@@ -80,7 +80,7 @@ fn check_hosts(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
     }
 }
 
-fn check_ip(ip: &str, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_ip(ip: &str, field: &Path<'_>, faults: &mut Faults) {
     if ip.parse::<IpAddr>().is_err() {
         faults.push(Fault::invalid(field, ip, NO_IP));
     }

@@ -3,7 +3,7 @@ use std::collections::HashSet;
 use k8s_openapi::api::core::v1::{Container, ContainerPort, PodSpec};
 
 use super::{
-    Fault, Path,
+    Fault, Faults, Path,
     basic::{check_between, check_one_of},
     names,
 };
@@ -17,7 +17,7 @@ pub(super) const LAST: i32 = 65535;
 const NUMBERS: (i64, i64) = (1, LAST as i64);
 
 /// The ports of a container: numbers, protocols and names.
-pub(super) fn check(container: &Container, field: &Path<'_>, faults: &mut Vec<Fault>) {
+pub(super) fn check(container: &Container, field: &Path<'_>, faults: &mut Faults) {
     let ports = container.ports.as_deref().unwrap_or_default();
     let mut earlier = HashSet::new();
     for (i, port) in ports.iter().enumerate() {
@@ -39,7 +39,7 @@ pub(super) fn check(container: &Container, field: &Path<'_>, faults: &mut Vec<Fa
 }
 
 /// Ports that the containers of a pod share.
-pub(super) fn check_pod(pod: &PodSpec, role: Role, field: &Path<'_>, faults: &mut Vec<Fault>) {
+pub(super) fn check_pod(pod: &PodSpec, role: Role, field: &Path<'_>, faults: &mut Faults) {
     check_own(pod, field, faults);
     let mut taken: HashSet<_> = given(pod, role)
         .map(|number| format!("TCP//{number}"))
@@ -85,7 +85,7 @@ fn given(pod: &PodSpec, role: Role) -> Option<i32> {
 }
 
 /// The replica's own port stands once in a pod: its service and its environment tell of one.
-fn check_own(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_own(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     let mut holder: Option<&str> = None;
     for (i, container) in pod.containers.iter().enumerate() {
         for (j, port) in container.ports.iter().flatten().enumerate() {
@@ -104,7 +104,7 @@ fn check_own(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
 }
 
 /// Ports of ddp learners have names that the main container of a learner must leave to them.
-pub(super) fn check_reserved(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
+pub(super) fn check_reserved(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     for (i, container) in pod.containers.iter().enumerate() {
         if container.name != MAIN_CONTAINER {
             continue;

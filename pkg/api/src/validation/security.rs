@@ -1,10 +1,13 @@
 //! Security contexts of pods and containers.
 
+use std::collections::HashSet;
+
 use k8s_openapi::api::core::v1::{AppArmorProfile, Container, PodSpec, SeccompProfile};
 
 use super::{
-    Fault, Path,
+    Fault, Faults, Path,
     basic::{check_between, check_one_of, check_relative_path, check_required},
+    names,
 };
 
 /// The type of a profile that is a file of the node.
@@ -13,7 +16,7 @@ const LOCALHOST: &str = "Localhost";
 const IDS: (i64, i64) = (0, 2_147_483_647);
 
 /// The pod's own, of which its containers inherit.
-pub(super) fn check_pod(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
+pub(super) fn check_pod(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     let Some(context) = &pod.security_context else {
         return;
     };
@@ -39,6 +42,7 @@ pub(super) fn check_pod(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>
     check_seccomp(context.seccomp_profile.as_ref(), &field, faults);
     check_apparmor(context.app_armor_profile.as_ref(), &field, faults);
     let sysctls = context.sysctls.as_deref().unwrap_or_default();
+    let mut earlier = HashSet::new();
     for (i, sysctl) in sysctls.iter().enumerate() {
         let field = field.item("sysctls", i);
         let field = field.at("name");
@@ -48,8 +52,8 @@ pub(super) fn check_pod(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>
         if !is_sysctl(&sysctl.name) {
             let why = "must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?\\.)*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
             faults.push(Fault::invalid(field, sysctl.name.as_str(), why));
-        } else if sysctls[..i].iter().any(|other| other.name == sysctl.name) {
-            faults.push(Fault::duplicate(field, sysctl.name.as_str()));
+        } else {
+            names::check_unique(&mut earlier, &sysctl.name, &field, faults);
         }
     }
 }
@@ -69,7 +73,7 @@ pub(super) fn check_container(
     container: &Container,
     pod: &PodSpec,
     (pod_field, field): (&Path<'_>, &Path<'_>),
-    faults: &mut Vec<Fault>,
+    faults: &mut Faults,
 ) {
     let none = k8s_openapi::api::core::v1::SecurityContext::default();
     let own = container.security_context.as_ref().unwrap_or(&none);
@@ -109,7 +113,7 @@ fn check_root(
     own: &k8s_openapi::api::core::v1::SecurityContext,
     pod: &PodSpec,
     (pod_field, field): (&Path<'_>, &Path<'_>),
-    faults: &mut Vec<Fault>,
+    faults: &mut Faults,
 ) {
     let of_pod = pod.security_context.as_ref();
     let inherited = of_pod.and_then(|context| context.run_as_user);
@@ -133,7 +137,7 @@ fn check_root(
     }
 }
 
-fn check_seccomp(profile: Option<&SeccompProfile>, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_seccomp(profile: Option<&SeccompProfile>, field: &Path<'_>, faults: &mut Faults) {
     let Some(profile) = profile else { return };
     let field = field.at("seccompProfile");
     let file = profile.localhost_profile.as_deref();
@@ -144,7 +148,7 @@ fn check_seccomp(profile: Option<&SeccompProfile>, field: &Path<'_>, faults: &mu
     }
 }
 
-fn check_apparmor(profile: Option<&AppArmorProfile>, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_apparmor(profile: Option<&AppArmorProfile>, field: &Path<'_>, faults: &mut Faults) {
     let Some(profile) = profile else { return };
     let name = profile.localhost_profile.as_deref();
     let field = field.at("appArmorProfile");
@@ -157,7 +161,7 @@ fn check_profile(
     type_: &str,
     local: Option<&str>,
     field: &Path<'_>,
-    faults: &mut Vec<Fault>,
+    faults: &mut Faults,
 ) {
     let place = field.at("type");
     if check_required(type_, &place, "which profile it is", faults) {

@@ -8,7 +8,7 @@ use k8s_openapi::{
 };
 
 use super::{
-    Fault, Path, apparmor,
+    Fault, Faults, Path, apparmor,
     basic::{check_between, check_not_negative, check_one_of, check_required},
     containers, dns, names, quantities, scheduling, security, volumes,
 };
@@ -32,7 +32,7 @@ pub(super) fn check(
     template: &PodTemplateSpec,
     field: &Path<'_>,
     whose: For<'_>,
-    faults: &mut Vec<Fault>,
+    faults: &mut Faults,
 ) {
     if let Some(metadata) = &template.metadata {
         check_metadata(metadata, &field.at("metadata"), faults);
@@ -53,7 +53,7 @@ pub(super) fn check(
 }
 
 /// Labels and annotations.
-pub(super) fn check_metadata(metadata: &ObjectMeta, field: &Path<'_>, faults: &mut Vec<Fault>) {
+pub(super) fn check_metadata(metadata: &ObjectMeta, field: &Path<'_>, faults: &mut Faults) {
     let labels = field.at("labels");
     for (key, value) in metadata.labels.iter().flatten() {
         names::check_qualified_name(key, &labels, faults);
@@ -71,7 +71,7 @@ pub(super) fn check_metadata(metadata: &ObjectMeta, field: &Path<'_>, faults: &m
 }
 
 /// Claims of the pod, which its containers name.
-fn check_claims(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_claims(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     let mut seen = HashSet::new();
     for (i, claim) in pod.resource_claims.iter().flatten().enumerate() {
         let field = field.item("resourceClaims", i);
@@ -94,7 +94,7 @@ fn check_claims(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
     }
 }
 
-fn check_pod(pod: &PodSpec, whose: For<'_>, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_pod(pod: &PodSpec, whose: For<'_>, field: &Path<'_>, faults: &mut Faults) {
     let path = |name| field.at(name);
     if pod
         .ephemeral_containers
