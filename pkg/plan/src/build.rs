@@ -49,8 +49,11 @@ pub fn pod(
     let mut spec = template.spec.clone().unwrap_or_default();
 
     add_volumes(job, &mut spec);
-    spec.restart_policy
-        .get_or_insert_with(|| "Never".to_owned());
+    // One that is empty says nothing: the API server would start everything again, for ever.
+    let policy = spec.restart_policy.get_or_insert_default();
+    if policy.is_empty() {
+        "Never".clone_into(policy);
+    }
     let own_class = spec.priority_class_name.as_deref().unwrap_or_default();
     if own_class.is_empty() && !job.spec.priority_class_name.is_empty() {
         spec.priority_class_name = Some(job.spec.priority_class_name.clone());

@@ -26,7 +26,8 @@ pub(super) fn check(pod: &PodSpec, whose: For<'_>, field: &Path<'_>, faults: &mu
     check_main(&pod.containers, field, faults);
     let inits = pod.init_containers.as_deref().unwrap_or_default();
     // The builder gives this one to a template that has none.
-    let is_never = pod.restart_policy.as_deref().unwrap_or("Never") == "Never";
+    let policy = pod.restart_policy.as_deref().unwrap_or_default();
+    let is_never = ["", "Never"].contains(&policy);
     let volumes = Volumes::of(pod, whose);
     let mut seen = HashSet::new();
     for (list, kind) in [(&*pod.containers, "containers"), (inits, "initContainers")] {

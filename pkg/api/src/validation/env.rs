@@ -41,7 +41,11 @@ pub(super) fn check(container: &Container, pod: &PodSpec, field: &Path<'_>, faul
         let field = field.item("env", i);
         let name = field.at("name");
         if check_required(&variable.name, &name, "it needs a name", faults) {
-            names::check_env_name(&variable.name, &name, faults);
+            // What was meant for the value is not shown: others may read the message.
+            let before = variable.name.split_once('=');
+            let shown = before.map(|(before, _)| format!("{before}=..."));
+            let shown = shown.as_deref().unwrap_or(&variable.name);
+            names::check_env_name(shown, &name, faults);
         }
         if let Some(source) = &variable.value_from {
             let field = field.at("valueFrom");

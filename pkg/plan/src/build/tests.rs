@@ -117,6 +117,23 @@ fn a_class_that_is_empty_is_none_and_the_jobs_brings_its_own_priority() {
 }
 
 #[test]
+fn nothing_is_started_again_where_the_template_does_not_say_so() {
+    let mut job = job(&json!({"name": "di-container"}));
+    for (own, expected) in [
+        (None, "Never"),
+        (Some(""), "Never"),
+        (Some("OnFailure"), "OnFailure"),
+        (Some("Always"), "Always"),
+    ] {
+        let pod = job.spec.coordinator.template.spec.as_mut().unwrap();
+        pod.restart_policy = own.map(str::to_owned);
+        let built = built(&job, &entry(Role::Coordinator, &json!({})));
+        let policy = built.spec.unwrap().restart_policy;
+        assert_eq!(policy.as_deref(), Some(expected), "{own:?}");
+    }
+}
+
+#[test]
 fn a_port_that_stands_without_its_name_is_named_and_not_added() {
     let ports = |ports: &Value| {
         let mut job = job(&json!({"name": "di-container"}));
