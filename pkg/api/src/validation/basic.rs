@@ -17,14 +17,25 @@ pub(super) fn check_required(
     !value.is_empty()
 }
 
-/// One of some words, where it is set at all.
+/// One of some words, where it is set at all: Kubernetes fills in what is empty.
 pub(super) fn check_one_of(
     value: Option<&str>,
     supported: &[&str],
     field: &Path<'_>,
     faults: &mut Faults,
 ) {
-    if let Some(value) = value.filter(|value| !value.is_empty() && !supported.contains(value)) {
+    let value = value.filter(|value| !value.is_empty());
+    check_optional_one_of(value, supported, field, faults);
+}
+
+/// One of some words, where it is set at all: Kubernetes refuses what is empty.
+pub(super) fn check_optional_one_of(
+    value: Option<&str>,
+    supported: &[&str],
+    field: &Path<'_>,
+    faults: &mut Faults,
+) {
+    if let Some(value) = value.filter(|value| !supported.contains(value)) {
         faults.push(Fault::not_supported(field, value, supported));
     }
 }

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, PodSpec, Resou
 
 use super::{
     Fault, Faults, Path,
-    basic::{check_one_of, check_required},
+    basic::{check_one_of, check_optional_one_of, check_required},
     env, handlers,
     image::is_image,
     mounts::{self, Volumes},
@@ -77,7 +77,7 @@ fn check_main(containers: &[Container], field: &Path<'_>, faults: &mut Faults) {
 fn check_process(container: &Container, field: &Path<'_>, faults: &mut Faults) {
     let policy = container.restart_policy.as_deref();
     let policies = ["Always", "Never", "OnFailure"];
-    check_one_of(policy, &policies, &field.at("restartPolicy"), faults);
+    check_optional_one_of(policy, &policies, &field.at("restartPolicy"), faults);
     let folder = container.working_dir.as_deref().unwrap_or_default();
     // Windows has drives.
     if !folder.is_empty() && !folder.starts_with('/') && !folder.contains(['\\', ':']) {

@@ -11,6 +11,8 @@ use super::{
 };
 
 const POLICIES: [&str; 4] = ["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"];
+/// The domain that all are in: what is looked for is taken as it is.
+pub(super) const ROOT: &str = ".";
 const MAX_SERVERS: usize = 3;
 const MAX_SEARCHES: usize = 32;
 const MAX_SEARCH_CHARS: usize = 2048;
@@ -56,9 +58,12 @@ pub(super) fn check(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
         );
         faults.push(Fault::invalid(place_of, searches.to_vec(), why));
     }
-    for (i, domain) in config.searches.iter().flatten().enumerate() {
-        let domain = domain.strip_suffix('.').unwrap_or(domain);
-        names::check_object_name(Some(domain), &place.item("searches", i), faults);
+    for (i, domain) in searches.iter().enumerate() {
+        // Newer servers take the root.
+        if domain != ROOT {
+            let domain = domain.strip_suffix('.').unwrap_or(domain);
+            names::check_subdomain(domain, &place.item("searches", i), faults);
+        }
     }
     for (i, option) in config.options.iter().flatten().enumerate() {
         let name = option.name.as_deref().unwrap_or_default();
@@ -72,7 +77,7 @@ fn check_hosts(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
         let field = field.item("hostAliases", i);
         check_ip(&alias.ip, &field.at("ip"), faults);
         for host in alias.hostnames.iter().flatten() {
-            names::check_object_name(Some(host), &field.at("hostnames"), faults);
+            names::check_subdomain(host, &field.at("hostnames"), faults);
         }
     }
     for (name, host) in [("hostname", &pod.hostname), ("subdomain", &pod.subdomain)] {

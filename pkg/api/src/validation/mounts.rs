@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{Container, PodSpec, Volume, VolumeMount};
 
 use super::{
     Fault, Faults, Path,
-    basic::{check_no_backsteps, check_one_of, check_relative_path, check_required},
+    basic::{check_no_backsteps, check_optional_one_of, check_relative_path, check_required},
     expansion::Variables,
     template::For,
 };
@@ -149,7 +149,7 @@ fn check_mount(mount: &VolumeMount, container: &Container, field: &Path<'_>, fau
     }
     let propagation = mount.mount_propagation.as_deref();
     let place = field.at("mountPropagation");
-    check_one_of(propagation, &PROPAGATIONS, &place, faults);
+    check_optional_one_of(propagation, &PROPAGATIONS, &place, faults);
     let context = container.security_context.as_ref();
     if propagation == Some("Bidirectional")
         && context.and_then(|context| context.privileged) != Some(true)

@@ -57,8 +57,13 @@ pub(super) fn check_unique<'a>(
 /// The name of another object, where there is one.
 pub(super) fn check_object_name(name: Option<&str>, field: &Path<'_>, faults: &mut Faults) {
     if let Some(name) = name.filter(|name| !name.is_empty()) {
-        refuse(name, field, dns_subdomain(name), faults);
+        check_subdomain(name, field, faults);
     }
+}
+
+/// A DNS subdomain, which is not empty.
+pub(super) fn check_subdomain(name: &str, field: &Path<'_>, faults: &mut Faults) {
+    refuse(name, field, dns_subdomain(name), faults);
 }
 
 /// The name of another object that is read: with a name that none can have it is never there, as only what is optional may be.

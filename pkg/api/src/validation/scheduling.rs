@@ -210,7 +210,7 @@ fn check_node_field(one: &NodeSelectorRequirement, field: &Path<'_>, faults: &mu
         return;
     }
     for (i, value) in values.iter().enumerate() {
-        names::check_object_name(Some(value), &field.item("values", i), faults);
+        names::check_subdomain(value, &field.item("values", i), faults);
     }
 }
 

@@ -6,7 +6,9 @@ use k8s_openapi::api::core::v1::{AppArmorProfile, Container, PodSpec, SeccompPro
 
 use super::{
     Fault, Faults, Path,
-    basic::{check_between, check_one_of, check_relative_path, check_required},
+    basic::{
+        check_between, check_one_of, check_optional_one_of, check_relative_path, check_required,
+    },
     names,
 };
 
@@ -38,7 +40,7 @@ pub(super) fn check_pod(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     }
     let policy = context.fs_group_change_policy.as_deref();
     let policies = ["Always", "OnRootMismatch"];
-    check_one_of(policy, &policies, &field.at("fsGroupChangePolicy"), faults);
+    check_optional_one_of(policy, &policies, &field.at("fsGroupChangePolicy"), faults);
     check_seccomp(context.seccomp_profile.as_ref(), &field, faults);
     check_apparmor(context.app_armor_profile.as_ref(), &field, faults);
     let sysctls = context.sysctls.as_deref().unwrap_or_default();
@@ -152,6 +154,9 @@ fn check_apparmor(profile: Option<&AppArmorProfile>, field: &Path<'_>, faults: &
     let Some(profile) = profile else { return };
     let name = profile.localhost_profile.as_deref();
     let field = field.at("appArmorProfile");
+    // An empty name is none; a seccomp profile of that name is taken.
+    let is_none = profile.type_ == LOCALHOST && name == Some("");
+    let name = name.filter(|_| !is_none);
     check_profile("AppArmor", &profile.type_, name, &field, faults);
 }
 

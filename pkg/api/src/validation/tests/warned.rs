@@ -160,6 +160,11 @@ fn what_some_servers_or_nodes_refuse_is_said() {
             json!({"searches": ["a", "b", "c", "d", "e", "f", "g"]}),
             "dnsConfig.searches: servers before 1.26 take 6 at most",
         ),
+        (
+            "dnsConfig",
+            json!({"searches": ["rl.svc.cluster.local", "."]}),
+            "dnsConfig.searches[1]: servers before 1.33 refuse .",
+        ),
     ] {
         let place = format!("/spec/coordinator/template/spec/{part}");
         assert_eq!(warned(&[(&place, value)]), [format!("{pod}.{expected}")]);
