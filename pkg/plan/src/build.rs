@@ -222,6 +222,7 @@ fn take_share(requirements: &mut ResourceRequirements, share: Share) {
     }
 }
 
+/// What [`Role::variables`] lists; the validator goes by it.
 fn env(job: &DIJob, entry: &PlanEntry, settings: &BuildSettings) -> Vec<EnvVar> {
     let namespace = job.namespace().unwrap_or_default();
     let coordinator = names::url(

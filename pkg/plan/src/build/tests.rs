@@ -285,6 +285,26 @@ fn f25_requests_and_limits_are_shared_each_as_they_are() {
 }
 
 #[test]
+fn a_pod_is_given_the_variables_of_its_role_and_then_its_templates_own() {
+    let own = json!({"name": "di-container", "env": [{"name": "OWN"}]});
+    let mut job = job(&own);
+    job.spec.coordinator.template = job.spec.learner.as_ref().unwrap().template.clone();
+    for (entry, own) in [
+        (entry(Role::Coordinator, &json!({})), &["OWN"][..]),
+        (entry(Role::Collector, &json!({})), &[]),
+        (entry(Role::Learner, &json!({})), &["OWN"]),
+        (entry(Role::Aggregator, &json!({"port": 5000})), &[]),
+        (ddp(2, 4, 2, Some("first")), &["OWN"]),
+    ] {
+        let pod = built(&job, &entry).spec.unwrap();
+        let env = pod.containers[0].env.iter().flatten();
+        let names: Vec<_> = env.map(|variable| variable.name.as_str()).collect();
+        let expected: Vec<_> = entry.role.variables().chain(own.iter().copied()).collect();
+        assert_eq!(names, expected, "{}", entry.role);
+    }
+}
+
+#[test]
 fn a_pod_tells_the_place_it_was_made_for() {
     let job = job(&json!({"name": "di-container", "env": [{"name": "WORLD_SIZE", "value": "99"}]}));
     for entry in [ddp(4, 6, 0, None), ddp(2, 6, 4, Some("first"))] {

@@ -64,8 +64,11 @@ fn what_is_seldom_meant_is_said() {
         ]
     );
     assert_eq!(warned(&[always]), [""; 0]);
-    let world_size = (format!("{coordinator}/containers"), container("WORLD_SIZE"));
-    assert_eq!(warned(&[(&world_size.0, world_size.1)]), [""; 0]);
+    // What other roles are given.
+    for name in ["WORLD_SIZE", "DI_REPLICA_INDEX", "COLLECTOR_PORT"] {
+        let place = format!("{coordinator}/containers");
+        assert_eq!(warned(&[(&place, container(name))]), [""; 0], "{name}");
+    }
 }
 
 #[test]
