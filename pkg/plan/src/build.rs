@@ -191,19 +191,20 @@ fn set_port(spec: &mut PodSpec, name: &str, number: i32) {
         if let Some(host) = port.host_port.as_mut().filter(|host| **host != 0) {
             *host = host.saturating_add(number.saturating_sub(port.container_port));
         }
+        let has_moved = port.container_port != number;
         port.container_port = number;
+        // One that stands without its name at the new number is this one.
+        if let Some(main) = main_container(spec).filter(|_| has_moved) {
+            let ports = main.ports.iter_mut();
+            ports.for_each(|ports| ports.retain(|port| !is_unnamed(port, number)));
+        }
         return;
     }
     let Some(main) = main_container(spec) else {
         return;
     };
     let ports = main.ports.get_or_insert_default();
-    let unnamed = |port: &&mut ContainerPort| {
-        port.container_port == number
-            && port.name.as_deref().unwrap_or_default().is_empty()
-            && port.protocol.as_deref().unwrap_or("TCP") == "TCP"
-    };
-    if let Some(port) = ports.iter_mut().find(unnamed) {
+    if let Some(port) = ports.iter_mut().find(|port| is_unnamed(port, number)) {
         port.name = Some(name.to_owned());
     } else {
         ports.push(ContainerPort {
@@ -212,6 +213,17 @@ fn set_port(spec: &mut PodSpec, name: &str, number: i32) {
             ..ContainerPort::default()
         });
     }
+}
+
+/// Whether this is a port of the number that has no name.
+fn is_unnamed(port: &ContainerPort, number: i32) -> bool {
+    let is_empty_or = |text: &Option<String>, other| {
+        let text = text.as_deref().unwrap_or_default();
+        text.is_empty() || text == other
+    };
+    port.container_port == number
+        && is_empty_or(&port.name, "")
+        && is_empty_or(&port.protocol, "TCP")
 }
 
 /// Of what the template asks for, a ddp learner has its share, requests and limits each.

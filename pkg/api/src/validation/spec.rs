@@ -1,4 +1,7 @@
-use std::{collections::HashSet, fmt};
+use std::{
+    collections::{BTreeSet, HashSet},
+    fmt,
+};
 
 use serde_json::{Value, json};
 
@@ -122,6 +125,7 @@ fn check_learner_gpus(spec: &DIJobSpec, faults: &mut Faults) {
     let pod = learner.template.spec.as_ref();
     let first = pod.and_then(ports::own);
     let first = first.unwrap_or_else(|| Role::Learner.default_port());
+    let mut sizes = BTreeSet::new();
     let mut check = |resources: &ReplicaResources, field: &Path<'_>| {
         let gpus = spec.learner_gpus(resources);
         if gpus > MAX_LEARNER_GPUS {
@@ -133,6 +137,8 @@ fn check_learner_gpus(spec: &DIJobSpec, faults: &mut Faults) {
                 ports::LAST
             );
             faults.push(Fault::invalid(field, gpus, why));
+        } else if gpus > 1 {
+            sizes.insert(gpus);
         }
     };
     let part = SPEC.at(Role::Learner.label());
@@ -149,6 +155,9 @@ fn check_learner_gpus(spec: &DIJobSpec, faults: &mut Faults) {
     for (i, group) in learner.groups.iter().enumerate() {
         let group_field = part.item("groups", i);
         check(&group.resources, &group_field.at("resources").at("gpus"));
+    }
+    if let Some(spec) = &learner.template.spec {
+        ports::check_ddp(spec, first, &sizes, &pod, faults);
     }
 }
 

@@ -171,6 +171,77 @@ fn the_port_of_the_node_moves_with_that_of_the_container() {
     }
 }
 
+/// Ports of the node that a pod wants more than once; in the node's network each of a container is one.
+fn wanted_twice(pod: &Pod) -> bool {
+    let containers = &pod.spec.as_ref().unwrap().containers;
+    let ports = containers.iter().flat_map(|c| c.ports.iter().flatten());
+    let mut seen = std::collections::HashSet::new();
+    let wanted = ports.map(|port| {
+        let protocol = port.protocol.as_deref().unwrap_or_default();
+        let protocol = if protocol.is_empty() { "TCP" } else { protocol };
+        (protocol, port.host_ip.as_deref(), port.container_port)
+    });
+    !wanted.into_iter().all(|place| seen.insert(place))
+}
+
+#[test]
+fn on_the_nodes_network_what_the_validator_takes_wants_no_port_twice() {
+    let gpus = json!({"limits": {"nvidia.com/gpu": "4"}});
+    let first = |port: i32| json!({"name": "di-port", "containerPort": port});
+    let metrics = |port: i32| json!({"name": "metrics", "containerPort": port});
+    for (main, side, is_fine) in [
+        (json!([]), json!([]), true),
+        (json!([metrics(22270)]), json!([]), true),
+        (json!([metrics(22271)]), json!([]), false),
+        (json!([metrics(22272)]), json!([]), false),
+        (json!([metrics(22274)]), json!([]), false),
+        (json!([metrics(22275)]), json!([]), true),
+        (json!([]), json!([metrics(22273)]), false),
+        (json!([]), json!([{"containerPort": 22273}]), false),
+        (
+            json!([]),
+            json!([{"containerPort": 22273, "protocol": "UDP"}]),
+            true,
+        ),
+        (json!([]), json!([{"containerPort": 10314}]), false),
+        (json!([{"containerPort": 10314}]), json!([]), true),
+        (
+            json!([{"containerPort": 22271, "protocol": ""}, {"containerPort": 22272}]),
+            json!([]),
+            true,
+        ),
+        (
+            json!([first(7000), {"containerPort": 7002}]),
+            json!([]),
+            true,
+        ),
+        (json!([first(7000), metrics(7003)]), json!([]), false),
+        (json!([first(7000), metrics(22272)]), json!([]), true),
+        (json!([first(10312)]), json!([metrics(10316)]), false),
+        (json!([first(10312)]), json!([metrics(10317)]), true),
+    ] {
+        let learner = json!({"template": {"spec": {"hostNetwork": true, "containers": [
+            {"name": "di-container", "image": "i", "resources": gpus, "ports": main},
+            {"name": "side", "image": "i", "ports": side},
+        ]}}});
+        let coordinator = json!({"name": "di-container", "image": "i"});
+        let object = json!({
+            "metadata": {"name": "j", "namespace": "ns"},
+            "spec": {
+                "coordinator": {"template": {"spec": {"containers": [coordinator]}}},
+                "learner": learner,
+            },
+        });
+        let job: DIJob = serde_json::from_value(object).unwrap();
+        let faults = di_api::validation::dijob_faults(&job);
+        assert_eq!(faults.is_empty(), is_fine, "{main} {side}: {faults:?}");
+        let (rest, whole) = (ddp(2, 4, 2, Some("n")), ddp(4, 4, 0, None));
+        let pods = [ddp(2, 4, 0, None), rest, whole].map(|entry| built(&job, &entry));
+        let twice = pods.iter().any(wanted_twice);
+        assert_eq!(twice, !is_fine, "{main} {side}");
+    }
+}
+
 #[test]
 fn f20_every_pod_has_one_owner_and_it_is_the_job() {
     let job = job(&json!({"name": "di-container"}));
