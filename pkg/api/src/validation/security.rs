@@ -51,11 +51,11 @@ pub(super) fn check_pod(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
         if !check_required(&sysctl.name, &field, "it needs a name", faults) {
             continue;
         }
-        if !is_sysctl(&sysctl.name) {
+        if is_sysctl(&sysctl.name) {
+            names::check_unique(&mut earlier, &sysctl.name, &field, faults);
+        } else {
             let why = "must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?\\.)*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
             faults.push(Fault::invalid(field, sysctl.name.as_str(), why));
-        } else {
-            names::check_unique(&mut earlier, &sysctl.name, &field, faults);
         }
     }
 }
