@@ -52,12 +52,22 @@ pub mod ports {
     pub const AGGREGATOR: i32 = 22272;
     /// Of a coordinator.
     pub const COORDINATOR: i32 = 22273;
-    /// Where the processes of a logic learner meet.
+    /// Where the processes of a logic learner meet, see [`master`](self::master).
     pub const MASTER: i32 = 10314;
     /// Name of that port.
     pub const MASTER_NAME: &str = "master-port";
     /// Name of the port of a ddp learner's further processes, before their number.
     pub const GPU_NAME_PREFIX: &str = "gpu-port-";
+
+    /// Where so many processes meet, the first of which has this port: the port after theirs, where the usual one is among them.
+    pub fn master(first: i32, processes: i32) -> i32 {
+        let next = first.saturating_add(processes);
+        if (first..next).contains(&MASTER) {
+            next
+        } else {
+            MASTER
+        }
+    }
 }
 
 /// Label keys and fixed values.

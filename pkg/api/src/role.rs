@@ -88,6 +88,32 @@ impl Role {
             Self::Aggregator => env::AGGREGATOR_PORT,
         }
     }
+
+    /// Environment variables that its pods are given, these and no others, in this order.
+    pub fn variables(self) -> impl Iterator<Item = &'static str> {
+        let of_all = [
+            env::POD_NAMESPACE,
+            env::POD_NAME,
+            env::SERVER_URL,
+            env::SERVER_API_VERSION,
+            env::COORDINATOR_URL,
+            self.port_env(),
+        ];
+        let index = (self != Self::Coordinator).then_some(env::REPLICA_INDEX);
+        let ddp: &[_] = if self == Self::DdpLearner {
+            &[
+                env::AGGREGATOR_URL,
+                env::WORLD_SIZE,
+                env::LOCAL_WORLD_SIZE,
+                env::START_RANK,
+                env::MASTER_ADDR,
+                env::MASTER_PORT,
+            ]
+        } else {
+            &[]
+        };
+        of_all.into_iter().chain(index).chain(ddp.iter().copied())
+    }
 }
 
 impl fmt::Display for Role {

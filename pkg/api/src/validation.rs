@@ -34,6 +34,7 @@ use serde_json::Value;
 
 use crate::{AggregatorConfig, DIJob, Role};
 use decode::Pieces;
+use fault::{Faults, MAX_FAULTS};
 use path::{Path, SPEC};
 
 pub use fault::{Fault, FaultKind, cut, summary};
@@ -68,12 +69,12 @@ pub fn aggregator_config(object: &Value) -> Result<AggregatorConfig, Vec<Fault>>
 
 /// The faults of a job that could be decoded.
 pub fn dijob_faults(job: &DIJob) -> Vec<Fault> {
-    let mut faults = Vec::new();
+    let mut faults = Faults::default();
     let name = job.metadata.name.as_deref();
     names::check_job_name(name.unwrap_or_default(), &mut faults);
     template::check_metadata(&job.metadata, &path::METADATA, &mut faults);
     spec::check(&job.spec, &mut faults);
-    faults
+    faults.into_vec()
 }
 
 /// A kind of ours.
@@ -81,14 +82,14 @@ trait Kind: DeserializeOwned {
     /// What has a better message before it is decoded; it is put right in `object`, so that the rest can be read.
     ///
     /// Returns the fields that were filled in.
-    fn put_right(object: &mut Value, faults: &mut Vec<Fault>) -> Vec<String>;
+    fn put_right(object: &mut Value, faults: &mut Faults) -> Vec<String>;
 
     /// The faults of what could be decoded.
     fn faults(&self) -> Vec<Fault>;
 }
 
 impl Kind for DIJob {
-    fn put_right(object: &mut Value, faults: &mut Vec<Fault>) -> Vec<String> {
+    fn put_right(object: &mut Value, faults: &mut Faults) -> Vec<String> {
         spec::put_right(object, faults)
     }
 
@@ -98,7 +99,7 @@ impl Kind for DIJob {
 }
 
 impl Kind for AggregatorConfig {
-    fn put_right(object: &mut Value, faults: &mut Vec<Fault>) -> Vec<String> {
+    fn put_right(object: &mut Value, faults: &mut Faults) -> Vec<String> {
         let spec = &mut object["spec"];
         if !spec.is_object() {
             *spec = Value::Object(serde_json::Map::new());
@@ -108,7 +109,7 @@ impl Kind for AggregatorConfig {
     }
 
     fn faults(&self) -> Vec<Fault> {
-        let mut faults = Vec::new();
+        let mut faults = Faults::default();
         let aggregator = SPEC.at("aggregator");
         let field = aggregator.at("template");
         let whose = template::For {
@@ -116,15 +117,12 @@ impl Kind for AggregatorConfig {
             job: None,
         };
         template::check(&self.spec.aggregator.template, &field, whose, &mut faults);
-        faults
+        faults.into_vec()
     }
 }
 
 /// What can be read of an object, and its faults.
 type Judged<T> = (Option<T>, Vec<Fault>);
-
-/// Nobody reads more of them, and those of an update are compared with each other.
-const MAX_FAULTS: usize = 1_000;
 
 fn judge<T: Kind>(object: &Value) -> Judged<T> {
     match Read::deserialize(object) {
@@ -143,7 +141,8 @@ fn judge_read<T: Kind>(read: Read<T>) -> Judged<T> {
 /// Of an object that cannot be read as it is: fields that are null are left out, and those of a wrong type.
 fn judge_piecemeal<T: Kind>(object: &Value) -> Judged<T> {
     // A field that does not exist is told of even if it is null.
-    let mut faults = decode::pieces::<T>(object.clone()).unknown;
+    let mut faults = Faults::default();
+    faults.extend(decode::pieces::<T>(object.clone()).unknown);
     let mut readable = without_nulls(object);
     let missing = T::put_right(&mut readable, &mut faults);
     let Pieces { decoded, wrong, .. } = decode::pieces::<T>(readable);
@@ -151,8 +150,7 @@ fn judge_piecemeal<T: Kind>(object: &Value) -> Judged<T> {
     if let Some((object, masked)) = &decoded {
         faults.extend(masked.and(missing).outside(object.faults()));
     }
-    faults.truncate(MAX_FAULTS);
-    (decoded.map(|(object, _)| object), faults)
+    (decoded.map(|(object, _)| object), faults.into_vec())
 }
 
 /// The object, its spec without fields that are null; what is none has no fields.

@@ -49,8 +49,11 @@ pub fn pod(
     let mut spec = template.spec.clone().unwrap_or_default();
 
     add_volumes(job, &mut spec);
-    spec.restart_policy
-        .get_or_insert_with(|| "Never".to_owned());
+    // One that is empty says nothing: the API server would start everything again, for ever.
+    let policy = spec.restart_policy.get_or_insert_default();
+    if policy.is_empty() {
+        "Never".clone_into(policy);
+    }
     let own_class = spec.priority_class_name.as_deref().unwrap_or_default();
     if own_class.is_empty() && !job.spec.priority_class_name.is_empty() {
         spec.priority_class_name = Some(job.spec.priority_class_name.clone());
@@ -188,19 +191,20 @@ fn set_port(spec: &mut PodSpec, name: &str, number: i32) {
         if let Some(host) = port.host_port.as_mut().filter(|host| **host != 0) {
             *host = host.saturating_add(number.saturating_sub(port.container_port));
         }
+        let has_moved = port.container_port != number;
         port.container_port = number;
+        // One that stands without its name at the new number is this one.
+        if let Some(main) = main_container(spec).filter(|_| has_moved) {
+            let ports = main.ports.iter_mut();
+            ports.for_each(|ports| ports.retain(|port| !is_unnamed(port, number)));
+        }
         return;
     }
     let Some(main) = main_container(spec) else {
         return;
     };
     let ports = main.ports.get_or_insert_default();
-    let unnamed = |port: &&mut ContainerPort| {
-        port.container_port == number
-            && port.name.as_deref().unwrap_or_default().is_empty()
-            && port.protocol.as_deref().unwrap_or("TCP") == "TCP"
-    };
-    if let Some(port) = ports.iter_mut().find(unnamed) {
+    if let Some(port) = ports.iter_mut().find(|port| is_unnamed(port, number)) {
         port.name = Some(name.to_owned());
     } else {
         ports.push(ContainerPort {
@@ -211,6 +215,17 @@ fn set_port(spec: &mut PodSpec, name: &str, number: i32) {
     }
 }
 
+/// Whether this is a port of the number that has no name.
+fn is_unnamed(port: &ContainerPort, number: i32) -> bool {
+    let is_empty_or = |text: &Option<String>, other| {
+        let text = text.as_deref().unwrap_or_default();
+        text.is_empty() || text == other
+    };
+    port.container_port == number
+        && is_empty_or(&port.name, "")
+        && is_empty_or(&port.protocol, "TCP")
+}
+
 /// Of what the template asks for, a ddp learner has its share, requests and limits each.
 fn take_share(requirements: &mut ResourceRequirements, share: Share) {
     let lists = [&mut requirements.requests, &mut requirements.limits];
@@ -219,6 +234,7 @@ fn take_share(requirements: &mut ResourceRequirements, share: Share) {
     }
 }
 
+/// What [`Role::variables`] lists; the validator goes by it.
 fn env(job: &DIJob, entry: &PlanEntry, settings: &BuildSettings) -> Vec<EnvVar> {
     let namespace = job.namespace().unwrap_or_default();
     let coordinator = names::url(

@@ -36,13 +36,9 @@ pub(crate) fn ports(job: &impl Job, entry: &PlanEntry) -> Vec<(String, i32)> {
     all
 }
 
-/// Where the processes of a logic learner meet: the port after theirs, where the usual one is among them.
+/// Where the processes of a logic learner meet.
 pub(crate) fn master(job: &impl Job, entry: &PlanEntry) -> i32 {
     let base = job.port(Role::DdpLearner);
     let world = entry.ddp.as_ref().map_or(0, |place| place.world_size);
-    if (base..base + world).contains(&names::ports::MASTER) {
-        base + world
-    } else {
-        names::ports::MASTER
-    }
+    names::ports::master(base, world)
 }

@@ -395,6 +395,6 @@ fn a_misspelt_field_is_denied_by_its_name() {
     let response = validated(&create(&bad));
     assert_eq!(
         response["status"]["message"],
-        r#"DIJob.diengine.opendilab.org "cartpole" is invalid: spec.cleanPodPolciy: Invalid value: "All": unknown field, did you mean cleanPodPolicy?"#
+        r#"DIJob.diengine.opendilab.org "cartpole" is invalid: spec.cleanPodPolciy: Invalid value: unknown field, did you mean cleanPodPolicy?"#
     );
 }

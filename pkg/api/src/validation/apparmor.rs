@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec};
 
-use super::{Fault, Path};
+use super::{Fault, Faults, Path};
 
 /// What such an annotation begins with, before the name of a container.
 const PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
@@ -12,7 +12,7 @@ pub(super) fn check(
     template: &PodTemplateSpec,
     pod: &PodSpec,
     field: &Path<'_>,
-    faults: &mut Vec<Fault>,
+    faults: &mut Faults,
 ) {
     let metadata = template.metadata.iter();
     let annotations = metadata.flat_map(|metadata| metadata.annotations.iter().flatten());

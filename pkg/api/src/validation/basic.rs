@@ -2,14 +2,14 @@
 
 use std::fmt::Display;
 
-use super::{Fault, Path};
+use super::{Fault, Faults, Path};
 
 /// A text that must be there; whether it is.
 pub(super) fn check_required(
     value: &str,
     field: &Path<'_>,
     what: impl Display,
-    faults: &mut Vec<Fault>,
+    faults: &mut Faults,
 ) -> bool {
     if value.is_empty() {
         faults.push(Fault::required(field, what));
@@ -17,14 +17,25 @@ pub(super) fn check_required(
     !value.is_empty()
 }
 
-/// One of some words, where it is set at all.
+/// One of some words, where it is set at all: Kubernetes fills in what is empty.
 pub(super) fn check_one_of(
     value: Option<&str>,
     supported: &[&str],
     field: &Path<'_>,
-    faults: &mut Vec<Fault>,
+    faults: &mut Faults,
 ) {
-    if let Some(value) = value.filter(|value| !value.is_empty() && !supported.contains(value)) {
+    let value = value.filter(|value| !value.is_empty());
+    check_optional_one_of(value, supported, field, faults);
+}
+
+/// One of some words, where it is set at all: Kubernetes refuses what is empty.
+pub(super) fn check_optional_one_of(
+    value: Option<&str>,
+    supported: &[&str],
+    field: &Path<'_>,
+    faults: &mut Faults,
+) {
+    if let Some(value) = value.filter(|value| !supported.contains(value)) {
         faults.push(Fault::not_supported(field, value, supported));
     }
 }
@@ -33,7 +44,7 @@ pub(super) fn check_one_of(
 pub(super) fn check_not_negative(
     value: Option<impl Into<i64>>,
     field: &Path<'_>,
-    faults: &mut Vec<Fault>,
+    faults: &mut Faults,
 ) {
     if let Some(value) = value.map(Into::into).filter(|value| *value < 0) {
         let why = "must be greater than or equal to 0";
@@ -46,7 +57,7 @@ pub(super) fn check_between(
     value: Option<impl Into<i64>>,
     (least, most): (i64, i64),
     field: &Path<'_>,
-    faults: &mut Vec<Fault>,
+    faults: &mut Faults,
 ) {
     let outside = |value: &i64| !(least..=most).contains(value);
     if let Some(value) = value.map(Into::into).filter(outside) {
@@ -56,7 +67,7 @@ pub(super) fn check_between(
 }
 
 /// A path below some folder.
-pub(super) fn check_relative_path(path: &str, field: &Path<'_>, faults: &mut Vec<Fault>) {
+pub(super) fn check_relative_path(path: &str, field: &Path<'_>, faults: &mut Faults) {
     if path.starts_with('/') {
         faults.push(Fault::invalid(field, path, "must be a relative path"));
     }
@@ -64,7 +75,7 @@ pub(super) fn check_relative_path(path: &str, field: &Path<'_>, faults: &mut Vec
 }
 
 /// A path that does not leave its folder.
-pub(super) fn check_no_backsteps(path: &str, field: &Path<'_>, faults: &mut Vec<Fault>) {
+pub(super) fn check_no_backsteps(path: &str, field: &Path<'_>, faults: &mut Faults) {
     if path.split('/').any(|part| part == "..") {
         faults.push(Fault::invalid(field, path, "must not contain '..'"));
     }
@@ -75,7 +86,7 @@ pub(super) fn check_exactly_one(
     present: &[(&str, bool)],
     kind: &str,
     field: &Path<'_>,
-    faults: &mut Vec<Fault>,
+    faults: &mut Faults,
 ) {
     let mut set = present.iter().filter(|(_, is_set)| *is_set);
     if set.next().is_none() {

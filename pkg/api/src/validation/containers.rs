@@ -5,11 +5,12 @@ use std::collections::HashSet;
 use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, PodSpec, ResourceRequirements};
 
 use super::{
-    Fault, Path,
-    basic::{check_one_of, check_required},
+    Fault, Faults, Path,
+    basic::{check_one_of, check_optional_one_of, check_required},
     env, handlers,
     image::is_image,
-    mounts, names, ports, quantities, security,
+    mounts::{self, Volumes},
+    names, ports, quantities, security,
     template::For,
 };
 use crate::names::MAIN_CONTAINER;
@@ -21,11 +22,13 @@ const MAX_RESTART_RULES: usize = 20;
 const MAX_EXIT_CODES: usize = 255;
 
 /// Init containers and the others.
-pub(super) fn check(pod: &PodSpec, whose: For<'_>, field: &Path<'_>, faults: &mut Vec<Fault>) {
+pub(super) fn check(pod: &PodSpec, whose: For<'_>, field: &Path<'_>, faults: &mut Faults) {
     check_main(&pod.containers, field, faults);
     let inits = pod.init_containers.as_deref().unwrap_or_default();
     // The builder gives this one to a template that has none.
-    let is_never = pod.restart_policy.as_deref().unwrap_or("Never") == "Never";
+    let policy = pod.restart_policy.as_deref().unwrap_or_default();
+    let is_never = ["", "Never"].contains(&policy);
+    let volumes = Volumes::of(pod, whose);
     let mut seen = HashSet::new();
     for (list, kind) in [(&*pod.containers, "containers"), (inits, "initContainers")] {
         for (i, container) in list.iter().enumerate() {
@@ -42,7 +45,7 @@ pub(super) fn check(pod: &PodSpec, whose: For<'_>, field: &Path<'_>, faults: &mu
             check_resizes(container, is_never, &path, faults);
             env::check(container, pod, &path, faults);
             ports::check(container, &path, faults);
-            mounts::check(container, pod, whose, &path, faults);
+            mounts::check(container, &volumes, whose.role, &path, faults);
             security::check_container(container, pod, (field, &path), faults);
             if let Some(resources) = &container.resources {
                 let field = path.at("resources");
@@ -54,7 +57,7 @@ pub(super) fn check(pod: &PodSpec, whose: For<'_>, field: &Path<'_>, faults: &mu
     ports::check_pod(pod, whose.role, field, faults);
 }
 
-fn check_main(containers: &[Container], field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_main(containers: &[Container], field: &Path<'_>, faults: &mut Faults) {
     if containers.iter().any(|c| c.name == MAIN_CONTAINER) {
         return;
     }
@@ -71,10 +74,10 @@ fn check_main(containers: &[Container], field: &Path<'_>, faults: &mut Vec<Fault
 }
 
 /// How the container is run.
-fn check_process(container: &Container, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_process(container: &Container, field: &Path<'_>, faults: &mut Faults) {
     let policy = container.restart_policy.as_deref();
     let policies = ["Always", "Never", "OnFailure"];
-    check_one_of(policy, &policies, &field.at("restartPolicy"), faults);
+    check_optional_one_of(policy, &policies, &field.at("restartPolicy"), faults);
     let folder = container.working_dir.as_deref().unwrap_or_default();
     // Windows has drives.
     if !folder.is_empty() && !folder.starts_with('/') && !folder.contains(['\\', ':']) {
@@ -84,7 +87,7 @@ fn check_process(container: &Container, field: &Path<'_>, faults: &mut Vec<Fault
 }
 
 /// By which exit codes the container is started again.
-fn check_restart_rules(container: &Container, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_restart_rules(container: &Container, field: &Path<'_>, faults: &mut Faults) {
     let rules = container.restart_policy_rules.as_deref();
     let rules = rules.unwrap_or_default();
     if rules.is_empty() {
@@ -104,7 +107,7 @@ fn check_restart_rules(container: &Container, field: &Path<'_>, faults: &mut Vec
     }
 }
 
-fn check_restart_rule(rule: &ContainerRestartRule, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_restart_rule(rule: &ContainerRestartRule, field: &Path<'_>, faults: &mut Faults) {
     let (action, actions) = (rule.action.as_str(), ["Restart", "RestartAllContainers"]);
     if !actions.contains(&action) {
         faults.push(Fault::not_supported(field.at("action"), action, &actions));
@@ -123,7 +126,7 @@ fn check_restart_rule(rule: &ContainerRestartRule, field: &Path<'_>, faults: &mu
     check_count(count, MAX_EXIT_CODES, &field.at("values"), faults);
 }
 
-fn check_count(count: usize, most: usize, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_count(count: usize, most: usize, field: &Path<'_>, faults: &mut Faults) {
     if count > most {
         let why = format_args!("must have at most {most} items");
         faults.push(Fault::too_many(field, Some(count), why));
@@ -131,7 +134,7 @@ fn check_count(count: usize, most: usize, field: &Path<'_>, faults: &mut Vec<Fau
 }
 
 /// What a change of its resources does: where nothing is started again it cannot be a restart.
-fn check_resizes(container: &Container, is_never: bool, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_resizes(container: &Container, is_never: bool, field: &Path<'_>, faults: &mut Faults) {
     let mut seen = HashSet::new();
     for (i, policy) in container.resize_policy.iter().flatten().enumerate() {
         let field = field.item("resizePolicy", i);
@@ -157,7 +160,7 @@ fn check_claims(
     resources: &ResourceRequirements,
     pod: &PodSpec,
     field: &Path<'_>,
-    faults: &mut Vec<Fault>,
+    faults: &mut Faults,
 ) {
     for (i, claim) in resources.claims.iter().flatten().enumerate() {
         let field = field.item("claims", i);
@@ -171,7 +174,7 @@ fn check_claims(
     }
 }
 
-fn check_image(container: &Container, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_image(container: &Container, field: &Path<'_>, faults: &mut Faults) {
     let image = container.image.as_deref().unwrap_or_default();
     let place = field.at("image");
     if image.is_empty() {

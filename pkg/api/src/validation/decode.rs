@@ -82,7 +82,7 @@ pub(super) fn pieces<T: DeserializeOwned>(mut object: Value) -> Pieces<T> {
         wrong.push(seen.too_many.unwrap_or_else(|| Fault {
             kind: FaultKind::Invalid,
             field: path.to_string(),
-            detail: format!("Invalid value: {}", in_plain_words(&error)),
+            detail: format!("Invalid value: {}", in_plain_words(&error, &path)),
         }));
         let Some(removed) = remove(&mut object, &path) else {
             break;
@@ -96,13 +96,18 @@ pub(super) fn pieces<T: DeserializeOwned>(mut object: Value) -> Pieces<T> {
     }
 }
 
-/// What serde expected, as people who write YAML call it.
-fn in_plain_words(error: &serde_json::Error) -> String {
+/// What serde expected, as people who write YAML call it. What it found is shown, but for what may be the value of a variable.
+fn in_plain_words(error: &serde_json::Error, path: &Path) -> String {
     let text = error.to_string();
     let Some((found, expected)) = text.rsplit_once(", expected ") else {
         return cut(&text, SHOWN);
     };
-    let found = cut(found, SHOWN);
+    let found = if is_secret(path) {
+        let kind = found.split(['"', '`']).next().unwrap_or_default();
+        kind.trim_end().to_owned()
+    } else {
+        cut(found, SHOWN)
+    };
     let expected = match expected {
         "a sequence" => "a list",
         "i32" | "i64" => "a whole number",
@@ -110,6 +115,12 @@ fn in_plain_words(error: &serde_json::Error) -> String {
         other => other,
     };
     format!("{found}, expected {expected}")
+}
+
+/// Whether this is of a variable, or of their list.
+fn is_secret(path: &Path) -> bool {
+    path.iter()
+        .any(|segment| matches!(segment, Segment::Map { key } if key == "env"))
 }
 
 /// Removes the innermost named field that leads to `path`, and returns its own path.

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{EphemeralVolumeSource, Volume};
 
-use super::{Fault, Path, basic::check_required, names, quantities};
+use super::{Fault, Faults, Path, basic::check_required, names, quantities};
 
 const ACCESS_MODES: [&str; 4] = [
     "ReadOnlyMany",
@@ -13,7 +13,7 @@ const ACCESS_MODES: [&str; 4] = [
 const DRIVER_LEN: usize = 63;
 
 /// What they need to find what they provide.
-pub(super) fn check(volume: &Volume, field: &Path<'_>, faults: &mut Vec<Fault>) {
+pub(super) fn check(volume: &Volume, field: &Path<'_>, faults: &mut Faults) {
     if let Some(claim) = &volume.persistent_volume_claim {
         let field = field.at("persistentVolumeClaim");
         names::check_needed(&claim.claim_name, None, &field.at("claimName"), faults);
@@ -45,7 +45,7 @@ pub(super) fn check(volume: &Volume, field: &Path<'_>, faults: &mut Vec<Fault>) 
 }
 
 /// A claim that is made for each pod.
-fn check_ephemeral(ephemeral: &EphemeralVolumeSource, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_ephemeral(ephemeral: &EphemeralVolumeSource, field: &Path<'_>, faults: &mut Faults) {
     let field = field.at("volumeClaimTemplate");
     let Some(template) = &ephemeral.volume_claim_template else {
         faults.push(Fault::required(field, "the claim that is made"));

@@ -5,19 +5,21 @@ use std::net::IpAddr;
 use k8s_openapi::api::core::v1::{PodDNSConfig, PodSpec};
 
 use super::{
-    Fault, Path,
+    Fault, Faults, Path,
     basic::{check_one_of, check_required},
     names,
 };
 
 const POLICIES: [&str; 4] = ["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"];
+/// The domain that all are in: what is looked for is taken as it is.
+pub(super) const ROOT: &str = ".";
 const MAX_SERVERS: usize = 3;
 const MAX_SEARCHES: usize = 32;
 const MAX_SEARCH_CHARS: usize = 2048;
 const NO_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 
 /// DNS policy, its servers, and names of hosts.
-pub(super) fn check(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
+pub(super) fn check(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     let policy = pod.dns_policy.as_deref();
     check_one_of(policy, &POLICIES, &field.at("dnsPolicy"), faults);
     let place = field.at("dnsConfig");
@@ -56,9 +58,12 @@ pub(super) fn check(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
         );
         faults.push(Fault::invalid(place_of, searches.to_vec(), why));
     }
-    for (i, domain) in config.searches.iter().flatten().enumerate() {
-        let domain = domain.strip_suffix('.').unwrap_or(domain);
-        names::check_object_name(Some(domain), &place.item("searches", i), faults);
+    for (i, domain) in searches.iter().enumerate() {
+        // Newer servers take the root.
+        if domain != ROOT {
+            let domain = domain.strip_suffix('.').unwrap_or(domain);
+            names::check_subdomain(domain, &place.item("searches", i), faults);
+        }
     }
     for (i, option) in config.options.iter().flatten().enumerate() {
         let name = option.name.as_deref().unwrap_or_default();
@@ -67,12 +72,12 @@ pub(super) fn check(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
     check_hosts(pod, field, faults);
 }
 
-fn check_hosts(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_hosts(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     for (i, alias) in pod.host_aliases.iter().flatten().enumerate() {
         let field = field.item("hostAliases", i);
         check_ip(&alias.ip, &field.at("ip"), faults);
         for host in alias.hostnames.iter().flatten() {
-            names::check_object_name(Some(host), &field.at("hostnames"), faults);
+            names::check_subdomain(host, &field.at("hostnames"), faults);
         }
     }
     for (name, host) in [("hostname", &pod.hostname), ("subdomain", &pod.subdomain)] {
@@ -80,7 +85,7 @@ fn check_hosts(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
     }
 }
 
-fn check_ip(ip: &str, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_ip(ip: &str, field: &Path<'_>, faults: &mut Faults) {
     if ip.parse::<IpAddr>().is_err() {
         faults.push(Fault::invalid(field, ip, NO_IP));
     }

@@ -5,6 +5,7 @@ use k8s_openapi::{
     apimachinery::pkg::api::resource::Quantity,
 };
 
+use super::dns::ROOT;
 use crate::quantity::{NANO, nanos};
 
 /// Those that every kubelet takes; another ends the pod, unless the kubelet was told to take it.
@@ -67,6 +68,13 @@ pub(super) fn of_pod(pod: &PodSpec, field: &str, warnings: &mut Vec<String>) {
         warnings.push(format!(
             "{field}.dnsConfig.searches: servers before 1.26 take {FEW_SEARCHES} at most"
         ));
+    }
+    for (i, domain) in searches.unwrap_or_default().iter().enumerate() {
+        if domain == ROOT {
+            warnings.push(format!(
+                "{field}.dnsConfig.searches[{i}]: servers before 1.33 refuse {ROOT}"
+            ));
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{
 };
 
 use super::{
-    Fault, Path,
+    Fault, Faults, Path,
     basic::{check_one_of, check_required},
     names, quantities,
 };
@@ -36,17 +36,16 @@ const RESOURCES: [&str; 6] = [
 const BYTES: &str = "1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei";
 
 /// Names and sources of a container's variables.
-pub(super) fn check(
-    container: &Container,
-    pod: &PodSpec,
-    field: &Path<'_>,
-    faults: &mut Vec<Fault>,
-) {
+pub(super) fn check(container: &Container, pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     for (i, variable) in container.env.iter().flatten().enumerate() {
         let field = field.item("env", i);
         let name = field.at("name");
         if check_required(&variable.name, &name, "it needs a name", faults) {
-            names::check_env_name(&variable.name, &name, faults);
+            // What was meant for the value is not shown: others may read the message.
+            let before = variable.name.split_once('=');
+            let shown = before.map(|(before, _)| format!("{before}=..."));
+            let shown = shown.as_deref().unwrap_or(&variable.name);
+            names::check_env_name(shown, &name, faults);
         }
         if let Some(source) = &variable.value_from {
             let field = field.at("valueFrom");
@@ -62,7 +61,7 @@ pub(super) fn check(
     }
 }
 
-fn check_source(source: &EnvVarSource, pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_source(source: &EnvVarSource, pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     let set = [
         source.config_map_key_ref.is_some(),
         source.field_ref.is_some(),
@@ -108,12 +107,7 @@ fn check_source(source: &EnvVarSource, pod: &PodSpec, field: &Path<'_>, faults: 
 }
 
 /// A field of the pod: one of `known`, or a label or an annotation.
-pub(super) fn check_field_path(
-    path: &str,
-    known: &[&str],
-    field: &Path<'_>,
-    faults: &mut Vec<Fault>,
-) {
+pub(super) fn check_field_path(path: &str, known: &[&str], field: &Path<'_>, faults: &mut Faults) {
     if !check_required(path, field, "the field of the pod", faults) {
         return;
     }
@@ -132,7 +126,7 @@ pub(super) fn check_resource(
     source: &ResourceFieldSelector,
     pod: Option<&PodSpec>,
     field: &Path<'_>,
-    faults: &mut Vec<Fault>,
+    faults: &mut Faults,
 ) {
     let path = field.at("resource");
     let resource = source.resource.as_str();
@@ -154,7 +148,7 @@ pub(super) fn check_resource(
 }
 
 /// What the amount is told in.
-fn check_divisor(source: &ResourceFieldSelector, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_divisor(source: &ResourceFieldSelector, field: &Path<'_>, faults: &mut Faults) {
     let Some(divisor) = &source.divisor else {
         return;
     };
@@ -186,7 +180,7 @@ fn check_divisor(source: &ResourceFieldSelector, field: &Path<'_>, faults: &mut 
     }
 }
 
-fn check_from(source: &EnvFromSource, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_from(source: &EnvFromSource, field: &Path<'_>, faults: &mut Faults) {
     if let Some(prefix) = source.prefix.as_deref().filter(|prefix| !prefix.is_empty()) {
         names::check_env_name(prefix, &field.at("prefix"), faults);
     }

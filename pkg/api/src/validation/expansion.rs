@@ -1,59 +1,74 @@
 //! References to variables, `$(NAME)`, as kubelets read them.
 
+use std::collections::HashSet;
+
 use k8s_openapi::api::core::v1::Container;
 
-use super::{Fault, Path, warnings::is_ours};
+use super::{Fault, Faults, Path, fault::cut, warnings::is_ours};
 use crate::Role;
 
-/// A text whose references must all be of variables that the container has: without one no kubelet makes it.
-pub(super) fn check(
-    text: &str,
-    container: &Container,
+/// Bytes of a name that a message shows: the text stands before it.
+const SHOWN: usize = 128;
+
+/// The variables that a container has, by what its template says.
+pub(super) struct Variables<'a> {
     role: Role,
-    field: &Path<'_>,
-    faults: &mut Vec<Fault>,
-) {
-    // Nobody knows the keys of what is read whole.
-    if container
-        .env_from
-        .as_ref()
-        .is_some_and(|from| !from.is_empty())
-    {
-        return;
+    own: HashSet<&'a str>,
+    /// Nobody knows the keys of what is read whole.
+    are_known: bool,
+}
+
+impl<'a> Variables<'a> {
+    pub(super) fn of(container: &'a Container, role: Role) -> Self {
+        let own = container.env.iter().flatten();
+        Self {
+            role,
+            own: own.map(|variable| variable.name.as_str()).collect(),
+            are_known: container.env_from.as_ref().is_none_or(Vec::is_empty),
+        }
     }
-    let is_of_a_service = |name: &str| name.contains("_SERVICE_") || name.contains("_PORT");
-    let own: Vec<_> = container
-        .env
-        .iter()
-        .flatten()
-        .map(|v| v.name.as_str())
-        .collect();
-    for name in references(text) {
-        if !is_ours(name, role) && !is_of_a_service(name) && !own.contains(&name) {
-            faults.push(Fault::invalid(
-                field,
-                text,
-                format_args!("missing value for {name:?}"),
-            ));
+
+    /// A text whose references must all be of these: without one no kubelet makes the container. Each that is missing is told of once.
+    pub(super) fn check(&self, text: &str, field: &Path<'_>, faults: &mut Faults) {
+        if !self.are_known {
+            return;
+        }
+        let is_of_a_service = |name: &str| name.contains("_SERVICE_") || name.contains("_PORT");
+        let mut told = HashSet::new();
+        for name in references(text) {
+            if !is_ours(name, self.role)
+                && !is_of_a_service(name)
+                && !self.own.contains(name)
+                && told.insert(name)
+            {
+                let name = cut(name, SHOWN);
+                let why = format_args!("missing value for {name:?}");
+                faults.push(Fault::invalid(field, text, why));
+            }
         }
     }
 }
 
 /// The names that a text refers to; two dollars stand for one.
-fn references(text: &str) -> Vec<&str> {
-    let mut names = Vec::new();
+fn references(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
-    while let Some((_, after)) = rest.split_once('$') {
-        rest = after.strip_prefix('$').unwrap_or(after);
-        let is_escaped = rest.len() < after.len();
-        if let Some((name, after)) = rest.strip_prefix('(').and_then(|rest| rest.split_once(')'))
-            && !is_escaped
-        {
-            names.push(name);
+    std::iter::from_fn(move || {
+        while let Some((_, after)) = rest.split_once('$') {
+            if let Some(after) = after.strip_prefix('$') {
+                rest = after;
+                continue;
+            }
             rest = after;
+            let Some(start) = rest.strip_prefix('(') else {
+                continue;
+            };
+            // Where none ends no later one does.
+            let (name, after) = start.split_once(')')?;
+            rest = after;
+            return Some(name);
         }
-    }
-    names
+        None
+    })
 }
 
 #[cfg(test)]
@@ -68,8 +83,10 @@ mod tests {
             ("$$(A)$(B)", vec!["B"]),
             ("$$$(A)", vec!["A"]),
             ("$A/${A}/(A)/$(A", vec![]),
+            ("$$(A)$(A$(B)", vec!["A$(B"]),
+            ("$($(A", vec![]),
         ] {
-            assert_eq!(references(text), names, "{text}");
+            assert_eq!(references(text).collect::<Vec<_>>(), names, "{text}");
         }
     }
 }

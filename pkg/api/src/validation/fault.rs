@@ -1,9 +1,13 @@
-use std::fmt;
+use std::{fmt, io};
 
-use serde_json::Value;
+use serde::Serialize;
 
 /// Bytes of a value that a message shows; who wrote a longer one knows it by its beginning.
 pub(super) const SHOWN: usize = 512;
+/// Bytes of what is said of it.
+const SAID: usize = 1_024;
+/// Nobody reads more of them, and those of an update are compared with each other.
+pub(super) const MAX_FAULTS: usize = 1_000;
 /// Bytes of a summary: it becomes a condition of a status, which has 32 KiB, and a few words about it.
 const MAX_SUMMARY: usize = 32_000;
 
@@ -45,27 +49,27 @@ impl Fault {
         Self {
             kind: FaultKind::Required,
             field: field.into(),
-            detail: format!("Required value: {detail}"),
+            detail: format!("Required value: {}", said(detail)),
         }
     }
 
     /// A value that cannot be used.
     pub fn invalid(
         field: impl Into<String>,
-        value: impl Into<Value>,
+        value: impl Serialize,
         detail: impl fmt::Display,
     ) -> Self {
         Self {
             kind: FaultKind::Invalid,
             field: field.into(),
-            detail: format!("Invalid value: {}: {detail}", shown(&value.into(), SHOWN)),
+            detail: format!("Invalid value: {}: {}", shown(&value), said(detail)),
         }
     }
 
     /// A value that is not one of `supported`.
     pub fn not_supported(
         field: impl Into<String>,
-        value: impl Into<Value>,
+        value: impl Serialize,
         supported: &[&str],
     ) -> Self {
         let supported: Vec<_> = supported.iter().map(|s| format!("{s:?}")).collect();
@@ -74,27 +78,27 @@ impl Fault {
             field: field.into(),
             detail: format!(
                 "Unsupported value: {}: supported values: {}",
-                shown(&value.into(), SHOWN),
+                shown(&value),
                 supported.join(", ")
             ),
         }
     }
 
     /// A value that stands twice.
-    pub fn duplicate(field: impl Into<String>, value: impl Into<Value>) -> Self {
+    pub fn duplicate(field: impl Into<String>, value: impl Serialize) -> Self {
         Self {
             kind: FaultKind::Duplicate,
             field: field.into(),
-            detail: format!("Duplicate value: {}", shown(&value.into(), SHOWN)),
+            detail: format!("Duplicate value: {}", shown(&value)),
         }
     }
 
     /// A value that names something that is not there.
-    pub fn not_found(field: impl Into<String>, value: impl Into<Value>) -> Self {
+    pub fn not_found(field: impl Into<String>, value: impl Serialize) -> Self {
         Self {
             kind: FaultKind::NotFound,
             field: field.into(),
-            detail: format!("Not found: {}", shown(&value.into(), SHOWN)),
+            detail: format!("Not found: {}", shown(&value)),
         }
     }
 
@@ -103,7 +107,7 @@ impl Fault {
         Self {
             kind: FaultKind::Forbidden,
             field: field.into(),
-            detail: format!("Forbidden: {detail}"),
+            detail: format!("Forbidden: {}", said(detail)),
         }
     }
 
@@ -163,9 +167,66 @@ pub fn summary(faults: &[Fault]) -> String {
     cut(&all, MAX_SUMMARY)
 }
 
-/// A value as JSON, as many bytes of it.
-pub(super) fn shown(value: &Value, most: usize) -> String {
-    cut(&value.to_string(), most)
+/// Faults as they are found, a thousand at most: an object of a few kilobytes can have millions of them.
+#[derive(Debug, Default)]
+pub(super) struct Faults(Vec<Fault>);
+
+impl Faults {
+    pub(super) fn push(&mut self, fault: Fault) {
+        self.extend([fault]);
+    }
+
+    pub(super) fn contains(&self, fault: &Fault) -> bool {
+        self.0.contains(fault)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn into_vec(self) -> Vec<Fault> {
+        self.0
+    }
+}
+
+impl Extend<Fault> for Faults {
+    fn extend<T: IntoIterator<Item = Fault>>(&mut self, faults: T) {
+        let room = MAX_FAULTS.saturating_sub(self.0.len());
+        self.0.extend(faults.into_iter().take(room));
+    }
+}
+
+/// A value as JSON, the beginning of it; what is not shown is neither copied nor written out.
+fn shown(value: &impl Serialize) -> String {
+    let mut start = Start(Vec::new());
+    let is_whole = serde_json::to_writer(&mut start, value).is_ok();
+    let text = start.0.utf8_chunks().next();
+    let text = text.map_or("", |chunk| chunk.valid());
+    format!("{text}{}", if is_whole { "" } else { "..." })
+}
+
+/// As many bytes as are shown of a value; there it ends.
+struct Start(Vec<u8>);
+
+impl io::Write for Start {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let room = SHOWN - self.0.len();
+        if room == 0 && !bytes.is_empty() {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        let taken = &bytes[..bytes.len().min(room)];
+        self.0.extend_from_slice(taken);
+        Ok(taken.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What is said of a value: it may quote others.
+fn said(detail: impl fmt::Display) -> String {
+    cut(&detail.to_string(), SAID)
 }
 
 /// As many bytes of a text, but no part of a character.
@@ -175,4 +236,35 @@ pub fn cut(text: &str, most: usize) -> String {
     }
     let whole = (0..=most).rev().find(|end| text.is_char_boundary(*end));
     format!("{}...", &text[..whole.unwrap_or(0)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_beginning_of_a_value_is_shown_and_no_half_of_a_character() {
+        let long = "é".repeat(1_000);
+        for (value, expected) in [
+            ("", "\"\"".to_owned()),
+            ("a\"b", "\"a\\\"b\"".to_owned()),
+            (&"x".repeat(510), format!("\"{}\"", "x".repeat(510))),
+            (&"x".repeat(511), format!("\"{}...", "x".repeat(511))),
+            (&long, format!("\"{}...", "é".repeat(255))),
+        ] {
+            assert_eq!(shown(&value), expected);
+        }
+        assert_eq!(
+            shown(&serde_json::json!({"a": [1, null]})),
+            r#"{"a":[1,null]}"#
+        );
+    }
+
+    #[test]
+    fn a_thousand_faults_are_kept() {
+        let mut faults = Faults::default();
+        faults.extend((0..2_000).map(|i| Fault::invalid("f", i, "")));
+        faults.push(Fault::required("f", ""));
+        assert_eq!(faults.len(), MAX_FAULTS);
+    }
 }

@@ -8,7 +8,7 @@ use k8s_openapi::{
 };
 
 use super::{
-    Fault, Path,
+    Fault, Faults, Path,
     basic::{check_between, check_exactly_one, check_not_negative, check_one_of, check_required},
     names, ports,
 };
@@ -27,7 +27,7 @@ pub(super) fn check(
     pod: &PodSpec,
     is_init: bool,
     field: &Path<'_>,
-    faults: &mut Vec<Fault>,
+    faults: &mut Faults,
 ) {
     let has_port = |name: &str| ports::has_named(container, pod, name);
     let allowed = !is_init || container.restart_policy.as_deref() == Some("Always");
@@ -82,7 +82,7 @@ fn check_probe(
     is_readiness: bool,
     has_port: HasPort<'_>,
     field: &Path<'_>,
-    faults: &mut Vec<Fault>,
+    faults: &mut Faults,
 ) {
     let actions = Actions {
         exec: probe.exec.as_ref(),
@@ -126,7 +126,7 @@ fn check_hook(
     hook: &LifecycleHandler,
     has_port: HasPort<'_>,
     field: &Path<'_>,
-    faults: &mut Vec<Fault>,
+    faults: &mut Faults,
 ) {
     let actions = Actions {
         exec: hook.exec.as_ref(),
@@ -143,7 +143,7 @@ fn check_hook(
 }
 
 /// Servers that do not know of sleeping find no handler there, and refuse it too.
-fn check_sleep(hook: &LifecycleHandler, pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_sleep(hook: &LifecycleHandler, pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     let Some(sleep) = &hook.sleep else { return };
     let grace = pod.termination_grace_period_seconds;
     let grace = grace.filter(|seconds| *seconds >= 0).unwrap_or(GRACE);
@@ -165,7 +165,7 @@ struct Actions<'a> {
 }
 
 impl Actions<'_> {
-    fn check(&self, has_port: HasPort<'_>, field: &Path<'_>, faults: &mut Vec<Fault>) {
+    fn check(&self, has_port: HasPort<'_>, field: &Path<'_>, faults: &mut Faults) {
         let set = [
             ("exec", self.exec.is_some()),
             ("httpGet", self.http.is_some()),
@@ -206,12 +206,7 @@ impl Actions<'_> {
     }
 }
 
-fn check_port(
-    port: &IntOrString,
-    has_port: HasPort<'_>,
-    field: &Path<'_>,
-    faults: &mut Vec<Fault>,
-) {
+fn check_port(port: &IntOrString, has_port: HasPort<'_>, field: &Path<'_>, faults: &mut Faults) {
     match port {
         IntOrString::Int(number) => check_between(Some(*number), PORTS, field, faults),
         IntOrString::String(name) => {

@@ -1,59 +1,88 @@
 //! Where volumes appear in a container.
 
+use std::collections::{HashMap, HashSet};
+
 use k8s_openapi::api::core::v1::{Container, PodSpec, Volume, VolumeMount};
 
 use super::{
-    Fault, Path,
-    basic::{check_no_backsteps, check_one_of, check_relative_path, check_required},
-    expansion,
+    Fault, Faults, Path,
+    basic::{check_no_backsteps, check_optional_one_of, check_relative_path, check_required},
+    expansion::Variables,
     template::For,
 };
+use crate::Role;
 
 const PROPAGATIONS: [&str; 3] = ["Bidirectional", "HostToContainer", "None"];
 
-/// Mounts and devices of a container, of its pod's own volumes or the job's: of a job that is not known they may be any.
+/// The volumes that a pod has, by name: its own, and the job's.
+pub(super) struct Volumes<'a> {
+    by_name: HashMap<&'a str, &'a Volume>,
+    /// Of a job that is not known they may be any.
+    is_complete: bool,
+}
+
+impl<'a> Volumes<'a> {
+    pub(super) fn of(pod: &'a PodSpec, whose: For<'a>) -> Self {
+        let shared = whose.job.into_iter().flat_map(|job| &job.volumes);
+        let mut by_name = HashMap::new();
+        for volume in pod.volumes.iter().flatten().chain(shared) {
+            by_name.entry(volume.name.as_str()).or_insert(volume);
+        }
+        Self {
+            by_name,
+            is_complete: whose.job.is_some(),
+        }
+    }
+
+    fn check(&self, name: &str, field: &Path<'_>, faults: &mut Faults) {
+        let field = field.at("name");
+        if check_required(name, &field, "the name of a volume", faults)
+            && self.is_complete
+            && !self.by_name.contains_key(name)
+        {
+            faults.push(Fault::not_found(field, name));
+        }
+    }
+}
+
+/// Mounts and devices of a container.
 pub(super) fn check(
     container: &Container,
-    pod: &PodSpec,
-    whose: For<'_>,
+    volumes: &Volumes<'_>,
+    role: Role,
     field: &Path<'_>,
-    faults: &mut Vec<Fault>,
+    faults: &mut Faults,
 ) {
-    let found = |name: &str| {
-        let shared = whose.job.into_iter().flat_map(|job| &job.volumes);
-        let mut volumes = pod.volumes.iter().flatten().chain(shared);
-        volumes.find(|volume| volume.name == name)
-    };
-    let known = |name: &str| whose.job.is_none() || found(name).is_some();
     check_both(container, field, faults);
     let mounts = container.volume_mounts.as_deref().unwrap_or_default();
     let devices = container.volume_devices.as_deref().unwrap_or_default();
+    let variables = Variables::of(container, role);
+    let mut earlier = HashSet::new();
     for (i, mount) in mounts.iter().enumerate() {
         let field = field.item("volumeMounts", i);
-        check_volume(&mount.name, known, &field, faults);
+        volumes.check(&mount.name, &field, faults);
         let path = mount.mount_path.as_str();
         let place = field.at("mountPath");
         let what = "where the volume appears in the container";
-        if check_required(path, &place, what, faults)
-            && mounts[..i].iter().any(|other| other.mount_path == path)
-        {
+        if check_required(path, &place, what, faults) && !earlier.insert(path) {
             faults.push(Fault::invalid(place, path, "must be unique"));
         }
         check_mount(mount, container, &field, faults);
         let expression = mount.sub_path_expr.as_deref().unwrap_or_default();
-        let place = field.at("subPathExpr");
-        expansion::check(expression, container, whose.role, &place, faults);
+        variables.check(expression, &field.at("subPathExpr"), faults);
     }
+    let mut earlier = HashSet::new();
     for (i, device) in devices.iter().enumerate() {
         let field = field.item("volumeDevices", i);
-        check_volume(&device.name, known, &field, faults);
-        check_block(found(&device.name), &field.at("name"), faults);
+        volumes.check(&device.name, &field, faults);
+        let volume = volumes.by_name.get(device.name.as_str()).copied();
+        check_block(volume, &field.at("name"), faults);
         let path = device.device_path.as_str();
         let place = field.at("devicePath");
         let what = "where the device appears in the container";
         if check_required(path, &place, what, faults) {
             check_no_backsteps(path, &place, faults);
-            if devices[..i].iter().any(|other| other.device_path == path) {
+            if !earlier.insert(path) {
                 faults.push(Fault::invalid(place, path, "must be unique"));
             }
         }
@@ -61,7 +90,7 @@ pub(super) fn check(
 }
 
 /// A device is a disk as it is, which only claims are of.
-fn check_block(volume: Option<&Volume>, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_block(volume: Option<&Volume>, field: &Path<'_>, faults: &mut Faults) {
     let Some(volume) = volume else { return };
     if volume.persistent_volume_claim.is_none() && volume.ephemeral.is_none() {
         let why =
@@ -71,53 +100,44 @@ fn check_block(volume: Option<&Volume>, field: &Path<'_>, faults: &mut Vec<Fault
 }
 
 /// A volume is a folder or a device of a container, not both, and so is a path.
-fn check_both(container: &Container, field: &Path<'_>, faults: &mut Vec<Fault>) {
-    let mounts = container.volume_mounts.iter().flatten();
-    let mounts = mounts.map(|mount| [&mount.name, &mount.mount_path]);
-    let devices = container.volume_devices.iter().flatten();
-    let devices = devices.map(|device| [&device.name, &device.device_path]);
-    for (i, mount) in mounts.enumerate() {
-        for (j, device) in devices.clone().enumerate() {
-            let (mounted, attached) = (
-                field.item("volumeMounts", i),
-                field.item("volumeDevices", j),
-            );
-            if mount[0] == device[0] {
-                let name = mount[0].as_str();
-                let why = "must not already exist in volumeDevices";
-                faults.push(Fault::invalid(mounted.at("name"), name, why));
-                let why = "must not already exist in volumeMounts";
-                faults.push(Fault::invalid(attached.at("name"), name, why));
-            }
-            if mount[1] == device[1] {
-                let path = mount[1].as_str();
-                let why = "must not already exist as a path in volumeDevices";
-                faults.push(Fault::invalid(mounted.at("mountPath"), path, why));
-                let why = "must not already exist as a path in volumeMounts";
-                faults.push(Fault::invalid(attached.at("devicePath"), path, why));
-            }
+fn check_both(container: &Container, field: &Path<'_>, faults: &mut Faults) {
+    let mounts = container.volume_mounts.as_deref().unwrap_or_default();
+    let devices = container.volume_devices.as_deref().unwrap_or_default();
+    let mounted: Vec<_> = mounts.iter().map(|m| (&*m.name, &*m.mount_path)).collect();
+    let attached = devices.iter().map(|d| (&*d.name, &*d.device_path));
+    let attached: Vec<_> = attached.collect();
+    check_apart(&mounted, &attached, "volumeMounts", field, faults);
+    check_apart(&attached, &mounted, "volumeDevices", field, faults);
+}
+
+/// Names and paths of one list that stand in the other, each told of once however often it stands there.
+fn check_apart(
+    own: &[(&str, &str)],
+    others: &[(&str, &str)],
+    list: &str,
+    field: &Path<'_>,
+    faults: &mut Faults,
+) {
+    let (path, other) = if list == "volumeMounts" {
+        ("mountPath", "volumeDevices")
+    } else {
+        ("devicePath", "volumeMounts")
+    };
+    let (names, paths): (HashSet<_>, HashSet<_>) = others.iter().copied().unzip();
+    for (i, (volume, place)) in own.iter().enumerate() {
+        let field = field.item(list, i);
+        if names.contains(volume) {
+            let why = format_args!("must not already exist in {other}");
+            faults.push(Fault::invalid(field.at("name"), volume, why));
+        }
+        if paths.contains(place) {
+            let why = format_args!("must not already exist as a path in {other}");
+            faults.push(Fault::invalid(field.at(path), place, why));
         }
     }
 }
 
-fn check_volume(
-    name: &str,
-    known: impl Fn(&str) -> bool,
-    field: &Path<'_>,
-    faults: &mut Vec<Fault>,
-) {
-    let field = field.at("name");
-    if check_required(name, &field, "the name of a volume", faults) && !known(name) {
-        faults.push(Fault::not_found(field, name));
-    }
-}
-
-fn check_mount(
-    mount: &VolumeMount,
-    container: &Container,
-    field: &Path<'_>,
-    faults: &mut Vec<Fault>,
-) {
+fn check_mount(mount: &VolumeMount, container: &Container, field: &Path<'_>, faults: &mut Faults) {
     let sub_path = mount.sub_path.as_deref().unwrap_or_default();
     let expression = mount.sub_path_expr.as_deref().unwrap_or_default();
     check_relative_path(sub_path, &field.at("subPath"), faults);
@@ -129,7 +149,7 @@ fn check_mount(
     }
     let propagation = mount.mount_propagation.as_deref();
     let place = field.at("mountPropagation");
-    check_one_of(propagation, &PROPAGATIONS, &place, faults);
+    check_optional_one_of(propagation, &PROPAGATIONS, &place, faults);
     let context = container.security_context.as_ref();
     if propagation == Some("Bidirectional")
         && context.and_then(|context| context.privileged) != Some(true)

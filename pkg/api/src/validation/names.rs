@@ -1,6 +1,6 @@
 use std::collections::HashSet;
 
-use super::{Fault, Path};
+use super::{Fault, Faults, Path};
 use crate::names;
 
 const LABEL_LEN: usize = names::MAX_POD_NAME_LEN;
@@ -8,7 +8,7 @@ const SUBDOMAIN_LEN: usize = 253;
 const PORT_NAME_LEN: usize = 15;
 
 /// The job's own name, from which those of its pods and services are derived.
-pub(super) fn check_job_name(name: &str, faults: &mut Vec<Fault>) {
+pub(super) fn check_job_name(name: &str, faults: &mut Faults) {
     // With generateName the server makes it up, before it asks whether the object is valid.
     if name.is_empty() {
         return;
@@ -34,7 +34,7 @@ pub(super) fn check_job_name(name: &str, faults: &mut Vec<Fault>) {
 }
 
 /// A name that must be there, and a DNS label.
-pub(super) fn check_label_name(name: &str, field: &Path<'_>, faults: &mut Vec<Fault>) {
+pub(super) fn check_label_name(name: &str, field: &Path<'_>, faults: &mut Faults) {
     if name.is_empty() {
         faults.push(Fault::required(field, "it needs a name"));
     } else {
@@ -47,7 +47,7 @@ pub(super) fn check_unique<'a>(
     earlier: &mut HashSet<&'a str>,
     name: &'a str,
     field: &Path<'_>,
-    faults: &mut Vec<Fault>,
+    faults: &mut Faults,
 ) {
     if !name.is_empty() && !earlier.insert(name) {
         faults.push(Fault::duplicate(field, name));
@@ -55,10 +55,15 @@ pub(super) fn check_unique<'a>(
 }
 
 /// The name of another object, where there is one.
-pub(super) fn check_object_name(name: Option<&str>, field: &Path<'_>, faults: &mut Vec<Fault>) {
+pub(super) fn check_object_name(name: Option<&str>, field: &Path<'_>, faults: &mut Faults) {
     if let Some(name) = name.filter(|name| !name.is_empty()) {
-        refuse(name, field, dns_subdomain(name), faults);
+        check_subdomain(name, field, faults);
     }
+}
+
+/// A DNS subdomain, which is not empty.
+pub(super) fn check_subdomain(name: &str, field: &Path<'_>, faults: &mut Faults) {
+    refuse(name, field, dns_subdomain(name), faults);
 }
 
 /// The name of another object that is read: with a name that none can have it is never there, as only what is optional may be.
@@ -66,7 +71,7 @@ pub(super) fn check_needed(
     name: &str,
     optional: Option<bool>,
     field: &Path<'_>,
-    faults: &mut Vec<Fault>,
+    faults: &mut Faults,
 ) {
     if optional != Some(true) {
         check_object_name(Some(name), field, faults);
@@ -74,42 +79,38 @@ pub(super) fn check_needed(
 }
 
 /// A DNS label, where there is one.
-pub(super) fn check_optional_label_name(
-    name: Option<&str>,
-    field: &Path<'_>,
-    faults: &mut Vec<Fault>,
-) {
+pub(super) fn check_optional_label_name(name: Option<&str>, field: &Path<'_>, faults: &mut Faults) {
     if let Some(name) = name.filter(|name| !name.is_empty()) {
         refuse(name, field, dns_label(name), faults);
     }
 }
 
 /// The key of a label, an annotation, a taint or a resource.
-pub(super) fn check_qualified_name(name: &str, field: &Path<'_>, faults: &mut Vec<Fault>) {
+pub(super) fn check_qualified_name(name: &str, field: &Path<'_>, faults: &mut Faults) {
     refuse(name, field, qualified_name(name), faults);
 }
 
 /// The value of a label.
-pub(super) fn check_label_value(value: &str, field: &Path<'_>, faults: &mut Vec<Fault>) {
+pub(super) fn check_label_value(value: &str, field: &Path<'_>, faults: &mut Faults) {
     refuse(value, field, label_value(value), faults);
 }
 
 /// The name of an environment variable, or what it starts with.
-pub(super) fn check_env_name(name: &str, field: &Path<'_>, faults: &mut Vec<Fault>) {
+pub(super) fn check_env_name(name: &str, field: &Path<'_>, faults: &mut Faults) {
     refuse(name, field, env_name(name), faults);
 }
 
 /// A key of a Secret or ConfigMap.
-pub(super) fn check_config_key(key: &str, field: &Path<'_>, faults: &mut Vec<Fault>) {
+pub(super) fn check_config_key(key: &str, field: &Path<'_>, faults: &mut Faults) {
     refuse(key, field, config_key(key), faults);
 }
 
 /// The name of a port.
-pub(super) fn check_port_name(name: &str, field: &Path<'_>, faults: &mut Vec<Fault>) {
+pub(super) fn check_port_name(name: &str, field: &Path<'_>, faults: &mut Faults) {
     refuse(name, field, port_name(name), faults);
 }
 
-fn refuse(name: &str, field: &Path<'_>, why: Vec<&'static str>, faults: &mut Vec<Fault>) {
+fn refuse(name: &str, field: &Path<'_>, why: Vec<&'static str>, faults: &mut Faults) {
     faults.extend(why.into_iter().map(|why| Fault::invalid(field, name, why)));
 }
 

@@ -1,9 +1,9 @@
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use k8s_openapi::api::core::v1::{Container, ContainerPort, PodSpec};
 
 use super::{
-    Fault, Path,
+    Fault, Faults, Path,
     basic::{check_between, check_one_of},
     names,
 };
@@ -17,7 +17,7 @@ pub(super) const LAST: i32 = 65535;
 const NUMBERS: (i64, i64) = (1, LAST as i64);
 
 /// The ports of a container: numbers, protocols and names.
-pub(super) fn check(container: &Container, field: &Path<'_>, faults: &mut Vec<Fault>) {
+pub(super) fn check(container: &Container, field: &Path<'_>, faults: &mut Faults) {
     let ports = container.ports.as_deref().unwrap_or_default();
     let mut earlier = HashSet::new();
     for (i, port) in ports.iter().enumerate() {
@@ -39,7 +39,7 @@ pub(super) fn check(container: &Container, field: &Path<'_>, faults: &mut Vec<Fa
 }
 
 /// Ports that the containers of a pod share.
-pub(super) fn check_pod(pod: &PodSpec, role: Role, field: &Path<'_>, faults: &mut Vec<Fault>) {
+pub(super) fn check_pod(pod: &PodSpec, role: Role, field: &Path<'_>, faults: &mut Faults) {
     check_own(pod, field, faults);
     let mut taken: HashSet<_> = given(pod, role)
         .map(|number| format!("TCP//{number}"))
@@ -62,7 +62,7 @@ pub(super) fn check_pod(pod: &PodSpec, role: Role, field: &Path<'_>, faults: &mu
             let Some(number) = wanted.or(on_host.then_some(port.container_port)) else {
                 continue;
             };
-            let protocol = port.protocol.as_deref().unwrap_or("TCP");
+            let protocol = protocol(port);
             let host = port.host_ip.as_deref().unwrap_or_default();
             let place = format!("{protocol}/{host}/{number}");
             if let Some(place) = taken.replace(place) {
@@ -76,16 +76,71 @@ pub(super) fn check_pod(pod: &PodSpec, role: Role, field: &Path<'_>, faults: &mu
 fn given(pod: &PodSpec, role: Role) -> Option<i32> {
     let number = role.default_port();
     let stands = |port: &ContainerPort| {
-        let protocol = port.protocol.as_deref().unwrap_or("TCP");
-        name(port).is_empty() && port.container_port == number && protocol == "TCP"
+        name(port).is_empty() && port.container_port == number && is_tcp(port)
     };
     let mains = pod.containers.iter().filter(|c| c.name == MAIN_CONTAINER);
     let is_told = own(pod).is_some() || mains.flat_map(|c| c.ports.iter().flatten()).any(stands);
     (pod.host_network == Some(true) && !is_told).then_some(number)
 }
 
+/// Ports of the node that learners of so many GPUs are given, from their own on: others may not want them. One that stands without its name
+/// is theirs.
+pub(super) fn check_ddp(
+    pod: &PodSpec,
+    first: i32,
+    sizes: &BTreeSet<i32>,
+    field: &Path<'_>,
+    faults: &mut Faults,
+) {
+    let Some(most) = sizes.last().filter(|_| pod.host_network == Some(true)) else {
+        return;
+    };
+    let last = first.saturating_add(most - 1);
+    let masters: BTreeSet<_> = sizes
+        .iter()
+        .map(|gpus| ports::master(first, *gpus))
+        .collect();
+    for (i, container) in pod.containers.iter().enumerate() {
+        for (j, port) in container.ports.iter().flatten().enumerate() {
+            let number = port.container_port;
+            let is_main = container.name == MAIN_CONTAINER;
+            let on_all = port.host_ip.as_deref().unwrap_or_default().is_empty();
+            let is_theirs = is_given_name(name(port)) || name(port).is_empty() && is_main;
+            if !is_tcp(port) || !on_all || is_theirs {
+                continue;
+            }
+            let why = if number > first && number <= last {
+                format!(
+                    "is taken on the node's network by the processes of a learner of {most} GPUs, which have the ports {first} to {last}; choose another"
+                )
+            } else if masters.contains(&number) {
+                let name = ports::MASTER_NAME;
+                format!(
+                    "is taken on the node's network by the {name}, where the processes of a learner of several GPUs meet; choose another"
+                )
+            } else {
+                continue;
+            };
+            let field = field.item("containers", i);
+            let field = field.item("ports", j);
+            faults.push(Fault::invalid(field.at("hostPort"), number, why));
+        }
+    }
+}
+
+/// Whether ports of pods are given this name.
+fn is_given_name(name: &str) -> bool {
+    name == PORT_NAME || is_ddp_name(name)
+}
+
+/// Whether ports of ddp learners are given this name.
+fn is_ddp_name(name: &str) -> bool {
+    let number = name.strip_prefix(ports::GPU_NAME_PREFIX);
+    name == ports::MASTER_NAME || number.is_some_and(|number| number.parse::<u32>().is_ok())
+}
+
 /// The replica's own port stands once in a pod: its service and its environment tell of one.
-fn check_own(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_own(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     let mut holder: Option<&str> = None;
     for (i, container) in pod.containers.iter().enumerate() {
         for (j, port) in container.ports.iter().flatten().enumerate() {
@@ -104,17 +159,14 @@ fn check_own(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
 }
 
 /// Ports of ddp learners have names that the main container of a learner must leave to them.
-pub(super) fn check_reserved(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
+pub(super) fn check_reserved(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     for (i, container) in pod.containers.iter().enumerate() {
         if container.name != MAIN_CONTAINER {
             continue;
         }
         for (j, port) in container.ports.iter().flatten().enumerate() {
             let name = name(port);
-            let number = name
-                .strip_prefix(ports::GPU_NAME_PREFIX)
-                .unwrap_or_default();
-            if name == ports::MASTER_NAME || number.parse::<u32>().is_ok() {
+            if is_ddp_name(name) {
                 faults.push(Fault::invalid(
                     field.item("containers", i).item("ports", j).at("name"),
                     name,
@@ -132,6 +184,16 @@ pub(super) fn has_named(container: &Container, pod: &PodSpec, wanted: &str) -> b
     let is_given = container.name == MAIN_CONTAINER && (is_own || is_ddp);
     let mut named = container.ports.iter().flatten().map(name);
     is_given || named.any(|name| name == wanted)
+}
+
+/// Kubernetes fills in what is empty.
+fn protocol(port: &ContainerPort) -> &str {
+    let protocol = port.protocol.as_deref().unwrap_or_default();
+    if protocol.is_empty() { "TCP" } else { protocol }
+}
+
+fn is_tcp(port: &ContainerPort) -> bool {
+    protocol(port) == "TCP"
 }
 
 fn name(port: &ContainerPort) -> &str {

@@ -5,7 +5,7 @@ use k8s_openapi::{
     apimachinery::pkg::api::resource::Quantity,
 };
 
-use super::{Fault, Path, names};
+use super::{Fault, Faults, Path, names};
 use crate::{
     GPU_RESOURCE, ReplicaResources,
     quantity::{NANO, nanos as parse},
@@ -16,19 +16,19 @@ const HUGE_PAGES: &str = "hugepages-";
 const OF_PODS: [&str; 3] = ["cpu", HUGE_PAGES, "memory"];
 
 /// Which resources may be named.
-type CheckName = fn(&str, &Path<'_>, &mut Vec<Fault>);
+type CheckName = fn(&str, &Path<'_>, &mut Faults);
 
 /// Requests and limits of a container.
 pub(super) fn check_requirements(
     requirements: &ResourceRequirements,
     field: &Path<'_>,
-    faults: &mut Vec<Fault>,
+    faults: &mut Faults,
 ) {
     check_amounts(requirements, check_resource_name, field, faults);
 }
 
 /// Requests and limits of a pod as a whole.
-pub(super) fn check_pod(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
+pub(super) fn check_pod(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     let Some(requirements) = &pod.resources else {
         return;
     };
@@ -48,19 +48,21 @@ fn check_within(
     limits: &BTreeMap<String, Quantity>,
     pod: &PodSpec,
     field: &Path<'_>,
-    faults: &mut Vec<Fault>,
+    faults: &mut Faults,
 ) {
+    let parsed = limits.iter().filter_map(|(resource, limit)| {
+        let most = parse(&limit.0)?;
+        Some((resource, (limit, most)))
+    });
+    let limits: BTreeMap<_, _> = parsed.collect();
     for (i, container) in pod.containers.iter().enumerate() {
         let field = field.item("containers", i);
         let field = field.at("resources");
         let own = container.resources.as_ref();
         let own = own.and_then(|own| own.limits.as_ref());
         for (resource, own) in own.into_iter().flatten() {
-            let Some(limit) = limits.get(resource) else {
-                continue;
-            };
-            if let (Some(asked), Some(most)) = (parse(&own.0), parse(&limit.0))
-                && asked > most
+            if let Some((limit, most)) = limits.get(resource)
+                && parse(&own.0).is_some_and(|asked| asked > *most)
             {
                 let why = format_args!("must be less than or equal to pod limits of {}", limit.0);
                 let field = field.value("limits", resource);
@@ -74,7 +76,7 @@ fn check_amounts(
     requirements: &ResourceRequirements,
     check_name: CheckName,
     field: &Path<'_>,
-    faults: &mut Vec<Fault>,
+    faults: &mut Faults,
 ) {
     let nothing = BTreeMap::new();
     let requests = requirements.requests.as_ref().unwrap_or(&nothing);
@@ -97,7 +99,7 @@ fn check_amounts(
 }
 
 /// The resources of a group of replicas.
-pub(super) fn check_group(resources: &ReplicaResources, field: &Path<'_>, faults: &mut Vec<Fault>) {
+pub(super) fn check_group(resources: &ReplicaResources, field: &Path<'_>, faults: &mut Faults) {
     for (resource, name, quantity) in [
         ("cpu", "cpus", &resources.cpus),
         (GPU_RESOURCE, "gpus", &resources.gpus),
@@ -110,7 +112,7 @@ pub(super) fn check_group(resources: &ReplicaResources, field: &Path<'_>, faults
 }
 
 /// One of Kubernetes' own, or one with the name of who brings it.
-fn check_resource_name(resource: &str, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_resource_name(resource: &str, field: &Path<'_>, faults: &mut Faults) {
     let known = ["cpu", "memory", "ephemeral-storage"];
     if resource.contains('/') {
         names::check_qualified_name(resource, field, faults);
@@ -122,7 +124,7 @@ fn check_resource_name(resource: &str, field: &Path<'_>, faults: &mut Vec<Fault>
 }
 
 /// Only what all containers of a pod can share.
-fn check_name_of_pod(resource: &str, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_name_of_pod(resource: &str, field: &Path<'_>, faults: &mut Faults) {
     if !OF_PODS.contains(&resource) && !resource.starts_with(HUGE_PAGES) {
         faults.push(Fault::not_supported(field, resource, &OF_PODS));
     }
@@ -147,12 +149,7 @@ fn is_of_whole_pages(resource: &str, amount: i128) -> bool {
 }
 
 /// An amount of a resource.
-pub(super) fn check(
-    resource: &str,
-    quantity: &Quantity,
-    field: &Path<'_>,
-    faults: &mut Vec<Fault>,
-) {
+pub(super) fn check(resource: &str, quantity: &Quantity, field: &Path<'_>, faults: &mut Faults) {
     let text = quantity.0.as_str();
     let why = match parse(text) {
         None => {
@@ -175,7 +172,7 @@ fn check_limit(
     request: &Quantity,
     limit: Option<&Quantity>,
     field: &Path<'_>,
-    faults: &mut Vec<Fault>,
+    faults: &mut Faults,
 ) {
     let Some(limit) = limit else {
         if is_exact(resource) {

@@ -1,5 +1,7 @@
 //! Where a pod may run: selectors, tolerations, affinities, spreading.
 
+use std::collections::HashSet;
+
 use k8s_openapi::{
     api::core::v1::{
         Affinity, NodeAffinity, NodeSelectorRequirement, NodeSelectorTerm, PodAffinityTerm,
@@ -9,7 +11,7 @@ use k8s_openapi::{
 };
 
 use super::{
-    Fault, Path,
+    Fault, Faults, Path,
     basic::{check_one_of, check_required},
     names,
 };
@@ -18,7 +20,7 @@ const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 const WEIGHTS: std::ops::RangeInclusive<i32> = 1..=100;
 
 /// Everything by which the scheduler chooses a node.
-pub(super) fn check(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
+pub(super) fn check(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     for (key, value) in pod.node_selector.iter().flatten() {
         let field = field.at("nodeSelector");
         names::check_qualified_name(key, &field, faults);
@@ -32,14 +34,12 @@ pub(super) fn check(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
     }
     let spread = pod.topology_spread_constraints.as_deref();
     let spread = spread.unwrap_or_default();
+    let mut earlier = HashSet::new();
     for (i, constraint) in spread.iter().enumerate() {
         let field = field.item("topologySpreadConstraints", i);
         check_spread(constraint, &field, faults);
-        let same = |other: &TopologySpreadConstraint| {
-            other.topology_key == constraint.topology_key
-                && other.when_unsatisfiable == constraint.when_unsatisfiable
-        };
-        if spread[..i].iter().any(same) {
+        let pair = (&constraint.topology_key, &constraint.when_unsatisfiable);
+        if !earlier.insert(pair) {
             let both = format!(
                 "{{{}, {}}}",
                 constraint.topology_key, constraint.when_unsatisfiable
@@ -52,7 +52,7 @@ pub(super) fn check(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
     }
 }
 
-fn check_toleration(toleration: &Toleration, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_toleration(toleration: &Toleration, field: &Path<'_>, faults: &mut Faults) {
     let key = toleration.key.as_deref().unwrap_or_default();
     let operator = toleration.operator.as_deref().unwrap_or_default();
     let value = toleration.value.as_deref().unwrap_or_default();
@@ -84,7 +84,7 @@ fn check_toleration(toleration: &Toleration, field: &Path<'_>, faults: &mut Vec<
 }
 
 /// The number that one of a taint is compared with, as newer servers do where they are told to.
-fn check_compared(value: &str, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_compared(value: &str, field: &Path<'_>, faults: &mut Faults) {
     // Neither a plus nor zeroes before it.
     let number = value.parse::<i64>();
     let is_plain = number.is_ok_and(|number| number.to_string() == value);
@@ -94,7 +94,7 @@ fn check_compared(value: &str, field: &Path<'_>, faults: &mut Vec<Fault>) {
     }
 }
 
-fn check_affinity(affinity: &Affinity, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_affinity(affinity: &Affinity, field: &Path<'_>, faults: &mut Faults) {
     if let Some(node) = &affinity.node_affinity {
         check_node_affinity(node, &field.at("nodeAffinity"), faults);
     }
@@ -128,14 +128,14 @@ fn check_affinity(affinity: &Affinity, field: &Path<'_>, faults: &mut Vec<Fault>
     }
 }
 
-fn check_weight(weight: i32, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_weight(weight: i32, field: &Path<'_>, faults: &mut Faults) {
     if !WEIGHTS.contains(&weight) {
         let why = "must be in the range 1-100";
         faults.push(Fault::invalid(field.at("weight"), weight, why));
     }
 }
 
-fn check_node_affinity(affinity: &NodeAffinity, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_node_affinity(affinity: &NodeAffinity, field: &Path<'_>, faults: &mut Faults) {
     if let Some(required) = &affinity.required_during_scheduling_ignored_during_execution {
         let field = field.at("requiredDuringSchedulingIgnoredDuringExecution");
         let field = field.at("nodeSelectorTerms");
@@ -155,7 +155,7 @@ fn check_node_affinity(affinity: &NodeAffinity, field: &Path<'_>, faults: &mut V
     }
 }
 
-fn check_node_term(term: &NodeSelectorTerm, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_node_term(term: &NodeSelectorTerm, field: &Path<'_>, faults: &mut Faults) {
     for (i, one) in term.match_expressions.iter().flatten().enumerate() {
         let field = field.item("matchExpressions", i);
         let values = one.values.as_deref().unwrap_or_default();
@@ -176,7 +176,7 @@ fn check_node_term(term: &NodeSelectorTerm, field: &Path<'_>, faults: &mut Vec<F
 }
 
 /// Gt and Lt ask for one number: with anything else no node is ever the right one.
-fn check_bound(values: &[String], field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_bound(values: &[String], field: &Path<'_>, faults: &mut Faults) {
     let [value] = values else {
         let what = "must be specified single value when `operator` is 'Lt' or 'Gt'";
         faults.push(Fault::required(field.at("values"), what));
@@ -193,7 +193,7 @@ fn check_bound(values: &[String], field: &Path<'_>, faults: &mut Vec<Fault>) {
 }
 
 /// Of the fields of a node only its name is asked for.
-fn check_node_field(one: &NodeSelectorRequirement, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_node_field(one: &NodeSelectorRequirement, field: &Path<'_>, faults: &mut Faults) {
     let values = one.values.as_deref().unwrap_or_default();
     if !["In", "NotIn"].contains(&one.operator.as_str()) {
         let why = "not a valid selector operator";
@@ -210,12 +210,12 @@ fn check_node_field(one: &NodeSelectorRequirement, field: &Path<'_>, faults: &mu
         return;
     }
     for (i, value) in values.iter().enumerate() {
-        names::check_object_name(Some(value), &field.item("values", i), faults);
+        names::check_subdomain(value, &field.item("values", i), faults);
     }
 }
 
 /// In and NotIn ask for values, Exists and DoesNotExist for none.
-fn check_operator(operator: &str, values: &[String], field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_operator(operator: &str, values: &[String], field: &Path<'_>, faults: &mut Faults) {
     let place = field.at("values");
     match operator {
         "In" | "NotIn" if values.is_empty() => {
@@ -234,7 +234,7 @@ fn check_operator(operator: &str, values: &[String], field: &Path<'_>, faults: &
     }
 }
 
-fn check_pod_term(term: &PodAffinityTerm, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_pod_term(term: &PodAffinityTerm, field: &Path<'_>, faults: &mut Faults) {
     check_selector(
         term.label_selector.as_ref(),
         &field.at("labelSelector"),
@@ -252,7 +252,7 @@ fn check_pod_term(term: &PodAffinityTerm, field: &Path<'_>, faults: &mut Vec<Fau
     }
 }
 
-fn check_selector(selector: Option<&LabelSelector>, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_selector(selector: Option<&LabelSelector>, field: &Path<'_>, faults: &mut Faults) {
     let Some(selector) = selector else { return };
     for (key, value) in selector.match_labels.iter().flatten() {
         let field = field.at("matchLabels");
@@ -267,7 +267,7 @@ fn check_selector(selector: Option<&LabelSelector>, field: &Path<'_>, faults: &m
     }
 }
 
-fn check_spread(constraint: &TopologySpreadConstraint, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_spread(constraint: &TopologySpreadConstraint, field: &Path<'_>, faults: &mut Faults) {
     if constraint.max_skew <= 0 {
         let why = "must be greater than zero";
         faults.push(Fault::invalid(

@@ -1,10 +1,15 @@
 //! Security contexts of pods and containers.
 
+use std::collections::HashSet;
+
 use k8s_openapi::api::core::v1::{AppArmorProfile, Container, PodSpec, SeccompProfile};
 
 use super::{
-    Fault, Path,
-    basic::{check_between, check_one_of, check_relative_path, check_required},
+    Fault, Faults, Path,
+    basic::{
+        check_between, check_one_of, check_optional_one_of, check_relative_path, check_required,
+    },
+    names,
 };
 
 /// The type of a profile that is a file of the node.
@@ -13,7 +18,7 @@ const LOCALHOST: &str = "Localhost";
 const IDS: (i64, i64) = (0, 2_147_483_647);
 
 /// The pod's own, of which its containers inherit.
-pub(super) fn check_pod(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
+pub(super) fn check_pod(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     let Some(context) = &pod.security_context else {
         return;
     };
@@ -35,21 +40,22 @@ pub(super) fn check_pod(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>
     }
     let policy = context.fs_group_change_policy.as_deref();
     let policies = ["Always", "OnRootMismatch"];
-    check_one_of(policy, &policies, &field.at("fsGroupChangePolicy"), faults);
+    check_optional_one_of(policy, &policies, &field.at("fsGroupChangePolicy"), faults);
     check_seccomp(context.seccomp_profile.as_ref(), &field, faults);
     check_apparmor(context.app_armor_profile.as_ref(), &field, faults);
     let sysctls = context.sysctls.as_deref().unwrap_or_default();
+    let mut earlier = HashSet::new();
     for (i, sysctl) in sysctls.iter().enumerate() {
         let field = field.item("sysctls", i);
         let field = field.at("name");
         if !check_required(&sysctl.name, &field, "it needs a name", faults) {
             continue;
         }
-        if !is_sysctl(&sysctl.name) {
+        if is_sysctl(&sysctl.name) {
+            names::check_unique(&mut earlier, &sysctl.name, &field, faults);
+        } else {
             let why = "must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?\\.)*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
             faults.push(Fault::invalid(field, sysctl.name.as_str(), why));
-        } else if sysctls[..i].iter().any(|other| other.name == sysctl.name) {
-            faults.push(Fault::duplicate(field, sysctl.name.as_str()));
         }
     }
 }
@@ -69,7 +75,7 @@ pub(super) fn check_container(
     container: &Container,
     pod: &PodSpec,
     (pod_field, field): (&Path<'_>, &Path<'_>),
-    faults: &mut Vec<Fault>,
+    faults: &mut Faults,
 ) {
     let none = k8s_openapi::api::core::v1::SecurityContext::default();
     let own = container.security_context.as_ref().unwrap_or(&none);
@@ -109,7 +115,7 @@ fn check_root(
     own: &k8s_openapi::api::core::v1::SecurityContext,
     pod: &PodSpec,
     (pod_field, field): (&Path<'_>, &Path<'_>),
-    faults: &mut Vec<Fault>,
+    faults: &mut Faults,
 ) {
     let of_pod = pod.security_context.as_ref();
     let inherited = of_pod.and_then(|context| context.run_as_user);
@@ -133,7 +139,7 @@ fn check_root(
     }
 }
 
-fn check_seccomp(profile: Option<&SeccompProfile>, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_seccomp(profile: Option<&SeccompProfile>, field: &Path<'_>, faults: &mut Faults) {
     let Some(profile) = profile else { return };
     let field = field.at("seccompProfile");
     let file = profile.localhost_profile.as_deref();
@@ -144,10 +150,13 @@ fn check_seccomp(profile: Option<&SeccompProfile>, field: &Path<'_>, faults: &mu
     }
 }
 
-fn check_apparmor(profile: Option<&AppArmorProfile>, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_apparmor(profile: Option<&AppArmorProfile>, field: &Path<'_>, faults: &mut Faults) {
     let Some(profile) = profile else { return };
     let name = profile.localhost_profile.as_deref();
     let field = field.at("appArmorProfile");
+    // An empty name is none; a seccomp profile of that name is taken.
+    let is_none = profile.type_ == LOCALHOST && name == Some("");
+    let name = name.filter(|_| !is_none);
     check_profile("AppArmor", &profile.type_, name, &field, faults);
 }
 
@@ -157,7 +166,7 @@ fn check_profile(
     type_: &str,
     local: Option<&str>,
     field: &Path<'_>,
-    faults: &mut Vec<Fault>,
+    faults: &mut Faults,
 ) {
     let place = field.at("type");
     if check_required(type_, &place, "which profile it is", faults) {

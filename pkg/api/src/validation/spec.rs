@@ -1,9 +1,12 @@
-use std::{collections::HashSet, fmt};
+use std::{
+    collections::{BTreeSet, HashSet},
+    fmt,
+};
 
 use serde_json::{Value, json};
 
 use super::{
-    Fault, Path,
+    Fault, Faults, Path,
     basic::check_not_negative,
     names,
     path::SPEC,
@@ -23,7 +26,7 @@ pub const CLEAN_POD_POLICIES: [&str; 3] = ["None", "Running", "All"];
 pub(super) const DECLARED: [Role; 3] = [Role::Coordinator, Role::Collector, Role::Learner];
 
 /// See [`Kind::put_right`](super::Kind::put_right).
-pub(super) fn put_right(object: &mut Value, faults: &mut Vec<Fault>) -> Vec<String> {
+pub(super) fn put_right(object: &mut Value, faults: &mut Faults) -> Vec<String> {
     let spec = &mut object["spec"];
     if !spec.is_object() {
         let what = "a DIJob needs at least spec.coordinator.template";
@@ -51,7 +54,7 @@ pub(super) fn require_template(
     spec: &mut Value,
     part: &str,
     what: impl fmt::Display,
-    faults: &mut Vec<Fault>,
+    faults: &mut Faults,
 ) -> Option<String> {
     if spec[part]["template"].is_object() {
         return None;
@@ -81,7 +84,7 @@ fn unsupported_policy(policy: &Value) -> Option<Fault> {
 }
 
 /// A spec that could be decoded.
-pub(super) fn check(spec: &DIJobSpec, faults: &mut Vec<Fault>) {
+pub(super) fn check(spec: &DIJobSpec, faults: &mut Faults) {
     let class = Some(spec.priority_class_name.as_str());
     names::check_object_name(class, &SPEC.at("priorityClassName"), faults);
     volumes::check(&spec.volumes, None, &SPEC, faults);
@@ -117,11 +120,12 @@ pub(super) fn check(spec: &DIJobSpec, faults: &mut Vec<Fault>) {
 }
 
 /// Each process of a learner of several GPUs has a port of its own, from the learner's upwards.
-fn check_learner_gpus(spec: &DIJobSpec, faults: &mut Vec<Fault>) {
+fn check_learner_gpus(spec: &DIJobSpec, faults: &mut Faults) {
     let Some(learner) = &spec.learner else { return };
     let pod = learner.template.spec.as_ref();
     let first = pod.and_then(ports::own);
     let first = first.unwrap_or_else(|| Role::Learner.default_port());
+    let mut sizes = BTreeSet::new();
     let mut check = |resources: &ReplicaResources, field: &Path<'_>| {
         let gpus = spec.learner_gpus(resources);
         if gpus > MAX_LEARNER_GPUS {
@@ -133,6 +137,8 @@ fn check_learner_gpus(spec: &DIJobSpec, faults: &mut Vec<Fault>) {
                 ports::LAST
             );
             faults.push(Fault::invalid(field, gpus, why));
+        } else if gpus > 1 {
+            sizes.insert(gpus);
         }
     };
     let part = SPEC.at(Role::Learner.label());
@@ -150,10 +156,13 @@ fn check_learner_gpus(spec: &DIJobSpec, faults: &mut Vec<Fault>) {
         let group_field = part.item("groups", i);
         check(&group.resources, &group_field.at("resources").at("gpus"));
     }
+    if let Some(spec) = &learner.template.spec {
+        ports::check_ddp(spec, first, &sizes, &pod, faults);
+    }
 }
 
 /// All declared replicas together; the first that is too many is at fault.
-fn check_sum(spec: &DIJobSpec, faults: &mut Vec<Fault>) {
+fn check_sum(spec: &DIJobSpec, faults: &mut Faults) {
     let most = i64::from(MAX_REPLICAS);
     let mut sum = 0;
     let mut add = |count: i32, field: &Path<'_>| {
@@ -177,7 +186,7 @@ fn check_sum(spec: &DIJobSpec, faults: &mut Vec<Fault>) {
     }
 }
 
-fn check_groups(groups: &[ReplicaGroup], field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_groups(groups: &[ReplicaGroup], field: &Path<'_>, faults: &mut Faults) {
     let mut earlier = HashSet::new();
     for (i, group) in groups.iter().enumerate() {
         let field = field.item("groups", i);

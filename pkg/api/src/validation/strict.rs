@@ -8,7 +8,6 @@ use serde::{
         Unexpected, Visitor,
     },
 };
-use serde_json::Value;
 use std::{borrow::Cow, fmt};
 
 use super::{Fault, Path, path::SPEC, unknown};
@@ -212,15 +211,10 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<'_, D> {
     /// What a type asks for when it has no such field.
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
         let At { path, fields, seen } = self.at;
-        match path {
-            Some(path) if seen.unknown.len() < MAX_UNKNOWN => {
-                let value = Value::deserialize(self.inner)?;
-                seen.unknown.extend(unknown::fault(&path, fields, &value));
-            }
-            _ => {
-                IgnoredAny::deserialize(self.inner)?;
-            }
+        if let Some(path) = path.filter(|_| seen.unknown.len() < MAX_UNKNOWN) {
+            seen.unknown.extend(unknown::fault(&path, fields));
         }
+        IgnoredAny::deserialize(self.inner)?;
         visitor.visit_unit()
     }
 

@@ -8,7 +8,7 @@ use k8s_openapi::{
 };
 
 use super::{
-    Fault, Path, apparmor,
+    Fault, Faults, Path, apparmor,
     basic::{check_between, check_not_negative, check_one_of, check_required},
     containers, dns, names, quantities, scheduling, security, volumes,
 };
@@ -32,7 +32,7 @@ pub(super) fn check(
     template: &PodTemplateSpec,
     field: &Path<'_>,
     whose: For<'_>,
-    faults: &mut Vec<Fault>,
+    faults: &mut Faults,
 ) {
     if let Some(metadata) = &template.metadata {
         check_metadata(metadata, &field.at("metadata"), faults);
@@ -53,7 +53,7 @@ pub(super) fn check(
 }
 
 /// Labels and annotations.
-pub(super) fn check_metadata(metadata: &ObjectMeta, field: &Path<'_>, faults: &mut Vec<Fault>) {
+pub(super) fn check_metadata(metadata: &ObjectMeta, field: &Path<'_>, faults: &mut Faults) {
     let labels = field.at("labels");
     for (key, value) in metadata.labels.iter().flatten() {
         names::check_qualified_name(key, &labels, faults);
@@ -70,8 +70,21 @@ pub(super) fn check_metadata(metadata: &ObjectMeta, field: &Path<'_>, faults: &m
     }
 }
 
+/// It is left out with an empty class where the job's comes in.
+fn check_preemption(pod: &PodSpec, whose: For<'_>, field: &Path<'_>, faults: &mut Faults) {
+    let policy = pod.preemption_policy.as_deref();
+    let policies = ["PreemptLowerPriority", "Never"];
+    check_one_of(policy, &policies, field, faults);
+    let own_class = pod.priority_class_name.as_deref().unwrap_or_default();
+    let is_left_out = |job: &DIJobSpec| own_class.is_empty() && !job.priority_class_name.is_empty();
+    if policy == Some("") && !whose.job.is_some_and(is_left_out) {
+        let what = "PreemptLowerPriority or Never; leave it out for that of the class";
+        faults.push(Fault::required(field, what));
+    }
+}
+
 /// Claims of the pod, which its containers name.
-fn check_claims(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_claims(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     let mut seen = HashSet::new();
     for (i, claim) in pod.resource_claims.iter().flatten().enumerate() {
         let field = field.item("resourceClaims", i);
@@ -80,9 +93,14 @@ fn check_claims(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
         names::check_unique(&mut seen, &claim.name, &name, faults);
         let own = claim.resource_claim_name.as_deref();
         let template = claim.resource_claim_template_name.as_deref();
-        names::check_object_name(own, &field.at("resourceClaimName"), faults);
-        let place = field.at("resourceClaimTemplateName");
-        names::check_object_name(template, &place, faults);
+        for (name, object) in [
+            ("resourceClaimName", own),
+            ("resourceClaimTemplateName", template),
+        ] {
+            if let Some(object) = object {
+                names::check_subdomain(object, &field.at(name), faults);
+            }
+        }
         let why = match (own, template) {
             (None, None) => "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`",
             (Some(_), Some(_)) => {
@@ -94,7 +112,7 @@ fn check_claims(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
     }
 }
 
-fn check_pod(pod: &PodSpec, whose: For<'_>, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_pod(pod: &PodSpec, whose: For<'_>, field: &Path<'_>, faults: &mut Faults) {
     let path = |name| field.at(name);
     if pod
         .ephemeral_containers
@@ -106,9 +124,7 @@ fn check_pod(pod: &PodSpec, whose: For<'_>, field: &Path<'_>, faults: &mut Vec<F
     }
     let policy = pod.restart_policy.as_deref();
     check_one_of(policy, &RESTART_POLICIES, &path("restartPolicy"), faults);
-    let policy = pod.preemption_policy.as_deref();
-    let policies = ["PreemptLowerPriority", "Never"];
-    check_one_of(policy, &policies, &path("preemptionPolicy"), faults);
+    check_preemption(pod, whose, &path("preemptionPolicy"), faults);
     let seconds = pod.termination_grace_period_seconds;
     check_not_negative(seconds, &path("terminationGracePeriodSeconds"), faults);
     let seconds = pod.active_deadline_seconds;
@@ -128,11 +144,13 @@ fn check_pod(pod: &PodSpec, whose: For<'_>, field: &Path<'_>, faults: &mut Vec<F
     for (name, object) in [
         ("nodeName", &pod.node_name),
         ("priorityClassName", &pod.priority_class_name),
-        ("runtimeClassName", &pod.runtime_class_name),
         ("schedulerName", &pod.scheduler_name),
         ("serviceAccountName", &pod.service_account_name),
     ] {
         names::check_object_name(object.as_deref(), &path(name), faults);
+    }
+    if let Some(class) = &pod.runtime_class_name {
+        names::check_subdomain(class, &path("runtimeClassName"), faults);
     }
     // The old spelling counts where the new one says nothing.
     if pod

@@ -1,16 +1,14 @@
-use serde_json::Value;
-
-use super::{Fault, FaultKind, Path, fault::shown};
+use super::{Fault, FaultKind, Path};
 
 /// Fields of every object of ours.
 const TOP: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
 /// How alike two names must be, of 1, for one to be taken for the other.
 const ALIKE: f64 = 0.88;
-/// Bytes of its value that are shown: nobody knows what it would be.
-const SHOWN: usize = 80;
 
 /// What is wrong with a field that stands where only `fields` are known. Status and metadata are the API server's.
-pub(super) fn fault(path: &Path<'_>, fields: &[&str], value: &Value) -> Option<Fault> {
+///
+/// Its value is not shown: nobody knows what it would be, and that of a variable is a secret.
+pub(super) fn fault(path: &Path<'_>, fields: &[&str]) -> Option<Fault> {
     let name = path.name();
     let (fields, is_known) = match path.parent() {
         None => (&TOP[..], TOP.contains(&name)),
@@ -24,10 +22,7 @@ pub(super) fn fault(path: &Path<'_>, fields: &[&str], value: &Value) -> Option<F
     Some(Fault {
         kind: FaultKind::Invalid,
         field: path.into(),
-        detail: format!(
-            "Invalid value: {}: unknown field{meant}",
-            shown(value, SHOWN)
-        ),
+        detail: format!("Invalid value: unknown field{meant}"),
     })
 }
 

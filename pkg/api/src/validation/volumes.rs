@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{
 use serde_json::Value;
 
 use super::{
-    Fault, Path,
+    Fault, Faults, Path,
     basic::{
         check_between, check_exactly_one, check_no_backsteps, check_one_of, check_relative_path,
         check_required,
@@ -67,7 +67,7 @@ pub(super) fn check(
     volumes: &[Volume],
     pod: Option<&PodSpec>,
     field: &Path<'_>,
-    faults: &mut Vec<Fault>,
+    faults: &mut Faults,
 ) {
     let mut earlier = HashSet::new();
     for (i, volume) in volumes.iter().enumerate() {
@@ -79,7 +79,7 @@ pub(super) fn check(
     }
 }
 
-fn check_source(volume: &Volume, pod: Option<&PodSpec>, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_source(volume: &Volume, pod: Option<&PodSpec>, field: &Path<'_>, faults: &mut Faults) {
     // There are some thirty types, one field for each.
     let written = serde_json::to_value(volume).unwrap_or_default();
     let types = written.as_object().into_iter().flatten();
@@ -110,7 +110,7 @@ fn is_empty(text: &Value) -> bool {
 }
 
 /// Folders of the node, and the network's.
-fn check_local(volume: &Volume, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_local(volume: &Volume, field: &Path<'_>, faults: &mut Faults) {
     if let Some(host) = &volume.host_path {
         let field = field.at("hostPath");
         check_no_backsteps(&host.path, &field.at("path"), faults);
@@ -147,8 +147,8 @@ fn check_local(volume: &Volume, field: &Path<'_>, faults: &mut Vec<Fault>) {
 }
 
 /// Types that are files.
-fn check_files(volume: &Volume, pod: Option<&PodSpec>, field: &Path<'_>, faults: &mut Vec<Fault>) {
-    let mode = |mode: Option<i32>, source: &str, faults: &mut Vec<Fault>| {
+fn check_files(volume: &Volume, pod: Option<&PodSpec>, field: &Path<'_>, faults: &mut Faults) {
+    let mode = |mode: Option<i32>, source: &str, faults: &mut Faults| {
         check_between(mode, MODES, &field.at(source).at("defaultMode"), faults);
     };
     if let Some(secret) = &volume.secret {
@@ -185,7 +185,7 @@ fn check_paths<'a>(
     source: &'a VolumeProjection,
     paths: &mut HashSet<&'a str>,
     field: &Path<'_>,
-    faults: &mut Vec<Fault>,
+    faults: &mut Faults,
 ) {
     let mut check = |path: &'a str, field: &Path<'_>| {
         if !path.is_empty() && !paths.insert(path) {
@@ -214,7 +214,7 @@ fn check_projection(
     source: &VolumeProjection,
     pod: Option<&PodSpec>,
     field: &Path<'_>,
-    faults: &mut Vec<Fault>,
+    faults: &mut Faults,
 ) {
     let present = [
         ("secret", source.secret.is_some()),
@@ -256,7 +256,7 @@ fn check_projection(
     }
 }
 
-fn check_items(items: Option<&[KeyToPath]>, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_items(items: Option<&[KeyToPath]>, field: &Path<'_>, faults: &mut Faults) {
     for (i, item) in items.unwrap_or_default().iter().enumerate() {
         let field = field.item("items", i);
         check_required(&item.key, &field.at("key"), "the key of the file", faults);
@@ -269,7 +269,7 @@ fn check_downward(
     items: Option<&[DownwardAPIVolumeFile]>,
     pod: Option<&PodSpec>,
     field: &Path<'_>,
-    faults: &mut Vec<Fault>,
+    faults: &mut Faults,
 ) {
     for (i, item) in items.unwrap_or_default().iter().enumerate() {
         let field = field.item("items", i);
@@ -301,7 +301,7 @@ fn check_downward(
 }
 
 /// Where a file appears in its volume.
-fn check_path(path: &str, field: &Path<'_>, faults: &mut Vec<Fault>) {
+fn check_path(path: &str, field: &Path<'_>, faults: &mut Faults) {
     let field = field.at("path");
     if check_required(path, &field, "where the file appears in the volume", faults) {
         check_relative_path(path, &field, faults);

@@ -8,18 +8,8 @@ use serde_json::Value;
 use super::{Read, doubts, spec::DECLARED};
 use crate::{
     AggregatorConfig, CleanPodPolicy, DIJob, Role,
-    names::{AGGREGATOR_CONFIG, env, labels},
+    names::{AGGREGATOR_CONFIG, labels},
 };
-
-/// Set in every replica.
-const RESERVED: [&str; 6] = [
-    env::POD_NAMESPACE,
-    env::POD_NAME,
-    env::SERVER_URL,
-    env::SERVER_API_VERSION,
-    env::COORDINATOR_URL,
-    env::REPLICA_INDEX,
-];
 
 /// Labels of every pod.
 const RESERVED_LABELS: [&str; 5] = [
@@ -28,16 +18,6 @@ const RESERVED_LABELS: [&str; 5] = [
     labels::CONTROLLER,
     labels::ROLE,
     labels::POD,
-];
-
-/// Set in ddp learners, whose template is the learner's.
-const RESERVED_DDP: [&str; 6] = [
-    "KUBERNETES_AGGREGATOR_URL",
-    "WORLD_SIZE",
-    "LOCAL_WORLD_SIZE",
-    "START_RANK",
-    "MASTER_ADDR",
-    "MASTER_PORT",
 ];
 
 /// What is allowed but seldom meant, in words for the job's author.
@@ -114,11 +94,12 @@ fn warn_of_labels(metadata: &ObjectMeta, field: &str, warnings: &mut Vec<String>
     }
 }
 
-/// Whether a variable is set by the orchestrator in pods of a role.
+/// Whether a variable is set by the orchestrator in pods that a role's template makes. That of learners makes ddp learners too: whether one
+/// has several GPUs may be asked for later.
 pub(super) fn is_ours(name: &str, role: Role) -> bool {
-    RESERVED.contains(&name)
-        || Role::ALL.iter().any(|role| role.port_env() == name)
-        || (role == Role::Learner && RESERVED_DDP.contains(&name))
+    let ddp = (role == Role::Learner).then_some(Role::DdpLearner);
+    let mut roles = [role].into_iter().chain(ddp);
+    roles.any(|role| role.variables().any(|ours| ours == name))
 }
 
 fn warn_of_env(role: Role, pod: &PodSpec, field: &str, warnings: &mut Vec<String>) {

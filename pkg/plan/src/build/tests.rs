@@ -117,6 +117,23 @@ fn a_class_that_is_empty_is_none_and_the_jobs_brings_its_own_priority() {
 }
 
 #[test]
+fn nothing_is_started_again_where_the_template_does_not_say_so() {
+    let mut job = job(&json!({"name": "di-container"}));
+    for (own, expected) in [
+        (None, "Never"),
+        (Some(""), "Never"),
+        (Some("OnFailure"), "OnFailure"),
+        (Some("Always"), "Always"),
+    ] {
+        let pod = job.spec.coordinator.template.spec.as_mut().unwrap();
+        pod.restart_policy = own.map(str::to_owned);
+        let built = built(&job, &entry(Role::Coordinator, &json!({})));
+        let policy = built.spec.unwrap().restart_policy;
+        assert_eq!(policy.as_deref(), Some(expected), "{own:?}");
+    }
+}
+
+#[test]
 fn a_port_that_stands_without_its_name_is_named_and_not_added() {
     let ports = |ports: &Value| {
         let mut job = job(&json!({"name": "di-container"}));
@@ -151,6 +168,77 @@ fn the_port_of_the_node_moves_with_that_of_the_container() {
             (ports[0].container_port, ports[0].host_port),
             (7004, Some(expected))
         );
+    }
+}
+
+/// Ports of the node that a pod wants more than once; in the node's network each of a container is one.
+fn wanted_twice(pod: &Pod) -> bool {
+    let containers = &pod.spec.as_ref().unwrap().containers;
+    let ports = containers.iter().flat_map(|c| c.ports.iter().flatten());
+    let mut seen = std::collections::HashSet::new();
+    let wanted = ports.map(|port| {
+        let protocol = port.protocol.as_deref().unwrap_or_default();
+        let protocol = if protocol.is_empty() { "TCP" } else { protocol };
+        (protocol, port.host_ip.as_deref(), port.container_port)
+    });
+    !wanted.into_iter().all(|place| seen.insert(place))
+}
+
+#[test]
+fn on_the_nodes_network_what_the_validator_takes_wants_no_port_twice() {
+    let gpus = json!({"limits": {"nvidia.com/gpu": "4"}});
+    let first = |port: i32| json!({"name": "di-port", "containerPort": port});
+    let metrics = |port: i32| json!({"name": "metrics", "containerPort": port});
+    for (main, side, is_fine) in [
+        (json!([]), json!([]), true),
+        (json!([metrics(22270)]), json!([]), true),
+        (json!([metrics(22271)]), json!([]), false),
+        (json!([metrics(22272)]), json!([]), false),
+        (json!([metrics(22274)]), json!([]), false),
+        (json!([metrics(22275)]), json!([]), true),
+        (json!([]), json!([metrics(22273)]), false),
+        (json!([]), json!([{"containerPort": 22273}]), false),
+        (
+            json!([]),
+            json!([{"containerPort": 22273, "protocol": "UDP"}]),
+            true,
+        ),
+        (json!([]), json!([{"containerPort": 10314}]), false),
+        (json!([{"containerPort": 10314}]), json!([]), true),
+        (
+            json!([{"containerPort": 22271, "protocol": ""}, {"containerPort": 22272}]),
+            json!([]),
+            true,
+        ),
+        (
+            json!([first(7000), {"containerPort": 7002}]),
+            json!([]),
+            true,
+        ),
+        (json!([first(7000), metrics(7003)]), json!([]), false),
+        (json!([first(7000), metrics(22272)]), json!([]), true),
+        (json!([first(10312)]), json!([metrics(10316)]), false),
+        (json!([first(10312)]), json!([metrics(10317)]), true),
+    ] {
+        let learner = json!({"template": {"spec": {"hostNetwork": true, "containers": [
+            {"name": "di-container", "image": "i", "resources": gpus, "ports": main},
+            {"name": "side", "image": "i", "ports": side},
+        ]}}});
+        let coordinator = json!({"name": "di-container", "image": "i"});
+        let object = json!({
+            "metadata": {"name": "j", "namespace": "ns"},
+            "spec": {
+                "coordinator": {"template": {"spec": {"containers": [coordinator]}}},
+                "learner": learner,
+            },
+        });
+        let job: DIJob = serde_json::from_value(object).unwrap();
+        let faults = di_api::validation::dijob_faults(&job);
+        assert_eq!(faults.is_empty(), is_fine, "{main} {side}: {faults:?}");
+        let (rest, whole) = (ddp(2, 4, 2, Some("n")), ddp(4, 4, 0, None));
+        let pods = [ddp(2, 4, 0, None), rest, whole].map(|entry| built(&job, &entry));
+        let twice = pods.iter().any(wanted_twice);
+        assert_eq!(twice, !is_fine, "{main} {side}");
     }
 }
 
@@ -265,6 +353,26 @@ fn f25_requests_and_limits_are_shared_each_as_they_are() {
         (&resources["requests"]["cpu"], &resources["limits"]["cpu"]),
         (&json!("3"), &json!("3"))
     );
+}
+
+#[test]
+fn a_pod_is_given_the_variables_of_its_role_and_then_its_templates_own() {
+    let own = json!({"name": "di-container", "env": [{"name": "OWN"}]});
+    let mut job = job(&own);
+    job.spec.coordinator.template = job.spec.learner.as_ref().unwrap().template.clone();
+    for (entry, own) in [
+        (entry(Role::Coordinator, &json!({})), &["OWN"][..]),
+        (entry(Role::Collector, &json!({})), &[]),
+        (entry(Role::Learner, &json!({})), &["OWN"]),
+        (entry(Role::Aggregator, &json!({"port": 5000})), &[]),
+        (ddp(2, 4, 2, Some("first")), &["OWN"]),
+    ] {
+        let pod = built(&job, &entry).spec.unwrap();
+        let env = pod.containers[0].env.iter().flatten();
+        let names: Vec<_> = env.map(|variable| variable.name.as_str()).collect();
+        let expected: Vec<_> = entry.role.variables().chain(own.iter().copied()).collect();
+        assert_eq!(names, expected, "{}", entry.role);
+    }
 }
 
 #[test]

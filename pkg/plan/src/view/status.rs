@@ -42,7 +42,9 @@ impl RestartPolicy {
     pub(super) fn of(spec: &PodSpec, exit_code: Option<i32>) -> Self {
         let is_main = |container: &&Container| container.name == names::MAIN_CONTAINER;
         let main = spec.containers.iter().find(is_main);
+        // One that is empty says nothing.
         let own = main.and_then(|main| main.restart_policy.as_deref());
+        let own = own.filter(|own| !own.is_empty());
         let policy = match own.or(spec.restart_policy.as_deref()) {
             Some("Never") => Self::Never,
             Some("OnFailure") => Self::OnFailure,

@@ -260,6 +260,12 @@ fn the_main_container_may_be_started_again_where_others_are_not() {
     let on_failure = json!({"restartPolicy": "OnFailure"});
     for (of_the_pod, own, code, expected) in [
         ("Never", json!({}), None, RestartPolicy::Never),
+        (
+            "Never",
+            json!({"restartPolicy": ""}),
+            None,
+            RestartPolicy::Never,
+        ),
         ("Never", on_failure, None, RestartPolicy::OnFailure),
         (
             "Always",

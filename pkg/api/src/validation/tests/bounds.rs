@@ -240,3 +240,84 @@ fn a_container_has_twenty_restart_rules_at_most_and_each_255_exit_codes() {
         assert_eq!(said(&job), expected);
     }
 }
+
+/// Of a pod's volume `v`, a claim, as many mounts and devices of the main container.
+fn with_volumes(mounts: &Value, devices: &Value) -> Value {
+    let mut job = good();
+    let claim = json!({"name": "v", "persistentVolumeClaim": {"claimName": "c"}});
+    set(&mut job, "/spec/volumes", json!([claim]));
+    let container = "/spec/coordinator/template/spec/containers/0";
+    set(
+        &mut job,
+        &format!("{container}/volumeMounts"),
+        mounts.clone(),
+    );
+    set(
+        &mut job,
+        &format!("{container}/volumeDevices"),
+        devices.clone(),
+    );
+    job
+}
+
+/// Each mount was compared with each device, and four faults told of each pair: a job of 59 KB took a gigabyte.
+#[test]
+fn a_mount_and_a_device_have_a_few_faults_each_however_many_there_are_of_the_other() {
+    let volumes = |count: usize| {
+        with_volumes(
+            &vec![json!({"name": "v", "mountPath": "/v"}); count].into(),
+            &vec![json!({"name": "v", "devicePath": "/v"}); count].into(),
+        )
+    };
+    assert_eq!(said(&volumes(1)).len(), 4);
+    // Of each but the first that its path is not its own.
+    assert_eq!(said(&volumes(100)).len(), 4 * 100 + 2 * 99);
+    assert_eq!(said(&volumes(1_000)).len(), 1_000);
+}
+
+#[test]
+fn a_reference_is_told_of_once_and_by_the_beginning_of_its_text() {
+    let with = |expression: String| {
+        let mount = json!({"name": "v", "mountPath": "/v", "subPathExpr": expression});
+        said(&with_volumes(&json!([mount]), &json!([])))
+    };
+    let field = "spec.coordinator.template.spec.containers[0].volumeMounts[0].subPathExpr";
+    let repeated = with("$(A)".repeat(50_000));
+    let shown = "$(A)".repeat(127) + "$(A";
+    assert_eq!(
+        repeated,
+        [format!(
+            "{field}: Invalid value: \"{shown}...: missing value for \"A\""
+        )]
+    );
+    let different: Vec<_> = (0..2_000).map(|i| format!("$(A{i})")).collect();
+    let told = with(different.concat());
+    assert_eq!(told.len(), 1_000);
+    assert!(told.iter().all(|told| told.len() < 700), "{}", told[0]);
+    let long = with(format!("$({})", "é".repeat(50_000)));
+    assert_eq!(long.len(), 1);
+    assert!(long[0].len() < 1_024, "{}", long[0].len());
+}
+
+/// What a message quotes of another field is as long as that is, and may be quoted of every container.
+#[test]
+fn a_thousand_faults_of_long_texts_take_a_megabyte() {
+    let limits = |amount: String| json!({"limits": {"cpu": amount}});
+    let container = |i: usize| {
+        let name = if i == 0 {
+            "di-container".to_owned()
+        } else {
+            format!("c{i}")
+        };
+        json!({"name": name, "image": "i", "resources": limits("2".to_owned())})
+    };
+    let containers: Value = (0..1_000).map(container).collect();
+    let mut job = good();
+    let zeroes = "0".repeat(100_000);
+    let pod = json!({"resources": limits(format!("{zeroes}1")), "containers": containers});
+    set(&mut job, "/spec/coordinator/template/spec", pod);
+    let told = said(&job);
+    assert_eq!(told.len(), 1_000);
+    let bytes: usize = told.iter().map(String::len).sum();
+    assert!(bytes < 2 << 20, "{bytes}");
+}

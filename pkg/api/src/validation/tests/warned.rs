@@ -64,8 +64,11 @@ fn what_is_seldom_meant_is_said() {
         ]
     );
     assert_eq!(warned(&[always]), [""; 0]);
-    let world_size = (format!("{coordinator}/containers"), container("WORLD_SIZE"));
-    assert_eq!(warned(&[(&world_size.0, world_size.1)]), [""; 0]);
+    // What other roles are given.
+    for name in ["WORLD_SIZE", "DI_REPLICA_INDEX", "COLLECTOR_PORT"] {
+        let place = format!("{coordinator}/containers");
+        assert_eq!(warned(&[(&place, container(name))]), [""; 0], "{name}");
+    }
 }
 
 #[test]
@@ -159,6 +162,11 @@ fn what_some_servers_or_nodes_refuse_is_said() {
             "dnsConfig",
             json!({"searches": ["a", "b", "c", "d", "e", "f", "g"]}),
             "dnsConfig.searches: servers before 1.26 take 6 at most",
+        ),
+        (
+            "dnsConfig",
+            json!({"searches": ["rl.svc.cluster.local", "."]}),
+            "dnsConfig.searches[1]: servers before 1.33 refuse .",
         ),
     ] {
         let place = format!("/spec/coordinator/template/spec/{part}");
