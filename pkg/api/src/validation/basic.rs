@@ -29,6 +29,18 @@ pub(super) fn check_one_of(
     }
 }
 
+/// One of some words, where it is set at all; an empty text is none of them.
+pub(super) fn check_word(
+    value: Option<&str>,
+    supported: &[&str],
+    field: &Path<'_>,
+    faults: &mut Vec<Fault>,
+) {
+    if let Some(value) = value.filter(|value| !supported.contains(value)) {
+        faults.push(Fault::not_supported(field, value, supported));
+    }
+}
+
 /// A number that is not negative, where it is set at all.
 pub(super) fn check_not_negative(
     value: Option<impl Into<i64>>,
