@@ -4,11 +4,12 @@ use k8s_openapi::api::core::v1::{Container, PodSpec, Volume, VolumeMount};
 
 use super::{
     Fault, Path,
-    basic::{check_no_backsteps, check_one_of, check_relative_path, check_required},
+    basic::{check_no_backsteps, check_one_of, check_relative_path, check_required, check_word},
     expansion,
     template::For,
 };
 
+const RECURSIONS: [&str; 3] = ["Disabled", "Enabled", "IfPossible"];
 const PROPAGATIONS: [&str; 3] = ["Bidirectional", "HostToContainer", "None"];
 
 /// Mounts and devices of a container, of its pod's own volumes or the job's: of a job that is not known they may be any.
@@ -130,11 +131,31 @@ fn check_mount(
     let propagation = mount.mount_propagation.as_deref();
     let place = field.at("mountPropagation");
     check_one_of(propagation, &PROPAGATIONS, &place, faults);
+    check_recursive(mount, field, faults);
     let context = container.security_context.as_ref();
     if propagation == Some("Bidirectional")
         && context.and_then(|context| context.privileged) != Some(true)
     {
         let why = "Bidirectional mount propagation is available only to privileged containers";
+        faults.push(Fault::forbidden(place, why));
+    }
+}
+
+/// Whether mounts below it are read-only too, which only those of a read-only one can be.
+fn check_recursive(mount: &VolumeMount, field: &Path<'_>, faults: &mut Vec<Fault>) {
+    let recursive = mount.recursive_read_only.as_deref();
+    let place = field.at("recursiveReadOnly");
+    check_word(recursive, &RECURSIONS, &place, faults);
+    if recursive.is_none_or(|recursive| recursive == "Disabled") {
+        return;
+    }
+    if mount.read_only != Some(true) {
+        let why = "may only be specified when readOnly is true";
+        faults.push(Fault::forbidden(place, why));
+    }
+    let propagation = mount.mount_propagation.as_deref();
+    if propagation.is_some_and(|propagation| propagation != "None") {
+        let why = "may only be specified when mountPropagation is None or not specified";
         faults.push(Fault::forbidden(place, why));
     }
 }
