@@ -2,7 +2,9 @@
 
 use std::collections::HashSet;
 
-use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, PodSpec, ResourceRequirements};
+use k8s_openapi::api::core::v1::{
+    Container, ContainerRestartRule, PodSpec, ResourceClaim, ResourceRequirements,
+};
 
 use super::{
     Fault, Path,
@@ -159,9 +161,20 @@ fn check_claims(
     field: &Path<'_>,
     faults: &mut Vec<Fault>,
 ) {
-    for (i, claim) in resources.claims.iter().flatten().enumerate() {
+    let claims = resources.claims.as_deref().unwrap_or_default();
+    for (i, claim) in claims.iter().enumerate() {
         let field = field.item("claims", i);
         let field = field.at("name");
+        // Of one claim several requests may be named, but not the whole beside them.
+        let request = claim.request.as_deref().unwrap_or_default();
+        let is_same = |other: &ResourceClaim| {
+            let of_other = other.request.as_deref().unwrap_or_default();
+            let overlap = request.is_empty() || of_other.is_empty() || of_other == request;
+            !claim.name.is_empty() && other.name == claim.name && overlap
+        };
+        if claims[..i].iter().any(is_same) {
+            faults.push(Fault::duplicate(field, claim.name.as_str()));
+        }
         let mut known = pod.resource_claims.iter().flatten();
         if check_required(&claim.name, &field, "the name of a claim", faults)
             && !known.any(|of_pod| of_pod.name == claim.name)

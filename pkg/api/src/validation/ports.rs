@@ -62,7 +62,7 @@ pub(super) fn check_pod(pod: &PodSpec, role: Role, field: &Path<'_>, faults: &mu
             let Some(number) = wanted.or(on_host.then_some(port.container_port)) else {
                 continue;
             };
-            let protocol = port.protocol.as_deref().unwrap_or("TCP");
+            let protocol = protocol(port);
             let host = port.host_ip.as_deref().unwrap_or_default();
             let place = format!("{protocol}/{host}/{number}");
             if let Some(place) = taken.replace(place) {
@@ -76,8 +76,7 @@ pub(super) fn check_pod(pod: &PodSpec, role: Role, field: &Path<'_>, faults: &mu
 fn given(pod: &PodSpec, role: Role) -> Option<i32> {
     let number = role.default_port();
     let stands = |port: &ContainerPort| {
-        let protocol = port.protocol.as_deref().unwrap_or("TCP");
-        name(port).is_empty() && port.container_port == number && protocol == "TCP"
+        name(port).is_empty() && port.container_port == number && protocol(port) == "TCP"
     };
     let mains = pod.containers.iter().filter(|c| c.name == MAIN_CONTAINER);
     let is_told = own(pod).is_some() || mains.flat_map(|c| c.ports.iter().flatten()).any(stands);
@@ -132,6 +131,12 @@ pub(super) fn has_named(container: &Container, pod: &PodSpec, wanted: &str) -> b
     let is_given = container.name == MAIN_CONTAINER && (is_own || is_ddp);
     let mut named = container.ports.iter().flatten().map(name);
     is_given || named.any(|name| name == wanted)
+}
+
+/// An empty text is none, as where it is left out.
+fn protocol(port: &ContainerPort) -> &str {
+    let protocol = port.protocol.as_deref();
+    protocol.filter(|text| !text.is_empty()).unwrap_or("TCP")
 }
 
 fn name(port: &ContainerPort) -> &str {

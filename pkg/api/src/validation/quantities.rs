@@ -114,6 +114,11 @@ fn check_resource_name(resource: &str, field: &Path<'_>, faults: &mut Vec<Fault>
     let known = ["cpu", "memory", "ephemeral-storage"];
     if resource.contains('/') {
         names::check_qualified_name(resource, field, faults);
+        // Quotas name what is requested so.
+        if is_extended(resource) && resource.starts_with("requests.") {
+            let why = "doesn't follow extended resource name standard";
+            faults.push(Fault::invalid(field, resource, why));
+        }
     } else if !known.contains(&resource) && !resource.starts_with(HUGE_PAGES) {
         let why =
             format_args!("must be a standard resource type or fully qualified, as {GPU_RESOURCE}");
