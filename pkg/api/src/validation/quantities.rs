@@ -43,6 +43,22 @@ pub(super) fn check_pod(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>
     }
 }
 
+/// What the pod takes besides its containers: its class tells of it, and the API server fills it in.
+pub(super) fn check_overhead(pod: &PodSpec, field: &Path<'_>, faults: &mut Vec<Fault>) {
+    let Some(overhead) = pod.overhead.as_ref().filter(|o| !o.is_empty()) else {
+        return;
+    };
+    for (resource, quantity) in overhead {
+        let field = field.value("overhead", resource);
+        check_resource_name(resource, &field, faults);
+        check(resource, quantity, &field, faults);
+    }
+    if pod.runtime_class_name.is_none() {
+        let why = "Pod Overhead set without corresponding RuntimeClass defined Overhead";
+        faults.push(Fault::forbidden(field.at("overhead"), why));
+    }
+}
+
 /// No container may have more than its pod.
 fn check_within(
     limits: &BTreeMap<String, Quantity>,
