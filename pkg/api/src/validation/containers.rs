@@ -164,23 +164,35 @@ fn check_claims(
     let claims = resources.claims.as_deref().unwrap_or_default();
     for (i, claim) in claims.iter().enumerate() {
         let field = field.item("claims", i);
+        let request = claim.request.as_deref();
+        names::check_optional_label_name(request, &field.at("request"), faults);
         let field = field.at("name");
-        // Of one claim several requests may be named, but not the whole beside them.
-        let request = claim.request.as_deref().unwrap_or_default();
-        let is_same = |other: &ResourceClaim| {
-            let of_other = other.request.as_deref().unwrap_or_default();
-            let overlap = request.is_empty() || of_other.is_empty() || of_other == request;
-            !claim.name.is_empty() && other.name == claim.name && overlap
-        };
-        if claims[..i].iter().any(is_same) {
-            faults.push(Fault::duplicate(field, claim.name.as_str()));
-        }
+        check_overlap(claim, &claims[..i], &field, faults);
         let mut known = pod.resource_claims.iter().flatten();
         if check_required(&claim.name, &field, "the name of a claim", faults)
             && !known.any(|of_pod| of_pod.name == claim.name)
         {
             faults.push(Fault::not_found(field, claim.name.as_str()));
         }
+    }
+}
+
+/// Several requests of one claim may be named, but none twice, and none beside the whole.
+fn check_overlap(
+    claim: &ResourceClaim,
+    earlier: &[ResourceClaim],
+    field: &Path<'_>,
+    faults: &mut Vec<Fault>,
+) {
+    let request = claim.request.as_deref().unwrap_or_default();
+    let same = earlier.iter().filter(|other| other.name == claim.name);
+    let mut of_same = same.map(|other| other.request.as_deref().unwrap_or_default());
+    let overlap = of_same.find(|other| request.is_empty() || other.is_empty() || *other == request);
+    if let Some(other) = overlap.filter(|_| !claim.name.is_empty()) {
+        let is_request = !request.is_empty() && !other.is_empty();
+        let both = format!("{}/{request}", claim.name);
+        let twice = if is_request { &both } else { &claim.name };
+        faults.push(Fault::duplicate(field, twice.as_str()));
     }
 }
 
