@@ -3,6 +3,9 @@
 /// One, in the unit of [`nanos`].
 pub const NANO: i128 = 1_000_000_000;
 const NANO_DIGITS: i32 = 9;
+/// Suffixes from one upwards, and from a thousand-millionth.
+const TWOS: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+const TENS: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
 
 /// The amount in thousand-millionths, rounded up as Kubernetes does; nothing where it is no quantity.
 pub fn nanos(text: &str) -> Option<i128> {
@@ -66,6 +69,26 @@ fn scale(suffix: &str) -> Option<(u32, i32)> {
     })
 }
 
+/// The amount as Kubernetes writes it, with the largest suffix that keeps it whole: a power of 1024 where `is_binary`, and one of 1000 else.
+pub fn written(amount: i128, is_binary: bool) -> String {
+    let (step, suffixes, mut left) = if is_binary && amount % NANO == 0 {
+        (1024, &TWOS[..], amount / NANO)
+    } else {
+        (1000, &TENS[..], amount)
+    };
+    let mut suffixes = suffixes.iter();
+    let mut suffix = suffixes.next();
+    while left % step == 0
+        && left != 0
+        && let Some(larger) = suffixes.next()
+    {
+        left /= step;
+        suffix = Some(larger);
+    }
+    let suffix = suffix.filter(|_| left != 0).unwrap_or(&"");
+    format!("{left}{suffix}")
+}
+
 /// The amount as a whole number that is not negative, rounded up; the largest there is where it is larger. Nothing where it is no quantity.
 pub fn whole(text: &str) -> Option<i32> {
     let whole = nanos(text)?.max(0).saturating_add(NANO - 1) / NANO;
@@ -88,6 +111,25 @@ mod tests {
             ("3G", Some(i32::MAX)),
         ] {
             assert_eq!(whole(text), number, "{text}");
+        }
+    }
+
+    #[test]
+    fn amounts_are_written_as_kubernetes_writes_them() {
+        for (text, is_binary, expected) in [
+            ("4", false, "4"),
+            ("1.25", false, "1250m"),
+            ("4000", false, "4k"),
+            ("1Gi", false, "1073741824"),
+            ("1280Mi", true, "1280Mi"),
+            ("2048Mi", true, "2Gi"),
+            ("1000", true, "1000"),
+            ("0.5", true, "500m"),
+            ("0", true, "0"),
+            ("0", false, "0"),
+            ("5000E", false, "5000E"),
+        ] {
+            assert_eq!(written(nanos(text).unwrap(), is_binary), expected, "{text}");
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Messages are worded as Kubernetes' own (`spec.x: Invalid value: "y": …`) and say what to change.
 
-mod apparmor;
+mod annotations;
 mod basic;
 mod containers;
 mod decode;

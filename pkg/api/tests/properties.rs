@@ -190,7 +190,7 @@ proptest! {
 }
 
 /// What a mistake says, and a place where another takes it back or says it instead.
-const SETTLED_ELSEWHERE: [(&str, &str); 8] = [
+const SETTLED_ELSEWHERE: [(&str, &str); 9] = [
     // Told once, where the sum becomes too much.
     ("together with the job's other replicas", "/spec/collector"),
     ("together with the job's other replicas", "/spec/learner"),
@@ -207,6 +207,11 @@ const SETTLED_ELSEWHERE: [(&str, &str); 8] = [
     ),
     ("priority: Forbidden", "/spec/priorityClassName"),
     ("preemptionPolicy: Required", "/spec/priorityClassName"),
+    // It is that of the class of how containers run.
+    (
+        "Pod Overhead set without",
+        "/spec/coordinator/template/spec/runtimeClassName",
+    ),
     // A container's own user counts before its pod's.
     (
         "breaks runAsNonRoot",

@@ -2,7 +2,9 @@
 
 use std::collections::HashSet;
 
-use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, PodSpec, ResourceRequirements};
+use k8s_openapi::api::core::v1::{
+    Container, ContainerRestartRule, PodSpec, ResourceClaim, ResourceRequirements,
+};
 
 use super::{
     Fault, Faults, Path,
@@ -162,15 +164,38 @@ fn check_claims(
     field: &Path<'_>,
     faults: &mut Faults,
 ) {
-    for (i, claim) in resources.claims.iter().flatten().enumerate() {
+    let claims = resources.claims.as_deref().unwrap_or_default();
+    for (i, claim) in claims.iter().enumerate() {
         let field = field.item("claims", i);
+        let request = claim.request.as_deref();
+        names::check_optional_label_name(request, &field.at("request"), faults);
         let field = field.at("name");
+        check_overlap(claim, &claims[..i], &field, faults);
         let mut known = pod.resource_claims.iter().flatten();
         if check_required(&claim.name, &field, "the name of a claim", faults)
             && !known.any(|of_pod| of_pod.name == claim.name)
         {
             faults.push(Fault::not_found(field, claim.name.as_str()));
         }
+    }
+}
+
+/// Several requests of one claim may be named, but none twice, and none beside the whole.
+fn check_overlap(
+    claim: &ResourceClaim,
+    earlier: &[ResourceClaim],
+    field: &Path<'_>,
+    faults: &mut Faults,
+) {
+    let request = claim.request.as_deref().unwrap_or_default();
+    let same = earlier.iter().filter(|other| other.name == claim.name);
+    let mut of_same = same.map(|other| other.request.as_deref().unwrap_or_default());
+    let overlap = of_same.find(|other| request.is_empty() || other.is_empty() || *other == request);
+    if let Some(other) = overlap.filter(|_| !claim.name.is_empty()) {
+        let is_request = !request.is_empty() && !other.is_empty();
+        let both = format!("{}/{request}", claim.name);
+        let twice = if is_request { &both } else { &claim.name };
+        faults.push(Fault::duplicate(field, twice.as_str()));
     }
 }
 

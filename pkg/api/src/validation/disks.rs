@@ -1,15 +1,19 @@
 //! Volumes that others provide: claims, drivers, servers.
 
-use k8s_openapi::api::core::v1::{EphemeralVolumeSource, Volume};
+use k8s_openapi::{
+    api::core::v1::{EphemeralVolumeSource, Volume},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 
-use super::{Fault, Faults, Path, basic::check_required, names, quantities};
+use super::{
+    Fault, Faults, Path,
+    basic::{check_optional_one_of, check_required},
+    names, quantities, template,
+};
+use crate::quantity::nanos;
 
-const ACCESS_MODES: [&str; 4] = [
-    "ReadOnlyMany",
-    "ReadWriteMany",
-    "ReadWriteOnce",
-    "ReadWriteOncePod",
-];
+const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", OF_ONE_POD];
+const OF_ONE_POD: &str = "ReadWriteOncePod";
 const DRIVER_LEN: usize = 63;
 
 /// What they need to find what they provide.
@@ -51,7 +55,15 @@ fn check_ephemeral(ephemeral: &EphemeralVolumeSource, field: &Path<'_>, faults: 
         faults.push(Fault::required(field, "the claim that is made"));
         return;
     };
+    if let Some(metadata) = &template.metadata {
+        check_metadata(metadata, &field.at("metadata"), faults);
+    }
     let field = field.at("spec");
+    let class = template.spec.storage_class_name.as_deref();
+    names::check_object_name(class, &field.at("storageClassName"), faults);
+    let mode = template.spec.volume_mode.as_deref();
+    let place = field.at("volumeMode");
+    check_optional_one_of(mode, &["Block", "Filesystem"], &place, faults);
     let place = field.at("accessModes");
     let modes = template.spec.access_modes.as_deref().unwrap_or_default();
     if modes.is_empty() {
@@ -64,6 +76,11 @@ fn check_ephemeral(ephemeral: &EphemeralVolumeSource, field: &Path<'_>, faults: 
     {
         faults.push(Fault::not_supported(place, mode.as_str(), &ACCESS_MODES));
     }
+    let is_alone = |mode: &String| mode == OF_ONE_POD;
+    if modes.iter().any(is_alone) && !modes.iter().all(is_alone) {
+        let why = "may not use ReadWriteOncePod with other access modes";
+        faults.push(Fault::forbidden(place, why));
+    }
     let resources = template.spec.resources.as_ref();
     let requests = resources.and_then(|resources| resources.requests.as_ref());
     let storage = requests.and_then(|requests| requests.get("storage"));
@@ -72,10 +89,32 @@ fn check_ephemeral(ephemeral: &EphemeralVolumeSource, field: &Path<'_>, faults: 
         Some(size) => {
             let place = place.value("requests", "storage");
             quantities::check("storage", size, &place, faults);
+            if nanos(&size.0) == Some(0) {
+                let why = "must be greater than zero";
+                faults.push(Fault::invalid(place, size.0.as_str(), why));
+            }
         }
         None => faults.push(Fault::required(
             place.value("requests", "storage"),
             "how large it is",
         )),
+    }
+}
+
+/// A claim has the labels and annotations of its template, and else what the pod gives it.
+fn check_metadata(metadata: &ObjectMeta, field: &Path<'_>, faults: &mut Faults) {
+    template::check_metadata(metadata, field, faults);
+    for (name, is_set) in [
+        ("name", metadata.name.is_some()),
+        ("generateName", metadata.generate_name.is_some()),
+        ("namespace", metadata.namespace.is_some()),
+        ("uid", metadata.uid.is_some()),
+        ("resourceVersion", metadata.resource_version.is_some()),
+        ("ownerReferences", metadata.owner_references.is_some()),
+        ("finalizers", metadata.finalizers.is_some()),
+    ] {
+        if is_set {
+            faults.push(Fault::forbidden(field.at(name), "cannot be set"));
+        }
     }
 }

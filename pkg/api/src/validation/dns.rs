@@ -16,6 +16,8 @@ pub(super) const ROOT: &str = ".";
 const MAX_SERVERS: usize = 3;
 const MAX_SEARCHES: usize = 32;
 const MAX_SEARCH_CHARS: usize = 2048;
+/// Bytes that Linux has for it.
+const MAX_HOST_NAME: usize = 64;
 const NO_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 
 /// DNS policy, its servers, and names of hosts.
@@ -80,8 +82,30 @@ fn check_hosts(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
             names::check_subdomain(host, &field.at("hostnames"), faults);
         }
     }
+    check_override(pod, &field.at("hostnameOverride"), faults);
     for (name, host) in [("hostname", &pod.hostname), ("subdomain", &pod.subdomain)] {
         names::check_optional_label_name(host.as_deref(), &field.at(name), faults);
+    }
+}
+
+/// The name that processes of the pod see, whatever others call it.
+fn check_override(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
+    let name = pod.hostname_override.as_deref().unwrap_or_default();
+    if name.is_empty() {
+        return;
+    }
+    names::check_object_name(Some(name), field, faults);
+    if name.len() > MAX_HOST_NAME {
+        faults.push(Fault::too_long(field, MAX_HOST_NAME));
+    }
+    for (other, is_set) in [
+        ("hostNetwork", pod.host_network),
+        ("setHostnameAsFQDN", pod.set_hostname_as_fqdn),
+    ] {
+        if is_set == Some(true) {
+            let why = format_args!("may not be set when `{other}` is true");
+            faults.push(Fault::forbidden(field, why));
+        }
     }
 }
 

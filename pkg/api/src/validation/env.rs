@@ -1,12 +1,12 @@
 //! The environment of a container.
 
 use k8s_openapi::api::core::v1::{
-    Container, EnvFromSource, EnvVarSource, PodSpec, ResourceFieldSelector,
+    Container, EnvFromSource, EnvVarSource, FileKeySelector, PodSpec, ResourceFieldSelector,
 };
 
 use super::{
     Fault, Faults, Path,
-    basic::{check_one_of, check_required},
+    basic::{check_one_of, check_relative_path, check_required},
     names, quantities,
 };
 use crate::quantity::{NANO, nanos};
@@ -90,6 +90,9 @@ fn check_source(source: &EnvVarSource, pod: &PodSpec, field: &Path<'_>, faults: 
     if let Some(resource) = &source.resource_field_ref {
         check_resource(resource, Some(pod), &field.at("resourceFieldRef"), faults);
     }
+    if let Some(file) = &source.file_key_ref {
+        check_file(file, &field.at("fileKeyRef"), faults);
+    }
     let config_map = source.config_map_key_ref.as_ref();
     let secret = source.secret_key_ref.as_ref();
     let config_map = config_map.map(|s| ("configMapKeyRef", &s.name, s.optional, &s.key));
@@ -106,18 +109,35 @@ fn check_source(source: &EnvVarSource, pod: &PodSpec, field: &Path<'_>, faults: 
     }
 }
 
+/// A value in a file of a volume.
+fn check_file(file: &FileKeySelector, field: &Path<'_>, faults: &mut Faults) {
+    for (name, text, what) in [
+        (
+            "volumeName",
+            &file.volume_name,
+            "the volume that the file is in",
+        ),
+        ("path", &file.path, "the file of the value"),
+        ("key", &file.key, "the key of the value"),
+    ] {
+        check_required(text, &field.at(name), what, faults);
+    }
+    check_relative_path(&file.path, &field.at("path"), faults);
+}
+
 /// A field of the pod: one of `known`, or a label or an annotation.
 pub(super) fn check_field_path(path: &str, known: &[&str], field: &Path<'_>, faults: &mut Faults) {
     if !check_required(path, field, "the field of the pod", faults) {
         return;
     }
-    let keyed = ["metadata.labels['", "metadata.annotations['"];
-    let key = keyed
-        .iter()
-        .find_map(|start| path.strip_prefix(start)?.strip_suffix("']"));
-    match key {
-        Some(key) => names::check_qualified_name(&key.to_lowercase(), field, faults),
-        None => check_one_of(Some(path), known, field, faults),
+    let key = |start| path.strip_prefix(start)?.strip_suffix("']");
+    // As of the keys themselves: those of annotations may have capitals before the slash.
+    if let Some(label) = key("metadata.labels['") {
+        names::check_qualified_name(label, field, faults);
+    } else if let Some(annotation) = key("metadata.annotations['") {
+        names::check_qualified_name(&annotation.to_lowercase(), field, faults);
+    } else {
+        check_one_of(Some(path), known, field, faults);
     }
 }
 

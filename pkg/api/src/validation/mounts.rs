@@ -12,6 +12,7 @@ use super::{
 };
 use crate::Role;
 
+const RECURSIONS: [&str; 3] = ["Disabled", "Enabled", "IfPossible"];
 const PROPAGATIONS: [&str; 3] = ["Bidirectional", "HostToContainer", "None"];
 
 /// The volumes that a pod has, by name: its own, and the job's.
@@ -150,11 +151,31 @@ fn check_mount(mount: &VolumeMount, container: &Container, field: &Path<'_>, fau
     let propagation = mount.mount_propagation.as_deref();
     let place = field.at("mountPropagation");
     check_optional_one_of(propagation, &PROPAGATIONS, &place, faults);
+    check_recursive(mount, field, faults);
     let context = container.security_context.as_ref();
     if propagation == Some("Bidirectional")
         && context.and_then(|context| context.privileged) != Some(true)
     {
         let why = "Bidirectional mount propagation is available only to privileged containers";
+        faults.push(Fault::forbidden(place, why));
+    }
+}
+
+/// Whether mounts below it are read-only too, which only those of a read-only one can be.
+fn check_recursive(mount: &VolumeMount, field: &Path<'_>, faults: &mut Faults) {
+    let recursive = mount.recursive_read_only.as_deref();
+    let place = field.at("recursiveReadOnly");
+    check_optional_one_of(recursive, &RECURSIONS, &place, faults);
+    if recursive.is_none_or(|recursive| recursive == "Disabled") {
+        return;
+    }
+    if mount.read_only != Some(true) {
+        let why = "may only be specified when readOnly is true";
+        faults.push(Fault::forbidden(place, why));
+    }
+    let propagation = mount.mount_propagation.as_deref();
+    if propagation.is_some_and(|propagation| propagation != "None") {
+        let why = "may only be specified when mountPropagation is None or not specified";
         faults.push(Fault::forbidden(place, why));
     }
 }

@@ -1,14 +1,15 @@
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use k8s_openapi::{
-    api::core::v1::{PodSpec, ResourceRequirements},
+    api::core::v1::{Container, PodSpec, ResourceRequirements},
     apimachinery::pkg::api::resource::Quantity,
 };
 
 use super::{Fault, Faults, Path, names};
 use crate::{
     GPU_RESOURCE, ReplicaResources,
-    quantity::{NANO, nanos as parse},
+    names::MAIN_CONTAINER,
+    quantity::{NANO, nanos as parse, written},
 };
 
 const HUGE_PAGES: &str = "hugepages-";
@@ -40,6 +41,112 @@ pub(super) fn check_pod(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     check_amounts(requirements, check_name_of_pod, &place, faults);
     if let Some(limits) = &requirements.limits {
         check_within(limits, pod, field, faults);
+    }
+    let amounts = of_pod(requirements);
+    for (list, resource, quantity) in amounts {
+        let Some(most) = parse(&quantity.0) else {
+            continue;
+        };
+        let limits = pod.containers.iter().map(|c| limit(c, resource));
+        // It is told of the container then.
+        let is_told = list == "limits" && limits.flatten().any(|limit| limit > most);
+        let together = Together::of(pod, resource, None);
+        if together.amount > most && !is_told {
+            let why = format_args!(
+                "must be greater than or equal to aggregate container requests of {together}"
+            );
+            let place = place.value(list, resource);
+            faults.push(Fault::invalid(place, quantity.0.as_str(), why));
+        }
+    }
+}
+
+/// What a pod as a whole asks for, and in which list: its limit where it tells of no request.
+fn of_pod(
+    requirements: &ResourceRequirements,
+) -> impl Iterator<Item = (&'static str, &String, &Quantity)> {
+    let requests = requirements.requests.iter().flatten();
+    let limits = requirements.limits.iter().flatten();
+    let is_requested = |resource: &String| {
+        let requests = requirements.requests.as_ref();
+        requests.is_some_and(|requests| requests.contains_key(resource))
+    };
+    let limits = limits.filter(move |(resource, _)| !is_requested(resource));
+    let requests = requests.map(|(resource, quantity)| ("requests", resource, quantity));
+    requests.chain(limits.map(|(resource, quantity)| ("limits", resource, quantity)))
+}
+
+/// What the containers of a pod ask for together, at the time when they ask for the most.
+struct Together {
+    amount: i128,
+    /// Whether it is written with powers of 1024, as the first of them is.
+    is_binary: bool,
+}
+
+impl Together {
+    /// Where a group has `main` of the resource, the main container asks for that.
+    fn of(pod: &PodSpec, resource: &str, main: Option<&Quantity>) -> Self {
+        let text = |container: &Container| {
+            let main = main.filter(|_| container.name == MAIN_CONTAINER);
+            main.cloned().or_else(|| request(container, resource))
+        };
+        let asked = |container: &Container| {
+            let amount = text(container).and_then(|quantity| parse(&quantity.0));
+            amount.unwrap_or_default().max(0)
+        };
+        let inits = || pod.init_containers.iter().flatten();
+        let sum = |sum: i128, container| sum.saturating_add(asked(container));
+        let mut amount = pod.containers.iter().fold(0, sum);
+        // Sidecars run beside all that start after them, and go on.
+        let (mut sidecars, mut most) = (0, 0);
+        for init in inits() {
+            if init.restart_policy.as_deref() == Some("Always") {
+                sidecars = sum(sidecars, init);
+                amount = sum(amount, init);
+                most = sidecars.max(most);
+            } else {
+                most = sum(sidecars, init).max(most);
+            }
+        }
+        let first = pod.containers.iter().chain(inits()).find_map(text);
+        Self {
+            amount: amount.max(most),
+            is_binary: first.is_some_and(|first| first.0.ends_with('i')),
+        }
+    }
+}
+
+impl fmt::Display for Together {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&written(self.amount, self.is_binary))
+    }
+}
+
+/// What a container asks for: its limit where it tells of no request.
+fn request(container: &Container, resource: &str) -> Option<Quantity> {
+    let own = container.resources.as_ref()?;
+    let mut lists = [&own.requests, &own.limits].into_iter().flatten();
+    lists.find_map(|list| list.get(resource)).cloned()
+}
+
+fn limit(container: &Container, resource: &str) -> Option<i128> {
+    let limits = container.resources.as_ref()?.limits.as_ref()?;
+    parse(&limits.get(resource)?.0)
+}
+
+/// What the pod takes besides its containers: its class tells of it, and the API server fills it in.
+pub(super) fn check_overhead(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
+    let Some(overhead) = pod.overhead.as_ref().filter(|o| !o.is_empty()) else {
+        return;
+    };
+    for (resource, quantity) in overhead {
+        let field = field.value("overhead", resource);
+        check_resource_name(resource, &field, faults);
+        check(resource, quantity, &field, faults);
+    }
+    if pod.runtime_class_name.is_none() {
+        let why = "Pod Overhead set without corresponding RuntimeClass defined Overhead";
+        faults.push(Fault::forbidden(field.at("overhead"), why));
     }
 }
 
@@ -98,8 +205,13 @@ fn check_amounts(
     }
 }
 
-/// The resources of a group of replicas.
-pub(super) fn check_group(resources: &ReplicaResources, field: &Path<'_>, faults: &mut Faults) {
+/// The resources of a group of replicas, whose main container has them instead of its own.
+pub(super) fn check_group(
+    resources: &ReplicaResources,
+    pod: Option<&PodSpec>,
+    field: &Path<'_>,
+    faults: &mut Faults,
+) {
     for (resource, name, quantity) in [
         ("cpu", "cpus", &resources.cpus),
         (GPU_RESOURCE, "gpus", &resources.gpus),
@@ -107,7 +219,44 @@ pub(super) fn check_group(resources: &ReplicaResources, field: &Path<'_>, faults
     ] {
         if let Some(quantity) = quantity {
             check(resource, quantity, &field.at(name), faults);
+            if let Some(pod) = pod {
+                check_main(pod, resource, quantity, &field.at(name), faults);
+            }
         }
+    }
+}
+
+/// What the main container has in a group, beside what its pod as a whole has.
+fn check_main(
+    pod: &PodSpec,
+    resource: &str,
+    quantity: &Quantity,
+    field: &Path<'_>,
+    faults: &mut Faults,
+) {
+    let (Some(requirements), Some(own)) = (&pod.resources, parse(&quantity.0)) else {
+        return;
+    };
+    let text = quantity.0.as_str();
+    let limits = requirements.limits.as_ref();
+    if let Some(limit) = limits.and_then(|limits| limits.get(resource))
+        && parse(&limit.0).is_some_and(|most| own > most)
+    {
+        let why = format_args!("must be less than or equal to pod limits of {}", limit.0);
+        faults.push(Fault::invalid(field, text, why));
+        return;
+    }
+    let amount = of_pod(requirements).find(|(_, named, _)| *named == resource);
+    let Some((list, _, of_pod)) = amount else {
+        return;
+    };
+    let together = Together::of(pod, resource, Some(quantity));
+    if parse(&of_pod.0).is_some_and(|most| together.amount > most) {
+        let why = format_args!(
+            "makes aggregate container requests of {together}, more than the {list} of its pod, {}",
+            of_pod.0
+        );
+        faults.push(Fault::invalid(field, text, why));
     }
 }
 
@@ -116,6 +265,11 @@ fn check_resource_name(resource: &str, field: &Path<'_>, faults: &mut Faults) {
     let known = ["cpu", "memory", "ephemeral-storage"];
     if resource.contains('/') {
         names::check_qualified_name(resource, field, faults);
+        // Quotas name what is requested so.
+        if is_extended(resource) && resource.starts_with("requests.") {
+            let why = "doesn't follow extended resource name standard";
+            faults.push(Fault::invalid(field, resource, why));
+        }
     } else if !known.contains(&resource) && !resource.starts_with(HUGE_PAGES) {
         let why =
             format_args!("must be a standard resource type or fully qualified, as {GPU_RESOURCE}");

@@ -12,14 +12,17 @@ use k8s_openapi::{
 
 use super::{
     Fault, Faults, Path,
-    basic::{check_one_of, check_required},
+    basic::{check_one_of, check_optional_one_of, check_required},
     names,
 };
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+/// Whether the taints and the affinities of nodes count where pods are spread.
+const INCLUSIONS: [&str; 2] = ["Honor", "Ignore"];
+const NO_SELECTOR: &str = "must not be specified when labelSelector is not set";
 const WEIGHTS: std::ops::RangeInclusive<i32> = 1..=100;
 
-/// Everything by which the scheduler chooses a node.
+/// Everything by which the scheduler chooses a node, and when.
 pub(super) fn check(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     for (key, value) in pod.node_selector.iter().flatten() {
         let field = field.at("nodeSelector");
@@ -32,6 +35,7 @@ pub(super) fn check(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     if let Some(affinity) = &pod.affinity {
         check_affinity(affinity, &field.at("affinity"), faults);
     }
+    check_gates(pod, field, faults);
     let spread = pod.topology_spread_constraints.as_deref();
     let spread = spread.unwrap_or_default();
     let mut earlier = HashSet::new();
@@ -49,6 +53,23 @@ pub(super) fn check(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
                 both,
             ));
         }
+    }
+}
+
+/// Who must let the pod pass before it is scheduled.
+fn check_gates(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
+    let gates = pod.scheduling_gates.as_deref().unwrap_or_default();
+    let mut earlier = HashSet::new();
+    for (i, gate) in gates.iter().enumerate() {
+        let field = field.item("schedulingGates", i);
+        let place = field.at("name");
+        names::check_qualified_name(&gate.name, &place, faults);
+        names::check_unique(&mut earlier, &gate.name, &place, faults);
+    }
+    let node = pod.node_name.as_deref().unwrap_or_default();
+    if !gates.is_empty() && !node.is_empty() {
+        let why = "cannot be set until all schedulingGates have been cleared";
+        faults.push(Fault::forbidden(field.at("nodeName"), why));
     }
 }
 
@@ -242,6 +263,7 @@ fn check_pod_term(term: &PodAffinityTerm, field: &Path<'_>, faults: &mut Faults)
     );
     let place = field.at("namespaceSelector");
     check_selector(term.namespace_selector.as_ref(), &place, faults);
+    check_label_keys(term, field, faults);
     for namespace in term.namespaces.iter().flatten() {
         // An empty one is refused too.
         names::check_label_name(namespace, &field.at("namespace"), faults);
@@ -249,6 +271,54 @@ fn check_pod_term(term: &PodAffinityTerm, field: &Path<'_>, faults: &mut Faults)
     let place = field.at("topologyKey");
     if check_required(&term.topology_key, &place, "can not be empty", faults) {
         names::check_qualified_name(&term.topology_key, &place, faults);
+    }
+}
+
+/// Labels of the pod itself, whose values others must have, or must not.
+fn check_label_keys(term: &PodAffinityTerm, field: &Path<'_>, faults: &mut Faults) {
+    let matched = term.match_label_keys.as_deref().unwrap_or_default();
+    let others = term.mismatch_label_keys.as_deref().unwrap_or_default();
+    let selector = term.label_selector.as_ref();
+    check_matched(matched, selector, field, faults);
+    if selector.is_none() && !others.is_empty() {
+        faults.push(Fault::forbidden(field.at("mismatchLabelKeys"), NO_SELECTOR));
+    } else {
+        for (i, key) in others.iter().enumerate() {
+            names::check_qualified_name(key, &field.item("mismatchLabelKeys", i), faults);
+        }
+    }
+    for (i, key) in matched.iter().enumerate() {
+        if others.contains(key) {
+            let why = "exists in both matchLabelKeys and mismatchLabelKeys";
+            let field = field.item("matchLabelKeys", i);
+            faults.push(Fault::invalid(field, key.as_str(), why));
+        }
+    }
+}
+
+/// Labels of the pod itself, whose values others must have: servers add them to the selector, where they may not stand yet.
+fn check_matched(
+    keys: &[String],
+    selector: Option<&LabelSelector>,
+    field: &Path<'_>,
+    faults: &mut Faults,
+) {
+    let Some(selector) = selector else {
+        if !keys.is_empty() {
+            faults.push(Fault::forbidden(field.at("matchLabelKeys"), NO_SELECTOR));
+        }
+        return;
+    };
+    let labels = selector.match_labels.iter().flatten().map(|(key, _)| key);
+    let expressions = selector.match_expressions.iter().flatten();
+    let selected: HashSet<_> = labels.chain(expressions.map(|one| &one.key)).collect();
+    for (i, key) in keys.iter().enumerate() {
+        let field = field.item("matchLabelKeys", i);
+        names::check_qualified_name(key, &field, faults);
+        if selected.contains(key) {
+            let why = "exists in both matchLabelKeys and labelSelector";
+            faults.push(Fault::invalid(field, key.as_str(), why));
+        }
     }
 }
 
@@ -263,6 +333,9 @@ fn check_selector(selector: Option<&LabelSelector>, field: &Path<'_>, faults: &m
         let field = field.item("matchExpressions", i);
         let values = one.values.as_deref().unwrap_or_default();
         check_operator(&one.operator, values, &field, faults);
+        for (j, value) in values.iter().enumerate() {
+            names::check_label_value(value, &field.item("values", j), faults);
+        }
         names::check_qualified_name(&one.key, &field.at("key"), faults);
     }
 }
@@ -296,9 +369,14 @@ fn check_spread(constraint: &TopologySpreadConstraint, field: &Path<'_>, faults:
             faults.push(Fault::invalid(place, least, why));
         }
     }
-    check_selector(
-        constraint.label_selector.as_ref(),
-        &field.at("labelSelector"),
-        faults,
-    );
+    for (name, policy) in [
+        ("nodeAffinityPolicy", &constraint.node_affinity_policy),
+        ("nodeTaintsPolicy", &constraint.node_taints_policy),
+    ] {
+        check_optional_one_of(policy.as_deref(), &INCLUSIONS, &field.at(name), faults);
+    }
+    let selector = constraint.label_selector.as_ref();
+    let keys = constraint.match_label_keys.as_deref().unwrap_or_default();
+    check_matched(keys, selector, field, faults);
+    check_selector(selector, &field.at("labelSelector"), faults);
 }

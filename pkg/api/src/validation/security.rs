@@ -2,7 +2,9 @@
 
 use std::collections::HashSet;
 
-use k8s_openapi::api::core::v1::{AppArmorProfile, Container, PodSpec, SeccompProfile};
+use k8s_openapi::api::core::v1::{
+    AppArmorProfile, Container, PodSecurityContext, PodSpec, SeccompProfile,
+};
 
 use super::{
     Fault, Faults, Path,
@@ -16,9 +18,15 @@ use super::{
 const LOCALHOST: &str = "Localhost";
 /// Numbers of users and groups.
 const IDS: (i64, i64) = (0, 2_147_483_647);
+/// The longest path that there is.
+const MAX_PROFILE: usize = 4095;
+/// What sysctls of the network begin with, and those of what processes exchange, which are a pod's own where it shares neither.
+const OF_NETWORK: [&str; 1] = ["net."];
+const OF_IPC: [&str; 3] = ["kernel.shm", "kernel.msg", "fs.mqueue."];
 
 /// The pod's own, of which its containers inherit.
 pub(super) fn check_pod(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
+    check_users(pod, field, faults);
     let Some(context) = &pod.security_context else {
         return;
     };
@@ -41,8 +49,40 @@ pub(super) fn check_pod(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     let policy = context.fs_group_change_policy.as_deref();
     let policies = ["Always", "OnRootMismatch"];
     check_optional_one_of(policy, &policies, &field.at("fsGroupChangePolicy"), faults);
+    let policy = context.supplemental_groups_policy.as_deref();
+    let place = field.at("supplementalGroupsPolicy");
+    check_optional_one_of(policy, &["Merge", "Strict"], &place, faults);
+    let policy = context.se_linux_change_policy.as_deref();
+    let place = field.at("seLinuxChangePolicy");
+    check_optional_one_of(policy, &["MountOption", "Recursive"], &place, faults);
     check_seccomp(context.seccomp_profile.as_ref(), &field, faults);
     check_apparmor(context.app_armor_profile.as_ref(), &field, faults);
+    check_sysctls(pod, context, &field, faults);
+}
+
+/// Users of a pod's own go with none of the node's other things.
+fn check_users(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
+    if pod.host_users != Some(false) {
+        return;
+    }
+    for (name, is_shared) in [
+        ("hostNetwork", pod.host_network),
+        ("hostPID", pod.host_pid),
+        ("hostIPC", pod.host_ipc),
+    ] {
+        if is_shared == Some(true) {
+            let why = "when `hostUsers` is false";
+            faults.push(Fault::forbidden(field.at(name), why));
+        }
+    }
+}
+
+fn check_sysctls(
+    pod: &PodSpec,
+    context: &PodSecurityContext,
+    field: &Path<'_>,
+    faults: &mut Faults,
+) {
     let sysctls = context.sysctls.as_deref().unwrap_or_default();
     let mut earlier = HashSet::new();
     for (i, sysctl) in sysctls.iter().enumerate() {
@@ -57,7 +97,38 @@ pub(super) fn check_pod(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
             let why = "must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?\\.)*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
             faults.push(Fault::invalid(field, sysctl.name.as_str(), why));
         }
+        if let Some(shared) = shared_with_node(pod, &sysctl.name) {
+            let why = format_args!("may not be specified when '{shared}' is true");
+            faults.push(Fault::invalid(field, sysctl.name.as_str(), why));
+        }
     }
+}
+
+/// What the pod shares with its node, where a sysctl is the node's then.
+fn shared_with_node(pod: &PodSpec, sysctl: &str) -> Option<&'static str> {
+    // The first of the two separates the parts, the other is a part of names.
+    let name = match sysctl.find(['.', '/']).map(|at| sysctl.split_at(at)) {
+        Some((_, rest)) if rest.starts_with('/') => swapped(sysctl),
+        _ => sysctl.to_owned(),
+    };
+    let begins = |with: &[&str]| with.iter().any(|with| name.starts_with(with));
+    if pod.host_network == Some(true) && begins(&OF_NETWORK) {
+        Some("hostNetwork")
+    } else if pod.host_ipc == Some(true) && (name == "kernel.sem" || begins(&OF_IPC)) {
+        Some("hostIPC")
+    } else {
+        None
+    }
+}
+
+/// The same with dots for slashes, and slashes for dots.
+fn swapped(name: &str) -> String {
+    let swap = |c| match c {
+        '/' => '.',
+        '.' => '/',
+        _ => c,
+    };
+    name.chars().map(swap).collect()
 }
 
 fn is_sysctl(name: &str) -> bool {
@@ -89,6 +160,11 @@ pub(super) fn check_container(
         &field.at("procMount"),
         faults,
     );
+    // Servers before 1.33 that do not enable ProcMountType ignore it.
+    if mount == Some("Unmasked") && pod.host_users != Some(false) {
+        let why = "`hostUsers` must be false to use `Unmasked`";
+        faults.push(Fault::invalid(field.at("procMount"), "Unmasked", why));
+    }
     check_seccomp(own.seccomp_profile.as_ref(), &field, faults);
     check_apparmor(own.app_armor_profile.as_ref(), &field, faults);
     if own.allow_privilege_escalation == Some(false) {
@@ -158,6 +234,17 @@ fn check_apparmor(profile: Option<&AppArmorProfile>, field: &Path<'_>, faults: &
     let is_none = profile.type_ == LOCALHOST && name == Some("");
     let name = name.filter(|_| !is_none);
     check_profile("AppArmor", &profile.type_, name, &field, faults);
+    let Some(name) = name.filter(|_| profile.type_ == LOCALHOST) else {
+        return;
+    };
+    let place = field.at("localhostProfile");
+    if name.trim() != name {
+        let why = "must not be padded with whitespace";
+        faults.push(Fault::invalid(place, name, why));
+    }
+    if name.len() > MAX_PROFILE {
+        faults.push(Fault::too_long(place, MAX_PROFILE));
+    }
 }
 
 /// Which profile a container is held to: one of the node's own has a name.

@@ -3,6 +3,7 @@ use std::{
     fmt,
 };
 
+use k8s_openapi::api::core::v1::PodSpec;
 use serde_json::{Value, json};
 
 use super::{
@@ -100,7 +101,8 @@ pub(super) fn check(spec: &DIJobSpec, faults: &mut Faults) {
             ports::check_reserved(pod, &field.at("spec"), faults);
         }
         check_not_negative(Some(declared.replicas), &part.at("replicas"), faults);
-        check_groups(declared.groups, &part, faults);
+        let pod = declared.template.spec.as_ref();
+        check_groups(declared.groups, pod, &part, faults);
     }
     check_sum(spec, faults);
     check_learner_gpus(spec, faults);
@@ -186,7 +188,12 @@ fn check_sum(spec: &DIJobSpec, faults: &mut Faults) {
     }
 }
 
-fn check_groups(groups: &[ReplicaGroup], field: &Path<'_>, faults: &mut Faults) {
+fn check_groups(
+    groups: &[ReplicaGroup],
+    pod: Option<&PodSpec>,
+    field: &Path<'_>,
+    faults: &mut Faults,
+) {
     let mut earlier = HashSet::new();
     for (i, group) in groups.iter().enumerate() {
         let field = field.item("groups", i);
@@ -194,6 +201,6 @@ fn check_groups(groups: &[ReplicaGroup], field: &Path<'_>, faults: &mut Faults) 
         names::check_label_name(&group.name, &name, faults);
         names::check_unique(&mut earlier, &group.name, &name, faults);
         check_not_negative(Some(group.replicas), &field.at("replicas"), faults);
-        quantities::check_group(&group.resources, &field.at("resources"), faults);
+        quantities::check_group(&group.resources, pod, &field.at("resources"), faults);
     }
 }

@@ -8,7 +8,7 @@ use k8s_openapi::{
 };
 
 use super::{
-    Fault, Faults, Path, apparmor,
+    Fault, Faults, Path, annotations,
     basic::{check_between, check_not_negative, check_one_of, check_required},
     containers, dns, names, quantities, scheduling, security, volumes,
 };
@@ -39,12 +39,13 @@ pub(super) fn check(
     }
     let none = PodSpec::default();
     let pod = template.spec.as_ref().unwrap_or(&none);
-    apparmor::check(template, pod, field, faults);
+    annotations::check(template, pod, field, faults);
     let field = field.at("spec");
     let own = pod.volumes.as_deref().unwrap_or_default();
     volumes::check(own, Some(pod), &field, faults);
     containers::check(pod, whose, &field, faults);
     quantities::check_pod(pod, &field, faults);
+    quantities::check_overhead(pod, &field, faults);
     check_claims(pod, &field, faults);
     check_pod(pod, whose, &field, faults);
     security::check_pod(pod, &field, faults);

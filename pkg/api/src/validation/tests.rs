@@ -53,6 +53,11 @@ fn each_fault_names_its_field_and_remedy() {
             json!({"seccompProfile": {"type": "Localhost", "localhostProfile": "/p.json"}}),
             "spec.coordinator.template.spec.securityContext.seccompProfile.localhostProfile: Invalid value: \"/p.json\": must be a relative path",
         ),
+        (
+            "/spec/coordinator/template/metadata",
+            json!({"annotations": {"container.seccomp.security.alpha.kubernetes.io/di-container": "localhost/../a"}}),
+            "spec.coordinator.template.metadata.annotations[container.seccomp.security.alpha.kubernetes.io/di-container]: Invalid value: \"../a\": must not contain '..'",
+        ),
     ];
     for (path, value, message) in table {
         let mut job = good();

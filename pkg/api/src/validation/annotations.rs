@@ -1,0 +1,108 @@
+//! Annotations of pods that the API server reads.
+
+use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec};
+
+use super::{Fault, Faults, Path, basic::check_relative_path};
+
+/// What those of a container's profile begin with, before its name.
+const APPARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
+const SECCOMP: &str = "container.seccomp.security.alpha.kubernetes.io/";
+const SECCOMP_OF_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
+const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+/// Profiles as they name them.
+const DEFAULT: &str = "runtime/default";
+const LOCAL: &str = "localhost/";
+const UNCONFINED: &str = "unconfined";
+
+/// Each by itself, and beside the field that has taken its place.
+pub(super) fn check(
+    template: &PodTemplateSpec,
+    pod: &PodSpec,
+    field: &Path<'_>,
+    faults: &mut Faults,
+) {
+    let metadata = template.metadata.iter();
+    let annotations = metadata.flat_map(|metadata| metadata.annotations.iter().flatten());
+    for (key, value) in annotations {
+        let place = field.at("metadata");
+        let place = place.value("annotations", key);
+        if let Some(name) = key.strip_prefix(APPARMOR) {
+            check_apparmor(name, value, pod, &place, faults);
+            check_same(name, value, pod, &field.at("spec"), faults);
+        } else if key == SECCOMP_OF_POD || key.starts_with(SECCOMP) {
+            check_seccomp(value, &place, faults);
+        } else if key == DELETION_COST && !is_cost(value) {
+            let why = "must be a 32bit integer";
+            faults.push(Fault::invalid(place, value.as_str(), why));
+        }
+    }
+}
+
+/// The profile of a container of the pod.
+fn check_apparmor(name: &str, profile: &str, pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
+    if !containers(pod).any(|(_, _, container)| container.name == name) {
+        faults.push(Fault::invalid(field, name, "container not found"));
+    }
+    let known = ["", DEFAULT, UNCONFINED];
+    if !known.contains(&profile) && !profile.starts_with(LOCAL) {
+        let why = format_args!("invalid AppArmor profile name: {profile:?}");
+        faults.push(Fault::invalid(field, profile, why));
+    }
+}
+
+/// The field of the container itself must tell of the same profile. That of its pod need not: the annotation is more exact.
+fn check_same(name: &str, profile: &str, pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
+    let is_windows = pod.os.as_ref().is_some_and(|os| os.name == "windows");
+    let Some((list, i, container)) = containers(pod).find(|(_, _, c)| c.name == name) else {
+        return;
+    };
+    let context = container.security_context.as_ref();
+    let own = context.and_then(|context| context.app_armor_profile.as_ref());
+    let Some(own) = own.filter(|_| !is_windows) else {
+        return;
+    };
+    let is_same_type = match own.type_.as_str() {
+        "Localhost" => profile.starts_with(LOCAL),
+        "RuntimeDefault" => profile == DEFAULT,
+        "Unconfined" => profile == UNCONFINED,
+        // It is told of as it is.
+        _ => return,
+    };
+    let field = field.item(list, i);
+    let field = field.at("securityContext");
+    let field = field.at("appArmorProfile");
+    if !is_same_type {
+        let why = "apparmor type in annotation and field must match";
+        faults.push(Fault::forbidden(field.at("type"), why));
+    } else if let Some(local) = profile.strip_prefix(LOCAL)
+        && own.localhost_profile.as_deref() != Some(local)
+    {
+        let why = "apparmor profile in annotation and field must match";
+        faults.push(Fault::forbidden(field.at("localhostProfile"), why));
+    }
+}
+
+/// All containers of a pod, with where they stand.
+fn containers(pod: &PodSpec) -> impl Iterator<Item = (&'static str, usize, &Container)> {
+    let inits = pod.init_containers.iter().flatten().enumerate();
+    let others = pod.containers.iter().enumerate();
+    let inits = inits.map(|(i, container)| ("initContainers", i, container));
+    inits.chain(others.map(|(i, container)| ("containers", i, container)))
+}
+
+fn check_seccomp(profile: &str, field: &Path<'_>, faults: &mut Faults) {
+    let known = [DEFAULT, "docker/default", UNCONFINED];
+    if let Some(file) = profile.strip_prefix(LOCAL) {
+        check_relative_path(file, field, faults);
+    } else if !known.contains(&profile) {
+        let why = "must be a valid seccomp profile";
+        faults.push(Fault::invalid(field, profile, why));
+    }
+}
+
+/// A number without a plus, and without zeroes before it.
+fn is_cost(text: &str) -> bool {
+    let starts_well =
+        text == "0" || text.starts_with(['-', '1', '2', '3', '4', '5', '6', '7', '8', '9']);
+    starts_well && text.parse::<i32>().is_ok()
+}
