@@ -15,11 +15,16 @@ use tracing::info;
 #[derive(Debug, Args)]
 pub struct Identity {
     /// Name of this pod
-    #[arg(long = "pod-name", env = "POD_NAME", default_value = "di-orchestrator")]
+    #[arg(long = "pod-name", env = "POD_NAME", default_value_t = unnamed(), hide_default_value = true)]
     pub name: String,
     /// Namespace of this pod
     #[arg(long = "pod-namespace", env = "POD_NAMESPACE", default_value = di_api::names::SYSTEM_NAMESPACE)]
     pub namespace: String,
+}
+
+/// A name that no other process has: of two that hold the Lease by one name, each would take it for its own.
+fn unnamed() -> String {
+    format!("di-orchestrator-{:08x}", rand::random::<u32>())
 }
 
 /// This port of all addresses: those of IPv6 and IPv4, but for a machine that has only the latter, or keeps them apart.
@@ -66,4 +71,14 @@ pub fn shutdown() -> Result<watch::Receiver<bool>> {
 pub async fn until(mut shutdown: watch::Receiver<bool>) {
     // An error means that the sender is gone, and the process with it.
     shutdown.wait_for(|down| *down).await.ok();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_processes_have_one_name() {
+        assert_ne!(unnamed(), unnamed());
+    }
 }

@@ -9,7 +9,7 @@ use clap::Args;
 use di_api::names::PORT_NAME;
 use di_client::{Cluster, Deadline, await_loss, forward, job, port_named, started_pod, successor};
 use k8s_openapi::api::core::v1::Pod;
-use tokio::{net::TcpListener, sync::mpsc};
+use tokio::{net::TcpListener, sync::mpsc, time::sleep};
 
 use crate::{
     args::duration, exec::ended, globals::Globals, names::JobAndReplica, output::report,
@@ -92,10 +92,19 @@ impl PortForward {
                 writeln!(out, "Forwarding from {local} -> {remote}")?;
                 let send = send.clone();
                 tokio::spawn(async move {
-                    while let Ok((connection, _)) = listener.accept().await {
-                        let here = (connection, remote, local.port());
-                        if send.send(here).await.is_err() {
-                            return;
+                    loop {
+                        match listener.accept().await {
+                            Ok((connection, _)) => {
+                                let here = (connection, remote, local.port());
+                                if send.send(here).await.is_err() {
+                                    return;
+                                }
+                            }
+                            // Out of file descriptors, perhaps: they come back as connections end.
+                            Err(error) => {
+                                report(&error.into());
+                                sleep(Duration::from_secs(1)).await;
+                            }
                         }
                     }
                 });

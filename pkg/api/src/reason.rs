@@ -30,7 +30,7 @@ reasons! {
     CoordinatorRunning,
     /// The coordinator does not run yet.
     CoordinatorPending,
-    /// The coordinator failed and is started again: the event.
+    /// The coordinator failed, or a restart was asked for, and it is started again: the event.
     CoordinatorRestarted,
     /// The same, as long as it takes: the condition.
     CoordinatorRestarting,

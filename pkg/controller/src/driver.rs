@@ -41,7 +41,7 @@ const AFTER_CONFLICT: Duration = Duration::from_millis(50);
 /// would wait for ever; it looks at all of these each time, which is why it is not any number.
 const IN_LINE: u16 = 1024;
 
-/// Reconciles that are under way at the shutdown have so long to end; a pod has 30 s for all of it.
+/// Reconciles that are under way at the shutdown have so long to end; a pod has 45 s for all of it.
 const DRAIN: Duration = Duration::from_secs(15);
 /// And what they had to tell.
 const FLUSH: Duration = Duration::from_secs(5);

@@ -111,8 +111,7 @@ impl Shared {
         *self.pods.synced().borrow()
     }
 
-    /// Whether callers should come here. Not that the watches work: what makes them fail is the same for all replicas of the endpoint, and what
-    /// was seen last is more than nobody answers.
+    /// As [`State::is_ready`] tells.
     pub(crate) fn check_ready(&self) -> Result<()> {
         if !self.synced() {
             return Err(not_synced());

@@ -13,7 +13,7 @@ const CHECK: &str = "certificates";
 const SECRET: &str = "di-webhook-cert";
 /// The orchestrator renews with a third of the life left, so this means that it does not.
 const SOON: i64 = 14 * 24 * 60 * 60;
-const REMEDY: &str = "see why it is not renewed: kubectl -n di-system logs deployment/di-webhook -c manager; with cert-manager: kubectl -n di-system describe certificate di-webhook";
+const REMEDY: &str = "see why it is not renewed: kubectl -n di-system logs -l app.kubernetes.io/name=di-orchestrator -c manager --prefix --tail=-1; with cert-manager: kubectl -n di-system describe certificate di-webhook";
 
 /// Whether what the API server trusts, and what the webhooks show, lasts.
 pub(super) async fn look(cluster: &Cluster) -> Result<Vec<Finding>> {

@@ -9,7 +9,7 @@ use crate::{Cluster, Error, Result};
 
 const CHECK: &str = "leader";
 const LEASE: &str = "di-orchestrator";
-const REMEDY: &str = "nothing is started, replaced or cleaned up; see what the log says of the lease: kubectl -n di-system logs deployment/di-webhook -c manager";
+const REMEDY: &str = "nothing is started, replaced or cleaned up; see what the log says of the lease: kubectl -n di-system logs -l app.kubernetes.io/name=di-orchestrator -c manager --prefix --tail=-1";
 
 /// Whether somebody leads.
 pub(super) async fn look(cluster: &Cluster) -> Result<Vec<Finding>> {

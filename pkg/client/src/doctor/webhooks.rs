@@ -65,7 +65,7 @@ fn judge(probed: Probe, installed: bool) -> Finding {
             let message = format!("DIJobs cannot be created or changed: {why}");
             Finding::error(CHECK, message).remedy(
                 "see whether pods are ready, and what they log: kubectl -n di-system get pods; \
-                 kubectl -n di-system logs deployment/di-webhook -c manager; \
+                 kubectl -n di-system logs -l app.kubernetes.io/name=di-orchestrator -c manager --prefix --tail=-1; \
                  the network between API server and pods must let port 9443 through",
             )
         }

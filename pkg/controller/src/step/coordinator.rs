@@ -82,6 +82,8 @@ fn failure(end: &End) -> String {
 pub(super) fn tend(seen: &Observed<'_>, step: &mut Step) {
     if step.status.phase == Some(Phase::Suspended) {
         not_there(step);
+        let message = "the coordinator does not run yet";
+        not_running(seen, step, Reason::CoordinatorPending, message);
     }
     let entry = entry(seen);
     if seen.service(&entry.name).is_none() {

@@ -100,6 +100,12 @@ fn a_suspended_job_frees_everything_and_goes_on_with_its_plan() {
     assert_eq!(world.status().phase, Some(Phase::Suspended));
     assert!(world.services.is_empty());
     world.job.spec.suspend = false;
+    let first = world.look().status;
+    let running = condition(&first.conditions, ConditionType::Running).unwrap();
+    assert_eq!(
+        running.reason, "CoordinatorPending",
+        "it is not held any more"
+    );
     world.settle();
     assert_eq!(world.status().phase, Some(Phase::Created));
     assert_eq!(world.wanted(Role::Collector), plan);
