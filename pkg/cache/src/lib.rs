@@ -15,6 +15,7 @@ mod pace;
 mod patience;
 mod seen;
 mod stored;
+mod view;
 mod watch_errors;
 mod watched;
 mod write;
@@ -27,8 +28,9 @@ pub use feed::{
 pub use group::Objects;
 pub use job_view::{Halt, JobView, PartView};
 pub use jobs::{JobCache, JobRef, WatchedJob};
-pub use objects::{Key, ObjectCache, PodCache, ServiceCache, View};
+pub use objects::{Key, ObjectCache, PodCache, ServiceCache};
 pub use stored::stored_jobs;
+pub use view::View;
 pub use watch_errors::WatchErrors;
 pub use watched::{AggregatorCache, NodeCache, Watched};
 pub use write::{open_resource, write_fields};

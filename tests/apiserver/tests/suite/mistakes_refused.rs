@@ -249,7 +249,7 @@ async fn reviews_of_the_older_form_are_answered_in_it() {
         let status = submit(&space, &job, version).await.unwrap_err();
         assert!(is_by_webhook(&status), "{status:?}");
         let told =
-            r#"spec.cleanPodPolciy: Invalid value: unknown field, did you mean cleanPodPolicy?"#;
+            r"spec.cleanPodPolciy: Invalid value: unknown field, did you mean cleanPodPolicy?";
         assert_eq!(causes(&status), [told]);
     }
     webhooks.stop().await;

@@ -206,11 +206,11 @@ async fn a_job_with_a_misspelt_field_fails_in_the_validators_words_and_has_no_po
     for (name, message) in [
         (
             "top",
-            r#"spec.cleanPodPolciy: Invalid value: unknown field, did you mean cleanPodPolicy?"#,
+            r"spec.cleanPodPolciy: Invalid value: unknown field, did you mean cleanPodPolicy?",
         ),
         (
             "deep",
-            r#"spec.coordinator.template.spec.containers[0].imagePullPolcy: Invalid value: unknown field, did you mean imagePullPolicy?"#,
+            r"spec.coordinator.template.spec.containers[0].imagePullPolcy: Invalid value: unknown field, did you mean imagePullPolicy?",
         ),
     ] {
         space.until_event(name, "InvalidSpec").await;
