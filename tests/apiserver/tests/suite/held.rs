@@ -57,7 +57,7 @@ async fn a_held_job_frees_what_it_has_once_its_pods_are_gone_and_goes_on_under_t
         running.is_some_and(|running| running.reason == "Suspended")
     };
     let status = space.until("held", "it is told of", told).await;
-    assert_eq!(status.phase, Some(Phase::Running));
+    assert_eq!(status.phase, Some(Phase::Created));
     assert!(!is_true(&status.conditions, ConditionType::Suspended));
     assert_eq!(space.services_of("held").await.len(), 6);
 
