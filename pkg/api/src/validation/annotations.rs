@@ -1,13 +1,15 @@
 //! Annotations of pods that the API server reads.
 
-use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec};
+use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec, Toleration};
 
-use super::{Fault, Faults, Path, basic::check_relative_path};
+use super::{Fault, Faults, Path, basic::check_relative_path, scheduling};
 
 /// What those of a container's profile begin with, before its name.
 const APPARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 const SECCOMP: &str = "container.seccomp.security.alpha.kubernetes.io/";
 const SECCOMP_OF_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
+const TOLERATIONS: &str = "scheduler.alpha.kubernetes.io/tolerations";
+const MIRROR: &str = "kubernetes.io/config.mirror";
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 /// Profiles as they name them.
 const DEFAULT: &str = "runtime/default";
@@ -31,6 +33,11 @@ pub(super) fn check(
             check_same(name, value, pod, &field.at("spec"), faults);
         } else if key == SECCOMP_OF_POD || key.starts_with(SECCOMP) {
             check_seccomp(value, &place, faults);
+        } else if key == TOLERATIONS {
+            check_tolerations(value, &place, faults);
+        } else if key == MIRROR {
+            let why = "only kubelets make mirror pods, and delete those that others make";
+            faults.push(Fault::forbidden(place, why));
         } else if key == DELETION_COST && !is_cost(value) {
             let why = "must be a 32bit integer";
             faults.push(Fault::invalid(place, value.as_str(), why));
@@ -88,6 +95,24 @@ fn containers(pod: &PodSpec) -> impl Iterator<Item = (&'static str, usize, &Cont
     let others = pod.containers.iter().enumerate();
     let inits = inits.map(|(i, container)| ("initContainers", i, container));
     inits.chain(others.map(|(i, container)| ("containers", i, container)))
+}
+
+/// As the field that has taken its place, written as JSON.
+fn check_tolerations(text: &str, field: &Path<'_>, faults: &mut Faults) {
+    if text.is_empty() {
+        return;
+    }
+    match serde_json::from_str::<Vec<Toleration>>(text) {
+        Ok(tolerations) => {
+            for toleration in &tolerations {
+                scheduling::check_toleration(toleration, field, faults);
+            }
+        }
+        Err(error) => {
+            let why = format_args!("must be a list of tolerations as JSON: {error}");
+            faults.push(Fault::invalid(field, text, why));
+        }
+    }
 }
 
 fn check_seccomp(profile: &str, field: &Path<'_>, faults: &mut Faults) {

@@ -17,6 +17,8 @@ use super::{
 };
 use crate::names::MAIN_CONTAINER;
 
+/// When the image of a container, or of a volume, is fetched.
+pub(super) const PULL_POLICIES: [&str; 3] = ["Always", "IfNotPresent", "Never"];
 /// What a change of its resources does to a container.
 const RESIZES: [&str; 2] = ["NotRequired", "RestartContainer"];
 const MAX_RESTART_RULES: usize = 20;
@@ -212,8 +214,7 @@ fn check_image(container: &Container, field: &Path<'_>, faults: &mut Faults) {
         faults.push(Fault::invalid(place, image, why));
     }
     let pull = container.image_pull_policy.as_deref();
-    let policies = ["Always", "IfNotPresent", "Never"];
-    check_one_of(pull, &policies, &field.at("imagePullPolicy"), faults);
+    check_one_of(pull, &PULL_POLICIES, &field.at("imagePullPolicy"), faults);
     let policy = container.termination_message_policy.as_deref();
     let policies = ["FallbackToLogsOnError", "File"];
     check_one_of(

@@ -1,4 +1,4 @@
-//! Volumes that others provide: claims, drivers, servers.
+//! Volumes that claims and drivers provide.
 
 use k8s_openapi::{
     api::core::v1::{EphemeralVolumeSource, Volume},
@@ -13,7 +13,8 @@ use super::{
 use crate::quantity::nanos;
 
 const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", OF_ONE_POD];
-const OF_ONE_POD: &str = "ReadWriteOncePod";
+/// The mode of a claim that one pod alone may use.
+pub(super) const OF_ONE_POD: &str = "ReadWriteOncePod";
 const DRIVER_LEN: usize = 63;
 
 /// What they need to find what they provide.
@@ -25,14 +26,6 @@ pub(super) fn check(volume: &Volume, field: &Path<'_>, faults: &mut Faults) {
     if let Some(ephemeral) = &volume.ephemeral {
         check_ephemeral(ephemeral, &field.at("ephemeral"), faults);
     }
-    let ceph = volume.cephfs.as_ref().map(|v| ("cephfs", &v.monitors));
-    let rbd = volume.rbd.as_ref().map(|v| ("rbd", &v.monitors));
-    for (name, monitors) in ceph.into_iter().chain(rbd) {
-        if monitors.is_empty() {
-            let field = field.at(name);
-            faults.push(Fault::required(field.at("monitors"), "the servers"));
-        }
-    }
     if let Some(csi) = &volume.csi {
         let field = field.at("csi");
         let place = field.at("driver");
@@ -43,7 +36,9 @@ pub(super) fn check(volume: &Volume, field: &Path<'_>, faults: &mut Faults) {
         names::check_object_name(Some(&driver), &place, faults);
         if let Some(secret) = &csi.node_publish_secret_ref {
             let field = field.at("nodePublishSecretRef");
-            check_required(&secret.name, &field.at("name"), "the Secret", faults);
+            let place = field.at("name");
+            check_required(&secret.name, &place, "the Secret", faults);
+            names::check_object_name(Some(&secret.name), &place, faults);
         }
     }
 }

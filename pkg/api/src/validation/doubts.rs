@@ -1,11 +1,11 @@
 //! What a pod has that some servers or nodes refuse, or that is seldom meant.
 
 use k8s_openapi::{
-    api::core::v1::{Container, PodSpec},
+    api::core::v1::{Container, PodSpec, Volume},
     apimachinery::pkg::api::resource::Quantity,
 };
 
-use super::dns::ROOT;
+use super::{disks::OF_ONE_POD, dns::ROOT};
 use crate::quantity::{NANO, nanos};
 
 /// Those that every kubelet takes; another ends the pod, unless the kubelet was told to take it.
@@ -35,10 +35,13 @@ pub(super) fn of_pod(pod: &PodSpec, field: &str, warnings: &mut Vec<String>) {
         for (i, container) in list.iter().enumerate() {
             let field = format!("{field}.{kind}[{i}]");
             of_restarts(container, kind == "initContainers", &field, warnings);
-            of_stop(container, &field, warnings);
+            of_handlers(container, &field, warnings);
+            of_env(container, &field, warnings);
             of_amounts(container, &field, warnings);
         }
     }
+    let volumes = pod.volumes.as_deref().unwrap_or_default();
+    of_volumes(volumes, field, warnings);
     let context = pod.security_context.as_ref();
     let sysctls = context.and_then(|context| context.sysctls.as_deref());
     for (i, sysctl) in sysctls.unwrap_or_default().iter().enumerate() {
@@ -96,12 +99,101 @@ fn of_restarts(container: &Container, is_init: bool, field: &str, warnings: &mut
     ));
 }
 
-fn of_stop(container: &Container, field: &str, warnings: &mut Vec<String>) {
-    let lifecycle = container.lifecycle.as_ref();
-    if lifecycle.is_some_and(|lifecycle| lifecycle.stop_signal.is_some()) {
+/// What a server does not know is no handler to it, and a probe or a hook without one is refused.
+fn of_handlers(container: &Container, field: &str, warnings: &mut Vec<String>) {
+    for (name, probe) in [
+        ("livenessProbe", &container.liveness_probe),
+        ("readinessProbe", &container.readiness_probe),
+        ("startupProbe", &container.startup_probe),
+    ] {
+        if probe.as_ref().is_some_and(|probe| probe.grpc.is_some()) {
+            warnings.push(format!(
+                "{field}.{name}.grpc: servers before 1.24 refuse it"
+            ));
+        }
+    }
+    let Some(lifecycle) = &container.lifecycle else {
+        return;
+    };
+    let field = format!("{field}.lifecycle");
+    for (name, hook) in [
+        ("postStart", &lifecycle.post_start),
+        ("preStop", &lifecycle.pre_stop),
+    ] {
+        if hook.as_ref().is_some_and(|hook| hook.sleep.is_some()) {
+            warnings.push(format!(
+                "{field}.{name}.sleep: servers before 1.30 refuse it"
+            ));
+        }
+    }
+    if lifecycle.stop_signal.is_some() {
         warnings.push(format!(
-            "{field}.lifecycle.stopSignal: servers that do not enable ContainerStopSignals, as most do not, ignore it"
+            "{field}.stopSignal: servers that do not enable ContainerStopSignals, as most do not, ignore it"
         ));
+    }
+}
+
+fn of_env(container: &Container, field: &str, warnings: &mut Vec<String>) {
+    for (i, variable) in container.env.iter().flatten().enumerate() {
+        let Some(source) = &variable.value_from else {
+            continue;
+        };
+        let field = format!("{field}.env[{i}].valueFrom");
+        let of_pod = source.field_ref.as_ref();
+        if of_pod.is_some_and(|of_pod| of_pod.field_path == "status.hostIPs") {
+            warnings.push(format!(
+                "{field}.fieldRef.fieldPath: servers before 1.29 refuse status.hostIPs"
+            ));
+        }
+        if source.file_key_ref.is_some() {
+            warnings.push(format!(
+                "{field}.fileKeyRef: servers before 1.35 refuse it, but for those that enable EnvFiles"
+            ));
+        }
+    }
+}
+
+/// Volumes of types that servers do not know have none to them.
+pub(super) fn of_volumes(volumes: &[Volume], field: &str, warnings: &mut Vec<String>) {
+    for (i, volume) in volumes.iter().enumerate() {
+        let field = format!("{field}.volumes[{i}]");
+        if let Some(ephemeral) = &volume.ephemeral {
+            warnings.push(format!("{field}.ephemeral: servers before 1.21 refuse it"));
+            let template = ephemeral.volume_claim_template.as_ref();
+            let modes = template.and_then(|template| template.spec.access_modes.as_ref());
+            if modes.is_some_and(|modes| modes.iter().any(|mode| mode == OF_ONE_POD)) {
+                warnings.push(format!(
+                    "{field}.ephemeral.volumeClaimTemplate.spec.accessModes: servers before 1.27 refuse {OF_ONE_POD}"
+                ));
+            }
+        }
+        if volume.image.is_some() {
+            warnings.push(format!(
+                "{field}.image: servers before 1.35 refuse it, but for those that enable ImageVolume"
+            ));
+        }
+        let projected = volume.projected.as_ref();
+        let sources = projected.and_then(|projected| projected.sources.as_deref());
+        for (j, source) in sources.unwrap_or_default().iter().enumerate() {
+            for (name, gate, is_set) in [
+                (
+                    "clusterTrustBundle",
+                    "ClusterTrustBundleProjection",
+                    source.cluster_trust_bundle.is_some(),
+                ),
+                (
+                    "podCertificate",
+                    "PodCertificateRequest",
+                    source.pod_certificate.is_some(),
+                ),
+            ] {
+                if is_set {
+                    warnings.push(format!(
+                        "{field}.projected.sources[{j}].{name}: servers that do not enable {gate}, as most do not, refuse it"
+                    ));
+                }
+            }
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! The environment of a container.
 
 use k8s_openapi::api::core::v1::{
-    Container, EnvFromSource, EnvVarSource, FileKeySelector, PodSpec, ResourceFieldSelector,
+    Container, EnvFromSource, EnvVarSource, FileKeySelector, ObjectFieldSelector, PodSpec,
+    ResourceFieldSelector,
 };
 
 use super::{
@@ -80,12 +81,7 @@ fn check_source(source: &EnvVarSource, pod: &PodSpec, field: &Path<'_>, faults: 
         faults.push(Fault::invalid(field, "", why));
     }
     if let Some(of_pod) = &source.field_ref {
-        check_field_path(
-            &of_pod.field_path,
-            &FIELDS,
-            &field.at("fieldRef").at("fieldPath"),
-            faults,
-        );
+        check_field(of_pod, &FIELDS, &field.at("fieldRef"), faults);
     }
     if let Some(resource) = &source.resource_field_ref {
         check_resource(resource, Some(pod), &field.at("resourceFieldRef"), faults);
@@ -126,7 +122,16 @@ fn check_file(file: &FileKeySelector, field: &Path<'_>, faults: &mut Faults) {
 }
 
 /// A field of the pod: one of `known`, or a label or an annotation.
-pub(super) fn check_field_path(path: &str, known: &[&str], field: &Path<'_>, faults: &mut Faults) {
+pub(super) fn check_field(
+    selector: &ObjectFieldSelector,
+    known: &[&str],
+    field: &Path<'_>,
+    faults: &mut Faults,
+) {
+    let version = selector.api_version.as_deref();
+    check_one_of(version, &["v1"], &field.at("apiVersion"), faults);
+    let path = selector.field_path.as_str();
+    let field = &field.at("fieldPath");
     if !check_required(path, field, "the field of the pod", faults) {
         return;
     }

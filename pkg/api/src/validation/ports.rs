@@ -45,29 +45,47 @@ pub(super) fn check_pod(pod: &PodSpec, role: Role, field: &Path<'_>, faults: &mu
         .map(|number| format!("TCP//{number}"))
         .into_iter()
         .collect();
+    let on_host = pod.host_network == Some(true);
     for (i, container) in pod.containers.iter().enumerate() {
         for (j, port) in container.ports.iter().flatten().enumerate() {
-            let field = field.item("containers", i);
-            let field = field.item("ports", j);
             let wanted = port.host_port.filter(|number| *number != 0);
-            let on_host = pod.host_network == Some(true);
-            if let Some(wanted) = wanted
-                && on_host
-                && wanted != port.container_port
-            {
+            if on_host && wanted.is_some_and(|wanted| wanted != port.container_port) {
                 let why = "must match `hostPort` when `hostNetwork` is true";
+                let field = field.item("containers", i);
+                let field = field.item("ports", j);
                 let field = field.at("containerPort");
                 faults.push(Fault::invalid(field, port.container_port, why));
             }
-            let Some(number) = wanted.or(on_host.then_some(port.container_port)) else {
-                continue;
-            };
-            let protocol = protocol(port);
-            let host = port.host_ip.as_deref().unwrap_or_default();
-            let place = format!("{protocol}/{host}/{number}");
-            if let Some(place) = taken.replace(place) {
-                faults.push(Fault::duplicate(field.at("hostPort"), place));
-            }
+        }
+        let field = field.item("containers", i);
+        take(container, on_host, &mut taken, &field, faults);
+    }
+    // These run one after another, before the others.
+    for (i, container) in pod.init_containers.iter().flatten().enumerate() {
+        let field = field.item("initContainers", i);
+        take(container, on_host, &mut HashSet::new(), &field, faults);
+    }
+}
+
+/// Ports of the node, each of which one container has.
+fn take(
+    container: &Container,
+    on_host: bool,
+    taken: &mut HashSet<String>,
+    field: &Path<'_>,
+    faults: &mut Faults,
+) {
+    for (i, port) in container.ports.iter().flatten().enumerate() {
+        let wanted = port.host_port.filter(|number| *number != 0);
+        let Some(number) = wanted.or(on_host.then_some(port.container_port)) else {
+            continue;
+        };
+        let protocol = protocol(port);
+        let host = port.host_ip.as_deref().unwrap_or_default();
+        let place = format!("{protocol}/{host}/{number}");
+        if let Some(place) = taken.replace(place) {
+            let field = field.item("ports", i);
+            faults.push(Fault::duplicate(field.at("hostPort"), place));
         }
     }
 }

@@ -5,13 +5,16 @@ use k8s_openapi::{
     apimachinery::pkg::api::resource::Quantity,
 };
 
-use super::{Fault, Faults, Path, names};
+use super::{Fault, Faults, Path, names, units};
 use crate::{
     GPU_RESOURCE, ReplicaResources,
     names::MAIN_CONTAINER,
     quantity::{NANO, nanos as parse, written},
 };
 
+/// Of an amount, in Kubernetes' own words.
+const FORM: &str =
+    r"quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 const HUGE_PAGES: &str = "hugepages-";
 /// What a whole pod may ask for; of huge pages any size.
 const OF_PODS: [&str; 3] = ["cpu", HUGE_PAGES, "memory"];
@@ -307,7 +310,13 @@ pub(super) fn check(resource: &str, quantity: &Quantity, field: &Path<'_>, fault
     let text = quantity.0.as_str();
     let why = match parse(text) {
         None => {
-            r"quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+            let mut why = FORM.to_owned();
+            let meant = units::meant(text);
+            if !meant.is_empty() {
+                why = format!("{why}; did you mean {}?", meant.join(" or "));
+            }
+            faults.push(Fault::invalid(field, text, why));
+            return;
         }
         Some(amount) if amount < 0 => "must be greater than or equal to 0",
         Some(amount) if is_extended(resource) && amount % NANO != 0 => "must be an integer",

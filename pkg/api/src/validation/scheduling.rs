@@ -73,7 +73,7 @@ fn check_gates(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     }
 }
 
-fn check_toleration(toleration: &Toleration, field: &Path<'_>, faults: &mut Faults) {
+pub(super) fn check_toleration(toleration: &Toleration, field: &Path<'_>, faults: &mut Faults) {
     let key = toleration.key.as_deref().unwrap_or_default();
     let operator = toleration.operator.as_deref().unwrap_or_default();
     let value = toleration.value.as_deref().unwrap_or_default();

@@ -5,7 +5,6 @@ use std::collections::HashSet;
 use k8s_openapi::api::core::v1::{
     DownwardAPIVolumeFile, KeyToPath, PodSpec, Volume, VolumeProjection,
 };
-use serde_json::Value;
 
 use super::{
     Fault, Faults, Path,
@@ -13,7 +12,7 @@ use super::{
         check_between, check_exactly_one, check_no_backsteps, check_one_of, check_relative_path,
         check_required,
     },
-    disks, env, names, quantities,
+    disks, env, names, quantities, storage,
 };
 
 const MODES: (i64, i64) = (0, 0o777);
@@ -26,6 +25,14 @@ const HOST_PATH_TYPES: [&str; 7] = [
     "FileOrCreate",
     "Socket",
 ];
+const KEY_TYPES: [&str; 6] = [
+    "ECDSAP256",
+    "ECDSAP384",
+    "ECDSAP521",
+    "ED25519",
+    "RSA3072",
+    "RSA4096",
+];
 /// What a file may be told of its pod.
 const FIELDS: [&str; 5] = [
     "metadata.annotations",
@@ -34,34 +41,6 @@ const FIELDS: [&str; 5] = [
     "metadata.namespace",
     "metadata.uid",
 ];
-/// Texts without which a volume of a type is none.
-const REQUIRED: [(&str, &str, &str); 20] = [
-    ("awsElasticBlockStore", "volumeID", "the disk"),
-    ("azureDisk", "diskName", "the disk"),
-    ("azureDisk", "diskURI", "the disk"),
-    ("azureFile", "secretName", "the Secret with the account"),
-    ("azureFile", "shareName", "the share"),
-    ("configMap", "name", "the ConfigMap"),
-    ("csi", "driver", "the driver"),
-    ("flexVolume", "driver", "the driver"),
-    ("gcePersistentDisk", "pdName", "the disk"),
-    ("gitRepo", "repository", "the repository"),
-    ("glusterfs", "endpoints", "the Endpoints of the servers"),
-    ("glusterfs", "path", "the volume"),
-    ("hostPath", "path", "the path on the node"),
-    ("iscsi", "iqn", "the target"),
-    ("iscsi", "targetPortal", "the server"),
-    ("nfs", "path", "the exported path"),
-    ("nfs", "server", "the server"),
-    (
-        "persistentVolumeClaim",
-        "claimName",
-        "the PersistentVolumeClaim",
-    ),
-    ("rbd", "image", "the image"),
-    ("secret", "secretName", "the Secret"),
-];
-
 /// Each has a name of its own, and one type; the job's are not of one `pod`.
 pub(super) fn check(
     volumes: &[Volume],
@@ -92,21 +71,10 @@ fn check_source(volume: &Volume, pod: Option<&PodSpec>, field: &Path<'_>, faults
     if present.len() > 1 {
         check_exactly_one(&present, "volume", field, faults);
     }
-    for (source, text, what) in REQUIRED {
-        if written
-            .get(source)
-            .is_some_and(|source| is_empty(&source[text]))
-        {
-            faults.push(Fault::required(field.at(source).at(text), what));
-        }
-    }
+    storage::check(volume, &written, field, faults);
     check_local(volume, field, faults);
     check_files(volume, pod, field, faults);
     disks::check(volume, field, faults);
-}
-
-fn is_empty(text: &Value) -> bool {
-    text.as_str().unwrap_or_default().is_empty()
 }
 
 /// Folders of the node, and the network's.
@@ -245,13 +213,50 @@ fn check_projection(
     if let Some(api) = &source.downward_api {
         check_downward(api.items.as_deref(), pod, &field.at("downwardAPI"), faults);
     }
+    check_trust(source, field, faults);
     if let Some(token) = &source.service_account_token {
         let field = field.at("serviceAccountToken");
         check_path(&token.path, &field, faults);
-        let seconds = token.expiration_seconds.filter(|seconds| *seconds < 600);
-        if let Some(seconds) = seconds {
-            let why = "may not specify a duration less than 10 minutes";
-            faults.push(Fault::invalid(field.at("expirationSeconds"), seconds, why));
+        let why = match token.expiration_seconds {
+            Some(..600) => "may not specify a duration less than 10 minutes",
+            Some(seconds) if seconds > 1 << 32 => {
+                "may not specify a duration larger than 2^32 seconds"
+            }
+            _ => return,
+        };
+        let place = field.at("expirationSeconds");
+        faults.push(Fault::invalid(place, token.expiration_seconds, why));
+    }
+}
+
+/// Certificates: those that are trusted, and the pod's own.
+fn check_trust(source: &VolumeProjection, field: &Path<'_>, faults: &mut Faults) {
+    if let Some(bundle) = &source.cluster_trust_bundle {
+        let field = field.at("clusterTrustBundle");
+        check_path(&bundle.path, &field, faults);
+        match (&bundle.name, &bundle.signer_name) {
+            (Some(_), Some(_)) => {
+                let why = "only one of name and signerName may be used";
+                faults.push(Fault::forbidden(field, why));
+            }
+            (None, None) => {
+                let what = "either name or signerName must be specified";
+                faults.push(Fault::required(field, what));
+            }
+            (Some(_), None) if bundle.label_selector.is_some() => {
+                let why = "must be unset if name is specified";
+                faults.push(Fault::forbidden(field.at("labelSelector"), why));
+            }
+            _ => {}
+        }
+    }
+    if let Some(own) = &source.pod_certificate {
+        let field = field.at("podCertificate");
+        let signer = field.at("signerName");
+        check_required(&own.signer_name, &signer, "who signs it", faults);
+        let key = field.at("keyType");
+        if check_required(&own.key_type, &key, "which key the pod is given", faults) {
+            check_one_of(Some(&own.key_type), &KEY_TYPES, &key, faults);
         }
     }
 }
@@ -285,9 +290,7 @@ fn check_downward(
                 faults.push(Fault::required(field.at("fieldRef"), what));
             }
             (Some(of_pod), None) => {
-                let place = field.at("fieldRef");
-                let place = place.at("fieldPath");
-                env::check_field_path(&of_pod.field_path, &FIELDS, &place, faults);
+                env::check_field(of_pod, &FIELDS, &field.at("fieldRef"), faults);
             }
             (None, Some(resource)) => {
                 let field = field.at("resourceFieldRef");

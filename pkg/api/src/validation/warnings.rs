@@ -29,6 +29,7 @@ pub fn warnings(job: &DIJob) -> Vec<String> {
                 .to_owned(),
         );
     }
+    doubts::of_volumes(&job.spec.volumes, "spec", &mut warnings);
     for role in DECLARED {
         let Some(declared) = job.spec.declared(role) else {
             continue;

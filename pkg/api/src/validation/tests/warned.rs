@@ -114,6 +114,7 @@ fn what_some_servers_or_nodes_refuse_is_said() {
         container.as_object_mut().unwrap().extend(more);
         json!([container])
     };
+    let from = |source: Value| container(json!({"env": [{"name": "A", "valueFrom": source}]}));
     let limits = |limits: Value| container(json!({"resources": {"limits": limits}}));
     for (part, value, expected) in [
         (
@@ -159,6 +160,45 @@ fn what_some_servers_or_nodes_refuse_is_said() {
             "schedulingGates[0]: no pod is scheduled before somebody has removed example.com/quota from it",
         ),
         (
+            "containers",
+            container(json!({"readinessProbe": {"grpc": {"port": 1}}})),
+            "containers[0].readinessProbe.grpc: servers before 1.24 refuse it",
+        ),
+        (
+            "containers",
+            container(json!({"lifecycle": {"preStop": {"sleep": {"seconds": 1}}}})),
+            "containers[0].lifecycle.preStop.sleep: servers before 1.30 refuse it",
+        ),
+        (
+            "containers",
+            from(json!({"fieldRef": {"fieldPath": "status.hostIPs"}})),
+            "containers[0].env[0].valueFrom.fieldRef.fieldPath: servers before 1.29 refuse status.hostIPs",
+        ),
+        (
+            "containers",
+            from(json!({"fileKeyRef": {"volumeName": "v", "path": "p", "key": "k"}})),
+            "containers[0].env[0].valueFrom.fileKeyRef: servers before 1.35 refuse it, but for those that enable EnvFiles",
+        ),
+        (
+            "volumes",
+            json!([{"name": "v", "image": {"reference": "i"}}]),
+            "volumes[0].image: servers before 1.35 refuse it, but for those that enable ImageVolume",
+        ),
+        (
+            "volumes",
+            json!([{"name": "v", "projected": {"sources": [
+                {"clusterTrustBundle": {"name": "ca", "path": "ca.pem"}},
+            ]}}]),
+            "volumes[0].projected.sources[0].clusterTrustBundle: servers that do not enable ClusterTrustBundleProjection, as most do not, refuse it",
+        ),
+        (
+            "volumes",
+            json!([{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {
+                "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
+            }}}}]),
+            "volumes[0].ephemeral: servers before 1.21 refuse it",
+        ),
+        (
             "dnsConfig",
             json!({"searches": ["a", "b", "c", "d", "e", "f", "g"]}),
             "dnsConfig.searches: servers before 1.26 take 6 at most",
@@ -172,6 +212,16 @@ fn what_some_servers_or_nodes_refuse_is_said() {
         let place = format!("/spec/coordinator/template/spec/{part}");
         assert_eq!(warned(&[(&place, value)]), [format!("{pod}.{expected}")]);
     }
+    let volumes = json!([{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {
+        "accessModes": ["ReadWriteOncePod"], "resources": {"requests": {"storage": "1Gi"}},
+    }}}}]);
+    assert_eq!(
+        warned(&[("/spec/volumes", volumes)]),
+        [
+            "spec.volumes[0].ephemeral: servers before 1.21 refuse it",
+            "spec.volumes[0].ephemeral.volumeClaimTemplate.spec.accessModes: servers before 1.27 refuse ReadWriteOncePod",
+        ]
+    );
     let os = format!("/{}/os", pod.replace('.', "/"));
     let containers = format!("/{}/containers", pod.replace('.', "/"));
     let signal = container(json!({"lifecycle": {"stopSignal": "SIGUSR1"}}));

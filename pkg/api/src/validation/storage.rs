@@ -1,0 +1,321 @@
+//! What volumes of each type must tell, and in which form, for a node to find what they stand for.
+
+use k8s_openapi::api::core::v1::{
+    AzureDiskVolumeSource, FCVolumeSource, FlexVolumeSource, FlockerVolumeSource,
+    ISCSIVolumeSource, QuobyteVolumeSource, StorageOSVolumeSource, Volume,
+};
+use serde_json::Value;
+
+use super::{
+    Fault, Faults, Path,
+    basic::{
+        check_between, check_one_of, check_optional_one_of, check_relative_path, check_required,
+    },
+    containers::PULL_POLICIES,
+    names,
+};
+
+/// Numbers of partitions and of logical units.
+const NUMBERS: (i64, i64) = (0, 255);
+/// Texts without which a volume of a type is none.
+const REQUIRED: [(&str, &str, &str); 31] = [
+    ("awsElasticBlockStore", "volumeID", "the disk"),
+    ("azureDisk", "diskName", "the disk"),
+    ("azureDisk", "diskURI", "the disk"),
+    ("azureFile", "secretName", "the Secret with the account"),
+    ("azureFile", "shareName", "the share"),
+    ("cinder", "volumeID", "the disk"),
+    ("configMap", "name", "the ConfigMap"),
+    ("csi", "driver", "the driver"),
+    ("flexVolume", "driver", "the driver"),
+    ("gcePersistentDisk", "pdName", "the disk"),
+    ("gitRepo", "repository", "the repository"),
+    ("glusterfs", "endpoints", "the Endpoints of the servers"),
+    ("glusterfs", "path", "the volume"),
+    ("hostPath", "path", "the path on the node"),
+    ("image", "reference", "the image"),
+    ("iscsi", "iqn", "the target"),
+    ("iscsi", "targetPortal", "the server"),
+    ("nfs", "path", "the exported path"),
+    ("nfs", "server", "the server"),
+    (
+        "persistentVolumeClaim",
+        "claimName",
+        "the PersistentVolumeClaim",
+    ),
+    ("photonPersistentDisk", "pdID", "the disk"),
+    ("portworxVolume", "volumeID", "the volume"),
+    ("quobyte", "registry", HOSTS_AND_PORTS),
+    ("quobyte", "volume", "the volume"),
+    ("rbd", "image", "the image"),
+    ("scaleIO", "gateway", "the server"),
+    ("scaleIO", "system", "the system"),
+    ("scaleIO", "volumeName", "the volume"),
+    ("secret", "secretName", "the Secret"),
+    ("storageos", "volumeName", "the volume"),
+    ("vsphereVolume", "volumePath", "the disk"),
+];
+const HOSTS_AND_PORTS: &str = "must be a host:port pair or multiple pairs separated by commas";
+
+/// As `written`, a volume is an object with a field for its type.
+pub(super) fn check(volume: &Volume, written: &Value, field: &Path<'_>, faults: &mut Faults) {
+    for (source, text, what) in REQUIRED {
+        if let Some(source_) = written.get(source) {
+            let text_ = source_[text].as_str().unwrap_or_default();
+            check_required(text_, &field.at(source).at(text), what, faults);
+        }
+    }
+    let aws = volume.aws_elastic_block_store.as_ref();
+    let aws = aws.map(|disk| ("awsElasticBlockStore", disk.partition));
+    let gce = volume.gce_persistent_disk.as_ref();
+    let gce = gce.map(|disk| ("gcePersistentDisk", disk.partition));
+    for (source, partition) in aws.into_iter().chain(gce) {
+        let place = field.at(source);
+        check_between(partition, NUMBERS, &place.at("partition"), faults);
+    }
+    if let Some(repository) = &volume.git_repo {
+        let folder = repository.directory.as_deref().unwrap_or_default();
+        let place = field.at("gitRepo");
+        check_relative_path(folder, &place.at("directory"), faults);
+    }
+    let ceph = volume.cephfs.as_ref().map(|v| ("cephfs", &v.monitors));
+    let rbd = volume.rbd.as_ref().map(|v| ("rbd", &v.monitors));
+    for (source, monitors) in ceph.into_iter().chain(rbd) {
+        if monitors.is_empty() {
+            let place = field.at(source);
+            faults.push(Fault::required(place.at("monitors"), "the servers"));
+        }
+    }
+    let cinder = volume.cinder.as_ref();
+    let storageos = volume.storageos.as_ref();
+    for (source, secret) in [
+        ("cinder", cinder.and_then(|v| v.secret_ref.as_ref())),
+        ("storageos", storageos.and_then(|v| v.secret_ref.as_ref())),
+    ] {
+        if let Some(secret) = secret {
+            let place = field.at(source);
+            let place = place.at("secretRef");
+            check_required(&secret.name, &place.at("name"), "the Secret", faults);
+        }
+    }
+    if let Some(image) = &volume.image {
+        let place = field.at("image");
+        let policy = image.pull_policy.as_deref();
+        check_one_of(policy, &PULL_POLICIES, &place.at("pullPolicy"), faults);
+    }
+    of_type(&volume.azure_disk, "azureDisk", check_azure, field, faults);
+    of_type(&volume.fc, "fc", check_fc, field, faults);
+    of_type(&volume.flex_volume, "flexVolume", check_flex, field, faults);
+    of_type(&volume.flocker, "flocker", check_flocker, field, faults);
+    of_type(&volume.iscsi, "iscsi", check_iscsi, field, faults);
+    of_type(&volume.quobyte, "quobyte", check_quobyte, field, faults);
+    of_type(
+        &volume.storageos,
+        "storageos",
+        check_storageos,
+        field,
+        faults,
+    );
+}
+
+/// A check of one type, where the volume is of that.
+fn of_type<T>(
+    source: &Option<T>,
+    name: &str,
+    check: fn(&T, &Path<'_>, &mut Faults),
+    field: &Path<'_>,
+    faults: &mut Faults,
+) {
+    if let Some(source) = source {
+        check(source, &field.at(name), faults);
+    }
+}
+
+fn check_azure(disk: &AzureDiskVolumeSource, field: &Path<'_>, faults: &mut Faults) {
+    let mode = disk.caching_mode.as_deref();
+    let modes = ["None", "ReadOnly", "ReadWrite"];
+    check_optional_one_of(mode, &modes, &field.at("cachingMode"), faults);
+    let kinds = ["Dedicated", "Managed", "Shared"];
+    // Kubernetes fills in the one that is left out.
+    let kind = disk.kind.as_deref().unwrap_or("Shared");
+    check_optional_one_of(Some(kind), &kinds, &field.at("kind"), faults);
+    let (starts, form) = if kind == "Managed" {
+        (
+            "/subscriptions/",
+            "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}",
+        )
+    } else {
+        (
+            "https://",
+            "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd",
+        )
+    };
+    let uri = disk.disk_uri.as_str();
+    if !uri.is_empty() && !uri.starts_with(starts) {
+        faults.push(Fault::not_supported(field.at("diskURI"), uri, &[form]));
+    }
+}
+
+fn check_fc(disk: &FCVolumeSource, field: &Path<'_>, faults: &mut Faults) {
+    let place = field.at("targetWWNs");
+    let targets = disk.target_wwns.as_deref().unwrap_or_default();
+    let ids = disk.wwids.as_deref().unwrap_or_default();
+    match (targets.is_empty(), ids.is_empty()) {
+        (true, true) => {
+            let what = "must specify either targetWWNs or wwids, but not both";
+            faults.push(Fault::required(place, what));
+        }
+        (false, false) => {
+            let why = "targetWWNs and wwids can not be specified simultaneously";
+            faults.push(Fault::invalid(place, targets, why));
+        }
+        _ => {}
+    }
+    if targets.is_empty() {
+        return;
+    }
+    let place = field.at("lun");
+    match disk.lun {
+        None => {
+            let what = "lun is required if targetWWNs is specified";
+            faults.push(Fault::required(place, what));
+        }
+        unit => check_between(unit, NUMBERS, &place, faults),
+    }
+}
+
+/// Options of Kubernetes' own are not for users.
+fn check_flex(volume: &FlexVolumeSource, field: &Path<'_>, faults: &mut Faults) {
+    for key in volume.options.iter().flatten().map(|(key, _)| key) {
+        let prefix = key.split('/').next().unwrap_or_default();
+        let prefix = format!(".{}", prefix.to_lowercase());
+        if prefix.ends_with(".kubernetes.io") || prefix.ends_with(".k8s.io") {
+            let why = "kubernetes.io and k8s.io namespaces are reserved";
+            let place = field.value("options", key);
+            faults.push(Fault::invalid(place, key.as_str(), why));
+        }
+    }
+}
+
+fn check_flocker(volume: &FlockerVolumeSource, field: &Path<'_>, faults: &mut Faults) {
+    let name = volume.dataset_name.as_deref().unwrap_or_default();
+    let id = volume.dataset_uuid.as_deref().unwrap_or_default();
+    match (name.is_empty(), id.is_empty()) {
+        (true, true) => {
+            let what = "one of datasetName and datasetUUID is required";
+            faults.push(Fault::required(field, what));
+        }
+        (false, false) => {
+            let why = "datasetName and datasetUUID can not be specified simultaneously";
+            faults.push(Fault::invalid(field, "resource", why));
+        }
+        _ => {}
+    }
+    if name.contains('/') {
+        let why = "must not contain '/'";
+        faults.push(Fault::invalid(field.at("datasetName"), name, why));
+    }
+}
+
+fn check_iscsi(disk: &ISCSIVolumeSource, field: &Path<'_>, faults: &mut Faults) {
+    let target = Some(disk.iqn.as_str()).filter(|name| !name.is_empty());
+    for (name, text) in [
+        ("iqn", target),
+        ("initiatorName", disk.initiator_name.as_deref()),
+    ] {
+        let Some(text) = text else { continue };
+        let starts_well = ["iqn", "eui", "naa"]
+            .iter()
+            .any(|start| text.starts_with(start));
+        if !starts_well {
+            let why = "must be valid format starting with iqn, eui, or naa";
+            faults.push(Fault::invalid(field.at(name), text, why));
+        } else if !is_iscsi_name(text) {
+            let why = "must be valid format (e.g. iqn.2001-04.com.example:disk)";
+            faults.push(Fault::invalid(field.at(name), text, why));
+        }
+    }
+    check_between(Some(disk.lun), NUMBERS, &field.at("lun"), faults);
+    let is_asked = |asked: Option<bool>| asked == Some(true);
+    let is_secret = is_asked(disk.chap_auth_discovery) || is_asked(disk.chap_auth_session);
+    if is_secret && disk.secret_ref.is_none() {
+        let what = "the Secret with the password";
+        faults.push(Fault::required(field.at("secretRef"), what));
+    }
+}
+
+/// Names of targets and initiators, as the API server takes them: of one who has a domain since some month, or a number.
+/// <https://datatracker.ietf.org/doc/html/rfc3720#section-3.2.6.3>
+fn is_iscsi_name(name: &str) -> bool {
+    let are_alphanumeric = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric());
+    let number =
+        |text: &str, digits: usize| text.chars().count() == digits && are_alphanumeric(text);
+    // The server takes any character for the dot after these two.
+    let after = |start: &str| {
+        let mut rest = name.strip_prefix(start)?.chars();
+        rest.next().map(|_| rest.as_str())
+    };
+    if let Some(rest) = after("eui") {
+        number(rest, 16)
+    } else if let Some(rest) = after("naa") {
+        number(rest, 32)
+    } else {
+        let parts = name.strip_prefix("iqn.").and_then(|rest| {
+            let (owner, unique) = rest.split_once(':')?;
+            let (month, domain) = owner.split_once('.')?;
+            Some((month, domain, unique))
+        });
+        parts.is_some_and(|(month, domain, unique)| {
+            let in_domain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
+            let in_unique = |c: char| !",;*&$|".contains(c) && !c.is_ascii_whitespace();
+            is_month(month)
+                && !domain.is_empty()
+                && domain.chars().all(in_domain)
+                && !unique.is_empty()
+                && unique.chars().all(in_unique)
+        })
+    }
+}
+
+/// As 2001-04.
+fn is_month(text: &str) -> bool {
+    let are_digits =
+        |text: &str, many| text.len() == many && text.bytes().all(|b| b.is_ascii_digit());
+    let parts = text.split_once('-');
+    parts.is_some_and(|(year, month)| are_digits(year, 4) && are_digits(month, 2))
+}
+
+fn check_quobyte(volume: &QuobyteVolumeSource, field: &Path<'_>, faults: &mut Faults) {
+    let registry = volume.registry.as_str();
+    if !registry.is_empty() && !registry.split(',').all(is_host_and_port) {
+        let place = field.at("registry");
+        faults.push(Fault::invalid(place, registry, HOSTS_AND_PORTS));
+    }
+    let tenant = volume.tenant.as_deref().unwrap_or_default();
+    if tenant.len() > 64 {
+        let what = "must be a UUID and may not exceed a length of 64 characters";
+        faults.push(Fault::required(field.at("tenant"), what));
+    }
+}
+
+/// A colon after the host, which has none but within brackets.
+fn is_host_and_port(text: &str) -> bool {
+    text.rsplit_once(':').is_some_and(|(host, port)| {
+        let inner = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'));
+        let is_host = inner.is_some() || !host.contains(':');
+        is_host && !inner.unwrap_or(host).contains(['[', ']']) && !port.contains(['[', ']'])
+    })
+}
+
+fn check_storageos(volume: &StorageOSVolumeSource, field: &Path<'_>, faults: &mut Faults) {
+    for (name, text) in [
+        ("volumeName", &volume.volume_name),
+        ("volumeNamespace", &volume.volume_namespace),
+    ] {
+        if let Some(text) = text.as_deref().filter(|text| !text.is_empty()) {
+            names::check_label_name(text, &field.at(name), faults);
+        }
+    }
+}
