@@ -72,8 +72,7 @@ pub fn aggregator_config(object: &Value) -> Result<AggregatorConfig, Vec<Fault>>
 /// The faults of a job that could be decoded.
 pub fn dijob_faults(job: &DIJob) -> Vec<Fault> {
     let mut faults = Faults::default();
-    let name = job.metadata.name.as_deref();
-    names::check_job_name(name.unwrap_or_default(), &mut faults);
+    names::check_job_name(&job.metadata, &mut faults);
     template::check_metadata(&job.metadata, &path::METADATA, &mut faults);
     spec::check(&job.spec, &mut faults);
     faults.into_vec()

@@ -1,33 +1,47 @@
 use std::collections::HashSet;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
 use super::{Fault, Faults, Path};
 use crate::names;
 
 const LABEL_LEN: usize = names::MAX_POD_NAME_LEN;
 const SUBDOMAIN_LEN: usize = 253;
+/// What the API server appends to `generateName`, and how much of that it keeps.
+const GENERATED_LEN: usize = 5;
+const MAX_GENERATED_PREFIX: usize = 58;
 const PORT_NAME_LEN: usize = 15;
 
-/// The job's own name, from which those of its pods and services are derived.
-pub(super) fn check_job_name(name: &str, faults: &mut Faults) {
-    // With generateName the server makes it up, before it asks whether the object is valid.
-    if name.is_empty() {
+/// The job's own name, from which those of its pods and services are derived; or what it begins with, where the server makes it up. That does
+/// so before it asks whether the object is valid.
+pub(super) fn check_job_name(metadata: &ObjectMeta, faults: &mut Faults) {
+    let name = metadata.name.as_deref().unwrap_or_default();
+    let prefix = metadata.generate_name.as_deref().unwrap_or_default();
+    let kept = prefix.get(..MAX_GENERATED_PREFIX).unwrap_or(prefix);
+    let (field, text, rest) = if !prefix.is_empty() && (name.is_empty() || name.starts_with(kept)) {
+        ("metadata.generateName", prefix, GENERATED_LEN)
+    } else {
+        ("metadata.name", name, 0)
+    };
+    // Without either the server refuses it.
+    if text.is_empty() {
         return;
     }
-    let limit = names::max_job_name_len();
-    if name.len() > limit {
+    let limit = names::max_job_name_len() - rest;
+    if text.len() > limit {
         faults.push(Fault::invalid(
-            "metadata.name",
-            name,
+            field,
+            text,
             format_args!(
                 "must be no more than {limit} characters, because the names of its pods and services are derived from it"
             ),
         ));
     }
-    let starts_well = name.starts_with(|c: char| c.is_ascii_lowercase());
-    if !starts_well || !name.bytes().all(is_label_char) {
+    let starts_well = text.starts_with(|c: char| c.is_ascii_lowercase());
+    if !starts_well || !text.bytes().all(is_label_char) {
         faults.push(Fault::invalid(
-            "metadata.name",
-            name,
+            field,
+            text,
             "must consist of lower case letters, digits or '-' and start with a letter, because its services are named after it (a DNS-1035 label)",
         ));
     }

@@ -15,7 +15,7 @@ use crate::{
 };
 
 const STARTED: &str =
-    "Forbidden: may not be changed once the job has started; create a new job instead";
+    "Forbidden: may not be changed once the job has started; suspend it first, or create a new job";
 const ENDED: &str = "Forbidden: may not be changed once the job has ended, only replicas, suspend and ttlSecondsAfterFinished; create a new job instead";
 
 /// Changes of one field each, and whether they may be made once the job has started, and once it has ended.
