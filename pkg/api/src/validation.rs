@@ -30,6 +30,7 @@ mod unknown;
 mod update;
 mod volumes;
 mod warnings;
+mod windows;
 
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;

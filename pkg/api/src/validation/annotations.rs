@@ -1,6 +1,6 @@
 //! Annotations of pods that the API server reads.
 
-use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec, Toleration};
+use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec, SeccompProfile, Toleration};
 
 use super::{Fault, Faults, Path, basic::check_relative_path, scheduling};
 
@@ -14,6 +14,7 @@ const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 /// Profiles as they name them.
 const DEFAULT: &str = "runtime/default";
 const LOCAL: &str = "localhost/";
+const DOCKER_DEFAULT: &str = "docker/default";
 const UNCONFINED: &str = "unconfined";
 
 /// Each by itself, and beside the field that has taken its place.
@@ -30,9 +31,10 @@ pub(super) fn check(
         let place = place.value("annotations", key);
         if let Some(name) = key.strip_prefix(APPARMOR) {
             check_apparmor(name, value, pod, &place, faults);
-            check_same(name, value, pod, &field.at("spec"), faults);
+            check_same_apparmor(name, value, pod, &field.at("spec"), faults);
         } else if key == SECCOMP_OF_POD || key.starts_with(SECCOMP) {
             check_seccomp(value, &place, faults);
+            check_same_seccomp(key, value, pod, &field.at("spec"), faults);
         } else if key == TOLERATIONS {
             check_tolerations(value, &place, faults);
         } else if key == MIRROR {
@@ -57,34 +59,99 @@ fn check_apparmor(name: &str, profile: &str, pod: &PodSpec, field: &Path<'_>, fa
     }
 }
 
+/// A profile as a field tells of it.
+struct Told<'a> {
+    type_: &'a str,
+    local: Option<&'a str>,
+}
+
 /// The field of the container itself must tell of the same profile. That of its pod need not: the annotation is more exact.
-fn check_same(name: &str, profile: &str, pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
-    let is_windows = pod.os.as_ref().is_some_and(|os| os.name == "windows");
+fn check_same_apparmor(
+    name: &str,
+    profile: &str,
+    pod: &PodSpec,
+    field: &Path<'_>,
+    faults: &mut Faults,
+) {
     let Some((list, i, container)) = containers(pod).find(|(_, _, c)| c.name == name) else {
         return;
     };
     let context = container.security_context.as_ref();
     let own = context.and_then(|context| context.app_armor_profile.as_ref());
-    let Some(own) = own.filter(|_| !is_windows) else {
+    if let Some(own) = own.filter(|_| !is_windows(pod)) {
+        let told = Told {
+            type_: &own.type_,
+            local: own.localhost_profile.as_deref(),
+        };
+        let field = field.item(list, i);
+        let field = field.at("securityContext");
+        check_same(
+            "apparmor",
+            profile,
+            &told,
+            &field.at("appArmorProfile"),
+            faults,
+        );
+    }
+}
+
+/// So must that of a pod, or of a container, for processes' calls; servers read the annotation up to 1.26.
+fn check_same_seccomp(
+    key: &str,
+    profile: &str,
+    pod: &PodSpec,
+    field: &Path<'_>,
+    faults: &mut Faults,
+) {
+    let told = |own: &SeccompProfile, field: &Path<'_>, faults: &mut Faults| {
+        let told = Told {
+            type_: &own.type_,
+            local: own.localhost_profile.as_deref(),
+        };
+        let field = field.at("securityContext");
+        check_same(
+            "seccomp",
+            profile,
+            &told,
+            &field.at("seccompProfile"),
+            faults,
+        );
+    };
+    let Some(name) = key.strip_prefix(SECCOMP) else {
+        let context = pod.security_context.as_ref();
+        if let Some(own) = context.and_then(|context| context.seccomp_profile.as_ref()) {
+            told(own, field, faults);
+        }
         return;
     };
-    let is_same_type = match own.type_.as_str() {
+    for (list, i, container) in containers(pod).filter(|(_, _, c)| c.name == name) {
+        let context = container.security_context.as_ref();
+        if let Some(own) = context.and_then(|context| context.seccomp_profile.as_ref()) {
+            told(own, &field.item(list, i), faults);
+        }
+    }
+}
+
+fn is_windows(pod: &PodSpec) -> bool {
+    pod.os.as_ref().is_some_and(|os| os.name == "windows")
+}
+
+/// Whether the annotation and the field tell of the same `what`.
+fn check_same(what: &str, profile: &str, told: &Told<'_>, field: &Path<'_>, faults: &mut Faults) {
+    let is_same_type = match told.type_ {
         "Localhost" => profile.starts_with(LOCAL),
-        "RuntimeDefault" => profile == DEFAULT,
+        "RuntimeDefault" => [DEFAULT, DOCKER_DEFAULT].contains(&profile),
         "Unconfined" => profile == UNCONFINED,
         // It is told of as it is.
         _ => return,
     };
-    let field = field.item(list, i);
-    let field = field.at("securityContext");
-    let field = field.at("appArmorProfile");
     if !is_same_type {
-        let why = "apparmor type in annotation and field must match";
+        let why = format_args!("{what} type in annotation and field must match");
         faults.push(Fault::forbidden(field.at("type"), why));
     } else if let Some(local) = profile.strip_prefix(LOCAL)
-        && own.localhost_profile.as_deref() != Some(local)
+        && told.local != Some(local)
     {
-        let why = "apparmor profile in annotation and field must match";
+        let why = format_args!("{what} profile in annotation and field must match");
         faults.push(Fault::forbidden(field.at("localhostProfile"), why));
     }
 }
@@ -102,9 +169,9 @@ fn check_tolerations(text: &str, field: &Path<'_>, faults: &mut Faults) {
     if text.is_empty() {
         return;
     }
-    match serde_json::from_str::<Vec<Toleration>>(text) {
+    match serde_json::from_str::<Option<Vec<Toleration>>>(text) {
         Ok(tolerations) => {
-            for toleration in &tolerations {
+            for toleration in tolerations.iter().flatten() {
                 scheduling::check_toleration(toleration, field, faults);
             }
         }
@@ -116,7 +183,7 @@ fn check_tolerations(text: &str, field: &Path<'_>, faults: &mut Faults) {
 }
 
 fn check_seccomp(profile: &str, field: &Path<'_>, faults: &mut Faults) {
-    let known = [DEFAULT, "docker/default", UNCONFINED];
+    let known = [DEFAULT, DOCKER_DEFAULT, UNCONFINED];
     if let Some(file) = profile.strip_prefix(LOCAL) {
         check_relative_path(file, field, faults);
     } else if !known.contains(&profile) {

@@ -1,7 +1,7 @@
 //! What a pod has that some servers or nodes refuse, or that is seldom meant.
 
 use k8s_openapi::{
-    api::core::v1::{Container, PodSpec, Volume},
+    api::core::v1::{Container, DownwardAPIVolumeFile, PodSpec, ResourceFieldSelector, Volume},
     apimachinery::pkg::api::resource::Quantity,
 };
 
@@ -25,6 +25,8 @@ const SAFE_SYSCTLS: [&str; 12] = [
 ];
 /// Search domains that servers before 1.26 take.
 const FEW_SEARCHES: usize = 6;
+/// Characters that they have at most, with a space between two.
+const SHORT_SEARCHES: usize = 256;
 /// Bytes that no container starts in.
 const TOO_SMALL: i128 = 1 << 20;
 
@@ -45,7 +47,13 @@ pub(super) fn of_pod(pod: &PodSpec, field: &str, warnings: &mut Vec<String>) {
     let context = pod.security_context.as_ref();
     let sysctls = context.and_then(|context| context.sysctls.as_deref());
     for (i, sysctl) in sysctls.unwrap_or_default().iter().enumerate() {
-        if !SAFE_SYSCTLS.contains(&sysctl.name.as_str()) {
+        if sysctl.name.contains('/') {
+            warnings.push(format!(
+                "{field}.securityContext.sysctls[{i}].name: servers before 1.25 refuse {} for its slashes",
+                sysctl.name
+            ));
+        }
+        if !SAFE_SYSCTLS.contains(&sysctl.name.replace('/', ".").as_str()) {
             warnings.push(format!(
                 "{field}.securityContext.sysctls[{i}].name: {} is not among the safe sysctls: only a kubelet that was told to allow it runs the pod",
                 sysctl.name
@@ -67,15 +75,27 @@ pub(super) fn of_pod(pod: &PodSpec, field: &str, warnings: &mut Vec<String>) {
     }
     let config = pod.dns_config.as_ref();
     let searches = config.and_then(|config| config.searches.as_deref());
-    if searches.is_some_and(|searches| searches.len() > FEW_SEARCHES) {
+    let long = |searches: &[String]| searches.join(" ").len() > SHORT_SEARCHES;
+    if searches.is_some_and(|searches| searches.len() > FEW_SEARCHES || long(searches)) {
         warnings.push(format!(
-            "{field}.dnsConfig.searches: servers before 1.26 take {FEW_SEARCHES} at most"
+            "{field}.dnsConfig.searches: servers before 1.26 take {FEW_SEARCHES} at most, of {SHORT_SEARCHES} characters together"
         ));
     }
     for (i, domain) in searches.unwrap_or_default().iter().enumerate() {
         if domain == ROOT {
             warnings.push(format!(
                 "{field}.dnsConfig.searches[{i}]: servers before 1.33 refuse {ROOT}"
+            ));
+        }
+    }
+}
+
+fn of_files(items: Option<&[DownwardAPIVolumeFile]>, field: &str, warnings: &mut Vec<String>) {
+    for (i, item) in items.unwrap_or_default().iter().enumerate() {
+        let resource = item.resource_field_ref.as_ref();
+        if let Some(doubt) = resource.and_then(of_resource) {
+            warnings.push(format!(
+                "{field}.items[{i}].resourceFieldRef.resource: {doubt}"
             ));
         }
     }
@@ -145,12 +165,24 @@ fn of_env(container: &Container, field: &str, warnings: &mut Vec<String>) {
                 "{field}.fieldRef.fieldPath: servers before 1.29 refuse status.hostIPs"
             ));
         }
+        let resource = source.resource_field_ref.as_ref();
+        if let Some(doubt) = resource.and_then(of_resource) {
+            warnings.push(format!("{field}.resourceFieldRef.resource: {doubt}"));
+        }
         if source.file_key_ref.is_some() {
             warnings.push(format!(
                 "{field}.fileKeyRef: servers before 1.35 refuse it, but for those that enable EnvFiles"
             ));
         }
     }
+}
+
+/// An amount that files or variables tell.
+fn of_resource(source: &ResourceFieldSelector) -> Option<String> {
+    let resource = source.resource.as_str();
+    let (_, name) = resource.split_once('.')?;
+    let is_huge = name.starts_with("hugepages-");
+    is_huge.then(|| format!("servers before 1.22 refuse {resource}"))
 }
 
 /// Volumes of types that servers do not know have none to them.
@@ -172,9 +204,18 @@ pub(super) fn of_volumes(volumes: &[Volume], field: &str, warnings: &mut Vec<Str
                 "{field}.image: servers before 1.35 refuse it, but for those that enable ImageVolume"
             ));
         }
+        let files = volume.downward_api.as_ref();
+        of_files(
+            files.and_then(|f| f.items.as_deref()),
+            &format!("{field}.downwardAPI"),
+            warnings,
+        );
         let projected = volume.projected.as_ref();
         let sources = projected.and_then(|projected| projected.sources.as_deref());
         for (j, source) in sources.unwrap_or_default().iter().enumerate() {
+            let files = source.downward_api.as_ref();
+            let place = format!("{field}.projected.sources[{j}].downwardAPI");
+            of_files(files.and_then(|f| f.items.as_deref()), &place, warnings);
             for (name, gate, is_set) in [
                 (
                     "clusterTrustBundle",

@@ -192,12 +192,18 @@ fn check_divisor(source: &ResourceFieldSelector, field: &Path<'_>, faults: &mut 
         resource if resource.starts_with("hugepages-") => (BYTES, "hugepages"),
         _ => return,
     };
+    // The server compares how it would be written, which is not another way for some.
+    let text = divisor.0.as_str();
+    let step: i128 = if text.ends_with('i') { 1024 } else { 1000 };
+    let is_odd = text.starts_with('+')
+        || text.ends_with('.')
+        || text.contains(['e', 'E']) && !text.ends_with(['E', 'i']);
     let is_unit = if resource == "cpu" {
         [NANO / 1000, NANO].contains(&amount)
     } else {
-        let units = |step: i128| (0..=6).map(move |power| NANO * step.pow(power));
-        units(1000).chain(units(1024)).any(|unit| unit == amount)
+        (0..=6).any(|power| NANO * step.pow(power) == amount)
     };
+    let is_unit = is_unit && !is_odd;
     if !is_unit {
         let why =
             format_args!("only divisor's values {units} are supported with the {of} resource");

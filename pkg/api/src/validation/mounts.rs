@@ -72,10 +72,14 @@ pub(super) fn check(
         let expression = mount.sub_path_expr.as_deref().unwrap_or_default();
         variables.check(expression, &field.at("subPathExpr"), faults);
     }
-    let mut earlier = HashSet::new();
+    let (mut earlier, mut named) = (HashSet::new(), HashSet::new());
     for (i, device) in devices.iter().enumerate() {
         let field = field.item("volumeDevices", i);
         volumes.check(&device.name, &field, faults);
+        if !named.insert(device.name.as_str()) {
+            let name = device.name.as_str();
+            faults.push(Fault::invalid(field.at("name"), name, "must be unique"));
+        }
         let volume = volumes.by_name.get(device.name.as_str()).copied();
         check_block(volume, &field.at("name"), faults);
         let path = device.device_path.as_str();

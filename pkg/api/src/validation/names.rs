@@ -18,7 +18,10 @@ pub(super) fn check_job_name(metadata: &ObjectMeta, faults: &mut Faults) {
     let name = metadata.name.as_deref().unwrap_or_default();
     let prefix = metadata.generate_name.as_deref().unwrap_or_default();
     let kept = prefix.get(..MAX_GENERATED_PREFIX).unwrap_or(prefix);
-    let (field, text, rest) = if !prefix.is_empty() && (name.is_empty() || name.starts_with(kept)) {
+    let made_up = name
+        .strip_prefix(kept)
+        .is_some_and(|rest| rest.len() == GENERATED_LEN);
+    let (field, text, rest) = if !prefix.is_empty() && (name.is_empty() || made_up) {
         ("metadata.generateName", prefix, GENERATED_LEN)
     } else {
         ("metadata.name", name, 0)
@@ -157,6 +160,10 @@ fn dns_label(name: &str) -> Vec<&'static str> {
     ])
 }
 
+fn is_dns_subdomain(name: &str) -> bool {
+    name.split('.').all(is_dns_label)
+}
+
 fn dns_subdomain(name: &str) -> Vec<&'static str> {
     broken(&[
         (
@@ -164,7 +171,7 @@ fn dns_subdomain(name: &str) -> Vec<&'static str> {
             "must be no more than 253 characters",
         ),
         (
-            name.split('.').all(is_dns_label),
+            is_dns_subdomain(name),
             r"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
         ),
     ])
@@ -189,14 +196,15 @@ fn qualified_name(name: &str) -> Vec<&'static str> {
             "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
         ];
     }
-    let well_prefixed =
-        prefix.is_none_or(|prefix| prefix.is_empty() || dns_subdomain(prefix).is_empty());
+    let well_prefixed = prefix.is_none_or(|prefix| prefix.is_empty() || is_dns_subdomain(prefix));
+    let short = prefix.is_none_or(|prefix| prefix.len() <= SUBDOMAIN_LEN);
     broken(&[
         (prefix != Some(""), "prefix part must be non-empty"),
         (
             well_prefixed,
             r"prefix part a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
         ),
+        (short, "prefix part must be no more than 253 characters"),
         (!name.is_empty(), "name part must be non-empty"),
         (
             name.len() <= LABEL_LEN,

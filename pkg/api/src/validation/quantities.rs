@@ -139,7 +139,7 @@ fn limit(container: &Container, resource: &str) -> Option<i128> {
 
 /// What the pod takes besides its containers: its class tells of it, and the API server fills it in.
 pub(super) fn check_overhead(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
-    let Some(overhead) = pod.overhead.as_ref().filter(|o| !o.is_empty()) else {
+    let Some(overhead) = &pod.overhead else {
         return;
     };
     for (resource, quantity) in overhead {
@@ -302,7 +302,12 @@ fn is_of_whole_pages(resource: &str, amount: i128) -> bool {
     let Some(page) = resource.strip_prefix(HUGE_PAGES) else {
         return true;
     };
-    parse(page).is_some_and(|page| page > 0 && page % NANO == 0 && amount % page == 0)
+    is_size_of_pages(page) && parse(page).is_some_and(|page| amount % page == 0)
+}
+
+/// Whole bytes, and some.
+pub(super) fn is_size_of_pages(text: &str) -> bool {
+    parse(text).is_some_and(|page| page > 0 && page % NANO == 0)
 }
 
 /// An amount of a resource.

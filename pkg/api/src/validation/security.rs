@@ -4,7 +4,6 @@ use std::collections::HashSet;
 
 use k8s_openapi::api::core::v1::{
     AppArmorProfile, Container, PodSecurityContext, PodSpec, SeccompProfile,
-    WindowsSecurityContextOptions,
 };
 
 use super::{
@@ -12,7 +11,7 @@ use super::{
     basic::{
         check_between, check_one_of, check_optional_one_of, check_relative_path, check_required,
     },
-    names,
+    names, windows,
 };
 
 /// The type of a profile that is a file of the node.
@@ -21,8 +20,6 @@ const LOCALHOST: &str = "Localhost";
 const IDS: (i64, i64) = (0, 2_147_483_647);
 /// The longest path that there is.
 const MAX_PROFILE: usize = 4095;
-/// Bytes of a specification of credentials.
-const MAX_CREDENTIALS: usize = 64 * 1024;
 /// What sysctls of the network begin with, and those of what processes exchange, which are a pod's own where it shares neither.
 const OF_NETWORK: [&str; 1] = ["net."];
 const OF_IPC: [&str; 3] = ["kernel.shm", "kernel.msg", "fs.mqueue."];
@@ -60,50 +57,8 @@ pub(super) fn check_pod(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     check_optional_one_of(policy, &["MountOption", "Recursive"], &place, faults);
     check_seccomp(context.seccomp_profile.as_ref(), &field, faults);
     check_apparmor(context.app_armor_profile.as_ref(), &field, faults);
-    check_windows(context.windows_options.as_ref(), &field, faults);
+    windows::check(context.windows_options.as_ref(), &field, faults);
     check_sysctls(pod, context, &field, faults);
-}
-
-/// Who the processes are on a node that runs Windows.
-fn check_windows(
-    options: Option<&WindowsSecurityContextOptions>,
-    field: &Path<'_>,
-    faults: &mut Faults,
-) {
-    let Some(options) = options else { return };
-    let field = field.at("windowsOptions");
-    if let Some(name) = &options.gmsa_credential_spec_name {
-        names::check_subdomain(name, &field.at("gmsaCredentialSpecName"), faults);
-    }
-    if let Some(spec) = &options.gmsa_credential_spec {
-        let place = field.at("gmsaCredentialSpec");
-        check_required(
-            spec,
-            &place,
-            "the credentials; leave it out for none",
-            faults,
-        );
-        if spec.len() > MAX_CREDENTIALS {
-            faults.push(Fault::too_long(place, MAX_CREDENTIALS));
-        }
-    }
-    if let Some(user) = &options.run_as_user_name {
-        let place = field.at("runAsUserName");
-        check_required(
-            user,
-            &place,
-            "the user; leave it out for that of the image",
-            faults,
-        );
-        if user.chars().any(char::is_control) {
-            let why = "must not contain control characters";
-            faults.push(Fault::invalid(place, user.as_str(), why));
-        }
-        if user.matches('\\').count() > 1 {
-            let why = "must not contain more than one backslash";
-            faults.push(Fault::invalid(place, user.as_str(), why));
-        }
-    }
 }
 
 /// Users of a pod's own go with none of the node's other things.
@@ -213,7 +168,7 @@ pub(super) fn check_container(
     }
     check_seccomp(own.seccomp_profile.as_ref(), &field, faults);
     check_apparmor(own.app_armor_profile.as_ref(), &field, faults);
-    check_windows(own.windows_options.as_ref(), &field, faults);
+    windows::check(own.windows_options.as_ref(), &field, faults);
     if own.allow_privilege_escalation == Some(false) {
         let added = own.capabilities.as_ref().and_then(|c| c.add.as_deref());
         let added = added.unwrap_or_default();

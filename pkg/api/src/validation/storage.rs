@@ -17,6 +17,8 @@ use super::{
 
 /// Numbers of partitions and of logical units.
 const NUMBERS: (i64, i64) = (0, 255);
+/// Characters of the interface that a node makes for an initiator of its own.
+const MAX_ISCSI_INTERFACE: usize = 64;
 /// Texts without which a volume of a type is none.
 const REQUIRED: [(&str, &str, &str); 31] = [
     ("awsElasticBlockStore", "volumeID", "the disk"),
@@ -60,9 +62,9 @@ const HOSTS_AND_PORTS: &str = "must be a host:port pair or multiple pairs separa
 /// As `written`, a volume is an object with a field for its type.
 pub(super) fn check(volume: &Volume, written: &Value, field: &Path<'_>, faults: &mut Faults) {
     for (source, text, what) in REQUIRED {
-        if let Some(source_) = written.get(source) {
-            let text_ = source_[text].as_str().unwrap_or_default();
-            check_required(text_, &field.at(source).at(text), what, faults);
+        if let Some(told) = written.get(source) {
+            let told = told[text].as_str().unwrap_or_default();
+            check_required(told, &field.at(source).at(text), what, faults);
         }
     }
     let aws = volume.aws_elastic_block_store.as_ref();
@@ -108,6 +110,14 @@ pub(super) fn check(volume: &Volume, written: &Value, field: &Path<'_>, faults: 
     of_type(&volume.flex_volume, "flexVolume", check_flex, field, faults);
     of_type(&volume.flocker, "flocker", check_flocker, field, faults);
     of_type(&volume.iscsi, "iscsi", check_iscsi, field, faults);
+    if let Some(disk) = volume.iscsi.as_ref().filter(|d| d.initiator_name.is_some()) {
+        let both = volume.name.len() + 1 + disk.target_portal.len();
+        if both > MAX_ISCSI_INTERFACE {
+            let why = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.";
+            let place = field.at("name");
+            faults.push(Fault::invalid(place, volume.name.as_str(), why));
+        }
+    }
     of_type(&volume.quobyte, "quobyte", check_quobyte, field, faults);
     of_type(
         &volume.storageos,

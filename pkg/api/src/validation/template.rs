@@ -15,6 +15,11 @@ use super::{
 use crate::{DIJobSpec, Role};
 
 const RESTART_POLICIES: [&str; 3] = ["Always", "OnFailure", "Never"];
+/// <https://kubernetes.io/docs/tasks/administer-cluster/guaranteed-scheduling-critical-addon-pods/>
+const CLASSES: [(&str, i32); 2] = [
+    ("system-cluster-critical", 2_000_000_000),
+    ("system-node-critical", 2_000_001_000),
+];
 /// All annotations together, in bytes.
 const MAX_ANNOTATIONS: usize = 262_144;
 const MAX_SECONDS: i64 = i32::MAX as i64;
@@ -113,6 +118,22 @@ fn check_claims(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     }
 }
 
+/// Of the classes that every cluster has, the values are known.
+fn check_class(pod: &PodSpec, class: &str, field: &Path<'_>, faults: &mut Faults) {
+    let Some((_, value)) = CLASSES.iter().find(|(name, _)| *name == class) else {
+        return;
+    };
+    let place = field.at("priority");
+    if let Some(priority) = pod.priority.filter(|priority| priority != value) {
+        let why = format_args!("must be {value}, that of {class}; leave it out");
+        faults.push(Fault::invalid(place, priority, why));
+    }
+    if pod.preemption_policy.as_deref() == Some("Never") {
+        let why = format_args!("must be that of {class}, PreemptLowerPriority; leave it out");
+        faults.push(Fault::invalid(field.at("preemptionPolicy"), "Never", why));
+    }
+}
+
 fn check_pod(pod: &PodSpec, whose: For<'_>, field: &Path<'_>, faults: &mut Faults) {
     let path = |name| field.at(name);
     if pod
@@ -142,10 +163,10 @@ fn check_pod(pod: &PodSpec, whose: For<'_>, field: &Path<'_>, faults: &mut Fault
         let why = "the API server computes it, and refuses pods with another; leave it out, and use priorityClassName";
         faults.push(Fault::forbidden(path("priority"), why));
     }
+    check_class(pod, own_class, field, faults);
     for (name, object) in [
         ("nodeName", &pod.node_name),
         ("priorityClassName", &pod.priority_class_name),
-        ("schedulerName", &pod.scheduler_name),
         ("serviceAccountName", &pod.service_account_name),
     ] {
         names::check_object_name(object.as_deref(), &path(name), faults);

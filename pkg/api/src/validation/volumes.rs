@@ -91,10 +91,10 @@ fn check_local(volume: &Volume, field: &Path<'_>, faults: &mut Faults) {
     }
     if let Some(empty) = &volume.empty_dir {
         let field = field.at("emptyDir");
-        if let Some(medium) = empty.medium.as_deref()
-            && !medium.starts_with("HugePages-")
-        {
-            let media = ["Memory", "HugePages"];
+        let medium = empty.medium.as_deref().unwrap_or_default();
+        let size = medium.strip_prefix("HugePages-");
+        if !size.is_some_and(quantities::is_size_of_pages) {
+            let media = ["Memory", "HugePages", "HugePages-2Mi", "HugePages-1Gi"];
             check_one_of(Some(medium), &media, &field.at("medium"), faults);
         }
         if let Some(limit) = &empty.size_limit {
@@ -176,6 +176,9 @@ fn check_paths<'a>(
     if let Some(token) = &source.service_account_token {
         check(&token.path, &field.at("serviceAccountToken"));
     }
+    if let Some(bundle) = &source.cluster_trust_bundle {
+        check(&bundle.path, &field.at("clusterTrustBundle"));
+    }
 }
 
 fn check_projection(
@@ -234,6 +237,16 @@ fn check_trust(source: &VolumeProjection, field: &Path<'_>, faults: &mut Faults)
     if let Some(bundle) = &source.cluster_trust_bundle {
         let field = field.at("clusterTrustBundle");
         check_path(&bundle.path, &field, faults);
+        for (name, text) in [("name", &bundle.name), ("signerName", &bundle.signer_name)] {
+            if let Some(text) = text {
+                check_required(
+                    text,
+                    &field.at(name),
+                    "whose certificates are trusted",
+                    faults,
+                );
+            }
+        }
         match (&bundle.name, &bundle.signer_name) {
             (Some(_), Some(_)) => {
                 let why = "only one of name and signerName may be used";

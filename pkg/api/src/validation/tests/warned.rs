@@ -201,7 +201,24 @@ fn what_some_servers_or_nodes_refuse_is_said() {
         (
             "dnsConfig",
             json!({"searches": ["a", "b", "c", "d", "e", "f", "g"]}),
-            "dnsConfig.searches: servers before 1.26 take 6 at most",
+            "dnsConfig.searches: servers before 1.26 take 6 at most, of 256 characters together",
+        ),
+        (
+            "dnsConfig",
+            json!({"searches": vec!["a".repeat(63); 5]}),
+            "dnsConfig.searches: servers before 1.26 take 6 at most, of 256 characters together",
+        ),
+        (
+            "securityContext",
+            json!({"sysctls": [{"name": "kernel/shm_rmid_forced", "value": "1"}]}),
+            "securityContext.sysctls[0].name: servers before 1.25 refuse kernel/shm_rmid_forced for its slashes",
+        ),
+        (
+            "volumes",
+            json!([{"name": "v", "downwardAPI": {"items": [{"path": "p", "resourceFieldRef": {
+                "containerName": "di-container", "resource": "limits.hugepages-2Mi",
+            }}]}}]),
+            "volumes[0].downwardAPI.items[0].resourceFieldRef.resource: servers before 1.22 refuse limits.hugepages-2Mi",
         ),
         (
             "dnsConfig",

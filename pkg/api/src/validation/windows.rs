@@ -1,0 +1,90 @@
+//! Security contexts on nodes that run Windows.
+
+use k8s_openapi::api::core::v1::WindowsSecurityContextOptions;
+
+use super::{Fault, Faults, Path, basic::check_required, names};
+
+/// Of users of Windows, and of their domains.
+const MAX_USER: usize = 104;
+const MAX_DOMAIN: usize = 256;
+const NOT_IN_USERS: [char; 15] = [
+    '"', '/', ':', ';', '|', '=', ',', '+', '*', '?', '<', '>', '@', '[', ']',
+];
+/// Bytes of a specification of credentials.
+const MAX_CREDENTIALS: usize = 64 * 1024;
+
+/// Who the processes are on a node that runs Windows.
+pub(super) fn check(
+    options: Option<&WindowsSecurityContextOptions>,
+    field: &Path<'_>,
+    faults: &mut Faults,
+) {
+    let Some(options) = options else { return };
+    let field = field.at("windowsOptions");
+    if let Some(name) = &options.gmsa_credential_spec_name {
+        names::check_subdomain(name, &field.at("gmsaCredentialSpecName"), faults);
+    }
+    if let Some(spec) = &options.gmsa_credential_spec {
+        let place = field.at("gmsaCredentialSpec");
+        check_required(
+            spec,
+            &place,
+            "the credentials; leave it out for none",
+            faults,
+        );
+        if spec.len() > MAX_CREDENTIALS {
+            faults.push(Fault::too_long(place, MAX_CREDENTIALS));
+        }
+    }
+    if let Some(user) = &options.run_as_user_name {
+        let place = field.at("runAsUserName");
+        check_required(
+            user,
+            &place,
+            "the user; leave it out for that of the image",
+            faults,
+        );
+        if let Some(why) = unfit_user(user) {
+            faults.push(Fault::invalid(place, user.as_str(), why));
+        }
+    }
+}
+
+/// What is wrong with a user of Windows, one of a domain or of the node: `DOMAIN\user`.
+fn unfit_user(name: &str) -> Option<&'static str> {
+    let (domain, user) = match name.split_once('\\') {
+        Some((domain, user)) => (Some(domain), user),
+        None => (None, name),
+    };
+    let is_empty = name.is_empty() || domain == Some("") || user.is_empty();
+    let rules = [
+        // It is told of as missing.
+        (name.is_empty(), None),
+        (is_empty, Some("must be DOMAIN\\user, or a user alone")),
+        (
+            name.chars().any(char::is_control),
+            Some("must not contain control characters"),
+        ),
+        (
+            user.contains('\\'),
+            Some("must not contain more than one backslash"),
+        ),
+        (
+            domain.is_some_and(|domain| domain.len() >= MAX_DOMAIN),
+            Some("must have a domain of less than 256 characters"),
+        ),
+        (
+            user.len() > MAX_USER,
+            Some("must have a user of no more than 104 characters"),
+        ),
+        (
+            user.contains(NOT_IN_USERS),
+            Some("must have a user without any of \"/:;|=,+*?<>@[]"),
+        ),
+        (
+            user.chars().all(|c| c == '.' || c == ' '),
+            Some("must have a user of more than periods and spaces"),
+        ),
+    ];
+    rules.into_iter().find(|(is_so, _)| *is_so)?.1
+}
