@@ -112,6 +112,7 @@ fn in_plain_words(error: &serde_json::Error, path: &Path) -> String {
         "a sequence" => "a list",
         "i32" | "i64" => "a whole number",
         "a boolean" => "true or false",
+        "Quantity" => r#"a whole number or a text, as "0.5" or 500m"#,
         other => other,
     };
     format!("{found}, expected {expected}")

@@ -128,11 +128,15 @@ pub(super) fn check_field(
     field: &Path<'_>,
     faults: &mut Faults,
 ) {
-    let version = selector.api_version.as_deref();
-    check_one_of(version, &["v1"], &field.at("apiVersion"), faults);
     let path = selector.field_path.as_str();
     let field = &field.at("fieldPath");
     if !check_required(path, field, "the field of the pod", faults) {
+        return;
+    }
+    let version = selector.api_version.as_deref().unwrap_or_default();
+    if !["", "v1"].contains(&version) {
+        let why = format_args!("error converting fieldPath: unsupported pod version: {version}");
+        faults.push(Fault::invalid(field, path, why));
         return;
     }
     let key = |start| path.strip_prefix(start)?.strip_suffix("']");

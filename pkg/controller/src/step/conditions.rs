@@ -53,8 +53,7 @@ fn tell(seen: &Observed<'_>, status: &mut DIJobStatus) {
         .or_else(|| stuck(seen, status));
     let reason = stuck.as_ref().map(|(reason, _)| *reason);
     let lost = (status.phase == Some(Phase::Unknown)).then_some(Reason::NodeLost);
-    let reason = reason.or(lost).or_else(|| started_again(status));
-    status.reason = reason.map(|reason| reason.to_string());
+    status.reason = reason.or(lost).map(|reason| reason.to_string());
     replicas_ready(seen, status, stuck);
 }
 
@@ -74,14 +73,6 @@ fn ended_by(conditions: &[Condition]) -> Option<&Condition> {
         .into_iter()
         .filter_map(|type_| condition(conditions, type_))
         .find(|end| end.status == "True")
-}
-
-/// Why a coordinator that ran does so no longer, until the next one is there.
-fn started_again(status: &DIJobStatus) -> Option<Reason> {
-    let running = condition(&status.conditions, ConditionType::Running)?;
-    let reasons = [Reason::CoordinatorDeleted, Reason::CoordinatorRestarting];
-    let is_why = |reason: &Reason| running.status == "False" && running.reason == reason.as_str();
-    reasons.into_iter().find(is_why)
 }
 
 /// The worst pod's reason, of several alike the coordinator's, else that of the first by name, so that it does not change from look to look.

@@ -112,6 +112,8 @@ fn same(server: &str, template: &str, ours: &str) -> bool {
         // Which class a pod is of stands in the job.
         return ours == server;
     };
+    // Whose name has a capital there.
+    let server = server.replace("iscsi.initiatorname", "iscsi.initiatorName");
     // What is only limited is also requested.
     let server = server.replace(".requests[", ".limits[");
     let ours = ours.replace(".requests[", ".limits[");

@@ -130,11 +130,11 @@ async fn a_name_that_is_to_be_made_up_is_refused_where_its_beginning_is_too_long
                 panic!("{status:?}")
             };
             assert!(
-                told.starts_with("metadata.name: Invalid value: \"aaa"),
+                told.starts_with("metadata.generateName: Invalid value: \"aaa"),
                 "{told}"
             );
             assert!(
-                told.contains("must be no more than 45 characters"),
+                told.contains("must be no more than 40 characters"),
                 "{told}"
             );
         }
