@@ -78,12 +78,16 @@ fn check_ephemeral(ephemeral: &EphemeralVolumeSource, field: &Path<'_>, faults: 
     }
     let resources = template.spec.resources.as_ref();
     let requests = resources.and_then(|resources| resources.requests.as_ref());
-    let storage = requests.and_then(|requests| requests.get("storage"));
+    let limits = resources.and_then(|resources| resources.limits.as_ref());
     let place = field.at("resources");
-    match storage {
+    for (list, name) in [(limits, "limits"), (requests, "requests")] {
+        for (resource, amount) in list.into_iter().flatten() {
+            quantities::check(resource, amount, &place.value(name, resource), faults);
+        }
+    }
+    match requests.and_then(|requests| requests.get("storage")) {
         Some(size) => {
             let place = place.value("requests", "storage");
-            quantities::check("storage", size, &place, faults);
             if nanos(&size.0) == Some(0) {
                 let why = "must be greater than zero";
                 faults.push(Fault::invalid(place, size.0.as_str(), why));
