@@ -109,6 +109,7 @@ fn in_plain_words(error: &serde_json::Error, path: &Path) -> String {
         cut(found, SHOWN)
     };
     let expected = match expected {
+        "i32" if found.starts_with("invalid value") => "one of 32 bits",
         "a sequence" => "a list",
         "i32" | "i64" => "a whole number",
         "a boolean" => "true or false",

@@ -110,7 +110,20 @@ fn of_restarts(container: &Container, is_init: bool, field: &str, warnings: &mut
         ));
     }
     let policy = container.restart_policy.as_deref().unwrap_or_default();
-    if policy.is_empty() || (is_init && policy == "Always") {
+    if is_init && policy == "Always" {
+        let probes = [
+            &container.liveness_probe,
+            &container.readiness_probe,
+            &container.startup_probe,
+        ];
+        if container.lifecycle.is_some() || probes.into_iter().any(Option::is_some) {
+            warnings.push(format!(
+                "{field}: servers before 1.29 refuse probes and hooks of init containers"
+            ));
+        }
+        return;
+    }
+    if policy.is_empty() {
         return;
     }
     let instead = if is_init { "Always" } else { "that of the pod" };

@@ -105,11 +105,29 @@ pub(super) fn check(volume: &Volume, written: &Value, field: &Path<'_>, faults: 
         let policy = image.pull_policy.as_deref();
         check_one_of(policy, &PULL_POLICIES, &place.at("pullPolicy"), faults);
     }
-    of_type(&volume.azure_disk, "azureDisk", check_azure, field, faults);
-    of_type(&volume.fc, "fc", check_fc, field, faults);
-    of_type(&volume.flex_volume, "flexVolume", check_flex, field, faults);
-    of_type(&volume.flocker, "flocker", check_flocker, field, faults);
-    of_type(&volume.iscsi, "iscsi", check_iscsi, field, faults);
+    of_type(
+        volume.azure_disk.as_ref(),
+        "azureDisk",
+        check_azure,
+        field,
+        faults,
+    );
+    of_type(volume.fc.as_ref(), "fc", check_fc, field, faults);
+    of_type(
+        volume.flex_volume.as_ref(),
+        "flexVolume",
+        check_flex,
+        field,
+        faults,
+    );
+    of_type(
+        volume.flocker.as_ref(),
+        "flocker",
+        check_flocker,
+        field,
+        faults,
+    );
+    of_type(volume.iscsi.as_ref(), "iscsi", check_iscsi, field, faults);
     if let Some(disk) = volume.iscsi.as_ref().filter(|d| d.initiator_name.is_some()) {
         let both = volume.name.len() + 1 + disk.target_portal.len();
         if both > MAX_ISCSI_INTERFACE {
@@ -118,9 +136,15 @@ pub(super) fn check(volume: &Volume, written: &Value, field: &Path<'_>, faults: 
             faults.push(Fault::invalid(place, volume.name.as_str(), why));
         }
     }
-    of_type(&volume.quobyte, "quobyte", check_quobyte, field, faults);
     of_type(
-        &volume.storageos,
+        volume.quobyte.as_ref(),
+        "quobyte",
+        check_quobyte,
+        field,
+        faults,
+    );
+    of_type(
+        volume.storageos.as_ref(),
         "storageos",
         check_storageos,
         field,
@@ -130,7 +154,7 @@ pub(super) fn check(volume: &Volume, written: &Value, field: &Path<'_>, faults: 
 
 /// A check of one type, where the volume is of that.
 fn of_type<T>(
-    source: &Option<T>,
+    source: Option<&T>,
     name: &str,
     check: fn(&T, &Path<'_>, &mut Faults),
     field: &Path<'_>,

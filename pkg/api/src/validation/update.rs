@@ -111,7 +111,7 @@ fn frozen(stage: Stage, old: &Value, new: &Value) -> Vec<Fault> {
     let why = if stage == Stage::Ended {
         "may not be changed once the job has ended, only replicas, suspend and ttlSecondsAfterFinished; create a new job instead"
     } else {
-        "may not be changed once the job has started; suspend it first, or create a new job"
+        "may not be changed once the job has started; suspend it and wait for its phase Suspended, or create a new job"
     };
     let refused = changed.iter().filter(refused);
     refused

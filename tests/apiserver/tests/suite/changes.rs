@@ -14,8 +14,7 @@ use crate::{
     mistakes_refused::{VERSIONS, causes},
 };
 
-const STARTED: &str =
-    "Forbidden: may not be changed once the job has started; suspend it first, or create a new job";
+const STARTED: &str = "Forbidden: may not be changed once the job has started; suspend it and wait for its phase Suspended, or create a new job";
 const ENDED: &str = "Forbidden: may not be changed once the job has ended, only replicas, suspend and ttlSecondsAfterFinished; create a new job instead";
 
 /// Changes of one field each, and whether they may be made once the job has started, and once it has ended.

@@ -13,7 +13,7 @@ fn what_a_started_job_runs_is_not_changed() {
         json!({
             "reason": "FieldValueForbidden",
             "field": "spec.coordinator.template",
-            "message": "Forbidden: may not be changed once the job has started; suspend it first, or create a new job",
+            "message": "Forbidden: may not be changed once the job has started; suspend it and wait for its phase Suspended, or create a new job",
         })
     );
     new = old.clone();

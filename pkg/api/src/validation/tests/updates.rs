@@ -1,7 +1,6 @@
 use super::*;
 
-const STARTED: &str =
-    "Forbidden: may not be changed once the job has started; suspend it first, or create a new job";
+const STARTED: &str = "Forbidden: may not be changed once the job has started; suspend it and wait for its phase Suspended, or create a new job";
 const ENDED: &str = "Forbidden: may not be changed once the job has ended, only replicas, suspend and ttlSecondsAfterFinished; create a new job instead";
 
 fn in_phase(status: Value) -> Value {

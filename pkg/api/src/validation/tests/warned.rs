@@ -105,18 +105,33 @@ fn what_is_seldom_meant_of_a_configuration_is_said() {
     }
 }
 
+const COORDINATOR: &str = "spec.coordinator.template.spec";
+
+/// The main container with something more.
+fn container(more: Value) -> Value {
+    let mut container = json!({"name": "di-container", "image": "i"});
+    let Value::Object(more) = more else {
+        panic!("{more} is no object");
+    };
+    container.as_object_mut().unwrap().extend(more);
+    json!([container])
+}
+
+/// Parts of the coordinator's pod, with what is said of them.
+fn all_warned(parts: &[(&str, Value, &str)]) {
+    for (part, value, expected) in parts {
+        let place = format!("/spec/coordinator/template/spec/{part}");
+        assert_eq!(
+            warned(&[(&place, value.clone())]),
+            [format!("{COORDINATOR}.{expected}")]
+        );
+    }
+}
+
 #[test]
 fn what_some_servers_or_nodes_refuse_is_said() {
-    let pod = "spec.coordinator.template.spec";
-    let container = |more: Value| {
-        let mut container = json!({"name": "di-container", "image": "i"});
-        let more = more.as_object().unwrap().clone();
-        container.as_object_mut().unwrap().extend(more);
-        json!([container])
-    };
-    let from = |source: Value| container(json!({"env": [{"name": "A", "valueFrom": source}]}));
     let limits = |limits: Value| container(json!({"resources": {"limits": limits}}));
-    for (part, value, expected) in [
+    all_warned(&[
         (
             "containers",
             container(json!({"restartPolicy": "Never"})),
@@ -158,6 +173,20 @@ fn what_some_servers_or_nodes_refuse_is_said() {
             "schedulingGates",
             json!([{"name": "example.com/quota"}]),
             "schedulingGates[0]: no pod is scheduled before somebody has removed example.com/quota from it",
+        ),
+    ]);
+}
+
+#[test]
+fn what_only_newer_servers_know_is_said() {
+    let from = |source: Value| container(json!({"env": [{"name": "A", "valueFrom": source}]}));
+    all_warned(&[
+        (
+            "initContainers",
+            json!([{"name": "i", "image": "i", "restartPolicy": "Always", "livenessProbe": {
+                "exec": {"command": ["true"]},
+            }}]),
+            "initContainers[0]: servers before 1.29 refuse probes and hooks of init containers",
         ),
         (
             "containers",
@@ -225,10 +254,7 @@ fn what_some_servers_or_nodes_refuse_is_said() {
             json!({"searches": ["rl.svc.cluster.local", "."]}),
             "dnsConfig.searches[1]: servers before 1.33 refuse .",
         ),
-    ] {
-        let place = format!("/spec/coordinator/template/spec/{part}");
-        assert_eq!(warned(&[(&place, value)]), [format!("{pod}.{expected}")]);
-    }
+    ]);
     let volumes = json!([{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {
         "accessModes": ["ReadWriteOncePod"], "resources": {"requests": {"storage": "1Gi"}},
     }}}}]);
@@ -239,13 +265,13 @@ fn what_some_servers_or_nodes_refuse_is_said() {
             "spec.volumes[0].ephemeral.volumeClaimTemplate.spec.accessModes: servers before 1.27 refuse ReadWriteOncePod",
         ]
     );
-    let os = format!("/{}/os", pod.replace('.', "/"));
-    let containers = format!("/{}/containers", pod.replace('.', "/"));
+    let os = format!("/{}/os", COORDINATOR.replace('.', "/"));
+    let containers = format!("/{}/containers", COORDINATOR.replace('.', "/"));
     let signal = container(json!({"lifecycle": {"stopSignal": "SIGUSR1"}}));
     assert_eq!(
         warned(&[(&os, json!({"name": "linux"})), (&containers, signal)]),
         [format!(
-            "{pod}.containers[0].lifecycle.stopSignal: servers that do not enable ContainerStopSignals, as most do not, ignore it"
+            "{COORDINATOR}.containers[0].lifecycle.stopSignal: servers that do not enable ContainerStopSignals, as most do not, ignore it"
         )]
     );
 }
