@@ -248,17 +248,12 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Strict<'_, V> {
     }
 
     visit! {
-        visit_bool(bool) visit_i64(i64) visit_i128(i128) visit_u64(u64) visit_u128(u128) visit_char(char)
+        visit_bool(bool) visit_i64(i64) visit_i128(i128) visit_u64(u64) visit_u128(u128) visit_f64(f64) visit_char(char)
         visit_bytes(&[u8]) visit_borrowed_bytes(&'de [u8]) visit_byte_buf(Vec<u8>)
     }
 
     visit_text! {
         visit_str(&str) visit_borrowed_str(&'de str) visit_string(String)
-    }
-
-    /// Quantities would take it, which the definitions do not.
-    fn visit_f64<E: Error>(self, value: f64) -> Result<V::Value, E> {
-        Err(E::invalid_type(Unexpected::Float(value), &self))
     }
 
     fn visit_none<E: Error>(self) -> Result<V::Value, E> {
