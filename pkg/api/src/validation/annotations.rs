@@ -59,11 +59,8 @@ fn check_apparmor(name: &str, profile: &str, pod: &PodSpec, field: &Path<'_>, fa
     }
 }
 
-/// A profile as a field tells of it.
-struct Told<'a> {
-    type_: &'a str,
-    local: Option<&'a str>,
-}
+/// The type of a profile as a field tells of it, and the file of one that is the node's own.
+type Told<'a> = (&'a str, Option<&'a str>);
 
 /// The field of the container itself must tell of the same profile. That of its pod need not: the annotation is more exact.
 fn check_same_apparmor(
@@ -79,19 +76,11 @@ fn check_same_apparmor(
     let context = container.security_context.as_ref();
     let own = context.and_then(|context| context.app_armor_profile.as_ref());
     if let Some(own) = own.filter(|_| !is_windows(pod)) {
-        let told = Told {
-            type_: &own.type_,
-            local: own.localhost_profile.as_deref(),
-        };
+        let told = (&*own.type_, own.localhost_profile.as_deref());
         let field = field.item(list, i);
         let field = field.at("securityContext");
-        check_same(
-            "apparmor",
-            profile,
-            &told,
-            &field.at("appArmorProfile"),
-            faults,
-        );
+        let field = field.at("appArmorProfile");
+        check_same("apparmor", profile, told, &field, faults);
     }
 }
 
@@ -103,32 +92,23 @@ fn check_same_seccomp(
     field: &Path<'_>,
     faults: &mut Faults,
 ) {
-    let told = |own: &SeccompProfile, field: &Path<'_>, faults: &mut Faults| {
-        let told = Told {
-            type_: &own.type_,
-            local: own.localhost_profile.as_deref(),
-        };
+    let check = |own: Option<&SeccompProfile>, field: &Path<'_>, faults: &mut Faults| {
+        let Some(own) = own else { return };
+        let told = (&*own.type_, own.localhost_profile.as_deref());
         let field = field.at("securityContext");
-        check_same(
-            "seccomp",
-            profile,
-            &told,
-            &field.at("seccompProfile"),
-            faults,
-        );
+        let field = field.at("seccompProfile");
+        check_same("seccomp", profile, told, &field, faults);
     };
-    let Some(name) = key.strip_prefix(SECCOMP) else {
+    if key == SECCOMP_OF_POD {
         let context = pod.security_context.as_ref();
-        if let Some(own) = context.and_then(|context| context.seccomp_profile.as_ref()) {
-            told(own, field, faults);
-        }
-        return;
-    };
-    for (list, i, container) in containers(pod).filter(|(_, _, c)| c.name == name) {
+        let own = context.and_then(|context| context.seccomp_profile.as_ref());
+        check(own, field, faults);
+    }
+    let name = key.strip_prefix(SECCOMP);
+    for (list, i, container) in containers(pod).filter(|(_, _, c)| Some(&*c.name) == name) {
         let context = container.security_context.as_ref();
-        if let Some(own) = context.and_then(|context| context.seccomp_profile.as_ref()) {
-            told(own, &field.item(list, i), faults);
-        }
+        let own = context.and_then(|context| context.seccomp_profile.as_ref());
+        check(own, &field.item(list, i), faults);
     }
 }
 
@@ -137,8 +117,9 @@ fn is_windows(pod: &PodSpec) -> bool {
 }
 
 /// Whether the annotation and the field tell of the same `what`.
-fn check_same(what: &str, profile: &str, told: &Told<'_>, field: &Path<'_>, faults: &mut Faults) {
-    let is_same_type = match told.type_ {
+fn check_same(what: &str, profile: &str, told: Told<'_>, field: &Path<'_>, faults: &mut Faults) {
+    let (type_, file) = told;
+    let is_same_type = match type_ {
         "Localhost" => profile.starts_with(LOCAL),
         "RuntimeDefault" => [DEFAULT, DOCKER_DEFAULT].contains(&profile),
         "Unconfined" => profile == UNCONFINED,
@@ -149,7 +130,7 @@ fn check_same(what: &str, profile: &str, told: &Told<'_>, field: &Path<'_>, faul
         let why = format_args!("{what} type in annotation and field must match");
         faults.push(Fault::forbidden(field.at("type"), why));
     } else if let Some(local) = profile.strip_prefix(LOCAL)
-        && told.local != Some(local)
+        && file != Some(local)
     {
         let why = format_args!("{what} profile in annotation and field must match");
         faults.push(Fault::forbidden(field.at("localhostProfile"), why));

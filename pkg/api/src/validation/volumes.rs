@@ -41,6 +41,7 @@ const FIELDS: [&str; 5] = [
     "metadata.namespace",
     "metadata.uid",
 ];
+
 /// Each has a name of its own, and one type; the job's are not of one `pod`.
 pub(super) fn check(
     volumes: &[Volume],
