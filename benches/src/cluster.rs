@@ -33,6 +33,10 @@ use crate::{
 /// Longer than anything here takes unless something is wrong.
 pub const PATIENCE: Duration = Duration::from_secs(180);
 
+/// How long a watch lasts, in seconds: of services, the server may close one that is slow without telling, and nothing comes on it any more
+/// (<https://github.com/kubernetes/kubernetes/issues/102464>).
+const WATCH_SECONDS: u32 = 2;
+
 /// An etcd and a kube-apiserver of our own.
 pub struct Cluster {
     server: Server,
@@ -307,27 +311,42 @@ impl Count {
         let list = api
             .list_metadata(&ListParams::default().labels(selector).limit(1))
             .await?;
-        let version = list
+        let mut version = list
             .metadata
             .resource_version
             .context("a list without version")?;
-        let params = WatchParams::default().labels(selector).timeout(290);
-        let events = api.watch_metadata(&params, &version).await?;
+        let params = WatchParams::default()
+            .labels(selector)
+            .timeout(WATCH_SECONDS);
         let (sender, seen) = watch::channel(Changes::default());
-        let mut task = JoinSet::new();
+        let (api, mut task) = (api.clone(), JoinSet::new());
         task.spawn(async move {
-            pin_mut!(events);
-            while let Some(Ok(event)) = events.next().await {
-                sender.send_modify(|changes| {
-                    let is_new = match event {
-                        WatchEvent::Added(object) => changes.added.insert(object.name_any()),
-                        WatchEvent::Deleted(object) => changes.deleted.insert(object.name_any()),
-                        _ => false,
+            while let Ok(events) = api.watch_metadata(&params, &version).await {
+                pin_mut!(events);
+                while let Some(event) = events.next().await {
+                    let Ok(event) = event else { return };
+                    version = match &event {
+                        WatchEvent::Added(object)
+                        | WatchEvent::Modified(object)
+                        | WatchEvent::Deleted(object) => {
+                            object.resource_version().unwrap_or_default()
+                        }
+                        WatchEvent::Bookmark(mark) => mark.metadata.resource_version.clone(),
+                        WatchEvent::Error(_) => return,
                     };
-                    if is_new {
-                        changes.times.push(Instant::now());
-                    }
-                });
+                    sender.send_modify(|changes| {
+                        let is_new = match event {
+                            WatchEvent::Added(object) => changes.added.insert(object.name_any()),
+                            WatchEvent::Deleted(object) => {
+                                changes.deleted.insert(object.name_any())
+                            }
+                            _ => false,
+                        };
+                        if is_new {
+                            changes.times.push(Instant::now());
+                        }
+                    });
+                }
             }
         });
         Ok(Self { seen, _task: task })

@@ -22,6 +22,7 @@ use crate::{
     error::Result,
     metrics::{ByReason, Write},
     outbox::{News, Outbox},
+    status::Held,
 };
 
 /// What every reconcile shares.
@@ -53,8 +54,8 @@ pub(crate) struct Memory {
     uid: Option<String>,
     pub trouble: Option<Trouble>,
     pub refused: Arc<Refused>,
-    /// Since when the status is to be written for something that may wait.
-    pub differs_since: Option<Instant>,
+    /// That the status is to be written for something that may wait.
+    pub held: Option<Held>,
     /// When the status was written last.
     pub written: Option<Instant>,
     /// A status whose write was not answered, and what is to be told if it stands.
@@ -66,7 +67,7 @@ pub(crate) struct Memory {
 impl Memory {
     /// Whether nothing of what the job asks for is put off or held back.
     pub fn has_settled(&self) -> bool {
-        self.refused.creates.is_empty() && self.differs_since.is_none()
+        self.refused.creates.is_empty() && self.held.is_none()
     }
 }
 

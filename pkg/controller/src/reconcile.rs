@@ -150,7 +150,7 @@ async fn looks(context: &Context, key: &Key, uid: Option<&str>) -> Result<Next, 
             continue;
         }
         if step.actions.is_empty() && (trouble.is_none() || some_wait) {
-            context.remember(key, |memory| memory.differs_since = None);
+            context.remember(key, |memory| memory.held = None);
             return Ok(next(&step, &job));
         }
         let changed = act(context, &job, key, &step.actions).await?;

@@ -12,8 +12,34 @@ use kube::Api;
 
 use crate::{Action, Error, Note, Step, context::Context, error::Result};
 
-/// What changes with every pod is written so long after it was first seen to have changed: pods come and change in bursts.
+/// What changes with every pod is written once nothing more has changed for so long: pods come and change in bursts.
 pub(crate) const COUNTS_EVERY: Duration = Duration::from_millis(400);
+/// And however long a burst lasts, so long after its first change.
+const COUNTS_WITHIN: Duration = Duration::from_millis(800);
+
+/// A status that is to be written, for something that may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// Since when it is.
+    since: Instant,
+    /// When it is written at the latest, if nothing more changes.
+    until: Instant,
+}
+
+impl Held {
+    /// A look that finds it to be written still, or for the first time: one before its time was caused by a further change.
+    fn on(held: Option<Self>, now: Instant, pace: Duration) -> Self {
+        if let Some(due) = held.filter(|held| held.until <= now) {
+            return due;
+        }
+        let since = held.map_or(now, |held| held.since);
+        let until = (now + COUNTS_EVERY).min(since + COUNTS_WITHIN);
+        Self {
+            since,
+            until: until.max(since + pace),
+        }
+    }
+}
 
 /// How long a status that differs in nothing urgent, such as counts and the UIDs of pods, is held back, so that a burst of pod changes
 /// becomes one write.
@@ -25,19 +51,20 @@ pub(crate) fn may_wait(
 ) -> Option<Duration> {
     let now = Instant::now();
     let memory = context.memory(key);
-    let since = memory.differs_since.unwrap_or(now);
     let pace = pace(&step.status);
     let held = if !is_urgent(old, step) {
-        COUNTS_EVERY
-            .max(pace)
-            .checked_sub(now.duration_since(since))
+        Held::on(memory.held, now, pace)
     } else if !pace.is_zero() && is_churn(old, &step.status) {
-        pace.checked_sub(now.duration_since(memory.written?))
+        Held {
+            since: memory.held.map_or(now, |held| held.since),
+            until: memory.written? + pace,
+        }
     } else {
         return None;
     };
-    context.remember(key, |memory| memory.differs_since = Some(since));
-    held.filter(|wait| !wait.is_zero())
+    context.remember(key, |memory| memory.held = Some(held));
+    let wait = held.until.checked_duration_since(now);
+    wait.filter(|wait| !wait.is_zero())
 }
 
 /// How far apart the writes of a status are that follow from replicas that come and go. One of a large plan is up to a megabyte, of which etcd
@@ -153,7 +180,7 @@ async fn write_status(
     let written = written.map_err(Error::of_the_job)?;
     context.jobs.written(written);
     context.remember(key, |memory| {
-        memory.differs_since = None;
+        memory.held = None;
         memory.written = Some(Instant::now());
     });
     Ok(())

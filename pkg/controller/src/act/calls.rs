@@ -143,12 +143,15 @@ fn obliging() -> Client {
     Client::new(make, "ns")
 }
 
+/// Of a reconciler that knows the job.
 fn context(client: Client, registry: &mut Registry, outbox: Outbox) -> Context {
+    let jobs = JobCache::new(store().0);
+    jobs.written(job().0);
     Context::new(
         client,
         Settings::default(),
         Metrics::new(registry),
-        JobCache::new(store().0),
+        jobs,
         Arc::default(),
         Arc::default(),
         outbox,

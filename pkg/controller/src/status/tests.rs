@@ -7,6 +7,31 @@ fn entry(name: &str, role: Role) -> PlanEntry {
 }
 
 #[test]
+fn a_burst_is_written_when_it_is_over_or_has_lasted() {
+    let began = Instant::now();
+    // Looks, in milliseconds: each waits until it is quiet, the one at that time or later finds it due.
+    for (looks, pace, due) in [
+        (&[0][..], 0, 400),
+        (&[0, 400], 0, 400),
+        (&[0, 410, 420], 0, 400),
+        (&[0, 399], 0, 799),
+        (&[0, 300, 600, 790], 0, 800),
+        (&[0, 300, 600, 800, 801], 0, 800),
+        (&[0], 1000, 1000),
+        (&[0, 300, 900], 1000, 1000),
+    ] {
+        let after = |ms| began + Duration::from_millis(ms);
+        let look = |held, at: &u64| Some(Held::on(held, after(*at), Duration::from_millis(pace)));
+        let held = looks.iter().fold(None, look);
+        let expected = Held {
+            since: began,
+            until: after(due),
+        };
+        assert_eq!(held, Some(expected), "{looks:?}, {pace}");
+    }
+}
+
+#[test]
 fn while_the_plan_is_held_back_goes_on_what_was_written() {
     let goes = |name: &str| Action::DeletePod {
         name: name.to_owned(),

@@ -31,6 +31,7 @@ mod life;
 mod lifecycle;
 mod manifests;
 mod metrics;
+mod midway;
 mod mistakes;
 mod mistakes_refused;
 mod outages;

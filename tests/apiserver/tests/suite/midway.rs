@@ -1,0 +1,73 @@
+//! Jobs that change while their pods are being made.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::Relaxed},
+};
+
+use di_api::{DIJobStatus, Phase};
+use di_apiserver_tests::{Fate, Job, Space, eventually};
+use di_controller::Settings;
+use http::Method;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use crate::life::Managed;
+
+const COLLECTORS: usize = 60;
+
+/// Changes a job when its coordinator has been made and some collectors are under way, and has them go on once the manager has seen it. Returns
+/// how many pods were made for it until its status is as it should.
+async fn made(spec: Value, what: &str, settled: impl Fn(&DIJobStatus) -> bool) -> usize {
+    let managed = Managed::start_in(Space::new().await, Settings::default());
+    let (space, proxy) = (&managed.space, &managed.proxy);
+    let under_way = Arc::new(Semaphore::new(0));
+    let (begun, pods) = (under_way.clone(), AtomicUsize::new(0));
+    proxy.rule(move |came| {
+        let is_pod = came.method == Method::POST && came.path().ends_with("/pods");
+        if !is_pod || pods.fetch_add(1, Relaxed) == 0 {
+            return Fate::Served;
+        }
+        begun.add_permits(1);
+        Fate::Held
+    });
+    space.create(&Job::new("busy", COLLECTORS)).await;
+    under_way.acquire().await.unwrap().forget();
+
+    let patch = Patch::Merge(json!({ "spec": spec }));
+    let params = PatchParams::default();
+    space.jobs().patch("busy", &params, &patch).await.unwrap();
+    // It comes on the same watch.
+    space.create(&Job::new("later", 0)).await;
+    eventually("the manager has seen a later job", async || {
+        let all = proxy.came();
+        let mut paths = all.iter().map(|came| came.path());
+        match paths.any(|path| path.ends_with("/later/status")) {
+            true => Ok(()),
+            false => Err(format!("{} requests", all.len())),
+        }
+    })
+    .await;
+    proxy.rule(|_| Fate::Served);
+    proxy.let_go();
+
+    space.until("busy", what, settled).await;
+    let writes = space.writes().await;
+    managed.manager.stop().await;
+    let pods = writes.iter().filter(|write| write.is("create", "pods"));
+    pods.filter(|write| write.concerns("busy")).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_job_no_longer_wants_is_not_made_just_because_it_was_begun() {
+    let held = |status: &DIJobStatus| status.phase == Some(Phase::Suspended);
+    let small = |status: &DIJobStatus| status.plan.len() == 2;
+    let (held, small) = tokio::join!(
+        made(json!({"suspend": true}), "it is held", held),
+        made(json!({"collector": {"replicas": 2}}), "it is small", small),
+    );
+    for made in [held, small] {
+        assert!((2..COLLECTORS).contains(&made), "{made}");
+    }
+}
