@@ -29,6 +29,7 @@ pub struct Replicas {
 enum Command {
     List(list::List),
     Add(scale::Add),
+    #[command(alias = "remove")]
     Delete(scale::Delete),
     Set(scale::Set),
     Restart(restart::Restart),

@@ -147,8 +147,16 @@ pub fn replicas_of(job: &Job, pods: &[Pod]) -> Vec<Replica> {
         .map(|pod| pod.name_any())
         .collect();
     let plan = &job.status.plan;
+    // It keeps its one name and needs no entry.
+    let name = names::coordinator(job.name());
+    let coordinator = PlanEntry::new(name, Role::Coordinator, Origin::Declared, 0);
+    let coordinator = Some(coordinator).filter(|entry| {
+        let is_awaited = job.status.phase.is_some_and(|phase| !phase.is_terminal());
+        is_awaited || pods.contains_key(&entry.name)
+    });
     let mut replicas: Vec<_> = plan
         .iter()
+        .chain(&coordinator)
         .map(|entry| {
             let pod = pods.remove(&entry.name);
             Replica {
@@ -170,8 +178,6 @@ pub fn replicas_of(job: &Job, pods: &[Pod]) -> Vec<Replica> {
         .collect();
     for (name, pod) in pods {
         let Some(role) = role_of(pod) else { continue };
-        // The coordinator keeps its one name and needs no entry.
-        let is_coordinator = role == Role::Coordinator;
         replicas.push(Replica {
             url: url(
                 job,
@@ -181,8 +187,8 @@ pub fn replicas_of(job: &Job, pods: &[Pod]) -> Vec<Replica> {
             ready: ready.contains(&name),
             name,
             role,
-            index: is_coordinator.then_some(0),
-            origin: is_coordinator.then_some(Origin::Declared),
+            index: None,
+            origin: None,
             state: EntryState::Wanted,
             replaces: None,
             aggregator: pod.labels().get(names::labels::AGGREGATOR).cloned(),

@@ -118,3 +118,28 @@ fn the_plan_is_joined_with_the_pods_in_order_of_role_and_index() {
     assert_eq!((pod.ready, pod.containers, pod.restarts), (1, 2, 3));
     assert_eq!(replicas[2].replaces.as_deref(), Some("j-collector-ddddd"));
 }
+
+#[test]
+fn a_coordinator_that_is_not_there_is_awaited_until_the_job_has_ended() {
+    for (phase, awaited) in [
+        (None, false),
+        (Some("Created"), true),
+        (Some("Running"), true),
+        (Some("Suspended"), true),
+        (Some("Succeeded"), false),
+        (Some("Failed"), false),
+    ] {
+        let job = Job::from(json!({
+            "metadata": {"name": "j", "namespace": "rl", "uid": "u"},
+            "status": {"phase": phase},
+        }));
+        let replicas = replicas_of(&job, &[]);
+        let rows: Vec<_> = replicas.iter().map(|r| (&*r.name, r.status())).collect();
+        let expected: &[_] = if awaited {
+            &[("j-coordinator", "Planned")]
+        } else {
+            &[]
+        };
+        assert_eq!(rows, expected, "{phase:?}");
+    }
+}
