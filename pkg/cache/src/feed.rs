@@ -28,6 +28,10 @@ use crate::{
 /// A watch is renewed after this time, in seconds, which bounds how long a dead connection can go unnoticed.
 pub const WATCH_TIMEOUT_SECONDS: u32 = 60;
 
+/// The same for services: some servers end a slow watch of those [without telling](https://github.com/kubernetes/kubernetes/issues/102464), and
+/// nothing comes on it any more.
+const SERVICES_TIMEOUT_SECONDS: u32 = 15;
+
 /// How many objects one answer to the first list holds. Its text is held whole while it is decoded, and at 500, the usual number, that takes
 /// tens of MiB, which stay with the process.
 const PAGE: u32 = 100;
@@ -60,7 +64,7 @@ pub async fn feed_pods(
     changed: mpsc::Sender<Key>,
     errors: WatchErrors,
 ) {
-    feed::<Pod, _>(client, &cache, changed, &errors, "pods").await;
+    feed::<Pod, _>(client, config(), &cache, changed, &errors, "pods").await;
 }
 
 /// Watches the services of all jobs into `cache`, as [`feed_pods`] does.
@@ -70,7 +74,8 @@ pub async fn feed_services(
     changed: mpsc::Sender<Key>,
     errors: WatchErrors,
 ) {
-    feed::<Service, _>(client, &cache, changed, &errors, "services").await;
+    let config = config().timeout(SERVICES_TIMEOUT_SECONDS);
+    feed::<Service, _>(client, config, &cache, changed, &errors, "services").await;
 }
 
 /// Watches the nodes that have GPUs into `cache`.
@@ -104,6 +109,7 @@ pub async fn feed_aggregator_configs(
 
 async fn feed<K, V>(
     client: Client,
+    config: watcher::Config,
     cache: &ObjectCache<V>,
     changed: mpsc::Sender<Key>,
     errors: &WatchErrors,
@@ -113,7 +119,7 @@ async fn feed<K, V>(
     V: ViewOf<K> + Debug + 'static,
 {
     let take = |event| take(cache, event);
-    let config = config().labels(names::labels::SELECTOR);
+    let config = config.labels(names::labels::SELECTOR);
     let api = Api::<Seen<K, V>>::all(paced(client));
     follow(api, config, take, Some(changed), errors, resource).await;
 }

@@ -49,6 +49,7 @@ impl Answer {
         let of_faults = [
             "a fault of the test",
             "could not be asked",
+            "could not be looked at",
             "not all known yet",
         ];
         self.status == 503 && of_faults.iter().any(|fault| told.contains(fault))

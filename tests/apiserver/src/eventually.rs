@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Far above what anything here takes, so that only a fault reaches it: an API server that has much to do may see a Service a minute late.
+/// Far above what anything here takes, so that only a fault reaches it.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Looks until `look` returns something, and fails with what it said last when that takes too long.

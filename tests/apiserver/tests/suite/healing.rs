@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use di_api::{DIJobStatus, Origin, Phase, PlanEntry};
@@ -18,6 +18,8 @@ use kube::{
 };
 use serde_json::json;
 use tokio::time::sleep;
+
+use crate::life::Managed;
 
 async fn lose_status(space: &Space, job: &str) {
     let patch = Patch::Merge(json!({ "status": null }));
@@ -228,6 +230,35 @@ async fn deleted_services_are_made_again_and_no_pod_is_touched() {
     assert_eq!((status.phase, status.plan), (before.phase, before.plan));
     let warnings = space.warnings_of("unheard").await;
     assert!(warnings.is_empty(), "{warnings:?}");
+}
+
+async fn two_services(space: &Space, job: &str) {
+    eventually("two services", async || {
+        match space.services_of(job).await.len() {
+            2 => Ok(()),
+            n => Err(n.to_string()),
+        }
+    })
+    .await;
+}
+
+/// As where a server has ended a watch without telling, which those of 1.20 do to one of services that is behind.
+#[tokio::test]
+async fn a_watch_of_services_on_which_nothing_comes_any_more_is_given_up_soon() {
+    let Managed {
+        space,
+        proxy,
+        manager,
+    } = Managed::start().await;
+    space.create(&Job::new("dead", 1)).await;
+    two_services(&space, "dead").await;
+    proxy.watches_of("services", Watches::Forgotten);
+    let began = Instant::now();
+    remove(&space.services(), "dead-coordinator").await;
+    two_services(&space, "dead").await;
+    // Far above 20 s, and below what others may take.
+    assert!(began.elapsed() < Duration::from_secs(50));
+    manager.stop().await;
 }
 
 #[tokio::test]
