@@ -143,7 +143,9 @@ impl<J: Resource<DynamicType = ()> + Clone + 'static> JobCache<J> {
     }
 
     /// Puts in what a write of ours, or a fresh read, returned, and hands it out.
-    pub fn written(&self, job: J) -> JobRef<J> {
+    pub fn written(&self, mut job: J) -> JobRef<J> {
+        // As in the store, where nobody needs them either.
+        job.managed_fields_mut().clear();
         let key = (job.namespace().unwrap_or_default(), job.name_any());
         let uid = job.uid().unwrap_or_default();
         let job = JobRef::from(job);
@@ -170,9 +172,24 @@ impl<J: Resource<DynamicType = ()> + Clone + 'static> JobCache<J> {
 
     /// Takes note of what the watch shows, once the store has it.
     pub fn saw(&self, event: &Event<WatchedJob<J>>) {
-        let Event::Delete(job) = event else {
-            return;
-        };
+        match event {
+            Event::Apply(job) => self.caught_up(job),
+            Event::Delete(job) => self.went(job),
+            _ => {}
+        }
+    }
+
+    /// A job of ours is as large as that of the store: it is not there twice for longer than it must.
+    fn caught_up(&self, job: &WatchedJob<J>) {
+        let key = (job.namespace().unwrap_or_default(), job.name_any());
+        let mut written = self.written.write().unwrap_or_else(PoisonError::into_inner);
+        let own = written.jobs.get(&key);
+        if own.is_some_and(|own| resource_version(&*own.job) <= resource_version(job)) {
+            written.jobs.remove(&key);
+        }
+    }
+
+    fn went(&self, job: &WatchedJob<J>) {
         let Some(uid) = job.uid() else {
             return;
         };
@@ -320,8 +337,15 @@ mod tests {
         cache.written(written("20", "u"));
         let kept = cache.lock_written().jobs.len();
         assert_eq!(kept, WRITTEN_UNPRUNED / 2 + 1);
+        let show = |version: &str| {
+            let watched = serde_json::from_value(named(0, version)).unwrap();
+            cache.saw(&Event::Apply(watched));
+            cache.lock_written().jobs.len()
+        };
+        assert_eq!(show("9"), kept, "still behind");
         let first = ("ns".to_owned(), "0".to_owned());
         let newest = cache.get(&first).and_then(|job| job.resource_version());
         assert_eq!(newest.as_deref(), Some("10"));
+        assert_eq!(show("10"), kept - 1);
     }
 }
