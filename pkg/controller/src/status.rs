@@ -22,7 +22,7 @@ const COUNTS_WITHIN: Duration = Duration::from_millis(800);
 pub(crate) struct Held {
     /// Since when it is.
     since: Instant,
-    /// When it is written at the latest, if nothing more changes.
+    /// When it is written, if nothing more changes until then.
     until: Instant,
 }
 
