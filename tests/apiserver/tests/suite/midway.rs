@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use di_api::{DIJobStatus, Phase};
-use di_apiserver_tests::{Fate, Job, Space, eventually};
+use di_apiserver_tests::{Came, Fate, Job, Space, eventually};
 use di_controller::Settings;
 use http::Method;
 use kube::api::{Patch, PatchParams};
@@ -42,10 +42,11 @@ async fn made(spec: Value, what: &str, settled: impl Fn(&DIJobStatus) -> bool) -
     space.create(&Job::new("later", 0)).await;
     eventually("the manager has seen a later job", async || {
         let all = proxy.came();
-        let mut paths = all.iter().map(|came| came.path());
-        match paths.any(|path| path.ends_with("/later/status")) {
-            true => Ok(()),
-            false => Err(format!("{} requests", all.len())),
+        let mut paths = all.iter().map(Came::path);
+        if paths.any(|path| path.ends_with("/later/status")) {
+            Ok(())
+        } else {
+            Err(format!("{} requests", all.len()))
         }
     })
     .await;
