@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use di_api::{DIJob, Phase, names};
 use di_apiserver_tests::{Proxy, Server, Write};
 use futures::{StreamExt, pin_mut};
@@ -311,7 +311,7 @@ impl Count {
         let list = api
             .list_metadata(&ListParams::default().labels(selector).limit(1))
             .await?;
-        let mut version = list
+        let version = list
             .metadata
             .resource_version
             .context("a list without version")?;
@@ -321,32 +321,8 @@ impl Count {
         let (sender, seen) = watch::channel(Changes::default());
         let (api, mut task) = (api.clone(), JoinSet::new());
         task.spawn(async move {
-            while let Ok(events) = api.watch_metadata(&params, &version).await {
-                pin_mut!(events);
-                while let Some(event) = events.next().await {
-                    let Ok(event) = event else { return };
-                    version = match &event {
-                        WatchEvent::Added(object)
-                        | WatchEvent::Modified(object)
-                        | WatchEvent::Deleted(object) => {
-                            object.resource_version().unwrap_or_default()
-                        }
-                        WatchEvent::Bookmark(mark) => mark.metadata.resource_version.clone(),
-                        WatchEvent::Error(_) => return,
-                    };
-                    sender.send_modify(|changes| {
-                        let is_new = match event {
-                            WatchEvent::Added(object) => changes.added.insert(object.name_any()),
-                            WatchEvent::Deleted(object) => {
-                                changes.deleted.insert(object.name_any())
-                            }
-                            _ => false,
-                        };
-                        if is_new {
-                            changes.times.push(Instant::now());
-                        }
-                    });
-                }
+            if let Err(error) = note(&api, &params, version, &sender).await {
+                eprintln!("A watch ended: {error:#}");
             }
         });
         Ok(Self { seen, _task: task })
@@ -363,13 +339,49 @@ impl Count {
         let reached = timeout(PATIENCE, seen.wait_for(enough)).await;
         let Ok(reached) = reached else {
             let seen = self.seen.borrow();
-            anyhow::bail!(
+            bail!(
                 "saw only {} come and {} go",
                 seen.added.len(),
                 seen.deleted.len()
             );
         };
         Ok(reached.context("the watch ended")?.clone())
+    }
+}
+
+/// Notes what comes and goes after `version`, on one watch after the other, until one fails.
+async fn note<K>(
+    api: &Api<K>,
+    params: &WatchParams,
+    mut version: String,
+    changes: &watch::Sender<Changes>,
+) -> Result<()>
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    loop {
+        let events = api.watch_metadata(params, &version).await?;
+        pin_mut!(events);
+        while let Some(event) = events.next().await {
+            let event = event?;
+            version = match &event {
+                WatchEvent::Added(object)
+                | WatchEvent::Modified(object)
+                | WatchEvent::Deleted(object) => object.resource_version().unwrap_or_default(),
+                WatchEvent::Bookmark(mark) => mark.metadata.resource_version.clone(),
+                WatchEvent::Error(status) => bail!("{}", status.message),
+            };
+            changes.send_modify(|changes| {
+                let is_new = match event {
+                    WatchEvent::Added(object) => changes.added.insert(object.name_any()),
+                    WatchEvent::Deleted(object) => changes.deleted.insert(object.name_any()),
+                    _ => false,
+                };
+                if is_new {
+                    changes.times.push(Instant::now());
+                }
+            });
+        }
     }
 }
 

@@ -1,10 +1,11 @@
 //! Carries out the actions of a step.
 
 mod spared;
+mod wanted;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use di_api::{DIJob, PlanEntry, Reason, Role};
+use di_api::{DIJob, PlanEntry, Reason};
 use di_cache::Key;
 use di_plan::{END_NOW, PodView, ServiceView, pod, service};
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
@@ -18,6 +19,7 @@ use serde_json::json;
 
 use crate::{Action, Error, Note, context::Context, error::Result, step::listed};
 use spared::Tried;
+use wanted::is_still_wanted;
 
 /// Why not all was carried out.
 #[derive(Debug)]
@@ -150,29 +152,6 @@ pub(crate) fn made_by(action: &Action) -> Option<(&'static str, String)> {
         Action::CreateService(entry) => Some(("services", entry.name.clone())),
         _ => None,
     }
-}
-
-/// Whether a job as it is `now` would still have made what it wanted before: many take their time, and it may be held, deleted, or made smaller
-/// meanwhile. Of one whose spec has changed the next look decides anew.
-fn is_still_wanted(action: &Action, before: &DIJob, now: Option<&DIJob>) -> bool {
-    let (Action::CreatePod(entry) | Action::CreateService(entry)) = action else {
-        return true;
-    };
-    let Some(DIJob {
-        metadata, status, ..
-    }) = now
-    else {
-        return false;
-    };
-    if metadata.resource_version == before.metadata.resource_version {
-        return true;
-    }
-    let mut plan = status.iter().flat_map(|status| &status.plan);
-    metadata.uid == before.metadata.uid
-        && metadata.generation == before.metadata.generation
-        && metadata.deletion_timestamp.is_none()
-        && (entry.role == Role::Coordinator
-            || plan.any(|other| other.name == entry.name && other.is_wanted()))
 }
 
 /// Carries out an action, unless those like it are tried in vain.
@@ -382,10 +361,6 @@ mod calls;
 
 #[cfg(test)]
 mod tests {
-    use di_api::{EntryState, Origin};
-    use jiff::Timestamp;
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
     use super::*;
 
     #[test]
@@ -421,49 +396,6 @@ mod tests {
         ] {
             assert_eq!(told(errors, before), expected, "{before:?}");
         }
-    }
-
-    #[test]
-    fn what_the_job_as_it_is_now_does_not_want_is_not_made() {
-        let entry = |name: &str, role| PlanEntry::new(name.to_owned(), role, Origin::Declared, 0);
-        let planned = entry("planned", Role::Collector);
-        let before: DIJob = serde_json::from_value(json!({
-            "metadata": {"name": "j", "uid": "u", "generation": 1, "resourceVersion": "1"},
-            "spec": {"coordinator": {"template": {}}},
-            "status": {"plan": [planned]},
-        }))
-        .unwrap();
-        let all = [
-            Action::CreatePod(entry("coordinator", Role::Coordinator)),
-            Action::CreatePod(planned.clone()),
-            Action::CreateService(entry("let-go", Role::Collector)),
-            Action::DeleteJob,
-        ];
-        let wanted = |now: Option<&DIJob>| -> Vec<bool> {
-            let of = |action| is_still_wanted(action, &before, now);
-            all.iter().map(of).collect()
-        };
-        let changed = |change: &dyn Fn(&mut DIJob)| {
-            let mut now = before.clone();
-            now.metadata.resource_version = Some("2".to_owned());
-            change(&mut now);
-            wanted(Some(&now))
-        };
-        assert_eq!(wanted(Some(&before)), [true, true, true, true]);
-        let of_another_plan = [true, true, false, true];
-        assert_eq!(changed(&|_| {}), of_another_plan);
-        let none = [false, false, false, true];
-        assert_eq!(wanted(None), none);
-        let deleted = Some(Time(Timestamp::UNIX_EPOCH));
-        assert_eq!(changed(&|now| now.metadata.generation = Some(2)), none);
-        assert_eq!(changed(&|now| now.metadata.uid = None), none);
-        let going = |now: &mut DIJob| now.metadata.deletion_timestamp.clone_from(&deleted);
-        assert_eq!(changed(&going), none);
-        let let_go = |now: &mut DIJob| {
-            let plan = &mut now.status.as_mut().unwrap().plan;
-            plan[0].state = EntryState::Removing;
-        };
-        assert_eq!(changed(&let_go), [true, false, false, true]);
     }
 
     #[test]
