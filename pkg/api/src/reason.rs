@@ -75,9 +75,9 @@ reasons! {
     /// The object cannot be.
     Invalid,
     /// Somebody else's object has the name that is needed.
-    NameTaken,
+    NameConflict,
     /// What an earlier job left has the name that is needed, and is about to go.
-    EarlierJobEnds,
+    PreviousJobTerminating,
     /// Another wrote first.
     Conflict,
     /// The API server did not answer in time.

@@ -380,8 +380,8 @@ mod tests {
         let quota = Some("QuotaExceeded");
         for (errors, before, expected) in [
             (vec![], None, None),
-            (vec![late(), taken()], None, Some(Reason::NameTaken)),
-            (vec![taken(), late()], None, Some(Reason::NameTaken)),
+            (vec![late(), taken()], None, Some(Reason::NameConflict)),
+            (vec![taken(), late()], None, Some(Reason::NameConflict)),
             (
                 vec![taken(), late()],
                 Some("Timeout"),
@@ -392,7 +392,7 @@ mod tests {
                 Some("Timeout"),
                 Some(Reason::Timeout),
             ),
-            (vec![late(), taken()], quota, Some(Reason::NameTaken)),
+            (vec![late(), taken()], quota, Some(Reason::NameConflict)),
         ] {
             assert_eq!(told(errors, before), expected, "{before:?}");
         }

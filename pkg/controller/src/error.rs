@@ -67,12 +67,12 @@ impl Error {
         Reason::LeaseLost,
         Reason::WatchEnded,
         Reason::Invalid,
-        Reason::NameTaken,
+        Reason::NameConflict,
         Reason::Forbidden,
         Reason::QuotaExceeded,
         Reason::ApiError,
         Reason::Timeout,
-        Reason::EarlierJobEnds,
+        Reason::PreviousJobTerminating,
         Reason::Conflict,
     ];
 
@@ -87,8 +87,8 @@ impl Error {
                 _ => Reason::ApiError,
             },
             Self::Timeout { .. } => Reason::Timeout,
-            Self::Foreign { .. } => Reason::NameTaken,
-            Self::Leftover { .. } => Reason::EarlierJobEnds,
+            Self::Foreign { .. } => Reason::NameConflict,
+            Self::Leftover { .. } => Reason::PreviousJobTerminating,
             // What the watch has yet to show, another wrote.
             Self::InVain => Reason::Conflict,
             // Nobody is told: nothing is left that it could be told of.

@@ -406,7 +406,7 @@ async fn what_is_there_though_the_watch_has_shown_it_going_is_waited_for() {
     context.services.deleted(&view.uid);
     for create in creates {
         let failed = act(&context, &job, &key, &[create]).await.unwrap_err();
-        assert_eq!(failed.error.reason(), Reason::EarlierJobEnds);
+        assert_eq!(failed.error.reason(), Reason::PreviousJobTerminating);
     }
 }
 

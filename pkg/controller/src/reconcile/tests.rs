@@ -100,7 +100,7 @@ fn what_is_told_is_told_while_it_is_refused_and_then_what_else_is() {
     };
     let taken = |message: &str, resource| {
         let about = Some((resource, "j-coordinator".to_owned()));
-        trouble(Reason::NameTaken, message, about)
+        trouble(Reason::NameConflict, message, about)
     };
     let (pod, service) = (|| taken("pod", "pods"), || taken("service", "services"));
     let late = || trouble(Reason::Timeout, "late", None);

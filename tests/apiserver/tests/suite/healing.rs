@@ -361,7 +361,7 @@ async fn a_job_made_again_while_the_earlier_one_goes_is_not_alarmed() {
         }
     });
     space.create(&Job::new("again", 1)).await;
-    let waits = |s: &DIJobStatus| s.reason.as_deref() == Some("EarlierJobEnds");
+    let waits = |s: &DIJobStatus| s.reason.as_deref() == Some("PreviousJobTerminating");
     space
         .until("again", "it waits for the earlier one", waits)
         .await;

@@ -30,7 +30,7 @@ async fn f7_pods_of_an_earlier_job_of_the_same_name_are_neither_taken_nor_touche
 
     let new = space.create(&Job::new("again", 2)).await;
     assert_ne!(old.uid(), new.uid());
-    let taken = |s: &DIJobStatus| s.reason.as_deref() == Some("EarlierJobEnds");
+    let taken = |s: &DIJobStatus| s.reason.as_deref() == Some("PreviousJobTerminating");
     let status = space
         .until("again", "what it waits for is told of", taken)
         .await;
@@ -42,7 +42,7 @@ async fn f7_pods_of_an_earlier_job_of_the_same_name_are_neither_taken_nor_touche
             .all(|entry| !pods.contains_key(&entry.name)),
         "{status:?}"
     );
-    space.until_event("again", "EarlierJobEnds").await;
+    space.until_event("again", "PreviousJobTerminating").await;
     space.create(&Job::new("other", 1)).await;
     space.until_settled("other").await;
     let now = space.pods_of("again").await;
@@ -67,7 +67,7 @@ async fn f7_pods_of_an_earlier_job_of_the_same_name_are_neither_taken_nor_touche
     let status = space.until_settled("again").await;
     assert_eq!(status.reason, None);
     let warnings = space.warnings_of("again").await;
-    let patient = ["EarlierJobEnds", "NameTaken"].map(str::to_owned);
+    let patient = ["PreviousJobTerminating", "NameConflict"].map(str::to_owned);
     assert!(
         !warnings.iter().any(|warning| patient.contains(warning)),
         "{warnings:?}"
@@ -91,14 +91,14 @@ async fn a_name_that_somebody_else_has_is_told_of_and_taken_once_it_is_free() {
     space.services().create(&params, &service).await.unwrap();
     let manager = space.manager("manager");
     space.create(&Job::new("taken", 0)).await;
-    space.until_event("taken", "NameTaken").await;
-    assert_eq!(space.warnings_of("taken").await, ["NameTaken"]);
+    space.until_event("taken", "NameConflict").await;
+    assert_eq!(space.warnings_of("taken").await, ["NameConflict"]);
     let tells_of = |s: &DIJobStatus, object: &str| {
         let condition = condition(&s.conditions, ConditionType::ReplicasReady);
         let told = condition.map(|c| (c.status.as_str(), c.reason.as_str(), &c.message));
-        s.reason.as_deref() == Some("NameTaken")
+        s.reason.as_deref() == Some("NameConflict")
             && told.is_some_and(|(status, reason, message)| {
-                (status, reason) == ("False", "NameTaken") && message.starts_with(object)
+                (status, reason) == ("False", "NameConflict") && message.starts_with(object)
             })
     };
     let of_pod = |s: &DIJobStatus| tells_of(s, "pod taken-coordinator");
@@ -151,7 +151,7 @@ async fn f22_a_pod_of_somebody_else_with_a_drawn_name_does_not_count_as_made() {
     let _kubelet = Kubelet::running(&space);
     let manager = space.manager("manager");
     let told = |s: &DIJobStatus| {
-        s.reason.as_deref() == Some("NameTaken") && s.collectors_ready.as_deref() == Some("1/2")
+        s.reason.as_deref() == Some("NameConflict") && s.collectors_ready.as_deref() == Some("1/2")
     };
     let status = space
         .until("draws", "one is made, and the other told of", told)

@@ -50,7 +50,7 @@ async fn a_job_deleted_and_made_again_at_once_has_all_of_its_own() {
         let all = events.list(&ListParams::default()).await.unwrap();
         let alarms = |event: &&Event| {
             let about = event.regarding.as_ref().and_then(|job| job.uid.as_ref());
-            about == uid.as_ref() && event.reason.as_deref() == Some("NameTaken")
+            about == uid.as_ref() && event.reason.as_deref() == Some("NameConflict")
         };
         let alarms: Vec<_> = all.items.iter().filter(alarms).collect();
         assert!(alarms.is_empty(), "{alarms:#?}");

@@ -450,10 +450,10 @@ async fn foreign_objects_of_our_names_are_not_touched_and_told_of() {
         let service: k8s_openapi::api::core::v1::Service = serde_json::from_value(object(service)).unwrap();
         ns.api().create(&new, &service).await.unwrap();
         ns.submit(&job("taken", &["hold"])).await;
-        eventually("told", || status(&ns, "taken"), |s| s.reason.as_deref() == Some("NameTaken")).await;
+        eventually("told", || status(&ns, "taken"), |s| s.reason.as_deref() == Some("NameConflict")).await;
         // Tried again and again, which the event counts.
         let events = ns.api::<k8s_openapi::api::events::v1::Event>();
-        let selector = kube::api::ListParams::default().fields("reason=NameTaken");
+        let selector = kube::api::ListParams::default().fields("reason=NameConflict");
         eventually(
             "counted",
             || async { events.list(&selector).await.map(|all| all.items).unwrap_or_default() },

@@ -84,7 +84,7 @@ fn every_reason_is_told_while_it_holds_and_no_longer() {
         ),
         (Pod(Main::CrashLoop, "Always"), Reason::CrashLoopBackOff, ""),
         (Refused, Reason::QuotaExceeded, "the server says why"),
-        (Refused, Reason::NameTaken, "the server says why"),
+        (Refused, Reason::NameConflict, "the server says why"),
         (Refused, Reason::Forbidden, "the server says why"),
         (
             NoConfiguration,
@@ -213,7 +213,7 @@ fn what_is_put_off_is_told_as_it_is_and_what_is_not_as_it_was() {
         let mut world = running();
         let mut tell = |about, message: &str| {
             world.trouble = Some(Trouble {
-                reason: Reason::NameTaken,
+                reason: Reason::NameConflict,
                 message: message.to_owned(),
                 about,
             });

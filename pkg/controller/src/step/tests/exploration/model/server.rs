@@ -177,7 +177,9 @@ impl Model {
         }
         if let Some(there) = self.pods.get(&entry.name) {
             let ours = there.owner == job.metadata.uid;
-            return ours.then(|| Some(there.clone())).ok_or(Reason::NameTaken);
+            return ours
+                .then(|| Some(there.clone()))
+                .ok_or(Reason::NameConflict);
         }
         if self.quota {
             return Err(Reason::QuotaExceeded);
@@ -196,7 +198,7 @@ impl Model {
     fn create_service(&mut self, job: &DIJob, entry: &PlanEntry) -> Result<ServiceView, Reason> {
         if let Some(there) = self.services.get(&entry.name) {
             let ours = there.owner == job.metadata.uid;
-            return ours.then(|| there.clone()).ok_or(Reason::NameTaken);
+            return ours.then(|| there.clone()).ok_or(Reason::NameConflict);
         }
         self.serial += 1;
         let service = listening(job, entry, self.serial);
