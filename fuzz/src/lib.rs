@@ -250,18 +250,18 @@ fn is_review(answer: &Answer) {
 
 /// The validator in all its uses: nothing panics, and whoever refuses says why.
 fn judge(old: &Value, new: &Value) {
-    let created = validation::dijob(new).map(Some);
-    for judged in [created, validation::dijob_update(old, new)] {
+    let created = validation::validate_dijob(new).map(Some);
+    for judged in [created, validation::validate_dijob_update(old, new)] {
         match judged {
             Ok(job) => drop(job.as_ref().map(validation::warnings)),
             Err(faults) => {
-                assert!(!validation::summary(&faults).is_empty());
+                assert!(!validation::summarize_faults(&faults).is_empty());
                 assert!(!faults.is_empty(), "refused without a reason");
             }
         }
     }
-    validation::spec_unchanged(old, new);
-    if let Err(faults) = validation::aggregator_config(new) {
+    validation::is_spec_unchanged(old, new);
+    if let Err(faults) = validation::validate_aggregator_config(new) {
         assert!(!faults.is_empty(), "refused without a reason");
     }
     let mut defaulted = new.clone();

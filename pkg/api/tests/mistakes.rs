@@ -8,15 +8,18 @@ use std::collections::BTreeSet;
 
 use di_api::{
     default_patch,
-    validation::{Fault, FaultKind, aggregator_config, dijob, summary, warnings},
+    validation::{
+        Fault, FaultKind, job_warnings, summarize_faults, validate_aggregator_config,
+        validate_dijob,
+    },
 };
 use serde_json::{Value, json};
 use table::{config, good, job, mistakes, set};
 
 fn faults(object: &Value) -> Vec<Fault> {
     let judged = match object["kind"].as_str().unwrap() {
-        "DIJob" => dijob(object).map(drop),
-        _ => aggregator_config(object).map(drop),
+        "DIJob" => validate_dijob(object).map(drop),
+        _ => validate_aggregator_config(object).map(drop),
     };
     judged.err().unwrap_or_default()
 }
@@ -85,9 +88,13 @@ fn what_is_fine_passes_unchanged_and_unwarned() {
     assert!(table.len() >= 30, "{}", table.len());
     for object in table {
         let faults = faults(&object);
-        assert!(faults.is_empty(), "{object}: {}", summary(&faults));
+        assert!(faults.is_empty(), "{object}: {}", summarize_faults(&faults));
         if object["kind"] == "DIJob" {
-            assert_eq!(warnings(&dijob(&object).unwrap()), [""; 0], "{object}");
+            assert_eq!(
+                job_warnings(&validate_dijob(&object).unwrap()),
+                [""; 0],
+                "{object}"
+            );
             let mut defaulted = object.clone();
             json_patch::patch(&mut defaulted, &default_patch(&object)).unwrap();
             let policy = object["spec"].get("cleanPodPolicy");
@@ -163,7 +170,7 @@ fn annotations_that_take_too_much_room_are_refused() {
     set(&mut job, "/metadata/annotations", annotations);
     let faults = faults(&job);
     assert_eq!(
-        summary(&faults),
+        summarize_faults(&faults),
         "metadata.annotations: Too long: may not be more than 262144 bytes"
     );
     assert_eq!(faults[0].reason(), "FieldValueTooLong");

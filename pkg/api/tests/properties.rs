@@ -8,7 +8,10 @@ use std::{collections::BTreeSet, sync::LazyLock};
 
 use di_api::{
     default_patch,
-    validation::{Fault, aggregator_config, dijob, dijob_update, spec_unchanged, warnings},
+    validation::{
+        Fault, is_spec_unchanged, job_warnings, validate_aggregator_config, validate_dijob,
+        validate_dijob_update,
+    },
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -112,17 +115,17 @@ static FULL: LazyLock<Value> = LazyLock::new(|| {
 
 fn judge(object: &Value, other: &Value) {
     for (old, new) in [(object, other), (other, object), (object, object)] {
-        if let Ok(Some(job)) = dijob_update(old, new) {
-            warnings(&job);
+        if let Ok(Some(job)) = validate_dijob_update(old, new) {
+            job_warnings(&job);
         }
-        let _ = dijob(new).map(|job| warnings(&job));
-        let _ = aggregator_config(new);
+        let _ = validate_dijob(new).map(|job| job_warnings(&job));
+        let _ = validate_aggregator_config(new);
     }
-    assert!(spec_unchanged(object, object));
+    assert!(is_spec_unchanged(object, object));
 }
 
 fn faults(object: &Value) -> Vec<Fault> {
-    dijob(object).err().unwrap_or_default()
+    validate_dijob(object).err().unwrap_or_default()
 }
 
 fn defaulted(object: &Value) -> Value {

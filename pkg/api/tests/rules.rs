@@ -5,7 +5,7 @@
 mod table;
 
 use cel::{Context, Program, Value as Outcome};
-use di_api::validation::{aggregator_config, dijob, dijob_update};
+use di_api::validation::{validate_aggregator_config, validate_dijob, validate_dijob_update};
 use serde_json::{Value, json};
 use table::{PHASES, changes, good, job, mistakes, set};
 
@@ -61,8 +61,8 @@ fn what_a_rule_refuses_the_validator_refuses_and_names_and_main_containers_the_o
         let breaks = |rule: &String| holds(rule, None, &mistake.object) == Some(false);
         let by_rule = of_one(kind).iter().any(breaks);
         let by_us = match kind {
-            "DIJob" => dijob(&mistake.object).is_err(),
-            _ => aggregator_config(&mistake.object).is_err(),
+            "DIJob" => validate_dijob(&mistake.object).is_err(),
+            _ => validate_aggregator_config(&mistake.object).is_err(),
         };
         assert!(!by_rule || by_us, "{} = {}", mistake.at, mistake.value);
         refused += usize::from(by_rule);
@@ -91,7 +91,7 @@ fn rules_for_changes_refuse_what_the_validator_refuses() {
                 .into_iter()
                 .filter(|rule| holds(rule, Some(&old), &new) != Some(true))
                 .collect();
-            let ours = dijob_update(&old, &new);
+            let ours = validate_dijob_update(&old, &new);
             assert_eq!(broken.is_empty(), ours.is_ok(), "{phase}, {at}: {broken:?}");
             if let Err(faults) = ours {
                 assert_eq!(faults[0].field, *field);
