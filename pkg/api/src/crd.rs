@@ -8,9 +8,9 @@ use crate::{AggregatorConfig, DIJob, names};
 
 /// Returns the CRDs of both kinds, ready to be applied.
 ///
-/// Each stays below 262,144 bytes, because client-side `kubectl apply` stores it in an annotation of
-/// that size. Therefore the descriptions of Kubernetes' own types are removed, and the schema of the
-/// legacy version contains only the defaults.
+/// Each stays below 262,144 bytes, because client-side `kubectl apply` stores it in an annotation
+/// of that size. Therefore the descriptions of Kubernetes' own types are removed, and the schema of
+/// the legacy version contains only the defaults.
 pub fn crds() -> [CustomResourceDefinition; 2] {
     [DIJob::crd(), AggregatorConfig::crd()].map(finish_crd)
 }

@@ -1,10 +1,11 @@
 use json_patch::{AddOperation, Patch, PatchOperation};
 use serde_json::Value;
 
-/// Returns the defaults of a `DIJob` that its CRD cannot express, as a JSON patch. The patch is empty
-/// if the object has them all.
+/// Returns the defaults of a `DIJob` that its CRD cannot express, as a JSON patch. The patch is
+/// empty if the object has them all.
 ///
-/// `spec.cleanPodPolicy`: empty becomes Running, and ALL (the spelling of DI-engine v0.2) becomes All.
+/// `spec.cleanPodPolicy`: empty becomes Running, and ALL (the spelling of DI-engine v0.2) becomes
+/// All.
 pub fn default_patch(object: &Value) -> Patch {
     let policy = &object["spec"]["cleanPodPolicy"];
     let default = match policy.as_str() {

@@ -58,8 +58,8 @@ pub struct DIJobSpec {
     )]
     pub group: String,
 
-    /// PriorityClass of every pod of the job whose template names none. Default: empty, the cluster's
-    /// default class.
+    /// PriorityClass of all pods of the job; a class in a template overrides it. Default: empty,
+    /// the cluster's default class.
     #[serde(
         default,
         deserialize_with = "null_as_empty",
@@ -92,7 +92,8 @@ pub struct DIJobSpec {
     #[serde(default)]
     pub suspend: bool,
 
-    /// Maximum time in seconds that the job may run after its start; then it fails. Default: no limit.
+    /// Maximum time in seconds that the job may run after its start; then it fails. Default: no
+    /// limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub active_deadline_seconds: Option<i64>,

@@ -1,4 +1,5 @@
-//! The API of DI Orchestrator: `DIJob` and `AggregatorConfig`, their names, defaults and validation.
+//! The API of DI Orchestrator: `DIJob` and `AggregatorConfig`, their names, defaults and
+//! validation.
 //!
 //! This crate holds types and pure functions only; it does no IO.
 

@@ -29,13 +29,13 @@ pub const DEFAULT_SERVER_URL: &str = "di-server.di-system:8080";
 /// Prefix of the endpoint's paths, which pods get in [`env::SERVER_API_VERSION`].
 pub const SERVER_API_VERSION: &str = "/v1alpha1";
 
-/// Annotation of a job: recent requests to the replica endpoint that lowered its declared counts, and
-/// the replicas that each removed. A repeated request removes no more.
+/// Annotation of a job: recent requests to the replica endpoint that lowered its declared counts,
+/// and the replicas that each removed. A repeated request removes no more.
 // See docs/decisions/0009.
 pub const SCALE_DOWNS_ANNOTATION: &str = "diengine.opendilab.org/lowered";
 
-/// Annotation of a job: UID of the coordinator pod to restart. A coordinator with another UID is not
-/// restarted, so the annotation works once.
+/// Annotation of a job: UID of the coordinator pod to restart. A coordinator with another UID is
+/// not restarted, so the annotation works once.
 // See docs/decisions/0014.
 pub const RESTART_ANNOTATION: &str = "diengine.opendilab.org/restart-coordinator";
 
@@ -156,8 +156,8 @@ pub const LOCAL_MASTER_ADDR: &str = "localhost";
 pub const MAX_REPLICAS: i32 = 2000;
 /// Length of the random suffix of a replica's name, in characters.
 pub const SUFFIX_LEN: usize = 5;
-/// Maximum length of a pod name, in characters: it is also a label value and a service name (RFC 1123
-/// label).
+/// Maximum length of a pod name, in characters: it is also a label value and a service name (RFC
+/// 1123 label).
 pub const MAX_POD_NAME_LEN: usize = 63;
 
 /// Returns the name of the job's coordinator pod and service.
@@ -187,8 +187,8 @@ pub fn job_of_aggregator(aggregator: &str) -> Option<&str> {
     (!job.is_empty() && !suffix.is_empty()).then_some(job)
 }
 
-/// Returns the address of a replica, `pod.namespace:port`. DI-engine's client splits it, so the form
-/// must not change.
+/// Returns the address of a replica, `pod.namespace:port`. DI-engine's client splits it, so the
+/// form must not change.
 pub fn replica_url(pod: &str, namespace: &str, port: i32) -> String {
     format!("{pod}.{namespace}:{port}")
 }

@@ -70,7 +70,8 @@ reasons! {
     InvalidAggregatorConfig,
     /// The API server rejected an object because it exceeds the namespace's resource quota.
     QuotaExceeded,
-    /// The API server rejected a request: an admission plugin denied it, or a permission is missing.
+    /// The API server rejected a request: an admission plugin denied it, or a permission is
+    /// missing.
     Forbidden,
     /// The API server rejected an object as invalid.
     Invalid,

@@ -49,8 +49,7 @@ impl Role {
         Self::ALL.into_iter().find(|role| role.label() == label)
     }
 
-    /// The role that clients request and count: an aggregator counts as the learner whose group it
-    /// belongs to.
+    /// The role that clients request and count: an aggregator counts as a learner.
     // See docs/decisions/0008.
     #[must_use]
     pub fn counted_as(self) -> Self {
@@ -71,7 +70,7 @@ impl Role {
         }
     }
 
-    /// The port of a replica whose template has no port named `di-port`.
+    /// The port of a replica if its template has no port named `di-port`.
     pub fn default_port(self) -> i32 {
         match self {
             Self::Collector => ports::COLLECTOR,

@@ -38,12 +38,12 @@ pub struct DIJobStatus {
     /// Number of pods by role (Coordinator, Collector, Learner, Aggregator, DDPLearner) and state.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub replica_status: BTreeMap<String, ReplicaCounts>,
-    /// One entry for each replica that the job should have or is removing. An entry is stored before
-    /// its pod is created.
+    /// One entry for each replica that the job should have or is removing. An entry is stored
+    /// before its pod is created.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub plan: Vec<PlanEntry>,
-    /// Recent requests to the replica endpoint that changed the plan. A repeated request gets the same
-    /// answer.
+    /// Recent requests to the replica endpoint that changed the plan. A repeated request gets the
+    /// same answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requests: Vec<AnsweredRequest>,
     /// Number of coordinator restarts that count against backoffLimit.
@@ -110,8 +110,8 @@ pub struct AnsweredRequest {
     pub kind: RequestKind,
     /// `Idempotency-Key` of the request, or a key that the endpoint generated.
     pub key: String,
-    /// Requested counts and resources. Another request with the same key is rejected. Empty in entries
-    /// of older versions.
+    /// Requested counts and resources. Another request with the same key is rejected. Empty in
+    /// entries of older versions.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub asked: String,
     /// Time of the response.
@@ -221,7 +221,8 @@ pub struct PlanEntry {
     /// learner its share of them.
     #[serde(default, skip_serializing_if = "ReplicaResources::is_empty")]
     pub resources: ReplicaResources,
-    /// Port of an aggregator once it is known. It does not follow changes of the `AggregatorConfig`.
+    /// Port of an aggregator once it is known. It does not follow changes of the
+    /// `AggregatorConfig`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<i32>,
     /// Ranks of a ddp learner within its learner group.
@@ -243,7 +244,8 @@ pub struct PlanEntry {
     /// The coordinator instance that requested the replica, as `pod UID/restart count`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claimed_by: Option<String>,
-    /// `Idempotency-Key` of the request that planned the replica, or a key that the endpoint generated.
+    /// `Idempotency-Key` of the request that planned the replica, or a key that the endpoint
+    /// generated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_key: Option<String>,
     /// Whether this entry replaces a replica that the coordinator reported as failed.

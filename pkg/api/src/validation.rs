@@ -1,7 +1,7 @@
 //! Validation of `DIJob` and `AggregatorConfig`: one validator for the webhook, the reconciler and
 //! the plugin.
 //!
-//! Messages follow Kubernetes' own (`spec.x: Invalid value: "y": …`) and say what to change.
+//! Messages follow Kubernetes' own (`spec.x: Invalid value: "y": …`) and suggest a fix.
 
 mod annotations;
 mod containers;

@@ -1,4 +1,5 @@
-//! The validator finds every mistake of the table with the expected message, and accepts valid jobs.
+//! The validator finds every mistake of the table with the expected message, and accepts valid
+//! jobs.
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 

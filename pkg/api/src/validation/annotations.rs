@@ -62,8 +62,8 @@ fn check_apparmor(name: &str, profile: &str, pod: &PodSpec, field: &Path<'_>, fa
 /// Type and file of a profile in a field.
 type FieldProfile<'a> = (&'a str, Option<&'a str>);
 
-/// Checks that the container's field has the same profile. The pod's field may differ: the annotation
-/// is more specific.
+/// Checks that the container's field has the same profile. The pod's field may differ: the
+/// annotation is more specific.
 fn check_same_apparmor(
     name: &str,
     profile: &str,

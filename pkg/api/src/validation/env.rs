@@ -47,7 +47,8 @@ pub(super) fn check_variables(
         let field = field.item("env", i);
         let name = field.at("name");
         if check_required(&variable.name, &name, "it needs a name", faults) {
-            // The user may have put the value into the name. Hide it, because others may read the message.
+            // The user may have put the value into the name. Hide it, because others may read the
+            // message.
             let before = variable.name.split_once('=');
             let shown = before.map(|(before, _)| format!("{before}=..."));
             let shown = shown.as_deref().unwrap_or(&variable.name);

@@ -28,8 +28,8 @@ impl<'a> Variables<'a> {
         }
     }
 
-    /// Checks that all references in `text` are known: a kubelet does not start the container otherwise.
-    /// Reports each missing name once.
+    /// Checks that all references in `text` are known: a kubelet does not start the container
+    /// otherwise. Reports each missing name once.
     pub(super) fn check_references(&self, text: &str, field: &Path<'_>, faults: &mut Faults) {
         if !self.are_known {
             return;

@@ -41,7 +41,8 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_digit())
 }
 
-/// Whether the part consists of lower-case words, joined by a dot, one or two underscores, or dashes.
+/// Whether the part consists of lower-case words, joined by a dot, one or two underscores, or
+/// dashes.
 fn is_component(part: &str) -> bool {
     let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let is_separator =

@@ -104,8 +104,9 @@ fn added_host_port(pod: &PodSpec, role: Role) -> Option<i32> {
     (pod.host_network == Some(true) && !has_own_port).then_some(number)
 }
 
-/// Checks that no other port conflicts with those of ddp learners on the node's network: from `first`
-/// on, one for each GPU. An unnamed port of the main container counts as a port of the ddp learner.
+/// Checks that no other port conflicts with those of ddp learners on the node's network: from
+/// `first` on, one for each GPU. An unnamed port of the main container counts as a port of the ddp
+/// learner.
 pub(super) fn check_ddp_ports(
     pod: &PodSpec,
     first: i32,

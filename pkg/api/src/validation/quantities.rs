@@ -65,7 +65,8 @@ pub(super) fn check_pod_resources(pod: &PodSpec, field: &Path<'_>, faults: &mut 
     }
 }
 
-/// Returns pod-level requests with their list. A limit counts as the request if the request is unset.
+/// Returns pod-level requests with their list. A limit counts as the request if the request is
+/// unset.
 fn pod_requests(
     requirements: &ResourceRequirements,
 ) -> impl Iterator<Item = (&'static str, &String, &Quantity)> {
@@ -294,7 +295,8 @@ fn is_extended(resource: &str) -> bool {
     resource.contains('/') && !resource.contains("kubernetes.io/")
 }
 
-/// Whether request and limit must be equal: extended resources and huge pages cannot be overcommitted.
+/// Whether request and limit must be equal: extended resources and huge pages cannot be
+/// overcommitted.
 fn must_equal_limit(resource: &str) -> bool {
     is_extended(resource) || resource.starts_with(HUGE_PAGES)
 }

@@ -126,7 +126,8 @@ pub(super) fn check_spec(spec: &DIJobSpec, faults: &mut Faults) {
     }
 }
 
-/// Checks GPU counts: each process of a learner group has its own port, counted up from the learner's.
+/// Checks GPU counts: each process of a learner group has its own port, counted up from the
+/// learner's.
 fn check_learner_gpus(spec: &DIJobSpec, faults: &mut Faults) {
     let Some(learner) = &spec.learner else { return };
     let pod = learner.template.spec.as_ref();

@@ -51,7 +51,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Decoded<T> {
     }
 }
 
-/// What decoding found besides the object.
+/// The findings of decoding, in addition to the object.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     /// Unknown fields.
@@ -66,8 +66,8 @@ pub(super) struct Findings {
     items: usize,
 }
 
-/// Decodes the value at `path`, or an object if `path` is `None`. The findings are complete up to the
-/// place of an error.
+/// Decodes the value at `path`, or an object if `path` is `None`. The findings are complete up to
+/// the place of an error.
 pub(super) fn decode_strictly<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     inner: D,
     path: Option<Path<'_>>,
@@ -287,7 +287,8 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Strict<'_, V> {
         self.inner.visit_newtype_struct(Strict { inner, location })
     }
 
-    /// Rejects a list in place of a struct: serde would take its items for the fields in their order.
+    /// Rejects a list in place of a struct: serde would take its items for the fields in their
+    /// order.
     fn visit_seq<A: SeqAccess<'de>>(self, inner: A) -> Result<V::Value, A::Error> {
         if !self.location.fields.is_empty() {
             return Err(A::Error::invalid_type(Unexpected::Seq, &self));

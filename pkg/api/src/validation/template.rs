@@ -29,8 +29,8 @@ const MAX_SECONDS: i64 = i32::MAX as i64;
 #[derive(Clone, Copy)]
 pub(super) struct TemplateContext<'a> {
     pub(super) role: Role,
-    /// The job, which adds volumes and a PriorityClass; `None` for aggregators, because many jobs share
-    /// their template.
+    /// The job, which adds volumes and a PriorityClass; `None` for aggregators, because many jobs
+    /// share their template.
     pub(super) job: Option<&'a DIJobSpec>,
 }
 
@@ -79,8 +79,8 @@ pub(super) fn check_metadata(metadata: &ObjectMeta, field: &Path<'_>, faults: &m
     }
 }
 
-/// Checks the preemption policy. The pod builder drops it together with an empty class if the job has
-/// a class.
+/// Checks the preemption policy. The pod builder drops it together with an empty class if the job
+/// has a class.
 fn check_preemption(
     pod: &PodSpec,
     context: TemplateContext<'_>,
@@ -165,8 +165,8 @@ fn check_pod(pod: &PodSpec, context: TemplateContext<'_>, field: &Path<'_>, faul
         &path("activeDeadlineSeconds"),
         faults,
     );
-    // Together with a class the priority may be right, as in a copied pod. If the job has a class, the
-    // pod builder drops the priority.
+    // Together with a class the priority may be right, as in a copied pod. If the job has a class,
+    // the pod builder drops the priority.
     let own_class = pod.priority_class_name.as_deref().unwrap_or_default();
     let has_no_class = |job: &DIJobSpec| own_class.is_empty() && job.priority_class_name.is_empty();
     if pod.priority.is_some_and(|priority| priority != 0) && context.job.is_some_and(has_no_class) {

@@ -7,8 +7,8 @@ const MIN_SIMILARITY: f64 = 0.88;
 
 /// Returns the fault of a field that is not among the known `fields` of its parent.
 ///
-/// Fields of `status` and `metadata` are ignored: the API server prunes or validates them. The value
-/// is not shown, because it may be a secret, such as that of an environment variable.
+/// Fields of `status` and `metadata` are ignored: the API server prunes or validates them. The
+/// value is not shown, because it may be a secret, such as that of an environment variable.
 pub(super) fn unknown_field_fault(path: &Path<'_>, fields: &[&str]) -> Option<Fault> {
     let name = path.name();
     let (fields, is_known) = match path.parent() {

@@ -26,8 +26,8 @@ const EMPTY_MEANS_UNSET: [&str; 8] = [
 /// Decodes and validates an update of a `DIJob` from `old` to `new`. Returns `None` if the spec is
 /// unchanged.
 ///
-/// An unchanged spec is always allowed, even if it is invalid. Faults that a started job already has
-/// do not block other changes.
+/// An unchanged spec is always allowed, even if it is invalid. Faults that a started job already
+/// has do not block other changes.
 ///
 /// # Errors
 /// All faults, at most 1,000.
@@ -84,8 +84,8 @@ fn job_stage(status: &Value) -> Stage {
     }
 }
 
-/// Whether pods of the job may exist, which a change of the template would not reach. A suspended job
-/// has none; a job without a phase has them as soon as they are planned.
+/// Whether pods of the job may exist, which a change of the template would not reach. A suspended
+/// job has none; a job without a phase has them as soon as they are planned.
 fn has_started(phase: &str, plan: &Value) -> bool {
     match phase {
         "" => plan.as_array().is_some_and(|plan| !plan.is_empty()),

@@ -4,7 +4,8 @@ use std::fmt::Display;
 
 use super::{Fault, Faults, Path};
 
-/// Requires a string that is not empty; returns whether it is. `description` names it in the message.
+/// Requires a string that is not empty; returns whether it is. `description` names it in the
+/// message.
 pub(super) fn check_required(
     value: &str,
     field: &Path<'_>,
@@ -17,8 +18,8 @@ pub(super) fn check_required(
     !value.is_empty()
 }
 
-/// Requires one of the supported values if the field is set and not empty, because Kubernetes defaults
-/// an empty value.
+/// Requires one of the supported values if the field is set and not empty, because Kubernetes
+/// defaults an empty value.
 pub(super) fn check_one_of(
     value: Option<&str>,
     supported: &[&str],

@@ -8,8 +8,8 @@ use k8s_openapi::{
 use super::{disks::SINGLE_POD_MODE, dns::ROOT_DOMAIN};
 use crate::quantity::{NANOS_PER_UNIT, parse_nanos};
 
-/// Sysctls that every kubelet allows. A kubelet rejects a pod with another one unless it is configured
-/// to allow it.
+/// Sysctls that every kubelet allows. A kubelet rejects a pod with another one unless it is
+/// configured to allow it.
 const SAFE_SYSCTLS: [&str; 12] = [
     "kernel.shm_rmid_forced",
     "net.ipv4.ip_local_port_range",

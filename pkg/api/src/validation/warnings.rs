@@ -98,8 +98,8 @@ fn warn_about_labels(metadata: &ObjectMeta, field: &str, warnings: &mut Vec<Stri
     }
 }
 
-/// Whether the orchestrator sets this variable in pods of the role's template. A learner template also
-/// serves ddp learners: the coordinator may request learners with several GPUs later.
+/// Whether the orchestrator sets this variable in pods of the role's template. A learner template
+/// also serves ddp learners: the coordinator may request learners with several GPUs later.
 pub(super) fn is_set_by_orchestrator(name: &str, role: Role) -> bool {
     let ddp = (role == Role::Learner).then_some(Role::DdpLearner);
     let mut roles = [role].into_iter().chain(ddp);

@@ -1,5 +1,5 @@
-//! The tables of mistakes and of valid objects (with the samples). Tests of the validator, the schema
-//! and the API server share them.
+//! The tables of mistakes and of valid objects (with the samples). Tests of the validator, the
+//! schema and the API server share them.
 
 #![allow(clippy::unwrap_used, dead_code)] // a panic is how a test fails, and not every test needs all of it
 
