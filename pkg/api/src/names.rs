@@ -64,7 +64,7 @@ pub mod ports {
     pub const AGGREGATOR: i32 = 22272;
     /// Default port of a coordinator.
     pub const COORDINATOR: i32 = 22273;
-    /// Rendezvous port of a learner group, see [`master_port`](self::master_port).
+    /// Rendezvous port of a learner group, see [`master_port`].
     pub const MASTER: i32 = 10314;
     /// Name of the rendezvous port.
     pub const MASTER_NAME: &str = "master-port";
@@ -72,7 +72,7 @@ pub mod ports {
     pub const GPU_NAME_PREFIX: &str = "gpu-port-";
 
     /// Returns the rendezvous port of `processes` processes on the ports from `first` on:
-    /// [`MASTER`](self::MASTER), or the port after theirs if they use `MASTER`.
+    /// [`MASTER`], or the port after theirs if they use `MASTER`.
     pub fn master_port(first: i32, processes: i32) -> i32 {
         let next = first.saturating_add(processes);
         if (first..next).contains(&MASTER) {
@@ -85,13 +85,13 @@ pub mod ports {
 
 /// Label keys and fixed values.
 pub mod labels {
-    /// Key of [`GROUP_VALUE`](self::GROUP_VALUE).
+    /// Key of [`GROUP_VALUE`].
     pub const GROUP: &str = "group-name";
     /// Value of `group-name`.
     pub const GROUP_VALUE: &str = super::GROUP;
     /// Key of the job's name.
     pub const JOB: &str = "dijob-name";
-    /// Key of [`CONTROLLER_VALUE`](self::CONTROLLER_VALUE).
+    /// Key of [`CONTROLLER_VALUE`].
     pub const CONTROLLER: &str = "controller-name";
     /// Value of `controller-name`.
     pub const CONTROLLER_VALUE: &str = "di-operator";
