@@ -1,8 +1,8 @@
-//! Objects that are nearly ours, and their changes.
+//! Mutated jobs and updates between them.
 #![cfg_attr(fuzzing, no_main)]
 
 #[cfg(fuzzing)]
-libfuzzer_sys::fuzz_target!(|changed: di_fuzz::Changed| di_fuzz::changed(&changed));
+libfuzzer_sys::fuzz_target!(|update: di_fuzz::JobUpdate| di_fuzz::fuzz_updates(&update));
 
 #[cfg(not(fuzzing))]
 fn main() {}

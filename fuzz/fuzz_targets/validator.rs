@@ -1,8 +1,8 @@
-//! Any JSON as an object, new and in the place of another.
+//! Arbitrary JSON as a new object and as an update.
 #![cfg_attr(fuzzing, no_main)]
 
 #[cfg(fuzzing)]
-libfuzzer_sys::fuzz_target!(|text: &[u8]| di_fuzz::objects(text));
+libfuzzer_sys::fuzz_target!(|text: &[u8]| di_fuzz::fuzz_objects(text));
 
 #[cfg(not(fuzzing))]
 fn main() {}

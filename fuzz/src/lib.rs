@@ -1,4 +1,5 @@
-//! What the fuzz targets share: what must hold of every answer, and JSON that looks like ours.
+//! Shared code of the fuzz targets: invariants of every response, and generators of JSON that
+//! resembles jobs.
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use di_admission::{
@@ -8,7 +9,7 @@ use di_admission::{
 use di_api::validation;
 use serde_json::{Map, Value};
 
-/// Names that the validator knows, and some that it nearly does.
+/// Field names that the validator knows, and some misspelt ones.
 const NAMES: [&str; 64] = [
     "apiVersion",
     "kind",
@@ -75,8 +76,8 @@ const NAMES: [&str; 64] = [
     "startTime",
     "plan",
 ];
-/// Values that mean something.
-const TEXTS: [&str; 24] = [
+/// String values that are valid in some field.
+const STRING_VALUES: [&str; 24] = [
     "",
     "di-container",
     "di-port",
@@ -102,41 +103,43 @@ const TEXTS: [&str; 24] = [
     "A_B",
     "2026-01-02T03:04:05Z",
 ];
-const DEEPEST: usize = 12;
-const MOST: usize = 6;
+/// Maximum depth of generated JSON.
+const MAX_DEPTH: usize = 12;
+/// Maximum number of items of a generated list or object.
+const MAX_ITEMS: usize = 6;
 
-/// JSON of names and values that are likely to be understood.
+/// JSON of names and values that the validator probably knows.
 #[derive(Clone, Debug)]
 pub struct Json(pub Value);
 
 impl<'a> Arbitrary<'a> for Json {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
-        value(u, DEEPEST).map(Self)
+        arbitrary_value(u, MAX_DEPTH).map(Self)
     }
 }
 
-fn value(u: &mut Unstructured<'_>, depth: usize) -> Result<Value> {
+fn arbitrary_value(u: &mut Unstructured<'_>, depth: usize) -> Result<Value> {
     let kinds = if depth == 0 { 5 } else { 8 };
     Ok(match u.int_in_range(0..=kinds)? {
         0 => Value::Null,
         1 => Value::Bool(u.arbitrary()?),
         2 => Value::from(u.arbitrary::<i64>()?),
         3 => Value::from(u.int_in_range(-2..=70_000)?),
-        4 => Value::from(*u.choose(&TEXTS)?),
+        4 => Value::from(*u.choose(&STRING_VALUES)?),
         5 => Value::from(u.arbitrary::<String>()?),
         6 => {
-            let items = (0..u.int_in_range(0..=MOST)?).map(|_| value(u, depth - 1));
+            let items = (0..u.int_in_range(0..=MAX_ITEMS)?).map(|_| arbitrary_value(u, depth - 1));
             Value::Array(items.collect::<Result<_>>()?)
         }
         _ => {
-            let fields =
-                (0..u.int_in_range(0..=MOST)?).map(|_| Ok((name(u)?, value(u, depth - 1)?)));
+            let fields = (0..u.int_in_range(0..=MAX_ITEMS)?)
+                .map(|_| Ok((arbitrary_name(u)?, arbitrary_value(u, depth - 1)?)));
             Value::Object(fields.collect::<Result<Map<_, _>>>()?)
         }
     })
 }
 
-fn name(u: &mut Unstructured<'_>) -> Result<String> {
+fn arbitrary_name(u: &mut Unstructured<'_>) -> Result<String> {
     if u.ratio(9, 10)? {
         u.choose(&NAMES).map(|name| (*name).to_owned())
     } else {
@@ -144,39 +147,39 @@ fn name(u: &mut Unstructured<'_>) -> Result<String> {
     }
 }
 
-/// A job that could be ours, with one part of it anything.
+/// A valid job with up to four fields replaced by arbitrary values.
 #[derive(Clone, Debug)]
-pub struct NearlyJob(pub Value);
+pub struct MutatedJob(pub Value);
 
-impl<'a> Arbitrary<'a> for NearlyJob {
+impl<'a> Arbitrary<'a> for MutatedJob {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
         let mut job: Value = serde_json::from_str(JOB).unwrap_or_default();
         for _ in 0..u.int_in_range(0..=4)? {
-            let mut place = &mut job;
-            // Down some known steps, and then something else is there.
+            let mut target = &mut job;
+            // Follow existing fields for some levels, then replace the value.
             for _ in 0..u.int_in_range(1..=8)? {
-                let keys: Vec<String> = match &*place {
+                let keys: Vec<String> = match &*target {
                     Value::Object(fields) => fields.keys().cloned().collect(),
                     _ => Vec::new(),
                 };
                 let key = if keys.is_empty() || u.ratio(1, 6)? {
-                    name(u)?
+                    arbitrary_name(u)?
                 } else {
                     u.choose(&keys)?.clone()
                 };
-                let index = match &*place {
+                let index = match &*target {
                     Value::Array(items) if !items.is_empty() => {
                         Some(u.int_in_range(0..=items.len() - 1)?)
                     }
                     _ => None,
                 };
-                place = match (place, index) {
+                target = match (target, index) {
                     (Value::Array(items), Some(index)) => &mut items[index],
                     (Value::Object(fields), _) => fields.entry(key).or_insert(Value::Null),
                     (other, _) => other,
                 };
             }
-            *place = value(u, 4)?;
+            *target = arbitrary_value(u, 4)?;
         }
         Ok(Self(job))
     }
@@ -196,73 +199,73 @@ const JOB: &str = r#"{
     "status": {"phase": "Running", "startTime": "2026-01-02T03:04:05Z"}
 }"#;
 
-/// Two jobs, one in the place of the other, and something else in its place.
-pub type Changed = (NearlyJob, NearlyJob, Json);
+/// An old and a new job, and an arbitrary object.
+pub type JobUpdate = (MutatedJob, MutatedJob, Json);
 
-/// Nearly right jobs, new and changed into one another.
-pub fn changed((old, new, anything): &Changed) {
-    judge(&old.0, &new.0);
-    judge(&new.0, &old.0);
-    judge(&old.0, &anything.0);
+/// Fuzzes validation with mutated jobs and updates from one to the other.
+pub fn fuzz_updates((old, new, anything): &JobUpdate) {
+    check_validation(&old.0, &new.0);
+    check_validation(&new.0, &old.0);
+    check_validation(&old.0, &anything.0);
 }
 
-/// The first JSON document of a text in the place of the second.
-pub fn objects(text: &[u8]) {
+/// Fuzzes validation with JSON text: the first document is the new object, the second the old one.
+pub fn fuzz_objects(text: &[u8]) {
     let mut values = serde_json::Deserializer::from_slice(text).into_iter::<Value>();
     let Some(Ok(new)) = values.next() else {
         return;
     };
     let old = values.next().and_then(std::result::Result::ok);
-    judge(&old.unwrap_or_default(), &new);
+    check_validation(&old.unwrap_or_default(), &new);
 }
 
-/// A body as a review: it is answered, or it is malformed.
+/// Fuzzes the webhooks with a request body: the result is a response or a malformed-body error.
 ///
 /// # Panics
-/// When it is neither.
-pub fn review(body: &[u8]) {
+/// If the result is anything else.
+pub fn fuzz_review(body: &[u8]) {
     match mutate(body) {
-        Ok(answer) => is_review(&answer),
+        Ok(answer) => assert_is_review(&answer),
         Err(error) => assert!(matches!(error, Error::Malformed(_)), "{error}"),
     }
     match validate(body) {
-        Ok(Judgement::Final(answer)) => is_review(&answer),
+        Ok(Judgement::Final(answer)) => assert_is_review(&answer),
         Ok(Judgement::Claimed(claim)) => {
             claim.question();
             let refused = [claim.refused(), claim.undecided()];
             for answer in refused.into_iter().flatten() {
                 assert!(!answer.allowed);
-                is_review(&answer);
+                assert_is_review(&answer);
             }
-            is_review(&claim.granted().expect("an answer can be written"));
+            assert_is_review(&claim.granted().expect("a response is serializable"));
         }
         Err(error) => assert!(matches!(error, Error::Malformed(_)), "{error}"),
     }
 }
 
-fn is_review(answer: &Answer) {
-    let review: Value = serde_json::from_slice(&answer.body).expect("an answer is JSON");
+fn assert_is_review(answer: &Answer) {
+    let review: Value = serde_json::from_slice(&answer.body).expect("a response is JSON");
     assert_eq!(review["kind"], "AdmissionReview");
     assert_eq!(review["response"]["allowed"], answer.allowed);
     assert!(review["response"]["uid"].is_string());
     assert!(answer.allowed || review["response"]["status"]["code"].is_u64());
 }
 
-/// The validator in all its uses: nothing panics, and whoever refuses says why.
-fn judge(old: &Value, new: &Value) {
-    let created = validation::dijob(new).map(Some);
-    for judged in [created, validation::dijob_update(old, new)] {
-        match judged {
-            Ok(job) => drop(job.as_ref().map(validation::warnings)),
+/// Calls every entry point of the validator: none panics, and each rejection has a fault.
+fn check_validation(old: &Value, new: &Value) {
+    let created = validation::validate_dijob(new).map(Some);
+    for result in [created, validation::validate_dijob_update(old, new)] {
+        match result {
+            Ok(job) => drop(job.as_ref().map(validation::job_warnings)),
             Err(faults) => {
-                assert!(!validation::summary(&faults).is_empty());
-                assert!(!faults.is_empty(), "refused without a reason");
+                assert!(!validation::summarize_faults(&faults).is_empty());
+                assert!(!faults.is_empty(), "rejected without a fault");
             }
         }
     }
-    validation::spec_unchanged(old, new);
-    if let Err(faults) = validation::aggregator_config(new) {
-        assert!(!faults.is_empty(), "refused without a reason");
+    validation::is_spec_unchanged(old, new);
+    if let Err(faults) = validation::validate_aggregator_config(new) {
+        assert!(!faults.is_empty(), "rejected without a fault");
     }
     let mut defaulted = new.clone();
     let patch = di_api::default_patch(new);
@@ -278,23 +281,23 @@ fn judge(old: &Value, new: &Value) {
 mod tests {
     use super::*;
 
-    /// What is fed first, and whatever was found by it.
+    /// The seeds contain the inputs of earlier failures.
     #[test]
-    fn the_seeds_are_judged() {
+    fn seeds_do_not_panic() {
         let all = concat!(env!("CARGO_MANIFEST_DIR"), "/seeds");
-        let mut judged = 0;
-        for (target, feed) in [
-            ("review", (|text| review(text)) as fn(&[u8])),
-            ("validator", objects),
+        let mut count = 0;
+        for (target, run) in [
+            ("review", (|text| fuzz_review(text)) as fn(&[u8])),
+            ("validator", fuzz_objects),
             ("structured", |bytes| {
-                changed(&Changed::arbitrary(&mut Unstructured::new(bytes)).unwrap());
+                fuzz_updates(&JobUpdate::arbitrary(&mut Unstructured::new(bytes)).unwrap());
             }),
         ] {
             for seed in std::fs::read_dir(format!("{all}/{target}")).unwrap() {
-                feed(&std::fs::read(seed.unwrap().path()).unwrap());
-                judged += 1;
+                run(&std::fs::read(seed.unwrap().path()).unwrap());
+                count += 1;
             }
         }
-        assert!(judged >= 10, "{judged}");
+        assert!(count >= 10, "{count}");
     }
 }

@@ -3,7 +3,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The pod of aggregators, which stand in front of the ddp learners of a logic learner.
+/// Template of the aggregator pods, one for each learner with several GPUs.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "diengine.opendilab.org",
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
     shortname = "agconfig",
     namespaced,
     derive = "PartialEq",
-    doc = "The pod of aggregators, which stand in front of the ddp learners of a logic learner.",
+    doc = "Template of the aggregator pods, one for each learner with several GPUs.",
     printcolumn(
         name = "Age",
         type_ = "date",
@@ -23,14 +23,14 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct AggregatorConfigSpec {
-    /// The aggregator.
+    /// Describes the aggregator pods.
     pub aggregator: AggregatorSpec,
 }
 
-/// The aggregator of an `AggregatorConfig`.
+/// The aggregator pods of an `AggregatorConfig`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AggregatorSpec {
-    /// Pod of each aggregator; its main container is di-container.
+    /// Pod template of each aggregator. The main container must be named di-container.
     pub template: PodTemplateSpec,
 }

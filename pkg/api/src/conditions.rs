@@ -2,25 +2,25 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use crate::Reason;
 
-/// Types of a job's conditions.
+/// The condition types of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConditionType {
     /// The coordinator has been created.
     Created,
-    /// The coordinator runs.
+    /// The coordinator is running.
     Running,
-    /// The job ended with success.
+    /// The job ended successfully.
     Succeeded,
-    /// The job ended with failure.
+    /// The job failed.
     Failed,
-    /// The job is held and no pod of it is left.
+    /// The job is suspended and has no pods left.
     Suspended,
     /// Every planned replica is ready.
     ReplicasReady,
 }
 
 impl ConditionType {
-    /// All of them.
+    /// All condition types.
     pub const ALL: [Self; 6] = [
         Self::Created,
         Self::Running,
@@ -30,7 +30,7 @@ impl ConditionType {
         Self::ReplicasReady,
     ];
 
-    /// As it is written.
+    /// The type as it appears in `status.conditions`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Created => "Created",
@@ -43,17 +43,18 @@ impl ConditionType {
     }
 }
 
-/// The condition of this type, if it was ever set.
-pub fn condition(conditions: &[Condition], type_: ConditionType) -> Option<&Condition> {
+/// Returns the condition of this type if it is set.
+pub fn find_condition(conditions: &[Condition], type_: ConditionType) -> Option<&Condition> {
     conditions.iter().find(|c| c.type_ == type_.as_str())
 }
 
-/// Whether the condition of this type is True.
-pub fn is_true(conditions: &[Condition], type_: ConditionType) -> bool {
-    condition(conditions, type_).is_some_and(|c| c.status == "True")
+/// Whether the condition of this type is set and True.
+pub fn is_condition_true(conditions: &[Condition], type_: ConditionType) -> bool {
+    find_condition(conditions, type_).is_some_and(|c| c.status == "True")
 }
 
-/// Sets a condition. Its transition time moves only when its status flips, so that setting it again changes nothing.
+/// Sets a condition. `lastTransitionTime` changes only when the status changes, so setting the same
+/// condition again changes nothing.
 pub fn set_condition(
     conditions: &mut Vec<Condition>,
     type_: ConditionType,
@@ -87,12 +88,12 @@ pub fn set_condition(
 mod tests {
     use super::*;
 
-    fn at(second: i64) -> Time {
+    fn time_at(second: i64) -> Time {
         Time(jiff::Timestamp::from_second(second).unwrap())
     }
 
     #[test]
-    fn the_transition_time_moves_only_when_the_status_flips() {
+    fn condition_transition_time_changes_with_status_only() {
         let mut all = Vec::new();
         set_condition(
             &mut all,
@@ -101,7 +102,7 @@ mod tests {
             Reason::CoordinatorRunning,
             "a",
             Some(1),
-            &at(1),
+            &time_at(1),
         );
         set_condition(
             &mut all,
@@ -110,12 +111,12 @@ mod tests {
             Reason::NodeLost,
             "b",
             Some(2),
-            &at(2),
+            &time_at(2),
         );
         assert_eq!(all.len(), 1);
         assert_eq!(
             (all[0].reason.as_str(), &all[0].last_transition_time),
-            ("NodeLost", &at(1))
+            ("NodeLost", &time_at(1))
         );
         set_condition(
             &mut all,
@@ -124,9 +125,9 @@ mod tests {
             Reason::Suspended,
             "c",
             Some(2),
-            &at(3),
+            &time_at(3),
         );
-        assert_eq!(all[0].last_transition_time, at(3));
-        assert!(!is_true(&all, ConditionType::Running));
+        assert_eq!(all[0].last_transition_time, time_at(3));
+        assert!(!is_condition_true(&all, ConditionType::Running));
     }
 }

@@ -6,35 +6,36 @@ use kube::CustomResourceExt;
 
 use crate::{AggregatorConfig, DIJob, names};
 
-/// The definitions of both kinds, ready to be applied.
+/// Returns the CRDs of both kinds, ready to be applied.
 ///
-/// They stay below the 262,144 bytes that client-side `kubectl apply` can store in its annotation: what Kubernetes' own types say of
-/// themselves is stripped, and the legacy version leaves its schema open but for the defaults.
+/// Each stays below 262,144 bytes, because client-side `kubectl apply` stores it in an annotation
+/// of that size. Therefore the descriptions of Kubernetes' own types are removed, and the schema of
+/// the legacy version contains only the defaults.
 pub fn crds() -> [CustomResourceDefinition; 2] {
-    [DIJob::crd(), AggregatorConfig::crd()].map(served)
+    [DIJob::crd(), AggregatorConfig::crd()].map(finish_crd)
 }
 
-/// Properties of the spec that are Kubernetes' own types.
-const FOREIGN: [&str; 2] = ["template", "volumes"];
+/// Properties of the spec with types of Kubernetes.
+const KUBERNETES_TYPES: [&str; 2] = ["template", "volumes"];
 
-fn served(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
+fn finish_crd(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     for version in &mut crd.spec.versions {
-        keep_unknown_beside_spec(version);
-        if let Some(spec) = schema_of(version, "spec") {
-            strip_foreign_descriptions(spec);
+        keep_unknown_root_fields(version);
+        if let Some(spec) = part_schema(version, "spec") {
+            strip_kubernetes_descriptions(spec);
             keep_unknown_fields(spec);
-            take_empty_texts(spec);
+            allow_empty_strings(spec);
         }
-        if let Some(status) = schema_of(version, "status") {
-            strip_foreign_descriptions(status);
+        if let Some(status) = part_schema(version, "status") {
+            strip_kubernetes_descriptions(status);
         }
     }
-    let legacy: Vec<_> = crd.spec.versions.iter().map(legacy_of).collect();
+    let legacy: Vec<_> = crd.spec.versions.iter().map(legacy_version).collect();
     crd.spec.versions.extend(legacy);
     crd
 }
 
-fn schema_of<'a>(
+fn part_schema<'a>(
     version: &'a mut CustomResourceDefinitionVersion,
     part: &str,
 ) -> Option<&'a mut JSONSchemaProps> {
@@ -48,7 +49,9 @@ fn schema_of<'a>(
         .get_mut(part)
 }
 
-fn children(schema: &mut JSONSchemaProps) -> impl Iterator<Item = (&str, &mut JSONSchemaProps)> {
+fn child_schemas(
+    schema: &mut JSONSchemaProps,
+) -> impl Iterator<Item = (&str, &mut JSONSchemaProps)> {
     let items = match schema.items.as_mut() {
         Some(JSONSchemaPropsOrArray::Schema(items)) => Some(("items", &mut **items)),
         _ => None,
@@ -61,12 +64,12 @@ fn children(schema: &mut JSONSchemaProps) -> impl Iterator<Item = (&str, &mut JS
         .chain(items)
 }
 
-fn strip_foreign_descriptions(schema: &mut JSONSchemaProps) {
-    for (name, child) in children(schema) {
-        if FOREIGN.contains(&name) {
+fn strip_kubernetes_descriptions(schema: &mut JSONSchemaProps) {
+    for (name, child) in child_schemas(schema) {
+        if KUBERNETES_TYPES.contains(&name) {
             strip_descriptions(child);
         } else {
-            strip_foreign_descriptions(child);
+            strip_kubernetes_descriptions(child);
         }
     }
 }
@@ -78,53 +81,56 @@ fn strip_descriptions(schema: &mut JSONSchemaProps) {
     {
         strip_descriptions(values);
     }
-    for (_, child) in children(schema) {
+    for (_, child) in child_schemas(schema) {
         strip_descriptions(child);
     }
 }
 
-/// Every level keeps what it does not know, so that the webhook sees a misspelt field instead of the server dropping it.
+/// Preserves unknown fields at every level: the webhook must see misspelt fields, which the server
+/// would drop.
 fn keep_unknown_fields(schema: &mut JSONSchemaProps) {
     if schema.type_.as_deref() == Some("object") && schema.properties.is_some() {
         schema.x_kubernetes_preserve_unknown_fields = Some(true);
     }
-    for (_, child) in children(schema) {
+    for (_, child) in child_schemas(schema) {
         keep_unknown_fields(child);
     }
 }
 
-/// Servers of 1.20 take an empty text for null, and refuse it where null is not allowed: `env: [{name: A, value: ""}]`, an empty label.
-fn take_empty_texts(schema: &mut JSONSchemaProps) {
+/// API servers of 1.20 treat an empty string as null, and reject it unless the field is nullable:
+/// `env: [{name: A, value: ""}]`, or an empty label.
+fn allow_empty_strings(schema: &mut JSONSchemaProps) {
     let required = schema.required.clone().unwrap_or_default();
-    for (name, child) in children(schema) {
+    for (name, child) in child_schemas(schema) {
         if !required.iter().any(|required| required == name) {
-            allow_empty_text(child);
+            allow_null_string(child);
         }
-        take_empty_texts(child);
+        allow_empty_strings(child);
     }
     if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
-        allow_empty_text(values);
-        take_empty_texts(values);
+        allow_null_string(values);
+        allow_empty_strings(values);
     }
 }
 
-fn allow_empty_text(schema: &mut JSONSchemaProps) {
+fn allow_null_string(schema: &mut JSONSchemaProps) {
     if schema.type_.as_deref() == Some("string") && schema.enum_.is_none() {
         schema.nullable = Some(true);
     }
 }
 
-/// So that a misspelt `spec` is seen too.
-fn keep_unknown_beside_spec(version: &mut CustomResourceDefinitionVersion) {
+/// Preserves unknown fields of the object itself, so that the webhook sees a misspelt `spec`.
+fn keep_unknown_root_fields(version: &mut CustomResourceDefinitionVersion) {
     let schema = version.schema.as_mut();
     if let Some(root) = schema.and_then(|schema| schema.open_api_v3_schema.as_mut()) {
         root.x_kubernetes_preserve_unknown_fields = Some(true);
     }
 }
 
-/// The version that older manifests name: the same fields, of which only the defaults are spelt out, and what keeps a scale from storing a job
-/// that cannot be read: it names a count alone, of whatever job.
-fn legacy_of(version: &CustomResourceDefinitionVersion) -> CustomResourceDefinitionVersion {
+/// Returns the version of older manifests. Its schema has the defaults, and the rules without which
+/// the scale subresource, which sets a count in any job, could store an undecodable job.
+// See docs/decisions/0003.
+fn legacy_version(version: &CustomResourceDefinitionVersion) -> CustomResourceDefinitionVersion {
     let root = version
         .schema
         .as_ref()
@@ -134,7 +140,7 @@ fn legacy_of(version: &CustomResourceDefinitionVersion) -> CustomResourceDefinit
         storage: false,
         schema: Some(CustomResourceValidation {
             open_api_v3_schema: root.map(|root| {
-                let mut open = defaults_of(root).unwrap_or_else(open_object);
+                let mut open = defaults_only(root).unwrap_or_else(open_object);
                 for part in ["spec", "status"] {
                     if root
                         .properties
@@ -163,8 +169,8 @@ fn open_object() -> JSONSchemaProps {
     }
 }
 
-/// The part of a schema that leads to defaults, everything else left open.
-fn defaults_of(schema: &JSONSchemaProps) -> Option<JSONSchemaProps> {
+/// Reduces a schema to the fields with defaults, and leaves the rest open.
+fn defaults_only(schema: &JSONSchemaProps) -> Option<JSONSchemaProps> {
     if let Some(JSON(default)) = &schema.default
         && !default.is_object()
     {
@@ -181,11 +187,11 @@ fn defaults_of(schema: &JSONSchemaProps) -> Option<JSONSchemaProps> {
         .properties
         .iter()
         .flatten()
-        .filter(|(name, _)| !FOREIGN.contains(&name.as_str()) && *name != "status")
-        .filter_map(|(name, child)| Some((name.clone(), defaults_of(child)?)))
+        .filter(|(name, _)| !KUBERNETES_TYPES.contains(&name.as_str()) && *name != "status")
+        .filter_map(|(name, child)| Some((name.clone(), defaults_only(child)?)))
         .collect();
-    let of_template = |name: &&String| *name == "template";
-    let required = schema.required.iter().flatten().find(of_template);
+    let is_template = |name: &&String| *name == "template";
+    let required = schema.required.iter().flatten().find(is_template);
     (!properties.is_empty()).then(|| JSONSchemaProps {
         properties: Some(properties),
         required: required.map(|template| vec![template.clone()]),

@@ -1,9 +1,11 @@
 use json_patch::{AddOperation, Patch, PatchOperation};
 use serde_json::Value;
 
-/// The defaults of a `DIJob` that its definition cannot express, as a JSON patch; empty when nothing is to be filled in.
+/// Returns the defaults of a `DIJob` that its CRD cannot express, as a JSON patch. The patch is
+/// empty if the object has them all.
 ///
-/// `spec.cleanPodPolicy`: empty becomes Running, and the seed's spelling ALL becomes All.
+/// `spec.cleanPodPolicy`: empty becomes Running, and ALL (the spelling of DI-engine v0.2) becomes
+/// All.
 pub fn default_patch(object: &Value) -> Patch {
     let policy = &object["spec"]["cleanPodPolicy"];
     let default = match policy.as_str() {
@@ -32,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_policy_is_filled_in_once() {
+    fn clean_pod_policy_is_defaulted_once() {
         for (written, stored) in [
             (json!({}), json!({"cleanPodPolicy": "Running"})),
             (

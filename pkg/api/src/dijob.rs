@@ -49,72 +49,76 @@ use crate::{DIJobStatus, GPU_RESOURCE, ReplicaResources, Role, names::MAIN_CONTA
 )]
 #[serde(rename_all = "camelCase")]
 pub struct DIJobSpec {
-    /// A collection of jobs that this one belongs to.
+    /// Name of a collection of jobs that this job belongs to. It has no effect; clients may use it.
+    /// Default: empty.
     #[serde(
         default,
-        deserialize_with = "null_is_empty",
+        deserialize_with = "null_as_empty",
         skip_serializing_if = "String::is_empty"
     )]
     pub group: String,
 
-    /// Priority class of every pod of the job.
+    /// PriorityClass of all pods of the job; a class in a template overrides it. Default: empty,
+    /// the cluster's default class.
     #[serde(
         default,
-        deserialize_with = "null_is_empty",
+        deserialize_with = "null_as_empty",
         skip_serializing_if = "String::is_empty"
     )]
     #[schemars(length(max = 253))]
     pub priority_class_name: String,
 
-    /// Which pods are deleted once the job has ended. Running deletes those that could still use the cluster, except the coordinator.
+    /// Which pods are deleted when the job has ended: None, Running (pods that could still use
+    /// resources, except the coordinator) or All. Default: Running.
     #[serde(default)]
     pub clean_pod_policy: CleanPodPolicy,
 
-    /// Volumes added to every pod of the job.
+    /// Volumes added to every pod of the job; containers mount them by name. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<Volume>,
 
-    /// Hands out tasks; the job ends when its container di-container ends.
+    /// The coordinator schedules the training. The job ends when its container di-container exits.
     pub coordinator: CoordinatorSpec,
 
-    /// Step environments and produce data.
+    /// Collectors step environments and produce training data. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collector: Option<CollectorSpec>,
 
-    /// Train.
+    /// Learners train the model. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub learner: Option<LearnerSpec>,
 
-    /// Whether the job is held: no pod of it runs.
+    /// Whether the job is suspended: its pods are deleted and the plan is kept. Default: false.
     #[serde(default)]
     pub suspend: bool,
 
-    /// How long the job may run, in seconds since it started; unset means for ever.
+    /// Maximum time in seconds that the job may run after its start; then it fails. Default: no
+    /// limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub active_deadline_seconds: Option<i64>,
 
-    /// How long the job is kept after its end, in seconds; unset means for ever.
+    /// Time in seconds after which an ended job is deleted with its pods. Default: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub ttl_seconds_after_finished: Option<i32>,
 
-    /// How often a failed coordinator is started again before the job has failed.
+    /// Maximum number of restarts of a failed coordinator; then the job fails. Default: 0.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub backoff_limit: i32,
 }
 
-/// The schema allows null for texts.
-fn null_is_empty<'de, D: Deserializer<'de>>(text: D) -> Result<String, D::Error> {
+/// Reads null as an empty string, because the CRD schema allows null for strings.
+fn null_as_empty<'de, D: Deserializer<'de>>(text: D) -> Result<String, D::Error> {
     Ok(Option::deserialize(text)?.unwrap_or_default())
 }
 
-/// The part of a `DIJob` that hands out tasks.
+/// The coordinator of a `DIJob`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CoordinatorSpec {
-    /// Pod of the coordinator; its main container is di-container.
+    /// Pod template of the coordinator. The main container must be named di-container.
     pub template: PodTemplateSpec,
 }
 
@@ -122,13 +126,13 @@ pub struct CoordinatorSpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CollectorSpec {
-    /// Pod of each collector; its main container is di-container.
+    /// Pod template of each collector. The main container must be named di-container.
     pub template: PodTemplateSpec,
-    /// How many there are from the start, beside those that the coordinator asks for.
+    /// Number of collectors that run from the start. The coordinator can request more. Default: 0.
     #[serde(default)]
     #[schemars(range(min = 0, max = crate::names::MAX_REPLICAS))]
     pub replicas: i32,
-    /// Further collectors whose resources differ from the template's.
+    /// Additional collectors with other resources than the template. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<ReplicaGroup>,
 }
@@ -137,43 +141,43 @@ pub struct CollectorSpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LearnerSpec {
-    /// Pod of each learner; its main container is di-container.
+    /// Pod template of each learner. The main container must be named di-container.
     pub template: PodTemplateSpec,
-    /// How many there are from the start, beside those that the coordinator asks for.
+    /// Number of learners that run from the start. The coordinator can request more. Default: 0.
     #[serde(default)]
     #[schemars(range(min = 0, max = crate::names::MAX_REPLICAS))]
     pub replicas: i32,
-    /// Further learners whose resources differ from the template's.
+    /// Additional learners with other resources than the template. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<ReplicaGroup>,
 }
 
-/// Replicas whose resources differ from the template's.
+/// Replicas with other resources than the template.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReplicaGroup {
-    /// Name of the group, its own within its role.
+    /// Name of the group, unique within its role.
     #[schemars(length(min = 1, max = 63))]
     pub name: String,
-    /// How many replicas it has.
+    /// Number of replicas of the group. Default: 0.
     #[serde(default)]
     #[schemars(range(min = 0, max = crate::names::MAX_REPLICAS))]
     pub replicas: i32,
-    /// Resources of the container di-container of each.
+    /// Resources of the container di-container of each replica. Default: those of the template.
     #[serde(default)]
     pub resources: ReplicaResources,
 }
 
-/// Which pods are deleted once the job has ended.
+/// Which pods are deleted when the job has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum CleanPodPolicy {
-    /// None: every pod stays.
+    /// No pods are deleted.
     None,
-    /// Those that could still use the cluster go, except the coordinator.
+    /// Pods that could still use resources are deleted, except the coordinator.
     #[default]
     #[serde(alias = "")]
     Running,
-    /// All go.
+    /// All pods are deleted.
     #[serde(alias = "ALL")]
     All,
 }
@@ -183,7 +187,7 @@ impl JsonSchema for CleanPodPolicy {
         "CleanPodPolicy".into()
     }
 
-    /// Also lists the spellings that are turned into another before they are stored, for servers where no webhook does so.
+    /// Also allows the spellings that the webhook replaces, for clusters without the webhook.
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({
             "type": "string",
@@ -192,32 +196,32 @@ impl JsonSchema for CleanPodPolicy {
     }
 }
 
-/// What is declared of one role: its template, and how many of it.
+/// The declared replicas of one role: the template and the counts.
 #[derive(Clone, Copy, Debug)]
-pub struct Declared<'a> {
-    /// Pod of each replica.
+pub struct DeclaredReplicas<'a> {
+    /// Pod template of each replica.
     pub template: &'a PodTemplateSpec,
-    /// Replicas as the template has them.
+    /// Number of replicas with the template's resources.
     pub replicas: i32,
-    /// Replicas with resources of their own.
+    /// Groups of replicas with other resources.
     pub groups: &'a [ReplicaGroup],
 }
 
 impl DIJobSpec {
-    /// What is declared of `role`; nothing for roles that the job does not have.
-    pub fn declared(&self, role: Role) -> Option<Declared<'_>> {
+    /// Returns the declared replicas of `role`, or `None` if the spec does not declare the role.
+    pub fn declared(&self, role: Role) -> Option<DeclaredReplicas<'_>> {
         match role {
-            Role::Coordinator => Some(Declared {
+            Role::Coordinator => Some(DeclaredReplicas {
                 template: &self.coordinator.template,
                 replicas: 1,
                 groups: &[],
             }),
-            Role::Collector => self.collector.as_ref().map(|part| Declared {
+            Role::Collector => self.collector.as_ref().map(|part| DeclaredReplicas {
                 template: &part.template,
                 replicas: part.replicas,
                 groups: &part.groups,
             }),
-            Role::Learner => self.learner.as_ref().map(|part| Declared {
+            Role::Learner => self.learner.as_ref().map(|part| DeclaredReplicas {
                 template: &part.template,
                 replicas: part.replicas,
                 groups: &part.groups,
@@ -226,9 +230,11 @@ impl DIJobSpec {
         }
     }
 
-    /// GPUs of a learner with these resources: theirs, else those of the template. More than one make a logic learner.
+    /// Returns the GPU count of a learner: from `resources`, else from the template. A learner with
+    /// more than one GPU is a learner group.
+    // See docs/decisions/0008.
     pub fn learner_gpus(&self, resources: &ReplicaResources) -> i32 {
-        let of_template = || {
+        let template_gpus = || {
             let pod = self.learner.as_ref()?.template.spec.as_ref()?;
             let main = pod.containers.iter().find(|c| c.name == MAIN_CONTAINER)?;
             let resources = main.resources.as_ref()?;
@@ -238,7 +244,8 @@ impl DIJobSpec {
                 .flatten()
                 .find_map(|l| l.get(GPU_RESOURCE))
         };
-        let gpus = resources.gpus.as_ref().or_else(of_template);
-        gpus.and_then(|gpus| quantity::whole(&gpus.0)).unwrap_or(0)
+        let gpus = resources.gpus.as_ref().or_else(template_gpus);
+        gpus.and_then(|gpus| quantity::parse_count(&gpus.0))
+            .unwrap_or(0)
     }
 }

@@ -1,6 +1,7 @@
-//! The API of DI Orchestrator: `DIJob` and `AggregatorConfig`, their names, defaults and validation.
+//! The API of DI Orchestrator: `DIJob` and `AggregatorConfig`, their names, defaults and
+//! validation.
 //!
-//! Everything here is a type or a pure function; nothing does IO.
+//! This crate holds types and pure functions only; it does no IO.
 
 mod aggregator_config;
 mod conditions;
@@ -16,12 +17,12 @@ mod status;
 pub mod validation;
 
 pub use aggregator_config::{AggregatorConfig, AggregatorConfigSpec, AggregatorSpec};
-pub use conditions::{ConditionType, condition, is_true, set_condition};
+pub use conditions::{ConditionType, find_condition, is_condition_true, set_condition};
 pub use crd::crds;
 pub use defaulting::default_patch;
 pub use dijob::{
-    CleanPodPolicy, CollectorSpec, CoordinatorSpec, DIJob, DIJobSpec, Declared, LearnerSpec,
-    ReplicaGroup,
+    CleanPodPolicy, CollectorSpec, CoordinatorSpec, DIJob, DIJobSpec, DeclaredReplicas,
+    LearnerSpec, ReplicaGroup,
 };
 pub use patch::{guarded_patch, guarded_patches};
 pub use reason::Reason;

@@ -1,4 +1,5 @@
-//! Every name that other programs see: group, labels, environment, ports, and how objects are called.
+//! The names that other programs depend on: API group, labels, environment variables, ports and
+//! object names.
 
 use crate::Role;
 
@@ -6,61 +7,73 @@ use crate::Role;
 pub const GROUP: &str = "diengine.opendilab.org";
 /// The stored version.
 pub const VERSION: &str = "v1alpha2";
-/// The other served version, which manifests in the wild use.
+/// The other served version, for existing manifests.
 pub const LEGACY_VERSION: &str = "v1alpha1";
 
-/// Main container of every template: its exit decides the job's phase.
+/// Name of the main container in every template. Its exit code decides how the pod counts.
 pub const MAIN_CONTAINER: &str = "di-container";
-/// Name of the replica's port on pods and services; a port of this name in a template wins over the default.
+/// Name of the replica's port on pods and services. A port of this name in a template overrides the
+/// default port.
 pub const PORT_NAME: &str = "di-port";
 
 /// Namespace of the orchestrator and of the default `AggregatorConfig`.
 pub const SYSTEM_NAMESPACE: &str = "di-system";
-/// Name of the `AggregatorConfig` that is used.
+/// Name that an `AggregatorConfig` must have to be used.
 pub const AGGREGATOR_CONFIG: &str = "aggregator-config";
 /// Deployment and Service of the webhooks; DI-engine's launcher waits for this name.
 pub const WEBHOOK_SERVICE: &str = "di-webhook";
-/// Service of the replica endpoint; DI-engine's configurations spell it out.
+/// Service of the replica endpoint; DI-engine's configurations contain this name.
 pub const SERVER_SERVICE: &str = "di-server";
-/// Address of the replica endpoint when no other is configured, without a scheme.
+/// Default address of the replica endpoint, without a scheme.
 pub const DEFAULT_SERVER_URL: &str = "di-server.di-system:8080";
-/// Prefix of the endpoint's paths that pods are told.
+/// Prefix of the endpoint's paths, which pods get in [`env::SERVER_API_VERSION`].
 pub const SERVER_API_VERSION: &str = "/v1alpha1";
 
-/// Annotation of a job: which requests to the replica endpoint lowered its declared counts lately, and who goes for that.
-pub const LOWERED_ANNOTATION: &str = "diengine.opendilab.org/lowered";
+/// Annotation of a job: recent requests to the replica endpoint that lowered its declared counts,
+/// and the replicas that each removed. A repeated request removes no more.
+// See docs/decisions/0009.
+pub const SCALE_DOWNS_ANNOTATION: &str = "diengine.opendilab.org/lowered";
 
-/// Annotation of a job: UID of the coordinator pod that is to be replaced by another. A pod of another UID is left alone, so it holds once.
+/// Annotation of a job: UID of the coordinator pod to restart. A coordinator with another UID is
+/// not restarted, so the annotation works once.
+// See docs/decisions/0014.
 pub const RESTART_ANNOTATION: &str = "diengine.opendilab.org/restart-coordinator";
 
-/// Annotation of a job: names of declared replicas that go first when fewer are declared, with commas between; written together with the count.
-pub const LET_GO_ANNOTATION: &str = "diengine.opendilab.org/let-go-first";
+/// Annotation of a job: comma-separated names of the declared replicas to delete first when the
+/// declared count decreases. Clients write it together with the count.
+// See docs/decisions/0014.
+pub const PODS_TO_DELETE_ANNOTATION: &str = "diengine.opendilab.org/let-go-first";
 
-/// The annotations of a job that are notes to the orchestrator.
-pub const NOTES: [&str; 3] = [LOWERED_ANNOTATION, RESTART_ANNOTATION, LET_GO_ANNOTATION];
+/// All annotations of a job that the orchestrator reads.
+pub const JOB_ANNOTATIONS: [&str; 3] = [
+    SCALE_DOWNS_ANNOTATION,
+    RESTART_ANNOTATION,
+    PODS_TO_DELETE_ANNOTATION,
+];
 
-/// Annotation of a pod: the declared group that it was made for, should the plan be lost.
+/// Annotation of a pod: its replica group. Adoption reads it if the plan entry is lost.
 pub const GROUP_ANNOTATION: &str = "diengine.opendilab.org/group";
 
-/// Ports of replicas whose template names none.
+/// Default ports of replicas, and further ports of learner groups.
 pub mod ports {
-    /// Of a collector.
+    /// Default port of a collector.
     pub const COLLECTOR: i32 = 22270;
-    /// Of a learner, and of a ddp learner's first process.
+    /// Default port of a learner, and of the first process of a ddp learner.
     pub const LEARNER: i32 = 22271;
-    /// Of an aggregator.
+    /// Default port of an aggregator.
     pub const AGGREGATOR: i32 = 22272;
-    /// Of a coordinator.
+    /// Default port of a coordinator.
     pub const COORDINATOR: i32 = 22273;
-    /// Where the processes of a logic learner meet, see [`master`](self::master).
+    /// Rendezvous port of a learner group, see [`master_port`].
     pub const MASTER: i32 = 10314;
-    /// Name of that port.
+    /// Name of the rendezvous port.
     pub const MASTER_NAME: &str = "master-port";
-    /// Name of the port of a ddp learner's further processes, before their number.
+    /// Name prefix of the ports of a ddp learner's further processes; their number follows.
     pub const GPU_NAME_PREFIX: &str = "gpu-port-";
 
-    /// Where so many processes meet, the first of which has this port: the port after theirs, where the usual one is among them.
-    pub fn master(first: i32, processes: i32) -> i32 {
+    /// Returns the rendezvous port of `processes` processes on the ports from `first` on:
+    /// [`MASTER`], or the port after theirs if they use `MASTER`.
+    pub fn master_port(first: i32, processes: i32) -> i32 {
         let next = first.saturating_add(processes);
         if (first..next).contains(&MASTER) {
             next
@@ -72,13 +85,13 @@ pub mod ports {
 
 /// Label keys and fixed values.
 pub mod labels {
-    /// Key of [`GROUP_VALUE`](self::GROUP_VALUE).
+    /// Key of [`GROUP_VALUE`].
     pub const GROUP: &str = "group-name";
     /// Value of `group-name`.
     pub const GROUP_VALUE: &str = super::GROUP;
     /// Key of the job's name.
     pub const JOB: &str = "dijob-name";
-    /// Key of [`CONTROLLER_VALUE`](self::CONTROLLER_VALUE).
+    /// Key of [`CONTROLLER_VALUE`].
     pub const CONTROLLER: &str = "controller-name";
     /// Value of `controller-name`.
     pub const CONTROLLER_VALUE: &str = "di-operator";
@@ -86,9 +99,9 @@ pub mod labels {
     pub const ROLE: &str = "replica-type";
     /// Key of the pod's own name, by which its service selects it.
     pub const POD: &str = "pod-name";
-    /// Key of what a ddp learner is among its like.
+    /// Key of the rank role of a ddp learner: master or worker.
     pub const DDP_LEARNER_TYPE: &str = "ddp-learner-type";
-    /// Value of `ddp-learner-type` for the one that the others meet at.
+    /// Value of `ddp-learner-type` for the pod with rank 0, the rendezvous host.
     pub const DDP_LEARNER_MASTER: &str = "ddp-learner-master";
     /// Value of `ddp-learner-type` for the others.
     pub const DDP_LEARNER_WORKER: &str = "ddp-learner-worker";
@@ -110,52 +123,54 @@ pub mod env {
     pub const SERVER_API_VERSION: &str = "KUBERNETES_SERVER_API_VERSION";
     /// Address of the job's coordinator, `pod.namespace:port`.
     pub const COORDINATOR_URL: &str = "KUBERNETES_COORDINATOR_URL";
-    /// Number of the replica within its role, kept by replacements.
+    /// Index of the replica within its role; a replacement keeps it.
     pub const REPLICA_INDEX: &str = "DI_REPLICA_INDEX";
-    /// Own port of a coordinator.
+    /// The coordinator's own port.
     pub const COORDINATOR_PORT: &str = "COORDINATOR_PORT";
-    /// Own port of a collector.
+    /// The collector's own port.
     pub const COLLECTOR_PORT: &str = "COLLECTOR_PORT";
-    /// Own port of a learner or ddp learner.
+    /// The own port of a learner or ddp learner.
     pub const LEARNER_PORT: &str = "LEARNER_PORT";
-    /// Own port of an aggregator.
+    /// The aggregator's own port.
     pub const AGGREGATOR_PORT: &str = "AGGREGATOR_PORT";
     /// Address of a ddp learner's aggregator.
     pub const AGGREGATOR_URL: &str = "KUBERNETES_AGGREGATOR_URL";
-    /// Processes of a logic learner.
+    /// Number of processes of the learner group.
     pub const WORLD_SIZE: &str = "WORLD_SIZE";
-    /// Processes of one ddp learner pod.
+    /// Number of processes of this ddp learner pod.
     pub const LOCAL_WORLD_SIZE: &str = "LOCAL_WORLD_SIZE";
     /// Rank of a ddp learner pod's first process.
     pub const START_RANK: &str = "START_RANK";
-    /// Where the processes of a logic learner meet.
+    /// Rendezvous host of the learner group.
     pub const MASTER_ADDR: &str = "MASTER_ADDR";
-    /// Port where they meet.
+    /// Rendezvous port of the learner group.
     pub const MASTER_PORT: &str = "MASTER_PORT";
 }
 
-/// The most GPUs of one learner: each of their processes has a port.
+/// Maximum number of GPUs of one learner; each of its processes has a port.
 pub const MAX_LEARNER_GPUS: i32 = 1024;
-/// What the ddp learner that the others meet at is told as their meeting place.
-pub const MASTER_ITSELF: &str = "localhost";
-/// The most replicas that a job may declare: its plan stands in its status, and an object of more than 1.5 MB cannot be stored.
+/// Value of [`env::MASTER_ADDR`] in the rendezvous host itself.
+pub const LOCAL_MASTER_ADDR: &str = "localhost";
+/// Maximum number of declared replicas of a job: its status contains the plan, and etcd rejects
+/// requests of more than 1.5 MiB.
 pub const MAX_REPLICAS: i32 = 2000;
-/// Length of the random part of a replica's name.
+/// Length of the random suffix of a replica's name, in characters.
 pub const SUFFIX_LEN: usize = 5;
-/// A pod's name is also a label value and a service's name, each 63 characters at most (RFC 1123 label).
+/// Maximum length of a pod name, in characters: it is also a label value and a service name (RFC
+/// 1123 label).
 pub const MAX_POD_NAME_LEN: usize = 63;
 
-/// Name of the job's coordinator pod and service.
-pub fn coordinator(job: &str) -> String {
+/// Returns the name of the job's coordinator pod and service.
+pub fn coordinator_name(job: &str) -> String {
     format!("{job}-{}", Role::Coordinator.label())
 }
 
-/// Name of another replica; `suffix` is its random part.
-pub fn replica(job: &str, role: Role, suffix: &str) -> String {
+/// Returns the name of a replica's pod and service; `suffix` is the random part.
+pub fn replica_name(job: &str, role: Role, suffix: &str) -> String {
     format!("{job}-{}-{suffix}", role.label())
 }
 
-/// The job whose coordinator has this name.
+/// Returns the name of the job that this coordinator name belongs to.
 pub fn job_of_coordinator(coordinator: &str) -> Option<&str> {
     coordinator
         .strip_suffix(Role::Coordinator.label())?
@@ -163,7 +178,7 @@ pub fn job_of_coordinator(coordinator: &str) -> Option<&str> {
         .filter(|job| !job.is_empty())
 }
 
-/// The job whose aggregator has this name.
+/// Returns the name of the job that this aggregator name belongs to.
 pub fn job_of_aggregator(aggregator: &str) -> Option<&str> {
     let (front, suffix) = aggregator.rsplit_once('-')?;
     let job = front
@@ -172,12 +187,13 @@ pub fn job_of_aggregator(aggregator: &str) -> Option<&str> {
     (!job.is_empty() && !suffix.is_empty()).then_some(job)
 }
 
-/// Address of a replica, `pod.namespace:port`: exactly so, because the client splits it.
-pub fn url(pod: &str, namespace: &str, port: i32) -> String {
+/// Returns the address of a replica, `pod.namespace:port`. DI-engine's client splits it, so the
+/// form must not change.
+pub fn replica_url(pod: &str, namespace: &str, port: i32) -> String {
     format!("{pod}.{namespace}:{port}")
 }
 
-/// The longest name a job may have so that the names derived from it stay valid.
+/// Maximum length of a job name, in characters: the names of its pods must stay valid.
 pub fn max_job_name_len() -> usize {
     let longest = Role::ALL
         .iter()
@@ -194,48 +210,48 @@ mod tests {
     use super::*;
 
     #[test]
-    fn f12_the_longest_job_name_makes_the_longest_valid_pod_name() {
+    fn f12_longest_job_name_gives_longest_valid_pod_name() {
         let job = "a".repeat(max_job_name_len());
         assert_eq!(
-            replica(&job, Role::DdpLearner, "12345").len(),
+            replica_name(&job, Role::DdpLearner, "12345").len(),
             MAX_POD_NAME_LEN
         );
     }
 
     #[test]
-    fn a_coordinator_names_its_job() {
+    fn coordinator_name_leads_to_job() {
         assert_eq!(
-            job_of_coordinator(&coordinator("cartpole")),
+            job_of_coordinator(&coordinator_name("cartpole")),
             Some("cartpole")
         );
-        for not_one in [
+        for other in [
             "coordinator",
             "-coordinator",
             "cartpole-collector-abcde",
             "",
         ] {
-            assert_eq!(job_of_coordinator(not_one), None, "{not_one}");
+            assert_eq!(job_of_coordinator(other), None, "{other}");
         }
     }
 
     #[test]
-    fn an_aggregator_names_its_job() {
-        let name = replica("j-aggregator", Role::Aggregator, "abcde");
+    fn aggregator_name_leads_to_job() {
+        let name = replica_name("j-aggregator", Role::Aggregator, "abcde");
         assert_eq!(job_of_aggregator(&name), Some("j-aggregator"));
-        for not_one in [
+        for other in [
             "aggregator-abcde",
             "-aggregator-abcde",
             "j-aggregator",
             "j-ddp-learner-abcde",
         ] {
-            assert_eq!(job_of_aggregator(not_one), None, "{not_one}");
+            assert_eq!(job_of_aggregator(other), None, "{other}");
         }
     }
 
     #[test]
-    fn urls_are_pod_dot_namespace_colon_port() {
+    fn replica_url_is_pod_namespace_port() {
         assert_eq!(
-            url("j-collector-abcde", "rl", 22270),
+            replica_url("j-collector-abcde", "rl", 22270),
             "j-collector-abcde.rl:22270"
         );
     }

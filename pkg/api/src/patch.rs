@@ -1,40 +1,42 @@
 use json_patch::{AddOperation, Patch, PatchOperation, jsonptr::PointerBuf};
 use serde_json::Value;
 
-/// A patch that sets one field, and is refused as a conflict unless the object still has this version.
+/// Returns a JSON patch that sets one field. The API server rejects it with a conflict unless the
+/// object still has this `resourceVersion`.
+// See docs/decisions/0003.
 pub fn guarded_patch<'a>(
     resource_version: Option<&str>,
     field: impl IntoIterator<Item = &'a str>,
     value: Value,
 ) -> Patch {
     Patch(vec![
-        guard(resource_version),
-        add(PointerBuf::from_tokens(field), value),
+        resource_version_guard(resource_version),
+        set_field(PointerBuf::from_tokens(field), value),
     ])
 }
 
-/// The same of several fields, each a path and its value.
+/// Like [`guarded_patch`], for several fields; each is a path and its value.
 pub fn guarded_patches(
     resource_version: Option<&str>,
     fields: impl IntoIterator<Item = (Vec<String>, Value)>,
 ) -> Patch {
     let fields = fields.into_iter().map(|(field, value)| {
         let field = PointerBuf::from_tokens(field.iter().map(String::as_str));
-        add(field, value)
+        set_field(field, value)
     });
     Patch(
-        std::iter::once(guard(resource_version))
+        std::iter::once(resource_version_guard(resource_version))
             .chain(fields)
             .collect(),
     )
 }
 
-fn guard(resource_version: Option<&str>) -> PatchOperation {
+fn resource_version_guard(resource_version: Option<&str>) -> PatchOperation {
     let version = PointerBuf::from_tokens(["metadata", "resourceVersion"]);
-    add(version, resource_version.into())
+    set_field(version, resource_version.into())
 }
 
-/// In a JSON patch, adding a field that is there replaces it.
-fn add(path: PointerBuf, value: Value) -> PatchOperation {
+/// Uses the operation `add`, which also replaces a field that exists (RFC 6902, section 4.1).
+fn set_field(path: PointerBuf, value: Value) -> PatchOperation {
     PatchOperation::Add(AddOperation { path, value })
 }

@@ -1,14 +1,16 @@
-//! Quantities as Kubernetes writes them.
+//! Parsing and formatting of Kubernetes quantities.
 
-/// One, in the unit of [`nanos`].
-pub const NANO: i128 = 1_000_000_000;
+/// One unit in the scale of [`parse_nanos`].
+pub const NANOS_PER_UNIT: i128 = 1_000_000_000;
 const NANO_DIGITS: i32 = 9;
-/// Suffixes from one upwards, and from a thousand-millionth.
-const TWOS: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
-const TENS: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
+/// Suffixes of the powers of 1024, from 1.
+const BINARY_SUFFIXES: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+/// Suffixes of the powers of 1000, from 10^-9.
+const DECIMAL_SUFFIXES: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
 
-/// The amount in thousand-millionths, rounded up as Kubernetes does; nothing where it is no quantity.
-pub fn nanos(text: &str) -> Option<i128> {
+/// Parses a quantity into units of 10^-9, rounded up as Kubernetes does, and saturating at
+/// `i128::MAX`. Returns `None` if `text` is not a quantity.
+pub fn parse_nanos(text: &str) -> Option<i128> {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let end = unsigned
         .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -18,7 +20,7 @@ pub fn nanos(text: &str) -> Option<i128> {
     if fraction.contains('.') || number.len() == number.matches('.').count() {
         return None;
     }
-    let (twos, tens) = scale(suffix)?;
+    let (twos, tens) = parse_suffix(suffix)?;
     let digits = whole
         .bytes()
         .chain(fraction.bytes())
@@ -46,8 +48,8 @@ pub fn nanos(text: &str) -> Option<i128> {
     })
 }
 
-/// The powers of two and of ten that a suffix stands for.
-fn scale(suffix: &str) -> Option<(u32, i32)> {
+/// Returns the exponents of two and of ten that a suffix means.
+fn parse_suffix(suffix: &str) -> Option<(u32, i32)> {
     Some(match suffix {
         "n" => (0, -9),
         "u" => (0, -6),
@@ -69,30 +71,32 @@ fn scale(suffix: &str) -> Option<(u32, i32)> {
     })
 }
 
-/// The amount as Kubernetes writes it, with the largest suffix that keeps it whole: a power of 1024 where `is_binary`, and one of 1000 else.
-pub fn written(amount: i128, is_binary: bool) -> String {
-    let (step, suffixes, mut left) = if is_binary && amount % NANO == 0 {
-        (1024, &TWOS[..], amount / NANO)
+/// Formats an amount of [`parse_nanos`] as Kubernetes does, with the largest suffix that needs no
+/// fraction: powers of 1024 if `is_binary`, else powers of 1000.
+pub fn format_nanos(amount: i128, is_binary: bool) -> String {
+    let (step, suffixes, mut number) = if is_binary && amount % NANOS_PER_UNIT == 0 {
+        (1024, &BINARY_SUFFIXES[..], amount / NANOS_PER_UNIT)
     } else {
-        (1000, &TENS[..], amount)
+        (1000, &DECIMAL_SUFFIXES[..], amount)
     };
     let mut suffixes = suffixes.iter();
     let mut suffix = suffixes.next();
-    while left % step == 0
-        && left != 0
+    while number % step == 0
+        && number != 0
         && let Some(larger) = suffixes.next()
     {
-        left /= step;
+        number /= step;
         suffix = Some(larger);
     }
-    let suffix = suffix.filter(|_| left != 0).unwrap_or(&"");
-    format!("{left}{suffix}")
+    let suffix = suffix.filter(|_| number != 0).unwrap_or(&"");
+    format!("{number}{suffix}")
 }
 
-/// The amount as a whole number that is not negative, rounded up; the largest there is where it is larger. Nothing where it is no quantity.
-pub fn whole(text: &str) -> Option<i32> {
-    let whole = nanos(text)?.max(0).saturating_add(NANO - 1) / NANO;
-    Some(i32::try_from(whole).unwrap_or(i32::MAX))
+/// Parses a quantity as a count: rounded up, at least 0, at most `i32::MAX`. Returns `None` if
+/// `text` is not a quantity.
+pub fn parse_count(text: &str) -> Option<i32> {
+    let count = parse_nanos(text)?.max(0).saturating_add(NANOS_PER_UNIT - 1) / NANOS_PER_UNIT;
+    Some(i32::try_from(count).unwrap_or(i32::MAX))
 }
 
 #[cfg(test)]
@@ -100,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_numbers_are_rounded_up() {
+    fn count_with_fraction_is_rounded_up() {
         for (text, number) in [
             ("8", Some(8)),
             ("1k", Some(1000)),
@@ -110,12 +114,12 @@ mod tests {
             ("x", None),
             ("3G", Some(i32::MAX)),
         ] {
-            assert_eq!(whole(text), number, "{text}");
+            assert_eq!(parse_count(text), number, "{text}");
         }
     }
 
     #[test]
-    fn amounts_are_written_as_kubernetes_writes_them() {
+    fn amount_is_formatted_as_kubernetes_does() {
         for (text, is_binary, expected) in [
             ("4", false, "4"),
             ("1.25", false, "1250m"),
@@ -129,12 +133,16 @@ mod tests {
             ("0", false, "0"),
             ("5000E", false, "5000E"),
         ] {
-            assert_eq!(written(nanos(text).unwrap(), is_binary), expected, "{text}");
+            assert_eq!(
+                format_nanos(parse_nanos(text).unwrap(), is_binary),
+                expected,
+                "{text}"
+            );
         }
     }
 
     #[test]
-    fn quantities_are_read_as_kubernetes_reads_them() {
+    fn quantity_is_parsed_as_kubernetes_does() {
         for (text, thousandths) in [
             ("0.5", Some(500)),
             (".5", Some(500)),
@@ -153,9 +161,10 @@ mod tests {
             ("lots", None),
             ("NaN", None),
         ] {
-            let expected = thousandths.map(|thousandths: i128| thousandths * (NANO / 1000));
-            assert_eq!(nanos(text), expected, "{text}");
+            let expected =
+                thousandths.map(|thousandths: i128| thousandths * (NANOS_PER_UNIT / 1000));
+            assert_eq!(parse_nanos(text), expected, "{text}");
         }
-        assert_eq!(nanos("1e999"), Some(i128::MAX));
+        assert_eq!(parse_nanos("1e999"), Some(i128::MAX));
     }
 }

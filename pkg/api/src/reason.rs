@@ -2,18 +2,18 @@ use std::fmt;
 
 macro_rules! reasons {
     ($($(#[doc = $meaning:literal])+ $name:ident,)+) => {
-        /// Why a condition is as it is, an event came, or a reconcile failed: all words that the orchestrator uses, and those of kubelets and
-        /// the scheduler that it passes on.
+        /// The reasons of conditions, events and failed reconciles: those of the orchestrator, and
+        /// those of kubelets and the scheduler that it passes on.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Reason {
             $($(#[doc = $meaning])+ $name,)+
         }
 
         impl Reason {
-            /// All of them.
+            /// All reasons.
             pub const ALL: &[Self] = &[$(Self::$name,)+];
 
-            /// As it is written.
+            /// The reason as it appears in conditions, events and metrics.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$name => stringify!($name),)+
@@ -24,103 +24,104 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// The coordinator was made.
+    /// The orchestrator created the coordinator pod.
     CoordinatorCreated,
-    /// The coordinator runs.
+    /// The coordinator is running.
     CoordinatorRunning,
-    /// The coordinator does not run yet.
+    /// The coordinator pod exists but is not running yet.
     CoordinatorPending,
-    /// The coordinator failed, or a restart was asked for, and it is started again: the event.
+    /// Event: the coordinator is restarted, because it failed or a user requested a restart.
     CoordinatorRestarted,
-    /// The same, as long as it takes: the condition.
+    /// Condition: the restart of the coordinator is in progress.
     CoordinatorRestarting,
-    /// Somebody else deleted the coordinator while it ran.
+    /// Another client deleted the running coordinator pod.
     CoordinatorDeleted,
-    /// The coordinator's node does not answer.
+    /// The node of the coordinator does not respond.
     NodeLost,
-    /// The coordinator ended with exit code 0.
+    /// The coordinator exited with code 0.
     CoordinatorSucceeded,
-    /// The coordinator failed for good.
+    /// The coordinator failed and is not restarted.
     CoordinatorFailed,
-    /// The job ran longer than it may.
+    /// The job ran longer than `spec.activeDeadlineSeconds`.
     DeadlineExceeded,
-    /// The job could not be run as it is written.
+    /// The spec of the job is invalid.
     InvalidSpec,
-    /// The job is held.
+    /// The job is suspended.
     Suspended,
-    /// The job is not held any more.
+    /// The job is no longer suspended.
     Resumed,
     /// Every planned replica is ready.
     AllReady,
-    /// Not every planned replica is ready, and nothing is known to be wrong.
+    /// Some planned replicas are not ready, and no error is known.
     NotReady,
-    /// The job has ended, and nobody remembers how.
+    /// The job has ended, and the cause is not recorded.
     Ended,
-    /// Pods were made.
+    /// The orchestrator created pods.
     SuccessfulCreate,
-    /// Pods were deleted.
+    /// The orchestrator deleted pods.
     SuccessfulDelete,
-    /// Another takes the place of a replica.
+    /// A new replica replaces a lost one.
     ReplicaReplaced,
-    /// Pods of the job that nobody had planned were taken into the plan.
+    /// Pods of the job without a plan entry were adopted into the plan.
     ReplicaAdopted,
-    /// There is no `AggregatorConfig` for a learner of several GPUs.
+    /// A learner with several GPUs needs an `AggregatorConfig`, and none exists.
     MissingAggregatorConfig,
-    /// There is one that makes no pod.
+    /// The `AggregatorConfig` is invalid.
     InvalidAggregatorConfig,
-    /// The namespace's quota has no room.
+    /// The API server rejected an object because it exceeds the namespace's resource quota.
     QuotaExceeded,
-    /// An admission plugin or a missing right.
+    /// The API server rejected a request: an admission plugin denied it, or a permission is
+    /// missing.
     Forbidden,
-    /// The object cannot be.
+    /// The API server rejected an object as invalid.
     Invalid,
-    /// Somebody else's object has the name that is needed.
+    /// An object that does not belong to the job has a name that the job needs.
     NameConflict,
-    /// What an earlier job left has the name that is needed, and is about to go.
+    /// A pod or service of a deleted job of the same name is still terminating.
     PreviousJobTerminating,
-    /// Another wrote first.
+    /// Another client changed the object first; the write is retried.
     Conflict,
-    /// The API server did not answer in time.
+    /// The API server did not respond in time.
     Timeout,
-    /// The API server refused for another reason, or could not be reached.
+    /// The API server rejected a request for another reason, or is unreachable.
     ApiError,
-    /// A cache is not fed any more.
+    /// A watch ended, so its cache is no longer updated.
     WatchEnded,
-    /// Another process leads.
+    /// Another process took the leader election lease.
     LeaseLost,
-    /// The scheduler finds no node.
+    /// The scheduler finds no node for the pod.
     Unschedulable,
-    /// A container ends again and again.
+    /// A container exits repeatedly, and the kubelet delays its restart.
     CrashLoopBackOff,
-    /// What a container is configured by is missing.
+    /// A ConfigMap, Secret or key that the container needs does not exist.
     CreateContainerConfigError,
-    /// A container could not be made.
+    /// The kubelet could not create the container.
     CreateContainerError,
-    /// An image is not on the node, and must not be pulled.
+    /// The image is not on the node, and its pull policy is Never.
     ErrImageNeverPull,
-    /// An image could not be pulled.
+    /// The kubelet could not pull the image.
     ErrImagePull,
-    /// An image could not be pulled again and again.
+    /// The kubelet repeatedly could not pull the image, and delays the next attempt.
     ImagePullBackOff,
-    /// What is known of an image could not be read.
+    /// The kubelet could not inspect the image.
     ImageInspectError,
-    /// An image's name is none.
+    /// The image reference is malformed.
     InvalidImageName,
-    /// An image's registry does not answer.
+    /// The image registry is unreachable.
     RegistryUnavailable,
-    /// An image is not signed as it must be.
+    /// The signature of the image is invalid.
     SignatureValidationFailed,
-    /// A container was made and could not be started.
+    /// The container was created but could not be started.
     RunContainerError,
-    /// What a container is to do once it has started failed.
+    /// The `postStart` hook of the container failed.
     PostStartHookError,
 }
 
 impl Reason {
-    /// Why the API server refuses an object, as the condition `ReplicasReady` tells.
-    pub const REFUSALS: [Self; 3] = [Self::QuotaExceeded, Self::Forbidden, Self::Invalid];
-    /// Why a kubelet says that a container waits, where it does not come by itself.
-    pub const STUCK: [Self; 12] = [
+    /// Why the API server rejects a pod; the condition `ReplicasReady` shows these.
+    pub const REJECTIONS: [Self; 3] = [Self::QuotaExceeded, Self::Forbidden, Self::Invalid];
+    /// Waiting reasons of a container that rarely starts without a change by the user.
+    pub const STUCK_CONTAINER: [Self; 12] = [
         Self::CrashLoopBackOff,
         Self::CreateContainerConfigError,
         Self::CreateContainerError,
@@ -135,12 +136,12 @@ impl Reason {
         Self::PostStartHookError,
     ];
 
-    /// The one of these that is written so.
-    pub fn among(reasons: &[Self], word: &str) -> Option<Self> {
+    /// Returns the reason in `reasons` whose string is `text`.
+    pub fn find_in(reasons: &[Self], text: &str) -> Option<Self> {
         reasons
             .iter()
             .copied()
-            .find(|reason| reason.as_str() == word)
+            .find(|reason| reason.as_str() == text)
     }
 }
 

@@ -5,26 +5,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::names::{env, ports};
 
-/// What a replica does in a job.
+/// The role of a replica in its job.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 pub enum Role {
-    /// Hands out tasks; its end is the job's end.
+    /// Schedules the training; the job ends when it ends.
     Coordinator,
-    /// Steps environments and produces data.
+    /// Steps environments and produces training data.
     Collector,
-    /// Trains.
+    /// Trains the model.
     Learner,
-    /// Stands in front of the ddp learners of one logic learner.
+    /// Connects the ddp learners of one learner group with the rest of the job.
     Aggregator,
-    /// One pod of a logic learner's data-parallel training.
+    /// One pod of a learner group, which trains data-parallel.
     #[serde(rename = "DDPLearner")]
     DdpLearner,
 }
 
 impl Role {
-    /// All of them.
+    /// All roles.
     pub const ALL: [Self; 5] = [
         Self::Coordinator,
         Self::Collector,
@@ -33,7 +33,7 @@ impl Role {
         Self::DdpLearner,
     ];
 
-    /// Value of the label `replica-type`, and the part of a replica's name.
+    /// The value of the label `replica-type`; also a part of the replica's name.
     pub fn label(self) -> &'static str {
         match self {
             Self::Coordinator => "coordinator",
@@ -44,12 +44,13 @@ impl Role {
         }
     }
 
-    /// The role that a value of the label `replica-type` names.
+    /// Returns the role of a value of the label `replica-type`.
     pub fn from_label(label: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.label() == label)
     }
 
-    /// The role under which clients ask for it and count it: an aggregator stands for a learner of several GPUs.
+    /// The role that clients request and count: an aggregator counts as a learner.
+    // See docs/decisions/0008.
     #[must_use]
     pub fn counted_as(self) -> Self {
         match self {
@@ -58,8 +59,8 @@ impl Role {
         }
     }
 
-    /// Key in `status.replicaStatus`.
-    pub fn key(self) -> &'static str {
+    /// The key in `status.replicaStatus`.
+    pub fn status_key(self) -> &'static str {
         match self {
             Self::Coordinator => "Coordinator",
             Self::Collector => "Collector",
@@ -69,7 +70,7 @@ impl Role {
         }
     }
 
-    /// Port of a replica whose template names none.
+    /// The port of a replica if its template has no port named `di-port`.
     pub fn default_port(self) -> i32 {
         match self {
             Self::Collector => ports::COLLECTOR,
@@ -79,7 +80,7 @@ impl Role {
         }
     }
 
-    /// Environment variable that tells a replica its own port.
+    /// The environment variable with the replica's own port.
     pub fn port_env(self) -> &'static str {
         match self {
             Self::Coordinator => env::COORDINATOR_PORT,
@@ -89,9 +90,9 @@ impl Role {
         }
     }
 
-    /// Environment variables that its pods are given, these and no others, in this order.
-    pub fn variables(self) -> impl Iterator<Item = &'static str> {
-        let of_all = [
+    /// All environment variables that the orchestrator sets in pods of this role, in this order.
+    pub fn env_names(self) -> impl Iterator<Item = &'static str> {
+        let common = [
             env::POD_NAMESPACE,
             env::POD_NAME,
             env::SERVER_URL,
@@ -112,7 +113,7 @@ impl Role {
         } else {
             &[]
         };
-        of_all.into_iter().chain(index).chain(ddp.iter().copied())
+        common.into_iter().chain(index).chain(ddp.iter().copied())
     }
 }
 
@@ -127,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_lead_back_to_their_role() {
+    fn role_label_round_trips() {
         for role in Role::ALL {
             assert_eq!(Role::from_label(role.label()), Some(role));
         }
@@ -135,9 +136,9 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_what_serde_writes() {
+    fn status_key_matches_serde_name() {
         for role in Role::ALL {
-            assert_eq!(serde_json::to_value(role).unwrap(), role.key());
+            assert_eq!(serde_json::to_value(role).unwrap(), role.status_key());
         }
     }
 }

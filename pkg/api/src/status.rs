@@ -11,58 +11,60 @@ use k8s_openapi::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{ConditionType, Role, is_true, quantity};
+use crate::{ConditionType, Role, is_condition_true, quantity};
 
-/// What is known of a job, written by the orchestrator only.
+/// The observed state of a job. Only the orchestrator writes it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DIJobStatus {
-    /// Generation of the spec that this status tells of.
+    /// The `metadata.generation` of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Where the job is in its life.
+    /// Current phase of the job: Created, Running, Succeeded, Failed, Unknown or Suspended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
-    /// Why, in one word: the worst that a user must know of.
+    /// Most important reason for the current state, one CamelCase word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// When the coordinator was first created.
+    /// Time when the coordinator was first created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
-    /// When the job ended.
+    /// Time when the job ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion_time: Option<Time>,
-    /// Created, Running, Succeeded, Failed, Suspended and ReplicasReady.
+    /// Conditions of the types Created, Running, Succeeded, Failed, Suspended and ReplicasReady.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// Pods by role (Coordinator, Collector, Learner, Aggregator, DDPLearner) and state.
+    /// Number of pods by role (Coordinator, Collector, Learner, Aggregator, DDPLearner) and state.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub replica_status: BTreeMap<String, ReplicaCounts>,
-    /// Every replica that the job should have, or is letting go; a name stands here before its pod is made.
+    /// One entry for each replica that the job should have or is removing. An entry is stored
+    /// before its pod is created.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub plan: Vec<PlanEntry>,
-    /// Requests to the replica endpoint that changed the plan lately: one that comes again is answered as before.
+    /// Recent requests to the replica endpoint that changed the plan. A repeated request gets the
+    /// same answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requests: Vec<AnsweredRequest>,
-    /// Coordinator starts counted against backoffLimit.
+    /// Number of coordinator restarts that count against backoffLimit.
     #[serde(default)]
     pub restarts: i32,
-    /// UID of the coordinator that was given up last, because it failed or the job is held: how it ends is not how the job ends.
+    /// UID of the last coordinator pod that failed or was suspended. Its exit does not end the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_coordinator: Option<String>,
-    /// The coordinator's pod, and when the next one may be made.
+    /// State of the coordinator pod and of its restart backoff.
     #[serde(default, skip_serializing_if = "CoordinatorStatus::is_empty")]
     pub coordinator: CoordinatorStatus,
-    /// Collectors that the plan wants.
+    /// Number of collectors in the plan, without those that are being removed.
     #[serde(default)]
     pub collectors: i32,
-    /// Learners that the plan wants.
+    /// Number of learners in the plan, without those that are being removed.
     #[serde(default)]
     pub learners: i32,
-    /// Collectors ready of those wanted, for people.
+    /// Ready and planned collectors, as 2/3; for display only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collectors_ready: Option<String>,
-    /// Learners ready of those wanted, for people.
+    /// Ready and planned learners, as 2/3; for display only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub learners_ready: Option<String>,
     /// Label selector of the collectors, for the scale subresource.
@@ -71,25 +73,25 @@ pub struct DIJobStatus {
 }
 
 impl DIJobStatus {
-    /// Whether the job has ended, as its phase or a condition tells; once it has, it never runs again.
+    /// Whether the job has ended, by its phase or a condition. An ended job never runs again.
     pub fn has_ended(&self) -> bool {
         self.phase.is_some_and(Phase::is_terminal)
-            || is_true(&self.conditions, ConditionType::Succeeded)
-            || is_true(&self.conditions, ConditionType::Failed)
+            || is_condition_true(&self.conditions, ConditionType::Succeeded)
+            || is_condition_true(&self.conditions, ConditionType::Failed)
     }
 }
 
-/// The coordinator's pod, and when the next one may be made.
+/// State of the coordinator pod and of its restart backoff.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CoordinatorStatus {
-    /// UID of the pod, until it is lost.
+    /// UID of the current pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
-    /// How often in a row a pod was lost that had not run for long.
+    /// Number of pods in a row that were lost shortly after their start; the backoff grows with it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub attempt: i32,
-    /// The next pod is not made before this time.
+    /// Earliest time at which the next pod is created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Time>,
 }
@@ -104,48 +106,49 @@ impl CoordinatorStatus {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AnsweredRequest {
-    /// What it asked for.
+    /// Kind of the request.
     pub kind: RequestKind,
-    /// Its Idempotency-Key, or what the endpoint gave it instead.
+    /// `Idempotency-Key` of the request, or a key that the endpoint generated.
     pub key: String,
-    /// How many of each role it asked for, and with what resources: who asks for something else needs another key. Older versions noted none.
+    /// Requested counts and resources. Another request with the same key is rejected. Empty in
+    /// entries of older versions.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub asked: String,
-    /// When it was answered.
+    /// Time of the response.
     pub at: Time,
-    /// Names of the replicas that it let go of.
+    /// Names of the replicas that the request removed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub released: Vec<String>,
 }
 
-/// What a request to the replica endpoint asks for.
+/// Kind of a request to the replica endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum RequestKind {
-    /// More replicas.
+    /// Add replicas.
     Add,
-    /// Fewer.
+    /// Remove replicas.
     Remove,
 }
 
-/// Where a job is in its life.
+/// Phase of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Phase {
     /// The coordinator has been created.
     Created,
-    /// The coordinator runs.
+    /// The coordinator is running.
     Running,
-    /// The coordinator ended with exit code 0.
+    /// The coordinator exited with code 0.
     Succeeded,
-    /// The coordinator failed for good, or the job could not be run.
+    /// The coordinator failed and is not restarted, or the job cannot run.
     Failed,
-    /// The coordinator's node is lost.
+    /// The coordinator's node does not respond.
     Unknown,
-    /// The job is held.
+    /// The job is suspended.
     Suspended,
 }
 
 impl Phase {
-    /// All of them.
+    /// All phases.
     pub const ALL: [Self; 6] = [
         Self::Created,
         Self::Running,
@@ -155,12 +158,12 @@ impl Phase {
         Self::Suspended,
     ];
 
-    /// Whether the job has ended: no later phase can follow.
+    /// Whether the job has ended; no other phase follows.
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
     }
 
-    /// As it is written.
+    /// The phase as it appears in `status.phase`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Created => "Created",
@@ -173,88 +176,93 @@ impl Phase {
     }
 }
 
-/// Pods of one role by state.
+/// Number of pods of one role by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReplicaCounts {
-    /// Running.
+    /// Number of running pods.
     #[serde(default)]
     pub active: i32,
-    /// Ended with success.
+    /// Number of pods that ended successfully.
     #[serde(default)]
     pub succeeded: i32,
-    /// Ended with failure.
+    /// Number of failed pods.
     #[serde(default)]
     pub failed: i32,
-    /// Not running yet.
+    /// Number of pods that are not running yet.
     #[serde(default)]
     pub pending: i32,
 }
 
-/// One replica of the plan.
+/// Plan entry of one replica.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PlanEntry {
-    /// Name of its pod and service.
+    /// Name of the replica's pod and service.
     pub name: String,
-    /// What it does.
+    /// Role of the replica.
     #[serde(rename = "type")]
     pub role: Role,
-    /// Who wants it.
+    /// Whether the spec declares the replica or the coordinator requested it.
     pub origin: Origin,
-    /// Number within its role, the lowest free when it was planned; a replacement keeps it.
+    /// Index within the role, the lowest unused one at planning time. A replacement keeps it.
     pub index: i32,
-    /// UID of its pod, once it was made: one that is gone since is replaced, not made again.
+    /// UID of the replica's pod once it is created. A pod that disappears later is replaced under a
+    /// new name.
+    // See docs/decisions/0004.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
-    /// What is to become of it.
+    /// Whether the replica is wanted, being removed or replaced. Default: Wanted.
     #[serde(default, skip_serializing_if = "EntryState::is_wanted")]
     pub state: EntryState,
-    /// The declared group that it belongs to.
+    /// Name of the replica group of a declared replica.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Resources that differ from the template's; an aggregator's are those of its logic learner, a ddp learner's its share of them.
+    /// Resources that differ from the template. An aggregator has those of its learner group, a ddp
+    /// learner its share of them.
     #[serde(default, skip_serializing_if = "ReplicaResources::is_empty")]
     pub resources: ReplicaResources,
-    /// Port of an aggregator, once it is known; it never changes, whatever becomes of the `AggregatorConfig`.
+    /// Port of an aggregator once it is known. It does not follow changes of the
+    /// `AggregatorConfig`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<i32>,
-    /// Place of a ddp learner in its logic learner.
+    /// Ranks of a ddp learner within its learner group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ddp: Option<Ddp>,
-    /// The replica whose place it took.
+    /// Name of the replica that this one replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaces: Option<String>,
-    /// How often its place was taken over in a row.
+    /// Number of replacements in a row for the same index; the backoff grows with it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub attempt: i32,
-    /// When it was planned.
-    // To the microsecond: the endpoint counts two seconds from then.
+    /// Time when the entry was planned.
+    // In microseconds, because the endpoint measures a grace period of two seconds from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub planned_at: Option<MicroTime>,
-    /// Its pod is made no earlier than this: replacements that fail again and again wait longer.
+    /// Earliest time at which the pod is created. Replacements that fail repeatedly wait longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Time>,
-    /// The incarnation of the coordinator that requested it, as `pod UID/restart count`.
+    /// The coordinator instance that requested the replica, as `pod UID/restart count`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claimed_by: Option<String>,
-    /// `Idempotency-Key` of the request that it was planned for, or what the endpoint gave it instead.
+    /// `Idempotency-Key` of the request that planned the replica, or a key that the endpoint
+    /// generated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_key: Option<String>,
-    /// Whether it takes the place of one that was reported to the endpoint as failed.
+    /// Whether this entry replaces a replica that the coordinator reported as failed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reported: bool,
-    /// Whether its pod ended with success: its work is done, and no other pod is made for it, whatever becomes of that one.
+    /// Whether the pod ended successfully. No other pod is created for this entry.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub done: bool,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref)] // serde hands out references
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde passes references
 fn is_zero(number: &i32) -> bool {
     *number == 0
 }
 
 impl PlanEntry {
-    /// A wanted replica of which nothing else is said.
+    /// Creates the entry of a wanted replica with default values.
     pub fn new(name: String, role: Role, origin: Origin, index: i32) -> Self {
         Self {
             name,
@@ -278,78 +286,79 @@ impl PlanEntry {
         }
     }
 
-    /// Whether the plan wants this replica to be there.
+    /// Whether the replica should exist.
     pub fn is_wanted(&self) -> bool {
         self.state.is_wanted()
     }
 
-    /// From when on its pod may be made: it is planned, and has no wait before it.
-    pub fn may_be_made_from(&self) -> Option<Timestamp> {
+    /// Earliest time at which the pod may be created: the later of `planned_at` and `not_before`.
+    pub fn earliest_creation(&self) -> Option<Timestamp> {
         let planned = self.planned_at.as_ref().map(|time| time.0);
         planned.max(self.not_before.as_ref().map(|time| time.0))
     }
 
-    /// GPUs that it has of its own: as many processes a ddp learner runs.
-    pub fn gpus(&self) -> i32 {
+    /// GPU count of the entry's resources, which is the number of processes of a ddp learner.
+    pub fn gpu_count(&self) -> i32 {
         let gpus = self.resources.gpus.as_ref();
-        gpus.and_then(|gpus| quantity::whole(&gpus.0)).unwrap_or(0)
+        gpus.and_then(|gpus| quantity::parse_count(&gpus.0))
+            .unwrap_or(0)
     }
 }
 
-/// Place of a ddp learner in its logic learner.
+/// Ranks of a ddp learner within its learner group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Ddp {
-    /// Its aggregator.
+    /// Name of the aggregator of the learner group.
     pub aggregator: String,
-    /// Processes of the logic learner.
+    /// Number of processes of the learner group.
     pub world_size: i32,
-    /// Rank of its first process.
+    /// Rank of this ddp learner's first process.
     pub start_rank: i32,
-    /// The ddp learner that the processes meet at; none for that one itself.
+    /// Name of the ddp learner that is the rendezvous host. Unset for the rendezvous host itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub master: Option<String>,
 }
 
-/// Who wants a replica.
+/// Who asked for a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Origin {
-    /// The spec.
+    /// The spec declares it.
     Declared,
-    /// The coordinator, at run time.
+    /// The coordinator requested it at run time.
     Requested,
 }
 
-/// What is to become of a planned replica.
+/// State of a plan entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum EntryState {
-    /// It is to be there.
+    /// The replica should exist.
     #[default]
     Wanted,
-    /// It is to go: dropped from the plan once its pod and service are gone.
+    /// The replica is being removed. The entry is dropped when its pod and service no longer exist.
     Removing,
-    /// Another entry took its place; if its pod has ended, it stays for its logs until that one ends too.
+    /// Another entry replaced it. An ended pod is kept for its logs until the replacement ends too.
     Replaced,
 }
 
 impl EntryState {
-    /// Whether the replica is to be there.
-    #[allow(clippy::trivially_copy_pass_by_ref)] // serde hands out references
+    /// Whether the replica should exist.
+    #[allow(clippy::trivially_copy_pass_by_ref)] // serde passes references
     pub fn is_wanted(&self) -> bool {
         matches!(self, Self::Wanted)
     }
 }
 
-/// Resources of a replica that differ from its template's; requests and limits alike.
+/// Resources of a replica that differ from the template, as requests and limits.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReplicaResources {
-    /// CPUs, as a quantity.
+    /// CPUs (`cpu`), a quantity. Default: as in the template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<Quantity>,
-    /// GPUs (`nvidia.com/gpu`), a whole number.
+    /// GPUs (`nvidia.com/gpu`), an integer. Default: as in the template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpus: Option<Quantity>,
-    /// Memory, as a quantity.
+    /// Memory (`memory`), a quantity in bytes. Default: as in the template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Quantity>,
 }
@@ -358,13 +367,13 @@ pub struct ReplicaResources {
 pub const GPU_RESOURCE: &str = "nvidia.com/gpu";
 
 impl ReplicaResources {
-    /// Whether nothing differs.
+    /// Whether no resource differs.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The resources as Kubernetes names them.
-    pub fn quantities(&self) -> impl Iterator<Item = (&'static str, &Quantity)> {
+    /// Returns the set resources with their Kubernetes names.
+    pub fn named_quantities(&self) -> impl Iterator<Item = (&'static str, &Quantity)> {
         [
             ("cpu", &self.cpus),
             (GPU_RESOURCE, &self.gpus),
@@ -374,9 +383,9 @@ impl ReplicaResources {
         .filter_map(|(name, quantity)| Some((name, quantity.as_ref()?)))
     }
 
-    /// Writes the resources over `requirements`, requests and limits alike.
+    /// Overwrites requests and limits of `requirements` with the set resources.
     pub fn apply_to(&self, requirements: &mut ResourceRequirements) {
-        for (name, quantity) in self.quantities() {
+        for (name, quantity) in self.named_quantities() {
             for list in [&mut requirements.requests, &mut requirements.limits] {
                 list.get_or_insert_default()
                     .insert(name.to_owned(), quantity.clone());

@@ -1,14 +1,12 @@
-//! What a `DIJob` must be to run: one validator for the webhook, the reconciler and the plugin.
+//! Validation of `DIJob` and `AggregatorConfig`: one validator for the webhook, the reconciler and
+//! the plugin.
 //!
-//! Messages are worded as Kubernetes' own (`spec.x: Invalid value: "y": …`) and say what to change.
+//! Messages follow Kubernetes' own (`spec.x: Invalid value: "y": …`) and suggest a fix.
 
 mod annotations;
-mod basic;
 mod containers;
-mod decode;
 mod disks;
 mod dns;
-mod doubts;
 mod env;
 mod expansion;
 mod fault;
@@ -23,11 +21,14 @@ mod scheduling;
 mod security;
 mod spec;
 mod storage;
-mod strict;
+mod strict_decode;
 mod template;
-mod units;
-mod unknown;
+mod tolerant_decode;
+mod unit_hints;
+mod unknown_fields;
 mod update;
+mod value_checks;
+mod version_skew;
 mod volumes;
 mod warnings;
 mod windows;
@@ -36,72 +37,73 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::{AggregatorConfig, DIJob, Role};
-use decode::Pieces;
 use fault::{Faults, MAX_FAULTS};
 use path::{Path, SPEC};
+use tolerant_decode::{TolerantResult, decode_tolerantly};
 
-pub use fault::{Fault, FaultKind, cut, summary};
+pub use fault::{Fault, FaultKind, summarize_faults, truncate_text};
 pub use spec::CLEAN_POD_POLICIES;
-pub use strict::Read;
-pub use update::{dijob_update, spec_unchanged};
-pub use warnings::{config_warnings, warnings, warnings_besides};
+pub use strict_decode::Decoded;
+pub use update::{is_spec_unchanged, validate_dijob_update};
+pub use warnings::{config_warnings, job_warnings, rejected_job_warnings};
 
 /// Decodes and validates a `DIJob` of either served version.
 ///
 /// # Errors
-/// Every fault found, a thousand at most.
-pub fn dijob(object: &Value) -> Result<DIJob, Vec<Fault>> {
-    verdict(judge(object))
+/// All faults, at most 1,000.
+pub fn validate_dijob(object: &Value) -> Result<DIJob, Vec<Fault>> {
+    into_result(validate_object(object))
 }
 
-/// Validates a `DIJob` that was decoded from elsewhere than a value.
+/// Validates a `DIJob` that the caller decoded strictly.
 ///
 /// # Errors
-/// Every fault found.
-pub fn dijob_read(job: Read<DIJob>) -> Result<DIJob, Vec<Fault>> {
-    verdict(judge_read(job))
+/// All faults, at most 1,000.
+pub fn validate_decoded_dijob(job: Decoded<DIJob>) -> Result<DIJob, Vec<Fault>> {
+    into_result(validate_decoded(job))
 }
 
 /// Decodes and validates an `AggregatorConfig` of either served version.
 ///
 /// # Errors
-/// Every fault found.
-pub fn aggregator_config(object: &Value) -> Result<AggregatorConfig, Vec<Fault>> {
-    verdict(judge(object))
+/// All faults, at most 1,000.
+pub fn validate_aggregator_config(object: &Value) -> Result<AggregatorConfig, Vec<Fault>> {
+    into_result(validate_object(object))
 }
 
-/// The faults of a job that could be decoded.
+/// Returns the faults of a decoded job.
 pub fn dijob_faults(job: &DIJob) -> Vec<Fault> {
     let mut faults = Faults::default();
     names::check_job_name(&job.metadata, &mut faults);
     template::check_metadata(&job.metadata, &path::METADATA, &mut faults);
-    spec::check(&job.spec, &mut faults);
+    spec::check_spec(&job.spec, &mut faults);
     faults.into_vec()
 }
 
-/// A kind of ours.
+/// A kind of the API group.
 trait Kind: DeserializeOwned {
-    /// What has a better message before it is decoded; it is put right in `object`, so that the rest can be read.
+    /// Reports faults that have a clearer message before decoding, and repairs them in `object`, so
+    /// that the rest can be decoded.
     ///
-    /// Returns the fields that were filled in.
-    fn put_right(object: &mut Value, faults: &mut Faults) -> Vec<String>;
+    /// Returns the paths of the fields that it filled in.
+    fn repair(object: &mut Value, faults: &mut Faults) -> Vec<String>;
 
-    /// The faults of what could be decoded.
-    fn faults(&self) -> Vec<Fault>;
+    /// Returns the faults of the decoded object.
+    fn find_faults(&self) -> Vec<Fault>;
 }
 
 impl Kind for DIJob {
-    fn put_right(object: &mut Value, faults: &mut Faults) -> Vec<String> {
-        spec::put_right(object, faults)
+    fn repair(object: &mut Value, faults: &mut Faults) -> Vec<String> {
+        spec::repair_spec(object, faults)
     }
 
-    fn faults(&self) -> Vec<Fault> {
+    fn find_faults(&self) -> Vec<Fault> {
         dijob_faults(self)
     }
 }
 
 impl Kind for AggregatorConfig {
-    fn put_right(object: &mut Value, faults: &mut Faults) -> Vec<String> {
+    fn repair(object: &mut Value, faults: &mut Faults) -> Vec<String> {
         let spec = &mut object["spec"];
         if !spec.is_object() {
             *spec = Value::Object(serde_json::Map::new());
@@ -110,52 +112,56 @@ impl Kind for AggregatorConfig {
         missing.into_iter().collect()
     }
 
-    fn faults(&self) -> Vec<Fault> {
+    fn find_faults(&self) -> Vec<Fault> {
         let mut faults = Faults::default();
         let aggregator = SPEC.at("aggregator");
         let field = aggregator.at("template");
-        let whose = template::For {
+        let context = template::TemplateContext {
             role: Role::Aggregator,
             job: None,
         };
-        template::check(&self.spec.aggregator.template, &field, whose, &mut faults);
+        let template = &self.spec.aggregator.template;
+        template::check_template(template, &field, context, &mut faults);
         faults.into_vec()
     }
 }
 
-/// What can be read of an object, and its faults.
-type Judged<T> = (Option<T>, Vec<Fault>);
+/// The object, if it is decodable, and its faults.
+type ValidationResult<T> = (Option<T>, Vec<Fault>);
 
-fn judge<T: Kind>(object: &Value) -> Judged<T> {
-    match Read::deserialize(object) {
-        Ok(read) => judge_read(read),
-        Err(_) => judge_piecemeal(object),
+// See docs/decisions/0013: both ways report the same faults; the second one takes longer.
+fn validate_object<T: Kind>(object: &Value) -> ValidationResult<T> {
+    match Decoded::deserialize(object) {
+        Ok(decoded) => validate_decoded(decoded),
+        Err(_) => validate_tolerantly(object),
     }
 }
 
-fn judge_read<T: Kind>(read: Read<T>) -> Judged<T> {
-    let Read { object, mut faults } = read;
-    faults.extend(object.faults());
+fn validate_decoded<T: Kind>(decoded: Decoded<T>) -> ValidationResult<T> {
+    let Decoded { object, mut faults } = decoded;
+    faults.extend(object.find_faults());
     faults.truncate(MAX_FAULTS);
     (Some(object), faults)
 }
 
-/// Of an object that cannot be read as it is: fields that are null are left out, and those of a wrong type.
-fn judge_piecemeal<T: Kind>(object: &Value) -> Judged<T> {
-    // A field that does not exist is told of even if it is null.
+/// Validates an object that is not decodable as it is, without its null fields and those of a wrong
+/// type.
+fn validate_tolerantly<T: Kind>(object: &Value) -> ValidationResult<T> {
+    // Unknown fields are reported even if they are null, so look for them before nulls are dropped.
     let mut faults = Faults::default();
-    faults.extend(decode::pieces::<T>(object.clone()).unknown);
+    faults.extend(decode_tolerantly::<T>(object.clone()).unknown);
     let mut readable = without_nulls(object);
-    let missing = T::put_right(&mut readable, &mut faults);
-    let Pieces { decoded, wrong, .. } = decode::pieces::<T>(readable);
+    let missing = T::repair(&mut readable, &mut faults);
+    let TolerantResult { decoded, wrong, .. } = decode_tolerantly::<T>(readable);
     faults.extend(wrong);
     if let Some((object, masked)) = &decoded {
-        faults.extend(masked.and(missing).outside(object.faults()));
+        let mask = masked.with_fields(missing);
+        faults.extend(mask.unrelated_faults(object.find_faults()));
     }
     (decoded.map(|(object, _)| object), faults.into_vec())
 }
 
-/// The object, its spec without fields that are null; what is none has no fields.
+/// Returns the object without null fields in its spec; anything but an object becomes an empty one.
 fn without_nulls(object: &Value) -> Value {
     let Value::Object(fields) = object else {
         return Value::Object(serde_json::Map::new());
@@ -167,7 +173,7 @@ fn without_nulls(object: &Value) -> Value {
     Value::Object(fields)
 }
 
-/// A field that is null is one that was left out, as the API server takes it too.
+/// Drops null fields, because the API server also treats them as unset.
 fn drop_nulls(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -179,7 +185,7 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
-fn verdict<T>((decoded, faults): Judged<T>) -> Result<T, Vec<Fault>> {
+fn into_result<T>((decoded, faults): ValidationResult<T>) -> Result<T, Vec<Fault>> {
     match decoded {
         Some(decoded) if faults.is_empty() => Ok(decoded),
         _ => Err(faults),

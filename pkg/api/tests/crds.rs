@@ -1,10 +1,10 @@
-//! The custom resource definitions as they are applied.
+//! The CRDs in the manifests.
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
 use serde_json::Value;
 
-/// Client-side `kubectl apply` keeps the object in an annotation of this size at most, in bytes.
+/// Maximum size in bytes of the annotation in which client-side `kubectl apply` stores an object.
 const ANNOTATION_LIMIT: usize = 262_144;
 
 fn crds() -> Vec<Value> {
@@ -15,7 +15,7 @@ fn crds() -> Vec<Value> {
 }
 
 #[test]
-fn manifests_are_what_the_types_say() {
+fn manifests_match_types() {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../manifests/crds");
     for crd in crds() {
         let path = format!(
@@ -29,7 +29,7 @@ fn manifests_are_what_the_types_say() {
 }
 
 #[test]
-fn each_fits_client_side_apply() {
+fn crd_size_fits_client_side_apply() {
     for crd in crds() {
         let size = crd.to_string().len();
         assert!(
@@ -41,7 +41,7 @@ fn each_fits_client_side_apply() {
 }
 
 #[test]
-fn no_format_is_unknown_to_the_server() {
+fn formats_are_known_to_api_server() {
     fn formats(value: &Value, found: &mut Vec<String>) {
         match value {
             Value::Object(map) => {
@@ -62,9 +62,9 @@ fn no_format_is_unknown_to_the_server() {
     assert!(found.is_empty(), "{found:?}");
 }
 
-/// What people and other programs rely on, without the embedded Kubernetes types.
+/// The snapshot is the interface of users and programs, without the embedded Kubernetes types.
 #[test]
-fn our_own_part_of_the_schema_changes_on_purpose_only() {
+fn schema_without_kubernetes_types_matches_snapshot() {
     fn prune(value: &mut Value) {
         if let Value::Object(map) = value {
             for (key, child) in map.iter_mut() {
@@ -85,9 +85,9 @@ fn our_own_part_of_the_schema_changes_on_purpose_only() {
     }
 }
 
-/// Where the server would drop what it does not know, the webhook could not say what was misspelt.
+/// Otherwise the API server would drop misspelt fields before the webhook sees them.
 #[test]
-fn every_level_of_the_spec_keeps_unknown_fields() {
+fn spec_preserves_unknown_fields_at_every_level() {
     fn check(schema: &Value, path: &str) {
         if schema["properties"].is_object() {
             let keeps = &schema["x-kubernetes-preserve-unknown-fields"];

@@ -375,7 +375,7 @@ fn a_configuration_that_nobody_looks_for_is_warned_of() {
         (
             "agconfig",
             json!([
-                "metadata.name: only an AggregatorConfig that is called aggregator-config is used"
+                "metadata.name: only an AggregatorConfig named aggregator-config is used"
             ]),
         ),
     ] {

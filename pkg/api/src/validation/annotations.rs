@@ -2,23 +2,23 @@
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec, SeccompProfile, Toleration};
 
-use super::{Fault, Faults, Path, basic::check_relative_path, scheduling};
+use super::{Fault, Faults, Path, scheduling, value_checks::check_relative_path};
 
-/// What those of a container's profile begin with, before its name.
+/// Prefixes of profile annotations; the container name follows.
 const APPARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 const SECCOMP: &str = "container.seccomp.security.alpha.kubernetes.io/";
 const SECCOMP_OF_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const TOLERATIONS: &str = "scheduler.alpha.kubernetes.io/tolerations";
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
-/// Profiles as they name them.
+/// Profile values in annotations.
 const DEFAULT: &str = "runtime/default";
 const LOCAL: &str = "localhost/";
 const DOCKER_DEFAULT: &str = "docker/default";
 const UNCONFINED: &str = "unconfined";
 
-/// Each by itself, and beside the field that has taken its place.
-pub(super) fn check(
+/// Checks each annotation, and that it matches the field that replaced it.
+pub(super) fn check_annotations(
     template: &PodTemplateSpec,
     pod: &PodSpec,
     field: &Path<'_>,
@@ -38,7 +38,7 @@ pub(super) fn check(
         } else if key == TOLERATIONS {
             check_tolerations(value, &place, faults);
         } else if key == MIRROR {
-            let why = "only kubelets make mirror pods, and delete those that others make";
+            let why = "only kubelets create mirror pods, and delete those of other clients";
             faults.push(Fault::forbidden(place, why));
         } else if key == DELETION_COST && !is_cost(value) {
             let why = "must be a 32bit integer";
@@ -47,9 +47,9 @@ pub(super) fn check(
     }
 }
 
-/// The profile of a container of the pod.
+/// Checks an AppArmor profile annotation.
 fn check_apparmor(name: &str, profile: &str, pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
-    if !containers(pod).any(|(_, _, container)| container.name == name) {
+    if !all_containers(pod).any(|(_, _, container)| container.name == name) {
         faults.push(Fault::invalid(field, name, "container not found"));
     }
     let known = ["", DEFAULT, UNCONFINED];
@@ -59,10 +59,11 @@ fn check_apparmor(name: &str, profile: &str, pod: &PodSpec, field: &Path<'_>, fa
     }
 }
 
-/// The type of a profile as a field tells of it, and the file of one that is the node's own.
-type Told<'a> = (&'a str, Option<&'a str>);
+/// Type and file of a profile in a field.
+type FieldProfile<'a> = (&'a str, Option<&'a str>);
 
-/// The field of the container itself must tell of the same profile. That of its pod need not: the annotation is more exact.
+/// Checks that the container's field has the same profile. The pod's field may differ: the
+/// annotation is more specific.
 fn check_same_apparmor(
     name: &str,
     profile: &str,
@@ -70,21 +71,21 @@ fn check_same_apparmor(
     field: &Path<'_>,
     faults: &mut Faults,
 ) {
-    let Some((list, i, container)) = containers(pod).find(|(_, _, c)| c.name == name) else {
+    let Some((list, i, container)) = all_containers(pod).find(|(_, _, c)| c.name == name) else {
         return;
     };
     let context = container.security_context.as_ref();
     let own = context.and_then(|context| context.app_armor_profile.as_ref());
     if let Some(own) = own.filter(|_| !is_windows(pod)) {
-        let told = (&*own.type_, own.localhost_profile.as_deref());
+        let profile_in_field = (&*own.type_, own.localhost_profile.as_deref());
         let field = field.item(list, i);
         let field = field.at("securityContext");
         let field = field.at("appArmorProfile");
-        check_same("apparmor", profile, told, &field, faults);
+        check_same("apparmor", profile, profile_in_field, &field, faults);
     }
 }
 
-/// So must that of a pod, or of a container, for processes' calls; servers read the annotation up to 1.26.
+/// Checks that the seccomp field has the same profile. API servers read the annotation up to 1.26.
 fn check_same_seccomp(
     key: &str,
     profile: &str,
@@ -92,23 +93,23 @@ fn check_same_seccomp(
     field: &Path<'_>,
     faults: &mut Faults,
 ) {
-    let check = |own: Option<&SeccompProfile>, field: &Path<'_>, faults: &mut Faults| {
+    let check_field = |own: Option<&SeccompProfile>, field: &Path<'_>, faults: &mut Faults| {
         let Some(own) = own else { return };
-        let told = (&*own.type_, own.localhost_profile.as_deref());
+        let profile_in_field = (&*own.type_, own.localhost_profile.as_deref());
         let field = field.at("securityContext");
         let field = field.at("seccompProfile");
-        check_same("seccomp", profile, told, &field, faults);
+        check_same("seccomp", profile, profile_in_field, &field, faults);
     };
     if key == SECCOMP_OF_POD {
         let context = pod.security_context.as_ref();
         let own = context.and_then(|context| context.seccomp_profile.as_ref());
-        check(own, field, faults);
+        check_field(own, field, faults);
     }
     let name = key.strip_prefix(SECCOMP);
-    for (list, i, container) in containers(pod).filter(|(_, _, c)| Some(&*c.name) == name) {
+    for (list, i, container) in all_containers(pod).filter(|(_, _, c)| Some(&*c.name) == name) {
         let context = container.security_context.as_ref();
         let own = context.and_then(|context| context.seccomp_profile.as_ref());
-        check(own, &field.item(list, i), faults);
+        check_field(own, &field.item(list, i), faults);
     }
 }
 
@@ -116,36 +117,42 @@ fn is_windows(pod: &PodSpec) -> bool {
     pod.os.as_ref().is_some_and(|os| os.name == "windows")
 }
 
-/// Whether the annotation and the field tell of the same `what`.
-fn check_same(what: &str, profile: &str, told: Told<'_>, field: &Path<'_>, faults: &mut Faults) {
-    let (type_, file) = told;
+/// Checks that annotation and field have the same profile.
+fn check_same(
+    kind: &str,
+    profile: &str,
+    in_field: FieldProfile<'_>,
+    field: &Path<'_>,
+    faults: &mut Faults,
+) {
+    let (type_, file) = in_field;
     let is_same_type = match type_ {
         "Localhost" => profile.starts_with(LOCAL),
         "RuntimeDefault" => [DEFAULT, DOCKER_DEFAULT].contains(&profile),
         "Unconfined" => profile == UNCONFINED,
-        // It is told of as it is.
+        // `check_profile` reports an unknown type.
         _ => return,
     };
     if !is_same_type {
-        let why = format_args!("{what} type in annotation and field must match");
+        let why = format_args!("{kind} type in annotation and field must match");
         faults.push(Fault::forbidden(field.at("type"), why));
     } else if let Some(local) = profile.strip_prefix(LOCAL)
         && file != Some(local)
     {
-        let why = format_args!("{what} profile in annotation and field must match");
+        let why = format_args!("{kind} profile in annotation and field must match");
         faults.push(Fault::forbidden(field.at("localhostProfile"), why));
     }
 }
 
-/// All containers of a pod, with where they stand.
-fn containers(pod: &PodSpec) -> impl Iterator<Item = (&'static str, usize, &Container)> {
+/// Returns all containers of a pod with list and index.
+fn all_containers(pod: &PodSpec) -> impl Iterator<Item = (&'static str, usize, &Container)> {
     let inits = pod.init_containers.iter().flatten().enumerate();
     let others = pod.containers.iter().enumerate();
     let inits = inits.map(|(i, container)| ("initContainers", i, container));
     inits.chain(others.map(|(i, container)| ("containers", i, container)))
 }
 
-/// As the field that has taken its place, written as JSON.
+/// Checks tolerations in JSON.
 fn check_tolerations(text: &str, field: &Path<'_>, faults: &mut Faults) {
     if text.is_empty() {
         return;
@@ -173,7 +180,7 @@ fn check_seccomp(profile: &str, field: &Path<'_>, faults: &mut Faults) {
     }
 }
 
-/// A number without a plus, and without zeroes before it.
+/// Whether the text is a number without a plus sign and leading zeroes.
 fn is_cost(text: &str) -> bool {
     let starts_well =
         text == "0" || text.starts_with(['-', '1', '2', '3', '4', '5', '6', '7', '8', '9']);

@@ -7,32 +7,36 @@ use k8s_openapi::api::core::v1::{
 };
 
 use super::{
-    Fault, Faults, Path,
-    basic::{check_one_of, check_optional_one_of, check_required},
-    env, handlers,
-    image::is_image,
+    Fault, Faults, Path, env, handlers,
+    image::is_image_reference,
     mounts::{self, Volumes},
     names, ports, quantities, security,
-    template::For,
+    template::TemplateContext,
+    value_checks::{check_one_of, check_optional_one_of, check_required},
 };
 use crate::names::MAIN_CONTAINER;
 
-/// When the image of a container, or of a volume, is fetched.
+/// Pull policies of images of containers and volumes.
 pub(super) const PULL_POLICIES: [&str; 3] = ["Always", "IfNotPresent", "Never"];
-/// What a change of its resources does to a container.
-const RESIZES: [&str; 2] = ["NotRequired", "RestartContainer"];
+/// Restart policies of an in-place resize.
+const RESIZE_POLICIES: [&str; 2] = ["NotRequired", "RestartContainer"];
 const MAX_RESTART_RULES: usize = 20;
-/// Of one rule.
+/// Maximum number of exit codes of one restart rule.
 const MAX_EXIT_CODES: usize = 255;
 
-/// Init containers and the others.
-pub(super) fn check(pod: &PodSpec, whose: For<'_>, field: &Path<'_>, faults: &mut Faults) {
-    check_main(&pod.containers, field, faults);
+/// Checks init containers and containers.
+pub(super) fn check_containers(
+    pod: &PodSpec,
+    context: TemplateContext<'_>,
+    field: &Path<'_>,
+    faults: &mut Faults,
+) {
+    check_main_container(&pod.containers, field, faults);
     let inits = pod.init_containers.as_deref().unwrap_or_default();
-    // The builder gives this one to a template that has none.
+    // The pod builder sets Never if the template has no restart policy.
     let policy = pod.restart_policy.as_deref().unwrap_or_default();
     let is_never = ["", "Never"].contains(&policy);
-    let volumes = Volumes::of(pod, whose);
+    let volumes = Volumes::from_pod(pod, context);
     let mut seen = HashSet::new();
     for (list, kind) in [(&*pod.containers, "containers"), (inits, "initContainers")] {
         for (i, container) in list.iter().enumerate() {
@@ -41,16 +45,16 @@ pub(super) fn check(pod: &PodSpec, whose: For<'_>, field: &Path<'_>, faults: &mu
             names::check_label_name(&container.name, &name, faults);
             names::check_unique(&mut seen, &container.name, &name, faults);
             check_image(container, &path, faults);
-            handlers::check(container, pod, kind == "initContainers", &path, faults);
+            handlers::check_handlers(container, pod, kind == "initContainers", &path, faults);
             check_process(container, &path, faults);
             check_restart_rules(container, &path, faults);
-            // A sidecar is restarted in any pod.
+            // Sidecars are restarted with any restart policy of the pod.
             let is_never = is_never && kind == "containers";
-            check_resizes(container, is_never, &path, faults);
-            env::check(container, pod, &path, faults);
-            ports::check(container, &path, faults);
-            mounts::check(container, &volumes, whose.role, &path, faults);
-            security::check_container(container, pod, (field, &path), faults);
+            check_resize_policies(container, is_never, &path, faults);
+            env::check_variables(container, pod, &path, faults);
+            ports::check_container_ports(container, &path, faults);
+            mounts::check_mounts(container, &volumes, context.role, &path, faults);
+            security::check_container_context(container, pod, (field, &path), faults);
             if let Some(resources) = &container.resources {
                 let field = path.at("resources");
                 quantities::check_requirements(resources, &field, faults);
@@ -58,10 +62,10 @@ pub(super) fn check(pod: &PodSpec, whose: For<'_>, field: &Path<'_>, faults: &mu
             }
         }
     }
-    ports::check_pod(pod, whose.role, field, faults);
+    ports::check_pod_ports(pod, context.role, field, faults);
 }
 
-fn check_main(containers: &[Container], field: &Path<'_>, faults: &mut Faults) {
+fn check_main_container(containers: &[Container], field: &Path<'_>, faults: &mut Faults) {
     if containers.iter().any(|c| c.name == MAIN_CONTAINER) {
         return;
     }
@@ -77,20 +81,20 @@ fn check_main(containers: &[Container], field: &Path<'_>, faults: &mut Faults) {
     ));
 }
 
-/// How the container is run.
+/// Checks restart policy and working directory.
 fn check_process(container: &Container, field: &Path<'_>, faults: &mut Faults) {
     let policy = container.restart_policy.as_deref();
     let policies = ["Always", "Never", "OnFailure"];
     check_optional_one_of(policy, &policies, &field.at("restartPolicy"), faults);
     let folder = container.working_dir.as_deref().unwrap_or_default();
-    // Windows has drives.
+    // Windows paths contain a backslash or a drive.
     if !folder.is_empty() && !folder.starts_with('/') && !folder.contains(['\\', ':']) {
         let why = "must be an absolute path";
         faults.push(Fault::invalid(field.at("workingDir"), folder, why));
     }
 }
 
-/// By which exit codes the container is started again.
+/// Checks the exit codes with which the container is restarted.
 fn check_restart_rules(container: &Container, field: &Path<'_>, faults: &mut Faults) {
     let rules = container.restart_policy_rules.as_deref();
     let rules = rules.unwrap_or_default();
@@ -98,8 +102,8 @@ fn check_restart_rules(container: &Container, field: &Path<'_>, faults: &mut Fau
         return;
     }
     let policy = container.restart_policy.as_deref().unwrap_or_default();
-    let what = "must specify restartPolicy when restart rules are used";
-    check_required(policy, &field.at("restartPolicy"), what, faults);
+    let message = "must specify restartPolicy when restart rules are used";
+    check_required(policy, &field.at("restartPolicy"), message, faults);
     check_count(
         rules.len(),
         MAX_RESTART_RULES,
@@ -130,15 +134,20 @@ fn check_restart_rule(rule: &ContainerRestartRule, field: &Path<'_>, faults: &mu
     check_count(count, MAX_EXIT_CODES, &field.at("values"), faults);
 }
 
-fn check_count(count: usize, most: usize, field: &Path<'_>, faults: &mut Faults) {
-    if count > most {
-        let why = format_args!("must have at most {most} items");
+fn check_count(count: usize, max: usize, field: &Path<'_>, faults: &mut Faults) {
+    if count > max {
+        let why = format_args!("must have at most {max} items");
         faults.push(Fault::too_many(field, Some(count), why));
     }
 }
 
-/// What a change of its resources does: where nothing is started again it cannot be a restart.
-fn check_resizes(container: &Container, is_never: bool, field: &Path<'_>, faults: &mut Faults) {
+/// Checks resize policies: without restarts, a resize cannot restart the container.
+fn check_resize_policies(
+    container: &Container,
+    is_never: bool,
+    field: &Path<'_>,
+    faults: &mut Faults,
+) {
     let mut seen = HashSet::new();
     for (i, policy) in container.resize_policy.iter().flatten().enumerate() {
         let field = field.item("resizePolicy", i);
@@ -150,8 +159,8 @@ fn check_resizes(container: &Container, is_never: bool, field: &Path<'_>, faults
         names::check_unique(&mut seen, &policy.resource_name, &name, faults);
         let place = field.at("restartPolicy");
         let restart = policy.restart_policy.as_str();
-        if !RESIZES.contains(&restart) {
-            faults.push(Fault::not_supported(place, restart, &RESIZES));
+        if !RESIZE_POLICIES.contains(&restart) {
+            faults.push(Fault::not_supported(place, restart, &RESIZE_POLICIES));
         } else if is_never && restart != "NotRequired" {
             let why = "must be 'NotRequired' when pod `restartPolicy` is 'Never', as it is where the template leaves it out";
             faults.push(Fault::invalid(place, restart, why));
@@ -159,7 +168,7 @@ fn check_resizes(container: &Container, is_never: bool, field: &Path<'_>, faults
     }
 }
 
-/// Claims of a container are those of its pod.
+/// Checks that the claims of a container are claims of its pod.
 fn check_claims(
     resources: &ResourceRequirements,
     pod: &PodSpec,
@@ -175,14 +184,14 @@ fn check_claims(
         check_overlap(claim, &claims[..i], &field, faults);
         let mut known = pod.resource_claims.iter().flatten();
         if check_required(&claim.name, &field, "the name of a claim", faults)
-            && !known.any(|of_pod| of_pod.name == claim.name)
+            && !known.any(|known| known.name == claim.name)
         {
             faults.push(Fault::not_found(field, claim.name.as_str()));
         }
     }
 }
 
-/// Several requests of one claim may be named, but none twice, and none beside the whole.
+/// Checks that no request of a claim is used twice, and none together with the whole claim.
 fn check_overlap(
     claim: &ResourceClaim,
     earlier: &[ResourceClaim],
@@ -191,8 +200,9 @@ fn check_overlap(
 ) {
     let request = claim.request.as_deref().unwrap_or_default();
     let same = earlier.iter().filter(|other| other.name == claim.name);
-    let mut of_same = same.map(|other| other.request.as_deref().unwrap_or_default());
-    let overlap = of_same.find(|other| request.is_empty() || other.is_empty() || *other == request);
+    let mut requests = same.map(|other| other.request.as_deref().unwrap_or_default());
+    let overlap =
+        requests.find(|other| request.is_empty() || other.is_empty() || *other == request);
     if let Some(other) = overlap.filter(|_| !claim.name.is_empty()) {
         let is_request = !request.is_empty() && !other.is_empty();
         let both = format!("{}/{request}", claim.name);
@@ -209,7 +219,7 @@ fn check_image(container: &Container, field: &Path<'_>, faults: &mut Faults) {
     } else if image.trim() != image {
         let why = "must not have leading or trailing whitespace";
         faults.push(Fault::invalid(place, image, why));
-    } else if !is_image(image) {
+    } else if !is_image_reference(image) {
         let why = "must be [registry[:port]/]name[:tag][@digest], its name in lower case";
         faults.push(Fault::invalid(place, image, why));
     }

@@ -1,4 +1,4 @@
-//! Volumes that claims and drivers provide.
+//! Volumes of claims and CSI drivers.
 
 use k8s_openapi::{
     api::core::v1::{EphemeralVolumeSource, Volume},
@@ -6,22 +6,26 @@ use k8s_openapi::{
 };
 
 use super::{
-    Fault, Faults, Path,
-    basic::{check_optional_one_of, check_required},
-    names, quantities, template,
+    Fault, Faults, Path, names, quantities, template,
+    value_checks::{check_optional_one_of, check_required},
 };
-use crate::quantity::nanos;
+use crate::quantity::parse_nanos;
 
-const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", OF_ONE_POD];
-/// The mode of a claim that one pod alone may use.
-pub(super) const OF_ONE_POD: &str = "ReadWriteOncePod";
+const ACCESS_MODES: [&str; 4] = [
+    "ReadOnlyMany",
+    "ReadWriteMany",
+    "ReadWriteOnce",
+    SINGLE_POD_MODE,
+];
+/// The access mode of a claim for a single pod.
+pub(super) const SINGLE_POD_MODE: &str = "ReadWriteOncePod";
 const DRIVER_LEN: usize = 63;
 
-/// What they need to find what they provide.
-pub(super) fn check(volume: &Volume, field: &Path<'_>, faults: &mut Faults) {
+/// Checks claims and CSI volumes.
+pub(super) fn check_disks(volume: &Volume, field: &Path<'_>, faults: &mut Faults) {
     if let Some(claim) = &volume.persistent_volume_claim {
         let field = field.at("persistentVolumeClaim");
-        names::check_needed(&claim.claim_name, None, &field.at("claimName"), faults);
+        names::check_referenced_name(&claim.claim_name, None, &field.at("claimName"), faults);
     }
     if let Some(ephemeral) = &volume.ephemeral {
         check_ephemeral(ephemeral, &field.at("ephemeral"), faults);
@@ -43,11 +47,11 @@ pub(super) fn check(volume: &Volume, field: &Path<'_>, faults: &mut Faults) {
     }
 }
 
-/// A claim that is made for each pod.
+/// Checks the claim template of an ephemeral volume.
 fn check_ephemeral(ephemeral: &EphemeralVolumeSource, field: &Path<'_>, faults: &mut Faults) {
     let field = field.at("volumeClaimTemplate");
     let Some(template) = &ephemeral.volume_claim_template else {
-        faults.push(Fault::required(field, "the claim that is made"));
+        faults.push(Fault::required(field, "the claim that is created"));
         return;
     };
     if let Some(metadata) = &template.metadata {
@@ -62,8 +66,8 @@ fn check_ephemeral(ephemeral: &EphemeralVolumeSource, field: &Path<'_>, faults: 
     let place = field.at("accessModes");
     let modes = template.spec.access_modes.as_deref().unwrap_or_default();
     if modes.is_empty() {
-        let what = "at least 1 access mode is required";
-        faults.push(Fault::required(place, what));
+        let message = "at least 1 access mode is required";
+        faults.push(Fault::required(place, message));
     }
     for mode in modes
         .iter()
@@ -71,7 +75,7 @@ fn check_ephemeral(ephemeral: &EphemeralVolumeSource, field: &Path<'_>, faults: 
     {
         faults.push(Fault::not_supported(place, mode.as_str(), &ACCESS_MODES));
     }
-    let is_alone = |mode: &String| mode == OF_ONE_POD;
+    let is_alone = |mode: &String| mode == SINGLE_POD_MODE;
     if modes.iter().any(is_alone) && !modes.iter().all(is_alone) {
         let why = "may not use ReadWriteOncePod with other access modes";
         faults.push(Fault::forbidden(place, why));
@@ -82,25 +86,25 @@ fn check_ephemeral(ephemeral: &EphemeralVolumeSource, field: &Path<'_>, faults: 
     let place = field.at("resources");
     for (list, name) in [(limits, "limits"), (requests, "requests")] {
         for (resource, amount) in list.into_iter().flatten() {
-            quantities::check(resource, amount, &place.value(name, resource), faults);
+            quantities::check_quantity(resource, amount, &place.value(name, resource), faults);
         }
     }
     match requests.and_then(|requests| requests.get("storage")) {
         Some(size) => {
             let place = place.value("requests", "storage");
-            if nanos(&size.0) == Some(0) {
+            if parse_nanos(&size.0) == Some(0) {
                 let why = "must be greater than zero";
                 faults.push(Fault::invalid(place, size.0.as_str(), why));
             }
         }
         None => faults.push(Fault::required(
             place.value("requests", "storage"),
-            "how large it is",
+            "the size of the volume",
         )),
     }
 }
 
-/// A claim has the labels and annotations of its template, and else what the pod gives it.
+/// Checks that the claim template sets only labels and annotations.
 fn check_metadata(metadata: &ObjectMeta, field: &Path<'_>, faults: &mut Faults) {
     template::check_metadata(metadata, field, faults);
     for (name, is_set) in [

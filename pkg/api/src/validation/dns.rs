@@ -1,40 +1,39 @@
-//! How a pod finds other hosts, and is called itself.
+//! DNS configuration and host names of a pod.
 
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{PodDNSConfig, PodSpec};
 
 use super::{
-    Fault, Faults, Path,
-    basic::{check_one_of, check_required},
-    names,
+    Fault, Faults, Path, names,
+    value_checks::{check_one_of, check_required},
 };
 
 const POLICIES: [&str; 4] = ["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"];
-/// The domain that all are in: what is looked for is taken as it is.
-pub(super) const ROOT: &str = ".";
+/// The DNS root as a search domain.
+pub(super) const ROOT_DOMAIN: &str = ".";
 const MAX_SERVERS: usize = 3;
 const MAX_SEARCHES: usize = 32;
 const MAX_SEARCH_CHARS: usize = 2048;
-/// Bytes that Linux has for it.
+/// Maximum length of a host name on Linux, in bytes.
 const MAX_HOST_NAME: usize = 64;
 const NO_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 
-/// DNS policy, its servers, and names of hosts.
-pub(super) fn check(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
+/// Checks DNS policy, DNS configuration and host names.
+pub(super) fn check_dns(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     let policy = pod.dns_policy.as_deref();
     check_one_of(policy, &POLICIES, &field.at("dnsPolicy"), faults);
     let place = field.at("dnsConfig");
-    let none = PodDNSConfig::default();
-    let config = pod.dns_config.as_ref().unwrap_or(&none);
+    let empty = PodDNSConfig::default();
+    let config = pod.dns_config.as_ref().unwrap_or(&empty);
     let servers = config.nameservers.as_deref().unwrap_or_default();
     if policy == Some("None") {
-        let what = "must provide at least one DNS nameserver when `dnsPolicy` is None";
+        let message = "must provide at least one DNS nameserver when `dnsPolicy` is None";
         if pod.dns_config.is_none() {
-            let what = "must provide `dnsConfig` when `dnsPolicy` is None";
-            faults.push(Fault::required(place, what));
+            let message = "must provide `dnsConfig` when `dnsPolicy` is None";
+            faults.push(Fault::required(place, message));
         } else if servers.is_empty() {
-            faults.push(Fault::required(place.at("nameservers"), what));
+            faults.push(Fault::required(place.at("nameservers"), message));
         }
     }
     if servers.len() > MAX_SERVERS {
@@ -61,8 +60,8 @@ pub(super) fn check(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
         faults.push(Fault::invalid(place_of, searches.to_vec(), why));
     }
     for (i, domain) in searches.iter().enumerate() {
-        // Newer servers take the root.
-        if domain != ROOT {
+        // API servers since 1.33 accept the root.
+        if domain != ROOT_DOMAIN {
             let domain = domain.strip_suffix('.').unwrap_or(domain);
             names::check_subdomain(domain, &place.item("searches", i), faults);
         }
@@ -88,7 +87,7 @@ fn check_hosts(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     }
 }
 
-/// The name that processes of the pod see, whatever others call it.
+/// Checks the host name that processes in the pod see.
 fn check_override(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     let name = pod.hostname_override.as_deref().unwrap_or_default();
     if name.is_empty() {

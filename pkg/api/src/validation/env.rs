@@ -1,4 +1,4 @@
-//! The environment of a container.
+//! Environment variables of a container.
 
 use k8s_openapi::api::core::v1::{
     Container, EnvFromSource, EnvVarSource, FileKeySelector, ObjectFieldSelector, PodSpec,
@@ -6,14 +6,13 @@ use k8s_openapi::api::core::v1::{
 };
 
 use super::{
-    Fault, Faults, Path,
-    basic::{check_one_of, check_relative_path, check_required},
-    names, quantities,
+    Fault, Faults, Path, names, quantities,
+    value_checks::{check_one_of, check_relative_path, check_required},
 };
-use crate::quantity::{NANO, nanos};
+use crate::quantity::{NANOS_PER_UNIT, parse_nanos};
 
-/// What a variable may be told of its pod.
-const FIELDS: [&str; 9] = [
+/// Pod fields that a variable can refer to.
+const POD_FIELDS: [&str; 9] = [
     "metadata.name",
     "metadata.namespace",
     "metadata.uid",
@@ -24,6 +23,7 @@ const FIELDS: [&str; 9] = [
     "status.podIP",
     "status.podIPs",
 ];
+/// Container resources that a variable can refer to.
 const RESOURCES: [&str; 6] = [
     "limits.cpu",
     "limits.ephemeral-storage",
@@ -33,16 +33,22 @@ const RESOURCES: [&str; 6] = [
     "requests.memory",
 ];
 
-/// Units of an amount of bytes.
-const BYTES: &str = "1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei";
+/// Divisors of amounts of bytes.
+const BYTE_DIVISORS: &str = "1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei";
 
-/// Names and sources of a container's variables.
-pub(super) fn check(container: &Container, pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
+/// Checks names and sources of a container's variables.
+pub(super) fn check_variables(
+    container: &Container,
+    pod: &PodSpec,
+    field: &Path<'_>,
+    faults: &mut Faults,
+) {
     for (i, variable) in container.env.iter().flatten().enumerate() {
         let field = field.item("env", i);
         let name = field.at("name");
         if check_required(&variable.name, &name, "it needs a name", faults) {
-            // What was meant for the value is not shown: others may read the message.
+            // The user may have put the value into the name. Hide it, because others may read the
+            // message.
             let before = variable.name.split_once('=');
             let shown = before.map(|(before, _)| format!("{before}=..."));
             let shown = shown.as_deref().unwrap_or(&variable.name);
@@ -58,7 +64,7 @@ pub(super) fn check(container: &Container, pod: &PodSpec, field: &Path<'_>, faul
         }
     }
     for (i, source) in container.env_from.iter().flatten().enumerate() {
-        check_from(source, &field.item("envFrom", i), faults);
+        check_env_from(source, &field.item("envFrom", i), faults);
     }
 }
 
@@ -80,8 +86,8 @@ fn check_source(source: &EnvVarSource, pod: &PodSpec, field: &Path<'_>, faults: 
     if !why.is_empty() {
         faults.push(Fault::invalid(field, "", why));
     }
-    if let Some(of_pod) = &source.field_ref {
-        check_field(of_pod, &FIELDS, &field.at("fieldRef"), faults);
+    if let Some(selector) = &source.field_ref {
+        check_field(selector, &POD_FIELDS, &field.at("fieldRef"), faults);
     }
     if let Some(resource) = &source.resource_field_ref {
         check_resource(resource, Some(pod), &field.at("resourceFieldRef"), faults);
@@ -97,7 +103,7 @@ fn check_source(source: &EnvVarSource, pod: &PodSpec, field: &Path<'_>, faults: 
         let field = field.at(source);
         let place = field.at("name");
         check_required(name, &place, "the object that holds it", faults);
-        names::check_needed(name, optional, &place, faults);
+        names::check_referenced_name(name, optional, &place, faults);
         let path = field.at("key");
         if check_required(key, &path, "the key of the value", faults) {
             names::check_config_key(key, &path, faults);
@@ -105,9 +111,9 @@ fn check_source(source: &EnvVarSource, pod: &PodSpec, field: &Path<'_>, faults: 
     }
 }
 
-/// A value in a file of a volume.
+/// Checks a reference to a value in a file of a volume.
 fn check_file(file: &FileKeySelector, field: &Path<'_>, faults: &mut Faults) {
-    for (name, text, what) in [
+    for (name, text, description) in [
         (
             "volumeName",
             &file.volume_name,
@@ -116,12 +122,12 @@ fn check_file(file: &FileKeySelector, field: &Path<'_>, faults: &mut Faults) {
         ("path", &file.path, "the file of the value"),
         ("key", &file.key, "the key of the value"),
     ] {
-        check_required(text, &field.at(name), what, faults);
+        check_required(text, &field.at(name), description, faults);
     }
     check_relative_path(&file.path, &field.at("path"), faults);
 }
 
-/// A field of the pod: one of `known`, or a label or an annotation.
+/// Checks a reference to a pod field: one of `known`, or a label or annotation.
 pub(super) fn check_field(
     selector: &ObjectFieldSelector,
     known: &[&str],
@@ -140,7 +146,7 @@ pub(super) fn check_field(
         return;
     }
     let key = |start| path.strip_prefix(start)?.strip_suffix("']");
-    // As of the keys themselves: those of annotations may have capitals before the slash.
+    // Annotation keys may have an upper-case prefix.
     if let Some(label) = key("metadata.labels['") {
         names::check_qualified_name(label, field, faults);
     } else if let Some(annotation) = key("metadata.annotations['") {
@@ -150,7 +156,7 @@ pub(super) fn check_field(
     }
 }
 
-/// An amount of a container's resources; which containers there are is known where the pod is.
+/// Checks a reference to a container's resource. Without `pod` the container name is not checked.
 pub(super) fn check_resource(
     source: &ResourceFieldSelector,
     pod: Option<&PodSpec>,
@@ -167,16 +173,16 @@ pub(super) fn check_resource(
     }
     check_divisor(source, field, faults);
     let name = source.container_name.as_deref().unwrap_or_default();
-    let is_there = |pod: &PodSpec| {
+    let has_container = |pod: &PodSpec| {
         let inits = pod.init_containers.iter().flatten();
         inits.chain(&pod.containers).any(|c| c.name == name)
     };
-    if !name.is_empty() && !pod.is_none_or(is_there) {
+    if !name.is_empty() && !pod.is_none_or(has_container) {
         faults.push(Fault::not_found(field.at("containerName"), name));
     }
 }
 
-/// What the amount is told in.
+/// Checks the divisor, the unit of the value.
 fn check_divisor(source: &ResourceFieldSelector, field: &Path<'_>, faults: &mut Faults) {
     let Some(divisor) = &source.divisor else {
         return;
@@ -184,38 +190,38 @@ fn check_divisor(source: &ResourceFieldSelector, field: &Path<'_>, faults: &mut 
     let field = field.at("divisor");
     let (_, resource) = source.resource.split_once('.').unwrap_or_default();
     let before = faults.len();
-    quantities::check("cpu", divisor, &field, faults);
-    let amount = nanos(&divisor.0).unwrap_or_default();
+    quantities::check_quantity("cpu", divisor, &field, faults);
+    let amount = parse_nanos(&divisor.0).unwrap_or_default();
     if faults.len() > before || amount == 0 {
         return;
     }
-    let (units, of) = match resource {
+    let (units, name) = match resource {
         "cpu" => ("1m and 1", "cpu"),
-        "memory" => (BYTES, "memory"),
-        "ephemeral-storage" => (BYTES, "local ephemeral storage"),
-        resource if resource.starts_with("hugepages-") => (BYTES, "hugepages"),
+        "memory" => (BYTE_DIVISORS, "memory"),
+        "ephemeral-storage" => (BYTE_DIVISORS, "local ephemeral storage"),
+        resource if resource.starts_with("hugepages-") => (BYTE_DIVISORS, "hugepages"),
         _ => return,
     };
-    // The server compares how it would be written, which is not another way for some.
+    // The API server compares the formatted quantity, so other spellings of a unit are rejected.
     let text = divisor.0.as_str();
     let step: i128 = if text.ends_with('i') { 1024 } else { 1000 };
     let is_odd = text.starts_with('+')
         || text.ends_with('.')
         || text.contains(['e', 'E']) && !text.ends_with(['E', 'i']);
     let is_unit = if resource == "cpu" {
-        [NANO / 1000, NANO].contains(&amount)
+        [NANOS_PER_UNIT / 1000, NANOS_PER_UNIT].contains(&amount)
     } else {
-        (0..=6).any(|power| NANO * step.pow(power) == amount)
+        (0..=6).any(|power| NANOS_PER_UNIT * step.pow(power) == amount)
     };
     let is_unit = is_unit && !is_odd;
     if !is_unit {
         let why =
-            format_args!("only divisor's values {units} are supported with the {of} resource");
+            format_args!("only divisor's values {units} are supported with the {name} resource");
         faults.push(Fault::invalid(field, divisor.0.as_str(), why));
     }
 }
 
-fn check_from(source: &EnvFromSource, field: &Path<'_>, faults: &mut Faults) {
+fn check_env_from(source: &EnvFromSource, field: &Path<'_>, faults: &mut Faults) {
     if let Some(prefix) = source.prefix.as_deref().filter(|prefix| !prefix.is_empty()) {
         names::check_env_name(prefix, &field.at("prefix"), faults);
     }

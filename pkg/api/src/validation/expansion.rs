@@ -1,25 +1,25 @@
-//! References to variables, `$(NAME)`, as kubelets read them.
+//! References to variables, `$(NAME)`, as kubelets expand them.
 
 use std::collections::HashSet;
 
 use k8s_openapi::api::core::v1::Container;
 
-use super::{Fault, Faults, Path, fault::cut, warnings::is_ours};
+use super::{Fault, Faults, Path, fault::truncate_text, warnings::is_set_by_orchestrator};
 use crate::Role;
 
-/// Bytes of a name that a message shows: the text stands before it.
-const SHOWN: usize = 128;
+/// Maximum length in bytes of a name in a message.
+const MAX_NAME_LEN: usize = 128;
 
-/// The variables that a container has, by what its template says.
+/// The variables of a container in its template.
 pub(super) struct Variables<'a> {
     role: Role,
     own: HashSet<&'a str>,
-    /// Nobody knows the keys of what is read whole.
+    /// False with `envFrom`, because the keys are unknown.
     are_known: bool,
 }
 
 impl<'a> Variables<'a> {
-    pub(super) fn of(container: &'a Container, role: Role) -> Self {
+    pub(super) fn from_container(container: &'a Container, role: Role) -> Self {
         let own = container.env.iter().flatten();
         Self {
             role,
@@ -28,20 +28,21 @@ impl<'a> Variables<'a> {
         }
     }
 
-    /// A text whose references must all be of these: without one no kubelet makes the container. Each that is missing is told of once.
-    pub(super) fn check(&self, text: &str, field: &Path<'_>, faults: &mut Faults) {
+    /// Checks that all references in `text` are known: a kubelet does not start the container
+    /// otherwise. Reports each missing name once.
+    pub(super) fn check_references(&self, text: &str, field: &Path<'_>, faults: &mut Faults) {
         if !self.are_known {
             return;
         }
-        let is_of_a_service = |name: &str| name.contains("_SERVICE_") || name.contains("_PORT");
-        let mut told = HashSet::new();
-        for name in references(text) {
-            if !is_ours(name, self.role)
-                && !is_of_a_service(name)
+        let is_service_variable = |name: &str| name.contains("_SERVICE_") || name.contains("_PORT");
+        let mut reported = HashSet::new();
+        for name in referenced_names(text) {
+            if !is_set_by_orchestrator(name, self.role)
+                && !is_service_variable(name)
                 && !self.own.contains(name)
-                && told.insert(name)
+                && reported.insert(name)
             {
-                let name = cut(name, SHOWN);
+                let name = truncate_text(name, MAX_NAME_LEN);
                 let why = format_args!("missing value for {name:?}");
                 faults.push(Fault::invalid(field, text, why));
             }
@@ -49,8 +50,8 @@ impl<'a> Variables<'a> {
     }
 }
 
-/// The names that a text refers to; two dollars stand for one.
-fn references(text: &str) -> impl Iterator<Item = &str> {
+/// Returns the names that a text refers to. Two dollar signs are an escaped one.
+fn referenced_names(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
         while let Some((_, after)) = rest.split_once('$') {
@@ -62,7 +63,7 @@ fn references(text: &str) -> impl Iterator<Item = &str> {
             let Some(start) = rest.strip_prefix('(') else {
                 continue;
             };
-            // Where none ends no later one does.
+            // Without `)` no later reference ends either.
             let (name, after) = start.split_once(')')?;
             rest = after;
             return Some(name);
@@ -76,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn references_are_found_as_kubelets_find_them() {
+    fn references_are_parsed_as_kubelets_do() {
         for (text, names) in [
             ("", vec![]),
             ("$(A)/$(B_C)", vec!["A", "B_C"]),
@@ -86,7 +87,7 @@ mod tests {
             ("$$(A)$(A$(B)", vec!["A$(B"]),
             ("$($(A", vec![]),
         ] {
-            assert_eq!(references(text).collect::<Vec<_>>(), names, "{text}");
+            assert_eq!(referenced_names(text).collect::<Vec<_>>(), names, "{text}");
         }
     }
 }

@@ -2,58 +2,59 @@ use std::{fmt, io};
 
 use serde::Serialize;
 
-/// Bytes of a value that a message shows; who wrote a longer one knows it by its beginning.
-pub(super) const SHOWN: usize = 512;
-/// Bytes of what is said of it.
-const SAID: usize = 1_024;
-/// Nobody reads more of them, and those of an update are compared with each other.
+/// Maximum length in bytes of a value in a message; the beginning identifies a longer one.
+pub(super) const MAX_VALUE_LEN: usize = 512;
+/// Maximum length in bytes of the detail after the value.
+const MAX_DETAIL_LEN: usize = 1_024;
+/// Maximum number of faults of one object. An update compares them with each other.
 pub(super) const MAX_FAULTS: usize = 1_000;
-/// Bytes of a summary: it becomes a condition of a status, which has 32 KiB, and a few words about it.
-const MAX_SUMMARY: usize = 32_000;
+/// Maximum length in bytes of a summary. It becomes the message of a condition, which is limited to
+/// 32 KiB, with a few more words.
+const MAX_SUMMARY_LEN: usize = 32_000;
 
-/// Kinds of faults, as the causes of a `Status` name them.
+/// Kinds of faults; each is a cause of a Kubernetes `Status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
-    /// The field must be there and is not.
+    /// A required field is missing.
     Required,
-    /// The value cannot be used.
+    /// The value is invalid.
     Invalid,
-    /// The value is not one of those allowed.
+    /// The value is not one of the supported values.
     NotSupported,
-    /// The value stands twice where it may stand once.
+    /// The value must be unique and occurs twice.
     Duplicate,
-    /// The value names something that is not there.
+    /// The value refers to something that does not exist.
     NotFound,
-    /// The value may not be there, or may not be changed.
+    /// The field must not be set, or must not be changed.
     Forbidden,
-    /// The value takes more room than it may.
+    /// The value is too long.
     TooLong,
-    /// The list or map has more items than it may.
+    /// The list or map has too many items.
     TooMany,
 }
 
 /// One fault of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// What kind it is of.
+    /// Kind of the fault.
     pub kind: FaultKind,
-    /// Path of the field, as `spec.coordinator.template`.
+    /// Path of the field, such as `spec.coordinator.template`.
     pub field: String,
-    /// The value at fault, as JSON, and what to do about it.
+    /// The value as JSON, and the rule that it breaks or the change that fixes it.
     pub detail: String,
 }
 
 impl Fault {
-    /// A field that must be there.
+    /// Creates the fault of a required field that is missing.
     pub fn required(field: impl Into<String>, detail: impl fmt::Display) -> Self {
         Self {
             kind: FaultKind::Required,
             field: field.into(),
-            detail: format!("Required value: {}", said(detail)),
+            detail: format!("Required value: {}", format_detail(detail)),
         }
     }
 
-    /// A value that cannot be used.
+    /// Creates the fault of an invalid value.
     pub fn invalid(
         field: impl Into<String>,
         value: impl Serialize,
@@ -62,11 +63,15 @@ impl Fault {
         Self {
             kind: FaultKind::Invalid,
             field: field.into(),
-            detail: format!("Invalid value: {}: {}", shown(&value), said(detail)),
+            detail: format!(
+                "Invalid value: {}: {}",
+                format_value(&value),
+                format_detail(detail)
+            ),
         }
     }
 
-    /// A value that is not one of `supported`.
+    /// Creates the fault of a value that is not one of `supported`.
     pub fn not_supported(
         field: impl Into<String>,
         value: impl Serialize,
@@ -78,49 +83,49 @@ impl Fault {
             field: field.into(),
             detail: format!(
                 "Unsupported value: {}: supported values: {}",
-                shown(&value),
+                format_value(&value),
                 supported.join(", ")
             ),
         }
     }
 
-    /// A value that stands twice.
+    /// Creates the fault of a value that occurs twice.
     pub fn duplicate(field: impl Into<String>, value: impl Serialize) -> Self {
         Self {
             kind: FaultKind::Duplicate,
             field: field.into(),
-            detail: format!("Duplicate value: {}", shown(&value)),
+            detail: format!("Duplicate value: {}", format_value(&value)),
         }
     }
 
-    /// A value that names something that is not there.
+    /// Creates the fault of a reference to something that does not exist.
     pub fn not_found(field: impl Into<String>, value: impl Serialize) -> Self {
         Self {
             kind: FaultKind::NotFound,
             field: field.into(),
-            detail: format!("Not found: {}", shown(&value)),
+            detail: format!("Not found: {}", format_value(&value)),
         }
     }
 
-    /// A field that may not be there, or may not be changed.
+    /// Creates the fault of a field that must not be set or changed.
     pub fn forbidden(field: impl Into<String>, detail: impl fmt::Display) -> Self {
         Self {
             kind: FaultKind::Forbidden,
             field: field.into(),
-            detail: format!("Forbidden: {}", said(detail)),
+            detail: format!("Forbidden: {}", format_detail(detail)),
         }
     }
 
-    /// A value that takes more than `most` bytes.
-    pub fn too_long(field: impl Into<String>, most: usize) -> Self {
+    /// Creates the fault of a value of more than `max` bytes.
+    pub fn too_long(field: impl Into<String>, max: usize) -> Self {
         Self {
             kind: FaultKind::TooLong,
             field: field.into(),
-            detail: format!("Too long: may not be more than {most} bytes"),
+            detail: format!("Too long: may not be more than {max} bytes"),
         }
     }
 
-    /// A list or map that has more items than it may, `count` where that is known.
+    /// Creates the fault of a list or map with too many items, `count` if that is known.
     pub fn too_many(
         field: impl Into<String>,
         count: Option<usize>,
@@ -134,7 +139,7 @@ impl Fault {
         }
     }
 
-    /// The reason of the `Status` cause, as Kubernetes names it.
+    /// The reason of the `Status` cause in Kubernetes' terms.
     pub fn reason(&self) -> &'static str {
         match self.kind {
             FaultKind::Required => "FieldValueRequired",
@@ -155,8 +160,8 @@ impl fmt::Display for Fault {
     }
 }
 
-/// All faults in one line, as Kubernetes joins them; of too many the first.
-pub fn summary(faults: &[Fault]) -> String {
+/// Joins the faults in one line as Kubernetes does, truncated to 32,000 bytes.
+pub fn summarize_faults(faults: &[Fault]) -> String {
     let all = match faults {
         [one] => one.to_string(),
         many => {
@@ -164,10 +169,10 @@ pub fn summary(faults: &[Fault]) -> String {
             format!("[{}]", all.join(", "))
         }
     };
-    cut(&all, MAX_SUMMARY)
+    truncate_text(&all, MAX_SUMMARY_LEN)
 }
 
-/// Faults as they are found, a thousand at most: an object of a few kilobytes can have millions of them.
+/// Collects up to [`MAX_FAULTS`] faults: an object of a few kilobytes can have millions of them.
 #[derive(Debug, Default)]
 pub(super) struct Faults(Vec<Fault>);
 
@@ -196,27 +201,27 @@ impl Extend<Fault> for Faults {
     }
 }
 
-/// A value as JSON, the beginning of it; what is not shown is neither copied nor written out.
-fn shown(value: &impl Serialize) -> String {
-    let mut start = Start(Vec::new());
-    let is_whole = serde_json::to_writer(&mut start, value).is_ok();
-    let text = start.0.utf8_chunks().next();
+/// Formats the beginning of a value as JSON, without serializing the rest.
+fn format_value(value: &impl Serialize) -> String {
+    let mut prefix = PrefixWriter(Vec::new());
+    let is_whole = serde_json::to_writer(&mut prefix, value).is_ok();
+    let text = prefix.0.utf8_chunks().next();
     let text = text.map_or("", |chunk| chunk.valid());
     format!("{text}{}", if is_whole { "" } else { "..." })
 }
 
-/// As many bytes as are shown of a value; there it ends.
-struct Start(Vec<u8>);
+/// A writer that fails after [`MAX_VALUE_LEN`] bytes.
+struct PrefixWriter(Vec<u8>);
 
-impl io::Write for Start {
+impl io::Write for PrefixWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let room = SHOWN - self.0.len();
+        let room = MAX_VALUE_LEN - self.0.len();
         if room == 0 && !bytes.is_empty() {
             return Err(io::ErrorKind::WriteZero.into());
         }
-        let taken = &bytes[..bytes.len().min(room)];
-        self.0.extend_from_slice(taken);
-        Ok(taken.len())
+        let accepted = &bytes[..bytes.len().min(room)];
+        self.0.extend_from_slice(accepted);
+        Ok(accepted.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -224,18 +229,18 @@ impl io::Write for Start {
     }
 }
 
-/// What is said of a value: it may quote others.
-fn said(detail: impl fmt::Display) -> String {
-    cut(&detail.to_string(), SAID)
+/// Formats and truncates a detail, which may quote other values.
+fn format_detail(detail: impl fmt::Display) -> String {
+    truncate_text(&detail.to_string(), MAX_DETAIL_LEN)
 }
 
-/// As many bytes of a text, but no part of a character.
-pub fn cut(text: &str, most: usize) -> String {
-    if text.len() <= most {
+/// Truncates a text to at most `max` bytes at a character boundary, and appends `...` then.
+pub fn truncate_text(text: &str, max: usize) -> String {
+    if text.len() <= max {
         return text.to_owned();
     }
-    let whole = (0..=most).rev().find(|end| text.is_char_boundary(*end));
-    format!("{}...", &text[..whole.unwrap_or(0)])
+    let end = (0..=max).rev().find(|end| text.is_char_boundary(*end));
+    format!("{}...", &text[..end.unwrap_or(0)])
 }
 
 #[cfg(test)]
@@ -243,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_beginning_of_a_value_is_shown_and_no_half_of_a_character() {
+    fn long_value_is_truncated_at_character_boundary() {
         let long = "é".repeat(1_000);
         for (value, expected) in [
             ("", "\"\"".to_owned()),
@@ -252,16 +257,16 @@ mod tests {
             (&"x".repeat(511), format!("\"{}...", "x".repeat(511))),
             (&long, format!("\"{}...", "é".repeat(255))),
         ] {
-            assert_eq!(shown(&value), expected);
+            assert_eq!(format_value(&value), expected);
         }
         assert_eq!(
-            shown(&serde_json::json!({"a": [1, null]})),
+            format_value(&serde_json::json!({"a": [1, null]})),
             r#"{"a":[1,null]}"#
         );
     }
 
     #[test]
-    fn a_thousand_faults_are_kept() {
+    fn faults_beyond_limit_are_dropped() {
         let mut faults = Faults::default();
         faults.extend((0..2_000).map(|i| Fault::invalid("f", i, "")));
         faults.push(Fault::required("f", ""));

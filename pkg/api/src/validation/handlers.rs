@@ -8,28 +8,29 @@ use k8s_openapi::{
 };
 
 use super::{
-    Fault, Faults, Path,
-    basic::{check_between, check_exactly_one, check_not_negative, check_one_of, check_required},
-    names, ports,
+    Fault, Faults, Path, names, ports,
+    value_checks::{
+        check_between, check_exactly_one, check_not_negative, check_one_of, check_required,
+    },
 };
 
 const PORTS: (i64, i64) = (1, 65535);
 const READINESS: &str = "readinessProbe";
-/// What a pod has to end in where it does not say.
-const GRACE: i64 = 30;
+/// Default termination grace period in seconds.
+const DEFAULT_GRACE_PERIOD_SECONDS: i64 = 30;
 
 /// Whether the container has a port of this name.
 type HasPort<'a> = &'a dyn Fn(&str) -> bool;
 
-/// Probes and hooks; an init container has none unless it goes on beside the others.
-pub(super) fn check(
+/// Checks probes and hooks. Of init containers only sidecars may have them.
+pub(super) fn check_handlers(
     container: &Container,
     pod: &PodSpec,
     is_init: bool,
     field: &Path<'_>,
     faults: &mut Faults,
 ) {
-    let has_port = |name: &str| ports::has_named(container, pod, name);
+    let has_port = |name: &str| ports::has_port_named(container, pod, name);
     let allowed = !is_init || container.restart_policy.as_deref() == Some("Always");
     let probes = [
         ("livenessProbe", &container.liveness_probe),
@@ -42,7 +43,7 @@ pub(super) fn check(
         if allowed {
             check_probe(probe, name == READINESS, &has_port, &field, faults);
         } else {
-            faults.push(init_has_none(field));
+            faults.push(init_container_fault(field));
         }
     }
     let Some(lifecycle) = &container.lifecycle else {
@@ -50,7 +51,7 @@ pub(super) fn check(
     };
     let field = field.at("lifecycle");
     if !allowed {
-        faults.push(init_has_none(field));
+        faults.push(init_container_fault(field));
         return;
     }
     let os = pod.os.as_ref().map_or("", |os| os.name.as_str());
@@ -70,7 +71,7 @@ pub(super) fn check(
     }
 }
 
-fn init_has_none(field: Path<'_>) -> Fault {
+fn init_container_fault(field: Path<'_>) -> Fault {
     Fault::forbidden(
         field,
         "may not be set for init containers without restartPolicy=Always",
@@ -90,7 +91,7 @@ fn check_probe(
         tcp: probe.tcp_socket.as_ref(),
         other: ("grpc", probe.grpc.is_some()),
     };
-    actions.check(has_port, field, faults);
+    actions.check_actions(has_port, field, faults);
     if let Some(grpc) = &probe.grpc {
         check_between(Some(grpc.port), PORTS, &field.at("grpc").at("port"), faults);
     }
@@ -134,19 +135,21 @@ fn check_hook(
         tcp: hook.tcp_socket.as_ref(),
         other: ("sleep", hook.sleep.is_some()),
     };
-    actions.check(has_port, field, faults);
-    // The API server takes it, but no kubelet knows how to run it.
+    actions.check_actions(has_port, field, faults);
+    // The API server accepts it, but no kubelet implements it.
     if hook.tcp_socket.is_some() {
         let why = "is not supported in lifecycle hooks: no kubelet runs it; use exec or httpGet";
         faults.push(Fault::forbidden(field.at("tcpSocket"), why));
     }
 }
 
-/// Servers that do not know of sleeping find no handler there, and refuse it too.
+/// Checks the duration of a sleep.
 fn check_sleep(hook: &LifecycleHandler, pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     let Some(sleep) = &hook.sleep else { return };
     let grace = pod.termination_grace_period_seconds;
-    let grace = grace.filter(|seconds| *seconds >= 0).unwrap_or(GRACE);
+    let grace = grace
+        .filter(|seconds| *seconds >= 0)
+        .unwrap_or(DEFAULT_GRACE_PERIOD_SECONDS);
     if !(0..=grace).contains(&sleep.seconds) {
         let why = format_args!(
             "must be non-negative and less than terminationGracePeriodSeconds ({grace})"
@@ -155,17 +158,17 @@ fn check_sleep(hook: &LifecycleHandler, pod: &PodSpec, field: &Path<'_>, faults:
     }
 }
 
-/// What a probe or a hook does, which must be one thing.
+/// The actions of a probe or hook; exactly one must be set.
 struct Actions<'a> {
     exec: Option<&'a ExecAction>,
     http: Option<&'a HTTPGetAction>,
     tcp: Option<&'a TCPSocketAction>,
-    /// What only one of both can do, and whether it is set.
+    /// The action that only probes or only hooks have, and whether it is set.
     other: (&'a str, bool),
 }
 
 impl Actions<'_> {
-    fn check(&self, has_port: HasPort<'_>, field: &Path<'_>, faults: &mut Faults) {
+    fn check_actions(&self, has_port: HasPort<'_>, field: &Path<'_>, faults: &mut Faults) {
         let set = [
             ("exec", self.exec.is_some()),
             ("httpGet", self.http.is_some()),
@@ -178,7 +181,7 @@ impl Actions<'_> {
         {
             faults.push(Fault::required(
                 field.at("exec").at("command"),
-                "what is run",
+                "the command",
             ));
         }
         if let Some(http) = self.http {

@@ -2,8 +2,8 @@
 
 use std::net::Ipv6Addr;
 
-/// Whether a kubelet can make sense of this reference; the API server does not look.
-pub(super) fn is_image(image: &str) -> bool {
+/// Whether a kubelet can parse this image reference. The API server does not check it.
+pub(super) fn is_image_reference(image: &str) -> bool {
     let (rest, digest) = match image.split_once('@') {
         Some((rest, digest)) => (rest, Some(digest)),
         None => (image, None),
@@ -20,19 +20,19 @@ pub(super) fn is_image(image: &str) -> bool {
     path.split('/').all(is_component) && tag.is_none_or(is_tag) && digest.is_none_or(is_digest)
 }
 
-/// The first part is a registry where it looks like a host; else it belongs to the name.
+/// Whether the first part is a registry: it looks like a host. Otherwise it is part of the name.
 fn is_registry(text: &str) -> bool {
-    let of_ip = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
-    if let Some((ip, port)) = of_ip {
+    let bracketed = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    if let Some((ip, port)) = bracketed {
         let is_port = |port: &str| port.strip_prefix(':').is_some_and(is_number);
         return ip.parse::<Ipv6Addr>().is_ok() && (port.is_empty() || is_port(port));
     }
     let (host, number) = text.split_once(':').unwrap_or((text, "0"));
     let is_host = host.split('.').all(|label| {
-        let at_the_ends = |c: char| c.is_ascii_alphanumeric();
-        label.starts_with(at_the_ends)
-            && label.ends_with(at_the_ends)
-            && label.chars().all(|c| at_the_ends(c) || c == '-')
+        let is_alphanumeric = |c: char| c.is_ascii_alphanumeric();
+        label.starts_with(is_alphanumeric)
+            && label.ends_with(is_alphanumeric)
+            && label.chars().all(|c| is_alphanumeric(c) || c == '-')
     });
     (text == "localhost" || text.contains(['.', ':'])) && is_host && is_number(number)
 }
@@ -41,12 +41,13 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_digit())
 }
 
-/// Lower-case words, joined by one dot, one or two underscores, or dashes.
+/// Whether the part consists of lower-case words, joined by a dot, one or two underscores, or
+/// dashes.
 fn is_component(part: &str) -> bool {
     let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let is_joint =
-        |joint: &str| matches!(joint, "" | "." | "_" | "__") || joint.chars().all(|c| c == '-');
-    part.starts_with(is_word) && part.ends_with(is_word) && part.split(is_word).all(is_joint)
+    let is_separator =
+        |text: &str| matches!(text, "" | "." | "_" | "__") || text.chars().all(|c| c == '-');
+    part.starts_with(is_word) && part.ends_with(is_word) && part.split(is_word).all(is_separator)
 }
 
 fn is_tag(tag: &str) -> bool {
@@ -69,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn references_are_told_from_mistakes() {
+    fn image_reference_with_mistake_is_invalid() {
         for image in [
             "ding",
             "ding:v0.3.0",
@@ -83,7 +84,7 @@ mod tests {
             "a@sha256:0123456789abcdef0123456789abcdef",
             "a:b@sha256:0123456789abcdef0123456789abcdef",
         ] {
-            assert!(is_image(image), "{image}");
+            assert!(is_image_reference(image), "{image}");
         }
         for image in [
             "",
@@ -110,7 +111,7 @@ mod tests {
             "[fd00::1",
             "$IMAGE",
         ] {
-            assert!(!is_image(image), "{image}");
+            assert!(!is_image_reference(image), "{image}");
         }
     }
 }

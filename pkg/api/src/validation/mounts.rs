@@ -1,4 +1,4 @@
-//! Where volumes appear in a container.
+//! Volume mounts and devices of a container.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,36 +6,38 @@ use k8s_openapi::api::core::v1::{Container, PodSpec, Volume, VolumeMount};
 
 use super::{
     Fault, Faults, Path,
-    basic::{check_no_backsteps, check_optional_one_of, check_relative_path, check_required},
     expansion::Variables,
-    template::For,
+    template::TemplateContext,
+    value_checks::{
+        check_no_backsteps, check_optional_one_of, check_relative_path, check_required,
+    },
 };
 use crate::Role;
 
-const RECURSIONS: [&str; 3] = ["Disabled", "Enabled", "IfPossible"];
-const PROPAGATIONS: [&str; 3] = ["Bidirectional", "HostToContainer", "None"];
+const RECURSIVE_READ_ONLY_MODES: [&str; 3] = ["Disabled", "Enabled", "IfPossible"];
+const PROPAGATION_MODES: [&str; 3] = ["Bidirectional", "HostToContainer", "None"];
 
-/// The volumes that a pod has, by name: its own, and the job's.
+/// The volumes of a pod by name, those of the template and of the job.
 pub(super) struct Volumes<'a> {
     by_name: HashMap<&'a str, &'a Volume>,
-    /// Of a job that is not known they may be any.
+    /// False if the job, which may add volumes, is unknown.
     is_complete: bool,
 }
 
 impl<'a> Volumes<'a> {
-    pub(super) fn of(pod: &'a PodSpec, whose: For<'a>) -> Self {
-        let shared = whose.job.into_iter().flat_map(|job| &job.volumes);
+    pub(super) fn from_pod(pod: &'a PodSpec, context: TemplateContext<'a>) -> Self {
+        let shared = context.job.into_iter().flat_map(|job| &job.volumes);
         let mut by_name = HashMap::new();
         for volume in pod.volumes.iter().flatten().chain(shared) {
             by_name.entry(volume.name.as_str()).or_insert(volume);
         }
         Self {
             by_name,
-            is_complete: whose.job.is_some(),
+            is_complete: context.job.is_some(),
         }
     }
 
-    fn check(&self, name: &str, field: &Path<'_>, faults: &mut Faults) {
+    fn check_name(&self, name: &str, field: &Path<'_>, faults: &mut Faults) {
         let field = field.at("name");
         if check_required(name, &field, "the name of a volume", faults)
             && self.is_complete
@@ -46,46 +48,46 @@ impl<'a> Volumes<'a> {
     }
 }
 
-/// Mounts and devices of a container.
-pub(super) fn check(
+/// Checks mounts and devices of a container.
+pub(super) fn check_mounts(
     container: &Container,
     volumes: &Volumes<'_>,
     role: Role,
     field: &Path<'_>,
     faults: &mut Faults,
 ) {
-    check_both(container, field, faults);
+    check_mount_device_conflicts(container, field, faults);
     let mounts = container.volume_mounts.as_deref().unwrap_or_default();
     let devices = container.volume_devices.as_deref().unwrap_or_default();
-    let variables = Variables::of(container, role);
+    let variables = Variables::from_container(container, role);
     let mut earlier = HashSet::new();
     for (i, mount) in mounts.iter().enumerate() {
         let field = field.item("volumeMounts", i);
-        volumes.check(&mount.name, &field, faults);
+        volumes.check_name(&mount.name, &field, faults);
         let path = mount.mount_path.as_str();
         let place = field.at("mountPath");
-        let what = "where the volume appears in the container";
-        if check_required(path, &place, what, faults) && !earlier.insert(path) {
+        let description = "where the volume appears in the container";
+        if check_required(path, &place, description, faults) && !earlier.insert(path) {
             faults.push(Fault::invalid(place, path, "must be unique"));
         }
         check_mount(mount, container, &field, faults);
         let expression = mount.sub_path_expr.as_deref().unwrap_or_default();
-        variables.check(expression, &field.at("subPathExpr"), faults);
+        variables.check_references(expression, &field.at("subPathExpr"), faults);
     }
     let (mut earlier, mut named) = (HashSet::new(), HashSet::new());
     for (i, device) in devices.iter().enumerate() {
         let field = field.item("volumeDevices", i);
-        volumes.check(&device.name, &field, faults);
+        volumes.check_name(&device.name, &field, faults);
         if !named.insert(device.name.as_str()) {
             let name = device.name.as_str();
             faults.push(Fault::invalid(field.at("name"), name, "must be unique"));
         }
         let volume = volumes.by_name.get(device.name.as_str()).copied();
-        check_block(volume, &field.at("name"), faults);
+        check_block_source(volume, &field.at("name"), faults);
         let path = device.device_path.as_str();
         let place = field.at("devicePath");
-        let what = "where the device appears in the container";
-        if check_required(path, &place, what, faults) {
+        let description = "where the device appears in the container";
+        if check_required(path, &place, description, faults) {
             check_no_backsteps(path, &place, faults);
             if !earlier.insert(path) {
                 faults.push(Fault::invalid(place, path, "must be unique"));
@@ -94,8 +96,8 @@ pub(super) fn check(
     }
 }
 
-/// A device is a disk as it is, which only claims are of.
-fn check_block(volume: Option<&Volume>, field: &Path<'_>, faults: &mut Faults) {
+/// Checks that a device is a volume that can be a block device: a claim.
+fn check_block_source(volume: Option<&Volume>, field: &Path<'_>, faults: &mut Faults) {
     let Some(volume) = volume else { return };
     if volume.persistent_volume_claim.is_none() && volume.ephemeral.is_none() {
         let why =
@@ -104,19 +106,19 @@ fn check_block(volume: Option<&Volume>, field: &Path<'_>, faults: &mut Faults) {
     }
 }
 
-/// A volume is a folder or a device of a container, not both, and so is a path.
-fn check_both(container: &Container, field: &Path<'_>, faults: &mut Faults) {
+/// Checks that no volume and no path is both mounted and attached as a device.
+fn check_mount_device_conflicts(container: &Container, field: &Path<'_>, faults: &mut Faults) {
     let mounts = container.volume_mounts.as_deref().unwrap_or_default();
     let devices = container.volume_devices.as_deref().unwrap_or_default();
     let mounted: Vec<_> = mounts.iter().map(|m| (&*m.name, &*m.mount_path)).collect();
     let attached = devices.iter().map(|d| (&*d.name, &*d.device_path));
     let attached: Vec<_> = attached.collect();
-    check_apart(&mounted, &attached, "volumeMounts", field, faults);
-    check_apart(&attached, &mounted, "volumeDevices", field, faults);
+    check_disjoint(&mounted, &attached, "volumeMounts", field, faults);
+    check_disjoint(&attached, &mounted, "volumeDevices", field, faults);
 }
 
-/// Names and paths of one list that stand in the other, each told of once however often it stands there.
-fn check_apart(
+/// Reports names and paths of one list that also occur in the other, once for each item.
+fn check_disjoint(
     own: &[(&str, &str)],
     others: &[(&str, &str)],
     list: &str,
@@ -154,8 +156,8 @@ fn check_mount(mount: &VolumeMount, container: &Container, field: &Path<'_>, fau
     }
     let propagation = mount.mount_propagation.as_deref();
     let place = field.at("mountPropagation");
-    check_optional_one_of(propagation, &PROPAGATIONS, &place, faults);
-    check_recursive(mount, field, faults);
+    check_optional_one_of(propagation, &PROPAGATION_MODES, &place, faults);
+    check_recursive_read_only(mount, field, faults);
     let context = container.security_context.as_ref();
     if propagation == Some("Bidirectional")
         && context.and_then(|context| context.privileged) != Some(true)
@@ -165,11 +167,11 @@ fn check_mount(mount: &VolumeMount, container: &Container, field: &Path<'_>, fau
     }
 }
 
-/// Whether mounts below it are read-only too, which only those of a read-only one can be.
-fn check_recursive(mount: &VolumeMount, field: &Path<'_>, faults: &mut Faults) {
+/// Checks `recursiveReadOnly`, which is allowed only for read-only mounts.
+fn check_recursive_read_only(mount: &VolumeMount, field: &Path<'_>, faults: &mut Faults) {
     let recursive = mount.recursive_read_only.as_deref();
     let place = field.at("recursiveReadOnly");
-    check_optional_one_of(recursive, &RECURSIONS, &place, faults);
+    check_optional_one_of(recursive, &RECURSIVE_READ_ONLY_MODES, &place, faults);
     if recursive.is_none_or(|recursive| recursive == "Disabled") {
         return;
     }

@@ -5,28 +5,29 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::{Fault, Faults, Path};
 use crate::names;
 
-const LABEL_LEN: usize = names::MAX_POD_NAME_LEN;
-const SUBDOMAIN_LEN: usize = 253;
-/// What the API server appends to `generateName`, and how much of that it keeps.
-const GENERATED_LEN: usize = 5;
+const MAX_LABEL_LEN: usize = names::MAX_POD_NAME_LEN;
+const MAX_SUBDOMAIN_LEN: usize = 253;
+/// Length of the suffix that the API server appends to `generateName`.
+const GENERATED_SUFFIX_LEN: usize = 5;
+/// Length to which the API server truncates `generateName`.
 const MAX_GENERATED_PREFIX: usize = 58;
-const PORT_NAME_LEN: usize = 15;
+const MAX_PORT_NAME_LEN: usize = 15;
 
-/// The job's own name, from which those of its pods and services are derived; or what it begins with, where the server makes it up. That does
-/// so before it asks whether the object is valid.
+/// Checks the job's name, from which the names of its pods and services are derived, or its
+/// `generateName`. The API server generates the name before it calls the webhooks.
 pub(super) fn check_job_name(metadata: &ObjectMeta, faults: &mut Faults) {
     let name = metadata.name.as_deref().unwrap_or_default();
     let prefix = metadata.generate_name.as_deref().unwrap_or_default();
     let kept = prefix.get(..MAX_GENERATED_PREFIX).unwrap_or(prefix);
-    let made_up = name
+    let is_generated = name
         .strip_prefix(kept)
-        .is_some_and(|rest| rest.len() == GENERATED_LEN);
-    let (field, text, rest) = if !prefix.is_empty() && (name.is_empty() || made_up) {
-        ("metadata.generateName", prefix, GENERATED_LEN)
+        .is_some_and(|rest| rest.len() == GENERATED_SUFFIX_LEN);
+    let (field, text, rest) = if !prefix.is_empty() && (name.is_empty() || is_generated) {
+        ("metadata.generateName", prefix, GENERATED_SUFFIX_LEN)
     } else {
         ("metadata.name", name, 0)
     };
-    // Without either the server refuses it.
+    // The API server itself rejects an object without both.
     if text.is_empty() {
         return;
     }
@@ -40,8 +41,8 @@ pub(super) fn check_job_name(metadata: &ObjectMeta, faults: &mut Faults) {
             ),
         ));
     }
-    let starts_well = text.starts_with(|c: char| c.is_ascii_lowercase());
-    if !starts_well || !text.bytes().all(is_label_char) {
+    let starts_with_letter = text.starts_with(|c: char| c.is_ascii_lowercase());
+    if !starts_with_letter || !text.bytes().all(is_label_char) {
         faults.push(Fault::invalid(
             field,
             text,
@@ -50,16 +51,16 @@ pub(super) fn check_job_name(metadata: &ObjectMeta, faults: &mut Faults) {
     }
 }
 
-/// A name that must be there, and a DNS label.
+/// Requires a DNS label.
 pub(super) fn check_label_name(name: &str, field: &Path<'_>, faults: &mut Faults) {
     if name.is_empty() {
         faults.push(Fault::required(field, "it needs a name"));
     } else {
-        refuse(name, field, dns_label(name), faults);
+        push_invalid(name, field, dns_label(name), faults);
     }
 }
 
-/// A name that another name of the same list must not repeat; `earlier` are those that were asked about.
+/// Requires a name that is unique within its list; `earlier` has the previous names.
 pub(super) fn check_unique<'a>(
     earlier: &mut HashSet<&'a str>,
     name: &'a str,
@@ -71,20 +72,21 @@ pub(super) fn check_unique<'a>(
     }
 }
 
-/// The name of another object, where there is one.
+/// Checks the name of another object if it is not empty.
 pub(super) fn check_object_name(name: Option<&str>, field: &Path<'_>, faults: &mut Faults) {
     if let Some(name) = name.filter(|name| !name.is_empty()) {
         check_subdomain(name, field, faults);
     }
 }
 
-/// A DNS subdomain, which is not empty.
+/// Requires a DNS subdomain.
 pub(super) fn check_subdomain(name: &str, field: &Path<'_>, faults: &mut Faults) {
-    refuse(name, field, dns_subdomain(name), faults);
+    push_invalid(name, field, dns_subdomain(name), faults);
 }
 
-/// The name of another object that is read: with a name that none can have it is never there, as only what is optional may be.
-pub(super) fn check_needed(
+/// Checks the name of an object that the kubelet reads. An invalid name is allowed if the object is
+/// optional, because it simply never exists.
+pub(super) fn check_referenced_name(
     name: &str,
     optional: Option<bool>,
     field: &Path<'_>,
@@ -95,40 +97,44 @@ pub(super) fn check_needed(
     }
 }
 
-/// A DNS label, where there is one.
+/// Checks a DNS label if it is not empty.
 pub(super) fn check_optional_label_name(name: Option<&str>, field: &Path<'_>, faults: &mut Faults) {
     if let Some(name) = name.filter(|name| !name.is_empty()) {
-        refuse(name, field, dns_label(name), faults);
+        push_invalid(name, field, dns_label(name), faults);
     }
 }
 
-/// The key of a label, an annotation, a taint or a resource.
+/// Checks the key of a label, an annotation, a taint or a resource.
 pub(super) fn check_qualified_name(name: &str, field: &Path<'_>, faults: &mut Faults) {
-    refuse(name, field, qualified_name(name), faults);
+    push_invalid(name, field, qualified_name(name), faults);
 }
 
-/// The value of a label.
+/// Checks the value of a label.
 pub(super) fn check_label_value(value: &str, field: &Path<'_>, faults: &mut Faults) {
-    refuse(value, field, label_value(value), faults);
+    push_invalid(value, field, label_value(value), faults);
 }
 
-/// The name of an environment variable, or what it starts with.
+/// Checks the name of an environment variable, or its prefix.
 pub(super) fn check_env_name(name: &str, field: &Path<'_>, faults: &mut Faults) {
-    refuse(name, field, env_name(name), faults);
+    push_invalid(name, field, env_name(name), faults);
 }
 
-/// A key of a Secret or ConfigMap.
+/// Checks a key of a Secret or ConfigMap.
 pub(super) fn check_config_key(key: &str, field: &Path<'_>, faults: &mut Faults) {
-    refuse(key, field, config_key(key), faults);
+    push_invalid(key, field, config_key(key), faults);
 }
 
-/// The name of a port.
+/// Checks the name of a port.
 pub(super) fn check_port_name(name: &str, field: &Path<'_>, faults: &mut Faults) {
-    refuse(name, field, port_name(name), faults);
+    push_invalid(name, field, port_name(name), faults);
 }
 
-fn refuse(name: &str, field: &Path<'_>, why: Vec<&'static str>, faults: &mut Faults) {
-    faults.extend(why.into_iter().map(|why| Fault::invalid(field, name, why)));
+fn push_invalid(name: &str, field: &Path<'_>, messages: Vec<&'static str>, faults: &mut Faults) {
+    faults.extend(
+        messages
+            .into_iter()
+            .map(|why| Fault::invalid(field, name, why)),
+    );
 }
 
 fn is_label_char(c: u8) -> bool {
@@ -142,15 +148,15 @@ fn is_dns_label(name: &str) -> bool {
         && !name.ends_with('-')
 }
 
-fn broken(rules: &[(bool, &'static str)]) -> Vec<&'static str> {
+fn broken_rules(rules: &[(bool, &'static str)]) -> Vec<&'static str> {
     let broken = rules.iter().filter(|(holds, _)| !holds);
     broken.map(|(_, message)| *message).collect()
 }
 
 fn dns_label(name: &str) -> Vec<&'static str> {
-    broken(&[
+    broken_rules(&[
         (
-            name.len() <= LABEL_LEN,
+            name.len() <= MAX_LABEL_LEN,
             "must be no more than 63 characters",
         ),
         (
@@ -165,9 +171,9 @@ fn is_dns_subdomain(name: &str) -> bool {
 }
 
 fn dns_subdomain(name: &str) -> Vec<&'static str> {
-    broken(&[
+    broken_rules(&[
         (
-            name.len() <= SUBDOMAIN_LEN,
+            name.len() <= MAX_SUBDOMAIN_LEN,
             "must be no more than 253 characters",
         ),
         (
@@ -182,8 +188,10 @@ fn is_key_char(c: u8) -> bool {
 }
 
 fn is_qualified(name: &str) -> bool {
-    let at_the_ends = |c: char| c.is_ascii_alphanumeric();
-    name.bytes().all(is_key_char) && name.starts_with(at_the_ends) && name.ends_with(at_the_ends)
+    let is_alphanumeric = |c: char| c.is_ascii_alphanumeric();
+    name.bytes().all(is_key_char)
+        && name.starts_with(is_alphanumeric)
+        && name.ends_with(is_alphanumeric)
 }
 
 fn qualified_name(name: &str) -> Vec<&'static str> {
@@ -196,18 +204,22 @@ fn qualified_name(name: &str) -> Vec<&'static str> {
             "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
         ];
     }
-    let well_prefixed = prefix.is_none_or(|prefix| prefix.is_empty() || is_dns_subdomain(prefix));
-    let short = prefix.is_none_or(|prefix| prefix.len() <= SUBDOMAIN_LEN);
-    broken(&[
+    let has_valid_prefix =
+        prefix.is_none_or(|prefix| prefix.is_empty() || is_dns_subdomain(prefix));
+    let has_short_prefix = prefix.is_none_or(|prefix| prefix.len() <= MAX_SUBDOMAIN_LEN);
+    broken_rules(&[
         (prefix != Some(""), "prefix part must be non-empty"),
         (
-            well_prefixed,
+            has_valid_prefix,
             r"prefix part a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
         ),
-        (short, "prefix part must be no more than 253 characters"),
+        (
+            has_short_prefix,
+            "prefix part must be no more than 253 characters",
+        ),
         (!name.is_empty(), "name part must be non-empty"),
         (
-            name.len() <= LABEL_LEN,
+            name.len() <= MAX_LABEL_LEN,
             "name part must be no more than 63 characters",
         ),
         (
@@ -221,7 +233,7 @@ const NO_DOT: &str = "must not be '.'";
 const NO_DOTS: &str = "must not be '..' or start with '..'";
 
 fn env_name(name: &str) -> Vec<&'static str> {
-    broken(&[
+    broken_rules(&[
         (
             name.bytes().all(is_key_char) && !name.starts_with(|c: char| c.is_ascii_digit()),
             "a valid environment variable name must consist of alphabetic characters, digits, '_', '-', or '.', and must not start with a digit (e.g. 'my.env-name',  or 'MY_ENV.NAME',  or 'MyEnvName1', regex used for validation is '[-._a-zA-Z][-._a-zA-Z0-9]*')",
@@ -232,9 +244,9 @@ fn env_name(name: &str) -> Vec<&'static str> {
 }
 
 fn config_key(key: &str) -> Vec<&'static str> {
-    broken(&[
+    broken_rules(&[
         (
-            key.len() <= SUBDOMAIN_LEN,
+            key.len() <= MAX_SUBDOMAIN_LEN,
             "must be no more than 253 characters",
         ),
         (
@@ -247,23 +259,23 @@ fn config_key(key: &str) -> Vec<&'static str> {
 }
 
 fn label_value(value: &str) -> Vec<&'static str> {
-    let well_formed = value.is_empty() || is_qualified(value);
-    broken(&[
+    let is_valid = value.is_empty() || is_qualified(value);
+    broken_rules(&[
         (
-            value.len() <= LABEL_LEN,
+            value.len() <= MAX_LABEL_LEN,
             "must be no more than 63 characters",
         ),
         (
-            well_formed,
+            is_valid,
             "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')",
         ),
     ])
 }
 
 fn port_name(name: &str) -> Vec<&'static str> {
-    broken(&[
+    broken_rules(&[
         (
-            name.len() <= PORT_NAME_LEN,
+            name.len() <= MAX_PORT_NAME_LEN,
             "must be no more than 15 characters",
         ),
         (

@@ -1,76 +1,77 @@
 use std::fmt;
 
-/// The path of a field, written out only where something is to be said of it: most fields are fine.
+/// The path of a field as a chain of borrowed names. It is formatted only for a fault, because most
+/// fields have none.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Path<'a> {
     parent: Option<&'a Self>,
     name: &'a str,
-    place: Option<Place<'a>>,
+    element: Option<Element<'a>>,
 }
 
-/// Which one of the values that a field has.
+/// One element of a list or map.
 #[derive(Clone, Copy, Debug)]
-enum Place<'a> {
+enum Element<'a> {
     Index(usize),
     Key(&'a str),
 }
 
-/// The field that users write.
-pub(super) const SPEC: Path<'static> = Path::of("spec");
+/// The path of the spec.
+pub(super) const SPEC: Path<'static> = Path::from_name("spec");
 
-/// What every object has.
-pub(super) const METADATA: Path<'static> = Path::of("metadata");
+/// The path of the metadata.
+pub(super) const METADATA: Path<'static> = Path::from_name("metadata");
 
 impl<'a> Path<'a> {
-    /// A field of the object itself.
-    pub(super) const fn of(name: &'a str) -> Self {
+    /// Creates the path of a field of the object itself.
+    pub(super) const fn from_name(name: &'a str) -> Self {
         Self {
             parent: None,
             name,
-            place: None,
+            element: None,
         }
     }
 
-    /// A field below this one.
+    /// Returns the path of a field of this one.
     pub(super) const fn at(&'a self, name: &'a str) -> Self {
         Self {
             parent: Some(self),
-            ..Self::of(name)
+            ..Self::from_name(name)
         }
     }
 
-    /// An item of a list below this one.
+    /// Returns the path of an item of the list `list` in this field.
     pub(super) const fn item(&'a self, list: &'a str, index: usize) -> Self {
         self.at(list).nth(index)
     }
 
-    /// An item of the list that this is.
+    /// Returns the path of an item of this list.
     pub(super) const fn nth(self, index: usize) -> Self {
         Self {
-            place: Some(Place::Index(index)),
+            element: Some(Element::Index(index)),
             ..self
         }
     }
 
-    /// A value of a map below this one.
+    /// Returns the path of a value of the map `map` in this field.
     pub(super) const fn value(&'a self, map: &'a str, key: &'a str) -> Self {
         Self {
-            place: Some(Place::Key(key)),
+            element: Some(Element::Key(key)),
             ..self.at(map)
         }
     }
 
-    /// What this is a part of.
+    /// The path of the parent field.
     pub(super) const fn parent(&self) -> Option<&Self> {
         self.parent
     }
 
-    /// The name of the field itself.
+    /// The name of the field, without its parents.
     pub(super) const fn name(&self) -> &'a str {
         self.name
     }
 
-    /// The field of the object that this is in.
+    /// The name of the topmost field, such as `spec`.
     pub(super) fn root(&self) -> &'a str {
         self.parent.map_or(self.name, Self::root)
     }
@@ -82,9 +83,9 @@ impl fmt::Display for Path<'_> {
             write!(f, "{parent}.")?;
         }
         f.write_str(self.name)?;
-        match self.place {
-            Some(Place::Index(index)) => write!(f, "[{index}]"),
-            Some(Place::Key(key)) => write!(f, "[{key}]"),
+        match self.element {
+            Some(Element::Index(index)) => write!(f, "[{index}]"),
+            Some(Element::Key(key)) => write!(f, "[{key}]"),
             None => Ok(()),
         }
     }

@@ -3,33 +3,32 @@ use std::collections::{BTreeSet, HashSet};
 use k8s_openapi::api::core::v1::{Container, ContainerPort, PodSpec};
 
 use super::{
-    Fault, Faults, Path,
-    basic::{check_between, check_one_of},
-    names,
+    Fault, Faults, Path, names,
+    value_checks::{check_between, check_one_of},
 };
 use crate::{
     Role,
     names::{MAIN_CONTAINER, PORT_NAME, ports},
 };
 
-/// The last port that there is.
-pub(super) const LAST: i32 = 65535;
-const NUMBERS: (i64, i64) = (1, LAST as i64);
+/// Highest port number.
+pub(super) const MAX_PORT: i32 = 65535;
+const PORT_RANGE: (i64, i64) = (1, MAX_PORT as i64);
 
-/// The ports of a container: numbers, protocols and names.
-pub(super) fn check(container: &Container, field: &Path<'_>, faults: &mut Faults) {
+/// Checks numbers, protocols and names of a container's ports.
+pub(super) fn check_container_ports(container: &Container, field: &Path<'_>, faults: &mut Faults) {
     let ports = container.ports.as_deref().unwrap_or_default();
     let mut earlier = HashSet::new();
     for (i, port) in ports.iter().enumerate() {
         let field = field.item("ports", i);
         let number = Some(port.container_port);
-        check_between(number, NUMBERS, &field.at("containerPort"), faults);
+        check_between(number, PORT_RANGE, &field.at("containerPort"), faults);
         let number = port.host_port.filter(|number| *number != 0);
-        check_between(number, NUMBERS, &field.at("hostPort"), faults);
+        check_between(number, PORT_RANGE, &field.at("hostPort"), faults);
         let protocol = port.protocol.as_deref();
         let supported = ["SCTP", "TCP", "UDP"];
         check_one_of(protocol, &supported, &field.at("protocol"), faults);
-        let name = name(port);
+        let name = name_of(port);
         if !name.is_empty() {
             let field = field.at("name");
             names::check_port_name(name, &field, faults);
@@ -38,10 +37,10 @@ pub(super) fn check(container: &Container, field: &Path<'_>, faults: &mut Faults
     }
 }
 
-/// Ports that the containers of a pod share.
-pub(super) fn check_pod(pod: &PodSpec, role: Role, field: &Path<'_>, faults: &mut Faults) {
-    check_own(pod, field, faults);
-    let mut taken: HashSet<_> = given(pod, role)
+/// Checks the ports of all containers of a pod for conflicts.
+pub(super) fn check_pod_ports(pod: &PodSpec, role: Role, field: &Path<'_>, faults: &mut Faults) {
+    check_own_port_unique(pod, field, faults);
+    let mut taken: HashSet<_> = added_host_port(pod, role)
         .map(|number| format!("TCP//{number}"))
         .into_iter()
         .collect();
@@ -58,17 +57,17 @@ pub(super) fn check_pod(pod: &PodSpec, role: Role, field: &Path<'_>, faults: &mu
             }
         }
         let field = field.item("containers", i);
-        take(container, on_host, &mut taken, &field, faults);
+        reserve_host_ports(container, on_host, &mut taken, &field, faults);
     }
-    // These run one after another, before the others.
+    // Init containers run one after another, before the containers.
     for (i, container) in pod.init_containers.iter().flatten().enumerate() {
         let field = field.item("initContainers", i);
-        take(container, on_host, &mut HashSet::new(), &field, faults);
+        reserve_host_ports(container, on_host, &mut HashSet::new(), &field, faults);
     }
 }
 
-/// Ports of the node, each of which one container has.
-fn take(
+/// Reserves the container's ports on the node, and reports those that another container has.
+fn reserve_host_ports(
     container: &Container,
     on_host: bool,
     taken: &mut HashSet<String>,
@@ -80,56 +79,62 @@ fn take(
         let Some(number) = wanted.or(on_host.then_some(port.container_port)) else {
             continue;
         };
-        let protocol = protocol(port);
+        let protocol = protocol_of(port);
         let host = port.host_ip.as_deref().unwrap_or_default();
-        let place = format!("{protocol}/{host}/{number}");
-        if let Some(place) = taken.replace(place) {
+        let key = format!("{protocol}/{host}/{number}");
+        if let Some(key) = taken.replace(key) {
             let field = field.item("ports", i);
-            faults.push(Fault::duplicate(field.at("hostPort"), place));
+            faults.push(Fault::duplicate(field.at("hostPort"), key));
         }
     }
 }
 
-/// The port of the node that the replica's own is, where its template tells of none: the main container is given it.
-fn given(pod: &PodSpec, role: Role) -> Option<i32> {
+/// Returns the default port if the pod builder adds it to the main container and the pod uses the
+/// node's network.
+fn added_host_port(pod: &PodSpec, role: Role) -> Option<i32> {
     let number = role.default_port();
-    let stands = |port: &ContainerPort| {
-        name(port).is_empty() && port.container_port == number && is_tcp(port)
+    let is_unnamed_default = |port: &ContainerPort| {
+        name_of(port).is_empty() && port.container_port == number && is_tcp(port)
     };
     let mains = pod.containers.iter().filter(|c| c.name == MAIN_CONTAINER);
-    let is_told = own(pod).is_some() || mains.flat_map(|c| c.ports.iter().flatten()).any(stands);
-    (pod.host_network == Some(true) && !is_told).then_some(number)
+    let has_own_port = own_port(pod).is_some()
+        || mains
+            .flat_map(|c| c.ports.iter().flatten())
+            .any(is_unnamed_default);
+    (pod.host_network == Some(true) && !has_own_port).then_some(number)
 }
 
-/// Ports of the node that learners of so many GPUs are given, from their own on: others may not want them. One that stands without its name
-/// is theirs.
-pub(super) fn check_ddp(
+/// Checks that no other port conflicts with those of ddp learners on the node's network: from
+/// `first` on, one for each GPU. An unnamed port of the main container counts as a port of the ddp
+/// learner.
+pub(super) fn check_ddp_ports(
     pod: &PodSpec,
     first: i32,
     sizes: &BTreeSet<i32>,
     field: &Path<'_>,
     faults: &mut Faults,
 ) {
-    let Some(most) = sizes.last().filter(|_| pod.host_network == Some(true)) else {
+    let Some(max_gpus) = sizes.last().filter(|_| pod.host_network == Some(true)) else {
         return;
     };
-    let last = first.saturating_add(most - 1);
+    let last = first.saturating_add(max_gpus - 1);
     let masters: BTreeSet<_> = sizes
         .iter()
-        .map(|gpus| ports::master(first, *gpus))
+        .map(|gpus| ports::master_port(first, *gpus))
         .collect();
     for (i, container) in pod.containers.iter().enumerate() {
         for (j, port) in container.ports.iter().flatten().enumerate() {
             let number = port.container_port;
             let is_main = container.name == MAIN_CONTAINER;
-            let on_all = port.host_ip.as_deref().unwrap_or_default().is_empty();
-            let is_theirs = is_given_name(name(port)) || name(port).is_empty() && is_main;
-            if !is_tcp(port) || !on_all || is_theirs {
+            let on_all_addresses = port.host_ip.as_deref().unwrap_or_default().is_empty();
+            let belongs_to_ddp =
+                is_added_name(name_of(port)) || name_of(port).is_empty() && is_main;
+            if !is_tcp(port) || !on_all_addresses || belongs_to_ddp {
                 continue;
             }
             let why = if number > first && number <= last {
                 format!(
-                    "is taken on the node's network by the processes of a learner of {most} GPUs, which have the ports {first} to {last}; choose another"
+                    "is taken on the node's network by the processes of a learner of {max_gpus} GPUs, which have the ports {first} to {last}; choose another"
                 )
             } else if masters.contains(&number) {
                 let name = ports::MASTER_NAME;
@@ -146,81 +151,82 @@ pub(super) fn check_ddp(
     }
 }
 
-/// Whether ports of pods are given this name.
-fn is_given_name(name: &str) -> bool {
+/// Whether the pod builder adds ports of this name.
+fn is_added_name(name: &str) -> bool {
     name == PORT_NAME || is_ddp_name(name)
 }
 
-/// Whether ports of ddp learners are given this name.
+/// Whether the pod builder adds ports of this name to ddp learners.
 fn is_ddp_name(name: &str) -> bool {
     let number = name.strip_prefix(ports::GPU_NAME_PREFIX);
     name == ports::MASTER_NAME || number.is_some_and(|number| number.parse::<u32>().is_ok())
 }
 
-/// The replica's own port stands once in a pod: its service and its environment tell of one.
-fn check_own(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
-    let mut holder: Option<&str> = None;
+/// Checks that only one container has the replica's own port, because its service and environment
+/// refer to one port.
+fn check_own_port_unique(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
+    let mut owner: Option<&str> = None;
     for (i, container) in pod.containers.iter().enumerate() {
         for (j, port) in container.ports.iter().flatten().enumerate() {
-            if name(port) != PORT_NAME {
+            if name_of(port) != PORT_NAME {
                 continue;
             }
-            // Within one container it is a duplicate as any other name is.
-            if holder.is_some_and(|holder| holder != container.name) {
+            // Duplicates within one container are reported by `check_container_ports`.
+            if owner.is_some_and(|owner| owner != container.name) {
                 let field = field.item("containers", i);
                 let field = field.item("ports", j);
                 faults.push(Fault::duplicate(field.at("name"), PORT_NAME));
             }
-            holder.get_or_insert(&container.name);
+            owner.get_or_insert(&container.name);
         }
     }
 }
 
-/// Ports of ddp learners have names that the main container of a learner must leave to them.
-pub(super) fn check_reserved(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
+/// Checks that the main container of a learner does not use port names of ddp learners.
+pub(super) fn check_reserved_names(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     for (i, container) in pod.containers.iter().enumerate() {
         if container.name != MAIN_CONTAINER {
             continue;
         }
         for (j, port) in container.ports.iter().flatten().enumerate() {
-            let name = name(port);
+            let name = name_of(port);
             if is_ddp_name(name) {
                 faults.push(Fault::invalid(
                     field.item("containers", i).item("ports", j).at("name"),
                     name,
-                    "is the name of a port that ddp learners are given; choose another",
+                    "is the name of a port that ddp learners get; choose another",
                 ));
             }
         }
     }
 }
 
-/// Whether a container has a port of this name, its own or one that it is given.
-pub(super) fn has_named(container: &Container, pod: &PodSpec, wanted: &str) -> bool {
+/// Whether a container has a port of this name, in its template or added by the pod builder.
+pub(super) fn has_port_named(container: &Container, pod: &PodSpec, wanted: &str) -> bool {
     let is_ddp = wanted == ports::MASTER_NAME || wanted.starts_with(ports::GPU_NAME_PREFIX);
-    let is_own = wanted == PORT_NAME && own(pod).is_none();
-    let is_given = container.name == MAIN_CONTAINER && (is_own || is_ddp);
-    let mut named = container.ports.iter().flatten().map(name);
-    is_given || named.any(|name| name == wanted)
+    let is_own = wanted == PORT_NAME && own_port(pod).is_none();
+    let is_added = container.name == MAIN_CONTAINER && (is_own || is_ddp);
+    let mut named = container.ports.iter().flatten().map(name_of);
+    is_added || named.any(|name| name == wanted)
 }
 
-/// Kubernetes fills in what is empty.
-fn protocol(port: &ContainerPort) -> &str {
+/// Returns the protocol, which Kubernetes defaults to TCP.
+fn protocol_of(port: &ContainerPort) -> &str {
     let protocol = port.protocol.as_deref().unwrap_or_default();
     if protocol.is_empty() { "TCP" } else { protocol }
 }
 
 fn is_tcp(port: &ContainerPort) -> bool {
-    protocol(port) == "TCP"
+    protocol_of(port) == "TCP"
 }
 
-fn name(port: &ContainerPort) -> &str {
+fn name_of(port: &ContainerPort) -> &str {
     port.name.as_deref().unwrap_or_default()
 }
 
-/// The replica's own port, where its template names it.
-pub(super) fn own(pod: &PodSpec) -> Option<i32> {
+/// Returns the replica's own port if its template names one.
+pub(super) fn own_port(pod: &PodSpec) -> Option<i32> {
     let mut ports = pod.containers.iter().flat_map(|c| c.ports.iter().flatten());
-    let own = ports.find(|port| name(port) == PORT_NAME)?;
+    let own = ports.find(|port| name_of(port) == PORT_NAME)?;
     Some(own.container_port)
 }

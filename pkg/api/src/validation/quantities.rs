@@ -5,24 +5,25 @@ use k8s_openapi::{
     apimachinery::pkg::api::resource::Quantity,
 };
 
-use super::{Fault, Faults, Path, names, units};
+use super::{Fault, Faults, Path, names, unit_hints};
 use crate::{
     GPU_RESOURCE, ReplicaResources,
     names::MAIN_CONTAINER,
-    quantity::{NANO, nanos as parse, written},
+    quantity::{NANOS_PER_UNIT, format_nanos, parse_nanos},
 };
 
-/// Of an amount, in Kubernetes' own words.
-const FORM: &str =
+/// Kubernetes' message for a malformed quantity.
+const QUANTITY_RULE: &str =
     r"quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+/// Prefix of huge page resources; the page size follows.
 const HUGE_PAGES: &str = "hugepages-";
-/// What a whole pod may ask for; of huge pages any size.
-const OF_PODS: [&str; 3] = ["cpu", HUGE_PAGES, "memory"];
+/// Resources of pod-level requests and limits; huge pages of any size.
+const POD_RESOURCES: [&str; 3] = ["cpu", HUGE_PAGES, "memory"];
 
-/// Which resources may be named.
+/// Checks that a resource name is allowed.
 type CheckName = fn(&str, &Path<'_>, &mut Faults);
 
-/// Requests and limits of a container.
+/// Checks requests and limits of a container.
 pub(super) fn check_requirements(
     requirements: &ResourceRequirements,
     field: &Path<'_>,
@@ -31,8 +32,8 @@ pub(super) fn check_requirements(
     check_amounts(requirements, check_resource_name, field, faults);
 }
 
-/// Requests and limits of a pod as a whole.
-pub(super) fn check_pod(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
+/// Checks pod-level requests and limits.
+pub(super) fn check_pod_resources(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     let Some(requirements) = &pod.resources else {
         return;
     };
@@ -41,22 +42,22 @@ pub(super) fn check_pod(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
         let why = "claims may not be set for Resources at pod-level";
         faults.push(Fault::forbidden(place.at("claims"), why));
     }
-    check_amounts(requirements, check_name_of_pod, &place, faults);
+    check_amounts(requirements, check_pod_resource_name, &place, faults);
     if let Some(limits) = &requirements.limits {
-        check_within(limits, pod, field, faults);
+        check_container_limits(limits, pod, field, faults);
     }
-    let amounts = of_pod(requirements);
+    let amounts = pod_requests(requirements);
     for (list, resource, quantity) in amounts {
-        let Some(most) = parse(&quantity.0) else {
+        let Some(max) = parse_nanos(&quantity.0) else {
             continue;
         };
-        let limits = pod.containers.iter().map(|c| limit(c, resource));
-        // It is told of the container then.
-        let is_told = list == "limits" && limits.flatten().any(|limit| limit > most);
-        let together = Together::of(pod, resource, None);
-        if together.amount > most && !is_told {
+        let limits = pod.containers.iter().map(|c| container_limit(c, resource));
+        // `check_container_limits` reports a container limit above the pod limit.
+        let is_reported = list == "limits" && limits.flatten().any(|limit| limit > max);
+        let totals = PodTotals::from_pod(pod, resource, None);
+        if totals.amount > max && !is_reported {
             let why = format_args!(
-                "must be greater than or equal to aggregate container requests of {together}"
+                "must be greater than or equal to aggregate container requests of {totals}"
             );
             let place = place.value(list, resource);
             faults.push(Fault::invalid(place, quantity.0.as_str(), why));
@@ -64,8 +65,9 @@ pub(super) fn check_pod(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     }
 }
 
-/// What a pod as a whole asks for, and in which list: its limit where it tells of no request.
-fn of_pod(
+/// Returns pod-level requests with their list. A limit counts as the request if the request is
+/// unset.
+fn pod_requests(
     requirements: &ResourceRequirements,
 ) -> impl Iterator<Item = (&'static str, &String, &Quantity)> {
     let requests = requirements.requests.iter().flatten();
@@ -79,65 +81,66 @@ fn of_pod(
     requests.chain(limits.map(|(resource, quantity)| ("limits", resource, quantity)))
 }
 
-/// What the containers of a pod ask for together, at the time when they ask for the most.
-struct Together {
+/// The maximum sum of container requests at any time in the life of a pod.
+struct PodTotals {
     amount: i128,
-    /// Whether it is written with powers of 1024, as the first of them is.
+    /// Whether the sum is formatted with powers of 1024, like the first request.
     is_binary: bool,
 }
 
-impl Together {
-    /// Where a group has `main` of the resource, the main container asks for that.
-    fn of(pod: &PodSpec, resource: &str, main: Option<&Quantity>) -> Self {
-        let text = |container: &Container| {
+impl PodTotals {
+    /// `main`, if given, replaces the request of the main container.
+    fn from_pod(pod: &PodSpec, resource: &str, main: Option<&Quantity>) -> Self {
+        let quantity_of = |container: &Container| {
             let main = main.filter(|_| container.name == MAIN_CONTAINER);
-            main.cloned().or_else(|| request(container, resource))
+            main.cloned()
+                .or_else(|| container_request(container, resource))
         };
-        let asked = |container: &Container| {
-            let amount = text(container).and_then(|quantity| parse(&quantity.0));
+        let amount_of = |container: &Container| {
+            let amount = quantity_of(container).and_then(|quantity| parse_nanos(&quantity.0));
             amount.unwrap_or_default().max(0)
         };
         let inits = || pod.init_containers.iter().flatten();
-        let sum = |sum: i128, container| sum.saturating_add(asked(container));
-        let mut amount = pod.containers.iter().fold(0, sum);
-        // Sidecars run beside all that start after them, and go on.
-        let (mut sidecars, mut most) = (0, 0);
+        let add = |sum: i128, container| sum.saturating_add(amount_of(container));
+        let mut amount = pod.containers.iter().fold(0, add);
+        // A sidecar keeps running next to all containers that start later.
+        let (mut sidecars, mut max) = (0, 0);
         for init in inits() {
             if init.restart_policy.as_deref() == Some("Always") {
-                sidecars = sum(sidecars, init);
-                amount = sum(amount, init);
-                most = sidecars.max(most);
+                sidecars = add(sidecars, init);
+                amount = add(amount, init);
+                max = sidecars.max(max);
             } else {
-                most = sum(sidecars, init).max(most);
+                max = add(sidecars, init).max(max);
             }
         }
-        let first = pod.containers.iter().chain(inits()).find_map(text);
+        let first = pod.containers.iter().chain(inits()).find_map(quantity_of);
         Self {
-            amount: amount.max(most),
+            amount: amount.max(max),
             is_binary: first.is_some_and(|first| first.0.ends_with('i')),
         }
     }
 }
 
-impl fmt::Display for Together {
+impl fmt::Display for PodTotals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&written(self.amount, self.is_binary))
+        f.write_str(&format_nanos(self.amount, self.is_binary))
     }
 }
 
-/// What a container asks for: its limit where it tells of no request.
-fn request(container: &Container, resource: &str) -> Option<Quantity> {
+/// Returns the request of a container; a limit counts as the request if the request is unset.
+fn container_request(container: &Container, resource: &str) -> Option<Quantity> {
     let own = container.resources.as_ref()?;
     let mut lists = [&own.requests, &own.limits].into_iter().flatten();
     lists.find_map(|list| list.get(resource)).cloned()
 }
 
-fn limit(container: &Container, resource: &str) -> Option<i128> {
+fn container_limit(container: &Container, resource: &str) -> Option<i128> {
     let limits = container.resources.as_ref()?.limits.as_ref()?;
-    parse(&limits.get(resource)?.0)
+    parse_nanos(&limits.get(resource)?.0)
 }
 
-/// What the pod takes besides its containers: its class tells of it, and the API server fills it in.
+/// Checks the pod overhead, which the API server sets from the RuntimeClass.
 pub(super) fn check_overhead(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     let Some(overhead) = &pod.overhead else {
         return;
@@ -145,7 +148,7 @@ pub(super) fn check_overhead(pod: &PodSpec, field: &Path<'_>, faults: &mut Fault
     for (resource, quantity) in overhead {
         let field = field.value("overhead", resource);
         check_resource_name(resource, &field, faults);
-        check(resource, quantity, &field, faults);
+        check_quantity(resource, quantity, &field, faults);
     }
     if pod.runtime_class_name.is_none() {
         let why = "Pod Overhead set without corresponding RuntimeClass defined Overhead";
@@ -153,16 +156,16 @@ pub(super) fn check_overhead(pod: &PodSpec, field: &Path<'_>, faults: &mut Fault
     }
 }
 
-/// No container may have more than its pod.
-fn check_within(
+/// Checks that no container limit is above the pod limit.
+fn check_container_limits(
     limits: &BTreeMap<String, Quantity>,
     pod: &PodSpec,
     field: &Path<'_>,
     faults: &mut Faults,
 ) {
     let parsed = limits.iter().filter_map(|(resource, limit)| {
-        let most = parse(&limit.0)?;
-        Some((resource, (limit, most)))
+        let max = parse_nanos(&limit.0)?;
+        Some((resource, (limit, max)))
     });
     let limits: BTreeMap<_, _> = parsed.collect();
     for (i, container) in pod.containers.iter().enumerate() {
@@ -171,8 +174,8 @@ fn check_within(
         let own = container.resources.as_ref();
         let own = own.and_then(|own| own.limits.as_ref());
         for (resource, own) in own.into_iter().flatten() {
-            if let Some((limit, most)) = limits.get(resource)
-                && parse(&own.0).is_some_and(|asked| asked > *most)
+            if let Some((limit, max)) = limits.get(resource)
+                && parse_nanos(&own.0).is_some_and(|own| own > *max)
             {
                 let why = format_args!("must be less than or equal to pod limits of {}", limit.0);
                 let field = field.value("limits", resource);
@@ -188,19 +191,19 @@ fn check_amounts(
     field: &Path<'_>,
     faults: &mut Faults,
 ) {
-    let nothing = BTreeMap::new();
-    let requests = requirements.requests.as_ref().unwrap_or(&nothing);
-    let limits = requirements.limits.as_ref().unwrap_or(&nothing);
+    let empty = BTreeMap::new();
+    let requests = requirements.requests.as_ref().unwrap_or(&empty);
+    let limits = requirements.limits.as_ref().unwrap_or(&empty);
     for (list, name) in [(limits, "limits"), (requests, "requests")] {
         for (resource, quantity) in list {
             let field = field.value(name, resource);
             check_name(resource, &field, faults);
-            check(resource, quantity, &field, faults);
+            check_quantity(resource, quantity, &field, faults);
         }
     }
     let has = |resource: &str| limits.contains_key(resource) || requests.contains_key(resource);
-    let huge = |resource: &String| resource.starts_with(HUGE_PAGES);
-    if limits.keys().chain(requests.keys()).any(huge) && !has("cpu") && !has("memory") {
+    let is_huge = |resource: &String| resource.starts_with(HUGE_PAGES);
+    if limits.keys().chain(requests.keys()).any(is_huge) && !has("cpu") && !has("memory") {
         faults.push(Fault::forbidden(field, "HugePages require cpu or memory"));
     }
     for (resource, request) in requests {
@@ -208,8 +211,8 @@ fn check_amounts(
     }
 }
 
-/// The resources of a group of replicas, whose main container has them instead of its own.
-pub(super) fn check_group(
+/// Checks the resources of a replica group, which replace those of the main container.
+pub(super) fn check_group_resources(
     resources: &ReplicaResources,
     pod: Option<&PodSpec>,
     field: &Path<'_>,
@@ -221,54 +224,54 @@ pub(super) fn check_group(
         ("memory", "memory", &resources.memory),
     ] {
         if let Some(quantity) = quantity {
-            check(resource, quantity, &field.at(name), faults);
+            check_quantity(resource, quantity, &field.at(name), faults);
             if let Some(pod) = pod {
-                check_main(pod, resource, quantity, &field.at(name), faults);
+                check_main_container(pod, resource, quantity, &field.at(name), faults);
             }
         }
     }
 }
 
-/// What the main container has in a group, beside what its pod as a whole has.
-fn check_main(
+/// Checks a resource of the main container in a group against the pod-level resources.
+fn check_main_container(
     pod: &PodSpec,
     resource: &str,
     quantity: &Quantity,
     field: &Path<'_>,
     faults: &mut Faults,
 ) {
-    let (Some(requirements), Some(own)) = (&pod.resources, parse(&quantity.0)) else {
+    let (Some(requirements), Some(own)) = (&pod.resources, parse_nanos(&quantity.0)) else {
         return;
     };
     let text = quantity.0.as_str();
     let limits = requirements.limits.as_ref();
     if let Some(limit) = limits.and_then(|limits| limits.get(resource))
-        && parse(&limit.0).is_some_and(|most| own > most)
+        && parse_nanos(&limit.0).is_some_and(|max| own > max)
     {
         let why = format_args!("must be less than or equal to pod limits of {}", limit.0);
         faults.push(Fault::invalid(field, text, why));
         return;
     }
-    let amount = of_pod(requirements).find(|(_, named, _)| *named == resource);
-    let Some((list, _, of_pod)) = amount else {
+    let amount = pod_requests(requirements).find(|(_, named, _)| *named == resource);
+    let Some((list, _, pod_request)) = amount else {
         return;
     };
-    let together = Together::of(pod, resource, Some(quantity));
-    if parse(&of_pod.0).is_some_and(|most| together.amount > most) {
+    let totals = PodTotals::from_pod(pod, resource, Some(quantity));
+    if parse_nanos(&pod_request.0).is_some_and(|max| totals.amount > max) {
         let why = format_args!(
-            "makes aggregate container requests of {together}, more than the {list} of its pod, {}",
-            of_pod.0
+            "makes aggregate container requests of {totals}, more than the {list} of its pod, {}",
+            pod_request.0
         );
         faults.push(Fault::invalid(field, text, why));
     }
 }
 
-/// One of Kubernetes' own, or one with the name of who brings it.
+/// Checks that a resource is one of Kubernetes, or has a domain prefix.
 fn check_resource_name(resource: &str, field: &Path<'_>, faults: &mut Faults) {
     let known = ["cpu", "memory", "ephemeral-storage"];
     if resource.contains('/') {
         names::check_qualified_name(resource, field, faults);
-        // Quotas name what is requested so.
+        // ResourceQuotas use the prefix `requests.` for requests.
         if is_extended(resource) && resource.starts_with("requests.") {
             let why = "doesn't follow extended resource name standard";
             faults.push(Fault::invalid(field, resource, why));
@@ -280,52 +283,61 @@ fn check_resource_name(resource: &str, field: &Path<'_>, faults: &mut Faults) {
     }
 }
 
-/// Only what all containers of a pod can share.
-fn check_name_of_pod(resource: &str, field: &Path<'_>, faults: &mut Faults) {
-    if !OF_PODS.contains(&resource) && !resource.starts_with(HUGE_PAGES) {
-        faults.push(Fault::not_supported(field, resource, &OF_PODS));
+/// Checks that a resource is allowed at pod level.
+fn check_pod_resource_name(resource: &str, field: &Path<'_>, faults: &mut Faults) {
+    if !POD_RESOURCES.contains(&resource) && !resource.starts_with(HUGE_PAGES) {
+        faults.push(Fault::not_supported(field, resource, &POD_RESOURCES));
     }
 }
 
-/// Extended resources, GPUs among them, come in whole numbers.
+/// Whether this is an extended resource, such as a GPU, which needs an integer amount.
 fn is_extended(resource: &str) -> bool {
     resource.contains('/') && !resource.contains("kubernetes.io/")
 }
 
-/// What is asked for is what there is: neither GPUs nor huge pages are shared.
-fn is_exact(resource: &str) -> bool {
+/// Whether request and limit must be equal: extended resources and huge pages cannot be
+/// overcommitted.
+fn must_equal_limit(resource: &str) -> bool {
     is_extended(resource) || resource.starts_with(HUGE_PAGES)
 }
 
-/// Whether an amount of huge pages is one of whole pages, whose size the name tells; another resource has none.
-fn is_of_whole_pages(resource: &str, amount: i128) -> bool {
+/// Whether an amount of huge pages is a multiple of the page size in the name. True for other
+/// resources.
+fn is_page_multiple(resource: &str, amount: i128) -> bool {
     let Some(page) = resource.strip_prefix(HUGE_PAGES) else {
         return true;
     };
-    is_size_of_pages(page) && parse(page).is_some_and(|page| amount % page == 0)
+    is_page_size(page) && parse_nanos(page).is_some_and(|page| amount % page == 0)
 }
 
-/// Whole bytes, and some.
-pub(super) fn is_size_of_pages(text: &str) -> bool {
-    parse(text).is_some_and(|page| page > 0 && page % NANO == 0)
+/// Whether `text` is a valid page size: a positive number of whole bytes.
+pub(super) fn is_page_size(text: &str) -> bool {
+    parse_nanos(text).is_some_and(|page| page > 0 && page % NANOS_PER_UNIT == 0)
 }
 
-/// An amount of a resource.
-pub(super) fn check(resource: &str, quantity: &Quantity, field: &Path<'_>, faults: &mut Faults) {
+/// Checks an amount of a resource.
+pub(super) fn check_quantity(
+    resource: &str,
+    quantity: &Quantity,
+    field: &Path<'_>,
+    faults: &mut Faults,
+) {
     let text = quantity.0.as_str();
-    let why = match parse(text) {
+    let why = match parse_nanos(text) {
         None => {
-            let mut why = FORM.to_owned();
-            let meant = units::meant(text);
-            if !meant.is_empty() {
-                why = format!("{why}; did you mean {}?", meant.join(" or "));
+            let mut why = QUANTITY_RULE.to_owned();
+            let suggestions = unit_hints::suggest_quantities(text);
+            if !suggestions.is_empty() {
+                why = format!("{why}; did you mean {}?", suggestions.join(" or "));
             }
             faults.push(Fault::invalid(field, text, why));
             return;
         }
         Some(amount) if amount < 0 => "must be greater than or equal to 0",
-        Some(amount) if is_extended(resource) && amount % NANO != 0 => "must be an integer",
-        Some(amount) if !is_of_whole_pages(resource, amount) => {
+        Some(amount) if is_extended(resource) && amount % NANOS_PER_UNIT != 0 => {
+            "must be an integer"
+        }
+        Some(amount) if !is_page_multiple(resource, amount) => {
             let why = format_args!("{text} is not positive integer multiple of {resource}");
             faults.push(Fault::invalid(field, text, why));
             return;
@@ -343,7 +355,7 @@ fn check_limit(
     faults: &mut Faults,
 ) {
     let Some(limit) = limit else {
-        if is_exact(resource) {
+        if must_equal_limit(resource) {
             faults.push(Fault::required(
                 field.at("limits"),
                 format_args!("Limit must be set for non overcommitable resources: {resource}"),
@@ -351,12 +363,12 @@ fn check_limit(
         }
         return;
     };
-    let (Some(asked), Some(most)) = (parse(&request.0), parse(&limit.0)) else {
+    let (Some(requested), Some(max)) = (parse_nanos(&request.0), parse_nanos(&limit.0)) else {
         return;
     };
-    let how = if is_exact(resource) && asked != most {
+    let relation = if must_equal_limit(resource) && requested != max {
         "equal to"
-    } else if asked > most {
+    } else if requested > max {
         "less than or equal to"
     } else {
         return;
@@ -364,6 +376,6 @@ fn check_limit(
     faults.push(Fault::invalid(
         field.at("requests"),
         request.0.as_str(),
-        format_args!("must be {how} {resource} limit of {}", limit.0),
+        format_args!("must be {relation} {resource} limit of {}", limit.0),
     ));
 }

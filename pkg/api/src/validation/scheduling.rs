@@ -1,4 +1,4 @@
-//! Where a pod may run: selectors, tolerations, affinities, spreading.
+//! Scheduling of a pod: selectors, tolerations, affinities, topology spread.
 
 use std::collections::HashSet;
 
@@ -11,19 +11,18 @@ use k8s_openapi::{
 };
 
 use super::{
-    Fault, Faults, Path,
-    basic::{check_one_of, check_optional_one_of, check_required},
-    names,
+    Fault, Faults, Path, names,
+    value_checks::{check_one_of, check_optional_one_of, check_required},
 };
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
-/// Whether the taints and the affinities of nodes count where pods are spread.
+/// Values of `nodeAffinityPolicy` and `nodeTaintsPolicy`.
 const INCLUSIONS: [&str; 2] = ["Honor", "Ignore"];
 const NO_SELECTOR: &str = "must not be specified when labelSelector is not set";
 const WEIGHTS: std::ops::RangeInclusive<i32> = 1..=100;
 
-/// Everything by which the scheduler chooses a node, and when.
-pub(super) fn check(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
+/// Checks all scheduling fields of a pod.
+pub(super) fn check_scheduling(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     for (key, value) in pod.node_selector.iter().flatten() {
         let field = field.at("nodeSelector");
         names::check_qualified_name(key, &field, faults);
@@ -56,7 +55,7 @@ pub(super) fn check(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     }
 }
 
-/// Who must let the pod pass before it is scheduled.
+/// Checks the scheduling gates.
 fn check_gates(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     let gates = pod.scheduling_gates.as_deref().unwrap_or_default();
     let mut earlier = HashSet::new();
@@ -104,9 +103,9 @@ pub(super) fn check_toleration(toleration: &Toleration, field: &Path<'_>, faults
     }
 }
 
-/// The number that one of a taint is compared with, as newer servers do where they are told to.
+/// Checks the number of the operators Lt and Gt (feature gate TaintTolerationComparisonOperators).
 fn check_compared(value: &str, field: &Path<'_>, faults: &mut Faults) {
-    // Neither a plus nor zeroes before it.
+    // A plus sign or leading zeroes are not allowed.
     let number = value.parse::<i64>();
     let is_plain = number.is_ok_and(|number| number.to_string() == value);
     if !is_plain {
@@ -161,8 +160,8 @@ fn check_node_affinity(affinity: &NodeAffinity, field: &Path<'_>, faults: &mut F
         let field = field.at("requiredDuringSchedulingIgnoredDuringExecution");
         let field = field.at("nodeSelectorTerms");
         if required.node_selector_terms.is_empty() {
-            let what = "must have at least one node selector term";
-            faults.push(Fault::required(field, what));
+            let message = "must have at least one node selector term";
+            faults.push(Fault::required(field, message));
         }
         for (i, term) in required.node_selector_terms.iter().enumerate() {
             check_node_term(term, &field.nth(i), faults);
@@ -196,16 +195,16 @@ fn check_node_term(term: &NodeSelectorTerm, field: &Path<'_>, faults: &mut Fault
     }
 }
 
-/// Gt and Lt ask for one number: with anything else no node is ever the right one.
+/// Checks the single integer of Gt and Lt.
 fn check_bound(values: &[String], field: &Path<'_>, faults: &mut Faults) {
     let [value] = values else {
-        let what = "must be specified single value when `operator` is 'Lt' or 'Gt'";
-        faults.push(Fault::required(field.at("values"), what));
+        let message = "must be specified single value when `operator` is 'Lt' or 'Gt'";
+        faults.push(Fault::required(field.at("values"), message));
         return;
     };
     let place = field.item("values", 0);
     if value.parse::<i64>().is_ok() {
-        // It has no sign, for no label has one.
+        // A label value has no sign.
         names::check_label_value(value, &place, faults);
     } else {
         let why = "for 'Gt', 'Lt' operators, the value must be an integer";
@@ -213,7 +212,7 @@ fn check_bound(values: &[String], field: &Path<'_>, faults: &mut Faults) {
     }
 }
 
-/// Of the fields of a node only its name is asked for.
+/// Checks a node field; only `metadata.name` is supported.
 fn check_node_field(one: &NodeSelectorRequirement, field: &Path<'_>, faults: &mut Faults) {
     let values = one.values.as_deref().unwrap_or_default();
     if !["In", "NotIn"].contains(&one.operator.as_str()) {
@@ -221,9 +220,9 @@ fn check_node_field(one: &NodeSelectorRequirement, field: &Path<'_>, faults: &mu
         let operator = one.operator.as_str();
         faults.push(Fault::invalid(field.at("operator"), operator, why));
     } else if values.len() != 1 {
-        let what =
+        let message =
             "must be only one value when `operator` is 'In' or 'NotIn' for node field selector";
-        faults.push(Fault::required(field.at("values"), what));
+        faults.push(Fault::required(field.at("values"), message));
     }
     if one.key != "metadata.name" {
         let why = "not a valid field selector key";
@@ -235,13 +234,13 @@ fn check_node_field(one: &NodeSelectorRequirement, field: &Path<'_>, faults: &mu
     }
 }
 
-/// In and NotIn ask for values, Exists and DoesNotExist for none.
+/// Checks the values of an operator.
 fn check_operator(operator: &str, values: &[String], field: &Path<'_>, faults: &mut Faults) {
     let place = field.at("values");
     match operator {
         "In" | "NotIn" if values.is_empty() => {
-            let what = "must be specified when `operator` is 'In' or 'NotIn'";
-            faults.push(Fault::required(place, what));
+            let message = "must be specified when `operator` is 'In' or 'NotIn'";
+            faults.push(Fault::required(place, message));
         }
         "Exists" | "DoesNotExist" if !values.is_empty() => {
             let why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
@@ -265,7 +264,7 @@ fn check_pod_term(term: &PodAffinityTerm, field: &Path<'_>, faults: &mut Faults)
     check_selector(term.namespace_selector.as_ref(), &place, faults);
     check_label_keys(term, field, faults);
     for namespace in term.namespaces.iter().flatten() {
-        // An empty one is refused too.
+        // The API server rejects an empty one too.
         names::check_label_name(namespace, &field.at("namespace"), faults);
     }
     let place = field.at("topologyKey");
@@ -274,7 +273,7 @@ fn check_pod_term(term: &PodAffinityTerm, field: &Path<'_>, faults: &mut Faults)
     }
 }
 
-/// Labels of the pod itself, whose values others must have, or must not.
+/// Checks `matchLabelKeys` and `mismatchLabelKeys`.
 fn check_label_keys(term: &PodAffinityTerm, field: &Path<'_>, faults: &mut Faults) {
     let matched = term.match_label_keys.as_deref().unwrap_or_default();
     let others = term.mismatch_label_keys.as_deref().unwrap_or_default();
@@ -296,7 +295,7 @@ fn check_label_keys(term: &PodAffinityTerm, field: &Path<'_>, faults: &mut Fault
     }
 }
 
-/// Labels of the pod itself, whose values others must have: servers add them to the selector, where they may not stand yet.
+/// Checks `matchLabelKeys`, which must not be in the selector already.
 fn check_matched(
     keys: &[String],
     selector: Option<&LabelSelector>,

@@ -7,25 +7,25 @@ use k8s_openapi::api::core::v1::{
 };
 
 use super::{
-    Fault, Faults, Path,
-    basic::{
+    Fault, Faults, Path, names,
+    value_checks::{
         check_between, check_one_of, check_optional_one_of, check_relative_path, check_required,
     },
-    names, windows,
+    windows,
 };
 
-/// The type of a profile that is a file of the node.
+/// The profile type for files of the node.
 const LOCALHOST: &str = "Localhost";
-/// Numbers of users and groups.
+/// Bounds of user and group IDs.
 const IDS: (i64, i64) = (0, 2_147_483_647);
-/// The longest path that there is.
+/// Maximum length of a profile path, in bytes.
 const MAX_PROFILE: usize = 4095;
-/// What sysctls of the network begin with, and those of what processes exchange, which are a pod's own where it shares neither.
-const OF_NETWORK: [&str; 1] = ["net."];
-const OF_IPC: [&str; 3] = ["kernel.shm", "kernel.msg", "fs.mqueue."];
+/// Prefixes of network and IPC sysctls, which belong to the node if the pod shares its namespaces.
+const NETWORK_SYSCTLS: [&str; 1] = ["net."];
+const IPC_SYSCTLS: [&str; 3] = ["kernel.shm", "kernel.msg", "fs.mqueue."];
 
-/// The pod's own, of which its containers inherit.
-pub(super) fn check_pod(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
+/// Checks the security context of the pod.
+pub(super) fn check_pod_context(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     check_users(pod, field, faults);
     let Some(context) = &pod.security_context else {
         return;
@@ -57,11 +57,11 @@ pub(super) fn check_pod(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     check_optional_one_of(policy, &["MountOption", "Recursive"], &place, faults);
     check_seccomp(context.seccomp_profile.as_ref(), &field, faults);
     check_apparmor(context.app_armor_profile.as_ref(), &field, faults);
-    windows::check(context.windows_options.as_ref(), &field, faults);
+    windows::check_windows_options(context.windows_options.as_ref(), &field, faults);
     check_sysctls(pod, context, &field, faults);
 }
 
-/// Users of a pod's own go with none of the node's other things.
+/// Checks that a pod with its own user namespace shares no other namespace with the node.
 fn check_users(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     if pod.host_users != Some(false) {
         return;
@@ -105,25 +105,25 @@ fn check_sysctls(
     }
 }
 
-/// What the pod shares with its node, where a sysctl is the node's then.
+/// Returns the field by which the pod shares the sysctl's namespace with the node.
 fn shared_with_node(pod: &PodSpec, sysctl: &str) -> Option<&'static str> {
-    // The first of the two separates the parts, the other is a part of names.
+    // The first of `.` and `/` is the separator; the other may occur in names.
     let name = match sysctl.find(['.', '/']).map(|at| sysctl.split_at(at)) {
-        Some((_, rest)) if rest.starts_with('/') => swapped(sysctl),
+        Some((_, rest)) if rest.starts_with('/') => swap_separators(sysctl),
         _ => sysctl.to_owned(),
     };
     let begins = |with: &[&str]| with.iter().any(|with| name.starts_with(with));
-    if pod.host_network == Some(true) && begins(&OF_NETWORK) {
+    if pod.host_network == Some(true) && begins(&NETWORK_SYSCTLS) {
         Some("hostNetwork")
-    } else if pod.host_ipc == Some(true) && (name == "kernel.sem" || begins(&OF_IPC)) {
+    } else if pod.host_ipc == Some(true) && (name == "kernel.sem" || begins(&IPC_SYSCTLS)) {
         Some("hostIPC")
     } else {
         None
     }
 }
 
-/// The same with dots for slashes, and slashes for dots.
-fn swapped(name: &str) -> String {
+/// Swaps dots and slashes.
+fn swap_separators(name: &str) -> String {
     let swap = |c| match c {
         '/' => '.',
         '.' => '/',
@@ -134,23 +134,24 @@ fn swapped(name: &str) -> String {
 
 fn is_sysctl(name: &str) -> bool {
     let part = |part: &str| {
-        let at_the_ends = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-        part.chars().all(|c| at_the_ends(c) || c == '-' || c == '_')
-            && part.starts_with(at_the_ends)
-            && part.ends_with(at_the_ends)
+        let is_alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+        part.chars()
+            .all(|c| is_alphanumeric(c) || c == '-' || c == '_')
+            && part.starts_with(is_alphanumeric)
+            && part.ends_with(is_alphanumeric)
     };
     name.len() <= 253 && name.split(['.', '/']).all(part)
 }
 
-/// A container's, together with what it inherits of its pod's.
-pub(super) fn check_container(
+/// Checks the security context of a container.
+pub(super) fn check_container_context(
     container: &Container,
     pod: &PodSpec,
     (pod_field, field): (&Path<'_>, &Path<'_>),
     faults: &mut Faults,
 ) {
-    let none = k8s_openapi::api::core::v1::SecurityContext::default();
-    let own = container.security_context.as_ref().unwrap_or(&none);
+    let empty = k8s_openapi::api::core::v1::SecurityContext::default();
+    let own = container.security_context.as_ref().unwrap_or(&empty);
     let field = field.at("securityContext");
     check_between(own.run_as_user, IDS, &field.at("runAsUser"), faults);
     check_between(own.run_as_group, IDS, &field.at("runAsGroup"), faults);
@@ -168,7 +169,7 @@ pub(super) fn check_container(
     }
     check_seccomp(own.seccomp_profile.as_ref(), &field, faults);
     check_apparmor(own.app_armor_profile.as_ref(), &field, faults);
-    windows::check(own.windows_options.as_ref(), &field, faults);
+    windows::check_windows_options(own.windows_options.as_ref(), &field, faults);
     if own.allow_privilege_escalation == Some(false) {
         let added = own.capabilities.as_ref().and_then(|c| c.add.as_deref());
         let added = added.unwrap_or_default();
@@ -188,7 +189,7 @@ pub(super) fn check_container(
     check_root(own, pod, (pod_field, &field), faults);
 }
 
-/// The API server takes it, but no kubelet starts such a container.
+/// Checks that root does not contradict `runAsNonRoot`: no kubelet starts such a container.
 fn check_root(
     own: &k8s_openapi::api::core::v1::SecurityContext,
     pod: &PodSpec,
@@ -232,7 +233,7 @@ fn check_apparmor(profile: Option<&AppArmorProfile>, field: &Path<'_>, faults: &
     let Some(profile) = profile else { return };
     let name = profile.localhost_profile.as_deref();
     let field = field.at("appArmorProfile");
-    // An empty name is none; a seccomp profile of that name is taken.
+    // An empty AppArmor profile name counts as unset.
     let is_none = profile.type_ == LOCALHOST && name == Some("");
     let name = name.filter(|_| !is_none);
     check_profile("AppArmor", &profile.type_, name, &field, faults);
@@ -249,27 +250,27 @@ fn check_apparmor(profile: Option<&AppArmorProfile>, field: &Path<'_>, faults: &
     }
 }
 
-/// Which profile a container is held to: one of the node's own has a name.
+/// Checks type and name of a profile.
 fn check_profile(
-    what: &str,
+    kind: &str,
     type_: &str,
     local: Option<&str>,
     field: &Path<'_>,
     faults: &mut Faults,
 ) {
     let place = field.at("type");
-    if check_required(type_, &place, "which profile it is", faults) {
+    if check_required(type_, &place, "the type of the profile", faults) {
         let known = [LOCALHOST, "RuntimeDefault", "Unconfined"];
         check_one_of(Some(type_), &known, &place, faults);
     }
     let place = field.at("localhostProfile");
     match local {
         None if type_ == LOCALHOST => {
-            let what = format_args!("must be set when {what} type is Localhost");
-            faults.push(Fault::required(place, what));
+            let message = format_args!("must be set when {kind} type is Localhost");
+            faults.push(Fault::required(place, message));
         }
         Some(local) if type_ != LOCALHOST => {
-            let why = format_args!("can only be set when {what} type is Localhost");
+            let why = format_args!("can only be set when {kind} type is Localhost");
             faults.push(Fault::invalid(place, local, why));
         }
         _ => {}

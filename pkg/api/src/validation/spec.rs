@@ -7,12 +7,11 @@ use k8s_openapi::api::core::v1::PodSpec;
 use serde_json::{Value, json};
 
 use super::{
-    Fault, Faults, Path,
-    basic::check_not_negative,
-    names,
+    Fault, Faults, Path, names,
     path::SPEC,
     ports, quantities,
-    template::{self, For},
+    template::{self, TemplateContext},
+    value_checks::check_not_negative,
     volumes,
 };
 use crate::{
@@ -20,18 +19,18 @@ use crate::{
     names::{MAIN_CONTAINER, MAX_LEARNER_GPUS, MAX_REPLICAS, PORT_NAME},
 };
 
-/// Values of `spec.cleanPodPolicy` that a user may write.
+/// Supported values of `spec.cleanPodPolicy`.
 pub const CLEAN_POD_POLICIES: [&str; 3] = ["None", "Running", "All"];
 
-/// The roles that a spec declares.
+/// The roles that a spec can declare.
 pub(super) const DECLARED: [Role; 3] = [Role::Coordinator, Role::Collector, Role::Learner];
 
-/// See [`Kind::put_right`](super::Kind::put_right).
-pub(super) fn put_right(object: &mut Value, faults: &mut Faults) -> Vec<String> {
+/// Implements [`Kind::repair`](super::Kind::repair) for jobs.
+pub(super) fn repair_spec(object: &mut Value, faults: &mut Faults) -> Vec<String> {
     let spec = &mut object["spec"];
     if !spec.is_object() {
-        let what = "a DIJob needs at least spec.coordinator.template";
-        faults.push(Fault::required(SPEC, what));
+        let message = "a DIJob needs at least spec.coordinator.template";
+        faults.push(Fault::required(SPEC, message));
         *spec = json!({"coordinator": {"template": {}}});
         return vec![SPEC.to_string()];
     }
@@ -39,22 +38,23 @@ pub(super) fn put_right(object: &mut Value, faults: &mut Faults) -> Vec<String> 
         faults.push(policy);
         spec["cleanPodPolicy"] = json!("");
     }
-    let is_there = |role: &Role| *role == Role::Coordinator || !spec[role.label()].is_null();
-    let there: Vec<_> = DECLARED.into_iter().filter(is_there).collect();
-    there
+    let is_declared = |role: &Role| *role == Role::Coordinator || !spec[role.label()].is_null();
+    let declared: Vec<_> = DECLARED.into_iter().filter(is_declared).collect();
+    declared
         .into_iter()
         .filter_map(|role| {
-            let what = format_args!("the {role} runs in");
-            require_template(spec, role.label(), what, faults)
+            let user = format_args!("the {role} runs in");
+            require_template(spec, role.label(), user, faults)
         })
         .collect()
 }
 
-/// Fills in the template of a part of the spec if it is missing, and returns its path then.
+/// Fills in the template of a part of the spec if it is missing, and returns its path in that case.
+/// `user` completes the message "the pod that …".
 pub(super) fn require_template(
     spec: &mut Value,
     part: &str,
-    what: impl fmt::Display,
+    user: impl fmt::Display,
     faults: &mut Faults,
 ) -> Option<String> {
     if spec[part]["template"].is_object() {
@@ -62,7 +62,7 @@ pub(super) fn require_template(
     }
     let part_field = SPEC.at(part);
     let field = part_field.at("template");
-    faults.push(Fault::required(field, format_args!("the pod that {what}")));
+    faults.push(Fault::required(field, format_args!("the pod that {user}")));
     match spec[part].as_object_mut() {
         Some(part) => drop(part.insert("template".to_owned(), json!({}))),
         None => spec[part] = json!({"template": {}}),
@@ -71,11 +71,11 @@ pub(super) fn require_template(
 }
 
 fn unsupported_policy(policy: &Value) -> Option<Fault> {
-    let spelt_otherwise = ["", "ALL"];
+    let other_spellings = ["", "ALL"];
     let known =
-        |policy: &str| CLEAN_POD_POLICIES.contains(&policy) || spelt_otherwise.contains(&policy);
-    let fine = policy.is_null() || policy.as_str().is_some_and(known);
-    (!fine).then(|| {
+        |policy: &str| CLEAN_POD_POLICIES.contains(&policy) || other_spellings.contains(&policy);
+    let is_supported = policy.is_null() || policy.as_str().is_some_and(known);
+    (!is_supported).then(|| {
         Fault::not_supported(
             SPEC.at("cleanPodPolicy"),
             policy.clone(),
@@ -84,11 +84,11 @@ fn unsupported_policy(policy: &Value) -> Option<Fault> {
     })
 }
 
-/// A spec that could be decoded.
-pub(super) fn check(spec: &DIJobSpec, faults: &mut Faults) {
+/// Checks a decoded spec.
+pub(super) fn check_spec(spec: &DIJobSpec, faults: &mut Faults) {
     let class = Some(spec.priority_class_name.as_str());
     names::check_object_name(class, &SPEC.at("priorityClassName"), faults);
-    volumes::check(&spec.volumes, None, &SPEC, faults);
+    volumes::check_volumes(&spec.volumes, None, &SPEC, faults);
     for role in DECLARED {
         let Some(declared) = spec.declared(role) else {
             continue;
@@ -96,15 +96,20 @@ pub(super) fn check(spec: &DIJobSpec, faults: &mut Faults) {
         let part = SPEC.at(role.label());
         let field = part.at("template");
         let job = Some(spec);
-        template::check(declared.template, &field, For { role, job }, faults);
+        template::check_template(
+            declared.template,
+            &field,
+            TemplateContext { role, job },
+            faults,
+        );
         if let (Role::Learner, Some(pod)) = (role, &declared.template.spec) {
-            ports::check_reserved(pod, &field.at("spec"), faults);
+            ports::check_reserved_names(pod, &field.at("spec"), faults);
         }
         check_not_negative(Some(declared.replicas), &part.at("replicas"), faults);
         let pod = declared.template.spec.as_ref();
         check_groups(declared.groups, pod, &part, faults);
     }
-    check_sum(spec, faults);
+    check_total_replicas(spec, faults);
     check_learner_gpus(spec, faults);
     let limit = Some(spec.backoff_limit);
     check_not_negative(limit, &SPEC.at("backoffLimit"), faults);
@@ -121,22 +126,23 @@ pub(super) fn check(spec: &DIJobSpec, faults: &mut Faults) {
     }
 }
 
-/// Each process of a learner of several GPUs has a port of its own, from the learner's upwards.
+/// Checks GPU counts: each process of a learner group has its own port, counted up from the
+/// learner's.
 fn check_learner_gpus(spec: &DIJobSpec, faults: &mut Faults) {
     let Some(learner) = &spec.learner else { return };
     let pod = learner.template.spec.as_ref();
-    let first = pod.and_then(ports::own);
+    let first = pod.and_then(ports::own_port);
     let first = first.unwrap_or_else(|| Role::Learner.default_port());
     let mut sizes = BTreeSet::new();
-    let mut check = |resources: &ReplicaResources, field: &Path<'_>| {
+    let mut check_gpus = |resources: &ReplicaResources, field: &Path<'_>| {
         let gpus = spec.learner_gpus(resources);
         if gpus > MAX_LEARNER_GPUS {
             let why = format_args!("a learner has {MAX_LEARNER_GPUS} GPUs at most");
             faults.push(Fault::invalid(field, gpus, why));
-        } else if gpus > 1 && first.saturating_add(gpus - 1) > ports::LAST {
+        } else if gpus > 1 && first.saturating_add(gpus - 1) > ports::MAX_PORT {
             let why = format_args!(
-                "GPUs of one learner need as many ports from {PORT_NAME} {first} on, and the last there is is {}; choose a lower {PORT_NAME}",
-                ports::LAST
+                "GPUs of one learner need as many ports, starting with {PORT_NAME} {first}, and the last port is {}; choose a lower {PORT_NAME}",
+                ports::MAX_PORT
             );
             faults.push(Fault::invalid(field, gpus, why));
         } else if gpus > 1 {
@@ -150,29 +156,29 @@ fn check_learner_gpus(spec: &DIJobSpec, faults: &mut Faults) {
     let pod = template.at("spec");
     let container = pod.item("containers", main);
     let resources = container.at("resources");
-    check(
+    check_gpus(
         &ReplicaResources::default(),
         &resources.value("limits", GPU_RESOURCE),
     );
     for (i, group) in learner.groups.iter().enumerate() {
         let group_field = part.item("groups", i);
-        check(&group.resources, &group_field.at("resources").at("gpus"));
+        check_gpus(&group.resources, &group_field.at("resources").at("gpus"));
     }
     if let Some(spec) = &learner.template.spec {
-        ports::check_ddp(spec, first, &sizes, &pod, faults);
+        ports::check_ddp_ports(spec, first, &sizes, &pod, faults);
     }
 }
 
-/// All declared replicas together; the first that is too many is at fault.
-fn check_sum(spec: &DIJobSpec, faults: &mut Faults) {
-    let most = i64::from(MAX_REPLICAS);
+/// Checks the sum of all declared replicas; reports the count at which it becomes too large.
+fn check_total_replicas(spec: &DIJobSpec, faults: &mut Faults) {
+    let max = i64::from(MAX_REPLICAS);
     let mut sum = 0;
     let mut add = |count: i32, field: &Path<'_>| {
         let before = sum;
         sum += i64::from(count.max(0));
-        if before <= most && sum > most {
+        if before <= max && sum > max {
             let why =
-                format_args!("must be no more than {most} together with the job's other replicas");
+                format_args!("must be no more than {max} together with the job's other replicas");
             faults.push(Fault::invalid(field, count, why));
         }
     };
@@ -201,6 +207,6 @@ fn check_groups(
         names::check_label_name(&group.name, &name, faults);
         names::check_unique(&mut earlier, &group.name, &name, faults);
         check_not_negative(Some(group.replicas), &field.at("replicas"), faults);
-        quantities::check_group(&group.resources, pod, &field.at("resources"), faults);
+        quantities::check_group_resources(&group.resources, pod, &field.at("resources"), faults);
     }
 }

@@ -1,4 +1,4 @@
-//! What volumes of each type must tell, and in which form, for a node to find what they stand for.
+//! Required fields of each volume type, and their form.
 
 use k8s_openapi::api::core::v1::{
     AzureDiskVolumeSource, FCVolumeSource, FlexVolumeSource, FlockerVolumeSource,
@@ -8,18 +8,18 @@ use serde_json::Value;
 
 use super::{
     Fault, Faults, Path,
-    basic::{
-        check_between, check_one_of, check_optional_one_of, check_relative_path, check_required,
-    },
     containers::PULL_POLICIES,
     names,
+    value_checks::{
+        check_between, check_one_of, check_optional_one_of, check_relative_path, check_required,
+    },
 };
 
-/// Numbers of partitions and of logical units.
+/// Bounds of partition numbers and logical unit numbers.
 const NUMBERS: (i64, i64) = (0, 255);
-/// Characters of the interface that a node makes for an initiator of its own.
+/// Maximum length of the iSCSI interface name for a custom initiator, in characters.
 const MAX_ISCSI_INTERFACE: usize = 64;
-/// Texts without which a volume of a type is none.
+/// Required strings of each volume type: type, field, description.
 const REQUIRED: [(&str, &str, &str); 31] = [
     ("awsElasticBlockStore", "volumeID", "the disk"),
     ("azureDisk", "diskName", "the disk"),
@@ -59,12 +59,17 @@ const REQUIRED: [(&str, &str, &str); 31] = [
 ];
 const HOSTS_AND_PORTS: &str = "must be a host:port pair or multiple pairs separated by commas";
 
-/// As `written`, a volume is an object with a field for its type.
-pub(super) fn check(volume: &Volume, written: &Value, field: &Path<'_>, faults: &mut Faults) {
-    for (source, text, what) in REQUIRED {
-        if let Some(told) = written.get(source) {
-            let told = told[text].as_str().unwrap_or_default();
-            check_required(told, &field.at(source).at(text), what, faults);
+/// Checks a volume; `written` is the same volume as JSON.
+pub(super) fn check_storage(
+    volume: &Volume,
+    written: &Value,
+    field: &Path<'_>,
+    faults: &mut Faults,
+) {
+    for (source, text, description) in REQUIRED {
+        if let Some(object) = written.get(source) {
+            let value = object[text].as_str().unwrap_or_default();
+            check_required(value, &field.at(source).at(text), description, faults);
         }
     }
     let aws = volume.aws_elastic_block_store.as_ref();
@@ -105,29 +110,29 @@ pub(super) fn check(volume: &Volume, written: &Value, field: &Path<'_>, faults: 
         let policy = image.pull_policy.as_deref();
         check_one_of(policy, &PULL_POLICIES, &place.at("pullPolicy"), faults);
     }
-    of_type(
+    check_type(
         volume.azure_disk.as_ref(),
         "azureDisk",
         check_azure,
         field,
         faults,
     );
-    of_type(volume.fc.as_ref(), "fc", check_fc, field, faults);
-    of_type(
+    check_type(volume.fc.as_ref(), "fc", check_fc, field, faults);
+    check_type(
         volume.flex_volume.as_ref(),
         "flexVolume",
         check_flex,
         field,
         faults,
     );
-    of_type(
+    check_type(
         volume.flocker.as_ref(),
         "flocker",
         check_flocker,
         field,
         faults,
     );
-    of_type(volume.iscsi.as_ref(), "iscsi", check_iscsi, field, faults);
+    check_type(volume.iscsi.as_ref(), "iscsi", check_iscsi, field, faults);
     if let Some(disk) = volume.iscsi.as_ref().filter(|d| d.initiator_name.is_some()) {
         let both = volume.name.len() + 1 + disk.target_portal.len();
         if both > MAX_ISCSI_INTERFACE {
@@ -136,14 +141,14 @@ pub(super) fn check(volume: &Volume, written: &Value, field: &Path<'_>, faults: 
             faults.push(Fault::invalid(place, volume.name.as_str(), why));
         }
     }
-    of_type(
+    check_type(
         volume.quobyte.as_ref(),
         "quobyte",
         check_quobyte,
         field,
         faults,
     );
-    of_type(
+    check_type(
         volume.storageos.as_ref(),
         "storageos",
         check_storageos,
@@ -152,8 +157,8 @@ pub(super) fn check(volume: &Volume, written: &Value, field: &Path<'_>, faults: 
     );
 }
 
-/// A check of one type, where the volume is of that.
-fn of_type<T>(
+/// Runs the check of one volume type if the volume has this type.
+fn check_type<T>(
     source: Option<&T>,
     name: &str,
     check: fn(&T, &Path<'_>, &mut Faults),
@@ -196,8 +201,8 @@ fn check_fc(disk: &FCVolumeSource, field: &Path<'_>, faults: &mut Faults) {
     let ids = disk.wwids.as_deref().unwrap_or_default();
     match (targets.is_empty(), ids.is_empty()) {
         (true, true) => {
-            let what = "must specify either targetWWNs or wwids, but not both";
-            faults.push(Fault::required(place, what));
+            let message = "must specify either targetWWNs or wwids, but not both";
+            faults.push(Fault::required(place, message));
         }
         (false, false) => {
             let why = "targetWWNs and wwids can not be specified simultaneously";
@@ -211,14 +216,14 @@ fn check_fc(disk: &FCVolumeSource, field: &Path<'_>, faults: &mut Faults) {
     let place = field.at("lun");
     match disk.lun {
         None => {
-            let what = "lun is required if targetWWNs is specified";
-            faults.push(Fault::required(place, what));
+            let message = "lun is required if targetWWNs is specified";
+            faults.push(Fault::required(place, message));
         }
         unit => check_between(unit, NUMBERS, &place, faults),
     }
 }
 
-/// Options of Kubernetes' own are not for users.
+/// Checks that users set no options in Kubernetes' namespaces.
 fn check_flex(volume: &FlexVolumeSource, field: &Path<'_>, faults: &mut Faults) {
     for key in volume.options.iter().flatten().map(|(key, _)| key) {
         let prefix = key.split('/').next().unwrap_or_default();
@@ -236,8 +241,8 @@ fn check_flocker(volume: &FlockerVolumeSource, field: &Path<'_>, faults: &mut Fa
     let id = volume.dataset_uuid.as_deref().unwrap_or_default();
     match (name.is_empty(), id.is_empty()) {
         (true, true) => {
-            let what = "one of datasetName and datasetUUID is required";
-            faults.push(Fault::required(field, what));
+            let message = "one of datasetName and datasetUUID is required";
+            faults.push(Fault::required(field, message));
         }
         (false, false) => {
             let why = "datasetName and datasetUUID can not be specified simultaneously";
@@ -270,21 +275,21 @@ fn check_iscsi(disk: &ISCSIVolumeSource, field: &Path<'_>, faults: &mut Faults) 
         }
     }
     check_between(Some(disk.lun), NUMBERS, &field.at("lun"), faults);
-    let is_asked = |asked: Option<bool>| asked == Some(true);
-    let is_secret = is_asked(disk.chap_auth_discovery) || is_asked(disk.chap_auth_session);
+    let is_true = |value: Option<bool>| value == Some(true);
+    let is_secret = is_true(disk.chap_auth_discovery) || is_true(disk.chap_auth_session);
     if is_secret && disk.secret_ref.is_none() {
-        let what = "the Secret with the password";
-        faults.push(Fault::required(field.at("secretRef"), what));
+        let message = "the Secret with the password";
+        faults.push(Fault::required(field.at("secretRef"), message));
     }
 }
 
-/// Names of targets and initiators, as the API server takes them: of one who has a domain since some month, or a number.
+/// Whether the API server accepts the name of a target or initiator.
 /// <https://datatracker.ietf.org/doc/html/rfc3720#section-3.2.6.3>
 fn is_iscsi_name(name: &str) -> bool {
     let are_alphanumeric = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric());
     let number =
         |text: &str, digits: usize| text.chars().count() == digits && are_alphanumeric(text);
-    // The server takes any character for the dot after these two.
+    // The API server accepts any character in place of the dot after these two.
     let after = |start: &str| {
         let mut rest = name.strip_prefix(start)?.chars();
         rest.next().map(|_| rest.as_str())
@@ -311,7 +316,7 @@ fn is_iscsi_name(name: &str) -> bool {
     }
 }
 
-/// As 2001-04.
+/// Whether the text is a month, such as 2001-04.
 fn is_month(text: &str) -> bool {
     let are_digits =
         |text: &str, many| text.len() == many && text.bytes().all(|b| b.is_ascii_digit());
@@ -327,12 +332,12 @@ fn check_quobyte(volume: &QuobyteVolumeSource, field: &Path<'_>, faults: &mut Fa
     }
     let tenant = volume.tenant.as_deref().unwrap_or_default();
     if tenant.len() > 64 {
-        let what = "must be a UUID and may not exceed a length of 64 characters";
-        faults.push(Fault::required(field.at("tenant"), what));
+        let message = "must be a UUID and may not exceed a length of 64 characters";
+        faults.push(Fault::required(field.at("tenant"), message));
     }
 }
 
-/// A colon after the host, which has none but within brackets.
+/// Whether the text is `host:port`; a host with colons needs brackets.
 fn is_host_and_port(text: &str) -> bool {
     text.rsplit_once(':').is_some_and(|(host, port)| {
         let inner = host

@@ -1,4 +1,4 @@
-//! The template of a pod, as the API server and the kubelet will see it.
+//! Pod templates, with the rules of the API server and the kubelet.
 
 use std::collections::HashSet;
 
@@ -8,57 +8,59 @@ use k8s_openapi::{
 };
 
 use super::{
-    Fault, Faults, Path, annotations,
-    basic::{check_between, check_not_negative, check_one_of, check_required},
-    containers, dns, names, quantities, scheduling, security, volumes,
+    Fault, Faults, Path, annotations, containers, dns, names, quantities, scheduling, security,
+    value_checks::{check_between, check_not_negative, check_one_of, check_required},
+    volumes,
 };
 use crate::{DIJobSpec, Role};
 
 const RESTART_POLICIES: [&str; 3] = ["Always", "OnFailure", "Never"];
+/// PriorityClasses of every cluster and their values.
 /// <https://kubernetes.io/docs/tasks/administer-cluster/guaranteed-scheduling-critical-addon-pods/>
-const CLASSES: [(&str, i32); 2] = [
+const SYSTEM_CLASSES: [(&str, i32); 2] = [
     ("system-cluster-critical", 2_000_000_000),
     ("system-node-critical", 2_000_001_000),
 ];
-/// All annotations together, in bytes.
-const MAX_ANNOTATIONS: usize = 262_144;
+/// Maximum size of all annotations together, in bytes.
+const MAX_ANNOTATIONS_SIZE: usize = 262_144;
 const MAX_SECONDS: i64 = i32::MAX as i64;
 
-/// Whose pod a template is for.
+/// The role and job that a template belongs to.
 #[derive(Clone, Copy)]
-pub(super) struct For<'a> {
+pub(super) struct TemplateContext<'a> {
     pub(super) role: Role,
-    /// Gives it its volumes and its class; nothing for aggregators, whose template is that of many jobs.
+    /// The job, which adds volumes and a PriorityClass; `None` for aggregators, because many jobs
+    /// share their template.
     pub(super) job: Option<&'a DIJobSpec>,
 }
 
-/// The pod of a role.
-pub(super) fn check(
+/// Checks the pod template of a role.
+pub(super) fn check_template(
     template: &PodTemplateSpec,
     field: &Path<'_>,
-    whose: For<'_>,
+    context: TemplateContext<'_>,
     faults: &mut Faults,
 ) {
     if let Some(metadata) = &template.metadata {
         check_metadata(metadata, &field.at("metadata"), faults);
     }
-    let none = PodSpec::default();
-    let pod = template.spec.as_ref().unwrap_or(&none);
-    annotations::check(template, pod, field, faults);
+    let empty = PodSpec::default();
+    let pod = template.spec.as_ref().unwrap_or(&empty);
+    annotations::check_annotations(template, pod, field, faults);
     let field = field.at("spec");
     let own = pod.volumes.as_deref().unwrap_or_default();
-    volumes::check(own, Some(pod), &field, faults);
-    containers::check(pod, whose, &field, faults);
-    quantities::check_pod(pod, &field, faults);
+    volumes::check_volumes(own, Some(pod), &field, faults);
+    containers::check_containers(pod, context, &field, faults);
+    quantities::check_pod_resources(pod, &field, faults);
     quantities::check_overhead(pod, &field, faults);
     check_claims(pod, &field, faults);
-    check_pod(pod, whose, &field, faults);
-    security::check_pod(pod, &field, faults);
-    scheduling::check(pod, &field, faults);
-    dns::check(pod, &field, faults);
+    check_pod(pod, context, &field, faults);
+    security::check_pod_context(pod, &field, faults);
+    scheduling::check_scheduling(pod, &field, faults);
+    dns::check_dns(pod, &field, faults);
 }
 
-/// Labels and annotations.
+/// Checks labels and annotations.
 pub(super) fn check_metadata(metadata: &ObjectMeta, field: &Path<'_>, faults: &mut Faults) {
     let labels = field.at("labels");
     for (key, value) in metadata.labels.iter().flatten() {
@@ -68,28 +70,35 @@ pub(super) fn check_metadata(metadata: &ObjectMeta, field: &Path<'_>, faults: &m
     let annotations = field.at("annotations");
     let mut size = 0;
     for (key, value) in metadata.annotations.iter().flatten() {
+        // The API server also allows an upper-case prefix in annotation keys.
         names::check_qualified_name(&key.to_lowercase(), &annotations, faults);
         size += key.len() + value.len();
     }
-    if size > MAX_ANNOTATIONS {
-        faults.push(Fault::too_long(annotations, MAX_ANNOTATIONS));
+    if size > MAX_ANNOTATIONS_SIZE {
+        faults.push(Fault::too_long(annotations, MAX_ANNOTATIONS_SIZE));
     }
 }
 
-/// It is left out with an empty class where the job's comes in.
-fn check_preemption(pod: &PodSpec, whose: For<'_>, field: &Path<'_>, faults: &mut Faults) {
+/// Checks the preemption policy. The pod builder drops it together with an empty class if the job
+/// has a class.
+fn check_preemption(
+    pod: &PodSpec,
+    context: TemplateContext<'_>,
+    field: &Path<'_>,
+    faults: &mut Faults,
+) {
     let policy = pod.preemption_policy.as_deref();
     let policies = ["PreemptLowerPriority", "Never"];
     check_one_of(policy, &policies, field, faults);
     let own_class = pod.priority_class_name.as_deref().unwrap_or_default();
-    let is_left_out = |job: &DIJobSpec| own_class.is_empty() && !job.priority_class_name.is_empty();
-    if policy == Some("") && !whose.job.is_some_and(is_left_out) {
-        let what = "PreemptLowerPriority or Never; leave it out for that of the class";
-        faults.push(Fault::required(field, what));
+    let is_dropped = |job: &DIJobSpec| own_class.is_empty() && !job.priority_class_name.is_empty();
+    if policy == Some("") && !context.job.is_some_and(is_dropped) {
+        let values = "PreemptLowerPriority or Never; leave it out for that of the class";
+        faults.push(Fault::required(field, values));
     }
 }
 
-/// Claims of the pod, which its containers name.
+/// Checks the resource claims of the pod.
 fn check_claims(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     let mut seen = HashSet::new();
     for (i, claim) in pod.resource_claims.iter().flatten().enumerate() {
@@ -118,9 +127,9 @@ fn check_claims(pod: &PodSpec, field: &Path<'_>, faults: &mut Faults) {
     }
 }
 
-/// Of the classes that every cluster has, the values are known.
+/// Checks the priority of pods with a system PriorityClass, because their values are fixed.
 fn check_class(pod: &PodSpec, class: &str, field: &Path<'_>, faults: &mut Faults) {
-    let Some((_, value)) = CLASSES.iter().find(|(name, _)| *name == class) else {
+    let Some((_, value)) = SYSTEM_CLASSES.iter().find(|(name, _)| *name == class) else {
         return;
     };
     let place = field.at("priority");
@@ -134,7 +143,7 @@ fn check_class(pod: &PodSpec, class: &str, field: &Path<'_>, faults: &mut Faults
     }
 }
 
-fn check_pod(pod: &PodSpec, whose: For<'_>, field: &Path<'_>, faults: &mut Faults) {
+fn check_pod(pod: &PodSpec, context: TemplateContext<'_>, field: &Path<'_>, faults: &mut Faults) {
     let path = |name| field.at(name);
     if pod
         .ephemeral_containers
@@ -146,7 +155,7 @@ fn check_pod(pod: &PodSpec, whose: For<'_>, field: &Path<'_>, faults: &mut Fault
     }
     let policy = pod.restart_policy.as_deref();
     check_one_of(policy, &RESTART_POLICIES, &path("restartPolicy"), faults);
-    check_preemption(pod, whose, &path("preemptionPolicy"), faults);
+    check_preemption(pod, context, &path("preemptionPolicy"), faults);
     let seconds = pod.termination_grace_period_seconds;
     check_not_negative(seconds, &path("terminationGracePeriodSeconds"), faults);
     let seconds = pod.active_deadline_seconds;
@@ -156,10 +165,11 @@ fn check_pod(pod: &PodSpec, whose: For<'_>, field: &Path<'_>, faults: &mut Fault
         &path("activeDeadlineSeconds"),
         faults,
     );
-    // With its class it may be the right one, as in what was copied from a pod; where the job's comes in, it is left out.
+    // Together with a class the priority may be right, as in a copied pod. If the job has a class,
+    // the pod builder drops the priority.
     let own_class = pod.priority_class_name.as_deref().unwrap_or_default();
-    let has_none = |job: &DIJobSpec| own_class.is_empty() && job.priority_class_name.is_empty();
-    if pod.priority.is_some_and(|priority| priority != 0) && whose.job.is_some_and(has_none) {
+    let has_no_class = |job: &DIJobSpec| own_class.is_empty() && job.priority_class_name.is_empty();
+    if pod.priority.is_some_and(|priority| priority != 0) && context.job.is_some_and(has_no_class) {
         let why = "the API server computes it, and refuses pods with another; leave it out, and use priorityClassName";
         faults.push(Fault::forbidden(path("priority"), why));
     }
@@ -174,7 +184,7 @@ fn check_pod(pod: &PodSpec, whose: For<'_>, field: &Path<'_>, faults: &mut Fault
     if let Some(class) = &pod.runtime_class_name {
         names::check_subdomain(class, &path("runtimeClassName"), faults);
     }
-    // The old spelling counts where the new one says nothing.
+    // The API server reads the deprecated field if `serviceAccountName` is empty.
     if pod
         .service_account_name
         .as_deref()

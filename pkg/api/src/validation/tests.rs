@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 
-fn good() -> Value {
+fn valid_job() -> Value {
     json!({
         "apiVersion": "diengine.opendilab.org/v1alpha2",
         "kind": "DIJob",
@@ -18,36 +18,44 @@ fn template(container: &str) -> Value {
     json!({"spec": {"containers": [{"name": container, "image": "i"}]}})
 }
 
-fn with_gpus(gpus: &str) -> Value {
+fn template_with_gpus(gpus: &str) -> Value {
     let resources = json!({"limits": {"nvidia.com/gpu": gpus}});
     json!({"spec": {"containers": [{"name": "di-container", "image": "i", "resources": resources}]}})
 }
 
-fn at_port(mut template: Value, port: i32) -> Value {
+fn with_port(mut template: Value, port: i32) -> Value {
     template["spec"]["containers"][0]["ports"] =
         json!([{"name": "di-port", "containerPort": port}]);
     template
 }
 
 #[test]
-fn a_good_job_passes() {
-    assert_eq!(dijob(&good()).unwrap().spec.collector.unwrap().replicas, 2);
+fn valid_job_passes() {
+    assert_eq!(
+        validate_dijob(&valid_job())
+            .unwrap()
+            .spec
+            .collector
+            .unwrap()
+            .replicas,
+        2
+    );
 }
 
 #[test]
-fn each_fault_names_its_field_and_remedy() {
+fn fault_message_names_field_and_fix() {
     let table = [
         (
             "/spec/learner",
-            json!({"template": with_gpus("2000"), "replicas": 1}),
+            json!({"template": template_with_gpus("2000"), "replicas": 1}),
             "spec.learner.template.spec.containers[0].resources.limits[nvidia.com/gpu]: Invalid value: 2000: a learner has 1024 GPUs at most",
         ),
         (
             "/spec/learner",
-            json!({"template": at_port(with_gpus("1"), 65533), "groups": [{"name": "g", "resources": {"gpus": "4"}}]}),
-            "spec.learner.groups[0].resources.gpus: Invalid value: 4: GPUs of one learner need as many ports from di-port 65533 on, and the last there is is 65535; choose a lower di-port",
+            json!({"template": with_port(template_with_gpus("1"), 65533), "groups": [{"name": "g", "resources": {"gpus": "4"}}]}),
+            "spec.learner.groups[0].resources.gpus: Invalid value: 4: GPUs of one learner need as many ports, starting with di-port 65533, and the last port is 65535; choose a lower di-port",
         ),
-        // Servers of 1.20 tell of it twice.
+        // API servers of 1.20 report it twice, so it is not in the table.
         (
             "/spec/coordinator/template/spec/securityContext",
             json!({"seccompProfile": {"type": "Localhost", "localhostProfile": "/p.json"}}),
@@ -60,10 +68,10 @@ fn each_fault_names_its_field_and_remedy() {
         ),
     ];
     for (path, value, message) in table {
-        let mut job = good();
+        let mut job = valid_job();
         set(&mut job, path, value.clone());
-        let faults = dijob(&job).expect_err(message);
-        assert_eq!(summary(&faults), message, "{path} = {value}");
+        let faults = validate_dijob(&job).expect_err(message);
+        assert_eq!(summarize_faults(&faults), message, "{path} = {value}");
     }
 }
 
@@ -72,7 +80,7 @@ fn set(object: &mut Value, path: &str, value: Value) {
     object.pointer_mut(parent).unwrap()[key] = value;
 }
 
-mod bounds;
-mod good;
+mod limits;
+mod samples;
 mod updates;
-mod warned;
+mod warnings;

@@ -3,16 +3,16 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::{
-    Fault, judge,
+    Fault,
     path::SPEC,
     spec::DECLARED,
-    strict::{self, Seen},
-    without_nulls,
+    strict_decode::{self, Findings},
+    validate_object, without_nulls,
 };
 use crate::{DIJob, DIJobSpec, Phase};
 
-/// Objects that say nothing when they are empty.
-const EMPTY_SAYS_NOTHING: [&str; 8] = [
+/// Objects that mean the same whether they are empty or unset.
+const EMPTY_MEANS_UNSET: [&str; 8] = [
     "metadata",
     "resources",
     "limits",
@@ -23,42 +23,44 @@ const EMPTY_SAYS_NOTHING: [&str; 8] = [
     "nodeSelector",
 ];
 
-/// Decodes and validates a `DIJob` that takes the place of `old`; nothing where the specs say the same.
+/// Decodes and validates an update of a `DIJob` from `old` to `new`. Returns `None` if the spec is
+/// unchanged.
 ///
-/// An unchanged spec is always fine, whatever is wrong with it. Faults that a started job has already do not hold up other changes.
+/// An unchanged spec is always allowed, even if it is invalid. Faults that a started job already
+/// has do not block other changes.
 ///
 /// # Errors
-/// Every fault found.
-pub fn dijob_update(old: &Value, new: &Value) -> Result<Option<DIJob>, Vec<Fault>> {
-    if spec_unchanged(old, new) {
+/// All faults, at most 1,000.
+pub fn validate_dijob_update(old: &Value, new: &Value) -> Result<Option<DIJob>, Vec<Fault>> {
+    if is_spec_unchanged(old, new) {
         return Ok(None);
     }
-    let (job, all) = judge::<DIJob>(new);
-    let stage = stage(&old["status"]);
+    let (job, all) = validate_object::<DIJob>(new);
+    let stage = job_stage(&old["status"]);
     let mut faults = all.clone();
     if stage != Stage::Waiting {
-        let (_, known) = judge::<DIJob>(old);
+        let (_, known) = validate_object::<DIJob>(old);
         faults.retain(|fault| !known.contains(fault));
-        faults.extend(frozen(stage, old, new));
+        faults.extend(frozen_field_faults(stage, old, new));
     }
     match job {
         Some(job) if faults.is_empty() => Ok(Some(job)),
-        // A job that is as unreadable as before was not made worse, but cannot be handed out.
+        // The update adds no fault, but the job is still undecodable and cannot be returned.
         _ if faults.is_empty() => Err(all),
         _ => Err(faults),
     }
 }
 
-/// Whether both objects say the same in their specs, defaults filled in.
-pub fn spec_unchanged(old: &Value, new: &Value) -> bool {
+/// Whether the specs of both objects mean the same after defaulting.
+pub fn is_spec_unchanged(old: &Value, new: &Value) -> bool {
     if old["spec"] == new["spec"] {
         return true;
     }
-    let (Some(before), Some(after)) = (decoded(old), decoded(new)) else {
+    let (Some(before), Some(after)) = (decode_spec(old), decode_spec(new)) else {
         return false;
     };
-    let was_known = |fault| before.unknown.contains(fault);
-    before.spec == after.spec && after.unknown.iter().all(was_known)
+    let existed_before = |fault| before.unknown.contains(fault);
+    before.spec == after.spec && after.unknown.iter().all(existed_before)
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -68,39 +70,43 @@ enum Stage {
     Ended,
 }
 
-fn stage(status: &Value) -> Stage {
+fn job_stage(status: &Value) -> Stage {
     let phase = status["phase"].as_str().unwrap_or_default();
     if [Phase::Succeeded, Phase::Failed]
         .iter()
         .any(|end| end.as_str() == phase)
     {
         Stage::Ended
-    } else if !status["startTime"].is_null() || has_begun(phase, &status["plan"]) {
+    } else if !status["startTime"].is_null() || has_started(phase, &status["plan"]) {
         Stage::Started
     } else {
         Stage::Waiting
     }
 }
 
-/// A held job has no pods that a change could miss; one that has no phase yet has them, or is about to, once they are planned.
-fn has_begun(phase: &str, plan: &Value) -> bool {
+/// Whether pods of the job may exist, which a change of the template would not reach. A suspended
+/// job has none; a job without a phase has them as soon as they are planned.
+fn has_started(phase: &str, plan: &Value) -> bool {
     match phase {
         "" => plan.as_array().is_some_and(|plan| !plan.is_empty()),
         phase => phase != Phase::Suspended.as_str(),
     }
 }
 
-fn frozen(stage: Stage, old: &Value, new: &Value) -> Vec<Fault> {
-    let (before, after) = match (decoded(old), decoded(new)) {
+fn frozen_field_faults(stage: Stage, old: &Value, new: &Value) -> Vec<Fault> {
+    let (before, after) = match (decode_spec(old), decode_spec(new)) {
         (Some(before), Some(after)) => (before.spec, after.spec),
-        _ => (plain(&old["spec"]), plain(&new["spec"])),
+        _ => (normalize(&old["spec"]), normalize(&new["spec"])),
     };
     let changed = if stage == Stage::Ended {
-        changes(&of_ended(before), &of_ended(after))
+        changed_fields(
+            &without_fields_of_ended(before),
+            &without_fields_of_ended(after),
+        )
     } else {
-        changes(&before, &after)
+        changed_fields(&before, &after)
     };
-    let refused = |field: &&String| match stage {
+    let is_forbidden = |field: &&String| match stage {
         Stage::Waiting => false,
         Stage::Started => {
             ["volumes", "priorityClassName", "group"].contains(&field.as_str())
@@ -113,15 +119,15 @@ fn frozen(stage: Stage, old: &Value, new: &Value) -> Vec<Fault> {
     } else {
         "may not be changed once the job has started; suspend it and wait for its phase Suspended, or create a new job"
     };
-    let refused = changed.iter().filter(refused);
-    refused
+    let forbidden = changed.iter().filter(is_forbidden);
+    forbidden
         .map(|field| Fault::forbidden(format!("spec.{field}"), why))
         .collect()
 }
 
-/// A spec without what changes nothing of an ended job. Counts are lowered by the endpoint, and whoever applies a manifest again, unchanged,
-/// sets them back.
-fn of_ended(mut spec: Value) -> Value {
+/// Returns the spec without the fields that may change after the job has ended. The endpoint lowers
+/// counts, so users who apply the same manifest again reset them.
+fn without_fields_of_ended(mut spec: Value) -> Value {
     if let Some(fields) = spec.as_object_mut() {
         fields.remove("suspend");
     }
@@ -138,16 +144,16 @@ fn of_ended(mut spec: Value) -> Value {
     spec
 }
 
-/// Fields of the spec that differ, those of roles one by one.
-fn changes(before: &Value, after: &Value) -> Vec<String> {
+/// Returns the changed fields of the spec; for roles, the changed fields below.
+fn changed_fields(before: &Value, after: &Value) -> Vec<String> {
     let mut changed = Vec::new();
-    for name in names_of(before, after) {
+    for name in field_names(before, after) {
         let (before, after) = (&before[name], &after[name]);
         if before == after {
             continue;
         }
         if DECLARED.iter().any(|role| role.label() == name) {
-            let parts = names_of(before, after).into_iter();
+            let parts = field_names(before, after).into_iter();
             let parts = parts.filter(|part| before[*part] != after[*part]);
             changed.extend(parts.map(|part| format!("{name}.{part}")));
         } else {
@@ -157,44 +163,44 @@ fn changes(before: &Value, after: &Value) -> Vec<String> {
     changed
 }
 
-fn names_of<'a>(before: &'a Value, after: &'a Value) -> BTreeSet<&'a str> {
+fn field_names<'a>(before: &'a Value, after: &'a Value) -> BTreeSet<&'a str> {
     let objects = [before, after].into_iter().filter_map(Value::as_object);
     objects
         .flat_map(|object| object.keys().map(String::as_str))
         .collect()
 }
 
-/// A spec as it is understood.
-struct Understood {
+/// A decoded and normalized spec.
+struct NormalizedSpec {
     spec: Value,
-    /// Fields that were dropped.
+    /// Unknown fields, which decoding dropped.
     unknown: Vec<Fault>,
 }
 
-fn decoded(object: &Value) -> Option<Understood> {
-    let mut seen = Seen::default();
+fn decode_spec(object: &Value) -> Option<NormalizedSpec> {
+    let mut findings = Findings::default();
     let spec = &without_nulls(object)["spec"];
-    let spec: DIJobSpec = strict::read(spec, Some(SPEC), &mut seen).ok()?;
-    let spec = plain(&serde_json::to_value(spec).ok()?);
-    let unknown = seen.unknown;
-    Some(Understood { spec, unknown })
+    let spec: DIJobSpec = strict_decode::decode_strictly(spec, Some(SPEC), &mut findings).ok()?;
+    let spec = normalize(&serde_json::to_value(spec).ok()?);
+    let unknown = findings.unknown;
+    Some(NormalizedSpec { spec, unknown })
 }
 
-/// Without what makes no difference: nulls, empty lists, and some empty objects.
-fn plain(value: &Value) -> Value {
-    let says_nothing = |name: &str, value: &Value| match value {
+/// Drops nulls, empty lists and some empty objects, which mean the same as unset fields.
+fn normalize(value: &Value) -> Value {
+    let means_unset = |name: &str, value: &Value| match value {
         Value::Null => true,
         Value::Array(items) => items.is_empty(),
-        Value::Object(fields) => fields.is_empty() && EMPTY_SAYS_NOTHING.contains(&name),
+        Value::Object(fields) => fields.is_empty() && EMPTY_MEANS_UNSET.contains(&name),
         _ => false,
     };
     match value {
         Value::Object(fields) => fields
             .iter()
-            .map(|(name, value)| (name.clone(), plain(value)))
-            .filter(|(name, value)| !says_nothing(name, value))
+            .map(|(name, value)| (name.clone(), normalize(value)))
+            .filter(|(name, value)| !means_unset(name, value))
             .collect(),
-        Value::Array(items) => items.iter().map(plain).collect(),
+        Value::Array(items) => items.iter().map(normalize).collect(),
         other => other.clone(),
     }
 }

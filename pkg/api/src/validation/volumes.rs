@@ -1,4 +1,4 @@
-//! Volumes: their names, and what they are made of.
+//! Volumes: names and sources.
 
 use std::collections::HashSet;
 
@@ -7,12 +7,11 @@ use k8s_openapi::api::core::v1::{
 };
 
 use super::{
-    Fault, Faults, Path,
-    basic::{
+    Fault, Faults, Path, disks, env, names, quantities, storage,
+    value_checks::{
         check_between, check_exactly_one, check_no_backsteps, check_one_of, check_relative_path,
         check_required,
     },
-    disks, env, names, quantities, storage,
 };
 
 const MODES: (i64, i64) = (0, 0o777);
@@ -33,7 +32,7 @@ const KEY_TYPES: [&str; 6] = [
     "RSA3072",
     "RSA4096",
 ];
-/// What a file may be told of its pod.
+/// Pod fields that a file can contain.
 const FIELDS: [&str; 5] = [
     "metadata.annotations",
     "metadata.labels",
@@ -42,8 +41,8 @@ const FIELDS: [&str; 5] = [
     "metadata.uid",
 ];
 
-/// Each has a name of its own, and one type; the job's are not of one `pod`.
-pub(super) fn check(
+/// Checks names and types of volumes; `pod` is `None` for the volumes of a job.
+pub(super) fn check_volumes(
     volumes: &[Volume],
     pod: Option<&PodSpec>,
     field: &Path<'_>,
@@ -68,17 +67,17 @@ fn check_source(volume: &Volume, pod: Option<&PodSpec>, field: &Path<'_>, faults
         .iter()
         .map(|(name, _)| (name.as_str(), true))
         .collect();
-    // One without a type is an empty folder.
+    // A volume without a type is an emptyDir.
     if present.len() > 1 {
         check_exactly_one(&present, "volume", field, faults);
     }
-    storage::check(volume, &written, field, faults);
+    storage::check_storage(volume, &written, field, faults);
     check_local(volume, field, faults);
     check_files(volume, pod, field, faults);
-    disks::check(volume, field, faults);
+    disks::check_disks(volume, field, faults);
 }
 
-/// Folders of the node, and the network's.
+/// Checks hostPath, emptyDir and NFS volumes.
 fn check_local(volume: &Volume, field: &Path<'_>, faults: &mut Faults) {
     if let Some(host) = &volume.host_path {
         let field = field.at("hostPath");
@@ -94,12 +93,12 @@ fn check_local(volume: &Volume, field: &Path<'_>, faults: &mut Faults) {
         let field = field.at("emptyDir");
         let medium = empty.medium.as_deref().unwrap_or_default();
         let size = medium.strip_prefix("HugePages-");
-        if !size.is_some_and(quantities::is_size_of_pages) {
+        if !size.is_some_and(quantities::is_page_size) {
             let media = ["Memory", "HugePages", "HugePages-2Mi", "HugePages-1Gi"];
             check_one_of(Some(medium), &media, &field.at("medium"), faults);
         }
         if let Some(limit) = &empty.size_limit {
-            quantities::check("memory", limit, &field.at("sizeLimit"), faults);
+            quantities::check_quantity("memory", limit, &field.at("sizeLimit"), faults);
         }
     }
     if let Some(nfs) = &volume.nfs
@@ -115,7 +114,7 @@ fn check_local(volume: &Volume, field: &Path<'_>, faults: &mut Faults) {
     }
 }
 
-/// Types that are files.
+/// Checks the volume types that consist of files.
 fn check_files(volume: &Volume, pod: Option<&PodSpec>, field: &Path<'_>, faults: &mut Faults) {
     let mode = |mode: Option<i32>, source: &str, faults: &mut Faults| {
         check_between(mode, MODES, &field.at(source).at("defaultMode"), faults);
@@ -124,13 +123,13 @@ fn check_files(volume: &Volume, pod: Option<&PodSpec>, field: &Path<'_>, faults:
         mode(secret.default_mode, "secret", faults);
         let name = secret.secret_name.as_deref().unwrap_or_default();
         let place = field.at("secret");
-        names::check_needed(name, secret.optional, &place.at("secretName"), faults);
+        names::check_referenced_name(name, secret.optional, &place.at("secretName"), faults);
         check_items(secret.items.as_deref(), &field.at("secret"), faults);
     }
     if let Some(map) = &volume.config_map {
         mode(map.default_mode, "configMap", faults);
         let place = field.at("configMap");
-        names::check_needed(&map.name, map.optional, &place.at("name"), faults);
+        names::check_referenced_name(&map.name, map.optional, &place.at("name"), faults);
         check_items(map.items.as_deref(), &field.at("configMap"), faults);
     }
     if let Some(api) = &volume.downward_api {
@@ -149,7 +148,7 @@ fn check_files(volume: &Volume, pod: Option<&PodSpec>, field: &Path<'_>, faults:
     }
 }
 
-/// Files of all sources are in one folder.
+/// Checks that the paths of all projected sources are unique.
 fn check_paths<'a>(
     source: &'a VolumeProjection,
     paths: &mut HashSet<&'a str>,
@@ -204,14 +203,14 @@ fn check_projection(
         let field = field.at("secret");
         let place = field.at("name");
         check_required(&secret.name, &place, "the Secret", faults);
-        names::check_needed(&secret.name, secret.optional, &place, faults);
+        names::check_referenced_name(&secret.name, secret.optional, &place, faults);
         check_items(secret.items.as_deref(), &field, faults);
     }
     if let Some(map) = &source.config_map {
         let field = field.at("configMap");
         let place = field.at("name");
         check_required(&map.name, &place, "the ConfigMap", faults);
-        names::check_needed(&map.name, map.optional, &place, faults);
+        names::check_referenced_name(&map.name, map.optional, &place, faults);
         check_items(map.items.as_deref(), &field, faults);
     }
     if let Some(api) = &source.downward_api {
@@ -233,19 +232,14 @@ fn check_projection(
     }
 }
 
-/// Certificates: those that are trusted, and the pod's own.
+/// Checks trust bundles and pod certificates.
 fn check_trust(source: &VolumeProjection, field: &Path<'_>, faults: &mut Faults) {
     if let Some(bundle) = &source.cluster_trust_bundle {
         let field = field.at("clusterTrustBundle");
         check_path(&bundle.path, &field, faults);
         for (name, text) in [("name", &bundle.name), ("signerName", &bundle.signer_name)] {
             if let Some(text) = text {
-                check_required(
-                    text,
-                    &field.at(name),
-                    "whose certificates are trusted",
-                    faults,
-                );
+                check_required(text, &field.at(name), "the trusted certificates", faults);
             }
         }
         match (&bundle.name, &bundle.signer_name) {
@@ -254,8 +248,8 @@ fn check_trust(source: &VolumeProjection, field: &Path<'_>, faults: &mut Faults)
                 faults.push(Fault::forbidden(field, why));
             }
             (None, None) => {
-                let what = "either name or signerName must be specified";
-                faults.push(Fault::required(field, what));
+                let message = "either name or signerName must be specified";
+                faults.push(Fault::required(field, message));
             }
             (Some(_), None) if bundle.label_selector.is_some() => {
                 let why = "must be unset if name is specified";
@@ -267,9 +261,14 @@ fn check_trust(source: &VolumeProjection, field: &Path<'_>, faults: &mut Faults)
     if let Some(own) = &source.pod_certificate {
         let field = field.at("podCertificate");
         let signer = field.at("signerName");
-        check_required(&own.signer_name, &signer, "who signs it", faults);
+        check_required(
+            &own.signer_name,
+            &signer,
+            "the signer of the certificate",
+            faults,
+        );
         let key = field.at("keyType");
-        if check_required(&own.key_type, &key, "which key the pod is given", faults) {
+        if check_required(&own.key_type, &key, "the type of the key", faults) {
             check_one_of(Some(&own.key_type), &KEY_TYPES, &key, faults);
         }
     }
@@ -300,29 +299,29 @@ fn check_downward(
                 faults.push(Fault::invalid(field, "resource", why));
             }
             (None, None) => {
-                let what = "one of fieldRef and resourceFieldRef is required";
-                faults.push(Fault::required(field.at("fieldRef"), what));
+                let message = "one of fieldRef and resourceFieldRef is required";
+                faults.push(Fault::required(field.at("fieldRef"), message));
             }
-            (Some(of_pod), None) => {
-                env::check_field(of_pod, &FIELDS, &field.at("fieldRef"), faults);
+            (Some(selector), None) => {
+                env::check_field(selector, &FIELDS, &field.at("fieldRef"), faults);
             }
             (None, Some(resource)) => {
                 let field = field.at("resourceFieldRef");
                 let name = resource.container_name.as_deref().unwrap_or_default();
                 let place = field.at("containerName");
-                check_required(name, &place, "whose resources are meant", faults);
+                check_required(name, &place, "the container that has the resource", faults);
                 env::check_resource(resource, pod, &field, faults);
             }
         }
     }
 }
 
-/// Where a file appears in its volume.
+/// Checks the path of a file within its volume.
 fn check_path(path: &str, field: &Path<'_>, faults: &mut Faults) {
     let field = field.at("path");
     if check_required(path, &field, "where the file appears in the volume", faults) {
         check_relative_path(path, &field, faults);
-        // Kubelets keep what they write in such.
+        // Kubelets use names that begin with `..` themselves.
         if path.starts_with("..") && !path.starts_with("../") {
             faults.push(Fault::invalid(field, path, "must not start with '..'"));
         }

@@ -1,20 +1,20 @@
-//! Security contexts on nodes that run Windows.
+//! Security contexts of Windows nodes.
 
 use k8s_openapi::api::core::v1::WindowsSecurityContextOptions;
 
-use super::{Fault, Faults, Path, basic::check_required, names};
+use super::{Fault, Faults, Path, names, value_checks::check_required};
 
-/// Of users of Windows, and of their domains.
+/// Maximum lengths of user and domain names, in characters.
 const MAX_USER: usize = 104;
 const MAX_DOMAIN: usize = 256;
 const NOT_IN_USERS: [char; 15] = [
     '"', '/', ':', ';', '|', '=', ',', '+', '*', '?', '<', '>', '@', '[', ']',
 ];
-/// Bytes of a specification of credentials.
+/// Maximum size of a credential spec, in bytes.
 const MAX_CREDENTIALS: usize = 64 * 1024;
 
-/// Who the processes are on a node that runs Windows.
-pub(super) fn check(
+/// Checks the user and credentials of a Windows container.
+pub(super) fn check_windows_options(
     options: Option<&WindowsSecurityContextOptions>,
     field: &Path<'_>,
     faults: &mut Faults,
@@ -44,21 +44,21 @@ pub(super) fn check(
             "the user; leave it out for that of the image",
             faults,
         );
-        if let Some(why) = unfit_user(user) {
+        if let Some(why) = invalid_username(user) {
             faults.push(Fault::invalid(place, user.as_str(), why));
         }
     }
 }
 
-/// What is wrong with a user of Windows, one of a domain or of the node: `DOMAIN\user`.
-fn unfit_user(name: &str) -> Option<&'static str> {
+/// Returns why a user name is invalid: it must be `user` or `DOMAIN\user`.
+fn invalid_username(name: &str) -> Option<&'static str> {
     let (domain, user) = match name.split_once('\\') {
         Some((domain, user)) => (Some(domain), user),
         None => (None, name),
     };
     let is_empty = name.is_empty() || domain == Some("") || user.is_empty();
     let rules = [
-        // It is told of as missing.
+        // An empty name is reported as missing.
         (name.is_empty(), None),
         (is_empty, Some("must be DOMAIN\\user, or a user alone")),
         (
@@ -86,5 +86,5 @@ fn unfit_user(name: &str) -> Option<&'static str> {
             Some("must have a user of more than periods and spaces"),
         ),
     ];
-    rules.into_iter().find(|(is_so, _)| *is_so)?.1
+    rules.into_iter().find(|(is_broken, _)| *is_broken)?.1
 }

@@ -1,17 +1,17 @@
-//! The table of mistakes, and that of jobs that are fine, which has the samples too: every judge (validator, schema, API server) is given
-//! the same.
+//! The tables of mistakes and of valid objects (with the samples). Tests of the validator, the
+//! schema and the API server share them.
 
 #![allow(clippy::unwrap_used, dead_code)] // a panic is how a test fails, and not every test needs all of it
 
 use serde_json::{Value, json};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/table");
-/// The coordinator's pod, `~` in the table.
+/// Pointer to the coordinator's pod, `~` in the table.
 const POD: &str = "/spec/coordinator/template/spec";
-/// Its main container, `@` in the table.
+/// Pointer to the main container of that pod, `@` in the table.
 const CONTAINER: &str = "/spec/coordinator/template/spec/containers/0";
 
-/// Phases of a job, and that it has none yet.
+/// All phases of a job; empty for a job without one.
 pub const PHASES: [&str; 7] = [
     "",
     "Created",
@@ -22,23 +22,23 @@ pub const PHASES: [&str; 7] = [
     "Failed",
 ];
 
-/// One mistake.
+/// One row of the table of mistakes.
 pub struct Mistake {
-    /// What it is about.
+    /// The topic of the row.
     pub topic: String,
-    /// Where it stands, as a pointer.
+    /// JSON pointer to the mistake.
     pub at: String,
-    /// What stands there.
+    /// The wrong value.
     pub value: Value,
-    /// The object with it.
+    /// The object with the mistake.
     pub object: Value,
-    /// Whether the definition alone refuses it.
+    /// Whether the CRD schema alone rejects it.
     pub schema: bool,
-    /// The faults to be found.
+    /// The expected messages.
     pub faults: Vec<String>,
 }
 
-/// The smallest job that has two roles.
+/// Returns the smallest job with two roles.
 pub fn job() -> Value {
     json!({
         "apiVersion": "diengine.opendilab.org/v1alpha2",
@@ -51,7 +51,7 @@ pub fn job() -> Value {
     })
 }
 
-/// The smallest configuration.
+/// Returns the smallest `AggregatorConfig`.
 pub fn config() -> Value {
     json!({
         "apiVersion": "diengine.opendilab.org/v1alpha2",
@@ -65,7 +65,7 @@ fn template() -> Value {
     json!({"spec": {"containers": [{"name": "di-container", "image": "i"}]}})
 }
 
-/// Puts `value` where `pointer` leads.
+/// Sets the field at `pointer` to `value`.
 pub fn set(object: &mut Value, pointer: &str, value: Value) {
     let (parent, key) = pointer.rsplit_once('/').unwrap();
     match (object.pointer_mut(parent).unwrap(), key.parse::<usize>()) {
@@ -74,13 +74,13 @@ pub fn set(object: &mut Value, pointer: &str, value: Value) {
     }
 }
 
-fn read(folder: &str, file: &str) -> String {
+fn read_file(folder: &str, file: &str) -> String {
     std::fs::read_to_string(format!("{folder}/{file}")).unwrap()
 }
 
-/// All mistakes of the table in `folder`.
+/// Returns the mistakes of the table in `folder`.
 pub fn mistakes_of(folder: &str) -> Vec<Mistake> {
-    let mut table: Value = serde_saphyr::from_str(&read(folder, "bad.yaml")).unwrap();
+    let mut table: Value = serde_saphyr::from_str(&read_file(folder, "bad.yaml")).unwrap();
     let words = table["words"].take();
     let mut mistakes = Vec::new();
     for (topic, rows) in table["topics"].as_object().unwrap() {
@@ -101,7 +101,7 @@ pub fn mistakes_of(folder: &str) -> Vec<Mistake> {
                 object,
                 schema: row["schema"] == true,
                 faults: says
-                    .map(|text| in_full(text.as_str().unwrap(), &words))
+                    .map(|text| expand_message(text.as_str().unwrap(), &words))
                     .collect(),
             });
         }
@@ -109,15 +109,15 @@ pub fn mistakes_of(folder: &str) -> Vec<Mistake> {
     mistakes
 }
 
-/// All mistakes.
+/// Returns all mistakes.
 pub fn mistakes() -> Vec<Mistake> {
     mistakes_of(FOLDER)
 }
 
-/// A message of the table with its abbreviations spelt out.
-fn in_full(message: &str, words: &Value) -> String {
+/// Expands the abbreviations in a message of the table.
+fn expand_message(message: &str, words: &Value) -> String {
     let dotted = |pointer: &str| pointer[1..].replace("/0", "[0]").replace('/', ".");
-    // Only the beginning of a message is a path.
+    // Only the first character of a message abbreviates a path.
     let mut full = match message.split_at(1) {
         ("@", rest) => dotted(CONTAINER) + rest,
         ("~", rest) => dotted(POD) + rest,
@@ -129,25 +129,26 @@ fn in_full(message: &str, words: &Value) -> String {
     full
 }
 
-/// Jobs and configurations that are fine: those of the table in `folder`, and the samples.
+/// Returns the valid objects of the table in `folder`, and the samples.
 pub fn good_of(folder: &str) -> Vec<Value> {
-    let mut good: Vec<Value> = serde_saphyr::from_multiple(&read(folder, "good.yaml")).unwrap();
+    let mut good: Vec<Value> =
+        serde_saphyr::from_multiple(&read_file(folder, "good.yaml")).unwrap();
     let samples = format!("{folder}/../../../../manifests/samples");
-    let all: Value = serde_saphyr::from_str(&read(&samples, "kustomization.yaml")).unwrap();
+    let all: Value = serde_saphyr::from_str(&read_file(&samples, "kustomization.yaml")).unwrap();
     let files = all["resources"].as_array().unwrap().iter();
     good.extend(files.map(|file| {
-        let text = read(&samples, file.as_str().unwrap());
+        let text = read_file(&samples, file.as_str().unwrap());
         serde_saphyr::from_str::<Value>(&text).unwrap()
     }));
     good
 }
 
-/// Jobs and configurations that are fine.
+/// Returns all valid objects.
 pub fn good() -> Vec<Value> {
     good_of(FOLDER)
 }
 
-/// Changes of [`job`]: where, to what, and the field that is named where it may not be changed.
+/// Returns changes of [`job`]: pointer, value, and the reported field if the change is forbidden.
 pub fn changes() -> [(&'static str, Value, &'static str); 4] {
     [
         ("/spec/group", json!("other"), "spec.group"),

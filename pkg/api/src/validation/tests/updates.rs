@@ -3,8 +3,8 @@ use super::*;
 const STARTED: &str = "Forbidden: may not be changed once the job has started; suspend it and wait for its phase Suspended, or create a new job";
 const ENDED: &str = "Forbidden: may not be changed once the job has ended, only replicas, suspend and ttlSecondsAfterFinished; create a new job instead";
 
-fn in_phase(status: Value) -> Value {
-    let mut job = good();
+fn job_with_status(status: Value) -> Value {
+    let mut job = valid_job();
     set(
         &mut job,
         "/spec/learner",
@@ -14,8 +14,8 @@ fn in_phase(status: Value) -> Value {
     job
 }
 
-/// Fields that the update table changes, and whether they may be once started, and once ended.
-fn table() -> Vec<(&'static str, Value, &'static str, bool, bool)> {
+/// Changes: path, value, reported field, allowed after the start, allowed after the end.
+fn change_table() -> Vec<(&'static str, Value, &'static str, bool, bool)> {
     let other = template("di-container");
     let mut other = json!({"metadata": {"labels": {"a": "b"}}, "spec": other["spec"]});
     other["spec"]["containers"][0]["image"] = json!("other");
@@ -111,11 +111,11 @@ fn table() -> Vec<(&'static str, Value, &'static str, bool, bool)> {
 }
 
 #[test]
-fn what_may_change_depends_on_how_far_the_job_is() {
+fn allowed_changes_depend_on_phase() {
     let plan = json!([
         {"name": "cartpole-collector-x7k2p", "type": "Collector", "origin": "Declared", "index": 0},
     ]);
-    for (path, value, field, started, ended) in table() {
+    for (path, value, field, started, ended) in change_table() {
         for (status, allowed, why) in [
             (json!(null), true, ""),
             (json!({}), true, ""),
@@ -134,13 +134,17 @@ fn what_may_change_depends_on_how_far_the_job_is() {
             (json!({"phase": "Succeeded"}), ended, ENDED),
             (json!({"phase": "Failed"}), ended, ENDED),
         ] {
-            let old = in_phase(status.clone());
+            let old = job_with_status(status.clone());
             let mut new = old.clone();
             set(&mut new, path, value.clone());
-            match dijob_update(&old, &new) {
+            match validate_dijob_update(&old, &new) {
                 Ok(_) => assert!(allowed, "{path} at {status}"),
                 Err(faults) => {
-                    assert!(!allowed, "{path} at {status}: {}", summary(&faults));
+                    assert!(
+                        !allowed,
+                        "{path} at {status}: {}",
+                        summarize_faults(&faults)
+                    );
                     let expected = format!("{field}: {why}");
                     assert!(
                         faults.iter().any(|f| f.to_string() == expected),
@@ -154,38 +158,38 @@ fn what_may_change_depends_on_how_far_the_job_is() {
 }
 
 #[test]
-fn an_unchanged_manifest_is_taken_again_though_the_counts_of_the_ended_job_were_lowered() {
+fn same_manifest_of_ended_job_may_reset_lowered_counts() {
     let group = |replicas: i32, cpus: &str| {
         let resources = json!({"cpus": cpus});
         json!([{"name": "g", "replicas": replicas, "resources": resources}])
     };
     for phase in ["Succeeded", "Failed"] {
-        let mut manifest = in_phase(json!({"phase": phase}));
+        let mut manifest = job_with_status(json!({"phase": phase}));
         set(&mut manifest, "/spec/collector/groups", group(2, "1"));
         let mut live = manifest.clone();
         set(&mut live, "/spec/collector/replicas", json!(1));
         set(&mut live, "/spec/collector/groups", group(1, "1"));
         set(&mut live, "/spec/learner/replicas", json!(3));
         set(&mut live, "/spec/suspend", json!(true));
-        assert!(dijob_update(&live, &manifest).is_ok(), "{phase}");
+        assert!(validate_dijob_update(&live, &manifest).is_ok(), "{phase}");
 
         let mut other = manifest.clone();
         set(&mut other, "/spec/collector/groups", group(2, "2"));
-        let faults = dijob_update(&live, &other).unwrap_err();
+        let faults = validate_dijob_update(&live, &other).unwrap_err();
         assert_eq!(
-            summary(&faults),
+            summarize_faults(&faults),
             format!("spec.collector.groups: {ENDED}"),
-            "what else a group says stays"
+            "other fields of a group are immutable"
         );
         set(&mut manifest, "/spec/collector/replicas", json!(-1));
-        assert!(dijob_update(&live, &manifest).is_err(), "{phase}");
+        assert!(validate_dijob_update(&live, &manifest).is_err(), "{phase}");
     }
 }
 
 #[test]
-fn defaulting_is_no_change() {
+fn defaulting_does_not_change_spec() {
     let status = json!({"phase": "Succeeded", "startTime": "2026-01-02T03:04:05Z"});
-    let old = in_phase(status);
+    let old = job_with_status(status);
     for (path, value) in [
         ("/spec/cleanPodPolicy", json!("")),
         ("/spec/cleanPodPolicy", json!("Running")),
@@ -206,42 +210,44 @@ fn defaulting_is_no_change() {
         let mut new = old.clone();
         set(&mut new, path, value.clone());
         assert!(
-            spec_unchanged(&old, &new) && spec_unchanged(&new, &old),
+            is_spec_unchanged(&old, &new) && is_spec_unchanged(&new, &old),
             "{path}"
         );
-        assert!(dijob_update(&old, &new).is_ok() && dijob_update(&new, &old).is_ok());
+        assert!(
+            validate_dijob_update(&old, &new).is_ok() && validate_dijob_update(&new, &old).is_ok()
+        );
     }
     let mut number = old.clone();
     let resources = "/spec/coordinator/template/spec/resources";
     set(&mut number, resources, json!({"limits": {"cpu": 3}}));
     let mut text = old;
     set(&mut text, resources, json!({"limits": {"cpu": "3"}}));
-    assert!(spec_unchanged(&number, &text));
+    assert!(is_spec_unchanged(&number, &text));
 }
 
 #[test]
-fn an_unchanged_spec_is_fine_however_bad() {
-    let mut old = good();
+fn unchanged_invalid_spec_is_allowed() {
+    let mut old = valid_job();
     set(&mut old, "/spec/backoffLimit", json!(-1));
     set(&mut old, "/spec/unheardOf", json!(1));
     let mut new = old.clone();
     set(&mut new, "/metadata/finalizers", json!(["a/b"]));
     set(&mut new, "/status", json!({"phase": "Failed"}));
-    assert!(dijob_update(&old, &new).is_ok());
+    assert!(validate_dijob_update(&old, &new).is_ok());
     set(&mut new, "/spec/unheardToo", json!(1));
-    assert_eq!(dijob_update(&old, &new).unwrap_err().len(), 3);
+    assert_eq!(validate_dijob_update(&old, &new).unwrap_err().len(), 3);
     set(
         &mut old,
         "/spec",
         json!({"coordinator": {"template": {"spec": 3}}}),
     );
-    assert!(spec_unchanged(&old, &old.clone()));
+    assert!(is_spec_unchanged(&old, &old.clone()));
 }
 
 #[test]
-fn faults_that_a_started_job_has_do_not_hold_up_its_other_changes() {
+fn existing_faults_do_not_block_other_changes() {
     let bad = |status: Value| {
-        let mut job = in_phase(status);
+        let mut job = job_with_status(status);
         set(
             &mut job,
             "/spec/coordinator/template/spec/containers",
@@ -253,9 +259,9 @@ fn faults_that_a_started_job_has_do_not_hold_up_its_other_changes() {
         let old = bad(status);
         let mut new = old.clone();
         set(&mut new, "/spec/collector/replicas", json!(0));
-        assert_eq!(dijob_update(&old, &new).is_ok(), allowed);
+        assert_eq!(validate_dijob_update(&old, &new).is_ok(), allowed);
         set(&mut new, "/spec/collector/replicas", json!(-1));
-        let fields: Vec<_> = dijob_update(&old, &new)
+        let fields: Vec<_> = validate_dijob_update(&old, &new)
             .unwrap_err()
             .into_iter()
             .map(|f| f.field)

@@ -1,5 +1,8 @@
-//! Decoding that notices fields which a type does not have, in the same pass: serde would drop them without a word. It ends where there is
-//! too much: an item of two bytes, `{}`, becomes a structure of kilobytes.
+//! Strict decoding: reports unknown fields, which serde ignores silently, in a single pass.
+//! See docs/decisions/0013.
+//!
+//! Decoding stops at a list or map with too many items: an item of two bytes, `{}`, becomes a
+//! structure of kilobytes.
 
 use serde::{
     Deserialize, Deserializer,
@@ -10,130 +13,132 @@ use serde::{
 };
 use std::{borrow::Cow, fmt};
 
-use super::{Fault, Path, path::SPEC, unknown};
+use super::{Fault, Path, path::SPEC, unknown_fields::unknown_field_fault};
 
-/// Of one list of a spec. The longest are variables of a container, some hundreds.
-const MAX_ITEMS: usize = 1_000;
-/// Of all lists and maps of a spec. The largest have some thousands, and as many empty volumes take 64 MB.
-const MAX_ITEMS_IN_ALL: usize = 20_000;
-/// Bytes of all names and texts of a spec: every job is kept in memory. A manifest that `kubectl apply` sends without `--server-side` has no
-/// more, because it becomes an annotation.
-const MAX_TEXT: usize = 256 << 10;
-/// Unknown fields that are told of: each is compared with all that are known.
+/// Maximum number of items of one list in a spec. Real lists (container variables) have hundreds.
+const MAX_LIST_ITEMS: usize = 1_000;
+/// Maximum number of items of all lists and maps in a spec. Real specs have thousands; this many
+/// empty volumes take 64 MB.
+const MAX_TOTAL_ITEMS: usize = 20_000;
+/// Maximum length in bytes of all names and strings in a spec, because the cache keeps every job in
+/// memory. Client-side `kubectl apply` has the same limit: it stores the manifest in an annotation.
+const MAX_SPEC_TEXT: usize = 256 << 10;
+/// Maximum number of reported unknown fields; each is compared with all known fields.
 const MAX_UNKNOWN: usize = 100;
 
-/// An object of one of our kinds, and what was wrong with it that it does not show itself: fields that its kind does not have, and a spec
-/// that is too long.
+/// A decoded object and the faults that only decoding shows: unknown fields, and a spec that is too
+/// long.
 #[derive(Clone, Debug)]
-pub struct Read<T> {
+pub struct Decoded<T> {
     pub(super) object: T,
     pub(super) faults: Vec<Fault>,
 }
 
-impl<T> Read<T> {
-    /// The object.
+impl<T> Decoded<T> {
+    /// The decoded object.
     pub fn object(&self) -> &T {
         &self.object
     }
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Read<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Decoded<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut seen = Seen::default();
-        let object = read(deserializer, None, &mut seen)?;
-        let mut faults = seen.unknown;
-        faults.extend(seen.too_long);
+        let mut findings = Findings::default();
+        let object = decode_strictly(deserializer, None, &mut findings)?;
+        let mut faults = findings.unknown;
+        faults.extend(findings.too_long);
         Ok(Self { object, faults })
     }
 }
 
-/// What is noticed on the way.
+/// The findings of decoding, in addition to the object.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
-    /// Fields that their types do not have.
+pub(super) struct Findings {
+    /// Unknown fields.
     pub(super) unknown: Vec<Fault>,
-    /// The list or map that was too long, which ended it.
+    /// The list or map with too many items, at which decoding stopped.
     pub(super) too_many: Option<Fault>,
-    /// The spec, if it has too much text.
+    /// The fault of a spec with too much text.
     pub(super) too_long: Option<Fault>,
-    /// Bytes of names and texts, wherever they stand.
+    /// Length in bytes of all names and strings so far.
     text: usize,
-    /// Items of lists and entries of maps in the spec.
+    /// Number of list items and map entries in the spec so far.
     items: usize,
 }
 
-/// Decodes what stands at `path`, or an object; what was seen is told even when the rest cannot be decoded.
-pub(super) fn read<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+/// Decodes the value at `path`, or an object if `path` is `None`. The findings are complete up to
+/// the place of an error.
+pub(super) fn decode_strictly<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     inner: D,
     path: Option<Path<'_>>,
-    seen: &mut Seen,
+    findings: &mut Findings,
 ) -> Result<T, D::Error> {
-    let at = At {
+    let location = Location {
         path,
         fields: &[],
-        seen,
+        findings,
     };
-    T::deserialize(Strict { inner, at })
+    T::deserialize(Strict { inner, location })
 }
 
-/// Where a value stands.
-struct At<'a> {
-    /// Nothing for the object itself.
+/// The position of a value.
+struct Location<'a> {
+    /// `None` for the object itself.
     path: Option<Path<'a>>,
-    /// The fields that are known there: of the struct that a visitor makes, and of the one that a value is of.
+    /// The known fields of the struct at this position; empty if it is not a struct.
     fields: &'static [&'static str],
-    seen: &'a mut Seen,
+    findings: &'a mut Findings,
 }
 
-impl At<'_> {
-    fn unstructured(self) -> Self {
+impl Location<'_> {
+    fn without_fields(self) -> Self {
         Self {
             fields: &[],
             ..self
         }
     }
 
-    /// Only what users write is bounded: a status lists thousands of replicas.
+    /// Only the spec is limited: a status lists thousands of replicas.
     fn is_in_spec(&self) -> bool {
         self.path.is_some_and(|path| path.root() == SPEC.name())
     }
 
-    /// Counts an item or an entry of what stands here.
-    fn count<E: Error>(&mut self) -> Result<(), E> {
+    /// Counts one item of the list or map at this position.
+    fn count_item<E: Error>(&mut self) -> Result<(), E> {
         if !self.is_in_spec() {
             return Ok(());
         }
-        self.seen.items += 1;
-        if self.seen.items <= MAX_ITEMS_IN_ALL {
+        self.findings.items += 1;
+        if self.findings.items <= MAX_TOTAL_ITEMS {
             return Ok(());
         }
         let why = format_args!(
-            "must have at most {MAX_ITEMS_IN_ALL} items together with all other lists and maps of the spec"
+            "must have at most {MAX_TOTAL_ITEMS} items together with all other lists and maps of the spec"
         );
-        Err(self.refuse(None, why))
+        Err(self.reject_items(None, why))
     }
 
-    /// What stands here has too many items.
-    fn refuse<E: Error>(&mut self, count: Option<usize>, why: fmt::Arguments<'_>) -> E {
+    /// Records that the list or map at this position has too many items.
+    fn reject_items<E: Error>(&mut self, count: Option<usize>, why: fmt::Arguments<'_>) -> E {
         let field = self.path.map(String::from).unwrap_or_default();
         let fault = Fault::too_many(field, count, why);
         let error = E::custom(&fault);
-        self.seen.too_many = Some(fault);
+        self.findings.too_many = Some(fault);
         error
     }
 }
 
-/// Whatever wraps another, and where that stands: a deserializer, a visitor, a seed.
+/// Wraps a deserializer, visitor or seed, and knows its position.
 struct Strict<'a, T> {
     inner: T,
-    at: At<'a>,
+    location: Location<'a>,
 }
 
 macro_rules! forward {
     ($($method:ident)*) => {$(
         fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-            let at = self.at.unstructured();
-            self.inner.$method(Strict { inner: visitor, at })
+            let location = self.location.without_fields();
+            self.inner.$method(Strict { inner: visitor, location })
         }
     )*};
 }
@@ -154,9 +159,12 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<'_, D> {
         fields: &'static [&'static str],
         inner: V,
     ) -> Result<V::Value, D::Error> {
-        let at = At { fields, ..self.at };
+        let location = Location {
+            fields,
+            ..self.location
+        };
         self.inner
-            .deserialize_struct(name, fields, Strict { inner, at })
+            .deserialize_struct(name, fields, Strict { inner, location })
     }
 
     fn deserialize_unit_struct<V: Visitor<'de>>(
@@ -172,9 +180,9 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<'_, D> {
         name: &'static str,
         inner: V,
     ) -> Result<V::Value, D::Error> {
-        let at = self.at.unstructured();
+        let location = self.location.without_fields();
         self.inner
-            .deserialize_newtype_struct(name, Strict { inner, at })
+            .deserialize_newtype_struct(name, Strict { inner, location })
     }
 
     fn deserialize_tuple<V: Visitor<'de>>(
@@ -182,8 +190,9 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<'_, D> {
         len: usize,
         inner: V,
     ) -> Result<V::Value, D::Error> {
-        let at = self.at.unstructured();
-        self.inner.deserialize_tuple(len, Strict { inner, at })
+        let location = self.location.without_fields();
+        self.inner
+            .deserialize_tuple(len, Strict { inner, location })
     }
 
     fn deserialize_tuple_struct<V: Visitor<'de>>(
@@ -192,9 +201,9 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<'_, D> {
         len: usize,
         inner: V,
     ) -> Result<V::Value, D::Error> {
-        let at = self.at.unstructured();
+        let location = self.location.without_fields();
         self.inner
-            .deserialize_tuple_struct(name, len, Strict { inner, at })
+            .deserialize_tuple_struct(name, len, Strict { inner, location })
     }
 
     fn deserialize_enum<V: Visitor<'de>>(
@@ -203,16 +212,20 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<'_, D> {
         variants: &'static [&'static str],
         inner: V,
     ) -> Result<V::Value, D::Error> {
-        let at = self.at.unstructured();
+        let location = self.location.without_fields();
         self.inner
-            .deserialize_enum(name, variants, Strict { inner, at })
+            .deserialize_enum(name, variants, Strict { inner, location })
     }
 
-    /// What a type asks for when it has no such field.
+    /// serde calls this for a field that the type does not have.
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        let At { path, fields, seen } = self.at;
-        if let Some(path) = path.filter(|_| seen.unknown.len() < MAX_UNKNOWN) {
-            seen.unknown.extend(unknown::fault(&path, fields));
+        let Location {
+            path,
+            fields,
+            findings,
+        } = self.location;
+        if let Some(path) = path.filter(|_| findings.unknown.len() < MAX_UNKNOWN) {
+            findings.unknown.extend(unknown_field_fault(&path, fields));
         }
         IgnoredAny::deserialize(self.inner)?;
         visitor.visit_unit()
@@ -234,7 +247,7 @@ macro_rules! visit {
 macro_rules! visit_text {
     ($($method:ident($type:ty))*) => {$(
         fn $method<E: Error>(self, text: $type) -> Result<V::Value, E> {
-            self.at.seen.text += text.len();
+            self.location.findings.text += text.len();
             self.inner.$method(text)
         }
     )*};
@@ -265,33 +278,34 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Strict<'_, V> {
     }
 
     fn visit_some<D: Deserializer<'de>>(self, inner: D) -> Result<V::Value, D::Error> {
-        let at = self.at;
-        self.inner.visit_some(Strict { inner, at })
+        let location = self.location;
+        self.inner.visit_some(Strict { inner, location })
     }
 
     fn visit_newtype_struct<D: Deserializer<'de>>(self, inner: D) -> Result<V::Value, D::Error> {
-        let at = self.at;
-        self.inner.visit_newtype_struct(Strict { inner, at })
+        let location = self.location;
+        self.inner.visit_newtype_struct(Strict { inner, location })
     }
 
-    /// serde would take a list for a struct, its items for the fields in their order.
+    /// Rejects a list in place of a struct: serde would take its items for the fields in their
+    /// order.
     fn visit_seq<A: SeqAccess<'de>>(self, inner: A) -> Result<V::Value, A::Error> {
-        if !self.at.fields.is_empty() {
+        if !self.location.fields.is_empty() {
             return Err(A::Error::invalid_type(Unexpected::Seq, &self));
         }
-        let at = self.at;
+        let location = self.location;
         self.inner.visit_seq(Items {
             inner,
-            at,
+            location,
             index: 0,
         })
     }
 
     fn visit_map<A: MapAccess<'de>>(self, inner: A) -> Result<V::Value, A::Error> {
-        let at = self.at;
+        let location = self.location;
         self.inner.visit_map(Fields {
             inner,
-            at,
+            location,
             name: Cow::Borrowed(""),
         })
     }
@@ -305,15 +319,15 @@ impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Strict<'_, S> {
     type Value = S::Value;
 
     fn deserialize<D: Deserializer<'de>>(self, inner: D) -> Result<S::Value, D::Error> {
-        let at = self.at;
-        self.inner.deserialize(Strict { inner, at })
+        let location = self.location;
+        self.inner.deserialize(Strict { inner, location })
     }
 }
 
 /// Items of a list.
 struct Items<'a, A> {
     inner: A,
-    at: At<'a>,
+    location: Location<'a>,
     index: usize,
 }
 
@@ -324,23 +338,26 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Items<'_, A> {
         &mut self,
         inner: S,
     ) -> Result<Option<S::Value>, A::Error> {
-        if self.index == MAX_ITEMS && self.at.is_in_spec() {
-            let count = self.inner.size_hint().map(|left| self.index + left);
+        if self.index == MAX_LIST_ITEMS && self.location.is_in_spec() {
+            let count = self
+                .inner
+                .size_hint()
+                .map(|remaining| self.index + remaining);
             if self.inner.next_element::<IgnoredAny>()?.is_none() {
                 return Ok(None);
             }
-            let why = format_args!("must have at most {MAX_ITEMS} items");
-            return Err(self.at.refuse(count, why));
+            let why = format_args!("must have at most {MAX_LIST_ITEMS} items");
+            return Err(self.location.reject_items(count, why));
         }
-        let at = At {
-            path: self.at.path.as_ref().map(|list| list.nth(self.index)),
+        let location = Location {
+            path: self.location.path.as_ref().map(|list| list.nth(self.index)),
             fields: &[],
-            seen: &mut *self.at.seen,
+            findings: &mut *self.location.findings,
         };
         self.index += 1;
-        let item = self.inner.next_element_seed(Strict { inner, at })?;
+        let item = self.inner.next_element_seed(Strict { inner, location })?;
         if item.is_some() {
-            self.at.count::<A::Error>()?;
+            self.location.count_item::<A::Error>()?;
         }
         Ok(item)
     }
@@ -353,8 +370,8 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Items<'_, A> {
 /// Fields of a struct, or entries of a map.
 struct Fields<'a, 'de, A> {
     inner: A,
-    at: At<'a>,
-    /// Of the field that was read last.
+    location: Location<'a>,
+    /// Name of the field that was read last.
     name: Cow<'de, str>,
 }
 
@@ -368,10 +385,10 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Fields<'_, 'de, A> {
         let Some(Name(name)) = self.inner.next_key()? else {
             return Ok(None);
         };
-        self.at.seen.text += name.len();
+        self.location.findings.text += name.len();
         self.name = name;
-        if self.at.fields.is_empty() {
-            self.at.count::<A::Error>()?;
+        if self.location.fields.is_empty() {
+            self.location.count_item::<A::Error>()?;
         }
         seed.deserialize((&*self.name).into_deserializer())
             .map(Some)
@@ -379,20 +396,20 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Fields<'_, 'de, A> {
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, inner: S) -> Result<S::Value, A::Error> {
         let name = &*self.name;
-        let before = self.at.seen.text;
-        let path = match &self.at.path {
+        let before = self.location.findings.text;
+        let path = match &self.location.path {
             Some(path) => path.at(name),
-            None => Path::of(name),
+            None => Path::from_name(name),
         };
-        let at = At {
+        let location = Location {
             path: Some(path),
-            fields: self.at.fields,
-            seen: &mut *self.at.seen,
+            fields: self.location.fields,
+            findings: &mut *self.location.findings,
         };
-        let value = self.inner.next_value_seed(Strict { inner, at })?;
-        let is_spec = self.at.path.is_none() && name == SPEC.name();
-        if is_spec && self.at.seen.text - before > MAX_TEXT {
-            self.at.seen.too_long = Some(too_long());
+        let value = self.inner.next_value_seed(Strict { inner, location })?;
+        let is_spec = self.location.path.is_none() && name == SPEC.name();
+        if is_spec && self.location.findings.text - before > MAX_SPEC_TEXT {
+            self.location.findings.too_long = Some(spec_too_long());
         }
         Ok(value)
     }
@@ -402,15 +419,15 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Fields<'_, 'de, A> {
     }
 }
 
-fn too_long() -> Fault {
-    let mut fault = Fault::too_long(SPEC, MAX_TEXT);
+fn spec_too_long() -> Fault {
+    let mut fault = Fault::too_long(SPEC, MAX_SPEC_TEXT);
     fault
         .detail
         .push_str("; keep large files in a ConfigMap and mount it");
     fault
 }
 
-/// A key, which is borrowed wherever it can be.
+/// A key, borrowed if possible.
 struct Name<'de>(Cow<'de, str>);
 
 impl<'de> Deserialize<'de> for Name<'de> {

@@ -4,20 +4,22 @@ use std::fmt::Display;
 
 use super::{Fault, Faults, Path};
 
-/// A text that must be there; whether it is.
+/// Requires a string that is not empty; returns whether it is. `description` names it in the
+/// message.
 pub(super) fn check_required(
     value: &str,
     field: &Path<'_>,
-    what: impl Display,
+    description: impl Display,
     faults: &mut Faults,
 ) -> bool {
     if value.is_empty() {
-        faults.push(Fault::required(field, what));
+        faults.push(Fault::required(field, description));
     }
     !value.is_empty()
 }
 
-/// One of some words, where it is set at all: Kubernetes fills in what is empty.
+/// Requires one of the supported values if the field is set and not empty, because Kubernetes
+/// defaults an empty value.
 pub(super) fn check_one_of(
     value: Option<&str>,
     supported: &[&str],
@@ -28,7 +30,7 @@ pub(super) fn check_one_of(
     check_optional_one_of(value, supported, field, faults);
 }
 
-/// One of some words, where it is set at all: Kubernetes refuses what is empty.
+/// Requires one of the supported values if the field is set; Kubernetes rejects an empty value.
 pub(super) fn check_optional_one_of(
     value: Option<&str>,
     supported: &[&str],
@@ -40,7 +42,7 @@ pub(super) fn check_optional_one_of(
     }
 }
 
-/// A number that is not negative, where it is set at all.
+/// Requires a number of at least 0 if the field is set.
 pub(super) fn check_not_negative(
     value: Option<impl Into<i64>>,
     field: &Path<'_>,
@@ -52,7 +54,7 @@ pub(super) fn check_not_negative(
     }
 }
 
-/// A number between two others, where it is set at all.
+/// Requires a number within inclusive bounds if the field is set.
 pub(super) fn check_between(
     value: Option<impl Into<i64>>,
     (least, most): (i64, i64),
@@ -66,7 +68,7 @@ pub(super) fn check_between(
     }
 }
 
-/// A path below some folder.
+/// Requires a relative path without `..`.
 pub(super) fn check_relative_path(path: &str, field: &Path<'_>, faults: &mut Faults) {
     if path.starts_with('/') {
         faults.push(Fault::invalid(field, path, "must be a relative path"));
@@ -74,14 +76,15 @@ pub(super) fn check_relative_path(path: &str, field: &Path<'_>, faults: &mut Fau
     check_no_backsteps(path, field, faults);
 }
 
-/// A path that does not leave its folder.
+/// Requires a path without `..`.
 pub(super) fn check_no_backsteps(path: &str, field: &Path<'_>, faults: &mut Faults) {
     if path.split('/').any(|part| part == "..") {
         faults.push(Fault::invalid(field, path, "must not contain '..'"));
     }
 }
 
-/// Exactly one of several fields, given with whether each is set; `kind` is what they are.
+/// Requires exactly one of several fields. `present` says for each whether it is set; `kind` names
+/// them in messages.
 pub(super) fn check_exactly_one(
     present: &[(&str, bool)],
     kind: &str,

@@ -1,14 +1,15 @@
-//! What a pod has that some servers or nodes refuse, or that is seldom meant.
+//! Warnings about pod fields that some supported API servers or nodes reject.
 
 use k8s_openapi::{
     api::core::v1::{Container, DownwardAPIVolumeFile, PodSpec, ResourceFieldSelector, Volume},
     apimachinery::pkg::api::resource::Quantity,
 };
 
-use super::{disks::OF_ONE_POD, dns::ROOT};
-use crate::quantity::{NANO, nanos};
+use super::{disks::SINGLE_POD_MODE, dns::ROOT_DOMAIN};
+use crate::quantity::{NANOS_PER_UNIT, parse_nanos};
 
-/// Those that every kubelet takes; another ends the pod, unless the kubelet was told to take it.
+/// Sysctls that every kubelet allows. A kubelet rejects a pod with another one unless it is
+/// configured to allow it.
 const SAFE_SYSCTLS: [&str; 12] = [
     "kernel.shm_rmid_forced",
     "net.ipv4.ip_local_port_range",
@@ -23,27 +24,27 @@ const SAFE_SYSCTLS: [&str; 12] = [
     "net.ipv4.tcp_syncookies",
     "net.ipv4.tcp_wmem",
 ];
-/// Search domains that servers before 1.26 take.
-const FEW_SEARCHES: usize = 6;
-/// Characters that they have at most, with a space between two.
-const SHORT_SEARCHES: usize = 256;
-/// Bytes that no container starts in.
-const TOO_SMALL: i128 = 1 << 20;
+/// Maximum number of search domains before Kubernetes 1.26.
+const OLD_MAX_SEARCHES: usize = 6;
+/// Maximum length of all search domains in characters, with spaces, before Kubernetes 1.26.
+const OLD_MAX_SEARCH_LEN: usize = 256;
+/// Memory in bytes with which no container starts.
+const MIN_MEMORY: i128 = 1 << 20;
 
-/// Of a pod that could be read.
-pub(super) fn of_pod(pod: &PodSpec, field: &str, warnings: &mut Vec<String>) {
+/// Adds the warnings of a decoded pod.
+pub(super) fn warn_about_pod(pod: &PodSpec, field: &str, warnings: &mut Vec<String>) {
     let inits = pod.init_containers.as_deref().unwrap_or_default();
     for (list, kind) in [(inits, "initContainers"), (&pod.containers, "containers")] {
         for (i, container) in list.iter().enumerate() {
             let field = format!("{field}.{kind}[{i}]");
-            of_restarts(container, kind == "initContainers", &field, warnings);
-            of_handlers(container, &field, warnings);
-            of_env(container, &field, warnings);
-            of_amounts(container, &field, warnings);
+            warn_about_restarts(container, kind == "initContainers", &field, warnings);
+            warn_about_handlers(container, &field, warnings);
+            warn_about_env(container, &field, warnings);
+            warn_about_amounts(container, &field, warnings);
         }
     }
     let volumes = pod.volumes.as_deref().unwrap_or_default();
-    of_volumes(volumes, field, warnings);
+    warn_about_volumes(volumes, field, warnings);
     let context = pod.security_context.as_ref();
     let sysctls = context.and_then(|context| context.sysctls.as_deref());
     for (i, sysctl) in sysctls.unwrap_or_default().iter().enumerate() {
@@ -55,14 +56,14 @@ pub(super) fn of_pod(pod: &PodSpec, field: &str, warnings: &mut Vec<String>) {
         }
         if !SAFE_SYSCTLS.contains(&sysctl.name.replace('/', ".").as_str()) {
             warnings.push(format!(
-                "{field}.securityContext.sysctls[{i}].name: {} is not among the safe sysctls: only a kubelet that was told to allow it runs the pod",
+                "{field}.securityContext.sysctls[{i}].name: {} is not among the safe sysctls: only a kubelet that is configured to allow it runs the pod",
                 sysctl.name
             ));
         }
     }
     for (i, gate) in pod.scheduling_gates.iter().flatten().enumerate() {
         warnings.push(format!(
-            "{field}.schedulingGates[{i}]: no pod is scheduled before somebody has removed {} from it",
+            "{field}.schedulingGates[{i}]: no pod is scheduled until {} is removed from it",
             gate.name
         ));
     }
@@ -75,34 +76,43 @@ pub(super) fn of_pod(pod: &PodSpec, field: &str, warnings: &mut Vec<String>) {
     }
     let config = pod.dns_config.as_ref();
     let searches = config.and_then(|config| config.searches.as_deref());
-    let long = |searches: &[String]| searches.join(" ").len() > SHORT_SEARCHES;
-    if searches.is_some_and(|searches| searches.len() > FEW_SEARCHES || long(searches)) {
+    let long = |searches: &[String]| searches.join(" ").len() > OLD_MAX_SEARCH_LEN;
+    if searches.is_some_and(|searches| searches.len() > OLD_MAX_SEARCHES || long(searches)) {
         warnings.push(format!(
-            "{field}.dnsConfig.searches: servers before 1.26 take {FEW_SEARCHES} at most, of {SHORT_SEARCHES} characters together"
+            "{field}.dnsConfig.searches: servers before 1.26 take {OLD_MAX_SEARCHES} at most, of {OLD_MAX_SEARCH_LEN} characters together"
         ));
     }
     for (i, domain) in searches.unwrap_or_default().iter().enumerate() {
-        if domain == ROOT {
+        if domain == ROOT_DOMAIN {
             warnings.push(format!(
-                "{field}.dnsConfig.searches[{i}]: servers before 1.33 refuse {ROOT}"
+                "{field}.dnsConfig.searches[{i}]: servers before 1.33 refuse {ROOT_DOMAIN}"
             ));
         }
     }
 }
 
-fn of_files(items: Option<&[DownwardAPIVolumeFile]>, field: &str, warnings: &mut Vec<String>) {
+fn warn_about_files(
+    items: Option<&[DownwardAPIVolumeFile]>,
+    field: &str,
+    warnings: &mut Vec<String>,
+) {
     for (i, item) in items.unwrap_or_default().iter().enumerate() {
         let resource = item.resource_field_ref.as_ref();
-        if let Some(doubt) = resource.and_then(of_resource) {
+        if let Some(warning) = resource.and_then(resource_warning) {
             warnings.push(format!(
-                "{field}.items[{i}].resourceFieldRef.resource: {doubt}"
+                "{field}.items[{i}].resourceFieldRef.resource: {warning}"
             ));
         }
     }
 }
 
-/// A container's own policy is known to newer servers only, and not to all of them everywhere.
-fn of_restarts(container: &Container, is_init: bool, field: &str, warnings: &mut Vec<String>) {
+/// Only newer API servers know a container's own restart policy.
+fn warn_about_restarts(
+    container: &Container,
+    is_init: bool,
+    field: &str,
+    warnings: &mut Vec<String>,
+) {
     let rules = container.restart_policy_rules.as_ref();
     if rules.is_some_and(|rules| !rules.is_empty()) {
         warnings.push(format!(
@@ -132,8 +142,8 @@ fn of_restarts(container: &Container, is_init: bool, field: &str, warnings: &mut
     ));
 }
 
-/// What a server does not know is no handler to it, and a probe or a hook without one is refused.
-fn of_handlers(container: &Container, field: &str, warnings: &mut Vec<String>) {
+/// An API server drops a handler that it does not know, and rejects the probe or hook without one.
+fn warn_about_handlers(container: &Container, field: &str, warnings: &mut Vec<String>) {
     for (name, probe) in [
         ("livenessProbe", &container.liveness_probe),
         ("readinessProbe", &container.readiness_probe),
@@ -166,7 +176,7 @@ fn of_handlers(container: &Container, field: &str, warnings: &mut Vec<String>) {
     }
 }
 
-fn of_env(container: &Container, field: &str, warnings: &mut Vec<String>) {
+fn warn_about_env(container: &Container, field: &str, warnings: &mut Vec<String>) {
     for (i, variable) in container.env.iter().flatten().enumerate() {
         let Some(source) = &variable.value_from else {
             continue;
@@ -179,8 +189,8 @@ fn of_env(container: &Container, field: &str, warnings: &mut Vec<String>) {
             ));
         }
         let resource = source.resource_field_ref.as_ref();
-        if let Some(doubt) = resource.and_then(of_resource) {
-            warnings.push(format!("{field}.resourceFieldRef.resource: {doubt}"));
+        if let Some(warning) = resource.and_then(resource_warning) {
+            warnings.push(format!("{field}.resourceFieldRef.resource: {warning}"));
         }
         if source.file_key_ref.is_some() {
             warnings.push(format!(
@@ -190,25 +200,25 @@ fn of_env(container: &Container, field: &str, warnings: &mut Vec<String>) {
     }
 }
 
-/// An amount that files or variables tell.
-fn of_resource(source: &ResourceFieldSelector) -> Option<String> {
+/// Returns the warning about a resource in a file or variable.
+fn resource_warning(source: &ResourceFieldSelector) -> Option<String> {
     let resource = source.resource.as_str();
     let (_, name) = resource.split_once('.')?;
     let is_huge = name.starts_with("hugepages-");
     is_huge.then(|| format!("servers before 1.22 refuse {resource}"))
 }
 
-/// Volumes of types that servers do not know have none to them.
-pub(super) fn of_volumes(volumes: &[Volume], field: &str, warnings: &mut Vec<String>) {
+/// An API server drops a volume type that it does not know, and rejects the volume without one.
+pub(super) fn warn_about_volumes(volumes: &[Volume], field: &str, warnings: &mut Vec<String>) {
     for (i, volume) in volumes.iter().enumerate() {
         let field = format!("{field}.volumes[{i}]");
         if let Some(ephemeral) = &volume.ephemeral {
             warnings.push(format!("{field}.ephemeral: servers before 1.21 refuse it"));
             let template = ephemeral.volume_claim_template.as_ref();
             let modes = template.and_then(|template| template.spec.access_modes.as_ref());
-            if modes.is_some_and(|modes| modes.iter().any(|mode| mode == OF_ONE_POD)) {
+            if modes.is_some_and(|modes| modes.iter().any(|mode| mode == SINGLE_POD_MODE)) {
                 warnings.push(format!(
-                    "{field}.ephemeral.volumeClaimTemplate.spec.accessModes: servers before 1.27 refuse {OF_ONE_POD}"
+                    "{field}.ephemeral.volumeClaimTemplate.spec.accessModes: servers before 1.27 refuse {SINGLE_POD_MODE}"
                 ));
             }
         }
@@ -218,7 +228,7 @@ pub(super) fn of_volumes(volumes: &[Volume], field: &str, warnings: &mut Vec<Str
             ));
         }
         let files = volume.downward_api.as_ref();
-        of_files(
+        warn_about_files(
             files.and_then(|f| f.items.as_deref()),
             &format!("{field}.downwardAPI"),
             warnings,
@@ -228,7 +238,7 @@ pub(super) fn of_volumes(volumes: &[Volume], field: &str, warnings: &mut Vec<Str
         for (j, source) in sources.unwrap_or_default().iter().enumerate() {
             let files = source.downward_api.as_ref();
             let place = format!("{field}.projected.sources[{j}].downwardAPI");
-            of_files(files.and_then(|f| f.items.as_deref()), &place, warnings);
+            warn_about_files(files.and_then(|f| f.items.as_deref()), &place, warnings);
             for (name, gate, is_set) in [
                 (
                     "clusterTrustBundle",
@@ -251,7 +261,7 @@ pub(super) fn of_volumes(volumes: &[Volume], field: &str, warnings: &mut Vec<Str
     }
 }
 
-fn of_amounts(container: &Container, field: &str, warnings: &mut Vec<String>) {
+fn warn_about_amounts(container: &Container, field: &str, warnings: &mut Vec<String>) {
     let Some(resources) = &container.resources else {
         return;
     };
@@ -260,23 +270,23 @@ fn of_amounts(container: &Container, field: &str, warnings: &mut Vec<String>) {
         (&resources.requests, "requests"),
     ] {
         for (resource, quantity) in list.iter().flatten() {
-            if let Some(doubt) = of_amount(resource, quantity) {
-                warnings.push(format!("{field}.resources.{name}[{resource}]: {doubt}"));
+            if let Some(warning) = amount_warning(resource, quantity) {
+                warnings.push(format!("{field}.resources.{name}[{resource}]: {warning}"));
             }
         }
     }
 }
 
-fn of_amount(resource: &str, Quantity(text): &Quantity) -> Option<String> {
-    let amount = nanos(text)?;
+fn amount_warning(resource: &str, Quantity(text): &Quantity) -> Option<String> {
+    let amount = parse_nanos(text)?;
     if resource != "memory" {
         return None;
     }
-    if amount % NANO != 0 {
+    if amount % NANOS_PER_UNIT != 0 {
         return Some(format!(
             "fractional byte value {text:?} is invalid, must be an integer"
         ));
     }
-    let is_small = amount > 0 && amount < TOO_SMALL * NANO;
+    let is_small = amount > 0 && amount < MIN_MEMORY * NANOS_PER_UNIT;
     is_small.then(|| format!("{text} is too little for any container, is a unit missing?"))
 }

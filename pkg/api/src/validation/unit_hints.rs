@@ -1,9 +1,10 @@
-//! What was likely meant by an amount that is none.
+//! Hints for amounts with a unit that Kubernetes does not know.
 
-use crate::quantity::nanos;
+use crate::quantity::parse_nanos;
 
-/// Amounts as Kubernetes writes them, the likeliest first, of one with a unit of daily use: `4GB`, `4 gib`, `2 cores`.
-pub(super) fn meant(text: &str) -> Vec<String> {
+/// Returns the quantities that `text` may mean, the most likely first, for common units: `4GB`,
+/// `4 gib`, `2 cores`.
+pub(super) fn suggest_quantities(text: &str) -> Vec<String> {
     let text = text.trim();
     let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.'));
     let (number, unit) = text.split_at(end.unwrap_or(text.len()));
@@ -12,14 +13,16 @@ pub(super) fn meant(text: &str) -> Vec<String> {
         "" | "b" | "byte" | "bytes" | "core" | "cores" | "cpu" | "cpus" | "vcpu" | "vcpus"
         | "gpu" | "gpus" => vec![""],
         "m" | "milli" | "millicpu" | "millicpus" | "millicore" | "millicores" => vec!["m"],
-        _ => in_bytes(&unit),
+        _ => byte_suffixes(&unit),
     };
     let amounts = units.iter().map(|unit| format!("{number}{unit}"));
-    amounts.filter(|amount| nanos(amount).is_some()).collect()
+    amounts
+        .filter(|amount| parse_nanos(amount).is_some())
+        .collect()
 }
 
-/// Kilobytes and those above: with a B, they are often powers of 1024 that are meant.
-fn in_bytes(unit: &str) -> Vec<&'static str> {
+/// Returns suffixes for kilobytes and larger units. Users often mean powers of 1024 by `GB`.
+fn byte_suffixes(unit: &str) -> Vec<&'static str> {
     let unit = ["bytes", "byte", "b"]
         .iter()
         .find_map(|end| unit.strip_suffix(end))
@@ -43,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units_of_daily_use_are_understood() {
+    fn quantity_with_common_unit_gets_suggestion() {
         for (text, expected) in [
             ("4GB", "4G or 4Gi"),
             ("4gb", "4G or 4Gi"),
@@ -66,7 +69,7 @@ mod tests {
             ("4 elephants", ""),
             ("é", ""),
         ] {
-            assert_eq!(meant(text).join(" or "), expected, "{text}");
+            assert_eq!(suggest_quantities(text).join(" or "), expected, "{text}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What holds for any object.
+//! Properties of validation that hold for any object.
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
@@ -8,13 +8,16 @@ use std::{collections::BTreeSet, sync::LazyLock};
 
 use di_api::{
     default_patch,
-    validation::{Fault, aggregator_config, dijob, dijob_update, spec_unchanged, warnings},
+    validation::{
+        Fault, is_spec_unchanged, job_warnings, validate_aggregator_config, validate_dijob,
+        validate_dijob_update,
+    },
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use table::{Mistake, job, mistakes, set};
 
-/// Every field name of the definitions.
+/// Every field name of the CRDs.
 static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| {
     fn collect(schema: &Value, names: &mut BTreeSet<String>) {
         for (name, child) in schema["properties"].as_object().into_iter().flatten() {
@@ -44,7 +47,7 @@ static MISTAKES: LazyLock<Vec<Mistake>> = LazyLock::new(|| {
         .collect()
 });
 
-fn anything() -> impl Strategy<Value = Value> {
+fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),
@@ -67,8 +70,8 @@ fn anything() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Pointers to everything in a good job.
-fn places() -> Vec<String> {
+/// Returns pointers to every field of [`FULL`].
+fn all_pointers() -> Vec<String> {
     fn collect(value: &Value, at: &str, places: &mut Vec<String>) {
         for (name, child) in value.as_object().into_iter().flatten() {
             let at = format!("{at}/{name}");
@@ -84,7 +87,7 @@ fn places() -> Vec<String> {
     places
 }
 
-/// A job with a bit of everything.
+/// A valid job with as many fields as possible.
 static FULL: LazyLock<Value> = LazyLock::new(|| {
     let jobs = table::good();
     let named = |name: &str| {
@@ -110,64 +113,64 @@ static FULL: LazyLock<Value> = LazyLock::new(|| {
     full
 });
 
-fn judge(object: &Value, other: &Value) {
+fn validate_both_ways(object: &Value, other: &Value) {
     for (old, new) in [(object, other), (other, object), (object, object)] {
-        if let Ok(Some(job)) = dijob_update(old, new) {
-            warnings(&job);
+        if let Ok(Some(job)) = validate_dijob_update(old, new) {
+            job_warnings(&job);
         }
-        let _ = dijob(new).map(|job| warnings(&job));
-        let _ = aggregator_config(new);
+        let _ = validate_dijob(new).map(|job| job_warnings(&job));
+        let _ = validate_aggregator_config(new);
     }
-    assert!(spec_unchanged(object, object));
+    assert!(is_spec_unchanged(object, object));
 }
 
-fn faults(object: &Value) -> Vec<Fault> {
-    dijob(object).err().unwrap_or_default()
+fn faults_of(object: &Value) -> Vec<Fault> {
+    validate_dijob(object).err().unwrap_or_default()
 }
 
-fn defaulted(object: &Value) -> Value {
+fn with_defaults(object: &Value) -> Value {
     let mut object = object.clone();
     let patch = default_patch(&object);
     json_patch::patch(&mut object, &patch).unwrap();
     object
 }
 
-/// Whether neither place is within the other.
-fn apart(one: &str, other: &str) -> bool {
+/// Whether neither pointer is within the other.
+fn are_disjoint(one: &str, other: &str) -> bool {
     let within = |inner: &str, outer: &str| format!("{inner}/").starts_with(&format!("{outer}/"));
     !within(one, other) && !within(other, one)
 }
 
-/// Defaulting twice changes nothing more, and mends or makes no fault.
+/// Checks that defaulting is idempotent, and neither adds nor removes faults.
 fn check_defaulting(object: &Value) -> Result<(), TestCaseError> {
-    let once = defaulted(object);
+    let once = with_defaults(object);
     prop_assert!(default_patch(&once).0.is_empty());
-    prop_assert_eq!(faults(&once), faults(object));
+    prop_assert_eq!(faults_of(&once), faults_of(object));
     Ok(())
 }
 
 proptest! {
     #[test]
-    fn nothing_panics_on_any_json(object in anything(), other in anything()) {
-        judge(&object, &other);
+    fn any_json_does_not_panic(object in any_json(), other in any_json()) {
+        validate_both_ways(&object, &other);
         let within = json!({"spec": {"coordinator": {"template": {"spec": other}}}, "status": object});
-        judge(&json!({"spec": object}), &within);
+        validate_both_ways(&json!({"spec": object}), &within);
     }
 
     #[test]
-    fn nothing_panics_on_a_good_job_with_anything_in_it(
-        place in proptest::sample::select(places()),
-        value in anything(),
+    fn valid_job_with_any_value_does_not_panic(
+        place in proptest::sample::select(all_pointers()),
+        value in any_json(),
     ) {
         let mut changed = FULL.clone();
         set(&mut changed, &place, value);
-        judge(&changed, &FULL);
+        validate_both_ways(&changed, &FULL);
     }
 
     #[test]
-    fn defaulting_is_idempotent_and_leaves_faults_as_they_are(
-        object in anything(),
-        policy in anything(),
+    fn defaulting_is_idempotent_and_keeps_faults(
+        object in any_json(),
+        policy in any_json(),
         mistake in 0..MISTAKES.len(),
     ) {
         check_defaulting(&object)?;
@@ -181,38 +184,38 @@ proptest! {
     }
 
     #[test]
-    fn a_quantity_is_never_too_odd(text in "[+-]?[0-9.]{0,40}[a-zA-Z0-9+-]{0,4}") {
+    fn any_quantity_does_not_panic(text in "[+-]?[0-9.]{0,40}[a-zA-Z0-9+-]{0,4}") {
         let mut job = job();
         let container = "/spec/coordinator/template/spec/containers/0/resources";
         set(&mut job, container, json!({"limits": {"cpu": text}, "requests": {"cpu": text, "a/b": text}}));
-        judge(&job, &table::job());
+        validate_both_ways(&job, &table::job());
     }
 }
 
-/// What a mistake says, and a place where another takes it back or says it instead.
-const SETTLED_ELSEWHERE: [(&str, &str); 9] = [
-    // Told once, where the sum becomes too much.
+/// A part of a message, and a field in which another mistake hides this one.
+const HIDDEN_BY: [(&str, &str); 9] = [
+    // Reported once, at the count with which the sum becomes too large.
     ("together with the job's other replicas", "/spec/collector"),
     ("together with the job's other replicas", "/spec/learner"),
-    // Nothing is known of volumes that cannot be read.
+    // References to undecodable volumes are not checked.
     ("Not found: ", "/spec/volumes"),
     (
         "must provide `dnsConfig`",
         "/spec/coordinator/template/spec/dnsConfig",
     ),
-    // With a class it may be that of the class.
+    // With a class, the priority may be that of the class.
     (
         "priority: Forbidden",
         "/spec/coordinator/template/spec/priorityClassName",
     ),
     ("priority: Forbidden", "/spec/priorityClassName"),
     ("preemptionPolicy: Required", "/spec/priorityClassName"),
-    // It is that of the class of how containers run.
+    // With a RuntimeClass, the overhead may be that of the class.
     (
         "Pod Overhead set without",
         "/spec/coordinator/template/spec/runtimeClassName",
     ),
-    // A container's own user counts before its pod's.
+    // A container's own user overrides that of its pod.
     (
         "breaks runAsNonRoot",
         "/spec/coordinator/template/spec/containers/0/securityContext",
@@ -220,30 +223,30 @@ const SETTLED_ELSEWHERE: [(&str, &str); 9] = [
 ];
 
 #[test]
-fn two_mistakes_at_once_are_both_told() {
-    let settled = |fault: &str, other: &Mistake| {
-        SETTLED_ELSEWHERE
+fn two_mistakes_are_both_reported() {
+    let is_hidden = |fault: &str, other: &Mistake| {
+        HIDDEN_BY
             .iter()
             .any(|(says, place)| fault.contains(says) && other.at.starts_with(place))
     };
-    let mut untold = Vec::new();
+    let mut missing = Vec::new();
     let jobs = MISTAKES
         .iter()
         .filter(|mistake| mistake.object["spec"].is_object());
     for (one, other) in jobs.flat_map(|one| MISTAKES.iter().map(move |other| (one, other))) {
-        if !apart(&one.at, &other.at) {
+        if !are_disjoint(&one.at, &other.at) {
             continue;
         }
         let mut both = one.object.clone();
         set(&mut both, &other.at, other.value.clone());
-        let found: Vec<_> = faults(&both).iter().map(ToString::to_string).collect();
-        let expected = one.faults.iter().filter(|fault| !settled(fault, other));
-        let expected = expected.chain(other.faults.iter().filter(|fault| !settled(fault, one)));
-        untold.extend(
+        let found: Vec<_> = faults_of(&both).iter().map(ToString::to_string).collect();
+        let expected = one.faults.iter().filter(|fault| !is_hidden(fault, other));
+        let expected = expected.chain(other.faults.iter().filter(|fault| !is_hidden(fault, one)));
+        missing.extend(
             expected
                 .filter(|fault| !found.contains(fault))
                 .map(|fault| format!("{fault} is not among {found:#?}")),
         );
     }
-    assert!(untold.is_empty(), "{}", untold.join("\n"));
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
 }

@@ -1,17 +1,17 @@
 use super::*;
 
-fn warned(changes: &[(&str, Value)]) -> Vec<String> {
-    let mut job = good();
+fn warnings_after(changes: &[(&str, Value)]) -> Vec<String> {
+    let mut job = valid_job();
     for (path, value) in changes {
         set(&mut job, path, value.clone());
     }
-    warnings(&dijob(&job).unwrap())
+    job_warnings(&validate_dijob(&job).unwrap())
 }
 
 #[test]
-fn what_is_seldom_meant_is_said() {
+fn rarely_intended_job_fields_are_warned_about() {
     let container = |env: &str| json!([{"name": "di-container", "image": "i", "env": [{"name": "A"}, {"name": env}]}]);
-    assert_eq!(warned(&[]), [""; 0]);
+    assert_eq!(warnings_after(&[]), [""; 0]);
     let coordinator = "/spec/coordinator/template/spec";
     for (path, value, expected) in [
         (
@@ -32,7 +32,7 @@ fn what_is_seldom_meant_is_said() {
         (
             "/spec/collector/template/spec/hostNetwork",
             json!(true),
-            "spec.collector.template.spec.hostNetwork: two replicas on one node would want the same port",
+            "spec.collector.template.spec.hostNetwork: two replicas on one node would need the same port",
         ),
         (
             "/spec/collector/template/spec/containers",
@@ -50,7 +50,7 @@ fn what_is_seldom_meant_is_said() {
             "spec.learner.template.spec.containers[0].env[1]: WORLD_SIZE is set by the orchestrator, this value overrides it",
         ),
     ] {
-        assert_eq!(warned(&[(path, value)]), [expected]);
+        assert_eq!(warnings_after(&[(path, value)]), [expected]);
     }
     let none = ("/spec/cleanPodPolicy", json!("None"));
     let always = (
@@ -58,37 +58,44 @@ fn what_is_seldom_meant_is_said() {
         json!("Always"),
     );
     assert_eq!(
-        warned(&[none, always.clone()]),
+        warnings_after(&[none, always.clone()]),
         [
-            "spec.collector.template.spec.restartPolicy: Always with spec.cleanPodPolicy None: its pods go on after the job's end"
+            "spec.collector.template.spec.restartPolicy: Always with spec.cleanPodPolicy None: its pods keep running after the job's end"
         ]
     );
-    assert_eq!(warned(&[always]), [""; 0]);
-    // What other roles are given.
+    assert_eq!(warnings_after(&[always]), [""; 0]);
+    // Variables of other roles.
     for name in ["WORLD_SIZE", "DI_REPLICA_INDEX", "COLLECTOR_PORT"] {
         let place = format!("{coordinator}/containers");
-        assert_eq!(warned(&[(&place, container(name))]), [""; 0], "{name}");
+        assert_eq!(
+            warnings_after(&[(&place, container(name))]),
+            [""; 0],
+            "{name}"
+        );
     }
 }
 
 #[test]
-fn what_is_seldom_meant_of_a_configuration_is_said() {
-    let warned = |path: &str, value: Value| {
+fn rarely_intended_config_fields_are_warned_about() {
+    let warnings_after = |path: &str, value: Value| {
         let mut config = json!({
             "metadata": {"name": "aggregator-config"},
             "spec": {"aggregator": {"template": template("di-container")}},
         });
         set(&mut config, path, value);
-        config_warnings(&aggregator_config(&config).unwrap())
+        config_warnings(&validate_aggregator_config(&config).unwrap())
     };
     let container =
         json!([{"name": "di-container", "image": "i", "env": [{"name": "AGGREGATOR_PORT"}]}]);
-    assert_eq!(warned("/metadata/labels", json!({"a": "b"})), [""; 0]);
+    assert_eq!(
+        warnings_after("/metadata/labels", json!({"a": "b"})),
+        [""; 0]
+    );
     for (path, value, expected) in [
         (
             "/metadata/name",
             json!("aggregators"),
-            "metadata.name: only an AggregatorConfig that is called aggregator-config is used",
+            "metadata.name: only an AggregatorConfig named aggregator-config is used",
         ),
         (
             "/spec/aggregator/template/spec/containers",
@@ -98,40 +105,40 @@ fn what_is_seldom_meant_of_a_configuration_is_said() {
         (
             "/spec/aggregator/template/spec/hostNetwork",
             json!(true),
-            "spec.aggregator.template.spec.hostNetwork: two replicas on one node would want the same port",
+            "spec.aggregator.template.spec.hostNetwork: two replicas on one node would need the same port",
         ),
     ] {
-        assert_eq!(warned(path, value), [expected]);
+        assert_eq!(warnings_after(path, value), [expected]);
     }
 }
 
 const COORDINATOR: &str = "spec.coordinator.template.spec";
 
-/// The main container with something more.
+/// Returns the main container with additional fields.
 fn container(more: Value) -> Value {
     let mut container = json!({"name": "di-container", "image": "i"});
     let Value::Object(more) = more else {
-        panic!("{more} is no object");
+        panic!("{more} is not an object");
     };
     container.as_object_mut().unwrap().extend(more);
     json!([container])
 }
 
-/// Parts of the coordinator's pod, with what is said of them.
-fn all_warned(parts: &[(&str, Value, &str)]) {
+/// Asserts the warning for each field of the coordinator's pod.
+fn assert_pod_warnings(parts: &[(&str, Value, &str)]) {
     for (part, value, expected) in parts {
         let place = format!("/spec/coordinator/template/spec/{part}");
         assert_eq!(
-            warned(&[(&place, value.clone())]),
+            warnings_after(&[(&place, value.clone())]),
             [format!("{COORDINATOR}.{expected}")]
         );
     }
 }
 
 #[test]
-fn what_some_servers_or_nodes_refuse_is_said() {
+fn fields_rejected_by_some_nodes_are_warned_about() {
     let limits = |limits: Value| container(json!({"resources": {"limits": limits}}));
-    all_warned(&[
+    assert_pod_warnings(&[
         (
             "containers",
             container(json!({"restartPolicy": "Never"})),
@@ -167,20 +174,20 @@ fn what_some_servers_or_nodes_refuse_is_said() {
         (
             "securityContext",
             json!({"sysctls": [{"name": "net.core.somaxconn", "value": "1024"}]}),
-            "securityContext.sysctls[0].name: net.core.somaxconn is not among the safe sysctls: only a kubelet that was told to allow it runs the pod",
+            "securityContext.sysctls[0].name: net.core.somaxconn is not among the safe sysctls: only a kubelet that is configured to allow it runs the pod",
         ),
         (
             "schedulingGates",
             json!([{"name": "example.com/quota"}]),
-            "schedulingGates[0]: no pod is scheduled before somebody has removed example.com/quota from it",
+            "schedulingGates[0]: no pod is scheduled until example.com/quota is removed from it",
         ),
     ]);
 }
 
 #[test]
-fn what_only_newer_servers_know_is_said() {
+fn fields_of_newer_servers_are_warned_about() {
     let from = |source: Value| container(json!({"env": [{"name": "A", "valueFrom": source}]}));
-    all_warned(&[
+    assert_pod_warnings(&[
         (
             "initContainers",
             json!([{"name": "i", "image": "i", "restartPolicy": "Always", "livenessProbe": {
@@ -259,7 +266,7 @@ fn what_only_newer_servers_know_is_said() {
         "accessModes": ["ReadWriteOncePod"], "resources": {"requests": {"storage": "1Gi"}},
     }}}}]);
     assert_eq!(
-        warned(&[("/spec/volumes", volumes)]),
+        warnings_after(&[("/spec/volumes", volumes)]),
         [
             "spec.volumes[0].ephemeral: servers before 1.21 refuse it",
             "spec.volumes[0].ephemeral.volumeClaimTemplate.spec.accessModes: servers before 1.27 refuse ReadWriteOncePod",
@@ -269,7 +276,7 @@ fn what_only_newer_servers_know_is_said() {
     let containers = format!("/{}/containers", COORDINATOR.replace('.', "/"));
     let signal = container(json!({"lifecycle": {"stopSignal": "SIGUSR1"}}));
     assert_eq!(
-        warned(&[(&os, json!({"name": "linux"})), (&containers, signal)]),
+        warnings_after(&[(&os, json!({"name": "linux"})), (&containers, signal)]),
         [format!(
             "{COORDINATOR}.containers[0].lifecycle.stopSignal: servers that do not enable ContainerStopSignals, as most do not, ignore it"
         )]
@@ -277,27 +284,27 @@ fn what_only_newer_servers_know_is_said() {
 }
 
 #[test]
-fn a_pod_that_is_given_the_jobs_class_is_given_what_the_class_says_of_preemption() {
+fn preemption_policy_with_class_of_job_is_ignored() {
     let place = "/spec/collector/template/spec/preemptionPolicy";
     let class = ("/spec/priorityClassName", json!("high"));
     let default = (place, json!("PreemptLowerPriority"));
-    assert_eq!(warned(&[class.clone(), default]), [""; 0]);
+    assert_eq!(warnings_after(&[class.clone(), default]), [""; 0]);
     let never = (place, json!("Never"));
     assert_eq!(
-        warned(&[class.clone(), never.clone()]),
+        warnings_after(&[class.clone(), never.clone()]),
         [
-            "spec.collector.template.spec.preemptionPolicy: Never is ignored, the pod has that of the class high"
+            "spec.collector.template.spec.preemptionPolicy: Never is ignored, the pod gets the policy of the PriorityClass high"
         ]
     );
     assert_eq!(
-        warned(std::slice::from_ref(&never)),
+        warnings_after(std::slice::from_ref(&never)),
         [
-            "spec.collector.template.spec.preemptionPolicy: the API server refuses pods with Never, unless that of the default class is so: use a PriorityClass with preemptionPolicy Never"
+            "spec.collector.template.spec.preemptionPolicy: the API server rejects pods with Never unless the default PriorityClass has it too; use a PriorityClass with preemptionPolicy Never"
         ]
     );
     let own = (
         "/spec/collector/template/spec/priorityClassName",
         json!("own"),
     );
-    assert_eq!(warned(&[class, never, own]), [""; 0]);
+    assert_eq!(warnings_after(&[class, never, own]), [""; 0]);
 }

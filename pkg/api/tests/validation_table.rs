@@ -1,4 +1,5 @@
-//! Every mistake of the table is told in the words that stand beside it, and what is fine passes.
+//! The validator finds every mistake of the table with the expected message, and accepts valid
+//! jobs.
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
@@ -8,24 +9,27 @@ use std::collections::BTreeSet;
 
 use di_api::{
     default_patch,
-    validation::{Fault, FaultKind, aggregator_config, dijob, summary, warnings},
+    validation::{
+        Fault, FaultKind, job_warnings, summarize_faults, validate_aggregator_config,
+        validate_dijob,
+    },
 };
 use serde_json::{Value, json};
 use table::{config, good, job, mistakes, set};
 
 fn faults(object: &Value) -> Vec<Fault> {
-    let judged = match object["kind"].as_str().unwrap() {
-        "DIJob" => dijob(object).map(drop),
-        _ => aggregator_config(object).map(drop),
+    let result = match object["kind"].as_str().unwrap() {
+        "DIJob" => validate_dijob(object).map(drop),
+        _ => validate_aggregator_config(object).map(drop),
     };
-    judged.err().unwrap_or_default()
+    result.err().unwrap_or_default()
 }
 
 #[test]
-fn every_mistake_is_found_and_told_in_the_words_of_the_table() {
+fn mistakes_of_table_give_expected_messages() {
     let table = mistakes();
     let places: BTreeSet<_> = table.iter().map(|m| m.object.to_string()).collect();
-    assert_eq!(places.len(), table.len(), "a mistake stands twice");
+    assert_eq!(places.len(), table.len(), "a mistake is in the table twice");
     assert!(table.len() >= 120, "{}", table.len());
     let mut wrong = Vec::new();
     for mistake in &table {
@@ -40,14 +44,14 @@ fn every_mistake_is_found_and_told_in_the_words_of_the_table() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Whether a path leads to something in a value. Names may have dots in them.
-fn leads(value: &Value, path: &str) -> bool {
+/// Whether a path exists in a value. Names may contain dots.
+fn path_exists(value: &Value, path: &str) -> bool {
     if path.is_empty() {
         return true;
     }
     let below = |place: String, child| {
         let rest = path.strip_prefix(place.as_str());
-        rest.is_some_and(|rest| leads(child, rest))
+        rest.is_some_and(|rest| path_exists(child, rest))
     };
     match value {
         Value::Object(fields) => fields.iter().any(|(name, child)| {
@@ -62,17 +66,17 @@ fn leads(value: &Value, path: &str) -> bool {
 }
 
 #[test]
-fn a_fault_is_told_of_a_field_that_the_user_wrote_or_left_out_there() {
+fn fault_field_exists_or_is_required() {
     for mistake in mistakes() {
         for fault in faults(&mistake.object) {
-            // On the node's network the port of a container is the node's, too.
+            // With hostNetwork the container port is also a host port.
             let field = fault.field.replace(".hostPort", ".containerPort");
             let path = format!(".{field}");
-            // What is left out may be so with all around it.
-            let left_out = fault.kind == FaultKind::Required;
+            // The parents of a missing field may be missing too.
+            let is_missing = fault.kind == FaultKind::Required;
             assert!(
-                left_out || leads(&mistake.object, &path),
-                "{fault} is told of {}",
+                is_missing || path_exists(&mistake.object, &path),
+                "{fault} is reported for {}",
                 mistake.object
             );
         }
@@ -80,14 +84,18 @@ fn a_fault_is_told_of_a_field_that_the_user_wrote_or_left_out_there() {
 }
 
 #[test]
-fn what_is_fine_passes_unchanged_and_unwarned() {
+fn valid_objects_pass_without_warnings() {
     let table = good();
     assert!(table.len() >= 30, "{}", table.len());
     for object in table {
         let faults = faults(&object);
-        assert!(faults.is_empty(), "{object}: {}", summary(&faults));
+        assert!(faults.is_empty(), "{object}: {}", summarize_faults(&faults));
         if object["kind"] == "DIJob" {
-            assert_eq!(warnings(&dijob(&object).unwrap()), [""; 0], "{object}");
+            assert_eq!(
+                job_warnings(&validate_dijob(&object).unwrap()),
+                [""; 0],
+                "{object}"
+            );
             let mut defaulted = object.clone();
             json_patch::patch(&mut defaulted, &default_patch(&object)).unwrap();
             let policy = object["spec"].get("cleanPodPolicy");
@@ -103,7 +111,7 @@ fn what_is_fine_passes_unchanged_and_unwarned() {
 }
 
 #[test]
-fn faults_of_every_kind_come_in_one_answer() {
+fn different_kinds_of_faults_are_reported_together() {
     let mut job = job();
     for (at, value) in [
         ("/spec/cleanPodPolciy", json!("All")),
@@ -133,9 +141,9 @@ fn faults_of_every_kind_come_in_one_answer() {
     );
 }
 
-/// Which job they will be made for nobody knows yet.
+/// The job of an aggregator, which may add volumes, is unknown at validation.
 #[test]
-fn an_aggregator_may_mount_a_volume_that_its_job_brings() {
+fn aggregator_may_mount_volume_of_job() {
     let mut config = config();
     set(
         &mut config,
@@ -145,9 +153,9 @@ fn an_aggregator_may_mount_a_volume_that_its_job_brings() {
     assert!(faults(&config).is_empty());
 }
 
-/// In the node's network it is the replica's own, which would stand there twice otherwise.
+/// The pod builder does not add the default port a second time.
 #[test]
-fn the_replicas_own_port_may_stand_without_its_name() {
+fn unnamed_default_port_is_allowed_on_host_network() {
     let mut job = job();
     let pod = json!({"hostNetwork": true, "containers": [
         {"name": "di-container", "image": "i", "ports": [{"containerPort": 22273}]},
@@ -157,13 +165,13 @@ fn the_replicas_own_port_may_stand_without_its_name() {
 }
 
 #[test]
-fn annotations_that_take_too_much_room_are_refused() {
+fn annotations_over_size_limit_are_rejected() {
     let mut job = job();
     let annotations = json!({"a": "x".repeat(262_144)});
     set(&mut job, "/metadata/annotations", annotations);
     let faults = faults(&job);
     assert_eq!(
-        summary(&faults),
+        summarize_faults(&faults),
         "metadata.annotations: Too long: may not be more than 262144 bytes"
     );
     assert_eq!(faults[0].reason(), "FieldValueTooLong");

@@ -17,16 +17,18 @@ fn samples() -> Vec<(String, Value)> {
 }
 
 #[test]
-fn the_samples_pass_and_know_every_field() {
+fn samples_pass_without_warnings() {
     let samples = samples();
     assert!(samples.len() >= 8);
     for (path, object) in samples {
         let kind = object["kind"].as_str().unwrap();
         if kind == "DIJob" {
-            let job = dijob(&object).unwrap_or_else(|f| panic!("{path}: {}", summary(&f)));
-            assert_eq!(warnings(&job), [""; 0], "{path}");
+            let job = validate_dijob(&object)
+                .unwrap_or_else(|f| panic!("{path}: {}", summarize_faults(&f)));
+            assert_eq!(job_warnings(&job), [""; 0], "{path}");
         } else {
-            aggregator_config(&object).unwrap_or_else(|f| panic!("{path}: {}", summary(&f)));
+            validate_aggregator_config(&object)
+                .unwrap_or_else(|f| panic!("{path}: {}", summarize_faults(&f)));
         }
     }
 }
@@ -37,20 +39,20 @@ fn sample(name: &str) -> Value {
     samples.find(|(path, _)| path.ends_with(&file)).unwrap().1
 }
 
-/// The words of a list.
-fn words(list: &Value) -> Vec<&str> {
+/// Returns the strings of a list.
+fn strings_of(list: &Value) -> Vec<&str> {
     let list = list.as_array().into_iter().flatten();
     list.map(|word| word.as_str().unwrap()).collect()
 }
 
 #[test]
-fn sample_factory_is_told_its_cores_saves_when_it_is_to_end_and_goes_on() {
+fn sample_factory_knows_cores_saves_on_stop_and_resumes() {
     let spec = &sample("sample-factory")["spec"];
-    // A checkpoint that is there is of use to one that is started again.
+    // A restarted coordinator resumes from its checkpoint.
     assert!(spec["backoffLimit"].as_u64().unwrap() > 0);
     let pod = &spec["coordinator"]["template"]["spec"];
     let container = &pod["containers"][0];
-    let args = words(&container["args"]);
+    let args = strings_of(&container["args"]);
     assert!(args.contains(&"--restart_behavior=resume"));
     assert!(args.contains(&"--experiment=$(KUBERNETES_POD_NAME)"));
 
@@ -59,9 +61,9 @@ fn sample_factory_is_told_its_cores_saves_when_it_is_to_end_and_goes_on() {
     assert!(container["env"].as_array().unwrap().contains(&cores));
     assert!(container["resources"]["limits"]["cpu"].is_string());
 
-    // Process 1 is the one that the signal reaches.
+    // The signal reaches only process 1.
     assert_eq!(container["command"][0], "python");
-    let stop = words(&container["lifecycle"]["preStop"]["exec"]["command"]);
+    let stop = strings_of(&container["lifecycle"]["preStop"]["exec"]["command"]);
     let [_, "-c", line] = stop[..] else {
         panic!("{stop:?}");
     };
@@ -70,7 +72,7 @@ fn sample_factory_is_told_its_cores_saves_when_it_is_to_end_and_goes_on() {
 }
 
 #[test]
-fn all_processes_of_srl_share_two_folders_and_have_numbers() {
+fn srl_processes_share_two_volumes_and_are_numbered() {
     let spec = &sample("srl")["spec"];
     let names = |list: &Value| -> Vec<String> {
         let list = list.as_array().unwrap().iter();
@@ -89,7 +91,7 @@ fn all_processes_of_srl_share_two_folders_and_have_numbers() {
         assert_eq!(containers.len(), programs.len(), "{role}");
         for (container, program) in containers.iter().zip(programs) {
             assert_eq!(names(&container["volumeMounts"]), volumes, "{program}");
-            let args = words(&container["args"]);
+            let args = strings_of(&container["args"]);
             assert!(args.contains(program), "{args:?}");
             let is_numbered = args
                 .windows(2)
@@ -99,24 +101,26 @@ fn all_processes_of_srl_share_two_folders_and_have_numbers() {
     }
 }
 
-/// What a key has anywhere in an object.
-fn texts_of(key: &str, object: &Value, found: &mut BTreeSet<String>) {
+/// Collects all strings of a key anywhere in an object.
+fn collect_strings(key: &str, object: &Value, found: &mut BTreeSet<String>) {
     match object {
         Value::Object(fields) => {
             found.extend(fields.get(key).and_then(Value::as_str).map(str::to_owned));
             fields
                 .values()
-                .for_each(|field| texts_of(key, field, found));
+                .for_each(|field| collect_strings(key, field, found));
         }
-        Value::Array(items) => items.iter().for_each(|item| texts_of(key, item, found)),
+        Value::Array(items) => items
+            .iter()
+            .for_each(|item| collect_strings(key, item, found)),
         _ => {}
     }
 }
 
 #[test]
-fn the_page_of_samples_has_each_of_them_and_builds_the_images_that_they_name() {
+fn samples_page_links_samples_and_builds_their_images() {
     let page = include_str!("../../../../../docs/samples.md");
-    // That of the reference workload is made by make.
+    // `make` builds the image of the reference workload.
     let mut built = BTreeSet::from(["di-worker:dev".to_owned()]);
     let commands = page
         .lines()
@@ -130,14 +134,14 @@ fn the_page_of_samples_has_each_of_them_and_builds_the_images_that_they_name() {
         let (_, file) = path.rsplit_once('/').unwrap();
         let link = format!("[`{file}`](../manifests/samples/{file})");
         assert!(page.contains(&link), "{file}");
-        texts_of("image", &object, &mut named);
+        collect_strings("image", &object, &mut named);
     }
     assert_eq!(built, named);
 }
 
-/// As jobs for DI-engine were written for v0.2: numbers for quantities, resources twice, learners of several GPUs made on request.
+/// A job in the style of DI-engine v0.2: quantities are numbers, resources are given twice.
 #[test]
-fn a_job_of_version_0_2_passes() {
+fn job_of_version_0_2_passes() {
     let role = |gpus: &str| {
         let amounts = format!("{{cpu: 3, memory: 10Gi{gpus}}}");
         format!(
@@ -164,12 +168,13 @@ fn a_job_of_version_0_2_passes() {
         role(", nvidia.com/gpu: 2")
     );
     let object: Value = serde_saphyr::from_str(&text).unwrap();
-    let job = dijob(&object).unwrap_or_else(|faults| panic!("{}", summary(&faults)));
-    assert_eq!(warnings(&job), [""; 0]);
+    let job =
+        validate_dijob(&object).unwrap_or_else(|faults| panic!("{}", summarize_faults(&faults)));
+    assert_eq!(job_warnings(&job), [""; 0]);
 }
 
 #[test]
-fn what_is_read_at_once_is_judged_as_what_is_read_piecemeal() {
+fn strict_and_tolerant_decoding_find_same_faults() {
     for (path, object) in samples() {
         if object["kind"] != "DIJob" {
             continue;
@@ -187,30 +192,30 @@ fn what_is_read_at_once_is_judged_as_what_is_read_piecemeal() {
         ] {
             let mut changed = object.clone();
             set(&mut changed, place, value);
-            let (at_once, piecemeal) = (
-                judge_read(Read::<DIJob>::deserialize(&changed).unwrap()),
-                judge_piecemeal::<DIJob>(&changed),
+            let (strict, tolerant) = (
+                validate_decoded(Decoded::<DIJob>::deserialize(&changed).unwrap()),
+                validate_tolerantly::<DIJob>(&changed),
             );
-            assert_eq!(at_once, piecemeal, "{path}: {place}");
+            assert_eq!(strict, tolerant, "{path}: {place}");
         }
     }
 }
 
-/// serde would take the items of a list for the fields of a struct.
+/// serde alone would read the items of a list as the fields of a struct.
 #[test]
-fn a_list_is_no_object() {
-    let mut job = good();
+fn list_in_place_of_object_is_rejected() {
+    let mut job = valid_job();
     set(
         &mut job,
         "/spec/collector",
         json!([template("di-container"), 1]),
     );
-    let faults = dijob(&job).unwrap_err();
+    let faults = validate_dijob(&job).unwrap_err();
     assert_eq!(faults[0].field, "spec.collector.template");
     set(
         &mut job,
         "/spec/collector",
         json!({"template": [], "replicas": 1}),
     );
-    assert_eq!(dijob(&job).unwrap_err(), faults);
+    assert_eq!(validate_dijob(&job).unwrap_err(), faults);
 }

@@ -1,15 +1,15 @@
-//! The CEL rules that newer servers hold the definitions to say what the validator says.
+//! The CEL rules of the CRDs agree with the validator. See docs/decisions/0011.
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
 mod table;
 
 use cel::{Context, Program, Value as Outcome};
-use di_api::validation::{aggregator_config, dijob, dijob_update};
+use di_api::validation::{validate_aggregator_config, validate_dijob, validate_dijob_update};
 use serde_json::{Value, json};
 use table::{PHASES, changes, good, job, mistakes, set};
 
-/// Rules of a kind.
+/// Returns the rules of a kind.
 fn rules(kind: &str) -> Vec<String> {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../manifests/cel");
     let file = format!("{dir}/{}s.yaml", kind.to_lowercase());
@@ -22,8 +22,8 @@ fn rules(kind: &str) -> Vec<String> {
         .collect()
 }
 
-/// The rule, or nothing where the schema would have refused the object before.
-fn holds(rule: &str, old: Option<&Value>, new: &Value) -> Option<bool> {
+/// Evaluates a rule; `None` if the schema would reject the object before.
+fn evaluate_rule(rule: &str, old: Option<&Value>, new: &Value) -> Option<bool> {
     let mut context = Context::default();
     context.add_variable("self", new).unwrap();
     context.add_variable("oldSelf", old.unwrap_or(new)).unwrap();
@@ -34,42 +34,51 @@ fn holds(rule: &str, old: Option<&Value>, new: &Value) -> Option<bool> {
     }
 }
 
-/// Rules that look at one object only.
-fn of_one(kind: &str) -> Vec<String> {
+/// Returns the rules without `oldSelf`.
+fn create_rules(kind: &str) -> Vec<String> {
     let rules = rules(kind).into_iter();
     rules.filter(|rule| !rule.contains("oldSelf")).collect()
 }
 
 #[test]
-fn what_is_fine_passes_every_rule() {
+fn valid_object_passes_every_rule() {
     for object in good() {
         let kind = object["kind"].as_str().unwrap();
         if object["metadata"]["name"].is_null() {
-            continue; // the server makes it up first
+            continue; // the API server generates the name first
         }
-        for rule in of_one(kind) {
-            assert_eq!(holds(&rule, None, &object), Some(true), "{rule}: {object}");
+        for rule in create_rules(kind) {
+            assert_eq!(
+                evaluate_rule(&rule, None, &object),
+                Some(true),
+                "{rule}: {object}"
+            );
         }
     }
 }
 
 #[test]
-fn what_a_rule_refuses_the_validator_refuses_and_names_and_main_containers_the_other_way_round() {
+fn object_rejected_by_rule_is_rejected_by_validator() {
     let mut refused = 0;
     for mistake in mistakes() {
         let kind = mistake.object["kind"].as_str().unwrap();
-        let breaks = |rule: &String| holds(rule, None, &mistake.object) == Some(false);
-        let by_rule = of_one(kind).iter().any(breaks);
-        let by_us = match kind {
-            "DIJob" => dijob(&mistake.object).is_err(),
-            _ => aggregator_config(&mistake.object).is_err(),
+        let breaks = |rule: &String| evaluate_rule(rule, None, &mistake.object) == Some(false);
+        let by_rule = create_rules(kind).iter().any(breaks);
+        let by_validator = match kind {
+            "DIJob" => validate_dijob(&mistake.object).is_err(),
+            _ => validate_aggregator_config(&mistake.object).is_err(),
         };
-        assert!(!by_rule || by_us, "{} = {}", mistake.at, mistake.value);
+        assert!(
+            !by_rule || by_validator,
+            "{} = {}",
+            mistake.at,
+            mistake.value
+        );
         refused += usize::from(by_rule);
-        let is_theirs = |fault: &String| {
+        let has_rule = |fault: &String| {
             fault.starts_with("metadata.name") || fault.contains("must be named di-container")
         };
-        if mistake.faults.iter().any(is_theirs) {
+        if mistake.faults.iter().any(has_rule) {
             assert!(by_rule, "{} = {}", mistake.at, mistake.value);
         }
     }
@@ -77,7 +86,7 @@ fn what_a_rule_refuses_the_validator_refuses_and_names_and_main_containers_the_o
 }
 
 #[test]
-fn rules_for_changes_refuse_what_the_validator_refuses() {
+fn update_rules_agree_with_validator() {
     let changes = changes();
     for phase in PHASES {
         let mut old = job();
@@ -89,9 +98,9 @@ fn rules_for_changes_refuse_what_the_validator_refuses() {
             set(&mut new, at, value.clone());
             let broken: Vec<_> = rules("DIJob")
                 .into_iter()
-                .filter(|rule| holds(rule, Some(&old), &new) != Some(true))
+                .filter(|rule| evaluate_rule(rule, Some(&old), &new) != Some(true))
                 .collect();
-            let ours = dijob_update(&old, &new);
+            let ours = validate_dijob_update(&old, &new);
             assert_eq!(broken.is_empty(), ours.is_ok(), "{phase}, {at}: {broken:?}");
             if let Err(faults) = ours {
                 assert_eq!(faults[0].field, *field);
