@@ -25,7 +25,7 @@ use precondition::is_still_desired;
 #[derive(Debug)]
 pub(crate) struct ApplyError {
     pub error: Error,
-    /// Resource and name of the object whose create was
+    /// Resource and name of the object, if its create was
     /// [deferred](crate::job_state::DeferredCreates).
     pub deferred_create: Option<(&'static str, String)>,
 }

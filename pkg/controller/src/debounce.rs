@@ -27,7 +27,7 @@ pub(crate) struct Debounce {
 }
 
 impl Debounce {
-    /// Starts a debounced write, or extends a pending one that is not yet due: a reconcile before
+    /// Starts a debounced write, or extends a pending one that is not due: a reconcile before
     /// its time means that something else has changed.
     fn extend(pending: Option<Self>, now: Instant, min_interval: Duration) -> Self {
         if let Some(due) = pending.filter(|pending| pending.due <= now) {
@@ -112,7 +112,7 @@ pub(crate) fn is_urgent(old: Option<&DIJobStatus>, step: &Step) -> bool {
     !step.actions.is_empty() || old.is_none_or(differs)
 }
 
-/// Returns the fields, besides the plan, whose change makes a write urgent.
+/// Returns the fields that make a write urgent when they change. The plan is compared separately.
 fn significant_fields(status: &DIJobStatus) -> (Option<Phase>, i32) {
     // These phases follow the coordinator's pod, in the same burst as the counts.
     let phase = status.phase.map(|phase| match phase {
@@ -155,7 +155,7 @@ pub(crate) fn is_persisted(old: Option<&DIJobStatus>, new: &DIJobStatus) -> bool
     old.is_some_and(|old| without_counts(old) == without_counts(new))
 }
 
-/// Keeps the actions whose plan entry is persisted, while the rest of the plan is debounced.
+/// Keeps the actions with a persisted plan entry, while the rest of the plan is debounced.
 pub(crate) fn backed_by_persisted_status(
     old: Option<&DIJobStatus>,
     new: &DIJobStatus,

@@ -246,7 +246,7 @@ fn is_new(context: &Context, key: &Key, job: &DIJob) -> bool {
         && !context.has_pods(key, job.metadata.uid.as_deref())
 }
 
-/// Returns the replicas whose pod the watch has reported as deleted.
+/// Returns the replicas with a pod that the watch has reported as deleted.
 fn observed_deletions(context: &Context, job: &DIJob) -> impl Iterator<Item = String> {
     let plan = job.status.iter().flat_map(|status| &status.plan);
     plan.filter(|entry| {
@@ -404,7 +404,7 @@ async fn record_error(context: &Context, key: &Key, failed: &ApplyError) {
     let last_error = state.last_error;
     let mut step = observe_and_step(context, key, &job, last_error.as_ref(), &HashMap::new());
     // Write no plan from an unverified cache: it may contain new names. Also not for a new job
-    // whose spec could not be checked: once it has begun, it is not checked again.
+    // with an unchecked spec: once it has begun, the spec is not checked again.
     if !step.needs_live_read.is_empty() || is_new(context, key, &job) {
         step = conditions_only(step, &job);
     }

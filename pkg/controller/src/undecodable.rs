@@ -41,8 +41,8 @@ pub(crate) async fn fail_undecodable(
 
 /// Returns the fields of an ended job that the clean-up needs. `None` if it has not ended.
 ///
-/// An unreadable field keeps the objects: pods are not deleted by an unknown policy, nor is the
-/// job by an unknown time. See docs/decisions/0018.
+/// An unreadable field keeps the objects: an unknown policy deletes no pod, and an unknown time does
+/// not delete the job. See docs/decisions/0018.
 fn readable_end(job: &DynamicObject) -> Option<DIJob> {
     let (spec, status) = (&job.data["spec"], &job.data["status"]);
     let status = DIJobStatus {

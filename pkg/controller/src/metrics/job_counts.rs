@@ -27,7 +27,8 @@ struct JobLabels {
 
 /// Label value of jobs without a phase.
 const NO_PHASE: &str = "None";
-/// Label value of unknown reasons. It bounds the number of series, as any client may write a status.
+/// Label value of unknown reasons. It bounds the number of series, as any client may write a
+/// status.
 const OTHER_REASON: &str = "Other";
 
 impl JobCounts {

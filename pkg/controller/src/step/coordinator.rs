@@ -316,8 +316,8 @@ fn exit_is_ignored(step: &Step, pod: &PodView) -> bool {
     step.status.failed_coordinator.as_deref() == Some(&pod.uid)
 }
 
-/// Records that the coordinator is about to be deleted: from now on its exit neither ends the job
-/// nor counts as a failure.
+/// Records that the coordinator is about to be deleted: from now on its exit does not end
+/// the job, and is not a failure.
 pub(super) fn ignore_exit(observed: &Observed<'_>, step: &mut Step) {
     step.status.coordinator = CoordinatorStatus::default();
     if let Some(pod) = observed.own_pod(&names::coordinator(&observed.job.name_any())) {

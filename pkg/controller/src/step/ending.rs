@@ -51,7 +51,7 @@ pub(super) fn clean_up(observed: &Observed<'_>, step: &mut Step) {
     let is_deleted = |pod: &PodView| match policy {
         CleanPodPolicy::None => false,
         CleanPodPolicy::All => true,
-        // The coordinator is kept for its logs. One that was never scheduled has none, and would
+        // The coordinator is kept for its logs. An unscheduled coordinator has no logs, and would
         // stay pending forever.
         CleanPodPolicy::Running => pod.uses_cluster() && !(is_coordinator(pod) && pod.is_placed()),
     };

@@ -96,7 +96,7 @@ pub(super) fn incomplete_groups(plan: &[PlanEntry]) -> Vec<(String, ReplicaLoss)
         .collect()
 }
 
-/// Returns true if the entry is an aggregator whose pod cannot be created yet.
+/// Returns true if the entry is an aggregator and its pod cannot be created yet.
 pub(super) fn lacks_template(observed: &Observed<'_>, entry: &PlanEntry) -> bool {
     let has_no_template = entry.uid.is_none() && observed.aggregator.found().is_none();
     entry.role == Role::Aggregator && (entry.port.is_none() || has_no_template)

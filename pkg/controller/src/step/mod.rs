@@ -61,7 +61,7 @@ pub struct ReconcileError {
     pub reason: Reason,
     /// Message for users.
     pub message: String,
-    /// Resource and name of the object whose create was rejected and is deferred.
+    /// Resource and name of the object, if its create was rejected and is deferred.
     pub deferred_create: Option<(&'static str, String)>,
 }
 

@@ -1,4 +1,5 @@
-//! Property test of the step: after any sequence of happenings the job settles in the correct state.
+//! Property test of the step: after any sequence of happenings the job settles in the correct
+//! state.
 
 mod lagging_caches;
 mod model;

@@ -41,7 +41,7 @@ enum Failure {
 pub(super) struct Model {
     pub job: DIJob,
     pub deleted: bool,
-    /// True if the status was ever lost.
+    /// True once the status was lost.
     pub lost_status: bool,
     pub writes: u32,
     pods: Rc<BTreeMap<String, PodView>>,
