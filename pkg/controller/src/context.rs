@@ -20,6 +20,7 @@ pub(crate) struct Context {
     pub client: Client,
     pub settings: Settings,
     pub metrics: Metrics,
+    // These caches also show own writes, before the watch does. See docs/decisions/0001.
     pub jobs: JobCache,
     pub pods: Arc<PodCache>,
     pub services: Arc<ServiceCache>,

@@ -328,7 +328,8 @@ mod tests {
 
     use super::*;
 
-    /// A server on which each write of the lease conflicts. After `times` writes another process holds it.
+    /// A server on which each write of the lease conflicts. After `times` writes another process
+    /// holds it.
     fn conflicting_server(times: u32, writes: Arc<Mutex<u32>>) -> Client {
         let serve = service_fn(move |request: Request<Body>| {
             let mut writes = writes.lock().unwrap_or_else(PoisonError::into_inner);

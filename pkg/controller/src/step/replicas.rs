@@ -200,7 +200,8 @@ fn blocked_groups<'a>(observed: &Observed<'_>, plan: &'a [PlanEntry]) -> HashSet
     plan.iter().filter(is_blocked).map(group_owner).collect()
 }
 
-/// Replaces replicas with a failed, terminating or deleted pod.
+/// Replaces replicas with a failed, terminating or deleted pod. The endpoint lists a failed replica
+/// until it is replaced. See docs/decisions/0012.
 fn replace_lost(
     observed: &Observed<'_>,
     plan: &mut Vec<PlanEntry>,

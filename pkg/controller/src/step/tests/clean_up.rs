@@ -99,7 +99,7 @@ impl Ending {
     fn prepare(self, world: &mut World) {
         match self {
             Self::SucceedsAfterEviction => {
-                lose_coordinator(world, RUNNING.disrupted(Disruption::Evicted))
+                lose_coordinator(world, RUNNING.disrupted(Disruption::Evicted));
             }
             Self::SucceedsAfterNodeLoss => {
                 let lost = RUNNING.disrupted(Disruption::NodeLost);
