@@ -1,4 +1,4 @@
-//! The reconciler of DIJobs. It observes the cluster, computes a pure [`step`], and applies its
+//! The reconciler of DIJobs. It observes the cluster, computes a pure [`step()`], and applies its
 //! actions.
 
 mod api;
