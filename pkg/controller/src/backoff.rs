@@ -1,3 +1,5 @@
+//! Backoff of failed jobs, and the circuit breaker for failures of the whole API server.
+
 use std::{
     collections::HashMap,
     sync::{Mutex, MutexGuard, PoisonError},
@@ -9,133 +11,144 @@ use rand::RngExt;
 
 use crate::Error;
 
-/// Jobs whose last reconcile failed, and how long each waits before the next try.
+/// Jobs with a failed reconcile, and the delay before the next one.
+///
+/// kube's `Controller` has no backoff per object (kube-rs/kube#1916).
 #[derive(Debug, Default)]
-pub(crate) struct Backoff(Mutex<Waiting>);
+pub(crate) struct Backoff(Mutex<BackoffState>);
 
 #[derive(Debug, Default)]
-struct Waiting {
-    jobs: HashMap<Key, Wait>,
-    /// Whether one that waited for the API server has got through since the others were last woken.
-    got_through: bool,
+struct BackoffState {
+    jobs: HashMap<Key, JobBackoff>,
+    /// True if a job that waited for the API server succeeded since the last probe.
+    api_server_recovered: bool,
 }
 
 #[derive(Debug)]
-struct Wait {
-    /// Failures in a row.
+struct JobBackoff {
+    /// Consecutive failures.
     failures: u32,
-    until: Instant,
-    /// Whether it waits for the API server, or the way to it, to be well again.
-    for_server: bool,
-    /// Whether it was not answered in time.
-    hangs: bool,
-    /// How often it was woken to see whether that is well.
+    retry_at: Instant,
+    /// True if the API server, or the connection to it, failed.
+    waits_for_api_server: bool,
+    /// True if the last request timed out.
+    unresponsive: bool,
+    /// Consecutive probes that failed.
     probes: u32,
-    /// Not before is it woken so again: it may be that nothing but what this job asks for is refused.
+    /// Earliest time of the next probe. The delay grows, as perhaps only the requests of this
+    /// job fail.
     next_probe: Instant,
 }
 
-/// Longest wait after a first failure.
-pub(crate) const FIRST: Duration = Duration::from_secs(1);
-/// How often it is looked whether an API server that failed is well again.
-pub(crate) const PROBE_EVERY: Duration = Duration::from_secs(2);
-const LONGEST: Duration = Duration::from_secs(60);
+/// Maximum delay after the first failure.
+pub(crate) const INITIAL_DELAY: Duration = Duration::from_secs(1);
+/// Interval of probes of a failing API server.
+pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(2);
+const MAX_DELAY: Duration = Duration::from_secs(60);
 
-fn doubled(wait: Duration, times: u32) -> Duration {
-    wait.saturating_mul(1 << times.min(16)).min(LONGEST)
+fn exponential_delay(initial: Duration, doublings: u32) -> Duration {
+    initial
+        .saturating_mul(1 << doublings.min(16))
+        .min(MAX_DELAY)
 }
 
 impl Backoff {
-    /// Counts a failure and returns how long to wait: 1 s doubling to 60 s, less up to a fifth so that jobs that failed together do not
-    /// come back together.
-    pub fn failed(&self, job: &Key, error: &Error) -> Duration {
+    /// Counts a failure and returns the delay before the next try: 1 s, doubled up to 60 s.
+    /// Jitter shortens it by up to a fifth, so that jobs that failed together do not retry
+    /// together.
+    pub fn record_failure(&self, job: &Key, error: &Error) -> Duration {
         let now = Instant::now();
-        let mut waiting = self.lock();
-        let job = waiting.jobs.entry(job.clone()).or_insert(Wait {
+        let mut state = self.lock_state();
+        let job = state.jobs.entry(job.clone()).or_insert(JobBackoff {
             failures: 0,
-            until: now,
-            for_server: false,
-            hangs: false,
+            retry_at: now,
+            waits_for_api_server: false,
+            unresponsive: false,
             probes: 0,
             next_probe: now,
         });
-        let wait = doubled(FIRST, job.failures);
-        let wait = wait.mul_f64(rand::rng().random_range(0.8..1.0));
+        let delay = exponential_delay(INITIAL_DELAY, job.failures);
+        let delay = delay.mul_f64(rand::rng().random_range(0.8..1.0));
         job.failures = job.failures.saturating_add(1);
-        // That somebody else wrote first puts off nothing that waits.
+        // A conflict does not extend the delay of deferred creates.
         if !error.is_conflict() {
-            job.until = now + wait;
-            job.for_server = error.may_pass();
-            job.hangs = matches!(error, Error::Timeout { .. });
+            job.retry_at = now + delay;
+            job.waits_for_api_server = error.is_retryable();
+            job.unresponsive = matches!(error, Error::Timeout { .. });
         }
-        wait
+        delay
     }
 
-    /// How long it has yet to wait.
-    pub fn left(&self, job: &Key) -> Option<Duration> {
-        let until = self.lock().jobs.get(job)?.until;
-        let left = until.saturating_duration_since(Instant::now());
-        (!left.is_zero()).then_some(left)
+    /// Returns the rest of the delay. `None` if it is over.
+    pub fn remaining_delay(&self, job: &Key) -> Option<Duration> {
+        let retry_at = self.lock_state().jobs.get(job)?.retry_at;
+        let remaining = retry_at.saturating_duration_since(Instant::now());
+        (!remaining.is_zero()).then_some(remaining)
     }
 
-    /// Whether its last try was not answered in time, as the next may not be: something that is asked about this job alone may hang, such as a
-    /// webhook for the pods of its namespace.
-    pub fn hangs(&self, job: &Key) -> bool {
-        self.lock().jobs.get(job).is_some_and(|wait| wait.hangs)
+    /// Returns true if the last request of the job timed out, as the next one may.
+    ///
+    /// The cause may affect only this job, for example a webhook for the pods of its namespace.
+    pub fn is_unresponsive(&self, job: &Key) -> bool {
+        let state = self.lock_state();
+        state.jobs.get(job).is_some_and(|job| job.unresponsive)
     }
 
-    /// Its next failure is again a first one: some of what it is about got through.
-    pub fn got_on(&self, job: &Key) {
-        if let Some(wait) = self.lock().jobs.get_mut(job) {
-            (wait.failures, wait.probes) = (0, 0);
-        }
-    }
-
-    /// Has it wait no longer, though it failed as often as it did.
-    pub fn end_wait(&self, job: &Key) {
-        if let Some(wait) = self.lock().jobs.get_mut(job) {
-            wait.until = Instant::now();
+    /// Resets the failure count after progress. The current delay stays.
+    pub fn reset_failures(&self, job: &Key) {
+        if let Some(job) = self.lock_state().jobs.get_mut(job) {
+            (job.failures, job.probes) = (0, 0);
         }
     }
 
-    /// Forgets a job.
+    /// Ends the current delay. The failure count stays.
+    pub fn clear_delay(&self, job: &Key) {
+        if let Some(job) = self.lock_state().jobs.get_mut(job) {
+            job.retry_at = Instant::now();
+        }
+    }
+
+    /// Removes a deleted job.
     pub fn forget(&self, job: &Key) {
-        self.lock().jobs.remove(job);
+        self.lock_state().jobs.remove(job);
     }
 
-    /// Forgets the failures of a job that was reconciled.
-    pub fn succeeded(&self, job: &Key) {
-        let mut waiting = self.lock();
-        let waited = waiting.jobs.remove(job);
-        waiting.got_through |= waited.is_some_and(|wait| wait.for_server);
+    /// Removes the failures of a job that was reconciled. Closes the circuit breaker if it waited
+    /// for the API server.
+    pub fn record_success(&self, job: &Key) {
+        let mut state = self.lock_state();
+        let removed = state.jobs.remove(job);
+        state.api_server_recovered |= removed.is_some_and(|job| job.waits_for_api_server);
     }
 
-    /// Ends the waits of jobs that wait for the API server: of one, to see whether it is well again, and of all once one has got through. One
-    /// that was woken in vain is woken ever later.
-    pub fn wake(&self) -> Vec<Key> {
+    /// Half-opens the circuit breaker: ends the delay of one job that waits for the API server, or
+    /// of all once one has succeeded. Returns the jobs to reconcile.
+    ///
+    /// Each failed probe doubles the interval of the next probe by the same job.
+    pub fn half_open(&self) -> Vec<Key> {
         let now = Instant::now();
-        let mut waiting = self.lock();
-        let all = std::mem::take(&mut waiting.got_through);
-        let jobs = waiting.jobs.iter_mut();
-        let mut woken: Vec<_> = jobs
-            .filter(|(_, wait)| wait.for_server && wait.until > now)
-            .filter(|(_, wait)| all || wait.next_probe <= now)
+        let mut state = self.lock_state();
+        let recovered = std::mem::take(&mut state.api_server_recovered);
+        let jobs = state.jobs.iter_mut();
+        let mut probing: Vec<_> = jobs
+            .filter(|(_, job)| job.waits_for_api_server && job.retry_at > now)
+            .filter(|(_, job)| recovered || job.next_probe <= now)
             .collect();
-        // Who has just tried in vain comes last.
-        woken.sort_by_key(|(_, wait)| wait.until);
-        woken.truncate(if all { usize::MAX } else { 1 });
-        let woken = woken.into_iter();
-        woken
-            .map(|(job, wait)| {
-                wait.until = now;
-                wait.probes = if all { 0 } else { wait.probes + 1 };
-                wait.next_probe = now + doubled(PROBE_EVERY, wait.probes);
-                job.clone()
+        // The job that failed most recently comes last.
+        probing.sort_by_key(|(_, job)| job.retry_at);
+        probing.truncate(if recovered { usize::MAX } else { 1 });
+        let probing = probing.into_iter();
+        probing
+            .map(|(key, job)| {
+                job.retry_at = now;
+                job.probes = if recovered { 0 } else { job.probes + 1 };
+                job.next_probe = now + exponential_delay(PROBE_INTERVAL, job.probes);
+                key.clone()
             })
             .collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock_state(&self) -> MutexGuard<'_, BackoffState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -148,94 +161,104 @@ mod tests {
         ("ns".to_owned(), name.to_owned())
     }
 
-    fn refused() -> Error {
+    fn name_conflict() -> Error {
         let (kind, name) = ("pod", "p".to_owned());
-        Error::Foreign { kind, name }
+        Error::NameConflict { kind, name }
     }
 
     #[test]
-    fn whoever_was_not_answered_in_time_hangs_until_it_gets_through() {
+    fn job_after_timeout_is_unresponsive_until_success() {
         let backoff = Backoff::default();
         let job = job("j");
-        let failed = |error: Error| {
-            backoff.failed(&job, &error);
-            backoff.hangs(&job)
+        let is_unresponsive_after = |error: Error| {
+            backoff.record_failure(&job, &error);
+            backoff.is_unresponsive(&job)
         };
-        assert!(!backoff.hangs(&job));
-        assert!(!failed(refused()));
-        assert!(failed(unanswered()));
-        backoff.got_on(&job);
-        assert!(backoff.hangs(&job), "other calls of it say nothing");
-        assert!(!failed(refused()));
-        assert!(failed(unanswered()));
-        backoff.succeeded(&job);
-        assert!(!backoff.hangs(&job));
+        assert!(!backoff.is_unresponsive(&job));
+        assert!(!is_unresponsive_after(name_conflict()));
+        assert!(is_unresponsive_after(timeout()));
+        backoff.reset_failures(&job);
+        assert!(backoff.is_unresponsive(&job), "progress of other requests");
+        assert!(!is_unresponsive_after(name_conflict()));
+        assert!(is_unresponsive_after(timeout()));
+        backoff.record_success(&job);
+        assert!(!backoff.is_unresponsive(&job));
     }
 
-    fn unanswered() -> Error {
-        let what = "try".to_owned();
-        Error::Timeout { what, seconds: 10 }
+    fn timeout() -> Error {
+        let operation = "try".to_owned();
+        Error::Timeout {
+            operation,
+            seconds: 10,
+        }
     }
 
     #[test]
-    fn waits_double_up_to_a_minute_and_start_again_after_success() {
+    fn delay_doubles_to_one_minute_and_success_resets_it() {
         let backoff = Backoff::default();
         let job = job("job");
-        let waits: Vec<_> = (0..10)
-            .map(|_| backoff.failed(&job, &refused()).as_secs_f64())
+        let delays: Vec<_> = (0..10)
+            .map(|_| backoff.record_failure(&job, &name_conflict()).as_secs_f64())
             .collect();
-        for (i, wait) in waits.iter().enumerate() {
+        for (i, delay) in delays.iter().enumerate() {
             let full = 2_f64.powi(i32::try_from(i).unwrap()).min(60.0);
-            assert!((0.8 * full..=full).contains(wait), "{i}: {wait}");
+            assert!((0.8 * full..=full).contains(delay), "{i}: {delay}");
         }
-        assert!(backoff.left(&job).unwrap() > Duration::from_secs(40));
-        backoff.got_on(&job);
-        assert!(backoff.left(&job).is_some(), "what was refused is put off");
-        assert!(backoff.failed(&job, &refused()) <= FIRST);
-        assert!(backoff.failed(&job, &refused()) > FIRST);
-        backoff.succeeded(&job);
-        assert_eq!(backoff.left(&job), None);
-        assert!(backoff.failed(&job, &refused()) <= FIRST);
+        assert!(backoff.remaining_delay(&job).unwrap() > Duration::from_secs(40));
+        backoff.reset_failures(&job);
+        assert!(
+            backoff.remaining_delay(&job).is_some(),
+            "rejected creates stay deferred"
+        );
+        assert!(backoff.record_failure(&job, &name_conflict()) <= INITIAL_DELAY);
+        assert!(backoff.record_failure(&job, &name_conflict()) > INITIAL_DELAY);
+        backoff.record_success(&job);
+        assert_eq!(backoff.remaining_delay(&job), None);
+        assert!(backoff.record_failure(&job, &name_conflict()) <= INITIAL_DELAY);
     }
 
     #[test]
-    fn who_waits_for_the_server_is_woken_one_at_a_time_until_one_gets_through() {
+    fn circuit_breaker_probes_one_job_until_one_succeeds() {
         let backoff = Backoff::default();
         let (first, second, third) = (job("first"), job("second"), job("third"));
-        backoff.failed(&job("refused"), &refused());
+        backoff.record_failure(&job("rejected"), &name_conflict());
         for job in [&first, &second, &third] {
-            backoff.failed(job, &unanswered());
+            backoff.record_failure(job, &timeout());
         }
-        let mut tried: Vec<_> = (0..3).flat_map(|_| backoff.wake()).collect();
-        tried.sort();
-        assert_eq!(tried, [first.clone(), second.clone(), third.clone()]);
-        assert!(backoff.wake().is_empty(), "all of them try");
+        let mut probing: Vec<_> = (0..3).flat_map(|_| backoff.half_open()).collect();
+        probing.sort();
+        assert_eq!(probing, [first.clone(), second.clone(), third.clone()]);
+        assert!(backoff.half_open().is_empty(), "all jobs probe already");
 
         for job in [&first, &second, &third] {
-            backoff.failed(job, &unanswered());
+            backoff.record_failure(job, &timeout());
         }
-        backoff.succeeded(&second);
-        let mut woken = backoff.wake();
-        woken.sort();
-        assert_eq!(woken, [first.clone(), third.clone()]);
-        assert_eq!(backoff.left(&first), None);
+        backoff.record_success(&second);
+        let mut retried = backoff.half_open();
+        retried.sort();
+        assert_eq!(retried, [first.clone(), third.clone()]);
+        assert_eq!(backoff.remaining_delay(&first), None);
         assert!(
-            backoff.failed(&first, &unanswered()) > 2 * FIRST,
+            backoff.record_failure(&first, &timeout()) > 2 * INITIAL_DELAY,
             "it has failed before"
         );
     }
 
     #[test]
-    fn who_was_woken_in_vain_is_not_woken_soon_unless_another_gets_through() {
+    fn failed_probe_delays_next_one_until_another_succeeds() {
         let backoff = Backoff::default();
-        let (ill, well) = (job("ill"), job("well"));
-        backoff.failed(&ill, &unanswered());
-        assert_eq!(backoff.wake(), std::slice::from_ref(&ill));
-        backoff.failed(&ill, &unanswered());
-        assert!(backoff.wake().is_empty());
-        backoff.failed(&well, &unanswered());
-        assert_eq!(backoff.wake(), std::slice::from_ref(&well), "others are");
-        backoff.succeeded(&well);
-        assert_eq!(backoff.wake(), [ill]);
+        let (failing, healthy) = (job("failing"), job("healthy"));
+        backoff.record_failure(&failing, &timeout());
+        assert_eq!(backoff.half_open(), std::slice::from_ref(&failing));
+        backoff.record_failure(&failing, &timeout());
+        assert!(backoff.half_open().is_empty());
+        backoff.record_failure(&healthy, &timeout());
+        assert_eq!(
+            backoff.half_open(),
+            std::slice::from_ref(&healthy),
+            "other jobs still probe"
+        );
+        backoff.record_success(&healthy);
+        assert_eq!(backoff.half_open(), [failing]);
     }
 }

@@ -1,4 +1,4 @@
-//! Drives the reconciles: watches and queue.
+//! Runs the controller: watches, work queue, and background tasks.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use kube::{
     Client, ResourceExt,
     runtime::{
         Controller,
-        controller::{Action as Next, Config, Error as RunError},
+        controller::{Action as Requeue, Config, Error as RunError},
         reflector::{ObjectRef, Store, store},
         watcher::{self, Event},
     },
@@ -25,31 +25,35 @@ use tokio::{
 use tracing::{debug, warn};
 
 use crate::{
-    Error, Metrics, Settings, backoff,
+    Error, Metrics, Settings,
+    backoff::{INITIAL_DELAY, PROBE_INTERVAL},
     context::Context,
     error::Result,
-    metrics::ByReason,
-    outbox::{Outbox, publish},
+    event_queue::{EventQueue, publish_shard},
+    event_retry::{RETRY_CAPACITY, retry_events},
+    metrics::ReasonLabel,
     reconcile::reconcile,
-    unsent::{self, resend},
 };
 
-/// The watch brings what another wrote within this time.
-const AFTER_CONFLICT: Duration = Duration::from_millis(50);
+/// Delay after a conflict. Within this time the watch usually delivers the write of the other
+/// client.
+const CONFLICT_DELAY: Duration = Duration::from_millis(50);
 
-/// Jobs that wait in line for their turn. Of those that are due kube takes whichever comes first in a hash set, so that under load that lasts some
-/// would wait for ever; it looks at all of these each time, which is why it is not any number.
-const IN_LINE: u16 = 1024;
+/// Number of jobs that wait for a permit. Of all due jobs kube's `Controller` takes any one of a
+/// hash set, so under constant load some would starve. The permits are granted in order. The
+/// number is limited because kube polls all of these futures each time.
+const QUEUE_DEPTH: u16 = 1024;
 
-/// Reconciles that are under way at the shutdown have so long to end; a pod has 45 s for all of it.
-const DRAIN: Duration = Duration::from_secs(15);
-/// And what they had to tell.
-const FLUSH: Duration = Duration::from_secs(5);
+/// Running reconciles may take this long after the shutdown signal. The grace period of the pod is
+/// 45 s.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(15);
+/// Publishing the queued events may take this long after that.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Reconciles jobs until `shutdown` resolves.
 ///
 /// # Errors
-/// [`Error::WatchEnded`], since nothing is right that is decided on a cache that nobody fills any more.
+/// [`Error::WatchEnded`] when a watch task ends: decisions from a stale cache would be wrong.
 pub async fn run(
     client: Client,
     settings: Settings,
@@ -58,28 +62,28 @@ pub async fn run(
 ) -> Result<()> {
     let shutdown = shutdown.shared();
     let (reader, writer) = store();
-    metrics.jobs.follow(reader.clone());
+    metrics.jobs.set_store(reader.clone());
     metrics.max_concurrent.set(settings.concurrency.into());
     let errors = metrics.watch_errors.clone();
     let jobs = JobCache::new(reader.clone());
     let pods = Arc::new(PodCache::default());
     let services = Arc::new(ServiceCache::default());
     let (changed, keys) = mpsc::channel::<Key>(1024);
-    // Aborted when dropped, however this ends.
-    let mut feeds = JoinSet::new();
-    feeds.spawn(feed_pods(
+    // The tasks are aborted when the set is dropped.
+    let mut tasks = JoinSet::new();
+    tasks.spawn(feed_pods(
         client.clone(),
         pods.clone(),
         changed.clone(),
         errors.clone(),
     ));
-    feeds.spawn(feed_services(
+    tasks.spawn(feed_services(
         client.clone(),
         services.clone(),
         changed.clone(),
         errors.clone(),
     ));
-    let (outbox, lanes) = Outbox::new();
+    let (event_queue, shards) = EventQueue::new();
     let context = Arc::new(Context::new(
         client.clone(),
         settings,
@@ -87,68 +91,75 @@ pub async fn run(
         jobs,
         pods,
         services,
-        outbox,
+        event_queue,
     ));
-    let (unsent, kept) = mpsc::channel(unsent::MOST);
-    for lane in lanes {
-        feeds.spawn(publish(context.clone(), lane, unsent.clone()));
+    let (retries, failed_events) = mpsc::channel(RETRY_CAPACITY);
+    for shard in shards {
+        tasks.spawn(publish_shard(context.clone(), shard, retries.clone()));
     }
-    feeds.spawn(resend(context.clone(), kept));
-    feeds.spawn(feed_nodes(
+    tasks.spawn(retry_events(context.clone(), failed_events));
+    tasks.spawn(feed_nodes(
         client.clone(),
         context.nodes.clone(),
         errors.clone(),
     ));
-    let (configured, configs) = mpsc::channel::<Key>(64);
+    let (config_changed, changed_configs) = mpsc::channel::<Key>(64);
     let aggregators = context.aggregators.clone();
-    feeds.spawn(feed_aggregator_configs(
+    tasks.spawn(feed_aggregator_configs(
         client.clone(),
         aggregators,
-        configured,
+        config_changed,
         errors,
     ));
-    feeds.spawn(wake(context.clone(), configs, changed.clone()));
-    feeds.spawn(probe(context.clone(), changed));
-    feeds.spawn(close(context.clone(), shutdown.clone()));
-    let concerned = stream::unfold(keys, |mut keys| async move {
+    tasks.spawn(requeue_on_config_change(
+        context.clone(),
+        changed_configs,
+        changed.clone(),
+    ));
+    tasks.spawn(probe_api_server(context.clone(), changed));
+    tasks.spawn(stop_dispatch(context.clone(), shutdown.clone()));
+    let changed_jobs = stream::unfold(keys, |mut keys| async move {
         let (namespace, name) = keys.recv().await?;
         Some((ObjectRef::new(&name).within(&namespace), keys))
     });
-    let config = Config::default().concurrency(IN_LINE.max(context.settings.concurrency));
-    let watched = context.clone();
+    let config = Config::default().concurrency(QUEUE_DEPTH.max(context.settings.concurrency));
+    let watch_context = context.clone();
     let events = job_stream(client, writer)
-        .filter_map(move |event| std::future::ready(keep_going(&watched, event)));
+        .filter_map(move |event| std::future::ready(drop_watch_errors(&watch_context, event)));
     let jobs = stored_jobs(events, reader.clone());
     let reconciles = Controller::for_stream(jobs, reader.clone())
         .with_config(config)
-        .reconcile_on(concerned)
+        .reconcile_on(changed_jobs)
         .graceful_shutdown_on(shutdown.clone())
         .run(reconcile, error_policy, context.clone())
         .for_each(|result| {
-            report(&context, result);
+            report_result(&context, result);
             std::future::ready(())
         });
     let ended = tokio::select! {
         () = reconciles => Ok(()),
-        () = one_ends(&mut feeds, shutdown.clone()) => Err(Error::WatchEnded),
-        () = waited_enough(&reader, shutdown) => Ok(()),
+        () = any_task_ended(&mut tasks, shutdown.clone()) => Err(Error::WatchEnded),
+        () = drain_timeout(&reader, shutdown) => Ok(()),
     };
-    // In vain where the server does not answer, or this process leads no more.
-    timeout(FLUSH, context.outbox.flush()).await.ok();
+    // Best effort: it fails if the API server is down, or leadership was lost.
+    timeout(FLUSH_TIMEOUT, context.event_queue.flush())
+        .await
+        .ok();
     ended
 }
 
-/// Resolves when reconciles have had their time after `shutdown`: none where the jobs were never listed, for a queue that did not begin does
-/// not end by itself.
-async fn waited_enough(jobs: &Store<WatchedJob>, shutdown: impl Future<Output = ()>) {
+/// Resolves [`DRAIN_TIMEOUT`] after `shutdown`. Resolves at once if the jobs were never listed: a
+/// `Controller` that has not started does not end by itself.
+async fn drain_timeout(jobs: &Store<WatchedJob>, shutdown: impl Future<Output = ()>) {
     shutdown.await;
     if let Some(Ok(())) = jobs.wait_until_ready().now_or_never() {
-        tokio::time::sleep(DRAIN).await;
+        sleep(DRAIN_TIMEOUT).await;
     }
 }
 
-/// Resolves when one of the tasks ends, which none does by itself before `shutdown`; then they may.
-async fn one_ends(tasks: &mut JoinSet<()>, shutdown: impl Future<Output = ()>) {
+/// Resolves when a task ends before `shutdown`. Tasks never end by themselves; after `shutdown`
+/// they may.
+async fn any_task_ended(tasks: &mut JoinSet<()>, shutdown: impl Future<Output = ()>) {
     tokio::select! {
         biased;
         () = shutdown => std::future::pending().await,
@@ -156,51 +167,53 @@ async fn one_ends(tasks: &mut JoinSet<()>, shutdown: impl Future<Output = ()>) {
     }
 }
 
-/// Has the jobs looked at that wait for an `AggregatorConfig`, when one comes or changes.
-async fn wake(
+/// Requeues jobs that wait for an `AggregatorConfig` when one is created or changed.
+async fn requeue_on_config_change(
     context: Arc<Context>,
-    mut configs: mpsc::Receiver<Key>,
-    concerned: mpsc::Sender<Key>,
+    mut changed_configs: mpsc::Receiver<Key>,
+    requeue: mpsc::Sender<Key>,
 ) {
-    let waits = |job: &DIJob| {
+    let is_waiting = |job: &DIJob| {
         let mut plan = job.status.iter().flat_map(|status| &status.plan);
         plan.any(|e| e.role == Role::Aggregator && e.is_wanted() && e.uid.is_none())
     };
-    while let Some((namespace, _)) = configs.recv().await {
+    while let Some((namespace, _)) = changed_configs.recv().await {
         for job in context.jobs.all() {
             let key = (job.namespace().unwrap_or_default(), job.name_any());
-            let reached = namespace == names::SYSTEM_NAMESPACE || namespace == key.0;
-            if !reached || !waits(&job) {
+            // A configuration in the system namespace is the default of all namespaces.
+            let applies = namespace == names::SYSTEM_NAMESPACE || namespace == key.0;
+            if !applies || !is_waiting(&job) {
                 continue;
             }
-            context.backoff.end_wait(&key);
-            if concerned.send(key).await.is_err() {
+            context.backoff.clear_delay(&key);
+            if requeue.send(key).await.is_err() {
                 return;
             }
         }
     }
 }
 
-/// Gives nobody a turn any more after `shutdown`.
-async fn close(context: Arc<Context>, shutdown: impl Future<Output = ()>) {
+/// Starts no reconcile after `shutdown`.
+async fn stop_dispatch(context: Arc<Context>, shutdown: impl Future<Output = ()>) {
     shutdown.await;
-    context.turns.close();
+    context.reconcile_permits.close();
 }
 
-/// Has the jobs looked at soon that wait for the API server, once it is well again: one at a time tries, and all when one has got through.
-async fn probe(context: Arc<Context>, concerned: mpsc::Sender<Key>) {
+/// Requeues jobs that wait for the API server: one at a time as a probe, and all once one has
+/// succeeded.
+async fn probe_api_server(context: Arc<Context>, requeue: mpsc::Sender<Key>) {
     loop {
-        sleep(backoff::PROBE_EVERY).await;
-        for key in context.backoff.wake() {
-            if concerned.send(key).await.is_err() {
+        sleep(PROBE_INTERVAL).await;
+        for key in context.backoff.half_open() {
+            if requeue.send(key).await.is_err() {
                 return;
             }
         }
     }
 }
 
-/// The watch tries again by itself. Told of its errors, the queue would hold up everything else meanwhile.
-fn keep_going(
+/// Drops errors of the job watch, which retries by itself. The work queue would stop at an error.
+fn drop_watch_errors(
     context: &Context,
     event: watcher::Result<Event<WatchedJob>>,
 ) -> Option<watcher::Result<Event<WatchedJob>>> {
@@ -214,7 +227,7 @@ fn keep_going(
             warn!(
                 resource = "dijobs",
                 error = &error as &dyn std::error::Error,
-                "Watch failed, trying again"
+                "Watch failed, retrying"
             );
             None
         }
@@ -222,32 +235,38 @@ fn keep_going(
 }
 
 #[allow(clippy::needless_pass_by_value)] // the signature is kube's
-fn error_policy(job: Arc<WatchedJob>, error: &Error, context: Arc<Context>) -> Next {
+fn error_policy(job: Arc<WatchedJob>, error: &Error, context: Arc<Context>) -> Requeue {
     let key = (job.namespace().unwrap_or_default(), job.name_any());
-    let wait = context.backoff.failed(&key, error);
-    // The watch is about to bring what somebody else wrote; if it does not, waiting is all there is to do.
-    let soon = error.is_conflict() && wait <= backoff::FIRST;
-    Next::requeue(if soon { AFTER_CONFLICT } else { wait })
+    let delay = context.backoff.record_failure(&key, error);
+    // After the first conflict the watch is about to deliver the other write. After repeated ones
+    // it lags, and only the backoff helps.
+    let is_first_conflict = error.is_conflict() && delay <= INITIAL_DELAY;
+    Requeue::requeue(if is_first_conflict {
+        CONFLICT_DELAY
+    } else {
+        delay
+    })
 }
 
-fn report(
+/// Counts and logs the result of a reconcile.
+fn report_result(
     context: &Context,
-    result: std::result::Result<(ObjectRef<WatchedJob>, Next), RunError<Error, watcher::Error>>,
+    result: std::result::Result<(ObjectRef<WatchedJob>, Requeue), RunError<Error, watcher::Error>>,
 ) {
     match result {
         Ok(_) => {}
         Err(RunError::ObjectNotFound(job)) => {
-            context.forget(&(job.namespace.unwrap_or_default(), job.name));
+            context.forget_job(&(job.namespace.unwrap_or_default(), job.name));
         }
         Err(RunError::ReconcilerFailed(error, job)) => {
             let reason = error.reason();
             context
                 .metrics
                 .failures
-                .get_or_create(&ByReason::from(reason))
+                .get_or_create(&ReasonLabel::from(reason))
                 .inc();
-            if error.is_passing() {
-                debug!(job = %job, error = error.chain(), "Looking again soon");
+            if error.is_transient() {
+                debug!(job = %job, error = error.chain(), "Reconcile failed, retrying soon");
             } else {
                 warn!(job = %job, %reason, error = error.chain(), "Reconcile failed");
             }
@@ -256,7 +275,7 @@ fn report(
             context.metrics.queue_errors.inc();
             warn!(
                 error = &error as &dyn std::error::Error,
-                "Queue failed, trying again"
+                "Work queue failed, retrying"
             );
         }
     }
@@ -269,17 +288,17 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_feed_that_ends_is_noticed_unless_all_is_to_end() {
-        let mut feeds = JoinSet::new();
-        feeds.spawn(pending());
-        let early = one_ends(&mut feeds, pending()).now_or_never();
-        assert!(early.is_none(), "it goes on");
-        feeds.spawn(async { panic!("a fault of ours") });
-        one_ends(&mut feeds, pending()).await;
+    async fn ended_task_is_reported_only_before_shutdown() {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(pending());
+        let early = any_task_ended(&mut tasks, pending()).now_or_never();
+        assert!(early.is_none(), "the task still runs");
+        tasks.spawn(async { panic!("a bug") });
+        any_task_ended(&mut tasks, pending()).await;
 
-        feeds.spawn(ready(()));
+        tasks.spawn(ready(()));
         tokio::task::yield_now().await;
-        let late = one_ends(&mut feeds, ready(())).now_or_never();
-        assert!(late.is_none(), "then they may");
+        let late = any_task_ended(&mut tasks, ready(())).now_or_never();
+        assert!(late.is_none(), "after shutdown tasks may end");
     }
 }

@@ -1,60 +1,62 @@
+//! Errors of the reconciler, and which of them are transient, retryable or terminal.
+
 use std::error::Error as _;
 
 use di_api::Reason;
 use kube::core::Status;
 
-/// What the API server gives as the cause where a namespace is being deleted.
+/// Cause in the API server's response to a create in a namespace that is being deleted.
 const NAMESPACE_TERMINATING: &str = "NamespaceTerminating";
 
-/// What can go wrong in a reconcile.
+/// Errors of a reconcile.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A write or read was refused or did not come through.
-    #[error("could not {what}")]
+    /// The API server rejected a request, or the connection failed.
+    #[error("cannot {operation}")]
     Api {
-        /// What was tried.
-        what: String,
-        /// The server's or the connection's word.
+        /// Verb and object of the request.
+        operation: String,
+        /// Error of the server or of the connection.
         #[source]
         source: Box<kube::Error>,
     },
-    /// The server did not answer in time.
-    #[error("could not {what}: no answer within {seconds} s")]
+    /// The API server did not respond in time.
+    #[error("cannot {operation}: no response from the API server within {seconds} s")]
     Timeout {
-        /// What was tried.
-        what: String,
-        /// The deadline.
+        /// Verb and object of the request.
+        operation: String,
+        /// The timeout in seconds.
         seconds: u64,
     },
-    /// Somebody else's object has the name that one of ours needs.
+    /// A foreign object has a name that this job needs.
     #[error(
-        "{kind} {name} exists and is not of this job; delete it, or create the job under another name"
+        "{kind} {name} exists and does not belong to this job; delete it, or create the job under another name"
     )]
-    Foreign {
+    NameConflict {
         /// Kind of the object.
         kind: &'static str,
-        /// Its name.
+        /// Name of the object.
         name: String,
     },
-    /// Something of an earlier job has the name that one of ours needs, and is about to go.
-    #[error("{kind} {name} is not of this job and has yet to go")]
-    Leftover {
+    /// An object of a previous job has a name that this job needs. It is terminating.
+    #[error("{kind} {name} of a previous job is still terminating")]
+    PreviousJobTerminating {
         /// Kind of the object.
         kind: &'static str,
-        /// Its name.
+        /// Name of the object.
         name: String,
     },
-    /// Whatever was done changed nothing, and is still to be done by what is known of the job: a watch is behind.
-    #[error("nothing came of what was to be done")]
-    InVain,
-    /// The job was deleted meanwhile.
-    #[error("the job is gone")]
+    /// The actions changed nothing, and are still required by the caches: a watch lags.
+    #[error("reconcile made no progress; the watch cache may be stale")]
+    NoProgress,
+    /// The job was deleted during the reconcile.
+    #[error("the DIJob was deleted")]
     JobGone,
-    /// A cache is not fed any more.
-    #[error("a watch ended")]
+    /// A watch task ended, so its cache is stale.
+    #[error("a watch task ended, so the watch cache is stale; restart the process")]
     WatchEnded,
-    /// Another process leads.
-    #[error("the lease {0} was lost")]
+    /// Another process may lead now.
+    #[error("lost lease {0}; another process may lead now")]
     LeaseLost(String),
 }
 
@@ -62,7 +64,7 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// All that [`Error::reason`] says, from what passes least by itself on.
+    /// All values of [`Error::reason`], the most severe first.
     pub const REASONS: [Reason; 10] = [
         Reason::LeaseLost,
         Reason::WatchEnded,
@@ -76,10 +78,10 @@ impl Error {
         Reason::Conflict,
     ];
 
-    /// One word for events, conditions and metrics.
+    /// Returns the reason for events, conditions and metrics.
     pub fn reason(&self) -> Reason {
         match self {
-            Self::Api { .. } => match self.answer() {
+            Self::Api { .. } => match self.api_status() {
                 Some(status) if status.is_conflict() => Reason::Conflict,
                 Some(status) if status.message.contains("exceeded quota") => Reason::QuotaExceeded,
                 Some(status) if status.is_forbidden() => Reason::Forbidden,
@@ -87,70 +89,71 @@ impl Error {
                 _ => Reason::ApiError,
             },
             Self::Timeout { .. } => Reason::Timeout,
-            Self::Foreign { .. } => Reason::NameConflict,
-            Self::Leftover { .. } => Reason::PreviousJobTerminating,
-            // What the watch has yet to show, another wrote.
-            Self::InVain => Reason::Conflict,
-            // Nobody is told: nothing is left that it could be told of.
+            Self::NameConflict { .. } => Reason::NameConflict,
+            Self::PreviousJobTerminating { .. } => Reason::PreviousJobTerminating,
+            // The watch lags behind a write of another client.
+            Self::NoProgress => Reason::Conflict,
+            // Never published: the job that an event would refer to is deleted.
             Self::JobGone => Reason::ApiError,
             Self::WatchEnded => Reason::WatchEnded,
             Self::LeaseLost(_) => Reason::LeaseLost,
         }
     }
 
-    /// Whether somebody else wrote first: nothing is wrong, the next look decides.
+    /// Returns true if another client wrote first. This is no fault: the next reconcile decides.
     pub fn is_conflict(&self) -> bool {
         self.reason() == Reason::Conflict
     }
 
-    /// Whether it passes by itself, and soon: nobody need look at it.
-    pub fn is_passing(&self) -> bool {
-        self.is_conflict() || matches!(self, Self::Leftover { .. })
+    /// Returns true if the error disappears soon without any action of a user.
+    pub fn is_transient(&self) -> bool {
+        self.is_conflict() || matches!(self, Self::PreviousJobTerminating { .. })
     }
 
-    /// Whether nothing that is done for the job matters any more: it is gone, or its namespace is about to go and takes nothing new.
-    pub fn is_moot(&self) -> bool {
-        let namespace_ends = |status: &Status| {
+    /// Returns true if no retry can help: the job is deleted, or its namespace is terminating.
+    pub fn is_terminal(&self) -> bool {
+        let namespace_is_terminating = |status: &Status| {
             let mut causes = status.details.iter().flat_map(|details| &details.causes);
             causes.any(|cause| cause.reason == NAMESPACE_TERMINATING)
         };
-        matches!(self, Self::JobGone) || self.answer().is_some_and(namespace_ends)
+        matches!(self, Self::JobGone) || self.api_status().is_some_and(namespace_is_terminating)
     }
 
-    /// The same, of a write of the job itself: if there is none of its name, it is gone.
-    pub(crate) fn of_the_job(self) -> Self {
-        // Of a kind that is not served nothing is found either, but then no name is told.
-        let gone = |status: &Status| {
-            let told = status
+    /// Maps "not found" in the response to a write of the job itself to [`Error::JobGone`].
+    pub(crate) fn map_job_not_found(self) -> Self {
+        // For a kind that is not served the API server returns 404 without a name.
+        let is_job_gone = |status: &Status| {
+            let has_name = status
                 .details
                 .as_ref()
-                .is_some_and(|of| !of.name.is_empty());
-            status.is_not_found() && told
+                .is_some_and(|details| !details.name.is_empty());
+            status.is_not_found() && has_name
         };
-        if self.answer().is_some_and(gone) {
+        if self.api_status().is_some_and(is_job_gone) {
             Self::JobGone
         } else {
             self
         }
     }
 
-    /// Whether a write may have been made although it was not answered so.
-    pub fn may_be_done(&self) -> bool {
+    /// Returns true if a write may have succeeded although no success was returned.
+    pub fn outcome_unknown(&self) -> bool {
         match self {
             Self::Timeout { .. } => true,
-            Self::Api { .. } => self.answer().is_none_or(|status| status.code >= 500),
+            Self::Api { .. } => self.api_status().is_none_or(|status| status.code >= 500),
             _ => false,
         }
     }
 
-    /// Whether the same call may be answered otherwise a little later: the server or the way to it is ill, or somebody was faster.
-    pub(crate) fn may_pass(&self) -> bool {
-        let passes = |status: &Status| status.code == 429 || status.is_conflict();
-        self.may_be_done() || self.answer().is_some_and(passes)
+    /// Returns true if the same request may succeed a little later: the API server or the
+    /// connection fails, requests are throttled (429), or another client wrote first.
+    pub(crate) fn is_retryable(&self) -> bool {
+        let can_retry = |status: &Status| status.code == 429 || status.is_conflict();
+        self.outcome_unknown() || self.api_status().is_some_and(can_retry)
     }
 
-    /// What the server said, if it is the server that refused.
-    pub(crate) fn answer(&self) -> Option<&Status> {
+    /// Returns the `Status` of the response, if the API server rejected the request.
+    pub(crate) fn api_status(&self) -> Option<&Status> {
         let Self::Api { source, .. } = self else {
             return None;
         };
@@ -160,10 +163,10 @@ impl Error {
         }
     }
 
-    /// The message with those of its sources.
+    /// Returns the message together with the messages of the sources.
     pub fn chain(&self) -> String {
-        // Of what the server said, its message is for people; the rest is for debuggers.
-        if let Some(status) = self.answer() {
+        // Of a `Status` only the message is meant for people.
+        if let Some(status) = self.api_status() {
             return format!("{self}: {}", status.message);
         }
         let mut text = self.to_string();
@@ -183,30 +186,30 @@ mod tests {
 
     use super::*;
 
-    fn refused(status: &Value) -> Error {
+    fn rejected(status: &Value) -> Error {
         let status = serde_json::from_value(status.clone()).unwrap();
         Error::Api {
-            what: "try".to_owned(),
+            operation: "try".to_owned(),
             source: Box::new(kube::Error::Api(Box::new(status))),
         }
     }
 
     #[test]
-    fn of_a_name_that_is_taken_is_told_what_can_be_done() {
-        let taken = Error::Foreign {
+    fn name_conflict_message_names_both_remedies() {
+        let conflict = Error::NameConflict {
             kind: "pod",
             name: "p".to_owned(),
         };
         assert_eq!(
-            taken.chain(),
-            "pod p exists and is not of this job; delete it, or create the job under another name"
+            conflict.chain(),
+            "pod p exists and does not belong to this job; delete it, or create the job under another name"
         );
     }
 
     #[test]
-    fn nothing_matters_where_the_namespace_or_the_job_goes() {
-        // As servers say it.
-        let ends = refused(&json!({
+    fn deleted_job_or_terminating_namespace_is_terminal() {
+        // The response of a real API server.
+        let terminating = rejected(&json!({
             "status": "Failure", "reason": "Forbidden", "code": 403,
             "message": "pods \"p\" is forbidden: unable to create new content in namespace n because it is being terminated",
             "details": {"name": "p", "kind": "pods", "causes": [{
@@ -214,15 +217,18 @@ mod tests {
                 "message": "namespace n is being terminated",
             }]},
         }));
-        assert!(ends.is_moot());
+        assert!(terminating.is_terminal());
         let forbidden = json!({"status": "Failure", "reason": "Forbidden", "code": 403, "details": {"name": "p"}});
-        assert!(!refused(&forbidden).is_moot());
+        assert!(!rejected(&forbidden).is_terminal());
 
-        let gone = json!({"status": "Failure", "reason": "NotFound", "code": 404, "details": {"name": "j"}});
-        assert!(!refused(&gone).is_moot(), "it may be another's");
-        assert!(refused(&gone).of_the_job().is_moot());
-        let unserved =
+        let not_found = json!({"status": "Failure", "reason": "NotFound", "code": 404, "details": {"name": "j"}});
+        assert!(
+            !rejected(&not_found).is_terminal(),
+            "another object may be missing"
+        );
+        assert!(rejected(&not_found).map_job_not_found().is_terminal());
+        let not_served =
             json!({"status": "Failure", "reason": "NotFound", "code": 404, "details": {}});
-        assert!(!refused(&unserved).of_the_job().is_moot());
+        assert!(!rejected(&not_served).map_job_not_found().is_terminal());
     }
 }

@@ -1,6 +1,7 @@
-//! Leader election by a Lease: who holds it, leads.
+//! Leader election with a `Lease` object, compatible with client-go.
 //!
-//! Clocks are never compared between machines: a lease has expired when it has not changed for its duration by one's own clock.
+//! Clocks of machines are never compared: a lease is expired when it has not changed for its
+//! duration, measured by the local clock.
 
 use std::{
     sync::Arc,
@@ -17,34 +18,36 @@ use rand::RngExt;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use crate::{Error, context::in_time, error::Result};
+use crate::{Error, api::with_timeout, error::Result};
 
-/// Which lease, held by whom, for how long.
+/// Settings of a lease, with the field names of client-go's leader election.
 #[derive(Clone, Debug)]
 pub struct LeaseSettings {
     /// Namespace of the lease.
     pub namespace: String,
-    /// Its name.
+    /// Name of the lease.
     pub name: String,
-    /// This process, usually its pod's name.
+    /// Identity of this process, usually the name of its pod.
     pub identity: String,
-    /// A lease that did not change for this long may be taken.
+    /// Other processes may take a lease that has not changed for this long.
     pub duration: Duration,
-    /// How often it is renewed, and looked at by those who wait.
-    pub renew_every: Duration,
-    /// The holder stops leading when it could not renew for this long; shorter than `duration`, so that two never lead.
+    /// Interval between renewals, and between tries to acquire the lease.
+    pub retry_period: Duration,
+    /// The holder stops when it could not renew for this long. Shorter than `duration`, so that
+    /// two processes never lead at the same time.
     pub renew_deadline: Duration,
 }
 
 impl LeaseSettings {
-    /// 12 s, renewed every 2 s, given up after 8 s: a little less than usual, so that another leads within 15 s.
+    /// Returns settings with a duration of 12 s, a retry period of 2 s and a renew deadline of
+    /// 8 s. These are below client-go's defaults, so that another process leads within 15 s.
     pub fn new(namespace: &str, name: &str, identity: &str) -> Self {
         Self {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             identity: identity.to_owned(),
             duration: Duration::from_secs(12),
-            renew_every: Duration::from_secs(2),
+            retry_period: Duration::from_secs(2),
             renew_deadline: Duration::from_secs(8),
         }
     }
@@ -55,28 +58,29 @@ impl LeaseSettings {
 pub struct Lease {
     api: Api<LeaseObject>,
     settings: Arc<LeaseSettings>,
-    /// When the write was begun by which it was taken or renewed last.
+    /// Start time of the last write that acquired or renewed the lease.
     renewed: watch::Sender<Option<Instant>>,
 }
 
-/// The time for which the holder of a lease knows that nobody else has it.
+/// Fencing token of the leader: valid while no other process can hold the lease.
 #[derive(Clone, Debug)]
-pub struct Term {
+pub struct LeaderToken {
     renewed: watch::Receiver<Option<Instant>>,
     deadline: Duration,
 }
 
-impl Term {
-    /// Whether the lease was renewed lately enough. A process that was stopped for long finds so, before anything else, that it was not.
-    pub fn lasts(&self) -> bool {
+impl LeaderToken {
+    /// Returns true if the last renewal is recent enough. A process that was paused for long finds
+    /// its token invalid before it writes anything.
+    pub fn is_valid(&self) -> bool {
         let renewed = *self.renewed.borrow();
         renewed.is_some_and(|renewed| renewed.elapsed() <= self.deadline)
     }
 
-    /// Resolves when it lasts; not any more, if the lease was lost for good.
-    pub async fn lasting(&self) {
+    /// Waits until the token is valid. It never resolves after the lease is lost.
+    pub async fn wait_until_valid(&self) {
         let mut renewed = self.renewed.clone();
-        while !self.lasts() {
+        while !self.is_valid() {
             if renewed.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
@@ -84,14 +88,14 @@ impl Term {
     }
 }
 
-/// What was last seen of a lease, and when it was first seen so.
-struct Sight {
+/// Last observed version of a lease, and the local time of its first observation.
+struct ObservedLease {
     version: Option<String>,
     since: Instant,
 }
 
 impl Lease {
-    /// A lease that nobody has asked for yet.
+    /// Creates a client of the lease. It sends no request.
     pub fn new(client: Client, settings: LeaseSettings) -> Self {
         Self {
             api: Api::namespaced(client, &settings.namespace),
@@ -100,9 +104,9 @@ impl Lease {
         }
     }
 
-    /// The time for which this process leads.
-    pub fn term(&self) -> Term {
-        Term {
+    /// Returns the token that is valid while this process leads.
+    pub fn leader_token(&self) -> LeaderToken {
+        LeaderToken {
             renewed: self.renewed.subscribe(),
             deadline: self.settings.renew_deadline,
         }
@@ -110,179 +114,186 @@ impl Lease {
 
     /// Waits until this process holds the lease.
     pub async fn acquire(&self) {
-        let mut sight = Sight {
+        let mut observed = ObservedLease {
             version: None,
             since: Instant::now(),
         };
         loop {
-            let began = Instant::now();
-            match self.try_take(&mut sight).await {
+            let start = Instant::now();
+            match self.try_acquire(&mut observed).await {
                 Ok(true) => {
-                    self.renewed.send_replace(Some(began));
-                    info!(lease = self.settings.name, "Leading");
+                    self.renewed.send_replace(Some(start));
+                    info!(lease = self.settings.name, "Acquired the lease, leading");
                     return;
                 }
                 Ok(false) => {}
                 Err(error) => {
-                    warn!(
-                        error = error.chain(),
-                        "Could not take the lease, trying again"
-                    );
+                    warn!(error = error.chain(), "Cannot acquire the lease, retrying");
                 }
             }
             let jitter = rand::rng().random_range(0.9..1.1);
-            tokio::time::sleep(self.settings.renew_every.mul_f64(jitter)).await;
+            tokio::time::sleep(self.settings.retry_period.mul_f64(jitter)).await;
         }
     }
 
     /// Renews the lease until it is lost.
     ///
     /// # Errors
-    /// Always: [`Error::LeaseLost`] when another holds it or it could not be renewed in time.
-    pub async fn hold(&self) -> Result<std::convert::Infallible> {
+    /// Always: [`Error::LeaseLost`] when another process holds the lease, or it could not be
+    /// renewed in time.
+    pub async fn renew_loop(&self) -> Result<std::convert::Infallible> {
         let lost = || Error::LeaseLost(self.settings.name.clone());
-        let term = self.term();
+        let token = self.leader_token();
         loop {
-            tokio::time::sleep(self.settings.renew_every).await;
-            // Not when it was answered: others may count from the write.
-            let began = Instant::now();
-            match self.renew().await {
+            tokio::time::sleep(self.settings.retry_period).await;
+            // Measured before the request: other processes may count from the write, which comes
+            // before the response.
+            let start = Instant::now();
+            match self.renew_once().await {
                 Ok(Renewal::Done) => {
-                    self.renewed.send_replace(Some(began));
+                    self.renewed.send_replace(Some(start));
                 }
-                Ok(Renewal::Overtaken) => {}
+                Ok(Renewal::Conflict) => {}
                 Ok(Renewal::Lost) => return Err(lost()),
                 Err(error) => {
-                    warn!(
-                        error = error.chain(),
-                        "Could not renew the lease, trying again"
-                    );
+                    warn!(error = error.chain(), "Cannot renew the lease, retrying");
                 }
             }
-            if !term.lasts() {
+            if !token.is_valid() {
                 return Err(lost());
             }
         }
     }
 
-    /// Gives the lease up, so that another need not wait for it to expire.
+    /// Clears the holder, so that another process need not wait for the lease to expire.
     pub async fn release(&self) {
         let result = async {
-            let Some(lease) = self.get().await? else {
+            let Some(lease) = self.get_lease().await? else {
                 return Ok(());
             };
-            if holder(&lease) == Some(&self.settings.identity) {
-                self.put(&lease, None).await?;
+            if holder_of(&lease) == Some(&self.settings.identity) {
+                self.write_lease(&lease, None).await?;
             }
             Ok::<_, Error>(())
         };
         if let Err(error) = result.await {
             warn!(
                 error = error.chain(),
-                "Could not give up the lease; it will expire"
+                "Cannot release the lease; it will expire"
             );
         }
     }
 
-    async fn try_take(&self, sight: &mut Sight) -> Result<bool> {
-        let Some(lease) = self.get().await? else {
-            return self.create().await;
+    async fn try_acquire(&self, observed: &mut ObservedLease) -> Result<bool> {
+        let Some(lease) = self.get_lease().await? else {
+            return self.create_lease().await;
         };
-        if sight.version != lease.resource_version() {
-            sight.version = lease.resource_version();
-            sight.since = Instant::now();
+        if observed.version != lease.resource_version() {
+            observed.version = lease.resource_version();
+            observed.since = Instant::now();
         }
-        let free = holder(&lease).is_none_or(|name| name == &self.settings.identity);
-        if free || sight.since.elapsed() >= self.settings.duration {
-            return self.put(&lease, Some(&self.settings.identity)).await;
+        let is_free = holder_of(&lease).is_none_or(|name| name == &self.settings.identity);
+        if is_free || observed.since.elapsed() >= self.settings.duration {
+            return self
+                .write_lease(&lease, Some(&self.settings.identity))
+                .await;
         }
         Ok(false)
     }
 
-    async fn renew(&self) -> Result<Renewal> {
-        let written = match self.get().await? {
-            Some(lease) if holder(&lease) == Some(&self.settings.identity) => {
-                self.put(&lease, Some(&self.settings.identity)).await?
+    async fn renew_once(&self) -> Result<Renewal> {
+        let written = match self.get_lease().await? {
+            Some(lease) if holder_of(&lease) == Some(&self.settings.identity) => {
+                self.write_lease(&lease, Some(&self.settings.identity))
+                    .await?
             }
             Some(_) => return Ok(Renewal::Lost),
-            None => self.create().await?,
+            None => self.create_lease().await?,
         };
         Ok(if written {
             Renewal::Done
         } else {
-            Renewal::Overtaken
+            Renewal::Conflict
         })
     }
 
-    async fn get(&self) -> Result<Option<LeaseObject>> {
-        let what = || "get the lease".to_owned();
-        in_time(
-            self.settings.renew_every,
-            what,
+    async fn get_lease(&self) -> Result<Option<LeaseObject>> {
+        with_timeout(
+            self.settings.retry_period,
+            || self.describe("get"),
             self.api.get_opt(&self.settings.name),
         )
         .await
     }
 
-    async fn create(&self) -> Result<bool> {
+    async fn create_lease(&self) -> Result<bool> {
         let lease = LeaseObject {
             metadata: ObjectMeta {
                 name: Some(self.settings.name.clone()),
                 ..ObjectMeta::default()
             },
-            spec: Some(self.spec(None, Some(&self.settings.identity))),
+            spec: Some(self.lease_spec(None, Some(&self.settings.identity))),
         };
         let params = PostParams::default();
-        let what = || "create the lease".to_owned();
-        won(in_time(
-            self.settings.renew_every,
-            what,
-            self.api.create(&params, &lease),
+        write_succeeded(
+            with_timeout(
+                self.settings.retry_period,
+                || self.describe("create"),
+                self.api.create(&params, &lease),
+            )
+            .await,
         )
-        .await)
     }
 
-    /// Writes the lease over the version that was seen; whoever comes second gets a conflict.
-    async fn put(&self, seen: &LeaseObject, identity: Option<&str>) -> Result<bool> {
+    /// Replaces the observed version of the lease. Returns false on a conflict.
+    async fn write_lease(&self, observed: &LeaseObject, identity: Option<&str>) -> Result<bool> {
         let lease = LeaseObject {
-            metadata: seen.metadata.clone(),
-            spec: Some(self.spec(seen.spec.as_ref(), identity)),
+            metadata: observed.metadata.clone(),
+            spec: Some(self.lease_spec(observed.spec.as_ref(), identity)),
         };
         let params = PostParams::default();
-        let what = || "write the lease".to_owned();
         let call = self.api.replace(&self.settings.name, &params, &lease);
-        won(in_time(self.settings.renew_every, what, call).await)
+        let operation = || self.describe("write");
+        write_succeeded(with_timeout(self.settings.retry_period, operation, call).await)
     }
 
-    fn spec(&self, old: Option<&LeaseSpec>, identity: Option<&str>) -> LeaseSpec {
+    fn describe(&self, verb: &str) -> String {
+        let LeaseSettings {
+            namespace, name, ..
+        } = &*self.settings;
+        format!("{verb} lease {namespace}/{name}")
+    }
+
+    fn lease_spec(&self, old: Option<&LeaseSpec>, identity: Option<&str>) -> LeaseSpec {
         let now = MicroTime(Timestamp::now());
-        let same = old.is_some_and(|old| old.holder_identity.as_deref() == identity);
+        let same_holder = old.is_some_and(|old| old.holder_identity.as_deref() == identity);
         let transitions = old.and_then(|old| old.lease_transitions).unwrap_or(0);
         LeaseSpec {
             holder_identity: identity.map(str::to_owned),
             lease_duration_seconds: i32::try_from(self.settings.duration.as_secs()).ok(),
-            acquire_time: if same {
+            acquire_time: if same_holder {
                 old.and_then(|old| old.acquire_time.clone())
             } else {
                 Some(now.clone())
             },
             renew_time: Some(now),
-            lease_transitions: Some(transitions + i32::from(!same)),
+            lease_transitions: Some(transitions + i32::from(!same_holder)),
             ..LeaseSpec::default()
         }
     }
 }
 
-/// What came of a try to renew the lease.
+/// Result of one renewal.
 enum Renewal {
     Done,
-    /// Somebody wrote it at the same moment, perhaps an earlier try whose answer came too late. Who holds it, the next look tells.
-    Overtaken,
-    /// Another holds it.
+    /// Another write came first, perhaps an earlier renewal without response. The next read shows
+    /// the holder.
+    Conflict,
+    /// Another process holds the lease.
     Lost,
 }
 
-fn holder(lease: &LeaseObject) -> Option<&String> {
+fn holder_of(lease: &LeaseObject) -> Option<&String> {
     lease
         .spec
         .as_ref()?
@@ -291,12 +302,13 @@ fn holder(lease: &LeaseObject) -> Option<&String> {
         .filter(|name| !name.is_empty())
 }
 
-fn won(result: Result<LeaseObject>) -> Result<bool> {
+/// Returns false if another process wrote first.
+fn write_succeeded(result: Result<LeaseObject>) -> Result<bool> {
     match result {
         Ok(_) => Ok(true),
         Err(error)
             if error
-                .answer()
+                .api_status()
                 .is_some_and(|status| status.is_conflict() || status.is_already_exists()) =>
         {
             Ok(false)
@@ -316,8 +328,9 @@ mod tests {
 
     use super::*;
 
-    /// A server whose lease somebody else writes whenever the holder wants to, so many times; then another holds it.
-    fn contended(times: u32, writes: Arc<Mutex<u32>>) -> Client {
+    /// A server on which each write of the lease conflicts. After `times` writes another process
+    /// holds it.
+    fn conflicting_server(times: u32, writes: Arc<Mutex<u32>>) -> Client {
         let serve = service_fn(move |request: Request<Body>| {
             let mut writes = writes.lock().unwrap_or_else(PoisonError::into_inner);
             let (code, answer) = if request.method() == Method::GET {
@@ -339,16 +352,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lease_that_was_written_at_the_same_moment_is_not_lost_by_that() {
+    async fn renewal_conflict_does_not_lose_the_lease() {
         let writes = Arc::<Mutex<u32>>::default();
         let settings = LeaseSettings {
-            renew_every: Duration::from_millis(5),
+            retry_period: Duration::from_millis(5),
             renew_deadline: Duration::from_secs(3600),
             ..LeaseSettings::new("ns", "lead", "own")
         };
-        let lease = Lease::new(contended(3, writes.clone()), settings);
+        let lease = Lease::new(conflicting_server(3, writes.clone()), settings);
         lease.renewed.send_replace(Some(Instant::now()));
-        assert!(matches!(lease.hold().await, Err(Error::LeaseLost(_))));
-        assert_eq!(*writes.lock().unwrap(), 3, "until another holds it");
+        assert!(matches!(lease.renew_loop().await, Err(Error::LeaseLost(_))));
+        assert_eq!(*writes.lock().unwrap(), 3, "until another process holds it");
     }
 }

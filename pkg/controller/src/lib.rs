@@ -1,19 +1,26 @@
-//! The reconciler of DIJobs: observe, a pure step, act.
+//! The reconciler of DIJobs. It observes the cluster, computes a pure [`step()`], and applies its
+//! actions.
 
-mod act;
+mod api;
+mod apply;
 mod backoff;
 mod context;
+mod debounce;
 mod driver;
 mod error;
-mod lead;
+mod event_queue;
+mod event_retry;
+mod events;
+mod job_state;
+mod leader_election;
 mod lease;
 mod metrics;
-mod outbox;
-mod raw;
 mod reconcile;
-mod status;
+mod spec_check;
+mod status_writer;
 mod step;
-mod unsent;
+mod stored_job;
+mod undecodable;
 
 use std::time::Duration;
 
@@ -22,27 +29,27 @@ use jiff::Timestamp;
 
 pub use driver::run;
 pub use error::{Error, Result};
-pub use lead::lead;
-pub use lease::{Lease, LeaseSettings, Term};
+pub use leader_election::run_with_leader_election;
+pub use lease::{LeaderToken, Lease, LeaseSettings};
 pub use metrics::Metrics;
-pub use step::{Action, Note, Observed, Step, Trouble, step};
+pub use step::{Action, EventRecord, Observed, ReconcileError, Step, step};
 
-/// How the reconciler works.
+/// Settings of the reconciler.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What pods are told.
+    /// Settings that are built into pods, such as the address of the replica endpoint.
     pub build: BuildSettings,
-    /// How many jobs are reconciled at the same time.
+    /// Maximum number of jobs that are reconciled at the same time.
     pub concurrency: u16,
-    /// How many writes are under way at the same time, over all jobs.
+    /// Maximum number of concurrent writes to the API server, over all jobs.
     pub writes_in_flight: usize,
-    /// Deadline of one call to the API server.
+    /// Timeout of one request to the API server.
     pub call_timeout: Duration,
-    /// Name under which events are published, usually the pod's.
+    /// Instance name in published events, usually the name of the pod.
     pub identity: String,
-    /// Writes wait while this does not last; nothing where no other process reconciles.
-    pub term: Option<Term>,
-    /// Where the time comes from.
+    /// Token that delays writes while the lease is not held. `None` without leader election.
+    pub leader_token: Option<LeaderToken>,
+    /// Returns the current time.
     pub clock: fn() -> Timestamp,
 }
 
@@ -54,7 +61,7 @@ impl Default for Settings {
             writes_in_flight: 32,
             call_timeout: Duration::from_secs(10),
             identity: "di-orchestrator".to_owned(),
-            term: None,
+            leader_token: None,
             clock: Timestamp::now,
         }
     }

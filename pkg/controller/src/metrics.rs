@@ -1,4 +1,6 @@
-mod jobs;
+//! Prometheus metrics of the reconciler.
+
+mod job_counts;
 
 use std::time::Instant;
 
@@ -16,31 +18,31 @@ use prometheus_client::{
 };
 
 use crate::Error;
-use jobs::Jobs;
+use job_counts::JobCounts;
 
-/// What the reconciler counts.
+/// Metrics of the reconciler.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    /// Whether this process leads.
+    /// 1 if this process leads, else 0.
     pub leader: Gauge,
-    pub(crate) jobs: Jobs,
+    pub(crate) jobs: JobCounts,
     pub(crate) reconciles: Counter,
-    pub(crate) failures: Family<ByReason, Counter>,
+    pub(crate) failures: Family<ReasonLabel, Counter>,
     pub(crate) duration: Histogram,
     pub(crate) active: Gauge,
     pub(crate) max_concurrent: Gauge,
-    pub(crate) writes: Family<Write, Counter>,
-    pub(crate) events: Family<ByReason, Counter>,
+    pub(crate) writes: Family<WriteLabels, Counter>,
+    pub(crate) events: Family<ReasonLabel, Counter>,
     pub(crate) queue_errors: Counter,
     pub(crate) watch_errors: WatchErrors,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct ByReason {
+pub(crate) struct ReasonLabel {
     pub reason: &'static str,
 }
 
-impl From<Reason> for ByReason {
+impl From<Reason> for ReasonLabel {
     fn from(reason: Reason) -> Self {
         Self {
             reason: reason.as_str(),
@@ -48,15 +50,15 @@ impl From<Reason> for ByReason {
     }
 }
 
-/// Both as in RBAC.
+/// Labels of a request, named as in RBAC rules.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct Write {
+pub(crate) struct WriteLabels {
     pub verb: &'static str,
     pub resource: &'static str,
 }
 
-/// Those that there are.
-const WRITES: [(&str, &str); 11] = [
+/// All requests that the reconciler sends.
+const REQUESTS: [(&str, &str); 11] = [
     ("create", "pods"),
     ("create", "services"),
     ("create", "events"),
@@ -71,59 +73,63 @@ const WRITES: [(&str, &str); 11] = [
 ];
 
 impl Metrics {
-    /// Makes them known to `registry`.
+    /// Creates the metrics and registers them.
     pub fn new(registry: &mut Registry) -> Self {
-        // What never happened is told of as well, so that the first time is seen as a change.
+        // Each series starts at 0, so that `increase()` counts the first event too.
         let resources = ["dijobs", "pods", "services", "nodes", "aggregatorconfigs"];
         let watch_errors = WatchErrors::register(registry, resources);
         let registry = registry.sub_registry_with_prefix("di_controller");
-        let jobs = Jobs::default();
+        let jobs = JobCounts::default();
         registry.register_collector(Box::new(jobs.clone()));
         let mut gauge = |name: &str, help: &str| {
             let gauge = Gauge::default();
             registry.register(name, help, gauge.clone());
             gauge
         };
-        let leader = gauge("leader", "Whether this process leads");
-        let active = gauge("active_reconciles", "Reconciles under way");
+        let leader = gauge("leader", "1 if this process is the leader, else 0");
+        let active = gauge("active_reconciles", "Number of reconciles that are running");
         let max_concurrent = gauge(
             "max_concurrent_reconciles",
-            "How many may be under way at the same time",
+            "Maximum number of concurrent reconciles",
         );
         let mut counter = |name: &str, help: &str| {
             let counter = Counter::default();
             registry.register(name, help, counter.clone());
             counter
         };
-        let reconciles = counter("reconciles", "Reconciles");
-        let queue_errors = counter("queue_errors", "Errors of the queue");
+        let reconciles = counter("reconciles", "Number of reconciles");
+        let queue_errors = counter("queue_errors", "Number of errors of the work queue");
         let mut by_reason = |name: &str, help: &str, reasons: &[Reason]| {
-            let family = Family::<ByReason, Counter>::default();
+            let family = Family::<ReasonLabel, Counter>::default();
             for reason in reasons {
-                family.get_or_create_owned(&ByReason::from(*reason));
+                family.get_or_create_owned(&ReasonLabel::from(*reason));
             }
             registry.register(name, help, family.clone());
             family
         };
         let failures = by_reason(
             "reconcile_failures",
-            "Reconciles that failed",
+            "Number of failed reconciles by reason",
             &Error::REASONS,
         );
-        let events = by_reason("events", "What jobs were told by events", Reason::ALL);
+        let events = by_reason(
+            "events",
+            "Number of emitted Kubernetes events by reason",
+            Reason::ALL,
+        );
         let duration = Histogram::new(exponential_buckets(0.001, 2.0, 14));
         registry.register(
             "reconcile_duration_seconds",
-            "Duration of reconciles",
+            "Duration of reconciles in seconds",
             duration.clone(),
         );
-        let writes = Family::<Write, Counter>::default();
-        for (verb, resource) in WRITES {
-            writes.get_or_create_owned(&Write { verb, resource });
+        let writes = Family::<WriteLabels, Counter>::default();
+        for (verb, resource) in REQUESTS {
+            writes.get_or_create_owned(&WriteLabels { verb, resource });
         }
         registry.register(
             "writes",
-            "Writes to the API server, and reads of single objects",
+            "Number of requests to the API server (writes and reads of single objects) by verb and resource",
             writes.clone(),
         );
         Self {
@@ -141,28 +147,28 @@ impl Metrics {
         }
     }
 
-    /// Counts a reconcile, which is under way until what is returned is dropped.
-    pub(crate) fn reconcile(&self) -> Reconciling<'_> {
+    /// Counts a reconcile as active until the returned guard is dropped.
+    pub(crate) fn track_reconcile(&self) -> ActiveReconcile<'_> {
         self.reconciles.inc();
         self.active.inc();
-        Reconciling {
+        ActiveReconcile {
             metrics: self,
-            began: Instant::now(),
+            start: Instant::now(),
         }
     }
 }
 
-/// A reconcile under way.
-pub(crate) struct Reconciling<'a> {
+/// Guard of an active reconcile.
+pub(crate) struct ActiveReconcile<'a> {
     metrics: &'a Metrics,
-    began: Instant,
+    start: Instant,
 }
 
-impl Drop for Reconciling<'_> {
+impl Drop for ActiveReconcile<'_> {
     fn drop(&mut self) {
         self.metrics.active.dec();
-        let took = self.began.elapsed().as_secs_f64();
-        self.metrics.duration.observe(took);
+        let seconds = self.start.elapsed().as_secs_f64();
+        self.metrics.duration.observe(seconds);
     }
 }
 
@@ -171,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reconcile_is_under_way_until_it_ends() {
+    fn reconcile_is_active_until_guard_is_dropped() {
         let mut registry = Registry::default();
         let metrics = Metrics::new(&mut registry);
         let text = || {
@@ -179,9 +185,9 @@ mod tests {
             prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
             text
         };
-        let reconciling = metrics.reconcile();
+        let active = metrics.track_reconcile();
         assert!(text().contains("di_controller_active_reconciles 1"));
-        drop(reconciling);
+        drop(active);
         let text = text();
         for line in [
             "di_controller_active_reconciles 0",

@@ -1,4 +1,5 @@
-//! One reconcile of a job: looks, and what follows from them.
+//! Reconciles one job: observes the cluster, computes a step, writes the status and applies the
+//! actions, until nothing is left to do.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -14,88 +15,92 @@ use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Condition};
 use kube::{
     Api, ResourceExt,
-    runtime::{controller::Action as Next, reflector::ObjectRef},
+    runtime::{controller::Action as Requeue, reflector::ObjectRef},
 };
 use rand::RngExt;
 use tracing::{debug, instrument};
 
 use crate::{
-    Action, Error, Note, Observed, Step, Trouble,
-    act::{Failed, IN_PARALLEL, act, made_by},
-    context::{Context, Refused},
+    Action, Error, EventRecord, Observed, ReconcileError, Step,
+    apply::{ApplyError, PARALLEL_REQUESTS, apply_actions, created_object},
+    context::Context,
+    debounce::{DEBOUNCE, backed_by_persisted_status, debounce_write, is_persisted, is_up_to_date},
     error::Result,
-    raw,
-    status::{
-        COUNTS_EVERY, is_written, may_wait, on_what_stands, stands, tell_unsaid, write_and_tell,
-    },
+    job_state::DeferredCreates,
+    spec_check::fail_invalid_spec,
+    status_writer::{replay_unacknowledged, write_status_and_emit},
     step,
     step::has_begun,
+    undecodable::fail_undecodable,
 };
 
-/// A job is looked at this often even if nothing seems to change, in case a watch lost something.
-const SAFETY_NET: Duration = Duration::from_secs(300);
-/// Looks at a job in one reconcile: status, actions, status of what they did. More come by the watch.
-const LOOKS: usize = 6;
+/// Each job is reconciled this often even without a change, in case a watch lost an event.
+const RESYNC_PERIOD: Duration = Duration::from_secs(300);
+/// Maximum number of steps in one reconcile: status, actions, status of their results. The watch
+/// triggers further ones.
+const MAX_ITERATIONS: usize = 6;
 
-/// Waits for the job's turn, and reconciles it as it is by then.
-pub(crate) async fn reconcile(job: Arc<WatchedJob>, context: Arc<Context>) -> Result<Next> {
+/// Waits for a permit, and reconciles the newest state of the job.
+pub(crate) async fn reconcile(job: Arc<WatchedJob>, context: Arc<Context>) -> Result<Requeue> {
     let key = (job.namespace().unwrap_or_default(), job.name_any());
-    let _one_of_few = if context.backoff.hangs(&key) {
-        // Never closed.
-        context.turns_of_hanging.acquire().await.ok()
+    let _slow_permit = if context.backoff.is_unresponsive(&key) {
+        // This semaphore is never closed.
+        context.slow_lane.acquire().await.ok()
     } else {
         None
     };
-    let Ok(_turn) = context.turns.acquire().await else {
-        // All is to end.
-        return Ok(Next::await_change());
+    let Ok(_permit) = context.reconcile_permits.acquire().await else {
+        // The semaphore is closed: the process shuts down.
+        return Ok(Requeue::await_change());
     };
     let Some(job) = context.jobs.store().get(&ObjectRef::from_obj(&*job)) else {
-        context.forget(&key);
-        return Ok(Next::await_change());
+        context.forget_job(&key);
+        return Ok(Requeue::await_change());
     };
-    // Boxed: those that wait are many, and take no room for it.
-    Box::pin(reconcile_now(job, &context)).await
+    // Boxed, so that the many reconciles that wait for a permit use little memory.
+    Box::pin(reconcile_with_permit(job, &context)).await
 }
 
 #[instrument(skip_all, fields(namespace = job.namespace(), job = job.name_any()))]
-async fn reconcile_now(job: Arc<WatchedJob>, context: &Context) -> Result<Next> {
+async fn reconcile_with_permit(job: Arc<WatchedJob>, context: &Context) -> Result<Requeue> {
     let key = (job.namespace().unwrap_or_default(), job.name_any());
-    context.meet(&key, job.uid().as_deref());
-    if context.memory(&key).moot {
-        return Ok(Next::await_change());
+    context.reset_if_recreated(&key, job.uid().as_deref());
+    if context.job_state(&key).terminal {
+        return Ok(Requeue::await_change());
     }
-    let _under_way = context.metrics.reconcile();
-    let result: Result<_, Failed> = match &job.0 {
+    let _active = context.metrics.track_reconcile();
+    let result: Result<_, ApplyError> = match &job.0 {
         Ok(_) => {
-            synced(context).await?;
-            looks(context, &key, job.uid().as_deref()).await
+            wait_for_cache_sync(context).await?;
+            reconcile_until_settled(context, &key, job.uid().as_deref()).await
         }
         Err(invalid) => {
-            synced(context).await?;
-            match raw::fail_undecodable(context, invalid).await {
-                Ok(Some(ended)) => clean_up(context, &key, &ended).await,
-                told => told.map(|_| Next::await_change()).map_err(Failed::from),
+            wait_for_cache_sync(context).await?;
+            match fail_undecodable(context, invalid).await {
+                Ok(Some(ended)) => clean_up_undecodable(context, &key, &ended).await,
+                reported => reported
+                    .map(|_| Requeue::await_change())
+                    .map_err(ApplyError::from),
             }
         }
     };
     match &result {
-        // One whose write is held back has not been to the server.
-        Ok(_) if context.memory(&key).has_settled() => context.backoff.succeeded(&key),
-        Err(Failed { error, .. }) if error.is_moot() => {
-            debug!(error = error.chain(), "Nothing more can be done");
-            context.remember(&key, |memory| memory.moot = true);
-            return Ok(Next::await_change());
+        // With a pending status write, no request has shown that the API server works.
+        Ok(_) if context.job_state(&key).is_settled() => context.backoff.record_success(&key),
+        Err(ApplyError { error, .. }) if error.is_terminal() => {
+            debug!(error = error.chain(), "Stopped reconciling the job");
+            context.update_state(&key, |state| state.terminal = true);
+            return Ok(Requeue::await_change());
         }
-        Err(Failed { error, .. }) if error.is_conflict() => {}
-        Err(failed) if job.0.is_ok() => note_trouble(context, &key, failed).await,
+        Err(ApplyError { error, .. }) if error.is_conflict() => {}
+        Err(failed) if job.0.is_ok() => record_error(context, &key, failed).await,
         _ => {}
     }
     result.map_err(|failed| failed.error)
 }
 
-/// No decision is made before the caches are filled.
-async fn synced(context: &Context) -> Result<()> {
+/// Waits until the caches of pods and services are filled. No decision is made before.
+async fn wait_for_cache_sync(context: &Context) -> Result<()> {
     for mut cache in [context.pods.synced(), context.services.synced()] {
         let filled = cache.wait_for(|synced| *synced).await;
         filled.map_err(|_| Error::WatchEnded)?;
@@ -103,118 +108,136 @@ async fn synced(context: &Context) -> Result<()> {
     Ok(())
 }
 
-/// Looks, decides, writes the status, acts; again until nothing is left to do for the job of this UID.
-async fn looks(context: &Context, key: &Key, uid: Option<&str>) -> Result<Next, Failed> {
-    Box::pin(tell_unsaid(context, key)).await?;
-    let mut trouble = context.memory(key).trouble;
-    let mut asked = HashMap::new();
-    let (mut judged, mut got_on, mut in_vain) = (false, false, false);
-    for _ in 0..LOOKS {
+/// Observes, computes a step, writes the status and applies the actions, until nothing is left to
+/// do for the job with this UID.
+async fn reconcile_until_settled(
+    context: &Context,
+    key: &Key,
+    uid: Option<&str>,
+) -> Result<Requeue, ApplyError> {
+    Box::pin(replay_unacknowledged(context, key)).await?;
+    let mut last_error = context.job_state(key).last_error;
+    let mut live_reads = HashMap::new();
+    let (mut spec_checked, mut made_progress, mut no_effect) = (false, false, false);
+    for _ in 0..MAX_ITERATIONS {
         let Some(job) = context.jobs.get(key) else {
-            context.forget(key);
-            return Ok(Next::await_change());
+            context.forget_job(key);
+            return Ok(Requeue::await_change());
         };
         if job.metadata.uid.as_deref() != uid {
-            // Another of its name by now, of which nothing of this holds.
-            return Ok(Next::requeue(COUNTS_EVERY));
+            // The job was recreated. Nothing that was observed applies to the new one.
+            return Ok(Requeue::requeue(DEBOUNCE));
         }
-        // Once in a job's life: afterwards it has begun. In here, since it may be let go on between two looks.
-        if !judged && is_new(context, key, &job) {
-            if Box::pin(raw::fail_invalid(context, key)).await? {
-                return Ok(Next::await_change());
+        // Once in the life of a job, before anything is created. Inside the loop, because a job
+        // may be resumed between two iterations. See docs/decisions/0013.
+        if !spec_checked && is_new(context, key, &job) {
+            if Box::pin(fail_invalid_spec(context, key)).await? {
+                return Ok(Requeue::await_change());
             }
-            judged = true;
+            spec_checked = true;
         }
-        asked.extend(seen_going(context, &job).map(|name| (name, false)));
-        let mut step = look(context, key, &job, trouble.as_ref(), &asked);
-        if !step.ask.is_empty() {
-            let (answers, failed) = ask_for(context, key, step.ask).await;
-            // What was answered need not be asked again: of many calls to a server that is ill some always fail.
-            if let Some(error) = failed.filter(|_| answers.is_empty()) {
+        live_reads.extend(observed_deletions(context, &job).map(|name| (name, false)));
+        let mut step = observe_and_step(context, key, &job, last_error.as_ref(), &live_reads);
+        if !step.needs_live_read.is_empty() {
+            let (results, failed) = verify_live(context, key, step.needs_live_read).await;
+            // Successful reads are kept: a failing API server rejects some of many requests, so
+            // reading all again might never succeed.
+            if let Some(error) = failed.filter(|_| results.is_empty()) {
                 return Err(error.into());
             }
-            asked.extend(answers);
+            live_reads.extend(results);
             continue;
         }
-        let some_wait = put_off(context, key, &job, &mut step);
+        let has_deferred = defer_rejected_creates(context, key, &job, &mut step);
         let old = job.status.as_ref();
-        let acts_first = !step.actions.is_empty() && stands(old, &step.status);
-        if !is_written(old, &step.status) && !acts_first {
-            if let Some(wait) = may_wait(context, key, old, &step) {
-                let actions = on_what_stands(old, &step.status, step.actions);
-                act(context, &job, key, &actions).await?;
-                return Ok(Next::requeue(wait));
+        let acts_first = !step.actions.is_empty() && is_persisted(old, &step.status);
+        if !is_up_to_date(old, &step.status) && !acts_first {
+            if let Some(wait) = debounce_write(context, key, old, &step) {
+                let actions = backed_by_persisted_status(old, &step.status, step.actions);
+                apply_actions(context, &job, key, &actions).await?;
+                return Ok(Requeue::requeue(wait));
             }
-            write_and_tell(context, key, &job, step).await?;
-            got_on = true;
+            write_status_and_emit(context, key, &job, step).await?;
+            made_progress = true;
             continue;
         }
-        if step.actions.is_empty() && (trouble.is_none() || some_wait) {
-            context.remember(key, |memory| memory.held = None);
-            return Ok(next(&step, &job));
+        if step.actions.is_empty() && (last_error.is_none() || has_deferred) {
+            context.update_state(key, |state| state.pending_write = None);
+            return Ok(requeue_for(&step, &job));
         }
-        let changed = act(context, &job, key, &step.actions).await?;
-        got_on |= changed;
-        in_vain |= !changed;
+        let changed = apply_actions(context, &job, key, &step.actions).await?;
+        made_progress |= changed;
+        no_effect |= !changed;
         if step.actions.contains(&Action::DeleteJob) {
-            // It is there until the watch has caught up.
-            context.remember(key, |memory| memory.moot = true);
-            return Ok(Next::await_change());
+            // The cache shows the job until the watch catches up.
+            context.update_state(key, |state| state.terminal = true);
+            return Ok(Requeue::await_change());
         }
-        if !some_wait {
-            trouble = None;
-            context.remember(key, |memory| memory.trouble = None);
+        if !has_deferred {
+            last_error = None;
+            context.update_state(key, |state| state.last_error = None);
         }
     }
-    if in_vain && !got_on {
-        // What it waits for the watch brings, and if nothing does, it must not be tried at this pace for ever.
-        return Err(Error::InVain.into());
+    if no_effect && !made_progress {
+        // Usually the watch soon delivers the missing change. The error adds a backoff, in case it
+        // does not.
+        return Err(Error::NoProgress.into());
     }
-    // Something keeps changing; others get their turn in between.
-    Ok(Next::requeue(COUNTS_EVERY))
+    // The job keeps changing. Other jobs are reconciled in between.
+    Ok(Requeue::requeue(DEBOUNCE))
 }
 
-/// An ended job that cannot be decoded is cleaned up after like any other. Its status stays as it is: to write it takes to read it.
-async fn clean_up(context: &Context, key: &Key, ended: &DIJob) -> Result<Next, Failed> {
-    let step = look(context, key, ended, None, &HashMap::new());
-    act(context, ended, key, &step.actions).await?;
-    Ok(next(&step, ended))
+/// Cleans up after an ended job that cannot be decoded. Its status is not written, because a write
+/// replaces all of it. See docs/decisions/0018.
+async fn clean_up_undecodable(
+    context: &Context,
+    key: &Key,
+    ended: &DIJob,
+) -> Result<Requeue, ApplyError> {
+    let step = observe_and_step(context, key, ended, None, &HashMap::new());
+    apply_actions(context, ended, key, &step.actions).await?;
+    Ok(requeue_for(&step, ended))
 }
 
-/// Takes what was refused out of a step until it is time to try it again; whether there is any.
-fn put_off(context: &Context, key: &Key, job: &DIJob, step: &mut Step) -> bool {
-    let refused = context.memory(key).refused;
-    if refused.creates.is_empty() {
+/// Removes the creates that the API server rejected from the step, until the backoff is over.
+/// Returns true if it removed any.
+fn defer_rejected_creates(context: &Context, key: &Key, job: &DIJob, step: &mut Step) -> bool {
+    let deferred = context.job_state(key).deferred_creates;
+    if deferred.objects.is_empty() {
         return false;
     }
-    let wait = context.backoff.left(key);
-    let Some(wait) = wait.filter(|_| refused.generation == job.metadata.generation) else {
-        context.remember(key, |memory| memory.refused = Arc::default());
+    let delay = context.backoff.remaining_delay(key);
+    // A new generation of the spec may have fixed the error, so it is tried at once.
+    let Some(delay) = delay.filter(|_| deferred.generation == job.metadata.generation) else {
+        context.update_state(key, |state| state.deferred_creates = Arc::default());
         return false;
     };
-    let all = step.actions.len();
-    take_out(&mut step.actions, &refused.creates);
-    let some_wait = step.actions.len() < all;
-    if some_wait {
-        step.look_within(wait);
+    let count = step.actions.len();
+    remove_deferred(&mut step.actions, &deferred.objects);
+    let has_deferred = step.actions.len() < count;
+    if has_deferred {
+        step.requeue_within(delay);
     } else {
-        // Nobody wants it any more.
-        context.remember(key, |memory| memory.refused = Arc::default());
+        // The job does not desire these objects any more.
+        context.update_state(key, |state| state.deferred_creates = Arc::default());
     }
-    some_wait
+    has_deferred
 }
 
-/// Takes out what was refused, and the pods that might take the room of a coordinator that was.
-fn take_out(actions: &mut Vec<Action>, refused: &HashSet<(&'static str, String)>) {
-    let waits = |action: &Action| made_by(action).is_some_and(|made| refused.contains(&made));
-    let is_held = actions
+/// Removes deferred creates. If the coordinator is deferred, removes all creates of pods, which
+/// could take its place in a quota.
+fn remove_deferred(actions: &mut Vec<Action>, deferred: &HashSet<(&'static str, String)>) {
+    let is_deferred =
+        |action: &Action| created_object(action).is_some_and(|object| deferred.contains(&object));
+    let coordinator_is_deferred = actions
         .iter()
-        .any(|action| action.makes_coordinator() && waits(action));
+        .any(|action| action.creates_coordinator() && is_deferred(action));
     let is_pod = |action: &Action| matches!(action, Action::CreatePod(_));
-    actions.retain(|action| !(waits(action) || is_held && is_pod(action)));
+    actions.retain(|action| !(is_deferred(action) || coordinator_is_deferred && is_pod(action)));
 }
 
-/// Whether the job is to begin: it is not held, and neither its status nor, if that was lost, pods tell that it has.
+/// Returns true if nothing was created for the job yet, and it is not suspended. Existing pods
+/// prove the contrary even if the status was lost.
 fn is_new(context: &Context, key: &Key, job: &DIJob) -> bool {
     let status = job.status.as_ref();
     job.metadata.deletion_timestamp.is_none()
@@ -223,8 +246,8 @@ fn is_new(context: &Context, key: &Key, job: &DIJob) -> bool {
         && !context.has_pods(key, job.metadata.uid.as_deref())
 }
 
-/// Replicas whose pod the watch has shown going.
-fn seen_going(context: &Context, job: &DIJob) -> impl Iterator<Item = String> {
+/// Returns the replicas with a pod that the watch has reported as deleted.
+fn observed_deletions(context: &Context, job: &DIJob) -> impl Iterator<Item = String> {
     let plan = job.status.iter().flat_map(|status| &status.plan);
     plan.filter(|entry| {
         entry
@@ -235,48 +258,50 @@ fn seen_going(context: &Context, job: &DIJob) -> impl Iterator<Item = String> {
     .map(|entry| entry.name.clone())
 }
 
-/// Asks the server for pods, and returns whether it has them, as far as it answered, and why it did not.
-async fn ask_for(
+/// Reads pods from the API server, bypassing the cache. Returns each name with true if the pod
+/// exists, and the first error.
+async fn verify_live(
     context: &Context,
     key: &Key,
     names: Vec<String>,
 ) -> (Vec<(String, bool)>, Option<Error>) {
     let api: Api<Pod> = Api::namespaced(context.client.clone(), &key.0);
-    let calls = names.into_iter().map(|name| {
+    let reads = names.into_iter().map(|name| {
         let api = api.clone();
         async move {
-            let what = || format!("get pods {name}");
-            let found = context.get("pods", what, api.get_opt(&name)).await?;
+            let operation = || format!("get pods/{name}");
+            let found = context.get("pods", operation, api.get_opt(&name)).await?;
             let view = found.as_ref().and_then(PodView::new);
-            let there = view.is_some();
+            let exists = view.is_some();
             if let Some(view) = view {
                 context.pods.created(view);
             }
-            Ok((name, there))
+            Ok((name, exists))
         }
         .boxed()
     });
-    let calls: Vec<BoxFuture<'_, Result<_>>> = calls.collect();
-    let results: Vec<_> = stream::iter(calls)
-        .buffer_unordered(IN_PARALLEL)
+    let reads: Vec<BoxFuture<'_, Result<_>>> = reads.collect();
+    let results: Vec<_> = stream::iter(reads)
+        .buffer_unordered(PARALLEL_REQUESTS)
         .collect()
         .await;
-    let (mut answers, mut failed) = (Vec::new(), None);
+    let (mut found, mut failed) = (Vec::new(), None);
     for result in results {
         match result {
-            Ok(answer) => answers.push(answer),
+            Ok(read) => found.push(read),
             Err(error) => failed = failed.or(Some(error)),
         }
     }
-    (answers, failed)
+    (found, failed)
 }
 
-fn look(
+/// Observes the cluster through the caches and computes the step.
+fn observe_and_step(
     context: &Context,
     key: &Key,
     job: &DIJob,
-    trouble: Option<&Trouble>,
-    asked: &HashMap<String, bool>,
+    last_error: Option<&ReconcileError>,
+    live_reads: &HashMap<String, bool>,
 ) -> Step {
     let pods = context.pods.of_job(key);
     let services = context.services.of_job(key);
@@ -284,101 +309,111 @@ fn look(
     let aggregator = context.aggregators.of(&key.0);
     let now = (context.settings.clock)();
     let coordinator = job.status.as_ref().map(|status| &status.coordinator);
-    let coordinator = coordinator.and_then(|last| last.uid.as_deref());
-    let gone = coordinator.and_then(|uid| context.pods.last_of(uid));
-    let seen = Observed {
+    let coordinator_uid = coordinator.and_then(|last| last.uid.as_deref());
+    let deleted_coordinator = coordinator_uid.and_then(|uid| context.pods.last_of(uid));
+    let observed = Observed {
         job,
         pods: &pods,
         services: &services,
         nodes: nodes.as_deref(),
         aggregator: &aggregator,
-        trouble,
-        gone: gone.as_ref(),
-        asked,
-        // Kubernetes' times are whole seconds.
+        last_error,
+        deleted_coordinator: deleted_coordinator.as_ref(),
+        live_reads,
+        // Times in Kubernetes objects are whole seconds.
         now: Timestamp::from_second(now.as_second()).unwrap_or(now),
     };
-    step(&seen, &mut RandomSuffixes)
+    step(&observed, &mut RandomSuffixes)
 }
 
-fn next(step: &Step, job: &DIJob) -> Next {
+/// Returns the time of the next reconcile. An ended job needs no resync.
+fn requeue_for(step: &Step, job: &DIJob) -> Requeue {
     let ended = job.status.as_ref().is_some_and(DIJobStatus::has_ended);
-    let look = SAFETY_NET.mul_f64(rand::rng().random_range(0.8..1.2));
-    match step.again {
-        Some(again) if ended => Next::requeue(again),
-        None if ended => Next::await_change(),
-        again => Next::requeue(again.map_or(look, |again| again.min(look))),
+    // Jitter spreads the resyncs of jobs that were listed together.
+    let resync = RESYNC_PERIOD.mul_f64(rand::rng().random_range(0.8..1.2));
+    match step.requeue_after {
+        Some(delay) if ended => Requeue::requeue(delay),
+        None if ended => Requeue::await_change(),
+        delay => Requeue::requeue(delay.map_or(resync, |delay| delay.min(resync))),
     }
 }
 
-/// A step that changes nothing but what is said of the job.
-pub(crate) fn only_told(step: Step, job: &DIJob) -> Step {
+/// Reduces a step to the reason and the condition `ReplicasReady` of the status.
+pub(crate) fn conditions_only(step: Step, job: &DIJob) -> Step {
     let DIJobStatus {
         reason, conditions, ..
     } = step.status;
-    let told = |condition: &Condition| condition.type_ == ConditionType::ReplicasReady.as_str();
+    let is_ready_condition =
+        |condition: &Condition| condition.type_ == ConditionType::ReplicasReady.as_str();
     let mut status = job.status.clone().unwrap_or_default();
     status.reason = reason;
-    status.conditions.retain(|condition| !told(condition));
     status
         .conditions
-        .extend(conditions.into_iter().filter(told));
+        .retain(|condition| !is_ready_condition(condition));
+    status
+        .conditions
+        .extend(conditions.into_iter().filter(is_ready_condition));
     Step {
         status,
         ..Step::default()
     }
 }
 
-/// What is told goes on being told while what it is about is refused: of many, others are tried each time. Once that is made, or free, another is
-/// to be told of.
-fn told_on(told: Option<Trouble>, new: Trouble, refused: &Refused) -> Trouble {
-    let goes_on = |old: &Trouble| {
-        let about = old.about.as_ref();
-        let is_refused = about.is_some_and(|about| refused.creates.contains(about));
-        is_refused && old.about != new.about && old.reason == new.reason
+/// Keeps reporting the same error while its object is still rejected, even if a retry fails for a
+/// different object. Reports the next error once the object is created.
+fn stable_error(
+    reported: Option<ReconcileError>,
+    new: ReconcileError,
+    deferred: &DeferredCreates,
+) -> ReconcileError {
+    let still_holds = |old: &ReconcileError| {
+        let object = old.deferred_create.as_ref();
+        let is_deferred = object.is_some_and(|object| deferred.objects.contains(object));
+        is_deferred && old.deferred_create != new.deferred_create && old.reason == new.reason
     };
-    told.filter(goes_on).unwrap_or(new)
+    reported.filter(still_holds).unwrap_or(new)
 }
 
-/// Keeps what went wrong for the status and tells of it.
-async fn note_trouble(context: &Context, key: &Key, failed: &Failed) {
+/// Records an error in the state of the job, queues an event, and reports it in the status.
+async fn record_error(context: &Context, key: &Key, failed: &ApplyError) {
     let error = &failed.error;
-    let trouble = Trouble {
+    let new_error = ReconcileError {
         reason: error.reason(),
         message: error.chain(),
-        about: failed.made.clone(),
+        deferred_create: failed.deferred_create.clone(),
     };
-    let memory = context.memory(key);
-    let trouble = told_on(memory.trouble, trouble, &memory.refused);
-    let resource = trouble.about.as_ref().map(|(resource, _)| *resource);
-    let note = Note {
-        warning: !error.is_passing(),
-        retried: resource.or(Some("dijobs")),
-        ..Note::normal(trouble.reason, trouble.message.clone())
+    let state = context.job_state(key);
+    let last_error = stable_error(state.last_error, new_error, &state.deferred_creates);
+    let object = last_error.deferred_create.as_ref();
+    let resource = object.map(|(resource, _)| *resource);
+    let event = EventRecord {
+        warning: !error.is_transient(),
+        series_key: resource.or(Some("dijobs")),
+        ..EventRecord::normal(last_error.reason, last_error.message.clone())
     };
-    context.remember(key, |memory| memory.trouble = Some(trouble));
+    context.update_state(key, |state| state.last_error = Some(last_error));
     let Some(job) = context.jobs.get(key) else {
         return;
     };
-    context.publish(&job, &note);
-    let memory = context.memory(key);
-    if memory.unsaid.is_some() {
-        // Another status would hide whether that one stands.
+    context.queue_event(&job, &event);
+    let state = context.job_state(key);
+    if state.unacknowledged.is_some() {
+        // Another write would hide whether the unacknowledged one succeeded.
         return;
     }
-    let trouble = memory.trouble;
-    let mut step = look(context, key, &job, trouble.as_ref(), &HashMap::new());
-    // Nothing may follow from a look that has yet to be answered, least of all new names in the plan; nor from a job whose mistakes could not be
-    // looked for: once it has begun nobody would.
-    if !step.ask.is_empty() || is_new(context, key, &job) {
-        step = only_told(step, &job);
+    let last_error = state.last_error;
+    let mut step = observe_and_step(context, key, &job, last_error.as_ref(), &HashMap::new());
+    // Write no plan from an unverified cache: it may contain new names. Also not for a new job
+    // with an unchecked spec: once it has begun, the spec is not checked again.
+    if !step.needs_live_read.is_empty() || is_new(context, key, &job) {
+        step = conditions_only(step, &job);
     }
-    if !is_written(job.status.as_ref(), &step.status)
-        && let Err(error) = write_and_tell(context, key, &job, step).await
+    if !is_up_to_date(job.status.as_ref(), &step.status)
+        && let Err(error) = write_status_and_emit(context, key, &job, step).await
     {
         debug!(
             error = error.chain(),
-            "Status does not tell of the error yet"
+            "Cannot write the error to the status, retrying with the next reconcile"
         );
     }
 }

@@ -7,28 +7,28 @@ use serde_json::json;
 use tower::service_fn;
 
 use super::*;
-use crate::{Metrics, Settings, outbox::Outbox};
+use crate::{Metrics, Settings, event_queue::EventQueue};
 
-/// One whose caches have this pod, of a server that has nothing.
-fn context(pod: PodView) -> Context {
-    let nothing = service_fn(|_: Request<Body>| async {
+/// A context with this pod in the cache, and an API server that has no object.
+fn context_with(pod: PodView) -> Context {
+    let empty_server = service_fn(|_: Request<Body>| async {
         let status = json!({"status": "Failure", "reason": "NotFound", "code": 404, "message": ""});
         let body = Body::from(status.to_string().into_bytes());
         Response::builder().status(404).body(body)
     });
     Context::new(
-        Client::new(nothing, "ns"),
+        Client::new(empty_server, "ns"),
         Settings::default(),
         Metrics::new(&mut Registry::default()),
         JobCache::new(store().0),
         Arc::new(PodCache::holding([pod])),
         Arc::default(),
-        Outbox::new().0,
+        EventQueue::new().0,
     )
 }
 
 #[test]
-fn no_pod_takes_the_room_of_a_coordinator_that_waits() {
+fn deferred_coordinator_defers_all_pods() {
     let pod = |name: &str, role| {
         Action::CreatePod(PlanEntry::new(name.to_owned(), role, Origin::Declared, 0))
     };
@@ -41,19 +41,19 @@ fn no_pod_takes_the_room_of_a_coordinator_that_waits() {
         _ => unreachable!(),
     };
     let all = [coordinator, collector.clone(), service.clone()];
-    for (refused, rest) in [
+    for (deferred, rest) in [
         ("j-coordinator", vec![service.clone()]),
         ("another", all.to_vec()),
         ("fresh", vec![all[0].clone(), service]),
     ] {
         let mut actions = all.to_vec();
-        take_out(&mut actions, &[("pods", refused.to_owned())].into());
-        assert_eq!(actions, rest, "{refused}");
+        remove_deferred(&mut actions, &[("pods", deferred.to_owned())].into());
+        assert_eq!(actions, rest, "{deferred}");
     }
 }
 
 #[tokio::test]
-async fn what_nothing_comes_of_is_left_to_the_watch_and_tried_ever_later() {
+async fn reconcile_without_effect_fails_with_no_progress() {
     let version = "diengine.opendilab.org/v1alpha2";
     let job = json!({
         "apiVersion": version, "kind": "DIJob",
@@ -62,7 +62,7 @@ async fn what_nothing_comes_of_is_left_to_the_watch_and_tried_ever_later() {
         "status": {"phase": "Succeeded"},
     });
     let mut job: DIJob = serde_json::from_value(job).unwrap();
-    // It is gone, which the watch has yet to show.
+    // The API server has deleted this pod; the watch lags.
     let pod = json!({
         "metadata": {
             "name": "j-coordinator", "namespace": "ns", "uid": "p", "labels": {"dijob-name": "j"},
@@ -73,53 +73,62 @@ async fn what_nothing_comes_of_is_left_to_the_watch_and_tried_ever_later() {
         "status": {"phase": "Running"},
     });
     let pod = PodView::new(&serde_json::from_value(pod).unwrap()).unwrap();
-    let context = context(pod.clone());
+    let context = context_with(pod.clone());
     let key = ("ns".to_owned(), "j".to_owned());
-    let step = look(&context, &key, &job, None, &HashMap::new());
+    let step = observe_and_step(&context, &key, &job, None, &HashMap::new());
     assert!(
-        matches!(step.actions[..], [Action::EndPod { .. }]),
+        matches!(step.actions[..], [Action::StopPod { .. }]),
         "{step:?}"
     );
     job.status = Some(step.status);
     context.jobs.written(job);
-    // Of a look at an earlier job of the name nothing is done to this one.
-    looks(&context, &key, Some("earlier")).await.unwrap();
-    let failed = looks(&context, &key, Some("u")).await.unwrap_err();
-    assert!(matches!(failed.error, Error::InVain), "{failed:?}");
-    assert!(failed.error.is_conflict(), "nobody need look at it");
+    // A reconcile of a previous job of this name does nothing to this one.
+    reconcile_until_settled(&context, &key, Some("previous"))
+        .await
+        .unwrap();
+    let failed = reconcile_until_settled(&context, &key, Some("u"))
+        .await
+        .unwrap_err();
+    assert!(matches!(failed.error, Error::NoProgress), "{failed:?}");
+    assert!(failed.error.is_conflict(), "it needs no action of a user");
     context.pods.deleted(&pod.uid);
-    looks(&context, &key, Some("u")).await.unwrap();
+    reconcile_until_settled(&context, &key, Some("u"))
+        .await
+        .unwrap();
 }
 
 #[test]
-fn what_is_told_is_told_while_it_is_refused_and_then_what_else_is() {
-    let trouble = |reason, message: &str, about| Trouble {
+fn reported_error_stays_until_its_object_is_created() {
+    let error = |reason, message: &str, deferred_create| ReconcileError {
         reason,
         message: message.to_owned(),
-        about,
+        deferred_create,
     };
-    let taken = |message: &str, resource| {
-        let about = Some((resource, "j-coordinator".to_owned()));
-        trouble(Reason::NameConflict, message, about)
+    let conflict = |message: &str, resource| {
+        let object = Some((resource, "j-coordinator".to_owned()));
+        error(Reason::NameConflict, message, object)
     };
-    let (pod, service) = (|| taken("pod", "pods"), || taken("service", "services"));
-    let late = || trouble(Reason::Timeout, "late", None);
+    let (pod, service) = (
+        || conflict("pod", "pods"),
+        || conflict("service", "services"),
+    );
+    let late = || error(Reason::Timeout, "late", None);
     let (pods, services): (&[_], &[_]) = (&["pods"], &["services"]);
     let both: &[_] = &["pods", "services"];
-    for (told, new, refused, expected) in [
+    for (reported, new, deferred, expected) in [
         (None, service(), both, "service"),
         (Some(pod()), service(), both, "pod"),
         (Some(pod()), service(), services, "service"),
-        (Some(pod()), taken("pod anew", "pods"), pods, "pod anew"),
+        (Some(pod()), conflict("same pod", "pods"), pods, "same pod"),
         (Some(pod()), late(), pods, "late"),
         (Some(late()), pod(), pods, "pod"),
     ] {
         let named = |resource: &&'static str| (*resource, "j-coordinator".to_owned());
-        let refused = Refused {
-            creates: refused.iter().map(named).collect(),
+        let deferred = DeferredCreates {
+            objects: deferred.iter().map(named).collect(),
             generation: None,
         };
-        let told = told_on(told, new, &refused);
-        assert_eq!(told.message, expected, "{refused:?}");
+        let error = stable_error(reported, new, &deferred);
+        assert_eq!(error.message, expected, "{deferred:?}");
     }
 }

@@ -1,4 +1,5 @@
-//! Conditions that follow from the pods, and the worst reason that a user must know.
+//! The conditions `ReplicasReady` and `Suspended`, and the reason of the status: the most severe
+//! problem that a user must know.
 
 use std::cmp::Reverse;
 
@@ -7,39 +8,40 @@ use di_plan::PodView;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
-use super::{Observed, Trouble, replicas, units};
+use super::{Observed, ReconcileError, learner_groups, replicas};
 
-/// What is told of a job that is held.
-pub(super) const HELD: &str = "the job is held and no pod of it is left";
+/// Message of a suspended job.
+pub(super) const SUSPENDED_MESSAGE: &str = "the job is suspended and has no pods";
 
-pub(super) fn fill(seen: &Observed<'_>, status: &mut DIJobStatus) {
-    tell(seen, status);
-    // What a change of the spec leaves as it is holds for the new one too: who waits for a condition takes none of an older generation.
+pub(super) fn set_conditions(observed: &Observed<'_>, status: &mut DIJobStatus) {
+    set_reason_and_conditions(observed, status);
+    // Unchanged conditions hold for the new generation too. Clients that wait for a condition
+    // ignore one of an older generation.
     for type_ in ConditionType::ALL {
         let mut all = status.conditions.iter_mut();
         if let Some(condition) = all.find(|condition| condition.type_ == type_.as_str()) {
-            condition.observed_generation = seen.job.metadata.generation;
+            condition.observed_generation = observed.job.metadata.generation;
         }
     }
 }
 
-fn tell(seen: &Observed<'_>, status: &mut DIJobStatus) {
-    suspended(seen, status);
-    let trouble = seen
-        .trouble
-        .map(|trouble| (trouble.reason, told(status, trouble)));
+fn set_reason_and_conditions(observed: &Observed<'_>, status: &mut DIJobStatus) {
+    set_suspended(observed, status);
+    let error = observed
+        .last_error
+        .map(|error| (error.reason, stable_message(status, error)));
     if status.has_ended() {
-        let end = ended_by(&status.conditions).map(|end| end.reason.clone());
-        let known = end
+        let end_reason = end_condition(&status.conditions).map(|end| end.reason.clone());
+        let known_reason = end_reason
             .as_deref()
-            .and_then(|end| Reason::among(Reason::ALL, end));
-        status.reason = end;
+            .and_then(|reason| Reason::among(Reason::ALL, reason));
+        status.reason = end_reason;
         let ended = (
-            known.unwrap_or(Reason::Ended),
+            known_reason.unwrap_or(Reason::Ended),
             "the job has ended".to_owned(),
         );
-        let (reason, message) = trouble.unwrap_or(ended);
-        seen.set_condition(
+        let (reason, message) = error.unwrap_or(ended);
+        observed.set_condition(
             status,
             ConditionType::ReplicasReady,
             false,
@@ -48,78 +50,87 @@ fn tell(seen: &Observed<'_>, status: &mut DIJobStatus) {
         );
         return;
     }
-    let stuck = trouble
-        .or_else(|| units::stuck(seen, &status.plan))
-        .or_else(|| stuck(seen, status));
-    let reason = stuck.as_ref().map(|(reason, _)| *reason);
-    let lost = (status.phase == Some(Phase::Unknown)).then_some(Reason::NodeLost);
-    status.reason = reason.or(lost).map(|reason| reason.to_string());
-    replicas_ready(seen, status, stuck);
+    let problem = error
+        .or_else(|| learner_groups::missing_template(observed, &status.plan))
+        .or_else(|| worst_pod_problem(observed, status));
+    let reason = problem.as_ref().map(|(reason, _)| *reason);
+    let node_lost = (status.phase == Some(Phase::Unknown)).then_some(Reason::NodeLost);
+    status.reason = reason.or(node_lost).map(|reason| reason.to_string());
+    set_replicas_ready(observed, status, problem);
 }
 
-/// What is told of a trouble stays as it is while the reason does: a message that differs from try to try must not lead to a write, which
-/// would lead to the next try. What is put off is not tried because of it.
-fn told(status: &DIJobStatus, trouble: &Trouble) -> String {
-    if trouble.about.is_some() {
-        return trouble.message.clone();
+/// Returns the message of an error, or the old one if the reason is the same.
+///
+/// A message that differs at each try would cause a write, and that the next try. A deferred create
+/// is not tried because of a write, so its message may change.
+fn stable_message(status: &DIJobStatus, error: &ReconcileError) -> String {
+    if error.deferred_create.is_some() {
+        return error.message.clone();
     }
     condition(&status.conditions, ConditionType::ReplicasReady)
-        .filter(|old| old.reason == trouble.reason.as_str())
-        .map_or_else(|| trouble.message.clone(), |old| old.message.clone())
+        .filter(|old| old.reason == error.reason.as_str())
+        .map_or_else(|| error.message.clone(), |old| old.message.clone())
 }
 
-fn ended_by(conditions: &[Condition]) -> Option<&Condition> {
+fn end_condition(conditions: &[Condition]) -> Option<&Condition> {
     [ConditionType::Failed, ConditionType::Succeeded]
         .into_iter()
         .filter_map(|type_| condition(conditions, type_))
         .find(|end| end.status == "True")
 }
 
-/// The worst pod's reason, of several alike the coordinator's, else that of the first by name, so that it does not change from look to look.
-fn stuck(seen: &Observed<'_>, status: &DIJobStatus) -> Option<(Reason, String)> {
-    let there = seen.own_pods().filter(|pod| !pod.deleting);
-    let waiting = there.filter_map(|pod| {
+/// Returns the most severe problem of a pod. Among equal ones the coordinator comes first, then the
+/// first by name, so that the message is stable.
+fn worst_pod_problem(observed: &Observed<'_>, status: &DIJobStatus) -> Option<(Reason, String)> {
+    let pods = observed.own_pods().filter(|pod| !pod.deleting);
+    let waiting = pods.filter_map(|pod| {
         if let Some((reason, message)) = pod.stuck() {
             return Some((pod, reason, message.to_owned()));
         }
         let end = pod.ended_again.as_ref().filter(|_| pod.uses_cluster())?;
-        Some((pod, Reason::CrashLoopBackOff, format!("ended again: {end}")))
+        let message = format!("its container ended again: {end}");
+        Some((pod, Reason::CrashLoopBackOff, message))
     });
-    let mut stuck: Vec<_> = waiting.chain(backing_off(seen, status)).collect();
-    let others = stuck.len().saturating_sub(1);
-    stuck.sort_by_key(|&(pod, reason, _)| {
-        let coordinates = pod.role == Some(Role::Coordinator);
-        (Reverse(severity(reason)), !coordinates, pod.name.as_str())
+    let mut problems: Vec<_> = waiting.chain(pods_in_backoff(observed, status)).collect();
+    let others = problems.len().saturating_sub(1);
+    problems.sort_by_key(|&(pod, reason, _)| {
+        let is_coordinator = pod.role == Some(Role::Coordinator);
+        (
+            Reverse(severity_of(reason)),
+            !is_coordinator,
+            pod.name.as_str(),
+        )
     });
-    let (pod, reason, message) = stuck.into_iter().next()?;
+    let (pod, reason, message) = problems.into_iter().next()?;
     let name = &pod.name;
     Some((reason, format!("{name}: {message}{}", and_more(others))))
 }
 
-/// Pods that have failed, and in whose place others are made later: what a kubelet says of a container that it starts again holds for them.
-fn backing_off<'a>(
-    seen: &'a Observed<'_>,
+/// Returns failed pods that are replaced after a backoff. They have the reason that a kubelet gives
+/// a container in the same situation.
+fn pods_in_backoff<'a>(
+    observed: &'a Observed<'_>,
     status: &'a DIJobStatus,
 ) -> impl Iterator<Item = (&'a PodView, Reason, String)> {
-    let coordinator = names::coordinator(&seen.job.name_any());
+    let coordinator = names::coordinator(&observed.job.name_any());
     let coordinator = (coordinator, status.coordinator.not_before.as_ref());
-    let unmade = |entry: &&PlanEntry| entry.is_wanted() && entry.uid.is_none();
-    let replicas = status.plan.iter().filter(unmade).filter_map(|entry| {
+    let is_uncreated = |entry: &&PlanEntry| entry.is_wanted() && entry.uid.is_none();
+    let replicas = status.plan.iter().filter(is_uncreated).filter_map(|entry| {
         let failed = entry.replaces.clone()?;
-        let unit = units::lead(&status.plan, entry);
-        Some((failed, unit.not_before.as_ref()))
+        let owner = learner_groups::group_owner_entry(&status.plan, entry);
+        Some((failed, owner.not_before.as_ref()))
     });
     let all = std::iter::once(coordinator).chain(replicas);
     all.filter_map(|(failed, not_before)| {
-        replicas::wait(not_before, seen.now)?;
-        let pod = seen.pod(&failed)?;
-        // Those that were told to go, by whomever, have not failed.
+        replicas::backoff_remaining(not_before, observed.now)?;
+        let pod = observed.own_pod(&failed)?;
+        // Deleted and evicted pods have not failed.
         let has_failed = !pod.deleting && pod.is_to_blame();
         let end = pod
             .end
             .as_ref()
             .filter(|end| has_failed && !end.succeeded())?;
-        let message = format!("failed: {end}; the next try is at {}", not_before?.0);
+        let message = format!("failed: {end}; next try at {}", not_before?.0);
         Some((pod, Reason::CrashLoopBackOff, message))
     })
 }
@@ -131,12 +142,12 @@ fn and_more(others: usize) -> String {
     }
 }
 
-/// How much somebody is needed for a pod to run.
-fn severity(reason: Reason) -> u8 {
+/// Returns how much a pod needs the help of a user.
+fn severity_of(reason: Reason) -> u8 {
     match reason {
-        // Room may come by itself.
+        // Nodes may become free.
         Reason::Unschedulable => 0,
-        // The kubelet tries again.
+        // The kubelet retries.
         Reason::CrashLoopBackOff
         | Reason::ErrImagePull
         | Reason::ImageInspectError
@@ -149,21 +160,25 @@ fn severity(reason: Reason) -> u8 {
     }
 }
 
-fn replicas_ready(seen: &Observed<'_>, status: &mut DIJobStatus, stuck: Option<(Reason, String)>) {
-    if status.phase.is_none() && stuck.is_none() {
+fn set_replicas_ready(
+    observed: &Observed<'_>,
+    status: &mut DIJobStatus,
+    problem: Option<(Reason, String)>,
+) {
+    if status.phase.is_none() && problem.is_none() {
         return;
     }
-    // One that has done its work need not be ready for more.
+    // A completed replica need not be ready.
     let all = status.plan.iter();
     let all = all.filter(|entry| entry.is_wanted() && !entry.done);
-    let mut waiting = all.filter(|entry| {
-        let fine = |pod: &PodView| !pod.deleting && (pod.ready || pod.has_done_its_work());
-        !seen.pod(&entry.name).is_some_and(fine)
+    let mut not_ready = all.filter(|entry| {
+        let is_ready = |pod: &PodView| !pod.deleting && (pod.ready || pod.has_done_its_work());
+        !observed.own_pod(&entry.name).is_some_and(is_ready)
     });
-    let (ready, reason, message) = match (waiting.next(), stuck) {
+    let (is_true, reason, message) = match (not_ready.next(), problem) {
         (_, Some((reason, message))) => (false, reason, message),
         (_, None) if status.phase == Some(Phase::Suspended) => {
-            (false, Reason::Suspended, HELD.to_owned())
+            (false, Reason::Suspended, SUSPENDED_MESSAGE.to_owned())
         }
         (None, None) => (
             true,
@@ -173,27 +188,33 @@ fn replicas_ready(seen: &Observed<'_>, status: &mut DIJobStatus, stuck: Option<(
         (Some(first), None) => (
             false,
             Reason::NotReady,
-            format!("{} is not ready{}", first.name, and_more(waiting.count())),
+            format!("{} is not ready{}", first.name, and_more(not_ready.count())),
         ),
     };
-    seen.set_condition(
+    observed.set_condition(
         status,
         ConditionType::ReplicasReady,
-        ready,
+        is_true,
         reason,
         &message,
     );
 }
 
-fn suspended(seen: &Observed<'_>, status: &mut DIJobStatus) {
-    let held = status.phase == Some(Phase::Suspended);
-    if !held && condition(&status.conditions, ConditionType::Suspended).is_none() {
+fn set_suspended(observed: &Observed<'_>, status: &mut DIJobStatus) {
+    let is_suspended = status.phase == Some(Phase::Suspended);
+    if !is_suspended && condition(&status.conditions, ConditionType::Suspended).is_none() {
         return;
     }
-    let (reason, message) = if held {
-        (Reason::Suspended, HELD)
+    let (reason, message) = if is_suspended {
+        (Reason::Suspended, SUSPENDED_MESSAGE)
     } else {
-        (Reason::Resumed, "the job is not held")
+        (Reason::Resumed, "the job is not suspended")
     };
-    seen.set_condition(status, ConditionType::Suspended, held, reason, message);
+    observed.set_condition(
+        status,
+        ConditionType::Suspended,
+        is_suspended,
+        reason,
+        message,
+    );
 }

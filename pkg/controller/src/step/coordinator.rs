@@ -1,4 +1,4 @@
-//! The coordinator: made, started again, and its end turned into the job's.
+//! The coordinator: created, restarted with a backoff, and its end is the end of the job.
 
 use std::time::Duration;
 
@@ -10,134 +10,139 @@ use di_plan::{End, PodPhase, PodView, Stage, next_attempt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
-use super::{Action, Note, Observed, Step, ending, replicas};
+use super::{Action, EventRecord, Observed, Step, ending, replicas};
 
-/// The coordinator as the plan would have it; it alone has a fixed name, so it needs no place there.
-fn entry(seen: &Observed<'_>) -> PlanEntry {
-    let name = names::coordinator(&seen.job.name_any());
+/// Returns a plan entry for the coordinator. It has a fixed name, so the plan itself has no entry
+/// for it. See docs/decisions/0002.
+fn coordinator_entry(observed: &Observed<'_>) -> PlanEntry {
+    let name = names::coordinator(&observed.job.name_any());
     PlanEntry::new(name, Role::Coordinator, Origin::Declared, 0)
 }
 
-/// How the coordinator ended is how the job ends, whenever that is seen: a job that is held or late by then has ended all the same, and must
-/// not run again.
-pub(super) fn check_end(seen: &Observed<'_>, step: &mut Step) {
-    let Some((pod, end)) = ended(seen) else {
+/// Finishes the job if its coordinator has ended for good. This applies also to a job that is
+/// suspended or late by now: it must not run again.
+pub(super) fn check_end(observed: &Observed<'_>, step: &mut Step) {
+    let Some((pod, end)) = ended_coordinator(observed) else {
         return;
     };
-    let given_up = is_given_up(step, pod);
-    // One that was told to go because the job is held may well exit with 0 once it has saved what it has.
-    if end.succeeded() && !(given_up && pod.deleting) {
-        created(seen, step);
+    let is_ignored = exit_is_ignored(step, pod);
+    // Exit code 0 is success, also in a pod that a drain deletes. Only after a deletion by us the
+    // exit does not count: the program may have saved its state and exited with 0.
+    // See docs/decisions/0015.
+    if end.succeeded() && !(is_ignored && pod.deleting) {
+        mark_created(observed, step);
         let message = "the coordinator ended with exit code 0";
         let reason = Reason::CoordinatorSucceeded;
-        ending::end(seen, step, Phase::Succeeded, reason, message);
+        ending::finish_job(observed, step, Phase::Succeeded, reason, message);
         return;
     }
-    // What the cluster did to it, or who deleted it, does not count.
-    let counts = !end.succeeded() && !given_up && !pod.deleting && pod.is_to_blame();
-    if counts && step.status.restarts >= seen.job.spec.backoff_limit {
-        created(seen, step);
+    // Deletions and disruptions do not count. See docs/decisions/0025.
+    let counts = !end.succeeded() && !is_ignored && !pod.deleting && pod.is_to_blame();
+    if counts && step.status.restarts >= observed.job.spec.backoff_limit {
+        mark_created(observed, step);
         let message = match step.status.restarts {
-            0 => failure(end),
-            1 => format!("{}, and was started again once before", failure(end)),
-            n => format!("{}, and was started again {n} times before", failure(end)),
+            0 => failure_message(end),
+            1 => format!("{} after 1 restart", failure_message(end)),
+            n => format!("{} after {n} restarts", failure_message(end)),
         };
-        ending::end(
-            seen,
-            step,
-            Phase::Failed,
-            Reason::CoordinatorFailed,
-            &message,
-        );
+        let (phase, reason) = (Phase::Failed, Reason::CoordinatorFailed);
+        ending::finish_job(observed, step, phase, reason, &message);
     }
 }
 
-/// Whether the coordinator of an earlier job of this name is still there, which goes by itself.
-pub(super) fn is_an_earlier_jobs(seen: &Observed<'_>) -> bool {
-    let name = names::coordinator(&seen.job.name_any());
-    let of_another = |pod: &PodView| pod.owner.is_some() && !pod.belongs_to(seen.uid());
-    seen.any_pod(&name).is_some_and(of_another)
+/// Returns true if a previous job of the same name owns the coordinator's pod. The garbage
+/// collector deletes it.
+pub(super) fn owned_by_previous_job(observed: &Observed<'_>) -> bool {
+    let name = names::coordinator(&observed.job.name_any());
+    let has_other_owner =
+        |pod: &PodView| pod.owner.is_some() && !pod.belongs_to(observed.job_uid());
+    observed.any_pod(&name).is_some_and(has_other_owner)
 }
 
-/// Whether it has its room in a quota, or is made by this very step, which makes it first: else any other new pod might take that.
-pub(super) fn has_room(seen: &Observed<'_>, step: &Step) -> bool {
-    let pod = seen.pod(&names::coordinator(&seen.job.name_any()));
+/// Returns true if the coordinator has its place in a quota: its pod exists, or this step creates
+/// it. Other pods, created before, could take that place.
+pub(super) fn exists_or_is_created(observed: &Observed<'_>, step: &Step) -> bool {
+    let pod = observed.own_pod(&names::coordinator(&observed.job.name_any()));
     pod.map_or_else(
-        || step.actions.iter().any(Action::makes_coordinator),
+        || step.actions.iter().any(Action::creates_coordinator),
         |pod| pod.end.is_none(),
     )
 }
 
-fn ended<'a>(seen: &'a Observed<'_>) -> Option<(&'a PodView, &'a End)> {
-    let pod = seen.pod(&names::coordinator(&seen.job.name_any()));
-    let pod = pod.or(seen.gone)?;
+fn ended_coordinator<'a>(observed: &'a Observed<'_>) -> Option<(&'a PodView, &'a End)> {
+    let pod = observed.own_pod(&names::coordinator(&observed.job.name_any()));
+    let pod = pod.or(observed.deleted_coordinator)?;
     Some((pod, pod.end.as_deref()?))
 }
 
-fn failure(end: &End) -> String {
+fn failure_message(end: &End) -> String {
     format!("the coordinator failed: {end}")
 }
 
-/// Makes the coordinator and follows it, or starts it again; [`check_end`] has found that it has not ended the job.
-pub(super) fn tend(seen: &Observed<'_>, step: &mut Step) {
+/// Creates the coordinator, tracks its pod, or restarts it. [`check_end`] runs before, so an ended
+/// coordinator has not ended the job.
+pub(super) fn reconcile_coordinator(observed: &Observed<'_>, step: &mut Step) {
     if step.status.phase == Some(Phase::Suspended) {
-        not_there(step);
-        let message = "the coordinator does not run yet";
-        not_running(seen, step, Reason::CoordinatorPending, message);
+        reset_phase(step);
+        let message = "the coordinator is not running yet";
+        set_not_running(observed, step, Reason::CoordinatorPending, message);
     }
-    let entry = entry(seen);
-    if seen.service(&entry.name).is_none() {
+    let entry = coordinator_entry(observed);
+    if observed.own_service(&entry.name).is_none() {
         step.actions.push(Action::CreateService(entry.clone()));
     }
-    let Some(pod) = seen.pod(&entry.name) else {
-        match seen.asked.get(&entry.name) {
-            // A cache may be behind.
-            None if runs(step) || step.status.coordinator.uid.is_some() => {
-                step.ask.push(entry.name);
+    let Some(pod) = observed.own_pod(&entry.name) else {
+        match observed.live_reads.get(&entry.name) {
+            // The cache may lag.
+            None if is_running(step) || step.status.coordinator.uid.is_some() => {
+                step.needs_live_read.push(entry.name);
             }
             _ => {
                 if step.status.coordinator.uid.is_some() {
-                    count_loss(seen, step, ran_until_now(seen, step));
+                    let run_seconds = running_seconds(observed, step);
+                    record_loss(observed, step, run_seconds);
                 }
-                deleted(seen, step);
-                not_there(step);
-                match wait(seen, step) {
-                    Some(wait) => step.look_within(wait),
+                on_deleted(observed, step);
+                reset_phase(step);
+                match backoff_remaining(observed, step) {
+                    Some(delay) => step.requeue_within(delay),
                     None => step.actions.push(Action::CreatePod(entry)),
                 }
             }
         }
         return;
     };
-    created(seen, step);
+    mark_created(observed, step);
     match &pod.end {
-        // Told to go; what it exits with then says nothing of the job.
+        // The exit code of a deleted pod does not count as a failure.
         _ if pod.deleting => {
             if step.status.coordinator.uid.as_ref() == Some(&pod.uid) {
-                count_loss(seen, step, ran(seen, step, pod));
+                record_loss(observed, step, run_seconds(observed, step, pod));
             }
-            deleted(seen, step);
+            on_deleted(observed, step);
             if pod.phase == PodPhase::Unknown {
-                lost(seen, step);
+                on_node_lost(observed, step);
             } else {
-                not_there(step);
+                reset_phase(step);
             }
         }
-        Some(end) => start_again(seen, step, pod, end),
-        // Its deletion may have failed when the job was held, which it is no longer.
-        None if is_to_go(seen, pod) || is_given_up(step, pod) => replace(seen, step, pod),
-        None => follow(seen, step, pod),
+        Some(end) => restart_after_exit(observed, step, pod, end),
+        // A pod with an ignored exit still runs if the job was resumed before its deletion.
+        None if restart_requested(observed, pod) || exit_is_ignored(step, pod) => {
+            restart_running(observed, step, pod);
+        }
+        None => track_running(observed, step, pod),
     }
 }
 
-fn created(seen: &Observed<'_>, step: &mut Step) {
+fn mark_created(observed: &Observed<'_>, step: &mut Step) {
     if step.status.start_time.is_some() {
         return;
     }
-    step.status.start_time = Some(Time(seen.now));
+    step.status.start_time = Some(Time(observed.now));
     step.status.phase = Some(Phase::Created);
-    // Who made it tells so by an event, and of the others with it.
-    seen.set_condition(
+    // Without an event: `apply_actions` emits one for all pods that it creates.
+    observed.set_condition(
         &mut step.status,
         ConditionType::Created,
         true,
@@ -146,44 +151,47 @@ fn created(seen: &Observed<'_>, step: &mut Step) {
     );
 }
 
-fn follow(seen: &Observed<'_>, step: &mut Step, pod: &PodView) {
+fn track_running(observed: &Observed<'_>, step: &mut Step, pod: &PodView) {
     step.status.coordinator.uid = Some(pod.uid.clone());
     match (pod.stage(), pod.phase) {
-        (_, PodPhase::Unknown) => lost(seen, step),
+        (_, PodPhase::Unknown) => on_node_lost(observed, step),
         (Stage::Active, _) => {
-            let (reason, message) = (Reason::CoordinatorRunning, "the coordinator runs");
-            // A status is there before a coordinator is: where there is none it was lost, and that it runs is no news.
-            let was_lost = seen.job.status.is_none();
-            if step.status.phase != Some(Phase::Running) && !was_lost {
-                step.notes.push(Note::normal(reason, message));
+            let (reason, message) = (Reason::CoordinatorRunning, "the coordinator is running");
+            // A pod exists only after a status was written. Without one the status was lost, and
+            // the event was already emitted.
+            let status_was_lost = observed.job.status.is_none();
+            if step.status.phase != Some(Phase::Running) && !status_was_lost {
+                step.events.push(EventRecord::normal(reason, message));
             }
             step.status.phase = Some(Phase::Running);
             let type_ = ConditionType::Running;
-            seen.set_condition(&mut step.status, type_, true, reason, message);
+            observed.set_condition(&mut step.status, type_, true, reason, message);
         }
         _ => {
             step.status.phase = Some(Phase::Created);
-            not_running(
-                seen,
+            set_not_running(
+                observed,
                 step,
                 Reason::CoordinatorPending,
-                "the coordinator does not run yet",
+                "the coordinator is not running yet",
             );
         }
     }
 }
 
-/// What a job shows whose coordinator is about to be made again.
-pub(super) fn not_there(step: &mut Step) {
+/// Sets the phase of a job without a running coordinator: `Created`, or none before the first
+/// pod.
+pub(super) fn reset_phase(step: &mut Step) {
     let status = &mut step.status;
-    let was_there = is_true(&status.conditions, ConditionType::Created);
-    status.phase = was_there.then_some(Phase::Created);
+    let was_created = is_true(&status.conditions, ConditionType::Created);
+    status.phase = was_created.then_some(Phase::Created);
 }
 
-/// The next one is made at once, those after it ever later, as long as none runs for long.
-fn count_loss(seen: &Observed<'_>, step: &mut Step, ran: Option<i64>) {
+/// Records the loss of a pod and starts the backoff. The first replacement is immediate, the delay
+/// of the next ones grows until one runs for long.
+fn record_loss(observed: &Observed<'_>, step: &mut Step, run_seconds: Option<i64>) {
     let last = &mut step.status.coordinator;
-    let (attempt, not_before) = next_attempt(last.attempt, ran, seen.now);
+    let (attempt, not_before) = next_attempt(last.attempt, run_seconds, observed.now);
     *last = CoordinatorStatus {
         uid: None,
         attempt,
@@ -191,115 +199,128 @@ fn count_loss(seen: &Observed<'_>, step: &mut Step, ran: Option<i64>) {
     };
 }
 
-/// How long the next one has yet to wait.
-fn wait(seen: &Observed<'_>, step: &Step) -> Option<Duration> {
-    replicas::wait(step.status.coordinator.not_before.as_ref(), seen.now)
+/// Returns the delay before the next pod is created.
+fn backoff_remaining(observed: &Observed<'_>, step: &Step) -> Option<Duration> {
+    replicas::backoff_remaining(step.status.coordinator.not_before.as_ref(), observed.now)
 }
 
-/// How long it has run: by its kubelet, where that tells of its start and its end, as it may have been seen to run for a part of that only.
-fn ran(seen: &Observed<'_>, step: &Step, pod: &PodView) -> Option<i64> {
-    let ours = ran_until_now(seen, step);
-    let has_told = pod.end.as_ref().is_some_and(|end| end.at.is_some());
-    pod.ran(seen.now, ours.filter(|_| !has_told)).or(ours)
+/// Returns the run time of a pod. The times of its kubelet come first, as the condition `Running`
+/// may cover only a part.
+fn run_seconds(observed: &Observed<'_>, step: &Step, pod: &PodView) -> Option<i64> {
+    let observed_seconds = running_seconds(observed, step);
+    let has_end_time = pod.end.as_ref().is_some_and(|end| end.at.is_some());
+    let limit = observed_seconds.filter(|_| !has_end_time);
+    pod.ran(observed.now, limit).or(observed_seconds)
 }
 
-/// How long one has run that is gone.
-fn ran_until_now(seen: &Observed<'_>, step: &Step) -> Option<i64> {
+/// Returns the time since the condition `Running` became true.
+fn running_seconds(observed: &Observed<'_>, step: &Step) -> Option<i64> {
     let running = condition(&step.status.conditions, ConditionType::Running);
     let running = running.filter(|running| running.status == "True")?;
-    let ran = seen.now.duration_since(running.last_transition_time.0);
-    Some(ran.as_secs())
+    let duration = observed.now.duration_since(running.last_transition_time.0);
+    Some(duration.as_secs())
 }
 
-fn runs(step: &Step) -> bool {
+fn is_running(step: &Step) -> bool {
     is_true(&step.status.conditions, ConditionType::Running)
 }
 
-/// Tells once of a running coordinator that somebody else has deleted, or does: a user, a drain, the loss of its node.
-fn deleted(seen: &Observed<'_>, step: &mut Step) {
-    if runs(step) {
-        let message = "the coordinator was deleted while it ran; it is started again";
-        not_running(seen, step, Reason::CoordinatorDeleted, message);
-        step.notes
-            .push(Note::warning(Reason::CoordinatorDeleted, message));
+/// Reports once that a running coordinator was deleted by another client: a user, a drain, or the
+/// node lifecycle controller.
+fn on_deleted(observed: &Observed<'_>, step: &mut Step) {
+    if is_running(step) {
+        let message = "the coordinator was deleted while it was running; restarting it";
+        set_not_running(observed, step, Reason::CoordinatorDeleted, message);
+        step.events
+            .push(EventRecord::warning(Reason::CoordinatorDeleted, message));
     }
 }
 
-fn lost(seen: &Observed<'_>, step: &mut Step) {
-    let message = "the coordinator's node does not answer";
+fn on_node_lost(observed: &Observed<'_>, step: &mut Step) {
+    let message = "the node of the coordinator does not respond";
     if step.status.phase != Some(Phase::Unknown) {
-        step.notes.push(Note::warning(Reason::NodeLost, message));
+        step.events
+            .push(EventRecord::warning(Reason::NodeLost, message));
     }
     step.status.phase = Some(Phase::Unknown);
-    not_running(seen, step, Reason::NodeLost, message);
+    set_not_running(observed, step, Reason::NodeLost, message);
 }
 
-/// Takes the condition Running back, where it was ever set.
-pub(super) fn not_running(seen: &Observed<'_>, step: &mut Step, reason: Reason, message: &str) {
+/// Sets the condition `Running` to false if it exists.
+pub(super) fn set_not_running(
+    observed: &Observed<'_>,
+    step: &mut Step,
+    reason: Reason,
+    message: &str,
+) {
     let status = &mut step.status;
     if condition(&status.conditions, ConditionType::Running).is_some() {
-        seen.set_condition(status, ConditionType::Running, false, reason, message);
+        observed.set_condition(status, ConditionType::Running, false, reason, message);
     }
 }
 
-/// A failed coordinator is deleted, so that another takes its name. While that one has to wait, it stays for its log.
-fn start_again(seen: &Observed<'_>, step: &mut Step, pod: &PodView, end: &End) {
-    let how = failure(end);
-    if !is_given_up(step, pod) {
+/// Deletes an ended coordinator, so that a new pod can take its name. It is kept for its logs
+/// until the backoff is over.
+fn restart_after_exit(observed: &Observed<'_>, step: &mut Step, pod: &PodView, end: &End) {
+    let failure = failure_message(end);
+    if !exit_is_ignored(step, pod) {
+        // Disruptions by the cluster do not count. See docs/decisions/0025.
         if pod.is_to_blame() {
             step.status.restarts += 1;
         }
-        count_loss(seen, step, ran(seen, step, pod));
-        let message = match wait(seen, step) {
-            Some(wait) => format!("{how}; it is started again in {} s", wait.as_secs()),
-            None => format!("{how}; it is started again"),
+        record_loss(observed, step, run_seconds(observed, step, pod));
+        let message = match backoff_remaining(observed, step) {
+            Some(delay) => format!("{failure}; restarting it in {} s", delay.as_secs()),
+            None => format!("{failure}; restarting it"),
         };
-        step.notes
-            .push(Note::warning(Reason::CoordinatorRestarted, message));
+        step.events
+            .push(EventRecord::warning(Reason::CoordinatorRestarted, message));
         step.status.failed_coordinator = Some(pod.uid.clone());
     }
     step.status.phase = Some(Phase::Created);
-    not_running(seen, step, Reason::CoordinatorRestarting, &how);
-    if is_to_go(seen, pod) {
+    set_not_running(observed, step, Reason::CoordinatorRestarting, &failure);
+    if restart_requested(observed, pod) {
         step.status.coordinator = CoordinatorStatus::default();
     }
-    match wait(seen, step) {
-        Some(wait) => step.look_within(wait),
+    match backoff_remaining(observed, step) {
+        Some(delay) => step.requeue_within(delay),
         None => step.actions.push(Action::delete_pod(pod)),
     }
 }
 
-/// Whether a user wants another in the place of exactly this one.
-fn is_to_go(seen: &Observed<'_>, pod: &PodView) -> bool {
-    seen.job.annotations().get(names::RESTART_ANNOTATION) == Some(&pod.uid)
+/// Returns true if the restart annotation has the UID of this pod. See docs/decisions/0014.
+fn restart_requested(observed: &Observed<'_>, pod: &PodView) -> bool {
+    observed.job.annotations().get(names::RESTART_ANNOTATION) == Some(&pod.uid)
 }
 
-/// It is given up before it is deleted: it may well exit with 0 once it has saved what it has, which is not how the job ends.
-fn replace(seen: &Observed<'_>, step: &mut Step, pod: &PodView) {
-    let message = if is_to_go(seen, pod) {
-        "a restart of the coordinator was asked for"
+/// Restarts a running coordinator. Its exit is ignored before it is deleted: it may exit with 0
+/// once it has saved its state, and must not end the job. See docs/decisions/0015.
+fn restart_running(observed: &Observed<'_>, step: &mut Step, pod: &PodView) {
+    let message = if restart_requested(observed, pod) {
+        "a user requested a restart of the coordinator"
     } else {
-        "the coordinator is one from before the job was held"
+        "restarting the coordinator: its pod was created before the job was suspended"
     };
-    if !is_given_up(step, pod) {
-        step.notes
-            .push(Note::normal(Reason::CoordinatorRestarted, message));
+    if !exit_is_ignored(step, pod) {
+        step.events
+            .push(EventRecord::normal(Reason::CoordinatorRestarted, message));
         step.status.failed_coordinator = Some(pod.uid.clone());
     }
     step.status.coordinator = CoordinatorStatus::default();
     step.status.phase = Some(Phase::Created);
-    not_running(seen, step, Reason::CoordinatorRestarting, message);
+    set_not_running(observed, step, Reason::CoordinatorRestarting, message);
     step.actions.push(Action::delete_pod(pod));
 }
 
-fn is_given_up(step: &Step, pod: &PodView) -> bool {
+fn exit_is_ignored(step: &Step, pod: &PodView) -> bool {
     step.status.failed_coordinator.as_deref() == Some(&pod.uid)
 }
 
-/// Remembers that the coordinator is told to go: what becomes of it from now on is not how the job ends, and no failure.
-pub(super) fn give_up(seen: &Observed<'_>, step: &mut Step) {
+/// Records that the coordinator is about to be deleted: from now on its exit does not end
+/// the job, and is not a failure.
+pub(super) fn ignore_exit(observed: &Observed<'_>, step: &mut Step) {
     step.status.coordinator = CoordinatorStatus::default();
-    if let Some(pod) = seen.pod(&names::coordinator(&seen.job.name_any())) {
+    if let Some(pod) = observed.own_pod(&names::coordinator(&observed.job.name_any())) {
         step.status.failed_coordinator = Some(pod.uid.clone());
     }
 }

@@ -1,4 +1,4 @@
-//! The counts of the status.
+//! Replica counts of the status.
 
 use di_api::{DIJobStatus, PlanEntry, ReplicaCounts, Role, names};
 use di_plan::{Stage, is_ready};
@@ -6,9 +6,9 @@ use kube::ResourceExt;
 
 use super::Observed;
 
-pub(super) fn fill(seen: &Observed<'_>, status: &mut DIJobStatus) {
+pub(super) fn set_counts(observed: &Observed<'_>, status: &mut DIJobStatus) {
     status.replica_status.clear();
-    for pod in seen.own_pods() {
+    for pod in observed.own_pods() {
         let Some(role) = pod.role else { continue };
         let counts: &mut ReplicaCounts = status
             .replica_status
@@ -22,28 +22,32 @@ pub(super) fn fill(seen: &Observed<'_>, status: &mut DIJobStatus) {
         }
     }
     let plan = &status.plan;
-    // One that goes is nobody's any more, though it may answer yet.
-    let pod_is_ready = |name: &str| seen.pod(name).is_some_and(|pod| pod.ready && !pod.deleting);
-    let ready = |entry: &&PlanEntry| is_ready(plan, entry, pod_is_ready);
+    // A terminating pod does not count, though it may still respond.
+    let pod_is_ready = |name: &str| {
+        let pod = observed.own_pod(name);
+        pod.is_some_and(|pod| pod.ready && !pod.deleting)
+    };
+    let is_ready = |entry: &&PlanEntry| is_ready(plan, entry, pod_is_ready);
     let [collectors, learners] = [Role::Collector, Role::Learner].map(|role| {
-        let of_role = |e: &&PlanEntry| e.is_wanted() && e.role.counted_as() == role;
-        let wanted: Vec<_> = plan.iter().filter(of_role).collect();
-        (wanted.iter().copied().filter(ready).count(), wanted.len())
+        let counts = |e: &&PlanEntry| e.is_wanted() && e.role.counted_as() == role;
+        let wanted: Vec<_> = plan.iter().filter(counts).collect();
+        let ready = wanted.iter().copied().filter(is_ready).count();
+        (ready, wanted.len())
     });
-    status.collectors = count(collectors.1);
-    status.learners = count(learners.1);
+    status.collectors = saturating_i32(collectors.1);
+    status.learners = saturating_i32(learners.1);
     status.collectors_ready = Some(format!("{}/{}", collectors.0, collectors.1));
     status.learners_ready = Some(format!("{}/{}", learners.0, learners.1));
     status.selector = Some(format!(
         "{}={},{}={}",
         names::labels::JOB,
-        seen.job.name_any(),
+        observed.job.name_any(),
         names::labels::ROLE,
         Role::Collector.label()
     ));
-    status.observed_generation = seen.job.metadata.generation;
+    status.observed_generation = observed.job.metadata.generation;
 }
 
-fn count(number: usize) -> i32 {
+fn saturating_i32(number: usize) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }

@@ -1,4 +1,5 @@
-//! The end of a job, whichever way it comes: written first, then cleaned up after.
+//! The end of a job, its clean-up, and its suspension. The end is written first; the clean-up
+//! follows.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -8,11 +9,14 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
-use super::{Action, Note, Observed, Step, conditions, coordinator, replicas, units};
+use super::{
+    Action, EventRecord, Observed, Step, conditions, coordinator, learner_groups, replicas,
+};
 
-/// Latches the end. Nothing of the step stands but this: the clean-up follows once it is written.
-pub(super) fn end(
-    seen: &Observed<'_>,
+/// Sets the final phase and clears the plan. It drops all actions: the clean-up follows once this
+/// status is written. See docs/decisions/0002.
+pub(super) fn finish_job(
+    observed: &Observed<'_>,
     step: &mut Step,
     phase: Phase,
     reason: Reason,
@@ -20,112 +24,124 @@ pub(super) fn end(
 ) {
     let status = &mut step.status;
     status.phase = Some(phase);
-    status.completion_time = Some(Time(seen.now));
+    status.completion_time = Some(Time(observed.now));
     status.plan.clear();
-    let which = if phase == Phase::Succeeded {
+    let type_ = if phase == Phase::Succeeded {
         ConditionType::Succeeded
     } else {
         ConditionType::Failed
     };
-    seen.set_condition(status, which, true, reason, message);
-    coordinator::not_running(seen, step, reason, "the job has ended");
+    observed.set_condition(status, type_, true, reason, message);
+    coordinator::set_not_running(observed, step, reason, "the job has ended");
     step.actions.clear();
-    step.notes.push(match phase {
-        Phase::Failed => Note::warning(reason, message),
-        _ => Note::normal(reason, message),
+    step.events.push(match phase {
+        Phase::Failed => EventRecord::warning(reason, message),
+        _ => EventRecord::normal(reason, message),
     });
 }
 
-/// What is left of an ended job is what its policy says.
-pub(super) fn clean_up(seen: &Observed<'_>, step: &mut Step) {
-    tell_alike(seen, &mut step.status);
-    let coordinator = names::coordinator(&seen.job.name_any());
-    let coordinates =
+/// Deletes the pods of an ended job by its `cleanPodPolicy`, all services, and the job itself
+/// after its TTL.
+pub(super) fn clean_up(observed: &Observed<'_>, step: &mut Step) {
+    align_phase_with_condition(observed, &mut step.status);
+    let coordinator = names::coordinator(&observed.job.name_any());
+    let is_coordinator =
         |pod: &PodView| pod.role == Some(Role::Coordinator) || pod.name == coordinator;
-    let policy = seen.job.spec.clean_pod_policy;
-    let goes = |pod: &PodView| match policy {
+    let policy = observed.job.spec.clean_pod_policy;
+    let is_deleted = |pod: &PodView| match policy {
         CleanPodPolicy::None => false,
         CleanPodPolicy::All => true,
-        // One that no node had room for has nothing to be read, and would wait for room for ever.
-        CleanPodPolicy::Running => pod.uses_cluster() && !(coordinates(pod) && pod.is_placed()),
+        // The coordinator is kept for its logs. An unscheduled coordinator has no logs, and would
+        // stay pending forever.
+        CleanPodPolicy::Running => pod.uses_cluster() && !(is_coordinator(pod) && pod.is_placed()),
     };
-    remove(seen, step, goes);
-    // The coordinator stays to be read, but one that still works would use the cluster for ever.
-    let works = |pod: &&PodView| pod.uses_cluster() && pod.end.is_none() && coordinates(pod);
+    delete_children(observed, step, is_deleted);
+    // A coordinator that still runs is stopped, else it would use the cluster forever.
+    // See docs/decisions/0017.
+    let is_running =
+        |pod: &&PodView| pod.uses_cluster() && pod.end.is_none() && is_coordinator(pod);
     if policy == CleanPodPolicy::Running {
-        for pod in seen.own_pods().filter(works) {
-            if !goes(pod) && !pod.deleting && !pod.told_to_end {
-                step.actions.push(Action::end_pod(pod));
+        for pod in observed.own_pods().filter(is_running) {
+            if !is_deleted(pod) && !pod.deleting && !pod.told_to_end {
+                step.actions.push(Action::stop_pod(pod));
             }
         }
     }
-    expire(seen, step);
+    delete_after_ttl(observed, step);
 }
 
-/// An end stands as soon as its condition or its phase does, whoever wrote it; the rest of the status must not contradict that.
-fn tell_alike(seen: &Observed<'_>, status: &mut DIJobStatus) {
+/// Sets phase and completion time of a job that has ended by a condition only. Any client may have
+/// written that condition.
+fn align_phase_with_condition(observed: &Observed<'_>, status: &mut DIJobStatus) {
     if !status.phase.is_some_and(Phase::is_terminal) {
-        let well = is_true(&status.conditions, ConditionType::Succeeded);
-        status.phase = Some(if well {
+        let has_succeeded = is_true(&status.conditions, ConditionType::Succeeded);
+        status.phase = Some(if has_succeeded {
             Phase::Succeeded
         } else {
             Phase::Failed
         });
     }
-    status.completion_time.get_or_insert(Time(seen.now));
+    status.completion_time.get_or_insert(Time(observed.now));
 }
 
-/// All services go, and the pods that `goes` selects; a service outlives its pod.
-fn remove(seen: &Observed<'_>, step: &mut Step, goes: impl Fn(&PodView) -> bool) {
-    for pod in seen.own_pods().filter(|pod| goes(pod) && !pod.deleting) {
+/// Deletes the pods that `is_deleted` selects, and all services. A service is deleted after its
+/// pod, so that a terminating pod stays reachable.
+fn delete_children(
+    observed: &Observed<'_>,
+    step: &mut Step,
+    is_deleted: impl Fn(&PodView) -> bool,
+) {
+    let pods = observed.own_pods();
+    for pod in pods.filter(|pod| is_deleted(pod) && !pod.deleting) {
         step.actions.push(Action::delete_pod(pod));
     }
-    for service in seen.own_services().filter(|service| !service.deleting) {
-        let pod_goes = seen
-            .pod(&service.name)
-            .is_some_and(|pod| pod.deleting || goes(pod));
-        if !pod_goes {
+    let services = observed.own_services();
+    for service in services.filter(|service| !service.deleting) {
+        let waits_for_pod = observed
+            .own_pod(&service.name)
+            .is_some_and(|pod| pod.deleting || is_deleted(pod));
+        if !waits_for_pod {
             step.actions.push(Action::delete_service(service));
         }
     }
 }
 
-/// What is left of so many seconds.
-fn left(seconds: i64, since: &Time, now: Timestamp) -> Option<Duration> {
-    let left = seconds.saturating_sub(now.duration_since(since.0).as_secs());
-    let left = u64::try_from(left).ok().filter(|left| *left > 0)?;
-    Some(Duration::from_secs(left))
+/// Returns the rest of a time limit. `None` if it is over.
+fn remaining_time(limit_seconds: i64, since: &Time, now: Timestamp) -> Option<Duration> {
+    let remaining = limit_seconds.saturating_sub(now.duration_since(since.0).as_secs());
+    let remaining = u64::try_from(remaining).ok().filter(|rest| *rest > 0)?;
+    Some(Duration::from_secs(remaining))
 }
 
-/// Deletes the job once it was kept long enough.
-fn expire(seen: &Observed<'_>, step: &mut Step) {
+/// Deletes the job after `ttlSecondsAfterFinished`.
+fn delete_after_ttl(observed: &Observed<'_>, step: &mut Step) {
     let (Some(ttl), Some(ended)) = (
-        seen.job.spec.ttl_seconds_after_finished,
+        observed.job.spec.ttl_seconds_after_finished,
         &step.status.completion_time,
     ) else {
         return;
     };
-    if let Some(left) = left(i64::from(ttl), ended, seen.now) {
-        step.look_within(left);
+    if let Some(remaining) = remaining_time(i64::from(ttl), ended, observed.now) {
+        step.requeue_within(remaining);
     } else {
         step.actions.push(Action::DeleteJob);
     }
 }
 
-/// Fails a job that ran longer than it may.
-pub(super) fn check_deadline(seen: &Observed<'_>, step: &mut Step) {
+/// Fails a job that exceeds `activeDeadlineSeconds`.
+pub(super) fn check_deadline(observed: &Observed<'_>, step: &mut Step) {
     let (Some(limit), Some(start)) = (
-        seen.job.spec.active_deadline_seconds,
+        observed.job.spec.active_deadline_seconds,
         &step.status.start_time,
     ) else {
         return;
     };
-    if let Some(left) = left(limit, start, seen.now) {
-        step.look_within(left);
+    if let Some(remaining) = remaining_time(limit, start, observed.now) {
+        step.requeue_within(remaining);
     } else {
         let message = format!("the job ran longer than activeDeadlineSeconds, {limit} s");
-        end(
-            seen,
+        finish_job(
+            observed,
             step,
             Phase::Failed,
             Reason::DeadlineExceeded,
@@ -134,41 +150,48 @@ pub(super) fn check_deadline(seen: &Observed<'_>, step: &mut Step) {
     }
 }
 
-/// Frees everything that a held job uses, and keeps its plan.
-pub(super) fn suspend(seen: &Observed<'_>, step: &mut Step) {
-    remove(seen, step, |_| true);
-    coordinator::give_up(seen, step);
-    coordinator::not_running(seen, step, Reason::Suspended, "the job is held");
-    // The clock of activeDeadlineSeconds starts anew when the job does.
+/// Deletes all pods and services of a suspended job, and keeps its plan.
+pub(super) fn suspend_job(observed: &Observed<'_>, step: &mut Step) {
+    delete_children(observed, step, |_| true);
+    coordinator::ignore_exit(observed, step);
+    coordinator::set_not_running(observed, step, Reason::Suspended, "the job is suspended");
+    // A resumed job gets its full activeDeadlineSeconds, as with Kubernetes Jobs.
     step.status.start_time = None;
     let plan = &mut step.status.plan;
     for entry in plan.iter_mut() {
-        entry.done |= replicas::has_done_its_work(seen, entry);
+        entry.done |= replicas::has_completed(observed, entry);
     }
-    // A unit goes on as one, or has done its work as one.
+    // A learner group is resumed, or done, as a whole.
     let undone = plan.iter().filter(|entry| !entry.done);
-    let undone: HashSet<String> = undone.map(|e| units::leader(e).to_owned()).collect();
+    let undone: HashSet<String> = undone
+        .map(|entry| learner_groups::group_owner(entry).to_owned())
+        .collect();
     for entry in plan {
-        entry.done &= !undone.contains(units::leader(entry));
+        entry.done &= !undone.contains(learner_groups::group_owner(entry));
+        // Without a UID the same names are created again. See docs/decisions/0004.
         entry.uid = None;
         entry.reported = false;
     }
-    if seen.own_pods().next().is_none() {
+    if observed.own_pods().next().is_none() {
         if step.status.phase != Some(Phase::Suspended) {
-            // A cache may be behind, and a pod may have been made although nobody was told so.
-            let coordinator = names::coordinator(&seen.job.name_any());
+            // The cache may lag, and a create without response may have succeeded.
+            let coordinator = names::coordinator(&observed.job.name_any());
             let planned = step.status.plan.iter().map(|entry| entry.name.clone());
             let all = planned.chain([coordinator]);
-            step.ask = all.filter(|name| !seen.asked.contains_key(name)).collect();
-            if !step.ask.is_empty() {
+            step.needs_live_read = all
+                .filter(|name| !observed.live_reads.contains_key(name))
+                .collect();
+            if !step.needs_live_read.is_empty() {
                 return;
             }
-            step.notes
-                .push(Note::normal(Reason::Suspended, conditions::HELD));
+            step.events.push(EventRecord::normal(
+                Reason::Suspended,
+                conditions::SUSPENDED_MESSAGE,
+            ));
         }
         step.status.phase = Some(Phase::Suspended);
     } else {
-        // It is held once no pod is left, but runs no longer.
-        coordinator::not_there(step);
+        // The phase becomes Suspended once all pods are gone.
+        coordinator::reset_phase(step);
     }
 }

@@ -1,11 +1,24 @@
-//! The pure step: from what is there to what is to be done.
+//! The step: a pure function from the observed cluster to the desired status, the actions and the
+//! events of a job. It does no IO.
+//!
+//! | Job | Rules |
+//! |---|---|
+//! | being deleted | none, the garbage collector deletes its objects |
+//! | invalid, without pods | [`ending`]: fails |
+//! | coordinator has ended | [`coordinator`]: the job ends, or the coordinator restarts |
+//! | suspended | [`ending`]: deletes pods and services, keeps the plan |
+//! | past its deadline | [`ending`]: fails |
+//! | active | [`coordinator`], then [`replicas`] and [`learner_groups`] |
+//! | ended | [`ending`]: cleans up, deletes the job after its TTL |
+//!
+//! In all cases but the first, [`counts`] and [`conditions`] then complete the status.
 
 mod conditions;
 mod coordinator;
 mod counts;
 mod ending;
+mod learner_groups;
 mod replicas;
-mod units;
 
 use std::{collections::HashMap, time::Duration};
 
@@ -17,75 +30,76 @@ use di_plan::{AggregatorTemplate, NodeView, PodView, ServiceView, Suffixes};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-/// What is there.
+/// The observed cluster, as far as one job is concerned.
 #[derive(Clone, Debug)]
 pub struct Observed<'a> {
     /// The job.
     pub job: &'a DIJob,
-    /// Pods that carry its labels, other jobs' among them, sorted by name.
+    /// Pods with the labels of the job, sorted by name. Some may belong to other jobs.
     pub pods: &'a [PodView],
-    /// Services that carry its labels, other jobs' among them, sorted by name.
+    /// Services with the labels of the job, sorted by name. Some may belong to other jobs.
     pub services: &'a [ServiceView],
-    /// Nodes that have GPUs; nothing while they are not known.
+    /// Nodes with GPUs. `None` until they are listed.
     pub nodes: Option<&'a [NodeView]>,
-    /// The pod of aggregators in its namespace.
+    /// Template of aggregator pods in the namespace of the job.
     pub aggregator: &'a AggregatorTemplate,
-    /// What went wrong in the last act, if it was not mended since.
-    pub trouble: Option<&'a Trouble>,
-    /// The coordinator that the status tells of as the watch showed it last, if it had ended before it went.
-    pub gone: Option<&'a PodView>,
-    /// Pods that the server was asked for, and whether it has them: a cache alone may be behind.
-    pub asked: &'a HashMap<String, bool>,
-    /// The time.
+    /// Error of the last reconcile, unless it is solved.
+    pub last_error: Option<&'a ReconcileError>,
+    /// Final state of the coordinator pod in the status, if its container ended before the pod was
+    /// deleted.
+    pub deleted_coordinator: Option<&'a PodView>,
+    /// Results of live reads: pod name, and true if the pod exists. A cache may lag.
+    pub live_reads: &'a HashMap<String, bool>,
+    /// The current time.
     pub now: Timestamp,
 }
 
-/// What went wrong in the last act.
+/// Error of the last reconcile, for the status.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
-    /// One word.
+pub struct ReconcileError {
+    /// Reason of the condition.
     pub reason: Reason,
-    /// What a user must know.
+    /// Message for users.
     pub message: String,
-    /// Resource and name of what could not be made, and is put off for a while.
-    pub about: Option<(&'static str, String)>,
+    /// Resource and name of the object, if its create was rejected and is deferred.
+    pub deferred_create: Option<(&'static str, String)>,
 }
 
-/// One write.
+/// One write to the API server.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Make the pod of this replica.
+    /// Create the pod of a replica.
     CreatePod(PlanEntry),
-    /// Make the service of this replica.
+    /// Create the service of a replica.
     CreateService(PlanEntry),
-    /// Delete the pod of this name and UID, with its own grace.
+    /// Delete the pod with this name and UID, with its own grace period.
     DeletePod {
-        /// Its name.
+        /// Name of the pod.
         name: String,
-        /// Its UID.
+        /// UID of the pod.
         uid: String,
     },
-    /// Have the kubelet end the pod of this name and UID, which stays for its logs.
-    EndPod {
-        /// Its name.
+    /// Stop the containers of the pod with this name and UID, and keep the pod for its logs.
+    StopPod {
+        /// Name of the pod.
         name: String,
-        /// Its UID.
+        /// UID of the pod.
         uid: String,
     },
-    /// Delete the service of this name and UID.
+    /// Delete the service with this name and UID.
     DeleteService {
-        /// Its name.
+        /// Name of the service.
         name: String,
-        /// Its UID.
+        /// UID of the service.
         uid: String,
     },
-    /// Delete the job itself, whose time after its end is over.
+    /// Delete the job after its TTL.
     DeleteJob,
 }
 
 impl Action {
-    /// Whether it makes the coordinator.
-    pub(crate) fn makes_coordinator(&self) -> bool {
+    /// Returns true if the action creates the coordinator's pod.
+    pub(crate) fn creates_coordinator(&self) -> bool {
         matches!(self, Self::CreatePod(entry) if entry.role == Role::Coordinator)
     }
 
@@ -96,8 +110,8 @@ impl Action {
         }
     }
 
-    fn end_pod(pod: &PodView) -> Self {
-        Self::EndPod {
+    fn stop_pod(pod: &PodView) -> Self {
+        Self::StopPod {
             name: pod.name.clone(),
             uid: pod.uid.clone(),
         }
@@ -111,31 +125,32 @@ impl Action {
     }
 }
 
-/// Something that happened, for an event.
+/// A Kubernetes event to emit about the job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
-    /// Whether it is a warning.
+pub struct EventRecord {
+    /// True for type `Warning`, false for `Normal`.
     pub warning: bool,
-    /// One word.
+    /// Reason of the event.
     pub reason: Reason,
-    /// A sentence: events of one reason that say the same are counted together.
+    /// Message of the event. Events with the same reason and message are counted together.
     pub message: String,
-    /// Resource of what is tried again and again, if it may come in other words each time, and is counted under the first.
-    pub retried: Option<&'static str>,
+    /// Resource that is retried. Events with the same key are counted together even if their
+    /// messages differ.
+    pub series_key: Option<&'static str>,
 }
 
-impl Note {
-    /// Something that is as it should be.
+impl EventRecord {
+    /// Creates an event of type `Normal`.
     pub fn normal(reason: Reason, message: impl Into<String>) -> Self {
         Self {
             warning: false,
             reason,
             message: message.into(),
-            retried: None,
+            series_key: None,
         }
     }
 
-    /// Something that a user should look at.
+    /// Creates an event of type `Warning`.
     pub fn warning(reason: Reason, message: impl Into<String>) -> Self {
         Self {
             warning: true,
@@ -144,84 +159,91 @@ impl Note {
     }
 }
 
-/// How many names an event has; others are counted.
-const NAMED: usize = 5;
+/// Maximum number of names in the message of an event.
+const MAX_LISTED_NAMES: usize = 5;
 
-/// Names, for an event.
-pub(crate) fn listed(names: &[&str]) -> String {
-    match names.len().saturating_sub(NAMED) {
+/// Joins names for the message of an event. Names above the maximum are counted.
+pub(crate) fn join_names(names: &[&str]) -> String {
+    match names.len().saturating_sub(MAX_LISTED_NAMES) {
         0 => names.join(", "),
-        more => format!("{} and {more} more", names[..NAMED].join(", ")),
+        more => {
+            let listed = names[..MAX_LISTED_NAMES].join(", ");
+            format!("{listed} and {more} more")
+        }
     }
 }
 
-/// What is to be done: the status is written first, the actions follow once it stands.
+/// Result of the step. The status is written first; the actions are applied once it is persisted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Step {
-    /// The status as it should be.
+    /// The desired status.
     pub status: DIJobStatus,
-    /// The writes that the status calls for.
+    /// Writes that follow from the status.
     pub actions: Vec<Action>,
-    /// What happened since the status was last written.
-    pub notes: Vec<Note>,
-    /// When to look again even if nothing changes.
-    pub again: Option<Duration>,
-    /// Pods that the server must be asked for before more is decided: the cache and the plan do not agree on them.
-    pub ask: Vec<String>,
+    /// Events since the status was last written.
+    pub events: Vec<EventRecord>,
+    /// Delay of the next reconcile if nothing changes.
+    pub requeue_after: Option<Duration>,
+    /// Pods that must be read from the API server before the next decision, because the cache and
+    /// the plan disagree.
+    pub needs_live_read: Vec<String>,
 }
 
 impl Step {
-    pub(crate) fn look_within(&mut self, time: Duration) {
-        self.again = Some(self.again.map_or(time, |again| again.min(time)));
+    pub(crate) fn requeue_within(&mut self, delay: Duration) {
+        self.requeue_after = Some(self.requeue_after.map_or(delay, |after| after.min(delay)));
     }
 }
 
 impl Observed<'_> {
-    fn uid(&self) -> &str {
+    fn job_uid(&self) -> &str {
         self.job.metadata.uid.as_deref().unwrap_or_default()
     }
 
     fn own_pods(&self) -> impl Iterator<Item = &PodView> {
-        self.pods.iter().filter(|pod| pod.belongs_to(self.uid()))
+        self.pods
+            .iter()
+            .filter(|pod| pod.belongs_to(self.job_uid()))
     }
 
     fn own_services(&self) -> impl Iterator<Item = &ServiceView> {
-        let uid = self.uid();
+        let uid = self.job_uid();
         self.services
             .iter()
             .filter(move |service| service.owner.as_deref() == Some(uid))
     }
 
-    fn pod(&self, name: &str) -> Option<&PodView> {
-        self.any_pod(name).filter(|pod| pod.belongs_to(self.uid()))
+    fn own_pod(&self, name: &str) -> Option<&PodView> {
+        self.any_pod(name)
+            .filter(|pod| pod.belongs_to(self.job_uid()))
     }
 
-    /// Whosever it is.
+    /// Finds a pod, including pods of other jobs.
     fn any_pod(&self, name: &str) -> Option<&PodView> {
         let by_name = |pod: &PodView| pod.name.as_str().cmp(name);
         self.pods.get(self.pods.binary_search_by(by_name).ok()?)
     }
 
-    fn service(&self, name: &str) -> Option<&ServiceView> {
+    fn own_service(&self, name: &str) -> Option<&ServiceView> {
         let by_name = |service: &ServiceView| service.name.as_str().cmp(name);
         let service = self
             .services
             .get(self.services.binary_search_by(by_name).ok()?)?;
-        (service.owner.as_deref() == Some(self.uid())).then_some(service)
+        (service.owner.as_deref() == Some(self.job_uid())).then_some(service)
     }
 
     fn set_condition(
         &self,
         status: &mut DIJobStatus,
         type_: ConditionType,
-        holds: bool,
+        is_true: bool,
         reason: Reason,
         message: &str,
     ) {
         set_condition(
             &mut status.conditions,
             type_,
-            holds,
+            is_true,
             reason,
             message,
             self.job.metadata.generation,
@@ -230,59 +252,63 @@ impl Observed<'_> {
     }
 }
 
-/// Whether anything of the job was planned or made. One that was held from the start has a phase and no more.
+/// Returns true if anything of the job was planned or created. A job that was suspended from the
+/// start has only a phase.
 pub(crate) fn has_begun(status: &DIJobStatus) -> bool {
     let has_phase = status.phase.is_some_and(|phase| phase != Phase::Suspended);
-    let was_made = condition(&status.conditions, ConditionType::Created).is_some();
-    has_phase || was_made || !status.plan.is_empty()
+    let was_created = condition(&status.conditions, ConditionType::Created).is_some();
+    has_phase || was_created || !status.plan.is_empty()
 }
 
-/// Decides what is to be done for a job.
-pub fn step(seen: &Observed<'_>, suffixes: &mut dyn Suffixes) -> Step {
+/// Computes the desired status of a job, and the actions and events that follow.
+pub fn step(observed: &Observed<'_>, suffixes: &mut dyn Suffixes) -> Step {
     let mut step = Step {
-        status: seen.job.status.clone().unwrap_or_default(),
+        status: observed.job.status.clone().unwrap_or_default(),
         ..Step::default()
     };
-    if seen.job.metadata.deletion_timestamp.is_some() {
-        // The garbage collector takes what the job owns.
+    if observed.job.metadata.deletion_timestamp.is_some() {
+        // The garbage collector deletes the objects that the job owns.
         return step;
     }
     if !step.status.has_ended() {
-        live(seen, &mut step, suffixes);
+        step_active(observed, &mut step, suffixes);
     }
     if step.status.has_ended() {
-        ending::clean_up(seen, &mut step);
+        ending::clean_up(observed, &mut step);
     }
-    counts::fill(seen, &mut step.status);
-    conditions::fill(seen, &mut step.status);
+    counts::set_counts(observed, &mut step.status);
+    conditions::set_conditions(observed, &mut step.status);
     step
 }
 
-fn live(seen: &Observed<'_>, step: &mut Step, suffixes: &mut dyn Suffixes) {
-    // One that has pods runs already: they are worth more than the mistake. One that is held can be mended until it goes on.
-    let may_begin = step.status.start_time.is_none() && !seen.job.spec.suspend;
-    if may_begin && seen.own_pods().next().is_none() {
-        let faults = validation::dijob_faults(seen.job);
+fn step_active(observed: &Observed<'_>, step: &mut Step, suffixes: &mut dyn Suffixes) {
+    // A job with pods is running: its pods are worth more than the mistake. A suspended job can be
+    // fixed until it is resumed.
+    let may_start = step.status.start_time.is_none() && !observed.job.spec.suspend;
+    if may_start && observed.own_pods().next().is_none() {
+        let faults = validation::dijob_faults(observed.job);
         if !faults.is_empty() {
             let message = validation::summary(&faults);
-            ending::end(seen, step, Phase::Failed, Reason::InvalidSpec, &message);
+            let (phase, reason) = (Phase::Failed, Reason::InvalidSpec);
+            ending::finish_job(observed, step, phase, reason, &message);
             return;
         }
     }
-    coordinator::check_end(seen, step);
+    // First, so that a finished job never restarts: it may be suspended or late by now.
+    coordinator::check_end(observed, step);
     if step.status.has_ended() {
         return;
     }
-    if seen.job.spec.suspend {
-        ending::suspend(seen, step);
+    if observed.job.spec.suspend {
+        ending::suspend_job(observed, step);
         return;
     }
-    ending::check_deadline(seen, step);
+    ending::check_deadline(observed, step);
     if !step.status.has_ended() {
-        coordinator::tend(seen, step);
+        coordinator::reconcile_coordinator(observed, step);
     }
     if !step.status.has_ended() {
-        replicas::tend(seen, step, suffixes);
+        replicas::reconcile_replicas(observed, step, suffixes);
     }
 }
 

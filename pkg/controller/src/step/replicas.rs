@@ -1,4 +1,5 @@
-//! Collectors and learners: the plan is brought up to date, then the pods and services to the plan.
+//! Collectors and learners: updates the plan, then creates and deletes pods and services to match
+//! it.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -11,283 +12,342 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
-use super::{Action, NAMED, Note, Observed, Step, coordinator, listed, units};
+use super::{
+    Action, EventRecord, MAX_LISTED_NAMES, Observed, Step, coordinator, join_names,
+    learner_groups::{
+        group_owner, group_owner_entry, incomplete_groups, lacks_template, partially_deleted,
+        reconcile_learner_groups,
+    },
+};
 
-pub(super) fn tend(seen: &Observed<'_>, step: &mut Step, suffixes: &mut dyn Suffixes) {
+pub(super) fn reconcile_replicas(
+    observed: &Observed<'_>,
+    step: &mut Step,
+    suffixes: &mut dyn Suffixes,
+) {
     let mut plan = std::mem::take(&mut step.status.plan);
-    let strangers = strangers(seen, &plan, step);
-    let coordinator = seen.pod(&names::coordinator(&seen.job.name_any()));
+    // Adopt orphans first, so that no replica is created in their place.
+    let orphans = find_orphans(observed, &plan, step);
+    let coordinator = observed.own_pod(&names::coordinator(&observed.job.name_any()));
     let incarnation = coordinator.map(PodView::incarnation);
-    adopt(seen.job, &mut plan, &strangers, incarnation, seen.now);
-    tell_adopted(&plan, &strangers, step);
+    adopt(observed.job, &mut plan, &orphans, incarnation, observed.now);
+    emit_adopted(&plan, &orphans, step);
     follow(&mut plan);
-    let torn = units::torn(seen, &plan);
-    note_pods(seen, &mut plan, &torn, step);
-    declare(seen.job, &mut plan, seen.pods, suffixes, seen.now);
-    replace_lost(seen, &mut plan, step, suffixes);
-    units::tend(seen, &mut plan, step, suffixes);
+    let partially_deleted = partially_deleted(observed, &plan);
+    record_pods(observed, &mut plan, &partially_deleted, step);
+    declare(
+        observed.job,
+        &mut plan,
+        observed.pods,
+        suffixes,
+        observed.now,
+    );
+    replace_lost(observed, &mut plan, step, suffixes);
+    reconcile_learner_groups(observed, &mut plan, step, suffixes);
     shorten(&mut plan);
-    let is_there = |name: &str| seen.pod(name).is_some() || seen.service(name).is_some();
-    let leads = |name: &str| members(&plan, name).any(|member| is_there(&member.name));
-    let leaving = plan
-        .iter()
-        .filter(|entry| !entry.is_wanted() && !is_there(&entry.name))
-        .filter(|entry| entry.role != Role::Aggregator || !leads(&entry.name));
-    let doubtful = leaving.filter(|entry| !seen.asked.contains_key(&entry.name));
-    step.ask.extend(doubtful.map(|entry| entry.name.clone()));
-    // A name is let go of only when its pod is known to be gone, else it would come back as a stranger.
-    drop_gone(&mut plan, |name| {
-        is_there(name) || seen.asked.get(name) != Some(&false)
-    });
-    let taken = taken(seen, &plan);
-    let misled = coordinator::is_an_earlier_jobs(seen);
-    let may_make = coordinator::has_room(seen, step);
+    drop_deleted_entries(observed, &mut plan, step);
+    let blocked_groups = blocked_groups(observed, &plan);
+    let address_conflict = coordinator::owned_by_previous_job(observed);
+    let may_create_pods = coordinator::exists_or_is_created(observed, step);
     for entry in &plan {
         match entry.state {
-            // They would find the other job's coordinator at the address of theirs.
-            EntryState::Wanted if misled => {}
-            EntryState::Wanted if taken.contains(units::leader(entry)) => {}
-            EntryState::Wanted => want(seen, &plan, entry, may_make, step),
-            EntryState::Removing => let_go(seen, entry, true, step),
-            EntryState::Replaced => let_go(seen, entry, false, step),
+            // The replicas would connect to the previous job's coordinator at the same address.
+            EntryState::Wanted if address_conflict => {}
+            EntryState::Wanted if blocked_groups.contains(group_owner(entry)) => {}
+            EntryState::Wanted => {
+                ensure_pod_and_service(observed, &plan, entry, may_create_pods, step);
+            }
+            EntryState::Removing => delete_pod_then_service(observed, entry, true, step),
+            EntryState::Replaced => delete_pod_then_service(observed, entry, false, step),
         }
     }
-    sweep_services(seen, &plan, step);
+    delete_unused_services(observed, &plan, step);
     step.status.plan = plan;
 }
 
-/// Services of the job that stand for nobody: their name was let go of by one that did not see them.
-fn sweep_services(seen: &Observed<'_>, plan: &[PlanEntry], step: &mut Step) {
-    let coordinator = names::coordinator(&seen.job.name_any());
-    let planned = planned(plan);
-    let strays = seen.own_services().filter(|service| {
-        !service.deleting
-            && service.name != coordinator
-            && seen.pod(&service.name).is_none()
-            && !planned.contains(service.name.as_str())
+/// Drops the entries of deleted replicas from the plan.
+///
+/// An entry is dropped only after a live read has shown that its pod is gone, else the pod would
+/// reappear as an orphan.
+fn drop_deleted_entries(observed: &Observed<'_>, plan: &mut Vec<PlanEntry>, step: &mut Step) {
+    let exists =
+        |name: &str| observed.own_pod(name).is_some() || observed.own_service(name).is_some();
+    let has_existing_member = |name: &str| members(plan, name).any(|member| exists(&member.name));
+    let deleted = plan
+        .iter()
+        .filter(|entry| !entry.is_wanted() && !exists(&entry.name))
+        .filter(|entry| entry.role != Role::Aggregator || !has_existing_member(&entry.name));
+    let unverified = deleted.filter(|entry| !observed.live_reads.contains_key(&entry.name));
+    step.needs_live_read
+        .extend(unverified.map(|entry| entry.name.clone()));
+    drop_gone(plan, |name| {
+        exists(name) || observed.live_reads.get(name) != Some(&false)
     });
-    step.actions.extend(strays.map(Action::delete_service));
 }
 
-/// All names of a plan.
-fn planned(plan: &[PlanEntry]) -> HashSet<&str> {
+/// Deletes services without a plan entry and without a pod. A reconcile with a stale cache may have
+/// dropped the entry.
+fn delete_unused_services(observed: &Observed<'_>, plan: &[PlanEntry], step: &mut Step) {
+    let coordinator = names::coordinator(&observed.job.name_any());
+    let planned = planned_names(plan);
+    let unused = observed.own_services().filter(|service| {
+        !service.deleting
+            && service.name != coordinator
+            && observed.own_pod(&service.name).is_none()
+            && !planned.contains(service.name.as_str())
+    });
+    step.actions.extend(unused.map(Action::delete_service));
+}
+
+fn planned_names(plan: &[PlanEntry]) -> HashSet<&str> {
     plan.iter().map(|entry| entry.name.as_str()).collect()
 }
 
-/// Own pods without a place in the plan that the server has, too: a name that was let go of may linger in a cache.
-fn strangers(seen: &Observed<'_>, plan: &[PlanEntry], step: &mut Step) -> Vec<PodView> {
-    let coordinator = names::coordinator(&seen.job.name_any());
-    let planned = planned(plan);
-    let all = seen.own_pods().filter(|pod| {
+/// Returns own pods without a plan entry that a live read has confirmed. The cache may still show
+/// a pod after its entry was dropped.
+fn find_orphans(observed: &Observed<'_>, plan: &[PlanEntry], step: &mut Step) -> Vec<PodView> {
+    let coordinator = names::coordinator(&observed.job.name_any());
+    let planned = planned_names(plan);
+    let unplanned = observed.own_pods().filter(|pod| {
         !pod.deleting && pod.name != coordinator && !planned.contains(pod.name.as_str())
     });
-    let (known, unknown): (Vec<_>, Vec<_>) =
-        all.partition(|pod| seen.asked.contains_key(&pod.name));
-    step.ask
-        .extend(unknown.into_iter().map(|pod| pod.name.clone()));
-    let there = known.into_iter().filter(|pod| seen.asked[&pod.name]);
-    there.cloned().collect()
+    let (verified, unverified): (Vec<_>, Vec<_>) =
+        unplanned.partition(|pod| observed.live_reads.contains_key(&pod.name));
+    step.needs_live_read
+        .extend(unverified.into_iter().map(|pod| pod.name.clone()));
+    let existing = verified
+        .into_iter()
+        .filter(|pod| observed.live_reads[&pod.name]);
+    existing.cloned().collect()
 }
 
-/// Tells of those that were taken in, with one event for all.
-fn tell_adopted(plan: &[PlanEntry], strangers: &[PodView], step: &mut Step) {
-    if strangers.is_empty() {
+/// Emits one event for all adopted pods.
+fn emit_adopted(plan: &[PlanEntry], orphans: &[PodView], step: &mut Step) {
+    if orphans.is_empty() {
         return;
     }
     let wanted = plan.iter().filter(|entry| entry.is_wanted());
     let wanted: HashSet<_> = wanted.map(|entry| entry.name.as_str()).collect();
     let is_wanted = |name: &&str| wanted.contains(name);
-    let names = strangers.iter().map(|pod| pod.name.as_str());
+    let names = orphans.iter().map(|pod| pod.name.as_str());
     let names: Vec<_> = names.filter(is_wanted).collect();
     if !names.is_empty() {
-        let message = format!("adopted {}: nobody had planned them", listed(&names));
-        step.notes
-            .push(Note::normal(Reason::ReplicaAdopted, message));
+        let message = format!("adopted pods without a plan entry: {}", join_names(&names));
+        step.events
+            .push(EventRecord::normal(Reason::ReplicaAdopted, message));
     }
 }
 
-/// Records which pod each name was made as, and tells whose place it takes where the endpoint swapped them: once, as the UID is new once. A pod
-/// that goes is one from before the job was held, and its name is waited for; but what stays of a [torn](units::torn) unit has lost it.
-fn note_pods(seen: &Observed<'_>, plan: &mut [PlanEntry], torn: &HashSet<String>, step: &mut Step) {
-    let mut swapped = Vec::new();
+/// Records the UID of each new pod in its entry. See docs/decisions/0004.
+///
+/// Emits an event for each replacement that the endpoint planned. This happens once, as the UID is
+/// new once. A terminating pod was created before the job was suspended, and blocks its name.
+/// Only in a [partially deleted](partially_deleted) learner group it is recorded, so that the
+/// group is replaced.
+fn record_pods(
+    observed: &Observed<'_>,
+    plan: &mut [PlanEntry],
+    partially_deleted: &HashSet<String>,
+    step: &mut Step,
+) {
+    let mut replaced = Vec::new();
     for entry in plan.iter_mut().filter(|entry| entry.uid.is_none()) {
-        let pod = seen.pod(&entry.name);
-        let pod = pod.filter(|pod| !pod.deleting || torn.contains(units::leader(entry)));
+        let pod = observed.own_pod(&entry.name);
+        let pod = pod.filter(|pod| !pod.deleting || partially_deleted.contains(group_owner(entry)));
         entry.uid = pod.map(|pod| pod.uid.clone());
-        let told = entry.uid.as_ref().filter(|_| entry.reported);
-        if let Some(old) = told.and(entry.replaces.as_ref()) {
-            let message = format!(
-                "{old} was reported as failed; {} takes its place",
-                entry.name
-            );
-            swapped.push((old.clone(), message));
+        let new_uid = entry.uid.as_ref().filter(|_| entry.reported);
+        if let Some(old) = new_uid.and(entry.replaces.as_ref()) {
+            let message = format!("{old} was reported as failed; {} replaces it", entry.name);
+            replaced.push((old.clone(), message));
         }
     }
-    tell_replaced(step, swapped);
+    emit_replaced(step, replaced);
 }
 
-/// Tells of replicas that were replaced, of each by its message; of many at one time with one event, for so many would push others out.
-fn tell_replaced(step: &mut Step, all: Vec<(String, String)>) {
-    let messages: Vec<String> = if all.len() > NAMED {
-        let names: Vec<_> = all.iter().map(|(name, _)| name.as_str()).collect();
-        vec![format!("{} are replaced: {}", listed(&names), all[0].1)]
+/// Emits an event for each replaced replica, or one for all above [`MAX_LISTED_NAMES`]: many
+/// events would make the recorder drop others.
+fn emit_replaced(step: &mut Step, replaced: Vec<(String, String)>) {
+    let messages: Vec<String> = if replaced.len() > MAX_LISTED_NAMES {
+        let names: Vec<_> = replaced.iter().map(|(name, _)| name.as_str()).collect();
+        let first_message = &replaced[0].1;
+        vec![format!(
+            "{} are replaced: {first_message}",
+            join_names(&names)
+        )]
     } else {
-        all.into_iter().map(|(_, message)| message).collect()
+        replaced.into_iter().map(|(_, message)| message).collect()
     };
-    let notes = messages.into_iter();
-    let notes = notes.map(|message| Note::warning(Reason::ReplicaReplaced, message));
-    step.notes.extend(notes);
+    let events = messages.into_iter();
+    let events = events.map(|message| EventRecord::warning(Reason::ReplicaReplaced, message));
+    step.events.extend(events);
 }
 
-/// Whether the very pod of a replica [has](PodView::has_done_its_work).
-pub(super) fn has_done_its_work(seen: &Observed<'_>, entry: &PlanEntry) -> bool {
-    own_pod(seen, entry).is_some_and(PodView::has_done_its_work)
+/// Returns true if the recorded pod of a replica has [completed](PodView::has_done_its_work).
+pub(super) fn has_completed(observed: &Observed<'_>, entry: &PlanEntry) -> bool {
+    recorded_pod(observed, entry).is_some_and(PodView::has_done_its_work)
 }
 
-/// The very pod that a replica was made as.
-fn own_pod<'a>(seen: &'a Observed<'_>, entry: &PlanEntry) -> Option<&'a PodView> {
-    let pod = seen.pod(&entry.name)?;
+/// Returns the pod with the UID that the entry has recorded.
+fn recorded_pod<'a>(observed: &'a Observed<'_>, entry: &PlanEntry) -> Option<&'a PodView> {
+    let pod = observed.own_pod(&entry.name)?;
     (entry.uid.as_deref() == Some(&pod.uid)).then_some(pod)
 }
 
-/// Replicas that wait for the name of a pod that goes, by the leaders of their units.
-fn taken<'a>(seen: &Observed<'_>, plan: &'a [PlanEntry]) -> HashSet<&'a str> {
-    let waits = |entry: &&PlanEntry| entry.uid.is_none() && seen.pod(&entry.name).is_some();
-    plan.iter().filter(waits).map(units::leader).collect()
+/// Returns the owners of groups that wait until a terminating pod releases the name of a replica.
+fn blocked_groups<'a>(observed: &Observed<'_>, plan: &'a [PlanEntry]) -> HashSet<&'a str> {
+    let is_blocked =
+        |entry: &&PlanEntry| entry.uid.is_none() && observed.own_pod(&entry.name).is_some();
+    plan.iter().filter(is_blocked).map(group_owner).collect()
 }
 
-/// Swaps replicas whose pod failed, was deleted, or is gone.
+/// Replaces replicas with a failed, terminating or deleted pod. The endpoint lists a failed replica
+/// until it is replaced. See docs/decisions/0012.
 fn replace_lost(
-    seen: &Observed<'_>,
+    observed: &Observed<'_>,
     plan: &mut Vec<PlanEntry>,
     step: &mut Step,
     suffixes: &mut dyn Suffixes,
 ) {
     for entry in plan.iter_mut().filter(|entry| entry.is_wanted()) {
-        entry.done |= has_done_its_work(seen, entry);
+        entry.done |= has_completed(observed, entry);
     }
-    let made = plan
+    let created = plan
         .iter()
         .filter(|entry| entry.is_wanted() && entry.uid.is_some() && !entry.done);
-    let (known, missing): (Vec<_>, Vec<_>) = made
-        .partition(|entry| seen.pod(&entry.name).is_some() || seen.asked.contains_key(&entry.name));
-    step.ask
-        .extend(missing.into_iter().map(|entry| entry.name.clone()));
-    let lost: Vec<_> = known
+    let (verified, unverified): (Vec<_>, Vec<_>) = created.partition(|entry| {
+        observed.own_pod(&entry.name).is_some() || observed.live_reads.contains_key(&entry.name)
+    });
+    step.needs_live_read
+        .extend(unverified.into_iter().map(|entry| entry.name.clone()));
+    let lost: Vec<_> = verified
         .into_iter()
-        .filter_map(|entry| Some((entry.name.clone(), loss(seen, entry)?)))
-        .chain(units::broken(plan))
+        .filter_map(|entry| Some((entry.name.clone(), find_loss(observed, entry)?)))
+        .chain(incomplete_groups(plan))
         .collect();
     if lost.is_empty() {
         return;
     }
-    let (mut room, mut replaced) = (Room::of(seen.job, plan), Vec::new());
+    let (mut budget, mut replaced) = (Room::of(observed.job, plan), Vec::new());
     for (name, loss) in lost {
-        // It may have been replaced with another of its unit.
+        // The entry may have been replaced with another member of its group.
         let Some(entry) = find(plan, &name).filter(|entry| entry.is_wanted()) else {
             continue;
         };
-        let leader = units::lead(plan, entry);
-        if !room.take(plan, leader) {
-            // Some have to be gone first, which is seen.
+        if !budget.take(plan, group_owner_entry(plan, entry)) {
+            // The status is full. Deleting failed pods that are kept for their logs makes room,
+            // and triggers the next reconcile. See docs/decisions/0003.
             forgo_logs(plan);
             break;
         }
-        let whose = match aggregator_of(entry) {
-            Some(aggregator) => format!("the place of {aggregator} and its ddp learners"),
-            None => "its place".to_owned(),
+        let target = match aggregator_of(entry) {
+            Some(aggregator) => format!("{aggregator} and its ddp learners"),
+            None => "it".to_owned(),
         };
-        if let Some(fresh) = replace(seen.job, plan, &name, loss.ran, suffixes, seen.now) {
-            let message = format!("{name} {}; {fresh} takes {whose}", loss.how);
+        let (job, now) = (observed.job, observed.now);
+        if let Some(fresh) = replace(job, plan, &name, loss.run_seconds, suffixes, now) {
+            let message = format!("{name} {}; {fresh} replaces {target}", loss.cause);
             replaced.push((name, message));
         }
     }
-    // Who takes a place is made as the job says now.
-    declare(seen.job, plan, seen.pods, suffixes, seen.now);
-    tell_replaced(step, replaced);
+    // Gives the replacements the resources of the current spec.
+    declare(observed.job, plan, observed.pods, suffixes, observed.now);
+    emit_replaced(step, replaced);
 }
 
-pub(super) struct Loss {
-    pub how: String,
-    pub ran: Option<i64>,
+/// Why a replica is replaced.
+pub(super) struct ReplicaLoss {
+    /// Predicate for the message, after the name of the replica.
+    pub cause: String,
+    /// Run time of the pod, for the backoff.
+    pub run_seconds: Option<i64>,
 }
 
-fn loss(seen: &Observed<'_>, entry: &PlanEntry) -> Option<Loss> {
-    let most = entry
+fn find_loss(observed: &Observed<'_>, entry: &PlanEntry) -> Option<ReplicaLoss> {
+    let max_run_seconds = entry
         .may_be_made_from()
-        .map(|from| seen.now.duration_since(from).as_secs());
-    let Some(pod) = own_pod(seen, entry) else {
-        // Nobody knows more by now.
-        return Some(Loss {
-            how: "is gone".to_owned(),
-            ran: most,
+        .map(|from| observed.now.duration_since(from).as_secs());
+    let Some(pod) = recorded_pod(observed, entry) else {
+        // The exact run time is unknown without the pod.
+        return Some(ReplicaLoss {
+            cause: "was deleted".to_owned(),
+            run_seconds: max_run_seconds,
         });
     };
-    let ran = pod.ran(seen.now, most);
+    let run_seconds = pod.ran(observed.now, max_run_seconds);
     match (pod.stage(), &pod.end) {
-        // Nobody else takes it away, or makes another.
-        (Stage::Succeeded, _) if pod.disrupted && !pod.deleting => Some(Loss {
-            how: "was told to go by its node, and ended with exit code 0".to_owned(),
-            ran,
+        // An eviction with exit code 0. No controller deletes or recreates such a pod.
+        // See docs/decisions/0025.
+        (Stage::Succeeded, _) if pod.disrupted && !pod.deleting => Some(ReplicaLoss {
+            cause: "was evicted by its node and ended with exit code 0".to_owned(),
+            run_seconds,
         }),
         (Stage::Succeeded, _) => None,
-        (Stage::Failed, Some(end)) => Some(Loss {
-            how: format!("failed: {end}"),
-            ran,
+        (Stage::Failed, Some(end)) => Some(ReplicaLoss {
+            cause: format!("failed: {end}"),
+            run_seconds,
         }),
-        _ if pod.deleting => Some(Loss {
-            how: "is being deleted".to_owned(),
-            ran,
+        _ if pod.deleting => Some(ReplicaLoss {
+            cause: "is being deleted".to_owned(),
+            run_seconds,
         }),
         _ => None,
     }
 }
 
-fn want(
-    seen: &Observed<'_>,
+/// Creates the missing pod and service of a wanted entry.
+fn ensure_pod_and_service(
+    observed: &Observed<'_>,
     plan: &[PlanEntry],
     entry: &PlanEntry,
-    may_make: bool,
+    may_create_pods: bool,
     step: &mut Step,
 ) {
     if entry.done {
         return;
     }
-    // A unit is made together.
-    let leader = units::lead(plan, entry);
-    if units::lacks_template(seen, leader) {
+    // The backoff and the template of the owner apply to its whole learner group.
+    let owner = group_owner_entry(plan, entry);
+    if lacks_template(observed, owner) {
         return;
     }
-    if let Some(wait) = wait(leader.not_before.as_ref(), seen.now) {
-        step.look_within(wait);
+    if let Some(delay) = backoff_remaining(owner.not_before.as_ref(), observed.now) {
+        step.requeue_within(delay);
         return;
     }
-    if seen.service(&entry.name).is_none() {
+    if observed.own_service(&entry.name).is_none() {
         step.actions.push(Action::CreateService(entry.clone()));
     }
-    if entry.uid.is_none() && may_make {
+    // An entry with a UID and no pod is replaced. See docs/decisions/0004.
+    if entry.uid.is_none() && may_create_pods {
         step.actions.push(Action::CreatePod(entry.clone()));
     }
 }
 
-/// How long a pod is not made yet.
-pub(super) fn wait(not_before: Option<&Time>, now: Timestamp) -> Option<Duration> {
-    let wait = not_before?.0.duration_since(now);
-    // A longer one was noted by a clock that is ahead of ours, and nobody can tell what is left of it.
-    let ours = wait.is_positive() && wait.as_secs() <= LONGEST_BACKOFF_SECONDS;
-    ours.then(|| wait.unsigned_abs())
+/// Returns the delay before a pod is created.
+///
+/// A delay above the maximum comes from a clock that is ahead of ours, and is ignored.
+pub(super) fn backoff_remaining(not_before: Option<&Time>, now: Timestamp) -> Option<Duration> {
+    let remaining = not_before?.0.duration_since(now);
+    let is_valid = remaining.is_positive() && remaining.as_secs() <= LONGEST_BACKOFF_SECONDS;
+    is_valid.then(|| remaining.unsigned_abs())
 }
 
-/// The pod goes first, with its own grace, then its service. An ended pod goes only when `ended_too`, else it is kept for its logs.
-fn let_go(seen: &Observed<'_>, entry: &PlanEntry, ended_too: bool, step: &mut Step) {
-    let goes = |pod: &PodView| ended_too || pod.deleting || pod.uses_cluster();
-    let pod = seen.pod(&entry.name);
-    if let Some(pod) = pod.filter(|pod| goes(pod)) {
+/// Deletes the pod of an entry with its own grace period, then its service, so that a terminating
+/// pod stays reachable. An ended pod is kept for its logs unless `delete_ended`.
+fn delete_pod_then_service(
+    observed: &Observed<'_>,
+    entry: &PlanEntry,
+    delete_ended: bool,
+    step: &mut Step,
+) {
+    let is_deleted = |pod: &PodView| delete_ended || pod.deleting || pod.uses_cluster();
+    let pod = observed.own_pod(&entry.name);
+    if let Some(pod) = pod.filter(|pod| is_deleted(pod)) {
         if !pod.deleting {
             step.actions.push(Action::delete_pod(pod));
         }
-    } else if let Some(service) = seen
-        .service(&entry.name)
+    } else if let Some(service) = observed
+        .own_service(&entry.name)
         .filter(|service| !service.deleting)
     {
         step.actions.push(Action::delete_service(service));

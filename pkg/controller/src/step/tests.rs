@@ -1,29 +1,29 @@
-//! The step as a whole; `tests/` has a file for each file of rules.
+//! Tests of the whole step. `tests/` has a file for each file of rules.
 
+mod clean_up;
 mod conditions;
 mod coordinator;
 mod ending;
 mod exploration;
-mod remains;
+mod fake_cluster;
+mod learner_groups;
+mod pod_states;
 mod replicas;
-mod states;
-mod units;
-mod world;
 
 use di_api::Phase;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::Action;
-use world::{COORDINATOR, JOB, World};
+use fake_cluster::{COORDINATOR, JOB, World};
 
 fn running() -> World {
     World::running(JOB)
 }
 
 #[test]
-fn a_job_goes_from_created_to_running_to_succeeded() {
+fn job_passes_created_running_and_succeeded() {
     let mut world = World::new(JOB);
-    let first = world.look();
+    let first = world.compute_step();
     assert_eq!(first.status.plan.len(), 3, "names are planned first");
     assert_eq!(first.status.phase, None);
     world.settle();
@@ -39,7 +39,7 @@ fn a_job_goes_from_created_to_running_to_succeeded() {
     assert_eq!(status.replica_status["Collector"].active, 2);
     world.exit(COORDINATOR, 0, "Completed");
     world.settle();
-    world.kubelet_ends_deleted();
+    world.remove_terminating_pods();
     world.settle();
     assert_eq!(world.status().phase, Some(Phase::Succeeded));
     assert_eq!(world.pod_names(), [COORDINATOR]);
@@ -47,7 +47,7 @@ fn a_job_goes_from_created_to_running_to_succeeded() {
     assert_eq!(
         world.status().replica_status.len(),
         1,
-        "nobody is counted as active any more"
+        "no replica counts as active"
     );
     let types: Vec<_> = world
         .status()
@@ -65,7 +65,7 @@ fn a_job_goes_from_created_to_running_to_succeeded() {
 }
 
 #[test]
-fn an_invalid_job_fails_before_anything_is_made() {
+fn invalid_job_fails_before_any_create() {
     let mut world = World::new(&JOB.replace(
         "[{name: di-container, image: c}]",
         "[{name: main, image: c}]",
@@ -77,17 +77,17 @@ fn an_invalid_job_fails_before_anything_is_made() {
 }
 
 #[test]
-fn a_job_that_is_being_deleted_is_left_alone() {
+fn deleted_job_gets_no_actions() {
     let mut world = running();
     world.pods.clear();
     world.job.metadata.deletion_timestamp = Some(Time(world.now));
-    let step = world.look();
+    let step = world.compute_step();
     assert!(step.actions.is_empty());
     assert_eq!(Some(&step.status), world.job.status.as_ref());
 }
 
 #[test]
-fn pods_of_an_older_job_of_the_same_name_are_not_touched() {
+fn pods_of_previous_job_are_not_deleted() {
     let mut world = World::new(JOB);
     let mut old = running();
     old.exit(COORDINATOR, 0, "Completed");
@@ -95,7 +95,7 @@ fn pods_of_an_older_job_of_the_same_name_are_not_touched() {
         pod.owner = Some("old-uid".into());
         world.pods.insert(name, pod);
     }
-    let step = world.look();
+    let step = world.compute_step();
     assert_eq!(step.status.phase, None);
     assert!(
         !step
@@ -106,19 +106,19 @@ fn pods_of_an_older_job_of_the_same_name_are_not_touched() {
 }
 
 #[test]
-fn no_replica_is_made_while_an_older_jobs_coordinator_has_the_address_of_its_own() {
+fn replica_waits_for_previous_coordinator_to_terminate() {
     let mut world = World::new(JOB);
     let mut old = running().pods.remove(COORDINATOR).unwrap();
     (old.owner, old.deleting) = (Some("old-uid".into()), true);
     world.pods.insert(COORDINATOR.into(), old);
-    let planned = world.look().status;
+    let planned = world.compute_step().status;
     assert_eq!(planned.plan.len(), 3);
     world.job.status = Some(planned);
     let is_first = |action: &Action| match action {
         Action::CreatePod(entry) | Action::CreateService(entry) => entry.name == COORDINATOR,
         _ => false,
     };
-    let actions = world.look().actions;
+    let actions = world.compute_step().actions;
     assert_eq!(actions.len(), 2, "pod and service of the coordinator");
     assert!(actions.iter().all(is_first), "{actions:?}");
     world.pods.remove(COORDINATOR);

@@ -1,4 +1,4 @@
-//! What is told of a job that something stands in the way of.
+//! Tests of the conditions and of the reason of the status.
 
 use di_api::{ConditionType, Reason, Role, condition};
 use di_plan::AggregatorTemplate;
@@ -6,35 +6,35 @@ use jiff::SignedDuration;
 
 use super::*;
 use crate::step::{
-    Trouble,
-    tests::states::{Main, RUNNING, Sidecar, State},
+    ReconcileError,
+    tests::pod_states::{Main, RUNNING, Sidecar, State},
 };
 
-/// What happens to a job that runs.
-enum Disturbance {
-    /// One of its pods comes into this state, under this restart policy.
+/// A problem of a running job.
+enum Problem {
+    /// One of its pods has this state and restart policy.
     Pod(Main, &'static str),
-    /// A write is refused.
-    Refused,
-    /// There is no configuration for the aggregator of a new learner.
+    /// A write is rejected.
+    Rejected,
+    /// A new learner group has no AggregatorConfig.
     NoConfiguration,
 }
 
-use Disturbance::{NoConfiguration, Pod, Refused};
+use Problem::{NoConfiguration, Pod, Rejected};
 
-fn disturb(world: &mut World, name: &str, disturbance: &Disturbance, reason: Reason) {
-    match disturbance {
+fn cause_problem(world: &mut World, name: &str, problem: &Problem, reason: Reason) {
+    match problem {
         Pod(main, policy) => {
-            world.bring(name, State::of(*main, Sidecar::None));
+            world.set_state(name, State::of(*main, Sidecar::None));
             world.change(name, |pod| {
                 pod.spec.as_mut().unwrap().restart_policy = Some((*policy).to_owned());
             });
         }
-        Refused => {
-            world.trouble = Some(Trouble {
+        Rejected => {
+            world.last_error = Some(ReconcileError {
                 reason,
                 message: "the server says why".to_owned(),
-                about: None,
+                deferred_create: None,
             });
         }
         NoConfiguration => {
@@ -47,18 +47,18 @@ fn disturb(world: &mut World, name: &str, disturbance: &Disturbance, reason: Rea
     }
 }
 
-fn mend(world: &mut World, name: &str, disturbance: &Disturbance) {
-    match disturbance {
-        Pod(..) => world.bring(name, RUNNING),
-        Refused => world.trouble = None,
-        NoConfiguration => world.aggregator = world::aggregator(),
+fn solve_problem(world: &mut World, name: &str, problem: &Problem) {
+    match problem {
+        Pod(..) => world.set_state(name, RUNNING),
+        Rejected => world.last_error = None,
+        NoConfiguration => world.aggregator = fake_cluster::aggregator(),
     }
     world.settle();
     world.run_all();
     world.settle();
 }
 
-/// Names and UIDs of what is planned, and of what is there.
+/// Names and UIDs of plan entries and pods.
 fn identities(world: &World) -> Vec<(String, Option<String>)> {
     let planned = world.plan().iter().map(|e| (e.name.clone(), e.uid.clone()));
     let there = world
@@ -69,7 +69,7 @@ fn identities(world: &World) -> Vec<(String, Option<String>)> {
 }
 
 #[test]
-fn every_reason_is_told_while_it_holds_and_no_longer() {
+fn reason_is_reported_while_its_problem_lasts() {
     let cases = [
         (Pod(Main::NoImage, "Never"), Reason::ImagePullBackOff, ""),
         (
@@ -83,27 +83,27 @@ fn every_reason_is_told_while_it_holds_and_no_longer() {
             "",
         ),
         (Pod(Main::CrashLoop, "Always"), Reason::CrashLoopBackOff, ""),
-        (Refused, Reason::QuotaExceeded, "the server says why"),
-        (Refused, Reason::NameConflict, "the server says why"),
-        (Refused, Reason::Forbidden, "the server says why"),
+        (Rejected, Reason::QuotaExceeded, "the server says why"),
+        (Rejected, Reason::NameConflict, "the server says why"),
+        (Rejected, Reason::Forbidden, "the server says why"),
         (
             NoConfiguration,
             Reason::MissingAggregatorConfig,
             "AggregatorConfig",
         ),
     ];
-    for (disturbance, reason, message) in &cases {
+    for (problem, reason, message) in &cases {
         let collector = running().wanted(Role::Collector).remove(0);
         for name in [COORDINATOR, &collector] {
-            let what = format!("{reason} of {name}");
+            let case = format!("{reason} of {name}");
             let mut world = running();
             let before = identities(&world);
-            disturb(&mut world, name, disturbance, *reason);
+            cause_problem(&mut world, name, problem, *reason);
             world.settle();
             assert_eq!(
                 world.status().reason.as_deref(),
                 Some(reason.as_str()),
-                "{what}"
+                "{case}"
             );
             let ready = condition(&world.status().conditions, ConditionType::ReplicasReady);
             let ready = ready.unwrap();
@@ -111,66 +111,66 @@ fn every_reason_is_told_while_it_holds_and_no_longer() {
                 (ready.status.as_str(), ready.reason.as_str()),
                 ("False", reason.as_str())
             );
-            assert!(ready.message.contains(message), "{what}: {}", ready.message);
-            if let Pod(..) = disturbance {
-                assert!(ready.message.contains(name), "{what}: {}", ready.message);
-                // Its kubelet goes on trying, however long it takes, and nobody else has a part in it.
+            assert!(ready.message.contains(message), "{case}: {}", ready.message);
+            if let Pod(..) = problem {
+                assert!(ready.message.contains(name), "{case}: {}", ready.message);
+                // Only the kubelet retries. The reconciler changes nothing.
                 world.now += SignedDuration::from_hours(100);
                 world.settle();
-                assert_eq!(identities(&world), before, "{what}");
+                assert_eq!(identities(&world), before, "{case}");
             }
-            assert_eq!(world.status().restarts, 0, "{what}");
+            assert_eq!(world.status().restarts, 0, "{case}");
 
-            mend(&mut world, name, disturbance);
-            assert_eq!(world.status().reason, None, "{what}");
+            solve_problem(&mut world, name, problem);
+            assert_eq!(world.status().reason, None, "{case}");
             let ready = condition(&world.status().conditions, ConditionType::ReplicasReady);
             let ready = ready.unwrap();
             assert_eq!(
                 (ready.status.as_str(), ready.reason.as_str()),
                 ("True", "AllReady")
             );
-            assert_eq!(world.status().phase, Some(Phase::Running), "{what}");
+            assert_eq!(world.status().phase, Some(Phase::Running), "{case}");
         }
     }
 }
 
 #[test]
-fn who_fails_again_and_again_is_told_of_while_the_next_try_is_waited_for() {
+fn crashing_pod_is_reported_during_its_backoff() {
     let collector = running().wanted(Role::Collector).remove(0);
     for first in [COORDINATOR, &collector] {
         let mut world = running();
         world.job.spec.backoff_limit = 9;
         world.exit(first, 2, "Error");
         world.settle();
-        world.kubelet_ends_deleted();
+        world.remove_terminating_pods();
         world.settle();
-        assert_eq!(world.status().reason, None, "{first}: another is there");
+        assert_eq!(world.status().reason, None, "{first}: replaced");
         world.run_all();
         world.settle();
-        let there = world.pods.values().rev();
-        let mut there = there.filter(|pod| pod.end.is_none());
-        let second = there.find(|pod| pod.role == world.pods[first].role);
+        let pods = world.pods.values().rev();
+        let mut running = pods.filter(|pod| pod.end.is_none());
+        let second = running.find(|pod| pod.role == world.pods[first].role);
         let second = second.unwrap().name.clone();
         world.exit(&second, 2, "Error");
         world.settle();
         let next = world.now + SignedDuration::from_secs(10);
-        let message = format!("{second}: failed: Error (exit code 2); the next try is at {next}");
-        let told = |world: &World| {
+        let message = format!("{second}: failed: Error (exit code 2); next try at {next}");
+        let reported = |world: &World| {
             let ready = condition(&world.status().conditions, ConditionType::ReplicasReady);
             let ready = ready.unwrap();
             (ready.reason.clone(), ready.message.clone())
         };
-        assert_eq!(told(&world), ("CrashLoopBackOff".to_owned(), message));
+        assert_eq!(reported(&world), ("CrashLoopBackOff".to_owned(), message));
         world.now = next;
         world.settle();
-        world.kubelet_ends_deleted();
+        world.remove_terminating_pods();
         world.settle();
-        assert_eq!(world.status().reason, None, "{second}: another is there");
+        assert_eq!(world.status().reason, None, "{second}: replaced");
     }
 }
 
 #[test]
-fn the_status_tells_which_generation_of_the_spec_it_is_of() {
+fn status_and_conditions_have_observed_generation() {
     let mut world = running();
     assert_eq!(world.status().observed_generation, Some(1));
     world.job.metadata.generation = Some(2);
@@ -182,7 +182,7 @@ fn the_status_tells_which_generation_of_the_spec_it_is_of() {
         (ready.status.as_str(), ready.observed_generation),
         ("False", Some(2))
     );
-    // What the change leaves as it is holds for the new one too, and has held as long as before.
+    // Unchanged conditions get the new generation and keep their transition time.
     let created = condition(&world.status().conditions, ConditionType::Created).unwrap();
     assert_eq!(created.observed_generation, Some(2));
 
@@ -203,36 +203,36 @@ fn the_status_tells_which_generation_of_the_spec_it_is_of() {
 }
 
 #[test]
-fn what_is_put_off_is_told_as_it_is_and_what_is_not_as_it_was() {
+fn error_message_changes_only_for_deferred_create() {
     let pods = Some(("pods", COORDINATOR.to_owned()));
     let services = Some(("services", COORDINATOR.to_owned()));
-    for (about, next, message) in [
+    for (first, next, message) in [
         (pods, services, "the service is taken"),
         (None, None, "the pod is taken"),
     ] {
         let mut world = running();
-        let mut tell = |about, message: &str| {
-            world.trouble = Some(Trouble {
+        let mut report = |deferred_create, message: &str| {
+            world.last_error = Some(ReconcileError {
                 reason: Reason::NameConflict,
                 message: message.to_owned(),
-                about,
+                deferred_create,
             });
             world.settle();
             let all = &world.status().conditions;
             let ready = condition(all, ConditionType::ReplicasReady).unwrap();
             ready.message.clone()
         };
-        assert_eq!(tell(about, "the pod is taken"), "the pod is taken");
-        assert_eq!(tell(next, "the service is taken"), message);
+        assert_eq!(report(first, "the pod is taken"), "the pod is taken");
+        assert_eq!(report(next, "the service is taken"), message);
     }
 }
 
 #[test]
-fn the_worst_is_told_and_of_several_alike_the_coordinators() {
+fn most_severe_problem_is_reported_coordinator_first() {
     const COLLECTOR: usize = 0;
-    const COORDINATES: usize = 2;
+    const COORDINATOR_POD: usize = 2;
     const LEARNER: usize = 3;
-    for (stuck, told, by) in [
+    for (problems, reason, pod) in [
         (
             vec![(LEARNER, "ImagePullBackOff")],
             "ImagePullBackOff",
@@ -241,26 +241,26 @@ fn the_worst_is_told_and_of_several_alike_the_coordinators() {
         (
             vec![
                 (COLLECTOR, "ImagePullBackOff"),
-                (COORDINATES, "ImagePullBackOff"),
+                (COORDINATOR_POD, "ImagePullBackOff"),
             ],
             "ImagePullBackOff",
-            COORDINATES,
+            COORDINATOR_POD,
         ),
         (
             vec![
                 (COLLECTOR, "ErrImagePull"),
-                (COORDINATES, "CrashLoopBackOff"),
+                (COORDINATOR_POD, "CrashLoopBackOff"),
             ],
             "CrashLoopBackOff",
-            COORDINATES,
+            COORDINATOR_POD,
         ),
         (
             vec![
                 (COLLECTOR, "CrashLoopBackOff"),
-                (COORDINATES, "RunContainerError"),
+                (COORDINATOR_POD, "RunContainerError"),
             ],
             "RunContainerError",
-            COORDINATES,
+            COORDINATOR_POD,
         ),
         (
             vec![(COLLECTOR, ""), (LEARNER, "InvalidImageName")],
@@ -268,36 +268,36 @@ fn the_worst_is_told_and_of_several_alike_the_coordinators() {
             LEARNER,
         ),
         (
-            vec![(COORDINATES, ""), (LEARNER, "CrashLoopBackOff")],
+            vec![(COORDINATOR_POD, ""), (LEARNER, "CrashLoopBackOff")],
             "CrashLoopBackOff",
             LEARNER,
         ),
         (
-            vec![(COLLECTOR, ""), (COORDINATES, "")],
+            vec![(COLLECTOR, ""), (COORDINATOR_POD, "")],
             "Unschedulable",
-            COORDINATES,
+            COORDINATOR_POD,
         ),
     ] {
         let mut world = running();
         let names: Vec<_> = world.pods.keys().cloned().collect();
-        assert_eq!(names[COORDINATES], COORDINATOR, "as they are sorted");
-        for (pod, reason) in &stuck {
+        assert_eq!(names[COORDINATOR_POD], COORDINATOR, "sorted by name");
+        for (pod, reason) in &problems {
             let pod = world.pods.get_mut(&names[*pod]).unwrap();
             match *reason {
                 "" => pod.scheduled = Err("no room".into()),
-                reason => pod.waiting = Some(Box::new((reason.into(), "so it is".into()))),
+                reason => pod.waiting = Some(Box::new((reason.into(), "details".into()))),
             }
         }
-        let status = world.look().status;
-        assert_eq!(status.reason.as_deref(), Some(told), "{stuck:?}");
+        let status = world.compute_step().status;
+        assert_eq!(status.reason.as_deref(), Some(reason), "{problems:?}");
         let ready = di_api::condition(&status.conditions, di_api::ConditionType::ReplicasReady);
         let message = &ready.unwrap().message;
-        assert!(message.starts_with(&names[by]), "{stuck:?}: {message}");
+        assert!(message.starts_with(&names[pod]), "{problems:?}: {message}");
     }
 }
 
 #[test]
-fn a_replica_that_is_not_ready_is_named() {
+fn condition_names_first_replica_not_ready() {
     let mut world = running();
     let ready = |world: &World| {
         let all = &world.status().conditions;
@@ -309,8 +309,8 @@ fn a_replica_that_is_not_ready_is_named() {
         world.pods.get_mut(name).unwrap().ready = false;
     }
     world.settle();
-    let told = format!("{} is not ready (and 1 more)", names[0]);
-    assert_eq!(ready(&world), ("NotReady".to_owned(), told));
-    world.hold();
-    assert_eq!(ready(&world).0, "Suspended", "nobody is there to be ready");
+    let message = format!("{} is not ready (and 1 more)", names[0]);
+    assert_eq!(ready(&world), ("NotReady".to_owned(), message));
+    world.suspend_and_settle();
+    assert_eq!(ready(&world).0, "Suspended", "no pod can be ready");
 }

@@ -1,4 +1,4 @@
-//! The coordinator: how often it is started again, and what befalls it from outside.
+//! Tests of the coordinator: restarts, backoff, deletion and node loss.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use super::*;
 use crate::step::Step;
 
 #[test]
-fn f14_a_failed_coordinator_is_started_again_within_its_limit_and_counted_once() {
+fn f14_failed_coordinator_restarts_up_to_its_backoff_limit() {
     let mut world = running();
     world.job.spec.backoff_limit = 1;
     world.exit(COORDINATOR, 1, "Error");
@@ -23,7 +23,7 @@ fn f14_a_failed_coordinator_is_started_again_within_its_limit_and_counted_once()
         1,
         "the same failure is counted once"
     );
-    world.kubelet_ends_deleted();
+    world.remove_terminating_pods();
     world.settle();
     assert_eq!(world.status().phase, Some(Phase::Created));
     assert!(world.pods.contains_key(COORDINATOR));
@@ -32,15 +32,12 @@ fn f14_a_failed_coordinator_is_started_again_within_its_limit_and_counted_once()
     world.settle();
     assert_eq!(world.status().phase, Some(Phase::Failed));
     let failed = condition(&world.status().conditions, ConditionType::Failed).unwrap();
-    let told = &failed.message;
-    assert!(
-        told.ends_with(", and was started again once before"),
-        "{told}"
-    );
+    let message = &failed.message;
+    assert!(message.ends_with(" after 1 restart"), "{message}");
 }
 
 #[test]
-fn no_other_pod_takes_the_room_of_one_that_is_awaited() {
+fn replica_is_not_created_before_restarted_coordinator() {
     let mut world = running();
     world.job.spec.backoff_limit = 9;
     let fail = |world: &mut World| {
@@ -48,34 +45,38 @@ fn no_other_pod_takes_the_room_of_one_that_is_awaited() {
         world.settle();
     };
     fail(&mut world);
-    world.kubelet_ends_deleted();
+    world.remove_terminating_pods();
     world.settle();
     world.run(COORDINATOR);
     fail(&mut world);
     let not_before = world.status().coordinator.not_before.clone().unwrap().0;
-    // As what a quota has refused would, more collectors wait for room.
+    // More collectors wait, as after a rejection by a quota.
     world.job.spec.collector.as_mut().unwrap().replicas = 4;
     let replicas = |world: &World| {
         let planned = world.wanted(Role::Collector);
-        let made = planned.iter().filter(|name| world.pods.contains_key(*name));
-        (made.count(), planned.len())
+        let created = planned.iter().filter(|name| world.pods.contains_key(*name));
+        (created.count(), planned.len())
     };
     world.settle();
-    assert_eq!(replicas(&world), (2, 4), "it waits");
-    let served = world.wanted(Role::Collector);
-    assert!(served.iter().all(|name| world.services.contains_key(name)));
+    assert_eq!(replicas(&world), (2, 4), "backoff");
+    let planned = world.wanted(Role::Collector);
+    assert!(planned.iter().all(|name| world.services.contains_key(name)));
     world.now = not_before;
     world.settle();
     assert!(world.pods[COORDINATOR].deleting);
-    assert_eq!(replicas(&world), (2, 4), "it is in the way of the next one");
-    world.kubelet_ends_deleted();
+    assert_eq!(
+        replicas(&world),
+        (2, 4),
+        "the terminating pod blocks the name"
+    );
+    world.remove_terminating_pods();
     world.settle();
     assert!(world.pods.contains_key(COORDINATOR));
     assert_eq!(replicas(&world), (4, 4));
 }
 
 #[test]
-fn one_that_is_evicted_for_its_own_limit_is_counted() {
+fn coordinator_evicted_for_own_limit_fails_job() {
     let mut world = running();
     evict(&mut world);
     world.pods.get_mut(COORDINATOR).unwrap().over_its_limit = true;
@@ -84,7 +85,7 @@ fn one_that_is_evicted_for_its_own_limit_is_counted() {
 }
 
 #[test]
-fn an_evicted_coordinator_is_started_again_uncounted() {
+fn evicted_coordinator_restarts_without_being_counted() {
     let mut world = running();
     let pod = world.pods.get_mut(COORDINATOR).unwrap();
     pod.phase = PodPhase::Failed;
@@ -96,7 +97,7 @@ fn an_evicted_coordinator_is_started_again_uncounted() {
         at: None,
     }));
     world.settle();
-    world.kubelet_ends_deleted();
+    world.remove_terminating_pods();
     world.settle();
     assert!(world.pods.contains_key(COORDINATOR));
     assert_eq!(
@@ -110,37 +111,40 @@ fn is_running(world: &World) -> bool {
 }
 
 fn reasons(step: &Step) -> Vec<(Reason, bool)> {
-    step.notes
+    step.events
         .iter()
-        .map(|note| (note.reason, note.warning))
+        .map(|event| (event.reason, event.warning))
         .collect()
 }
 
 #[test]
-fn a_coordinator_that_somebody_deletes_is_warned_of_once() {
+fn deleted_coordinator_emits_one_warning() {
     let mut world = running();
     let coordinator = world.pods.get_mut(COORDINATOR).unwrap();
     coordinator.deleting = true;
-    assert_eq!(reasons(&world.look()), [(Reason::CoordinatorDeleted, true)]);
+    assert_eq!(
+        reasons(&world.compute_step()),
+        [(Reason::CoordinatorDeleted, true)]
+    );
     world.settle();
     assert!(!is_running(&world));
-    assert_eq!(reasons(&world.look()), []);
+    assert_eq!(reasons(&world.compute_step()), []);
 
     world.pods.remove(COORDINATOR);
-    assert_eq!(reasons(&world.look()), [], "it was told of");
+    assert_eq!(reasons(&world.compute_step()), [], "already reported");
     world.settle();
     assert!(world.pods.contains_key(COORDINATOR));
 }
 
 #[test]
-fn a_coordinator_that_a_user_restarts_does_not_end_the_job_with_its_exit() {
+fn user_restart_of_coordinator_does_not_end_job() {
     let mut world = running();
     let uid = world.pods[COORDINATOR].uid.clone();
     world
         .job
         .annotations_mut()
         .insert(names::RESTART_ANNOTATION.to_owned(), uid.clone());
-    let step = world.look();
+    let step = world.compute_step();
     assert_eq!(reasons(&step), [(Reason::CoordinatorRestarted, false)]);
     assert_eq!(step.status.failed_coordinator.as_ref(), Some(&uid));
     world.settle();
@@ -148,12 +152,12 @@ fn a_coordinator_that_a_user_restarts_does_not_end_the_job_with_its_exit() {
 
     world.exit(COORDINATOR, 0, "Completed");
     world.settle();
-    world.kubelet_ends_deleted();
+    world.remove_terminating_pods();
     world.settle();
     assert_ne!(world.pods[COORDINATOR].uid, uid);
     world.run(COORDINATOR);
     world.settle();
-    assert!(is_running(&world), "it holds once");
+    assert!(is_running(&world), "the annotation names one pod");
     assert_eq!(
         (world.status().restarts, world.status().phase),
         (0, Some(Phase::Running))
@@ -161,44 +165,50 @@ fn a_coordinator_that_a_user_restarts_does_not_end_the_job_with_its_exit() {
 }
 
 #[test]
-fn that_the_coordinator_runs_is_not_told_again_after_the_status_was_lost() {
+fn lost_status_does_not_repeat_running_event() {
     let mut world = World::new(JOB);
     world.settle();
     world.run(COORDINATOR);
     assert_eq!(
-        reasons(&world.look()),
+        reasons(&world.compute_step()),
         [(Reason::CoordinatorRunning, false)]
     );
     world.settle();
     world.job.status = None;
-    let asked = world.look().ask;
-    world.asked = asked.into_iter().map(|name| (name, true)).collect();
-    assert_eq!(reasons(&world.look()), [(Reason::ReplicaAdopted, false)]);
+    let unverified = world.compute_step().needs_live_read;
+    world.live_reads = unverified.into_iter().map(|name| (name, true)).collect();
+    assert_eq!(
+        reasons(&world.compute_step()),
+        [(Reason::ReplicaAdopted, false)]
+    );
     world.settle();
     assert!(is_running(&world));
-    assert_eq!(reasons(&world.look()), []);
+    assert_eq!(reasons(&world.compute_step()), []);
 }
 
 #[test]
-fn a_coordinator_that_is_gone_at_once_is_warned_of_too() {
+fn vanished_coordinator_emits_one_warning() {
     let mut world = running();
     world.pods.remove(COORDINATOR);
-    let step = world.look();
-    assert_eq!(step.ask, [COORDINATOR], "the cache may be behind");
-    world.asked = HashMap::from([(COORDINATOR.to_owned(), false)]);
-    assert_eq!(reasons(&world.look()), [(Reason::CoordinatorDeleted, true)]);
+    let step = world.compute_step();
+    assert_eq!(step.needs_live_read, [COORDINATOR], "the cache may lag");
+    world.live_reads = HashMap::from([(COORDINATOR.to_owned(), false)]);
+    assert_eq!(
+        reasons(&world.compute_step()),
+        [(Reason::CoordinatorDeleted, true)]
+    );
     world.settle();
     assert!(world.pods.contains_key(COORDINATOR));
 }
 
 #[test]
-fn a_job_is_unknown_while_its_coordinators_node_is_lost() {
+fn lost_node_of_coordinator_sets_phase_unknown() {
     let mut world = running();
     let coordinator = |world: &mut World, phase| {
         world.pods.get_mut(COORDINATOR).unwrap().phase = phase;
     };
     coordinator(&mut world, PodPhase::Unknown);
-    assert_eq!(reasons(&world.look()), [(Reason::NodeLost, true)]);
+    assert_eq!(reasons(&world.compute_step()), [(Reason::NodeLost, true)]);
     world.settle();
     assert_eq!(world.status().phase, Some(Phase::Unknown));
     assert_eq!(world.status().reason.as_deref(), Some("NodeLost"));
@@ -206,13 +216,13 @@ fn a_job_is_unknown_while_its_coordinators_node_is_lost() {
 
     coordinator(&mut world, PodPhase::Running);
     assert_eq!(
-        reasons(&world.look()),
+        reasons(&world.compute_step()),
         [(Reason::CoordinatorRunning, false)]
     );
     world.settle();
     assert_eq!(world.status().phase, Some(Phase::Running));
 
-    // Kubernetes deletes it in the end, and nothing comes of that before the node answers.
+    // Kubernetes then deletes the pod, which stays terminating until the node responds.
     coordinator(&mut world, PodPhase::Unknown);
     world.settle();
     let lost = world.pods.get_mut(COORDINATOR).unwrap();
@@ -222,7 +232,7 @@ fn a_job_is_unknown_while_its_coordinators_node_is_lost() {
 }
 
 #[test]
-fn a_coordinator_that_is_deleted_again_and_again_backs_off_though_its_kubelets_clock_is_behind() {
+fn repeated_deletion_backs_off_despite_late_kubelet_clock() {
     let mut world = running();
     for attempt in 1..4 {
         let pod = world.pods.get_mut(COORDINATOR).unwrap();
@@ -231,7 +241,7 @@ fn a_coordinator_that_is_deleted_again_and_again_backs_off_though_its_kubelets_c
         world.settle();
         let next = world.status().coordinator.clone();
         assert_eq!(next.attempt, attempt);
-        world.kubelet_ends_deleted();
+        world.remove_terminating_pods();
         world.now = next.not_before.map_or(world.now, |at| at.0);
         world.settle();
         world.run(COORDINATOR);
@@ -239,15 +249,15 @@ fn a_coordinator_that_is_deleted_again_and_again_backs_off_though_its_kubelets_c
     }
 }
 
-/// The coordinator fails at once, and how many seconds later another is there.
-fn seconds_until_another(world: &mut World, fail: impl Fn(&mut World)) -> i64 {
+/// Fails the coordinator and returns the seconds until the next pod exists.
+fn seconds_until_restart(world: &mut World, fail: impl Fn(&mut World)) -> i64 {
     let uid = world.pods[COORDINATOR].uid.clone();
     fail(world);
     world.settle();
-    world.kubelet_ends_deleted();
+    world.remove_terminating_pods();
     for seconds in 0..1000 {
         world.settle();
-        world.kubelet_ends_deleted();
+        world.remove_terminating_pods();
         world.settle();
         if world
             .pods
@@ -256,11 +266,11 @@ fn seconds_until_another(world: &mut World, fail: impl Fn(&mut World)) -> i64 {
         {
             return seconds;
         }
-        let again = world.look().again;
-        assert!(again.is_some(), "it is looked at in time");
+        let requeue_after = world.compute_step().requeue_after;
+        assert!(requeue_after.is_some(), "no reconcile is scheduled");
         world.now += SignedDuration::from_secs(1);
     }
-    panic!("there is none: {:#?}", world.status());
+    panic!("no new pod: {:#?}", world.status());
 }
 
 fn crash(world: &mut World) {
@@ -276,53 +286,52 @@ fn evict(world: &mut World) {
     world.pods.get_mut(COORDINATOR).unwrap().disrupted = true;
 }
 
-/// Its kubelet has forgotten when it started.
-fn forget(world: &mut World) {
+/// Evicts the pod; the kubelet has lost its start time.
+fn evict_without_start_time(world: &mut World) {
     evict(world);
     world.pods.get_mut(COORDINATOR).unwrap().started = None;
 }
 
-fn throw_out(world: &mut World) {
+fn delete_pod(world: &mut World) {
     world.pods.get_mut(COORDINATOR).unwrap().deleting = true;
 }
 
-fn vanish(world: &mut World) {
+fn remove_pod(world: &mut World) {
     world.pods.remove(COORDINATOR);
 }
 
 #[test]
-fn a_coordinator_that_is_lost_again_and_again_is_started_again_ever_later() {
-    for (how, lose) in [
+fn repeated_loss_of_coordinator_backs_off() {
+    for (cause, fail) in [
         ("crash", crash as fn(&mut World)),
         ("evicted", evict),
-        ("forgotten", forget),
-        ("thrown out", throw_out),
-        ("gone", vanish),
+        ("evicted without start time", evict_without_start_time),
+        ("deleted", delete_pod),
+        ("removed", remove_pod),
     ] {
         let mut world = running();
         world.job.spec.backoff_limit = 1000;
-        let waits: Vec<_> = (0..8)
-            .map(|_| seconds_until_another(&mut world, lose))
+        let delays: Vec<_> = (0..8)
+            .map(|_| seconds_until_restart(&mut world, fail))
             .collect();
-        assert_eq!(waits, [0, 10, 20, 40, 80, 160, 300, 300], "{how}");
-        // One that ran for long was well.
+        assert_eq!(delays, [0, 10, 20, 40, 80, 160, 300, 300], "{cause}");
+        // A long run resets the backoff.
         world.run(COORDINATOR);
         world.settle();
         world.now += SignedDuration::from_secs(600);
-        assert_eq!(seconds_until_another(&mut world, lose), 0, "{how}");
-        assert_eq!(seconds_until_another(&mut world, lose), 10, "{how}");
+        assert_eq!(seconds_until_restart(&mut world, fail), 0, "{cause}");
+        assert_eq!(seconds_until_restart(&mut world, fail), 10, "{cause}");
     }
 }
 
 #[test]
-fn a_failed_coordinator_stays_for_its_log_while_the_next_one_waits_unless_a_user_wants_it_at_once()
-{
+fn failed_coordinator_is_kept_until_backoff_or_user_restart() {
     let mut world = running();
     world.job.spec.backoff_limit = 1000;
-    assert_eq!(seconds_until_another(&mut world, crash), 0);
+    assert_eq!(seconds_until_restart(&mut world, crash), 0);
     crash(&mut world);
-    let step = world.look();
-    assert!(step.notes[0].message.ends_with("again in 10 s"));
+    let step = world.compute_step();
+    assert!(step.events[0].message.ends_with("restarting it in 10 s"));
     world.settle();
     let failed = &world.pods[COORDINATOR];
     assert!(failed.end.is_some() && !failed.deleting);
@@ -333,73 +342,73 @@ fn a_failed_coordinator_stays_for_its_log_while_the_next_one_waits_unless_a_user
     let annotations = world.job.annotations_mut();
     annotations.insert(names::RESTART_ANNOTATION.to_owned(), uid);
     world.settle();
-    world.kubelet_ends_deleted();
+    world.remove_terminating_pods();
     world.settle();
     assert!(world.pods[COORDINATOR].end.is_none());
 }
 
 #[test]
-fn what_a_user_does_to_a_coordinator_is_no_failure() {
+fn user_restart_or_suspension_starts_no_backoff() {
     let mut world = running();
     for _ in 0..3 {
         let uid = world.pods[COORDINATOR].uid.clone();
         let annotations = world.job.annotations_mut();
         annotations.insert(names::RESTART_ANNOTATION.to_owned(), uid);
-        assert_eq!(seconds_until_another(&mut world, |_| {}), 0);
+        assert_eq!(seconds_until_restart(&mut world, |_| {}), 0);
         world.run(COORDINATOR);
         world.settle();
     }
     for suspend in [true, false, true, false] {
         world.job.spec.suspend = suspend;
         world.settle();
-        world.kubelet_ends_deleted();
+        world.remove_terminating_pods();
         world.settle();
     }
     assert!(world.pods.contains_key(COORDINATOR));
 }
 
 #[test]
-fn a_job_whose_coordinator_is_gone_does_not_say_that_it_runs() {
+fn vanished_coordinator_sets_phase_created() {
     let mut world = running();
-    throw_out(&mut world);
+    delete_pod(&mut world);
     world.settle();
     assert_eq!(world.status().phase, Some(Phase::Created));
     assert!(!is_running(&world));
 
-    // Even if the next one is refused.
+    // Also if the next create is rejected.
     let mut world = running();
-    vanish(&mut world);
-    world.asked = HashMap::from([(COORDINATOR.to_owned(), false)]);
-    let step = world.look();
+    remove_pod(&mut world);
+    world.live_reads = HashMap::from([(COORDINATOR.to_owned(), false)]);
+    let step = world.compute_step();
     assert_eq!(step.status.phase, Some(Phase::Created));
 }
 
 #[test]
-fn a_job_that_is_no_longer_held_does_not_say_that_it_is() {
+fn resumed_job_is_not_reported_as_suspended() {
     let mut world = running();
-    world.hold();
+    world.suspend_and_settle();
     world.job.spec.suspend = false;
-    let step = world.look();
+    let step = world.compute_step();
     assert_eq!(step.status.phase, Some(Phase::Created));
     assert!(!is_true(&step.status.conditions, ConditionType::Suspended));
     let reasons_of_all: Vec<_> = (0..3)
         .flat_map(|_| {
-            let step = world.look();
+            let step = world.compute_step();
             for action in step.actions.clone() {
-                world.act(action);
+                world.apply(action);
             }
             let reasons = reasons(&step);
             world.job.status = Some(step.status);
             reasons
         })
         .collect();
-    assert_eq!(reasons_of_all, [], "who makes the pods tells of them");
+    assert_eq!(reasons_of_all, [], "`apply_actions` emits the events");
 
-    // One that was held from the beginning has not had any.
+    // A job that was suspended from the start never had pods.
     let mut world = World::new(JOB);
     world.job.spec.suspend = true;
     world.settle();
     assert_eq!(world.status().phase, Some(Phase::Suspended));
     world.job.spec.suspend = false;
-    assert_eq!(world.look().status.phase, None);
+    assert_eq!(world.compute_step().status.phase, None);
 }

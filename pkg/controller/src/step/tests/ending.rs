@@ -1,4 +1,4 @@
-//! The end, and what is left after it; a held job, too.
+//! Tests of the end of a job, its clean-up, and suspension.
 
 use std::time::Duration;
 
@@ -8,20 +8,20 @@ use jiff::SignedDuration;
 use super::*;
 
 #[test]
-fn the_end_is_written_before_anything_is_cleaned_up() {
+fn end_is_written_before_clean_up() {
     let mut world = running();
     world.exit(COORDINATOR, 0, "Completed");
-    let step = world.look();
+    let step = world.compute_step();
     assert_eq!(step.status.phase, Some(Phase::Succeeded));
     assert_ne!(
         world.job.status.as_ref(),
         Some(&step.status),
-        "so the driver writes it first"
+        "the reconciler writes it first"
     );
 }
 
 #[test]
-fn f1_an_ended_job_is_never_run_again() {
+fn f1_ended_job_never_runs_again() {
     for policy in [
         CleanPodPolicy::None,
         CleanPodPolicy::Running,
@@ -35,7 +35,7 @@ fn f1_an_ended_job_is_never_run_again() {
         world.settle();
         assert_eq!(world.status().phase, Some(Phase::Failed));
         assert!(world.pods.is_empty(), "{policy:?}");
-        // Even if the phase alone were lost.
+        // Also if only the phase is lost.
         world.job.status.as_mut().unwrap().phase = None;
         world.settle();
         assert!(world.pods.is_empty(), "{policy:?}");
@@ -43,24 +43,27 @@ fn f1_an_ended_job_is_never_run_again() {
 }
 
 #[test]
-fn deadline_and_ttl_are_kept() {
+fn deadline_fails_job_and_ttl_deletes_it() {
     let mut world = running();
     world.job.spec.active_deadline_seconds = Some(60);
     world.job.spec.ttl_seconds_after_finished = Some(30);
-    assert_eq!(world.look().again, Some(Duration::from_secs(60)));
+    assert_eq!(
+        world.compute_step().requeue_after,
+        Some(Duration::from_secs(60))
+    );
     world.now += SignedDuration::from_secs(60);
     world.settle();
     assert_eq!(world.status().reason.as_deref(), Some("DeadlineExceeded"));
     assert!(!world.job_deleted);
-    world.kubelet_ends_deleted();
+    world.remove_terminating_pods();
     world.now += SignedDuration::from_secs(30);
     world.settle();
     assert!(world.job_deleted);
 }
 
 #[test]
-fn a_coordinator_that_found_no_node_until_its_deadline_does_not_wait_on() {
-    for (policy, waits) in [
+fn unscheduled_coordinator_is_deleted_at_deadline() {
+    for (policy, is_kept) in [
         (CleanPodPolicy::None, true),
         (CleanPodPolicy::Running, false),
         (CleanPodPolicy::All, false),
@@ -74,18 +77,18 @@ fn a_coordinator_that_found_no_node_until_its_deadline_does_not_wait_on() {
         world.now += SignedDuration::from_secs(60);
         world.settle();
         assert_eq!(world.status().reason.as_deref(), Some("DeadlineExceeded"));
-        // No kubelet has it that could end it where it is.
+        // Without a node no kubelet can stop it.
         let pod = &world.pods[COORDINATOR];
-        assert_eq!((pod.deleting, pod.told_to_end), (!waits, false));
-        world.kubelet_ends_deleted();
+        assert_eq!((pod.deleting, pod.told_to_end), (!is_kept, false));
+        world.remove_terminating_pods();
         world.settle();
-        assert_eq!(world.pods.contains_key(COORDINATOR), waits, "{policy:?}");
+        assert_eq!(world.pods.contains_key(COORDINATOR), is_kept, "{policy:?}");
         assert!(world.services.is_empty());
     }
 }
 
 #[test]
-fn a_suspended_job_frees_everything_and_goes_on_with_its_plan() {
+fn suspended_job_has_no_pods_and_resumes_with_its_plan() {
     let mut world = running();
     let plan = world.wanted(Role::Collector);
     world.job.spec.suspend = true;
@@ -95,17 +98,14 @@ fn a_suspended_job_frees_everything_and_goes_on_with_its_plan() {
         Some(Phase::Suspended),
         "not before its pods are gone"
     );
-    world.kubelet_ends_deleted();
+    world.remove_terminating_pods();
     world.settle();
     assert_eq!(world.status().phase, Some(Phase::Suspended));
     assert!(world.services.is_empty());
     world.job.spec.suspend = false;
-    let first = world.look().status;
+    let first = world.compute_step().status;
     let running = condition(&first.conditions, ConditionType::Running).unwrap();
-    assert_eq!(
-        running.reason, "CoordinatorPending",
-        "it is not held any more"
-    );
+    assert_eq!(running.reason, "CoordinatorPending", "it is resumed");
     world.settle();
     assert_eq!(world.status().phase, Some(Phase::Created));
     assert_eq!(world.wanted(Role::Collector), plan);
@@ -113,7 +113,7 @@ fn a_suspended_job_frees_everything_and_goes_on_with_its_plan() {
 }
 
 #[test]
-fn a_job_that_is_let_go_on_before_its_pods_are_gone_keeps_their_names() {
+fn job_resumed_while_pods_terminate_keeps_their_names() {
     let mut world = running();
     let (plan, old) = (world.wanted(Role::Collector), world.pods.clone());
     world.job.spec.suspend = true;
@@ -127,7 +127,7 @@ fn a_job_that_is_let_go_on_before_its_pods_are_gone_keeps_their_names() {
     let ready = condition(&world.status().conditions, ConditionType::ReplicasReady);
     assert_eq!(ready.unwrap().status, "False");
 
-    // One after the other, as each has saved what it has.
+    // The pods terminate one after the other.
     for name in old.keys() {
         world.pods.remove(name);
         world.settle();
@@ -139,33 +139,40 @@ fn a_job_that_is_let_go_on_before_its_pods_are_gone_keeps_their_names() {
 }
 
 #[test]
-fn a_held_coordinator_that_saves_what_it_has_and_exits_has_not_ended_the_job() {
-    // Whether it is let go on before it is gone, or after.
-    for hasty in [false, true] {
+fn suspended_coordinator_with_exit_code_0_does_not_end_job() {
+    // The job is resumed before or after the pod is gone.
+    for resumed_early in [false, true] {
         let mut world = running();
         world.job.spec.suspend = true;
         world.settle();
         assert!(world.pods[COORDINATOR].deleting);
-        if hasty {
+        if resumed_early {
             world.job.spec.suspend = false;
             world.settle();
         }
         world.exit(COORDINATOR, 0, "Completed");
         world.settle();
-        assert!(!world.status().phase.unwrap().is_terminal(), "{hasty}");
-        world.kubelet_ends_deleted();
+        assert!(
+            !world.status().phase.unwrap().is_terminal(),
+            "{resumed_early}"
+        );
+        world.remove_terminating_pods();
         world.job.spec.suspend = false;
         world.settle();
-        assert_eq!(world.status().phase, Some(Phase::Created), "{hasty}");
-        assert_eq!(world.pods.len(), 4, "{hasty}");
+        assert_eq!(
+            world.status().phase,
+            Some(Phase::Created),
+            "{resumed_early}"
+        );
+        assert_eq!(world.pods.len(), 4, "{resumed_early}");
     }
 }
 
 #[test]
-fn a_coordinator_that_ended_well_just_before_it_was_told_to_go_has_ended_the_job() {
+fn coordinator_success_before_its_deletion_ends_job() {
     let mut world = running();
     world.job.spec.suspend = true;
-    let step = world.look();
+    let step = world.compute_step();
     world.job.status = Some(step.status);
     world.exit(COORDINATOR, 0, "Completed");
     world.settle();
@@ -173,7 +180,7 @@ fn a_coordinator_that_ended_well_just_before_it_was_told_to_go_has_ended_the_job
 }
 
 #[test]
-fn a_job_that_runs_is_not_judged_anew_when_its_status_is_lost() {
+fn running_job_with_lost_status_is_not_validated_again() {
     let mut world = running();
     let coordinator = &mut world.job.spec.coordinator.template;
     coordinator.spec.as_mut().unwrap().containers[0].name = "main".into();
@@ -184,24 +191,24 @@ fn a_job_that_runs_is_not_judged_anew_when_its_status_is_lost() {
 }
 
 #[test]
-fn a_held_job_is_not_judged_before_it_goes_on() {
-    // Whether it ran before, when its mistake was none yet, or was made held.
+fn suspended_job_is_validated_when_resumed() {
+    // The job ran before its spec became invalid, or was created suspended.
     for ran in [true, false] {
         let mut world = if ran { running() } else { World::new(JOB) };
         if ran {
-            world.hold();
+            world.suspend_and_settle();
         }
         let coordinator = &mut world.job.spec.coordinator.template;
         coordinator.spec.as_mut().unwrap().containers[0].name = "main".into();
-        world.hold();
+        world.suspend_and_settle();
         assert!(world.pods.is_empty() && world.services.is_empty());
 
-        let mut mended = world.clone();
-        let coordinator = &mut mended.job.spec.coordinator.template;
+        let mut fixed = world.clone();
+        let coordinator = &mut fixed.job.spec.coordinator.template;
         coordinator.spec.as_mut().unwrap().containers[0].name = "di-container".into();
-        mended.job.spec.suspend = false;
-        mended.settle();
-        assert_eq!(mended.status().phase, Some(Phase::Created), "{ran}");
+        fixed.job.spec.suspend = false;
+        fixed.settle();
+        assert_eq!(fixed.status().phase, Some(Phase::Created), "{ran}");
 
         world.job.spec.suspend = false;
         world.settle();
@@ -213,25 +220,25 @@ fn a_held_job_is_not_judged_before_it_goes_on() {
 }
 
 #[test]
-fn a_job_is_not_said_to_be_held_while_the_server_may_have_pods_that_no_watch_has_shown() {
+fn job_is_suspended_only_after_live_reads_find_no_pod() {
     let mut world = running();
     world.job.spec.suspend = true;
     world.settle();
     let unseen = world.pods.clone();
     world.pods.clear();
-    let step = world.look();
+    let step = world.compute_step();
     assert_ne!(step.status.phase, Some(Phase::Suspended));
-    let mut asked = step.ask;
-    asked.sort();
+    let mut unverified = step.needs_live_read;
+    unverified.sort();
     let all: Vec<_> = unseen.keys().cloned().collect();
-    assert_eq!(asked, all);
+    assert_eq!(unverified, all);
 
-    world.asked = asked.into_iter().map(|name| (name, false)).collect();
-    assert_eq!(world.look().status.phase, Some(Phase::Suspended));
+    world.live_reads = unverified.into_iter().map(|name| (name, false)).collect();
+    assert_eq!(world.compute_step().status.phase, Some(Phase::Suspended));
 }
 
 #[test]
-fn a_held_job_that_has_a_pod_after_all_does_not_say_that_none_is_left() {
+fn suspended_job_with_late_pod_is_not_suspended() {
     let mut world = running();
     let unseen = world.pods.clone();
     world.pods.clear();
@@ -242,13 +249,13 @@ fn a_held_job_that_has_a_pod_after_all_does_not_say_that_none_is_left() {
     world.settle();
     assert_eq!(world.status().phase, Some(Phase::Created));
     assert!(world.pods.values().all(|pod| pod.deleting));
-    world.kubelet_ends_deleted();
+    world.remove_terminating_pods();
     world.settle();
     assert_eq!(world.status().phase, Some(Phase::Suspended));
 }
 
 #[test]
-fn an_end_that_stands_in_a_condition_only_is_told_by_the_phase_too() {
+fn end_condition_without_phase_sets_phase() {
     for (type_, phase) in [
         (ConditionType::Succeeded, Phase::Succeeded),
         (ConditionType::Failed, Phase::Failed),
@@ -273,13 +280,13 @@ fn an_end_that_stands_in_a_condition_only_is_told_by_the_phase_too() {
 }
 
 #[test]
-fn a_held_job_does_not_say_that_it_runs_while_its_pods_go() {
+fn suspending_job_is_created_while_pods_terminate() {
     let mut world = running();
     world.job.spec.suspend = true;
     world.settle();
     world.pods.remove(COORDINATOR);
     world.settle();
-    assert!(!world.pods.is_empty(), "some take their time");
+    assert!(!world.pods.is_empty(), "some pods still terminate");
     let status = world.status();
     assert_eq!(status.phase, Some(Phase::Created));
     assert_eq!(status.start_time, None);
@@ -287,28 +294,28 @@ fn a_held_job_does_not_say_that_it_runs_while_its_pods_go() {
     world.now += SignedDuration::from_secs(3600);
     world.job.spec.suspend = false;
     world.settle();
-    let began = world.status().start_time.as_ref().unwrap().0;
+    let start = world.status().start_time.as_ref().unwrap().0;
     assert_eq!(
-        began.duration_since(before).as_secs(),
+        start.duration_since(before).as_secs(),
         3600,
-        "its time starts anew"
+        "the start time is reset"
     );
 }
 
 #[test]
-fn a_coordinator_whose_deletion_failed_when_its_job_was_held_does_not_go_on_after() {
+fn coordinator_kept_by_failed_suspension_is_restarted() {
     let mut world = running();
     let old = world.pods[COORDINATOR].uid.clone();
     world.job.spec.suspend = true;
-    // What follows is never done.
-    world.job.status = Some(world.look().status);
+    // The actions of this step are never applied.
+    world.job.status = Some(world.compute_step().status);
     world.job.spec.suspend = false;
     world.settle();
     assert!(world.pods[COORDINATOR].deleting);
-    // It may still say how it ended, which says nothing of the job.
+    // Its exit code does not end the job.
     world.exit(COORDINATOR, 0, "Completed");
     world.settle();
-    world.kubelet_ends_deleted();
+    world.remove_terminating_pods();
     world.settle();
     world.run(COORDINATOR);
     world.settle();
@@ -320,20 +327,20 @@ fn a_coordinator_whose_deletion_failed_when_its_job_was_held_does_not_go_on_afte
 }
 
 #[test]
-fn a_coordinator_that_ended_and_went_before_anybody_looked_has_ended_its_job() {
+fn coordinator_deleted_after_its_end_ends_job() {
     for (code, deleting, policy, ends) in [
         (0, true, CleanPodPolicy::Running, Some(Phase::Succeeded)),
         (0, false, CleanPodPolicy::All, Some(Phase::Succeeded)),
         (1, false, CleanPodPolicy::All, Some(Phase::Failed)),
-        // It was told to go, so another takes its place.
+        // It failed after its deletion, so it is replaced.
         (1, true, CleanPodPolicy::Running, None),
     ] {
         let mut world = running();
         world.job.spec.clean_pod_policy = policy;
         world.exit(COORDINATOR, code, "");
-        let mut gone = world.pods.remove(COORDINATOR).unwrap();
-        gone.deleting = deleting;
-        world.gone = Some(gone);
+        let mut deleted = world.pods.remove(COORDINATOR).unwrap();
+        deleted.deleting = deleting;
+        world.deleted_coordinator = Some(deleted);
         world.settle();
         let phase = world.status().phase;
         assert_eq!(

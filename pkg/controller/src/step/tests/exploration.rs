@@ -1,8 +1,9 @@
-//! Explores the step: whatever happens in whatever order, once it stops, the job comes to rest where it should.
+//! Property test of the step: after any sequence of happenings the job settles in the correct
+//! state.
 
+mod lagging_caches;
 mod model;
-mod past;
-mod truth;
+mod status_checks;
 
 use std::collections::HashSet;
 
@@ -10,147 +11,148 @@ use di_api::{CleanPodPolicy, DIJob, Origin, Phase, PlanEntry, Role};
 use di_plan::{PodView, Stage, find, is_whole};
 use proptest::{prelude::*, sample::select};
 
-use super::world::COORDINATOR;
+use super::fake_cluster::COORDINATOR;
+use lagging_caches::{Lag, MAX_LAG};
 use model::Model;
-use past::{LONGEST_LAG, Lag};
-use truth::check_told;
+use status_checks::check_status;
 
-/// What becomes of a write.
+/// A fault of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    /// The server does not take it.
-    Refused,
-    /// It is done, and nobody is told so.
-    Unanswered,
-    /// The process dies before it; another goes on, which lists first.
-    Dies,
+enum WriteFault {
+    /// The API server rejects it.
+    Rejected,
+    /// It succeeds, but the response is lost.
+    ResponseLost,
+    /// The process is killed before it. The next process lists first.
+    Killed,
 }
 
-/// Something that happens to a job.
+/// An event in the life of a job.
 #[derive(Clone, Debug)]
 enum Happening {
-    /// A reconcile whose caches are behind, each by itself. One of its writes may meet a fate, and one be `overtaken`: something else happens
-    /// first, after the look that it follows from. A `hasty` one comes so soon after the last that what is not urgent waits.
+    /// A reconcile with lagging caches. One of its writes may have a fault. One may be `preceded`
+    /// by another happening, after the step that it follows from. A `hasty` one comes so soon
+    /// after the last that writes that are not urgent are debounced.
     Reconcile {
         lag: Lag,
         hasty: bool,
-        fault: Option<(usize, Fate)>,
-        overtaken: Option<(usize, Box<Self>)>,
+        fault: Option<(usize, WriteFault)>,
+        preceded: Option<(usize, Box<Self>)>,
     },
     /// The nth pod starts.
     Start(usize),
-    /// The nth pod's main container ends, if it is no coordinator.
+    /// The main container of the nth pod ends, unless it is the coordinator.
     Exit(usize, i32),
-    /// The coordinator's does.
-    End(i32),
+    /// The main container of the coordinator ends.
+    EndCoordinator(i32),
     /// The nth pod is evicted.
     Evict(usize),
-    /// The node of the nth pod falls silent.
-    Silent(usize),
-    /// Somebody deletes the nth pod.
+    /// The node of the nth pod stops responding.
+    LoseNode(usize),
+    /// Another client deletes the nth pod.
     Delete(usize),
-    /// Somebody deletes the nth service.
+    /// Another client deletes the nth service.
     DeleteService(usize),
-    /// Pods that were told to go, go.
-    Gone,
-    /// Somebody else makes a pod of the nth name that has none.
-    Usurp(usize),
-    /// Somebody else makes a service of the nth name that has none.
-    UsurpService(usize),
-    /// Pods and services of others go, and of earlier jobs.
-    Clear,
-    /// The user declares as many collectors.
+    /// Kubelets remove all terminating pods.
+    Terminate,
+    /// Another client creates a pod with the nth unused name.
+    TakePodName(usize),
+    /// Another client creates a service with the nth unused name.
+    TakeServiceName(usize),
+    /// Pods and services of other clients and of previous jobs are deleted.
+    DeleteForeign,
+    /// A user declares this number of collectors.
     Declare(i32),
-    /// The user declares as many learners of several GPUs.
-    DeclareUnits(i32),
-    /// The user holds the job, or lets it go on.
+    /// A user declares this number of learner groups.
+    DeclareGroups(i32),
+    /// A user suspends the job, or resumes it.
     Suspend(bool),
-    /// The user wants another coordinator.
+    /// A user restarts the coordinator.
     Restart,
-    /// The coordinator reports the nth replica of the plan.
+    /// The coordinator reports the nth replica of the plan as failed.
     Report(usize),
-    /// It asks for so many collectors, learners, or units.
-    Ask(Role, usize),
-    /// It gives so many collectors or learners back.
-    GiveBack(Role, usize),
-    /// The status is lost, as in a restore.
+    /// The coordinator requests this number of collectors, learners, or learner groups.
+    Request(Role, usize),
+    /// The coordinator removes this number of collectors or learners.
+    Release(Role, usize),
+    /// The status is lost, as after a restore from a backup.
     LoseStatus,
-    /// The user deletes the job, which waits for what it owns.
+    /// A user deletes the job with foreground deletion.
     DeleteJob,
-    /// The job is deleted, and made again under its name.
-    MakeAgain,
-    /// The quota has no room, or has some.
+    /// The job is deleted and recreated under the same name.
+    Recreate,
+    /// The quota is exhausted, or not.
     Quota(bool),
-    /// The nodes have so many GPUs from now on.
+    /// The nodes have these numbers of GPUs.
     Nodes(Vec<i32>),
-    /// There is a configuration for aggregators, or there is none.
+    /// The AggregatorConfig exists, or not.
     Configured(bool),
-    /// Seconds go by.
+    /// Seconds pass.
     Wait(i64),
 }
 
-fn fault() -> impl Strategy<Value = Option<(usize, Fate)>> {
-    let fate = prop_oneof![
-        1 => Just(Fate::Refused),
-        1 => Just(Fate::Unanswered),
-        2 => Just(Fate::Dies),
+fn write_fault() -> impl Strategy<Value = Option<(usize, WriteFault)>> {
+    let fault = prop_oneof![
+        1 => Just(WriteFault::Rejected),
+        1 => Just(WriteFault::ResponseLost),
+        2 => Just(WriteFault::Killed),
     ];
-    proptest::option::weighted(0.7, (0..12_usize, fate))
+    proptest::option::weighted(0.7, (0..12_usize, fault))
 }
 
-fn overtaken() -> impl Strategy<Value = Option<(usize, Box<Happening>)>> {
-    let happening = prop_oneof![1 => of_pods(), 2 => of_users()];
+fn preceded() -> impl Strategy<Value = Option<(usize, Box<Happening>)>> {
+    let happening = prop_oneof![1 => pod_happening(), 2 => user_happening()];
     proptest::option::weighted(0.2, (0..12_usize, happening.prop_map(Box::new)))
 }
 
-fn lag() -> impl Strategy<Value = Lag> {
-    let each = || 0..LONGEST_LAG;
-    let behind = (each(), each(), each());
+fn any_lag() -> impl Strategy<Value = Lag> {
+    let each = || 0..MAX_LAG;
+    let lags = (each(), each(), each());
     prop_oneof![
         1 => Just(Lag::default()),
-        2 => behind.prop_map(|(job, pods, services)| Lag { job, pods, services }),
+        2 => lags.prop_map(|(job, pods, services)| Lag { job, pods, services }),
     ]
 }
 
-fn nth() -> std::ops::Range<usize> {
+fn nth_index() -> std::ops::Range<usize> {
     0..14
 }
 
-/// What pods do, and what is done to them.
-fn of_pods() -> impl Strategy<Value = Happening> {
+/// Happenings of pods and services.
+fn pod_happening() -> impl Strategy<Value = Happening> {
     prop_oneof![
-        9 => nth().prop_map(Happening::Start),
-        6 => (nth(), 0..2).prop_map(|(n, code)| Happening::Exit(n, code)),
-        // Rarely with success: the rest of a run would be dull.
-        2 => (0..7).prop_map(|n| Happening::End(i32::from(n > 0))),
-        2 => nth().prop_map(Happening::Evict),
-        2 => nth().prop_map(Happening::Silent),
-        3 => nth().prop_map(Happening::Delete),
-        3 => nth().prop_map(Happening::DeleteService),
-        6 => Just(Happening::Gone),
-        1 => nth().prop_map(Happening::Usurp),
-        1 => nth().prop_map(Happening::UsurpService),
-        1 => Just(Happening::Clear),
+        9 => nth_index().prop_map(Happening::Start),
+        6 => (nth_index(), 0..2).prop_map(|(n, code)| Happening::Exit(n, code)),
+        // Rarely with success: afterwards little can happen.
+        2 => (0..7).prop_map(|n| Happening::EndCoordinator(i32::from(n > 0))),
+        2 => nth_index().prop_map(Happening::Evict),
+        2 => nth_index().prop_map(Happening::LoseNode),
+        3 => nth_index().prop_map(Happening::Delete),
+        3 => nth_index().prop_map(Happening::DeleteService),
+        6 => Just(Happening::Terminate),
+        1 => nth_index().prop_map(Happening::TakePodName),
+        1 => nth_index().prop_map(Happening::TakeServiceName),
+        1 => Just(Happening::DeleteForeign),
     ]
 }
 
-/// What a coordinator may ask for; an aggregator is asked for as a learner of several GPUs.
-fn asked() -> impl Strategy<Value = Role> {
+/// Roles that a coordinator can request. `Aggregator` is a learner with several GPUs.
+fn requested_role() -> impl Strategy<Value = Role> {
     select(vec![Role::Collector, Role::Learner, Role::Aggregator])
 }
 
-/// What users, coordinators and administrators do.
-fn of_users() -> impl Strategy<Value = Happening> {
+/// Happenings by users, coordinators and administrators.
+fn user_happening() -> impl Strategy<Value = Happening> {
     prop_oneof![
         3 => (0..4).prop_map(Happening::Declare),
-        3 => (0..3).prop_map(Happening::DeclareUnits),
+        3 => (0..3).prop_map(Happening::DeclareGroups),
         3 => (0..3).prop_map(|n| Happening::Suspend(n == 0)),
         1 => Just(Happening::Restart),
-        3 => nth().prop_map(Happening::Report),
-        3 => (asked(), 1..3_usize).prop_map(|(role, n)| Happening::Ask(role, n)),
-        2 => (asked(), 1..4_usize).prop_map(|(role, n)| Happening::GiveBack(role.counted_as(), n)),
+        3 => nth_index().prop_map(Happening::Report),
+        3 => (requested_role(), 1..3_usize).prop_map(|(role, n)| Happening::Request(role, n)),
+        2 => (requested_role(), 1..4_usize).prop_map(|(role, n)| Happening::Release(role.counted_as(), n)),
         1 => Just(Happening::LoseStatus),
-        1 => (0..4).prop_map(|n| if n == 0 { Happening::DeleteJob } else { Happening::MakeAgain }),
+        1 => (0..4).prop_map(|n| if n == 0 { Happening::DeleteJob } else { Happening::Recreate }),
         2 => any::<bool>().prop_map(Happening::Quota),
         2 => proptest::collection::vec(0..9, 0..4).prop_map(Happening::Nodes),
         2 => any::<bool>().prop_map(Happening::Configured),
@@ -158,18 +160,18 @@ fn of_users() -> impl Strategy<Value = Happening> {
     ]
 }
 
-fn happening() -> impl Strategy<Value = Happening> {
-    let reconcile = (lag(), any::<bool>(), fault(), overtaken());
-    let reconcile = reconcile.prop_map(|(lag, hasty, fault, overtaken)| Happening::Reconcile {
+fn any_happening() -> impl Strategy<Value = Happening> {
+    let reconcile = (any_lag(), any::<bool>(), write_fault(), preceded());
+    let reconcile = reconcile.prop_map(|(lag, hasty, fault, preceded)| Happening::Reconcile {
         lag,
         hasty,
         fault,
-        overtaken,
+        preceded,
     });
-    prop_oneof![2 => of_pods(), 1 => reconcile, 1 => of_users()]
+    prop_oneof![2 => pod_happening(), 1 => reconcile, 1 => user_happening()]
 }
 
-/// What a user may ask of the end.
+/// Limits in the spec, and the clean-up policy.
 #[derive(Clone, Debug)]
 struct Limits {
     backoff: i32,
@@ -178,7 +180,7 @@ struct Limits {
     policy: CleanPodPolicy,
 }
 
-fn limits() -> impl Strategy<Value = Limits> {
+fn any_limits() -> impl Strategy<Value = Limits> {
     let policies = [
         CleanPodPolicy::Running,
         CleanPodPolicy::All,
@@ -198,8 +200,8 @@ fn limits() -> impl Strategy<Value = Limits> {
         })
 }
 
-/// Names of the wanted of one role.
-fn wanted(plan: &[PlanEntry], role: Role) -> HashSet<&str> {
+/// Names of the wanted replicas of a role.
+fn wanted_names(plan: &[PlanEntry], role: Role) -> HashSet<&str> {
     let of_role = |entry: &&PlanEntry| entry.role == role && entry.is_wanted();
     plan.iter()
         .filter(of_role)
@@ -207,20 +209,20 @@ fn wanted(plan: &[PlanEntry], role: Role) -> HashSet<&str> {
         .collect()
 }
 
-/// What the spec declares of a role.
-fn declared(job: &DIJob, role: Role) -> Option<i32> {
+/// Returns the declared count of a role.
+fn declared_count(job: &DIJob, role: Role) -> Option<i32> {
     match role {
         Role::Aggregator => Some(job.spec.learner.as_ref()?.groups[0].replicas),
         role => job.spec.declared(role).map(|part| part.replicas),
     }
 }
 
-/// A job that goes on has what it wants and nothing else.
+/// Checks that a running job has exactly its wanted replicas.
 fn check_running(model: &Model) {
     let status = model.status();
     let (pods, services) = model.objects();
     assert_eq!(status.phase, Some(Phase::Running));
-    assert_eq!(status.reason, None, "all troubles have passed");
+    assert_eq!(status.reason, None, "all faults are over");
     assert_eq!(pods[COORDINATOR].stage(), Stage::Active);
     let is_done = |name: &str| find(&status.plan, name).is_some_and(|entry| entry.done);
     for role in [
@@ -229,17 +231,17 @@ fn check_running(model: &Model) {
         Role::Aggregator,
         Role::DdpLearner,
     ] {
-        let wanted = wanted(&status.plan, role);
+        let wanted = wanted_names(&status.plan, role);
         let of_origin = |origin| {
             let of_role = |e: &&PlanEntry| e.role == role && e.origin == origin && e.is_wanted();
             i32::try_from(status.plan.iter().filter(of_role).count()).unwrap()
         };
-        if let Some(declared) = declared(&model.job, role) {
+        if let Some(declared) = declared_count(&model.job, role) {
             assert_eq!(of_origin(Origin::Declared), declared, "{role}");
-            // Whose the pods were is not known any more where the status was lost.
-            let asked = model.asked.get(&role).copied().unwrap_or(0);
+            // After a lost status the origin of the pods is unknown.
+            let requested = model.requested.get(&role).copied().unwrap_or(0);
             assert!(
-                model.lost_status || of_origin(Origin::Requested) == asked,
+                model.lost_status || of_origin(Origin::Requested) == requested,
                 "{role}"
             );
         }
@@ -251,24 +253,24 @@ fn check_running(model: &Model) {
             if is_done(name) {
                 continue;
             }
-            assert!(pods.contains_key(*name), "{name} is not there");
+            assert!(pods.contains_key(*name), "{name} does not exist");
             assert!(services.contains_key(*name), "{name} has no service");
         }
     }
-    for unit in wanted(&status.plan, Role::Aggregator) {
-        assert!(is_whole(&status.plan, unit), "{unit} lacks ddp learners");
+    for group in wanted_names(&status.plan, Role::Aggregator) {
+        assert!(is_whole(&status.plan, group), "{group} lacks ddp learners");
     }
-    let numbered = || status.plan.iter().filter(|entry| entry.is_wanted());
-    let numbers: HashSet<_> = numbered().map(|entry| (entry.role, entry.index)).collect();
-    assert_eq!(numbers.len(), numbered().count(), "numbers are one's own");
+    let wanted = || status.plan.iter().filter(|entry| entry.is_wanted());
+    let indices: HashSet<_> = wanted().map(|entry| (entry.role, entry.index)).collect();
+    assert_eq!(indices.len(), wanted().count(), "indices are unique");
     assert!(services.contains_key(COORDINATOR));
     for service in services.keys() {
-        let stands = pods.contains_key(service) || is_done(service);
-        assert!(stands, "{service} stands for nobody");
+        let is_used = pods.contains_key(service) || is_done(service);
+        assert!(is_used, "service {service} is unused");
     }
 }
 
-fn check_held(model: &Model) {
+fn check_suspended(model: &Model) {
     let status = model.status();
     let (pods, services) = model.objects();
     assert_eq!(status.phase, Some(Phase::Suspended));
@@ -285,18 +287,18 @@ fn check_ended(model: &Model) {
         CleanPodPolicy::All => assert!(pods.is_empty()),
         CleanPodPolicy::Running => {
             let mut live = pods.values().filter(|pod| pod.uses_cluster());
-            let ends = |pod: &PodView| pod.told_to_end || pod.deleting || pod.end.is_some();
-            assert!(live.all(|pod| pod.role == Some(Role::Coordinator) && ends(pod)));
+            let is_stopped = |pod: &PodView| pod.told_to_end || pod.deleting || pod.end.is_some();
+            assert!(live.all(|pod| pod.role == Some(Role::Coordinator) && is_stopped(pod)));
         }
     }
 }
 
-fn check(model: &Model) {
-    check_told(model);
+fn check_settled(model: &Model) {
+    check_status(model);
     if model.status().phase.is_some_and(Phase::is_terminal) {
         check_ended(model);
     } else if model.job.spec.suspend {
-        check_held(model);
+        check_suspended(model);
     } else {
         check_running(model);
     }
@@ -306,26 +308,26 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
-    fn once_faults_stop_the_job_rests_where_it_should(
-        limits in limits(),
-        happenings in proptest::collection::vec(happening(), 0..70),
+    fn job_settles_correctly_after_faults_stop(
+        limits in any_limits(),
+        happenings in proptest::collection::vec(any_happening(), 0..70),
     ) {
         let mut model = Model::new(&limits);
         for happening in &happenings {
-            model.happens(happening);
+            model.apply_happening(happening);
         }
-        model.rest();
+        model.settle();
         if !model.deleted {
-            check(&model);
+            check_settled(&model);
         }
-        // One that was held goes on.
-        model.happens(&Happening::Suspend(false));
-        model.rest();
+        // A suspended job is resumed.
+        model.apply_happening(&Happening::Suspend(false));
+        model.settle();
         if !model.deleted {
-            check(&model);
+            check_settled(&model);
         }
         let writes = model.writes;
         model.reconcile(Lag::default(), false, None);
-        prop_assert_eq!(writes, model.writes, "at rest, nothing is written");
+        prop_assert_eq!(writes, model.writes, "a settled job is not written");
     }
 }

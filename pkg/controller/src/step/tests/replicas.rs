@@ -1,4 +1,4 @@
-//! Collectors and learners: who is replaced, let go of, taken in.
+//! Tests of collectors and learners: replacement, scale-down, adoption.
 
 use di_api::{EntryState, Origin, Phase, PlanEntry, Reason, Role};
 use di_plan::PodView;
@@ -8,7 +8,7 @@ use super::*;
 use crate::step::Step;
 
 #[test]
-fn a_failed_collector_is_replaced_under_a_fresh_name_and_kept_for_its_logs() {
+fn failed_collector_is_replaced_and_kept_for_its_logs() {
     let mut world = running();
     let first = world.wanted(Role::Collector)[0].clone();
     world.exit(&first, 137, "OOMKilled");
@@ -16,7 +16,7 @@ fn a_failed_collector_is_replaced_under_a_fresh_name_and_kept_for_its_logs() {
     assert_eq!(
         world.status().phase,
         Some(Phase::Running),
-        "others never change the phase"
+        "replicas never change the phase"
     );
     assert!(world.pods.contains_key(&first));
     let plan = world.plan();
@@ -34,7 +34,7 @@ fn a_failed_collector_is_replaced_under_a_fresh_name_and_kept_for_its_logs() {
     world.run(&second);
     world.exit(&second, 1, "Error");
     world.settle();
-    world.kubelet_ends_deleted();
+    world.remove_terminating_pods();
     world.settle();
     assert!(
         !world.pods.contains_key(&first),
@@ -57,15 +57,15 @@ fn a_failed_collector_is_replaced_under_a_fresh_name_and_kept_for_its_logs() {
     assert!(world.pods.contains_key(&third));
 }
 
-/// What the next look tells of those that were replaced.
-fn told_replaced(world: &mut World) -> Vec<String> {
-    let notes = world.look().notes.into_iter();
-    let notes = notes.filter(|note| note.reason == Reason::ReplicaReplaced);
-    notes.map(|note| note.message).collect()
+/// Messages of the `ReplicaReplaced` events of the next step.
+fn replaced_messages(world: &mut World) -> Vec<String> {
+    let events = world.compute_step().events.into_iter();
+    let events = events.filter(|event| event.reason == Reason::ReplicaReplaced);
+    events.map(|event| event.message).collect()
 }
 
 #[test]
-fn of_many_that_are_lost_at_one_time_one_event_tells_and_of_few_each() {
+fn lost_replicas_above_five_share_one_event() {
     for lost in [1, 5, 6, 200] {
         let yaml = JOB.replace("replicas: 2", &format!("replicas: {lost}"));
         let mut world = World::running(&yaml);
@@ -74,7 +74,7 @@ fn of_many_that_are_lost_at_one_time_one_event_tells_and_of_few_each() {
         for name in &all {
             world.exit(name, 1, "Error");
         }
-        let told = told_replaced(&mut world);
+        let messages = replaced_messages(&mut world);
         let begins: Vec<_> = match lost.saturating_sub(5) {
             0 => all.iter().map(|name| format!("{name} failed: ")).collect(),
             more => {
@@ -84,34 +84,34 @@ fn of_many_that_are_lost_at_one_time_one_event_tells_and_of_few_each() {
                 )]
             }
         };
-        assert_eq!(told.len(), begins.len(), "{told:?}");
-        for (told, begin) in told.iter().zip(&begins) {
-            assert!(told.starts_with(begin), "{told}");
-            assert!(told.ends_with(" takes its place"), "{told}");
+        assert_eq!(messages.len(), begins.len(), "{messages:?}");
+        for (message, begin) in messages.iter().zip(&begins) {
+            assert!(message.starts_with(begin), "{message}");
+            assert!(message.ends_with(" replaces it"), "{message}");
         }
     }
 }
 
 #[test]
-fn of_many_that_were_reported_at_one_time_one_event_tells_and_of_few_each() {
+fn reported_replicas_above_five_share_one_event() {
     for (reported, events) in [(5, 5), (6, 1)] {
         let yaml = JOB.replace("replicas: 2", &format!("replicas: {reported}"));
         let mut world = World::running(&yaml);
         let plan = &mut world.job.status.as_mut().unwrap().plan;
         let collectors = plan.iter_mut().filter(|e| e.role == Role::Collector);
-        // As the endpoint leaves those that take the place of others, once their pods are there.
+        // Replacements as the endpoint plans them, with existing pods.
         for entry in collectors {
             (entry.uid, entry.reported) = (None, true);
             entry.replaces = Some(format!("old-{}", entry.index));
         }
-        let told = told_replaced(&mut world);
-        assert_eq!(told.len(), events, "{told:?}");
-        assert!(told[0].contains("old-0 was reported as failed; "));
+        let messages = replaced_messages(&mut world);
+        assert_eq!(messages.len(), events, "{messages:?}");
+        assert!(messages[0].contains("old-0 was reported as failed; "));
     }
 }
 
 #[test]
-fn a_deleted_replica_is_replaced_and_a_finished_one_is_not() {
+fn deleted_replica_is_replaced_completed_one_is_not() {
     let mut world = running();
     let all = world.wanted(Role::Collector);
     world.pods.remove(&all[0]);
@@ -123,19 +123,19 @@ fn a_deleted_replica_is_replaced_and_a_finished_one_is_not() {
 }
 
 #[test]
-fn a_finished_replica_is_not_run_again_whatever_becomes_of_its_pod() {
+fn completed_replica_never_runs_again() {
     let mut world = running();
     let all = world.wanted(Role::Collector);
     world.exit(&all[0], 0, "Completed");
     world.settle();
-    // Its node is removed, or somebody sweeps up what has ended.
+    // The pod is removed with its node, or by the pod garbage collector.
     world.pods.remove(&all[0]);
     world.settle();
     assert_eq!(world.wanted(Role::Collector), all);
     assert!(!world.pods.contains_key(&all[0]));
 
     world.exit(&all[1], 0, "Completed");
-    world.hold();
+    world.suspend_and_settle();
     world.job.spec.suspend = false;
     world.settle();
     assert_eq!(world.wanted(Role::Collector), all);
@@ -143,14 +143,14 @@ fn a_finished_replica_is_not_run_again_whatever_becomes_of_its_pod() {
 }
 
 #[test]
-fn nobody_waits_for_a_role_that_was_taken_out_of_a_held_job() {
+fn role_removed_during_suspension_is_not_recreated() {
     let mut world = running();
-    let asked = "cartpole-learner-asked".to_owned();
-    let asked = PlanEntry::new(asked, Role::Learner, Origin::Requested, 1);
-    world.job.status.as_mut().unwrap().plan.push(asked);
+    let requested = "cartpole-learner-requested".to_owned();
+    let requested = PlanEntry::new(requested, Role::Learner, Origin::Requested, 1);
+    world.job.status.as_mut().unwrap().plan.push(requested);
     world.settle();
     assert_eq!(world.pods.len(), 5);
-    world.hold();
+    world.suspend_and_settle();
     world.job.spec.learner = None;
     world.job.spec.suspend = false;
     world.settle();
@@ -159,18 +159,18 @@ fn nobody_waits_for_a_role_that_was_taken_out_of_a_held_job() {
 }
 
 #[test]
-fn one_that_was_told_to_go_is_replaced_though_it_exits_with_0() {
-    for tell in [
+fn deleted_or_evicted_replica_with_exit_code_0_is_replaced() {
+    for disturb in [
         (|pod: &mut PodView| pod.deleting = true) as fn(&mut PodView),
         |pod| pod.disrupted = true,
     ] {
         let mut world = running();
         let name = world.wanted(Role::Collector)[0].clone();
         world.exit(&name, 0, "Completed");
-        tell(world.pods.get_mut(&name).unwrap());
+        disturb(world.pods.get_mut(&name).unwrap());
         world.settle();
-        // Which takes nobody away whom a kubelet has thrown out.
-        world.kubelet_ends_deleted();
+        // An evicted pod is not terminating, so it stays.
+        world.remove_terminating_pods();
         world.settle();
         let all = world.wanted(Role::Collector);
         assert!(all.len() == 2 && !all.contains(&name), "{all:?}");
@@ -179,8 +179,8 @@ fn one_that_was_told_to_go_is_replaced_though_it_exits_with_0() {
 }
 
 #[test]
-fn one_that_is_lost_again_and_again_backs_off_though_its_kubelets_clock_is_behind() {
-    for lose in [
+fn repeated_replica_loss_backs_off_despite_late_clock() {
+    for fail in [
         (|world: &mut World, name: &str| world.pods.get_mut(name).unwrap().deleting = true)
             as fn(&mut World, &str),
         |world, name| world.exit(name, 1, "Error"),
@@ -190,13 +190,13 @@ fn one_that_is_lost_again_and_again_backs_off_though_its_kubelets_clock_is_behin
         for attempt in 1..4 {
             let pod = world.pods.get_mut(&name).unwrap();
             pod.started = Some(world.now - SignedDuration::from_hours(1));
-            lose(&mut world, &name);
+            fail(&mut world, &name);
             world.settle();
             let mut plan = world.plan().iter();
             let next = plan.find(|e| e.replaces.as_ref() == Some(&name));
             let next = next.unwrap().clone();
             assert_eq!(next.attempt, attempt);
-            world.kubelet_ends_deleted();
+            world.remove_terminating_pods();
             world.now = next.not_before.map_or(world.now, |at| at.0);
             world.settle();
             name = next.name;
@@ -205,7 +205,7 @@ fn one_that_is_lost_again_and_again_backs_off_though_its_kubelets_clock_is_behin
 }
 
 #[test]
-fn one_that_ran_for_long_and_is_gone_was_healthy() {
+fn long_run_of_deleted_replica_resets_its_backoff() {
     let mut world = running();
     let mut name = world.wanted(Role::Collector)[0].clone();
     for (hours, attempt) in [(1, 1), (0, 2), (1, 1)] {
@@ -227,11 +227,11 @@ fn one_that_ran_for_long_and_is_gone_was_healthy() {
 }
 
 #[test]
-fn the_address_of_one_that_goes_stays_until_its_pod_is_gone() {
+fn service_of_terminating_replica_stays_until_pod_is_gone() {
     let mut world = running();
     let name = world.wanted(Role::Collector)[0].clone();
     world.pods.get_mut(&name).unwrap().deleting = true;
-    // As after its container has ended, which its kubelet tells before it lets go of the pod.
+    // The kubelet reports the end of the container before it removes the pod.
     world.exit(&name, 143, "Error");
     world.settle();
     let mut plan = world.plan().iter();
@@ -244,15 +244,15 @@ fn the_address_of_one_that_goes_stays_until_its_pod_is_gone() {
 }
 
 #[test]
-fn a_pod_that_only_the_cache_lacks_is_not_replaced() {
+fn pod_missing_only_in_cache_is_not_replaced() {
     let mut world = running();
     let name = world.wanted(Role::Collector)[0].clone();
     let pod = world.pods.remove(&name).unwrap();
-    let step = world.look();
+    let step = world.compute_step();
     assert_eq!(
-        step.ask,
+        step.needs_live_read,
         std::slice::from_ref(&name),
-        "the server is asked first"
+        "a live read comes first"
     );
     world.pods.insert(name.clone(), pod);
     world.settle();
@@ -260,7 +260,7 @@ fn a_pod_that_only_the_cache_lacks_is_not_replaced() {
 }
 
 #[test]
-fn fewer_declared_lets_the_not_ready_go_first_then_the_newest() {
+fn scale_down_deletes_unready_then_newest_replicas() {
     let mut world = running();
     world.job.spec.collector.as_mut().unwrap().replicas = 4;
     world.now += SignedDuration::from_secs(5);
@@ -288,13 +288,13 @@ fn fewer_declared_lets_the_not_ready_go_first_then_the_newest() {
         6,
         "services stay until their pods are gone"
     );
-    world.kubelet_ends_deleted();
+    world.remove_terminating_pods();
     world.settle();
     assert_eq!((world.services.len(), world.plan().len()), (4, 3));
 }
 
-/// What a lost plan must be found to have been, in the order of names.
-fn told(world: &World) -> Vec<PlanEntry> {
+/// The part of the plan that can be recovered from pods, sorted by name.
+fn recoverable_plan(world: &World) -> Vec<PlanEntry> {
     let mut plan = world.plan().to_vec();
     plan.sort_by(|a, b| a.name.cmp(&b.name));
     for entry in &mut plan {
@@ -307,14 +307,14 @@ fn told(world: &World) -> Vec<PlanEntry> {
 }
 
 #[test]
-fn a_lost_plan_is_found_again_from_the_pods() {
+fn lost_plan_is_recovered_from_pods() {
     let mut world = running();
     let groups = serde_json::json!([{"name": "big", "replicas": 2, "resources": {"cpus": "4"}}]);
     let collector = world.job.spec.collector.as_mut().unwrap();
     collector.groups = serde_json::from_value(groups).unwrap();
     world.settle();
     world.run_all();
-    // One has failed and is kept, the one in its place has its number.
+    // A failed pod is kept. Its replacement has its index.
     let failed = world.wanted(Role::Collector)[0].clone();
     world.exit(&failed, 1, "Error");
     world.settle();
@@ -322,21 +322,21 @@ fn a_lost_plan_is_found_again_from_the_pods() {
     let second = second.unwrap().name.clone();
     world.run(&second);
     world.settle();
-    let (plan, pods) = (told(&world), world.pods.clone());
+    let (plan, pods) = (recoverable_plan(&world), world.pods.clone());
     assert_eq!(plan.len(), 2 + 2 + 1 + 1);
     world.job.status = None;
     world.settle();
-    assert_eq!(told(&world), plan);
-    assert_eq!(world.pods, pods, "nothing is made, and nothing goes");
+    assert_eq!(recoverable_plan(&world), plan);
+    assert_eq!(world.pods, pods, "no pod is created or deleted");
     assert_eq!(world.status().phase, Some(Phase::Running));
-    // The next failure in that place frees the first.
+    // The next failure of that index deletes the first failed pod.
     world.exit(&second, 1, "Error");
     world.settle();
     assert!(world.pods[&failed].deleting);
 }
 
 #[test]
-fn pods_that_nobody_planned_are_taken_in_and_counted() {
+fn orphan_pods_are_adopted_and_counted() {
     let mut world = running();
     let all = world.wanted(Role::Collector);
     world.job.spec.collector.as_mut().unwrap().replicas = 1;
@@ -355,13 +355,13 @@ fn pods_that_nobody_planned_are_taken_in_and_counted() {
     assert_eq!(
         owners,
         [Some(coordinator)],
-        "its successor is served with it"
+        "the next coordinator instance inherits it"
     );
     assert_eq!(world.status().replica_status["Collector"].active, 2);
 }
 
 #[test]
-fn those_that_are_taken_in_are_told_of_once_and_one_that_is_kept_for_its_logs_is_not() {
+fn adoption_emits_one_event_without_failed_pods() {
     let mut world = running();
     let failed = world.wanted(Role::Collector)[0].clone();
     world.exit(&failed, 1, "Error");
@@ -370,26 +370,26 @@ fn those_that_are_taken_in_are_told_of_once_and_one_that_is_kept_for_its_logs_is
     all.extend(world.wanted(Role::Learner));
     all.sort();
     world.job.status = None;
-    let asked = world.look().ask;
-    assert!(asked.contains(&failed), "{asked:?}");
-    world.asked = asked.into_iter().map(|name| (name, true)).collect();
-    let told = |step: Step| {
-        let notes = step.notes.into_iter();
-        let notes = notes.filter(|note| note.reason == Reason::ReplicaAdopted);
-        notes
-            .map(|note| (note.warning, note.message))
+    let unverified = world.compute_step().needs_live_read;
+    assert!(unverified.contains(&failed), "{unverified:?}");
+    world.live_reads = unverified.into_iter().map(|name| (name, true)).collect();
+    let adopted = |step: Step| {
+        let events = step.events.into_iter();
+        let events = events.filter(|event| event.reason == Reason::ReplicaAdopted);
+        events
+            .map(|event| (event.warning, event.message))
             .collect::<Vec<_>>()
     };
-    let message = format!("adopted {}: nobody had planned them", all.join(", "));
-    assert_eq!(told(world.look()), [(false, message)]);
+    let message = format!("adopted pods without a plan entry: {}", all.join(", "));
+    assert_eq!(adopted(world.compute_step()), [(false, message)]);
     world.settle();
-    assert_eq!(told(world.look()), []);
+    assert_eq!(adopted(world.compute_step()), []);
 }
 
 #[test]
-fn a_wait_that_another_clock_noted_is_not_waited_for() {
+fn backoff_time_of_fast_clock_is_ignored() {
     let mut world = World::new(JOB);
-    let planned = world.look().status;
+    let planned = world.compute_step().status;
     world.job.status = Some(planned);
     let ahead = world.now + SignedDuration::from_hours(1);
     for entry in &mut world.job.status.as_mut().unwrap().plan {
@@ -400,7 +400,7 @@ fn a_wait_that_another_clock_noted_is_not_waited_for() {
 }
 
 #[test]
-fn who_takes_a_place_has_the_resources_that_its_group_has_by_then() {
+fn replacement_has_current_resources_of_its_group() {
     let mut world = running();
     let groups = |cpus: &str| {
         let groups =
@@ -423,7 +423,7 @@ fn who_takes_a_place_has_the_resources_that_its_group_has_by_then() {
     assert_eq!(
         big(&world),
         (first.clone(), "4".to_owned()),
-        "it is as it was made"
+        "existing pods do not change"
     );
     world.exit(&first, 1, "Error");
     world.settle();

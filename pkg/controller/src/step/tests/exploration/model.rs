@@ -1,7 +1,7 @@
-//! A server, and a manager whose caches may be behind and that may die.
+//! Model of an API server, and of a manager with lagging caches that may be killed.
 
-mod others;
-mod server;
+mod api_server;
+mod events;
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -13,59 +13,60 @@ use di_plan::{AggregatorTemplate, NodeView, PodView, RandomSuffixes, ServiceView
 use jiff::Timestamp;
 
 use super::{
-    Fate, Happening, Limits,
-    past::{Cache, Lag, Past, Stored},
-    truth::check_told,
+    Happening, Limits, WriteFault,
+    lagging_caches::{Cache, History, Lag, Stored},
+    status_checks::check_status,
 };
 use crate::{
-    reconcile::only_told,
-    status::{is_urgent, is_written, stands},
+    debounce::{is_persisted, is_up_to_date, is_urgent},
+    reconcile::conditions_only,
     step::{
-        Observed, Step, Trouble, step,
-        tests::world::{JOB, World, node},
+        Observed, ReconcileError, Step, step,
+        tests::fake_cluster::{JOB, World, node},
     },
 };
 
-/// Looks of one reconcile, as in the driver.
-const LOOKS: usize = 6;
+/// Maximum number of steps of one reconcile, as in `reconcile.rs`.
+const MAX_ITERATIONS: usize = 6;
 
-/// How a reconcile fails.
+/// Failure of a reconcile.
 enum Failure {
-    Died,
+    Killed,
     Conflict,
-    Refused(Reason),
-    /// The write of the status, of which nobody can tell whether it stands.
-    Unanswered,
+    Rejected(Reason),
+    /// The outcome of the status write is unknown.
+    ResponseLost,
 }
 
 pub(super) struct Model {
     pub job: DIJob,
     pub deleted: bool,
-    /// Whether the status was ever lost.
+    /// True once the status was lost.
     pub lost_status: bool,
     pub writes: u32,
     pods: Rc<BTreeMap<String, PodView>>,
     services: Rc<BTreeMap<String, ServiceView>>,
-    past: Past,
+    history: History,
     nodes: Vec<NodeView>,
     aggregator: AggregatorTemplate,
     quota: bool,
     now: Timestamp,
     serial: u32,
-    /// The newest state of the job that the process must know: it has written or listed it.
+    /// The newest job that the process has written or listed.
     known: DIJob,
-    trouble: Option<Trouble>,
-    /// What befalls the writes of this reconcile, and how many there were.
-    fault: Option<(usize, Fate)>,
+    last_error: Option<ReconcileError>,
+    /// Index and kind of the faulty write of this reconcile, and the number of writes so far.
+    fault: Option<(usize, WriteFault)>,
     sent: usize,
-    /// What happens before one of them.
-    overtaken: Option<(usize, Box<Happening>)>,
-    /// Replicas whose pod the status has told of: their names are used up, unless the job is held.
-    told: HashSet<String>,
-    /// Coordinators that failed by themselves.
+    /// A happening before one of the writes.
+    preceded: Option<(usize, Box<Happening>)>,
+    /// Replicas with a UID in the status: their names are not used again, unless the job is
+    /// suspended.
+    recorded: HashSet<String>,
+    /// Coordinator pods that failed without a deletion.
     failures: HashSet<String>,
-    /// How many replicas of a role the coordinator has asked for and not given back.
-    pub asked: HashMap<Role, i32>,
+    /// Number of replicas of each role that the coordinator has requested and not removed.
+    pub requested: HashMap<Role, i32>,
 }
 
 impl Model {
@@ -81,8 +82,8 @@ impl Model {
         job.spec.active_deadline_seconds = limits.deadline;
         job.spec.ttl_seconds_after_finished = limits.ttl;
         job.spec.clean_pod_policy = limits.policy;
-        let unit = serde_json::json!([{"name": "unit", "replicas": 1, "resources": {"gpus": "6"}}]);
-        job.spec.learner.as_mut().unwrap().groups = serde_json::from_value(unit).unwrap();
+        let group = serde_json::json!([{"name": "big", "replicas": 1, "resources": {"gpus": "6"}}]);
+        job.spec.learner.as_mut().unwrap().groups = serde_json::from_value(group).unwrap();
         Self {
             known: job.clone(),
             job,
@@ -91,19 +92,19 @@ impl Model {
             writes: 0,
             pods: Rc::default(),
             services: Rc::default(),
-            past: Past::default(),
+            history: History::default(),
             nodes: vec![node(4), node(4), node(1)],
             aggregator,
             quota: false,
             now,
             serial: 0,
-            trouble: None,
+            last_error: None,
             fault: None,
             sent: 0,
-            overtaken: None,
-            told: HashSet::new(),
+            preceded: None,
+            recorded: HashSet::new(),
             failures: HashSet::new(),
-            asked: HashMap::new(),
+            requested: HashMap::new(),
         }
     }
 
@@ -119,7 +120,7 @@ impl Model {
         self.job.metadata.uid.as_deref().unwrap()
     }
 
-    /// Pods of this very job.
+    /// Pods that the job owns.
     pub fn own_pods(&self) -> impl Iterator<Item = &PodView> {
         let own = |pod: &&PodView| pod.belongs_to(self.uid());
         self.pods.values().filter(own)
@@ -133,69 +134,69 @@ impl Model {
         }
     }
 
-    /// As the driver does it.
-    pub fn reconcile(&mut self, lag: Lag, hasty: bool, fault: Option<(usize, Fate)>) {
+    /// Reconciles as `reconcile.rs` does.
+    pub fn reconcile(&mut self, lag: Lag, hasty: bool, fault: Option<(usize, WriteFault)>) {
         if self.deleted {
             return;
         }
-        let mut cache = self.past.seen(lag, &self.stored());
+        let mut cache = self.history.lagging_caches(lag, &self.stored());
         if version(&cache.job) < version(&self.known) {
             cache.job = self.known.clone();
         }
         if cache.job.metadata.uid != self.known.metadata.uid {
-            // What befell another of its name is forgotten.
-            self.trouble = None;
+            // The state of a previous job is reset.
+            self.last_error = None;
         }
         self.known = cache.job.clone();
-        let undisturbed = fault.is_none() && self.overtaken.is_none();
-        let sees_all = lag == Lag::default() && !hasty && undisturbed;
+        let undisturbed = fault.is_none() && self.preceded.is_none();
+        let is_current = lag == Lag::default() && !hasty && undisturbed;
         (self.fault, self.sent) = (fault, 0);
-        match self.looks(&mut cache, hasty) {
-            Ok(rests) => {
-                if rests && sees_all && !self.deleted && !self.goes() {
-                    check_told(self);
+        match self.reconcile_until_settled(&mut cache, hasty) {
+            Ok(is_settled) => {
+                if is_settled && is_current && !self.deleted && !self.is_terminating() {
+                    check_status(self);
                 }
             }
             Err(Failure::Conflict) => {}
-            Err(Failure::Died) => {
-                self.trouble = None;
+            Err(Failure::Killed) => {
+                self.last_error = None;
                 self.known = self.job.clone();
             }
-            Err(Failure::Unanswered) => {
-                self.trouble = Some(trouble(Reason::Timeout));
-                // The server is asked what stands before anything else.
+            Err(Failure::ResponseLost) => {
+                self.last_error = Some(error(Reason::Timeout));
+                // The next reconcile reads the job first.
                 self.known = self.job.clone();
             }
-            Err(Failure::Refused(reason)) => {
-                self.trouble = Some(trouble(reason));
-                self.tell(&mut cache);
+            Err(Failure::Rejected(reason)) => {
+                self.last_error = Some(error(reason));
+                self.report_error(&mut cache);
             }
         }
-        (self.fault, self.overtaken) = (None, None);
+        (self.fault, self.preceded) = (None, None);
     }
 
-    /// Whether nothing was left to do.
-    fn looks(&mut self, cache: &mut Cache, hasty: bool) -> Result<bool, Failure> {
-        for _ in 0..LOOKS {
-            let step = self.look(cache);
-            if !step.ask.is_empty() {
-                self.ask(cache, step.ask);
+    /// Returns true if nothing was left to do.
+    fn reconcile_until_settled(&mut self, cache: &mut Cache, hasty: bool) -> Result<bool, Failure> {
+        for _ in 0..MAX_ITERATIONS {
+            let step = self.compute_step(cache);
+            if !step.needs_live_read.is_empty() {
+                self.read_live(cache, step.needs_live_read);
                 continue;
             }
             let old = cache.job.status.as_ref();
-            let acts_first = !step.actions.is_empty() && stands(old, &step.status);
-            if !is_written(old, &step.status) && !acts_first {
+            let acts_first = !step.actions.is_empty() && is_persisted(old, &step.status);
+            if !is_up_to_date(old, &step.status) && !acts_first {
                 if hasty && !is_urgent(old, &step) {
                     return Ok(false);
                 }
                 self.write(cache, step.status)?;
                 continue;
             }
-            if step.actions.is_empty() && self.trouble.is_none() {
+            if step.actions.is_empty() && self.last_error.is_none() {
                 return Ok(true);
             }
-            self.act(cache, step.actions)?;
-            self.trouble = None;
+            self.apply(cache, step.actions)?;
+            self.last_error = None;
             if self.deleted {
                 return Ok(true);
             }
@@ -203,7 +204,7 @@ impl Model {
         Ok(false)
     }
 
-    fn look(&self, cache: &Cache) -> Step {
+    fn compute_step(&self, cache: &Cache) -> Step {
         step(
             &Observed {
                 job: &cache.job,
@@ -211,34 +212,34 @@ impl Model {
                 services: &cache.services.values().cloned().collect::<Vec<_>>(),
                 nodes: Some(&self.nodes),
                 aggregator: &self.aggregator,
-                trouble: self.trouble.as_ref(),
-                gone: None,
-                asked: &cache.asked,
+                last_error: self.last_error.as_ref(),
+                deleted_coordinator: None,
+                live_reads: &cache.live_reads,
                 now: self.now,
             },
             &mut RandomSuffixes,
         )
     }
 
-    fn ask(&self, cache: &mut Cache, names: Vec<String>) {
+    fn read_live(&self, cache: &mut Cache, names: Vec<String>) {
         for name in names {
             let pod = self.pods.get(&name);
             if let Some(pod) = pod {
                 cache.pods.insert(name.clone(), pod.clone());
             }
-            cache.asked.insert(name, pod.is_some());
+            cache.live_reads.insert(name, pod.is_some());
         }
     }
 
-    /// Tells of what went wrong.
-    fn tell(&mut self, cache: &mut Cache) {
-        cache.asked.clear();
-        let mut step = self.look(cache);
-        if !step.ask.is_empty() {
-            step = only_told(step, &cache.job);
+    /// Reports an error in the status.
+    fn report_error(&mut self, cache: &mut Cache) {
+        cache.live_reads.clear();
+        let mut step = self.compute_step(cache);
+        if !step.needs_live_read.is_empty() {
+            step = conditions_only(step, &cache.job);
         }
-        if !is_written(cache.job.status.as_ref(), &step.status) {
-            // Where that fails too, the next look tells.
+        if !is_up_to_date(cache.job.status.as_ref(), &step.status) {
+            // If this fails too, the next reconcile reports the error.
             self.write(cache, step.status).ok();
         }
     }
@@ -253,10 +254,10 @@ fn version(job: &DIJob) -> u32 {
         .unwrap()
 }
 
-fn trouble(reason: Reason) -> Trouble {
-    Trouble {
+fn error(reason: Reason) -> ReconcileError {
+    ReconcileError {
         reason,
-        message: "it was refused".to_owned(),
-        about: None,
+        message: "it was rejected".to_owned(),
+        deferred_create: None,
     }
 }

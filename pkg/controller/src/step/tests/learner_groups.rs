@@ -1,4 +1,4 @@
-//! Learners of several GPUs.
+//! Tests of learner groups: learners with several GPUs.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::{
-    super::{Observed, Trouble, step},
-    world::{World, aggregator, node},
+    super::{Observed, ReconcileError, step},
+    fake_cluster::{World, aggregator, node},
 };
 
 const JOB: &str = r#"
@@ -28,8 +28,8 @@ fn running() -> World {
     World::running(JOB)
 }
 
-/// The wanted ddp learners in the order of their ranks.
-fn ddp(world: &World) -> Vec<PlanEntry> {
+/// The wanted ddp learners, sorted by rank.
+fn ddp_learners(world: &World) -> Vec<PlanEntry> {
     let wanted = |e: &&PlanEntry| e.role == Role::DdpLearner && e.is_wanted();
     let mut all: Vec<_> = world.plan().iter().filter(wanted).cloned().collect();
     all.sort_by_key(|entry| entry.ddp.as_ref().unwrap().start_rank);
@@ -47,7 +47,7 @@ fn pod(world: &World, entry: &PlanEntry) -> Pod {
     .unwrap()
 }
 
-fn value(pod: &Pod, name: &str) -> Option<String> {
+fn env_value(pod: &Pod, name: &str) -> Option<String> {
     let env = pod.spec.as_ref()?.containers[0].env.as_ref()?;
     env.iter()
         .find(|variable| variable.name == name)?
@@ -56,14 +56,14 @@ fn value(pod: &Pod, name: &str) -> Option<String> {
 }
 
 #[test]
-fn a_learner_of_several_gpus_is_an_aggregator_and_its_ddp_learners() {
+fn multi_gpu_learner_is_aggregator_and_ddp_learners() {
     let world = running();
-    let [unit] = &world.wanted(Role::Aggregator)[..] else {
+    let [group] = &world.wanted(Role::Aggregator)[..] else {
         panic!("{:?}", world.plan());
     };
-    let members = ddp(&world);
+    let members = ddp_learners(&world);
     let gpus: Vec<_> = members.iter().map(PlanEntry::gpus).collect();
-    assert_eq!(gpus, [4, 2], "as the nodes have room");
+    assert_eq!(gpus, [4, 2], "by the GPUs of the nodes");
     assert_eq!(world.pods.len(), 1 + 1 + 1 + 2);
     assert_eq!(world.services.len(), world.pods.len());
     assert_eq!(world.status().learners_ready.as_deref(), Some("1/1"));
@@ -71,7 +71,7 @@ fn a_learner_of_several_gpus_is_an_aggregator_and_its_ddp_learners() {
     assert_eq!(world.status().replica_status["Aggregator"].active, 1);
     let second = pod(&world, &members[1]);
     for (name, expected) in [
-        (env::AGGREGATOR_URL, format!("{unit}.rl:5000")),
+        (env::AGGREGATOR_URL, format!("{group}.rl:5000")),
         (env::WORLD_SIZE, "6".into()),
         (env::LOCAL_WORLD_SIZE, "2".into()),
         (env::START_RANK, "4".into()),
@@ -80,42 +80,42 @@ fn a_learner_of_several_gpus_is_an_aggregator_and_its_ddp_learners() {
         (env::LEARNER_PORT, "22271".into()),
         (env::REPLICA_INDEX, "1".into()),
     ] {
-        assert_eq!(value(&second, name), Some(expected), "{name}");
+        assert_eq!(env_value(&second, name), Some(expected), "{name}");
     }
 }
 
 #[test]
-fn a_unit_is_ready_only_as_a_whole() {
+fn learner_group_is_ready_only_as_a_whole() {
     let mut world = running();
-    let last = ddp(&world)[1].name.clone();
+    let last = ddp_learners(&world)[1].name.clone();
     world.pods.get_mut(&last).unwrap().ready = false;
     world.settle();
     assert_eq!(world.status().learners_ready.as_deref(), Some("0/1"));
 }
 
 #[test]
-fn f20_the_loss_of_one_replaces_the_whole_unit_and_leaves_none_behind() {
+fn f20_lost_member_replaces_whole_learner_group() {
     for lost in 0..3 {
         let mut world = running();
-        let unit = world.wanted(Role::Aggregator)[0].clone();
-        let before = ddp(&world);
-        let names: Vec<_> = std::iter::once(unit.clone())
+        let group = world.wanted(Role::Aggregator)[0].clone();
+        let before = ddp_learners(&world);
+        let names: Vec<_> = std::iter::once(group.clone())
             .chain(before.iter().map(|entry| entry.name.clone()))
             .collect();
         world.exit(&names[lost], 1, "Error");
         world.settle();
-        world.kubelet_ends_deleted();
+        world.remove_terminating_pods();
         world.settle();
 
         let new = world.wanted(Role::Aggregator);
         assert_eq!(new.len(), 1);
-        assert_ne!(new[0], unit);
-        let after = ddp(&world);
-        let numbers = |all: &[PlanEntry]| all.iter().map(|e| e.index).collect::<Vec<_>>();
+        assert_ne!(new[0], group);
+        let after = ddp_learners(&world);
+        let indices = |all: &[PlanEntry]| all.iter().map(|e| e.index).collect::<Vec<_>>();
         assert_eq!(
-            numbers(&after),
-            numbers(&before),
-            "numbers are kept by rank"
+            indices(&after),
+            indices(&before),
+            "indices are kept by rank"
         );
         let aggregators: BTreeSet<_> = after
             .iter()
@@ -131,24 +131,24 @@ fn f20_the_loss_of_one_replaces_the_whole_unit_and_leaves_none_behind() {
         assert_eq!(
             left,
             [&names[lost]],
-            "the failed one alone is kept, for its logs"
+            "only the failed pod is kept, for its logs"
         );
 
-        // The next loss frees it, and waits.
+        // The next loss deletes the kept pod and starts a backoff.
         let all = world.wanted(Role::Aggregator).into_iter();
-        for name in all.chain(ddp(&world).into_iter().map(|entry| entry.name)) {
+        for name in all.chain(ddp_learners(&world).into_iter().map(|entry| entry.name)) {
             world.run(&name);
         }
         world.settle();
-        let again = ddp(&world)[1].name.clone();
-        world.exit(&again, 1, "Error");
+        let second_lost = ddp_learners(&world)[1].name.clone();
+        world.exit(&second_lost, 1, "Error");
         world.settle();
-        world.kubelet_ends_deleted();
+        world.remove_terminating_pods();
         world.settle();
         assert!(!world.pods.contains_key(&names[lost]));
-        assert!(world.pods.contains_key(&again));
-        let waiting = ddp(&world);
-        assert_eq!(numbers(&waiting), numbers(&before));
+        assert!(world.pods.contains_key(&second_lost));
+        let waiting = ddp_learners(&world);
+        assert_eq!(indices(&waiting), indices(&before));
         assert!(
             waiting
                 .iter()
@@ -165,38 +165,38 @@ fn f20_the_loss_of_one_replaces_the_whole_unit_and_leaves_none_behind() {
 }
 
 #[test]
-fn a_new_unit_is_split_by_the_nodes_that_there_are_then() {
+fn replaced_learner_group_is_split_by_current_nodes() {
     let mut world = running();
-    let first = ddp(&world)[0].clone();
+    let first = ddp_learners(&world)[0].clone();
     world.nodes = vec![node(2); 3];
     world.pods.remove(&first.name);
     world.settle();
-    let after = ddp(&world);
+    let after = ddp_learners(&world);
     let places: Vec<_> = after.iter().map(|e| (e.gpus(), e.index)).collect();
     assert_eq!(places, [(2, 0), (2, 1), (2, 2)]);
-    world.kubelet_ends_deleted();
+    world.remove_terminating_pods();
     world.now += SignedDuration::from_secs(10);
     world.settle();
     world.nodes.clear();
     world.pods.remove(&after[1].name);
     world.settle();
-    let gpus: Vec<_> = ddp(&world).iter().map(PlanEntry::gpus).collect();
-    assert_eq!(gpus, [6], "the scheduler will tell");
+    let gpus: Vec<_> = ddp_learners(&world).iter().map(PlanEntry::gpus).collect();
+    assert_eq!(gpus, [6], "the scheduler reports the lack of nodes");
 }
 
 #[test]
-fn fewer_declared_lets_the_whole_unit_go() {
+fn scale_down_deletes_whole_learner_group() {
     let mut world = running();
     world.job.spec.learner.as_mut().unwrap().groups.clear();
     world.settle();
-    world.kubelet_ends_deleted();
+    world.remove_terminating_pods();
     world.settle();
     assert_eq!(world.plan().len(), 1);
     assert_eq!((world.pods.len(), world.services.len()), (2, 2));
 }
 
 #[test]
-fn f23_without_a_configuration_only_aggregators_wait() {
+fn f23_missing_config_delays_only_aggregators() {
     let mut world = World::new(JOB);
     world.aggregator = AggregatorTemplate::Missing;
     world.settle();
@@ -211,52 +211,56 @@ fn f23_without_a_configuration_only_aggregators_wait() {
             .message
             .contains("neither in namespace rl nor in di-system")
     );
-    let unit = world.wanted(Role::Aggregator);
+    let group = world.wanted(Role::Aggregator);
     world.aggregator = aggregator();
     world.settle();
-    assert_eq!(world.wanted(Role::Aggregator), unit);
+    assert_eq!(world.wanted(Role::Aggregator), group);
     assert_eq!(world.pods.len(), 5);
     assert_eq!(world.status().reason, None);
-    // Once they are made, its loss is nothing to them, and their port stays.
+    // Existing groups do not need the configuration, and keep their port.
     world.aggregator = AggregatorTemplate::Missing;
     world.settle();
     assert_eq!(world.status().reason, None);
     let port = world
         .plan()
         .iter()
-        .find(|e| e.name == unit[0])
+        .find(|e| e.name == group[0])
         .unwrap()
         .port;
     assert_eq!(port, Some(5000));
 }
 
 #[test]
-fn that_a_configuration_is_missing_is_told_once_while_something_else_is_refused() {
+fn missing_config_event_is_not_repeated_during_error() {
     let mut world = World::new(JOB);
     world.aggregator = AggregatorTemplate::Missing;
     let missing = Reason::MissingAggregatorConfig;
-    let told = |world: &mut World| {
-        let notes = world.look().notes.into_iter();
-        notes.filter(|note| note.reason == missing).count()
+    let count_events = |world: &mut World| {
+        let events = world.compute_step().events.into_iter();
+        events.filter(|event| event.reason == missing).count()
     };
-    assert_eq!(told(&mut world), 1);
+    assert_eq!(count_events(&mut world), 1);
     world.settle();
-    assert_eq!(told(&mut world), 0);
-    world.trouble = Some(Trouble {
+    assert_eq!(count_events(&mut world), 0);
+    world.last_error = Some(ReconcileError {
         reason: Reason::QuotaExceeded,
         message: "the server says why".to_owned(),
-        about: None,
+        deferred_create: None,
     });
-    assert_eq!(told(&mut world), 0);
+    assert_eq!(count_events(&mut world), 0);
     world.settle();
     assert_eq!(world.status().reason.as_deref(), Some("QuotaExceeded"));
-    assert_eq!(told(&mut world), 0, "with every write");
-    world.trouble = None;
-    assert_eq!(told(&mut world), 1, "it is the job's reason again");
+    assert_eq!(count_events(&mut world), 0, "with every write");
+    world.last_error = None;
+    assert_eq!(
+        count_events(&mut world),
+        1,
+        "the reason of the job changes back"
+    );
 }
 
 #[test]
-fn a_unit_whose_plan_was_lost_is_taken_in_as_one() {
+fn learner_group_with_lost_plan_is_adopted_as_a_whole() {
     let mut world = running();
     let names = |world: &World| {
         let all = world.plan().iter();
@@ -272,33 +276,33 @@ fn a_unit_whose_plan_was_lost_is_taken_in_as_one() {
     world.settle();
     assert_eq!(names(&world), before);
     assert_eq!(world.pods.len(), 5);
-    // Of a group that is not declared any more, as many requested ones are found.
+    // Pods of an undeclared group are adopted as requested ones.
     world.job.spec.learner.as_mut().unwrap().groups.clear();
     world.job.status = None;
     world.settle();
     assert_eq!(names(&world), before);
     assert_eq!(world.pods.len(), 5);
 
-    // One that is not whole any more is replaced, and a ddp learner alone goes.
-    let first = ddp(&world)[0].name.clone();
+    // An incomplete group is replaced. A ddp learner without aggregator is deleted.
+    let first = ddp_learners(&world)[0].name.clone();
     world.pods.remove(&first);
     world.job.status.as_mut().unwrap().plan.clear();
     world.settle();
-    world.kubelet_ends_deleted();
+    world.remove_terminating_pods();
     world.settle();
     assert_eq!(world.pods.len(), 5);
     assert!(!world.pods.contains_key(&first));
-    let unit = world.wanted(Role::Aggregator)[0].clone();
-    world.pods.remove(&unit);
+    let group = world.wanted(Role::Aggregator)[0].clone();
+    world.pods.remove(&group);
     world.job.status.as_mut().unwrap().plan.clear();
     world.settle();
-    world.kubelet_ends_deleted();
+    world.remove_terminating_pods();
     world.settle();
     assert_eq!((world.pods.len(), world.plan().len()), (2, 1));
 }
 
 #[test]
-fn before_nodes_are_known_nothing_is_split() {
+fn learner_group_is_not_split_before_nodes_are_listed() {
     let world = running();
     let mut job = world.job.clone();
     let plan = &mut job.status.as_mut().unwrap().plan;
@@ -306,59 +310,62 @@ fn before_nodes_are_known_nothing_is_split() {
     let pods = world.pods.values().cloned();
     let pods: Vec<_> = pods.filter(|p| p.role != Some(Role::DdpLearner)).collect();
     let services: Vec<_> = world.services.values().cloned().collect();
-    let seen = Observed {
+    let observed = Observed {
         job: &job,
         pods: &pods,
         services: &services,
         nodes: None,
         aggregator: &world.aggregator,
-        trouble: None,
-        gone: None,
-        asked: &std::collections::HashMap::new(),
+        last_error: None,
+        deleted_coordinator: None,
+        live_reads: &std::collections::HashMap::new(),
         now: world.now,
     };
-    let step = step(&seen, &mut di_plan::RandomSuffixes);
-    assert_eq!(step.again, Some(std::time::Duration::from_secs(1)));
+    let step = step(&observed, &mut di_plan::RandomSuffixes);
+    assert_eq!(step.requeue_after, Some(std::time::Duration::from_secs(1)));
     assert!(step.status.plan.iter().all(|e| e.role != Role::DdpLearner));
 }
 
 #[test]
-fn a_unit_that_is_let_go_on_before_its_pods_are_gone_is_made_together_under_its_names() {
+fn group_resumed_while_terminating_keeps_its_names() {
     let mut world = running();
-    let unit = world.wanted(Role::Aggregator);
+    let group = world.wanted(Role::Aggregator);
     let names: Vec<_> = world.pods.keys().cloned().collect();
     world.job.spec.suspend = true;
     world.settle();
     world.job.spec.suspend = false;
-    // Its aggregator is gone first.
-    world.pods.remove(&unit[0]);
+    // The aggregator terminates first.
+    world.pods.remove(&group[0]);
     world.settle();
     assert!(
-        !world.pods.contains_key(&unit[0]),
-        "its ddp learners are not gone yet"
+        !world.pods.contains_key(&group[0]),
+        "its ddp learners are still terminating"
     );
-    world.kubelet_ends_deleted();
+    world.remove_terminating_pods();
     world.settle();
     assert!(world.pods.keys().eq(&names));
     assert!(world.pods.values().all(|pod| !pod.deleting));
 }
 
 #[test]
-fn a_unit_of_which_a_part_was_told_to_go_when_the_job_was_let_go_on_is_replaced_as_one() {
+fn group_resumed_when_partially_deleted_is_replaced() {
     let mut world = running();
-    let unit = world.wanted(Role::Aggregator);
-    let (stays, goes) = (ddp(&world)[0].name.clone(), ddp(&world)[1].name.clone());
+    let group = world.wanted(Role::Aggregator);
+    let (kept, deleted) = (
+        ddp_learners(&world)[0].name.clone(),
+        ddp_learners(&world)[1].name.clone(),
+    );
     world.job.spec.suspend = true;
-    let step = world.look();
+    let step = world.compute_step();
     world.job.status = Some(step.status);
-    world.pods.get_mut(&goes).unwrap().deleting = true;
+    world.pods.get_mut(&deleted).unwrap().deleting = true;
     world.job.spec.suspend = false;
     world.settle();
-    assert_ne!(world.wanted(Role::Aggregator), unit);
-    for old in [&unit[0], &stays, &goes] {
+    assert_ne!(world.wanted(Role::Aggregator), group);
+    for old in [&group[0], &kept, &deleted] {
         assert!(world.pods[old].deleting, "{old}");
     }
-    world.kubelet_ends_deleted();
+    world.remove_terminating_pods();
     world.settle();
     assert_eq!(world.pods.len(), 1 + 1 + 1 + 2);
 }

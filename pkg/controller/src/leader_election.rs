@@ -1,4 +1,4 @@
-//! One of several processes reconciles: the one that holds the lease.
+//! Leader election: of several processes, the holder of the lease reconciles.
 
 use std::future::Future;
 
@@ -7,11 +7,13 @@ use kube::Client;
 
 use crate::{Lease, Metrics, Settings, error::Result, run};
 
-/// Waits for the lease, then reconciles jobs while this process holds it, until `shutdown` resolves.
+/// Waits for the lease, then reconciles jobs while this process holds it, until `shutdown`
+/// resolves.
 ///
 /// # Errors
-/// [`Error::LeaseLost`](crate::Error::LeaseLost) when another may lead by now: the process must end and start anew. And those of [`run`].
-pub async fn lead(
+/// [`Error::LeaseLost`](crate::Error::LeaseLost) when another process may lead now: the process
+/// must exit and restart. Also the errors of [`run`].
+pub async fn run_with_leader_election(
     client: Client,
     lease: &Lease,
     settings: Settings,
@@ -25,13 +27,14 @@ pub async fn lead(
     }
     metrics.leader.set(1);
     let settings = Settings {
-        term: Some(lease.term()),
+        leader_token: Some(lease.leader_token()),
         ..settings
     };
     tokio::select! {
-        // First, so that one who was stopped for long hears of the loss before it does anything else.
+        // The lease comes first: a process that was paused for long must notice the loss before it
+        // does anything else.
         biased;
-        lost = lease.hold() => match lost {
+        lost = lease.renew_loop() => match lost {
             Ok(never) => match never {},
             Err(error) => Err(error),
         },

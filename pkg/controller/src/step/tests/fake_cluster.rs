@@ -1,4 +1,4 @@
-//! What the tests share.
+//! A fake cluster in memory, shared by the tests of the step.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,9 +10,9 @@ use di_plan::{
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
 
-use crate::step::{Action, Observed, Step, Trouble, step};
+use crate::step::{Action, Observed, ReconcileError, Step, step};
 
-/// A cluster in memory: what the actions say is done, pods start when told to.
+/// A job and its cluster. Actions change it at once; tests start and end pods.
 #[derive(Clone)]
 pub(super) struct World {
     pub job: DIJob,
@@ -23,10 +23,10 @@ pub(super) struct World {
     pub now: Timestamp,
     pub status_writes: u32,
     pub job_deleted: bool,
-    pub asked: HashMap<String, bool>,
-    pub trouble: Option<Trouble>,
-    pub gone: Option<PodView>,
-    /// Pods as the server has them.
+    pub live_reads: HashMap<String, bool>,
+    pub last_error: Option<ReconcileError>,
+    pub deleted_coordinator: Option<PodView>,
+    /// Pods of the API server.
     objects: BTreeMap<String, Pod>,
     serial: u32,
 }
@@ -55,15 +55,15 @@ impl World {
             now: Timestamp::from_second(1_800_000_000).unwrap(),
             status_writes: 0,
             job_deleted: false,
-            asked: HashMap::new(),
-            trouble: None,
-            gone: None,
+            live_reads: HashMap::new(),
+            last_error: None,
+            deleted_coordinator: None,
             objects: BTreeMap::new(),
             serial: 0,
         }
     }
 
-    /// One whose pods all run.
+    /// A cluster with a running job.
     pub fn running(yaml: &str) -> Self {
         let mut world = Self::new(yaml);
         world.settle();
@@ -72,36 +72,36 @@ impl World {
         world
     }
 
-    pub fn look(&mut self) -> Step {
+    pub fn compute_step(&mut self) -> Step {
         let pods: Vec<_> = self.pods.values().cloned().collect();
         let services: Vec<_> = self.services.values().cloned().collect();
-        let seen = Observed {
+        let observed = Observed {
             job: &self.job,
             pods: &pods,
             services: &services,
             nodes: Some(&self.nodes),
             aggregator: &self.aggregator,
-            trouble: self.trouble.as_ref(),
-            gone: self.gone.as_ref(),
-            asked: &self.asked,
+            last_error: self.last_error.as_ref(),
+            deleted_coordinator: self.deleted_coordinator.as_ref(),
+            live_reads: &self.live_reads,
             now: self.now,
         };
-        step(&seen, &mut Serial(&mut self.serial))
+        step(&observed, &mut Serial(&mut self.serial))
     }
 
-    /// Reconciles until nothing is left to do, as the driver does.
+    /// Reconciles until nothing is left to do.
     pub fn settle(&mut self) {
-        // What the server said holds for one reconcile.
-        self.asked.clear();
+        // Live reads are valid for one reconcile.
+        self.live_reads.clear();
         for _ in 0..20 {
-            let step = self.look();
-            if !step.ask.is_empty() {
-                let there = |name: String| (name.clone(), self.pods.contains_key(&name));
-                self.asked = step
-                    .ask
+            let step = self.compute_step();
+            if !step.needs_live_read.is_empty() {
+                let exists = |name: String| (name.clone(), self.pods.contains_key(&name));
+                self.live_reads = step
+                    .needs_live_read
                     .into_iter()
-                    .map(there)
-                    .chain(self.asked.drain())
+                    .map(exists)
+                    .chain(self.live_reads.drain())
                     .collect();
                 continue;
             }
@@ -112,14 +112,14 @@ impl World {
                 return;
             } else {
                 for action in step.actions {
-                    self.act(action);
+                    self.apply(action);
                 }
             }
         }
-        panic!("no fixpoint: {:#?}", self.look());
+        panic!("no fixpoint: {:#?}", self.compute_step());
     }
 
-    pub fn act(&mut self, action: Action) {
+    pub fn apply(&mut self, action: Action) {
         match action {
             Action::CreatePod(entry) => {
                 let planned = self.plan().iter().any(|e| e.name == entry.name);
@@ -130,7 +130,7 @@ impl World {
                 );
                 assert!(
                     !self.pods.contains_key(&entry.name),
-                    "{} made twice",
+                    "{} created twice",
                     entry.name
                 );
                 self.serial += 1;
@@ -142,7 +142,7 @@ impl World {
             Action::CreateService(entry) => {
                 assert!(
                     !self.services.contains_key(&entry.name),
-                    "{} made twice",
+                    "{} created twice",
                     entry.name
                 );
                 let service = di_plan::service(&self.job, &entry);
@@ -153,12 +153,12 @@ impl World {
                 assert_eq!(self.pods[&name].uid, uid);
                 self.pods.get_mut(&name).unwrap().deleting = true;
             }
-            Action::EndPod { name, uid } => {
+            Action::StopPod { name, uid } => {
                 assert_eq!(self.pods[&name].uid, uid);
-                let told = |pod: &mut Pod| {
+                let set_deadline = |pod: &mut Pod| {
                     pod.spec.as_mut().unwrap().active_deadline_seconds = Some(END_NOW);
                 };
-                told(self.objects.get_mut(&name).unwrap());
+                set_deadline(self.objects.get_mut(&name).unwrap());
                 self.pods.get_mut(&name).unwrap().told_to_end = true;
             }
             Action::DeleteService { name, .. } => {
@@ -168,21 +168,21 @@ impl World {
         }
     }
 
-    /// Pods that were told to go, go.
-    pub fn kubelet_ends_deleted(&mut self) {
+    /// Removes all terminating pods, as their kubelets do.
+    pub fn remove_terminating_pods(&mut self) {
         self.pods.retain(|_, pod| !pod.deleting);
     }
 
-    /// Suspends the job until none of its pods is left.
-    pub fn hold(&mut self) {
+    /// Suspends the job and waits until its pods are gone.
+    pub fn suspend_and_settle(&mut self) {
         self.job.spec.suspend = true;
         self.settle();
-        self.kubelet_ends_deleted();
+        self.remove_terminating_pods();
         self.settle();
         assert_eq!(self.status().phase, Some(Phase::Suspended));
     }
 
-    /// Changes a pod as the server has it, and sees it anew.
+    /// Changes the pod of the API server, and updates its view.
     pub fn change(&mut self, name: &str, change: impl FnOnce(&mut Pod)) {
         let view = self.pods.get_mut(name).unwrap();
         let pod = self.objects.get_mut(name).unwrap();
@@ -192,7 +192,7 @@ impl World {
         *view = PodView::new(pod).unwrap();
     }
 
-    /// A pod as the server has it.
+    /// Returns the pod of the API server.
     pub fn object(&self, name: &str) -> &Pod {
         &self.objects[name]
     }
@@ -233,8 +233,8 @@ impl World {
     }
 }
 
-/// The pod of an entry, as it is seen once the server has taken it.
-pub(super) fn made(
+/// Returns the pod of an entry as the watch shows it after the create.
+pub(super) fn created_pod(
     job: &DIJob,
     entry: &PlanEntry,
     aggregator: &AggregatorTemplate,
@@ -250,14 +250,14 @@ fn object(job: &DIJob, entry: &PlanEntry, aggregator: &AggregatorTemplate, seria
     pod
 }
 
-/// The kubelet has started it.
+/// Marks a pod as running and ready.
 pub(super) fn start(pod: &mut PodView, now: Timestamp) {
     pod.phase = PodPhase::Running;
     pod.ready = true;
     pod.started = Some(now);
 }
 
-/// Its main container has ended.
+/// Ends the main container of a pod.
 pub(super) fn exit(pod: &mut PodView, code: i32, reason: &str, now: Timestamp) {
     pod.phase = if code == 0 {
         PodPhase::Succeeded
@@ -273,7 +273,7 @@ pub(super) fn exit(pod: &mut PodView, code: i32, reason: &str, now: Timestamp) {
     }));
 }
 
-/// A node with GPUs.
+/// Returns a node with GPUs.
 pub(super) fn node(gpus: i32) -> NodeView {
     NodeView {
         gpus,
@@ -282,7 +282,7 @@ pub(super) fn node(gpus: i32) -> NodeView {
     }
 }
 
-/// What aggregators are made from.
+/// Returns the template of aggregators.
 pub(super) fn aggregator() -> AggregatorTemplate {
     AggregatorTemplate::of(&serde_json::json!({
         "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "AggregatorConfig",

@@ -1,4 +1,4 @@
-//! What a process sees: each cache as the server was some happenings ago.
+//! Lagging caches: each shows the API server as it was some happenings ago.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -8,10 +8,10 @@ use std::{
 use di_api::DIJob;
 use di_plan::{PodView, ServiceView};
 
-/// No cache is further behind than so many happenings.
-pub(super) const LONGEST_LAG: usize = 4;
+/// Maximum number of happenings that a cache lags.
+pub(super) const MAX_LAG: usize = 4;
 
-/// How many happenings each cache is behind.
+/// Number of happenings that each cache lags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Lag {
     pub job: usize,
@@ -19,7 +19,7 @@ pub(super) struct Lag {
     pub services: usize,
 }
 
-/// What the server has.
+/// Objects of the API server.
 #[derive(Clone)]
 pub(super) struct Stored {
     pub job: DIJob,
@@ -27,34 +27,34 @@ pub(super) struct Stored {
     pub services: Rc<BTreeMap<String, ServiceView>>,
 }
 
-/// What a process knows.
+/// Objects that a process knows.
 #[derive(Clone)]
 pub(super) struct Cache {
     pub job: DIJob,
     pub pods: BTreeMap<String, PodView>,
     pub services: BTreeMap<String, ServiceView>,
-    pub asked: HashMap<String, bool>,
+    pub live_reads: HashMap<String, bool>,
 }
 
-/// What the server had, the newest first.
+/// Former objects of the API server, the newest first.
 #[derive(Default)]
-pub(super) struct Past(VecDeque<Stored>);
+pub(super) struct History(VecDeque<Stored>);
 
-impl Past {
-    pub fn keep(&mut self, stored: Stored) {
+impl History {
+    pub fn record(&mut self, stored: Stored) {
         self.0.push_front(stored);
-        self.0.truncate(LONGEST_LAG);
+        self.0.truncate(MAX_LAG);
     }
 
-    /// What caches show that are so far behind `now`.
-    pub fn seen(&self, lag: Lag, now: &Stored) -> Cache {
+    /// Returns caches that lag behind `now`.
+    pub fn lagging_caches(&self, lag: Lag, now: &Stored) -> Cache {
         let back = |lag| self.0.get(lag).filter(|_| lag > 0);
         let at = |lag| back(lag).unwrap_or(now).clone();
         Cache {
             job: at(lag.job).job,
             pods: BTreeMap::clone(&at(lag.pods).pods),
             services: BTreeMap::clone(&at(lag.services).services),
-            asked: HashMap::new(),
+            live_reads: HashMap::new(),
         }
     }
 }

@@ -1,3 +1,5 @@
+//! Number of jobs by phase and reason, counted at each scrape.
+
 use std::{
     collections::BTreeMap,
     fmt,
@@ -13,62 +15,63 @@ use prometheus_client::{
     metrics::MetricType,
 };
 
-/// Jobs by phase and reason, counted when somebody asks.
+/// Collector of the number of jobs by phase and reason.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Jobs(Arc<OnceLock<Store<WatchedJob>>>);
+pub(crate) struct JobCounts(Arc<OnceLock<Store<WatchedJob>>>);
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
-struct Labels {
+struct JobLabels {
     phase: &'static str,
     reason: &'static str,
 }
 
-/// The phase of jobs that have none yet.
-const NONE: &str = "None";
-/// A reason that is none of ours, so that nobody who writes to a status makes further series.
-const OTHER: &str = "Other";
+/// Label value of jobs without a phase.
+const NO_PHASE: &str = "None";
+/// Label value of unknown reasons. It bounds the number of series, as any client may write a
+/// status.
+const OTHER_REASON: &str = "Other";
 
-impl Jobs {
-    /// Has these counted from now on; none are before, as where another process leads.
-    pub fn follow(&self, jobs: Store<WatchedJob>) {
-        // Only one reconciler ever runs in a process.
+impl JobCounts {
+    /// Sets the jobs to count. Before, the counts are 0, as in a process that does not lead.
+    pub fn set_store(&self, jobs: Store<WatchedJob>) {
+        // Only one reconciler runs in a process.
         self.0.set(jobs).ok();
     }
 
-    fn count(&self) -> BTreeMap<Labels, i64> {
-        let phases = [NONE].into_iter().chain(Phase::ALL.map(Phase::as_str));
-        let none = |phase| (Labels { phase, reason: "" }, 0);
-        let mut counts: BTreeMap<_, _> = phases.map(none).collect();
+    fn count_jobs(&self) -> BTreeMap<JobLabels, i64> {
+        let phases = [NO_PHASE].into_iter().chain(Phase::ALL.map(Phase::as_str));
+        let zero = |phase| (JobLabels { phase, reason: "" }, 0);
+        let mut counts: BTreeMap<_, _> = phases.map(zero).collect();
         let jobs = self.0.get().map(Store::state).unwrap_or_default();
-        for labels in jobs.iter().filter_map(|job| labels(job)) {
+        for labels in jobs.iter().filter_map(|job| labels_of(job)) {
             *counts.entry(labels).or_default() += 1;
         }
         counts
     }
 }
 
-/// Nothing for what is going, or cannot be read.
-fn labels(job: &WatchedJob) -> Option<Labels> {
+/// Returns `None` for a job that is being deleted, or cannot be decoded.
+fn labels_of(job: &WatchedJob) -> Option<JobLabels> {
     let job = job.0.as_ref().ok()?;
     if job.metadata.deletion_timestamp.is_some() {
         return None;
     }
     let status = job.status.as_ref();
     let reason = status.and_then(|status| status.reason.as_deref());
-    let known = |word| Reason::among(Reason::ALL, word).map_or(OTHER, Reason::as_str);
-    Some(Labels {
+    let known = |word| Reason::among(Reason::ALL, word).map_or(OTHER_REASON, Reason::as_str);
+    Some(JobLabels {
         phase: status
             .and_then(|status| status.phase)
-            .map_or(NONE, Phase::as_str),
+            .map_or(NO_PHASE, Phase::as_str),
         reason: reason.map_or("", known),
     })
 }
 
-impl Collector for Jobs {
+impl Collector for JobCounts {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let help = "Jobs by phase and reason.";
+        let help = "Number of jobs by phase and reason.";
         let mut family = encoder.encode_descriptor("jobs", help, None, MetricType::Gauge)?;
-        for (labels, count) in self.count() {
+        for (labels, count) in self.count_jobs() {
             family.encode_family(&labels)?.encode_gauge(&count)?;
         }
         Ok(())
@@ -83,10 +86,10 @@ mod tests {
     use super::*;
 
     fn job(name: &str, status: &Value) -> WatchedJob {
-        let going = (name == "going").then_some("2026-01-01T00:00:00Z");
+        let deleted_at = (name == "deleted").then_some("2026-01-01T00:00:00Z");
         serde_json::from_value(json!({
             "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
-            "metadata": {"name": name, "namespace": "ns", "deletionTimestamp": going},
+            "metadata": {"name": name, "namespace": "ns", "deletionTimestamp": deleted_at},
             "spec": {"coordinator": {"template": {}}}, "status": status,
         }))
         .unwrap()
@@ -94,30 +97,30 @@ mod tests {
 
     #[test]
     fn jobs_are_counted_by_phase_and_reason() {
-        let jobs = Jobs::default();
-        let counted = |phase, reason| jobs.count().get(&Labels { phase, reason }).copied();
-        assert_eq!(counted("Running", ""), Some(0), "another leads");
-        assert_eq!(jobs.count().len(), 7);
+        let jobs = JobCounts::default();
+        let counted = |phase, reason| jobs.count_jobs().get(&JobLabels { phase, reason }).copied();
+        assert_eq!(counted("Running", ""), Some(0), "another process leads");
+        assert_eq!(jobs.count_jobs().len(), 7);
 
         let (reader, mut writer) = reflector::store();
         writer.apply_watcher_event(&Event::Init);
         for (name, status) in [
             ("new", json!(null)),
-            ("refused", json!({"reason": "QuotaExceeded"})),
+            ("rejected", json!({"reason": "QuotaExceeded"})),
             ("one", json!({"phase": "Running"})),
             ("two", json!({"phase": "Running"})),
             (
                 "stuck",
                 json!({"phase": "Running", "reason": "Unschedulable"}),
             ),
-            ("forged", json!({"phase": "Failed", "reason": "whatever"})),
+            ("forged", json!({"phase": "Failed", "reason": "Forged"})),
             ("unreadable", json!({"phase": 7})),
-            ("going", json!({})),
+            ("deleted", json!({})),
         ] {
             writer.apply_watcher_event(&Event::InitApply(job(name, &status)));
         }
         writer.apply_watcher_event(&Event::InitDone);
-        jobs.follow(reader);
+        jobs.set_store(reader);
         for (phase, reason, count) in [
             ("None", "", 1),
             ("None", "QuotaExceeded", 1),
@@ -127,6 +130,6 @@ mod tests {
         ] {
             assert_eq!(counted(phase, reason), Some(count), "{phase} {reason}");
         }
-        assert_eq!(jobs.count().values().sum::<i64>(), 6);
+        assert_eq!(jobs.count_jobs().values().sum::<i64>(), 6);
     }
 }

@@ -1,4 +1,4 @@
-//! What happens to a job: pods, users, nodes, somebody else, and in the end nothing any more.
+//! Happenings: by pods, users, nodes and other clients. [`Model::settle`] ends them.
 
 use std::rc::Rc;
 
@@ -12,16 +12,16 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{
     Model,
-    server::{check_units, listening},
+    api_server::{check_groups, created_service},
 };
 use crate::step::tests::{
-    exploration::{Happening, past::Lag},
-    world::{COORDINATOR, aggregator, exit, made, node, start},
+    exploration::{Happening, lagging_caches::Lag},
+    fake_cluster::{COORDINATOR, aggregator, created_pod, exit, node, start},
 };
 
-/// So often pods and plan answer each other, at most, until nothing is left to do.
-const ROUNDS: usize = 8;
-/// Longer than any replacement waits.
+/// Maximum number of rounds of the kubelet and the reconciler until the job is settled.
+const MAX_ROUNDS: usize = 8;
+/// Longer than any backoff.
 const ROUND: SignedDuration = SignedDuration::from_secs(600);
 
 impl Model {
@@ -33,17 +33,17 @@ impl Model {
         self.nth_pod(n).filter(|pod| pod.phase == PodPhase::Running)
     }
 
-    pub fn happens(&mut self, happening: &Happening) {
-        self.past.keep(self.stored());
+    pub fn apply_happening(&mut self, happening: &Happening) {
+        self.history.record(self.stored());
         let now = self.now;
         match happening {
             Happening::Reconcile {
                 lag,
                 hasty,
                 fault,
-                overtaken,
+                preceded,
             } => {
-                self.overtaken.clone_from(overtaken);
+                self.preceded.clone_from(preceded);
                 self.reconcile(*lag, *hasty, *fault);
             }
             Happening::Start(n) => {
@@ -57,13 +57,13 @@ impl Model {
                     exit(pod, *code, "x", now);
                 }
             }
-            Happening::End(code) => self.end(*code),
+            Happening::EndCoordinator(code) => self.end_coordinator(*code),
             Happening::Evict(n) => {
                 if let Some(pod) = self.nth_pod(*n).filter(|pod| pod.end.is_none()) {
                     evict(pod, now);
                 }
             }
-            Happening::Silent(n) => {
+            Happening::LoseNode(n) => {
                 if let Some(pod) = self.running(*n) {
                     pod.phase = PodPhase::Unknown;
                     pod.ready = false;
@@ -79,10 +79,10 @@ impl Model {
                     Rc::make_mut(&mut self.services).remove(&name);
                 }
             }
-            Happening::Gone => Rc::make_mut(&mut self.pods).retain(|_, pod| !pod.deleting),
-            Happening::Usurp(n) => self.usurp(*n),
-            Happening::UsurpService(n) => self.usurp_service(*n),
-            Happening::Clear => self.clear(),
+            Happening::Terminate => Rc::make_mut(&mut self.pods).retain(|_, pod| !pod.deleting),
+            Happening::TakePodName(n) => self.take_pod_name(*n),
+            Happening::TakeServiceName(n) => self.take_service_name(*n),
+            Happening::DeleteForeign => self.delete_foreign(),
             Happening::Quota(full) => self.quota = *full,
             Happening::Nodes(gpus) => self.nodes = gpus.iter().map(|gpus| node(*gpus)).collect(),
             Happening::Configured(there) => {
@@ -93,39 +93,39 @@ impl Model {
                 };
             }
             Happening::Wait(seconds) => self.now += SignedDuration::from_secs(*seconds),
-            of_the_job => {
-                self.change(of_the_job);
+            job_change => {
+                self.change_job(job_change);
                 self.job_written();
             }
         }
     }
 
-    /// What others write of the job itself.
-    fn change(&mut self, happening: &Happening) {
+    /// Changes the job itself.
+    fn change_job(&mut self, happening: &Happening) {
         let spec = &mut self.job.spec;
         match happening {
             Happening::Declare(n) => spec.collector.as_mut().unwrap().replicas = *n,
-            Happening::DeclareUnits(n) => spec.learner.as_mut().unwrap().groups[0].replicas = *n,
-            Happening::Suspend(hold) => spec.suspend = *hold,
+            Happening::DeclareGroups(n) => spec.learner.as_mut().unwrap().groups[0].replicas = *n,
+            Happening::Suspend(suspend) => spec.suspend = *suspend,
             Happening::Restart => {
                 let uid = self.pods.get(COORDINATOR).map(|pod| pod.uid.clone());
-                let wish = uid.map(|uid| (names::RESTART_ANNOTATION.to_owned(), uid));
-                self.job.metadata.annotations = wish.map(|wish| [wish].into());
+                let annotation = uid.map(|uid| (names::RESTART_ANNOTATION.to_owned(), uid));
+                self.job.metadata.annotations = annotation.map(|annotation| [annotation].into());
             }
-            Happening::Report(n) => self.report(*n),
-            Happening::Ask(role, n) => self.add(*role, *n),
-            Happening::GiveBack(role, n) => self.give_back(*role, *n),
+            Happening::Report(n) => self.report_failed(*n),
+            Happening::Request(role, n) => self.add_replicas(*role, *n),
+            Happening::Release(role, n) => self.remove_replicas(*role, *n),
             Happening::LoseStatus => {
                 self.job.status = None;
                 self.lost_status = true;
             }
             Happening::DeleteJob => self.job.metadata.deletion_timestamp = Some(Time(self.now)),
-            Happening::MakeAgain => self.make_again(),
+            Happening::Recreate => self.recreate_job(),
             other => unreachable!("{other:?}"),
         }
     }
 
-    fn end(&mut self, code: i32) {
+    fn end_coordinator(&mut self, code: i32) {
         let now = self.now;
         let job = self.job.metadata.uid.clone();
         let coordinator = Rc::make_mut(&mut self.pods).get_mut(COORDINATOR);
@@ -137,26 +137,26 @@ impl Model {
         }
     }
 
-    /// What is to come, or was there before, has nothing to do with what the job is from now on.
-    fn make_again(&mut self) {
+    /// Recreates the job. The new one shares nothing with the previous one.
+    fn recreate_job(&mut self) {
         self.serial += 1;
         let metadata = &mut self.job.metadata;
         metadata.uid = Some(format!("job-{}", self.serial));
         (metadata.deletion_timestamp, metadata.annotations) = (None, None);
         self.job.status = None;
         self.lost_status = false;
-        self.told.clear();
+        self.recorded.clear();
         self.failures.clear();
-        self.asked.clear();
+        self.requested.clear();
     }
 
-    /// Whether the job is being deleted.
-    pub(super) fn goes(&self) -> bool {
+    /// Returns true if the job is being deleted.
+    pub(super) fn is_terminating(&self) -> bool {
         self.job.metadata.deletion_timestamp.is_some()
     }
 
-    /// For somebody else, the nth of the names that are to be ours, or were, that is free.
-    fn free(&mut self, n: usize, is_free: impl Fn(&Self, &str) -> bool) -> Option<PlanEntry> {
+    /// Returns an entry with the nth free name of the plan, for an object of another client.
+    fn free_entry(&mut self, n: usize, is_free: impl Fn(&Self, &str) -> bool) -> Option<PlanEntry> {
         let plan = self.job.status.iter().flat_map(|status| &status.plan);
         let names = std::iter::once(COORDINATOR).chain(plan.map(|entry| entry.name.as_str()));
         let name = names.filter(|name| is_free(self, name)).nth(n)?.to_owned();
@@ -164,30 +164,30 @@ impl Model {
         Some(PlanEntry::new(name, Role::Coordinator, Origin::Declared, 0))
     }
 
-    fn usurp(&mut self, n: usize) {
-        if let Some(entry) = self.free(n, |model, name| !model.pods.contains_key(name)) {
-            let mut pod = made(&self.job, &entry, &self.aggregator, self.serial);
+    fn take_pod_name(&mut self, n: usize) {
+        if let Some(entry) = self.free_entry(n, |model, name| !model.pods.contains_key(name)) {
+            let mut pod = created_pod(&self.job, &entry, &self.aggregator, self.serial);
             pod.owner = None;
             Rc::make_mut(&mut self.pods).insert(entry.name, pod);
         }
     }
 
-    fn usurp_service(&mut self, n: usize) {
-        if let Some(entry) = self.free(n, |model, name| !model.services.contains_key(name)) {
-            let mut service = listening(&self.job, &entry, self.serial);
+    fn take_service_name(&mut self, n: usize) {
+        if let Some(entry) = self.free_entry(n, |model, name| !model.services.contains_key(name)) {
+            let mut service = created_service(&self.job, &entry, self.serial);
             service.owner = None;
             Rc::make_mut(&mut self.services).insert(entry.name, service);
         }
     }
 
-    fn clear(&mut self) {
+    fn delete_foreign(&mut self) {
         let job = self.job.metadata.uid.clone();
         Rc::make_mut(&mut self.pods).retain(|_, pod| pod.owner == job);
         Rc::make_mut(&mut self.services).retain(|_, service| service.owner == job);
     }
 
-    /// As the endpoint does it, which writes the plan and nothing else.
-    fn report(&mut self, n: usize) {
+    /// Reports a replica as failed, as the endpoint does.
+    fn report_failed(&mut self, n: usize) {
         let job = self.job.clone();
         let Some(status) = self.job.status.as_mut() else {
             return;
@@ -195,31 +195,31 @@ impl Model {
         if let Some(name) = status.plan.get(n).map(|entry| entry.name.clone()) {
             let plan = &mut status.plan;
             replace(&job, plan, &name, None, &mut RandomSuffixes, self.now);
-            check_units(status);
+            check_groups(status);
         }
     }
 
-    /// Whether the endpoint changes its plan.
-    fn is_live(&self) -> bool {
+    /// Returns true if the endpoint may change the plan.
+    fn is_active(&self) -> bool {
         let ended = self.job.status.as_ref().is_some_and(DIJobStatus::has_ended);
-        !self.goes() && !ended && !self.job.spec.suspend
+        !self.is_terminating() && !ended && !self.job.spec.suspend
     }
 
-    /// As the endpoint does it, which plans no aggregator whose port is not known.
-    fn add(&mut self, role: Role, count: usize) {
+    /// Adds replicas, as the endpoint does. It plans no aggregator without a known port.
+    fn add_replicas(&mut self, role: Role, count: usize) {
         let port = self.aggregator.port();
-        let of_units = role == Role::Aggregator;
-        if !self.is_live() || of_units && port.is_none() {
+        let is_group = role == Role::Aggregator;
+        if !self.is_active() || is_group && port.is_none() {
             return;
         }
         let coordinator = self.own_pods().find(|pod| pod.name == COORDINATOR);
         let incarnation = coordinator.map(PodView::incarnation);
         let job = self.job.clone();
-        let unit = &job.spec.learner.as_ref().unwrap().groups[0];
-        let wish = Request {
+        let group = &job.spec.learner.as_ref().unwrap().groups[0];
+        let new = Request {
             count,
-            resources: if of_units {
-                unit.resources.clone()
+            resources: if is_group {
+                group.resources.clone()
             } else {
                 ReplicaResources::default()
             },
@@ -238,64 +238,71 @@ impl Model {
             &job,
             plan,
             role,
-            &wish,
+            &new,
             is_over,
             &mut RandomSuffixes,
             self.now,
         );
-        self.note_asked();
+        self.record_requested();
     }
 
-    /// As the endpoint does it where no declared ones have to go.
-    fn give_back(&mut self, role: Role, count: usize) {
+    /// Removes requested replicas, as the endpoint does.
+    fn remove_replicas(&mut self, role: Role, count: usize) {
         let pods: Vec<_> = self.pods.values().cloned().collect();
-        if self.is_live()
+        if self.is_active()
             && let Some(status) = self.job.status.as_mut()
         {
             release(&mut status.plan, &pods, role, count);
-            self.note_asked();
+            self.record_requested();
         }
     }
 
-    /// What the coordinator has from now on, until it says otherwise.
-    fn note_asked(&mut self) {
+    /// Records the requested replicas after a change by the coordinator.
+    fn record_requested(&mut self) {
         let status = self.job.status.as_ref().unwrap();
-        check_units(status);
-        self.asked.clear();
-        let asked = status.plan.iter().filter(|e| e.origin == Origin::Requested);
-        for entry in asked.filter(|entry| entry.is_wanted()) {
-            *self.asked.entry(entry.role).or_default() += 1;
+        check_groups(status);
+        self.requested.clear();
+        let requested = status.plan.iter().filter(|e| e.origin == Origin::Requested);
+        for entry in requested.filter(|entry| entry.is_wanted()) {
+            *self.requested.entry(entry.role).or_default() += 1;
         }
     }
 
-    /// No more faults: caches are up to date, pods run, those told to go go, and nobody else does anything.
-    pub fn rest(&mut self) {
+    /// Reconciles without faults until nothing is left to do: caches are current, pods start and
+    /// terminate, and no other client acts.
+    pub fn settle(&mut self) {
         self.aggregator = aggregator();
         self.quota = false;
-        self.clear();
-        for _ in 0..ROUNDS {
+        self.delete_foreign();
+        for _ in 0..MAX_ROUNDS {
             self.now += ROUND;
             let writes = self.writes;
             self.reconcile(Lag::default(), false, None);
-            if self.goes() {
-                assert_eq!(writes, self.writes, "it is being deleted");
+            if self.is_terminating() {
+                assert_eq!(writes, self.writes, "a terminating job is not changed");
                 self.deleted = true;
             }
-            if !self.kubelet() && writes == self.writes {
+            if !self.run_kubelet() && writes == self.writes {
                 return;
             }
         }
-        panic!("no rest within {ROUNDS} rounds: {:#?}", self.job.status);
+        panic!(
+            "not settled after {MAX_ROUNDS} rounds: {:#?}",
+            self.job.status
+        );
     }
 
-    /// Whether there was something to do.
-    fn kubelet(&mut self) -> bool {
+    /// Starts and removes pods. Returns true if any changed.
+    fn run_kubelet(&mut self) -> bool {
         let now = self.now;
         let pods = Rc::make_mut(&mut self.pods);
         let before = pods.len();
         pods.retain(|_, pod| !pod.deleting);
-        let waits = |pod: &&mut PodView| pod.end.is_none() && pod.phase != PodPhase::Running;
-        let started = pods.values_mut().filter(waits).map(|pod| start(pod, now));
+        let is_waiting = |pod: &&mut PodView| pod.end.is_none() && pod.phase != PodPhase::Running;
+        let started = pods
+            .values_mut()
+            .filter(is_waiting)
+            .map(|pod| start(pod, now));
         started.count() > 0 || pods.len() < before
     }
 }

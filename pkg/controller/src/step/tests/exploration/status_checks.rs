@@ -1,15 +1,15 @@
-//! What a status may say of the pods that are there.
+//! Checks that the status matches the existing pods.
 
 use std::collections::BTreeMap;
 
 use di_api::{Phase, ReplicaCounts, Role};
 use di_plan::{PodPhase, PodView, Stage};
 
-use super::{Model, wanted};
-use crate::step::tests::world::COORDINATOR;
+use super::{Model, wanted_names};
+use crate::step::tests::fake_cluster::COORDINATOR;
 
-/// Pods by role and stage, as the status tells of them.
-fn counted<'a>(pods: impl Iterator<Item = &'a PodView>) -> BTreeMap<String, ReplicaCounts> {
+/// Counts pods by role and stage, as in the status.
+fn count_pods<'a>(pods: impl Iterator<Item = &'a PodView>) -> BTreeMap<String, ReplicaCounts> {
     let mut all: BTreeMap<String, ReplicaCounts> = BTreeMap::new();
     for pod in pods {
         let counts = all.entry(pod.role.unwrap().key().to_owned()).or_default();
@@ -23,24 +23,24 @@ fn counted<'a>(pods: impl Iterator<Item = &'a PodView>) -> BTreeMap<String, Repl
     all
 }
 
-/// Phases that tell the truth of a job that goes on and has this coordinator.
-fn phases(coordinator: Option<&PodView>) -> &'static [Option<Phase>] {
-    const NOT_THERE: &[Option<Phase>] = &[None, Some(Phase::Created)];
+/// Returns the correct phases of an active job with this coordinator.
+fn expected_phases(coordinator: Option<&PodView>) -> &'static [Option<Phase>] {
+    const NO_COORDINATOR: &[Option<Phase>] = &[None, Some(Phase::Created)];
     match coordinator {
         Some(pod) if pod.phase == PodPhase::Unknown => &[Some(Phase::Unknown)],
-        Some(pod) if pod.deleting => NOT_THERE,
+        Some(pod) if pod.deleting => NO_COORDINATOR,
         Some(pod) if pod.stage() == Stage::Active => &[Some(Phase::Running)],
         Some(_) => &[Some(Phase::Created)],
-        None => NOT_THERE,
+        None => NO_COORDINATOR,
     }
 }
 
-/// Whoever has seen all and rests has told of it as it is.
-pub(super) fn check_told(model: &Model) {
+/// Checks the status after a reconcile with current caches that had nothing left to do.
+pub(super) fn check_status(model: &Model) {
     let status = model.status();
     let own = || model.own_pods();
-    assert_eq!(status.replica_status, counted(own()));
-    let collectors = wanted(&status.plan, Role::Collector);
+    assert_eq!(status.replica_status, count_pods(own()));
+    let collectors = wanted_names(&status.plan, Role::Collector);
     let is_ready =
         |pod: &&PodView| pod.ready && !pod.deleting && collectors.contains(pod.name.as_str());
     let ready = own().filter(is_ready);
@@ -51,10 +51,10 @@ pub(super) fn check_told(model: &Model) {
     }
     let coordinator = own().find(|pod| pod.name == COORDINATOR);
     if model.job.spec.suspend {
-        let held = status.phase == Some(Phase::Suspended);
-        assert_eq!(held, own().next().is_none(), "{:?}", status.phase);
+        let is_suspended = status.phase == Some(Phase::Suspended);
+        assert_eq!(is_suspended, own().next().is_none(), "{:?}", status.phase);
     } else {
-        let phases = phases(coordinator);
+        let phases = expected_phases(coordinator);
         assert!(phases.contains(&status.phase), "{:?}", status.phase);
     }
 }

@@ -1,4 +1,4 @@
-//! What the server makes of writes, and what must hold of each.
+//! The API server of the model: applies writes and checks their invariants.
 
 use std::rc::Rc;
 
@@ -9,40 +9,40 @@ use super::{Failure, Model, version};
 use crate::step::{
     Action,
     tests::{
-        exploration::{Fate, past::Cache},
-        world::{COORDINATOR, made},
+        exploration::{WriteFault, lagging_caches::Cache},
+        fake_cluster::{COORDINATOR, created_pod},
     },
 };
 
 impl Model {
-    /// What becomes of the next write.
-    fn fate(&mut self) -> Option<Fate> {
+    /// Returns the fault of the next write.
+    fn next_fault(&mut self) -> Option<WriteFault> {
         let sent = self.sent;
         self.sent += 1;
-        if let Some((_, happening)) = self.overtaken.take_if(|(at, _)| *at == sent) {
-            self.happens(&happening);
+        if let Some((_, happening)) = self.preceded.take_if(|(at, _)| *at == sent) {
+            self.apply_happening(&happening);
         }
         let fault = self.fault.filter(|(at, _)| *at == sent);
-        fault.map(|(_, fate)| fate)
+        fault.map(|(_, fault)| fault)
     }
 
-    /// Guarded by the version that it was derived from.
+    /// Writes the status, guarded by the resource version that it was computed from.
     pub(super) fn write(&mut self, cache: &mut Cache, status: DIJobStatus) -> Result<(), Failure> {
-        let fate = self.fate();
-        match fate {
-            Some(Fate::Dies) => return Err(Failure::Died),
-            Some(Fate::Refused) => return Err(Failure::Refused(Reason::ApiError)),
-            Some(Fate::Unanswered) | None => {}
+        let fault = self.next_fault();
+        match fault {
+            Some(WriteFault::Killed) => return Err(Failure::Killed),
+            Some(WriteFault::Rejected) => return Err(Failure::Rejected(Reason::ApiError)),
+            Some(WriteFault::ResponseLost) | None => {}
         }
         self.writes += 1;
         if version(&cache.job) != version(&self.job) {
             return Err(Failure::Conflict);
         }
-        self.check(&status);
+        self.check_write(&status);
         self.job.status = Some(status);
         self.job_written();
-        if fate.is_some() {
-            return Err(Failure::Unanswered);
+        if fault.is_some() {
+            return Err(Failure::ResponseLost);
         }
         self.known = self.job.clone();
         cache.job = self.job.clone();
@@ -53,65 +53,65 @@ impl Model {
         self.job.metadata.resource_version = Some((version(&self.job) + 1).to_string());
     }
 
-    /// What holds of every status that is written.
-    fn check(&mut self, new: &DIJobStatus) {
-        let held = self.job.spec.suspend;
+    /// Checks the invariants of a written status.
+    fn check_write(&mut self, new: &DIJobStatus) {
+        let is_suspended = self.job.spec.suspend;
         if let Some(old) = &self.job.status {
             if old.phase.is_some_and(Phase::is_terminal) {
-                assert_eq!(old.phase, new.phase, "it ended, and goes on");
+                assert_eq!(old.phase, new.phase, "an ended job continues");
             }
             for entry in new.plan.iter().filter(|entry| entry.uid.is_none()) {
                 let before = find(&old.plan, &entry.name).and_then(|entry| entry.uid.as_ref());
                 assert!(
-                    held || before.is_none(),
-                    "{} is to be made twice",
+                    is_suspended || before.is_none(),
+                    "{} would be created twice",
                     entry.name
                 );
             }
         }
         let failed = i32::try_from(self.failures.len()).unwrap();
-        let most = failed.min(self.job.spec.backoff_limit);
+        let max_restarts = failed.min(self.job.spec.backoff_limit);
         assert!(
-            new.restarts <= most,
+            new.restarts <= max_restarts,
             "{} of {failed} failures",
             new.restarts
         );
-        check_units(new);
+        check_groups(new);
         for entry in &new.plan {
             if entry.uid.is_some() {
-                self.told.insert(entry.name.clone());
+                self.recorded.insert(entry.name.clone());
             } else {
-                self.told.remove(&entry.name);
+                self.recorded.remove(&entry.name);
             }
         }
     }
 
-    /// All are tried, and the first failure is told of.
-    pub(super) fn act(&mut self, cache: &mut Cache, actions: Vec<Action>) -> Result<(), Failure> {
+    /// Applies all actions and returns the first failure.
+    pub(super) fn apply(&mut self, cache: &mut Cache, actions: Vec<Action>) -> Result<(), Failure> {
         let mut first = None;
         for action in actions {
-            let fate = self.fate();
-            let result = match fate {
-                Some(Fate::Dies) => return Err(Failure::Died),
-                Some(Fate::Refused) => Err(Reason::ApiError),
-                Some(Fate::Unanswered) => {
-                    let mut nobodys = cache.clone();
-                    self.carry_out(&mut nobodys, action)
+            let fault = self.next_fault();
+            let result = match fault {
+                Some(WriteFault::Killed) => return Err(Failure::Killed),
+                Some(WriteFault::Rejected) => Err(Reason::ApiError),
+                Some(WriteFault::ResponseLost) => {
+                    let mut unused_cache = cache.clone();
+                    self.apply_action(&mut unused_cache, action)
                         .and(Err(Reason::Timeout))
                 }
-                None => self.carry_out(cache, action),
+                None => self.apply_action(cache, action),
             };
             first = first.or(result.err());
         }
-        first.map_or(Ok(()), |reason| Err(Failure::Refused(reason)))
+        first.map_or(Ok(()), |reason| Err(Failure::Rejected(reason)))
     }
 
-    fn carry_out(&mut self, cache: &mut Cache, action: Action) -> Result<(), Reason> {
+    fn apply_action(&mut self, cache: &mut Cache, action: Action) -> Result<(), Reason> {
         self.writes += 1;
         let job = cache.job.metadata.uid.clone();
         match action {
             Action::CreatePod(entry) => {
-                if let Some(pod) = self.create(&cache.job, &entry)? {
+                if let Some(pod) = self.create_pod(&cache.job, &entry)? {
                     cache.pods.insert(entry.name, pod);
                 }
             }
@@ -127,18 +127,21 @@ impl Model {
                     }
                 }
             }
-            Action::EndPod { name, uid } => {
+            Action::StopPod { name, uid } => {
                 for pods in [Rc::make_mut(&mut self.pods), &mut cache.pods] {
                     if let Some(pod) = pods.get_mut(&name).filter(|pod| pod.uid == uid) {
-                        assert_eq!(pod.owner, job, "{name} is ended");
+                        assert_eq!(pod.owner, job, "{name} is stopped");
                         pod.told_to_end = true;
                     }
                 }
             }
             Action::DeleteService { name, uid } => {
-                let hit = |service: &ServiceView| service.uid == uid;
-                if self.services.get(&name).is_some_and(hit) {
-                    assert!(!self.is_heard(&cache.job, &name), "{name} is not heard");
+                let is_same = |service: &ServiceView| service.uid == uid;
+                if self.services.get(&name).is_some_and(is_same) {
+                    assert!(
+                        !self.needs_service(&cache.job, &name),
+                        "{name} has no service"
+                    );
                 }
                 for services in [Rc::make_mut(&mut self.services), &mut cache.services] {
                     if let Some(service) = services.get(&name).filter(|s| s.uid == uid) {
@@ -148,7 +151,7 @@ impl Model {
                 }
             }
             Action::DeleteJob if job == self.job.metadata.uid => {
-                // It ended so, even if that was lost since.
+                // The cached job has ended, even if its status was lost since.
                 let status = cache.job.status.as_ref().unwrap();
                 let ended = status.completion_time.as_ref().unwrap().0;
                 let kept = self.now.duration_since(ended).as_secs();
@@ -161,73 +164,74 @@ impl Model {
         Ok(())
     }
 
-    /// Whoever has a place in the job is to be heard, as long as nobody has seen it end or held.
-    fn is_heard(&self, seen: &DIJob, name: &str) -> bool {
-        let ended = seen.status.as_ref().is_some_and(DIJobStatus::has_ended);
-        let same = seen.metadata.uid == self.job.metadata.uid;
+    /// Returns true if a replica needs its service: it is planned, and the observed job is active.
+    fn needs_service(&self, observed: &DIJob, name: &str) -> bool {
+        let ended = observed.status.as_ref().is_some_and(DIJobStatus::has_ended);
+        let same = observed.metadata.uid == self.job.metadata.uid;
         let mut plan = self.job.status.iter().flat_map(|status| &status.plan);
         let wanted = |entry: &PlanEntry| entry.name == name && entry.is_wanted();
-        same && !ended && !seen.spec.suspend && (name == COORDINATOR || plan.any(wanted))
+        same && !ended && !observed.spec.suspend && (name == COORDINATOR || plan.any(wanted))
     }
 
-    fn create(&mut self, job: &DIJob, entry: &PlanEntry) -> Result<Option<PodView>, Reason> {
+    fn create_pod(&mut self, job: &DIJob, entry: &PlanEntry) -> Result<Option<PodView>, Reason> {
         if entry.role == Role::Aggregator && self.aggregator.found().is_none() {
-            // The next look will tell.
+            // The next step reports the missing configuration.
             return Ok(None);
         }
-        if let Some(there) = self.pods.get(&entry.name) {
-            let ours = there.owner == job.metadata.uid;
+        if let Some(existing) = self.pods.get(&entry.name) {
+            let ours = existing.owner == job.metadata.uid;
             return ours
-                .then(|| Some(there.clone()))
+                .then(|| Some(existing.clone()))
                 .ok_or(Reason::NameConflict);
         }
         if self.quota {
             return Err(Reason::QuotaExceeded);
         }
         assert!(
-            !self.told.contains(&entry.name),
-            "{} made twice",
+            !self.recorded.contains(&entry.name),
+            "{} created twice",
             entry.name
         );
         self.serial += 1;
-        let pod = made(job, entry, &self.aggregator, self.serial);
+        let pod = created_pod(job, entry, &self.aggregator, self.serial);
         Rc::make_mut(&mut self.pods).insert(entry.name.clone(), pod.clone());
         Ok(Some(pod))
     }
 
     fn create_service(&mut self, job: &DIJob, entry: &PlanEntry) -> Result<ServiceView, Reason> {
-        if let Some(there) = self.services.get(&entry.name) {
-            let ours = there.owner == job.metadata.uid;
-            return ours.then(|| there.clone()).ok_or(Reason::NameConflict);
+        if let Some(existing) = self.services.get(&entry.name) {
+            let ours = existing.owner == job.metadata.uid;
+            return ours.then(|| existing.clone()).ok_or(Reason::NameConflict);
         }
         self.serial += 1;
-        let service = listening(job, entry, self.serial);
+        let service = created_service(job, entry, self.serial);
         let services = Rc::make_mut(&mut self.services);
         services.insert(entry.name.clone(), service.clone());
         Ok(service)
     }
 }
 
-/// The service of an entry, as it is seen once the server has taken it.
-pub(super) fn listening(job: &DIJob, entry: &PlanEntry, serial: u32) -> ServiceView {
+/// Returns the service of an entry as the watch shows it after the create.
+pub(super) fn created_service(job: &DIJob, entry: &PlanEntry, serial: u32) -> ServiceView {
     let mut service = ServiceView::new(&di_plan::service(job, entry)).unwrap();
     service.uid = format!("service-{serial}");
     service
 }
 
-/// A unit is never half replaced or half let go of: a ddp learner is wanted while its aggregator is, and then all of them are there.
-pub(super) fn check_units(status: &DIJobStatus) {
+/// Checks that learner groups are replaced and removed as a whole: ddp learners have the state of
+/// their aggregator, and a wanted aggregator has all of them.
+pub(super) fn check_groups(status: &DIJobStatus) {
     let plan = &status.plan;
     let aggregators = plan.iter().filter(|e| e.role == Role::Aggregator);
-    for unit in aggregators.filter(|e| e.is_wanted()) {
-        let bare = members(plan, &unit.name).next().is_none();
-        assert!(bare || is_whole(plan, &unit.name), "{plan:#?}");
+    for group in aggregators.filter(|e| e.is_wanted()) {
+        let has_no_members = members(plan, &group.name).next().is_none();
+        assert!(has_no_members || is_whole(plan, &group.name), "{plan:#?}");
     }
     for member in plan.iter().filter(|e| e.role == Role::DdpLearner) {
-        let leader = aggregator_of(member).and_then(|name| find(plan, name));
-        let leader = leader.map_or(EntryState::Removing, |leader| leader.state);
-        let follows = member.state == leader
-            || member.state == EntryState::Removing && leader != EntryState::Wanted;
-        assert!(follows, "{member:?} {leader:?}");
+        let owner = aggregator_of(member).and_then(|name| find(plan, name));
+        let owner = owner.map_or(EntryState::Removing, |owner| owner.state);
+        let matches_owner = member.state == owner
+            || member.state == EntryState::Removing && owner != EntryState::Wanted;
+        assert!(matches_owner, "{member:?} {owner:?}");
     }
 }

@@ -1,0 +1,185 @@
+//! Kubernetes events: built from [`EventRecord`]s, queued, and published.
+
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
+
+use di_api::DIJob;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::{
+    Resource,
+    runtime::events::{Event, EventType, Recorder},
+};
+
+use crate::{
+    EventRecord, context::Context, error::Result, event_queue::QueuedEvent, metrics::ReasonLabel,
+};
+
+impl Context {
+    /// Queues an event about a job. It never waits.
+    pub fn queue_event(&self, job: &DIJob, record: &EventRecord) {
+        self.queue_event_about(&job.object_ref(&()), record);
+    }
+
+    /// Queues an event about the job that a reference names.
+    pub fn queue_event_about(&self, job: &ObjectReference, record: &EventRecord) {
+        self.metrics
+            .events
+            .get_or_create(&ReasonLabel::from(record.reason))
+            .inc();
+        self.event_queue.enqueue(QueuedEvent {
+            event: build_event(record),
+            regarding: job.clone(),
+            aggregated: record.warning || record.series_key.is_some(),
+        });
+    }
+
+    /// Publishes an event at the API server.
+    pub async fn publish_event(&self, queued: &QueuedEvent) -> Result<()> {
+        let QueuedEvent {
+            event,
+            regarding,
+            aggregated,
+        } = queued;
+        // A `Recorder` caches each event for some minutes to count repetitions, and scans its
+        // cache at each publish. Events that do not repeat get a recorder that is dropped, else
+        // the start of thousands of jobs would fill the cache.
+        let uncached;
+        let recorder = if *aggregated {
+            &self.recorder
+        } else {
+            uncached = Recorder::new(self.client.clone(), self.reporter.clone());
+            &uncached
+        };
+        let call = recorder.publish(event, regarding);
+        let operation = || {
+            let name = regarding.name.as_deref().unwrap_or_default();
+            format!("publish event {} about DIJob {name}", event.reason)
+        };
+        self.write("create", "events", operation, call).await
+    }
+}
+
+fn build_event(record: &EventRecord) -> Event {
+    Event {
+        type_: if record.warning {
+            EventType::Warning
+        } else {
+            EventType::Normal
+        },
+        reason: record.reason.to_string(),
+        note: Some(truncate_note(&record.message)),
+        // The recorder merges events of the same reason and action into one with a count and the
+        // note of the first.
+        action: match record.series_key {
+            Some(resource) => format!("Retry {resource}"),
+            None => format!("Reconcile {:x}", hash_of(&record.message)),
+        },
+        secondary: None,
+    }
+}
+
+/// Returns a hash that is stable within this process.
+pub(crate) fn hash_of(value: impl Hash) -> u64 {
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(value)
+}
+
+/// Shortens the note of an event: the API server rejects notes above 1 KiB.
+fn truncate_note(text: &str) -> String {
+    const MAX_BYTES: usize = 1000;
+    if text.len() <= MAX_BYTES {
+        return text.to_owned();
+    }
+    let cut: String = text
+        .char_indices()
+        .take_while(|(offset, _)| *offset < MAX_BYTES)
+        .map(|(_, c)| c)
+        .collect();
+    format!("{cut}…")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use di_api::Reason;
+    use di_cache::JobCache;
+    use kube::{Client, runtime::reflector::store};
+    use prometheus_client::registry::Registry;
+
+    use super::*;
+    use crate::{Metrics, Settings, event_queue::EventQueue};
+
+    #[tokio::test]
+    async fn unrepeated_event_is_not_cached_for_counting() {
+        let methods = Arc::<Mutex<Vec<http::Method>>>::default();
+        let requests = methods.clone();
+        let client = Client::new(
+            tower::service_fn(move |request: http::Request<kube::client::Body>| {
+                requests.lock().unwrap().push(request.method().clone());
+                let body = kube::client::Body::from(b"{\"metadata\":{}}".to_vec());
+                std::future::ready(http::Response::builder().body(body))
+            }),
+            "ns",
+        );
+        let (event_queue, mut shards) = EventQueue::new();
+        let context = Context::new(
+            client,
+            Settings::default(),
+            Metrics::new(&mut Registry::default()),
+            JobCache::new(store().0),
+            Arc::default(),
+            Arc::default(),
+            event_queue,
+        );
+        let created = EventRecord::normal(Reason::CoordinatorCreated, "created".to_owned());
+        let rejected = EventRecord {
+            series_key: Some("pods"),
+            ..EventRecord::normal(Reason::CoordinatorCreated, "not created".to_owned())
+        };
+        let failed = EventRecord::warning(Reason::CoordinatorRestarted, "exit code 1");
+        for (record, second) in [
+            (created, http::Method::POST),
+            (rejected, http::Method::PATCH),
+            (failed, http::Method::PATCH),
+        ] {
+            for _ in 0..2 {
+                context.queue_event_about(&ObjectReference::default(), &record);
+            }
+            for shard in &mut shards {
+                while let Ok(crate::event_queue::QueueItem::Event(queued)) = shard.try_recv() {
+                    context.publish_event(&queued).await.unwrap();
+                }
+            }
+            let methods = std::mem::take(&mut *methods.lock().unwrap());
+            assert_eq!(methods, [http::Method::POST, second], "{}", record.message);
+        }
+    }
+
+    #[test]
+    fn event_with_series_key_is_aggregated_despite_other_message() {
+        let action = |message: &str, series_key| {
+            let record = EventRecord::warning(Reason::CoordinatorRestarted, message);
+            build_event(&EventRecord {
+                series_key,
+                ..record
+            })
+            .action
+        };
+        for (other, series_key, is_aggregated) in [
+            ("exit code 1", None, true),
+            ("exit code 2", None, false),
+            ("exit code 2", Some("pods"), true),
+        ] {
+            let same = action("exit code 1", series_key) == action(other, series_key);
+            assert_eq!(same, is_aggregated, "{other} {series_key:?}");
+        }
+        let denied = |resource| action("denied", Some(resource));
+        assert_ne!(denied("pods"), denied("services"));
+    }
+
+    #[test]
+    fn long_note_is_cut_between_characters() {
+        assert_eq!(truncate_note("short"), "short");
+        let cut = truncate_note(&"🤖".repeat(300));
+        assert!(cut.len() < 1024 && cut.ends_with("🤖…"));
+    }
+}

@@ -1,0 +1,116 @@
+//! Learner groups: an aggregator and its ddp learners, which are created and deleted together.
+//! See docs/decisions/0008.
+
+use std::{collections::HashSet, time::Duration};
+
+use di_api::{PlanEntry, Reason, Role};
+use di_plan::{Simple, Suffixes, aggregator_of, expand, find, is_whole, members};
+use kube::ResourceExt;
+
+use super::{EventRecord, Observed, Step, replicas::ReplicaLoss};
+
+/// The nodes are listed within this time after the start, or their watch reports an error.
+const NODE_LIST_DELAY: Duration = Duration::from_secs(1);
+
+/// Sets the port of new aggregators, and plans their ddp learners.
+pub(super) fn reconcile_learner_groups(
+    observed: &Observed<'_>,
+    plan: &mut Vec<PlanEntry>,
+    step: &mut Step,
+    suffixes: &mut dyn Suffixes,
+) {
+    let aggregators = plan.iter_mut().filter(|e| e.role == Role::Aggregator);
+    for entry in aggregators.filter(|entry| entry.port.is_none()) {
+        entry.port = observed.aggregator.port();
+    }
+    let has_no_members = |group: &PlanEntry| members(plan, &group.name).next().is_none();
+    match observed.nodes {
+        Some(nodes) => expand(observed.job, plan, nodes, &Simple, suffixes, observed.now),
+        None if wanted_aggregators(plan).any(has_no_members) => {
+            step.requeue_within(NODE_LIST_DELAY);
+        }
+        None => {}
+    }
+    // During another error the reason of the job is that error, and does not show whether this
+    // event was already emitted.
+    if observed.last_error.is_none()
+        && let Some((reason, message)) = missing_template(observed, plan)
+        && step.status.reason.as_deref() != Some(reason.as_str())
+    {
+        step.events.push(EventRecord::warning(reason, message));
+    }
+}
+
+fn wanted_aggregators(plan: &[PlanEntry]) -> impl Iterator<Item = &PlanEntry> {
+    plan.iter()
+        .filter(|entry| entry.role == Role::Aggregator && entry.is_wanted())
+}
+
+/// Returns the name of the aggregator of a ddp learner, and of any other replica its own name.
+pub(super) fn group_owner(entry: &PlanEntry) -> &str {
+    aggregator_of(entry).unwrap_or(&entry.name)
+}
+
+/// Returns the entry of the [group owner](group_owner). A ddp learner without an aggregator is
+/// its own.
+pub(super) fn group_owner_entry<'a>(plan: &'a [PlanEntry], entry: &'a PlanEntry) -> &'a PlanEntry {
+    let aggregator = aggregator_of(entry).and_then(|name| find(plan, name));
+    aggregator.unwrap_or(entry)
+}
+
+/// Returns the owners of groups with a terminating pod and a pod that is not terminating.
+pub(super) fn partially_deleted(observed: &Observed<'_>, plan: &[PlanEntry]) -> HashSet<String> {
+    let is_in_group = |entry: &&PlanEntry| entry.role == Role::Aggregator || entry.ddp.is_some();
+    let owners_with_pod = |deleting: bool| {
+        let has_such_pod = move |entry: &&PlanEntry| {
+            let pod = observed.own_pod(&entry.name);
+            entry.is_wanted() && pod.is_some_and(|pod| pod.deleting == deleting)
+        };
+        plan.iter()
+            .filter(is_in_group)
+            .filter(has_such_pod)
+            .map(group_owner)
+    };
+    let remaining: HashSet<_> = owners_with_pod(false).collect();
+    let both = owners_with_pod(true).filter(|owner| remaining.contains(owner));
+    both.map(str::to_owned).collect()
+}
+
+/// Returns the aggregators that lack some of their ddp learners: these were deleted before they
+/// were adopted.
+pub(super) fn incomplete_groups(plan: &[PlanEntry]) -> Vec<(String, ReplicaLoss)> {
+    wanted_aggregators(plan)
+        .filter(|group| members(plan, &group.name).next().is_some())
+        .filter(|group| {
+            // Members that were adopted before their aggregator are already being removed.
+            let is_removing = |member: &PlanEntry| !member.is_wanted();
+            !is_whole(plan, &group.name) || members(plan, &group.name).any(is_removing)
+        })
+        .map(|group| {
+            let loss = ReplicaLoss {
+                cause: "lacks some of its ddp learners".to_owned(),
+                run_seconds: None,
+            };
+            (group.name.clone(), loss)
+        })
+        .collect()
+}
+
+/// Returns true if the entry is an aggregator and its pod cannot be created yet.
+pub(super) fn lacks_template(observed: &Observed<'_>, entry: &PlanEntry) -> bool {
+    let has_no_template = entry.uid.is_none() && observed.aggregator.found().is_none();
+    entry.role == Role::Aggregator && (entry.port.is_none() || has_no_template)
+}
+
+/// Returns reason and message if an aggregator waits for its template.
+pub(super) fn missing_template(
+    observed: &Observed<'_>,
+    plan: &[PlanEntry],
+) -> Option<(Reason, String)> {
+    let is_waiting = !observed.job.spec.suspend
+        && wanted_aggregators(plan).any(|entry| lacks_template(observed, entry));
+    let namespace = observed.job.namespace().unwrap_or_default();
+    is_waiting
+        .then(|| observed.aggregator.lack(&namespace))
+        .flatten()
+}
