@@ -33,7 +33,7 @@ const PARALLEL: [(usize, &str); 2] = [
 ];
 const ONE_BY_ONE: &str = "original, without its throttle";
 const THROTTLED: &str = "original, 20 a second after 30";
-/// Writes of a job beside those of its pods and services.
+/// Writes of a job without those of its pods and services.
 const MOST_WRITES: f64 = 5.0;
 /// The last counts and events of jobs that have ended come within this time.
 const REST: Duration = Duration::from_secs(3);
@@ -77,7 +77,7 @@ pub async fn run(scale: &Scale, found: &mut Findings) -> Result<()> {
     Ok(())
 }
 
-/// Creates of jobs with so many collectors each.
+/// Creates of jobs with this number of collectors each.
 pub fn jobs(space: &Space, jobs: usize, collectors: usize) -> Result<Vec<Call>> {
     let calls = (0..jobs).map(|number| {
         let mut job = manifest(&job_name(number))?;
@@ -179,7 +179,7 @@ async fn ours(cluster: &Cluster, number: usize, found: &mut Findings) -> Result<
     space.clear().await
 }
 
-/// The same pods and services, of jobs that nobody knows.
+/// The same pods and services, of unknown jobs.
 #[allow(clippy::cast_precision_loss)]
 async fn plain(
     cluster: &Cluster,

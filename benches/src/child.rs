@@ -53,7 +53,7 @@ impl Process {
         Ok(Self(child))
     }
 
-    /// What it uses.
+    /// Its resource usage.
     pub fn usage(&self) -> Result<machine::Usage> {
         machine::usage(self.id())
     }
@@ -64,7 +64,7 @@ pub fn sibling(name: &str) -> Result<PathBuf> {
     Ok(std::env::current_exe()?.with_file_name(name))
 }
 
-/// An address that nobody listens on yet.
+/// A free address.
 pub fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
@@ -92,7 +92,7 @@ pub async fn answers(address: SocketAddr, path: &str) -> Result<()> {
 pub struct Serving {
     process: Process,
     output: BufReader<ChildStdout>,
-    /// Where it listens.
+    /// Its address.
     pub addresses: Addresses,
 }
 
@@ -128,7 +128,7 @@ impl Serving {
         })
     }
 
-    /// What it uses.
+    /// Its resource usage.
     pub fn usage(&self) -> Result<machine::Usage> {
         self.process.usage()
     }

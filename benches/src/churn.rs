@@ -1,4 +1,4 @@
-//! B11: pods that change all the time, a job that grows large beside small ones, and nothing at all.
+//! B11: constantly changing pods, a growing large job next to small jobs, and no changes.
 
 use std::{
     collections::BTreeMap,
@@ -35,10 +35,10 @@ const MEMORY: &str = "resident memory of the manager";
 const COORDINATOR: &str = "time from a job to its coordinator";
 const OURS: &str = "reconciler";
 const QUIET: &str = "nothing else happens";
-const BUSY: &str = "beside a large job that grows";
+const BUSY: &str = "next to a large job that grows";
 /// Statuses that differ in counts only are written this often at most, in milliseconds. Times in the audit log are of the API server.
 const APART: f64 = 190.0;
-/// What was done leaves traces for so long.
+/// Effects of earlier changes last this long.
 const REST: Duration = Duration::from_secs(3);
 
 /// Runs it.
@@ -61,7 +61,7 @@ pub async fn run(scale: &Scale, found: &mut Findings) -> Result<()> {
         memory < 100.0,
     );
     drop(kubelet);
-    beside(&cluster, scale, found).await
+    measure_small_jobs(&cluster, scale, found).await
 }
 
 fn at(what: &'static str, unit: &'static str, scale: &Scale) -> At {
@@ -77,7 +77,7 @@ fn at(what: &'static str, unit: &'static str, scale: &Scale) -> At {
     }
 }
 
-/// Nothing happens.
+/// No changes.
 async fn idle(
     cluster: &Cluster,
     space: &Space,
@@ -283,7 +283,7 @@ fn lags(changes: &[Change], came: &[(Instant, usize)]) -> Vec<f64> {
 }
 
 /// Small jobs, one at a time, before and while a large one grows.
-async fn beside(cluster: &Cluster, scale: &Scale, found: &mut Findings) -> Result<()> {
+async fn measure_small_jobs(cluster: &Cluster, scale: &Scale, found: &mut Findings) -> Result<()> {
     let space = cluster.space().await?;
     let at = At {
         benchmark: "B11",
@@ -334,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_shows_the_last_change_that_it_counts_and_all_before_it() {
+    fn status_shows_its_last_change_and_earlier_ones() {
         let start = Instant::now();
         let at = |ms: u64| start + Duration::from_millis(ms);
         let change = |ms, ready| Change {

@@ -33,14 +33,14 @@ use crate::{
 /// Longer than anything here takes unless something is wrong.
 pub const PATIENCE: Duration = Duration::from_secs(180);
 
-/// How long a watch lasts, in seconds: of services, the server may close one that is slow without telling, and nothing comes on it any more
+/// How long a watch lasts, in seconds: the server may silently end a slow watch of services (kubernetes#102464)
 /// (<https://github.com/kubernetes/kubernetes/issues/102464>).
 const WATCH_SECONDS: u32 = 2;
 
 /// An etcd and a kube-apiserver of our own.
 pub struct Cluster {
     server: Server,
-    /// One for everything: its connections are open when it comes to measuring.
+    /// One client for everything, so that its connections are open before measuring.
     client: Client,
     kubeconfig: PathBuf,
     namespaces: AtomicUsize,
@@ -67,7 +67,7 @@ impl Cluster {
         self.client.clone()
     }
 
-    /// What other programs find it by.
+    /// Its kubeconfig for other programs.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
@@ -98,7 +98,7 @@ impl Cluster {
         Ok(self.manager_by(&self.kubeconfig).await?.0)
     }
 
-    /// The same, with another way to the API server. Also returns where it tells its metrics.
+    /// The same with another API server URL. Also returns the address of its metrics.
     pub async fn manager_by(&self, kubeconfig: &Path) -> Result<(Process, SocketAddr)> {
         self.manager_called("di-orchestrator", kubeconfig).await
     }
@@ -141,7 +141,7 @@ impl Cluster {
         writes
     }
 
-    /// Kills the API server and starts it again: watches have to begin anew.
+    /// Kills the API server and starts it again: watches must be opened again.
     pub async fn restart(&mut self) {
         self.server.restart().await;
     }
@@ -233,7 +233,7 @@ impl Space {
     /// Removes everything; there is no garbage collector. One by one: of ten thousand at once it takes the server longer than a request may.
     pub async fn clear(&self) -> Result<()> {
         self.remove(&self.jobs_path(), &self.jobs()).await?;
-        // What the reconciler was about to make comes after.
+        // Creates of the reconciler that were in progress follow.
         tokio::time::sleep(Duration::from_millis(300)).await;
         self.remove(&self.pods_path(), &self.pods()).await?;
         self.remove(&self.services_path(), &self.services()).await?;
@@ -328,7 +328,7 @@ impl Count {
         Ok(Self { seen, _task: task })
     }
 
-    /// What has come and gone so far.
+    /// The objects that were created and deleted so far.
     pub fn seen(&self) -> Changes {
         self.seen.borrow().clone()
     }
@@ -466,7 +466,7 @@ impl Call {
     }
 }
 
-/// Makes calls, so many at once, each worker a task of its own.
+/// Makes calls with limited concurrency, one task per worker.
 pub async fn make_all(client: &Client, calls: Vec<Call>, at_once: usize) -> Result<()> {
     let calls = Arc::new(std::sync::Mutex::new(calls.into_iter()));
     let mut workers = JoinSet::new();

@@ -1,4 +1,4 @@
-//! B8: the manager starts anew on a cluster full of jobs.
+//! B8: start of the manager in a cluster with many jobs.
 
 use std::{
     net::SocketAddr,
@@ -22,7 +22,7 @@ use crate::{
 
 /// Collectors of a job.
 const REPLICAS: usize = 9;
-const READY: &str = "time until every job was looked at";
+const READY: &str = "time until every job was reconciled";
 const PEAK: &str = "most resident memory by then";
 const OURS: &str = "manager";
 const LIST: &str = "lists of jobs, pods and services at the same time, 500 a page";
@@ -92,7 +92,7 @@ pub async fn run(scale: &Scale, found: &mut Findings) -> Result<()> {
     Ok(())
 }
 
-/// A namespace of jobs that run, with nothing left to do. Nobody looks after them any more.
+/// A namespace of running jobs that need no action, without a manager.
 async fn settled(cluster: &Cluster, number: usize, collectors: usize) -> Result<Space> {
     let space = cluster.space().await?;
     let _manager = cluster.manager().await?;
@@ -114,7 +114,7 @@ pub async fn fill(space: &Space, number: usize, collectors: usize) -> Result<()>
     run.await
 }
 
-/// Waits until so many reconciles are done.
+/// Waits for this number of reconciles.
 async fn looked(health: SocketAddr, jobs: usize) -> Result<()> {
     const METRIC: &str = "di_controller_reconcile_duration_seconds_count ";
     let request = request("GET", "/metrics", "");

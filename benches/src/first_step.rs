@@ -1,4 +1,4 @@
-//! B17: from a job to its first training step, beside the bare start of the same pods. It needs a cluster with nodes.
+//! B17: from a job to its first training step, compared with the bare start of the same pods. It needs a cluster with nodes.
 
 use std::{
     process::{Command, Stdio},
@@ -32,9 +32,9 @@ const OURS: &str = "job, until the first training step";
 const BARE: &str = "its pods alone, until all run";
 /// The job that is submitted.
 const SAMPLE: &str = include_str!("../../manifests/samples/cartpole.yaml");
-/// What its coordinator asks for.
+/// The replicas that its coordinator requests.
 const REPLICAS: [(Role, i32); 2] = [(Role::Collector, 2), (Role::Learner, 1)];
-/// What its learner logs then.
+/// The log line of the learner's first training.
 const STEP: &str = "trained model 1 on";
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
@@ -84,7 +84,7 @@ async fn space(cluster: Option<&str>) -> Result<Space> {
 
 async fn measure(space: &Space, scale: &Scale, found: &mut Findings) -> Result<()> {
     let cases = [
-        ("asked for by the coordinator", "asked", false),
+        ("requested by the coordinator", "asked", false),
         ("declared in the job", "declared", true),
     ];
     let at = |case: &str| At {
@@ -142,7 +142,7 @@ fn main_of(template: &mut PodTemplateSpec) -> Result<&mut Container> {
     main.next().context("no main container")
 }
 
-/// Pods as those of the job, which belong to nobody and do nothing.
+/// Pods of the same templates without an owner, which do nothing.
 fn bare(job: &DIJob) -> Result<Vec<Pod>> {
     let mut job = job.clone();
     let spec = &mut job.spec;

@@ -9,20 +9,20 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-/// Namespace of all jobs that are only held in memory.
+/// Namespace of jobs that exist only in memory.
 pub const NAMESPACE: &str = "training";
 
 /// Jobs of one namespace, each with as many collectors.
 #[derive(Clone, Copy, Debug)]
 pub struct Fleet {
-    /// How many jobs.
+    /// Number of jobs.
     pub jobs: usize,
-    /// How many collectors each has, beside its coordinator.
+    /// Number of collectors per job.
     pub replicas: usize,
 }
 
 impl Fleet {
-    /// Jobs of ten replicas that have so many pods together.
+    /// Jobs of ten replicas with this total number of pods.
     pub const fn of_pods(pods: usize) -> Self {
         Self {
             jobs: pods / 10,
@@ -30,7 +30,7 @@ impl Fleet {
         }
     }
 
-    /// How many pods there are.
+    /// Number of pods.
     pub const fn pods(self) -> usize {
         self.jobs * (self.replicas + 1)
     }
@@ -95,7 +95,7 @@ fn uid(kind: usize, number: usize) -> String {
     format!("6f1d2c3b-{kind:04x}-4e5f-8a9b-{number:012x}")
 }
 
-/// Status of a job that runs and has requested so many collectors.
+/// Status of a running job with this number of requested collectors.
 pub fn running_status(job: &DIJob, replicas: usize) -> Result<DIJobStatus> {
     let incarnation = format!("{}/0", uid(2, 0));
     let plan: Vec<Value> = (0..replicas)
@@ -186,7 +186,7 @@ pub fn replica_address(number: usize) -> Ipv4Addr {
     Ipv4Addr::from_bits(Ipv4Addr::new(10, 0, 0, 1).to_bits() + number)
 }
 
-/// What the caches hold of pods.
+/// Projections of pods in the caches.
 pub fn views(pods: &[Pod]) -> Vec<PodView> {
     pods.iter().filter_map(PodView::new).collect()
 }

@@ -1,4 +1,4 @@
-//! What stands in for kubelets: pods run as soon as they are there, without nodes or containers.
+//! A mock of kubelets: pods run as soon as they exist, without nodes or containers.
 
 use std::{collections::HashSet, future::ready};
 
@@ -23,7 +23,7 @@ pub struct Kubelet {
     _task: JoinSet<()>,
 }
 
-/// How many it starts at the same time.
+/// Number of concurrent starts.
 const AT_ONCE: usize = 16;
 
 impl Kubelet {
@@ -39,7 +39,7 @@ impl Kubelet {
             watcher(pods, watcher::Config::default())
                 .default_backoff()
                 .applied_objects()
-                // After an error the watch goes on by itself.
+                // The watcher recovers from errors.
                 .filter_map(|pod| ready(pod.ok()))
                 .filter(|pod| ready(seen.insert(pod.uid())))
                 .for_each_concurrent(AT_ONCE, |pod| {

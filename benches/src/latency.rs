@@ -17,7 +17,7 @@ const OURS: &str = "job created, its coordinator seen";
 const PLAIN: &str = "pod created, and seen";
 /// How much more than a bare create the slowest of a hundred may take, in milliseconds.
 const MOST: f64 = 25.0;
-/// What a job brings with it is done within this time.
+/// The further work for a job is done within this time.
 const PAUSE: Duration = Duration::from_millis(300);
 
 /// Runs it.

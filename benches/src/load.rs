@@ -27,7 +27,7 @@ pub struct Caller {
     pub request: Vec<u8>,
 }
 
-/// What the clients saw.
+/// Results of the clients.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// How long each answer took, in milliseconds, sorted.

@@ -28,7 +28,7 @@ pub fn pin_to(cores: impl IntoIterator<Item = usize>) -> Result<()> {
     sched_setaffinity(None, &set).context("sched_setaffinity")
 }
 
-/// What a process uses.
+/// Resource usage of a process.
 #[derive(Clone, Copy, Debug)]
 pub struct Usage {
     /// Memory now, in MiB.
@@ -39,7 +39,7 @@ pub struct Usage {
     pub cpu: f64,
 }
 
-/// What a running process uses.
+/// Resource usage of a running process.
 pub fn usage(pid: u32) -> Result<Usage> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let of = |field: &str| -> Result<f64> {
@@ -64,7 +64,7 @@ pub fn usage(pid: u32) -> Result<Usage> {
     })
 }
 
-/// Where and of what a run was made.
+/// Machine, versions and time of a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Machine {
     /// Model of the processor, and how many cores there are.

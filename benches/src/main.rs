@@ -1,4 +1,4 @@
-//! Benchmarks of the replica endpoint, the reconciler and the webhooks, beside what could be done instead.
+//! Benchmarks of the replica endpoint, the reconciler and the webhooks, compared with alternatives.
 //!
 //! Everything that is compared is measured in one run, in turn, by the same client. `docs/benchmarks.md` says what and how.
 
@@ -155,7 +155,7 @@ impl Run {
                     let seconds = began.elapsed().as_secs_f64();
                     eprintln!("{} took {seconds:.0} s", benchmark.name());
                 }
-                // What the others find took long.
+                // The earlier results took long.
                 Err(error) => {
                     eprintln!("{error:#}");
                     failed = Some(error);

@@ -28,7 +28,7 @@ const RELISTED: &str =
 const RELISTS: usize = 5;
 const SUBJECT: &str = "di-orchestrator server";
 const AT_ONCE: usize = 32;
-/// How long it is left alone before it is looked at.
+/// Idle time before a measurement.
 const REST: Duration = Duration::from_secs(2);
 /// Watches come back within this time: they wait ever longer between their tries.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -135,7 +135,7 @@ async fn ask(address: SocketAddr, query: &str) -> Result<Value> {
     Ok(serde_json::from_slice(answer)?)
 }
 
-/// Has the endpoint list everything anew, several times, and looks what memory it uses then.
+/// Lets the endpoint relist everything several times, then measures its memory.
 async fn relist(cluster: &mut Cluster, space: &Space, (process, address): &Running) -> Result<f64> {
     let listed = async |job: &str| {
         let answer = ask(*address, &format!("?namespace={}", space.name)).await?;
@@ -146,7 +146,7 @@ async fn relist(cluster: &mut Cluster, space: &Space, (process, address): &Runni
         anyhow::Ok(collectors.map_or(0, Vec::len))
     };
     for round in 0..RELISTS {
-        // What was written since makes what the watches have seen too old for an API server that remembers nothing.
+        // Later writes make the watches' resource versions too old for an API server without a watch cache.
         cluster.space().await?;
         cluster.restart().await;
         // A job and a pod change: once both are known, both watches work.

@@ -1,4 +1,4 @@
-//! The algorithms of the Go original (DI-orchestrator v0.2.2), to be measured beside ours.
+//! The algorithms of the Go original (DI-orchestrator v0.2.2), for comparison with ours.
 //!
 //! Where it converts each object from an untyped map first, this does not: the comparison is in its favour.
 
@@ -97,7 +97,7 @@ fn select<'a>(pods: &[&'a Pod], namespace: &str, labels: &[(&str, &str)]) -> Vec
         .collect()
 }
 
-/// A client-go limit: so many calls a second after a burst.
+/// A client-go limit: calls per second after a burst.
 pub struct Throttle {
     per_second: f64,
     burst: f64,

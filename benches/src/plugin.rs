@@ -1,4 +1,4 @@
-//! B13: `kubectl di` beside kubectl itself, as programs that a user starts.
+//! B13: `kubectl di` compared with kubectl, as whole programs.
 
 use std::{
     path::{Path, PathBuf},
@@ -23,7 +23,7 @@ const KUBECTL: &str = "kubectl";
 const START: &str = "time from start to end";
 const AT_ONCE: usize = 32;
 
-/// What is asked of each: the case, our words, and kubectl's.
+/// The case, our arguments, and kubectl's.
 type Case = (String, Vec<&'static str>, Vec<&'static str>, f64);
 
 /// Runs it.

@@ -47,16 +47,16 @@ fn put(found: &mut Findings, what: &'static str, n: usize, subject: &str, value:
     found.add(&at(what, n), subject, value.as_secs_f64() * 1e3);
 }
 
-/// How long all took, and 99 % of them.
+/// Time of all, and of 99 % of them.
 fn put_all(found: &mut Findings, what: &'static str, n: usize, subject: &str, took: (f64, f64)) {
     found.add_many(&at(what, n), subject, took.0, took.1);
 }
 
-/// What each part of it measures with.
+/// Shared setup of the measurements.
 #[derive(Clone, Copy)]
 struct Setting<'a> {
     cluster: &'a Cluster,
-    /// Of the endpoint.
+    /// Client of the endpoint.
     address: SocketAddr,
     scale: &'a Scale,
 }
@@ -121,7 +121,7 @@ pub fn collectors(answer: &[u8]) -> Result<Vec<String>> {
     Ok(names.map(str::to_owned).collect())
 }
 
-/// The answer alone, with nobody making pods, beside a write of the same status.
+/// The response alone, without a reconciler, compared with a write of the same status.
 async fn answers(setting: Setting<'_>, found: &mut Findings) -> Result<()> {
     let Setting {
         cluster,
@@ -190,7 +190,7 @@ async fn pods(setting: Setting<'_>, found: &mut Findings) -> Result<()> {
             }
             let took = plain(cluster, n, 1, false).await?;
             put_all(found, PODS, n, ONE_BY_ONE, took);
-            // It is the throttle that is measured then, and that does not vary.
+            // This measures only the throttle, which does not vary.
             if n <= THROTTLED_MOST.min(scale.throttled) && repetition <= 2 {
                 let took = plain(cluster, n, 1, true).await?;
                 put_all(found, PODS, n, THROTTLED, took);
@@ -203,7 +203,7 @@ async fn pods(setting: Setting<'_>, found: &mut Findings) -> Result<()> {
 async fn ours(setting: Setting<'_>, n: usize, found: &mut Findings) -> Result<()> {
     let space = setting.cluster.space().await?;
     space.settled_job("job").await?;
-    // Made anew each time: the endpoint closes idle ones, and what comes in between takes long.
+    // A new connection each time: the endpoint closes idle ones.
     let mut connection = Connection::open([127, 0, 0, 1].into(), setting.address).await?;
     let selector = format!(
         "{}=job,{}=collector",
@@ -255,7 +255,7 @@ async fn plain(cluster: &Cluster, n: usize, at_once: usize, throttled: bool) -> 
     Ok(seen.took(began))
 }
 
-/// Creates of the collectors of a job that the API server does not know, so that nobody else minds them.
+/// Creates of the collectors of an unknown job, so that no reconciler acts on them.
 pub fn creates(space: &Space, n: usize) -> Result<Vec<Call>> {
     let mut job = manifest("plain")?;
     job.metadata.namespace = Some(space.name.clone());

@@ -1,4 +1,4 @@
-//! B16: frames a second of one collector, beside Sample Factory's own sampler.
+//! B16: frames a second of one collector, compared with Sample Factory's sampler.
 
 use std::{
     path::Path,
@@ -142,7 +142,7 @@ fn theirs(python: &Path, hidden: usize, scale: &Scale) -> Result<f64> {
         output.status,
         String::from_utf8_lossy(&output.stderr)
     );
-    let told = String::from_utf8_lossy(&output.stdout);
-    let rate = told.trim().parse();
-    rate.with_context(|| format!("Sample Factory's sampler told {told:?}"))
+    let output = String::from_utf8_lossy(&output.stdout);
+    let rate = output.trim().parse();
+    rate.with_context(|| format!("Sample Factory's sampler printed {output:?}"))
 }

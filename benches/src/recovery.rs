@@ -28,7 +28,7 @@ const OURS: &str = "manager";
 const KILLED: &str = "the manager is killed, and started again at once";
 const SUCCEEDED: &str = "the manager is killed, and another takes over";
 const CUT: &str = "watches are cut";
-const EXPIRED: &str = "watches are told 410 Gone";
+const EXPIRED: &str = "watches get 410 Gone";
 const RESTARTED: &str = "the API server is killed, and started again";
 const REFUSED: &str = "every fourth request is refused";
 
@@ -109,13 +109,13 @@ async fn add(found: &mut Findings, case: &str, pending: Pending, since: Instant)
     Ok(())
 }
 
-/// What happens while there is a fault.
+/// The changes during a fault.
 struct Meanwhile {
     space: Space,
     number: usize,
 }
 
-/// What is to come of it.
+/// The expected result.
 struct Pending {
     pods: Count,
     statuses: Statuses,

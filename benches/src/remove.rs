@@ -1,4 +1,4 @@
-//! B5: replicas are let go of, and reported as failed.
+//! B5: replicas are removed, and reported as failed.
 
 use std::{collections::BTreeSet, net::SocketAddr, time::Instant};
 
@@ -71,7 +71,7 @@ pub async fn run(scale: &Scale, found: &mut Findings) -> Result<()> {
     Ok(())
 }
 
-/// A job with so many collectors at rest.
+/// A job with this number of unscheduled collectors.
 async fn fleet(cluster: &Cluster, address: SocketAddr, n: usize) -> Result<(Space, Vec<String>)> {
     let space = cluster.space().await?;
     space.settled_job("job").await?;
@@ -151,7 +151,7 @@ async fn plain(cluster: &Cluster, what: &str, n: usize, at_once: usize) -> Resul
     Ok(seen.took(began))
 }
 
-/// Several clients remove at the same time: what they asked for, were told, and what went must be the same.
+/// Several clients remove at the same time: the requested, reported and deleted replicas must be the same.
 async fn at_once(cluster: &Cluster, address: SocketAddr, found: &mut Findings) -> Result<()> {
     let asked = REMOVERS * EACH;
     let (space, _) = fleet(cluster, address, asked + 20).await?;
@@ -162,18 +162,18 @@ async fn at_once(cluster: &Cluster, address: SocketAddr, found: &mut Findings) -
         let mut connection = Connection::open([127, 0, 0, 1].into(), address).await?;
         collectors(connection.call(&request).await?)
     });
-    let told = try_join_all(removers).await?.concat();
-    let distinct: BTreeSet<String> = told.iter().cloned().collect();
+    let reported = try_join_all(removers).await?.concat();
+    let distinct: BTreeSet<String> = reported.iter().cloned().collect();
     pods.until(|seen| seen.deleted.len() >= distinct.len())
         .await?;
-    // One that went without being told would go about now.
+    // A replica removed without being reported would be deleted now.
     space.quiet("job").await?;
     let gone = pods.until(|_| true).await?.deleted;
     found.judge(
         "B5",
         &format!("{REMOVERS} clients remove {EACH} each at once: requested = reported = real"),
-        format!("{asked} = {} = {}", told.len(), gone.len()),
-        told.len() == asked && distinct == gone,
+        format!("{asked} = {} = {}", reported.len(), gone.len()),
+        reported.len() == asked && distinct == gone,
     );
     space.clear().await
 }

@@ -20,9 +20,9 @@ const PAGE: &str = include_str!("report/benchmarks.md");
 /// A run: where, and what it found.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Report {
-    /// Where it was made.
+    /// The machine.
     pub machine: Machine,
-    /// What was found.
+    /// The findings.
     #[serde(flatten)]
     pub findings: Findings,
 }
@@ -34,18 +34,18 @@ impl Report {
         Ok(serde_json::from_slice(&text)?)
     }
 
-    /// Writes everything into a folder: `benchmarks.md`, and beside it `benchmarks/`.
+    /// Writes everything into a folder: `benchmarks.md` and `benchmarks/`.
     pub fn write(&self, folder: &Path) -> Result<()> {
-        let beside = folder.join("benchmarks");
-        fs::create_dir_all(&beside)?;
+        let data_folder = folder.join("benchmarks");
+        fs::create_dir_all(&data_folder)?;
         let results = serde_json::to_string_pretty(self)? + "\n";
-        fs::write(beside.join("results.json"), results)?;
+        fs::write(data_folder.join("results.json"), results)?;
         let mut page = PAGE.replace("{{machine}}", &tables::machine(&self.machine));
         page = page.replace("{{verdicts}}", &tables::verdicts(&self.findings));
         for benchmark in ALL {
             let mut text = tables::measurements(&self.findings, benchmark);
             for (name, title, svg) in plots::all(&self.findings, benchmark)? {
-                fs::write(beside.join(&name), svg)?;
+                fs::write(data_folder.join(&name), svg)?;
                 text += &format!("\n![{title}](benchmarks/{name})\n");
             }
             page = page.replace(&format!("{{{{{benchmark}}}}}"), text.trim_end());

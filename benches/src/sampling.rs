@@ -1,4 +1,4 @@
-//! B15: double-buffered sampling in a slow environment, beside what it replaces.
+//! B15: double-buffered sampling in a slow environment, compared with one split.
 
 use std::{
     hint::spin_loop,
@@ -60,7 +60,7 @@ pub fn run(scale: &Scale, found: &mut Findings) -> Result<()> {
     Ok(())
 }
 
-/// Two environments in so many splits.
+/// Two environments in this number of splits.
 fn threads(splits: usize) -> Sampling {
     Sampling {
         worker_num_splits: splits,

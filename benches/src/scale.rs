@@ -1,4 +1,4 @@
-//! How much is measured.
+//! The size of the measurements.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub struct Scale {
     pub storm: Duration,
     /// Pods of jobs on the API server, for the memory.
     pub remembered: Vec<usize>,
-    /// With how many of them everything is listed anew.
+    /// Numbers of pods with which everything is relisted.
     pub relisted: usize,
     /// Pods that are no jobs', for the memory.
     pub foreign: usize,
@@ -78,7 +78,7 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// What the documentation shows.
+    /// The size for the documentation.
     pub fn full() -> Self {
         Self {
             repetitions: 5,

@@ -1,4 +1,4 @@
-//! The endpoint over caches that are full, and beside it, in the same process, what it is measured against.
+//! The endpoint with full caches, and the alternatives in the same process.
 
 use std::{
     convert::Infallible,
@@ -47,7 +47,7 @@ pub struct Serve {
     /// How many jobs
     #[arg(long)]
     pub jobs: usize,
-    /// How many replicas each has, beside its coordinator
+    /// Number of replicas per job without its coordinator
     #[arg(long)]
     pub replicas: usize,
     /// How many pods change every second
@@ -55,7 +55,7 @@ pub struct Serve {
     pub events: u32,
 }
 
-/// Where the servers of the process listen.
+/// The addresses of the servers.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Addresses {
     /// The endpoint.
@@ -126,14 +126,14 @@ impl Filled {
         })
     }
 
-    /// What the endpoint answers to a coordinator.
+    /// The endpoint's response to a coordinator.
     pub async fn answer(&self, path: &str) -> Result<Vec<u8>> {
         let endpoint = Endpoint::new(self.state.clone());
         Ok(get_bytes(&endpoint, path).await?.to_vec())
     }
 }
 
-/// What the endpoint answers to the coordinator of the first job.
+/// The endpoint's response to the coordinator of the first job.
 pub async fn get_bytes(endpoint: &Endpoint, path: &str) -> Result<axum::body::Bytes> {
     let mut request = Request::get(path).body(Body::empty())?;
     let caller = SocketAddr::from((crate::fleet::coordinator_address(0), 1));
@@ -242,7 +242,7 @@ fn original_router(filled: Arc<Filled>) -> Router {
         .with_state(filled)
 }
 
-/// Changes pods at an even pace, as a watch would tell: ready, not ready, ready again.
+/// Changes pods at an even pace, like a watch: ready, not ready, ready again.
 async fn change_pods(filled: Arc<Filled>, per_second: u32) {
     let mut tick = tokio::time::interval(Duration::from_secs(1) / per_second);
     let pods: Vec<&Pod> = filled

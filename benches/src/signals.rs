@@ -1,4 +1,4 @@
-//! B14: a signal of the worker runtime from one thread to another, beside the channels that programs use.
+//! B14: a signal of the worker runtime from one thread to another, compared with common channels.
 
 use std::{
     sync::mpsc,
@@ -68,8 +68,8 @@ impl Component<u64> for Echo {
 
 fn by_loops(rounds: u64) -> Result<f64> {
     let (mut home, mut other) = (EventLoop::default(), EventLoop::default());
-    let (told, echo) = (home.slot(), other.slot());
-    other.put(&echo, Echo(told));
+    let (reply_slot, echo) = (home.slot(), other.slot());
+    other.put(&echo, Echo(reply_slot));
     let thread = thread::spawn(move || other.run());
     let median = back_and_forth(rounds, |round| {
         echo.emit(round);

@@ -1,4 +1,4 @@
-//! What is kept of measurements.
+//! Results of measurements.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 pub struct Series {
     /// Which benchmark, such as `B1`.
     pub benchmark: String,
-    /// What was measured, such as `time until all pods are there`.
+    /// The measured value, such as `time until all pods are there`.
     pub what: String,
     /// The case, such as `n = 100`.
     pub case: String,
     /// The case as a number, for plots.
     pub x: usize,
-    /// What was measured beside what.
+    /// The alternative that was measured.
     pub subject: String,
     /// Unit of the values.
     pub unit: String,
@@ -29,9 +29,9 @@ pub struct Series {
 pub struct Verdict {
     /// Which benchmark.
     pub benchmark: String,
-    /// What is to hold.
+    /// The target.
     pub target: String,
-    /// What was measured.
+    /// The measured value.
     pub measured: String,
     /// Whether it holds, by the median.
     pub met: bool,
@@ -90,12 +90,12 @@ pub fn quantile(sorted: &[f64], q: f64) -> f64 {
     sorted[at.min(last)]
 }
 
-/// What is measured, in which case.
+/// A measured value and its case.
 #[derive(Clone, Debug)]
 pub struct At {
     /// Which benchmark.
     pub benchmark: &'static str,
-    /// What is measured.
+    /// The measured value.
     pub what: &'static str,
     /// Unit of the values.
     pub unit: &'static str,
@@ -148,7 +148,7 @@ impl Findings {
         Some(&self.series[place])
     }
 
-    /// States whether one is at most (or at least) so many times the other, repetition by repetition: they were measured in turn.
+    /// States whether one is at most (or at least) a multiple of the other, per repetition: they were measured in turn.
     pub fn compare(&mut self, at: &At, ours: &str, theirs: &str, limit: Limit) {
         let of = |subject: &str| {
             let series = self.find(at.benchmark, at.what, &at.case, subject);

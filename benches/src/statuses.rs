@@ -1,4 +1,4 @@
-//! What a watch shows of the statuses of jobs.
+//! Statuses of jobs from a watch.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -23,7 +23,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Whether so many jobs are as they should be.
+    /// Whether this number of jobs has the expected status.
     pub fn are(&self, jobs: usize, done: impl Fn(&DIJobStatus) -> bool) -> bool {
         self.last.len() >= jobs && self.last.values().all(done)
     }
@@ -71,7 +71,7 @@ impl Statuses {
         Ok(())
     }
 
-    /// What was seen so far.
+    /// The statuses so far.
     pub fn seen(&self) -> Seen {
         self.seen.borrow().clone()
     }

@@ -1,4 +1,4 @@
-//! B10: admission reviews over TLS, beside a handler of the same process that answers `allowed` to whatever it is sent.
+//! B10: admission reviews over TLS, compared with a handler of the same process that always returns `allowed`.
 
 mod added;
 
@@ -39,15 +39,15 @@ const RATE: &str = "reviews per second and core";
 const TAIL: &str = "99th percentile";
 const MEMORY: &str = "memory, the most";
 const OURS: &str = "webhook";
-const UNREAD: &str = "handler that answers unread";
-/// What a webhook in Rust that looks at the object at all cannot be faster than.
+const UNREAD: &str = "handler that ignores the body";
+/// The minimum work of a webhook in Rust that uses the object.
 const BARE: &str = "handler that decodes the object, and no more";
 const MOST_MEMORY: f64 = 30.0;
 /// The request that reviews are of.
 const ASKED: &str = "0c9a8d74-7f4f-4d5c-9f5d-2f1e3c5b6a79";
 const ALLOWED: &str = r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"0c9a8d74-7f4f-4d5c-9f5d-2f1e3c5b6a79","allowed":true}}"#;
 
-/// Where the servers of the process listen, and whom to trust.
+/// The addresses of the servers and their authority.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Served {
     webhook: SocketAddr,
@@ -67,7 +67,7 @@ struct Request {
     object: DIJob,
 }
 
-/// Serves them until standard input ends. Whoever asks may create pods: the API server is not what is measured.
+/// Serves them until standard input ends. Every user may create pods: the API server is not measured.
 pub async fn serve() -> Result<()> {
     let (bundle, certificates) = certificate()?;
     let grant = service_fn(|_: http::Request<kube::client::Body>| async {
@@ -304,7 +304,7 @@ fn direct(scale: &Scale, found: &mut Findings) -> Result<()> {
     Ok(())
 }
 
-/// Of a process that serves nothing else.
+/// Measures a process that serves nothing else.
 fn memory(scale: &Scale, found: &mut Findings) -> Result<()> {
     let most = scale.reviewers.iter().max().copied().unwrap_or(1);
     let case = format!("20 KB, {most} connections");

@@ -5,7 +5,7 @@ use crate::{
     stats::{Findings, Series, quantile, spread},
 };
 
-/// Where a run was made.
+/// The machine of a run.
 pub fn machine(machine: &Machine) -> String {
     let rows = [
         ("Processor", machine.processor.clone()),
@@ -56,7 +56,7 @@ pub fn measurements(found: &Findings, benchmark: &str) -> String {
     text
 }
 
-/// What a benchmark measured, in the order of measuring.
+/// The measurements of a benchmark, in order.
 pub fn whats(found: &Findings, benchmark: &str) -> Vec<String> {
     let of = found
         .series
@@ -94,7 +94,7 @@ fn cell(series: &Series) -> String {
     if series.values.len() > 1 {
         text += &format!(" ({} to {})", number(of.least), number(of.most));
     }
-    // Of what is measured once in a repetition, many repetitions tell as much.
+    // For one measurement per repetition, many repetitions show the same.
     let p99 = if series.values.len() >= 100 {
         let mut sorted = series.values.clone();
         sorted.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! What webhooks add to a create: through an API server that calls a mutating and a validating one for each.
+//! The time that webhooks add to a create, through an API server.
 
 use std::{
     net::SocketAddr,
@@ -45,7 +45,7 @@ pub(super) async fn run(scale: &Scale, found: &mut Findings) -> Result<()> {
     let authorities = serde_json::to_value(ByteString(bundle.authorities))?;
     let mut jobs = Vec::new();
     for (subject, asked, router) in [
-        (NONE, "nobody", None),
+        (NONE, "none", None),
         (UNREAD, "unread", Some(empty())),
         (OURS, "webhook", Some(webhook(client.clone()))),
     ] {
