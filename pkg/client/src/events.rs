@@ -47,7 +47,7 @@ pub struct JobEvents {
 
 /// Of whom events are asked for.
 #[derive(Clone, Debug)]
-pub struct Whose {
+pub struct EventFilter {
     /// None means every namespace.
     namespace: Option<String>,
     of: Of,
@@ -60,7 +60,7 @@ enum Of {
     Any(HashSet<(String, String)>),
 }
 
-impl Whose {
+impl EventFilter {
     /// A job and its replicas, those included that are gone.
     pub fn job(job: &Job) -> Self {
         Self {
@@ -119,7 +119,7 @@ impl Whose {
 }
 
 /// The events of these.
-pub async fn events(cluster: &Cluster, whose: &mut Whose) -> Result<JobEvents> {
+pub async fn events(cluster: &Cluster, whose: &mut EventFilter) -> Result<JobEvents> {
     let listed = whose.selection().list(cluster).await?;
     let mut events: Vec<_> = listed.items.into_iter().map(Event::from).collect();
     for event in &events {
@@ -136,7 +136,7 @@ pub async fn events(cluster: &Cluster, whose: &mut Whose) -> Result<JobEvents> {
 /// The same events as they come, since `version`, when those that are `known` had been told. The first error ends it.
 pub fn watch_events(
     cluster: &Cluster,
-    mut whose: Whose,
+    mut whose: EventFilter,
     version: &str,
     known: &[Event],
 ) -> BoxStream<'static, Result<Event>> {
@@ -252,14 +252,14 @@ mod tests {
     #[tokio::test]
     async fn what_was_told_before_a_watch_expired_is_not_told_again() {
         let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let cluster = Cluster::at(&server).await;
+        let cluster = Cluster::for_test_server(&server).await;
         let event = |name: &str| {
             json!({
                 "metadata": {"name": name, "uid": name, "resourceVersion": "1"},
                 "involvedObject": {"kind": "DIJob", "name": "j"},
             })
         };
-        let whose = Whose {
+        let whose = EventFilter {
             namespace: None,
             of: Of::Any(HashSet::new()),
         };
@@ -332,7 +332,7 @@ mod tests {
                 "metadata": {"namespace": namespace}, "involvedObject": {"kind": kind, "name": name},
             }))
         };
-        let mut whose = Whose {
+        let mut whose = EventFilter {
             namespace: None,
             of: Of::Any(HashSet::from([("rl".to_owned(), "j-ddp".to_owned())])),
         };

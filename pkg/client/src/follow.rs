@@ -23,7 +23,7 @@ use kube::{
 use tokio::time::sleep;
 
 use crate::{
-    Cluster, Error, Job, JobEvent, JobQuery, LogLine, LogOptions, LogStream, Result, Which,
+    Cluster, Error, Job, JobEvent, JobQuery, LogLine, LogOptions, LogStream, Result, LogSelection,
     logs::{is_chosen, log_of},
     replicas::{is_of, pods},
     watch_jobs,
@@ -37,7 +37,7 @@ use reading::{MARGIN, Reading, Run};
 pub fn follow(
     cluster: &Cluster,
     job: &Job,
-    which: &Which,
+    which: &LogSelection,
     pods: Vec<Pod>,
     options: &LogOptions,
     most: usize,
@@ -95,7 +95,7 @@ struct Follower {
     cluster: Cluster,
     api: Api<Pod>,
     job: Job,
-    which: Which,
+    which: LogSelection,
     options: LogOptions,
     most: usize,
     pods: BoxStream<'static, Result<Pod, watcher::Error>>,
@@ -253,14 +253,14 @@ impl Follower {
     async fn go_on(&mut self, mut reading: Reading, error: Option<Error>) -> Result<()> {
         if self.options.limit_bytes.is_some() {
             // It may have ended because that many came.
-            self.ended |= matches!(self.which, Which::Replica(_));
+            self.ended |= matches!(self.which, LogSelection::Replica(_));
             return error.map_or(Ok(()), Err);
         }
         let refused = matches!(&error, Some(Error::Server(status)) if status.code < 500);
         let first = reading.fruitless == 0;
         let place = place_of(&self.api, &reading).await;
         // A replica's pod has no successor.
-        if place == Place::Gone && matches!(self.which, Which::Replica(_)) {
+        if place == Place::Gone && matches!(self.which, LogSelection::Replica(_)) {
             self.ended = true;
         }
         match (error, place) {
@@ -291,7 +291,7 @@ fn looks(cluster: &Cluster, job: &Job) -> BoxStream<'static, Result<JobEvent>> {
         let (cluster, last) = state?;
         loop {
             sleep(EVERY).await;
-            match crate::job(&cluster, last.name()).await {
+            match crate::get_job(&cluster, last.name()).await {
                 Ok(job) => {
                     let event = JobEvent::Applied(job.clone());
                     return Some((Ok(event), Some((cluster, job))));

@@ -45,7 +45,7 @@ impl Job {
 
     /// How many GPUs its coordinator and the replicas of its plan ask for; none once it has ended, or while it is held.
     pub fn gpus(&self) -> i32 {
-        if self.has_ended() || self.is_held() {
+        if self.has_ended() || self.is_suspended() {
             return 0;
         }
         let of_part = |part: &str| -> i32 {

@@ -17,9 +17,9 @@ use crate::{
 /// A line longer than this comes in pieces, so that one without an end cannot fill the memory.
 const LONGEST_LINE: usize = 64 * 1024;
 
-/// Which replicas of a job.
+/// LogSelection replicas of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Which {
+pub enum LogSelection {
     /// Those of one role.
     Role(Role),
     /// The one of this name.
@@ -28,7 +28,7 @@ pub enum Which {
     All,
 }
 
-/// Which part of the logs.
+/// LogSelection part of the logs.
 #[derive(Clone, Debug, Default)]
 #[allow(clippy::struct_excessive_bools)] // kubectl's flags
 pub struct LogOptions {
@@ -57,9 +57,9 @@ pub struct LogOptions {
 /// A line of a pod's log with its end, or a piece of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogLine {
-    /// Whose.
+    /// EventFilter.
     pub pod: String,
-    /// Which container's.
+    /// LogSelection container's.
     pub container: String,
     /// As it was written; not always UTF-8.
     pub bytes: Vec<u8>,
@@ -68,9 +68,9 @@ pub struct LogLine {
 /// Lines, and an error for each pod whose log could not be read or broke off; the others go on.
 pub type LogStream = BoxStream<'static, Result<LogLine>>;
 
-impl Which {
+impl LogSelection {
     /// Whether there may be several at a time, now or later.
-    pub fn may_be_several(&self) -> bool {
+    pub fn may_match_several(&self) -> bool {
         !matches!(self, Self::Replica(_) | Self::Role(Role::Coordinator))
     }
 }
@@ -82,7 +82,7 @@ impl Which {
 pub async fn log_pods(
     cluster: &Cluster,
     job: &Job,
-    which: &Which,
+    which: &LogSelection,
     may_come: bool,
 ) -> Result<Vec<Pod>> {
     let pods = pods(cluster, job).await?;
@@ -92,15 +92,15 @@ pub async fn log_pods(
     }
 }
 
-pub(crate) fn is_chosen(pod: &Pod, which: &Which) -> bool {
+pub(crate) fn is_chosen(pod: &Pod, which: &LogSelection) -> bool {
     match which {
-        Which::Role(role) => role_of(pod) == Some(*role),
-        Which::Replica(name) => pod.name_any() == *name,
-        Which::All => true,
+        LogSelection::Role(role) => role_of(pod) == Some(*role),
+        LogSelection::Replica(name) => pod.name_any() == *name,
+        LogSelection::All => true,
     }
 }
 
-fn chosen(job: &Job, mut pods: Vec<Pod>, which: &Which) -> Result<Vec<Pod>, String> {
+fn chosen(job: &Job, mut pods: Vec<Pod>, which: &LogSelection) -> Result<Vec<Pod>, String> {
     pods.sort_by_key(|pod| (role_of(pod), pod.name_any()));
     let (chosen, pods): (Vec<_>, Vec<_>) = pods.into_iter().partition(|pod| is_chosen(pod, which));
     if !chosen.is_empty() {
@@ -118,9 +118,9 @@ fn chosen(job: &Job, mut pods: Vec<Pod>, which: &Which) -> Result<Vec<Pod>, Stri
         format!("it has {}", has.join(", "))
     };
     Err(match which {
-        Which::Role(role) => format!("job {job_name:?} has no {role} pod; {has}"),
-        Which::Replica(name) => format!("job {job_name:?} has no pod {name:?}; {has}"),
-        Which::All => format!("nothing to read from job {job_name:?}: {has}"),
+        LogSelection::Role(role) => format!("job {job_name:?} has no {role} pod; {has}"),
+        LogSelection::Replica(name) => format!("job {job_name:?} has no pod {name:?}; {has}"),
+        LogSelection::All => format!("nothing to read from job {job_name:?}: {has}"),
     })
 }
 
@@ -166,7 +166,7 @@ pub(crate) fn log_of(
                 Either::Left(lines(pod, container, Box::pin(reader), whole_lines))
             }
             Err(error) => {
-                let error = cluster.error(error);
+                let error = cluster.convert_error(error);
                 Either::Right(stream::once(async move { Err(error) }))
             }
         }
@@ -322,19 +322,19 @@ mod tests {
             Ok::<Vec<_>, String>(pods.iter().map(ResourceExt::name_any).collect())
         };
         assert_eq!(
-            choose(Which::All).unwrap(),
+            choose(LogSelection::All).unwrap(),
             ["j-coordinator", "j-collector-a", "j-collector-b"]
         );
         assert_eq!(
-            choose(Which::Role(Role::Collector)).unwrap(),
+            choose(LogSelection::Role(Role::Collector)).unwrap(),
             ["j-collector-a", "j-collector-b"]
         );
         assert_eq!(
-            choose(Which::Replica("x".to_owned())).unwrap_err(),
+            choose(LogSelection::Replica("x".to_owned())).unwrap_err(),
             "job \"j\" has no pod \"x\"; it has j-coordinator, j-collector-a, j-collector-b"
         );
         assert_eq!(
-            chosen(&job, Vec::new(), &Which::Role(Role::Coordinator)).unwrap_err(),
+            chosen(&job, Vec::new(), &LogSelection::Role(Role::Coordinator)).unwrap_err(),
             "job \"j\" has no coordinator pod; it has no pods (Running)"
         );
     }

@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{Error, Result, fetch::fetch};
+use crate::{Error, Result, download::download_text};
 
 /// One object of a manifest.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,7 +35,7 @@ pub fn read(name: &str, recursive: bool) -> Result<Vec<Document>> {
         return parse("STDIN", &text);
     }
     if name.starts_with("http://") || name.starts_with("https://") {
-        return parse(name, &fetch(name)?);
+        return parse(name, &download_text(name)?);
     }
     let path = Path::new(name);
     if !path.is_dir() {

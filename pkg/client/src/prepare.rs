@@ -8,11 +8,11 @@ use kube::{
 };
 use serde_json::Value;
 
-use crate::{Cluster, Document, Error, Namespace, Rejected, Result, segment};
+use crate::{Cluster, Document, Error, Namespace, Rejected, Result, names::name_fault};
 
 /// How closely documents are looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Check {
+pub enum CheckLevel {
     /// All that can be told without the server, before they are created.
     Whole,
     /// What names them, before they are deleted.
@@ -21,7 +21,7 @@ pub enum Check {
 
 /// An object whose place in the cluster is known.
 #[derive(Clone, Debug)]
-pub struct Ready {
+pub struct PreparedObject {
     /// Manifest that it stands in.
     pub origin: String,
     /// As it is written.
@@ -32,7 +32,7 @@ pub struct Ready {
     pub namespace: Option<String>,
 }
 
-impl Ready {
+impl PreparedObject {
     /// Its name; empty where the server is to find one.
     pub fn name(&self) -> &str {
         self.object["metadata"]["name"].as_str().unwrap_or_default()
@@ -49,18 +49,18 @@ pub async fn prepare(
     cluster: Option<&Cluster>,
     namespace: &Namespace,
     documents: Vec<Document>,
-    check: Check,
-) -> Result<Vec<Ready>> {
+    check: CheckLevel,
+) -> Result<Vec<PreparedObject>> {
     let (mut ready, mut rejected, mut seen) = (Vec::new(), Vec::new(), BTreeSet::new());
     for document in documents {
         let mut faults = Vec::new();
         let place = place(cluster, namespace, &document.object, &mut faults).await?;
         faults.extend(named(&document.object, check));
-        if check == Check::Whole {
+        if check == CheckLevel::Full {
             faults.extend(validated(&document.object));
         }
         if let Some((api, namespace)) = place {
-            let one = Ready {
+            let one = PreparedObject {
                 origin: document.origin.clone(),
                 object: document.object.clone(),
                 api,
@@ -96,7 +96,7 @@ pub async fn prepare(
 /// comes back.
 ///
 /// # Errors
-/// [`Error::Faulty`] tells of every document at fault.
+/// [`Error::InvalidDocuments`] tells of every document at fault.
 pub fn check(documents: &[Document]) -> Result<Vec<String>> {
     let (mut warnings, mut rejected) = (Vec::new(), Vec::new());
     for document in documents {
@@ -104,7 +104,7 @@ pub fn check(documents: &[Document]) -> Result<Vec<String>> {
         let faults = if let Some(fault) = unknown(object) {
             vec![fault]
         } else {
-            let name = named(object, Check::Whole).into_iter();
+            let name = named(object, CheckLevel::Full).into_iter();
             name.chain(validated(object)).collect()
         };
         if !faults.is_empty() {
@@ -126,7 +126,7 @@ pub fn check(documents: &[Document]) -> Result<Vec<String>> {
     if rejected.is_empty() {
         Ok(warnings)
     } else {
-        Err(Error::Faulty(rejected))
+        Err(Error::InvalidDocuments(rejected))
     }
 }
 
@@ -141,7 +141,7 @@ fn unknown(object: &Value) -> Option<String> {
 }
 
 /// Whether an object is of a kind that can be checked without a server.
-pub fn is_ours(object: &Value) -> bool {
+pub fn is_own_kind(object: &Value) -> bool {
     group(object) == Some(names::GROUP)
 }
 
@@ -157,23 +157,23 @@ fn describe(object: &Value) -> String {
     }
 }
 
-fn named(object: &Value, check: Check) -> Option<String> {
+fn named(object: &Value, check: CheckLevel) -> Option<String> {
     let is_set = |field: &str| {
         object["metadata"][field]
             .as_str()
             .is_some_and(|v| !v.is_empty())
     };
     if let Some(name) = object["metadata"]["name"].as_str()
-        && let Some(fault) = segment::fault(name)
+        && let Some(fault) = name_fault(name)
     {
         return Some(format!("metadata.name: Invalid value: {name:?}: {fault}"));
     }
-    let fine = is_set("name") || (check == Check::Whole && is_set("generateName"));
+    let fine = is_set("name") || (check == CheckLevel::Full && is_set("generateName"));
     (!fine).then(|| "metadata.name: Required value".to_owned())
 }
 
 fn validated(object: &Value) -> Vec<String> {
-    let ours = is_ours(object);
+    let ours = is_own_kind(object);
     let faults = match object["kind"].as_str() {
         Some("DIJob") if ours => validation::dijob(object).err(),
         Some("AggregatorConfig") if ours => validation::aggregator_config(object).err(),
@@ -226,7 +226,7 @@ async fn place(
     let own = object["metadata"]["namespace"].as_str();
     let own = own.filter(|own| !own.is_empty());
     if let Some(own) = own
-        && let Some(fault) = segment::fault(own)
+        && let Some(fault) = name_fault(own)
     {
         faults.push(format!(
             "metadata.namespace: Invalid value: {own:?}: {fault}"
@@ -268,7 +268,7 @@ async fn discover(
         Ok((api, capabilities)) => Ok(Some((api, capabilities.scope))),
         Err(KubeError::Discovery(DiscoveryError::MissingKind(_))) => Ok(None),
         Err(KubeError::Api(status)) if status.code == 404 => Ok(None),
-        Err(error) => Err(cluster.error(error)),
+        Err(error) => Err(cluster.convert_error(error)),
     }
 }
 

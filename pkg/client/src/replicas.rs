@@ -68,13 +68,13 @@ pub struct ReplicaPod {
     /// GPUs (`nvidia.com/gpu`) of all containers.
     pub gpus: i32,
     /// How a container ended last.
-    pub last_exit: Option<Exit>,
+    pub last_exit: Option<ContainerExit>,
 }
 
 /// How a container ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Exit {
+pub struct ContainerExit {
     /// Why, as `OOMKilled`.
     pub reason: Option<String>,
     /// Its exit code.
@@ -97,7 +97,7 @@ impl Replica {
 
 /// What is known of the replicas of a job.
 #[derive(Debug)]
-pub struct Known {
+pub struct ReplicaList {
     /// They themselves, coordinator first.
     pub replicas: Vec<Replica>,
     /// Why their pods are not seen; then there is only what the plan says.
@@ -105,17 +105,17 @@ pub struct Known {
 }
 
 /// The replicas of a job; whoever may not see its pods is told what is planned.
-pub async fn replicas(cluster: &Cluster, job: &Job) -> Result<Known> {
+pub async fn replicas(cluster: &Cluster, job: &Job) -> Result<ReplicaList> {
     let (pods, unseen) = match pods(cluster, job).await {
         Ok(pods) => (pods, None),
         Err(error) if error.is_forbidden() => (Vec::new(), Some(error)),
         Err(error) => return Err(error),
     };
-    let mut replicas = replicas_of(job, &pods);
+    let mut replicas = join_plan_with_pods(job, &pods);
     for replica in &mut replicas {
         replica.unseen = unseen.is_some();
     }
-    Ok(Known { replicas, unseen })
+    Ok(ReplicaList { replicas, unseen })
 }
 
 /// The pods that belong to a job; not those that only bear its labels, as an earlier one's of the same name.
@@ -123,7 +123,7 @@ pub(crate) async fn pods(cluster: &Cluster, job: &Job) -> Result<Vec<Pod>> {
     let api: Api<Pod> = Api::namespaced(cluster.client.clone(), job.namespace());
     let selector = format!("{}={}", names::labels::JOB, job.name());
     let pods = api.list(&ListParams::default().labels(&selector)).await;
-    let mut pods = pods.map_err(|error| cluster.error(error))?.items;
+    let mut pods = pods.map_err(|error| cluster.convert_error(error))?.items;
     pods.retain(|pod| is_of(pod, job));
     Ok(pods)
 }
@@ -139,7 +139,7 @@ pub(crate) fn role_of(pod: &Pod) -> Option<Role> {
 }
 
 /// Joins a job's plan with its pods; pods that are not planned come too.
-pub fn replicas_of(job: &Job, pods: &[Pod]) -> Vec<Replica> {
+pub fn join_plan_with_pods(job: &Job, pods: &[Pod]) -> Vec<Replica> {
     let mut pods: BTreeMap<String, &Pod> = pods.iter().map(|pod| (pod.name_any(), pod)).collect();
     let ready: BTreeSet<_> = pods
         .values()
@@ -239,14 +239,14 @@ fn gpus(container: &Container) -> i32 {
     gpus.and_then(|gpus| quantity::whole(&gpus.0)).unwrap_or(0)
 }
 
-fn last_exit(statuses: &[ContainerStatus]) -> Option<Exit> {
+fn last_exit(statuses: &[ContainerStatus]) -> Option<ContainerExit> {
     // One that has ended, or that runs again since.
     let ends = statuses.iter().filter_map(|container| {
         let ended = |state: &Option<ContainerState>| state.as_ref()?.terminated.clone();
         ended(&container.state).or_else(|| ended(&container.last_state))
     });
     let last = ends.max_by_key(|end| end.finished_at.as_ref().map(|at| at.0))?;
-    Some(Exit {
+    Some(ContainerExit {
         reason: last.reason.filter(|reason| !reason.is_empty()),
         exit_code: last.exit_code,
     })

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::{
     Cluster, Error, Result,
-    segment::{check_name, check_namespace},
+    names::{check_name, check_namespace},
 };
 
 /// Who writes, in the managed fields of what was written.
@@ -126,7 +126,7 @@ impl<'a> Resource<'a> {
             .watch(params, version)
             .map_err(|error| Error::Client(KubeError::BuildRequest(error)))?;
         let events = self.cluster.client.request_events(request).await;
-        Ok(events.map_err(|error| self.error(error))?.boxed())
+        Ok(events.map_err(|error| self.convert_error(error))?.boxed())
     }
 
     async fn send<T: serde::de::DeserializeOwned>(
@@ -136,20 +136,20 @@ impl<'a> Resource<'a> {
         self.check_namespace()?;
         let request = request.map_err(|error| Error::Client(KubeError::BuildRequest(error)))?;
         let answer = self.cluster.client.request(request).await;
-        answer.map_err(|error| self.error(error))
+        answer.map_err(|error| self.convert_error(error))
     }
 
     fn check_namespace(&self) -> Result<()> {
         self.namespace.as_deref().map_or(Ok(()), check_namespace)
     }
 
-    pub(crate) fn error(&self, error: KubeError) -> Error {
+    pub(crate) fn convert_error(&self, error: KubeError) -> Error {
         match error {
             KubeError::Api(status) if is_missing_kind(&status) => Error::NoSuchResource {
                 plural: self.api.plural.clone(),
                 version: self.api.api_version.clone(),
             },
-            other => self.cluster.error(other),
+            other => self.cluster.convert_error(other),
         }
     }
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{
     Cluster, DryRun, Error, Job, Result,
-    edit::{Edit, annotate, edit, refuse_ended, still, unchanged},
+    guarded_patch::{Edit, annotate, edit, refuse_ended, still, unchanged},
 };
 
 /// Numbers of collectors and learners.
@@ -28,14 +28,14 @@ impl<T> Counts<T> {
 
 /// Which of a job's declared replicas are meant: those as the template has them where nothing is said.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Bucket {
+pub struct ReplicaGroupRef {
     /// Those of this group.
     pub group: Option<String>,
     /// Those whose resources differ so from the template's; GPUs are those of learners.
     pub resources: ReplicaResources,
 }
 
-impl Bucket {
+impl ReplicaGroupRef {
     fn resources(&self, role: Role) -> ReplicaResources {
         let mut resources = self.resources.clone();
         if role == Role::Collector {
@@ -47,20 +47,20 @@ impl Bucket {
 
 /// A change of what a job declares.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Scale {
+pub enum ScaleRequest {
     /// Adds to the counts.
     By {
         /// How many more, or fewer.
         counts: Counts,
-        /// Of which replicas; more of resources that no group has make one.
-        which: Bucket,
+        /// Of selector replicas; more of resources that no group has make one.
+        selector: ReplicaGroupRef,
     },
     /// Sets them; what is not told stays.
     To {
         /// How many there are to be.
         counts: Counts<Option<i32>>,
-        /// Of which replicas.
-        which: Bucket,
+        /// Of selector replicas.
+        selector: ReplicaGroupRef,
     },
     /// Lets go of the replicas of these names, and declares fewer.
     Without(Vec<String>),
@@ -68,10 +68,10 @@ pub enum Scale {
 
 /// A declared count that was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Scaled {
-    /// Of which role.
+pub struct ScaledCount {
+    /// Of selector role.
     pub role: Role,
-    /// Of which group; none for those that are as the template has them.
+    /// Of selector group; none for those that are as the template has them.
     pub group: Option<String>,
     /// What it was.
     pub from: i32,
@@ -79,7 +79,7 @@ pub struct Scaled {
     pub to: i32,
 }
 
-impl fmt::Display for Scaled {
+impl fmt::Display for ScaledCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}s", self.role)?;
         if let Some(group) = &self.group {
@@ -89,47 +89,47 @@ impl fmt::Display for Scaled {
     }
 }
 
-/// Changes the declared counts of a job in one write, which fails if anybody changed them meanwhile, and is then tried again.
+/// Changes the declared counts of a job in one write, selector fails if anybody changed them meanwhile, and is then tried again.
 /// What is told is only what changes.
 ///
 /// # Errors
-/// [`Error::Refused`] when the job cannot have these counts, [`Error::Ended`] when it is over.
+/// [`Error::Refused`] when the job cannot have these counts, [`Error::JobEnded`] when it is over.
 pub async fn scale(
     cluster: &Cluster,
     name: &str,
-    wish: &Scale,
+    request: &ScaleRequest,
     dry_run: DryRun,
-) -> Result<(Job, Vec<Scaled>)> {
+) -> Result<(Job, Vec<ScaledCount>)> {
     edit(cluster, name, dry_run, |job| {
-        refuse_ended(job, "; create a new one instead")?;
-        change(job, wish).map_err(Error::Refused)
+        refuse_ended(job, "; create a new job instead")?;
+        change(job, request).map_err(Error::Refused)
     })
     .await
 }
 
-fn change(job: &Job, wish: &Scale) -> Result<Edit<Vec<Scaled>>, String> {
+fn change(job: &Job, request: &ScaleRequest) -> Result<Edit<Vec<ScaledCount>>, String> {
     let mut draft = Draft::new(job);
-    match wish {
-        Scale::By { counts, which } => {
+    match request {
+        ScaleRequest::By { counts, selector } => {
             for (role, by) in counts.by_role() {
-                if by > 0 && !which.resources(role).is_empty() {
-                    draft.add_with(role, by, which)?;
+                if by > 0 && !selector.resources(role).is_empty() {
+                    draft.add_with(role, by, selector)?;
                 } else if by != 0 {
-                    let group = draft.group(role, which)?;
+                    let group = draft.group(role, selector)?;
                     draft.add(role, group.as_deref(), by)?;
                 }
             }
         }
-        Scale::To { counts, which } => {
+        ScaleRequest::To { counts, selector } => {
             for (role, to) in counts.by_role() {
                 if let Some(to) = to {
-                    let group = draft.group(role, which)?;
+                    let group = draft.group(role, selector)?;
                     let from = draft.count(role, group.as_deref())?;
                     draft.set(role, group.as_deref(), from, i64::from(to))?;
                 }
             }
         }
-        Scale::Without(names) => draft.let_go(names)?,
+        ScaleRequest::RemoveNamed(names) => draft.let_go(names)?,
     }
     Ok(Edit {
         operations: draft.operations,
@@ -140,7 +140,7 @@ fn change(job: &Job, wish: &Scale) -> Result<Edit<Vec<Scaled>>, String> {
 struct Draft<'a> {
     job: &'a Job,
     operations: Vec<Value>,
-    scaled: Vec<Scaled>,
+    scaled: Vec<ScaledCount>,
 }
 
 impl<'a> Draft<'a> {
@@ -219,7 +219,7 @@ impl<'a> Draft<'a> {
             i32::try_from(count)
                 .map_err(|_| format!("{count} {role}s are more than can be counted"))
         };
-        self.scaled.push(Scaled {
+        self.scaled.push(ScaledCount {
             role,
             group: group.map(str::to_owned),
             from: whole(from)?,
@@ -228,10 +228,10 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// The group of these resources, if there is one, or that of this name, which has to have them.
-    fn of_resources(&self, role: Role, which: &Bucket) -> Result<Option<String>, String> {
-        let wanted = which.resources(role);
-        let is_meant = |known: &&Value| match &which.group {
+    /// The group of these resources, if there is one, or that of this name, selector has to have them.
+    fn of_resources(&self, role: Role, selector: &ReplicaGroupRef) -> Result<Option<String>, String> {
+        let wanted = selector.resources(role);
+        let is_meant = |known: &&Value| match &selector.group {
             Some(group) => known["name"] == group.as_str(),
             None => are_same(&known["resources"], &wanted),
         };
@@ -248,18 +248,18 @@ impl<'a> Draft<'a> {
         Ok(Some(name.to_owned()))
     }
 
-    /// The group that is meant, which is there; none for replicas as the template has them.
-    fn group(&self, role: Role, which: &Bucket) -> Result<Option<String>, String> {
-        let resources = which.resources(role);
+    /// The group that is meant, selector is there; none for replicas as the template has them.
+    fn group(&self, role: Role, selector: &ReplicaGroupRef) -> Result<Option<String>, String> {
+        let resources = selector.resources(role);
         if resources.is_empty() {
-            return Ok(which.group.clone());
+            return Ok(selector.group.clone());
         }
-        if let Some(group) = self.of_resources(role, which)? {
+        if let Some(group) = self.of_resources(role, selector)? {
             return Ok(Some(group));
         }
-        if which.group.is_some() {
+        if selector.group.is_some() {
             // It is told of where it is looked for.
-            return Ok(which.group.clone());
+            return Ok(selector.group.clone());
         }
         let groups = groups(self.part(role)?);
         let known = groups
@@ -278,14 +278,14 @@ impl<'a> Draft<'a> {
         ))
     }
 
-    fn add_with(&mut self, role: Role, by: i32, which: &Bucket) -> Result<(), String> {
-        if let Some(group) = self.of_resources(role, which)? {
+    fn add_with(&mut self, role: Role, by: i32, selector: &ReplicaGroupRef) -> Result<(), String> {
+        if let Some(group) = self.of_resources(role, selector)? {
             return self.add(role, Some(&group), by);
         }
         let groups = groups(self.part(role)?);
-        let resources = which.resources(role);
+        let resources = selector.resources(role);
         let as_json = json!(resources);
-        let name = match &which.group {
+        let name = match &selector.group {
             Some(group) => group.clone(),
             None => free_name(groups, &resources),
         };
@@ -355,7 +355,7 @@ impl<'a> Draft<'a> {
         }
         for (role, group, fewer) in buckets {
             let from = self.count(role, group)?;
-            // The count may have been lowered already, which has yet to be seen to.
+            // The count may have been lowered already, selector has yet to be seen to.
             if from < fewer {
                 return Err(self.too_few(role, group, from, fewer));
             }
@@ -414,7 +414,7 @@ fn free_name(groups: &[Value], resources: &ReplicaResources) -> String {
     all.find(is_free).unwrap_or_default()
 }
 
-/// The entry of the plan that a user means by the name of a pod, from which the job's own may be left out: of a ddp learner, its aggregator's.
+/// The entry of the plan that a user means by the name of a pod, from selector the job's own may be left out: of a ddp learner, its aggregator's.
 pub(crate) fn unit<'a>(job: &'a Job, pod: &str) -> Result<&'a PlanEntry, String> {
     let pod = pod.strip_prefix("pod/").unwrap_or(pod);
     let plan = &job.status.plan;

@@ -164,7 +164,7 @@ impl Watch {
             sleep(self.pause).await;
             return Ok(None);
         };
-        Ok(match event.map_err(|error| self.cluster.error(error))? {
+        Ok(match event.map_err(|error| self.cluster.convert_error(error))? {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                 self.seen(&object);
                 self.known.insert(uid(&object), object.clone());
@@ -282,7 +282,7 @@ pub(crate) mod tests {
     #[tokio::test]
     async fn what_happens_while_a_connection_is_lost_is_told() {
         let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let cluster = Cluster::at(&server).await;
+        let cluster = Cluster::for_test_server(&server).await;
         let known = [job("a").into(), job("b").into()];
         let mut changes = watch_jobs(&cluster, &JobQuery::default(), "1", &known);
         let mut next = async || match changes.next().await.unwrap().unwrap() {
@@ -315,7 +315,7 @@ pub(crate) mod tests {
     #[tokio::test]
     async fn a_connection_that_falls_silent_is_made_anew() {
         let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let cluster = Cluster::at(&server).await;
+        let cluster = Cluster::for_test_server(&server).await;
         let mut changes = watch_jobs(&cluster, &JobQuery::default(), "1", &[]);
         let added = json!({"type": "ADDED", "object": job("a")});
         // It stays open.

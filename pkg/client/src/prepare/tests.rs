@@ -11,7 +11,7 @@ spec:
   coordinator: {template: {spec: {containers: [{name: di-container, image: i}]}}}
 ";
 
-fn try_prepare(text: &str, namespace: &str, explicit: bool, check: Check) -> Result<Vec<Ready>> {
+fn try_prepare(text: &str, namespace: &str, explicit: bool, check: CheckLevel) -> Result<Vec<PreparedObject>> {
     let namespace = Namespace {
         name: namespace.to_owned(),
         explicit,
@@ -21,23 +21,23 @@ fn try_prepare(text: &str, namespace: &str, explicit: bool, check: Check) -> Res
 }
 
 fn refusal(text: &str) -> String {
-    let refused = try_prepare(text, "rl", true, Check::Whole);
+    let refused = try_prepare(text, "rl", true, CheckLevel::Full);
     refused.expect_err(text).to_string()
 }
 
 #[test]
 fn the_manifests_namespace_wins_over_the_kubeconfigs() {
-    let ready = try_prepare(GOOD, "default", false, Check::Whole).unwrap();
+    let ready = try_prepare(GOOD, "default", false, CheckLevel::Full).unwrap();
     assert_eq!(ready[0].namespace.as_deref(), Some("rl"));
     assert_eq!(ready[0].api.api_version, "diengine.opendilab.org/v1alpha1");
     let without = GOOD.replace(", namespace: rl", "");
-    let ready = try_prepare(&without, "default", false, Check::Whole).unwrap();
+    let ready = try_prepare(&without, "default", false, CheckLevel::Full).unwrap();
     assert_eq!(ready[0].namespace.as_deref(), Some("default"));
 }
 
 #[test]
 fn another_namespace_than_the_one_asked_for_is_refused() {
-    let error = try_prepare(GOOD, "other", true, Check::Whole).unwrap_err();
+    let error = try_prepare(GOOD, "other", true, CheckLevel::Full).unwrap_err();
     assert_eq!(
         error.to_string(),
         "job.yaml: DIJob \"cartpole\" is invalid:\n\
@@ -94,13 +94,13 @@ fn kinds_and_versions_that_we_do_not_have_are_named() {
 #[test]
 fn a_generated_name_is_enough_to_create_but_not_to_delete() {
     let text = GOOD.replace("name: cartpole,", "generateName: cartpole-,");
-    let ready = try_prepare(&text, "rl", false, Check::Whole).unwrap();
+    let ready = try_prepare(&text, "rl", false, CheckLevel::Full).unwrap();
     assert_eq!(ready[0].name(), "");
-    assert!(try_prepare(&text, "rl", false, Check::Identity).is_err());
+    assert!(try_prepare(&text, "rl", false, CheckLevel::Identity).is_err());
 }
 
 #[test]
 fn a_job_that_is_at_fault_can_still_be_deleted() {
     let bad = GOOD.replace("di-container", "main");
-    assert!(try_prepare(&bad, "rl", false, Check::Identity).is_ok());
+    assert!(try_prepare(&bad, "rl", false, CheckLevel::Identity).is_ok());
 }

@@ -41,7 +41,7 @@ fn learners_of_several_gpus_have_the_addresses_of_their_plan() {
          "ddp": {"aggregator": "a", "worldSize": 8, "startRank": 4, "master": "m"}},
     ]);
     job.status.plan = serde_json::from_value(plan).unwrap();
-    let replicas = replicas_of(&job, &[]);
+    let replicas = join_plan_with_pods(&job, &[]);
     let urls: Vec<_> = replicas.iter().map(|r| r.url.as_str()).collect();
     assert_eq!(urls, ["a.rl:5000", "d.rl:9004"]);
 }
@@ -53,7 +53,7 @@ fn the_plan_is_joined_with_the_pods_in_order_of_role_and_index() {
         pod("j-collector-ccccc", "collector"),
         pod("j-coordinator", "coordinator"),
     ];
-    let replicas = replicas_of(&job(), &pods);
+    let replicas = join_plan_with_pods(&job(), &pods);
     let rows: Vec<_> = replicas
         .iter()
         .map(|r| {
@@ -133,7 +133,7 @@ fn a_coordinator_that_is_not_there_is_awaited_until_the_job_has_ended() {
             "metadata": {"name": "j", "namespace": "rl", "uid": "u"},
             "status": {"phase": phase},
         }));
-        let replicas = replicas_of(&job, &[]);
+        let replicas = join_plan_with_pods(&job, &[]);
         let rows: Vec<_> = replicas.iter().map(|r| (&*r.name, r.status())).collect();
         let expected: &[_] = if awaited {
             &[("j-coordinator", "Planned")]

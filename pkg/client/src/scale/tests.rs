@@ -8,22 +8,22 @@ fn job(spec: &Value, status: &Value) -> Job {
     }))
 }
 
-fn by(collectors: i32, learners: i32) -> Scale {
-    Scale::By {
+fn by(collectors: i32, learners: i32) -> ScaleRequest {
+    ScaleRequest::By {
         counts: Counts {
             collectors,
             learners,
         },
-        which: Bucket::default(),
+        selector: ReplicaGroupRef::default(),
     }
 }
 
-fn told(edit: &Edit<Vec<Scaled>>) -> Vec<String> {
+fn told(edit: &Edit<Vec<ScaledCount>>) -> Vec<String> {
     edit.told.iter().map(ToString::to_string).collect()
 }
 
-fn refusal(job: &Job, wish: &Scale) -> String {
-    match change(job, wish) {
+fn refusal(job: &Job, request: &ScaleRequest) -> String {
+    match change(job, request) {
         Ok(edit) => panic!("{:?}", told(&edit)),
         Err(why) => why,
     }
@@ -54,20 +54,20 @@ fn counts_that_are_as_wanted_are_left_alone() {
         &json!({"collector": {"replicas": 2}, "learner": {}}),
         &json!({}),
     );
-    let wish = |collectors, learners| Scale::To {
+    let request = |collectors, learners| ScaleRequest::To {
         counts: Counts {
             collectors,
             learners,
         },
-        which: Bucket::default(),
+        selector: ReplicaGroupRef::default(),
     };
     assert!(
-        change(&job, &wish(Some(2), Some(0)))
+        change(&job, &request(Some(2), Some(0)))
             .unwrap()
             .operations
             .is_empty()
     );
-    let edit = change(&job, &wish(Some(5), None)).unwrap();
+    let edit = change(&job, &request(Some(5), None)).unwrap();
     assert_eq!(told(&edit), ["collectors 2 -> 5"]);
 }
 
@@ -79,14 +79,14 @@ fn what_cannot_be_is_said_and_why() {
         {"name": "c", "type": "Learner", "origin": "Requested", "index": 0},
     ]);
     let spec = json!({"collector": {"replicas": 2, "groups": [{"name": "big", "replicas": 3}]}});
-    let grouped = |group: &str, collectors| Scale::By {
+    let grouped = |group: &str, collectors| ScaleRequest::By {
         counts: Counts {
             collectors,
             learners: 0,
         },
-        which: Bucket {
+        selector: ReplicaGroupRef {
             group: Some(group.to_owned()),
-            ..Bucket::default()
+            ..ReplicaGroupRef::default()
         },
     };
     let table = [
@@ -117,32 +117,32 @@ fn what_cannot_be_is_said_and_why() {
         ),
         (
             json!({"plan": plan}),
-            Scale::Without(vec!["a".into()]),
+            ScaleRequest::RemoveNamed(vec!["a".into()]),
             "a was requested through the replica endpoint, or adopted, and goes through it alone; another takes its place with: kubectl di replicas restart j a",
         ),
         (
             json!({"plan": plan}),
-            Scale::Without(vec!["b".into()]),
+            ScaleRequest::RemoveNamed(vec!["b".into()]),
             "b is being let go of already",
         ),
         (
             json!({"plan": plan}),
-            Scale::Without(vec!["j-coordinator".into()]),
+            ScaleRequest::RemoveNamed(vec!["j-coordinator".into()]),
             "j-coordinator is the coordinator; kubectl di restart j",
         ),
         (
             json!({"plan": plan}),
-            Scale::Without(vec!["coordinator".into()]),
+            ScaleRequest::RemoveNamed(vec!["coordinator".into()]),
             "j-coordinator is the coordinator; kubectl di restart j",
         ),
         (
             json!({"plan": plan}),
-            Scale::Without(vec!["x".into()]),
+            ScaleRequest::RemoveNamed(vec!["x".into()]),
             "job \"j\" has no replica \"x\"",
         ),
     ];
-    for (status, wish, told) in table {
-        assert_eq!(refusal(&job(&spec, &status), &wish), told);
+    for (status, request, told) in table {
+        assert_eq!(refusal(&job(&spec, &status), &request), told);
     }
 }
 
@@ -155,18 +155,18 @@ fn an_ended_job_is_not_scaled() {
     );
 }
 
-fn with(gpus: &str, group: Option<&str>) -> Scale {
-    Scale::By {
+fn with(gpus: &str, group: Option<&str>) -> ScaleRequest {
+    ScaleRequest::By {
         counts: Counts {
             collectors: 0,
             learners: 2,
         },
-        which: of(&json!({"gpus": gpus, "memory": "1.5Gi"}), group),
+        selector: of(&json!({"gpus": gpus, "memory": "1.5Gi"}), group),
     }
 }
 
-fn of(resources: &Value, group: Option<&str>) -> Bucket {
-    Bucket {
+fn of(resources: &Value, group: Option<&str>) -> ReplicaGroupRef {
+    ReplicaGroupRef {
         group: group.map(str::to_owned),
         resources: serde_json::from_value(resources.clone()).unwrap(),
     }
@@ -183,8 +183,8 @@ fn gpus_are_those_of_learners() {
             collectors: 1,
             learners: 1,
         };
-        let which = of(resources, None);
-        told(&change(&plain, &Scale::By { counts, which }).unwrap())
+        let selector = of(resources, None);
+        told(&change(&plain, &ScaleRequest::By { counts, selector }).unwrap())
     };
     assert_eq!(
         both(&json!({"gpus": "2"})),
@@ -206,46 +206,46 @@ fn resources_lead_to_the_group_that_has_them() {
         &json!({"learner": {"replicas": 1, "groups": [two]}}),
         &json!({}),
     );
-    let which = |gpus: &str, group| of(&json!({"gpus": gpus}), group);
-    let fewer = |which| Scale::By {
+    let selector = |gpus: &str, group| of(&json!({"gpus": gpus}), group);
+    let fewer = |selector| ScaleRequest::By {
         counts: Counts {
             collectors: 0,
             learners: -1,
         },
-        which,
+        selector,
     };
-    let to = |which| Scale::To {
+    let to = |selector| ScaleRequest::To {
         counts: Counts {
             collectors: None,
             learners: Some(0),
         },
-        which,
+        selector,
     };
-    for (wish, scaled) in [
-        (fewer(which("2", None)), "learners of group two 2 -> 1"),
+    for (request, scaled) in [
+        (fewer(selector("2", None)), "learners of group two 2 -> 1"),
         (
-            fewer(which("2", Some("two"))),
+            fewer(selector("2", Some("two"))),
             "learners of group two 2 -> 1",
         ),
-        (to(which("2", None)), "learners of group two 2 -> 0"),
+        (to(selector("2", None)), "learners of group two 2 -> 0"),
     ] {
-        assert_eq!(told(&change(&job, &wish).unwrap()), [scaled]);
+        assert_eq!(told(&change(&job, &request).unwrap()), [scaled]);
     }
-    for (wish, why) in [
+    for (request, why) in [
         (
-            fewer(which("4", None)),
+            fewer(selector("4", None)),
             "job \"j\" has no group of learners with {\"gpus\":\"4\"}: it has two {\"gpus\":\"2\"}",
         ),
         (
-            to(which("4", Some("two"))),
+            to(selector("4", Some("two"))),
             "group \"two\" of learners has other resources: {\"gpus\":\"2\"}; leave them out, or name another group",
         ),
         (
-            to(which("4", Some("three"))),
+            to(selector("4", Some("three"))),
             "job \"j\" has no group \"three\" of learners: it has two",
         ),
     ] {
-        assert_eq!(refusal(&job, &wish), why);
+        assert_eq!(refusal(&job, &request), why);
     }
 }
 
@@ -254,17 +254,17 @@ fn resources_are_the_same_however_they_are_spelt() {
     let big =
         json!({"name": "big", "replicas": 2, "resources": {"cpus": 1, "gpus": 2, "memory": "1Gi"}});
     let job = job(&json!({"learner": {"groups": [big]}}), &json!({}));
-    let more = |cpus: &str, gpus: &str, memory: &str, group| Scale::By {
+    let more = |cpus: &str, gpus: &str, memory: &str, group| ScaleRequest::By {
         counts: Counts {
             collectors: 0,
             learners: 1,
         },
-        which: of(
+        selector: of(
             &json!({"cpus": cpus, "gpus": gpus, "memory": memory}),
             group,
         ),
     };
-    for (wish, scaled) in [
+    for (request, scaled) in [
         (more("1", "2", "1Gi", None), "learners of group big 2 -> 3"),
         (
             more("1000m", "2", "1024Mi", None),
@@ -279,18 +279,18 @@ fn resources_are_the_same_however_they_are_spelt() {
             "learners of group cpus-1-gpus-2-memory-1g 0 -> 1",
         ),
     ] {
-        assert_eq!(told(&change(&job, &wish).unwrap()), [scaled]);
+        assert_eq!(told(&change(&job, &request).unwrap()), [scaled]);
     }
     assert_eq!(
         refusal(&job, &more("1", "1", "1Gi", Some("big"))),
         "group \"big\" of learners has other resources: {\"cpus\":1,\"gpus\":2,\"memory\":\"1Gi\"}; leave them out, or name another group"
     );
-    let part = Scale::To {
+    let part = ScaleRequest::To {
         counts: Counts {
             collectors: None,
             learners: Some(0),
         },
-        which: of(&json!({"gpus": "2"}), None),
+        selector: of(&json!({"gpus": "2"}), None),
     };
     assert_eq!(
         refusal(&job, &part),
@@ -342,7 +342,7 @@ fn whom_a_user_names_stands_beside_the_lowered_count() {
     job.metadata.annotations = Some([(key, "gone,c1".to_owned())].into());
     job.object["metadata"]["annotations"] = json!(job.metadata.annotations);
     let names = ["c2", "pod/big", "d", "a"].map(str::to_owned).to_vec();
-    let edit = change(&job, &Scale::Without(names)).unwrap();
+    let edit = change(&job, &ScaleRequest::RemoveNamed(names)).unwrap();
     assert_eq!(
         told(&edit),
         [

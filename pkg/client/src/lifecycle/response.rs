@@ -3,7 +3,7 @@ use kube::core::Status;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Life, Told};
+use super::{LifecycleStatus, CallResult};
 use crate::{Error, Result};
 
 /// What stands around every answer of a handle.
@@ -17,7 +17,7 @@ struct Envelope {
 }
 
 /// Makes sense of an answer, which may be the worker's, the API server's, or that of a worker that knows nothing of handles.
-pub(super) fn judge(status: StatusCode, body: &[u8], port: u16) -> Result<Told> {
+pub(super) fn judge(status: StatusCode, body: &[u8], port: u16) -> Result<CallResult> {
     if let Ok(Envelope {
         success,
         message,
@@ -25,9 +25,9 @@ pub(super) fn judge(status: StatusCode, body: &[u8], port: u16) -> Result<Told> 
     }) = serde_json::from_slice(body)
     {
         match serde_json::from_value(data) {
-            Ok(life) if success => return Ok(Told::Life(life)),
+            Ok(life) if success => return Ok(CallResult::LifecycleStatus(life)),
             // What it refuses, it says with a report; any other server of this form may have no such path.
-            Ok(Life { .. }) => return Ok(Told::Silent(format!("refused: {message}"))),
+            Ok(LifecycleStatus { .. }) => return Ok(CallResult::Silent(format!("refused: {message}"))),
             Err(_) => return Ok(no_handles(status)),
         }
     }
@@ -41,22 +41,22 @@ pub(super) fn judge(status: StatusCode, body: &[u8], port: u16) -> Result<Told> 
             return Err(Error::Server(said.boxed()));
         }
         (StatusCode::NOT_FOUND, Some(said)) if said.reason == "NotFound" => {
-            Told::Silent("is gone".to_owned())
+            CallResult::Silent("is gone".to_owned())
         }
         (_, Some(said)) => {
             let why = format!("does not answer on port {port}: {}", said.message);
-            Told::Unreached(why)
+            CallResult::Unreached(why)
         }
         // So older API servers tell of a pod that cannot be reached.
         (StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE, None)
             if line.to_lowercase().contains("trying to reach") =>
         {
-            Told::Unreached(format!("does not answer on port {port}: {line}"))
+            CallResult::Unreached(format!("does not answer on port {port}: {line}"))
         }
         (_, None) => no_handles(status),
     })
 }
 
-fn no_handles(status: StatusCode) -> Told {
-    Told::Silent(format!("has no life-cycle handles (it answers {status})"))
+fn no_handles(status: StatusCode) -> CallResult {
+    CallResult::Silent(format!("has no life-cycle handles (it answers {status})"))
 }

@@ -5,7 +5,7 @@ use crate::Document;
 
 /// A job that is told of in a few words instead of a manifest.
 #[derive(Clone, Debug, Default)]
-pub struct Outline {
+pub struct JobOptions {
     /// Its name.
     pub name: String,
     /// Image of every pod.
@@ -50,7 +50,7 @@ pub struct Outline {
     pub suspend: bool,
 }
 
-impl Outline {
+impl JobOptions {
     /// The manifest that says the same.
     pub fn document(&self) -> Document {
         let mut spec = Map::new();
@@ -153,7 +153,7 @@ mod tests {
             memory: Some(quantity("1Gi")),
             cpus: None,
         };
-        let outline = Outline {
+        let outline = JobOptions {
             name: "cartpole".into(),
             image: "i".into(),
             command: vec!["train".into()],
@@ -164,7 +164,7 @@ mod tests {
             env: vec![("K".into(), "V".into())],
             labels: vec![("team".into(), "rl".into())],
             clean_pod_policy: Some(CleanPodPolicy::All),
-            ..Outline::default()
+            ..JobOptions::default()
         };
         let job = validation::dijob(&outline.document().object).unwrap();
         assert_eq!(job.spec.declared(Role::Collector).unwrap().replicas, 4);
@@ -180,10 +180,10 @@ mod tests {
 
     #[test]
     fn a_job_of_a_coordinator_alone_is_serial() {
-        let outline = Outline {
+        let outline = JobOptions {
             name: "serial".into(),
             image: "i".into(),
-            ..Outline::default()
+            ..JobOptions::default()
         };
         assert_eq!(
             outline.document().object["spec"],

@@ -13,7 +13,7 @@ const MOST: u32 = 500;
 pub async fn job_names(cluster: &Cluster) -> Result<Vec<String>> {
     let jobs: Api<DIJob> = Api::namespaced(cluster.client.clone(), &cluster.namespace().name);
     let found = jobs.list_metadata(&ListParams::default().limit(MOST)).await;
-    let found = found.map_err(|error| cluster.error(error))?;
+    let found = found.map_err(|error| cluster.convert_error(error))?;
     Ok(found.iter().map(ResourceExt::name_any).collect())
 }
 
@@ -23,7 +23,7 @@ pub async fn namespace_names(cluster: &Cluster) -> Result<Vec<String>> {
     let found = namespaces
         .list_metadata(&ListParams::default().limit(MOST))
         .await;
-    let found = found.map_err(|error| cluster.error(error))?;
+    let found = found.map_err(|error| cluster.convert_error(error))?;
     Ok(found.iter().map(ResourceExt::name_any).collect())
 }
 
@@ -32,7 +32,7 @@ pub async fn replica_names(cluster: &Cluster) -> Result<Vec<(String, String)>> {
     let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &cluster.namespace().name);
     let params = ListParams::default().labels(labels::SELECTOR).limit(MOST);
     let found = pods.list_metadata(&params).await;
-    let found = found.map_err(|error| cluster.error(error))?;
+    let found = found.map_err(|error| cluster.convert_error(error))?;
     let named = found.iter().map(|pod| {
         let job = pod.labels().get(labels::JOB).cloned();
         (pod.name_any(), job.unwrap_or_default())

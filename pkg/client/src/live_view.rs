@@ -17,11 +17,11 @@ use crate::{
     Cluster, Error, Job, JobQuery, Replica, Result,
     follow::refusal,
     jobs::api,
-    replicas::{is_of, replicas_of},
+    replicas::{is_of, join_plan_with_pods},
 };
 
 /// Jobs and their pods as they are now, kept up to date by watches.
-pub struct Live {
+pub struct LiveView {
     jobs: Mirror<DynamicObject, Job>,
     pods: Mirror<Pod, Pod>,
     /// Why they may be out of date, while a watch is interrupted.
@@ -40,7 +40,7 @@ struct Mirror<K, T> {
     whole: bool,
 }
 
-impl Live {
+impl LiveView {
     /// Begins to watch; nothing is known yet.
     pub fn new(cluster: &Cluster, query: &JobQuery) -> Self {
         let client = || cluster.client.clone();
@@ -74,7 +74,7 @@ impl Live {
     /// Waits until something has changed, the first time until everything is known.
     ///
     /// # Errors
-    /// When the server refuses the watch; an interrupted one goes on by itself, see [`Live::trouble`].
+    /// When the server refuses the watch; an interrupted one goes on by itself, see [`LiveView::trouble`].
     pub async fn changed(&mut self) -> Result<()> {
         loop {
             let told = tokio::select! {
@@ -128,7 +128,7 @@ impl Live {
             .filter(|((namespace, _), pod)| namespace == job.namespace() && is_of(pod, job))
             .map(|(_, pod)| pod.clone())
             .collect();
-        replicas_of(job, &pods)
+        join_plan_with_pods(job, &pods)
     }
 }
 

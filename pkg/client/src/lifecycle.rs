@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
 use crate::{
-    Cluster, DryRun, Error, Job, Replica, ReplicaPod, Result, edit::refuse_ended,
-    port_forward::port_named, replicas::pods, replicas_of,
+    Cluster, DryRun, Error, Job, Replica, ReplicaPod, Result, guarded_patch::refuse_ended,
+    port_forward::find_port, replicas::pods, join_plan_with_pods,
 };
 
 use judge::judge;
@@ -26,7 +26,7 @@ const AT_A_TIME: usize = 16;
 
 /// A handle of a replica's life cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Handle {
+pub enum LifecycleRequest {
     /// Ask how it is.
     Status,
     /// Have it stop working, and stay.
@@ -37,7 +37,7 @@ pub enum Handle {
 
 /// What a worker tells of its life cycle.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Life {
+pub struct LifecycleStatus {
     /// How it is, in a word.
     pub status: String,
     /// Whether it works.
@@ -95,7 +95,7 @@ impl Ended {
 /// A replica, and what it tells.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Called {
+pub struct ReplicaReply {
     /// Name of its pod.
     pub name: String,
     /// What it does.
@@ -104,7 +104,7 @@ pub struct Called {
     pub index: Option<i32>,
     /// What it tells; nothing where it could not be told anything, or was not asked.
     #[serde(flatten)]
-    pub life: Option<Life>,
+    pub life: Option<LifecycleStatus>,
     /// How it has ended, where that was asked.
     #[serde(flatten)]
     pub ended: Option<Ended>,
@@ -118,30 +118,30 @@ pub struct Called {
 /// where all are asked how they are, and left out else: they cannot be told anything.
 ///
 /// # Errors
-/// [`Error::Ended`] when the job has ended, [`Error::Replica`] when it is suspended or has no pods; [`Error::Server`] when the user may not call
+/// [`Error::JobEnded`] when the job has ended, [`Error::Replica`] when it is suspended or has no pods; [`Error::Server`] when the user may not call
 /// its pods.
 pub async fn call_replicas(
     cluster: &Cluster,
     job: &Job,
-    handle: Handle,
+    handle: LifecycleRequest,
     dry_run: DryRun,
     limit: Duration,
-) -> Result<Vec<Called>> {
+) -> Result<Vec<ReplicaReply>> {
     refuse_ended(job, "")?;
-    if job.is_held() {
+    if job.is_suspended() {
         return Err(Error::Replica(format!(
             "job {:?} is suspended, which frees its pods: see resume",
             job.name()
         )));
     }
-    let is_look = handle == Handle::Status;
+    let is_look = handle == LifecycleRequest::Status;
     let handle = match dry_run {
         DryRun::None => Some(handle),
         DryRun::Client => None,
-        DryRun::Server => Some(Handle::Status),
+        DryRun::Server => Some(LifecycleRequest::Status),
     };
     let pods = pods(cluster, job).await?;
-    let mut replicas = replicas_of(job, &pods);
+    let mut replicas = join_plan_with_pods(job, &pods);
     replicas.retain(|replica| replica.state == EntryState::Wanted);
     if replicas.iter().all(|replica| replica.pod.is_none()) {
         let phase = job
@@ -166,10 +166,10 @@ pub async fn call_replicas(
     for some in [leaders, others] {
         let called = some.into_iter().map(|(replica, pod, ended)| async move {
             let told = if ended == Some(Ended::Completed) {
-                Told::Nothing
+                CallResult::Nothing
             } else {
                 let asked = tokio::time::timeout(limit, ask(cluster, pod, handle));
-                let late = || Told::Silent(format!("did not answer within {limit:?}"));
+                let late = || CallResult::Silent(format!("did not answer within {limit:?}"));
                 asked.await.unwrap_or_else(|_| Ok(late()))?
             };
             Ok(told.of(replica, ended.filter(|_| is_look)))
@@ -182,8 +182,8 @@ pub async fn call_replicas(
 
 /// What came of calling one.
 #[derive(Debug, PartialEq)]
-enum Told {
-    Life(Life),
+enum CallResult {
+    LifecycleStatus(LifecycleStatus),
     /// Nothing was to be sent.
     Nothing,
     /// Nothing listens at its port.
@@ -191,14 +191,14 @@ enum Told {
     Silent(String),
 }
 
-impl Told {
-    fn of(self, replica: Replica, ended: Option<Ended>) -> Called {
+impl CallResult {
+    fn of(self, replica: Replica, ended: Option<Ended>) -> ReplicaReply {
         let (life, message) = match self {
-            Self::Life(life) => (Some(life), None),
+            Self::LifecycleStatus(life) => (Some(life), None),
             Self::Nothing => (None, None),
             Self::Unreached(why) | Self::Silent(why) => (None, Some(why)),
         };
-        Called {
+        ReplicaReply {
             name: replica.name,
             role: replica.role,
             index: replica.index,
@@ -213,8 +213,8 @@ fn phase(pod: &Pod) -> Option<&str> {
     pod.status.as_ref()?.phase.as_deref()
 }
 
-async fn ask(cluster: &Cluster, pod: Option<&Pod>, handle: Option<Handle>) -> Result<Told> {
-    let silent = |why: String| Ok(Told::Silent(why));
+async fn ask(cluster: &Cluster, pod: Option<&Pod>, handle: Option<LifecycleRequest>) -> Result<CallResult> {
+    let silent = |why: String| Ok(CallResult::Silent(why));
     let Some(pod) = pod else {
         return silent("has no pod yet".to_owned());
     };
@@ -226,15 +226,15 @@ async fn ask(cluster: &Cluster, pod: Option<&Pod>, handle: Option<Handle>) -> Re
         Some("Failed") => return silent(failure(pod)),
         phase => return silent(format!("does not run yet ({})", phase.unwrap_or("Pending"))),
     }
-    let Some(port) = port_named(pod, names::PORT_NAME) else {
+    let Some(port) = find_port(pod, names::PORT_NAME) else {
         return silent(format!("names no port {}", names::PORT_NAME));
     };
     let Some(handle) = handle else {
-        return Ok(Told::Nothing);
+        return Ok(CallResult::Nothing);
     };
     loop {
         let told = send(cluster, pod, port, handle).await?;
-        if !matches!(told, Told::Unreached(_)) || !is_new(pod, Timestamp::now()) {
+        if !matches!(told, CallResult::Unreached(_)) || !is_new(pod, Timestamp::now()) {
             return Ok(told);
         }
         sleep(LOOK_EVERY).await;
@@ -264,12 +264,12 @@ fn is_new(pod: &Pod, now: Timestamp) -> bool {
     starts.any(|start| now.duration_since(start) < STARTS_WITHIN)
 }
 
-async fn send(cluster: &Cluster, pod: &Pod, port: u16, handle: Handle) -> Result<Told> {
+async fn send(cluster: &Cluster, pod: &Pod, port: u16, handle: LifecycleRequest) -> Result<CallResult> {
     let namespace = pod.namespace().unwrap_or_default();
     let (method, handle) = match handle {
-        Handle::Status => (Method::GET, ""),
-        Handle::Pause => (Method::POST, "/pause"),
-        Handle::Start => (Method::POST, "/start"),
+        LifecycleRequest::Status => (Method::GET, ""),
+        LifecycleRequest::Pause => (Method::POST, "/pause"),
+        LifecycleRequest::Start => (Method::POST, "/start"),
     };
     let path = format!(
         "/api/v1/namespaces/{namespace}/pods/{}:{port}/proxy/lifecycle{handle}",
@@ -277,8 +277,8 @@ async fn send(cluster: &Cluster, pod: &Pod, port: u16, handle: Handle) -> Result
     );
     let request = Request::builder().method(method).uri(path);
     let request = request.body(Body::empty());
-    let request = request.map_err(|error| Error::Name(error.to_string()))?;
-    let failed = |error| cluster.error(error);
+    let request = request.map_err(|error| Error::InvalidName(error.to_string()))?;
+    let failed = |error| cluster.convert_error(error);
     let response = cluster.client.send(request).await.map_err(failed)?;
     let status = response.status();
     let body = response.into_body().collect_bytes().await.map_err(failed)?;

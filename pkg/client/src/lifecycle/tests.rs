@@ -11,9 +11,9 @@ use super::*;
 fn judged(status: u16, body: &str) -> String {
     let status = StatusCode::from_u16(status).unwrap();
     match judge(status, body.as_bytes(), 22270) {
-        Ok(Told::Life(life)) => format!("{} {}", life.status, life.samples),
-        Ok(Told::Silent(why) | Told::Unreached(why)) => why,
-        Ok(Told::Nothing) => unreachable!("every answer tells something"),
+        Ok(CallResult::LifecycleStatus(life)) => format!("{} {}", life.status, life.samples),
+        Ok(CallResult::Silent(why) | CallResult::Unreached(why)) => why,
+        Ok(CallResult::Nothing) => unreachable!("every answer tells something"),
         Err(error) => error.to_string(),
     }
 }
@@ -125,7 +125,7 @@ async fn every_replica_that_is_wanted_is_called() {
     let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut going = pod("j-collector-eeeee", "collector", "Running");
     going["metadata"]["deletionTimestamp"] = "2026-01-31T12:00:00Z".into();
-    let cluster = Cluster::at(&server).await;
+    let cluster = Cluster::for_test_server(&server).await;
     let pods = [
         pod("j-coordinator", "coordinator", "Running"),
         pod("j-collector-aaaaa", "collector", "Pending"),
@@ -140,7 +140,7 @@ async fn every_replica_that_is_wanted_is_called() {
     let called = call_replicas(
         &cluster,
         &job("Running"),
-        Handle::Pause,
+        LifecycleRequest::Pause,
         DryRun::None,
         limit,
     )
@@ -180,7 +180,7 @@ fn exited(mut pod: Value, code: i32, reason: &str) -> Value {
 #[tokio::test]
 async fn who_looks_is_told_how_those_that_have_ended_did() {
     let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let cluster = Cluster::at(&server).await;
+    let cluster = Cluster::for_test_server(&server).await;
     let mut job = job("Running");
     job.status.plan[1].done = true;
     let evicted = json!({"phase": "Failed", "reason": "Evicted"});
@@ -208,7 +208,7 @@ async fn who_looks_is_told_how_those_that_have_ended_did() {
     let failed = "has failed (exit code 1)";
     let killed = "has failed (exit code 137, OOMKilled)";
     assert_eq!(
-        call(Handle::Status, DryRun::None).await,
+        call(LifecycleRequest::Status, DryRun::None).await,
         [
             ["j-coordinator", "running", ""],
             ["j-collector-aaaaa", "error", failed],
@@ -219,7 +219,7 @@ async fn who_looks_is_told_how_those_that_have_ended_did() {
         ]
     );
     assert_eq!(
-        call(Handle::Pause, DryRun::Client).await,
+        call(LifecycleRequest::Pause, DryRun::Client).await,
         [
             ["j-coordinator", "", ""],
             ["j-collector-aaaaa", "", failed],
@@ -234,7 +234,7 @@ async fn who_looks_is_told_how_those_that_have_ended_did() {
 #[tokio::test]
 async fn one_that_does_not_answer_holds_up_no_other_for_ever() {
     let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let cluster = Cluster::at(&server).await;
+    let cluster = Cluster::for_test_server(&server).await;
     let pods = [pod("j-coordinator", "coordinator", "Running")];
     let silent = tokio::spawn(async move {
         served(&server, &[list(&pods)]).await;
@@ -246,7 +246,7 @@ async fn one_that_does_not_answer_holds_up_no_other_for_ever() {
     let called = call_replicas(
         &cluster,
         &job("Running"),
-        Handle::Status,
+        LifecycleRequest::Status,
         DryRun::None,
         limit,
     )
@@ -262,12 +262,12 @@ async fn one_that_does_not_answer_holds_up_no_other_for_ever() {
 #[tokio::test]
 async fn a_job_that_has_nothing_to_be_called_says_so() {
     let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let cluster = Cluster::at(&server).await;
+    let cluster = Cluster::for_test_server(&server).await;
     let limit = Duration::from_secs(60);
     let ended = call_replicas(
         &cluster,
         &job("Succeeded"),
-        Handle::Start,
+        LifecycleRequest::Start,
         DryRun::None,
         limit,
     )
@@ -280,7 +280,7 @@ async fn a_job_that_has_nothing_to_be_called_says_so() {
     let held = call_replicas(
         &cluster,
         &job("Suspended"),
-        Handle::Start,
+        LifecycleRequest::Start,
         DryRun::None,
         limit,
     )
@@ -293,7 +293,7 @@ async fn a_job_that_has_nothing_to_be_called_says_so() {
 
     let mut held = job("Running");
     held.object["spec"]["suspend"] = true.into();
-    let held = call_replicas(&cluster, &held, Handle::Pause, DryRun::None, limit).await;
+    let held = call_replicas(&cluster, &held, LifecycleRequest::Pause, DryRun::None, limit).await;
     assert_eq!(
         held.unwrap_err().to_string(),
         "job \"j\" is suspended, which frees its pods: see resume"
@@ -310,14 +310,14 @@ async fn a_dry_run_changes_nothing() {
         ),
     ] {
         let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let cluster = Cluster::at(&server).await;
+        let cluster = Cluster::for_test_server(&server).await;
         let pods = [pod("j-coordinator", "coordinator", "Running")];
         let running = json!({"success": true, "data": {"status": "running"}});
         let mut answers = vec![list(&pods)];
         answers.extend(asked.map(|_| running));
         let answered = tokio::spawn(async move { served(&server, &answers).await });
         let limit = Duration::from_secs(60);
-        let called = call_replicas(&cluster, &job("Running"), Handle::Pause, dry_run, limit).await;
+        let called = call_replicas(&cluster, &job("Running"), LifecycleRequest::Pause, dry_run, limit).await;
         let coordinator = &called.unwrap()[0];
         assert_eq!(coordinator.message, None);
         assert_eq!(coordinator.life.is_some(), asked.is_some());
