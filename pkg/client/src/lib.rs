@@ -56,7 +56,7 @@ pub use follow::follow_logs;
 pub use job_options::JobOptions;
 pub use jobs::{Job, JobEvent, JobList, JobQuery, get_job, list_jobs, watch_jobs};
 pub use jsonpath::{Path, Template};
-pub use lifecycle::{ReplicaReply, Ended, LifecycleRequest, LifecycleStatus, call_replicas};
+pub use lifecycle::{ReplicaReply, EndState, LifecycleRequest, LifecycleStatus, call_replicas};
 pub use live_view::LiveView;
 pub use logs::{LogLine, LogOptions, LogStream, LogSelection, read_logs, select_log_pods};
 pub use manifest::Document;

@@ -1,4 +1,4 @@
-mod judge;
+mod response;
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,40 +13,40 @@ use tokio::time::sleep;
 
 use crate::{
     Cluster, DryRun, Error, Job, Replica, ReplicaPod, Result, guarded_patch::refuse_ended,
-    port_forward::find_port, replicas::pods, join_plan_with_pods,
+    port_forward::find_port, replicas::owned_pods, join_plan_with_pods,
 };
 
-use judge::judge;
+use response::parse_response;
 
-/// So long after its start a container may not listen yet.
-const STARTS_WITHIN: SignedDuration = SignedDuration::from_secs(30);
-const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Replicas that are called at a time: each costs the API server a connection to a pod.
-const AT_A_TIME: usize = 16;
+/// Time after the start of a container in which its port may not be open yet.
+const STARTUP_GRACE: SignedDuration = SignedDuration::from_secs(30);
+const RETRY_PAUSE: Duration = Duration::from_millis(250);
+/// Maximum number of concurrent calls: each costs the API server a connection to a pod.
+const MAX_CONCURRENT_CALLS: usize = 16;
 
-/// A handle of a replica's life cycle.
+/// A call of the life-cycle API of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LifecycleRequest {
-    /// Ask how it is.
+    /// Read the status.
     Status,
-    /// Have it stop working, and stay.
+    /// Pause the replica.
     Pause,
-    /// Have it work.
+    /// Start or resume the replica.
     Start,
 }
 
-/// What a worker tells of its life cycle.
+/// The life-cycle status that a worker reports.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LifecycleStatus {
-    /// How it is, in a word.
+    /// State in one word.
     pub status: String,
-    /// Whether it works.
+    /// Whether the worker runs.
     #[serde(default)]
     pub running: bool,
-    /// Whether it ends.
+    /// Whether the worker is exiting.
     #[serde(default)]
     pub exiting: bool,
-    /// Steps that did something.
+    /// Steps that did work.
     #[serde(default)]
     pub polls: u64,
     /// Samples of all steps.
@@ -55,35 +55,35 @@ pub struct LifecycleStatus {
     /// Batches of all steps.
     #[serde(default)]
     pub batches: u64,
-    /// The error that ended it.
+    /// The error that ended the worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// What else it tells.
+    /// Further statistics.
     #[serde(default)]
     pub stats: BTreeMap<String, f64>,
 }
 
-/// How a replica has ended, as its pod tells: it itself is not there any more.
+/// The end of a replica, taken from its pod. An ended worker cannot answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "status", rename_all = "lowercase")]
-pub enum Ended {
-    /// Its work is done.
+pub enum EndState {
+    /// The replica has completed.
     Completed,
-    /// It has failed.
+    /// The replica has failed.
     Error,
 }
 
-impl Ended {
-    /// None of one whose pod has not ended, or is still to come.
-    fn of(replica: &Replica, pod: Option<&Pod>) -> Option<Self> {
-        let phase = pod.and_then(phase);
+impl EndState {
+    /// `None` if the pod has not ended or does not exist yet.
+    fn of_replica(replica: &Replica, pod: Option<&Pod>) -> Option<Self> {
+        let phase = pod.and_then(pod_phase);
         if replica.done || phase == Some("Succeeded") {
             return Some(Self::Completed);
         }
         (phase == Some("Failed")).then_some(Self::Error)
     }
 
-    /// The word that a worker has for it.
+    /// The state as a worker would report it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Completed => "completed",
@@ -92,55 +92,56 @@ impl Ended {
     }
 }
 
-/// A replica, and what it tells.
+/// The reply of a replica.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReplicaReply {
-    /// Name of its pod.
+    /// Name of the pod.
     pub name: String,
-    /// What it does.
+    /// Role of the replica.
     pub role: Role,
-    /// Number within its role.
+    /// Index within the role.
     pub index: Option<i32>,
-    /// What it tells; nothing where it could not be told anything, or was not asked.
+    /// The reported status. `None` if the replica was not called or did not report.
     #[serde(flatten)]
-    pub life: Option<LifecycleStatus>,
-    /// How it has ended, where that was asked.
+    pub lifecycle: Option<LifecycleStatus>,
+    /// The end of the replica, for [`LifecycleRequest::Status`] only.
     #[serde(flatten)]
-    pub ended: Option<Ended>,
-    /// Why it could not be told anything.
+    pub ended: Option<EndState>,
+    /// Why the replica did not report.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// Calls a handle of every replica of a job that is wanted, by the API server's proxy to its pod, and waits for each answer so long. In a dry
-/// run of the client none is called, in one of the server each is asked how it is. Those whose work is done are told of
-/// where all are asked how they are, and left out else: they cannot be told anything.
+/// Calls the life-cycle API of every active replica of a job through the pod proxy of the API server.
+///
+/// `limit` is the timeout of each call. A client dry run calls no replica, a server dry run reads the
+/// status. Completed replicas are listed for [`LifecycleRequest::Status`] only.
 ///
 /// # Errors
-/// [`Error::JobEnded`] when the job has ended, [`Error::Replica`] when it is suspended or has no pods; [`Error::Server`] when the user may not call
-/// its pods.
+/// [`Error::JobEnded`] if the job has ended, [`Error::Replica`] if it is suspended or has no pods,
+/// [`Error::Server`] if the user may not use the pod proxy.
 pub async fn call_replicas(
     cluster: &Cluster,
     job: &Job,
-    handle: LifecycleRequest,
+    request: LifecycleRequest,
     dry_run: DryRun,
     limit: Duration,
 ) -> Result<Vec<ReplicaReply>> {
     refuse_ended(job, "")?;
     if job.is_suspended() {
         return Err(Error::Replica(format!(
-            "job {:?} is suspended, which frees its pods: see resume",
+            "job {:?} is suspended and has no pods; to start it: kubectl di resume {0}",
             job.name()
         )));
     }
-    let is_look = handle == LifecycleRequest::Status;
-    let handle = match dry_run {
-        DryRun::None => Some(handle),
+    let is_status = request == LifecycleRequest::Status;
+    let request = match dry_run {
+        DryRun::None => Some(request),
         DryRun::Client => None,
         DryRun::Server => Some(LifecycleRequest::Status),
     };
-    let pods = pods(cluster, job).await?;
+    let pods = owned_pods(cluster, job).await?;
     let mut replicas = join_plan_with_pods(job, &pods);
     replicas.retain(|replica| replica.state == EntryState::Wanted);
     if replicas.iter().all(|replica| replica.pod.is_none()) {
@@ -156,133 +157,134 @@ pub async fn call_replicas(
     }
     let called = replicas.into_iter().filter_map(|replica| {
         let pod = pods.iter().find(|pod| pod.name_any() == replica.name);
-        let ended = Ended::of(&replica, pod);
-        (is_look || ended != Some(Ended::Completed)).then_some((replica, pod, ended))
+        let ended = EndState::of_replica(&replica, pod);
+        (is_status || ended != Some(EndState::Completed)).then_some((replica, pod, ended))
     });
-    // A coordinator may lead the others itself. What they are told before it would look to it like somebody else's word to one of them alone.
-    let (leaders, others): (Vec<_>, Vec<_>) =
+    // Call the coordinator first: it may pause or start the other replicas itself, and would take an
+    // earlier call as a manual change of one replica. See docs/decisions/0024.
+    let (coordinator, others): (Vec<_>, Vec<_>) =
         called.partition(|(replica, ..)| replica.role == Role::Coordinator);
     let mut all = Vec::new();
-    for some in [leaders, others] {
-        let called = some.into_iter().map(|(replica, pod, ended)| async move {
-            let told = if ended == Some(Ended::Completed) {
-                CallResult::Nothing
+    for replicas in [coordinator, others] {
+        let called = replicas.into_iter().map(|(replica, pod, ended)| async move {
+            let result = if ended == Some(EndState::Completed) {
+                CallResult::NotCalled
             } else {
-                let asked = tokio::time::timeout(limit, ask(cluster, pod, handle));
-                let late = || CallResult::Silent(format!("did not answer within {limit:?}"));
-                asked.await.unwrap_or_else(|_| Ok(late()))?
+                let call = tokio::time::timeout(limit, call_replica(cluster, pod, request));
+                let timeout_message = || CallResult::NoReport(format!("did not answer within {limit:?}"));
+                call.await.unwrap_or_else(|_| Ok(timeout_message()))?
             };
-            Ok(told.of(replica, ended.filter(|_| is_look)))
+            Ok(result.into_reply(replica, ended.filter(|_| is_status)))
         });
-        let called = stream::iter(called).buffered(AT_A_TIME);
+        let called = stream::iter(called).buffered(MAX_CONCURRENT_CALLS);
         all.extend(called.try_collect::<Vec<_>>().await?);
     }
     Ok(all)
 }
 
-/// What came of calling one.
+/// The result of one call.
 #[derive(Debug, PartialEq)]
 enum CallResult {
-    LifecycleStatus(LifecycleStatus),
-    /// Nothing was to be sent.
-    Nothing,
-    /// Nothing listens at its port.
-    Unreached(String),
-    Silent(String),
+    Status(LifecycleStatus),
+    /// No call was made.
+    NotCalled,
+    /// No process listens on the port.
+    Unreachable(String),
+    NoReport(String),
 }
 
 impl CallResult {
-    fn of(self, replica: Replica, ended: Option<Ended>) -> ReplicaReply {
-        let (life, message) = match self {
-            Self::LifecycleStatus(life) => (Some(life), None),
-            Self::Nothing => (None, None),
-            Self::Unreached(why) | Self::Silent(why) => (None, Some(why)),
+    fn into_reply(self, replica: Replica, ended: Option<EndState>) -> ReplicaReply {
+        let (lifecycle, message) = match self {
+            Self::Status(lifecycle) => (Some(lifecycle), None),
+            Self::NotCalled => (None, None),
+            Self::Unreachable(reason) | Self::NoReport(reason) => (None, Some(reason)),
         };
         ReplicaReply {
             name: replica.name,
             role: replica.role,
             index: replica.index,
-            life,
+            lifecycle,
             ended,
             message,
         }
     }
 }
 
-fn phase(pod: &Pod) -> Option<&str> {
+fn pod_phase(pod: &Pod) -> Option<&str> {
     pod.status.as_ref()?.phase.as_deref()
 }
 
-async fn ask(cluster: &Cluster, pod: Option<&Pod>, handle: Option<LifecycleRequest>) -> Result<CallResult> {
-    let silent = |why: String| Ok(CallResult::Silent(why));
+async fn call_replica(cluster: &Cluster, pod: Option<&Pod>, request: Option<LifecycleRequest>) -> Result<CallResult> {
+    let no_report = |reason: String| Ok(CallResult::NoReport(reason));
     let Some(pod) = pod else {
-        return silent("has no pod yet".to_owned());
+        return no_report("has no pod yet".to_owned());
     };
     if pod.metadata.deletion_timestamp.is_some() {
-        return silent("is terminating".to_owned());
+        return no_report("is terminating".to_owned());
     }
-    match phase(pod) {
+    match pod_phase(pod) {
         Some("Running") => {}
-        Some("Failed") => return silent(failure(pod)),
-        phase => return silent(format!("does not run yet ({})", phase.unwrap_or("Pending"))),
+        Some("Failed") => return no_report(failure_message(pod)),
+        phase => return no_report(format!("does not run yet ({})", phase.unwrap_or("Pending"))),
     }
     let Some(port) = find_port(pod, names::PORT_NAME) else {
-        return silent(format!("names no port {}", names::PORT_NAME));
+        return no_report(format!("has no container port named {}", names::PORT_NAME));
     };
-    let Some(handle) = handle else {
-        return Ok(CallResult::Nothing);
+    let Some(request) = request else {
+        return Ok(CallResult::NotCalled);
     };
     loop {
-        let told = send(cluster, pod, port, handle).await?;
-        if !matches!(told, CallResult::Unreached(_)) || !is_new(pod, Timestamp::now()) {
-            return Ok(told);
+        let result = send_request(cluster, pod, port, request).await?;
+        if !matches!(result, CallResult::Unreachable(_)) || !has_just_started(pod, Timestamp::now()) {
+            return Ok(result);
         }
-        sleep(LOOK_EVERY).await;
+        sleep(RETRY_PAUSE).await;
     }
 }
 
-/// How a pod has failed; a reason where it has no exit code, as one that was evicted.
-fn failure(pod: &Pod) -> String {
+/// Describes the failure of a pod: exit code, or else a reason such as `Evicted`.
+fn failure_message(pod: &Pod) -> String {
     let pod = ReplicaPod::from(pod);
     let exit = pod.last_exit.filter(|exit| exit.exit_code != 0);
-    let how = exit.map_or(pod.status, |exit| {
+    let cause = exit.map_or(pod.status, |exit| {
         let reason = exit.reason.filter(|reason| reason != "Error");
         let reason = reason.map(|reason| format!(", {reason}"));
         format!("exit code {}{}", exit.exit_code, reason.unwrap_or_default())
     });
-    format!("has failed ({how})")
+    format!("has failed ({cause})")
 }
 
-/// Whether a container of it started a moment ago.
-fn is_new(pod: &Pod, now: Timestamp) -> bool {
+/// Whether a container of the pod started within [`STARTUP_GRACE`].
+fn has_just_started(pod: &Pod, now: Timestamp) -> bool {
     let status = pod.status.as_ref();
     let containers = status.and_then(|status| status.container_statuses.as_ref());
     let mut starts = containers.into_iter().flatten().filter_map(|container| {
         let running = container.state.as_ref()?.running.as_ref()?;
         Some(running.started_at.as_ref()?.0)
     });
-    starts.any(|start| now.duration_since(start) < STARTS_WITHIN)
+    starts.any(|start| now.duration_since(start) < STARTUP_GRACE)
 }
 
-async fn send(cluster: &Cluster, pod: &Pod, port: u16, handle: LifecycleRequest) -> Result<CallResult> {
+async fn send_request(cluster: &Cluster, pod: &Pod, port: u16, request: LifecycleRequest) -> Result<CallResult> {
     let namespace = pod.namespace().unwrap_or_default();
-    let (method, handle) = match handle {
+    let (method, action) = match request {
         LifecycleRequest::Status => (Method::GET, ""),
         LifecycleRequest::Pause => (Method::POST, "/pause"),
         LifecycleRequest::Start => (Method::POST, "/start"),
     };
     let path = format!(
-        "/api/v1/namespaces/{namespace}/pods/{}:{port}/proxy/lifecycle{handle}",
+        "/api/v1/namespaces/{namespace}/pods/{}:{port}/proxy/lifecycle{action}",
         pod.name_any()
     );
-    let request = Request::builder().method(method).uri(path);
-    let request = request.body(Body::empty());
-    let request = request.map_err(|error| Error::InvalidName(error.to_string()))?;
+    let http_request = Request::builder().method(method).uri(path);
+    let http_request = http_request.body(Body::empty());
+    let http_request = http_request.map_err(|error| Error::InvalidName(error.to_string()))?;
     let failed = |error| cluster.convert_error(error);
-    let response = cluster.client.send(request).await.map_err(failed)?;
+    let response = cluster.client.send(http_request).await.map_err(failed)?;
     let status = response.status();
     let body = response.into_body().collect_bytes().await.map_err(failed)?;
-    judge(status, &body, port)
+    parse_response(status, &body, port)
 }
 
 #[cfg(test)]

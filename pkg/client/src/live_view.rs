@@ -15,37 +15,37 @@ use serde_json::Value;
 
 use crate::{
     Cluster, Error, Job, JobQuery, Replica, Result,
-    follow::refusal,
-    jobs::api,
-    replicas::{is_of, join_plan_with_pods},
+    follow::forbidden_status,
+    jobs::api_resource,
+    replicas::{is_owned_by, join_plan_with_pods},
 };
 
-/// Jobs and their pods as they are now, kept up to date by watches.
+/// Jobs and their pods, kept up to date by watches.
 pub struct LiveView {
-    jobs: Mirror<DynamicObject, Job>,
-    pods: Mirror<Pod, Pod>,
-    /// Why they may be out of date, while a watch is interrupted.
-    trouble: Option<String>,
+    jobs: WatchedKind<DynamicObject, Job>,
+    pods: WatchedKind<Pod, Pod>,
+    /// Error of an interrupted watch. The objects may be out of date until it is resumed.
+    watch_error: Option<String>,
 }
 
 type Key = (String, String);
 
-/// What a watch has told of one kind.
-struct Mirror<K, T> {
+/// The watched objects of one kind.
+struct WatchedKind<K, T> {
     events: BoxStream<'static, Result<watcher::Event<K>, WatchError>>,
-    read: fn(K) -> T,
-    here: BTreeMap<Key, T>,
-    /// A list that has begun to arrive and is not whole yet.
-    coming: BTreeMap<Key, T>,
-    whole: bool,
+    convert: fn(K) -> T,
+    objects: BTreeMap<Key, T>,
+    /// Objects of a list that has not arrived completely.
+    pending_list: BTreeMap<Key, T>,
+    synced: bool,
 }
 
 impl LiveView {
-    /// Begins to watch; nothing is known yet.
+    /// Starts the watches without waiting for a first list.
     pub fn new(cluster: &Cluster, query: &JobQuery) -> Self {
         let client = || cluster.client.clone();
         let namespace = &cluster.namespace().name;
-        let api = api();
+        let api = api_resource();
         let (jobs, pods): (Api<DynamicObject>, Api<Pod>) = if query.all_namespaces {
             (Api::all_with(client(), &api), Api::all(client()))
         } else {
@@ -54,45 +54,45 @@ impl LiveView {
                 Api::namespaced(client(), namespace),
             )
         };
-        let mut which = watcher::Config::default();
-        which.label_selector.clone_from(&query.selector);
-        which.field_selector = query.fields();
-        let of = match &query.name {
+        let mut config = watcher::Config::default();
+        config.label_selector.clone_from(&query.selector);
+        config.field_selector = query.field_selectors();
+        let labels = match &query.name {
             Some(name) => format!("{}={name}", names::labels::JOB),
             None => names::labels::SELECTOR.to_owned(),
         };
         Self {
-            jobs: Mirror::new(watcher(jobs, which), job),
-            pods: Mirror::new(
-                watcher(pods, watcher::Config::default().labels(&of)),
-                pruned,
+            jobs: WatchedKind::new(watcher(jobs, config), convert_job),
+            pods: WatchedKind::new(
+                watcher(pods, watcher::Config::default().labels(&labels)),
+                prune_pod,
             ),
-            trouble: None,
+            watch_error: None,
         }
     }
 
-    /// Waits until something has changed, the first time until everything is known.
+    /// Waits for a change. The first call waits until both watches are synced.
     ///
     /// # Errors
-    /// When the server refuses the watch; an interrupted one goes on by itself, see [`LiveView::trouble`].
-    pub async fn changed(&mut self) -> Result<()> {
+    /// The user may not watch. An interrupted watch is resumed, see [`LiveView::watch_error`].
+    pub async fn wait_for_change(&mut self) -> Result<()> {
         loop {
-            let told = tokio::select! {
-                told = self.jobs.next() => told,
-                told = self.pods.next() => told,
+            let update = tokio::select! {
+                update = self.jobs.next_event() => update,
+                update = self.pods.next_event() => update,
             };
-            let before = self.trouble.take();
-            match told {
-                Ok(true) if self.jobs.whole && self.pods.whole => return Ok(()),
+            let before = self.watch_error.take();
+            match update {
+                Ok(true) if self.jobs.synced && self.pods.synced => return Ok(()),
                 Ok(_) => {}
                 Err(error) => {
                     let text = error.to_string();
-                    if let Some(status) = refusal(error) {
+                    if let Some(status) = forbidden_status(error) {
                         return Err(Error::Server(status));
                     }
-                    let is_news = before.is_none();
-                    self.trouble = Some(text);
-                    if is_news && self.is_known() {
+                    let is_first_error = before.is_none();
+                    self.watch_error = Some(text);
+                    if is_first_error && self.is_synced() {
                         return Ok(());
                     }
                 }
@@ -100,44 +100,44 @@ impl LiveView {
         }
     }
 
-    /// Whether everything was told once.
-    pub fn is_known(&self) -> bool {
-        self.jobs.whole && self.pods.whole
+    /// Whether both watches have delivered a complete list.
+    pub fn is_synced(&self) -> bool {
+        self.jobs.synced && self.pods.synced
     }
 
-    /// Why what is shown may be out of date.
-    pub fn trouble(&self) -> Option<&str> {
-        self.trouble.as_deref()
+    /// Error of an interrupted watch, if any.
+    pub fn watch_error(&self) -> Option<&str> {
+        self.watch_error.as_deref()
     }
 
-    /// The jobs, by namespace and name.
+    /// All jobs in order of namespace and name.
     pub fn jobs(&self) -> impl ExactSizeIterator<Item = &Job> {
-        self.jobs.here.values()
+        self.jobs.objects.values()
     }
 
-    /// A job.
-    pub fn job(&self, namespace: &str, name: &str) -> Option<&Job> {
+    /// Finds a job by namespace and name.
+    pub fn find_job(&self, namespace: &str, name: &str) -> Option<&Job> {
         let key = (namespace.to_owned(), name.to_owned());
-        self.jobs.here.get(&key)
+        self.jobs.objects.get(&key)
     }
 
-    /// A job's replicas.
-    pub fn replicas(&self, job: &Job) -> Vec<Replica> {
-        let pods = self.pods.here.iter();
+    /// The replicas of a job.
+    pub fn replicas_of_job(&self, job: &Job) -> Vec<Replica> {
+        let pods = self.pods.objects.iter();
         let pods: Vec<_> = pods
-            .filter(|((namespace, _), pod)| namespace == job.namespace() && is_of(pod, job))
+            .filter(|((namespace, _), pod)| namespace == job.namespace() && is_owned_by(pod, job))
             .map(|(_, pod)| pod.clone())
             .collect();
         join_plan_with_pods(job, &pods)
     }
 }
 
-fn job(object: DynamicObject) -> Job {
+fn convert_job(object: DynamicObject) -> Job {
     let mut value = serde_json::to_value(object).unwrap_or_default();
-    // Servers leave them out of the items of a list.
+    // API servers omit both fields in list items.
     let ApiResource {
         api_version, kind, ..
-    } = api();
+    } = api_resource();
     if let Some(fields) = value.as_object_mut() {
         fields.insert("apiVersion".to_owned(), api_version.into());
         fields.insert("kind".to_owned(), kind.into());
@@ -148,51 +148,51 @@ fn job(object: DynamicObject) -> Job {
     value.into()
 }
 
-fn pruned(mut pod: Pod) -> Pod {
+fn prune_pod(mut pod: Pod) -> Pod {
     pod.metadata.managed_fields = None;
     pod
 }
 
-impl<K: ResourceExt, T> Mirror<K, T> {
+impl<K: ResourceExt, T> WatchedKind<K, T> {
     fn new(
         events: impl Stream<Item = Result<watcher::Event<K>, WatchError>> + Send + 'static,
-        read: fn(K) -> T,
+        convert: fn(K) -> T,
     ) -> Self {
         Self {
             events: events.default_backoff().boxed(),
-            read,
-            here: BTreeMap::new(),
-            coming: BTreeMap::new(),
-            whole: false,
+            convert,
+            objects: BTreeMap::new(),
+            pending_list: BTreeMap::new(),
+            synced: false,
         }
     }
 
-    /// Takes in what the watch tells next; whether that is to be seen.
-    async fn next(&mut self) -> Result<bool, WatchError> {
+    /// Applies the next event. Returns whether the visible objects have changed.
+    async fn next_event(&mut self) -> Result<bool, WatchError> {
         let Some(event) = self.events.next().await else {
-            // It has no end.
+            // A watcher stream never ends.
             return std::future::pending().await;
         };
-        self.take(event?);
-        Ok(self.coming.is_empty())
+        self.apply_event(event?);
+        Ok(self.pending_list.is_empty())
     }
 
-    fn take(&mut self, event: watcher::Event<K>) {
+    fn apply_event(&mut self, event: watcher::Event<K>) {
         let key = |object: &K| (object.namespace().unwrap_or_default(), object.name_any());
         match event {
-            watcher::Event::Init => self.coming.clear(),
+            watcher::Event::Init => self.pending_list.clear(),
             watcher::Event::InitApply(object) => {
-                self.coming.insert(key(&object), (self.read)(object));
+                self.pending_list.insert(key(&object), (self.convert)(object));
             }
             watcher::Event::InitDone => {
-                self.here = std::mem::take(&mut self.coming);
-                self.whole = true;
+                self.objects = std::mem::take(&mut self.pending_list);
+                self.synced = true;
             }
             watcher::Event::Apply(object) => {
-                self.here.insert(key(&object), (self.read)(object));
+                self.objects.insert(key(&object), (self.convert)(object));
             }
             watcher::Event::Delete(object) => {
-                self.here.remove(&key(&object));
+                self.objects.remove(&key(&object));
             }
         }
     }
@@ -212,21 +212,21 @@ mod tests {
     }
 
     #[test]
-    fn a_list_takes_the_place_of_what_was_known_once_it_is_whole() {
-        let mut mirror = Mirror::new(stream::empty(), pruned);
-        let mut told = |event| {
-            mirror.take(event);
-            let names: Vec<_> = mirror.here.keys().map(|(_, name)| name.clone()).collect();
-            (mirror.whole, names.join(" "))
+    fn list_replaces_objects_once_complete() {
+        let mut watched = WatchedKind::new(stream::empty(), prune_pod);
+        let mut apply = |event| {
+            watched.apply_event(event);
+            let names: Vec<_> = watched.objects.keys().map(|(_, name)| name.clone()).collect();
+            (watched.synced, names.join(" "))
         };
-        assert_eq!(told(Event::Init), (false, String::new()));
-        assert_eq!(told(Event::InitApply(pod("a"))), (false, String::new()));
-        assert_eq!(told(Event::InitDone), (true, "a".to_owned()));
-        assert_eq!(told(Event::Apply(pod("b"))), (true, "a b".to_owned()));
-        assert_eq!(told(Event::Delete(pod("a"))), (true, "b".to_owned()));
-        // The watch was interrupted, and begins anew.
-        assert_eq!(told(Event::Init), (true, "b".to_owned()));
-        assert_eq!(told(Event::InitApply(pod("c"))), (true, "b".to_owned()));
-        assert_eq!(told(Event::InitDone), (true, "c".to_owned()));
+        assert_eq!(apply(Event::Init), (false, String::new()));
+        assert_eq!(apply(Event::InitApply(pod("a"))), (false, String::new()));
+        assert_eq!(apply(Event::InitDone), (true, "a".to_owned()));
+        assert_eq!(apply(Event::Apply(pod("b"))), (true, "a b".to_owned()));
+        assert_eq!(apply(Event::Delete(pod("a"))), (true, "b".to_owned()));
+        // The watch was interrupted and starts again.
+        assert_eq!(apply(Event::Init), (true, "b".to_owned()));
+        assert_eq!(apply(Event::InitApply(pod("c"))), (true, "b".to_owned()));
+        assert_eq!(apply(Event::InitDone), (true, "c".to_owned()));
     }
 }

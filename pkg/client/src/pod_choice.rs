@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::{
     Change, Cluster, Deadline, Error, Job, Replica, Result,
     replicas::{join_plan_with_pods, owned_pods},
-    watch::{Selection, watch},
+    watch::{Selection, watch_objects},
 };
 
 /// Selects one replica of a job.
@@ -70,7 +70,7 @@ pub(crate) fn watch_pod(cluster: &Cluster, pod: &Pod) -> BoxStream<'static, Resu
     };
     let version = pod.resource_version().unwrap_or_default();
     let known = serde_json::to_value(pod).unwrap_or_default();
-    watch(cluster, selection, &version, [&known]).boxed()
+    watch_objects(cluster, selection, &version, [&known]).boxed()
 }
 
 fn select_replica(job: &Job, replicas: &[Replica], choice: &PodChoice) -> Result<String, String> {

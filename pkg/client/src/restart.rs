@@ -12,7 +12,7 @@ use kube::{
 use crate::{
     Cluster, Counts, DryRun, Error, Job, WaitState, Result,
     guarded_patch::{GuardedPatch, annotation_operations, patch_job, refuse_ended},
-    replicas::{is_of, pods, role_of},
+    replicas::{is_owned_by, owned_pods, role_of},
     scale::find_entry,
 };
 
@@ -43,7 +43,7 @@ pub async fn restart_coordinator(cluster: &Cluster, name: &str, dry_run: DryRun)
     let coordinator = names::coordinator(name);
     let found = api.get_opt(&coordinator).await;
     let found = found.map_err(|error| cluster.convert_error(error))?;
-    let Some(pod) = found.filter(|pod| is_of(pod, &job)) else {
+    let Some(pod) = found.filter(|pod| is_owned_by(pod, &job)) else {
         return Err(Error::Refused(format!(
             "job {name:?} has no coordinator pod yet; nothing was changed"
         )));
@@ -56,7 +56,7 @@ pub async fn restart_coordinator(cluster: &Cluster, name: &str, dry_run: DryRun)
     };
     let (job, ()) = patch_job(cluster, name, dry_run, |job| {
         can_restart(job)?;
-        if !is_of(&pod, job) {
+        if !is_owned_by(&pod, job) {
             return Err(Error::Refused(format!(
                 "job {name:?} was deleted and created again; nothing was changed, try again"
             )));
@@ -131,7 +131,7 @@ pub async fn replicas_to_restart(
     selection: &RestartSelection,
 ) -> Result<Vec<RestartedPod>> {
     can_restart(job)?;
-    let pods = pods(cluster, job).await?;
+    let pods = owned_pods(cluster, job).await?;
     select_replicas(job, &pods, selection).map_err(Error::Refused)
 }
 

@@ -123,7 +123,7 @@ fn parse_path(text: &str) -> Result<WaitCondition, String> {
     if matches!(path, "" | "{}") {
         return Err("jsonpath expression cannot be empty".to_owned());
     }
-    let path = Path::relaxed(path).map_err(|error| error.to_string())?;
+    let path = Path::parse_relaxed(path).map_err(|error| error.to_string())?;
     Ok(WaitCondition::JsonPath(path, value.map(str::to_owned)))
 }
 

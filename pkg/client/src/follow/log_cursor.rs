@@ -1,4 +1,7 @@
-//! One log that is read on, also where its stream breaks off while the container goes on.
+//! The position in a followed log, which continues after its stream breaks.
+//!
+//! Kubernetes cannot resume a log at a line, so a new stream overlaps the old one. The cursor drops
+//! the repeated lines.
 
 use std::{
     collections::VecDeque,
@@ -10,32 +13,32 @@ use std::{
 /// One run of a container: UID of its pod, its name and restart count.
 pub(super) type Run = (String, String, i32);
 
-/// A log that is read, or was until its stream ended.
-pub(super) struct Reading {
+/// The read position in the log of one run.
+pub(super) struct LogCursor {
     pub run: Run,
     pub pod: String,
     pub container: String,
-    /// When its stream was opened.
+    /// Time at which the stream was opened.
     pub opened: Instant,
-    /// Until when everything was read, as far as that is known.
-    pub until: Instant,
-    /// How often in a row a stream brought nothing and soon ended.
-    pub fruitless: u32,
-    said: Said,
+    /// Time until which all lines are known to be read.
+    pub read_until: Instant,
+    /// Consecutive streams that soon ended without a new line.
+    pub failed_attempts: u32,
+    seen_lines: SeenLines,
 }
 
-/// A stream that lasted as long was well.
-const LASTED: Duration = Duration::from_secs(10);
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// A stream has brought what was written before it was opened within this time.
-const CATCHES_UP: Duration = Duration::from_secs(2);
-/// Another stream is to begin so long before the end of what was read: the clocks of both sides, and what is on its way.
-pub(super) const MARGIN: Duration = Duration::from_secs(2);
-/// It begins as much earlier, as whole seconds are asked for.
-const ROUNDED: Duration = Duration::from_secs(1);
+/// A stream that lasted this long was healthy.
+const STABLE_AFTER: Duration = Duration::from_secs(10);
+const MIN_PAUSE: Duration = Duration::from_millis(500);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
+/// Time within which a new stream has delivered the older lines.
+const CATCH_UP_TIME: Duration = Duration::from_secs(2);
+/// Overlap of two streams, for clock differences and lines in flight.
+pub(super) const OVERLAP: Duration = Duration::from_secs(2);
+/// Additional overlap, because the API takes whole seconds.
+const ROUNDING: Duration = Duration::from_secs(1);
 
-impl Reading {
+impl LogCursor {
     pub fn new(run: Run, pod: String, container: String) -> Self {
         let now = Instant::now();
         Self {
@@ -43,65 +46,66 @@ impl Reading {
             pod,
             container,
             opened: now,
-            until: now,
-            fruitless: 0,
-            said: Said::default(),
+            read_until: now,
+            failed_attempts: 0,
+            seen_lines: SeenLines::default(),
         }
     }
 
-    /// Whether a line was not read before.
+    /// Whether a line is new.
     pub fn is_new(&mut self, line: &[u8]) -> bool {
         let now = Instant::now();
-        let new = self.said.is_new(line, now);
+        let new = self.seen_lines.is_new(line, now);
         if new {
-            self.fruitless = 0;
-            if now > self.opened + CATCHES_UP {
-                self.until = now;
+            self.failed_attempts = 0;
+            if now > self.opened + CATCH_UP_TIME {
+                self.read_until = now;
             }
         }
         new
     }
 
-    /// Makes ready for another stream, and returns how long to wait for it.
-    pub fn again(&mut self) -> Duration {
-        if self.opened.elapsed() > LASTED {
-            self.fruitless = 0;
-            self.until = Instant::now();
+    /// Prepares for a new stream and returns the pause before it is opened.
+    pub fn prepare_reopen(&mut self) -> Duration {
+        if self.opened.elapsed() > STABLE_AFTER {
+            self.failed_attempts = 0;
+            self.read_until = Instant::now();
         }
-        let pause = FIRST_PAUSE.saturating_mul(1 << self.fruitless.min(8));
-        self.fruitless += 1;
-        self.said.again(self.until);
-        pause.min(LONGEST_PAUSE)
+        let pause = MIN_PAUSE.saturating_mul(1 << self.failed_attempts.min(8));
+        self.failed_attempts += 1;
+        self.seen_lines.prepare_replay(self.read_until);
+        pause.min(MAX_PAUSE)
     }
 }
 
-/// How many lines are remembered.
-const MOST: usize = 10_000;
+/// Number of remembered lines.
+const MAX_REMEMBERED_LINES: usize = 10_000;
 
-/// The last lines and when they came, by which those are known that another stream brings again.
+/// Hashes and times of the last lines, used to recognize repeated lines.
 #[derive(Default)]
-struct Said {
+struct SeenLines {
     last: VecDeque<(u64, Instant)>,
     replay: Replay,
 }
 
 #[derive(Default)]
 enum Replay {
-    /// All that comes is new.
+    /// All lines are new.
     #[default]
-    Over,
-    /// Nothing came yet.
-    Begins,
-    /// These are what comes next, if it came before.
-    Goes(VecDeque<u64>),
+    None,
+    /// The new stream has no line yet.
+    Starting,
+    /// The lines that a repetition would continue with.
+    Active(VecDeque<u64>),
 }
 
-impl Said {
-    /// Another stream begins shortly before this time. What came earlier does not come again: a line like it is a new one.
-    fn again(&mut self, until: Instant) {
-        let comes_again = |came: Instant| came + MARGIN + ROUNDED >= until;
-        self.last.retain(|(_, came)| comes_again(*came));
-        self.replay = Replay::Begins;
+impl SeenLines {
+    /// Prepares for a stream that starts shortly before `read_until`. Older lines are forgotten: the
+    /// stream cannot repeat them, so an equal line is new.
+    fn prepare_replay(&mut self, read_until: Instant) {
+        let may_repeat = |came: Instant| came + OVERLAP + ROUNDING >= read_until;
+        self.last.retain(|(_, came)| may_repeat(*came));
+        self.replay = Replay::Starting;
     }
 
     fn is_new(&mut self, line: &[u8], now: Instant) -> bool {
@@ -109,22 +113,22 @@ impl Said {
         line.hash(&mut hasher);
         let line = hasher.finish();
         match mem::take(&mut self.replay) {
-            Replay::Begins => {
-                if let Some(at) = self.last.iter().position(|(said, _)| *said == line) {
-                    let next = self.last.range(at + 1..).map(|(said, _)| *said).collect();
-                    self.replay = Replay::Goes(next);
+            Replay::Starting => {
+                if let Some(at) = self.last.iter().position(|(lines_seen, _)| *lines_seen == line) {
+                    let next = self.last.range(at + 1..).map(|(lines_seen, _)| *lines_seen).collect();
+                    self.replay = Replay::Active(next);
                     return false;
                 }
             }
-            Replay::Goes(mut next) => {
+            Replay::Active(mut next) => {
                 if next.pop_front() == Some(line) {
-                    self.replay = Replay::Goes(next);
+                    self.replay = Replay::Active(next);
                     return false;
                 }
             }
-            Replay::Over => {}
+            Replay::None => {}
         }
-        if self.last.len() == MOST {
+        if self.last.len() == MAX_REMEMBERED_LINES {
             self.last.pop_front();
         }
         self.last.push_back((line, now));
@@ -136,61 +140,61 @@ impl Said {
 mod tests {
     use super::*;
 
-    fn new<'a>(said: &mut Said, lines: &[&'a str], now: Instant) -> Vec<&'a str> {
+    fn new_lines<'a>(seen_lines: &mut SeenLines, lines: &[&'a str], now: Instant) -> Vec<&'a str> {
         let lines = lines.iter().copied();
         lines
-            .filter(|line| said.is_new(line.as_bytes(), now))
+            .filter(|line| lines_seen.is_new(line.as_bytes(), now))
             .collect()
     }
 
     #[test]
-    fn no_line_comes_twice_and_none_is_lost() {
-        let mut said = Said::default();
+    fn overlapping_streams_yield_each_line_once() {
+        let mut lines_seen = SeenLines::default();
         let now = Instant::now();
         let mut new = |lines| {
-            let new = new(&mut said, lines, now);
-            said.again(now);
+            let new = new_lines(&mut lines_seen, lines, now);
+            lines_seen.prepare_replay(now);
             new
         };
         assert_eq!(new(&["a", "b", "b", "c"]), ["a", "b", "b", "c"]);
         assert_eq!(new(&["b", "b", "c", "d", "b"]), ["d", "b"]);
-        assert_eq!(new(&["e", "a"]), ["e", "a"], "nothing again");
+        assert_eq!(new(&["e", "a"]), ["e", "a"], "no repeated line");
         assert_eq!(new(&["a"]), [""; 0]);
-        assert_eq!(new(&["d", "f"]), ["f"], "another way on");
+        assert_eq!(new(&["d", "f"]), ["f"], "different continuation");
     }
 
     #[test]
-    fn what_is_said_again_and_again_is_new_where_the_old_cannot_come() {
-        let mut said = Said::default();
+    fn equal_lines_outside_overlap_are_new() {
+        let mut lines_seen = SeenLines::default();
         let mut now = Instant::now();
         for _ in 0..1_000 {
-            assert_eq!(new(&mut said, &["alive"], now), ["alive"]);
+            assert_eq!(new_lines(&mut lines_seen, &["alive"], now), ["alive"]);
             now += Duration::from_secs(1);
         }
-        said.again(now);
+        lines_seen.prepare_replay(now);
         let alive = ["alive"; 100];
-        let swallowed = 100 - new(&mut said, &alive, now).len();
-        assert!((2..=4).contains(&swallowed), "{swallowed} come again");
+        let dropped = 100 - new_lines(&mut lines_seen, &alive, now).len();
+        assert!((2..=4).contains(&dropped), "{dropped} lines were dropped");
     }
 
     #[test]
-    fn tries_that_fail_leave_until_when_all_was_read() {
+    fn failed_attempts_keep_read_until() {
         let run = ("u".to_owned(), "c".to_owned(), 0);
-        let mut reading = Reading::new(run, "p".to_owned(), "c".to_owned());
-        let until = reading.until;
-        reading.again();
-        assert!(reading.is_new(b"a"));
-        reading.again();
-        assert_eq!(reading.until, until);
+        let mut cursor = LogCursor::new(run, "p".to_owned(), "c".to_owned());
+        let read_until = cursor.read_until;
+        cursor.prepare_reopen();
+        assert!(cursor.is_new(b"a"));
+        cursor.prepare_reopen();
+        assert_eq!(cursor.read_until, read_until);
     }
 
     #[test]
-    fn pauses_grow_while_nothing_comes() {
+    fn pauses_grow_without_new_lines() {
         let run = ("u".to_owned(), "c".to_owned(), 0);
-        let mut reading = Reading::new(run, "p".to_owned(), "c".to_owned());
-        let pauses: Vec<_> = (0..6).map(|_| reading.again().as_millis()).collect();
+        let mut cursor = LogCursor::new(run, "p".to_owned(), "c".to_owned());
+        let pauses: Vec<_> = (0..6).map(|_| cursor.prepare_reopen().as_millis()).collect();
         assert_eq!(pauses, [500, 1000, 2000, 4000, 5000, 5000]);
-        assert!(reading.is_new(b"a"));
-        assert_eq!(reading.again(), FIRST_PAUSE);
+        assert!(cursor.is_new(b"a"));
+        assert_eq!(cursor.prepare_reopen(), MIN_PAUSE);
     }
 }

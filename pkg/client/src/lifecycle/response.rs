@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::{LifecycleStatus, CallResult};
 use crate::{Error, Result};
 
-/// What stands around every answer of a handle.
+/// The envelope of every response of a worker.
 #[derive(Deserialize)]
 struct Envelope {
     success: bool,
@@ -16,8 +16,10 @@ struct Envelope {
     data: Value,
 }
 
-/// Makes sense of an answer, which may be the worker's, the API server's, or that of a worker that knows nothing of handles.
-pub(super) fn judge(status: StatusCode, body: &[u8], port: u16) -> Result<CallResult> {
+/// Parses a response.
+///
+/// It may come from a worker, from the API server, or from a program without the life-cycle API.
+pub(super) fn parse_response(status: StatusCode, body: &[u8], port: u16) -> Result<CallResult> {
     if let Ok(Envelope {
         success,
         message,
@@ -25,38 +27,38 @@ pub(super) fn judge(status: StatusCode, body: &[u8], port: u16) -> Result<CallRe
     }) = serde_json::from_slice(body)
     {
         match serde_json::from_value(data) {
-            Ok(life) if success => return Ok(CallResult::LifecycleStatus(life)),
-            // What it refuses, it says with a report; any other server of this form may have no such path.
-            Ok(LifecycleStatus { .. }) => return Ok(CallResult::Silent(format!("refused: {message}"))),
-            Err(_) => return Ok(no_handles(status)),
+            Ok(report) if success => return Ok(CallResult::Status(lifecycle)),
+            // A worker rejects with a status report. Other servers with this envelope have no such path.
+            Ok(LifecycleStatus { .. }) => return Ok(CallResult::NoReport(format!("refused: {message}"))),
+            Err(_) => return Ok(no_lifecycle_api(status)),
         }
     }
-    let said: Option<Status> = serde_json::from_slice(body)
+    let server_status: Option<Status> = serde_json::from_slice(body)
         .ok()
-        .filter(|said: &Status| said.code == status.as_u16());
+        .filter(|parsed: &Status| parsed.code == status.as_u16());
     let text = String::from_utf8_lossy(body);
     let line = text.lines().next().unwrap_or_default().trim();
-    Ok(match (status, said) {
-        (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, Some(said)) => {
-            return Err(Error::Server(said.boxed()));
+    Ok(match (status, server_status) {
+        (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, Some(server_status)) => {
+            return Err(Error::Server(server_status.boxed()));
         }
-        (StatusCode::NOT_FOUND, Some(said)) if said.reason == "NotFound" => {
-            CallResult::Silent("is gone".to_owned())
+        (StatusCode::NOT_FOUND, Some(server_status)) if server_status.reason == "NotFound" => {
+            CallResult::NoReport("was deleted".to_owned())
         }
-        (_, Some(said)) => {
-            let why = format!("does not answer on port {port}: {}", said.message);
-            CallResult::Unreached(why)
+        (_, Some(server_status)) => {
+            let reason = format!("does not answer on port {port}: {}", server_status.message);
+            CallResult::Unreachable(reason)
         }
-        // So older API servers tell of a pod that cannot be reached.
+        // Older API servers report an unreachable pod in plain text.
         (StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE, None)
             if line.to_lowercase().contains("trying to reach") =>
         {
-            CallResult::Unreached(format!("does not answer on port {port}: {line}"))
+            CallResult::Unreachable(format!("does not answer on port {port}: {line}"))
         }
-        (_, None) => no_handles(status),
+        (_, None) => no_lifecycle_api(status),
     })
 }
 
-fn no_handles(status: StatusCode) -> CallResult {
-    CallResult::Silent(format!("has no life-cycle handles (it answers {status})"))
+fn no_lifecycle_api(status: StatusCode) -> CallResult {
+    CallResult::NoReport(format!("does not serve the life-cycle API (HTTP status {status})"))
 }

@@ -90,10 +90,10 @@ fn restart_by_name_finds_group_or_explains_error() {
     );
     for (name, expected) in [
         ("new", "replica new has no pod yet; nothing was changed"),
-        ("old", "old has been replaced by new"),
+        ("old", "replica old has been replaced by new"),
         (
             "j-coordinator",
-            "j-coordinator is the coordinator; kubectl di restart j",
+            "j-coordinator is the coordinator; to restart it: kubectl di restart j",
         ),
         ("x", "job \"j\" has no replica \"x\""),
     ] {
