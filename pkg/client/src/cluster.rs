@@ -17,8 +17,8 @@ use tower::{
 use crate::{
     Deadline, Error, Result, credentials,
     kubeconfig::kubeconfig_env,
-    overrides, proxy,
     names::check_namespace,
+    overrides, proxy,
     trace::{Trace, TraceLayer},
     warning_header,
 };
@@ -187,13 +187,15 @@ impl ConnectOptions {
             use KubeconfigError::{CurrentContextNotSet, FindPath};
             let nothing_found = matches!(error, FindPath | CurrentContextNotSet);
             let incluster = (nothing_found && !chosen).then(|| Config::incluster().ok());
-            incluster.flatten().ok_or_else(|| match (error, kubeconfig_env()) {
-                (FindPath, Some(list)) => Error::Configuration(format!(
-                    "no cluster is configured: KUBECONFIG={} names no file that exists",
-                    list.display()
-                )),
-                (error, _) => Error::Kubeconfig(error),
-            })
+            incluster
+                .flatten()
+                .ok_or_else(|| match (error, kubeconfig_env()) {
+                    (FindPath, Some(list)) => Error::Configuration(format!(
+                        "no cluster is configured: KUBECONFIG={} names no file that exists",
+                        list.display()
+                    )),
+                    (error, _) => Error::Kubeconfig(error),
+                })
         })
     }
 }
@@ -247,7 +249,9 @@ impl Cluster {
             }))
             .with_layer(&MapResponseLayer::new(move |response: Response<_>| {
                 for header in response.headers().get_all(http::header::WARNING) {
-                    for text in warning_header::parse_warnings(&String::from_utf8_lossy(header.as_bytes())) {
+                    for text in
+                        warning_header::parse_warnings(&String::from_utf8_lossy(header.as_bytes()))
+                    {
                         on_warning(&text);
                     }
                 }
@@ -316,7 +320,7 @@ pub(crate) mod tests {
 
     /// A kubeconfig file with the given context.
     pub(crate) fn with_context(context: &str) -> tempfile::NamedTempFile {
-         kubeconfig_file(&format!(
+        kubeconfig_file(&format!(
             "{{current-context: c, contexts: [{{name: c, context: {context}}}],
               clusters: [{{name: k, cluster: {{server: 'https://h:1'}}}}], users: [{{name: u, user: {{token: t}}}}]}}"
         ))

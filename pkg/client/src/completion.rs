@@ -12,7 +12,9 @@ const MAX_NAMES: u32 = 500;
 /// Names of the jobs in the current namespace.
 pub async fn job_names(cluster: &Cluster) -> Result<Vec<String>> {
     let jobs: Api<DIJob> = Api::namespaced(cluster.client.clone(), &cluster.namespace().name);
-    let found = jobs.list_metadata(&ListParams::default().limit(MAX_NAMES)).await;
+    let found = jobs
+        .list_metadata(&ListParams::default().limit(MAX_NAMES))
+        .await;
     let found = found.map_err(|error| cluster.convert_error(error))?;
     Ok(found.iter().map(ResourceExt::name_any).collect())
 }
@@ -30,7 +32,9 @@ pub async fn namespace_names(cluster: &Cluster) -> Result<Vec<String>> {
 /// Names of the replicas in the current namespace, each with its job.
 pub async fn replica_names(cluster: &Cluster) -> Result<Vec<(String, String)>> {
     let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &cluster.namespace().name);
-    let params = ListParams::default().labels(labels::SELECTOR).limit(MAX_NAMES);
+    let params = ListParams::default()
+        .labels(labels::SELECTOR)
+        .limit(MAX_NAMES);
     let found = pods.list_metadata(&params).await;
     let found = found.map_err(|error| cluster.convert_error(error))?;
     let named = found.iter().map(|pod| {

@@ -5,7 +5,11 @@ use crate::{Cluster, PreparedObject, Result, resource::Resource};
 /// Creates an object. With `dry_run` the server checks the request and stores nothing.
 ///
 /// Like kubectl, drops the resourceVersion of an object that was exported from a cluster.
-pub async fn create_object(cluster: &Cluster, prepared: &PreparedObject, dry_run: bool) -> Result<Value> {
+pub async fn create_object(
+    cluster: &Cluster,
+    prepared: &PreparedObject,
+    dry_run: bool,
+) -> Result<Value> {
     let mut object = prepared.object.clone();
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.remove("resourceVersion");

@@ -72,7 +72,11 @@ pub async fn wait_for_job(
             return Err(Error::Timeout(describe(&unknown.into())));
         }
     };
-    let mut seen = list.jobs.into_iter().next().ok_or_else(|| not_found_error(name))?;
+    let mut seen = list
+        .jobs
+        .into_iter()
+        .next()
+        .ok_or_else(|| not_found_error(name))?;
     let known = slice::from_ref(&seen);
     let mut events = watch_jobs(cluster, &query, &list.resource_version, known);
     loop {

@@ -88,7 +88,9 @@ pub async fn delete_object(
         grace_period_seconds: options.grace,
         ..DeleteParams::default()
     };
-    Ok(uid_of_response(&resource.delete(&target.name, &params).await?))
+    Ok(uid_of_response(
+        &resource.delete(&target.name, &params).await?,
+    ))
 }
 
 /// The UID of the deleted object.
@@ -118,7 +120,9 @@ pub async fn wait_for_deletion(
         match target.resource_client(cluster).get(&target.name).await {
             Err(error) if error.is_not_found() => return Ok(()),
             Err(error) => return Err(error),
-            Ok(object) if uid.is_some() && uid_of_response(&object).as_deref() != uid => return Ok(()),
+            Ok(object) if uid.is_some() && uid_of_response(&object).as_deref() != uid => {
+                return Ok(());
+            }
             Ok(_) => {}
         }
         if deadline.ends_within(pause) {

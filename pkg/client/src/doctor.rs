@@ -72,8 +72,9 @@ impl Finding {
     fn from_error(check: &'static str, error: &Error) -> Self {
         match error {
             Error::Server(status) if status.is_forbidden() => {
-                Self::new(check, FindingState::Unknown, status.message.clone())
-                    .with_remedy("ask an administrator to check it, or for the permission to read it")
+                Self::new(check, FindingState::Unknown, status.message.clone()).with_remedy(
+                    "ask an administrator to check it, or for the permission to read it",
+                )
             }
             error => Self::error(check, error.to_string())
                 .with_remedy("try again; if the error remains, see the log of the API server"),
@@ -115,13 +116,19 @@ pub async fn run_checks(cluster: &Cluster, plugin: &str) -> Vec<Finding> {
     };
     let mut checks: Vec<CheckResult<'_>> = vec![
         with_name("definitions", crds::check_crds(cluster)),
-        with_name("webhooks", webhooks::check_webhooks(cluster, namespace, may_be_installed)),
+        with_name(
+            "webhooks",
+            webhooks::check_webhooks(cluster, namespace, may_be_installed),
+        ),
         with_name("certificates", certificates::check_certificates(cluster)),
     ];
     if is_full {
         checks.push(with_name("leader", leader::check_leader(cluster)));
         checks.push(with_name("endpoint", endpoint::check_endpoint(cluster)));
-        checks.push(with_name("aggregators", aggregators::check_aggregator_config(cluster)));
+        checks.push(with_name(
+            "aggregators",
+            aggregators::check_aggregator_config(cluster),
+        ));
     }
     if missing.is_none() {
         checks.push(with_name("rights", permissions::check_permissions(cluster)));

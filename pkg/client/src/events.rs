@@ -114,7 +114,10 @@ impl EventFilter {
                     let namespace = event.namespace().to_owned();
                     jobs.contains(&(namespace, job.to_owned()))
                 };
-                event.job_name().is_some() || event.replica_name().is_some_and(|name| is_replica_name(name, is_one))
+                event.job_name().is_some()
+                    || event
+                        .replica_name()
+                        .is_some_and(|name| is_replica_name(name, is_one))
             }
         }
     }
@@ -329,7 +332,12 @@ mod tests {
             !concerns("Pod", "j-coordinator", "p", before),
             "of a previous job"
         );
-        assert!(!concerns("Pod", "j-collector-2-collector-abcde", "p", after));
+        assert!(!concerns(
+            "Pod",
+            "j-collector-2-collector-abcde",
+            "p",
+            after
+        ));
         assert!(!concerns("Pod", "j2-coordinator", "p", after));
         assert!(!concerns("ConfigMap", "j-coordinator", "c", after));
     }
@@ -346,7 +354,7 @@ mod tests {
         };
         let deleted = event("Pod", "rl", "deleted-coordinator");
         assert!(!filter.matches_event(&deleted), "not known as a job yet");
-        let event_time = event("DIJob", "rl", "deleted");
+        let job_event = event("DIJob", "rl", "deleted");
         filter.note_job(&job_event);
         assert!(filter.matches_event(&deleted) && filter.matches_event(&job_event));
         assert!(filter.matches_event(&event("Pod", "rl", "j-ddp-learner-abcde")));
@@ -356,7 +364,10 @@ mod tests {
             ("Pod", "rl", "j-ddp-learner-abc"),
             ("ConfigMap", "rl", "deleted-coordinator"),
         ] {
-            assert!(!filter.matches_event(&event(kind, namespace, name)), "{name}");
+            assert!(
+                !filter.matches_event(&event(kind, namespace, name)),
+                "{name}"
+            );
         }
     }
 }

@@ -23,13 +23,13 @@ use kube::{
 use tokio::time::sleep;
 
 use crate::{
-    Cluster, Error, Job, JobEvent, JobQuery, LogLine, LogOptions, LogStream, Result, LogSelection,
+    Cluster, Error, Job, JobEvent, JobQuery, LogLine, LogOptions, LogSelection, LogStream, Result,
     logs::{is_selected_pod, open_log_stream},
     replicas::{is_owned_by, owned_pods},
     watch_jobs,
 };
 
-use log_cursor::{OVERLAP, LogCursor, Run};
+use log_cursor::{LogCursor, OVERLAP, Run};
 
 /// Follows the logs of these pods and of pods that are created later, until job and pods have ended.
 ///
@@ -289,7 +289,7 @@ impl Follower {
 /// Polls a job that cannot be watched.
 fn poll_job(cluster: &Cluster, job: &Job) -> BoxStream<'static, Result<JobEvent>> {
     const POLL_INTERVAL: Duration = Duration::from_secs(5);
-    let (cluster, last) = (cluster.within(job.namespace()), job.clone());
+    let (cluster, last) = (cluster.with_namespace(job.namespace()), job.clone());
     stream::unfold(Some((cluster, last)), |state| async move {
         let (cluster, last) = state?;
         loop {
@@ -422,7 +422,12 @@ mod tests {
             };
             watcher::Error::WatchStartFailed(kube::Error::Api(status.boxed()))
         };
-        assert_eq!(forbidden_status(watch_error(403, "Forbidden")).unwrap().code, 403);
+        assert_eq!(
+            forbidden_status(watch_error(403, "Forbidden"))
+                .unwrap()
+                .code,
+            403
+        );
         assert!(forbidden_status(watch_error(500, "InternalError")).is_none());
         assert!(forbidden_status(watcher::Error::NoResourceVersion).is_none());
     }

@@ -49,7 +49,10 @@ pub(crate) async fn patch_job<T>(
     let mut current = get_job(cluster, name).await?;
     let mut refused: Option<(Patch, Error)> = None;
     for _ in 0..MAX_ATTEMPTS {
-        let GuardedPatch { operations, outcome } = change(&current)?;
+        let GuardedPatch {
+            operations,
+            outcome,
+        } = change(&current)?;
         if operations.is_empty() {
             return Ok((current, outcome));
         }
@@ -72,7 +75,10 @@ pub(crate) async fn patch_job<T>(
         sleep(random_pause()).await;
         current = get_job(cluster, name).await?;
     }
-    Err(too_many_conflicts(name, refused.map(|(_, error)| error).as_ref()))
+    Err(too_many_conflicts(
+        name,
+        refused.map(|(_, error)| error).as_ref(),
+    ))
 }
 
 fn random_pause() -> Duration {

@@ -89,7 +89,10 @@ impl JobOptions {
             "collector",
             replica_spec(self.collectors, &self.collector_resources),
         );
-        set("learner", replica_spec(self.learners, &self.learner_resources));
+        set(
+            "learner",
+            replica_spec(self.learners, &self.learner_resources),
+        );
         let mut metadata = json!({"name": self.name});
         let maps = [("labels", &self.labels), ("annotations", &self.annotations)];
         for (name, map) in maps.into_iter().filter(|(_, map)| !map.is_empty()) {
@@ -173,7 +176,11 @@ mod tests {
             let pod = job.spec.declared(role).unwrap().template.spec.as_ref();
             pod.unwrap().containers[0].clone()
         };
-        let limits = main_container(Role::Coordinator).resources.unwrap().limits.unwrap();
+        let limits = main_container(Role::Coordinator)
+            .resources
+            .unwrap()
+            .limits
+            .unwrap();
         assert_eq!(limits.keys().collect::<Vec<_>>(), ["memory"]);
         assert_eq!(main_container(Role::Collector).command.unwrap(), ["train"]);
     }

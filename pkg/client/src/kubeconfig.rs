@@ -31,7 +31,8 @@ impl ConnectOptions {
         let mut merged = None;
         for path in paths {
             let next = Kubeconfig::read_from(&path);
-            let next = next.map_err(|error| Error::Configuration(read_error_message(&path, &error)))?;
+            let next =
+                next.map_err(|error| Error::Configuration(read_error_message(&path, &error)))?;
             merged = Some(match merged {
                 None => next,
                 Some(kubeconfig) => {
@@ -145,7 +146,10 @@ mod tests {
                 },
                 "auth info \"nope\" does not exist",
             ),
-            (options_for(&unknown_user), "auth info \"nobody\" does not exist"),
+            (
+                options_for(&unknown_user),
+                "auth info \"nobody\" does not exist",
+            ),
             (
                 ConnectOptions {
                     cluster: nope(),
@@ -171,7 +175,11 @@ mod tests {
             let error = connect(options).await.err().unwrap();
             assert_eq!(error.to_string(), expected);
         }
-        let error = connect(options_for(&broken)).await.err().unwrap().to_string();
+        let error = connect(options_for(&broken))
+            .await
+            .err()
+            .unwrap()
+            .to_string();
         let path = broken.path().display();
         assert!(
             error.starts_with(&format!("error loading config file \"{path}\": ")),

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use crate::{
     Cluster, DryRun, Error, Job, Replica, ReplicaPod, Result, guarded_patch::refuse_ended,
-    port_forward::find_port, replicas::owned_pods, join_plan_with_pods,
+    join_plan_with_pods, port_forward::find_port, replicas::owned_pods,
 };
 
 use response::parse_response;
@@ -166,16 +166,19 @@ pub async fn call_replicas(
         called.partition(|(replica, ..)| replica.role == Role::Coordinator);
     let mut all = Vec::new();
     for replicas in [coordinator, others] {
-        let called = replicas.into_iter().map(|(replica, pod, ended)| async move {
-            let result = if ended == Some(EndState::Completed) {
-                CallResult::NotCalled
-            } else {
-                let call = tokio::time::timeout(limit, call_replica(cluster, pod, request));
-                let timeout_message = || CallResult::NoReport(format!("did not answer within {limit:?}"));
-                call.await.unwrap_or_else(|_| Ok(timeout_message()))?
-            };
-            Ok(result.into_reply(replica, ended.filter(|_| is_status)))
-        });
+        let called = replicas
+            .into_iter()
+            .map(|(replica, pod, ended)| async move {
+                let result = if ended == Some(EndState::Completed) {
+                    CallResult::NotCalled
+                } else {
+                    let call = tokio::time::timeout(limit, call_replica(cluster, pod, request));
+                    let timeout_message =
+                        || CallResult::NoReport(format!("did not answer within {limit:?}"));
+                    call.await.unwrap_or_else(|_| Ok(timeout_message()))?
+                };
+                Ok(result.into_reply(replica, ended.filter(|_| is_status)))
+            });
         let called = stream::iter(called).buffered(MAX_CONCURRENT_CALLS);
         all.extend(called.try_collect::<Vec<_>>().await?);
     }
@@ -215,7 +218,11 @@ fn pod_phase(pod: &Pod) -> Option<&str> {
     pod.status.as_ref()?.phase.as_deref()
 }
 
-async fn call_replica(cluster: &Cluster, pod: Option<&Pod>, request: Option<LifecycleRequest>) -> Result<CallResult> {
+async fn call_replica(
+    cluster: &Cluster,
+    pod: Option<&Pod>,
+    request: Option<LifecycleRequest>,
+) -> Result<CallResult> {
     let no_report = |reason: String| Ok(CallResult::NoReport(reason));
     let Some(pod) = pod else {
         return no_report("has no pod yet".to_owned());
@@ -236,7 +243,8 @@ async fn call_replica(cluster: &Cluster, pod: Option<&Pod>, request: Option<Life
     };
     loop {
         let result = send_request(cluster, pod, port, request).await?;
-        if !matches!(result, CallResult::Unreachable(_)) || !has_just_started(pod, Timestamp::now()) {
+        if !matches!(result, CallResult::Unreachable(_)) || !has_just_started(pod, Timestamp::now())
+        {
             return Ok(result);
         }
         sleep(RETRY_PAUSE).await;
@@ -266,7 +274,12 @@ fn has_just_started(pod: &Pod, now: Timestamp) -> bool {
     starts.any(|start| now.duration_since(start) < STARTUP_GRACE)
 }
 
-async fn send_request(cluster: &Cluster, pod: &Pod, port: u16, request: LifecycleRequest) -> Result<CallResult> {
+async fn send_request(
+    cluster: &Cluster,
+    pod: &Pod,
+    port: u16,
+    request: LifecycleRequest,
+) -> Result<CallResult> {
     let namespace = pod.namespace().unwrap_or_default();
     let (method, action) = match request {
         LifecycleRequest::Status => (Method::GET, ""),

@@ -182,7 +182,8 @@ impl<K: ResourceExt, T> WatchedKind<K, T> {
         match event {
             watcher::Event::Init => self.pending_list.clear(),
             watcher::Event::InitApply(object) => {
-                self.pending_list.insert(key(&object), (self.convert)(object));
+                self.pending_list
+                    .insert(key(&object), (self.convert)(object));
             }
             watcher::Event::InitDone => {
                 self.objects = std::mem::take(&mut self.pending_list);
@@ -216,7 +217,11 @@ mod tests {
         let mut watched = WatchedKind::new(stream::empty(), prune_pod);
         let mut apply = |event| {
             watched.apply_event(event);
-            let names: Vec<_> = watched.objects.keys().map(|(_, name)| name.clone()).collect();
+            let names: Vec<_> = watched
+                .objects
+                .keys()
+                .map(|(_, name)| name.clone())
+                .collect();
             (watched.synced, names.join(" "))
         };
         assert_eq!(apply(Event::Init), (false, String::new()));

@@ -100,9 +100,15 @@ pub(crate) fn is_selected_pod(pod: &Pod, selection: &LogSelection) -> bool {
     }
 }
 
-fn select_pods(job: &Job, mut pods: Vec<Pod>, selection: &LogSelection) -> Result<Vec<Pod>, String> {
+fn select_pods(
+    job: &Job,
+    mut pods: Vec<Pod>,
+    selection: &LogSelection,
+) -> Result<Vec<Pod>, String> {
     pods.sort_by_key(|pod| (role_of(pod), pod.name_any()));
-    let (chosen, pods): (Vec<_>, Vec<_>) = pods.into_iter().partition(|pod| is_selected_pod(pod, selection));
+    let (chosen, pods): (Vec<_>, Vec<_>) = pods
+        .into_iter()
+        .partition(|pod| is_selected_pod(pod, selection));
     if !chosen.is_empty() {
         return Ok(chosen);
     }
@@ -127,7 +133,12 @@ fn select_pods(job: &Job, mut pods: Vec<Pod>, selection: &LogSelection) -> Resul
 /// Reads the logs of pods one after the other, or concurrently with `follow`.
 ///
 /// The log of a single container is passed on as it is read, logs of several containers by line.
-pub fn read_logs(cluster: &Cluster, namespace: &str, pods: &[Pod], options: &LogOptions) -> LogStream {
+pub fn read_logs(
+    cluster: &Cluster,
+    namespace: &str,
+    pods: &[Pod],
+    options: &LogOptions,
+) -> LogStream {
     let api: Api<Pod> = Api::namespaced(cluster.client.clone(), namespace);
     let containers = |pod| {
         options
@@ -279,7 +290,10 @@ mod tests {
 
     #[test]
     fn single_log_is_passed_on_as_read() {
-        assert_eq!(read_all(b"50%\r100%\n", false), [&b"50%\r"[..], b"100%", b"\n"]);
+        assert_eq!(
+            read_all(b"50%\r100%\n", false),
+            [&b"50%\r"[..], b"100%", b"\n"]
+        );
     }
 
     #[test]
@@ -300,7 +314,10 @@ mod tests {
         options.container = Some("board".to_owned());
         assert_eq!(options.selected_containers(&pod), ["board"]);
         options.all_containers = true;
-        assert_eq!(options.selected_containers(&pod), ["fetch", "di-container", "board"]);
+        assert_eq!(
+            options.selected_containers(&pod),
+            ["fetch", "di-container", "board"]
+        );
     }
 
     fn pod_fixture(name: &str, role: &str) -> Pod {
@@ -314,9 +331,9 @@ mod tests {
     fn log_selection_matches_role_and_name() {
         let job = Job::from(json!({"metadata": {"name": "j"}, "status": {"phase": "Running"}}));
         let pods = vec![
-             pod_fixture("j-collector-b", "collector"),
-             pod_fixture("j-collector-a", "collector"),
-             pod_fixture("j-coordinator", "coordinator"),
+            pod_fixture("j-collector-b", "collector"),
+            pod_fixture("j-collector-a", "collector"),
+            pod_fixture("j-coordinator", "coordinator"),
         ];
         let selected_names = |selection| {
             let pods = select_pods(&job, pods.clone(), &selection)?;

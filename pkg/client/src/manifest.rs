@@ -33,7 +33,9 @@ pub fn read_manifests(name: &str, recursive: bool) -> Result<Vec<Document>> {
     };
     if name == "-" {
         let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).map_err(manifest_error)?;
+        std::io::stdin()
+            .read_to_string(&mut text)
+            .map_err(manifest_error)?;
         return parse("STDIN", &text);
     }
     if name.starts_with("http://") || name.starts_with("https://") {

@@ -7,7 +7,9 @@ use crate::{Error, Result};
 /// Checks that a name is usable as an object name.
 pub(crate) fn check_name(name: &str) -> Result<()> {
     if name.is_empty() {
-        return Err(Error::InvalidName("resource name may not be empty".to_owned()));
+        return Err(Error::InvalidName(
+            "resource name may not be empty".to_owned(),
+        ));
     }
     check_path_segment("resource name", name)
 }
@@ -19,7 +21,9 @@ pub(crate) fn check_namespace(name: &str) -> Result<()> {
 
 fn check_path_segment(kind: &str, name: &str) -> Result<()> {
     match name_fault(name) {
-        Some(fault) => Err(Error::InvalidName(format!("invalid {kind} {name:?}: [{fault}]"))),
+        Some(fault) => Err(Error::InvalidName(format!(
+            "invalid {kind} {name:?}: [{fault}]"
+        ))),
         None => Ok(()),
     }
 }

@@ -98,7 +98,7 @@ mod tests {
             origin: "job.yaml".into(),
             object,
         };
-        let note =  convert_nervex(&mut document);
+        let note = convert_nervex(&mut document);
         (document.object, note)
     }
 

@@ -1,18 +1,18 @@
 //! Installs, upgrades, inspects and uninstalls the orchestrator.
 
 mod apply;
-mod installed;
 mod install_objects;
-mod webhook_probe;
+mod installed;
 mod leftovers;
 mod rollout;
+mod webhook_probe;
 
 pub use apply::{AppliedObject, ApplyOptions, apply_object};
-pub use installed::{Installed, Orchestrator, find_orchestrator};
 pub use install_objects::{IMAGE, InstallVariant, VERSION, install_objects};
-pub use webhook_probe::{WebhookState, probe_webhooks};
+pub use installed::{Installed, Orchestrator, find_orchestrator};
 pub use leftovers::{Leftovers, delete_leftover, find_leftovers};
-pub use rollout::{wait_for_webhooks, wait_for_crd, wait_for_rollout};
+pub use rollout::{wait_for_crd, wait_for_rollout, wait_for_webhooks};
+pub use webhook_probe::{WebhookState, probe_webhooks};
 
 use kube::core::{ApiResource, GroupVersionKind, TypeMeta};
 use serde_json::Value;

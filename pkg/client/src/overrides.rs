@@ -188,7 +188,11 @@ mod tests {
     #[test]
     fn conflicting_flags_are_named() {
         let ca = tempfile::NamedTempFile::new().unwrap();
-        let error_of = |options: ConnectOptions| apply_flags(&options, &mut config_fixture()).unwrap_err().to_string();
+        let error_of = |options: ConnectOptions| {
+            apply_flags(&options, &mut config_fixture())
+                .unwrap_err()
+                .to_string()
+        };
         let both = error_of(ConnectOptions {
             certificate_authority: Some(ca.path().to_owned()),
             insecure_skip_tls_verify: true,

@@ -53,7 +53,10 @@ pub async fn wait_for_started_pod(
             () = &mut timeout => return Ok(pod),
         };
         let Some(Change::Applied(object)) = change.transpose()? else {
-            return Err(Error::Replica(format!("pod {} was deleted", pod.name_any())));
+            return Err(Error::Replica(format!(
+                "pod {} was deleted",
+                pod.name_any()
+            )));
         };
         pod = serde_json::from_value(object).unwrap_or(pod);
     }

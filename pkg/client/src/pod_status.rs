@@ -82,7 +82,7 @@ fn is_running(container: &ContainerStatus) -> bool {
         .is_some_and(|s| s.running.is_some())
 }
 
-fn condition<'a>(pod: &'a Pod, type_: &str) -> Option<&'a PodCondition> {
+fn find_condition<'a>(pod: &'a Pod, type_: &str) -> Option<&'a PodCondition> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
     conditions.iter().find(|condition| condition.type_ == type_)
 }
@@ -122,18 +122,18 @@ mod tests {
             ),
             (pod_with_container(&json!({"running": {}}), true), "Running"),
             (
-                container(&json!({"waiting": {"reason": "ImagePullBackOff"}}), false),
+                pod_with_container(&json!({"waiting": {"reason": "ImagePullBackOff"}}), false),
                 "ImagePullBackOff",
             ),
             (
-                 pod_with_container(
+                pod_with_container(
                     &json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}}),
                     false,
                 ),
                 "OOMKilled",
             ),
             (
-                container(&json!({"terminated": {"exitCode": 3}}), false),
+                pod_with_container(&json!({"terminated": {"exitCode": 3}}), false),
                 "ExitCode:3",
             ),
             (

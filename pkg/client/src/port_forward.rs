@@ -9,8 +9,8 @@ use tokio::{
 };
 
 use crate::{
-    Change, PodChoice, Cluster, Deadline, Error, Job, Result, exec::stream_open_error, wait_for_started_pod,
-    pod_choice::watch_pod,
+    Change, Cluster, Deadline, Error, Job, PodChoice, Result, exec::stream_open_error,
+    pod_choice::watch_pod, wait_for_started_pod,
 };
 
 /// Forwards one connection to a port of a pod until either side closes it.

@@ -14,7 +14,7 @@ use crate::{Cluster, Document, Error, Namespace, Rejected, Result, names::name_f
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckLevel {
     /// All offline checks, for documents to be created.
-    Whole,
+    Full,
     /// Kind and name only, for documents to be deleted.
     Identity,
 }
@@ -73,7 +73,10 @@ pub async fn prepare_objects(
                 one.name().to_owned(),
             );
             if !one.name().is_empty() && !seen.insert(key) {
-                faults.push("metadata.name: Duplicate value: the manifests contain this object twice".to_owned());
+                faults.push(
+                    "metadata.name: Duplicate value: the manifests contain this object twice"
+                        .to_owned(),
+                );
             }
             ready.push(one);
         }
@@ -135,13 +138,15 @@ fn kind_fault(object: &Value) -> Option<String> {
     let (Some(version), Some(kind)) = (text("apiVersion"), text("kind")) else {
         return Some("apiVersion and kind: Required value".to_owned());
     };
-    let known = version.parse().is_ok_and(|v| own_resource(&v, kind).is_some());
+    let known = version
+        .parse()
+        .is_ok_and(|v| own_resource(&v, kind).is_some());
     (!known).then(|| format!("no matches for kind {kind:?} in version {version:?}"))
 }
 
 /// Whether the API group of an object belongs to the orchestrator, so that it can be checked offline.
 pub fn is_own_kind(object: &Value) -> bool {
-     api_group(object) == Some(names::GROUP)
+    api_group(object) == Some(names::GROUP)
 }
 
 fn api_group(object: &Value) -> Option<&str> {
@@ -207,9 +212,7 @@ async fn resolve_resource(
         (None, _) if group_version.group == names::GROUP => None,
         (None, Some(cluster)) => discover_resource(cluster, &group_version, &kind).await?,
         (None, None) => {
-            faults.push(format!(
-                "kind: {kind} is unknown without a cluster"
-            ));
+            faults.push(format!("kind: {kind} is unknown without a cluster"));
             return Ok(None);
         }
     };

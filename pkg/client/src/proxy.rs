@@ -44,9 +44,11 @@ pub(crate) fn parse_proxy_url(proxy: &str) -> Result<Uri> {
         format!("http://{proxy}")
     };
     // The error omits the address: it may contain a password.
-    whole
-        .parse()
-        .map_err(|error| Error::Configuration(format!("invalid proxy address in the kubeconfig or environment: {error}")))
+    whole.parse().map_err(|error| {
+        Error::Configuration(format!(
+            "invalid proxy address in the kubeconfig or environment: {error}"
+        ))
+    })
 }
 
 fn is_loopback(server: &Uri) -> bool {

@@ -181,7 +181,7 @@ pub fn join_plan_with_pods(job: &Job, pods: &[Pod]) -> Vec<Replica> {
     for (name, pod) in pods {
         let Some(role) = role_of(pod) else { continue };
         replicas.push(Replica {
-            url:  replica_url(
+            url: replica_url(
                 job,
                 &PlanEntry::new(name.clone(), role, Origin::Declared, 0),
                 Some(pod),

@@ -114,7 +114,8 @@ impl<'a> Resource<'a> {
             ..PatchParams::default()
         };
         let patch: Patch<Value> = Patch::Json(patch);
-        self.send_request(self.request.patch(name, &params, &patch)).await
+        self.send_request(self.request.patch(name, &params, &patch))
+            .await
     }
 
     pub(crate) async fn watch(

@@ -10,7 +10,7 @@ use kube::{
 };
 
 use crate::{
-    Cluster, Counts, DryRun, Error, Job, WaitState, Result,
+    Cluster, Counts, DryRun, Error, Job, Result, WaitState,
     guarded_patch::{GuardedPatch, annotation_operations, patch_job, refuse_ended},
     replicas::{is_owned_by, owned_pods, role_of},
     scale::find_entry,
@@ -36,7 +36,11 @@ pub struct RestartedPod {
 ///
 /// # Errors
 /// [`Error::Refused`] if there is no coordinator.
-pub async fn restart_coordinator(cluster: &Cluster, name: &str, dry_run: DryRun) -> Result<(Job, RestartedPod)> {
+pub async fn restart_coordinator(
+    cluster: &Cluster,
+    name: &str,
+    dry_run: DryRun,
+) -> Result<(Job, RestartedPod)> {
     let api: Api<Pod> = Api::namespaced(cluster.client.clone(), &cluster.namespace().name);
     let job = crate::get_job(cluster, name).await?;
     can_restart(&job)?;
@@ -135,7 +139,11 @@ pub async fn replicas_to_restart(
     select_replicas(job, &pods, selection).map_err(Error::Refused)
 }
 
-fn select_replicas(job: &Job, pods: &[Pod], selection: &RestartSelection) -> Result<Vec<RestartedPod>, String> {
+fn select_replicas(
+    job: &Job,
+    pods: &[Pod],
+    selection: &RestartSelection,
+) -> Result<Vec<RestartedPod>, String> {
     let plan = &job.status.plan;
     let mut chosen = Vec::new();
     match selection {
@@ -262,7 +270,7 @@ pub struct Progress {
 
 impl Progress {
     /// Reads the counts from the status of a job.
-    pub fn of_job(: &Job) -> Self {
+    pub fn of_job(job: &Job) -> Self {
         let status = &job.status;
         let counts = [&status.collectors_ready, &status.learners_ready];
         let mut all = Self::default();
@@ -313,8 +321,12 @@ fn impossible_after_end(job: &Job, before: &str) -> Option<WaitState> {
             phase.as_str()
         )));
     }
-    job.is_suspended()
-        .then(|| WaitState::Impossible(format!("{} was suspended before {before}", job.resource_name())))
+    job.is_suspended().then(|| {
+        WaitState::Impossible(format!(
+            "{} was suspended before {before}",
+            job.resource_name()
+        ))
+    })
 }
 
 #[cfg(test)]

@@ -5,7 +5,10 @@ use serde_json::{Value, json};
 
 use crate::{
     Cluster, DryRun, Error, Job, Result,
-    guarded_patch::{GuardedPatch, annotation_operations, patch_job, refuse_ended, test_field, test_resource_version},
+    guarded_patch::{
+        GuardedPatch, annotation_operations, patch_job, refuse_ended, test_field,
+        test_resource_version,
+    },
 };
 
 /// Numbers of collectors and learners.
@@ -106,7 +109,10 @@ pub async fn scale_replicas(
     .await
 }
 
-fn compute_patch(job: &Job, request: &ScaleRequest) -> Result<GuardedPatch<Vec<ScaledCount>>, String> {
+fn compute_patch(
+    job: &Job,
+    request: &ScaleRequest,
+) -> Result<GuardedPatch<Vec<ScaledCount>>, String> {
     let mut draft = Draft::new(job);
     match request {
         ScaleRequest::By { counts, selector } => {
@@ -198,14 +204,21 @@ impl<'a> Draft<'a> {
         self.set_count(role, group, from, to)
     }
 
-    fn set_count(&mut self, role: Role, group: Option<&str>, from: i64, to: i64) -> Result<(), String> {
+    fn set_count(
+        &mut self,
+        role: Role,
+        group: Option<&str>,
+        from: i64,
+        to: i64,
+    ) -> Result<(), String> {
         if from == to {
             return Ok(());
         }
         let path = self.count_path(role, group)?;
         if let Some(i) = group.and_then(|_| path.strip_suffix("/replicas")) {
             // The patch uses an index, so test that the group is still at this index.
-            self.operations.push(test_field(self.job, &format!("{i}/name")));
+            self.operations
+                .push(test_field(self.job, &format!("{i}/name")));
         }
         self.operations.push(test_field(self.job, &path));
         let add = json!({"op": "add", "path": path, "value": to});
@@ -213,7 +226,13 @@ impl<'a> Draft<'a> {
         self.record_change(role, group, from, to)
     }
 
-    fn record_change(&mut self, role: Role, group: Option<&str>, from: i64, to: i64) -> Result<(), String> {
+    fn record_change(
+        &mut self,
+        role: Role,
+        group: Option<&str>,
+        from: i64,
+        to: i64,
+    ) -> Result<(), String> {
         let whole = |count: i64| {
             i32::try_from(count)
                 .map_err(|_| format!("{count} {role}s exceed the maximum count {}", i32::MAX))
@@ -228,13 +247,20 @@ impl<'a> Draft<'a> {
     }
 
     /// Finds the group by name, or else by resources. A named group must have the resources.
-    fn group_with_resources(&self, role: Role, selector: &ReplicaGroupRef) -> Result<Option<String>, String> {
+    fn group_with_resources(
+        &self,
+        role: Role,
+        selector: &ReplicaGroupRef,
+    ) -> Result<Option<String>, String> {
         let wanted = selector.resources_for(role);
         let is_selected = |known: &&Value| match &selector.group {
             Some(group) => known["name"] == group.as_str(),
             None => are_same(&known["resources"], &wanted),
         };
-        let Some(known) = declared_groups(self.role_spec(role)?).iter().find(is_selected) else {
+        let Some(known) = declared_groups(self.role_spec(role)?)
+            .iter()
+            .find(is_selected)
+        else {
             return Ok(None);
         };
         let name = known["name"].as_str().unwrap_or_default();
@@ -277,7 +303,12 @@ impl<'a> Draft<'a> {
         ))
     }
 
-    fn add_with_resources(&mut self, role: Role, by: i32, selector: &ReplicaGroupRef) -> Result<(), String> {
+    fn add_with_resources(
+        &mut self,
+        role: Role,
+        by: i32,
+        selector: &ReplicaGroupRef,
+    ) -> Result<(), String> {
         if let Some(group) = self.group_with_resources(role, selector)? {
             return self.add_to_count(role, Some(&group), by);
         }
@@ -300,7 +331,13 @@ impl<'a> Draft<'a> {
         self.record_change(role, Some(&name), 0, i64::from(by))
     }
 
-    fn too_few_message(&self, role: Role, group: Option<&str>, declared: i64, fewer: i64) -> String {
+    fn too_few_message(
+        &self,
+        role: Role,
+        group: Option<&str>,
+        declared: i64,
+        fewer: i64,
+    ) -> String {
         let plan = self.job.status.plan.iter();
         let requested = plan
             .filter(|e| e.role.counted_as() == role && e.origin == Origin::Requested)
@@ -349,7 +386,10 @@ impl<'a> Draft<'a> {
                 continue;
             }
             let (role, group) = (entry.role.counted_as(), entry.group.as_deref());
-            match group_counts.iter_mut().find(|b| (b.0, b.1) == (role, group)) {
+            match group_counts
+                .iter_mut()
+                .find(|b| (b.0, b.1) == (role, group))
+            {
                 Some(counted) => counted.2 += 1,
                 None => group_counts.push((role, group, 1)),
             }

@@ -17,8 +17,11 @@ pub struct Versions {
 
 /// Reads the versions of all parts that run in the cluster.
 pub async fn get_versions(cluster: &Cluster) -> Result<Versions> {
-    let (kubernetes, api, orchestrator) =
-        futures::try_join!(kubernetes_version(cluster), served_api_versions(cluster), find_orchestrator(cluster))?;
+    let (kubernetes, api, orchestrator) = futures::try_join!(
+        kubernetes_version(cluster),
+        served_api_versions(cluster),
+        find_orchestrator(cluster)
+    )?;
     Ok(Versions {
         kubernetes,
         api,
@@ -29,7 +32,9 @@ pub async fn get_versions(cluster: &Cluster) -> Result<Versions> {
 /// Reads the version of Kubernetes.
 pub(crate) async fn kubernetes_version(cluster: &Cluster) -> Result<String> {
     let info = cluster.client.apiserver_version().await;
-    Ok(info.map_err(|error| cluster.convert_error(error))?.git_version)
+    Ok(info
+        .map_err(|error| cluster.convert_error(error))?
+        .git_version)
 }
 
 /// Reads the served versions of the API group, preferred version first.
@@ -68,7 +73,10 @@ pub fn skew_messages(plugin: &str, found: &Versions) -> Vec<String> {
 /// The message and remedy for an unsupported version difference.
 ///
 /// As in Kubernetes, one minor version of difference is supported. Before 1.0 none is.
-pub(crate) fn version_skew(plugin: &Version, orchestrator: &Version) -> Option<(String, &'static str)> {
+pub(crate) fn version_skew(
+    plugin: &Version,
+    orchestrator: &Version,
+) -> Option<(String, &'static str)> {
     let supported = match (plugin.major, orchestrator.major) {
         (0, 0) => plugin.minor == orchestrator.minor,
         (ours, theirs) => ours == theirs && plugin.minor.abs_diff(orchestrator.minor) <= 1,
@@ -102,7 +110,9 @@ mod tests {
             let skew = version_skew(&version(plugin), &version(orchestrator));
             match (skew, expected) {
                 (None, None) => {}
-                (Some((_, remedy)), Some(expected)) => assert!(remedy.starts_with(expected), "{remedy}"),
+                (Some((_, remedy)), Some(expected)) => {
+                    assert!(remedy.starts_with(expected), "{remedy}")
+                }
                 (skew, expected) => panic!("{plugin} {orchestrator}: {skew:?}, not {expected:?}"),
             }
         }

@@ -156,9 +156,11 @@ pub fn started_state(job: &Job) -> WaitState {
 pub fn succeeded_state(job: &Job) -> WaitState {
     match job.status.phase {
         Some(Phase::Succeeded) => WaitState::Met,
-        Some(Phase::Failed) => {
-            WaitState::Impossible(format!("{} has ended {}", job.resource_name(), job.describe_end()))
-        }
+        Some(Phase::Failed) => WaitState::Impossible(format!(
+            "{} has ended {}",
+            job.resource_name(),
+            job.describe_end()
+        )),
         _ => WaitState::Pending,
     }
 }
@@ -167,7 +169,9 @@ pub fn succeeded_state(job: &Job) -> WaitState {
 pub fn resumed_state(job: &Job) -> WaitState {
     match started_state(job) {
         // The status may be older than the resume.
-        WaitState::Met if job.status.observed_generation < job.metadata.generation => WaitState::Pending,
+        WaitState::Met if job.status.observed_generation < job.metadata.generation => {
+            WaitState::Pending
+        }
         other => other,
     }
 }

@@ -158,7 +158,10 @@ impl Watch {
             return Ok(None);
         }
         let Some(events) = &mut self.events else {
-            let events = self.selection.open_watch(&self.cluster, &self.version).await?;
+            let events = self
+                .selection
+                .open_watch(&self.cluster, &self.version)
+                .await?;
             self.events = Some(events);
             return Ok(None);
         };
@@ -167,23 +170,25 @@ impl Watch {
             sleep(self.pause).await;
             return Ok(None);
         };
-        Ok(match event.map_err(|error| self.cluster.convert_error(error))? {
-            WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                self.note_version(&object);
-                self.known.insert(uid_of(&object), object.clone());
-                Some(Change::Applied(object))
-            }
-            WatchEvent::Deleted(object) => {
-                self.note_version(&object);
-                self.known.remove(&uid_of(&object));
-                Some(Change::Deleted(object))
-            }
-            WatchEvent::Bookmark(bookmark) => {
-                self.version = bookmark.metadata.resource_version;
-                None
-            }
-            WatchEvent::Error(status) => return Err(Error::Server(status)),
-        })
+        Ok(
+            match event.map_err(|error| self.cluster.convert_error(error))? {
+                WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                    self.note_version(&object);
+                    self.known.insert(uid_of(&object), object.clone());
+                    Some(Change::Applied(object))
+                }
+                WatchEvent::Deleted(object) => {
+                    self.note_version(&object);
+                    self.known.remove(&uid_of(&object));
+                    Some(Change::Deleted(object))
+                }
+                WatchEvent::Bookmark(bookmark) => {
+                    self.version = bookmark.metadata.resource_version;
+                    None
+                }
+                WatchEvent::Error(status) => return Err(Error::Server(status)),
+            },
+        )
     }
 
     async fn relist(&mut self) -> Result<()> {
@@ -199,7 +204,9 @@ impl Watch {
         let deleted = before.into_iter();
         let deleted = deleted.filter(|(uid, _)| !self.known.contains_key(uid));
         let deleted = deleted.map(|(_, object)| Change::Deleted(object));
-        let all: Vec<_> = deleted.chain(changed.into_iter().map(Change::Applied)).collect();
+        let all: Vec<_> = deleted
+            .chain(changed.into_iter().map(Change::Applied))
+            .collect();
         self.queued = all.into_iter();
         self.version = list.resource_version;
         self.stale = false;
@@ -294,14 +301,14 @@ pub(crate) mod tests {
         };
         let all_sent = tokio::spawn(async move {
             let added = json!({"type": "ADDED", "object": job("c")});
-            let first =  send_response(&server, &added).await;
+            let first = send_response(&server, &added).await;
             // Leave the client time to read the response.
             sleep(Duration::from_millis(200)).await;
             first.set_zero_linger().unwrap();
             drop(first);
             // A connection without any response.
             drop(server.accept().await.unwrap());
-            let old =  send_response(&server, &expired_event()).await;
+            let old = send_response(&server, &expired_event()).await;
             let list = json!({
                 "kind": "DIJobList", "apiVersion": "v1", "metadata": {"resourceVersion": "9"}, "items": [job("b"), job_at("c", "3")],
             });

@@ -11,7 +11,10 @@ pub(super) async fn check_aggregator_config(cluster: &Cluster) -> Result<Vec<Fin
     for namespace in [&cluster.namespace().name, names::SYSTEM_NAMESPACE] {
         let configs: Api<AggregatorConfig> = Api::namespaced(cluster.client.clone(), namespace);
         let found = configs.get_opt(names::AGGREGATOR_CONFIG).await;
-        if found.map_err(|error| cluster.convert_error(error))?.is_some() {
+        if found
+            .map_err(|error| cluster.convert_error(error))?
+            .is_some()
+        {
             let message = format!(
                 "AggregatorConfig {} in namespace {namespace} is used",
                 names::AGGREGATOR_CONFIG

@@ -22,7 +22,9 @@ pub(super) async fn check_crds(cluster: &Cluster) -> Result<Vec<Finding>> {
             }
             // Every authenticated user may use discovery.
             Err(KubeError::Api(status)) if status.is_forbidden() => {
-                return Ok(vec![discovery_finding(&versions::served_api_versions(cluster).await?)]);
+                return Ok(vec![discovery_finding(
+                    &versions::served_api_versions(cluster).await?,
+                )]);
             }
             Err(error) => return Err(cluster.convert_error(error)),
         }
@@ -37,8 +39,11 @@ fn crd_finding(name: &str, found: &CustomResourceDefinition) -> Finding {
         .flatten()
         .any(|one| one.type_ == "Established" && one.status == "True");
     if !established {
-        return Finding::error(CHECK, format!("CustomResourceDefinition {name} is not established"))
-            .with_remedy(format!("check its conditions: kubectl describe crd {name}"));
+        return Finding::error(
+            CHECK,
+            format!("CustomResourceDefinition {name} is not established"),
+        )
+        .with_remedy(format!("check its conditions: kubectl describe crd {name}"));
     }
     let served = found.spec.versions.iter().filter(|version| version.served);
     let served: Vec<_> = served.map(|version| version.name.clone()).collect();

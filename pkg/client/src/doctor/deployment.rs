@@ -23,7 +23,8 @@ pub(super) fn check_kubernetes_version(found: &str) -> Finding {
 pub(super) fn check_deployment(found: &Orchestrator, plugin: &str) -> Vec<Finding> {
     match found {
         Orchestrator::NotInstalled => vec![
-            Finding::error(CHECK, "DI Orchestrator is not installed").with_remedy("run kubectl di install"),
+            Finding::error(CHECK, "DI Orchestrator is not installed")
+                .with_remedy("run kubectl di install"),
         ],
         Orchestrator::Forbidden => vec![
             Finding::new(
@@ -56,8 +57,7 @@ fn readiness_finding(installed: &Installed) -> Finding {
     };
     let version = version.map_or("of unknown version".to_owned(), ToString::to_string);
     let message = format!("{version}{variant}, {ready} of {wanted} replicas are ready");
-    let pods =
-        "find out why: kubectl -n di-system describe pods -l app.kubernetes.io/name=di-orchestrator";
+    let pods = "find out why: kubectl -n di-system describe pods -l app.kubernetes.io/name=di-orchestrator";
     if *ready == 0 {
         Finding::error(CHECK, message).with_remedy(pods)
     } else if ready < wanted {
@@ -84,7 +84,11 @@ mod tests {
 
     #[test]
     fn deployment_severity_follows_ready_replicas() {
-        for (ready, state) in [(2, FindingState::Ok), (1, FindingState::Warning), (0, FindingState::Error)] {
+        for (ready, state) in [
+            (2, FindingState::Ok),
+            (1, FindingState::Warning),
+            (0, FindingState::Error),
+        ] {
             let found = check_deployment(&orchestrator_fixture("0.1.0", ready), "0.1.0");
             assert_eq!(found.len(), 1, "{found:?}");
             assert_eq!(found[0].state, state, "{found:?}");
@@ -95,8 +99,14 @@ mod tests {
 
     #[test]
     fn kubernetes_before_1_20_is_an_error() {
-        assert_eq!(check_kubernetes_version("v1.19.7").state, FindingState::Error);
+        assert_eq!(
+            check_kubernetes_version("v1.19.7").state,
+            FindingState::Error
+        );
         assert_eq!(check_kubernetes_version("v1.20.2").state, FindingState::Ok);
-        assert_eq!(check_kubernetes_version("v1.36.0-gke.1").state, FindingState::Ok);
+        assert_eq!(
+            check_kubernetes_version("v1.36.0-gke.1").state,
+            FindingState::Ok
+        );
     }
 }

@@ -15,7 +15,10 @@ pub(super) async fn check_endpoint(cluster: &Cluster) -> Result<Vec<Finding>> {
     let client = || cluster.client.clone();
     let services: Api<Service> = Api::namespaced(client(), names::SYSTEM_NAMESPACE);
     let found = services.get_opt(names::SERVER_SERVICE).await;
-    if found.map_err(|error| cluster.convert_error(error))?.is_none() {
+    if found
+        .map_err(|error| cluster.convert_error(error))?
+        .is_none()
+    {
         let missing = format!("Service {} does not exist", names::SERVER_SERVICE);
         return Ok(vec![
             Finding::error(CHECK, missing).with_remedy("run kubectl di upgrade"),
@@ -26,7 +29,9 @@ pub(super) async fn check_endpoint(cluster: &Cluster) -> Result<Vec<Finding>> {
     let ready = match slices.list(&ListParams::default().labels(&label)).await {
         Ok(slices) => slices.items.iter().map(ready_endpoints).sum(),
         // Kubernetes before 1.21 has only Endpoints.
-        Err(KubeError::Api(status)) if status.is_not_found() => ready_addresses_before_1_21(cluster).await?,
+        Err(KubeError::Api(status)) if status.is_not_found() => {
+            ready_addresses_before_1_21(cluster).await?
+        }
         Err(error) => return Err(cluster.convert_error(error)),
     };
     Ok(vec![endpoint_finding(ready)])
@@ -84,6 +89,9 @@ mod tests {
         }))
         .unwrap();
         assert_eq!(ready_endpoints(&slice), 2);
-        assert_eq!(endpoint_finding(2).message, "2 pods serve the replica endpoint");
+        assert_eq!(
+            endpoint_finding(2).message,
+            "2 pods serve the replica endpoint"
+        );
     }
 }

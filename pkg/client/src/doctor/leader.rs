@@ -81,6 +81,9 @@ mod tests {
         );
         assert_eq!(expired.state, FindingState::Error);
         let free = lease(json!({"holderIdentity": ""}));
-        assert_eq!(lease_finding(&free, Timestamp::UNIX_EPOCH).state, FindingState::Error);
+        assert_eq!(
+            lease_finding(&free, Timestamp::UNIX_EPOCH).state,
+            FindingState::Error
+        );
     }
 }

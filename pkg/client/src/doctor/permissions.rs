@@ -64,14 +64,19 @@ const PERMISSIONS: [Permission; 20] = [
 
 /// Checks the permissions of the user in the current namespace.
 pub(super) async fn check_permissions(cluster: &Cluster) -> Result<Vec<Finding>> {
-    let reviews = PERMISSIONS.iter().map(|permission| is_allowed(cluster, permission));
+    let reviews = PERMISSIONS
+        .iter()
+        .map(|permission| is_allowed(cluster, permission));
     let allowed = futures::future::try_join_all(reviews).await?;
     let refused: Vec<&Permission> = PERMISSIONS
         .iter()
         .zip(allowed)
         .filter_map(|(permission, allowed)| (!allowed).then_some(permission))
         .collect();
-    Ok(vec![permission_finding(&refused, &cluster.namespace().name)])
+    Ok(vec![permission_finding(
+        &refused,
+        &cluster.namespace().name,
+    )])
 }
 
 async fn is_allowed(cluster: &Cluster, permission: &Permission) -> Result<bool> {
@@ -138,7 +143,10 @@ mod tests {
             .filter(|permission| matches!(permission.subresource, "log" | "exec"))
             .collect();
         let found = permission_finding(&refused, "n");
-        assert_eq!(found.message, "missing permissions for these commands in namespace n: logs, exec");
+        assert_eq!(
+            found.message,
+            "missing permissions for these commands in namespace n: logs, exec"
+        );
         let remedy = found.remedy.unwrap();
         assert!(
             remedy.ends_with("to get pods/log, get pods/exec, create pods/exec"),

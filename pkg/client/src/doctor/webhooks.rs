@@ -4,7 +4,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 use kube::Api;
 
 use super::{Finding, FindingState};
-use crate::{Cluster, Error, WebhookState, Result, probe_webhooks};
+use crate::{Cluster, Error, Result, WebhookState, probe_webhooks};
 
 const CHECK: &str = "webhooks";
 /// Name of both webhook configurations.
@@ -16,7 +16,10 @@ pub(super) async fn check_webhooks(
     namespace: &str,
     installed: bool,
 ) -> Result<Vec<Finding>> {
-    let (configured, probed) = futures::join!(configuration_findings(cluster), probe_webhooks(cluster, namespace));
+    let (configured, probed) = futures::join!(
+        configuration_findings(cluster),
+        probe_webhooks(cluster, namespace)
+    );
     let mut findings = match configured {
         Ok(findings) => findings,
         Err(error) => vec![Finding::from_error(CHECK, &error)],
@@ -47,7 +50,8 @@ async fn configuration_findings(cluster: &Cluster) -> Result<Vec<Finding>> {
     .filter(|(_, missing)| *missing)
     .map(|(kind, _)| Finding::error(CHECK, format!("{kind} {CONFIGURATION} does not exist")))
     .map(|finding| {
-        finding.with_remedy("run kubectl di install, or kubectl di upgrade if it is installed already")
+        finding
+            .with_remedy("run kubectl di install, or kubectl di upgrade if it is installed already")
     })
     .collect();
     Ok(missing)
@@ -86,8 +90,14 @@ mod tests {
 
     #[test]
     fn only_reachable_webhooks_are_ok() {
-        assert_eq!(reachability_finding(WebhookState::Reachable, true).state, FindingState::Ok);
-        assert_eq!(reachability_finding(WebhookState::NotCalled, true).state, FindingState::Error);
+        assert_eq!(
+            reachability_finding(WebhookState::Reachable, true).state,
+            FindingState::Ok
+        );
+        assert_eq!(
+            reachability_finding(WebhookState::NotCalled, true).state,
+            FindingState::Error
+        );
         let away = reachability_finding(WebhookState::Unreachable("refused".to_owned()), false);
         assert!(away.message.ends_with("changed: refused"), "{away:?}");
         assert!(away.remedy.unwrap().contains("kubectl di install"));

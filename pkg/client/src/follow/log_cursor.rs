@@ -114,8 +114,16 @@ impl SeenLines {
         let line = hasher.finish();
         match mem::take(&mut self.replay) {
             Replay::Starting => {
-                if let Some(at) = self.last.iter().position(|(lines_seen, _)| *lines_seen == line) {
-                    let next = self.last.range(at + 1..).map(|(lines_seen, _)| *lines_seen).collect();
+                if let Some(at) = self
+                    .last
+                    .iter()
+                    .position(|(lines_seen, _)| *lines_seen == line)
+                {
+                    let next = self
+                        .last
+                        .range(at + 1..)
+                        .map(|(lines_seen, _)| *lines_seen)
+                        .collect();
                     self.replay = Replay::Active(next);
                     return false;
                 }
@@ -140,7 +148,7 @@ impl SeenLines {
 mod tests {
     use super::*;
 
-    fn new_lines<'a>(seen_lines: &mut SeenLines, lines: &[&'a str], now: Instant) -> Vec<&'a str> {
+    fn new_lines<'a>(lines_seen: &mut SeenLines, lines: &[&'a str], now: Instant) -> Vec<&'a str> {
         let lines = lines.iter().copied();
         lines
             .filter(|line| lines_seen.is_new(line.as_bytes(), now))
@@ -192,7 +200,9 @@ mod tests {
     fn pauses_grow_without_new_lines() {
         let run = ("u".to_owned(), "c".to_owned(), 0);
         let mut cursor = LogCursor::new(run, "p".to_owned(), "c".to_owned());
-        let pauses: Vec<_> = (0..6).map(|_| cursor.prepare_reopen().as_millis()).collect();
+        let pauses: Vec<_> = (0..6)
+            .map(|_| cursor.prepare_reopen().as_millis())
+            .collect();
         assert_eq!(pauses, [500, 1000, 2000, 4000, 5000, 5000]);
         assert!(cursor.is_new(b"a"));
         assert_eq!(cursor.prepare_reopen(), MIN_PAUSE);

@@ -66,7 +66,11 @@ impl Path {
                     steps.push(parse_array(inside)?);
                     after
                 }
-                c => return Err(jsonpath_error(format_args!("unrecognized character in action: {c:?}"))),
+                c => {
+                    return Err(jsonpath_error(format_args!(
+                        "unrecognized character in action: {c:?}"
+                    )));
+                }
             };
         }
         Ok(Self(steps))
@@ -78,7 +82,9 @@ impl Path {
     /// [`Error::JsonPath`] with what is wrong.
     pub fn parse_relaxed(text: &str) -> Result<Self> {
         let text = text.trim();
-        let wrong = |reason: &str| jsonpath_error(format_args!("unexpected path string {text:?}: {reason}"));
+        let wrong = |reason: &str| {
+            jsonpath_error(format_args!("unexpected path string {text:?}: {reason}"))
+        };
         let inside = match text.strip_prefix('{') {
             Some(inside) => inside
                 .strip_suffix('}')

@@ -3,7 +3,7 @@ use kube::core::Status;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{LifecycleStatus, CallResult};
+use super::{CallResult, LifecycleStatus};
 use crate::{Error, Result};
 
 /// The envelope of every response of a worker.
@@ -27,9 +27,11 @@ pub(super) fn parse_response(status: StatusCode, body: &[u8], port: u16) -> Resu
     }) = serde_json::from_slice(body)
     {
         match serde_json::from_value(data) {
-            Ok(report) if success => return Ok(CallResult::Status(lifecycle)),
+            Ok(report) if success => return Ok(CallResult::Status(report)),
             // A worker rejects with a status report. Other servers with this envelope have no such path.
-            Ok(LifecycleStatus { .. }) => return Ok(CallResult::NoReport(format!("refused: {message}"))),
+            Ok(LifecycleStatus { .. }) => {
+                return Ok(CallResult::NoReport(format!("refused: {message}")));
+            }
             Err(_) => return Ok(no_lifecycle_api(status)),
         }
     }
@@ -60,5 +62,7 @@ pub(super) fn parse_response(status: StatusCode, body: &[u8], port: u16) -> Resu
 }
 
 fn no_lifecycle_api(status: StatusCode) -> CallResult {
-    CallResult::NoReport(format!("does not serve the life-cycle API (HTTP status {status})"))
+    CallResult::NoReport(format!(
+        "does not serve the life-cycle API (HTTP status {status})"
+    ))
 }

@@ -20,7 +20,8 @@ fn parsed_text(status: u16, body: &str) -> String {
 
 #[test]
 fn worker_responses_differ_from_other_servers() {
-    let lifecycle = json!({"status": "paused", "running": false, "samples": 7, "stats": {"loss": 0.5}});
+    let lifecycle =
+        json!({"status": "paused", "running": false, "samples": 7, "stats": {"loss": 0.5}});
     let done = json!({"success": true, "code": 0, "message": "", "data": lifecycle}).to_string();
     assert_eq!(parsed_text(200, &done), "paused 7");
     let refused = json!({"success": false, "code": 1, "message": "it is new", "data": lifecycle});
@@ -49,7 +50,10 @@ fn api_server_errors_are_recognized() {
     let expected = format!("does not answer on port 22270: {refused}");
     assert_eq!(server_status(503, "ServiceUnavailable", refused), expected);
     assert_eq!(parsed_text(503, &format!("{refused}\n")), expected);
-    assert_eq!(server_status(404, "NotFound", "pods \"x\" not found"), "was deleted");
+    assert_eq!(
+        server_status(404, "NotFound", "pods \"x\" not found"),
+        "was deleted"
+    );
     let forbidden = "pods \"x\" is forbidden: User \"u\" cannot get resource \"pods/proxy\"";
     assert_eq!(
         server_status(403, "Forbidden", forbidden),
@@ -70,7 +74,10 @@ fn just_started_container_is_recognized() {
             "name": "di-container", "image": "i", "imageID": "", "ready": true, "restartCount": 0,
             "state": {"running": {"startedAt": started}},
         }]);
-        assert_eq!(has_just_started(&serde_json::from_value(pod).unwrap(), now), wanted);
+        assert_eq!(
+            has_just_started(&serde_json::from_value(pod).unwrap(), now),
+            wanted
+        );
     }
 }
 
@@ -293,7 +300,14 @@ async fn ended_or_suspended_job_is_not_called() {
 
     let mut suspended = job("Running");
     suspended.object["spec"]["suspend"] = true.into();
-    let suspended = call_replicas(&cluster, &suspended, LifecycleRequest::Pause, DryRun::None, limit).await;
+    let suspended = call_replicas(
+        &cluster,
+        &suspended,
+        LifecycleRequest::Pause,
+        DryRun::None,
+        limit,
+    )
+    .await;
     assert_eq!(
         suspended.unwrap_err().to_string(),
         "job \"j\" is suspended and has no pods; to start it: kubectl di resume j"
@@ -317,7 +331,14 @@ async fn dry_run_does_not_change_replicas() {
         answers.extend(requests.map(|_| running));
         let answered = tokio::spawn(async move { serve_responses(&server, &answers).await });
         let limit = Duration::from_secs(60);
-        let called = call_replicas(&cluster, &job("Running"), LifecycleRequest::Pause, dry_run, limit).await;
+        let called = call_replicas(
+            &cluster,
+            &job("Running"),
+            LifecycleRequest::Pause,
+            dry_run,
+            limit,
+        )
+        .await;
         let coordinator = &called.unwrap()[0];
         assert_eq!(coordinator.message, None);
         assert_eq!(coordinator.lifecycle.is_some(), requests.is_some());

@@ -34,7 +34,9 @@ fn concatenated_json_documents_are_read() {
 #[test]
 fn lists_are_expanded_and_other_items_kept() {
     assert_eq!(
-        parse_objects("kind: List\nitems:\n- kind: DIJob\n- kind: DIJobList\n  items: [{kind: DIJob}]"),
+        parse_objects(
+            "kind: List\nitems:\n- kind: DIJob\n- kind: DIJobList\n  items: [{kind: DIJob}]"
+        ),
         [json!({"kind": "DIJob"}), json!({"kind": "DIJob"})]
     );
     let other = json!({"kind": "ConfigMap", "items": [1]});
@@ -123,7 +125,8 @@ fn url_is_downloaded_with_retries_and_redirects() {
     assert_eq!(documents[0].origin, url);
     assert_eq!(server.join().unwrap(), 3);
 
-    let (url, server) = serve_responses(&["404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"]);
+    let (url, server) =
+        serve_responses(&["404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"]);
     let error = read_manifests(&url, false).unwrap_err().to_string();
     assert_eq!(
         error,

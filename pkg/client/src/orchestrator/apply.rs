@@ -33,7 +33,11 @@ pub struct AppliedObject {
 ///
 /// # Errors
 /// A conflict means that a field was changed on purpose.
-pub async fn apply_object(cluster: &Cluster, object: &Value, how: ApplyOptions) -> Result<AppliedObject> {
+pub async fn apply_object(
+    cluster: &Cluster,
+    object: &Value,
+    how: ApplyOptions,
+) -> Result<AppliedObject> {
     let (api, namespace) = resource_of(object);
     let resource = Resource::new(cluster, &api, namespace);
     let apply_as = async |force| {
@@ -62,8 +66,10 @@ fn to_take_over(kind: &str, status: &Status) -> Option<Vec<String>> {
     let details = status.details.as_ref().filter(|_| status.code == 409)?;
     let mut fields = Vec::new();
     for cause in &details.causes {
-        let may_overwrite = !CUSTOMIZED_KINDS.contains(&kind) || differs_between_versions(&cause.field);
-        if cause.reason != "FieldManagerConflict" || !may_overwrite || !was_applied(&cause.message) {
+        let may_overwrite =
+            !CUSTOMIZED_KINDS.contains(&kind) || differs_between_versions(&cause.field);
+        if cause.reason != "FieldManagerConflict" || !may_overwrite || !was_applied(&cause.message)
+        {
             return None;
         }
         fields.push(cause.field.clone());
@@ -103,7 +109,8 @@ mod tests {
     const IMAGE: &str = r#".spec.template.spec.containers[name="manager"].image"#;
     const LIMIT: &str = r#".spec.template.spec.containers[name="manager"].resources.limits.memory"#;
     const LABEL: &str = ".metadata.labels.app.kubernetes.io/version";
-    const BY_KUBECTL: &str = r#"conflict with "kubectl-client-side-apply_object" using apps/v1 at TIME"#;
+    const BY_KUBECTL: &str =
+        r#"conflict with "kubectl-client-side-apply_object" using apps/v1 at TIME"#;
     const ON_THE_SERVER: &str = r#"conflict with "kubectl""#;
     const SCALED: &str = r#"conflict with "kubectl" with subresource "scale" using apps/v1"#;
 

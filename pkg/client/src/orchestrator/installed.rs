@@ -61,7 +61,9 @@ impl From<Deployment> for Installed {
         let label = labels.get(VERSION_LABEL).map(String::as_str);
         let tag = images.first().and_then(|image| image_tag(image));
         Self {
-            version: label.and_then(parse_version).or(tag.and_then(parse_version)),
+            version: label
+                .and_then(parse_version)
+                .or(tag.and_then(parse_version)),
             images,
             variant: if has_server {
                 InstallVariant::Full
@@ -148,7 +150,10 @@ mod tests {
 
     #[test]
     fn server_container_means_full_installation() {
-        assert_eq!(installed_fixture(None, "di", &["server"]).variant, InstallVariant::Full);
+        assert_eq!(
+            installed_fixture(None, "di", &["server"]).variant,
+            InstallVariant::Full
+        );
         let only = installed_fixture(None, "di", &["manager", "--webhooks-only"]);
         assert_eq!(only.variant, InstallVariant::WebhookOnly);
         assert_eq!((only.wanted, only.ready), (2, 1));
@@ -165,6 +170,9 @@ mod tests {
             with_image("mirror/di:v1").upgrade_image("r:1/di:v2"),
             Err("mirror/di:v1")
         );
-        assert_eq!(of("r:1/di@sha256:00").upgrade_image("r:1/di"), Ok("r:1/di"));
+        assert_eq!(
+            with_image("r:1/di@sha256:00").upgrade_image("r:1/di"),
+            Ok("r:1/di")
+        );
     }
 }

@@ -8,7 +8,7 @@ use kube::{
 use serde_json::Value;
 
 use super::{InstallVariant, install_objects, resource_of};
-use crate::{Cluster, Error, Job, Result, ObjectRef, resource::Resource};
+use crate::{Cluster, Error, Job, ObjectRef, Result, resource::Resource};
 
 /// Maximum number of concurrent reads.
 const MAX_CONCURRENT_READS: usize = 8;
@@ -65,7 +65,9 @@ pub async fn find_leftovers(cluster: &Cluster) -> Result<Leftovers> {
         generated_object("coordination.k8s.io", "v1", "Lease", "di-orchestrator"),
     ]);
     let existing: Vec<ObjectRef> = stream::iter(targets)
-        .map(async |target| Ok::<_, Error>(object_exists(cluster, &target).await?.then_some(target)))
+        .map(async |target| {
+            Ok::<_, Error>(object_exists(cluster, &target).await?.then_some(target))
+        })
         .buffered(MAX_CONCURRENT_READS)
         .try_filter_map(async |found| Ok(found))
         .try_collect()
@@ -103,7 +105,11 @@ pub async fn find_leftovers(cluster: &Cluster) -> Result<Leftovers> {
 /// Deletes an object and returns its UID. A missing object is no error.
 ///
 /// With `dry_run` the server only checks the request.
-pub async fn delete_leftover(cluster: &Cluster, target: &ObjectRef, dry_run: bool) -> Result<Option<String>> {
+pub async fn delete_leftover(
+    cluster: &Cluster,
+    target: &ObjectRef,
+    dry_run: bool,
+) -> Result<Option<String>> {
     let params = DeleteParams {
         dry_run,
         ..DeleteParams::background()
@@ -140,7 +146,7 @@ async fn find_variant(cluster: &Cluster) -> Result<InstallVariant> {
         namespace: None,
         name: CLUSTER_ROLE.to_owned(),
     };
-    Ok(if  object_exists(cluster, &cluster_role).await? {
+    Ok(if object_exists(cluster, &cluster_role).await? {
         InstallVariant::Full
     } else {
         InstallVariant::WebhookOnly
@@ -166,7 +172,11 @@ async fn object_exists(cluster: &Cluster, target: &ObjectRef) -> Result<bool> {
 }
 
 /// Lists all objects of a kind in one or all namespaces. Empty if the kind is unknown.
-async fn list_all(cluster: &Cluster, api: &ApiResource, namespace: Option<&str>) -> Result<Vec<Value>> {
+async fn list_all(
+    cluster: &Cluster,
+    api: &ApiResource,
+    namespace: Option<&str>,
+) -> Result<Vec<Value>> {
     let listed = Resource::new(cluster, api, namespace);
     match listed.list(&ListParams::default()).await {
         Ok(listed) => Ok(listed.items),

@@ -6,7 +6,7 @@ use kube::{Api, api::ListParams};
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::{WebhookState, resource_of, probe_webhooks};
+use super::{WebhookState, probe_webhooks, resource_of};
 use crate::{Cluster, Deadline, Error, Result, pod_status, resource::Resource};
 
 /// Labels of the orchestrator's pods.
@@ -36,11 +36,7 @@ async fn poll_until(
 ///
 /// # Errors
 /// [`Error::Timeout`] at the deadline.
-pub async fn wait_for_crd(
-    cluster: &Cluster,
-    crd: &Value,
-    deadline: Deadline,
-) -> Result<()> {
+pub async fn wait_for_crd(cluster: &Cluster, crd: &Value, deadline: Deadline) -> Result<()> {
     let (api, _) = resource_of(crd);
     let name = crd["metadata"]["name"].as_str().unwrap_or_default();
     let condition = format!("CustomResourceDefinition {name} to be established");
@@ -68,7 +64,9 @@ pub async fn wait_for_rollout(cluster: &Cluster, deadline: Deadline) -> Result<(
     let condition = format!("deployment {:?} to be rolled out", names::WEBHOOK_SERVICE);
     let rollout = poll_until(deadline, &condition, async || {
         let found = deployments.get(names::WEBHOOK_SERVICE).await;
-        Ok(rollout_progress(&found.map_err(|error| cluster.convert_error(error))?))
+        Ok(rollout_progress(
+            &found.map_err(|error| cluster.convert_error(error))?,
+        ))
     });
     match rollout.await {
         Err(Error::Timeout(message)) => {
@@ -90,11 +88,18 @@ fn rollout_progress(deployment: &Deployment) -> Result<(), String> {
     let (updated, all) = (or_zero(status.updated_replicas), or_zero(status.replicas));
     let available = or_zero(status.available_replicas);
     if updated < wanted {
-        Err(format!("{updated} out of {wanted} new replicas have been updated"))
+        Err(format!(
+            "{updated} out of {wanted} new replicas have been updated"
+        ))
     } else if all > updated {
-        Err(format!("{} old replicas are pending termination", all - updated))
+        Err(format!(
+            "{} old replicas are pending termination",
+            all - updated
+        ))
     } else if available < updated {
-        Err(format!("{available} of {updated} updated replicas are available"))
+        Err(format!(
+            "{available} of {updated} updated replicas are available"
+        ))
     } else {
         Ok(())
     }
@@ -116,7 +121,11 @@ async fn pod_problems(cluster: &Cluster) -> Result<String> {
 ///
 /// # Errors
 /// [`Error::Timeout`] at the deadline, with the message of the API server.
-pub async fn wait_for_webhooks(cluster: &Cluster, namespace: &str, deadline: Deadline) -> Result<()> {
+pub async fn wait_for_webhooks(
+    cluster: &Cluster,
+    namespace: &str,
+    deadline: Deadline,
+) -> Result<()> {
     poll_until(deadline, "the webhooks to become reachable", async || {
         Ok(match probe_webhooks(cluster, namespace).await? {
             // Without permission to create jobs, trust the readiness of the pods.

@@ -64,7 +64,10 @@ mod tests {
         let other = r#"admission webhook "policy.example.com" denied the request: x"#;
         assert_eq!(parse_rejection(other, false), None);
         let unreachable = r#"Internal error occurred: failed calling webhook "validate.diengine.opendilab.org": refused"#;
-        assert_eq!(parse_rejection(unreachable, false), Some(WebhookState::Unreachable(unreachable.to_owned())));
+        assert_eq!(
+            parse_rejection(unreachable, false),
+            Some(WebhookState::Unreachable(unreachable.to_owned()))
+        );
         let forbidden = r#"dijobs is forbidden: User "x" cannot create resource"#;
         assert_eq!(
             parse_rejection(forbidden, true),

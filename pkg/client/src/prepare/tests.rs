@@ -11,7 +11,12 @@ spec:
   coordinator: {template: {spec: {containers: [{name: di-container, image: i}]}}}
 ";
 
-fn try_prepare(text: &str, namespace: &str, explicit: bool, check: CheckLevel) -> Result<Vec<PreparedObject>> {
+fn try_prepare(
+    text: &str,
+    namespace: &str,
+    explicit: bool,
+    check: CheckLevel,
+) -> Result<Vec<PreparedObject>> {
     let namespace = Namespace {
         name: namespace.to_owned(),
         explicit,

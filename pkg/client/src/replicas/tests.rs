@@ -134,7 +134,10 @@ fn missing_coordinator_is_listed_until_job_ends() {
             "status": {"phase": phase},
         }));
         let replicas = join_plan_with_pods(&job, &[]);
-        let rows: Vec<_> = replicas.iter().map(|r| (&*r.name, r.display_status())).collect();
+        let rows: Vec<_> = replicas
+            .iter()
+            .map(|r| (&*r.name, r.display_status()))
+            .collect();
         let expected: &[_] = if awaited {
             &[("j-coordinator", "Planned")]
         } else {

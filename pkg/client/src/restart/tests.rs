@@ -82,7 +82,10 @@ fn restart_by_count_takes_one_pod_of_a_group() {
 
 #[test]
 fn restart_by_name_finds_group_or_explains_error() {
-    assert_eq!(selected_names(&named(&["d", "pod/a", "c"])).unwrap(), ["a", "c"]);
+    assert_eq!(
+        selected_names(&named(&["d", "pod/a", "c"])).unwrap(),
+        ["a", "c"]
+    );
     assert_eq!(
         selected_names(&named(&["done"])).unwrap(),
         ["done"],

@@ -36,7 +36,10 @@ fn both_counts_change_in_one_guarded_patch() {
         &json!({"phase": "Running"}),
     );
     let patch = compute_patch(&job, &change_by(1, 1)).unwrap();
-    assert_eq!(outcome_texts(&patch), ["collectors 2 -> 3", "learners 0 -> 1"]);
+    assert_eq!(
+        outcome_texts(&patch),
+        ["collectors 2 -> 3", "learners 0 -> 1"]
+    );
     assert_eq!(
         patch.operations,
         [
@@ -229,7 +232,10 @@ fn resources_select_matching_group() {
         ),
         (to(with_gpus("2", None)), "learners of group two 2 -> 0"),
     ] {
-        assert_eq!(outcome_texts(&compute_patch(&job, &request).unwrap()), [scaled]);
+        assert_eq!(
+            outcome_texts(&compute_patch(&job, &request).unwrap()),
+            [scaled]
+        );
     }
     for (request, message) in [
         (
@@ -245,7 +251,7 @@ fn resources_select_matching_group() {
             "job \"j\" has no group \"three\" of learners: it has two",
         ),
     ] {
-        assert_eq!(rejection(&job, &request)  , message);
+        assert_eq!(rejection(&job, &request), message);
     }
 }
 
@@ -279,7 +285,10 @@ fn resources_match_independent_of_notation() {
             "learners of group cpus-1-gpus-2-memory-1g 0 -> 1",
         ),
     ] {
-        assert_eq!(outcome_texts(&compute_patch(&job, &request).unwrap()), [scaled]);
+        assert_eq!(
+            outcome_texts(&compute_patch(&job, &request).unwrap()),
+            [scaled]
+        );
     }
     assert_eq!(
         rejection(&job, &more("1", "1", "1Gi", Some("big"))),

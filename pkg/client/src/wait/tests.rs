@@ -12,7 +12,8 @@ fn job(status: &Value) -> Job {
 
 #[test]
 fn wait_condition_parses_kubectl_forms() {
-    let condition = |type_: &str, status: &str| WaitCondition::Condition(type_.into(), status.into());
+    let condition =
+        |type_: &str, status: &str| WaitCondition::Condition(type_.into(), status.into());
     let path = |path: &str, value: Option<&str>| {
         WaitCondition::JsonPath(Path::parse(path).unwrap(), value.map(str::to_owned))
     };
@@ -87,7 +88,11 @@ fn present_values_meet_wait_condition() {
         ("delete", false),
     ] {
         let state = WaitCondition::parse(wanted).unwrap().check_job(&running);
-        let expected_state = if met { WaitState::Met } else { WaitState::Pending };
+        let expected_state = if met {
+            WaitState::Met
+        } else {
+            WaitState::Pending
+        };
         assert_eq!(state, expected_state, "{wanted}");
     }
 }
@@ -113,7 +118,10 @@ fn ended_job_cannot_reach_other_phases() {
         check_failed_job("phase=Succeeded"),
         WaitState::Impossible("dijobs/j has ended (Failed: CoordinatorFailed, exit code 1): phase Succeeded can no longer be reached".into())
     );
-    assert!(matches!(check_failed_job("condition=Running"), WaitState::Impossible(_)));
+    assert!(matches!(
+        check_failed_job("condition=Running"),
+        WaitState::Impossible(_)
+    ));
     assert_eq!(check_failed_job("condition=Failed"), WaitState::Met);
     assert_eq!(check_failed_job("condition=Mine"), WaitState::Pending);
     assert_eq!(check_failed_job("delete"), WaitState::Pending);
