@@ -16,17 +16,17 @@ use tower::{
 
 use crate::{
     Deadline, Error, Result, credentials,
-    kubeconfig::listed,
+    kubeconfig::kubeconfig_env,
+    names::check_namespace,
     overrides, proxy,
-    segment::check_namespace,
     trace::{Trace, TraceLayer},
-    warnings,
+    warning_header,
 };
 
-/// Which cluster to talk to, as whom, and about which namespace; as kubectl's flags of the same names.
+/// Selects cluster, user and namespace, like kubectl's flags of the same names.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectOptions {
-    /// A kubeconfig instead of those of KUBECONFIG and the home directory.
+    /// Kubeconfig file instead of KUBECONFIG and `~/.kube/config`.
     pub kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig.
     pub context: Option<String>,
@@ -34,7 +34,7 @@ pub struct ConnectOptions {
     pub cluster: Option<String>,
     /// User of the kubeconfig.
     pub user: Option<String>,
-    /// Namespace instead of the context's.
+    /// Namespace instead of the namespace of the context.
     pub namespace: Option<String>,
     /// User to impersonate.
     pub impersonate: Option<String>,
@@ -42,51 +42,51 @@ pub struct ConnectOptions {
     pub impersonate_groups: Vec<String>,
     /// UID to impersonate.
     pub impersonate_uid: Option<String>,
-    /// What else is known of the user to impersonate; a key may come several times.
+    /// Extra attributes of the impersonated user. A key may occur several times.
     pub impersonate_extra: Vec<(String, String)>,
-    /// Address of the API server instead of the cluster's.
+    /// Address of the API server instead of the address in the kubeconfig.
     pub server: Option<String>,
-    /// File of the authority that the server's certificate is to come from.
+    /// File with the certificate authority of the API server.
     pub certificate_authority: Option<PathBuf>,
-    /// Whether any certificate of the server will do.
+    /// Skips the check of the server certificate.
     pub insecure_skip_tls_verify: bool,
-    /// The name that the server's certificate is to have, instead of the address's.
+    /// Server name for the check of the server certificate.
     pub tls_server_name: Option<String>,
-    /// File of a certificate to show.
+    /// Client certificate file.
     pub client_certificate: Option<PathBuf>,
-    /// File of its key.
+    /// Client key file.
     pub client_key: Option<PathBuf>,
-    /// Bearer token to show.
+    /// Bearer token for authentication.
     pub token: Option<SecretString>,
     /// Name for basic authentication.
     pub username: Option<String>,
     /// Password for basic authentication.
     pub password: Option<SecretString>,
-    /// Whether answers come as they are.
+    /// Requests uncompressed responses.
     pub disable_compression: bool,
-    /// Who is told of requests.
+    /// Receives one line for each request.
     pub trace: Option<Trace>,
-    /// How long one answer may take; none means for ever.
+    /// Timeout of a single request. `None` means no timeout.
     pub request_timeout: Option<Duration>,
 }
 
-/// What a kubeconfig offers.
+/// Names in a kubeconfig.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Choices {
-    /// Names of its contexts.
+pub struct KubeconfigNames {
+    /// Names of the contexts.
     pub contexts: Vec<String>,
-    /// Names of its clusters.
+    /// Names of the clusters.
     pub clusters: Vec<String>,
-    /// Names of its users.
+    /// Names of the users.
     pub users: Vec<String>,
 }
 
-/// The namespace that objects without one belong to.
+/// The namespace of objects that name none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Namespace {
-    /// Its name.
+    /// Name of the namespace.
     pub name: String,
-    /// Whether the user asked for it, so that objects of another one must not slip through.
+    /// Whether the user named it by a flag. Objects of other namespaces are then rejected.
     pub explicit: bool,
 }
 
@@ -100,7 +100,7 @@ pub struct Cluster {
 }
 
 impl ConnectOptions {
-    /// The same, where what is empty counts as not given, as kubectl has it.
+    /// Drops empty values: like kubectl, an empty flag counts as not given.
     #[must_use]
     pub fn without_empty(mut self) -> Self {
         for text in [
@@ -131,7 +131,7 @@ impl ConnectOptions {
         self
     }
 
-    /// The namespace that is used where no cluster is configured.
+    /// The namespace for commands that use no cluster.
     pub fn offline_namespace(&self) -> Namespace {
         Namespace {
             name: self
@@ -142,31 +142,31 @@ impl ConnectOptions {
         }
     }
 
-    /// Names of the contexts, clusters and users that there are to choose from.
+    /// Names of all contexts, clusters and users in the kubeconfig.
     ///
     /// # Errors
     /// [`Error::Kubeconfig`] when a file cannot be read.
-    pub fn choices(&self) -> Result<Choices> {
-        let Some(kubeconfig) = self.kubeconfig()? else {
-            return Ok(Choices::default());
+    pub fn kubeconfig_names(&self) -> Result<KubeconfigNames> {
+        let Some(kubeconfig) = self.load_kubeconfig()? else {
+            return Ok(KubeconfigNames::default());
         };
-        Ok(Choices {
+        Ok(KubeconfigNames {
             contexts: kubeconfig.contexts.into_iter().map(|c| c.name).collect(),
             clusters: kubeconfig.clusters.into_iter().map(|c| c.name).collect(),
             users: kubeconfig.auth_infos.into_iter().map(|u| u.name).collect(),
         })
     }
 
-    async fn config(&self) -> Result<Config> {
+    async fn load_config(&self) -> Result<Config> {
         let choice = KubeConfigOptions {
             context: self.context.clone(),
             cluster: self.cluster.clone(),
             user: self.user.clone(),
         };
-        let loaded = match self.kubeconfig()? {
+        let loaded = match self.load_kubeconfig()? {
             Some(kubeconfig) => {
                 self.check_user(&kubeconfig)?;
-                let proxy = self.proxy(&kubeconfig)?;
+                let proxy = self.proxy_of_cluster(&kubeconfig)?;
                 let loaded = Config::from_custom_kubeconfig(kubeconfig, &choice).await;
                 loaded.map(|mut config| {
                     config.proxy_url = proxy;
@@ -176,7 +176,7 @@ impl ConnectOptions {
             None => Err(KubeconfigError::FindPath),
         };
         let loaded = match (loaded, &self.server) {
-            // An address alone is enough; what else it takes stands in further flags.
+            // --server alone is enough: other flags give the credentials.
             (Err(KubeconfigError::FindPath | KubeconfigError::CurrentContextNotSet), Some(_)) => {
                 Ok(Config::new(Uri::from_static("https://localhost")))
             }
@@ -187,30 +187,32 @@ impl ConnectOptions {
             use KubeconfigError::{CurrentContextNotSet, FindPath};
             let nothing_found = matches!(error, FindPath | CurrentContextNotSet);
             let incluster = (nothing_found && !chosen).then(|| Config::incluster().ok());
-            incluster.flatten().ok_or_else(|| match (error, listed()) {
-                (FindPath, Some(list)) => Error::Configuration(format!(
-                    "no cluster is configured: KUBECONFIG={} names no file that exists",
-                    list.display()
-                )),
-                (error, _) => Error::Kubeconfig(error),
-            })
+            incluster
+                .flatten()
+                .ok_or_else(|| match (error, kubeconfig_env()) {
+                    (FindPath, Some(list)) => Error::Configuration(format!(
+                        "no cluster is configured: KUBECONFIG={} names no file that exists",
+                        list.display()
+                    )),
+                    (error, _) => Error::Kubeconfig(error),
+                })
         })
     }
 }
 
 impl Cluster {
-    /// Prepares to talk to the cluster that the options name; nothing is sent yet.
-    /// `on_warning` is told every warning that the server attaches to an answer.
+    /// Builds a client for the selected cluster without sending a request.
+    /// `on_warning` receives every `Warning` header of the API server.
     pub async fn connect(
         options: &ConnectOptions,
         on_warning: impl Fn(&str) + Clone + Send + 'static,
     ) -> Result<Self> {
-        let mut config = options.config().await?;
-        overrides::apply(options, &mut config)?;
+        let mut config = options.load_config().await?;
+        overrides::apply_flags(options, &mut config)?;
         if config.proxy_url.is_none() {
-            config.proxy_url = proxy::of_environment(&config.cluster_url)?;
+            config.proxy_url = proxy::from_environment(&config.cluster_url)?;
         }
-        // A person waits for the answer, and would rather see the error than two minutes of retries.
+        // A person waits for the response: an error now is better than two minutes of retries.
         config.default_retry = false;
         config.read_timeout = options.request_timeout;
         let namespace = Namespace {
@@ -223,15 +225,15 @@ impl Cluster {
         check_namespace(&namespace.name)?;
         let server = config.cluster_url.to_string();
         let server = server.trim_end_matches('/').to_owned();
-        let helper = credentials::helper(&config.auth_info);
+        let plugin = credentials::plugin_command(&config.auth_info);
         let failed = |error: KubeError| {
             let failure = match &error {
-                KubeError::Auth(why) => credentials::failure(why, helper.as_deref()),
+                KubeError::Auth(why) => credentials::plugin_error(why, plugin.as_deref()),
                 _ => None,
             };
             failure.unwrap_or_else(|| Error::from_kube(error, &server))
         };
-        // kube would run the plugin three times; one that gives a token is not asked again.
+        // Run the credential plugin once. kube would run it three times.
         let exec = config.auth_info.exec.as_ref();
         let token = exec.map(|_| config.auth_layer());
         let token = token.transpose().map_err(failed)?.flatten();
@@ -243,11 +245,13 @@ impl Cluster {
             .with_layer(&BufferLayer::new(1024))
             .with_layer(&option_layer(token))
             .with_layer(&MapErrLayer::new(move |error: BoxError| {
-                credentials::told(error, helper.as_deref())
+                credentials::convert_token_error(error, plugin.as_deref())
             }))
             .with_layer(&MapResponseLayer::new(move |response: Response<_>| {
                 for header in response.headers().get_all(http::header::WARNING) {
-                    for text in warnings::texts(&String::from_utf8_lossy(header.as_bytes())) {
+                    for text in
+                        warning_header::parse_warnings(&String::from_utf8_lossy(header.as_bytes()))
+                    {
                         on_warning(&text);
                     }
                 }
@@ -268,14 +272,14 @@ impl Cluster {
         &self.namespace
     }
 
-    /// Waits as long as one answer may take: a watch that has lasted so long is over.
-    pub async fn limit(&self) {
-        Deadline::after(self.request_timeout).passed().await;
+    /// Waits for the request timeout. A watch ends after this time, as in kubectl.
+    pub async fn wait_request_timeout(&self) {
+        Deadline::after(self.request_timeout).wait_passed().await;
     }
 
-    /// The same, where objects that name none belong to another namespace.
+    /// Returns this cluster with another namespace for objects that name none.
     #[must_use]
-    pub fn within(&self, namespace: &str) -> Self {
+    pub fn with_namespace(&self, namespace: &str) -> Self {
         let mut other = self.clone();
         namespace.clone_into(&mut other.namespace.name);
         other
@@ -286,9 +290,9 @@ impl Cluster {
         &self.server
     }
 
-    /// The one of a test's own server.
+    /// Connects to the HTTP server of a test.
     #[cfg(test)]
-    pub(crate) async fn at(server: &tokio::net::TcpListener) -> Self {
+    pub(crate) async fn for_test_server(server: &tokio::net::TcpListener) -> Self {
         let options = ConnectOptions {
             kubeconfig: Some("/dev/null".into()),
             server: Some(format!("http://{}", server.local_addr().unwrap())),
@@ -297,7 +301,7 @@ impl Cluster {
         Self::connect(&options, |_| {}).await.unwrap()
     }
 
-    pub(crate) fn error(&self, error: kube::Error) -> Error {
+    pub(crate) fn convert_error(&self, error: kube::Error) -> Error {
         Error::from_kube(error, &self.server)
     }
 }
@@ -308,15 +312,15 @@ pub(crate) mod tests {
 
     use super::*;
 
-    pub(crate) fn kubeconfig(text: &str) -> tempfile::NamedTempFile {
+    pub(crate) fn kubeconfig_file(text: &str) -> tempfile::NamedTempFile {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
         file
     }
 
-    /// With one context, which is as `context` says.
+    /// A kubeconfig file with the given context.
     pub(crate) fn with_context(context: &str) -> tempfile::NamedTempFile {
-        kubeconfig(&format!(
+        kubeconfig_file(&format!(
             "{{current-context: c, contexts: [{{name: c, context: {context}}}],
               clusters: [{{name: k, cluster: {{server: 'https://h:1'}}}}], users: [{{name: u, user: {{token: t}}}}]}}"
         ))
@@ -326,14 +330,14 @@ pub(crate) mod tests {
         Cluster::connect(&options, |_| {}).await
     }
 
-    /// As a user whose credentials come from a plugin that runs this script, and may not talk to the user.
+    /// Connects with a credential plugin that runs this script non-interactively.
     #[cfg(unix)]
     pub(crate) async fn connect_by_plugin(script: &str) -> Result<Cluster> {
         let user = serde_json::json!({"exec": {
             "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never", "command": "sh",
             "args": ["-c", script, "secret"], "env": [{"name": "PASSWORD", "value": "secret"}],
         }});
-        let file = kubeconfig(&format!(
+        let file =  kubeconfig_file(&format!(
             "{{current-context: c, contexts: [{{name: c, context: {{cluster: k, user: u}}}}],
               clusters: [{{name: k, cluster: {{server: 'http://h:1'}}}}], users: [{{name: u, user: {user}}}]}}"
         ));
@@ -345,7 +349,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn an_empty_namespace_is_the_default_one() {
+    async fn empty_namespace_flag_selects_default() {
         let file = with_context("{cluster: k, user: '', namespace: ''}");
         let options = ConnectOptions {
             kubeconfig: Some(file.path().to_owned()),
@@ -358,25 +362,25 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn a_namespace_that_leads_elsewhere_is_refused() {
+    async fn namespace_with_slash_is_rejected() {
         let file = with_context("{cluster: k, namespace: a/b}");
         let mut options = ConnectOptions {
             kubeconfig: Some(file.path().to_owned()),
             ..ConnectOptions::default()
         };
-        let told = "invalid namespace \"a/b\": [may not contain '/']";
+        let expected = "invalid namespace \"a/b\": [may not contain '/']";
         let error = connect(options.clone()).await.err().unwrap();
-        assert_eq!(error.to_string(), told);
+        assert_eq!(error.to_string(), expected);
         options.namespace = Some("c%2fd".to_owned());
         let error = connect(options).await.err().unwrap();
         assert!(error.to_string().ends_with("[may not contain '%']"));
     }
 
     #[tokio::test]
-    async fn a_proxy_of_the_kubeconfig_is_used() {
+    async fn proxy_url_of_kubeconfig_is_used() {
         let proxy = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = proxy.local_addr().unwrap();
-        let file = kubeconfig(&format!(
+        let file =  kubeconfig_file(&format!(
             "{{current-context: c, contexts: [{{name: c, context: {{cluster: k}}}}],
               clusters: [{{name: k, cluster: {{server: 'http://elsewhere.invalid:1', proxy-url: 'http://{address}'}}}}]}}"
         ));
@@ -385,32 +389,32 @@ pub(crate) mod tests {
             ..ConnectOptions::default()
         });
         let cluster = cluster.await.unwrap();
-        let served = tokio::spawn(async move {
+        let server = tokio::spawn(async move {
             let (mut stream, _) = proxy.accept().await.unwrap();
-            let mut asked = Vec::new();
-            for answer in [
+            let mut requests = Vec::new();
+            for response in [
                 "HTTP/1.1 200 OK\r\n\r\n",
                 "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 25\r\n\r\n{\"metadata\":{\"name\":\"j\"}}",
             ] {
                 let mut request = vec![0; 4096];
                 let length = stream.read(&mut request).await.unwrap();
-                asked.push(String::from_utf8_lossy(&request[..length]).into_owned());
-                stream.write_all(answer.as_bytes()).await.unwrap();
+                requests.push(String::from_utf8_lossy(&request[..length]).into_owned());
+                stream.write_all(response.as_bytes()).await.unwrap();
             }
-            asked
+            requests
         });
-        assert_eq!(crate::job(&cluster, "j").await.unwrap().name(), "j");
-        let asked = served.await.unwrap();
+        assert_eq!(crate::get_job(&cluster, "j").await.unwrap().name(), "j");
+        let requests = server.await.unwrap();
         assert!(
-            asked[0].starts_with("CONNECT elsewhere.invalid:1 "),
-            "{asked:?}"
+            requests[0].starts_with("CONNECT elsewhere.invalid:1 "),
+            "{requests:?}"
         );
-        assert!(asked[1].starts_with("GET /apis/"), "{asked:?}");
+        assert!(requests[1].starts_with("GET /apis/"), "{requests:?}");
     }
 
     #[tokio::test]
-    async fn a_credential_plugin_that_is_not_there_is_named() {
-        let file = kubeconfig(
+    async fn missing_credential_plugin_is_named() {
+        let file =  kubeconfig_file(
             "{current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}],
               clusters: [{name: k, cluster: {server: 'http://h:1'}}],
               users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: /nope-login}}}]}",
@@ -428,7 +432,7 @@ pub(crate) mod tests {
 
     #[cfg(unix)]
     #[tokio::test]
-    async fn a_credential_plugin_is_run_once() {
+    async fn credential_plugin_runs_once() {
         let runs = tempfile::NamedTempFile::new().unwrap();
         let script = format!(
             r#"echo >> {}; echo '{{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {{"token": "t"}}}}'"#,

@@ -1,16 +1,21 @@
 use serde_json::Value;
 
-use crate::{Cluster, Ready, Result, resource::Resource};
+use crate::{Cluster, PreparedObject, Result, resource::Resource};
 
-/// Creates an object as it is written; with `dry_run` the server does all but keep it. Where it was written from one that is in a cluster,
-/// its version is left out, as kubectl does.
-pub async fn create(cluster: &Cluster, ready: &Ready, dry_run: bool) -> Result<Value> {
-    let mut object = ready.object.clone();
+/// Creates an object. With `dry_run` the server checks the request and stores nothing.
+///
+/// Like kubectl, drops the resourceVersion of an object that was exported from a cluster.
+pub async fn create_object(
+    cluster: &Cluster,
+    prepared: &PreparedObject,
+    dry_run: bool,
+) -> Result<Value> {
+    let mut object = prepared.object.clone();
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.remove("resourceVersion");
     }
-    Resource::new(cluster, &ready.api, ready.namespace.as_deref())
+    Resource::new(cluster, &prepared.api, prepared.namespace.as_deref())
         .create(&object, dry_run)
         .await
-        .map_err(|error| error.when(format_args!("creating {:?}", ready.origin)))
+        .map_err(|error| error.with_action(format_args!("creating {:?}", prepared.origin)))
 }

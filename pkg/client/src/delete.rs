@@ -8,43 +8,43 @@ use kube::core::{
 use serde_json::Value;
 use tokio::time::sleep;
 
-use crate::{Cluster, Deadline, DryRun, Error, Ready, Result, resource::Resource};
+use crate::{Cluster, Deadline, DryRun, Error, PreparedObject, Result, resource::Resource};
 
-/// What becomes of the objects that belong to a deleted one.
+/// Handling of the dependents of a deleted object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cascade {
-    /// They are deleted after it.
+    /// Dependents are deleted after the object.
     #[default]
     Background,
-    /// It goes only when they are gone.
+    /// The object is deleted after its dependents.
     Foreground,
-    /// They stay.
+    /// Dependents are kept.
     Orphan,
 }
 
-/// How objects are deleted.
+/// Options of a delete request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Deletion {
-    /// What becomes of those that belong to them.
+pub struct DeleteOptions {
+    /// Handling of dependents.
     pub cascade: Cascade,
-    /// Seconds that they are given to end; none leaves it to the server.
+    /// Grace period in seconds. `None` uses the default of the server.
     pub grace: Option<u32>,
 }
 
-/// An object to be deleted.
+/// Identifies an object.
 #[derive(Clone, Debug)]
-pub struct Target {
-    /// Where the server keeps its kind.
+pub struct ObjectRef {
+    /// API resource of the kind.
     pub api: ApiResource,
-    /// Its namespace; none for kinds that belong to the whole cluster.
+    /// Namespace. `None` for cluster-scoped kinds.
     pub namespace: Option<String>,
-    /// Its name.
+    /// Name of the object.
     pub name: String,
 }
 
-impl Target {
-    /// A job of the cluster's current namespace.
-    pub fn job(cluster: &Cluster, name: impl Into<String>) -> Self {
+impl ObjectRef {
+    /// A job in the current namespace.
+    pub fn for_job(cluster: &Cluster, name: impl Into<String>) -> Self {
         Self {
             api: ApiResource::erase::<DIJob>(&()),
             namespace: Some(cluster.namespace().name.clone()),
@@ -52,13 +52,13 @@ impl Target {
         }
     }
 
-    fn resource<'a>(&'a self, cluster: &'a Cluster) -> Resource<'a> {
+    fn resource_client<'a>(&'a self, cluster: &'a Cluster) -> Resource<'a> {
         Resource::new(cluster, &self.api, self.namespace.as_deref())
     }
 }
 
-impl From<Ready> for Target {
-    fn from(ready: Ready) -> Self {
+impl From<PreparedObject> for ObjectRef {
+    fn from(ready: PreparedObject) -> Self {
         Self {
             name: ready.name().to_owned(),
             api: ready.api,
@@ -67,63 +67,70 @@ impl From<Ready> for Target {
     }
 }
 
-/// Asks for an object to be deleted; the answer is its UID, where the server tells it.
-pub async fn delete(
+/// Requests the deletion of an object. Returns its UID if the response contains it.
+pub async fn delete_object(
     cluster: &Cluster,
-    target: &Target,
-    how: Deletion,
+    target: &ObjectRef,
+    options: DeleteOptions,
     dry_run: DryRun,
 ) -> Result<Option<String>> {
-    let resource = target.resource(cluster);
+    let resource = target.resource_client(cluster);
     if dry_run == DryRun::Client {
-        return Ok(uid(&resource.get(&target.name).await?));
+        return Ok(uid_of_response(&resource.get(&target.name).await?));
     }
     let params = DeleteParams {
-        propagation_policy: Some(match how.cascade {
+        propagation_policy: Some(match options.cascade {
             Cascade::Background => PropagationPolicy::Background,
             Cascade::Foreground => PropagationPolicy::Foreground,
             Cascade::Orphan => PropagationPolicy::Orphan,
         }),
         dry_run: dry_run == DryRun::Server,
-        grace_period_seconds: how.grace,
+        grace_period_seconds: options.grace,
         ..DeleteParams::default()
     };
-    Ok(uid(&resource.delete(&target.name, &params).await?))
+    Ok(uid_of_response(
+        &resource.delete(&target.name, &params).await?,
+    ))
 }
 
-/// The server answers with the object while something still holds it, and with a Status once it is gone.
-fn uid(answer: &Value) -> Option<String> {
-    let uid = answer
+/// The UID of the deleted object.
+///
+/// The API server returns the object while finalizers or a grace period delay the deletion, or else a
+/// Status.
+fn uid_of_response(response: &Value) -> Option<String> {
+    let uid = response
         .pointer("/metadata/uid")
-        .or_else(|| answer.pointer("/details/uid"));
+        .or_else(|| response.pointer("/details/uid"));
     uid.and_then(Value::as_str).map(str::to_owned)
 }
 
-/// Waits until the object of this UID is gone, whatever took its name since.
+/// Waits until the object with this UID is deleted. A new object of the same name is ignored.
 ///
 /// # Errors
-/// [`Error::Timeout`] when it is still there at the deadline.
-pub async fn await_deletion(
+/// [`Error::Timeout`] if the object still exists at the deadline.
+pub async fn wait_for_deletion(
     cluster: &Cluster,
-    target: &Target,
+    target: &ObjectRef,
     uid: Option<&str>,
     deadline: Deadline,
 ) -> Result<()> {
-    const SLOWEST: Duration = Duration::from_secs(1);
+    const MAX_PAUSE: Duration = Duration::from_secs(1);
     let mut pause = Duration::from_millis(50);
     loop {
-        match target.resource(cluster).get(&target.name).await {
+        match target.resource_client(cluster).get(&target.name).await {
             Err(error) if error.is_not_found() => return Ok(()),
             Err(error) => return Err(error),
-            Ok(object) if uid.is_some() && self::uid(&object).as_deref() != uid => return Ok(()),
+            Ok(object) if uid.is_some() && uid_of_response(&object).as_deref() != uid => {
+                return Ok(());
+            }
             Ok(_) => {}
         }
-        if deadline.comes_within(pause) {
-            let what = format!("the condition on {}/{}", target.api.plural, target.name);
-            return Err(Error::Timeout(what));
+        if deadline.ends_within(pause) {
+            let condition = format!("the condition on {}/{}", target.api.plural, target.name);
+            return Err(Error::Timeout(condition));
         }
         sleep(pause).await;
-        pause = (pause * 2).min(SLOWEST);
+        pause = (pause * 2).min(MAX_PAUSE);
     }
 }
 
@@ -131,14 +138,14 @@ pub async fn await_deletion(
 mod tests {
     use serde_json::json;
 
-    use super::uid;
+    use super::uid_of_response;
 
     #[test]
-    fn the_uid_is_found_in_both_answers() {
+    fn uid_is_found_in_status_and_object() {
         let status = json!({"kind": "Status", "metadata": {}, "details": {"uid": "a"}});
         let object = json!({"kind": "DIJob", "metadata": {"uid": "b"}});
-        assert_eq!(uid(&status).as_deref(), Some("a"));
-        assert_eq!(uid(&object).as_deref(), Some("b"));
-        assert_eq!(uid(&json!({"kind": "Status"})), None);
+        assert_eq!(uid_of_response(&status).as_deref(), Some("a"));
+        assert_eq!(uid_of_response(&object).as_deref(), Some("b"));
+        assert_eq!(uid_of_response(&json!({"kind": "Status"})), None);
     }
 }

@@ -1,59 +1,59 @@
-//! What is wrong with an orchestrator, or with what one may do, and what helps.
+//! The checks of `kubectl di doctor`: problems of the installation and of permissions, with remedies.
 
 mod aggregators;
 mod certificates;
-mod definitions;
+mod crds;
 mod deployment;
 mod endpoint;
 mod leader;
 mod namespace;
-mod rights;
+mod permissions;
 mod webhooks;
 
 use futures::{FutureExt, future::BoxFuture};
 
-use crate::{Cluster, Error, Flavour, Orchestrator, Result, installed, versions};
+use crate::{Cluster, Error, InstallVariant, Orchestrator, Result, find_orchestrator, versions};
 
-/// How bad a finding is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum State {
-    /// As it should be.
+pub enum FindingState {
+    /// No problem.
     Ok,
-    /// It could not be looked at.
+    /// The check could not run.
     Unknown,
-    /// It may be meant so.
+    /// A possible problem.
     Warning,
     /// Something does not work.
     Error,
 }
 
-/// What was found by one look.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What was looked at.
+    /// Name of the check.
     pub check: &'static str,
-    /// How bad it is.
-    pub state: State,
-    /// What was found.
+    /// Severity.
+    pub state: FindingState,
+    /// Observed state or problem.
     pub message: String,
-    /// What helps.
+    /// How to fix the problem.
     pub remedy: Option<String>,
 }
 
 impl Finding {
     fn ok(check: &'static str, message: impl Into<String>) -> Self {
-        Self::new(check, State::Ok, message)
+        Self::new(check, FindingState::Ok, message)
     }
 
     fn warning(check: &'static str, message: impl Into<String>) -> Self {
-        Self::new(check, State::Warning, message)
+        Self::new(check, FindingState::Warning, message)
     }
 
     fn error(check: &'static str, message: impl Into<String>) -> Self {
-        Self::new(check, State::Error, message)
+        Self::new(check, FindingState::Error, message)
     }
 
-    fn new(check: &'static str, state: State, message: impl Into<String>) -> Self {
+    fn new(check: &'static str, state: FindingState, message: impl Into<String>) -> Self {
         Self {
             check,
             state,
@@ -63,87 +63,94 @@ impl Finding {
     }
 
     #[must_use]
-    fn remedy(mut self, remedy: impl Into<String>) -> Self {
+    fn with_remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = Some(remedy.into());
         self
     }
 
-    /// Of a look that failed: what one may not see is not broken.
-    fn failed(check: &'static str, error: &Error) -> Self {
+    /// The finding of a check that failed. Missing permissions are no fault of the cluster.
+    fn from_error(check: &'static str, error: &Error) -> Self {
         match error {
             Error::Server(status) if status.is_forbidden() => {
-                Self::new(check, State::Unknown, status.message.clone())
-                    .remedy("ask somebody who may look, or for the right to do so")
+                Self::new(check, FindingState::Unknown, status.message.clone()).with_remedy(
+                    "ask an administrator to check it, or for the permission to read it",
+                )
             }
             error => Self::error(check, error.to_string())
-                .remedy("try again; if that stays so, the API server's own log says more"),
+                .with_remedy("try again; if the error remains, see the log of the API server"),
         }
     }
 }
 
-type Looked<'a> = BoxFuture<'a, (&'static str, Result<Vec<Finding>>)>;
+type CheckResult<'a> = BoxFuture<'a, (&'static str, Result<Vec<Finding>>)>;
 
-/// Looks at everything at the same time. `plugin` is the version of the program that asks.
-pub async fn examine(cluster: &Cluster, plugin: &str) -> Vec<Finding> {
-    let kubernetes = match versions::kubernetes(cluster).await {
+/// Runs all checks concurrently. `plugin` is the version of the kubectl plugin.
+pub async fn run_checks(cluster: &Cluster, plugin: &str) -> Vec<Finding> {
+    let kubernetes = match versions::kubernetes_version(cluster).await {
         Ok(version) => version,
-        // Nothing else can be told then.
+        // Without the API server no other check can run.
         Err(error) => {
             let finding = Finding::error("kubernetes", error.to_string());
             return vec![match error {
-                // These say themselves what helps.
+                // These messages contain the remedy.
                 Error::Unreachable { .. } | Error::Kubeconfig(_) => finding,
-                _ => finding.remedy(
-                    "check which cluster is asked, and whether it is up: kubectl cluster-info",
+                _ => finding.with_remedy(
+                    "check that this is the right cluster and that it is running: kubectl cluster-info",
                 ),
             }];
         }
     };
-    let orchestrator = installed(cluster).await;
-    let there = orchestrator.as_ref().ok();
-    let whole = match there {
-        Some(Orchestrator::Installed(installed)) => installed.flavour == Flavour::Whole,
-        // What cannot be seen may well be there.
-        Some(Orchestrator::Hidden) => true,
+    let orchestrator = find_orchestrator(cluster).await;
+    let found = orchestrator.as_ref().ok();
+    let is_full = match found {
+        Some(Orchestrator::Installed(installed)) => installed.variant == InstallVariant::Full,
+        // The user may not read the Deployment, so assume the full installation.
+        Some(Orchestrator::Forbidden) => true,
         Some(Orchestrator::NotInstalled) | None => false,
     };
-    let is_there = !matches!(there, Some(Orchestrator::NotInstalled));
-    let missing = namespace::missing(cluster).await;
+    let may_be_installed = !matches!(found, Some(Orchestrator::NotInstalled));
+    let missing = namespace::find_missing(cluster).await;
     let namespace = match &missing {
         Some(_) => "default",
         None => &cluster.namespace().name,
     };
-    let mut looks: Vec<Looked<'_>> = vec![
-        named("definitions", definitions::look(cluster)),
-        named("webhooks", webhooks::look(cluster, namespace, is_there)),
-        named("certificates", certificates::look(cluster)),
+    let mut checks: Vec<CheckResult<'_>> = vec![
+        with_name("definitions", crds::check_crds(cluster)),
+        with_name(
+            "webhooks",
+            webhooks::check_webhooks(cluster, namespace, may_be_installed),
+        ),
+        with_name("certificates", certificates::check_certificates(cluster)),
     ];
-    if whole {
-        looks.push(named("leader", leader::look(cluster)));
-        looks.push(named("endpoint", endpoint::look(cluster)));
-        looks.push(named("aggregators", aggregators::look(cluster)));
+    if is_full {
+        checks.push(with_name("leader", leader::check_leader(cluster)));
+        checks.push(with_name("endpoint", endpoint::check_endpoint(cluster)));
+        checks.push(with_name(
+            "aggregators",
+            aggregators::check_aggregator_config(cluster),
+        ));
     }
     if missing.is_none() {
-        looks.push(named("rights", rights::look(cluster)));
+        checks.push(with_name("rights", permissions::check_permissions(cluster)));
     }
-    let mut findings = vec![deployment::kubernetes(&kubernetes)];
+    let mut findings = vec![deployment::check_kubernetes_version(&kubernetes)];
     findings.extend(missing);
     findings.extend(match orchestrator {
-        Ok(orchestrator) => deployment::look(&orchestrator, plugin),
-        Err(error) => vec![Finding::failed("orchestrator", &error)],
+        Ok(orchestrator) => deployment::check_deployment(&orchestrator, plugin),
+        Err(error) => vec![Finding::from_error("orchestrator", &error)],
     });
-    for (check, looked) in futures::future::join_all(looks).await {
-        match looked {
+    for (check, result) in futures::future::join_all(checks).await {
+        match result {
             Ok(found) => findings.extend(found),
-            Err(error) => findings.push(Finding::failed(check, &error)),
+            Err(error) => findings.push(Finding::from_error(check, &error)),
         }
     }
     findings
 }
 
-fn named<'a>(
+fn with_name<'a>(
     check: &'static str,
-    look: impl Future<Output = Result<Vec<Finding>>> + Send + 'a,
-) -> Looked<'a> {
-    look.map(move |looked| (check, looked)).boxed()
+    check_future: impl Future<Output = Result<Vec<Finding>>> + Send + 'a,
+) -> CheckResult<'a> {
+    check_future.map(move |result| (check, result)).boxed()
 }

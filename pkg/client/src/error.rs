@@ -6,24 +6,24 @@ use thiserror::Error;
 /// Result with this crate's error.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can go wrong between a user and a cluster; worded for the user.
+/// An error of a cluster operation. The text is written for the user.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// The server refused.
-    #[error("{}", said(.0))]
+    /// The API server rejected the request.
+    #[error("{}", server_message(.0))]
     Server(Box<Status>),
-    /// The server could not be asked.
-    #[error("{}", unreachable(server, source.as_ref()))]
+    /// The API server could not be reached.
+    #[error("{}", connection_message(server, source.as_ref()))]
     Unreachable {
-        /// Its address.
+        /// Address of the API server.
         server: String,
-        /// Why.
+        /// The cause.
         source: Box<dyn StdError + Send + Sync>,
     },
-    /// The server does not know a kind.
+    /// The API server does not serve a kind.
     #[error(
         "the server doesn't have a resource type {plural:?} in {version}{}",
-        hint(version)
+        install_hint(version)
     )]
     NoSuchResource {
         /// Plural name of the kind.
@@ -31,79 +31,79 @@ pub enum Error {
         /// Group and version.
         version: String,
     },
-    /// No cluster can be told from the configuration.
-    #[error("{}", unusable(.0))]
+    /// The kubeconfig names no usable cluster.
+    #[error("{}", kubeconfig_message(.0))]
     Kubeconfig(KubeconfigError),
-    /// A configuration that cannot be used.
+    /// The connection settings are not usable.
     #[error("{0}")]
     Configuration(String),
-    /// A flag that cannot be honoured.
+    /// The value of a flag is not usable.
     #[error("{0}")]
     Flag(String),
-    /// A name that nothing can have.
+    /// A name that no object can have.
     #[error("{0}")]
-    Name(String),
-    /// A request or an answer that makes no sense.
+    InvalidName(String),
+    /// A request could not be built, or a response could not be decoded.
     #[error("{0}")]
     Client(kube::Error),
-    /// A manifest that is not there.
+    /// A manifest file does not exist.
     #[error("the path {0:?} does not exist")]
     NoSuchPath(String),
-    /// A manifest that cannot be read or decoded.
+    /// A manifest cannot be read or decoded.
     #[error("{origin}: {message}")]
     Manifest {
-        /// Where it came from.
+        /// File, URL or `STDIN`.
         origin: String,
-        /// What is wrong.
+        /// The cause.
         message: String,
     },
-    /// Objects that must not be sent; none of the others was sent either.
-    #[error("{}\nnothing was sent", lines(.0))]
+    /// Some objects are invalid, so no object was sent.
+    #[error("{}\nnothing was sent", rejected_lines(.0))]
     Rejected(Vec<Rejected>),
-    /// Objects that are not valid, where none was to be sent.
-    #[error("{}", lines(.0))]
-    Faulty(Vec<Rejected>),
-    /// A change that would leave a job invalid; it was not sent.
-    #[error("{}", invalid(name, faults))]
+    /// Some objects are invalid. Used for checks that never send objects.
+    #[error("{}", rejected_lines(.0))]
+    InvalidDocuments(Vec<Rejected>),
+    /// A change would make a job invalid, so it was not sent.
+    #[error("{}", invalid_message(name, faults))]
     Invalid {
         /// Name of the job.
         name: String,
-        /// All that would be wrong with it.
+        /// All faults of the changed job.
         faults: Vec<String>,
     },
-    /// The job cannot be changed so.
+    /// The requested change is not possible.
     #[error("{0}")]
     Refused(String),
-    /// The job is over, and cannot be changed any more.
+    /// The job has ended and cannot be changed any more.
     #[error("{0}")]
-    Ended(String),
-    /// What is waited for cannot come any more.
+    JobEnded(String),
+    /// The awaited state cannot be reached any more.
     #[error("{0}")]
-    Never(String),
-    /// A JSONPath that cannot be read, or leads nowhere.
+    NeverReached(String),
+    /// A JSONPath is invalid or finds nothing.
     #[error("{0}")]
     JsonPath(String),
-    /// There is nothing to read logs from, or too much.
+    /// No logs match, or too many.
     #[error("{0}")]
     Logs(String),
-    /// There is no such replica, or none that can be entered.
+    /// The replica does not exist or cannot be used.
     #[error("{0}")]
     Replica(String),
-    /// It took too long.
+    /// The deadline has passed.
     #[error("timed out waiting for {0}")]
     Timeout(String),
-    /// A log stream broke off.
-    #[error("reading the logs of {pod}: {source}")]
+    /// A log stream broke.
+    #[error("cannot read the logs of pod {pod}: {source}")]
     Stream {
-        /// Whose.
+        /// Name of the pod.
         pod: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
 }
 
 impl Error {
-    /// Sorts an error of the client library; `server` is the address that was asked.
+    /// Converts an error of the kube crate. `server` is the address of the API server.
     pub(crate) fn from_kube(error: kube::Error, server: &str) -> Self {
         let source = match error {
             kube::Error::Api(status) => return Self::Server(status),
@@ -117,9 +117,9 @@ impl Error {
         }
     }
 
-    /// Tells what the server was doing when it refused, as `error when creating "job.yaml"`.
+    /// Adds the rejected action to the message, for example `error when creating "job.yaml"`.
     #[must_use]
-    pub fn when(self, doing: impl fmt::Display) -> Self {
+    pub fn with_action(self, doing: impl fmt::Display) -> Self {
         match self {
             Self::Server(mut status) => {
                 status.message = format!("error when {doing}: {}", status.message);
@@ -134,20 +134,20 @@ impl Error {
         matches!(self, Self::Server(status) if status.is_not_found())
     }
 
-    /// Whether the user may not do that.
+    /// Whether the server denied the request with 403 Forbidden.
     pub fn is_forbidden(&self) -> bool {
         matches!(self, Self::Server(status) if status.is_forbidden())
     }
 }
 
-fn said(status: &Status) -> String {
+fn server_message(status: &Status) -> String {
     if status.reason == "Unauthorized" {
         return format!(
             "error: You must be logged in to the server ({})",
             status.message
         );
     }
-    // What is not a Status, as a proxy's page, has no reason that a user could look up.
+    // A response that is no Status, such as the page of a proxy, has no CamelCase reason.
     if status.reason.is_empty() || status.reason.contains(' ') {
         format!("Error from server: {}", status.message)
     } else {
@@ -155,14 +155,14 @@ fn said(status: &Status) -> String {
     }
 }
 
-fn unreachable(server: &str, source: &(dyn StdError + 'static)) -> String {
+fn connection_message(server: &str, source: &(dyn StdError + 'static)) -> String {
     let mut root = source;
     loop {
         if let Some(io) = root.downcast_ref::<io::Error>()
             && io.kind() == io::ErrorKind::ConnectionRefused
         {
             return format!(
-                "the connection to the server {server} was refused; check that the cluster is up, and that it is the one you mean: kubectl config current-context"
+                "the connection to the server {server} was refused - did you specify the right host or port? check: kubectl config current-context"
             );
         }
         match root.source() {
@@ -172,7 +172,7 @@ fn unreachable(server: &str, source: &(dyn StdError + 'static)) -> String {
     }
 }
 
-fn unusable(error: &KubeconfigError) -> String {
+fn kubeconfig_message(error: &KubeconfigError) -> String {
     match error {
         KubeconfigError::FindPath | KubeconfigError::CurrentContextNotSet => {
             format!("no cluster is configured ({error}); set KUBECONFIG or pass --kubeconfig")
@@ -186,7 +186,7 @@ fn unusable(error: &KubeconfigError) -> String {
     }
 }
 
-fn invalid(name: &str, faults: &[String]) -> String {
+fn invalid_message(name: &str, faults: &[String]) -> String {
     match faults {
         [one] => format!("The DIJob {name:?} is invalid: {one}"),
         many => {
@@ -195,7 +195,7 @@ fn invalid(name: &str, faults: &[String]) -> String {
     }
 }
 
-fn hint(version: &str) -> &'static str {
+fn install_hint(version: &str) -> &'static str {
     if version.starts_with(di_api::names::GROUP) {
         "; is DI Orchestrator installed in this cluster?"
     } else {
@@ -203,18 +203,18 @@ fn hint(version: &str) -> &'static str {
     }
 }
 
-/// An object that must not be sent, and why.
+/// An invalid object with its faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejected {
-    /// Manifest that it stands in.
+    /// Manifest that contains the object.
     pub origin: String,
-    /// Its kind and name.
+    /// Kind and name of the object.
     pub object: String,
-    /// All that is wrong with it.
+    /// All faults of the object.
     pub faults: Vec<String>,
 }
 
-fn lines(rejected: &[Rejected]) -> String {
+fn rejected_lines(rejected: &[Rejected]) -> String {
     let mut text = Vec::new();
     for one in rejected {
         text.push(format!("{}: {} is invalid:", one.origin, one.object));
@@ -228,33 +228,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_is_worded_as_kubectl_does() {
+    fn server_error_uses_kubectl_wording() {
         let status = Status::failure(r#"dijobs.diengine.opendilab.org "x" not found"#, "NotFound");
         assert_eq!(
             Error::Server(status.boxed()).to_string(),
             r#"Error from server (NotFound): dijobs.diengine.opendilab.org "x" not found"#
         );
-        let nobody = Status::failure("Unauthorized", "Unauthorized");
+        let unauthorized = Status::failure("Unauthorized", "Unauthorized");
         assert_eq!(
-            Error::Server(nobody.boxed()).to_string(),
+            Error::Server(unauthorized.boxed()).to_string(),
             "error: You must be logged in to the server (Unauthorized)"
         );
         let page = Status::failure("404 page not found", "Failed to parse error data");
         assert_eq!(
             Error::Server(page.boxed())
-                .when("creating \"a.yaml\"")
+                .with_action("creating \"a.yaml\"")
                 .to_string(),
             r#"Error from server: error when creating "a.yaml": 404 page not found"#
         );
     }
 
     #[test]
-    fn a_refused_connection_says_what_to_check() {
+    fn refused_connection_names_the_check() {
         let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
         let error = Error::from_kube(kube::Error::Service(Box::new(refused)), "https://h:1");
         assert!(
             error.to_string().starts_with(
-                "the connection to the server https://h:1 was refused; check that the cluster is up"
+                "the connection to the server https://h:1 was refused - did you specify the right host or port?"
             ),
             "{error}"
         );

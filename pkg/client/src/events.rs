@@ -9,79 +9,81 @@ use kube::core::ApiResource;
 use serde_json::Value;
 
 use crate::{
-    Change, Cluster, Job, JobQuery, Result, jobs,
-    watch::{Selection, watch},
+    Change, Cluster, Job, JobQuery, Result, list_jobs,
+    watch::{Selection, watch_objects},
 };
 
-/// What Kubernetes or the orchestrator told of a job or of one of its replicas.
+/// An event of a job or of one of its replicas.
 #[derive(Clone, Debug)]
 pub struct Event {
     /// Normal or Warning.
     pub type_: String,
-    /// Why, in one word.
+    /// Reason in CamelCase.
     pub reason: String,
-    /// What happened.
+    /// Message.
     pub message: String,
-    /// Who tells.
+    /// Component that reported the event.
     pub source: String,
-    /// Of whom, as `pod/cartpole-coordinator`.
+    /// Involved object, for example `pod/cartpole-coordinator`.
     pub about: String,
-    /// How often.
+    /// Number of occurrences.
     pub count: i32,
-    /// When it was first told.
+    /// Time of the first occurrence.
     pub first: Option<Timestamp>,
-    /// When it was last told.
+    /// Time of the last occurrence.
     pub last: Option<Timestamp>,
-    /// All of it.
+    /// The whole object.
     pub object: Value,
 }
 
-/// Events, oldest first, and the version at which they were seen.
+/// A list of events with its resourceVersion.
 #[derive(Clone, Debug)]
 pub struct JobEvents {
-    /// The events.
+    /// Events, oldest first.
     pub events: Vec<Event>,
-    /// Where a watch goes on from.
+    /// Start of a subsequent watch.
     pub resource_version: String,
 }
 
-/// Of whom events are asked for.
+/// Selects the events of one job or of all jobs.
 #[derive(Clone, Debug)]
-pub struct Whose {
+pub struct EventFilter {
     /// None means every namespace.
     namespace: Option<String>,
-    of: Of,
+    scope: Scope,
 }
 
 #[derive(Clone, Debug)]
-enum Of {
-    One(Box<Job>),
-    /// Those of these namespaces and names.
-    Any(HashSet<(String, String)>),
+enum Scope {
+    OneJob(Box<Job>),
+    /// Namespaces and names of the jobs.
+    AllJobs(HashSet<(String, String)>),
 }
 
-impl Whose {
-    /// A job and its replicas, those included that are gone.
-    pub fn job(job: &Job) -> Self {
+impl EventFilter {
+    /// Events of a job and its replicas, including deleted replicas.
+    pub fn for_job(job: &Job) -> Self {
         Self {
             namespace: Some(job.namespace().to_owned()),
-            of: Of::One(Box::new(job.clone())),
+            scope: Scope::OneJob(Box::new(job.clone())),
         }
     }
 
-    /// Every job of the current namespace, or of all, and their replicas; also of jobs that are gone while anything is told of them.
-    pub async fn any(cluster: &Cluster, all_namespaces: bool) -> Result<Self> {
+    /// Events of all jobs in the current namespace or in all namespaces, and of their replicas.
+    ///
+    /// Includes deleted jobs that still have events.
+    pub async fn for_all_jobs(cluster: &Cluster, all_namespaces: bool) -> Result<Self> {
         let query = JobQuery {
             all_namespaces,
             ..JobQuery::default()
         };
-        let jobs = jobs(cluster, &query).await?.jobs;
+        let jobs = list_jobs(cluster, &query).await?.jobs;
         let names = jobs
             .iter()
             .map(|job| (job.namespace().to_owned(), job.name().to_owned()));
         Ok(Self {
             namespace: (!all_namespaces).then(|| cluster.namespace().name.clone()),
-            of: Of::Any(names.collect()),
+            scope: Scope::AllJobs(names.collect()),
         })
     }
 
@@ -95,37 +97,40 @@ impl Whose {
         }
     }
 
-    /// Notes which jobs an event tells of.
-    fn learn(&mut self, event: &Event) {
-        if let Of::Any(jobs) = &mut self.of
-            && let Some(job) = event.job()
+    /// Adds the job of an event, which may be deleted already.
+    fn note_job(&mut self, event: &Event) {
+        if let Scope::AllJobs(jobs) = &mut self.scope
+            && let Some(job) = event.job_name()
         {
             jobs.insert((event.namespace().to_owned(), job.to_owned()));
         }
     }
 
-    fn includes(&self, event: &Event) -> bool {
-        match &self.of {
-            Of::One(job) => is_about(event, job),
-            Of::Any(jobs) => {
+    fn matches_event(&self, event: &Event) -> bool {
+        match &self.scope {
+            Scope::OneJob(job) => concerns_job(event, job),
+            Scope::AllJobs(jobs) => {
                 let is_one = |job: &str| {
                     let namespace = event.namespace().to_owned();
                     jobs.contains(&(namespace, job.to_owned()))
                 };
-                event.job().is_some() || event.replica().is_some_and(|name| is_of_any(name, is_one))
+                event.job_name().is_some()
+                    || event
+                        .replica_name()
+                        .is_some_and(|name| is_replica_name(name, is_one))
             }
         }
     }
 }
 
-/// The events of these.
-pub async fn events(cluster: &Cluster, whose: &mut Whose) -> Result<JobEvents> {
-    let listed = whose.selection().list(cluster).await?;
+/// Lists the selected events.
+pub async fn list_events(cluster: &Cluster, filter: &mut EventFilter) -> Result<JobEvents> {
+    let listed = filter.selection().list(cluster).await?;
     let mut events: Vec<_> = listed.items.into_iter().map(Event::from).collect();
     for event in &events {
-        whose.learn(event);
+        filter.note_job(event);
     }
-    events.retain(|event| whose.includes(event));
+    events.retain(|event| filter.matches_event(event));
     events.sort_by_key(|event| event.last);
     Ok(JobEvents {
         events,
@@ -133,23 +138,25 @@ pub async fn events(cluster: &Cluster, whose: &mut Whose) -> Result<JobEvents> {
     })
 }
 
-/// The same events as they come, since `version`, when those that are `known` had been told. The first error ends it.
+/// Watches the selected events from `version`, at which the `known` events existed.
+///
+/// The first error ends the stream.
 pub fn watch_events(
     cluster: &Cluster,
-    mut whose: Whose,
+    mut filter: EventFilter,
     version: &str,
     known: &[Event],
 ) -> BoxStream<'static, Result<Event>> {
     let known = known.iter().map(|event| &event.object);
-    watch(cluster, whose.selection(), version, known)
+    watch_objects(cluster, filter.selection(), version, known)
         .filter_map(move |change| {
             future::ready(match change {
                 Ok(Change::Applied(object)) => {
                     let event = Event::from(object);
-                    whose.learn(&event);
-                    whose.includes(&event).then_some(Ok(event))
+                    filter.note_job(&event);
+                    filter.matches_event(&event).then_some(Ok(event))
                 }
-                // They expire.
+                // Events expire: a deletion is no news.
                 Ok(Change::Deleted(_)) => None,
                 Err(error) => Some(Err(error)),
             })
@@ -158,33 +165,33 @@ pub fn watch_events(
 }
 
 impl Event {
-    /// The namespace of what it tells of.
+    /// Namespace of the event.
     pub fn namespace(&self) -> &str {
         self.object["metadata"]["namespace"]
             .as_str()
             .unwrap_or_default()
     }
 
-    fn regarding(&self, kinds: &[&str]) -> Option<&str> {
+    fn involved_name(&self, kinds: &[&str]) -> Option<&str> {
         let regarding = &self.object["involvedObject"];
         let kind = regarding["kind"].as_str()?;
         regarding["name"].as_str().filter(|_| kinds.contains(&kind))
     }
 
-    /// The job that it tells of itself.
-    fn job(&self) -> Option<&str> {
-        self.regarding(&["DIJob"])
+    /// Name of the job, if the event concerns the job itself.
+    fn job_name(&self) -> Option<&str> {
+        self.involved_name(&["DIJob"])
     }
 
-    /// What may be a replica of one.
-    fn replica(&self) -> Option<&str> {
-        self.regarding(&["Pod", "Service"])
+    /// Name of the pod or service, which may be a replica.
+    fn replica_name(&self) -> Option<&str> {
+        self.involved_name(&["Pod", "Service"])
     }
 }
 
 impl From<Value> for Event {
     fn from(mut object: Value) -> Self {
-        // Servers leave both out of the items of a list.
+        // API servers omit both fields in list items.
         if let Some(fields) = object.as_object_mut() {
             fields.entry("kind").or_insert("Event".into());
             fields.entry("apiVersion").or_insert("v1".into());
@@ -192,10 +199,10 @@ impl From<Value> for Event {
         let event: CoreEvent = serde_json::from_value(object.clone()).unwrap_or_default();
         let time = |time: Option<Time>| time.map(|time| time.0);
         let series = event.series.unwrap_or_default();
-        let told = event.event_time.map(|time| time.0);
+        let event_time = event.event_time.map(|time| time.0);
         let created = time(event.metadata.creation_timestamp);
         let last = series.last_observed_time.map(|time| time.0);
-        let first = time(event.first_timestamp).or(told).or(created);
+        let first = time(event.first_timestamp).or(event_time).or(created);
         let source = event.source.unwrap_or_default().component;
         let regarding = event.involved_object;
         Self {
@@ -219,19 +226,23 @@ impl From<Value> for Event {
     }
 }
 
-/// Whether an event tells of this job, or of a replica that it has or had; not of an earlier job of the same name.
-fn is_about(event: &Event, job: &Job) -> bool {
-    if event.job().is_some() {
+/// Whether an event concerns this job or one of its replicas.
+///
+/// Events of a previous job of the same name do not match.
+fn concerns_job(event: &Event, job: &Job) -> bool {
+    if event.job_name().is_some() {
         let uid = job.metadata.uid.as_deref();
         return uid.is_some() && event.object["involvedObject"]["uid"].as_str() == uid;
     }
     let created = job.metadata.creation_timestamp.as_ref().map(|at| at.0);
-    let is_it = |name: &str| is_of_any(name, |other| other == job.name());
-    event.replica().is_some_and(is_it) && event.last >= created
+    let is_it = |name: &str| is_replica_name(name, |other| other == job.name());
+    event.replica_name().is_some_and(is_it) && event.last >= created
 }
 
-/// Whether this is how a replica of such a job is called; the names of two jobs may allow it.
-fn is_of_any(name: &str, is_one: impl Fn(&str) -> bool) -> bool {
+/// Whether a name has the form of a replica name of a matching job.
+///
+/// A replica name can match several jobs, because job names may contain dashes.
+fn is_replica_name(name: &str, is_one: impl Fn(&str) -> bool) -> bool {
     let before = |role: Role| {
         let (front, suffix) = name.rsplit_once('-')?;
         let job = front.strip_suffix(role.label())?.strip_suffix('-')?;
@@ -247,37 +258,37 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::watch::tests::{answer, answer_whole, expired};
+    use crate::watch::tests::{expired_event, send_full_response, send_response};
 
     #[tokio::test]
-    async fn what_was_told_before_a_watch_expired_is_not_told_again() {
+    async fn known_events_are_not_repeated_after_expiry() {
         let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let cluster = Cluster::at(&server).await;
+        let cluster = Cluster::for_test_server(&server).await;
         let event = |name: &str| {
             json!({
                 "metadata": {"name": name, "uid": name, "resourceVersion": "1"},
                 "involvedObject": {"kind": "DIJob", "name": "j"},
             })
         };
-        let whose = Whose {
+        let filter = EventFilter {
             namespace: None,
-            of: Of::Any(HashSet::new()),
+            scope: Scope::AllJobs(HashSet::new()),
         };
-        let mut told = watch_events(&cluster, whose, "1", &[Event::from(event("old"))]);
+        let mut events = watch_events(&cluster, filter, "1", &[Event::from(event("old"))]);
         let list = json!({
             "kind": "EventList", "apiVersion": "v1", "metadata": {"resourceVersion": "9"}, "items": [event("old"), event("new")],
         });
         let answers = async {
-            let watch = answer(&server, &expired()).await;
-            (watch, answer_whole(&server, &list).await)
+            let watch = send_response(&server, &expired_event()).await;
+            (watch, send_full_response(&server, &list).await)
         };
-        let (_open, next) = tokio::join!(answers, told.next());
+        let (_open, next) = tokio::join!(answers, events.next());
         let next = next.unwrap().unwrap();
         assert_eq!(next.object["metadata"]["name"], "new");
     }
 
     #[test]
-    fn old_and_new_events_are_read_alike() {
+    fn legacy_and_series_events_decode_alike() {
         let old = Event::from(json!({
             "metadata": {"name": "e"}, "type": "Warning", "reason": "BackOff", "message": "waits\n", "count": 3,
             "firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:05:00Z",
@@ -302,53 +313,61 @@ mod tests {
     }
 
     #[test]
-    fn events_of_other_jobs_are_left_out() {
+    fn events_of_other_jobs_do_not_match() {
         let job = Job::from(json!({"metadata": {
             "name": "j", "uid": "u", "creationTimestamp": "2026-01-01T00:01:00Z",
         }}));
-        let about = |kind: &str, name: &str, uid: &str, when: &str| {
+        let concerns = |kind: &str, name: &str, uid: &str, when: &str| {
             let event = Event::from(json!({
                 "involvedObject": {"kind": kind, "name": name, "uid": uid}, "lastTimestamp": when,
             }));
-            is_about(&event, &job)
+            concerns_job(&event, &job)
         };
         let (before, after) = ("2026-01-01T00:00:59Z", "2026-01-01T00:02:00Z");
-        assert!(about("DIJob", "j", "u", after));
-        assert!(!about("DIJob", "j", "earlier", before));
-        assert!(about("Pod", "j-coordinator", "p", after));
-        assert!(about("Service", "j-ddp-learner-abcde", "p", after));
+        assert!(concerns("DIJob", "j", "u", after));
+        assert!(!concerns("DIJob", "j", "earlier", before));
+        assert!(concerns("Pod", "j-coordinator", "p", after));
+        assert!(concerns("Service", "j-ddp-learner-abcde", "p", after));
         assert!(
-            !about("Pod", "j-coordinator", "p", before),
-            "of an earlier job"
+            !concerns("Pod", "j-coordinator", "p", before),
+            "of a previous job"
         );
-        assert!(!about("Pod", "j-collector-2-collector-abcde", "p", after));
-        assert!(!about("Pod", "j2-coordinator", "p", after));
-        assert!(!about("ConfigMap", "j-coordinator", "c", after));
+        assert!(!concerns(
+            "Pod",
+            "j-collector-2-collector-abcde",
+            "p",
+            after
+        ));
+        assert!(!concerns("Pod", "j2-coordinator", "p", after));
+        assert!(!concerns("ConfigMap", "j-coordinator", "c", after));
     }
     #[test]
-    fn events_of_any_job_are_those_of_jobs_that_are_or_were_told_of() {
+    fn all_jobs_filter_includes_deleted_jobs() {
         let event = |kind: &str, namespace: &str, name: &str| {
             Event::from(json!({
                 "metadata": {"namespace": namespace}, "involvedObject": {"kind": kind, "name": name},
             }))
         };
-        let mut whose = Whose {
+        let mut filter = EventFilter {
             namespace: None,
-            of: Of::Any(HashSet::from([("rl".to_owned(), "j-ddp".to_owned())])),
+            scope: Scope::AllJobs(HashSet::from([("rl".to_owned(), "j-ddp".to_owned())])),
         };
-        let gone = event("Pod", "rl", "gone-coordinator");
-        assert!(!whose.includes(&gone), "it may be a stranger");
-        let told = event("DIJob", "rl", "gone");
-        whose.learn(&told);
-        assert!(whose.includes(&gone) && whose.includes(&told));
-        assert!(whose.includes(&event("Pod", "rl", "j-ddp-learner-abcde")));
+        let deleted = event("Pod", "rl", "deleted-coordinator");
+        assert!(!filter.matches_event(&deleted), "not known as a job yet");
+        let job_event = event("DIJob", "rl", "deleted");
+        filter.note_job(&job_event);
+        assert!(filter.matches_event(&deleted) && filter.matches_event(&job_event));
+        assert!(filter.matches_event(&event("Pod", "rl", "j-ddp-learner-abcde")));
         for (kind, namespace, name) in [
-            ("Pod", "other", "gone-coordinator"),
+            ("Pod", "other", "deleted-coordinator"),
             ("Pod", "rl", "j-learner-abcde"),
             ("Pod", "rl", "j-ddp-learner-abc"),
-            ("ConfigMap", "rl", "gone-coordinator"),
+            ("ConfigMap", "rl", "deleted-coordinator"),
         ] {
-            assert!(!whose.includes(&event(kind, namespace, name)), "{name}");
+            assert!(
+                !filter.matches_event(&event(kind, namespace, name)),
+                "{name}"
+            );
         }
     }
 }

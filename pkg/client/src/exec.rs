@@ -9,14 +9,14 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{Cluster, Error, Result};
 
-/// How a command is run in a container.
+/// Options of [`exec`].
 #[derive(Clone, Debug, Default)]
 pub struct ExecOptions {
     /// Container instead of the main one.
     pub container: Option<String>,
-    /// Whether it is given input.
+    /// Passes stdin to the command.
     pub stdin: bool,
-    /// Whether it is given a terminal; then its errors come with its output.
+    /// Allocates a TTY. stderr is then part of stdout.
     pub tty: bool,
 }
 
@@ -24,14 +24,16 @@ pub struct ExecOptions {
 pub struct Exec {
     process: AttachedProcess,
     pod: String,
-    takes_end: bool,
+    can_close_stdin: bool,
 }
 
-/// The first Kubernetes, 1.x, that can be told over WebSockets that input has ended.
-const TAKES_END_SINCE: u32 = 30;
+/// First minor version of Kubernetes 1.x that can close stdin over a WebSocket.
+///
+/// See <https://kubernetes.io/blog/2024/08/20/websockets-transition/>.
+const STDIN_CLOSE_MIN_MINOR: u32 = 30;
 
-/// How much may be on its way; kube's own kilobyte makes large outputs slow.
-const BUFFER: usize = 64 * 1024;
+/// Buffer size in bytes. The 1 KiB of kube makes large outputs slow.
+const BUFFER_BYTES: usize = 64 * 1024;
 
 /// Runs a command in a pod.
 ///
@@ -46,44 +48,44 @@ pub async fn exec(
     let name = pod.name_any();
     let container = options.container.as_deref();
     let container = container.unwrap_or(names::MAIN_CONTAINER);
-    enterable(pod, container).map_err(Error::Replica)?;
+    check_can_exec(pod, container).map_err(Error::Replica)?;
     let params = AttachParams::default()
         .container(container)
-        // A terminal without input loses the output too on some servers; nothing is typed there, and that is all.
+        // Some servers lose the output of a TTY without stdin, so always attach stdin to a TTY.
         .stdin(options.stdin || options.tty)
         .stdout(true)
         .stderr(!options.tty)
         .tty(options.tty)
-        .max_stdin_buf_size(BUFFER)
-        .max_stdout_buf_size(BUFFER)
-        .max_stderr_buf_size(BUFFER);
+        .max_stdin_buf_size(BUFFER_BYTES)
+        .max_stdout_buf_size(BUFFER_BYTES)
+        .max_stderr_buf_size(BUFFER_BYTES);
     let namespace = pod.namespace().unwrap_or_default();
     let api: Api<Pod> = Api::namespaced(cluster.client.clone(), &namespace);
-    let takes_end = options.stdin && takes_end(cluster).await?;
+    let can_close_stdin = options.stdin && supports_stdin_close(cluster).await?;
     match api.exec(&name, command, &params).await {
         Ok(process) => Ok(Exec {
             process,
             pod: name,
-            takes_end,
+            can_close_stdin,
         }),
-        Err(error) => Err(stream_error(cluster, error, &name)),
+        Err(error) => Err(stream_open_error(cluster, error, &name)),
     }
 }
 
-async fn takes_end(cluster: &Cluster) -> Result<bool> {
+async fn supports_stdin_close(cluster: &Cluster) -> Result<bool> {
     let version = cluster.client.apiserver_version().await;
-    let version = version.map_err(|error| cluster.error(error))?;
-    // Some write 29+.
+    let version = version.map_err(|error| cluster.convert_error(error))?;
+    // Some providers report a minor version such as `29+`.
     let minor = version
         .minor
         .trim_end_matches(|c: char| !c.is_ascii_digit());
     Ok(minor
         .parse()
-        .is_ok_and(|minor: u32| minor >= TAKES_END_SINCE))
+        .is_ok_and(|minor: u32| minor >= STDIN_CLOSE_MIN_MINOR))
 }
 
-/// kubectl's words for what the server would refuse less clearly.
-fn enterable(pod: &Pod, container: &str) -> Result<(), String> {
+/// Checks the pod with kubectl's errors, which are clearer than the server's.
+fn check_can_exec(pod: &Pod, container: &str) -> Result<(), String> {
     let phase = pod
         .status
         .as_ref()
@@ -102,59 +104,59 @@ fn enterable(pod: &Pod, container: &str) -> Result<(), String> {
     if all.any(|one| one.name == container) {
         return Ok(());
     }
-    let has: Vec<_> = containers.iter().map(|one| one.name.as_str()).collect();
+    let names: Vec<_> = containers.iter().map(|one| one.name.as_str()).collect();
     Err(format!(
         "container {container} not found in pod {}; it has {}",
         pod.name_any(),
-        has.join(", ")
+        names.join(", ")
     ))
 }
 
-/// What is wrong when there is no stream: the server's own words where it refuses.
-pub(crate) fn stream_error(cluster: &Cluster, error: KubeError, pod: &str) -> Error {
+/// The error of a stream that could not be opened.
+pub(crate) fn stream_open_error(cluster: &Cluster, error: KubeError, pod: &str) -> Error {
     match error {
         KubeError::UpgradeConnection(UpgradeConnectionError::ProtocolSwitch(code)) => {
             Error::Replica(format!(
-                "the server did not open a stream to pod {pod} ({code}); is the container running? check: kubectl get pod {pod}"
+                "cannot open a stream to pod {pod}: the server answered {code}; check that the container is running: kubectl get pod {pod}"
             ))
         }
-        other => cluster.error(other),
+        other => cluster.convert_error(other),
     }
 }
 
 impl Exec {
-    /// Its input, once; none where there is neither input nor a terminal.
+    /// Takes stdin of the command. `None` without stdin and TTY, or if already taken.
     pub fn stdin(&mut self) -> Option<impl AsyncWrite + Unpin + Send + use<>> {
         self.process.stdin()
     }
 
-    /// Whether it can be told that its input has ended. Where it cannot, closing the input would cut off the output, too.
-    pub fn takes_end(&self) -> bool {
-        self.takes_end
+    /// Whether stdin can be closed. Otherwise closing it would also end the output.
+    pub fn can_close_stdin(&self) -> bool {
+        self.can_close_stdin
     }
 
-    /// Its output, once.
+    /// Takes stdout of the command. `None` if already taken.
     pub fn stdout(&mut self) -> Option<impl AsyncRead + Unpin + Send + use<>> {
         self.process.stdout()
     }
 
-    /// Its errors, once; none with a terminal.
+    /// Takes stderr of the command. `None` with a TTY, or if already taken.
     pub fn stderr(&mut self) -> Option<impl AsyncRead + Unpin + Send + use<>> {
         self.process.stderr()
     }
 
-    /// Tells the size of the terminal, in columns and lines, as often as it changes; none without a terminal.
-    pub fn sizes(&mut self) -> Option<impl FnMut(u16, u16) + Send + use<>> {
+    /// Returns a function that sends the terminal size in columns and rows. `None` without a TTY.
+    pub fn resize_sender(&mut self) -> Option<impl FnMut(u16, u16) + Send + use<>> {
         let mut sender = self.process.terminal_size()?;
-        // A size that finds no place is overtaken by the next.
+        // If the channel is full, drop this size: a later one replaces it.
         Some(move |width, height| drop(sender.try_send(TerminalSize { width, height })))
     }
 
-    /// Waits for its end: the exit code. Output that was taken must be read meanwhile.
+    /// Waits for the exit code. The caller must read stdout and stderr in the meantime.
     ///
     /// # Errors
-    /// When the command could not be started, or the connection broke.
-    pub async fn wait(&mut self) -> Result<i32> {
+    /// The command could not start, or the connection was lost.
+    pub async fn wait_exit_code(&mut self) -> Result<i32> {
         let status = match self.process.take_status() {
             Some(status) => status.await,
             None => None,
@@ -184,7 +186,7 @@ fn exit_code(status: &Status) -> Result<i32, String> {
         .and_then(|cause| cause.message.as_ref()?.parse().ok());
     code.ok_or_else(|| match &status.message {
         Some(message) => format!("Internal error occurred: {message}"),
-        None => "the command could not be run".to_owned(),
+        None => "the server could not run the command and gave no reason".to_owned(),
     })
 }
 
@@ -195,20 +197,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_exit_code_is_read_from_the_status() {
-        let code = |status| exit_code(&serde_json::from_value(status).unwrap());
-        assert_eq!(code(json!({"status": "Success"})), Ok(0));
+    fn exit_code_is_read_from_status() {
+        let code_of = |status| exit_code(&serde_json::from_value(status).unwrap());
+        assert_eq!(code_of(json!({"status": "Success"})), Ok(0));
         assert_eq!(
-            code(json!({"status": "Failure", "reason": "NonZeroExitCode",
+            code_of(json!({"status": "Failure", "reason": "NonZeroExitCode",
                 "details": {"causes": [{"reason": "ExitCode", "message": "42"}]}})),
             Ok(42)
         );
-        let error = code(json!({"status": "Failure", "message": "no such file"}));
+        let error = code_of(json!({"status": "Failure", "message": "no such file"}));
         assert_eq!(error.unwrap_err(), "Internal error occurred: no such file");
     }
 
     #[test]
-    fn what_cannot_be_entered_is_told_before() {
+    fn exec_into_ended_pod_or_unknown_container_fails() {
         let pod = |phase: &str| -> Pod {
             serde_json::from_value(json!({
                 "metadata": {"name": "p"},
@@ -217,13 +219,13 @@ mod tests {
             }))
             .unwrap()
         };
-        assert_eq!(enterable(&pod("Running"), "log"), Ok(()));
+        assert_eq!(check_can_exec(&pod("Running"), "log"), Ok(()));
         assert_eq!(
-            enterable(&pod("Running"), "lgo").unwrap_err(),
+            check_can_exec(&pod("Running"), "lgo").unwrap_err(),
             "container lgo not found in pod p; it has di-container, log"
         );
         assert_eq!(
-            enterable(&pod("Succeeded"), "log").unwrap_err(),
+            check_can_exec(&pod("Succeeded"), "log").unwrap_err(),
             "cannot exec into a container in a completed pod; current phase is Succeeded"
         );
     }

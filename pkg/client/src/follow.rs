@@ -1,4 +1,4 @@
-mod reading;
+mod log_cursor;
 
 use std::{
     collections::HashSet,
@@ -23,24 +23,25 @@ use kube::{
 use tokio::time::sleep;
 
 use crate::{
-    Cluster, Error, Job, JobEvent, JobQuery, LogLine, LogOptions, LogStream, Result, Which,
-    logs::{is_chosen, log_of},
-    replicas::{is_of, pods},
+    Cluster, Error, Job, JobEvent, JobQuery, LogLine, LogOptions, LogSelection, LogStream, Result,
+    logs::{is_selected_pod, open_log_stream},
+    replicas::{is_owned_by, owned_pods},
     watch_jobs,
 };
 
-use reading::{MARGIN, Reading, Run};
+use log_cursor::{LogCursor, OVERLAP, Run};
 
-/// The logs of these pods, and of those that take their places or come beside them, until the job has ended and so have its pods. Where a
-/// stream breaks off while its container runs on, another goes on from there.
-/// No more than `most` are open at a time: an error tells of each that is left out.
-pub fn follow(
+/// Follows the logs of these pods and of pods that are created later, until job and pods have ended.
+///
+/// If a stream breaks while its container runs, a new stream continues at the same line. At most
+/// `max_open` logs are open at a time. The stream yields an error for each log beyond that.
+pub fn follow_logs(
     cluster: &Cluster,
     job: &Job,
-    which: &Which,
+    selection: &LogSelection,
     pods: Vec<Pod>,
     options: &LogOptions,
-    most: usize,
+    max_open: usize,
 ) -> LogStream {
     let api: Api<Pod> = Api::namespaced(cluster.client.clone(), job.namespace());
     let query = JobQuery {
@@ -60,33 +61,33 @@ pub fn follow(
         cluster: cluster.clone(),
         api,
         job: job.clone(),
-        which: which.clone(),
+        selection: selection.clone(),
         options: options.clone(),
-        most,
+        max_open,
         open: SelectAll::new(),
         seen: HashSet::new(),
-        looks: false,
+        polls_job: false,
         ended: has_ended(&job.status),
     };
     for pod in pods {
-        for container in options.containers(&pod) {
-            // One that has not started yet is opened once it has.
+        for container in options.selected_containers(&pod) {
+            // A container that has not started yet is opened after its start.
             if let Some(run) = run_of(&pod, &container) {
                 follower.seen.insert(run.clone());
-                follower.open(Reading::new(run, pod.name_any(), container));
+                follower.open_log(LogCursor::new(run, pod.name_any(), container));
             } else if !has_container(&pod, &container) {
-                // The server says so.
+                // Open it anyway: the API server reports the missing container.
                 let run = (pod.uid().unwrap_or_default(), container.clone(), 0);
-                follower.open(Reading::new(run, pod.name_any(), container));
+                follower.open_log(LogCursor::new(run, pod.name_any(), container));
             }
         }
     }
-    // Those that come later are new: all that they say is.
+    // Pods that are created later are new, so read their logs from the beginning.
     follower.options.tail = None;
     follower.options.since = None;
     follower.options.since_time = None;
     stream::unfold(follower, |mut follower| async move {
-        Some((follower.next().await?, follower))
+        Some((follower.next_line().await?, follower))
     })
     .boxed()
 }
@@ -95,53 +96,53 @@ struct Follower {
     cluster: Cluster,
     api: Api<Pod>,
     job: Job,
-    which: Which,
+    selection: LogSelection,
     options: LogOptions,
-    most: usize,
+    max_open: usize,
     pods: BoxStream<'static, Result<Pod, watcher::Error>>,
     jobs: BoxStream<'static, Result<JobEvent>>,
-    open: SelectAll<BoxStream<'static, Heard>>,
+    open: SelectAll<BoxStream<'static, LogEvent>>,
     seen: HashSet<Run>,
-    /// Whether the job is looked at now and then, and not watched.
-    looks: bool,
+    /// Whether the job is polled instead of watched.
+    polls_job: bool,
     ended: bool,
 }
 
-/// What comes of an open log.
-enum Heard {
+/// An event of an open log.
+enum LogEvent {
     Line(LogLine),
-    /// It has ended, perhaps with an error.
-    Over(Reading, Option<Error>),
+    /// The stream has ended, possibly with an error.
+    Ended(LogCursor, Option<Error>),
 }
 
-/// An error that comes as often in a row is told of.
-const MOST_ERRORS: u32 = 5;
+/// Consecutive failed attempts after which an error is reported.
+const MAX_FAILED_ATTEMPTS: u32 = 5;
 
 impl Follower {
-    async fn next(&mut self) -> Option<Result<crate::LogLine>> {
+    async fn next_line(&mut self) -> Option<Result<crate::LogLine>> {
         loop {
             if self.ended && self.open.is_empty() {
                 return None;
             }
             tokio::select! {
-                heard = self.open.next(), if !self.open.is_empty() => {
-                    match heard {
-                        Some(Heard::Line(line)) => return Some(Ok(line)),
-                        Some(Heard::Over(reading, error)) => {
-                            if let Err(error) = self.go_on(reading, error).await {
+                event = self.open.next(), if !self.open.is_empty() => {
+                    match event {
+                        Some(LogEvent::Line(line)) => return Some(Ok(line)),
+                        Some(LogEvent::Ended(cursor, error)) => {
+                            if let Err(error) = self.reopen(cursor, error).await {
                                 return Some(Err(error));
                             }
                         }
-                        // The last of them ended, and perhaps nothing else is to come.
+                        // The last stream has ended: check whether the job has ended, too.
                         None => {}
                     }
                 }
                 Some(pod) = self.pods.next() => {
-                    let taken = match pod {
-                        Ok(pod) => self.take(&pod),
-                        Err(error) => self.missed(error),
+                    let result = match pod {
+                        Ok(pod) => self.follow_pod(&pod),
+                        Err(error) => self.on_watch_error(error),
                     };
-                    if let Err(error) = taken {
+                    if let Err(error) = result {
                         return Some(Err(error));
                     }
                 }
@@ -151,17 +152,17 @@ impl Follower {
                             job.metadata.uid != self.job.metadata.uid || has_ended(&job.status)
                         }
                         Some(Ok(JobEvent::Deleted(_))) | None => true,
-                        // Who may not watch it may look at it.
-                        Some(Err(Error::Server(status))) if status.is_forbidden() && !self.looks => {
-                            self.jobs = looks(&self.cluster, &self.job);
-                            self.looks = true;
+                        // Without permission to watch the job, poll it.
+                        Some(Err(Error::Server(status))) if status.is_forbidden() && !self.polls_job => {
+                            self.jobs = poll_job(&self.cluster, &self.job);
+                            self.polls_job = true;
                             false
                         }
-                        // It goes on with what is open.
+                        // The open logs continue after this error.
                         Some(Err(error)) => return Some(Err(error)),
                     };
-                    // What ran only shortly may have come and gone between two looks.
-                    if self.ended && let Err(error) = self.take_all().await {
+                    // A short-lived pod may have escaped the watch, so list all pods once more.
+                    if self.ended && let Err(error) = self.follow_all_pods().await {
                         return Some(Err(error));
                     }
                 }
@@ -169,9 +170,9 @@ impl Follower {
         }
     }
 
-    /// An error is tried again by the watch itself, and what it brings late is no less whole. But a right that is lacking will not come.
-    fn missed(&mut self, error: watcher::Error) -> Result<()> {
-        match refusal(error) {
+    /// Handles an error of the pod watch. The watch retries all errors but missing permissions.
+    fn on_watch_error(&mut self, error: watcher::Error) -> Result<()> {
+        match forbidden_status(error) {
             Some(status) => {
                 self.pods = stream::empty().boxed();
                 Err(Error::Server(status))
@@ -180,118 +181,120 @@ impl Follower {
         }
     }
 
-    async fn take_all(&mut self) -> Result<()> {
-        for pod in pods(&self.cluster, &self.job).await? {
-            self.take(&pod)?;
+    async fn follow_all_pods(&mut self) -> Result<()> {
+        for pod in owned_pods(&self.cluster, &self.job).await? {
+            self.follow_pod(&pod)?;
         }
         Ok(())
     }
 
-    fn take(&mut self, pod: &Pod) -> Result<()> {
-        if !is_of(pod, &self.job) || !is_chosen(pod, &self.which) {
+    fn follow_pod(&mut self, pod: &Pod) -> Result<()> {
+        if !is_owned_by(pod, &self.job) || !is_selected_pod(pod, &self.selection) {
             return Ok(());
         }
-        for container in self.options.containers(pod) {
+        for container in self.options.selected_containers(pod) {
             let Some(run) = run_of(pod, &container) else {
                 continue;
             };
             if !self.seen.insert(run.clone()) {
                 continue;
             }
-            if self.open.len() >= self.most {
+            if self.open.len() >= self.max_open {
                 return Err(Error::Logs(format!(
-                    "{} is not followed: {} logs are already",
+                    "log of pod {} is not followed: {} logs are followed already; raise the limit with --max-log-requests",
                     pod.name_any(),
-                    self.most
+                    self.max_open
                 )));
             }
-            self.open(Reading::new(run, pod.name_any(), container));
+            self.open_log(LogCursor::new(run, pod.name_any(), container));
         }
         Ok(())
     }
 
-    fn open(&mut self, reading: Reading) {
-        let params = self.options.params(reading.container.clone());
-        self.push(reading, params, Duration::ZERO);
+    fn open_log(&mut self, cursor: LogCursor) {
+        let params = self.options.log_params(cursor.container.clone());
+        self.push_log(cursor, params, Duration::ZERO);
     }
 
-    /// Reads a log after a pause.
-    fn push(&mut self, mut reading: Reading, params: LogParams, pause: Duration) {
+    /// Opens a log after a pause.
+    fn push_log(&mut self, mut cursor: LogCursor, params: LogParams, pause: Duration) {
         let (cluster, api) = (self.cluster.clone(), self.api.clone());
-        let pod = reading.pod.clone();
-        let until = reading.until;
+        let pod = cursor.pod.clone();
+        let read_until = cursor.read_until;
         let log = stream::once(async move {
             sleep(pause).await;
             let mut params = params;
-            // What has been written since, by the clock of the server, and a little more.
+            // Read the lines since the last known time plus a margin for clock differences.
             if !pause.is_zero() {
-                let past = (until.elapsed() + MARGIN).as_secs();
+                let past = (read_until.elapsed() + OVERLAP).as_secs();
                 params.since_seconds = Some(i64::try_from(past).unwrap_or(i64::MAX));
             }
-            log_of(&cluster, &api, pod, params, true)
+            open_log_stream(&cluster, &api, pod, params, true)
         });
-        reading.opened = Instant::now() + pause;
-        let log = stream::unfold(Some((log.flatten().boxed(), reading)), |state| async move {
-            let (mut log, mut reading) = state?;
+        cursor.opened = Instant::now() + pause;
+        let log = stream::unfold(Some((log.flatten().boxed(), cursor)), |state| async move {
+            let (mut log, mut cursor) = state?;
             loop {
                 match log.next().await {
-                    Some(Ok(line)) if reading.is_new(&line.bytes) => {
-                        return Some((Heard::Line(line), Some((log, reading))));
+                    Some(Ok(line)) if cursor.is_new(&line.bytes) => {
+                        return Some((LogEvent::Line(line), Some((log, cursor))));
                     }
                     Some(Ok(_)) => {}
                     Some(Err(error)) => {
-                        return Some((Heard::Over(reading, Some(error)), None));
+                        return Some((LogEvent::Ended(cursor, Some(error)), None));
                     }
-                    None => return Some((Heard::Over(reading, None), None)),
+                    None => return Some((LogEvent::Ended(cursor, None), None)),
                 }
             }
         });
         self.open.push(log.boxed());
     }
 
-    /// A stream may end before the log does: when a kubelet is restarted, a connection is idle for long, a log is rotated.
-    async fn go_on(&mut self, mut reading: Reading, error: Option<Error>) -> Result<()> {
+    /// Reopens the log of an ended stream if the container still runs.
+    ///
+    /// A stream ends early when the kubelet restarts, the connection is idle, or the log is rotated.
+    async fn reopen(&mut self, mut cursor: LogCursor, error: Option<Error>) -> Result<()> {
         if self.options.limit_bytes.is_some() {
-            // It may have ended because that many came.
-            self.ended |= matches!(self.which, Which::Replica(_));
+            // The stream may have ended because of the byte limit, so do not reopen it.
+            self.ended |= matches!(self.selection, LogSelection::Replica(_));
             return error.map_or(Ok(()), Err);
         }
-        let refused = matches!(&error, Some(Error::Server(status)) if status.code < 500);
-        let first = reading.fruitless == 0;
-        let place = place_of(&self.api, &reading).await;
-        // A replica's pod has no successor.
-        if place == Place::Gone && matches!(self.which, Which::Replica(_)) {
+        let rejected = matches!(&error, Some(Error::Server(status)) if status.code < 500);
+        let is_first_attempt = cursor.failed_attempts == 0;
+        let state = container_state(&self.api, &cursor).await;
+        // The pod of a named replica has no successor.
+        if state == RunState::Gone && matches!(self.selection, LogSelection::Replica(_)) {
             self.ended = true;
         }
-        match (error, place) {
-            (Some(error), _) if error.is_not_found() && place == Place::Gone => return Ok(()),
-            (Some(error), _) if refused && first => return Err(error),
-            // What has been read, and was over before it could be opened again, has no more to say.
-            (_, Place::Waiting | Place::Gone) if refused => return Ok(()),
-            (Some(error), _) if reading.fruitless >= MOST_ERRORS => return Err(error),
-            (Some(_), _) | (None, Place::Running) => {}
-            (None, Place::Waiting | Place::Gone) => return Ok(()),
+        match (error, state) {
+            (Some(error), _) if error.is_not_found() && state == RunState::Gone => return Ok(()),
+            (Some(error), _) if rejected && is_first_attempt => return Err(error),
+            // The run has ended and its log was read before.
+            (_, RunState::Ended | RunState::Gone) if rejected => return Ok(()),
+            (Some(error), _) if cursor.failed_attempts >= MAX_FAILED_ATTEMPTS => return Err(error),
+            (Some(_), _) | (None, RunState::Running) => {}
+            (None, RunState::Ended | RunState::Gone) => return Ok(()),
         }
-        let pause = reading.again();
+        let pause = cursor.prepare_reopen();
         let params = LogParams {
             tail_lines: None,
             since_time: None,
-            ..self.options.params(reading.container.clone())
+            ..self.options.log_params(cursor.container.clone())
         };
-        self.push(reading, params, pause);
+        self.push_log(cursor, params, pause);
         Ok(())
     }
 }
 
-/// A job that cannot be watched is looked at now and then.
-fn looks(cluster: &Cluster, job: &Job) -> BoxStream<'static, Result<JobEvent>> {
-    const EVERY: Duration = Duration::from_secs(5);
-    let (cluster, last) = (cluster.within(job.namespace()), job.clone());
+/// Polls a job that cannot be watched.
+fn poll_job(cluster: &Cluster, job: &Job) -> BoxStream<'static, Result<JobEvent>> {
+    const POLL_INTERVAL: Duration = Duration::from_secs(5);
+    let (cluster, last) = (cluster.with_namespace(job.namespace()), job.clone());
     stream::unfold(Some((cluster, last)), |state| async move {
         let (cluster, last) = state?;
         loop {
-            sleep(EVERY).await;
-            match crate::job(&cluster, last.name()).await {
+            sleep(POLL_INTERVAL).await;
+            match crate::get_job(&cluster, last.name()).await {
                 Ok(job) => {
                     let event = JobEvent::Applied(job.clone());
                     return Some((Ok(event), Some((cluster, job))));
@@ -300,7 +303,7 @@ fn looks(cluster: &Cluster, job: &Job) -> BoxStream<'static, Result<JobEvent>> {
                     return Some((Ok(JobEvent::Deleted(last)), None));
                 }
                 Err(error @ Error::Server(_)) => return Some((Err(error), None)),
-                // The server may be back for the next look.
+                // Retry connection errors at the next poll.
                 Err(_) => {}
             }
         }
@@ -308,39 +311,39 @@ fn looks(cluster: &Cluster, job: &Job) -> BoxStream<'static, Result<JobEvent>> {
     .boxed()
 }
 
-/// What has become of a run whose log has ended.
+/// State of a run whose log stream has ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
-    /// It goes on.
+enum RunState {
+    /// The container still runs.
     Running,
-    /// It is over, and another may come.
-    Waiting,
-    /// Its pod has ended, or is gone.
+    /// The run has ended. The container may be restarted.
+    Ended,
+    /// The pod has ended or is deleted.
     Gone,
 }
 
-/// A server that does not answer is asked for the log again.
-async fn place_of(api: &Api<Pod>, reading: &Reading) -> Place {
-    match api.get_opt(&reading.pod).await {
-        Ok(Some(pod)) if pod.uid().as_ref() == Some(&reading.run.0) => {
+/// Reads the state of a run. Counts as running if the API server does not answer, so the log is retried.
+async fn container_state(api: &Api<Pod>, cursor: &LogCursor) -> RunState {
+    match api.get_opt(&cursor.pod).await {
+        Ok(Some(pod)) if pod.uid().as_ref() == Some(&cursor.run.0) => {
             let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
             if matches!(phase, Some("Succeeded" | "Failed")) {
-                Place::Gone
-            } else if is_running(&pod, &reading.container)
-                && run_of(&pod, &reading.container).as_ref() == Some(&reading.run)
+                RunState::Gone
+            } else if is_running(&pod, &cursor.container)
+                && run_of(&pod, &cursor.container).as_ref() == Some(&cursor.run)
             {
-                Place::Running
+                RunState::Running
             } else {
-                Place::Waiting
+                RunState::Ended
             }
         }
-        Ok(_) => Place::Gone,
-        Err(_) => Place::Running,
+        Ok(_) => RunState::Gone,
+        Err(_) => RunState::Running,
     }
 }
 
-/// What the server said, where it does not let its caller watch.
-pub(crate) fn refusal(error: watcher::Error) -> Option<Box<Status>> {
+/// The status of a watch error that means missing permission.
+pub(crate) fn forbidden_status(error: watcher::Error) -> Option<Box<Status>> {
     use kube::Error::Api;
     use watcher::Error::{InitialListFailed, WatchError, WatchFailed, WatchStartFailed};
     match error {
@@ -374,15 +377,15 @@ fn is_running(pod: &Pod, container: &str) -> bool {
     state.is_some_and(|state| state.running.is_some())
 }
 
-/// The run that a container is in, once it has started: there is nothing to read before.
+/// The current run of a container. `None` before its start, when there is no log.
 fn run_of(pod: &Pod, container: &str) -> Option<Run> {
     let status = status_of(pod, container)?;
     let state = status.state.as_ref()?;
     let last = status.last_state.as_ref();
-    // One that waits to be started again has a last run to read, and its number.
+    // A container that waits for a restart has a previous run with a readable log.
     let has_run = |state: &ContainerState| {
         let ended = state.terminated.as_ref();
-        // Without an ID it never ran, or its kubelet has lost it: the server would refuse.
+        // Without a container ID the API server has no log of the run.
         ended.is_some_and(|ended| ended.container_id.as_ref().is_some_and(|id| !id.is_empty()))
     };
     let started = state.running.is_some() || has_run(state) || last.is_some_and(has_run);
@@ -410,8 +413,8 @@ mod tests {
     }
 
     #[test]
-    fn only_a_right_that_is_lacking_is_told_of() {
-        let said = |code: u16, reason: &str| {
+    fn only_missing_permission_ends_pod_watch() {
+        let watch_error = |code: u16, reason: &str| {
             let status = Status {
                 code,
                 reason: reason.to_owned(),
@@ -419,31 +422,36 @@ mod tests {
             };
             watcher::Error::WatchStartFailed(kube::Error::Api(status.boxed()))
         };
-        assert_eq!(refusal(said(403, "Forbidden")).unwrap().code, 403);
-        assert!(refusal(said(500, "InternalError")).is_none());
-        assert!(refusal(watcher::Error::NoResourceVersion).is_none());
+        assert_eq!(
+            forbidden_status(watch_error(403, "Forbidden"))
+                .unwrap()
+                .code,
+            403
+        );
+        assert!(forbidden_status(watch_error(500, "InternalError")).is_none());
+        assert!(forbidden_status(watcher::Error::NoResourceVersion).is_none());
     }
 
     #[test]
-    fn a_run_is_told_by_its_pod_and_its_restarts_once_it_has_started() {
-        let of = |pod: &Pod| run_of(pod, "di-container");
-        assert_eq!(of(&pod("a", &json!({"waiting": {}}), 0)), None);
-        let first = of(&pod("a", &json!({"running": {}}), 0));
+    fn run_is_identified_by_pod_and_restart_count() {
+        let run_of_pod = |pod: &Pod| run_of(pod, "di-container");
+        assert_eq!(run_of_pod(&pod("a", &json!({"waiting": {}}), 0)), None);
+        let first = run_of_pod(&pod("a", &json!({"running": {}}), 0));
         let expected = ("a".to_owned(), "di-container".to_owned(), 0);
         assert_eq!(first, Some(expected));
-        // The same run, over by now.
+        // The same run after its end.
         let ended = json!({"terminated": {"exitCode": 0, "containerID": "containerd://1"}});
-        assert_eq!(of(&pod("a", &ended, 0)), first);
+        assert_eq!(run_of_pod(&pod("a", &ended, 0)), first);
         let unknown = json!({"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown"}});
-        assert_eq!(of(&pod("a", &unknown, 0)), None);
-        assert_ne!(of(&pod("a", &json!({"running": {}}), 1)), first);
+        assert_eq!(run_of_pod(&pod("a", &unknown, 0)), None);
+        assert_ne!(run_of_pod(&pod("a", &json!({"running": {}}), 1)), first);
         let mut waiting = pod("a", &json!({"waiting": {}}), 0);
         let status = waiting.status.as_mut().unwrap();
         let containers = status.container_statuses.as_mut().unwrap();
         let last = json!({"terminated": {"exitCode": 1, "containerID": "containerd://1"}});
         containers[1].last_state = serde_json::from_value(last).unwrap();
-        assert_eq!(of(&waiting), first, "its last run");
-        assert_ne!(of(&pod("b", &json!({"running": {}}), 0)), first);
+        assert_eq!(run_of_pod(&waiting), first, "its previous run");
+        assert_ne!(run_of_pod(&pod("b", &json!({"running": {}}), 0)), first);
         assert_eq!(run_of(&Pod::default(), "di-container"), None);
     }
 }

@@ -7,17 +7,17 @@ use serde_json::Value;
 use crate::{
     Change, Cluster, Result,
     resource::Resource,
-    watch::{Selection, watch},
+    watch::{Selection, watch_objects},
 };
 
-/// A job as the server has it, and the parts of it that we read.
+/// A job as the API server returned it, with its decoded parts.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// Its metadata.
+    /// The metadata.
     pub metadata: ObjectMeta,
-    /// Its status; empty where it has none, or none that we understand.
+    /// The status. Empty if it is missing or cannot be decoded.
     pub status: DIJobStatus,
-    /// All of it.
+    /// The whole object.
     pub object: Value,
 }
 
@@ -33,22 +33,22 @@ impl From<Value> for Job {
 }
 
 impl Job {
-    /// Its name.
+    /// Name of the job.
     pub fn name(&self) -> &str {
         self.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// Its namespace.
+    /// Namespace of the job.
     pub fn namespace(&self) -> &str {
         self.metadata.namespace.as_deref().unwrap_or_default()
     }
 
-    /// How many GPUs its coordinator and the replicas of its plan ask for; none once it has ended, or while it is held.
-    pub fn gpus(&self) -> i32 {
-        if self.has_ended() || self.is_held() {
+    /// GPU limits of the coordinator and all planned replicas. Zero if the job is suspended or has ended.
+    pub fn gpu_count(&self) -> i32 {
+        if self.has_ended() || self.is_suspended() {
             return 0;
         }
-        let of_part = |part: &str| -> i32 {
+        let part_gpus = |part: &str| -> i32 {
             let containers = &self.object["spec"][part]["template"]["spec"]["containers"];
             let containers = containers.as_array().into_iter().flatten();
             let limits = containers.map(|one| &one["resources"]["limits"][GPU_RESOURCE]);
@@ -58,58 +58,58 @@ impl Job {
             });
             gpus.sum()
         };
-        let of = |entry: &PlanEntry| match (entry.role, entry.gpus()) {
-            // Its aggregator has those of all.
+        let entry_gpus = |entry: &PlanEntry| match (entry.role, entry.gpus()) {
+            // The plan entry of the aggregator has the GPUs of the whole learner group.
             (Role::DdpLearner, _) => 0,
-            (Role::Collector, 0) => of_part("collector"),
-            (Role::Learner, 0) => of_part("learner"),
+            (Role::Collector, 0) => part_gpus("collector"),
+            (Role::Learner, 0) => part_gpus("learner"),
             (_, gpus) => gpus,
         };
         let wanted = self.status.plan.iter().filter(|entry| entry.is_wanted());
-        of_part("coordinator") + wanted.map(of).sum::<i32>()
+        part_gpus("coordinator") + wanted.map(entry_gpus).sum::<i32>()
     }
 }
 
-/// Which jobs.
+/// Selects jobs.
 #[derive(Clone, Debug, Default)]
 pub struct JobQuery {
-    /// Those of every namespace, not only of the current one.
+    /// All namespaces instead of the current one.
     pub all_namespaces: bool,
-    /// Those whose labels match.
+    /// Label selector.
     pub selector: Option<String>,
-    /// The one of this name.
+    /// Name of a single job.
     pub name: Option<String>,
-    /// Those whose fields match.
+    /// Field selector.
     pub field_selector: Option<String>,
-    /// How many the server is asked for at a time; 0 asks for all at once, none leaves it to us.
+    /// Page size of list requests. 0 requests all jobs at once, `None` uses the default.
     pub chunk_size: Option<u32>,
 }
 
-/// Jobs, and the version at which they were seen.
+/// A list of jobs with its resourceVersion.
 #[derive(Clone, Debug)]
 pub struct JobList {
-    /// In order of namespace and name.
+    /// Jobs in order of namespace and name.
     pub jobs: Vec<Job>,
-    /// Where a watch goes on from.
+    /// Start of a subsequent watch.
     pub resource_version: String,
 }
 
 /// A change of a job.
 pub type JobEvent = Change<Job>;
 
-pub(crate) fn api() -> ApiResource {
+pub(crate) fn api_resource() -> ApiResource {
     ApiResource::erase::<DIJob>(&())
 }
 
-/// The job of this name in the current namespace.
-pub async fn job(cluster: &Cluster, name: &str) -> Result<Job> {
-    let (api, namespace) = (api(), &cluster.namespace().name);
+/// Reads a job in the current namespace.
+pub async fn get_job(cluster: &Cluster, name: &str) -> Result<Job> {
+    let (api, namespace) = (api_resource(), &cluster.namespace().name);
     let resource = Resource::new(cluster, &api, Some(namespace));
     Ok(resource.get(name).await?.into())
 }
 
-/// The jobs that match.
-pub async fn jobs(cluster: &Cluster, query: &JobQuery) -> Result<JobList> {
+/// Lists the selected jobs.
+pub async fn list_jobs(cluster: &Cluster, query: &JobQuery) -> Result<JobList> {
     let listed = query.selection(cluster).list(cluster).await?;
     Ok(JobList {
         jobs: listed.items.into_iter().map(Job::from).collect(),
@@ -121,15 +121,15 @@ impl JobQuery {
     fn selection(&self, cluster: &Cluster) -> Selection {
         let namespace = || cluster.namespace().name.clone();
         Selection {
-            api: api(),
+            api: api_resource(),
             namespace: (!self.all_namespaces).then(namespace),
             labels: self.selector.clone(),
-            fields: self.fields(),
+            fields: self.field_selectors(),
             page: self.chunk_size,
         }
     }
 
-    pub(crate) fn fields(&self) -> Option<String> {
+    pub(crate) fn field_selectors(&self) -> Option<String> {
         let name = self
             .name
             .as_ref()
@@ -142,8 +142,10 @@ impl JobQuery {
     }
 }
 
-/// Every change of the jobs that match, since `version`, when those that are `known` were there. Connections end now and then: it goes on
-/// where it was, and when that is too long ago, with every job that is not as it was and those that have gone. What the server refuses ends it.
+/// Watches the selected jobs from `version`, at which the `known` jobs existed.
+///
+/// A lost connection is resumed. If the version has expired, the stream lists again and yields all
+/// changed and deleted jobs. An error of the API server ends the stream.
 pub fn watch_jobs(
     cluster: &Cluster,
     query: &JobQuery,
@@ -151,7 +153,7 @@ pub fn watch_jobs(
     known: &[Job],
 ) -> BoxStream<'static, Result<JobEvent>> {
     let known = known.iter().map(|job| &job.object);
-    let changes = watch(cluster, query.selection(cluster), version, known);
+    let changes = watch_objects(cluster, query.selection(cluster), version, known);
     changes
         .map(|change| {
             Ok(match change? {
@@ -169,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gpus_are_those_of_all_that_is_wanted() {
+    fn gpu_count_sums_coordinator_and_planned_replicas() {
         let part = |gpus: Value| json!({"template": {"spec": {"containers": [{"resources": {"limits": {GPU_RESOURCE: gpus}}}]}}});
         let entry = |name: &str, role: &str, gpus: &str| json!({"name": name, "type": role, "origin": "Declared", "index": 0, "resources": {"gpus": gpus}});
         let mut object = json!({
@@ -183,7 +185,7 @@ mod tests {
                 entry("e", "DDPLearner", "4"),
             ]},
         });
-        let gpus = |object: &Value| Job::from(object.clone()).gpus();
+        let gpus = |object: &Value| Job::from(object.clone()).gpu_count();
         assert_eq!(gpus(&object), 1 + 2 + 8);
         object["spec"]["suspend"] = true.into();
         assert_eq!(gpus(&object), 0);

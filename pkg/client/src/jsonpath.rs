@@ -8,7 +8,7 @@ use serde_json::{Serializer, Value, ser::PrettyFormatter};
 use crate::{Error, Result};
 
 pub use path::Path;
-use path::{bad, quoted};
+use path::{jsonpath_error, parse_quoted};
 
 /// A template that was read.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ impl Template {
     pub fn parse(source: &str) -> Result<Self> {
         let read = || {
             let mut rest = source;
-            let nodes = nodes(&mut rest, false)?;
+            let nodes = parse_nodes(&mut rest, false)?;
             Ok::<_, Error>(nodes)
         };
         match read() {
@@ -40,33 +40,33 @@ impl Template {
                 source: source.to_owned(),
                 nodes,
             }),
-            Err(error) => Err(bad(format_args!(
+            Err(error) => Err(jsonpath_error(format_args!(
                 "error parsing jsonpath {source}, {error}"
             ))),
         }
     }
 
-    /// What it makes of an object.
+    /// Renders an object.
     ///
     /// # Errors
     /// [`Error::JsonPath`] where an index is beyond the end of a list.
     pub fn render(&self, object: &Value) -> Result<String> {
-        self.written(object, false)
+        self.render_nodes(object, false)
     }
 
-    /// What it finds in an object, as kubectl's `jsonpath-as-json` has it: a list for each of its parts.
+    /// Renders the found values like kubectl's `jsonpath-as-json`: one list for each part.
     ///
     /// # Errors
     /// As above.
     pub fn render_json(&self, object: &Value) -> Result<String> {
-        self.written(object, true)
+        self.render_nodes(object, true)
     }
 
-    fn written(&self, object: &Value, as_json: bool) -> Result<String> {
+    fn render_nodes(&self, object: &Value, as_json: bool) -> Result<String> {
         let mut text = String::new();
-        match write(&mut text, &self.nodes, object, as_json) {
+        match write_nodes(&mut text, &self.nodes, object, as_json) {
             Ok(()) => Ok(text),
-            Err(error) => Err(bad(format_args!(
+            Err(error) => Err(jsonpath_error(format_args!(
                 "error executing jsonpath {:?}: Error executing template: {error}",
                 self.source
             ))),
@@ -75,12 +75,12 @@ impl Template {
 }
 
 /// Reads up to the end, or up to `{end}` inside of a range.
-fn nodes(rest: &mut &str, in_range: bool) -> Result<Vec<Node>> {
+fn parse_nodes(rest: &mut &str, in_range: bool) -> Result<Vec<Node>> {
     let mut nodes = Vec::new();
     loop {
         let Some((text, after)) = rest.split_once('{') else {
             if in_range {
-                return Err(bad("unclosed range: {end} is missing"));
+                return Err(jsonpath_error("unclosed range: {end} is missing"));
             }
             if !rest.is_empty() {
                 nodes.push(Node::Text((*rest).to_owned()));
@@ -90,8 +90,8 @@ fn nodes(rest: &mut &str, in_range: bool) -> Result<Vec<Node>> {
         if !text.is_empty() {
             nodes.push(Node::Text(text.to_owned()));
         }
-        let Some(end) = closing(after) else {
-            return Err(bad("unclosed action"));
+        let Some(end) = closing_brace(after) else {
+            return Err(jsonpath_error("unclosed action"));
         };
         let action = after[..end].trim();
         *rest = &after[end + 1..];
@@ -99,15 +99,15 @@ fn nodes(rest: &mut &str, in_range: bool) -> Result<Vec<Node>> {
             return if in_range {
                 Ok(nodes)
             } else {
-                Err(bad("not in range, nothing to end"))
+                Err(jsonpath_error("not in range, nothing to end"))
             };
         }
         if let Some(over) = action.strip_prefix("range").filter(|over| {
             over.starts_with(char::is_whitespace) || over.starts_with(['.', '[', '$', '@'])
         }) {
             let over = Path::parse(over)?;
-            nodes.push(Node::Range(over, self::nodes(rest, true)?));
-        } else if let Some(text) = quoted(action)? {
+            nodes.push(Node::Range(over, parse_nodes(rest, true)?));
+        } else if let Some(text) = parse_quoted(action)? {
             nodes.push(Node::Text(text));
         } else {
             nodes.push(Node::Path(Path::parse(action)?));
@@ -116,7 +116,7 @@ fn nodes(rest: &mut &str, in_range: bool) -> Result<Vec<Node>> {
 }
 
 /// Where the brace is that closes an action; those in quotes do not.
-fn closing(action: &str) -> Option<usize> {
+fn closing_brace(action: &str) -> Option<usize> {
     let mut quote = None;
     let mut escaped = false;
     for (at, c) in action.char_indices() {
@@ -132,22 +132,24 @@ fn closing(action: &str) -> Option<usize> {
     None
 }
 
-fn write(text: &mut String, nodes: &[Node], object: &Value, as_json: bool) -> Result<()> {
+fn write_nodes(text: &mut String, nodes: &[Node], object: &Value, as_json: bool) -> Result<()> {
     for node in nodes {
         match node {
-            Node::Text(literal) if as_json => text.push_str(&json(&[literal.as_str().into()])),
+            Node::Text(literal) if as_json => {
+                text.push_str(&to_json_list(&[literal.as_str().into()]))
+            }
             Node::Path(path) if as_json => {
                 let found: Vec<_> = path.find(object)?.into_iter().cloned().collect();
-                text.push_str(&json(&found));
+                text.push_str(&to_json_list(&found));
             }
             Node::Text(literal) => text.push_str(literal),
             Node::Path(path) => {
-                let found: Vec<_> = path.find(object)?.into_iter().map(printed).collect();
+                let found: Vec<_> = path.find(object)?.into_iter().map(to_text).collect();
                 text.push_str(&found.join(" "));
             }
             Node::Range(over, nodes) => {
                 for object in over.find(object)? {
-                    write(text, nodes, object, as_json)?;
+                    write_nodes(text, nodes, object, as_json)?;
                 }
             }
         }
@@ -156,7 +158,7 @@ fn write(text: &mut String, nodes: &[Node], object: &Value, as_json: bool) -> Re
 }
 
 /// Indented as Go does.
-fn json(found: &[Value]) -> String {
+fn to_json_list(found: &[Value]) -> String {
     let mut text = Vec::new();
     let indent = PrettyFormatter::with_indent(b"    ");
     let mut to = Serializer::with_formatter(&mut text, indent);
@@ -166,7 +168,7 @@ fn json(found: &[Value]) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-fn printed(value: &Value) -> String {
+fn to_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         other => other.to_string(),

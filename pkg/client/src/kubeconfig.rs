@@ -1,4 +1,4 @@
-//! What the kubeconfig says of the cluster and the user that are meant.
+//! Loads the kubeconfig and finds the selected cluster and user.
 
 use std::{
     env,
@@ -13,9 +13,11 @@ use kube::config::{Context, Kubeconfig, KubeconfigError};
 use crate::{ConnectOptions, Error, Result, proxy};
 
 impl ConnectOptions {
-    /// Like kubectl, skips files of the list KUBECONFIG that do not exist; kube would stop at them.
-    pub(crate) fn kubeconfig(&self) -> Result<Option<Kubeconfig>> {
-        let paths: Vec<PathBuf> = match (&self.kubeconfig, listed()) {
+    /// Loads and merges the kubeconfig files.
+    ///
+    /// Like kubectl, skips files in KUBECONFIG that do not exist. kube would fail.
+    pub(crate) fn load_kubeconfig(&self) -> Result<Option<Kubeconfig>> {
+        let paths: Vec<PathBuf> = match (&self.kubeconfig, kubeconfig_env()) {
             (Some(path), _) => vec![path.clone()],
             (None, Some(list)) => env::split_paths(&list)
                 .filter(|path| path.exists())
@@ -29,7 +31,8 @@ impl ConnectOptions {
         let mut merged = None;
         for path in paths {
             let next = Kubeconfig::read_from(&path);
-            let next = next.map_err(|error| Error::Configuration(unreadable(&path, &error)))?;
+            let next =
+                next.map_err(|error| Error::Configuration(read_error_message(&path, &error)))?;
             merged = Some(match merged {
                 None => next,
                 Some(kubeconfig) => {
@@ -43,8 +46,8 @@ impl ConnectOptions {
         Ok(merged)
     }
 
-    /// The context that is meant.
-    fn chosen<'a>(&'a self, kubeconfig: &'a Kubeconfig) -> Option<&'a Context> {
+    /// The context of the flag, or else the current context.
+    fn selected_context<'a>(&'a self, kubeconfig: &'a Kubeconfig) -> Option<&'a Context> {
         let name = self
             .context
             .as_ref()
@@ -54,24 +57,24 @@ impl ConnectOptions {
         named.context.as_ref()
     }
 
-    /// The proxy that is meant, whatever the environment says.
-    pub(crate) fn proxy(&self, kubeconfig: &Kubeconfig) -> Result<Option<Uri>> {
-        let context = || Some(&self.chosen(kubeconfig)?.cluster);
+    /// The `proxy-url` of the selected cluster. It has precedence over the environment.
+    pub(crate) fn proxy_of_cluster(&self, kubeconfig: &Kubeconfig) -> Result<Option<Uri>> {
+        let context = || Some(&self.selected_context(kubeconfig)?.cluster);
         let name = self.cluster.as_ref().or_else(context);
         let mut clusters = kubeconfig.clusters.iter();
         let named = clusters.find(|cluster| Some(&cluster.name) == name);
         let cluster = named.and_then(|named| named.cluster.as_ref());
         let address = cluster.and_then(|cluster| cluster.proxy_url.as_deref());
         let address = address.filter(|address| !address.is_empty());
-        address.map(proxy::parse).transpose()
+        address.map(proxy::parse_proxy_url).transpose()
     }
 
-    /// kube would go on as nobody where the user is not there.
+    /// Fails if the selected user does not exist. kube would continue without credentials.
     pub(crate) fn check_user(&self, kubeconfig: &Kubeconfig) -> Result<()> {
         let by_flags =
             self.token.is_some() || self.username.is_some() || self.client_certificate.is_some();
         let contexts = || {
-            let user = self.chosen(kubeconfig)?.user.as_ref();
+            let user = self.selected_context(kubeconfig)?.user.as_ref();
             user.filter(|_| !by_flags)
         };
         let Some(name) = self.user.as_ref().or_else(contexts) else {
@@ -85,13 +88,13 @@ impl ConnectOptions {
     }
 }
 
-/// The files that KUBECONFIG names.
-pub(crate) fn listed() -> Option<OsString> {
+/// The environment variable KUBECONFIG, unless it is empty.
+pub(crate) fn kubeconfig_env() -> Option<OsString> {
     env::var_os("KUBECONFIG").filter(|list| !list.is_empty())
 }
 
-/// As kubectl says it.
-fn unreadable(path: &Path, error: &KubeconfigError) -> String {
+/// The error text in kubectl's words.
+fn read_error_message(path: &Path, error: &KubeconfigError) -> String {
     let shown = path.display();
     match error {
         KubeconfigError::ReadConfig(error, _) if error.kind() == ErrorKind::NotFound => {
@@ -104,7 +107,7 @@ fn unreadable(path: &Path, error: &KubeconfigError) -> String {
     }
 }
 
-/// What is written as empty is not given: kube would look for something of that name.
+/// Drops empty names, as kubectl does. kube would look for an object with an empty name.
 fn forget_empty(kubeconfig: &mut Kubeconfig) {
     let current = &mut kubeconfig.current_context;
     current.take_if(|name| name.is_empty());
@@ -119,57 +122,64 @@ fn forget_empty(kubeconfig: &mut Kubeconfig) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::tests::{connect, kubeconfig, with_context};
+    use crate::cluster::tests::{connect, kubeconfig_file, with_context};
 
     fn with_user(user: &str) -> tempfile::NamedTempFile {
         with_context(&format!("{{cluster: k, user: {user}}}"))
     }
 
     #[tokio::test]
-    async fn what_is_not_in_a_kubeconfig_is_told_as_kubectl_does() {
+    async fn missing_kubeconfig_entries_use_kubectl_errors() {
         let file = with_user("u");
-        let nobodys = with_user("nobody");
-        let broken = kubeconfig("{");
-        let of = |file: &tempfile::NamedTempFile| ConnectOptions {
+        let unknown_user = with_user("nobody");
+        let broken = kubeconfig_file("{");
+        let options_for = |file: &tempfile::NamedTempFile| ConnectOptions {
             kubeconfig: Some(file.path().to_owned()),
             ..ConnectOptions::default()
         };
         let nope = || Some("nope".to_owned());
-        for (options, told) in [
+        for (options, expected) in [
             (
                 ConnectOptions {
                     user: nope(),
-                    ..of(&file)
+                    ..options_for(&file)
                 },
                 "auth info \"nope\" does not exist",
             ),
-            (of(&nobodys), "auth info \"nobody\" does not exist"),
+            (
+                options_for(&unknown_user),
+                "auth info \"nobody\" does not exist",
+            ),
             (
                 ConnectOptions {
                     cluster: nope(),
-                    ..of(&file)
+                    ..options_for(&file)
                 },
                 "no server found for cluster \"nope\"",
             ),
             (
                 ConnectOptions {
                     context: nope(),
-                    ..of(&file)
+                    ..options_for(&file)
                 },
                 "context \"nope\" does not exist",
             ),
             (
                 ConnectOptions {
                     kubeconfig: Some("/nope".into()),
-                    ..of(&file)
+                    ..options_for(&file)
                 },
                 "stat /nope: no such file or directory",
             ),
         ] {
             let error = connect(options).await.err().unwrap();
-            assert_eq!(error.to_string(), told);
+            assert_eq!(error.to_string(), expected);
         }
-        let error = connect(of(&broken)).await.err().unwrap().to_string();
+        let error = connect(options_for(&broken))
+            .await
+            .err()
+            .unwrap()
+            .to_string();
         let path = broken.path().display();
         assert!(
             error.starts_with(&format!("error loading config file \"{path}\": ")),
@@ -177,7 +187,7 @@ mod tests {
         );
         let with_token = ConnectOptions {
             token: Some("t".into()),
-            ..of(&nobodys)
+            ..options_for(&unknown_user)
         };
         connect(with_token).await.unwrap();
     }

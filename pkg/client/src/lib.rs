@@ -1,30 +1,33 @@
-//! What kubectl di does to a cluster, as a library.
+//! The operations of `kubectl di` on a cluster, as a library.
 //!
-//! Objects are passed on as the server or the manifest has them: a field that this version does not know is never lost.
+//! Objects are sent as the server or the manifest has them: fields unknown to this version are kept.
 
-mod candidates;
 mod cluster;
+mod completion;
 mod create;
 mod credentials;
+mod deadline;
 mod delete;
 mod doctor;
-mod edit;
+mod download;
 mod error;
 mod events;
 mod exec;
-mod fetch;
 mod follow;
-mod generate;
+mod guarded_patch;
+mod job_options;
 mod jobs;
 mod jsonpath;
 mod kubeconfig;
-mod life;
-mod live;
+mod lifecycle;
+mod live_view;
 mod logs;
 pub mod manifest;
-mod nervex;
+mod names;
+mod nervex_convert;
 mod orchestrator;
 mod overrides;
+mod pod_choice;
 mod pod_status;
 mod port_forward;
 mod prepare;
@@ -33,51 +36,51 @@ mod replicas;
 mod resource;
 mod restart;
 mod scale;
-mod segment;
 mod suspend;
-mod target;
 mod trace;
-mod until;
 mod versions;
 mod wait;
-mod warnings;
+mod warning_header;
 mod watch;
 
-pub use candidates::{container_names, group_names, job_names, namespace_names, replica_names};
-pub use cluster::{Choices, Cluster, ConnectOptions, Namespace};
-pub use create::create;
-pub use delete::{Cascade, Deletion, Target, await_deletion, delete};
-pub use doctor::{Finding, State, examine};
-pub use edit::DryRun;
+pub use cluster::{Cluster, ConnectOptions, KubeconfigNames, Namespace};
+pub use completion::{container_names, group_names, job_names, namespace_names, replica_names};
+pub use create::create_object;
+pub use deadline::{Deadline, WaitState, wait_for_job};
+pub use delete::{Cascade, DeleteOptions, ObjectRef, delete_object, wait_for_deletion};
+pub use doctor::{Finding, FindingState, run_checks};
 pub use error::{Error, Rejected, Result};
-pub use events::{Event, JobEvents, Whose, events, watch_events};
+pub use events::{Event, EventFilter, JobEvents, list_events, watch_events};
 pub use exec::{Exec, ExecOptions, exec};
-pub use follow::follow;
-pub use generate::Outline;
-pub use jobs::{Job, JobEvent, JobList, JobQuery, job, jobs, watch_jobs};
+pub use follow::follow_logs;
+pub use guarded_patch::DryRun;
+pub use job_options::JobOptions;
+pub use jobs::{Job, JobEvent, JobList, JobQuery, get_job, list_jobs, watch_jobs};
 pub use jsonpath::{Path, Template};
-pub use life::{Called, Ended, Handle, Life, call_replicas};
-pub use live::Live;
-pub use logs::{LogLine, LogOptions, LogStream, Which, log_pods, logs};
+pub use lifecycle::{EndState, LifecycleRequest, LifecycleStatus, ReplicaReply, call_replicas};
+pub use live_view::LiveView;
+pub use logs::{LogLine, LogOptions, LogSelection, LogStream, read_logs, select_log_pods};
 pub use manifest::Document;
-pub use nervex::convert;
+pub use nervex_convert::convert_nervex;
 pub use orchestrator::{
-    Applied, Apply, Flavour, IMAGE, Installed, Orchestrator, Probe, Remains, VERSION, apply,
-    await_answers, await_definition, await_rollout, installed, objects, probe, remains, remove,
+    AppliedObject, ApplyOptions, IMAGE, InstallVariant, Installed, Leftovers, Orchestrator,
+    VERSION, WebhookState, apply_object, delete_leftover, find_leftovers, find_orchestrator,
+    install_objects, probe_webhooks, wait_for_crd, wait_for_rollout, wait_for_webhooks,
 };
-pub use port_forward::{await_loss, forward, port_named, successor};
-pub use prepare::{Check, Ready, check, is_ours, prepare};
-pub use replicas::{Exit, Known, Replica, ReplicaPod, replicas, replicas_of};
+pub use pod_choice::{PodChoice, wait_for_started_pod};
+pub use port_forward::{find_port, forward_connection, wait_for_pod_end, wait_for_successor};
+pub use prepare::{CheckLevel, PreparedObject, check_documents, is_own_kind, prepare_objects};
+pub use replicas::{
+    ContainerExit, Replica, ReplicaList, ReplicaPod, join_plan_with_pods, list_replicas,
+};
 pub use restart::{
-    HowMany, Progress, Restarted, WhichReplicas, delete_pod, has_restarted, leaving,
-    replicas_are_ready, replicas_to_restart, restart,
+    Progress, RestartCount, RestartSelection, RestartedPod, delete_pod, removing_replicas,
+    replicas_ready_state, replicas_to_restart, restart_coordinator, restarted_state,
 };
-pub use scale::{Bucket, Counts, Scale, Scaled, scale};
+pub use scale::{Counts, ReplicaGroupRef, ScaleRequest, ScaledCount, scale_replicas};
 pub use secrecy::SecretString;
-pub use suspend::suspend;
-pub use target::{Choice, started_pod};
+pub use suspend::set_suspended;
 pub use trace::Trace;
-pub use until::{Deadline, Outlook, until};
-pub use versions::{Versions, skew, versions};
-pub use wait::{For, has_resumed, has_started, has_succeeded, is_at_rest};
+pub use versions::{Versions, get_versions, skew_messages};
+pub use wait::{WaitCondition, resumed_state, started_state, succeeded_state, suspended_state};
 pub use watch::Change;

@@ -11,98 +11,104 @@ use kube::{Api, ResourceExt, core::subresource::LogParams};
 
 use crate::{
     Cluster, Error, Job, Result,
-    replicas::{pods, role_of},
+    replicas::{owned_pods, role_of},
 };
 
-/// A line longer than this comes in pieces, so that one without an end cannot fill the memory.
-const LONGEST_LINE: usize = 64 * 1024;
+/// Maximum length of a line in bytes. Longer lines are split to bound the memory.
+const MAX_LINE_BYTES: usize = 64 * 1024;
 
-/// Which replicas of a job.
+/// LogSelection replicas of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Which {
-    /// Those of one role.
+pub enum LogSelection {
+    /// Replicas of one role.
     Role(Role),
-    /// The one of this name.
+    /// Replica by name.
     Replica(String),
-    /// All.
+    /// All replicas.
     All,
 }
 
-/// Which part of the logs.
+/// LogSelection part of the logs.
 #[derive(Clone, Debug, Default)]
 #[allow(clippy::struct_excessive_bools)] // kubectl's flags
 pub struct LogOptions {
-    /// Container instead of the main one.
+    /// Container instead of the main container.
     pub container: Option<String>,
-    /// Every container, those that prepare the pod included.
+    /// All containers, including init containers.
     pub all_containers: bool,
-    /// Go on with what is still to come.
+    /// Follow the logs.
     pub follow: bool,
-    /// Only this many last lines of each.
+    /// Number of recent lines of each log.
     pub tail: Option<i64>,
-    /// Only what is younger.
+    /// Only lines newer than this duration.
     pub since: Option<Duration>,
-    /// Only what came after.
+    /// Only lines after this time.
     pub since_time: Option<Timestamp>,
-    /// The container's last run instead of this one.
+    /// The previous run of the container.
     pub previous: bool,
-    /// Each line begins with its time.
+    /// Prefix each line with its timestamp.
     pub timestamps: bool,
-    /// Only so many bytes of each.
+    /// Maximum number of bytes of each log.
     pub limit_bytes: Option<i64>,
-    /// Lines come whole, also those of a single container.
+    /// Yield whole lines even for a single container.
     pub whole_lines: bool,
 }
 
-/// A line of a pod's log with its end, or a piece of one.
+/// A line of a log with its line end, or a piece of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogLine {
-    /// Whose.
+    /// Name of the pod.
     pub pod: String,
-    /// Which container's.
+    /// LogSelection container's.
     pub container: String,
-    /// As it was written; not always UTF-8.
+    /// The bytes of the line. May be invalid UTF-8.
     pub bytes: Vec<u8>,
 }
 
-/// Lines, and an error for each pod whose log could not be read or broke off; the others go on.
+/// Lines, and an error for each log that cannot be read. The other logs continue.
 pub type LogStream = BoxStream<'static, Result<LogLine>>;
 
-impl Which {
-    /// Whether there may be several at a time, now or later.
-    pub fn may_be_several(&self) -> bool {
+impl LogSelection {
+    /// Whether the selection can match several pods at a time.
+    pub fn may_match_several(&self) -> bool {
         !matches!(self, Self::Replica(_) | Self::Role(Role::Coordinator))
     }
 }
 
-/// A job's pods that have logs to read, in order.
+/// The selected pods in order of role and name.
 ///
 /// # Errors
-/// [`Error::Logs`] when there are none, unless more are to come and `may_come` says that they are waited for.
-pub async fn log_pods(
+/// [`Error::Logs`] if no pod matches, unless `allow_none` is set and the job has not ended.
+pub async fn select_log_pods(
     cluster: &Cluster,
     job: &Job,
-    which: &Which,
-    may_come: bool,
+    selection: &LogSelection,
+    allow_none: bool,
 ) -> Result<Vec<Pod>> {
-    let pods = pods(cluster, job).await?;
-    match chosen(job, pods, which) {
-        Err(_) if may_come && !job.has_ended() => Ok(Vec::new()),
+    let pods = owned_pods(cluster, job).await?;
+    match select_pods(job, pods, selection) {
+        Err(_) if allow_none && !job.has_ended() => Ok(Vec::new()),
         chosen => chosen.map_err(Error::Logs),
     }
 }
 
-pub(crate) fn is_chosen(pod: &Pod, which: &Which) -> bool {
-    match which {
-        Which::Role(role) => role_of(pod) == Some(*role),
-        Which::Replica(name) => pod.name_any() == *name,
-        Which::All => true,
+pub(crate) fn is_selected_pod(pod: &Pod, selection: &LogSelection) -> bool {
+    match selection {
+        LogSelection::Role(role) => role_of(pod) == Some(*role),
+        LogSelection::Replica(name) => pod.name_any() == *name,
+        LogSelection::All => true,
     }
 }
 
-fn chosen(job: &Job, mut pods: Vec<Pod>, which: &Which) -> Result<Vec<Pod>, String> {
+fn select_pods(
+    job: &Job,
+    mut pods: Vec<Pod>,
+    selection: &LogSelection,
+) -> Result<Vec<Pod>, String> {
     pods.sort_by_key(|pod| (role_of(pod), pod.name_any()));
-    let (chosen, pods): (Vec<_>, Vec<_>) = pods.into_iter().partition(|pod| is_chosen(pod, which));
+    let (chosen, pods): (Vec<_>, Vec<_>) = pods
+        .into_iter()
+        .partition(|pod| is_selected_pod(pod, selection));
     if !chosen.is_empty() {
         return Ok(chosen);
     }
@@ -117,20 +123,26 @@ fn chosen(job: &Job, mut pods: Vec<Pod>, which: &Which) -> Result<Vec<Pod>, Stri
     } else {
         format!("it has {}", has.join(", "))
     };
-    Err(match which {
-        Which::Role(role) => format!("job {job_name:?} has no {role} pod; {has}"),
-        Which::Replica(name) => format!("job {job_name:?} has no pod {name:?}; {has}"),
-        Which::All => format!("nothing to read from job {job_name:?}: {has}"),
+    Err(match selection {
+        LogSelection::Role(role) => format!("job {job_name:?} has no {role} pod; {has}"),
+        LogSelection::Replica(name) => format!("job {job_name:?} has no pod {name:?}; {has}"),
+        LogSelection::All => format!("job {job_name:?} has no logs: {has}"),
     })
 }
 
-/// The logs of pods: one after the other, or all at once when following. A single container's come as they are read, those of several
-/// by whole lines.
-pub fn logs(cluster: &Cluster, namespace: &str, pods: &[Pod], options: &LogOptions) -> LogStream {
+/// Reads the logs of pods one after the other, or concurrently with `follow`.
+///
+/// The log of a single container is passed on as it is read, logs of several containers by line.
+pub fn read_logs(
+    cluster: &Cluster,
+    namespace: &str,
+    pods: &[Pod],
+    options: &LogOptions,
+) -> LogStream {
     let api: Api<Pod> = Api::namespaced(cluster.client.clone(), namespace);
     let containers = |pod| {
         options
-            .containers(pod)
+            .selected_containers(pod)
             .into_iter()
             .map(move |one| (pod, one))
     };
@@ -139,8 +151,8 @@ pub fn logs(cluster: &Cluster, namespace: &str, pods: &[Pod], options: &LogOptio
     let streams: Vec<_> = all
         .into_iter()
         .map(|(pod, container)| {
-            let params = options.params(container);
-            log_of(cluster, &api, pod.name_any(), params, whole_lines)
+            let params = options.log_params(container);
+            open_log_stream(cluster, &api, pod.name_any(), params, whole_lines)
         })
         .collect();
     if options.follow {
@@ -150,8 +162,8 @@ pub fn logs(cluster: &Cluster, namespace: &str, pods: &[Pod], options: &LogOptio
     }
 }
 
-/// The log of one container.
-pub(crate) fn log_of(
+/// Opens the log of one container.
+pub(crate) fn open_log_stream(
     cluster: &Cluster,
     api: &Api<Pod>,
     pod: String,
@@ -163,10 +175,10 @@ pub(crate) fn log_of(
         match api.log_stream(&pod, &params).await {
             Ok(reader) => {
                 let container = params.container.unwrap_or_default();
-                Either::Left(lines(pod, container, Box::pin(reader), whole_lines))
+                Either::Left(read_lines(pod, container, Box::pin(reader), whole_lines))
             }
             Err(error) => {
-                let error = cluster.error(error);
+                let error = cluster.convert_error(error);
                 Either::Right(stream::once(async move { Err(error) }))
             }
         }
@@ -176,8 +188,8 @@ pub(crate) fn log_of(
 }
 
 impl LogOptions {
-    /// Containers of a pod whose logs are wanted, in the order in which they start.
-    pub fn containers(&self, pod: &Pod) -> Vec<String> {
+    /// The selected containers of a pod in start order.
+    pub fn selected_containers(&self, pod: &Pod) -> Vec<String> {
         if self.all_containers
             && let Some(spec) = &pod.spec
         {
@@ -189,8 +201,8 @@ impl LogOptions {
         vec![one.to_owned()]
     }
 
-    pub(crate) fn params(&self, container: String) -> LogParams {
-        // Part of a second is rounded up: less than one second would mean everything.
+    pub(crate) fn log_params(&self, container: String) -> LogParams {
+        // Round up: the server takes 0 seconds as no limit.
         let seconds = |since: Duration| since.as_secs() + u64::from(since.subsec_nanos() > 0);
         LogParams {
             container: Some(container),
@@ -208,7 +220,7 @@ impl LogOptions {
     }
 }
 
-fn lines<R: AsyncBufRead + Unpin + Send + 'static>(
+fn read_lines<R: AsyncBufRead + Unpin + Send + 'static>(
     pod: String,
     container: String,
     reader: R,
@@ -216,7 +228,7 @@ fn lines<R: AsyncBufRead + Unpin + Send + 'static>(
 ) -> impl futures::Stream<Item = Result<LogLine>> + Send {
     stream::unfold(Some((pod, container, reader)), move |state| async move {
         let (pod, container, mut reader) = state?;
-        match piece(&mut reader, whole_lines).await {
+        match read_piece(&mut reader, whole_lines).await {
             Ok(None) => None,
             Ok(Some(bytes)) => {
                 let line = LogLine {
@@ -231,7 +243,7 @@ fn lines<R: AsyncBufRead + Unpin + Send + 'static>(
     })
 }
 
-async fn piece<R: AsyncBufRead + Unpin>(
+async fn read_piece<R: AsyncBufRead + Unpin>(
     reader: &mut R,
     whole_lines: bool,
 ) -> io::Result<Option<Vec<u8>>> {
@@ -248,7 +260,7 @@ async fn piece<R: AsyncBufRead + Unpin>(
         };
         piece.extend_from_slice(&read[..used]);
         reader.consume_unpin(used);
-        if end.is_some() || !whole_lines || piece.len() >= LONGEST_LINE {
+        if end.is_some() || !whole_lines || piece.len() >= MAX_LINE_BYTES {
             return Ok(Some(piece));
         }
     }
@@ -261,48 +273,54 @@ mod tests {
 
     use super::*;
 
-    fn read(text: &[u8], whole_lines: bool) -> Vec<Vec<u8>> {
+    fn read_all(text: &[u8], whole_lines: bool) -> Vec<Vec<u8>> {
         // A small buffer, so that lines arrive in pieces.
         let reader = BufReader::with_capacity(4, futures::io::Cursor::new(text.to_vec()));
-        let lines = lines("p".to_owned(), "c".to_owned(), reader, whole_lines);
+        let lines = read_lines("p".to_owned(), "c".to_owned(), reader, whole_lines);
         block_on(lines.map(|line| line.unwrap().bytes).collect())
     }
 
     #[test]
-    fn lines_of_several_pods_stay_whole() {
+    fn lines_of_several_pods_are_not_split() {
         assert_eq!(
-            read(b"first line\n\xff\nno end", true),
+            read_all(b"first line\n\xff\nno end", true),
             [&b"first line\n"[..], b"\xff\n", b"no end"]
         );
     }
 
     #[test]
-    fn a_single_pods_log_comes_as_it_is_read() {
-        assert_eq!(read(b"50%\r100%\n", false), [&b"50%\r"[..], b"100%", b"\n"]);
+    fn single_log_is_passed_on_as_read() {
+        assert_eq!(
+            read_all(b"50%\r100%\n", false),
+            [&b"50%\r"[..], b"100%", b"\n"]
+        );
     }
 
     #[test]
-    fn a_line_without_end_comes_in_pieces() {
-        let pieces = read(&vec![b'.'; 3 * LONGEST_LINE], true);
+    fn line_over_maximum_is_split() {
+        let pieces = read_all(&vec![b'.'; 3 * MAX_LINE_BYTES], true);
         assert_eq!(pieces.len(), 3);
     }
 
     #[test]
-    fn all_containers_are_those_that_prepare_too() {
+    fn all_containers_include_init_containers() {
         let pod: Pod = serde_json::from_value(json!({"spec": {
             "initContainers": [{"name": "fetch"}],
             "containers": [{"name": "di-container"}, {"name": "board"}],
         }}))
         .unwrap();
         let mut options = LogOptions::default();
-        assert_eq!(options.containers(&pod), ["di-container"]);
+        assert_eq!(options.selected_containers(&pod), ["di-container"]);
         options.container = Some("board".to_owned());
-        assert_eq!(options.containers(&pod), ["board"]);
+        assert_eq!(options.selected_containers(&pod), ["board"]);
         options.all_containers = true;
-        assert_eq!(options.containers(&pod), ["fetch", "di-container", "board"]);
+        assert_eq!(
+            options.selected_containers(&pod),
+            ["fetch", "di-container", "board"]
+        );
     }
 
-    fn pod(name: &str, role: &str) -> Pod {
+    fn pod_fixture(name: &str, role: &str) -> Pod {
         serde_json::from_value(
             json!({"metadata": {"name": name, "labels": {"replica-type": role}}}),
         )
@@ -310,31 +328,31 @@ mod tests {
     }
 
     #[test]
-    fn pods_are_chosen_by_role_and_name() {
+    fn log_selection_matches_role_and_name() {
         let job = Job::from(json!({"metadata": {"name": "j"}, "status": {"phase": "Running"}}));
         let pods = vec![
-            pod("j-collector-b", "collector"),
-            pod("j-collector-a", "collector"),
-            pod("j-coordinator", "coordinator"),
+            pod_fixture("j-collector-b", "collector"),
+            pod_fixture("j-collector-a", "collector"),
+            pod_fixture("j-coordinator", "coordinator"),
         ];
-        let choose = |which| {
-            let pods = chosen(&job, pods.clone(), &which)?;
+        let selected_names = |selection| {
+            let pods = select_pods(&job, pods.clone(), &selection)?;
             Ok::<Vec<_>, String>(pods.iter().map(ResourceExt::name_any).collect())
         };
         assert_eq!(
-            choose(Which::All).unwrap(),
+            selected_names(LogSelection::All).unwrap(),
             ["j-coordinator", "j-collector-a", "j-collector-b"]
         );
         assert_eq!(
-            choose(Which::Role(Role::Collector)).unwrap(),
+            selected_names(LogSelection::Role(Role::Collector)).unwrap(),
             ["j-collector-a", "j-collector-b"]
         );
         assert_eq!(
-            choose(Which::Replica("x".to_owned())).unwrap_err(),
+            selected_names(LogSelection::Replica("x".to_owned())).unwrap_err(),
             "job \"j\" has no pod \"x\"; it has j-coordinator, j-collector-a, j-collector-b"
         );
         assert_eq!(
-            chosen(&job, Vec::new(), &Which::Role(Role::Coordinator)).unwrap_err(),
+            select_pods(&job, Vec::new(), &LogSelection::Role(Role::Coordinator)).unwrap_err(),
             "job \"j\" has no coordinator pod; it has no pods (Running)"
         );
     }

@@ -1,4 +1,4 @@
-//! Reading manifests: files, directories, addresses and standard input, YAML and JSON, any number of documents in each.
+//! Reads manifests from files, directories, URLs and stdin. YAML and JSON with any number of documents.
 
 use std::{
     fs,
@@ -8,21 +8,23 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{Error, Result, fetch::fetch};
+use crate::{Error, Result, download::download_text};
 
 /// One object of a manifest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Document {
-    /// Manifest that it stands in.
+    /// File, URL or `STDIN`.
     pub origin: String,
-    /// As it is written.
+    /// The object as written.
     pub object: Value,
 }
 
-/// Reads what `-f` names: `-` is standard input, an address what is there, and a directory its .yaml, .yml and .json files in order, with
-/// `recursive` those of the directories in it, too.
-pub fn read(name: &str, recursive: bool) -> Result<Vec<Document>> {
-    let failed = |error: std::io::Error| match error.kind() {
+/// Reads the manifests of a `-f` flag: `-` for stdin, a URL, a file or a directory.
+///
+/// Of a directory, reads the .yaml, .yml and .json files in order, with `recursive` also those of its
+/// subdirectories.
+pub fn read_manifests(name: &str, recursive: bool) -> Result<Vec<Document>> {
+    let manifest_error = |error: std::io::Error| match error.kind() {
         ErrorKind::NotFound => Error::NoSuchPath(name.to_owned()),
         _ => Error::Manifest {
             origin: name.to_owned(),
@@ -31,25 +33,27 @@ pub fn read(name: &str, recursive: bool) -> Result<Vec<Document>> {
     };
     if name == "-" {
         let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).map_err(failed)?;
+        std::io::stdin()
+            .read_to_string(&mut text)
+            .map_err(manifest_error)?;
         return parse("STDIN", &text);
     }
     if name.starts_with("http://") || name.starts_with("https://") {
-        return parse(name, &fetch(name)?);
+        return parse(name, &download_text(name)?);
     }
     let path = Path::new(name);
     if !path.is_dir() {
-        return parse(name, &fs::read_to_string(path).map_err(failed)?);
+        return parse(name, &fs::read_to_string(path).map_err(manifest_error)?);
     }
     let mut documents = Vec::new();
-    for file in files(path, recursive).map_err(failed)? {
-        let text = fs::read_to_string(&file).map_err(failed)?;
+    for file in manifest_files(path, recursive).map_err(manifest_error)? {
+        let text = fs::read_to_string(&file).map_err(manifest_error)?;
         documents.extend(parse(&file.to_string_lossy(), &text)?);
     }
     Ok(documents)
 }
 
-fn files(dir: &Path, recursive: bool) -> std::io::Result<Vec<PathBuf>> {
+fn manifest_files(dir: &Path, recursive: bool) -> std::io::Result<Vec<PathBuf>> {
     let entries: std::io::Result<Vec<_>> = fs::read_dir(dir)?.collect();
     let mut paths: Vec<_> = entries?.into_iter().map(|entry| entry.path()).collect();
     paths.sort();
@@ -58,7 +62,7 @@ fn files(dir: &Path, recursive: bool) -> std::io::Result<Vec<PathBuf>> {
         let extension = path.extension().and_then(|e| e.to_str());
         if path.is_dir() {
             if recursive {
-                files.extend(self::files(&path, recursive)?);
+                files.extend(manifest_files(&path, recursive)?);
             }
         } else if matches!(extension, Some("yaml" | "yml" | "json")) {
             files.push(path);
@@ -67,9 +71,9 @@ fn files(dir: &Path, recursive: bool) -> std::io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Decodes the documents of a text; empty ones are left out, lists are taken apart.
+/// Decodes the documents of a text. Drops empty documents and expands lists.
 pub fn parse(origin: &str, text: &str) -> Result<Vec<Document>> {
-    let failed = |message: String| Error::Manifest {
+    let manifest_error = |message: String| Error::Manifest {
         origin: origin.to_owned(),
         message,
     };
@@ -77,24 +81,24 @@ pub fn parse(origin: &str, text: &str) -> Result<Vec<Document>> {
         serde_json::Deserializer::from_str(text)
             .into_iter()
             .collect::<Result<_, _>>()
-            .map_err(|error| failed(error.to_string()))?
+            .map_err(|error| manifest_error(error.to_string()))?
     } else {
-        // As kubectl reads it: a file mode 0644 is octal.
+        // Like kubectl, read a file mode such as 0644 as octal.
         let options = serde_saphyr::options! { legacy_octal_numbers: true };
         serde_saphyr::from_multiple_with_options(text, options).map_err(|error| {
             let message = error.to_string();
             let message = message.strip_prefix("error: ").unwrap_or(&message);
-            failed(message.to_owned())
+            manifest_error(message.to_owned())
         })?
     };
     let mut documents = Vec::new();
     for value in values {
-        flatten(origin, value, &mut documents).map_err(failed)?;
+        flatten_list(origin, value, &mut documents).map_err(manifest_error)?;
     }
     Ok(documents)
 }
 
-fn flatten(origin: &str, value: Value, documents: &mut Vec<Document>) -> Result<(), String> {
+fn flatten_list(origin: &str, value: Value, documents: &mut Vec<Document>) -> Result<(), String> {
     match value {
         Value::Null => {}
         Value::Object(mut object) => {
@@ -105,7 +109,7 @@ fn flatten(origin: &str, value: Value, documents: &mut Vec<Document>) -> Result<
             match object.remove("items") {
                 Some(Value::Array(items)) if is_list => {
                     for item in items {
-                        flatten(origin, item, documents)?;
+                        flatten_list(origin, item, documents)?;
                     }
                     return Ok(());
                 }
@@ -119,7 +123,7 @@ fn flatten(origin: &str, value: Value, documents: &mut Vec<Document>) -> Result<
                 object: Value::Object(object),
             });
         }
-        other => return Err(format!("expected an object, found {other}")),
+        other => return Err(format!("expected a Kubernetes object, found {other}")),
     }
     Ok(())
 }

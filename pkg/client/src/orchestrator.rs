@@ -1,24 +1,24 @@
-//! The orchestrator itself: what it is made of, whether it is there, how it comes and goes.
+//! Installs, upgrades, inspects and uninstalls the orchestrator.
 
 mod apply;
+mod install_objects;
 mod installed;
-mod manifests;
-mod probe;
-mod remove;
+mod leftovers;
 mod rollout;
+mod webhook_probe;
 
-pub use apply::{Applied, Apply, apply};
-pub use installed::{Installed, Orchestrator, installed};
-pub use manifests::{Flavour, IMAGE, VERSION, objects};
-pub use probe::{Probe, probe};
-pub use remove::{Remains, remains, remove};
-pub use rollout::{await_answers, await_definition, await_rollout};
+pub use apply::{AppliedObject, ApplyOptions, apply_object};
+pub use install_objects::{IMAGE, InstallVariant, VERSION, install_objects};
+pub use installed::{Installed, Orchestrator, find_orchestrator};
+pub use leftovers::{Leftovers, delete_leftover, find_leftovers};
+pub use rollout::{wait_for_crd, wait_for_rollout, wait_for_webhooks};
+pub use webhook_probe::{WebhookState, probe_webhooks};
 
 use kube::core::{ApiResource, GroupVersionKind, TypeMeta};
 use serde_json::Value;
 
-/// Where the server keeps an object, and in which namespace.
-fn place(object: &Value) -> (ApiResource, Option<&str>) {
+/// The resource and namespace of an object.
+fn resource_of(object: &Value) -> (ApiResource, Option<&str>) {
     let text = |at: &Value| at.as_str().unwrap_or_default().to_owned();
     let types = TypeMeta {
         api_version: text(&object["apiVersion"]),

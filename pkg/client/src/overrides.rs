@@ -1,4 +1,4 @@
-//! What flags say of a connection, over what the kubeconfig says.
+//! Connection flags, which override the kubeconfig.
 
 use std::{collections::HashMap, fs, path::Path};
 
@@ -6,11 +6,11 @@ use kube::Config;
 
 use crate::{ConnectOptions, Error, Result};
 
-/// Changes the configuration as the flags want it.
-pub(crate) fn apply(options: &ConnectOptions, config: &mut Config) -> Result<()> {
-    trust(options, config)?;
-    identity(options, config)?;
-    impersonation(options, config)?;
+/// Applies the flags to the configuration.
+pub(crate) fn apply_flags(options: &ConnectOptions, config: &mut Config) -> Result<()> {
+    apply_tls_flags(options, config)?;
+    apply_user_flags(options, config)?;
+    apply_impersonation_flags(options, config)?;
     if let Some(server) = &options.server {
         let address = with_scheme(server, has_tls(options, config));
         config.cluster_url = address
@@ -21,9 +21,9 @@ pub(crate) fn apply(options: &ConnectOptions, config: &mut Config) -> Result<()>
     Ok(())
 }
 
-fn trust(options: &ConnectOptions, config: &mut Config) -> Result<()> {
+fn apply_tls_flags(options: &ConnectOptions, config: &mut Config) -> Result<()> {
     if let Some(file) = &options.certificate_authority {
-        readable("certificate-authority", file)?;
+        check_readable("certificate-authority", file)?;
         config.root_cert = None;
         config.root_cert_file = Some(file.clone());
         config.accept_invalid_certs = false;
@@ -43,15 +43,15 @@ fn trust(options: &ConnectOptions, config: &mut Config) -> Result<()> {
     Ok(())
 }
 
-fn identity(options: &ConnectOptions, config: &mut Config) -> Result<()> {
+fn apply_user_flags(options: &ConnectOptions, config: &mut Config) -> Result<()> {
     let user = &mut config.auth_info;
     if let Some(file) = &options.client_certificate {
-        readable("client-certificate", file)?;
+        check_readable("client-certificate", file)?;
         user.client_certificate = Some(file.to_string_lossy().into_owned());
         user.client_certificate_data = None;
     }
     if let Some(file) = &options.client_key {
-        readable("client-key", file)?;
+        check_readable("client-key", file)?;
         user.client_key = Some(file.to_string_lossy().into_owned());
         user.client_key_data = None;
     }
@@ -60,7 +60,7 @@ fn identity(options: &ConnectOptions, config: &mut Config) -> Result<()> {
         let message = "pass either --token or --username and --password";
         return Err(Error::Flag(message.to_owned()));
     }
-    // Who one is by a flag, one is not by the kubeconfig as well.
+    // Credentials of a flag replace all credentials of the kubeconfig.
     if options.token.is_some() || named {
         (user.token, user.token_file, user.exec, user.auth_provider) = (None, None, None, None);
     }
@@ -77,7 +77,7 @@ fn identity(options: &ConnectOptions, config: &mut Config) -> Result<()> {
     Ok(())
 }
 
-fn impersonation(options: &ConnectOptions, config: &mut Config) -> Result<()> {
+fn apply_impersonation_flags(options: &ConnectOptions, config: &mut Config) -> Result<()> {
     let user = &mut config.auth_info;
     if let Some(name) = &options.impersonate {
         user.impersonate = Some(name.clone());
@@ -106,7 +106,7 @@ fn impersonation(options: &ConnectOptions, config: &mut Config) -> Result<()> {
     Ok(())
 }
 
-fn readable(flag: &str, file: &Path) -> Result<()> {
+fn check_readable(flag: &str, file: &Path) -> Result<()> {
     fs::File::open(file).map(drop).map_err(|error| {
         Error::Flag(format!(
             "unable to read --{flag}={}: {error}",
@@ -122,7 +122,7 @@ fn has_tls(options: &ConnectOptions, config: &Config) -> bool {
         || options.client_certificate.is_some()
 }
 
-/// As kubectl takes an address without one.
+/// Adds the scheme that kubectl assumes for an address without scheme.
 fn with_scheme(server: &str, tls: bool) -> String {
     if server.contains("://") {
         server.to_owned()
@@ -139,7 +139,7 @@ mod tests {
 
     use super::*;
 
-    fn config() -> Config {
+    fn config_fixture() -> Config {
         let mut config = Config::new(Uri::from_static("https://old:6443"));
         config.root_cert = Some(vec![vec![1]]);
         config.auth_info.token = Some("old".to_owned().into());
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_without_a_scheme_is_taken_as_kubectl_does() {
+    fn server_without_scheme_gets_kubectl_default() {
         for (server, tls, address) in [
             ("h:1", false, "http://h:1"),
             ("h:1", true, "https://h:1"),
@@ -159,8 +159,8 @@ mod tests {
     }
 
     #[test]
-    fn flags_stand_above_the_kubeconfig() {
-        let mut config = config();
+    fn flags_override_kubeconfig() {
+        let mut config = config_fixture();
         let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         let options = ConnectOptions {
             server: Some("h:1".to_owned()),
@@ -173,7 +173,7 @@ mod tests {
             impersonate_extra: vec![pair("k", "1"), pair("k", "2")],
             ..ConnectOptions::default()
         };
-        apply(&options, &mut config).unwrap();
+        apply_flags(&options, &mut config).unwrap();
         assert_eq!(config.cluster_url.to_string(), "https://h:1/");
         assert!(config.accept_invalid_certs && config.root_cert.is_none());
         assert_eq!(config.tls_server_name.as_deref(), Some("n"));
@@ -186,27 +186,31 @@ mod tests {
     }
 
     #[test]
-    fn flags_that_exclude_each_other_are_named() {
+    fn conflicting_flags_are_named() {
         let ca = tempfile::NamedTempFile::new().unwrap();
-        let of = |options: ConnectOptions| apply(&options, &mut config()).unwrap_err().to_string();
-        let both = of(ConnectOptions {
+        let error_of = |options: ConnectOptions| {
+            apply_flags(&options, &mut config_fixture())
+                .unwrap_err()
+                .to_string()
+        };
+        let both = error_of(ConnectOptions {
             certificate_authority: Some(ca.path().to_owned()),
             insecure_skip_tls_verify: true,
             ..ConnectOptions::default()
         });
         assert!(both.contains("--insecure-skip-tls-verify"), "{both}");
-        let twice = of(ConnectOptions {
+        let twice = error_of(ConnectOptions {
             token: Some("t".into()),
             password: Some("p".into()),
             ..ConnectOptions::default()
         });
         assert_eq!(twice, "pass either --token or --username and --password");
-        let nobody = of(ConnectOptions {
+        let without_user = error_of(ConnectOptions {
             impersonate_groups: vec!["g".to_owned()],
             ..ConnectOptions::default()
         });
-        assert!(nobody.ends_with("pass --as, too"), "{nobody}");
-        let missing = of(ConnectOptions {
+        assert!(without_user.ends_with("pass --as, too"), "{without_user}");
+        let missing = error_of(ConnectOptions {
             client_key: Some("missing.key".into()),
             ..ConnectOptions::default()
         });

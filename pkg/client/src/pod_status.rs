@@ -1,7 +1,9 @@
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition};
 
-/// What kubectl shows as a pod's status: the phase, or the reason that says more.
-pub(crate) fn of(pod: &Pod) -> String {
+/// The STATUS column of kubectl: the phase, or a more specific reason.
+///
+/// Follows `printPod` in kubernetes/pkg/printers/internalversion/printers.go.
+pub(crate) fn display_status(pod: &Pod) -> String {
     let Some(status) = &pod.status else {
         return "Unknown".to_owned();
     };
@@ -12,16 +14,16 @@ pub(crate) fn of(pod: &Pod) -> String {
         .as_deref()
         .unwrap_or_default();
     let containers = status.container_statuses.as_deref().unwrap_or_default();
-    let init = initializing(pod, inits);
-    // What goes on beside the others may fail later on.
-    let is_initialized = condition(pod, "Initialized").is_some_and(|c| c.status == "True");
+    let init = init_progress(pod, inits);
+    // A failed sidecar does not matter once the pod is initialized.
+    let is_initialized = find_condition(pod, "Initialized").is_some_and(|c| c.status == "True");
     let initializes = init.is_some() && !is_initialized;
     if let Some(init) = init {
         shown = init;
     }
     if !initializes {
-        // The first container at fault speaks for the pod, as in kubectl.
-        for reason in containers.iter().rev().filter_map(reason) {
+        // As in kubectl, the first container with a reason wins.
+        for reason in containers.iter().rev().filter_map(container_reason) {
             shown = reason;
         }
         let any_ready = containers.iter().any(|c| c.ready && is_running(c));
@@ -29,7 +31,7 @@ pub(crate) fn of(pod: &Pod) -> String {
             "Running".clone_into(&mut shown);
         }
         if shown == "Pending"
-            && let Some(why) = unscheduled(pod)
+            && let Some(why) = unscheduled_reason(pod)
         {
             why.clone_into(&mut shown);
         }
@@ -41,7 +43,7 @@ pub(crate) fn of(pod: &Pod) -> String {
     shown
 }
 
-fn initializing(pod: &Pod, inits: &[ContainerStatus]) -> Option<String> {
+fn init_progress(pod: &Pod, inits: &[ContainerStatus]) -> Option<String> {
     let specs = pod.spec.as_ref()?.init_containers.as_deref()?;
     for (i, init) in inits.iter().enumerate() {
         let is_sidecar = specs
@@ -52,7 +54,7 @@ fn initializing(pod: &Pod, inits: &[ContainerStatus]) -> Option<String> {
             None => is_sidecar && init.started == Some(true),
         };
         if !done {
-            let why = reason(init).filter(|reason| reason != "PodInitializing");
+            let why = container_reason(init).filter(|reason| reason != "PodInitializing");
             let progress = format!("{i}/{}", specs.len());
             return Some(format!("Init:{}", why.unwrap_or(progress)));
         }
@@ -60,7 +62,7 @@ fn initializing(pod: &Pod, inits: &[ContainerStatus]) -> Option<String> {
     None
 }
 
-fn reason(container: &ContainerStatus) -> Option<String> {
+fn container_reason(container: &ContainerStatus) -> Option<String> {
     let state = container.state.as_ref()?;
     if let Some(waiting) = &state.waiting {
         return waiting.reason.clone().filter(|reason| !reason.is_empty());
@@ -80,14 +82,14 @@ fn is_running(container: &ContainerStatus) -> bool {
         .is_some_and(|s| s.running.is_some())
 }
 
-fn condition<'a>(pod: &'a Pod, type_: &str) -> Option<&'a PodCondition> {
+fn find_condition<'a>(pod: &'a Pod, type_: &str) -> Option<&'a PodCondition> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
     conditions.iter().find(|condition| condition.type_ == type_)
 }
 
-/// Why the scheduler has found no node.
-fn unscheduled(pod: &Pod) -> Option<&str> {
-    let reason = condition(pod, "PodScheduled")?.reason.as_deref()?;
+/// The reason of the scheduler for a pod without node.
+fn unscheduled_reason(pod: &Pod) -> Option<&str> {
+    let reason = find_condition(pod, "PodScheduled")?.reason.as_deref()?;
     ["SchedulingGated", "Unschedulable"]
         .contains(&reason)
         .then_some(reason)
@@ -100,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reason_that_says_most_is_shown() {
+    fn display_status_prefers_specific_reason() {
         let table = [
             (json!({}), "Unknown"),
             (json!({"status": {"phase": "Pending"}}), "Pending"),
@@ -112,26 +114,26 @@ mod tests {
                 json!({"status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]}}),
                 "SchedulingGated",
             ),
-            (beside_a_sidecar("True"), "Completed"),
-            (beside_a_sidecar("False"), "Init:Error"),
+            (pod_with_stopped_sidecar("True"), "Completed"),
+            (pod_with_stopped_sidecar("False"), "Init:Error"),
             (
                 json!({"status": {"phase": "Failed", "reason": "Evicted"}}),
                 "Evicted",
             ),
-            (container(&json!({"running": {}}), true), "Running"),
+            (pod_with_container(&json!({"running": {}}), true), "Running"),
             (
-                container(&json!({"waiting": {"reason": "ImagePullBackOff"}}), false),
+                pod_with_container(&json!({"waiting": {"reason": "ImagePullBackOff"}}), false),
                 "ImagePullBackOff",
             ),
             (
-                container(
+                pod_with_container(
                     &json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}}),
                     false,
                 ),
                 "OOMKilled",
             ),
             (
-                container(&json!({"terminated": {"exitCode": 3}}), false),
+                pod_with_container(&json!({"terminated": {"exitCode": 3}}), false),
                 "ExitCode:3",
             ),
             (
@@ -151,12 +153,12 @@ mod tests {
         ];
         for (pod, expected) in table {
             let pod: Pod = serde_json::from_value(pod).unwrap();
-            assert_eq!(of(&pod), expected);
+            assert_eq!(display_status(&pod), expected);
         }
     }
 
-    /// One that has ended well, after which its sidecar was stopped.
-    fn beside_a_sidecar(initialized: &str) -> serde_json::Value {
+    /// A succeeded pod with a sidecar that was stopped afterwards.
+    fn pod_with_stopped_sidecar(initialized: &str) -> serde_json::Value {
         let ended = |name: &str, code: i32, reason: &str| {
             json!({
                 "name": name, "ready": false, "restartCount": 0, "image": "", "imageID": "",
@@ -173,7 +175,7 @@ mod tests {
         })
     }
 
-    fn container(state: &serde_json::Value, ready: bool) -> serde_json::Value {
+    fn pod_with_container(state: &serde_json::Value, ready: bool) -> serde_json::Value {
         json!({"status": {"phase": "Running", "containerStatuses": [
             {"name": "c", "ready": ready, "restartCount": 0, "image": "", "imageID": "", "state": state},
         ]}})

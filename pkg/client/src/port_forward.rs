@@ -9,15 +9,15 @@ use tokio::{
 };
 
 use crate::{
-    Change, Choice, Cluster, Deadline, Error, Job, Result, exec::stream_error, started_pod,
-    target::watch_pod,
+    Change, Cluster, Deadline, Error, Job, PodChoice, Result, exec::stream_open_error,
+    pod_choice::watch_pod, wait_for_started_pod,
 };
 
-/// Carries one connection to a port of a pod, until either side ends it.
+/// Forwards one connection to a port of a pod until either side closes it.
 ///
 /// # Errors
-/// [`Error::Replica`] when nothing listens there.
-pub async fn forward(
+/// [`Error::Replica`] if no process listens on the port.
+pub async fn forward_connection(
     cluster: &Cluster,
     pod: &Pod,
     port: u16,
@@ -27,28 +27,28 @@ pub async fn forward(
     let api: Api<Pod> = Api::namespaced(cluster.client.clone(), &namespace);
     let mut forwarder = match api.portforward(&name, &[port]).await {
         Ok(forwarder) => forwarder,
-        Err(error) => return Err(stream_error(cluster, error, &name)),
+        Err(error) => return Err(stream_open_error(cluster, error, &name)),
     };
-    let refused = forwarder.take_error(port);
+    let port_error = forwarder.take_error(port);
     if let Some(mut stream) = forwarder.take_stream(port) {
-        // Either side may go when it has enough; that is no fault of ours.
+        // Either side may close the connection at any time, so ignore copy errors.
         copy_bidirectional(&mut connection, &mut stream).await.ok();
     }
     forwarder.abort();
-    let refused = match refused {
-        Some(refused) => refused.await,
+    let port_error = match port_error {
+        Some(error) => error.await,
         None => None,
     };
-    match refused {
-        Some(why) => Err(Error::Replica(format!(
-            "an error occurred forwarding to port {port} of pod {name}: {why}"
+    match port_error {
+        Some(error) => Err(Error::Replica(format!(
+            "an error occurred forwarding to port {port} of pod {name}: {error}"
         ))),
         None => Ok(()),
     }
 }
 
-/// Waits until a pod has ended or is gone.
-pub async fn await_loss(cluster: &Cluster, pod: &Pod) -> Result<()> {
+/// Waits until a pod has ended or is deleted.
+pub async fn wait_for_pod_end(cluster: &Cluster, pod: &Pod) -> Result<()> {
     let mut changes = watch_pod(cluster, pod);
     while let Some(change) = changes.next().await {
         let Change::Applied(object) = change? else {
@@ -65,35 +65,37 @@ pub async fn await_loss(cluster: &Cluster, pod: &Pod) -> Result<()> {
     Ok(())
 }
 
-/// The pod that takes the place of a lost one, once it runs; nothing when the job ends before that, or none does within this time, which
-/// begins once the lost one is gone: until then it may save what it has.
-pub async fn successor(
+/// Waits until the replacement of a lost pod runs.
+///
+/// Returns `None` if the job ends, or after `limit`. The limit restarts while the lost pod terminates:
+/// it may save data during its grace period.
+pub async fn wait_for_successor(
     cluster: &Cluster,
     job: &Job,
-    choice: &Choice,
+    choice: &PodChoice,
     lost: &Pod,
-    patience: Duration,
+    limit: Duration,
 ) -> Result<Option<Pod>> {
     const PAUSE: Duration = Duration::from_millis(500);
-    let mut deadline = Deadline::after(Some(patience));
+    let mut deadline = Deadline::after(Some(limit));
     loop {
-        let now = match crate::job(cluster, job.name()).await {
+        let current = match crate::get_job(cluster, job.name()).await {
             Err(error) if error.is_not_found() => return Ok(None),
-            now => now?,
+            current => current?,
         };
-        if now.has_ended() || now.metadata.uid != job.metadata.uid {
+        if current.has_ended() || current.metadata.uid != job.metadata.uid {
             return Ok(None);
         }
-        match started_pod(cluster, &now, choice, deadline).await {
+        match wait_for_started_pod(cluster, &current, choice, deadline).await {
             Ok(pod) if pod.uid() != lost.uid() && is_running(&pod) => return Ok(Some(pod)),
             Ok(pod) if pod.uid() == lost.uid() && pod.metadata.deletion_timestamp.is_some() => {
-                deadline = Deadline::after(Some(patience));
+                deadline = Deadline::after(Some(limit));
             }
-            // The next one is not there yet.
+            // The replacement does not exist yet.
             Ok(_) | Err(Error::Replica(_)) => {}
             Err(error) => return Err(error),
         }
-        if deadline.comes_within(PAUSE) {
+        if deadline.ends_within(PAUSE) {
             return Ok(None);
         }
         sleep(PAUSE).await;
@@ -108,8 +110,8 @@ fn is_running(pod: &Pod) -> bool {
     phase == Some("Running")
 }
 
-/// The port of a pod that one of its containers calls so.
-pub fn port_named(pod: &Pod, name: &str) -> Option<u16> {
+/// Finds a container port by its name.
+pub fn find_port(pod: &Pod, name: &str) -> Option<u16> {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     let mut ports = containers.flat_map(|container| container.ports.iter().flatten());
     let port = ports.find(|port| port.name.as_deref() == Some(name))?;

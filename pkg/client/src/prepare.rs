@@ -8,59 +8,59 @@ use kube::{
 };
 use serde_json::Value;
 
-use crate::{Cluster, Document, Error, Namespace, Rejected, Result, segment};
+use crate::{Cluster, Document, Error, Namespace, Rejected, Result, names::name_fault};
 
-/// How closely documents are looked at.
+/// The extent of the checks of documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Check {
-    /// All that can be told without the server, before they are created.
-    Whole,
-    /// What names them, before they are deleted.
+pub enum CheckLevel {
+    /// All offline checks, for documents to be created.
+    Full,
+    /// Kind and name only, for documents to be deleted.
     Identity,
 }
 
-/// An object whose place in the cluster is known.
+/// An object with its API resource and namespace.
 #[derive(Clone, Debug)]
-pub struct Ready {
-    /// Manifest that it stands in.
+pub struct PreparedObject {
+    /// File, URL or `STDIN`.
     pub origin: String,
-    /// As it is written.
+    /// The object as written.
     pub object: Value,
-    /// Where the server keeps its kind.
+    /// API resource of the kind.
     pub api: ApiResource,
-    /// Its namespace; none for kinds that belong to the whole cluster.
+    /// Namespace. `None` for cluster-scoped kinds.
     pub namespace: Option<String>,
 }
 
-impl Ready {
-    /// Its name; empty where the server is to find one.
+impl PreparedObject {
+    /// Name of the object. Empty if the server generates it.
     pub fn name(&self) -> &str {
         self.object["metadata"]["name"].as_str().unwrap_or_default()
     }
 }
 
-/// Finds the place of every document, and all that is wrong with any.
+/// Resolves the API resource of every document and checks all documents.
 ///
-/// Kinds other than ours need a cluster to be known.
+/// Foreign kinds need a cluster for discovery.
 ///
 /// # Errors
-/// [`Error::Rejected`] tells of every document at fault.
-pub async fn prepare(
+/// [`Error::Rejected`] with the faults of all documents.
+pub async fn prepare_objects(
     cluster: Option<&Cluster>,
     namespace: &Namespace,
     documents: Vec<Document>,
-    check: Check,
-) -> Result<Vec<Ready>> {
+    check: CheckLevel,
+) -> Result<Vec<PreparedObject>> {
     let (mut ready, mut rejected, mut seen) = (Vec::new(), Vec::new(), BTreeSet::new());
     for document in documents {
         let mut faults = Vec::new();
-        let place = place(cluster, namespace, &document.object, &mut faults).await?;
-        faults.extend(named(&document.object, check));
-        if check == Check::Whole {
-            faults.extend(validated(&document.object));
+        let resolved = resolve_resource(cluster, namespace, &document.object, &mut faults).await?;
+        faults.extend(name_faults(&document.object, check));
+        if check == CheckLevel::Full {
+            faults.extend(validation_faults(&document.object));
         }
-        if let Some((api, namespace)) = place {
-            let one = Ready {
+        if let Some((api, namespace)) = resolved {
+            let one = PreparedObject {
                 origin: document.origin.clone(),
                 object: document.object.clone(),
                 api,
@@ -73,13 +73,16 @@ pub async fn prepare(
                 one.name().to_owned(),
             );
             if !one.name().is_empty() && !seen.insert(key) {
-                faults.push("metadata.name: the same object stands twice".to_owned());
+                faults.push(
+                    "metadata.name: Duplicate value: the manifests contain this object twice"
+                        .to_owned(),
+                );
             }
             ready.push(one);
         }
         if !faults.is_empty() {
             rejected.push(Rejected {
-                object: describe(&document.object),
+                object: describe_object(&document.object),
                 origin: document.origin,
                 faults,
             });
@@ -92,24 +95,23 @@ pub async fn prepare(
     }
 }
 
-/// All that can be told without a server of documents that are never sent, those of other kinds than ours left out; what is legal but doubtful
-/// comes back.
+/// Checks documents offline. Returns warnings.
 ///
 /// # Errors
-/// [`Error::Faulty`] tells of every document at fault.
-pub fn check(documents: &[Document]) -> Result<Vec<String>> {
+/// [`Error::InvalidDocuments`] with the faults of all documents.
+pub fn check_documents(documents: &[Document]) -> Result<Vec<String>> {
     let (mut warnings, mut rejected) = (Vec::new(), Vec::new());
     for document in documents {
         let object = &document.object;
-        let faults = if let Some(fault) = unknown(object) {
+        let faults = if let Some(fault) = kind_fault(object) {
             vec![fault]
         } else {
-            let name = named(object, Check::Whole).into_iter();
-            name.chain(validated(object)).collect()
+            let name = name_faults(object, CheckLevel::Full).into_iter();
+            name.chain(validation_faults(object)).collect()
         };
         if !faults.is_empty() {
             rejected.push(Rejected {
-                object: describe(object),
+                object: describe_object(object),
                 origin: document.origin.clone(),
                 faults,
             });
@@ -126,30 +128,32 @@ pub fn check(documents: &[Document]) -> Result<Vec<String>> {
     if rejected.is_empty() {
         Ok(warnings)
     } else {
-        Err(Error::Faulty(rejected))
+        Err(Error::InvalidDocuments(rejected))
     }
 }
 
-/// What is wrong with the kind of an object that should be ours.
-fn unknown(object: &Value) -> Option<String> {
+/// The fault of an object whose kind is not DIJob or AggregatorConfig.
+fn kind_fault(object: &Value) -> Option<String> {
     let text = |field: &str| object[field].as_str().filter(|text| !text.is_empty());
     let (Some(version), Some(kind)) = (text("apiVersion"), text("kind")) else {
         return Some("apiVersion and kind: Required value".to_owned());
     };
-    let known = version.parse().is_ok_and(|v| ours(&v, kind).is_some());
+    let known = version
+        .parse()
+        .is_ok_and(|v| own_resource(&v, kind).is_some());
     (!known).then(|| format!("no matches for kind {kind:?} in version {version:?}"))
 }
 
-/// Whether an object is of a kind that can be checked without a server.
-pub fn is_ours(object: &Value) -> bool {
-    group(object) == Some(names::GROUP)
+/// Whether the API group of an object belongs to the orchestrator, so that it can be checked offline.
+pub fn is_own_kind(object: &Value) -> bool {
+    api_group(object) == Some(names::GROUP)
 }
 
-fn group(object: &Value) -> Option<&str> {
+fn api_group(object: &Value) -> Option<&str> {
     object["apiVersion"].as_str()?.split('/').next()
 }
 
-fn describe(object: &Value) -> String {
+fn describe_object(object: &Value) -> String {
     let kind = object["kind"].as_str().unwrap_or("an object without kind");
     match object["metadata"]["name"].as_str() {
         Some(name) => format!("{kind} {name:?}"),
@@ -157,23 +161,23 @@ fn describe(object: &Value) -> String {
     }
 }
 
-fn named(object: &Value, check: Check) -> Option<String> {
+fn name_faults(object: &Value, check: CheckLevel) -> Option<String> {
     let is_set = |field: &str| {
         object["metadata"][field]
             .as_str()
             .is_some_and(|v| !v.is_empty())
     };
     if let Some(name) = object["metadata"]["name"].as_str()
-        && let Some(fault) = segment::fault(name)
+        && let Some(fault) = name_fault(name)
     {
         return Some(format!("metadata.name: Invalid value: {name:?}: {fault}"));
     }
-    let fine = is_set("name") || (check == Check::Whole && is_set("generateName"));
-    (!fine).then(|| "metadata.name: Required value".to_owned())
+    let has_name = is_set("name") || (check == CheckLevel::Full && is_set("generateName"));
+    (!has_name).then(|| "metadata.name: Required value".to_owned())
 }
 
-fn validated(object: &Value) -> Vec<String> {
-    let ours = is_ours(object);
+fn validation_faults(object: &Value) -> Vec<String> {
+    let ours = is_own_kind(object);
     let faults = match object["kind"].as_str() {
         Some("DIJob") if ours => validation::dijob(object).err(),
         Some("AggregatorConfig") if ours => validation::aggregator_config(object).err(),
@@ -182,8 +186,8 @@ fn validated(object: &Value) -> Vec<String> {
     faults.iter().flatten().map(ToString::to_string).collect()
 }
 
-/// Where the server keeps this object, if anywhere.
-async fn place(
+/// Resolves the API resource and namespace of an object.
+async fn resolve_resource(
     cluster: Option<&Cluster>,
     namespace: &Namespace,
     object: &Value,
@@ -203,14 +207,12 @@ async fn place(
         faults.push(format!("apiVersion: Invalid value: {version:?}"));
         return Ok(None);
     };
-    let found = match (ours(&group_version, &kind), cluster) {
+    let found = match (own_resource(&group_version, &kind), cluster) {
         (Some(api), _) => Some((api, Scope::Namespaced)),
         (None, _) if group_version.group == names::GROUP => None,
-        (None, Some(cluster)) => discover(cluster, &group_version, &kind).await?,
+        (None, Some(cluster)) => discover_resource(cluster, &group_version, &kind).await?,
         (None, None) => {
-            faults.push(format!(
-                "kind: {kind} cannot be looked up without a cluster"
-            ));
+            faults.push(format!("kind: {kind} is unknown without a cluster"));
             return Ok(None);
         }
     };
@@ -223,16 +225,16 @@ async fn place(
     if scope == Scope::Cluster {
         return Ok(Some((api, None)));
     }
-    let own = object["metadata"]["namespace"].as_str();
-    let own = own.filter(|own| !own.is_empty());
-    if let Some(own) = own
-        && let Some(fault) = segment::fault(own)
+    let own_namespace = object["metadata"]["namespace"].as_str();
+    let own_namespace = own_namespace.filter(|name| !name.is_empty());
+    if let Some(own) = own_namespace
+        && let Some(fault) = name_fault(own)
     {
         faults.push(format!(
             "metadata.namespace: Invalid value: {own:?}: {fault}"
         ));
     }
-    if let Some(own) = own
+    if let Some(own) = own_namespace
         && namespace.explicit
         && own != namespace.name
     {
@@ -241,12 +243,12 @@ async fn place(
             namespace.name
         ));
     }
-    let namespace = own.unwrap_or(&namespace.name).to_owned();
+    let namespace = own_namespace.unwrap_or(&namespace.name).to_owned();
     Ok(Some((api, Some(namespace))))
 }
 
-/// Our own kinds, which need no question to the server.
-fn ours(version: &GroupVersion, kind: &str) -> Option<ApiResource> {
+/// The API resource of DIJob or AggregatorConfig. Needs no discovery.
+fn own_resource(version: &GroupVersion, kind: &str) -> Option<ApiResource> {
     let served = [names::VERSION, names::LEGACY_VERSION].contains(&version.version.as_str());
     let mut api = match kind {
         "DIJob" => ApiResource::erase::<DIJob>(&()),
@@ -258,7 +260,7 @@ fn ours(version: &GroupVersion, kind: &str) -> Option<ApiResource> {
     (version.group == names::GROUP && served).then_some(api)
 }
 
-async fn discover(
+async fn discover_resource(
     cluster: &Cluster,
     version: &GroupVersion,
     kind: &str,
@@ -268,7 +270,7 @@ async fn discover(
         Ok((api, capabilities)) => Ok(Some((api, capabilities.scope))),
         Err(KubeError::Discovery(DiscoveryError::MissingKind(_))) => Ok(None),
         Err(KubeError::Api(status)) if status.code == 404 => Ok(None),
-        Err(error) => Err(cluster.error(error)),
+        Err(error) => Err(cluster.convert_error(error)),
     }
 }
 

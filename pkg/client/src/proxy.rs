@@ -1,5 +1,6 @@
-//! Which proxy the environment wants between us and a server, as Go's net/http reads it. kube would compare the proxy, not the server, with
-//! NO_PROXY.
+//! Proxy settings of the environment, read as Go's net/http reads them.
+//!
+//! kube would compare NO_PROXY with the address of the proxy instead of the API server.
 
 use std::{env, net::IpAddr};
 
@@ -8,19 +9,19 @@ use hyper_util::client::proxy::matcher::Matcher;
 
 use crate::{Error, Result};
 
-/// The proxy for this server, if any.
-pub(crate) fn of_environment(server: &Uri) -> Result<Option<Uri>> {
-    chosen(server, |name| env::var(name).ok())
+/// The proxy for this API server, if any.
+pub(crate) fn from_environment(server: &Uri) -> Result<Option<Uri>> {
+    select_proxy(server, |name| env::var(name).ok())
 }
 
-fn chosen(server: &Uri, variable: impl Fn(&str) -> Option<String>) -> Result<Option<Uri>> {
+fn select_proxy(server: &Uri, variable: impl Fn(&str) -> Option<String>) -> Result<Option<Uri>> {
     let either = |names: [&str; 2]| {
         let mut values = names.into_iter().filter_map(&variable);
         values.find(|value| !value.is_empty())
     };
     let found = match server.scheme_str() {
         Some("https") => either(["HTTPS_PROXY", "https_proxy"]),
-        // In a CGI program, a request's own header would be read.
+        // Like Go: in a CGI program a request header could set HTTP_PROXY (httpoxy).
         _ if variable("REQUEST_METHOD").is_some() => None,
         _ => either(["HTTP_PROXY", "http_proxy"]),
     };
@@ -29,26 +30,28 @@ fn chosen(server: &Uri, variable: impl Fn(&str) -> Option<String>) -> Result<Opt
     };
     let no = either(["NO_PROXY", "no_proxy"]).unwrap_or_default();
     let all = Matcher::builder().all("http://proxy").no(no).build();
-    if is_here(server) || all.intercept(server).is_none() {
+    if is_loopback(server) || all.intercept(server).is_none() {
         return Ok(None);
     }
-    parse(&proxy).map(Some)
+    parse_proxy_url(&proxy).map(Some)
 }
 
-/// The address of a proxy; HTTP, where it does not say.
-pub(crate) fn parse(proxy: &str) -> Result<Uri> {
+/// Parses the address of a proxy. The default scheme is HTTP.
+pub(crate) fn parse_proxy_url(proxy: &str) -> Result<Uri> {
     let whole = if proxy.contains("://") {
         proxy.to_owned()
     } else {
         format!("http://{proxy}")
     };
-    // What it is stays unsaid: there may be a password in it.
-    whole
-        .parse()
-        .map_err(|error| Error::Configuration(format!("invalid address of a proxy: {error}")))
+    // The error omits the address: it may contain a password.
+    whole.parse().map_err(|error| {
+        Error::Configuration(format!(
+            "invalid proxy address in the kubeconfig or environment: {error}"
+        ))
+    })
 }
 
-fn is_here(server: &Uri) -> bool {
+fn is_loopback(server: &Uri) -> bool {
     let host = server.host().unwrap_or_default();
     let address = host.trim_start_matches('[').trim_end_matches(']');
     let address = address.parse::<IpAddr>();
@@ -60,9 +63,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_environment_is_read_as_go_reads_it() {
+    fn proxy_environment_matches_go() {
         let (s, h) = ("HTTPS_PROXY=http://s:1", "HTTP_PROXY=http://h:1");
-        for (server, variables, wanted) in [
+        for (server, variables, expected) in [
             ("https://k:6443", &[s, h][..], Some("http://s:1/")),
             ("http://k:6443", &[s, h], Some("http://h:1/")),
             ("http://k:6443", &[s], None),
@@ -94,14 +97,14 @@ mod tests {
             ),
             ("https://k", &[], None),
         ] {
-            let of = |name: &str| {
+            let variable = |name: &str| {
                 let mut pairs = variables.iter().filter_map(|pair| pair.split_once('='));
                 let found = pairs.find(|(key, _)| *key == name)?;
                 Some(found.1.to_owned())
             };
-            let found = chosen(&server.parse().unwrap(), of).unwrap();
+            let found = select_proxy(&server.parse().unwrap(), variable).unwrap();
             let found = found.map(|uri| uri.to_string());
-            assert_eq!(found.as_deref(), wanted, "{server} {variables:?}");
+            assert_eq!(found.as_deref(), expected, "{server} {variables:?}");
         }
     }
 }

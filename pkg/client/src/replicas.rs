@@ -15,36 +15,36 @@ use serde_json::Value;
 
 use crate::{Cluster, Error, Job, Result, pod_status};
 
-/// A replica of a job: what the plan says of it, and its pod.
+/// A replica of a job: plan entry and pod.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Replica {
-    /// Name of its pod and service.
+    /// Name of the pod and service.
     pub name: String,
-    /// What it does.
+    /// Role of the replica.
     pub role: Role,
-    /// Number within its role; none for a pod that is not planned.
+    /// Index within the role. `None` for a pod without plan entry.
     pub index: Option<i32>,
-    /// Who wants it; none for a pod that is not planned.
+    /// Declared or requested. `None` for a pod without plan entry.
     pub origin: Option<Origin>,
-    /// What is to become of it.
+    /// State of the plan entry.
     pub state: EntryState,
-    /// Whether it counts as ready, as in the job's status: an aggregator does with all of its ddp learners.
+    /// Whether the job status counts the replica as ready. An aggregator needs all its ddp learners.
     pub ready: bool,
-    /// The replica whose place it took.
+    /// Name of the predecessor.
     pub replaces: Option<String>,
-    /// Of a ddp learner: the aggregator in front of it.
+    /// Name of the aggregator of a ddp learner.
     pub aggregator: Option<String>,
-    /// Whether its work is done, and its pod is not to be made again.
+    /// Whether the replica has completed. Its pod is not created again.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub done: bool,
-    /// When it was planned.
+    /// Time of the plan entry.
     pub planned_at: Option<Time>,
-    /// Where others reach it, `pod.namespace:port`.
+    /// Address, `pod.namespace:port`.
     pub url: String,
-    /// Its pod, if there is one.
+    /// The pod, if it exists.
     pub pod: Option<ReplicaPod>,
-    /// Whether nobody can tell if there is a pod, as the user may not see any.
+    /// Whether the pod is unknown because the user may not list pods.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unseen: bool,
 }
@@ -53,37 +53,37 @@ pub struct Replica {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReplicaPod {
-    /// Phase, or the reason that says more.
+    /// Phase or a more specific reason.
     pub status: String,
-    /// Containers that are ready.
+    /// Number of ready containers.
     pub ready: usize,
-    /// Containers.
+    /// Number of containers.
     pub containers: usize,
-    /// Restarts of all containers.
+    /// Sum of the restarts of all containers.
     pub restarts: i32,
-    /// Node that it was bound to.
+    /// Name of the node.
     pub node: Option<String>,
-    /// When it was created.
+    /// Creation time.
     pub created: Option<Time>,
     /// GPUs (`nvidia.com/gpu`) of all containers.
     pub gpus: i32,
-    /// How a container ended last.
-    pub last_exit: Option<Exit>,
+    /// The last exit of a container.
+    pub last_exit: Option<ContainerExit>,
 }
 
-/// How a container ended.
+/// The exit of a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Exit {
-    /// Why, as `OOMKilled`.
+pub struct ContainerExit {
+    /// Reason, for example `OOMKilled`.
     pub reason: Option<String>,
-    /// Its exit code.
+    /// Exit code.
     pub exit_code: i32,
 }
 
 impl Replica {
-    /// What to show as its status: its pod's, or what the plan waits for.
-    pub fn status(&self) -> &str {
+    /// The status to display: of the pod, or else of the plan entry.
+    pub fn display_status(&self) -> &str {
         match (&self.pod, self.state) {
             (Some(pod), _) => &pod.status,
             (None, EntryState::Wanted) if self.done => "Succeeded",
@@ -95,40 +95,42 @@ impl Replica {
     }
 }
 
-/// What is known of the replicas of a job.
+/// The replicas of a job.
 #[derive(Debug)]
-pub struct Known {
-    /// They themselves, coordinator first.
+pub struct ReplicaList {
+    /// Replicas, coordinator first.
     pub replicas: Vec<Replica>,
-    /// Why their pods are not seen; then there is only what the plan says.
+    /// The error if the user may not list pods. The replicas then have plan data only.
     pub unseen: Option<Error>,
 }
 
-/// The replicas of a job; whoever may not see its pods is told what is planned.
-pub async fn replicas(cluster: &Cluster, job: &Job) -> Result<Known> {
-    let (pods, unseen) = match pods(cluster, job).await {
+/// Lists the replicas of a job. Without permission to list pods, returns plan data only.
+pub async fn list_replicas(cluster: &Cluster, job: &Job) -> Result<ReplicaList> {
+    let (pods, unseen) = match owned_pods(cluster, job).await {
         Ok(pods) => (pods, None),
         Err(error) if error.is_forbidden() => (Vec::new(), Some(error)),
         Err(error) => return Err(error),
     };
-    let mut replicas = replicas_of(job, &pods);
+    let mut replicas = join_plan_with_pods(job, &pods);
     for replica in &mut replicas {
         replica.unseen = unseen.is_some();
     }
-    Ok(Known { replicas, unseen })
+    Ok(ReplicaList { replicas, unseen })
 }
 
-/// The pods that belong to a job; not those that only bear its labels, as an earlier one's of the same name.
-pub(crate) async fn pods(cluster: &Cluster, job: &Job) -> Result<Vec<Pod>> {
+/// Lists the pods with an owner reference to this job.
+///
+/// Labels are not enough: pods of a previous job of the same name have the same labels.
+pub(crate) async fn owned_pods(cluster: &Cluster, job: &Job) -> Result<Vec<Pod>> {
     let api: Api<Pod> = Api::namespaced(cluster.client.clone(), job.namespace());
     let selector = format!("{}={}", names::labels::JOB, job.name());
     let pods = api.list(&ListParams::default().labels(&selector)).await;
-    let mut pods = pods.map_err(|error| cluster.error(error))?.items;
-    pods.retain(|pod| is_of(pod, job));
+    let mut pods = pods.map_err(|error| cluster.convert_error(error))?.items;
+    pods.retain(|pod| is_owned_by(pod, job));
     Ok(pods)
 }
 
-pub(crate) fn is_of(pod: &Pod, job: &Job) -> bool {
+pub(crate) fn is_owned_by(pod: &Pod, job: &Job) -> bool {
     let mut owners = pod.owner_references().iter();
     let owner = owners.find(|owner| owner.controller == Some(true));
     owner.is_some_and(|owner| Some(&owner.uid) == job.metadata.uid.as_ref())
@@ -138,8 +140,8 @@ pub(crate) fn role_of(pod: &Pod) -> Option<Role> {
     Role::from_label(pod.labels().get(names::labels::ROLE)?)
 }
 
-/// Joins a job's plan with its pods; pods that are not planned come too.
-pub fn replicas_of(job: &Job, pods: &[Pod]) -> Vec<Replica> {
+/// Joins the plan of a job with its pods, including pods without plan entry.
+pub fn join_plan_with_pods(job: &Job, pods: &[Pod]) -> Vec<Replica> {
     let mut pods: BTreeMap<String, &Pod> = pods.iter().map(|pod| (pod.name_any(), pod)).collect();
     let ready: BTreeSet<_> = pods
         .values()
@@ -147,7 +149,7 @@ pub fn replicas_of(job: &Job, pods: &[Pod]) -> Vec<Replica> {
         .map(|pod| pod.name_any())
         .collect();
     let plan = &job.status.plan;
-    // It keeps its one name and needs no entry.
+    // The coordinator has a fixed name and no plan entry.
     let name = names::coordinator(job.name());
     let coordinator = PlanEntry::new(name, Role::Coordinator, Origin::Declared, 0);
     let coordinator = Some(coordinator).filter(|entry| {
@@ -170,7 +172,7 @@ pub fn replicas_of(job: &Job, pods: &[Pod]) -> Vec<Replica> {
                 aggregator: entry.ddp.as_ref().map(|ddp| ddp.aggregator.clone()),
                 done: entry.done,
                 planned_at: entry.planned_at.as_ref().map(|at| Time(at.0)),
-                url: url(job, entry, pod),
+                url: replica_url(job, entry, pod),
                 pod: pod.map(ReplicaPod::from),
                 unseen: false,
             }
@@ -179,7 +181,7 @@ pub fn replicas_of(job: &Job, pods: &[Pod]) -> Vec<Replica> {
     for (name, pod) in pods {
         let Some(role) = role_of(pod) else { continue };
         replicas.push(Replica {
-            url: url(
+            url: replica_url(
                 job,
                 &PlanEntry::new(name.clone(), role, Origin::Declared, 0),
                 Some(pod),
@@ -220,39 +222,39 @@ impl From<&Pod> for ReplicaPod {
         let statuses = statuses.unwrap_or_default();
         let spec = pod.spec.as_ref();
         Self {
-            status: pod_status::of(pod),
+            status: pod_status::display_status(pod),
             ready: statuses.iter().filter(|c| c.ready).count(),
             containers: spec.map_or(statuses.len(), |spec| spec.containers.len()),
             restarts: statuses.iter().map(|c| c.restart_count).sum(),
             node: spec.and_then(|spec| spec.node_name.clone()),
             created: pod.metadata.creation_timestamp.clone(),
-            gpus: spec.map_or(0, |spec| spec.containers.iter().map(gpus).sum()),
+            gpus: spec.map_or(0, |spec| spec.containers.iter().map(container_gpus).sum()),
             last_exit: last_exit(statuses),
         }
     }
 }
 
-fn gpus(container: &Container) -> i32 {
+fn container_gpus(container: &Container) -> i32 {
     let resources = container.resources.as_ref();
     let limits = resources.and_then(|resources| resources.limits.as_ref());
     let gpus = limits.and_then(|limits| limits.get(GPU_RESOURCE));
     gpus.and_then(|gpus| quantity::whole(&gpus.0)).unwrap_or(0)
 }
 
-fn last_exit(statuses: &[ContainerStatus]) -> Option<Exit> {
-    // One that has ended, or that runs again since.
+fn last_exit(statuses: &[ContainerStatus]) -> Option<ContainerExit> {
+    // Use the current exit, or the previous one if the container was restarted.
     let ends = statuses.iter().filter_map(|container| {
         let ended = |state: &Option<ContainerState>| state.as_ref()?.terminated.clone();
         ended(&container.state).or_else(|| ended(&container.last_state))
     });
     let last = ends.max_by_key(|end| end.finished_at.as_ref().map(|at| at.0))?;
-    Some(Exit {
+    Some(ContainerExit {
         reason: last.reason.filter(|reason| !reason.is_empty()),
         exit_code: last.exit_code,
     })
 }
 
-fn url(job: &Job, entry: &PlanEntry, pod: Option<&Pod>) -> String {
+fn replica_url(job: &Job, entry: &PlanEntry, pod: Option<&Pod>) -> String {
     let from_pod = pod.and_then(|pod| {
         let containers = &pod.spec.as_ref()?.containers;
         let ports = containers.iter().flat_map(|c| c.ports.iter().flatten());
@@ -266,7 +268,7 @@ fn url(job: &Job, entry: &PlanEntry, pod: Option<&Pod>) -> String {
             .port
             .or_else(|| declared_port(&job.object, entry.role))
             .unwrap_or(entry.role.default_port());
-        // Processes of ddp learners listen by their rank.
+        // A ddp learner listens at the base port plus its start rank.
         base + entry.ddp.as_ref().map_or(0, |place| place.start_rank)
     };
     names::url(
@@ -276,7 +278,7 @@ fn url(job: &Job, entry: &PlanEntry, pod: Option<&Pod>) -> String {
     )
 }
 
-/// The port that the role's template names, read from the JSON so that a job we cannot decode has one too.
+/// The port in the pod template of a role. Reads JSON, so it works for undecodable jobs.
 fn declared_port(job: &Value, role: Role) -> Option<i32> {
     let owner = match role {
         Role::DdpLearner => Role::Learner,

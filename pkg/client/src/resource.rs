@@ -13,15 +13,17 @@ use serde_json::Value;
 
 use crate::{
     Cluster, Error, Result,
-    segment::{check_name, check_namespace},
+    names::{check_name, check_namespace},
 };
 
-/// Who writes, in the managed fields of what was written.
+/// Field manager of all writes but those of the installation.
 const FIELD_MANAGER: &str = "kubectl-di";
-/// As kubectl: a page that servers answer quickly even where objects are large.
-const PAGE: u32 = 500;
+/// Default page size of lists, as in kubectl.
+const PAGE_SIZE: u32 = 500;
 
-/// Objects of one kind in one namespace or in all, as JSON: `Api` would decode them and drop what it does not know.
+/// Requests for JSON objects of one kind in one or all namespaces.
+///
+/// `kube::Api` would decode the objects and drop unknown fields.
 pub(crate) struct Resource<'a> {
     cluster: &'a Cluster,
     api: &'a ApiResource,
@@ -29,8 +31,8 @@ pub(crate) struct Resource<'a> {
     request: Request,
 }
 
-/// Objects, and the version at which they were seen.
-pub(crate) struct Listed {
+/// A list of objects with its resourceVersion.
+pub(crate) struct ListedObjects {
     pub(crate) items: Vec<Value>,
     pub(crate) resource_version: String,
 }
@@ -48,21 +50,21 @@ impl<'a> Resource<'a> {
 
     pub(crate) async fn get(&self, name: &str) -> Result<Value> {
         check_name(name)?;
-        self.send(self.request.get(name, &GetParams::default()))
+        self.send_request(self.request.get(name, &GetParams::default()))
             .await
     }
 
-    pub(crate) async fn list(&self, params: &ListParams) -> Result<Listed> {
+    pub(crate) async fn list(&self, params: &ListParams) -> Result<ListedObjects> {
         let mut params = params.clone();
-        params.limit = Some(params.limit.unwrap_or(PAGE)).filter(|page| *page > 0);
+        params.limit = Some(params.limit.unwrap_or(PAGE_SIZE)).filter(|page| *page > 0);
         let mut items = Vec::new();
         loop {
-            let page: ObjectList<Value> = self.send(self.request.list(&params)).await?;
+            let page: ObjectList<Value> = self.send_request(self.request.list(&params)).await?;
             items.extend(page.items);
             params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
             if params.continue_token.is_none() {
                 let resource_version = page.metadata.resource_version.unwrap_or_default();
-                return Ok(Listed {
+                return Ok(ListedObjects {
                     items,
                     resource_version,
                 });
@@ -76,10 +78,10 @@ impl<'a> Resource<'a> {
             field_manager: Some(FIELD_MANAGER.to_owned()),
         };
         let body = object.to_string().into_bytes();
-        self.send(self.request.create(&params, body)).await
+        self.send_request(self.request.create(&params, body)).await
     }
 
-    /// Applies it on the server, in the name of `manager`; with `force`, also where another manager says otherwise.
+    /// Applies an object with server-side apply. `force` takes over fields of other managers.
     pub(crate) async fn apply(
         &self,
         object: &Value,
@@ -95,13 +97,13 @@ impl<'a> Resource<'a> {
         };
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         check_name(name)?;
-        self.send(self.request.patch(name, &params, &Patch::Apply(object)))
+        self.send_request(self.request.patch(name, &params, &Patch::Apply(object)))
             .await
     }
 
     pub(crate) async fn delete(&self, name: &str, params: &DeleteParams) -> Result<Value> {
         check_name(name)?;
-        self.send(self.request.delete(name, params)).await
+        self.send_request(self.request.delete(name, params)).await
     }
 
     pub(crate) async fn patch(&self, name: &str, patch: JsonPatch, dry_run: bool) -> Result<Value> {
@@ -112,7 +114,8 @@ impl<'a> Resource<'a> {
             ..PatchParams::default()
         };
         let patch: Patch<Value> = Patch::Json(patch);
-        self.send(self.request.patch(name, &params, &patch)).await
+        self.send_request(self.request.patch(name, &params, &patch))
+            .await
     }
 
     pub(crate) async fn watch(
@@ -120,41 +123,41 @@ impl<'a> Resource<'a> {
         params: &WatchParams,
         version: &str,
     ) -> Result<BoxStream<'static, Result<WatchEvent<Value>, KubeError>>> {
-        self.check_namespace()?;
+        self.check_own_namespace()?;
         let request = self
             .request
             .watch(params, version)
             .map_err(|error| Error::Client(KubeError::BuildRequest(error)))?;
         let events = self.cluster.client.request_events(request).await;
-        Ok(events.map_err(|error| self.error(error))?.boxed())
+        Ok(events.map_err(|error| self.convert_error(error))?.boxed())
     }
 
-    async fn send<T: serde::de::DeserializeOwned>(
+    async fn send_request<T: serde::de::DeserializeOwned>(
         &self,
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
     ) -> Result<T> {
-        self.check_namespace()?;
+        self.check_own_namespace()?;
         let request = request.map_err(|error| Error::Client(KubeError::BuildRequest(error)))?;
-        let answer = self.cluster.client.request(request).await;
-        answer.map_err(|error| self.error(error))
+        let response = self.cluster.client.request(request).await;
+        response.map_err(|error| self.convert_error(error))
     }
 
-    fn check_namespace(&self) -> Result<()> {
+    fn check_own_namespace(&self) -> Result<()> {
         self.namespace.as_deref().map_or(Ok(()), check_namespace)
     }
 
-    pub(crate) fn error(&self, error: KubeError) -> Error {
+    pub(crate) fn convert_error(&self, error: KubeError) -> Error {
         match error {
             KubeError::Api(status) if is_missing_kind(&status) => Error::NoSuchResource {
                 plural: self.api.plural.clone(),
                 version: self.api.api_version.clone(),
             },
-            other => self.cluster.error(other),
+            other => self.cluster.convert_error(other),
         }
     }
 }
 
-/// Whether the path, not the object, was not found: then no object is named.
+/// Whether a 404 means an unknown kind: then the status names no object.
 fn is_missing_kind(status: &Status) -> bool {
     let named = status.details.as_ref().is_some_and(|d| !d.name.is_empty());
     status.code == 404 && !named

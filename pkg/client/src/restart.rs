@@ -10,58 +10,64 @@ use kube::{
 };
 
 use crate::{
-    Cluster, Counts, DryRun, Error, Job, Outlook, Result,
-    edit::{Edit, annotate, edit, refuse_ended},
-    replicas::{is_of, pods, role_of},
-    scale::unit,
+    Cluster, Counts, DryRun, Error, Job, Result, WaitState,
+    guarded_patch::{GuardedPatch, annotation_operations, patch_job, refuse_ended},
+    replicas::{is_owned_by, owned_pods, role_of},
+    scale::find_entry,
 };
 
-/// A pod whose place another is to take.
+/// A pod to be replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Restarted {
-    /// Its name.
+pub struct RestartedPod {
+    /// Name of the pod.
     pub name: String,
-    /// Its UID.
+    /// UID of the pod.
     pub uid: String,
-    /// What it does.
+    /// Role of the replica.
     pub role: Role,
-    /// Names of the other pods of its logic learner, which go with it.
+    /// Names of the other pods of its learner group, which are replaced with it.
     pub others: Vec<String>,
 }
 
-/// Asks the orchestrator to replace the coordinator that runs now. It does so only once it has noted that the end of this one is not that of the
-/// job; a pod that is simply deleted may exit with 0, and so end it.
+/// Requests a replacement of the current coordinator by an annotation.
+///
+/// The orchestrator first records that the exit of this pod does not end the job. A pod that is only
+/// deleted may exit with 0 and so end the job. See docs/decisions/0015.
 ///
 /// # Errors
-/// [`Error::Refused`] when there is nothing to be replaced.
-pub async fn restart(cluster: &Cluster, name: &str, dry_run: DryRun) -> Result<(Job, Restarted)> {
+/// [`Error::Refused`] if there is no coordinator.
+pub async fn restart_coordinator(
+    cluster: &Cluster,
+    name: &str,
+    dry_run: DryRun,
+) -> Result<(Job, RestartedPod)> {
     let api: Api<Pod> = Api::namespaced(cluster.client.clone(), &cluster.namespace().name);
-    let job = crate::job(cluster, name).await?;
+    let job = crate::get_job(cluster, name).await?;
     can_restart(&job)?;
     let coordinator = names::coordinator(name);
     let found = api.get_opt(&coordinator).await;
-    let found = found.map_err(|error| cluster.error(error))?;
-    let Some(pod) = found.filter(|pod| is_of(pod, &job)) else {
+    let found = found.map_err(|error| cluster.convert_error(error))?;
+    let Some(pod) = found.filter(|pod| is_owned_by(pod, &job)) else {
         return Err(Error::Refused(format!(
-            "job {name:?} has no coordinator yet; nothing was changed"
+            "job {name:?} has no coordinator pod yet; nothing was changed"
         )));
     };
-    let restarted = Restarted {
+    let restarted = RestartedPod {
         uid: pod.uid().unwrap_or_default(),
         name: coordinator,
         role: Role::Coordinator,
         others: Vec::new(),
     };
-    let (job, ()) = edit(cluster, name, dry_run, |job| {
+    let (job, ()) = patch_job(cluster, name, dry_run, |job| {
         can_restart(job)?;
-        if !is_of(&pod, job) {
+        if !is_owned_by(&pod, job) {
             return Err(Error::Refused(format!(
-                "job {name:?} is another by now; nothing was changed"
+                "job {name:?} was deleted and created again; nothing was changed, try again"
             )));
         }
-        Ok(Edit {
-            operations: annotate(job, names::RESTART_ANNOTATION, &restarted.uid),
-            told: (),
+        Ok(GuardedPatch {
+            operations: annotation_operations(job, names::RESTART_ANNOTATION, &restarted.uid),
+            outcome: (),
         })
     })
     .await?;
@@ -71,146 +77,153 @@ pub async fn restart(cluster: &Cluster, name: &str, dry_run: DryRun) -> Result<(
 fn can_restart(job: &Job) -> Result<()> {
     refuse_ended(
         job,
-        "; what has ended never runs again: create a new one instead",
+        "; an ended job cannot run again: create a new job instead",
     )?;
-    if job.is_held() {
+    if job.is_suspended() {
         return Err(Error::Refused(format!(
-            "job {:?} is suspended; kubectl di resume {0} starts it again",
+            "job {:?} is suspended and has no pods; to start it: kubectl di resume {0}",
             job.name()
         )));
     }
     Ok(())
 }
 
-/// Whether another coordinator runs in the place of one that was to be restarted.
-pub fn has_restarted(job: &Job, old: &Restarted) -> Outlook {
-    if let Some(never) = over(job, "its coordinator ran again") {
-        return never;
+/// Whether a new coordinator runs instead of the restarted one.
+pub fn restarted_state(job: &Job, old: &RestartedPod) -> WaitState {
+    if let Some(impossible) = impossible_after_end(job, "its coordinator ran again") {
+        return impossible;
     }
     let running = is_true(&job.status.conditions, ConditionType::Running);
     if job.status.failed_coordinator.as_ref() == Some(&old.uid) && running {
-        Outlook::Met
+        WaitState::Met
     } else {
-        Outlook::Open
+        WaitState::Pending
     }
 }
 
-/// Which replicas.
+/// Selects replicas to restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WhichReplicas {
-    /// Those of these names.
+pub enum RestartSelection {
+    /// Replicas by name.
     Named(Vec<String>),
-    /// Collectors, learners, or both; not those that are done.
-    Of(Counts<HowMany>),
+    /// Collectors and learners by count, without replicas that have completed.
+    ByRole(Counts<RestartCount>),
 }
 
-/// How many replicas of a role.
+/// The number of replicas of a role to restart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HowMany {
-    /// None.
+pub enum RestartCount {
+    /// No replica.
     #[default]
     None,
-    /// So many, those first that go first where fewer are declared.
+    /// The first replicas in scale-down order.
     First(usize),
-    /// All of them.
+    /// All replicas.
     All,
 }
 
-/// The pods that have to go so that these replicas are replaced: of a logic learner one, for it is replaced whole.
+/// The pods to delete so that the selected replicas are replaced.
+///
+/// One pod of a learner group is enough: the orchestrator replaces the whole group.
+/// See docs/decisions/0008.
 ///
 /// # Errors
-/// [`Error::Refused`] says which name is of no replica.
+/// [`Error::Refused`] if a name is no replica of the job.
 pub async fn replicas_to_restart(
     cluster: &Cluster,
     job: &Job,
-    which: &WhichReplicas,
-) -> Result<Vec<Restarted>> {
+    selection: &RestartSelection,
+) -> Result<Vec<RestartedPod>> {
     can_restart(job)?;
-    let pods = pods(cluster, job).await?;
-    choose(job, &pods, which).map_err(Error::Refused)
+    let pods = owned_pods(cluster, job).await?;
+    select_replicas(job, &pods, selection).map_err(Error::Refused)
 }
 
-fn choose(job: &Job, pods: &[Pod], which: &WhichReplicas) -> Result<Vec<Restarted>, String> {
+fn select_replicas(
+    job: &Job,
+    pods: &[Pod],
+    selection: &RestartSelection,
+) -> Result<Vec<RestartedPod>, String> {
     let plan = &job.status.plan;
     let mut chosen = Vec::new();
-    match which {
-        WhichReplicas::Named(names) => {
+    match selection {
+        RestartSelection::Named(names) => {
             for name in names {
-                let entry = unit(job, name)?;
+                let entry = find_entry(job, name)?;
                 if entry.done {
                     return Err(format!(
-                        "{} has done its work, and is not run again; nothing was changed",
+                        "replica {} has completed and cannot be restarted; nothing was changed",
                         entry.name
                     ));
                 }
                 let found = pod_of(job, pods, &entry.name);
                 chosen.push(found.ok_or_else(|| {
-                    format!("{} has no pod yet; nothing was changed", entry.name)
+                    format!("replica {} has no pod yet; nothing was changed", entry.name)
                 })?);
             }
         }
-        WhichReplicas::Of(counts) => {
+        RestartSelection::ByRole(counts) => {
             let views: Vec<_> = pods.iter().filter_map(PodView::new).collect();
             for (role, how_many) in counts.by_role() {
-                if how_many == HowMany::None {
+                if how_many == RestartCount::None {
                     continue;
                 }
                 let all = victims(plan, &views, |entry| entry.role.counted_as() == role);
-                let there = all
+                let existing = all
                     .into_iter()
                     .filter_map(|i| pod_of(job, pods, &plan[i].name));
-                let mut there: Vec<_> = there
-                    .filter(|pod| !is_done(pod) && !is_going(pod))
+                let mut existing: Vec<_> = existing
+                    .filter(|pod| !is_done(pod) && !is_terminating(pod))
                     .collect();
-                if let HowMany::First(count) = how_many {
-                    if count > there.len() {
+                if let RestartCount::First(count) = how_many {
+                    if count > existing.len() {
                         return Err(format!(
-                            "cannot restart {count} {role}s of job {:?}: {} have a pod that could be replaced",
+                            "cannot restart {count} {role}s of job {:?}: only {} have a pod that can be restarted",
                             job.name(),
-                            there.len()
+                            existing.len()
                         ));
                     }
-                    there.truncate(count);
+                    existing.truncate(count);
                 }
-                chosen.extend(there);
+                chosen.extend(existing);
             }
         }
     }
     chosen.sort_by_key(|pod| pod.name_any());
     chosen.dedup_by_key(|pod| pod.name_any());
-    let chosen = chosen.into_iter().filter(|pod| !is_going(pod));
+    let chosen = chosen.into_iter().filter(|pod| !is_terminating(pod));
     Ok(chosen
-        .map(|pod| Restarted {
+        .map(|pod| RestartedPod {
             name: pod.name_any(),
             uid: pod.uid().unwrap_or_default(),
             role: role_of(pod).unwrap_or(Role::Collector),
-            others: others(plan, pods, &pod.name_any()),
+            others: other_members(plan, pods, &pod.name_any()),
         })
         .collect())
 }
 
-/// The pods of a logic learner beside one of them.
-fn others(plan: &[PlanEntry], pods: &[Pod], name: &str) -> Vec<String> {
+/// The other pods of the learner group of a replica.
+fn other_members(plan: &[PlanEntry], pods: &[Pod], name: &str) -> Vec<String> {
     let leader = find(plan, name).and_then(aggregator_of).unwrap_or(name);
-    let unit = find(plan, leader)
+    let members = find(plan, leader)
         .into_iter()
         .chain(members(plan, leader))
         .filter(|entry| entry.name != name);
     let is_there = |entry: &&PlanEntry| pods.iter().any(|pod| pod.name_any() == entry.name);
-    let there = unit.filter(is_there);
-    there.map(|entry| entry.name.clone()).collect()
+    let existing = members.filter(is_there);
+    existing.map(|entry| entry.name.clone()).collect()
 }
 
-/// The pod of a replica; of a logic learner whose aggregator has none, another of its unit.
+/// The pod of a replica. An aggregator without pod is represented by a pod of its learner group.
 fn pod_of<'a>(job: &Job, pods: &'a [Pod], name: &str) -> Option<&'a Pod> {
     let find = |name: &str| pods.iter().find(|pod| pod.name_any() == name);
     find(name).or_else(|| {
-        let of_unit = |place: &di_api::Ddp| place.aggregator == name;
+        let is_member = |place: &di_api::Ddp| place.aggregator == name;
         let mut members = job
             .status
             .plan
             .iter()
-            .filter(|entry| entry.ddp.as_ref().is_some_and(of_unit));
+            .filter(|entry| entry.ddp.as_ref().is_some_and(is_member));
         members.find_map(|entry| find(&entry.name))
     })
 }
@@ -220,12 +233,12 @@ fn is_done(pod: &Pod) -> bool {
     status.and_then(|status| status.phase.as_deref()) == Some("Succeeded")
 }
 
-fn is_going(pod: &Pod) -> bool {
+fn is_terminating(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some()
 }
 
-/// Deletes exactly this pod, with its own grace; whether it was there.
-pub async fn delete_pod(cluster: &Cluster, pod: &Restarted, dry_run: DryRun) -> Result<bool> {
+/// Deletes exactly this pod with its own grace period. Returns whether the pod existed.
+pub async fn delete_pod(cluster: &Cluster, pod: &RestartedPod, dry_run: DryRun) -> Result<bool> {
     if dry_run == DryRun::Client {
         return Ok(true);
     }
@@ -240,29 +253,29 @@ pub async fn delete_pod(cluster: &Cluster, pod: &Restarted, dry_run: DryRun) -> 
     };
     match api.delete(&pod.name, &params).await {
         Ok(_) => Ok(true),
-        // Gone, or already another of its name.
+        // 404: already deleted. 409: a new pod has this name (the UID precondition failed).
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
-        Err(error) => Err(cluster.error(error)),
+        Err(error) => Err(cluster.convert_error(error)),
     }
 }
 
-/// How far the replicas of a job are.
+/// Ready and desired replicas of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Those that are ready.
+    /// Ready replicas.
     pub ready: u64,
-    /// Those that the plan wants.
+    /// Desired replicas.
     pub wanted: u64,
 }
 
 impl Progress {
-    /// As the status tells it.
-    pub fn of(job: &Job) -> Self {
+    /// Reads the counts from the status of a job.
+    pub fn of_job(job: &Job) -> Self {
         let status = &job.status;
-        let told = [&status.collectors_ready, &status.learners_ready];
+        let counts = [&status.collectors_ready, &status.learners_ready];
         let mut all = Self::default();
-        for told in told.into_iter().flatten() {
-            if let Some((ready, wanted)) = told.split_once('/') {
+        for count in counts.into_iter().flatten() {
+            if let Some((ready, wanted)) = count.split_once('/') {
                 all.ready += ready.parse::<u64>().unwrap_or(0);
                 all.wanted += wanted.parse::<u64>().unwrap_or(0);
             }
@@ -271,17 +284,17 @@ impl Progress {
     }
 }
 
-/// The replicas that were let go of and are still there.
-pub fn leaving(job: &Job) -> impl Iterator<Item = &str> {
+/// Names of the replicas that are being removed.
+pub fn removing_replicas(job: &Job) -> impl Iterator<Item = &str> {
     let plan = job.status.plan.iter();
-    let leaving = plan.filter(|entry| entry.state == EntryState::Removing);
-    leaving.map(|entry| entry.name.as_str())
+    let removing = plan.filter(|entry| entry.state == EntryState::Removing);
+    removing.map(|entry| entry.name.as_str())
 }
 
-/// Whether the orchestrator has seen a job as it is at `generation`, none of `old` is wanted any more, and all that are wanted are ready.
-pub fn replicas_are_ready(job: &Job, generation: Option<i64>, old: &[Restarted]) -> Outlook {
-    if let Some(never) = over(job, "its replicas were ready") {
-        return never;
+/// Whether all replicas are ready at `generation` and all of `old` are replaced.
+pub fn replicas_ready_state(job: &Job, generation: Option<i64>, old: &[RestartedPod]) -> WaitState {
+    if let Some(impossible) = impossible_after_end(job, "its replicas were ready") {
+        return impossible;
     }
     let status = &job.status;
     let wanted = || {
@@ -289,27 +302,31 @@ pub fn replicas_are_ready(job: &Job, generation: Option<i64>, old: &[Restarted])
         plan.filter(|entry| entry.is_wanted() && !entry.done)
     };
     let is_old = |uid: &String| old.iter().any(|old| old.uid == *uid);
-    let fresh = wanted().all(|entry| entry.uid.as_ref().is_some_and(|uid| !is_old(uid)));
+    let all_replaced = wanted().all(|entry| entry.uid.as_ref().is_some_and(|uid| !is_old(uid)));
     let ready = is_true(&status.conditions, ConditionType::ReplicasReady);
-    if status.observed_generation >= generation && fresh && ready {
-        Outlook::Met
+    if status.observed_generation >= generation && all_replaced && ready {
+        WaitState::Met
     } else {
-        Outlook::Open
+        WaitState::Pending
     }
 }
 
-fn over(job: &Job, before: &str) -> Option<Outlook> {
+fn impossible_after_end(job: &Job, before: &str) -> Option<WaitState> {
     if let Some(phase) = job.status.phase.filter(|phase| phase.is_terminal()) {
         let end = condition(&job.status.conditions, ConditionType::Failed);
         let why = end.map_or(String::new(), |end| format!(": {}", end.message));
-        return Some(Outlook::Never(format!(
+        return Some(WaitState::Impossible(format!(
             "{} ended ({}{why}) before {before}",
-            job.title(),
+            job.resource_name(),
             phase.as_str()
         )));
     }
-    job.is_held()
-        .then(|| Outlook::Never(format!("{} was suspended before {before}", job.title())))
+    job.is_suspended().then(|| {
+        WaitState::Impossible(format!(
+            "{} was suspended before {before}",
+            job.resource_name()
+        ))
+    })
 }
 
 #[cfg(test)]

@@ -5,7 +5,10 @@ use serde_json::{Value, json};
 
 use crate::{
     Cluster, DryRun, Error, Job, Result,
-    edit::{Edit, annotate, edit, refuse_ended, still, unchanged},
+    guarded_patch::{
+        GuardedPatch, annotation_operations, patch_job, refuse_ended, test_field,
+        test_resource_version,
+    },
 };
 
 /// Numbers of collectors and learners.
@@ -26,17 +29,17 @@ impl<T> Counts<T> {
     }
 }
 
-/// Which of a job's declared replicas are meant: those as the template has them where nothing is said.
+/// Selects a replica group of a job. The default selects the replicas outside of groups.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Bucket {
-    /// Those of this group.
+pub struct ReplicaGroupRef {
+    /// Name of the group.
     pub group: Option<String>,
-    /// Those whose resources differ so from the template's; GPUs are those of learners.
+    /// Resources of the group. GPUs apply to learners only.
     pub resources: ReplicaResources,
 }
 
-impl Bucket {
-    fn resources(&self, role: Role) -> ReplicaResources {
+impl ReplicaGroupRef {
+    fn resources_for(&self, role: Role) -> ReplicaResources {
         let mut resources = self.resources.clone();
         if role == Role::Collector {
             resources.gpus = None;
@@ -45,41 +48,41 @@ impl Bucket {
     }
 }
 
-/// A change of what a job declares.
+/// A change of the declared replica counts of a job.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Scale {
-    /// Adds to the counts.
+pub enum ScaleRequest {
+    /// Changes the counts by a difference.
     By {
-        /// How many more, or fewer.
+        /// Differences. Negative values remove replicas.
         counts: Counts,
-        /// Of which replicas; more of resources that no group has make one.
-        which: Bucket,
+        /// The group. Adding replicas with new resources creates a group.
+        selector: ReplicaGroupRef,
     },
-    /// Sets them; what is not told stays.
+    /// Sets the counts. `None` keeps a count.
     To {
-        /// How many there are to be.
+        /// New counts.
         counts: Counts<Option<i32>>,
-        /// Of which replicas.
-        which: Bucket,
+        /// The group.
+        selector: ReplicaGroupRef,
     },
-    /// Lets go of the replicas of these names, and declares fewer.
-    Without(Vec<String>),
+    /// Removes replicas by name and lowers the counts.
+    RemoveNamed(Vec<String>),
 }
 
-/// A declared count that was changed.
+/// A changed count.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Scaled {
-    /// Of which role.
+pub struct ScaledCount {
+    /// Role of the replicas.
     pub role: Role,
-    /// Of which group; none for those that are as the template has them.
+    /// Name of the group. `None` for replicas outside of groups.
     pub group: Option<String>,
-    /// What it was.
+    /// Old count.
     pub from: i32,
-    /// What it is.
+    /// New count.
     pub to: i32,
 }
 
-impl fmt::Display for Scaled {
+impl fmt::Display for ScaledCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}s", self.role)?;
         if let Some(group) = &self.group {
@@ -89,58 +92,60 @@ impl fmt::Display for Scaled {
     }
 }
 
-/// Changes the declared counts of a job in one write, which fails if anybody changed them meanwhile, and is then tried again.
-/// What is told is only what changes.
+/// Changes the declared counts of a job by one guarded patch. Returns the changed counts.
 ///
 /// # Errors
-/// [`Error::Refused`] when the job cannot have these counts, [`Error::Ended`] when it is over.
-pub async fn scale(
+/// [`Error::Refused`] if the job cannot have these counts, [`Error::JobEnded`] if it has ended.
+pub async fn scale_replicas(
     cluster: &Cluster,
     name: &str,
-    wish: &Scale,
+    request: &ScaleRequest,
     dry_run: DryRun,
-) -> Result<(Job, Vec<Scaled>)> {
-    edit(cluster, name, dry_run, |job| {
-        refuse_ended(job, "; create a new one instead")?;
-        change(job, wish).map_err(Error::Refused)
+) -> Result<(Job, Vec<ScaledCount>)> {
+    patch_job(cluster, name, dry_run, |job| {
+        refuse_ended(job, "; create a new job instead")?;
+        compute_patch(job, request).map_err(Error::Refused)
     })
     .await
 }
 
-fn change(job: &Job, wish: &Scale) -> Result<Edit<Vec<Scaled>>, String> {
+fn compute_patch(
+    job: &Job,
+    request: &ScaleRequest,
+) -> Result<GuardedPatch<Vec<ScaledCount>>, String> {
     let mut draft = Draft::new(job);
-    match wish {
-        Scale::By { counts, which } => {
+    match request {
+        ScaleRequest::By { counts, selector } => {
             for (role, by) in counts.by_role() {
-                if by > 0 && !which.resources(role).is_empty() {
-                    draft.add_with(role, by, which)?;
+                if by > 0 && !selector.resources_for(role).is_empty() {
+                    draft.add_with_resources(role, by, selector)?;
                 } else if by != 0 {
-                    let group = draft.group(role, which)?;
-                    draft.add(role, group.as_deref(), by)?;
+                    let group = draft.find_group(role, selector)?;
+                    draft.add_to_count(role, group.as_deref(), by)?;
                 }
             }
         }
-        Scale::To { counts, which } => {
+        ScaleRequest::To { counts, selector } => {
             for (role, to) in counts.by_role() {
                 if let Some(to) = to {
-                    let group = draft.group(role, which)?;
-                    let from = draft.count(role, group.as_deref())?;
-                    draft.set(role, group.as_deref(), from, i64::from(to))?;
+                    let group = draft.find_group(role, selector)?;
+                    let from = draft.declared_count(role, group.as_deref())?;
+                    draft.set_count(role, group.as_deref(), from, i64::from(to))?;
                 }
             }
         }
-        Scale::Without(names) => draft.let_go(names)?,
+        ScaleRequest::RemoveNamed(names) => draft.remove_named(names)?,
     }
-    Ok(Edit {
+    Ok(GuardedPatch {
         operations: draft.operations,
-        told: draft.scaled,
+        outcome: draft.scaled,
     })
 }
 
 struct Draft<'a> {
     job: &'a Job,
     operations: Vec<Value>,
-    scaled: Vec<Scaled>,
+    scaled: Vec<ScaledCount>,
 }
 
 impl<'a> Draft<'a> {
@@ -152,23 +157,23 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn part(&self, role: Role) -> Result<&'a Value, String> {
+    fn role_spec(&self, role: Role) -> Result<&'a Value, String> {
         let part = self.job.object["spec"].get(role.label());
         part.filter(|part| part.is_object()).ok_or_else(|| {
             format!(
-                "job {:?} has no {role}s: spec.{role} is not set, so there is no template to make them from",
+                "job {:?} has no {role}s: spec.{role} is not set, so there is no pod template for them",
                 self.job.name()
             )
         })
     }
 
-    /// Where the count of a group stands, or that of those in none.
-    fn path(&self, role: Role, group: Option<&str>) -> Result<String, String> {
-        let part = self.part(role)?;
+    /// JSON pointer to the count of a group, or to the count outside of groups.
+    fn count_path(&self, role: Role, group: Option<&str>) -> Result<String, String> {
+        let part = self.role_spec(role)?;
         let Some(group) = group else {
             return Ok(format!("/spec/{role}/replicas"));
         };
-        let groups = groups(part);
+        let groups = declared_groups(part);
         if let Some(i) = groups.iter().position(|known| known["name"] == group) {
             return Ok(format!("/spec/{role}/groups/{i}/replicas"));
         }
@@ -184,42 +189,55 @@ impl<'a> Draft<'a> {
         ))
     }
 
-    fn count(&self, role: Role, group: Option<&str>) -> Result<i64, String> {
-        let path = self.path(role, group)?;
+    fn declared_count(&self, role: Role, group: Option<&str>) -> Result<i64, String> {
+        let path = self.count_path(role, group)?;
         let count = self.job.object.pointer(&path);
         Ok(count.and_then(Value::as_i64).unwrap_or(0))
     }
 
-    fn add(&mut self, role: Role, group: Option<&str>, by: i32) -> Result<(), String> {
-        let from = self.count(role, group)?;
+    fn add_to_count(&mut self, role: Role, group: Option<&str>, by: i32) -> Result<(), String> {
+        let from = self.declared_count(role, group)?;
         let to = from + i64::from(by);
         if to < 0 {
-            return Err(self.too_few(role, group, from, -i64::from(by)));
+            return Err(self.too_few_message(role, group, from, -i64::from(by)));
         }
-        self.set(role, group, from, to)
+        self.set_count(role, group, from, to)
     }
 
-    fn set(&mut self, role: Role, group: Option<&str>, from: i64, to: i64) -> Result<(), String> {
+    fn set_count(
+        &mut self,
+        role: Role,
+        group: Option<&str>,
+        from: i64,
+        to: i64,
+    ) -> Result<(), String> {
         if from == to {
             return Ok(());
         }
-        let path = self.path(role, group)?;
+        let path = self.count_path(role, group)?;
         if let Some(i) = group.and_then(|_| path.strip_suffix("/replicas")) {
-            // Groups may be put into another order.
-            self.operations.push(still(self.job, &format!("{i}/name")));
+            // The patch uses an index, so test that the group is still at this index.
+            self.operations
+                .push(test_field(self.job, &format!("{i}/name")));
         }
-        self.operations.push(still(self.job, &path));
+        self.operations.push(test_field(self.job, &path));
         let add = json!({"op": "add", "path": path, "value": to});
         self.operations.push(add);
-        self.tell(role, group, from, to)
+        self.record_change(role, group, from, to)
     }
 
-    fn tell(&mut self, role: Role, group: Option<&str>, from: i64, to: i64) -> Result<(), String> {
+    fn record_change(
+        &mut self,
+        role: Role,
+        group: Option<&str>,
+        from: i64,
+        to: i64,
+    ) -> Result<(), String> {
         let whole = |count: i64| {
             i32::try_from(count)
-                .map_err(|_| format!("{count} {role}s are more than can be counted"))
+                .map_err(|_| format!("{count} {role}s exceed the maximum count {}", i32::MAX))
         };
-        self.scaled.push(Scaled {
+        self.scaled.push(ScaledCount {
             role,
             group: group.map(str::to_owned),
             from: whole(from)?,
@@ -228,40 +246,47 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// The group of these resources, if there is one, or that of this name, which has to have them.
-    fn of_resources(&self, role: Role, which: &Bucket) -> Result<Option<String>, String> {
-        let wanted = which.resources(role);
-        let is_meant = |known: &&Value| match &which.group {
+    /// Finds the group by name, or else by resources. A named group must have the resources.
+    fn group_with_resources(
+        &self,
+        role: Role,
+        selector: &ReplicaGroupRef,
+    ) -> Result<Option<String>, String> {
+        let wanted = selector.resources_for(role);
+        let is_selected = |known: &&Value| match &selector.group {
             Some(group) => known["name"] == group.as_str(),
             None => are_same(&known["resources"], &wanted),
         };
-        let Some(known) = groups(self.part(role)?).iter().find(is_meant) else {
+        let Some(known) = declared_groups(self.role_spec(role)?)
+            .iter()
+            .find(is_selected)
+        else {
             return Ok(None);
         };
         let name = known["name"].as_str().unwrap_or_default();
         if !are_same(&known["resources"], &wanted) {
             return Err(format!(
-                "group {name:?} of {role}s has other resources: {}; leave them out, or name another group",
+                "group {name:?} of {role}s has other resources: {}; omit the resources or name another group",
                 known["resources"]
             ));
         }
         Ok(Some(name.to_owned()))
     }
 
-    /// The group that is meant, which is there; none for replicas as the template has them.
-    fn group(&self, role: Role, which: &Bucket) -> Result<Option<String>, String> {
-        let resources = which.resources(role);
+    /// Finds the selected group. `None` selects the replicas outside of groups.
+    fn find_group(&self, role: Role, selector: &ReplicaGroupRef) -> Result<Option<String>, String> {
+        let resources = selector.resources_for(role);
         if resources.is_empty() {
-            return Ok(which.group.clone());
+            return Ok(selector.group.clone());
         }
-        if let Some(group) = self.of_resources(role, which)? {
+        if let Some(group) = self.group_with_resources(role, selector)? {
             return Ok(Some(group));
         }
-        if which.group.is_some() {
-            // It is told of where it is looked for.
-            return Ok(which.group.clone());
+        if selector.group.is_some() {
+            // `count_path` reports the missing group.
+            return Ok(selector.group.clone());
         }
-        let groups = groups(self.part(role)?);
+        let groups = declared_groups(self.role_spec(role)?);
         let known = groups
             .iter()
             .filter_map(|g| Some(format!("{} {}", g["name"].as_str()?, g["resources"])));
@@ -278,30 +303,41 @@ impl<'a> Draft<'a> {
         ))
     }
 
-    fn add_with(&mut self, role: Role, by: i32, which: &Bucket) -> Result<(), String> {
-        if let Some(group) = self.of_resources(role, which)? {
-            return self.add(role, Some(&group), by);
+    fn add_with_resources(
+        &mut self,
+        role: Role,
+        by: i32,
+        selector: &ReplicaGroupRef,
+    ) -> Result<(), String> {
+        if let Some(group) = self.group_with_resources(role, selector)? {
+            return self.add_to_count(role, Some(&group), by);
         }
-        let groups = groups(self.part(role)?);
-        let resources = which.resources(role);
+        let groups = declared_groups(self.role_spec(role)?);
+        let resources = selector.resources_for(role);
         let as_json = json!(resources);
-        let name = match &which.group {
+        let name = match &selector.group {
             Some(group) => group.clone(),
             None => free_name(groups, &resources),
         };
         let path = format!("/spec/{role}/groups");
         let new = json!({"name": name, "replicas": by, "resources": as_json});
-        self.operations.push(still(self.job, &path));
+        self.operations.push(test_field(self.job, &path));
         self.operations
             .push(if self.job.object.pointer(&path).is_some() {
                 json!({"op": "add", "path": format!("{path}/-"), "value": new})
             } else {
                 json!({"op": "add", "path": path, "value": [new]})
             });
-        self.tell(role, Some(&name), 0, i64::from(by))
+        self.record_change(role, Some(&name), 0, i64::from(by))
     }
 
-    fn too_few(&self, role: Role, group: Option<&str>, declared: i64, fewer: i64) -> String {
+    fn too_few_message(
+        &self,
+        role: Role,
+        group: Option<&str>,
+        declared: i64,
+        fewer: i64,
+    ) -> String {
         let plan = self.job.status.plan.iter();
         let requested = plan
             .filter(|e| e.role.counted_as() == role && e.origin == Origin::Requested)
@@ -315,18 +351,18 @@ impl<'a> Draft<'a> {
             0 => String::new(),
             n => {
                 format!(
-                    "; {n} more were requested through the replica endpoint, or adopted, and go through it alone"
+                    "; {n} more were requested through the replica endpoint or adopted, and only the endpoint removes them"
                 )
             }
         };
-        let in_groups = self.part(role).map_or(0, |part| {
-            groups(part)
+        let in_groups = self.role_spec(role).map_or(0, |part| {
+            declared_groups(part)
                 .iter()
                 .filter_map(|group| group["replicas"].as_i64())
                 .sum()
         });
         let grouped = if group.is_none() && in_groups > 0 {
-            format!("; {in_groups} more are in groups, see --group")
+            format!("; {in_groups} more are in groups, use --group")
         } else {
             String::new()
         };
@@ -336,55 +372,60 @@ impl<'a> Draft<'a> {
         )
     }
 
-    /// The names go into an annotation together with the counts: lowered first, the counts would take others, and pods that are deleted first
-    /// would be replaced.
-    fn let_go(&mut self, names: &[String]) -> Result<(), String> {
+    /// Writes the names into an annotation in the same patch as the lowered counts.
+    ///
+    /// Lowering the counts first would remove other replicas. Deleting the pods first would replace
+    /// them. See docs/decisions/0014.
+    fn remove_named(&mut self, names: &[String]) -> Result<(), String> {
         let names: BTreeSet<&str> = names.iter().map(String::as_str).collect();
-        let mut units = BTreeSet::new();
-        let mut buckets: Vec<(Role, Option<&str>, i64)> = Vec::new();
+        let mut removed = BTreeSet::new();
+        let mut group_counts: Vec<(Role, Option<&str>, i64)> = Vec::new();
         for name in &names {
-            let entry = declared_unit(self.job, name)?;
-            if !units.insert(entry.name.as_str()) {
+            let entry = find_declared_entry(self.job, name)?;
+            if !removed.insert(entry.name.as_str()) {
                 continue;
             }
             let (role, group) = (entry.role.counted_as(), entry.group.as_deref());
-            match buckets.iter_mut().find(|b| (b.0, b.1) == (role, group)) {
-                Some(bucket) => bucket.2 += 1,
-                None => buckets.push((role, group, 1)),
+            match group_counts
+                .iter_mut()
+                .find(|b| (b.0, b.1) == (role, group))
+            {
+                Some(counted) => counted.2 += 1,
+                None => group_counts.push((role, group, 1)),
             }
         }
-        for (role, group, fewer) in buckets {
-            let from = self.count(role, group)?;
-            // The count may have been lowered already, which has yet to be seen to.
+        for (role, group, fewer) in group_counts {
+            let from = self.declared_count(role, group)?;
+            // An earlier patch may have lowered the count already without a reconcile since.
             if from < fewer {
-                return Err(self.too_few(role, group, from, fewer));
+                return Err(self.too_few_message(role, group, from, fewer));
             }
-            self.set(role, group, from, from - fewer)?;
+            self.set_count(role, group, from, from - fewer)?;
         }
-        // Those of an earlier change that the orchestrator has yet to see stay.
+        // Keep the names of earlier patches that the orchestrator has not reconciled.
         let key = names::LET_GO_ANNOTATION;
         let annotations = self.job.metadata.annotations.as_ref();
-        let earlier = annotations.and_then(|all| all.get(key));
-        let earlier = earlier.into_iter().flat_map(|all| all.split(','));
+        let pending = annotations.and_then(|all| all.get(key));
+        let pending = pending.into_iter().flat_map(|all| all.split(','));
         let is_there = |name: &&str| {
             let mut plan = self.job.status.plan.iter();
             plan.any(|entry| entry.name == *name && entry.is_wanted())
         };
-        units.extend(earlier.filter(is_there));
-        let all: Vec<_> = units.into_iter().collect();
+        removed.extend(pending.filter(is_there));
+        let all: Vec<_> = removed.into_iter().collect();
         self.operations
-            .extend(annotate(self.job, key, &all.join(",")));
-        // Who these names are stands in the status.
-        self.operations.insert(0, unchanged(self.job));
+            .extend(annotation_operations(self.job, key, &all.join(",")));
+        // The names refer to status.plan, so test that the job is unchanged.
+        self.operations.insert(0, test_resource_version(self.job));
         Ok(())
     }
 }
 
-fn groups(part: &Value) -> &[Value] {
+fn declared_groups(part: &Value) -> &[Value] {
     part["groups"].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Whether a group's resources are as wanted, however each amount is spelt: 2 or "2", 1Gi or 1024Mi.
+/// Compares resources by amount, independent of notation: 2 and "2", 1Gi and 1024Mi are equal.
 fn are_same(known: &Value, wanted: &ReplicaResources) -> bool {
     let amounts = |of: &ReplicaResources| {
         [&of.cpus, &of.gpus, &of.memory].map(|one| {
@@ -396,7 +437,7 @@ fn are_same(known: &Value, wanted: &ReplicaResources) -> bool {
     known.is_ok_and(|known| amounts(&known) == amounts(wanted))
 }
 
-/// As `cpus-2-gpus-1`, with a number behind it where others have that name.
+/// An unused group name such as `cpus-2-gpus-1`, with a number if that name is taken.
 fn free_name(groups: &[Value], resources: &ReplicaResources) -> String {
     let parts = [
         ("cpus", &resources.cpus),
@@ -414,8 +455,10 @@ fn free_name(groups: &[Value], resources: &ReplicaResources) -> String {
     all.find(is_free).unwrap_or_default()
 }
 
-/// The entry of the plan that a user means by the name of a pod, from which the job's own may be left out: of a ddp learner, its aggregator's.
-pub(crate) fn unit<'a>(job: &'a Job, pod: &str) -> Result<&'a PlanEntry, String> {
+/// Finds the plan entry of a pod name. The job name may be left out.
+///
+/// For a ddp learner this is the entry of its aggregator.
+pub(crate) fn find_entry<'a>(job: &'a Job, pod: &str) -> Result<&'a PlanEntry, String> {
     let pod = pod.strip_prefix("pod/").unwrap_or(pod);
     let plan = &job.status.plan;
     let coordinator = names::coordinator(job.name());
@@ -442,21 +485,21 @@ pub(crate) fn unit<'a>(job: &'a Job, pod: &str) -> Result<&'a PlanEntry, String>
     }
     let successor = plan.iter().find(|e| e.replaces.as_deref() == Some(pod));
     Err(match (entry, successor) {
-        (_, Some(next)) => format!("{pod} has been replaced by {}", next.name),
-        (Some(_), None) => format!("{pod} is being let go of already"),
+        (_, Some(next)) => format!("replica {pod} has been replaced by {}", next.name),
+        (Some(_), None) => format!("replica {pod} is being removed already"),
         (None, None) if pod == coordinator => format!(
-            "{pod} is the coordinator; kubectl di restart {}",
+            "{pod} is the coordinator; to restart it: kubectl di restart {}",
             job.name()
         ),
         (None, None) => format!("job {:?} has no replica {pod:?}", job.name()),
     })
 }
 
-fn declared_unit<'a>(job: &'a Job, pod: &str) -> Result<&'a PlanEntry, String> {
-    let entry = unit(job, pod)?;
+fn find_declared_entry<'a>(job: &'a Job, pod: &str) -> Result<&'a PlanEntry, String> {
+    let entry = find_entry(job, pod)?;
     if entry.origin == Origin::Requested {
         return Err(format!(
-            "{pod} was requested through the replica endpoint, or adopted, and goes through it alone; another takes its place with: kubectl di replicas restart {} {pod}",
+            "replica {pod} was requested through the replica endpoint or adopted, and only the endpoint removes it; to replace it: kubectl di replicas restart {} {pod}",
             job.name()
         ));
     }

@@ -2,34 +2,34 @@ use serde_json::json;
 
 use crate::{
     Cluster, DryRun, Job, Result,
-    edit::{Edit, edit, refuse_ended, still},
+    guarded_patch::{GuardedPatch, patch_job, refuse_ended, test_field},
 };
 
-/// Holds a job, or lets it go on; whether that changes anything comes with the job.
+/// Suspends or resumes a job. Returns the job and whether it was changed.
 ///
 /// # Errors
-/// [`crate::Error::Ended`] when the job has ended.
-pub async fn suspend(
+/// [`crate::Error::JobEnded`] if the job has ended.
+pub async fn set_suspended(
     cluster: &Cluster,
     name: &str,
-    held: bool,
+    suspend: bool,
     dry_run: DryRun,
 ) -> Result<(Job, bool)> {
     let path = "/spec/suspend";
-    edit(cluster, name, dry_run, |job| {
-        refuse_ended(job, "; create a new one instead")?;
-        if job.is_held() == held {
-            return Ok(Edit {
+    patch_job(cluster, name, dry_run, |job| {
+        refuse_ended(job, "; create a new job instead")?;
+        if job.is_suspended() == suspend {
+            return Ok(GuardedPatch {
                 operations: Vec::new(),
-                told: false,
+                outcome: false,
             });
         }
-        Ok(Edit {
+        Ok(GuardedPatch {
             operations: vec![
-                still(job, path),
-                json!({"op": "add", "path": path, "value": held}),
+                test_field(job, path),
+                json!({"op": "add", "path": path, "value": suspend}),
             ],
-            told: true,
+            outcome: true,
         })
     })
     .await

@@ -7,10 +7,12 @@ use futures::future::BoxFuture;
 use http::{Request, Response};
 use tower::{Layer, Service};
 
-/// Told of every request: method, address, the answer's status and how long it took. Never of headers, which hold tokens.
+/// Receives a line for every request: method, URL, status and duration.
+///
+/// Headers are never included, because they contain tokens.
 pub type Trace = fn(&str);
 
-/// Tells of the requests that pass through it.
+/// A tower layer that reports requests to a [`Trace`].
 #[derive(Clone, Copy)]
 pub(crate) struct TraceLayer(pub(crate) Option<Trace>);
 
@@ -49,20 +51,20 @@ where
         let Some(trace) = self.trace else {
             return Box::pin(self.inner.call(request));
         };
-        let asked = format!("{} {}", request.method(), request.uri());
-        let began = Instant::now();
-        let answer = self.inner.call(request);
+        let request_line = format!("{} {}", request.method(), request.uri());
+        let started = Instant::now();
+        let response = self.inner.call(request);
         Box::pin(async move {
-            let answer = answer.await;
-            let took = began.elapsed().as_millis();
-            match &answer {
-                Ok(answer) => trace(&format!(
-                    "{asked} {} in {took} milliseconds",
-                    answer.status()
+            let response = response.await;
+            let millis = started.elapsed().as_millis();
+            match &response {
+                Ok(response) => trace(&format!(
+                    "{request_line} {} in {millis} milliseconds",
+                    response.status()
                 )),
-                Err(error) => trace(&format!("{asked} {error} in {took} milliseconds")),
+                Err(error) => trace(&format!("{request_line} {error} in {millis} milliseconds")),
             }
-            answer
+            response
         })
     }
 }

@@ -2,23 +2,26 @@ use di_api::names;
 use kube::{discovery, error::Error as KubeError};
 use semver::Version;
 
-use crate::{Cluster, Orchestrator, Result, installed};
+use crate::{Cluster, Orchestrator, Result, find_orchestrator};
 
-/// What runs in a cluster.
+/// Versions of the parts that run in a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Versions {
-    /// Of Kubernetes.
+    /// Version of Kubernetes.
     pub kubernetes: String,
-    /// Versions of our API that are served, preferred first.
+    /// Served versions of the API group, preferred version first.
     pub api: Vec<String>,
-    /// The orchestrator.
+    /// The installed orchestrator.
     pub orchestrator: Orchestrator,
 }
 
-/// What runs in the cluster.
-pub async fn versions(cluster: &Cluster) -> Result<Versions> {
-    let (kubernetes, api, orchestrator) =
-        futures::try_join!(kubernetes(cluster), served(cluster), installed(cluster))?;
+/// Reads the versions of all parts that run in the cluster.
+pub async fn get_versions(cluster: &Cluster) -> Result<Versions> {
+    let (kubernetes, api, orchestrator) = futures::try_join!(
+        kubernetes_version(cluster),
+        served_api_versions(cluster),
+        find_orchestrator(cluster)
+    )?;
     Ok(Versions {
         kubernetes,
         api,
@@ -26,29 +29,31 @@ pub async fn versions(cluster: &Cluster) -> Result<Versions> {
     })
 }
 
-/// The version of Kubernetes.
-pub(crate) async fn kubernetes(cluster: &Cluster) -> Result<String> {
+/// Reads the version of Kubernetes.
+pub(crate) async fn kubernetes_version(cluster: &Cluster) -> Result<String> {
     let info = cluster.client.apiserver_version().await;
-    Ok(info.map_err(|error| cluster.error(error))?.git_version)
+    Ok(info
+        .map_err(|error| cluster.convert_error(error))?
+        .git_version)
 }
 
-/// Versions of our API that are served, preferred first.
-pub(crate) async fn served(cluster: &Cluster) -> Result<Vec<String>> {
+/// Reads the served versions of the API group, preferred version first.
+pub(crate) async fn served_api_versions(cluster: &Cluster) -> Result<Vec<String>> {
     match discovery::group(&cluster.client, names::GROUP).await {
         Ok(group) => Ok(group.versions().map(str::to_owned).collect()),
         Err(KubeError::Discovery(_)) => Ok(Vec::new()),
-        Err(error) => Err(cluster.error(error)),
+        Err(error) => Err(cluster.convert_error(error)),
     }
 }
 
-/// What does not fit together, and what to do: nothing, where all does.
-pub fn skew(plugin: &str, found: &Versions) -> Vec<String> {
-    let mut said = Vec::new();
+/// Describes unsupported version differences and their remedies. Empty without differences.
+pub fn skew_messages(plugin: &str, found: &Versions) -> Vec<String> {
+    let mut messages = Vec::new();
     if let Orchestrator::Installed(installed) = &found.orchestrator
         && let (Ok(plugin), Some(orchestrator)) = (Version::parse(plugin), &installed.version)
     {
-        let between = between(&plugin, orchestrator);
-        said.extend(between.map(|(message, remedy)| format!("{message}; {remedy}")));
+        let skew = version_skew(&plugin, orchestrator);
+        messages.extend(skew.map(|(message, remedy)| format!("{message}; {remedy}")));
     }
     let missing = [names::VERSION, names::LEGACY_VERSION].map(str::to_owned);
     let missing: Vec<_> = missing
@@ -56,19 +61,23 @@ pub fn skew(plugin: &str, found: &Versions) -> Vec<String> {
         .filter(|version| !found.api.contains(version))
         .collect();
     if found.orchestrator != Orchestrator::NotInstalled && !missing.is_empty() {
-        said.push(format!(
-            "the cluster does not serve {} {}; bring its definitions up to date: kubectl di upgrade",
+        messages.push(format!(
+            "the cluster does not serve {} {}; update the CustomResourceDefinitions: kubectl di upgrade",
             names::GROUP,
             missing.join(" and ")
         ));
     }
-    said
+    messages
 }
 
-/// What is wrong between two versions, and what helps. As within Kubernetes, a minor version less or more is no matter; before 1.0, every
-/// minor version may change everything.
-pub(crate) fn between(plugin: &Version, orchestrator: &Version) -> Option<(String, &'static str)> {
-    let near = match (plugin.major, orchestrator.major) {
+/// The message and remedy for an unsupported version difference.
+///
+/// As in Kubernetes, one minor version of difference is supported. Before 1.0 none is.
+pub(crate) fn version_skew(
+    plugin: &Version,
+    orchestrator: &Version,
+) -> Option<(String, &'static str)> {
+    let supported = match (plugin.major, orchestrator.major) {
         (0, 0) => plugin.minor == orchestrator.minor,
         (ours, theirs) => ours == theirs && plugin.minor.abs_diff(orchestrator.minor) <= 1,
     };
@@ -80,7 +89,7 @@ pub(crate) fn between(plugin: &Version, orchestrator: &Version) -> Option<(Strin
     let message = format!(
         "version difference between plugin ({plugin}) and orchestrator ({orchestrator}) exceeds what is supported"
     );
-    (!near).then_some((message, remedy))
+    (!supported).then_some((message, remedy))
 }
 
 #[cfg(test)]
@@ -88,8 +97,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_fit_as_within_kubernetes() {
-        for (plugin, orchestrator, told) in [
+    fn version_skew_allows_one_minor_version() {
+        for (plugin, orchestrator, expected) in [
             ("0.1.0", "0.1.7", None),
             ("0.2.0", "0.1.0", Some("upgrade the orchestrator")),
             ("0.1.0", "0.2.0", Some("upgrade the plugin")),
@@ -98,11 +107,13 @@ mod tests {
             ("2.0.0", "1.9.0", Some("upgrade the orchestrator")),
         ] {
             let version = |text: &str| Version::parse(text).unwrap();
-            let said = between(&version(plugin), &version(orchestrator));
-            match (said, told) {
+            let skew = version_skew(&version(plugin), &version(orchestrator));
+            match (skew, expected) {
                 (None, None) => {}
-                (Some((_, remedy)), Some(told)) => assert!(remedy.starts_with(told), "{remedy}"),
-                (said, told) => panic!("{plugin} {orchestrator}: {said:?}, not {told:?}"),
+                (Some((_, remedy)), Some(expected)) => {
+                    assert!(remedy.starts_with(expected), "{remedy}")
+                }
+                (skew, expected) => panic!("{plugin} {orchestrator}: {skew:?}, not {expected:?}"),
             }
         }
     }

@@ -1,28 +1,28 @@
 use di_api::{ConditionType, Phase, condition};
 use serde_json::Value;
 
-use crate::{Job, Outlook, jsonpath::Path};
+use crate::{Job, WaitState, jsonpath::Path};
 
-/// What `--for` names.
+/// The value of `--for`.
 #[derive(Clone, Debug, PartialEq)]
-pub enum For {
-    /// The job is gone.
+pub enum WaitCondition {
+    /// The job is deleted.
     Delete,
-    /// The job is there.
+    /// The job exists.
     Create,
-    /// Its phase.
+    /// The job has this phase.
     Phase(Phase),
-    /// A condition and its status.
+    /// The job has a condition with this status.
     Condition(String, String),
-    /// What stands at a path; without a value, anything.
+    /// The value at a path. Without a value, any value.
     JsonPath(Path, Option<String>),
 }
 
-impl For {
-    /// Reads `delete`, `create`, `phase=Succeeded`, `condition=Running[=true]` or `jsonpath={.status.phase}[=Running]`.
+impl WaitCondition {
+    /// Parses `delete`, `create`, `phase=Succeeded`, `condition=Running[=true]` or `jsonpath={.status.phase}[=Running]`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault of the text.
     pub fn parse(text: &str) -> Result<Self, String> {
         match text.to_ascii_lowercase().as_str() {
             "delete" => return Ok(Self::Delete),
@@ -42,15 +42,15 @@ impl For {
         }
     }
 
-    /// Whether a job is as wanted, or can still become so: how it ended never changes.
-    pub fn look(&self, job: &Job) -> Outlook {
+    /// The state of the condition for a job. The phase of an ended job never changes.
+    pub fn check_job(&self, job: &Job) -> WaitState {
         let met = match self {
             Self::Create => true,
             Self::Delete => false,
             Self::Phase(phase) => job.status.phase == Some(*phase),
             Self::Condition(type_, status) => {
                 let mut all = job.status.conditions.iter();
-                // One that tells of an earlier spec says nothing of this one.
+                // Ignore conditions of an older generation, as kubectl does.
                 let current = |seen: Option<i64>| seen.is_none() || seen >= job.metadata.generation;
                 all.any(|c| {
                     c.type_.eq_ignore_ascii_case(type_)
@@ -58,23 +58,23 @@ impl For {
                         && (job.has_ended() || current(c.observed_generation))
                 })
             }
-            Self::JsonPath(path, value) => found(&job.object, path, value.as_deref()),
+            Self::JsonPath(path, value) => matches_path(&job.object, path, value.as_deref()),
         };
         match (met, job.status.phase) {
-            (true, _) => Outlook::Met,
-            (false, Some(phase)) if phase.is_terminal() && self.is_settled_by_the_end() => {
-                Outlook::Never(format!(
+            (true, _) => WaitState::Met,
+            (false, Some(phase)) if phase.is_terminal() && self.is_decided_by_end() => {
+                WaitState::Impossible(format!(
                     "{} has ended {}: {} can no longer be reached",
-                    job.title(),
-                    job.ending(),
-                    self.described()
+                    job.resource_name(),
+                    job.describe_end(),
+                    self.describe()
                 ))
             }
-            _ => Outlook::Open,
+            _ => WaitState::Pending,
         }
     }
 
-    fn is_settled_by_the_end(&self) -> bool {
+    fn is_decided_by_end(&self) -> bool {
         match self {
             Self::Phase(_) => true,
             Self::Condition(type_, _) => ConditionType::ALL
@@ -84,13 +84,13 @@ impl For {
         }
     }
 
-    fn described(&self) -> String {
+    fn describe(&self) -> String {
         match self {
             Self::Delete => "its deletion".to_owned(),
             Self::Create => "its creation".to_owned(),
             Self::Phase(phase) => format!("phase {}", phase.as_str()),
             Self::Condition(type_, status) => format!("condition {type_}={status}"),
-            Self::JsonPath(..) => "what stands at the path".to_owned(),
+            Self::JsonPath(..) => "the value at the JSONPath".to_owned(),
         }
     }
 }
@@ -104,8 +104,8 @@ fn parse_phase(text: &str) -> Result<Phase, String> {
     })
 }
 
-/// `{.status.phase}=Running`, the braces and the dot left out where one likes.
-fn parse_path(text: &str) -> Result<For, String> {
+/// Parses `{.status.phase}=Running`. Braces and the first dot are optional.
+fn parse_path(text: &str) -> Result<WaitCondition, String> {
     let text = text.trim_matches('\'');
     let (path, value) = match text.split_once("}=") {
         Some((path, value)) => (format!("{path}}}"), Some(value)),
@@ -123,12 +123,12 @@ fn parse_path(text: &str) -> Result<For, String> {
     if matches!(path, "" | "{}") {
         return Err("jsonpath expression cannot be empty".to_owned());
     }
-    let path = Path::relaxed(path).map_err(|error| error.to_string())?;
-    Ok(For::JsonPath(path, value.map(str::to_owned)))
+    let path = Path::parse_relaxed(path).map_err(|error| error.to_string())?;
+    Ok(WaitCondition::JsonPath(path, value.map(str::to_owned)))
 }
 
-fn found(object: &Value, path: &Path, wanted: Option<&str>) -> bool {
-    // A list may be too short yet.
+fn matches_path(object: &Value, path: &Path, wanted: Option<&str>) -> bool {
+    // An index beyond the end of a list is no error: the list may grow.
     let found = path.find(object).unwrap_or_default();
     let text = |value: &Value| match value {
         Value::String(text) => text.clone(),
@@ -138,75 +138,79 @@ fn found(object: &Value, path: &Path, wanted: Option<&str>) -> bool {
     found.any(|value| wanted.is_none_or(|wanted| text(value) == wanted))
 }
 
-/// Whether a new job got as far as to run; one that was done before anybody looked did.
-pub fn has_started(job: &Job) -> Outlook {
+/// Whether a new job runs or has succeeded already.
+pub fn started_state(job: &Job) -> WaitState {
     match job.status.phase {
-        Some(Phase::Running) => Outlook::Met,
-        Some(Phase::Succeeded | Phase::Failed) => has_succeeded(job),
-        _ if job.is_held() => Outlook::Never(format!(
-            "{} is suspended and does not run; kubectl di resume {}",
-            job.title(),
+        Some(Phase::Running) => WaitState::Met,
+        Some(Phase::Succeeded | Phase::Failed) => succeeded_state(job),
+        _ if job.is_suspended() => WaitState::Impossible(format!(
+            "{} is suspended and does not run; to start it: kubectl di resume {}",
+            job.resource_name(),
             job.name()
         )),
-        _ => Outlook::Open,
+        _ => WaitState::Pending,
     }
 }
 
-/// Whether a job has ended well.
-pub fn has_succeeded(job: &Job) -> Outlook {
+/// Whether a job has succeeded.
+pub fn succeeded_state(job: &Job) -> WaitState {
     match job.status.phase {
-        Some(Phase::Succeeded) => Outlook::Met,
-        Some(Phase::Failed) => {
-            Outlook::Never(format!("{} has ended {}", job.title(), job.ending()))
-        }
-        _ => Outlook::Open,
+        Some(Phase::Succeeded) => WaitState::Met,
+        Some(Phase::Failed) => WaitState::Impossible(format!(
+            "{} has ended {}",
+            job.resource_name(),
+            job.describe_end()
+        )),
+        _ => WaitState::Pending,
     }
 }
 
 /// Whether a resumed job runs again.
-pub fn has_resumed(job: &Job) -> Outlook {
-    match has_started(job) {
-        // What is seen may still be of the time before.
-        Outlook::Met if job.status.observed_generation < job.metadata.generation => Outlook::Open,
+pub fn resumed_state(job: &Job) -> WaitState {
+    match started_state(job) {
+        // The status may be older than the resume.
+        WaitState::Met if job.status.observed_generation < job.metadata.generation => {
+            WaitState::Pending
+        }
         other => other,
     }
 }
 
-/// Whether no pod of a suspended job is left.
-pub fn is_at_rest(job: &Job) -> Outlook {
+/// Whether a suspended job has no pods left.
+pub fn suspended_state(job: &Job) -> WaitState {
     if job.has_ended() {
-        return Outlook::Never(format!(
+        return WaitState::Impossible(format!(
             "{} has ended {} before it was suspended",
-            job.title(),
-            job.ending()
+            job.resource_name(),
+            job.describe_end()
         ));
     }
     let seen = job.status.observed_generation >= job.metadata.generation;
     if seen && job.status.phase == Some(Phase::Suspended) {
-        Outlook::Met
+        WaitState::Met
     } else {
-        Outlook::Open
+        WaitState::Pending
     }
 }
 
 impl Job {
-    /// As messages name it, `dijobs/cartpole`.
-    pub fn title(&self) -> String {
+    /// The name in messages, for example `dijobs/cartpole`.
+    pub fn resource_name(&self) -> String {
         format!("dijobs/{}", self.name())
     }
 
-    /// Whether it is over.
+    /// Whether the job has ended.
     pub fn has_ended(&self) -> bool {
         self.status.phase.is_some_and(Phase::is_terminal)
     }
 
-    /// Whether its spec holds it.
-    pub fn is_held(&self) -> bool {
+    /// Whether the spec suspends the job.
+    pub fn is_suspended(&self) -> bool {
         self.object["spec"]["suspend"] == true
     }
 
-    /// How it ended, and why, as `(Failed: CoordinatorFailed, the coordinator failed: exit code 1)`.
-    fn ending(&self) -> String {
+    /// Phase and reason of the end, for example `(Failed: CoordinatorFailed, the coordinator failed: exit code 1)`.
+    fn describe_end(&self) -> String {
         let Some(phase) = self.status.phase else {
             return String::new();
         };
@@ -215,13 +219,13 @@ impl Job {
             _ => None,
         };
         match ended {
-            Some(why) => format!("({}: {}, {})", phase.as_str(), why.reason, why.message),
+            Some(end) => format!("({}: {}, {})", phase.as_str(), end.reason, end.message),
             None => format!("({})", phase.as_str()),
         }
     }
 
-    /// What holds it up: the worst reason and what is known of it.
-    pub fn trouble(&self) -> Option<String> {
+    /// The most severe problem of the job with its message.
+    pub fn problem_summary(&self) -> Option<String> {
         let reason = self.status.reason.as_ref()?;
         let about = condition(&self.status.conditions, ConditionType::ReplicasReady);
         Some(match about.filter(|about| about.reason == *reason) {

@@ -11,53 +11,55 @@ use crate::{Cluster, Result};
 
 const CHECK: &str = "certificates";
 const SECRET: &str = "di-webhook-cert";
-/// The orchestrator renews with a third of the life left, so this means that it does not.
-const SOON: i64 = 14 * 24 * 60 * 60;
-const REMEDY: &str = "see why it is not renewed: kubectl -n di-system logs -l app.kubernetes.io/name=di-orchestrator -c manager --prefix --tail=-1; with cert-manager: kubectl -n di-system describe certificate di-webhook";
+/// Remaining validity in seconds below which the finding is a warning.
+///
+/// The orchestrator renews with a third of the lifetime left, so renewal has failed by then.
+const RENEWAL_OVERDUE_SECONDS: i64 = 14 * 24 * 60 * 60;
+const REMEDY: &str = "find out why the certificate is not renewed: kubectl -n di-system logs -l app.kubernetes.io/name=di-orchestrator -c manager --prefix --tail=-1; with cert-manager: kubectl -n di-system describe certificate di-webhook";
 
-/// Whether what the API server trusts, and what the webhooks show, lasts.
-pub(super) async fn look(cluster: &Cluster) -> Result<Vec<Finding>> {
+/// Checks the expiry of the caBundle and of the serving certificate of the webhooks.
+pub(super) async fn check_certificates(cluster: &Cluster) -> Result<Vec<Finding>> {
     let configurations: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client.clone());
     let found = configurations.get_opt(CONFIGURATION).await;
-    let Some(found) = found.map_err(|error| cluster.error(error))? else {
+    let Some(found) = found.map_err(|error| cluster.convert_error(error))? else {
         return Ok(Vec::new());
     };
     let now = Timestamp::now().as_second();
     let bundle = found.webhooks.into_iter().flatten().next();
     let bundle = bundle.and_then(|webhook| webhook.client_config.ca_bundle);
-    // The last of several counts: while authorities change, both are trusted.
-    let until = bundle.and_then(|bundle| expiries(&bundle.0).into_iter().max());
+    // During a CA rotation the bundle has two authorities: the later expiry counts.
+    let until = bundle.and_then(|bundle| expiry_times(&bundle.0).into_iter().max());
     let mut findings = vec![match until {
-        Some(until) => judge("caBundle of the webhooks", until, now),
+        Some(until) => expiry_finding("caBundle of the webhooks", until, now),
         None => Finding::error(
             CHECK,
-            "the webhooks have no caBundle: the API server trusts no certificate of theirs",
+            "the webhook configuration has no caBundle, so the API server rejects every certificate of the webhooks",
         )
-        .remedy(REMEDY),
+        .with_remedy(REMEDY),
     }];
     let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), names::SYSTEM_NAMESPACE);
     match secrets.get_opt(SECRET).await {
-        // Another program may keep it elsewhere, and not everybody may read it: the caBundle has been seen.
+        // Another tool may store it elsewhere, and users may lack permission. The caBundle was checked.
         Ok(None) => {}
         Err(KubeError::Api(status)) if status.is_forbidden() => {}
         Ok(Some(secret)) => {
             let data = secret.data.unwrap_or_default();
-            let shown = data
+            let expiry = data
                 .get("tls.crt")
-                .and_then(|pem| expiries(&pem.0).first().copied());
-            findings.push(match shown {
-                Some(until) => judge("certificate in Secret di-webhook-cert", until, now),
-                None => Finding::error(CHECK, "Secret di-webhook-cert has no certificate")
-                    .remedy(REMEDY),
+                .and_then(|pem| expiry_times(&pem.0).first().copied());
+            findings.push(match expiry {
+                Some(until) => expiry_finding("certificate in Secret di-webhook-cert", until, now),
+                None => Finding::error(CHECK, "Secret di-webhook-cert contains no certificate")
+                    .with_remedy(REMEDY),
             });
         }
-        Err(error) => return Err(cluster.error(error)),
+        Err(error) => return Err(cluster.convert_error(error)),
     }
     Ok(findings)
 }
 
-/// When each of these certificates expires, in seconds.
-fn expiries(pem: &[u8]) -> Vec<i64> {
+/// Expiry of each certificate, in seconds since the Unix epoch.
+fn expiry_times(pem: &[u8]) -> Vec<i64> {
     let blocks = Pem::iter_from_buffer(pem).filter_map(Result::ok);
     blocks
         .filter_map(|block| {
@@ -67,39 +69,39 @@ fn expiries(pem: &[u8]) -> Vec<i64> {
         .collect()
 }
 
-fn judge(what: &str, until: i64, now: i64) -> Finding {
+fn expiry_finding(subject: &str, until: i64, now: i64) -> Finding {
     let day = Timestamp::from_second(until).map(|at| at.strftime("%Y-%m-%d").to_string());
     let day = day.unwrap_or_default();
     if until <= now {
-        Finding::error(CHECK, format!("{what} expired on {day}")).remedy(REMEDY)
-    } else if until - now < SOON {
-        Finding::warning(CHECK, format!("{what} expires on {day}")).remedy(REMEDY)
+        Finding::error(CHECK, format!("{subject} expired on {day}")).with_remedy(REMEDY)
+    } else if until - now < RENEWAL_OVERDUE_SECONDS {
+        Finding::warning(CHECK, format!("{subject} expires on {day}")).with_remedy(REMEDY)
     } else {
-        Finding::ok(CHECK, format!("{what} is valid until {day}"))
+        Finding::ok(CHECK, format!("{subject} is valid until {day}"))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::State;
+    use crate::FindingState;
 
     #[test]
-    fn a_certificate_is_judged_by_what_is_left() {
+    fn certificate_severity_follows_remaining_validity() {
         let until = 1_800_000_000;
         for (now, state) in [
-            (until, State::Error),
-            (until - SOON + 1, State::Warning),
-            (until - SOON, State::Ok),
+            (until, FindingState::Error),
+            (until - RENEWAL_OVERDUE_SECONDS + 1, FindingState::Warning),
+            (until - RENEWAL_OVERDUE_SECONDS, FindingState::Ok),
         ] {
-            let found = judge("it", until, now);
+            let found = expiry_finding("it", until, now);
             assert_eq!(found.state, state);
             assert!(found.message.ends_with("2027-01-15"), "{found:?}");
         }
     }
 
     #[test]
-    fn what_is_no_certificate_has_no_expiry() {
-        assert!(expiries(b"rubbish").is_empty());
+    fn invalid_pem_has_no_expiry() {
+        assert!(expiry_times(b"not a certificate").is_empty());
     }
 }

@@ -1,67 +1,67 @@
 use semver::Version;
 
 use super::Finding;
-use crate::{Flavour, Installed, Orchestrator, versions};
+use crate::{InstallVariant, Installed, Orchestrator, versions};
 
 const CHECK: &str = "orchestrator";
-/// The oldest Kubernetes that the project is tested on.
-const OLDEST: Version = Version::new(1, 20, 0);
+/// Oldest tested version of Kubernetes.
+const MIN_KUBERNETES: Version = Version::new(1, 20, 0);
 
-/// Whether this Kubernetes will do.
-pub(super) fn kubernetes(found: &str) -> Finding {
+/// Checks that the version of Kubernetes is supported.
+pub(super) fn check_kubernetes_version(found: &str) -> Finding {
     let number = found.trim_start_matches('v');
     match Version::parse(number) {
-        Ok(version) if version < OLDEST => {
-            Finding::error("kubernetes", format!("{found} is too old"))
-                .remedy("use Kubernetes 1.20 or newer")
+        Ok(version) if version < MIN_KUBERNETES => {
+            Finding::error("kubernetes", format!("Kubernetes {found} is not supported"))
+                .with_remedy("use Kubernetes 1.20 or newer")
         }
         _ => Finding::ok("kubernetes", found),
     }
 }
 
-/// Whether the orchestrator is there, ready, and of a version that fits.
-pub(super) fn look(found: &Orchestrator, plugin: &str) -> Vec<Finding> {
+/// Checks that the orchestrator is installed, ready, and of a compatible version.
+pub(super) fn check_deployment(found: &Orchestrator, plugin: &str) -> Vec<Finding> {
     match found {
         Orchestrator::NotInstalled => vec![
-            Finding::error(CHECK, "DI Orchestrator is not installed").remedy("kubectl di install"),
+            Finding::error(CHECK, "DI Orchestrator is not installed")
+                .with_remedy("run kubectl di install"),
         ],
-        Orchestrator::Hidden => vec![
+        Orchestrator::Forbidden => vec![
             Finding::new(
                 CHECK,
-                super::State::Unknown,
-                "not allowed to look at the deployment in namespace di-system",
+                super::FindingState::Unknown,
+                "no permission to read Deployment di-webhook in namespace di-system",
             )
-            .remedy("ask somebody who may look, or for the right to do so"),
+            .with_remedy("ask an administrator to check it, or for the permission to read it"),
         ],
         Orchestrator::Installed(installed) => {
-            let mut findings = vec![ready(installed)];
+            let mut findings = vec![readiness_finding(installed)];
             if let Some(version) = &installed.version
                 && let Ok(plugin) = Version::parse(plugin)
-                && let Some(skew) = versions::between(&plugin, version)
+                && let Some(skew) = versions::version_skew(&plugin, version)
             {
                 let (message, remedy) = skew;
-                findings.push(Finding::warning(CHECK, message).remedy(remedy));
+                findings.push(Finding::warning(CHECK, message).with_remedy(remedy));
             }
             findings
         }
     }
 }
 
-fn ready(installed: &Installed) -> Finding {
+fn readiness_finding(installed: &Installed) -> Finding {
     let Installed { wanted, ready, .. } = installed;
     let version = installed.version.as_ref();
-    let what = match installed.flavour {
-        Flavour::Whole => "",
-        Flavour::WebhookOnly => ", webhooks only",
+    let variant = match installed.variant {
+        InstallVariant::Full => "",
+        InstallVariant::WebhookOnly => ", webhooks only",
     };
     let version = version.map_or("of unknown version".to_owned(), ToString::to_string);
-    let message = format!("{version}{what}, {ready} of {wanted} replicas are ready");
-    let pods =
-        "see why: kubectl -n di-system describe pods -l app.kubernetes.io/name=di-orchestrator";
+    let message = format!("{version}{variant}, {ready} of {wanted} replicas are ready");
+    let pods = "find out why: kubectl -n di-system describe pods -l app.kubernetes.io/name=di-orchestrator";
     if *ready == 0 {
-        Finding::error(CHECK, message).remedy(pods)
+        Finding::error(CHECK, message).with_remedy(pods)
     } else if ready < wanted {
-        Finding::warning(CHECK, message).remedy(pods)
+        Finding::warning(CHECK, message).with_remedy(pods)
     } else {
         Finding::ok(CHECK, message)
     }
@@ -70,33 +70,43 @@ fn ready(installed: &Installed) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::State;
+    use crate::FindingState;
 
-    fn installed(version: &str, ready: i32) -> Orchestrator {
+    fn orchestrator_fixture(version: &str, ready: i32) -> Orchestrator {
         Orchestrator::Installed(Box::new(Installed {
             version: Version::parse(version).ok(),
             images: vec!["di".to_owned()],
-            flavour: Flavour::Whole,
+            variant: InstallVariant::Full,
             wanted: 2,
             ready,
         }))
     }
 
     #[test]
-    fn an_orchestrator_is_as_well_as_its_replicas() {
-        for (ready, state) in [(2, State::Ok), (1, State::Warning), (0, State::Error)] {
-            let found = look(&installed("0.1.0", ready), "0.1.0");
+    fn deployment_severity_follows_ready_replicas() {
+        for (ready, state) in [
+            (2, FindingState::Ok),
+            (1, FindingState::Warning),
+            (0, FindingState::Error),
+        ] {
+            let found = check_deployment(&orchestrator_fixture("0.1.0", ready), "0.1.0");
             assert_eq!(found.len(), 1, "{found:?}");
             assert_eq!(found[0].state, state, "{found:?}");
         }
-        let found = look(&installed("0.2.0", 2), "0.1.0");
+        let found = check_deployment(&orchestrator_fixture("0.2.0", 2), "0.1.0");
         assert_eq!(found[1].remedy.as_deref(), Some("upgrade the plugin"));
     }
 
     #[test]
-    fn an_old_kubernetes_is_told() {
-        assert_eq!(kubernetes("v1.19.7").state, State::Error);
-        assert_eq!(kubernetes("v1.20.2").state, State::Ok);
-        assert_eq!(kubernetes("v1.36.0-gke.1").state, State::Ok);
+    fn kubernetes_before_1_20_is_an_error() {
+        assert_eq!(
+            check_kubernetes_version("v1.19.7").state,
+            FindingState::Error
+        );
+        assert_eq!(check_kubernetes_version("v1.20.2").state, FindingState::Ok);
+        assert_eq!(
+            check_kubernetes_version("v1.36.0-gke.1").state,
+            FindingState::Ok
+        );
     }
 }

@@ -10,29 +10,34 @@ use crate::{Cluster, Result};
 
 const CHECK: &str = "endpoint";
 
-/// Whether coordinators find somebody to ask for replicas.
-pub(super) async fn look(cluster: &Cluster) -> Result<Vec<Finding>> {
+/// Checks that a ready pod serves the replica endpoint.
+pub(super) async fn check_endpoint(cluster: &Cluster) -> Result<Vec<Finding>> {
     let client = || cluster.client.clone();
     let services: Api<Service> = Api::namespaced(client(), names::SYSTEM_NAMESPACE);
     let found = services.get_opt(names::SERVER_SERVICE).await;
-    if found.map_err(|error| cluster.error(error))?.is_none() {
-        let missing = format!("there is no Service {}", names::SERVER_SERVICE);
+    if found
+        .map_err(|error| cluster.convert_error(error))?
+        .is_none()
+    {
+        let missing = format!("Service {} does not exist", names::SERVER_SERVICE);
         return Ok(vec![
-            Finding::error(CHECK, missing).remedy("kubectl di upgrade"),
+            Finding::error(CHECK, missing).with_remedy("run kubectl di upgrade"),
         ]);
     }
     let slices: Api<EndpointSlice> = Api::namespaced(client(), names::SYSTEM_NAMESPACE);
     let label = format!("kubernetes.io/service-name={}", names::SERVER_SERVICE);
     let ready = match slices.list(&ListParams::default().labels(&label)).await {
-        Ok(slices) => slices.items.iter().map(ready).sum(),
-        // Before 1.21, there are only the older objects.
-        Err(KubeError::Api(status)) if status.is_not_found() => older(cluster).await?,
-        Err(error) => return Err(cluster.error(error)),
+        Ok(slices) => slices.items.iter().map(ready_endpoints).sum(),
+        // Kubernetes before 1.21 has only Endpoints.
+        Err(KubeError::Api(status)) if status.is_not_found() => {
+            ready_addresses_before_1_21(cluster).await?
+        }
+        Err(error) => return Err(cluster.convert_error(error)),
     };
-    Ok(vec![judge(ready)])
+    Ok(vec![endpoint_finding(ready)])
 }
 
-fn ready(slice: &EndpointSlice) -> usize {
+fn ready_endpoints(slice: &EndpointSlice) -> usize {
     let endpoints = slice.endpoints.iter().flatten();
     endpoints
         .filter(|one| {
@@ -42,27 +47,27 @@ fn ready(slice: &EndpointSlice) -> usize {
         .count()
 }
 
-async fn older(cluster: &Cluster) -> Result<usize> {
+async fn ready_addresses_before_1_21(cluster: &Cluster) -> Result<usize> {
     let endpoints: Api<Endpoints> =
         Api::namespaced(cluster.client.clone(), names::SYSTEM_NAMESPACE);
     let found = endpoints.get_opt(names::SERVER_SERVICE).await;
-    let found = found.map_err(|error| cluster.error(error))?;
+    let found = found.map_err(|error| cluster.convert_error(error))?;
     let subsets = found.and_then(|found| found.subsets).unwrap_or_default();
     let addresses = subsets.into_iter().filter_map(|subset| subset.addresses);
     Ok(addresses.map(|addresses| addresses.len()).sum())
 }
 
-fn judge(ready: usize) -> Finding {
+fn endpoint_finding(ready: usize) -> Finding {
     match ready {
         0 => Finding::error(
             CHECK,
-            "no replica serves di-server.di-system:8080: coordinators cannot ask for replicas",
+            "no ready pod serves di-server.di-system:8080, so coordinators cannot request replicas",
         )
-        .remedy(
-            "see why: kubectl -n di-system describe pods -l app.kubernetes.io/name=di-orchestrator",
+        .with_remedy(
+            "find out why: kubectl -n di-system describe pods -l app.kubernetes.io/name=di-orchestrator",
         ),
-        1 => Finding::ok(CHECK, "1 replica serves it"),
-        many => Finding::ok(CHECK, format!("{many} replicas serve it")),
+        1 => Finding::ok(CHECK, "1 pod serves the replica endpoint"),
+        many => Finding::ok(CHECK, format!("{many} pods serve the replica endpoint")),
     }
 }
 
@@ -73,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_ready_addresses_count() {
+    fn ready_endpoints_ignores_unready_addresses() {
         let slice: EndpointSlice = serde_json::from_value(json!({
             "addressType": "IPv4",
             "endpoints": [
@@ -83,7 +88,10 @@ mod tests {
             ],
         }))
         .unwrap();
-        assert_eq!(ready(&slice), 2);
-        assert_eq!(judge(2).message, "2 replicas serve it");
+        assert_eq!(ready_endpoints(&slice), 2);
+        assert_eq!(
+            endpoint_finding(2).message,
+            "2 pods serve the replica endpoint"
+        );
     }
 }

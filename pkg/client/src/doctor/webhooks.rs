@@ -3,42 +3,45 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use kube::Api;
 
-use super::{Finding, State};
-use crate::{Cluster, Error, Probe, Result, probe};
+use super::{Finding, FindingState};
+use crate::{Cluster, Error, Result, WebhookState, probe_webhooks};
 
 const CHECK: &str = "webhooks";
-/// Both configurations are called so.
+/// Name of both webhook configurations.
 pub(super) const CONFIGURATION: &str = "di-webhook";
 
-/// Whether the API server is told of the webhooks, and reaches them.
-pub(super) async fn look(
+/// Checks that the webhook configurations exist and that the API server reaches the webhooks.
+pub(super) async fn check_webhooks(
     cluster: &Cluster,
     namespace: &str,
     installed: bool,
 ) -> Result<Vec<Finding>> {
-    let (configured, probed) = futures::join!(configured(cluster), probe(cluster, namespace));
+    let (configured, probed) = futures::join!(
+        configuration_findings(cluster),
+        probe_webhooks(cluster, namespace)
+    );
     let mut findings = match configured {
         Ok(findings) => findings,
-        Err(error) => vec![Finding::failed(CHECK, &error)],
+        Err(error) => vec![Finding::from_error(CHECK, &error)],
     };
     match probed {
-        Ok(probed) => findings.push(judge(probed, installed)),
-        // That is told of the definitions.
+        Ok(probed) => findings.push(reachability_finding(probed, installed)),
+        // The check of the CustomResourceDefinitions reports it.
         Err(Error::NoSuchResource { .. }) => {}
-        Err(error) => findings.push(Finding::failed(CHECK, &error)),
+        Err(error) => findings.push(Finding::from_error(CHECK, &error)),
     }
     Ok(findings)
 }
 
-async fn configured(cluster: &Cluster) -> Result<Vec<Finding>> {
+async fn configuration_findings(cluster: &Cluster) -> Result<Vec<Finding>> {
     let mutating: Api<MutatingWebhookConfiguration> = Api::all(cluster.client.clone());
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(cluster.client.clone());
     let (mutating, validating) = futures::join!(
         mutating.get_opt(CONFIGURATION),
         validating.get_opt(CONFIGURATION)
     );
-    let mutating = mutating.map_err(|error| cluster.error(error))?;
-    let validating = validating.map_err(|error| cluster.error(error))?;
+    let mutating = mutating.map_err(|error| cluster.convert_error(error))?;
+    let validating = validating.map_err(|error| cluster.convert_error(error))?;
     let missing: Vec<_> = [
         ("MutatingWebhookConfiguration", mutating.is_none()),
         ("ValidatingWebhookConfiguration", validating.is_none()),
@@ -47,35 +50,36 @@ async fn configured(cluster: &Cluster) -> Result<Vec<Finding>> {
     .filter(|(_, missing)| *missing)
     .map(|(kind, _)| Finding::error(CHECK, format!("{kind} {CONFIGURATION} does not exist")))
     .map(|finding| {
-        finding.remedy("kubectl di install, or kubectl di upgrade where it is installed")
+        finding
+            .with_remedy("run kubectl di install, or kubectl di upgrade if it is installed already")
     })
     .collect();
     Ok(missing)
 }
 
-fn judge(probed: Probe, installed: bool) -> Finding {
-    match probed {
-        Probe::Answers => Finding::ok(CHECK, "the API server reaches them"),
-        Probe::NotAsked => Finding::error(
+fn reachability_finding(state: WebhookState, installed: bool) -> Finding {
+    match state {
+        WebhookState::Reachable => Finding::ok(CHECK, "the API server reaches the webhooks"),
+        WebhookState::NotCalled => Finding::error(
             CHECK,
-            "the API server does not ask them: what cannot run is not refused",
+            "the API server does not call the webhooks, so invalid jobs are accepted",
         )
-        .remedy("kubectl di install, or kubectl di upgrade where it is installed"),
-        Probe::Unreachable(why) if installed => {
+        .with_remedy("run kubectl di install, or kubectl di upgrade if it is installed already"),
+        WebhookState::Unreachable(why) if installed => {
             let message = format!("DIJobs cannot be created or changed: {why}");
-            Finding::error(CHECK, message).remedy(
-                "see whether pods are ready, and what they log: kubectl -n di-system get pods; \
+            Finding::error(CHECK, message).with_remedy(
+                "check the pods and their logs: kubectl -n di-system get pods; \
                  kubectl -n di-system logs -l app.kubernetes.io/name=di-orchestrator -c manager --prefix --tail=-1; \
-                 the network between API server and pods must let port 9443 through",
+                 port 9443 must be open between API server and pods",
             )
         }
-        Probe::Unreachable(why) => {
+        WebhookState::Unreachable(why) => {
             let message = format!("DIJobs cannot be created or changed: {why}");
             Finding::error(CHECK, message)
-                .remedy("nothing serves them: kubectl di install, or kubectl di uninstall removes what is left")
+                .with_remedy("the orchestrator is not installed: run kubectl di install, or kubectl di uninstall to remove the webhook configurations")
         }
-        Probe::Forbidden(why) => Finding::new(CHECK, State::Unknown, why).remedy(
-            "ask for the right to create DIJobs, or pass a namespace where you have it by -n",
+        WebhookState::Forbidden(why) => Finding::new(CHECK, FindingState::Unknown, why).with_remedy(
+            "ask for permission to create DIJobs, or name a namespace with that permission: -n NAMESPACE",
         ),
     }
 }
@@ -85,10 +89,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_answer_is_well() {
-        assert_eq!(judge(Probe::Answers, true).state, State::Ok);
-        assert_eq!(judge(Probe::NotAsked, true).state, State::Error);
-        let away = judge(Probe::Unreachable("refused".to_owned()), false);
+    fn only_reachable_webhooks_are_ok() {
+        assert_eq!(
+            reachability_finding(WebhookState::Reachable, true).state,
+            FindingState::Ok
+        );
+        assert_eq!(
+            reachability_finding(WebhookState::NotCalled, true).state,
+            FindingState::Error
+        );
+        let away = reachability_finding(WebhookState::Unreachable("refused".to_owned()), false);
         assert!(away.message.ends_with("changed: refused"), "{away:?}");
         assert!(away.remedy.unwrap().contains("kubectl di install"));
     }

@@ -18,7 +18,7 @@ enum Step {
     Index(i64),
     /// Several paths from the same place.
     Union(Vec<Path>),
-    /// What RFC 9535 writes alike: wildcards, slices, filters and descents.
+    /// Steps with the syntax of RFC 9535: wildcards, slices, filters and descents.
     Standard(JpQuery),
 }
 
@@ -32,53 +32,59 @@ impl Path {
         let mut steps = Vec::new();
         while let Some(c) = rest.chars().next() {
             rest = match c {
-                // Where one is already.
+                // The current object.
                 '$' | '@' => &rest[1..],
                 '.' if rest.starts_with("..") => {
-                    let (name, after) = name(&rest[2..]);
+                    let (name, after) = take_name(&rest[2..]);
                     if name.is_empty() && !after.starts_with('[') {
-                        return Err(bad("invalid array index or field after .."));
+                        return Err(jsonpath_error("invalid array index or field after .."));
                     }
                     let (selector, after) = match name.as_str() {
-                        "" => bracket(after)?,
+                        "" => take_bracket(after)?,
                         "*" => ("*", after),
                         _ => ("", after),
                     };
                     let selector = if selector.is_empty() {
-                        literal(&name)
+                        json_literal(&name)
                     } else {
                         selector_of(selector)?
                     };
-                    steps.push(standard(&format!("$..[{selector}]"))?);
+                    steps.push(parse_standard(&format!("$..[{selector}]"))?);
                     after
                 }
                 '.' => {
-                    let (name, after) = name(&rest[1..]);
+                    let (name, after) = take_name(&rest[1..]);
                     match name.as_str() {
                         "" => {}
-                        "*" => steps.push(standard("$[*]")?),
+                        "*" => steps.push(parse_standard("$[*]")?),
                         _ => steps.push(Step::Key(name)),
                     }
                     after
                 }
                 '[' => {
-                    let (inside, after) = bracket(rest)?;
-                    steps.push(array(inside)?);
+                    let (inside, after) = take_bracket(rest)?;
+                    steps.push(parse_array(inside)?);
                     after
                 }
-                c => return Err(bad(format_args!("unrecognized character in action: {c:?}"))),
+                c => {
+                    return Err(jsonpath_error(format_args!(
+                        "unrecognized character in action: {c:?}"
+                    )));
+                }
             };
         }
         Ok(Self(steps))
     }
 
-    /// Reads one as it stands in custom columns: braces and the first dot may be left out.
+    /// Parses a path of custom columns: braces and the first dot may be left out.
     ///
     /// # Errors
     /// [`Error::JsonPath`] with what is wrong.
-    pub fn relaxed(text: &str) -> Result<Self> {
+    pub fn parse_relaxed(text: &str) -> Result<Self> {
         let text = text.trim();
-        let wrong = |what: &str| bad(format_args!("unexpected path string {text:?}: {what}"));
+        let wrong = |reason: &str| {
+            jsonpath_error(format_args!("unexpected path string {text:?}: {reason}"))
+        };
         let inside = match text.strip_prefix('{') {
             Some(inside) => inside
                 .strip_suffix('}')
@@ -93,7 +99,7 @@ impl Path {
         path.map_err(|error| wrong(&error.to_string()))
     }
 
-    /// What it leads to; nothing where a field is missing.
+    /// Finds the values at the path. Empty if a field is missing.
     ///
     /// # Errors
     /// An index beyond the end of a list, as in kubectl.
@@ -105,7 +111,7 @@ impl Path {
                 Step::Key(key) => next.extend(found.iter().filter_map(|value| value.get(key))),
                 Step::Index(index) => {
                     for list in found.iter().filter_map(|value| value.as_array()) {
-                        next.push(at(list, *index)?);
+                        next.push(item_at(list, *index)?);
                     }
                 }
                 Step::Union(paths) => {
@@ -117,7 +123,7 @@ impl Path {
                 }
                 Step::Standard(query) => {
                     for value in found {
-                        let all = js_path_process(query, value).map_err(bad)?;
+                        let all = js_path_process(query, value).map_err(jsonpath_error)?;
                         next.extend(all.into_iter().map(|one| one.val));
                     }
                 }
@@ -128,7 +134,7 @@ impl Path {
     }
 }
 
-fn at(list: &[Value], index: i64) -> Result<&Value> {
+fn item_at(list: &[Value], index: i64) -> Result<&Value> {
     let from_start = match usize::try_from(index) {
         Ok(index) => Some(index),
         Err(_) => usize::try_from(index.unsigned_abs())
@@ -138,14 +144,14 @@ fn at(list: &[Value], index: i64) -> Result<&Value> {
     let value = from_start.and_then(|index| list.get(index));
     value.ok_or_else(|| {
         let length = list.len();
-        bad(format_args!(
+        jsonpath_error(format_args!(
             "array index out of bounds: index {index}, length {length}"
         ))
     })
 }
 
-/// A field's name, where a backslash takes the meaning from the next character, and what follows it.
-fn name(text: &str) -> (String, &str) {
+/// Splits off a field name with backslash escapes. Returns the name and the rest.
+fn take_name(text: &str) -> (String, &str) {
     let mut name = String::new();
     let mut chars = text.char_indices();
     while let Some((at, c)) = chars.next() {
@@ -159,8 +165,8 @@ fn name(text: &str) -> (String, &str) {
     (name, "")
 }
 
-/// What stands in brackets, and what follows them.
-fn bracket(text: &str) -> Result<(&str, &str)> {
+/// Splits off the text in brackets. Returns it and the rest.
+fn take_bracket(text: &str) -> Result<(&str, &str)> {
     let mut depth = 0;
     let mut quote = None;
     for (at, c) in text.char_indices() {
@@ -177,16 +183,16 @@ fn bracket(text: &str) -> Result<(&str, &str)> {
             _ => {}
         }
     }
-    Err(bad("unterminated array"))
+    Err(jsonpath_error("unterminated array"))
 }
 
-fn array(inside: &str) -> Result<Step> {
+fn parse_array(inside: &str) -> Result<Step> {
     if inside.starts_with('?') {
-        return standard(&format!("$[{}]", selector_of(inside)?));
+        return parse_standard(&format!("$[{}]", selector_of(inside)?));
     }
-    let parts = parts(inside);
+    let parts = split_parts(inside);
     if parts.len() > 1 {
-        let one = |part: &&str| Ok(Path(vec![array(part.trim())?]));
+        let one = |part: &&str| Ok(Path(vec![parse_array(part.trim())?]));
         return Ok(Step::Union(parts.iter().map(one).collect::<Result<_>>()?));
     }
     if let Some(key) = in_quotes(inside) {
@@ -196,11 +202,11 @@ fn array(inside: &str) -> Result<Step> {
     if let Ok(index) = inside.parse() {
         return Ok(Step::Index(index));
     }
-    standard(&format!("$[{}]", selector_of(inside)?))
+    parse_standard(&format!("$[{}]", selector_of(inside)?))
 }
 
-/// Parts between commas that stand in no quotes.
-fn parts(text: &str) -> Vec<&str> {
+/// Splits at commas outside of quotes.
+fn split_parts(text: &str) -> Vec<&str> {
     let mut quote = None;
     text.split(|c| {
         match (c, quote) {
@@ -219,17 +225,17 @@ fn selector_of(inside: &str) -> Result<String> {
         return if inside == "*" || (!inside.is_empty() && inside.chars().all(is_slice)) {
             Ok(inside.to_owned())
         } else {
-            Err(bad(format_args!("invalid array index {inside}")))
+            Err(jsonpath_error(format_args!("invalid array index {inside}")))
         };
     };
     let filter = filter.trim();
     let Some(filter) = filter.strip_prefix('(').and_then(|f| f.strip_suffix(')')) else {
-        return Err(bad("unterminated filter"));
+        return Err(jsonpath_error("unterminated filter"));
     };
     for operator in ["==", "!=", "<=", ">=", "<", ">"] {
         if let Some((left, right)) = filter.split_once(operator) {
-            let (left, right) = (operand(left)?, operand(right)?);
-            // What lacks the field matches nothing, not even !=.
+            let (left, right) = (parse_operand(left)?, parse_operand(right)?);
+            // As in kubectl, objects without the field match nothing, not even !=.
             let there = |side: &str| format!("({side})");
             let both: Vec<_> = [&left, &right]
                 .into_iter()
@@ -241,20 +247,20 @@ fn selector_of(inside: &str) -> Result<String> {
             return Ok(format!("?{}", all.join(" && ")));
         }
     }
-    Ok(format!("?{}", operand(filter)?))
+    Ok(format!("?{}", parse_operand(filter)?))
 }
 
-/// A side of a comparison: text in quotes, a number, a truth value, or a path from the object that is looked at.
-fn operand(text: &str) -> Result<String> {
+/// Parses an operand: quoted text, a number, a boolean, or a path from the current object.
+fn parse_operand(text: &str) -> Result<String> {
     let text = text.trim();
     if let Some(inside) = in_quotes(text) {
-        return Ok(literal(inside));
+        return Ok(json_literal(inside));
     }
     if matches!(text, "true" | "false") || text.parse::<f64>().is_ok() {
         return Ok(text.to_owned());
     }
     let Some(path) = text.strip_prefix('@') else {
-        return Err(bad(format_args!(
+        return Err(jsonpath_error(format_args!(
             "unrecognized filter operand {text}; it is a path as @.type, a number, or text in quotes"
         )));
     };
@@ -262,10 +268,10 @@ fn operand(text: &str) -> Result<String> {
     let Path(steps) = Path::parse(path)?;
     for step in steps {
         match step {
-            Step::Key(key) => standard.extend(["[", &literal(&key), "]"]),
+            Step::Key(key) => standard.extend(["[", &json_literal(&key), "]"]),
             Step::Index(index) => standard.extend(["[", &index.to_string(), "]"]),
             Step::Union(_) | Step::Standard(_) => {
-                return Err(bad(format_args!(
+                return Err(jsonpath_error(format_args!(
                     "only fields and indices are possible in the filter operand {text}"
                 )));
             }
@@ -280,15 +286,15 @@ fn in_quotes(text: &str) -> Option<&str> {
     (!inside.contains(quote)).then_some(inside)
 }
 
-/// Text in quotes with its escapes resolved, if that is what this is.
-pub fn quoted(text: &str) -> Result<Option<String>> {
+/// Parses quoted text with escapes. `None` for other text.
+pub fn parse_quoted(text: &str) -> Result<Option<String>> {
     let Some(quote) = text.chars().next().filter(|c| matches!(c, '"' | '\'')) else {
         return Ok(None);
     };
     let inside = text
         .strip_prefix(quote)
         .and_then(|text| text.strip_suffix(quote))
-        .ok_or_else(|| bad("unterminated quoted string"))?;
+        .ok_or_else(|| jsonpath_error("unterminated quoted string"))?;
     let mut unescaped = String::new();
     let mut chars = inside.chars();
     while let Some(c) = chars.next() {
@@ -303,7 +309,7 @@ pub fn quoted(text: &str) -> Result<Option<String>> {
             Some(c @ ('\\' | '"' | '\'')) => c,
             other => {
                 let other = other.map(String::from).unwrap_or_default();
-                return Err(bad(format_args!("unknown escape \\{other}")));
+                return Err(jsonpath_error(format_args!("unknown escape \\{other}")));
             }
         });
     }
@@ -311,18 +317,18 @@ pub fn quoted(text: &str) -> Result<Option<String>> {
 }
 
 /// Text as a literal of RFC 9535, which has JSON's escapes.
-fn literal(text: &str) -> String {
+fn json_literal(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-fn standard(query: &str) -> Result<Step> {
+fn parse_standard(query: &str) -> Result<Step> {
     match parse_json_path(query) {
         Ok(query) => Ok(Step::Standard(query)),
-        Err(error) => Err(bad(error)),
+        Err(error) => Err(jsonpath_error(error)),
     }
 }
 
-/// What is wrong with a path or a template.
-pub fn bad(what: impl fmt::Display) -> Error {
-    Error::JsonPath(what.to_string())
+/// An error in a path or template.
+pub fn jsonpath_error(message: impl fmt::Display) -> Error {
+    Error::JsonPath(message.to_string())
 }

@@ -28,7 +28,7 @@ fn rendered(template: &str) -> String {
 
 /// The examples of kubectl's documentation, and what scripts use most.
 #[test]
-fn templates_are_read_as_kubectl_reads_them() {
+fn templates_match_kubectl() {
     for (template, expected) in [
         ("kind is {.kind}", "kind is List"),
         ("{$.kind}{@.kind}", "ListList"),
@@ -81,7 +81,7 @@ fn templates_are_read_as_kubectl_reads_them() {
 }
 
 #[test]
-fn mistakes_are_told() {
+fn template_mistakes_are_errors() {
     for (template, expected) in [
         ("{.kind", "error parsing jsonpath {.kind, unclosed action"),
         (
@@ -97,21 +97,21 @@ fn mistakes_are_told() {
             "error executing jsonpath \"{.users[7].name}\": Error executing template: array index out of bounds: index 7, length 2",
         ),
     ] {
-        let said = rendered(template);
+        let message = rendered(template);
         assert!(
-            said.starts_with("error: ") && said.contains(expected),
-            "{template}: {said}"
+            message.starts_with("error: ") && message.contains(expected),
+            "{template}: {message}"
         );
     }
 }
 
 #[test]
-fn columns_may_leave_out_braces_and_dot() {
+fn relaxed_path_omits_braces_and_dot() {
     for path in [".users[0].name", "{.users[0].name}", "users[0].name"] {
-        let path = Path::relaxed(path).unwrap();
+        let path = Path::parse_relaxed(path).unwrap();
         assert_eq!(path.find(&input()).unwrap(), [&json!("myself")]);
     }
-    let error = Path::relaxed("{.users").unwrap_err().to_string();
+    let error = Path::parse_relaxed("{.users").unwrap_err().to_string();
     assert_eq!(
         error,
         "unexpected path string \"{.users\": a brace is not closed"
@@ -119,7 +119,7 @@ fn columns_may_leave_out_braces_and_dot() {
 }
 
 #[test]
-fn what_is_found_is_shown_as_json() {
+fn values_render_as_json_lists() {
     let template = Template::parse("{.users[*].name}{range .items[*]}{.status.capacity}{end}{.no}");
     let text = template.and_then(|template| template.render_json(&input()));
     assert_eq!(

@@ -1,52 +1,58 @@
 use kube::core::Status;
 use serde_json::Value;
 
-use super::{installed::VERSION_LABEL, place};
+use super::{installed::VERSION_LABEL, resource_of};
 use crate::{Cluster, Error, Result, resource::Resource};
 
-/// Who writes what the orchestrator is made of, in the managed fields.
+/// Field manager of the installed objects.
 const FIELD_MANAGER: &str = "kubectl-di-install";
-/// Kinds that administrators fit to their cluster. What they changed may have been applied by kubectl too, from an overlay.
-const FITTED: [&str; 2] = ["Deployment", "NetworkPolicy"];
+/// Kinds that administrators adapt to their cluster, possibly with `kubectl apply` of an overlay.
+const CUSTOMIZED_KINDS: [&str; 2] = ["Deployment", "NetworkPolicy"];
 
-/// How objects are applied.
+/// Options of a server-side apply.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Apply {
-    /// The server does all but keep them.
+pub struct ApplyOptions {
+    /// The server checks the request and stores nothing.
     pub dry_run: bool,
-    /// Also where another manager says otherwise.
+    /// Takes over fields of other managers.
     pub force: bool,
 }
 
-/// An object that was applied.
+/// An applied object.
 #[derive(Clone, Debug)]
-pub struct Applied {
-    /// As the server has it now.
+pub struct AppliedObject {
+    /// The object as the server returned it.
     pub object: Value,
-    /// Fields that kubectl had applied otherwise, and that were taken over.
+    /// Conflicting fields that were taken over from kubectl.
     pub taken_over: Vec<String>,
 }
 
-/// Applies an object on the server. What kubectl applied of other versions of the same manifests is taken over.
+/// Applies an object with server-side apply.
+///
+/// Fields that `kubectl apply` set from another version of the manifests are taken over.
 ///
 /// # Errors
-/// Those of the server; a conflict is one about what somebody changed on purpose.
-pub async fn apply(cluster: &Cluster, object: &Value, how: Apply) -> Result<Applied> {
-    let (api, namespace) = place(object);
+/// A conflict means that a field was changed on purpose.
+pub async fn apply_object(
+    cluster: &Cluster,
+    object: &Value,
+    how: ApplyOptions,
+) -> Result<AppliedObject> {
+    let (api, namespace) = resource_of(object);
     let resource = Resource::new(cluster, &api, namespace);
-    let apply = async |force| {
+    let apply_as = async |force| {
         resource
             .apply(object, FIELD_MANAGER, force, how.dry_run)
             .await
     };
-    match apply(how.force).await {
-        Ok(object) => Ok(Applied {
+    match apply_as(how.force).await {
+        Ok(object) => Ok(AppliedObject {
             object,
             taken_over: Vec::new(),
         }),
         Err(Error::Server(status)) => match to_take_over(&api.kind, &status) {
-            Some(taken_over) => Ok(Applied {
-                object: apply(true).await?,
+            Some(taken_over) => Ok(AppliedObject {
+                object: apply_as(true).await?,
                 taken_over,
             }),
             None => Err(Error::Server(status)),
@@ -55,13 +61,15 @@ pub async fn apply(cluster: &Cluster, object: &Value, how: Apply) -> Result<Appl
     }
 }
 
-/// The fields in the way, each once, where nothing is among them that somebody changed on purpose.
+/// The conflicting fields, or `None` if one was changed on purpose.
 fn to_take_over(kind: &str, status: &Status) -> Option<Vec<String>> {
     let details = status.details.as_ref().filter(|_| status.code == 409)?;
     let mut fields = Vec::new();
     for cause in &details.causes {
-        let differs = !FITTED.contains(&kind) || differs_between_versions(&cause.field);
-        if cause.reason != "FieldManagerConflict" || !differs || !was_applied(&cause.message) {
+        let may_overwrite =
+            !CUSTOMIZED_KINDS.contains(&kind) || differs_between_versions(&cause.field);
+        if cause.reason != "FieldManagerConflict" || !may_overwrite || !was_applied(&cause.message)
+        {
             return None;
         }
         fields.push(cause.field.clone());
@@ -71,20 +79,21 @@ fn to_take_over(kind: &str, status: &Status) -> Option<Vec<String>> {
     (!fields.is_empty()).then_some(fields)
 }
 
-/// Whether those in the way applied manifests by kubectl, on either side; what `kubectl edit`, `patch`, `set` or `scale` wrote is meant to
-/// differ.
+/// Whether the conflicting manager is `kubectl apply`, client-side or server-side.
+///
+/// Changes by `kubectl edit`, `patch`, `set` or `scale` are intended and stay.
 fn was_applied(message: &str) -> bool {
     // conflict with "MANAGER" using apps/v1 at TIME
     let manager = message.split('"').nth(1).unwrap_or_default();
     match manager {
-        "kubectl-client-side-apply" => true,
-        // Some write under this name too. Of them a version is told, and of what was applied on the server none.
+        "kubectl-client-side-apply_object" => true,
+        // Other kubectl commands use this name too, but their conflicts name an API version.
         "kubectl" => !message.contains(" using "),
         _ => false,
     }
 }
 
-/// Whether a field of what administrators fit is another in each version all the same.
+/// Whether each version of the manifests changes this field of a customized kind.
 fn differs_between_versions(field: &str) -> bool {
     let of_container = field.starts_with(".spec.template.spec.containers[");
     (of_container && field.ends_with("].image"))
@@ -100,7 +109,8 @@ mod tests {
     const IMAGE: &str = r#".spec.template.spec.containers[name="manager"].image"#;
     const LIMIT: &str = r#".spec.template.spec.containers[name="manager"].resources.limits.memory"#;
     const LABEL: &str = ".metadata.labels.app.kubernetes.io/version";
-    const BY_KUBECTL: &str = r#"conflict with "kubectl-client-side-apply" using apps/v1 at TIME"#;
+    const BY_KUBECTL: &str =
+        r#"conflict with "kubectl-client-side-apply_object" using apps/v1 at TIME"#;
     const ON_THE_SERVER: &str = r#"conflict with "kubectl""#;
     const SCALED: &str = r#"conflict with "kubectl" with subresource "scale" using apps/v1"#;
 
@@ -117,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_applied_before_is_taken_over() {
+    fn fields_of_kubectl_apply_are_taken_over() {
         let rules = ".rules";
         let both = [(BY_KUBECTL, rules), (ON_THE_SERVER, rules)];
         let taken = taken_over("ClusterRole", &both);
@@ -134,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_administrators_fit_stays_theirs() {
+    fn customized_fields_are_not_taken_over() {
         let version = [(BY_KUBECTL, IMAGE), (ON_THE_SERVER, LABEL)];
         let taken = taken_over("Deployment", &version);
         assert_eq!(taken, Some(vec![LABEL.to_owned(), IMAGE.to_owned()]));

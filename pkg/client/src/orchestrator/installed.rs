@@ -3,47 +3,47 @@ use k8s_openapi::api::apps::v1::Deployment;
 use kube::{Api, error::Error as KubeError};
 use semver::Version;
 
-use super::Flavour;
+use super::InstallVariant;
 use crate::{Cluster, Result};
 
-/// Label of the deployment that tells its version.
+/// Label of the Deployment with the version of the orchestrator.
 pub(super) const VERSION_LABEL: &str = "app.kubernetes.io/version";
 
-/// The orchestrator of a cluster.
+/// State of the orchestrator in a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Orchestrator {
-    /// It is there.
+    /// The orchestrator is installed.
     Installed(Box<Installed>),
-    /// There is none.
+    /// The Deployment does not exist.
     NotInstalled,
-    /// The user may not look.
-    Hidden,
+    /// The user has no permission to read the Deployment.
+    Forbidden,
 }
 
-/// An orchestrator that is there.
+/// An installed orchestrator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Installed {
-    /// Its version, where that can be told.
+    /// Version from the label or the image tag, if either is a version.
     pub version: Option<Version>,
-    /// Images that it runs, each once.
+    /// Container images without repetitions.
     pub images: Vec<String>,
-    /// Whether it is all of it.
-    pub flavour: Flavour,
-    /// Replicas that are wanted.
+    /// Full installation or webhooks only.
+    pub variant: InstallVariant,
+    /// Desired replicas.
     pub wanted: i32,
-    /// Replicas that are ready.
+    /// Ready replicas.
     pub ready: i32,
 }
 
-/// The orchestrator of the cluster.
-pub async fn installed(cluster: &Cluster) -> Result<Orchestrator> {
+/// Reads the Deployment of the orchestrator.
+pub async fn find_orchestrator(cluster: &Cluster) -> Result<Orchestrator> {
     let deployments: Api<Deployment> =
         Api::namespaced(cluster.client.clone(), names::SYSTEM_NAMESPACE);
     match deployments.get_opt(names::WEBHOOK_SERVICE).await {
         Ok(Some(deployment)) => Ok(Orchestrator::Installed(Box::new(deployment.into()))),
         Ok(None) => Ok(Orchestrator::NotInstalled),
-        Err(KubeError::Api(status)) if status.is_forbidden() => Ok(Orchestrator::Hidden),
-        Err(error) => Err(cluster.error(error)),
+        Err(KubeError::Api(status)) if status.is_forbidden() => Ok(Orchestrator::Forbidden),
+        Err(error) => Err(cluster.convert_error(error)),
     }
 }
 
@@ -52,21 +52,23 @@ impl From<Deployment> for Installed {
         let labels = deployment.metadata.labels.unwrap_or_default();
         let ready = deployment.status.and_then(|status| status.ready_replicas);
         let containers = deployment.spec.template.spec.unwrap_or_default().containers;
-        let serves = containers.iter().any(|container| {
+        let has_server = containers.iter().any(|container| {
             let args = container.args.as_deref().unwrap_or_default();
             args.first().is_some_and(|arg| arg == "server")
         });
         let mut images: Vec<_> = containers.into_iter().filter_map(|c| c.image).collect();
         images.dedup();
         let label = labels.get(VERSION_LABEL).map(String::as_str);
-        let tag = images.first().and_then(|image| tag(image));
+        let tag = images.first().and_then(|image| image_tag(image));
         Self {
-            version: label.and_then(version).or(tag.and_then(version)),
+            version: label
+                .and_then(parse_version)
+                .or(tag.and_then(parse_version)),
             images,
-            flavour: if serves {
-                Flavour::Whole
+            variant: if has_server {
+                InstallVariant::Full
             } else {
-                Flavour::WebhookOnly
+                InstallVariant::WebhookOnly
             },
             wanted: deployment.spec.replicas.unwrap_or(1),
             ready: ready.unwrap_or(0),
@@ -74,19 +76,19 @@ impl From<Deployment> for Installed {
     }
 }
 
-fn version(text: &str) -> Option<Version> {
+fn parse_version(text: &str) -> Option<Version> {
     Version::parse(text.strip_prefix('v').unwrap_or(text)).ok()
 }
 
-/// The tag of an image; the port of its registry is none.
-fn tag(image: &str) -> Option<&str> {
+/// The tag of an image reference. The port of the registry is no tag.
+fn image_tag(image: &str) -> Option<&str> {
     let name = image.split('@').next()?;
     let (_, tag) = name.rsplit_once(':')?;
     (!tag.contains('/')).then_some(tag)
 }
 
-/// An image without its tag and digest.
-pub(crate) fn repository(image: &str) -> &str {
+/// The image reference without tag and digest.
+pub(crate) fn image_repository(image: &str) -> &str {
     let name = image.split('@').next().unwrap_or(image);
     match name.rsplit_once(':') {
         Some((repository, tag)) if !tag.contains('/') => repository,
@@ -95,14 +97,14 @@ pub(crate) fn repository(image: &str) -> &str {
 }
 
 impl Installed {
-    /// The image that an upgrade to this library's version runs: unless it is told, it must not leave the registry that the cluster uses.
+    /// The image for an upgrade to the version of this library.
     ///
     /// # Errors
-    /// The image that runs, when it comes from elsewhere.
-    pub fn next_image<'a>(&'a self, ours: &'a str) -> Result<&'a str, &'a str> {
-        let runs = self.images.first().map(String::as_str);
-        match runs {
-            Some(runs) if repository(runs) != repository(ours) => Err(runs),
+    /// The current image, if it comes from another repository. The caller must then name an image.
+    pub fn upgrade_image<'a>(&'a self, ours: &'a str) -> Result<&'a str, &'a str> {
+        let current = self.images.first().map(String::as_str);
+        match current {
+            Some(current) if image_repository(current) != image_repository(ours) => Err(current),
             _ => Ok(ours),
         }
     }
@@ -114,7 +116,7 @@ mod tests {
 
     use super::*;
 
-    fn deployment(label: Option<&str>, image: &str, args: &[&str]) -> Installed {
+    fn installed_fixture(label: Option<&str>, image: &str, args: &[&str]) -> Installed {
         let deployment: Deployment = serde_json::from_value(json!({
             "metadata": {"labels": label.map(|label| json!({VERSION_LABEL: label}))},
             "spec": {
@@ -129,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_is_that_of_the_label_or_else_the_tag() {
+    fn version_comes_from_label_or_image_tag() {
         for (label, image, found) in [
             (Some("1.2.3"), "r:5000/di:v2.0.0", Some("1.2.3")),
             (None, "r:5000/di:v2.0.0", Some("2.0.0")),
@@ -137,7 +139,7 @@ mod tests {
             (None, "r:5000/di", None),
             (None, "di-orchestrator:dev", None),
         ] {
-            let version = deployment(label, image, &["manager"]).version;
+            let version = installed_fixture(label, image, &["manager"]).version;
             assert_eq!(
                 version.map(|v| v.to_string()).as_deref(),
                 found,
@@ -147,24 +149,30 @@ mod tests {
     }
 
     #[test]
-    fn what_serves_the_endpoint_is_the_whole_of_it() {
-        assert_eq!(deployment(None, "di", &["server"]).flavour, Flavour::Whole);
-        let only = deployment(None, "di", &["manager", "--webhooks-only"]);
-        assert_eq!(only.flavour, Flavour::WebhookOnly);
+    fn server_container_means_full_installation() {
+        assert_eq!(
+            installed_fixture(None, "di", &["server"]).variant,
+            InstallVariant::Full
+        );
+        let only = installed_fixture(None, "di", &["manager", "--webhooks-only"]);
+        assert_eq!(only.variant, InstallVariant::WebhookOnly);
         assert_eq!((only.wanted, only.ready), (2, 1));
     }
 
     #[test]
-    fn an_upgrade_stays_with_the_registry() {
-        let of = |image: &str| deployment(None, image, &["server"]);
+    fn upgrade_image_keeps_repository() {
+        let with_image = |image: &str| installed_fixture(None, image, &["server"]);
         assert_eq!(
-            of("r:1/di:v1.0.0").next_image("r:1/di:v2.0.0"),
+            with_image("r:1/di:v1.0.0").upgrade_image("r:1/di:v2.0.0"),
             Ok("r:1/di:v2.0.0")
         );
         assert_eq!(
-            of("mirror/di:v1").next_image("r:1/di:v2"),
+            with_image("mirror/di:v1").upgrade_image("r:1/di:v2"),
             Err("mirror/di:v1")
         );
-        assert_eq!(of("r:1/di@sha256:00").next_image("r:1/di"), Ok("r:1/di"));
+        assert_eq!(
+            with_image("r:1/di@sha256:00").upgrade_image("r:1/di"),
+            Ok("r:1/di")
+        );
     }
 }

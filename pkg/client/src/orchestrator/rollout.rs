@@ -6,45 +6,41 @@ use kube::{Api, api::ListParams};
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::{Probe, place, probe};
+use super::{WebhookState, probe_webhooks, resource_of};
 use crate::{Cluster, Deadline, Error, Result, pod_status, resource::Resource};
 
 /// Labels of the orchestrator's pods.
-const PODS: &str = "app.kubernetes.io/name=di-orchestrator";
+const POD_SELECTOR: &str = "app.kubernetes.io/name=di-orchestrator";
 
-/// Looks again and again, ever more seldom, until it is done or the time is over; then what was seen last is told.
-async fn until(
+/// Polls with growing pauses until `check` succeeds. The timeout error has the last observed state.
+async fn poll_until(
     deadline: Deadline,
-    what: &str,
-    mut look: impl AsyncFnMut() -> Result<Result<(), String>>,
+    condition: &str,
+    mut check: impl AsyncFnMut() -> Result<Result<(), String>>,
 ) -> Result<()> {
-    const SLOWEST: Duration = Duration::from_secs(1);
+    const MAX_PAUSE: Duration = Duration::from_secs(1);
     let mut pause = Duration::from_millis(50);
     loop {
-        let Err(seen) = look().await? else {
+        let Err(observed) = check().await? else {
             return Ok(());
         };
-        if deadline.comes_within(pause) {
-            return Err(Error::Timeout(format!("{what}: {seen}")));
+        if deadline.ends_within(pause) {
+            return Err(Error::Timeout(format!("{condition}: {observed}")));
         }
         sleep(pause).await;
-        pause = (pause * 2).min(SLOWEST);
+        pause = (pause * 2).min(MAX_PAUSE);
     }
 }
 
-/// Waits until the server serves the kind that this definition makes known.
+/// Waits until the API server has established a CustomResourceDefinition.
 ///
 /// # Errors
-/// [`Error::Timeout`] when that does not happen before the deadline.
-pub async fn await_definition(
-    cluster: &Cluster,
-    definition: &Value,
-    deadline: Deadline,
-) -> Result<()> {
-    let (api, _) = place(definition);
-    let name = definition["metadata"]["name"].as_str().unwrap_or_default();
-    let what = format!("definition {name} to be established");
-    until(deadline, &what, async || {
+/// [`Error::Timeout`] at the deadline.
+pub async fn wait_for_crd(cluster: &Cluster, crd: &Value, deadline: Deadline) -> Result<()> {
+    let (api, _) = resource_of(crd);
+    let name = crd["metadata"]["name"].as_str().unwrap_or_default();
+    let condition = format!("CustomResourceDefinition {name} to be established");
+    poll_until(deadline, &condition, async || {
         let found = Resource::new(cluster, &api, None).get(name).await?;
         let conditions = found["status"]["conditions"].as_array();
         let established = conditions
@@ -58,71 +54,84 @@ pub async fn await_definition(
     .await
 }
 
-/// Waits until the orchestrator's pods are those that are wanted, and ready.
+/// Waits until the Deployment of the orchestrator is rolled out.
 ///
 /// # Errors
-/// [`Error::Timeout`], which tells what its pods lack.
-pub async fn await_rollout(cluster: &Cluster, deadline: Deadline) -> Result<()> {
+/// [`Error::Timeout`] at the deadline, with the status of the pods.
+pub async fn wait_for_rollout(cluster: &Cluster, deadline: Deadline) -> Result<()> {
     let deployments: Api<Deployment> =
         Api::namespaced(cluster.client.clone(), names::SYSTEM_NAMESPACE);
-    let what = format!("deployment {:?} to be rolled out", names::WEBHOOK_SERVICE);
-    let waited = until(deadline, &what, async || {
+    let condition = format!("deployment {:?} to be rolled out", names::WEBHOOK_SERVICE);
+    let rollout = poll_until(deadline, &condition, async || {
         let found = deployments.get(names::WEBHOOK_SERVICE).await;
-        Ok(rolled_out(&found.map_err(|error| cluster.error(error))?))
+        Ok(rollout_progress(
+            &found.map_err(|error| cluster.convert_error(error))?,
+        ))
     });
-    match waited.await {
-        Err(Error::Timeout(what)) => {
-            let pods = troubles(cluster).await.unwrap_or_default();
-            Err(Error::Timeout(format!("{what}{pods}")))
+    match rollout.await {
+        Err(Error::Timeout(message)) => {
+            let pods = pod_problems(cluster).await.unwrap_or_default();
+            Err(Error::Timeout(format!("{message}{pods}")))
         }
-        waited => waited,
+        result => result,
     }
 }
 
-/// As `kubectl rollout status` tells.
-fn rolled_out(deployment: &Deployment) -> Result<(), String> {
+/// The progress of the rollout, by the rules of `kubectl rollout status`.
+fn rollout_progress(deployment: &Deployment) -> Result<(), String> {
     let status = deployment.status.clone().unwrap_or_default();
     if status.observed_generation < deployment.metadata.generation {
-        return Err("the deployment controller has not seen it yet".to_owned());
+        return Err("waiting for the deployment spec update to be observed".to_owned());
     }
     let wanted = deployment.spec.replicas.unwrap_or(1);
-    let of = |many: Option<i32>| many.unwrap_or(0);
-    let (updated, all) = (of(status.updated_replicas), of(status.replicas));
-    let available = of(status.available_replicas);
+    let or_zero = |count: Option<i32>| count.unwrap_or(0);
+    let (updated, all) = (or_zero(status.updated_replicas), or_zero(status.replicas));
+    let available = or_zero(status.available_replicas);
     if updated < wanted {
-        Err(format!("{updated} of {wanted} new replicas are there"))
+        Err(format!(
+            "{updated} out of {wanted} new replicas have been updated"
+        ))
     } else if all > updated {
-        Err(format!("{} old replicas are still there", all - updated))
+        Err(format!(
+            "{} old replicas are pending termination",
+            all - updated
+        ))
     } else if available < updated {
-        Err(format!("{available} of {updated} replicas are available"))
+        Err(format!(
+            "{available} of {updated} updated replicas are available"
+        ))
     } else {
         Ok(())
     }
 }
 
-/// What the orchestrator's pods lack, one after the other.
-async fn troubles(cluster: &Cluster) -> Result<String> {
+/// The status of each pod of the orchestrator.
+async fn pod_problems(cluster: &Cluster) -> Result<String> {
     let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), names::SYSTEM_NAMESPACE);
-    let pods = pods.list(&ListParams::default().labels(PODS)).await;
-    let pods = pods.map_err(|error| cluster.error(error))?;
-    let told = pods.iter().map(|pod| {
+    let pods = pods.list(&ListParams::default().labels(POD_SELECTOR)).await;
+    let pods = pods.map_err(|error| cluster.convert_error(error))?;
+    let problems = pods.iter().map(|pod| {
         let name = pod.metadata.name.as_deref().unwrap_or_default();
-        format!("; pod {name}: {}", pod_status::of(pod))
+        format!("; pod {name}: {}", pod_status::display_status(pod))
     });
-    Ok(told.collect())
+    Ok(problems.collect())
 }
 
 /// Waits until the API server reaches the webhooks.
 ///
 /// # Errors
-/// [`Error::Timeout`] with what the API server says instead.
-pub async fn await_answers(cluster: &Cluster, namespace: &str, deadline: Deadline) -> Result<()> {
-    until(deadline, "the webhooks to answer", async || {
-        Ok(match probe(cluster, namespace).await? {
-            // Whether they answer cannot be seen; that they are ready was.
-            Probe::Answers | Probe::Forbidden(_) => Ok(()),
-            Probe::NotAsked => Err("the API server does not ask them".to_owned()),
-            Probe::Unreachable(why) => Err(why),
+/// [`Error::Timeout`] at the deadline, with the message of the API server.
+pub async fn wait_for_webhooks(
+    cluster: &Cluster,
+    namespace: &str,
+    deadline: Deadline,
+) -> Result<()> {
+    poll_until(deadline, "the webhooks to become reachable", async || {
+        Ok(match probe_webhooks(cluster, namespace).await? {
+            // Without permission to create jobs, trust the readiness of the pods.
+            WebhookState::Reachable | WebhookState::Forbidden(_) => Ok(()),
+            WebhookState::NotCalled => Err("the API server does not call the webhooks".to_owned()),
+            WebhookState::Unreachable(message) => Err(message),
         })
     })
     .await
@@ -135,15 +144,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rollout_is_over_when_only_new_replicas_are_there_and_available() {
-        for (status, seen) in [
+    fn rollout_needs_only_new_and_available_replicas() {
+        for (status, expected) in [
             (
                 json!({"observedGeneration": 1}),
-                Some("has not seen it yet"),
+                Some("spec update to be observed"),
             ),
             (
                 json!({"observedGeneration": 2}),
-                Some("0 of 2 new replicas"),
+                Some("0 out of 2 new replicas"),
             ),
             (
                 json!({"observedGeneration": 2, "updatedReplicas": 2, "replicas": 3, "availableReplicas": 3}),
@@ -151,7 +160,7 @@ mod tests {
             ),
             (
                 json!({"observedGeneration": 2, "updatedReplicas": 2, "replicas": 2, "availableReplicas": 1}),
-                Some("1 of 2 replicas are available"),
+                Some("1 of 2 updated replicas are available"),
             ),
             (
                 json!({"observedGeneration": 2, "updatedReplicas": 2, "replicas": 2, "availableReplicas": 2}),
@@ -164,10 +173,10 @@ mod tests {
                 "status": status,
             }))
             .unwrap();
-            match (rolled_out(&deployment), seen) {
+            match (rollout_progress(&deployment), expected) {
                 (Ok(()), None) => {}
-                (Err(said), Some(seen)) => assert!(said.contains(seen), "{said}"),
-                (said, seen) => panic!("{said:?} instead of {seen:?}"),
+                (Err(message), Some(expected)) => assert!(message.contains(expected), "{message}"),
+                (result, expected) => panic!("{result:?} instead of {expected:?}"),
             }
         }
     }

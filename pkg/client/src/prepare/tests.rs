@@ -11,33 +11,38 @@ spec:
   coordinator: {template: {spec: {containers: [{name: di-container, image: i}]}}}
 ";
 
-fn try_prepare(text: &str, namespace: &str, explicit: bool, check: Check) -> Result<Vec<Ready>> {
+fn try_prepare(
+    text: &str,
+    namespace: &str,
+    explicit: bool,
+    check: CheckLevel,
+) -> Result<Vec<PreparedObject>> {
     let namespace = Namespace {
         name: namespace.to_owned(),
         explicit,
     };
     let documents = parse("job.yaml", text).unwrap();
-    block_on(prepare(None, &namespace, documents, check))
+    block_on(prepare_objects(None, &namespace, documents, check))
 }
 
-fn refusal(text: &str) -> String {
-    let refused = try_prepare(text, "rl", true, Check::Whole);
-    refused.expect_err(text).to_string()
+fn rejection(text: &str) -> String {
+    let result = try_prepare(text, "rl", true, CheckLevel::Full);
+    result.expect_err(text).to_string()
 }
 
 #[test]
-fn the_manifests_namespace_wins_over_the_kubeconfigs() {
-    let ready = try_prepare(GOOD, "default", false, Check::Whole).unwrap();
+fn manifest_namespace_overrides_kubeconfig() {
+    let ready = try_prepare(GOOD, "default", false, CheckLevel::Full).unwrap();
     assert_eq!(ready[0].namespace.as_deref(), Some("rl"));
     assert_eq!(ready[0].api.api_version, "diengine.opendilab.org/v1alpha1");
     let without = GOOD.replace(", namespace: rl", "");
-    let ready = try_prepare(&without, "default", false, Check::Whole).unwrap();
+    let ready = try_prepare(&without, "default", false, CheckLevel::Full).unwrap();
     assert_eq!(ready[0].namespace.as_deref(), Some("default"));
 }
 
 #[test]
-fn another_namespace_than_the_one_asked_for_is_refused() {
-    let error = try_prepare(GOOD, "other", true, Check::Whole).unwrap_err();
+fn namespace_flag_mismatch_is_rejected() {
+    let error = try_prepare(GOOD, "other", true, CheckLevel::Full).unwrap_err();
     assert_eq!(
         error.to_string(),
         "job.yaml: DIJob \"cartpole\" is invalid:\n\
@@ -48,18 +53,18 @@ fn another_namespace_than_the_one_asked_for_is_refused() {
 }
 
 #[test]
-fn every_fault_of_every_document_is_told_at_once() {
+fn faults_of_all_documents_are_reported_together() {
     let bad = GOOD.replace("di-container", "main");
     let text = format!("{bad}  backoffLimit: -1\n---\n{GOOD}---\n{GOOD}---\nkind: DIJob\n");
     assert_eq!(
-        refusal(&text),
+        rejection(&text),
         "job.yaml: DIJob \"cartpole\" is invalid:\n\
          * spec.coordinator.template.spec.containers: Required value: one container must be named di-container, the main one; found main\n\
          * spec.backoffLimit: Invalid value: -1: must be greater than or equal to 0\n\
          job.yaml: DIJob \"cartpole\" is invalid:\n\
-         * metadata.name: the same object stands twice\n\
+         * metadata.name: Duplicate value: the manifests contain this object twice\n\
          job.yaml: DIJob \"cartpole\" is invalid:\n\
-         * metadata.name: the same object stands twice\n\
+         * metadata.name: Duplicate value: the manifests contain this object twice\n\
          job.yaml: DIJob is invalid:\n\
          * apiVersion and kind: Required value\n\
          * metadata.name: Required value\n\
@@ -68,8 +73,8 @@ fn every_fault_of_every_document_is_told_at_once() {
 }
 
 #[test]
-fn kinds_and_versions_that_we_do_not_have_are_named() {
-    for (from, to, told) in [
+fn unknown_kinds_and_versions_are_named() {
+    for (from, to, expected) in [
         (
             "v1alpha1",
             "v9",
@@ -83,24 +88,24 @@ fn kinds_and_versions_that_we_do_not_have_are_named() {
         (
             "diengine.opendilab.org/v1alpha1",
             "batch/v1",
-            "kind: DIJob cannot be looked up without a cluster",
+            "kind: DIJob is unknown without a cluster",
         ),
     ] {
-        let error = refusal(&GOOD.replace(from, to));
-        assert!(error.contains(told), "{error}");
+        let error = rejection(&GOOD.replace(from, to));
+        assert!(error.contains(expected), "{error}");
     }
 }
 
 #[test]
-fn a_generated_name_is_enough_to_create_but_not_to_delete() {
+fn generate_name_suffices_to_create_not_to_delete() {
     let text = GOOD.replace("name: cartpole,", "generateName: cartpole-,");
-    let ready = try_prepare(&text, "rl", false, Check::Whole).unwrap();
+    let ready = try_prepare(&text, "rl", false, CheckLevel::Full).unwrap();
     assert_eq!(ready[0].name(), "");
-    assert!(try_prepare(&text, "rl", false, Check::Identity).is_err());
+    assert!(try_prepare(&text, "rl", false, CheckLevel::Identity).is_err());
 }
 
 #[test]
-fn a_job_that_is_at_fault_can_still_be_deleted() {
+fn invalid_job_can_be_deleted() {
     let bad = GOOD.replace("di-container", "main");
-    assert!(try_prepare(&bad, "rl", false, Check::Identity).is_ok());
+    assert!(try_prepare(&bad, "rl", false, CheckLevel::Identity).is_ok());
 }

@@ -33,7 +33,7 @@ fn pod(name: &str, role: &str) -> Pod {
 }
 
 #[test]
-fn learners_of_several_gpus_have_the_addresses_of_their_plan() {
+fn learner_group_urls_use_planned_ports() {
     let mut job = job();
     let plan = json!([
         {"name": "a", "type": "Aggregator", "origin": "Declared", "index": 0, "port": 5000},
@@ -41,19 +41,19 @@ fn learners_of_several_gpus_have_the_addresses_of_their_plan() {
          "ddp": {"aggregator": "a", "worldSize": 8, "startRank": 4, "master": "m"}},
     ]);
     job.status.plan = serde_json::from_value(plan).unwrap();
-    let replicas = replicas_of(&job, &[]);
+    let replicas = join_plan_with_pods(&job, &[]);
     let urls: Vec<_> = replicas.iter().map(|r| r.url.as_str()).collect();
     assert_eq!(urls, ["a.rl:5000", "d.rl:9004"]);
 }
 
 #[test]
-fn the_plan_is_joined_with_the_pods_in_order_of_role_and_index() {
+fn plan_and_pods_are_joined_by_role_and_index() {
     let pods = [
         pod("j-collector-zzzzz", "collector"),
         pod("j-collector-ccccc", "collector"),
         pod("j-coordinator", "coordinator"),
     ];
-    let replicas = replicas_of(&job(), &pods);
+    let replicas = join_plan_with_pods(&job(), &pods);
     let rows: Vec<_> = replicas
         .iter()
         .map(|r| {
@@ -61,7 +61,7 @@ fn the_plan_is_joined_with_the_pods_in_order_of_role_and_index() {
                 r.name.as_str(),
                 r.index,
                 r.origin,
-                r.status(),
+                r.display_status(),
                 r.url.as_str(),
             )
         })
@@ -120,7 +120,7 @@ fn the_plan_is_joined_with_the_pods_in_order_of_role_and_index() {
 }
 
 #[test]
-fn a_coordinator_that_is_not_there_is_awaited_until_the_job_has_ended() {
+fn missing_coordinator_is_listed_until_job_ends() {
     for (phase, awaited) in [
         (None, false),
         (Some("Created"), true),
@@ -133,8 +133,11 @@ fn a_coordinator_that_is_not_there_is_awaited_until_the_job_has_ended() {
             "metadata": {"name": "j", "namespace": "rl", "uid": "u"},
             "status": {"phase": phase},
         }));
-        let replicas = replicas_of(&job, &[]);
-        let rows: Vec<_> = replicas.iter().map(|r| (&*r.name, r.status())).collect();
+        let replicas = join_plan_with_pods(&job, &[]);
+        let rows: Vec<_> = replicas
+            .iter()
+            .map(|r| (&*r.name, r.display_status()))
+            .collect();
         let expected: &[_] = if awaited {
             &[("j-coordinator", "Planned")]
         } else {

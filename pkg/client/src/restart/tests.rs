@@ -18,7 +18,7 @@ fn pod(name: &str, role: &str, phase: &str) -> Pod {
     .unwrap()
 }
 
-fn fleet() -> (Job, Vec<Pod>) {
+fn job_with_pods() -> (Job, Vec<Pod>) {
     let job = job(&json!({"phase": "Running", "plan": [
         {"name": "b", "type": "Collector", "origin": "Declared", "index": 3},
         {"name": "c", "type": "Collector", "origin": "Declared", "index": 0},
@@ -39,70 +39,73 @@ fn fleet() -> (Job, Vec<Pod>) {
     (job, pods)
 }
 
-fn chosen(which: &WhichReplicas) -> Result<Vec<String>, String> {
-    let (job, pods) = fleet();
-    let chosen = choose(&job, &pods, which)?;
+fn selected_names(which: &RestartSelection) -> Result<Vec<String>, String> {
+    let (job, pods) = job_with_pods();
+    let chosen = select_replicas(&job, &pods, which)?;
     Ok(chosen.into_iter().map(|pod| pod.name).collect())
 }
 
-fn named(names: &[&str]) -> WhichReplicas {
-    WhichReplicas::Named(names.iter().map(|&name| name.to_owned()).collect())
+fn named(names: &[&str]) -> RestartSelection {
+    RestartSelection::Named(names.iter().map(|&name| name.to_owned()).collect())
 }
 
 #[test]
-fn who_goes_with_a_logic_learner_is_told() {
-    let (job, pods) = fleet();
+fn learner_group_lists_its_other_pods() {
+    let (job, pods) = job_with_pods();
     for (name, with_it) in [("a", &["d"][..]), ("b", &[])] {
-        let chosen = choose(&job, &pods, &named(&[name])).unwrap();
+        let chosen = select_replicas(&job, &pods, &named(&[name])).unwrap();
         assert_eq!(chosen.len(), 1, "{name}");
         assert_eq!(chosen[0].others, with_it, "{name}");
     }
 }
 
 #[test]
-fn units_go_by_one_pod_and_what_is_done_stays() {
-    let of = |collectors, learners| {
-        chosen(&WhichReplicas::Of(Counts {
+fn restart_by_count_takes_one_pod_of_a_group() {
+    let select_counts = |collectors, learners| {
+        selected_names(&RestartSelection::ByRole(Counts {
             collectors,
             learners,
         }))
     };
-    let (none, all, first) = (HowMany::None, HowMany::All, HowMany::First);
-    assert_eq!(of(all, none).unwrap(), ["b", "c"]);
-    assert_eq!(of(none, all).unwrap(), ["a"]);
-    assert_eq!(of(all, all).unwrap(), ["a", "b", "c"]);
-    // The newer one is ready, and the other would go first.
-    assert_eq!(of(first(1), none).unwrap(), ["b"]);
-    assert_eq!(of(first(2), first(1)).unwrap(), ["a", "b", "c"]);
+    let (none, all, first) = (RestartCount::None, RestartCount::All, RestartCount::First);
+    assert_eq!(select_counts(all, none).unwrap(), ["b", "c"]);
+    assert_eq!(select_counts(none, all).unwrap(), ["a"]);
+    assert_eq!(select_counts(all, all).unwrap(), ["a", "b", "c"]);
+    // The pending pod precedes the ready pod in scale-down order.
+    assert_eq!(select_counts(first(1), none).unwrap(), ["b"]);
+    assert_eq!(select_counts(first(2), first(1)).unwrap(), ["a", "b", "c"]);
     assert_eq!(
-        of(first(3), none).unwrap_err(),
-        "cannot restart 3 collectors of job \"j\": 2 have a pod that could be replaced"
+        select_counts(first(3), none).unwrap_err(),
+        "cannot restart 3 collectors of job \"j\": only 2 have a pod that can be restarted"
     );
 }
 
 #[test]
-fn names_lead_to_their_unit_or_are_told_of() {
-    assert_eq!(chosen(&named(&["d", "pod/a", "c"])).unwrap(), ["a", "c"]);
+fn restart_by_name_finds_group_or_explains_error() {
     assert_eq!(
-        chosen(&named(&["done"])).unwrap(),
-        ["done"],
-        "if one insists"
+        selected_names(&named(&["d", "pod/a", "c"])).unwrap(),
+        ["a", "c"]
     );
-    for (name, told) in [
-        ("new", "new has no pod yet; nothing was changed"),
-        ("old", "old has been replaced by new"),
+    assert_eq!(
+        selected_names(&named(&["done"])).unwrap(),
+        ["done"],
+        "restart by name ignores the phase"
+    );
+    for (name, expected) in [
+        ("new", "replica new has no pod yet; nothing was changed"),
+        ("old", "replica old has been replaced by new"),
         (
             "j-coordinator",
-            "j-coordinator is the coordinator; kubectl di restart j",
+            "j-coordinator is the coordinator; to restart it: kubectl di restart j",
         ),
         ("x", "job \"j\" has no replica \"x\""),
     ] {
-        assert_eq!(chosen(&named(&[name])).unwrap_err(), told);
+        assert_eq!(selected_names(&named(&[name])).unwrap_err(), expected);
     }
 }
 
 #[test]
-fn replicas_are_ready_once_others_are() {
+fn replicas_ready_state_needs_new_pods() {
     let status = |uid: &str, observed: i64, ready: &str| {
         job(&json!({
             "phase": "Running", "observedGeneration": observed,
@@ -110,43 +113,43 @@ fn replicas_are_ready_once_others_are() {
             "conditions": [{"type": "ReplicasReady", "status": ready, "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
         }))
     };
-    let old = [Restarted {
+    let old = [RestartedPod {
         name: "c".into(),
         uid: "old".into(),
         role: Role::Collector,
         others: Vec::new(),
     }];
-    let outlook = |job: &Job| replicas_are_ready(job, Some(2), &old);
-    assert_eq!(outlook(&status("new", 2, "True")), Outlook::Met);
-    assert_eq!(outlook(&status("old", 2, "True")), Outlook::Open);
-    assert_eq!(outlook(&status("new", 1, "True")), Outlook::Open);
-    assert_eq!(outlook(&status("new", 2, "False")), Outlook::Open);
+    let state = |job: &Job| replicas_ready_state(job, Some(2), &old);
+    assert_eq!(state(&status("new", 2, "True")), WaitState::Met);
+    assert_eq!(state(&status("old", 2, "True")), WaitState::Pending);
+    assert_eq!(state(&status("new", 1, "True")), WaitState::Pending);
+    assert_eq!(state(&status("new", 2, "False")), WaitState::Pending);
     let ended = job(&json!({"phase": "Succeeded"}));
     assert_eq!(
-        outlook(&ended),
-        Outlook::Never("dijobs/j ended (Succeeded) before its replicas were ready".into())
+        state(&ended),
+        WaitState::Impossible("dijobs/j ended (Succeeded) before its replicas were ready".into())
     );
 }
 
 #[test]
-fn progress_is_what_the_status_counts() {
+fn progress_counts_come_from_status() {
     let both = job(&json!({"collectorsReady": "2/4", "learnersReady": "1/1"}));
     assert_eq!(
-        Progress::of(&both),
+        Progress::of_job(&both),
         Progress {
             ready: 3,
             wanted: 5
         }
     );
-    assert_eq!(Progress::of(&job(&json!({}))), Progress::default());
+    assert_eq!(Progress::of_job(&job(&json!({}))), Progress::default());
 }
 
 #[test]
-fn those_that_were_let_go_of_are_leaving_until_the_plan_drops_them() {
+fn removing_replicas_are_listed_until_dropped() {
     let job = job(&json!({"plan": [
         {"name": "c", "type": "Collector", "origin": "Declared", "index": 0},
         {"name": "r", "type": "Collector", "origin": "Declared", "index": 1, "state": "Removing"},
         {"name": "o", "type": "Collector", "origin": "Declared", "index": 0, "state": "Replaced"},
     ]}));
-    assert_eq!(leaving(&job).collect::<Vec<_>>(), ["r"]);
+    assert_eq!(removing_replicas(&job).collect::<Vec<_>>(), ["r"]);
 }

@@ -8,24 +8,24 @@ fn job(spec: &Value, status: &Value) -> Job {
     }))
 }
 
-fn by(collectors: i32, learners: i32) -> Scale {
-    Scale::By {
+fn change_by(collectors: i32, learners: i32) -> ScaleRequest {
+    ScaleRequest::By {
         counts: Counts {
             collectors,
             learners,
         },
-        which: Bucket::default(),
+        selector: ReplicaGroupRef::default(),
     }
 }
 
-fn told(edit: &Edit<Vec<Scaled>>) -> Vec<String> {
-    edit.told.iter().map(ToString::to_string).collect()
+fn outcome_texts(patch: &GuardedPatch<Vec<ScaledCount>>) -> Vec<String> {
+    patch.outcome.iter().map(ToString::to_string).collect()
 }
 
-fn refusal(job: &Job, wish: &Scale) -> String {
-    match change(job, wish) {
-        Ok(edit) => panic!("{:?}", told(&edit)),
-        Err(why) => why,
+fn rejection(job: &Job, request: &ScaleRequest) -> String {
+    match compute_patch(job, request) {
+        Ok(patch) => panic!("{:?}", outcome_texts(&patch)),
+        Err(message) => message,
     }
 }
 
@@ -35,10 +35,13 @@ fn both_counts_change_in_one_guarded_patch() {
         &json!({"collector": {"replicas": 2}, "learner": {}}),
         &json!({"phase": "Running"}),
     );
-    let edit = change(&job, &by(1, 1)).unwrap();
-    assert_eq!(told(&edit), ["collectors 2 -> 3", "learners 0 -> 1"]);
+    let patch = compute_patch(&job, &change_by(1, 1)).unwrap();
     assert_eq!(
-        edit.operations,
+        outcome_texts(&patch),
+        ["collectors 2 -> 3", "learners 0 -> 1"]
+    );
+    assert_eq!(
+        patch.operations,
         [
             json!({"op": "test", "path": "/spec/collector/replicas", "value": 2}),
             json!({"op": "add", "path": "/spec/collector/replicas", "value": 3}),
@@ -49,51 +52,51 @@ fn both_counts_change_in_one_guarded_patch() {
 }
 
 #[test]
-fn counts_that_are_as_wanted_are_left_alone() {
+fn unchanged_counts_make_no_operations() {
     let job = job(
         &json!({"collector": {"replicas": 2}, "learner": {}}),
         &json!({}),
     );
-    let wish = |collectors, learners| Scale::To {
+    let set_to = |collectors, learners| ScaleRequest::To {
         counts: Counts {
             collectors,
             learners,
         },
-        which: Bucket::default(),
+        selector: ReplicaGroupRef::default(),
     };
     assert!(
-        change(&job, &wish(Some(2), Some(0)))
+        compute_patch(&job, &set_to(Some(2), Some(0)))
             .unwrap()
             .operations
             .is_empty()
     );
-    let edit = change(&job, &wish(Some(5), None)).unwrap();
-    assert_eq!(told(&edit), ["collectors 2 -> 5"]);
+    let patch = compute_patch(&job, &set_to(Some(5), None)).unwrap();
+    assert_eq!(outcome_texts(&patch), ["collectors 2 -> 5"]);
 }
 
 #[test]
-fn what_cannot_be_is_said_and_why() {
+fn impossible_scale_request_explains_reason() {
     let plan = json!([
         {"name": "a", "type": "Collector", "origin": "Requested", "index": 0},
         {"name": "b", "type": "Collector", "origin": "Requested", "index": 1, "state": "Removing"},
         {"name": "c", "type": "Learner", "origin": "Requested", "index": 0},
     ]);
     let spec = json!({"collector": {"replicas": 2, "groups": [{"name": "big", "replicas": 3}]}});
-    let grouped = |group: &str, collectors| Scale::By {
+    let grouped = |group: &str, collectors| ScaleRequest::By {
         counts: Counts {
             collectors,
             learners: 0,
         },
-        which: Bucket {
+        selector: ReplicaGroupRef {
             group: Some(group.to_owned()),
-            ..Bucket::default()
+            ..ReplicaGroupRef::default()
         },
     };
     let table = [
         (
             json!({"plan": plan}),
-            by(-3, 0),
-            "cannot delete 3 collectors of job \"j\": spec.collector.replicas declares 2; 3 more are in groups, see --group; 1 more were requested through the replica endpoint, or adopted, and go through it alone",
+            change_by(-3, 0),
+            "cannot delete 3 collectors of job \"j\": spec.collector.replicas declares 2; 3 more are in groups, use --group; 1 more were requested through the replica endpoint or adopted, and only the endpoint removes them",
         ),
         (
             json!({}),
@@ -107,47 +110,47 @@ fn what_cannot_be_is_said_and_why() {
         ),
         (
             json!({}),
-            by(0, 1),
-            "job \"j\" has no learners: spec.learner is not set, so there is no template to make them from",
+            change_by(0, 1),
+            "job \"j\" has no learners: spec.learner is not set, so there is no pod template for them",
         ),
         (
             json!({}),
-            by(i32::MAX, 0),
-            "2147483649 collectors are more than can be counted",
+            change_by(i32::MAX, 0),
+            "2147483649 collectors exceed the maximum count 2147483647",
         ),
         (
             json!({"plan": plan}),
-            Scale::Without(vec!["a".into()]),
-            "a was requested through the replica endpoint, or adopted, and goes through it alone; another takes its place with: kubectl di replicas restart j a",
+            ScaleRequest::RemoveNamed(vec!["a".into()]),
+            "replica a was requested through the replica endpoint or adopted, and only the endpoint removes it; to replace it: kubectl di replicas restart j a",
         ),
         (
             json!({"plan": plan}),
-            Scale::Without(vec!["b".into()]),
-            "b is being let go of already",
+            ScaleRequest::RemoveNamed(vec!["b".into()]),
+            "replica b is being removed already",
         ),
         (
             json!({"plan": plan}),
-            Scale::Without(vec!["j-coordinator".into()]),
-            "j-coordinator is the coordinator; kubectl di restart j",
+            ScaleRequest::RemoveNamed(vec!["j-coordinator".into()]),
+            "j-coordinator is the coordinator; to restart it: kubectl di restart j",
         ),
         (
             json!({"plan": plan}),
-            Scale::Without(vec!["coordinator".into()]),
-            "j-coordinator is the coordinator; kubectl di restart j",
+            ScaleRequest::RemoveNamed(vec!["coordinator".into()]),
+            "j-coordinator is the coordinator; to restart it: kubectl di restart j",
         ),
         (
             json!({"plan": plan}),
-            Scale::Without(vec!["x".into()]),
+            ScaleRequest::RemoveNamed(vec!["x".into()]),
             "job \"j\" has no replica \"x\"",
         ),
     ];
-    for (status, wish, told) in table {
-        assert_eq!(refusal(&job(&spec, &status), &wish), told);
+    for (status, request, expected) in table {
+        assert_eq!(rejection(&job(&spec, &status), &request), expected);
     }
 }
 
 #[test]
-fn an_ended_job_is_not_scaled() {
+fn ended_job_cannot_be_scaled() {
     let ended = job(&json!({}), &json!({"phase": "Succeeded"}));
     assert_eq!(
         refuse_ended(&ended, "").unwrap_err().to_string(),
@@ -155,25 +158,25 @@ fn an_ended_job_is_not_scaled() {
     );
 }
 
-fn with(gpus: &str, group: Option<&str>) -> Scale {
-    Scale::By {
+fn add_learners(gpus: &str, group: Option<&str>) -> ScaleRequest {
+    ScaleRequest::By {
         counts: Counts {
             collectors: 0,
             learners: 2,
         },
-        which: of(&json!({"gpus": gpus, "memory": "1.5Gi"}), group),
+        selector: group_ref(&json!({"gpus": gpus, "memory": "1.5Gi"}), group),
     }
 }
 
-fn of(resources: &Value, group: Option<&str>) -> Bucket {
-    Bucket {
+fn group_ref(resources: &Value, group: Option<&str>) -> ReplicaGroupRef {
+    ReplicaGroupRef {
         group: group.map(str::to_owned),
         resources: serde_json::from_value(resources.clone()).unwrap(),
     }
 }
 
 #[test]
-fn gpus_are_those_of_learners() {
+fn gpus_of_group_ref_apply_to_learners_only() {
     let plain = job(
         &json!({"collector": {"replicas": 2}, "learner": {"replicas": 1}}),
         &json!({}),
@@ -183,8 +186,8 @@ fn gpus_are_those_of_learners() {
             collectors: 1,
             learners: 1,
         };
-        let which = of(resources, None);
-        told(&change(&plain, &Scale::By { counts, which }).unwrap())
+        let selector = group_ref(resources, None);
+        outcome_texts(&compute_patch(&plain, &ScaleRequest::By { counts, selector }).unwrap())
     };
     assert_eq!(
         both(&json!({"gpus": "2"})),
@@ -200,71 +203,74 @@ fn gpus_are_those_of_learners() {
 }
 
 #[test]
-fn resources_lead_to_the_group_that_has_them() {
+fn resources_select_matching_group() {
     let two = json!({"name": "two", "replicas": 2, "resources": {"gpus": "2"}});
     let job = job(
         &json!({"learner": {"replicas": 1, "groups": [two]}}),
         &json!({}),
     );
-    let which = |gpus: &str, group| of(&json!({"gpus": gpus}), group);
-    let fewer = |which| Scale::By {
+    let with_gpus = |gpus: &str, group| group_ref(&json!({"gpus": gpus}), group);
+    let fewer = |selector| ScaleRequest::By {
         counts: Counts {
             collectors: 0,
             learners: -1,
         },
-        which,
+        selector,
     };
-    let to = |which| Scale::To {
+    let to = |selector| ScaleRequest::To {
         counts: Counts {
             collectors: None,
             learners: Some(0),
         },
-        which,
+        selector,
     };
-    for (wish, scaled) in [
-        (fewer(which("2", None)), "learners of group two 2 -> 1"),
+    for (request, scaled) in [
+        (fewer(with_gpus("2", None)), "learners of group two 2 -> 1"),
         (
-            fewer(which("2", Some("two"))),
+            fewer(with_gpus("2", Some("two"))),
             "learners of group two 2 -> 1",
         ),
-        (to(which("2", None)), "learners of group two 2 -> 0"),
+        (to(with_gpus("2", None)), "learners of group two 2 -> 0"),
     ] {
-        assert_eq!(told(&change(&job, &wish).unwrap()), [scaled]);
+        assert_eq!(
+            outcome_texts(&compute_patch(&job, &request).unwrap()),
+            [scaled]
+        );
     }
-    for (wish, why) in [
+    for (request, message) in [
         (
-            fewer(which("4", None)),
+            fewer(with_gpus("4", None)),
             "job \"j\" has no group of learners with {\"gpus\":\"4\"}: it has two {\"gpus\":\"2\"}",
         ),
         (
-            to(which("4", Some("two"))),
-            "group \"two\" of learners has other resources: {\"gpus\":\"2\"}; leave them out, or name another group",
+            to(with_gpus("4", Some("two"))),
+            "group \"two\" of learners has other resources: {\"gpus\":\"2\"}; omit the resources or name another group",
         ),
         (
-            to(which("4", Some("three"))),
+            to(with_gpus("4", Some("three"))),
             "job \"j\" has no group \"three\" of learners: it has two",
         ),
     ] {
-        assert_eq!(refusal(&job, &wish), why);
+        assert_eq!(rejection(&job, &request), message);
     }
 }
 
 #[test]
-fn resources_are_the_same_however_they_are_spelt() {
+fn resources_match_independent_of_notation() {
     let big =
         json!({"name": "big", "replicas": 2, "resources": {"cpus": 1, "gpus": 2, "memory": "1Gi"}});
     let job = job(&json!({"learner": {"groups": [big]}}), &json!({}));
-    let more = |cpus: &str, gpus: &str, memory: &str, group| Scale::By {
+    let more = |cpus: &str, gpus: &str, memory: &str, group| ScaleRequest::By {
         counts: Counts {
             collectors: 0,
             learners: 1,
         },
-        which: of(
+        selector: group_ref(
             &json!({"cpus": cpus, "gpus": gpus, "memory": memory}),
             group,
         ),
     };
-    for (wish, scaled) in [
+    for (request, scaled) in [
         (more("1", "2", "1Gi", None), "learners of group big 2 -> 3"),
         (
             more("1000m", "2", "1024Mi", None),
@@ -279,53 +285,56 @@ fn resources_are_the_same_however_they_are_spelt() {
             "learners of group cpus-1-gpus-2-memory-1g 0 -> 1",
         ),
     ] {
-        assert_eq!(told(&change(&job, &wish).unwrap()), [scaled]);
+        assert_eq!(
+            outcome_texts(&compute_patch(&job, &request).unwrap()),
+            [scaled]
+        );
     }
     assert_eq!(
-        refusal(&job, &more("1", "1", "1Gi", Some("big"))),
-        "group \"big\" of learners has other resources: {\"cpus\":1,\"gpus\":2,\"memory\":\"1Gi\"}; leave them out, or name another group"
+        rejection(&job, &more("1", "1", "1Gi", Some("big"))),
+        "group \"big\" of learners has other resources: {\"cpus\":1,\"gpus\":2,\"memory\":\"1Gi\"}; omit the resources or name another group"
     );
-    let part = Scale::To {
+    let part = ScaleRequest::To {
         counts: Counts {
             collectors: None,
             learners: Some(0),
         },
-        which: of(&json!({"gpus": "2"}), None),
+        selector: group_ref(&json!({"gpus": "2"}), None),
     };
     assert_eq!(
-        refusal(&job, &part),
+        rejection(&job, &part),
         "job \"j\" has no group of learners with {\"gpus\":\"2\"}: it has big {\"cpus\":1,\"gpus\":2,\"memory\":\"1Gi\"}"
     );
 }
 
 #[test]
-fn replicas_of_the_same_resources_share_a_group() {
+fn replicas_with_same_resources_share_group() {
     let plain = job(&json!({"learner": {"replicas": 2}}), &json!({}));
-    let edit = change(&plain, &with("1", None)).unwrap();
+    let patch = compute_patch(&plain, &add_learners("1", None)).unwrap();
     assert_eq!(
-        told(&edit),
+        outcome_texts(&patch),
         ["learners of group gpus-1-memory-1-5gi 0 -> 2"]
     );
     let new = json!({"name": "gpus-1-memory-1-5gi", "replicas": 2, "resources": {"gpus": "1", "memory": "1.5Gi"}});
     assert_eq!(
-        edit.operations[1],
+        patch.operations[1],
         json!({"op": "add", "path": "/spec/learner/groups", "value": [new]})
     );
 
     let grouped = job(&json!({"learner": {"groups": [new]}}), &json!({}));
-    let edit = change(&grouped, &with("1", None)).unwrap();
+    let patch = compute_patch(&grouped, &add_learners("1", None)).unwrap();
     assert_eq!(
-        told(&edit),
+        outcome_texts(&patch),
         ["learners of group gpus-1-memory-1-5gi 2 -> 4"]
     );
-    let edit = change(&grouped, &with("2", Some("big"))).unwrap();
-    assert_eq!(edit.operations[1]["path"], "/spec/learner/groups/-");
-    let other = refusal(&grouped, &with("2", Some("gpus-1-memory-1-5gi")));
+    let patch = compute_patch(&grouped, &add_learners("2", Some("big"))).unwrap();
+    assert_eq!(patch.operations[1]["path"], "/spec/learner/groups/-");
+    let other = rejection(&grouped, &add_learners("2", Some("gpus-1-memory-1-5gi")));
     assert!(other.contains("has other resources"), "{other}");
 }
 
 #[test]
-fn whom_a_user_names_stands_beside_the_lowered_count() {
+fn named_replicas_and_lowered_count_share_patch() {
     let plan = json!([
         {"name": "c1", "type": "Collector", "origin": "Declared", "index": 0},
         {"name": "j-c2", "type": "Collector", "origin": "Declared", "index": 1},
@@ -339,17 +348,17 @@ fn whom_a_user_names_stands_beside_the_lowered_count() {
     });
     let mut job = job(&spec, &json!({"plan": plan}));
     let key = names::LET_GO_ANNOTATION.to_owned();
-    job.metadata.annotations = Some([(key, "gone,c1".to_owned())].into());
+    job.metadata.annotations = Some([(key, "deleted,c1".to_owned())].into());
     job.object["metadata"]["annotations"] = json!(job.metadata.annotations);
     let names = ["c2", "pod/big", "d", "a"].map(str::to_owned).to_vec();
-    let edit = change(&job, &Scale::Without(names)).unwrap();
+    let patch = compute_patch(&job, &ScaleRequest::RemoveNamed(names)).unwrap();
     assert_eq!(
-        told(&edit),
+        outcome_texts(&patch),
         [
             "learners 1 -> 0",
             "collectors 2 -> 1",
             "collectors of group big 1 -> 0"
         ]
     );
-    assert_eq!(edit.operations.last().unwrap()["value"], "a,c1,j-big,j-c2");
+    assert_eq!(patch.operations.last().unwrap()["value"], "a,c1,j-big,j-c2");
 }

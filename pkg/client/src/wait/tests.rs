@@ -11,16 +11,17 @@ fn job(status: &Value) -> Job {
 }
 
 #[test]
-fn what_is_waited_for_is_read_as_kubectl_reads_it() {
-    let condition = |type_: &str, status: &str| For::Condition(type_.into(), status.into());
+fn wait_condition_parses_kubectl_forms() {
+    let condition =
+        |type_: &str, status: &str| WaitCondition::Condition(type_.into(), status.into());
     let path = |path: &str, value: Option<&str>| {
-        For::JsonPath(Path::parse(path).unwrap(), value.map(str::to_owned))
+        WaitCondition::JsonPath(Path::parse(path).unwrap(), value.map(str::to_owned))
     };
     for (text, read) in [
-        ("delete", For::Delete),
-        ("create", For::Create),
-        ("phase=Succeeded", For::Phase(Phase::Succeeded)),
-        ("phase=running", For::Phase(Phase::Running)),
+        ("delete", WaitCondition::Delete),
+        ("create", WaitCondition::Create),
+        ("phase=Succeeded", WaitCondition::Phase(Phase::Succeeded)),
+        ("phase=running", WaitCondition::Phase(Phase::Running)),
         ("condition=Running", condition("Running", "true")),
         ("condition=Running=False", condition("Running", "False")),
         (
@@ -47,22 +48,22 @@ fn what_is_waited_for_is_read_as_kubectl_reads_it() {
             ),
         ),
     ] {
-        assert_eq!(For::parse(text), Ok(read), "{text}");
+        assert_eq!(WaitCondition::parse(text), Ok(read), "{text}");
     }
-    for (text, told) in [
+    for (text, expected) in [
         ("Running", "unrecognized condition: \"Running\""),
         ("phase=Done", "expected one of Created, Running, Succeeded"),
         ("jsonpath={}", "jsonpath expression cannot be empty"),
         ("jsonpath={.status.phase}=", "has to have a value"),
         ("jsonpath={.status[}", "unterminated array"),
     ] {
-        let error = For::parse(text).unwrap_err();
-        assert!(error.contains(told), "{text}: {error}");
+        let error = WaitCondition::parse(text).unwrap_err();
+        assert!(error.contains(expected), "{text}: {error}");
     }
 }
 
 #[test]
-fn what_is_there_is_met() {
+fn present_values_meet_wait_condition() {
     let running = job(&json!({
         "phase": "Running", "restarts": 1, "collectorsReady": null,
         "conditions": [{"type": "Running", "status": "True", "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 2}],
@@ -86,35 +87,42 @@ fn what_is_there_is_met() {
         ("create", true),
         ("delete", false),
     ] {
-        let outlook = For::parse(wanted).unwrap().look(&running);
-        let wanted_outlook = if met { Outlook::Met } else { Outlook::Open };
-        assert_eq!(outlook, wanted_outlook, "{wanted}");
+        let state = WaitCondition::parse(wanted).unwrap().check_job(&running);
+        let expected_state = if met {
+            WaitState::Met
+        } else {
+            WaitState::Pending
+        };
+        assert_eq!(state, expected_state, "{wanted}");
     }
 }
 
 #[test]
-fn a_condition_that_tells_of_an_earlier_spec_says_nothing() {
+fn condition_of_older_generation_is_ignored() {
     let behind = job(&json!({
         "phase": "Running",
         "conditions": [{"type": "Running", "status": "True", "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1}],
     }));
-    let running = For::parse("condition=Running").unwrap();
-    assert_eq!(running.look(&behind), Outlook::Open);
+    let running = WaitCondition::parse("condition=Running").unwrap();
+    assert_eq!(running.check_job(&behind), WaitState::Pending);
 }
 
 #[test]
-fn how_a_job_ended_never_changes() {
+fn ended_job_cannot_reach_other_phases() {
     let failed = job(&json!({
         "phase": "Failed",
         "conditions": [{"type": "Failed", "status": "True", "reason": "CoordinatorFailed", "message": "exit code 1", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
     }));
-    let never = |wanted: &str| For::parse(wanted).unwrap().look(&failed);
+    let check_failed_job = |wanted: &str| WaitCondition::parse(wanted).unwrap().check_job(&failed);
     assert_eq!(
-        never("phase=Succeeded"),
-        Outlook::Never("dijobs/j has ended (Failed: CoordinatorFailed, exit code 1): phase Succeeded can no longer be reached".into())
+        check_failed_job("phase=Succeeded"),
+        WaitState::Impossible("dijobs/j has ended (Failed: CoordinatorFailed, exit code 1): phase Succeeded can no longer be reached".into())
     );
-    assert!(matches!(never("condition=Running"), Outlook::Never(_)));
-    assert_eq!(never("condition=Failed"), Outlook::Met);
-    assert_eq!(never("condition=Mine"), Outlook::Open);
-    assert_eq!(never("delete"), Outlook::Open);
+    assert!(matches!(
+        check_failed_job("condition=Running"),
+        WaitState::Impossible(_)
+    ));
+    assert_eq!(check_failed_job("condition=Failed"), WaitState::Met);
+    assert_eq!(check_failed_job("condition=Mine"), WaitState::Pending);
+    assert_eq!(check_failed_job("delete"), WaitState::Pending);
 }

@@ -1,35 +1,43 @@
-//! Names become parts of an address as they are: what would make it another address is refused before.
+//! Checks of names before they become path segments of a URL.
+//!
+//! A name with a slash or query would address another resource.
 
 use crate::{Error, Result};
 
-/// Whether an object can be of this name.
+/// Checks that a name is usable as an object name.
 pub(crate) fn check_name(name: &str) -> Result<()> {
     if name.is_empty() {
-        return Err(Error::Name("resource name may not be empty".to_owned()));
+        return Err(Error::InvalidName(
+            "resource name may not be empty".to_owned(),
+        ));
     }
-    check("resource name", name)
+    check_path_segment("resource name", name)
 }
 
-/// Whether a namespace can be of this name.
+/// Checks that a name is usable as a namespace.
 pub(crate) fn check_namespace(name: &str) -> Result<()> {
-    check("namespace", name)
+    check_path_segment("namespace", name)
 }
 
-fn check(what: &str, name: &str) -> Result<()> {
-    match fault(name) {
-        Some(fault) => Err(Error::Name(format!("invalid {what} {name:?}: [{fault}]"))),
+fn check_path_segment(kind: &str, name: &str) -> Result<()> {
+    match name_fault(name) {
+        Some(fault) => Err(Error::InvalidName(format!(
+            "invalid {kind} {name:?}: [{fault}]"
+        ))),
         None => Ok(()),
     }
 }
 
-/// What is wrong with a name, in kubectl's words; it knows of dots, slashes and per cents, and escapes the others.
-pub(crate) fn fault(name: &str) -> Option<String> {
+/// Describes the fault of a name in kubectl's words.
+///
+/// kubectl rejects dots, slashes and percent signs and escapes the other characters.
+pub(crate) fn name_fault(name: &str) -> Option<String> {
     if matches!(name, "." | "..") {
         return Some(format!("may not be '{name}'"));
     }
-    let leads_elsewhere =
+    let changes_path =
         |c: &char| matches!(c, '/' | '%' | '?' | '#') || c.is_whitespace() || c.is_control();
-    let found = name.chars().find(leads_elsewhere)?;
+    let found = name.chars().find(changes_path)?;
     Some(format!("may not contain {found:?}"))
 }
 
@@ -38,8 +46,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_leads_elsewhere_is_refused() {
-        for (name, told) in [
+    fn name_that_changes_url_path_is_rejected() {
+        for (name, expected) in [
             ("", "resource name may not be empty"),
             (".", "invalid resource name \".\": [may not be '.']"),
             ("..", "invalid resource name \"..\": [may not be '..']"),
@@ -64,7 +72,7 @@ mod tests {
                 "invalid resource name \"a b\": [may not contain ' ']",
             ),
         ] {
-            assert_eq!(check_name(name).unwrap_err().to_string(), told);
+            assert_eq!(check_name(name).unwrap_err().to_string(), expected);
         }
         assert_eq!(
             check_namespace("a/b").unwrap_err().to_string(),

@@ -3,56 +3,56 @@ use serde_json::{Map, Value, json};
 
 use crate::Document;
 
-/// A job that is told of in a few words instead of a manifest.
+/// Settings of a job that is created from flags instead of a manifest.
 #[derive(Clone, Debug, Default)]
-pub struct Outline {
-    /// Its name.
+pub struct JobOptions {
+    /// Name of the job.
     pub name: String,
     /// Image of every pod.
     pub image: String,
-    /// When kubelets pull it, where that is told.
+    /// Image pull policy of every pod.
     pub image_pull_policy: Option<String>,
-    /// What every di-container runs instead of what the image says.
+    /// Command of every di-container instead of the command in the image.
     pub command: Vec<String>,
-    /// Collectors from the start; with none at all, there are none to be requested either.
+    /// Number of declared collectors. Without it the job can have no collectors, not even requested ones.
     pub collectors: Option<i32>,
-    /// The same of learners.
+    /// Number of declared learners, likewise.
     pub learners: Option<i32>,
-    /// What the coordinator needs.
+    /// Resources of the coordinator.
     pub coordinator_resources: ReplicaResources,
-    /// What each collector needs.
+    /// Resources of each collector.
     pub collector_resources: ReplicaResources,
-    /// What each learner needs.
+    /// Resources of each learner.
     pub learner_resources: ReplicaResources,
-    /// Nodes that every pod may run on, by their labels.
+    /// Node selector of every pod.
     pub node_selector: Vec<(String, String)>,
-    /// Environment of every pod.
+    /// Environment variables of every pod.
     pub env: Vec<(String, String)>,
     /// Labels of the job.
     pub labels: Vec<(String, String)>,
     /// Annotations of the job.
     pub annotations: Vec<(String, String)>,
-    /// Collection of jobs that it belongs to.
+    /// Job group (`spec.group`).
     pub group: Option<String>,
     /// Priority class of every pod.
     pub priority_class: Option<String>,
-    /// What is left at its end.
+    /// Pods to delete after the end of the job.
     pub clean_pod_policy: Option<CleanPodPolicy>,
     /// Service account of every pod.
     pub service_account: Option<String>,
-    /// How often a failed coordinator is started again.
+    /// Restarts of a failed coordinator before the job fails.
     pub backoff_limit: Option<i32>,
-    /// How long it may run, in seconds.
+    /// Maximum run time in seconds.
     pub active_deadline_seconds: Option<i64>,
-    /// How long it stays after its end, in seconds.
+    /// Seconds until an ended job is deleted.
     pub ttl_seconds_after_finished: Option<i32>,
-    /// Whether it is held at first.
+    /// Creates the job suspended.
     pub suspend: bool,
 }
 
-impl Outline {
-    /// The manifest that says the same.
-    pub fn document(&self) -> Document {
+impl JobOptions {
+    /// Builds the manifest.
+    pub fn to_document(&self) -> Document {
         let mut spec = Map::new();
         let mut set = |name: &str, value: Option<Value>| {
             if let Some(value) = value {
@@ -80,16 +80,19 @@ impl Outline {
         set("suspend", self.suspend.then_some(Value::from(true)));
         set(
             "coordinator",
-            Some(json!({"template": self.template(&self.coordinator_resources)})),
+            Some(json!({"template": self.pod_template(&self.coordinator_resources)})),
         );
-        let workers = |count: Option<i32>, resources: &ReplicaResources| {
-            count.map(|count| json!({"replicas": count, "template": self.template(resources)}))
+        let replica_spec = |count: Option<i32>, resources: &ReplicaResources| {
+            count.map(|count| json!({"replicas": count, "template": self.pod_template(resources)}))
         };
         set(
             "collector",
-            workers(self.collectors, &self.collector_resources),
+            replica_spec(self.collectors, &self.collector_resources),
         );
-        set("learner", workers(self.learners, &self.learner_resources));
+        set(
+            "learner",
+            replica_spec(self.learners, &self.learner_resources),
+        );
         let mut metadata = json!({"name": self.name});
         let maps = [("labels", &self.labels), ("annotations", &self.annotations)];
         for (name, map) in maps.into_iter().filter(|(_, map)| !map.is_empty()) {
@@ -106,7 +109,7 @@ impl Outline {
         }
     }
 
-    fn template(&self, resources: &ReplicaResources) -> Value {
+    fn pod_template(&self, resources: &ReplicaResources) -> Value {
         let mut container = json!({"name": names::MAIN_CONTAINER, "image": self.image});
         if let Some(policy) = &self.image_pull_policy {
             container["imagePullPolicy"] = policy.as_str().into();
@@ -146,47 +149,51 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_few_words_make_a_valid_job() {
+    fn job_options_make_valid_job() {
         let quantity = |text: &str| Quantity(text.to_owned());
-        let of = |gpus: Option<&str>| ReplicaResources {
+        let resources = |gpus: Option<&str>| ReplicaResources {
             gpus: gpus.map(quantity),
             memory: Some(quantity("1Gi")),
             cpus: None,
         };
-        let outline = Outline {
+        let options = JobOptions {
             name: "cartpole".into(),
             image: "i".into(),
             command: vec!["train".into()],
             collectors: Some(4),
             learners: Some(1),
-            coordinator_resources: of(None),
-            learner_resources: of(Some("2")),
+            coordinator_resources: resources(None),
+            learner_resources: resources(Some("2")),
             env: vec![("K".into(), "V".into())],
             labels: vec![("team".into(), "rl".into())],
             clean_pod_policy: Some(CleanPodPolicy::All),
-            ..Outline::default()
+            ..JobOptions::default()
         };
-        let job = validation::dijob(&outline.document().object).unwrap();
+        let job = validation::dijob(&options.to_document().object).unwrap();
         assert_eq!(job.spec.declared(Role::Collector).unwrap().replicas, 4);
         assert_eq!(job.spec.learner_gpus(&ReplicaResources::default()), 2);
-        let main = |role: Role| {
+        let main_container = |role: Role| {
             let pod = job.spec.declared(role).unwrap().template.spec.as_ref();
             pod.unwrap().containers[0].clone()
         };
-        let limits = main(Role::Coordinator).resources.unwrap().limits.unwrap();
+        let limits = main_container(Role::Coordinator)
+            .resources
+            .unwrap()
+            .limits
+            .unwrap();
         assert_eq!(limits.keys().collect::<Vec<_>>(), ["memory"]);
-        assert_eq!(main(Role::Collector).command.unwrap(), ["train"]);
+        assert_eq!(main_container(Role::Collector).command.unwrap(), ["train"]);
     }
 
     #[test]
-    fn a_job_of_a_coordinator_alone_is_serial() {
-        let outline = Outline {
+    fn coordinator_only_job_has_no_replica_specs() {
+        let options = JobOptions {
             name: "serial".into(),
             image: "i".into(),
-            ..Outline::default()
+            ..JobOptions::default()
         };
         assert_eq!(
-            outline.document().object["spec"],
+            options.to_document().object["spec"],
             json!({"coordinator": {"template": {"spec": {"containers": [{"name": "di-container", "image": "i"}]}}}})
         );
     }

@@ -8,25 +8,26 @@ use tokio::{
 
 use super::*;
 
-fn judged(status: u16, body: &str) -> String {
+fn parsed_text(status: u16, body: &str) -> String {
     let status = StatusCode::from_u16(status).unwrap();
-    match judge(status, body.as_bytes(), 22270) {
-        Ok(Told::Life(life)) => format!("{} {}", life.status, life.samples),
-        Ok(Told::Silent(why) | Told::Unreached(why)) => why,
-        Ok(Told::Nothing) => unreachable!("every answer tells something"),
+    match parse_response(status, body.as_bytes(), 22270) {
+        Ok(CallResult::Status(lifecycle)) => format!("{} {}", lifecycle.status, lifecycle.samples),
+        Ok(CallResult::NoReport(reason) | CallResult::Unreachable(reason)) => reason,
+        Ok(CallResult::NotCalled) => unreachable!("every response has a result"),
         Err(error) => error.to_string(),
     }
 }
 
 #[test]
-fn answers_are_told_apart() {
-    let life = json!({"status": "paused", "running": false, "samples": 7, "stats": {"loss": 0.5}});
-    let done = json!({"success": true, "code": 0, "message": "", "data": life}).to_string();
-    assert_eq!(judged(200, &done), "paused 7");
-    let refused = json!({"success": false, "code": 1, "message": "it is new", "data": life});
-    assert_eq!(judged(409, &refused.to_string()), "refused: it is new");
+fn worker_responses_differ_from_other_servers() {
+    let lifecycle =
+        json!({"status": "paused", "running": false, "samples": 7, "stats": {"loss": 0.5}});
+    let done = json!({"success": true, "code": 0, "message": "", "data": lifecycle}).to_string();
+    assert_eq!(parsed_text(200, &done), "paused 7");
+    let refused = json!({"success": false, "code": 1, "message": "it is new", "data": lifecycle});
+    assert_eq!(parsed_text(409, &refused.to_string()), "refused: it is new");
     let other = json!({"success": false, "code": 1, "message": "no such path", "data": null});
-    for (status, body, told) in [
+    for (status, body, expected) in [
         (404, "", "404 Not Found"),
         (404, "404 page not found", "404 Not Found"),
         (405, "", "405 Method Not Allowed"),
@@ -34,31 +35,34 @@ fn answers_are_told_apart() {
         (404, &other.to_string(), "404 Not Found"),
         (503, r#"{"error": "busy"}"#, "503 Service Unavailable"),
     ] {
-        let told = format!("has no life-cycle handles (it answers {told})");
-        assert_eq!(judged(status, body), told, "{body}");
+        let expected = format!("does not serve the life-cycle API (HTTP status {expected})");
+        assert_eq!(parsed_text(status, body), expected, "{body}");
     }
 }
 
 #[test]
-fn the_api_servers_own_words_are_known() {
-    let said = |code: u16, reason: &str, message: &str| {
+fn api_server_errors_are_recognized() {
+    let server_status = |code: u16, reason: &str, message: &str| {
         let status = Status::failure(message, reason).with_code(code);
-        judged(code, &json!(status).to_string())
+        parsed_text(code, &json!(status).to_string())
     };
     let refused = "error trying to reach service: dial tcp 10.1.2.3:22270: connect: refused";
-    let told = format!("does not answer on port 22270: {refused}");
-    assert_eq!(said(503, "ServiceUnavailable", refused), told);
-    assert_eq!(judged(503, &format!("{refused}\n")), told);
-    assert_eq!(said(404, "NotFound", "pods \"x\" not found"), "is gone");
+    let expected = format!("does not answer on port 22270: {refused}");
+    assert_eq!(server_status(503, "ServiceUnavailable", refused), expected);
+    assert_eq!(parsed_text(503, &format!("{refused}\n")), expected);
+    assert_eq!(
+        server_status(404, "NotFound", "pods \"x\" not found"),
+        "was deleted"
+    );
     let forbidden = "pods \"x\" is forbidden: User \"u\" cannot get resource \"pods/proxy\"";
     assert_eq!(
-        said(403, "Forbidden", forbidden),
+        server_status(403, "Forbidden", forbidden),
         format!("Error from server (Forbidden): {forbidden}")
     );
 }
 
 #[test]
-fn what_has_just_started_may_not_listen_yet() {
+fn just_started_container_is_recognized() {
     let now = "2026-01-31T12:00:00Z".parse().unwrap();
     for (started, wanted) in [
         (json!("2026-01-31T11:59:59Z"), true),
@@ -70,26 +74,29 @@ fn what_has_just_started_may_not_listen_yet() {
             "name": "di-container", "image": "i", "imageID": "", "ready": true, "restartCount": 0,
             "state": {"running": {"startedAt": started}},
         }]);
-        assert_eq!(is_new(&serde_json::from_value(pod).unwrap(), now), wanted);
+        assert_eq!(
+            has_just_started(&serde_json::from_value(pod).unwrap(), now),
+            wanted
+        );
     }
 }
 
-/// A server that answers one request after another, and tells what was asked for.
-async fn served(server: &TcpListener, answers: &[Value]) -> Vec<String> {
-    let mut asked = Vec::new();
+/// Answers the requests in order and returns their request lines.
+async fn serve_responses(server: &TcpListener, answers: &[Value]) -> Vec<String> {
+    let mut requests = Vec::new();
     for answer in answers {
         let (mut stream, _) = server.accept().await.unwrap();
         let mut request = vec![0; 4096];
         let length = stream.read(&mut request).await.unwrap();
         let request = String::from_utf8_lossy(&request[..length]).into_owned();
-        asked.push(request.lines().next().unwrap().to_owned());
+        requests.push(request.lines().next().unwrap().to_owned());
         let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close";
         let answer = answer.to_string();
         let length = answer.len();
         let whole = format!("{head}\r\ncontent-length: {length}\r\n\r\n{answer}");
         stream.write_all(whole.as_bytes()).await.unwrap();
     }
-    asked
+    requests
 }
 
 fn list(pods: &[Value]) -> Value {
@@ -121,41 +128,41 @@ fn job(phase: &str) -> Job {
 }
 
 #[tokio::test]
-async fn every_replica_that_is_wanted_is_called() {
+async fn active_replicas_are_called_and_others_explained() {
     let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let mut going = pod("j-collector-eeeee", "collector", "Running");
-    going["metadata"]["deletionTimestamp"] = "2026-01-31T12:00:00Z".into();
-    let cluster = Cluster::at(&server).await;
+    let mut terminating = pod("j-collector-eeeee", "collector", "Running");
+    terminating["metadata"]["deletionTimestamp"] = "2026-01-31T12:00:00Z".into();
+    let cluster = Cluster::for_test_server(&server).await;
     let pods = [
         pod("j-coordinator", "coordinator", "Running"),
         pod("j-collector-aaaaa", "collector", "Pending"),
         pod("j-collector-ccccc", "collector", "Running"),
         pod("j-collector-ddddd", "collector", "Succeeded"),
-        going,
+        terminating,
     ];
     let paused = json!({"success": true, "data": {"status": "paused", "samples": 3}});
     let answers = [list(&pods), paused];
-    let answered = tokio::spawn(async move { served(&server, &answers).await });
+    let answered = tokio::spawn(async move { serve_responses(&server, &answers).await });
     let limit = Duration::from_secs(60);
     let called = call_replicas(
         &cluster,
         &job("Running"),
-        Handle::Pause,
+        LifecycleRequest::Pause,
         DryRun::None,
         limit,
     )
     .await;
-    let told: Vec<_> = called
+    let replies: Vec<_> = called
         .unwrap()
         .into_iter()
         .map(|one| {
-            let status = one.life.map(|life| life.status);
+            let status = one.lifecycle.map(|lifecycle| lifecycle.status);
             (one.name, status.or(one.message).unwrap())
         })
         .collect();
-    let pair = |name: &str, told: &str| (name.to_owned(), told.to_owned());
+    let pair = |name: &str, text: &str| (name.to_owned(), text.to_owned());
     assert_eq!(
-        told,
+        replies,
         [
             pair("j-coordinator", "paused"),
             pair("j-collector-aaaaa", "does not run yet (Pending)"),
@@ -178,9 +185,9 @@ fn exited(mut pod: Value, code: i32, reason: &str) -> Value {
 }
 
 #[tokio::test]
-async fn who_looks_is_told_how_those_that_have_ended_did() {
+async fn status_lists_ended_replicas_with_result() {
     let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let cluster = Cluster::at(&server).await;
+    let cluster = Cluster::for_test_server(&server).await;
     let mut job = job("Running");
     job.status.plan[1].done = true;
     let evicted = json!({"phase": "Failed", "reason": "Evicted"});
@@ -195,10 +202,10 @@ async fn who_looks_is_told_how_those_that_have_ended_did() {
     pods[4]["status"] = evicted;
     let running = json!({"success": true, "data": {"status": "running", "polls": 3}});
     let answers = [list(&pods), running, list(&pods)];
-    let answered = tokio::spawn(async move { served(&server, &answers).await });
-    let call = async |handle, dry_run| {
+    let answered = tokio::spawn(async move { serve_responses(&server, &answers).await });
+    let call = async |request, dry_run| {
         let limit = Duration::from_secs(60);
-        let called = call_replicas(&cluster, &job, handle, dry_run, limit).await;
+        let called = call_replicas(&cluster, &job, request, dry_run, limit).await;
         let all = called.unwrap().into_iter().map(|one| {
             let one = json!(one);
             ["name", "status", "message"].map(|field| one[field].as_str().unwrap_or("").to_owned())
@@ -208,7 +215,7 @@ async fn who_looks_is_told_how_those_that_have_ended_did() {
     let failed = "has failed (exit code 1)";
     let killed = "has failed (exit code 137, OOMKilled)";
     assert_eq!(
-        call(Handle::Status, DryRun::None).await,
+        call(LifecycleRequest::Status, DryRun::None).await,
         [
             ["j-coordinator", "running", ""],
             ["j-collector-aaaaa", "error", failed],
@@ -219,26 +226,26 @@ async fn who_looks_is_told_how_those_that_have_ended_did() {
         ]
     );
     assert_eq!(
-        call(Handle::Pause, DryRun::Client).await,
+        call(LifecycleRequest::Pause, DryRun::Client).await,
         [
             ["j-coordinator", "", ""],
             ["j-collector-aaaaa", "", failed],
             ["j-collector-eeeee", "", "has failed (Evicted)"],
             ["j-learner", "", killed],
         ],
-        "what is done has nothing left to be told"
+        "completed replicas are left out"
     );
     answered.await.unwrap();
 }
 
 #[tokio::test]
-async fn one_that_does_not_answer_holds_up_no_other_for_ever() {
+async fn unresponsive_replica_times_out() {
     let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let cluster = Cluster::at(&server).await;
+    let cluster = Cluster::for_test_server(&server).await;
     let pods = [pod("j-coordinator", "coordinator", "Running")];
     let silent = tokio::spawn(async move {
-        served(&server, &[list(&pods)]).await;
-        // Taken, and never answered.
+        serve_responses(&server, &[list(&pods)]).await;
+        // The connection is accepted and never answered.
         let (_stream, _) = server.accept().await.unwrap();
         std::future::pending::<()>().await;
     });
@@ -246,7 +253,7 @@ async fn one_that_does_not_answer_holds_up_no_other_for_ever() {
     let called = call_replicas(
         &cluster,
         &job("Running"),
-        Handle::Status,
+        LifecycleRequest::Status,
         DryRun::None,
         limit,
     )
@@ -260,14 +267,14 @@ async fn one_that_does_not_answer_holds_up_no_other_for_ever() {
 }
 
 #[tokio::test]
-async fn a_job_that_has_nothing_to_be_called_says_so() {
+async fn ended_or_suspended_job_is_not_called() {
     let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let cluster = Cluster::at(&server).await;
+    let cluster = Cluster::for_test_server(&server).await;
     let limit = Duration::from_secs(60);
     let ended = call_replicas(
         &cluster,
         &job("Succeeded"),
-        Handle::Start,
+        LifecycleRequest::Start,
         DryRun::None,
         limit,
     )
@@ -276,33 +283,40 @@ async fn a_job_that_has_nothing_to_be_called_says_so() {
         ended.unwrap_err().to_string(),
         "job \"j\" has ended (Succeeded)"
     );
-    let answered = tokio::spawn(async move { served(&server, &[list(&[])]).await });
-    let held = call_replicas(
+    let answered = tokio::spawn(async move { serve_responses(&server, &[list(&[])]).await });
+    let suspended = call_replicas(
         &cluster,
         &job("Suspended"),
-        Handle::Start,
+        LifecycleRequest::Start,
         DryRun::None,
         limit,
     )
     .await;
     assert_eq!(
-        held.unwrap_err().to_string(),
+        suspended.unwrap_err().to_string(),
         "job \"j\" has no pods (Suspended)"
     );
     answered.await.unwrap();
 
-    let mut held = job("Running");
-    held.object["spec"]["suspend"] = true.into();
-    let held = call_replicas(&cluster, &held, Handle::Pause, DryRun::None, limit).await;
+    let mut suspended = job("Running");
+    suspended.object["spec"]["suspend"] = true.into();
+    let suspended = call_replicas(
+        &cluster,
+        &suspended,
+        LifecycleRequest::Pause,
+        DryRun::None,
+        limit,
+    )
+    .await;
     assert_eq!(
-        held.unwrap_err().to_string(),
-        "job \"j\" is suspended, which frees its pods: see resume"
+        suspended.unwrap_err().to_string(),
+        "job \"j\" is suspended and has no pods; to start it: kubectl di resume j"
     );
 }
 
 #[tokio::test]
-async fn a_dry_run_changes_nothing() {
-    for (dry_run, asked) in [
+async fn dry_run_does_not_change_replicas() {
+    for (dry_run, requests) in [
         (DryRun::Client, None),
         (
             DryRun::Server,
@@ -310,18 +324,25 @@ async fn a_dry_run_changes_nothing() {
         ),
     ] {
         let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let cluster = Cluster::at(&server).await;
+        let cluster = Cluster::for_test_server(&server).await;
         let pods = [pod("j-coordinator", "coordinator", "Running")];
         let running = json!({"success": true, "data": {"status": "running"}});
         let mut answers = vec![list(&pods)];
-        answers.extend(asked.map(|_| running));
-        let answered = tokio::spawn(async move { served(&server, &answers).await });
+        answers.extend(requests.map(|_| running));
+        let answered = tokio::spawn(async move { serve_responses(&server, &answers).await });
         let limit = Duration::from_secs(60);
-        let called = call_replicas(&cluster, &job("Running"), Handle::Pause, dry_run, limit).await;
+        let called = call_replicas(
+            &cluster,
+            &job("Running"),
+            LifecycleRequest::Pause,
+            dry_run,
+            limit,
+        )
+        .await;
         let coordinator = &called.unwrap()[0];
         assert_eq!(coordinator.message, None);
-        assert_eq!(coordinator.life.is_some(), asked.is_some());
+        assert_eq!(coordinator.lifecycle.is_some(), requests.is_some());
         let sent = answered.await.unwrap();
-        assert_eq!(sent.get(1).map(String::as_str), asked);
+        assert_eq!(sent.get(1).map(String::as_str), requests);
     }
 }

@@ -6,81 +6,90 @@ use rand::RngExt;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::{Cluster, Error, Job, Result, job, jobs, resource::Resource};
+use crate::{Cluster, Error, Job, Result, get_job, jobs, resource::Resource};
 
-/// Others write jobs too, but nobody this often in a row.
-const ATTEMPTS: u32 = 10;
-/// Between attempts, give or take a half: who writes at the same time must not do so again.
-const PAUSE: Duration = Duration::from_millis(20);
+/// Attempts after write conflicts.
+const MAX_ATTEMPTS: u32 = 10;
+/// Mean pause between attempts, with 50 % jitter so that concurrent writers do not collide again.
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
-/// How much of a change is done.
+/// The value of `--dry-run`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DryRun {
-    /// All of it.
+    /// The change is made.
     #[default]
     None,
-    /// Nothing is sent.
+    /// Nothing is sent to the server.
     Client,
-    /// The server does all but keep it.
+    /// The server checks the change and stores nothing.
     Server,
 }
 
-/// A change of a job: what is tested, what is set, and what is told of it.
-pub(crate) struct Edit<T> {
-    /// Operations of a JSON patch; none where the job is as wanted.
+/// A JSON patch of a job with `test` operations, and a description of the change.
+pub(crate) struct GuardedPatch<T> {
+    /// Operations of the JSON patch. Empty if no change is needed.
     pub(crate) operations: Vec<Value>,
-    pub(crate) told: T,
+    pub(crate) outcome: T,
 }
 
-/// Changes a job in one write, which is refused if what it depends on has changed meanwhile, and is then thought over again.
+/// Changes a job by one guarded patch.
+///
+/// If a tested field has changed in the meantime, the patch is computed again from the new job.
 ///
 /// # Errors
-/// [`Error::Invalid`] when the job would not be valid any more.
-pub(crate) async fn edit<T>(
+/// [`Error::Invalid`] if the change would make the job invalid.
+pub(crate) async fn patch_job<T>(
     cluster: &Cluster,
     name: &str,
     dry_run: DryRun,
-    change: impl Fn(&Job) -> Result<Edit<T>>,
+    change: impl Fn(&Job) -> Result<GuardedPatch<T>>,
 ) -> Result<(Job, T)> {
-    let api = jobs::api();
+    let api = jobs::api_resource();
     let resource = Resource::new(cluster, &api, Some(&cluster.namespace().name));
-    let mut seen = job(cluster, name).await?;
+    let mut current = get_job(cluster, name).await?;
     let mut refused: Option<(Patch, Error)> = None;
-    for _ in 0..ATTEMPTS {
-        let Edit { operations, told } = change(&seen)?;
+    for _ in 0..MAX_ATTEMPTS {
+        let GuardedPatch {
+            operations,
+            outcome,
+        } = change(&current)?;
         if operations.is_empty() {
-            return Ok((seen, told));
+            return Ok((current, outcome));
         }
-        let patch = patch(&seen, operations);
-        // A failed test and a refused value have the same code: only the former is worth another attempt.
+        let patch = build_patch(&current, operations);
+        // A failed test and an invalid value have the same code (422). The same patch twice means that
+        // the value is invalid.
         if let Some((_, error)) = refused.take_if(|(before, _)| *before == patch) {
             return Err(error);
         }
-        let changed = applied(&seen, &patch)?;
+        let changed = apply_locally(&current, &patch)?;
         if dry_run == DryRun::Client {
-            return Ok((changed.into(), told));
+            return Ok((changed.into(), outcome));
         }
         let dry = dry_run == DryRun::Server;
         match resource.patch(name, patch.clone(), dry).await {
-            Ok(object) => return Ok((object.into(), told)),
+            Ok(object) => return Ok((object.into(), outcome)),
             Err(error) if may_be_conflict(&error) => refused = Some((patch, error)),
             Err(error) => return Err(error),
         }
-        sleep(pause()).await;
-        seen = job(cluster, name).await?;
+        sleep(random_pause()).await;
+        current = get_job(cluster, name).await?;
     }
-    Err(given_up(name, refused.map(|(_, error)| error).as_ref()))
+    Err(too_many_conflicts(
+        name,
+        refused.map(|(_, error)| error).as_ref(),
+    ))
 }
 
-fn pause() -> Duration {
-    PAUSE.mul_f64(rand::rng().random_range(0.5..1.5))
+fn random_pause() -> Duration {
+    RETRY_PAUSE.mul_f64(rand::rng().random_range(0.5..1.5))
 }
 
-fn given_up(name: &str, last: Option<&Error>) -> Error {
-    let why = last.map(|error| format!("; the last time: {error}"));
+fn too_many_conflicts(name: &str, last: Option<&Error>) -> Error {
+    let reason = last.map(|error| format!("; last error: {error}"));
     Error::Refused(format!(
-        "others changed job {name:?} {ATTEMPTS} times in a row; nothing was changed here, try again{}",
-        why.unwrap_or_default()
+        "cannot change job {name:?}: it was modified concurrently in all {MAX_ATTEMPTS} attempts; nothing was changed, try again{}",
+        reason.unwrap_or_default()
     ))
 }
 
@@ -88,8 +97,8 @@ fn may_be_conflict(error: &Error) -> bool {
     matches!(error, Error::Server(status) if matches!(status.code, 409 | 422))
 }
 
-/// Only ever of this job, not of another that took its name.
-fn patch(job: &Job, operations: Vec<Value>) -> Patch {
+/// Builds the patch. It tests the UID, so a new job of the same name is not changed.
+fn build_patch(job: &Job, operations: Vec<Value>) -> Patch {
     let uid = json!({"op": "test", "path": "/metadata/uid", "value": job.metadata.uid});
     let operations = std::iter::once(uid).chain(operations);
     let operation = |operation| {
@@ -98,8 +107,8 @@ fn patch(job: &Job, operations: Vec<Value>) -> Patch {
     Patch(operations.map(operation).collect())
 }
 
-/// The job as it would be, as far as can be told here. What is wrong with it already is no reason to refuse a change.
-fn applied(job: &Job, patch: &Patch) -> Result<Value> {
+/// Applies the patch locally and validates the result. Faults that the job already has are ignored.
+fn apply_locally(job: &Job, patch: &Patch) -> Result<Value> {
     let mut object = job.object.clone();
     json_patch::patch(&mut object, patch).map_err(|error| Error::Refused(error.to_string()))?;
     let known = validation::dijob(&job.object).err().unwrap_or_default();
@@ -116,45 +125,45 @@ fn applied(job: &Job, patch: &Patch) -> Result<Value> {
     })
 }
 
-/// A test that a field still is as it was seen. One that is not there cannot be tested, but the version of the whole job can.
-pub(crate) fn still(job: &Job, path: &str) -> Value {
+/// A test that a field is unchanged. For a missing field, tests the resourceVersion of the job.
+pub(crate) fn test_field(job: &Job, path: &str) -> Value {
     match job.object.pointer(path) {
         Some(value) => json!({"op": "test", "path": path, "value": value}),
-        None => unchanged(job),
+        None => test_resource_version(job),
     }
 }
 
-/// A test that nothing has changed.
-pub(crate) fn unchanged(job: &Job) -> Value {
+/// A test that the job is unchanged.
+pub(crate) fn test_resource_version(job: &Job) -> Value {
     let version = &job.metadata.resource_version;
     json!({"op": "test", "path": "/metadata/resourceVersion", "value": version})
 }
 
 /// The operations that set an annotation.
-pub(crate) fn annotate(job: &Job, key: &str, value: &str) -> Vec<Value> {
+pub(crate) fn annotation_operations(job: &Job, key: &str, value: &str) -> Vec<Value> {
     if job.metadata.annotations.is_none() {
         let path = "/metadata/annotations";
         let all = json!({key: value});
         return vec![
-            unchanged(job),
+            test_resource_version(job),
             json!({"op": "add", "path": path, "value": all}),
         ];
     }
-    // As JSON pointers spell it.
+    // Escape the key for a JSON pointer (RFC 6901).
     let path = format!(
         "/metadata/annotations/{}",
         key.replace('~', "~0").replace('/', "~1")
     );
     vec![
-        still(job, &path),
+        test_field(job, &path),
         json!({"op": "add", "path": path, "value": value}),
     ]
 }
 
-/// Refuses what makes no sense once the job has ended.
+/// Fails if the job has ended. `instead` is appended to the message.
 pub(crate) fn refuse_ended(job: &Job, instead: &str) -> Result<()> {
     match job.status.phase.filter(|phase| phase.is_terminal()) {
-        Some(phase) => Err(Error::Ended(format!(
+        Some(phase) => Err(Error::JobEnded(format!(
             "job {:?} has ended ({}){instead}",
             job.name(),
             phase.as_str()
@@ -170,12 +179,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_gives_up_says_why() {
+    fn too_many_conflicts_error_has_last_error() {
         let status = Status::failure("the object has been modified", "Conflict");
-        let error = given_up("j", Some(&Error::Server(status.boxed())));
+        let error = too_many_conflicts("j", Some(&Error::Server(status.boxed())));
         assert_eq!(
             error.to_string(),
-            "others changed job \"j\" 10 times in a row; nothing was changed here, try again; the last time: Error from server \
+            "cannot change job \"j\": it was modified concurrently in all 10 attempts; nothing was changed, try again; last error: Error from server \
              (Conflict): the object has been modified"
         );
     }

@@ -2,20 +2,20 @@ use serde_json::Value;
 
 use crate::{Result, manifest};
 
-/// What there is to install.
+/// The parts of the orchestrator to install.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Flavour {
+pub enum InstallVariant {
     /// Webhooks, reconciler, replica endpoint.
     #[default]
-    Whole,
-    /// Admission checks alone, where another operator runs the jobs.
+    Full,
+    /// Admission webhooks only. Another operator runs the jobs.
     WebhookOnly,
 }
 
 /// Version of the orchestrator that this library installs.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The image that the manifests name.
+/// The default image of the manifests.
 pub const IMAGE: &str = match option_env!("DI_ORCHESTRATOR_IMAGE") {
     Some(image) => image,
     None => MANIFEST_IMAGE,
@@ -36,7 +36,7 @@ macro_rules! manifest {
 }
 
 type File = (&'static str, &'static str);
-/// The definitions are not among them: they are made by the same code as their files.
+/// Manifests of both variants. The CustomResourceDefinitions come from `di_api::crds`.
 const BOTH: [File; 5] = [
     manifest!("base/namespace.yaml"),
     manifest!("base/webhooks.yaml"),
@@ -44,7 +44,7 @@ const BOTH: [File; 5] = [
     manifest!("rbac/webhooks/service-account.yaml"),
     manifest!("rbac/webhooks/roles.yaml"),
 ];
-const WHOLE: [File; 4] = [
+const FULL_ONLY: [File; 4] = [
     manifest!("rbac/manager/roles.yaml"),
     manifest!("default/deployment.yaml"),
     manifest!("default/server-service.yaml"),
@@ -55,19 +55,19 @@ const WEBHOOK_ONLY: [File; 2] = [
     manifest!("webhook-only/network-policy.yaml"),
 ];
 
-/// All objects of the orchestrator with this image, in an order in which each finds what it needs.
-pub fn objects(flavour: Flavour, image: &str) -> Result<Vec<Value>> {
+/// All objects of the orchestrator with this image, in installation order.
+pub fn install_objects(variant: InstallVariant, image: &str) -> Result<Vec<Value>> {
     let mut objects = Vec::new();
-    for definition in di_api::crds() {
-        let definition = serde_json::to_value(definition);
-        objects.push(definition.map_err(|error| crate::Error::Manifest {
-            origin: "definitions".to_owned(),
+    for crd in di_api::crds() {
+        let crd = serde_json::to_value(crd);
+        objects.push(crd.map_err(|error| crate::Error::Manifest {
+            origin: "CustomResourceDefinitions".to_owned(),
             message: error.to_string(),
         })?);
     }
-    let own: &[File] = match flavour {
-        Flavour::Whole => &WHOLE,
-        Flavour::WebhookOnly => &WEBHOOK_ONLY,
+    let own: &[File] = match variant {
+        InstallVariant::Full => &FULL_ONLY,
+        InstallVariant::WebhookOnly => &WEBHOOK_ONLY,
     };
     for (origin, text) in BOTH.iter().chain(own) {
         let documents = manifest::parse(origin, text)?.into_iter();
@@ -76,12 +76,14 @@ pub fn objects(flavour: Flavour, image: &str) -> Result<Vec<Value>> {
     for object in &mut objects {
         set_image(object, image);
     }
-    objects.sort_by_key(rank);
+    objects.sort_by_key(install_rank);
     Ok(objects)
 }
 
-/// What others need comes first; the API server calls the webhooks from the moment that their configurations are there, so those come last.
-fn rank(object: &Value) -> usize {
+/// The position in the installation order: dependencies come first.
+///
+/// Webhook configurations come last, because the API server calls the webhooks from then on.
+fn install_rank(object: &Value) -> usize {
     const ORDER: [&str; 8] = [
         "CustomResourceDefinition",
         "Namespace",
@@ -93,8 +95,8 @@ fn rank(object: &Value) -> usize {
         "Service",
     ];
     let kind = object["kind"].as_str().unwrap_or_default();
-    let place = ORDER.iter().position(|known| *known == kind);
-    place.unwrap_or(match kind {
+    let position = ORDER.iter().position(|known| *known == kind);
+    position.unwrap_or(match kind {
         "NetworkPolicy" => ORDER.len(),
         "Deployment" => ORDER.len() + 1,
         _ => ORDER.len() + 2,
@@ -120,7 +122,7 @@ mod tests {
 
     use super::*;
 
-    fn key(object: &Value) -> String {
+    fn identity_key(object: &Value) -> String {
         format!(
             "{} {} {}",
             object["kind"], object["metadata"]["namespace"], object["metadata"]["name"]
@@ -128,29 +130,29 @@ mod tests {
     }
 
     #[test]
-    fn what_is_installed_is_what_the_manifests_say() {
-        for (flavour, file) in [
-            (Flavour::Whole, "install.yaml"),
-            (Flavour::WebhookOnly, "install-webhook-only.yaml"),
+    fn install_objects_match_manifests() {
+        for (variant, file) in [
+            (InstallVariant::Full, "install.yaml"),
+            (InstallVariant::WebhookOnly, "install-webhook-only.yaml"),
         ] {
             let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manifests");
             let text = std::fs::read_to_string(path.join(file)).unwrap();
             let written = manifest::parse(file, &text).unwrap();
             let mut written: Vec<_> = written.into_iter().map(|one| one.object).collect();
-            let mut made = objects(flavour, MANIFEST_IMAGE).unwrap();
-            written.sort_by_key(key);
-            made.sort_by_key(key);
+            let mut made = install_objects(variant, MANIFEST_IMAGE).unwrap();
+            written.sort_by_key(identity_key);
+            made.sort_by_key(identity_key);
             assert_eq!(written.len(), made.len(), "{file}");
             for (written, made) in written.iter().zip(&made) {
-                assert!(written == made, "{file}: {} differs", key(made));
+                assert!(written == made, "{file}: {} differs", identity_key(made));
             }
         }
     }
 
     #[test]
-    fn the_manifests_are_of_this_version() {
-        for flavour in [Flavour::Whole, Flavour::WebhookOnly] {
-            let objects = objects(flavour, MANIFEST_IMAGE).unwrap();
+    fn manifests_have_version_of_crate() {
+        for variant in [InstallVariant::Full, InstallVariant::WebhookOnly] {
+            let objects = install_objects(variant, MANIFEST_IMAGE).unwrap();
             let deployment = objects.iter().find(|o| o["kind"] == "Deployment").unwrap();
             let label = &deployment["metadata"]["labels"]["app.kubernetes.io/version"];
             assert_eq!(label, VERSION, "see manifests/*/deployment.yaml");
@@ -158,8 +160,8 @@ mod tests {
     }
 
     #[test]
-    fn each_object_finds_what_it_needs() {
-        let objects = objects(Flavour::Whole, "registry/x:1").unwrap();
+    fn install_order_puts_dependencies_first() {
+        let objects = install_objects(InstallVariant::Full, "registry/x:1").unwrap();
         let at = |kind: &str| objects.iter().position(|o| o["kind"] == kind).unwrap();
         let order = [
             "CustomResourceDefinition",

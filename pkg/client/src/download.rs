@@ -7,14 +7,14 @@ use ureq::{
 
 use crate::{Error, Result};
 
-/// As kubectl: a server that is ill is asked so often.
-const ATTEMPTS: u32 = 3;
-/// No manifest is larger; the API server takes no object of more than 3 MiB.
-const LARGEST: u64 = 64 << 20;
+/// Attempts for a server error, as in kubectl.
+const MAX_ATTEMPTS: u32 = 3;
+/// Maximum size of a manifest in bytes. The API server accepts objects of at most 3 MiB.
+const MAX_BYTES: u64 = 64 << 20;
 
-/// The text at an address.
-pub(crate) fn fetch(url: &str) -> Result<String> {
-    let failed = |message: String| Error::Manifest {
+/// Downloads the text of a URL.
+pub(crate) fn download_text(url: &str) -> Result<String> {
+    let download_error = |message: String| Error::Manifest {
         origin: url.to_owned(),
         message,
     };
@@ -31,19 +31,19 @@ pub(crate) fn fetch(url: &str) -> Result<String> {
         .into();
     let mut attempt = 1;
     loop {
-        let mut answer = agent
+        let mut response = agent
             .get(url)
             .call()
-            .map_err(|error| failed(format!("unable to read URL: {error}")))?;
-        let status = answer.status();
+            .map_err(|error| download_error(format!("unable to read URL: {error}")))?;
+        let status = response.status();
         if status.is_success() {
-            let body = answer.body_mut().with_config().limit(LARGEST);
+            let body = response.body_mut().with_config().limit(MAX_BYTES);
             return body
                 .read_to_string()
-                .map_err(|error| failed(format!("unable to read URL: {error}")));
+                .map_err(|error| download_error(format!("unable to read URL: {error}")));
         }
-        if attempt == ATTEMPTS || !status.is_server_error() {
-            return Err(failed(format!(
+        if attempt == MAX_ATTEMPTS || !status.is_server_error() {
+            return Err(download_error(format!(
                 "unable to read URL, server reported {status}"
             )));
         }

@@ -1,5 +1,7 @@
-/// The texts of a `Warning` header (RFC 7234 §5.5), as API servers send them: `299 - "text", 299 - "another"`.
-pub(crate) fn texts(header: &str) -> Vec<String> {
+/// Returns the texts of a `Warning` header (RFC 7234 §5.5).
+///
+/// API servers send `299 - "text", 299 - "another"`.
+pub(crate) fn parse_warnings(header: &str) -> Vec<String> {
     let mut texts = Vec::new();
     let mut chars = header.chars();
     while chars.by_ref().any(|c| c == '"') {
@@ -18,14 +20,14 @@ pub(crate) fn texts(header: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::texts;
+    use super::parse_warnings;
 
     #[test]
-    fn quotes_and_lists_are_taken_apart() {
+    fn warning_header_list_is_split_into_texts() {
         assert_eq!(
-            texts(r#"299 - "use \"v1alpha2\", not v1alpha1", 299 - "second""#),
+            parse_warnings(r#"299 - "use \"v1alpha2\", not v1alpha1", 299 - "second""#),
             [r#"use "v1alpha2", not v1alpha1"#, "second"]
         );
-        assert!(texts("299 - nothing quoted").is_empty());
+        assert!(parse_warnings("299 - nothing quoted").is_empty());
     }
 }

@@ -6,43 +6,43 @@ use serde_json::Value;
 
 use crate::{
     Change, Cluster, Deadline, Error, Job, Replica, Result,
-    replicas::{pods, replicas_of},
-    watch::{Selection, watch},
+    replicas::{join_plan_with_pods, owned_pods},
+    watch::{Selection, watch_objects},
 };
 
-/// One replica of a job.
+/// Selects one replica of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Choice {
-    /// The one of this name; the job's own name may be left out of it, as in `collector-x7k2p`.
+pub enum PodChoice {
+    /// By name. The job name may be left out, for example `collector-x7k2p`.
     Named(String),
-    /// The one of this role and index; without an index the first.
+    /// By role and index. Without index the first replica of the role.
     Role(Role, Option<i32>),
 }
 
-/// The pod of a replica.
+/// Finds the pod of a replica.
 ///
 /// # Errors
-/// [`Error::Replica`] when there is none.
-pub async fn replica_pod(cluster: &Cluster, job: &Job, choice: &Choice) -> Result<Pod> {
-    let mut pods = pods(cluster, job).await?;
-    let replicas = replicas_of(job, &pods);
-    let name = chosen(job, &replicas, choice).map_err(Error::Replica)?;
+/// [`Error::Replica`] if the pod does not exist.
+pub async fn replica_pod(cluster: &Cluster, job: &Job, choice: &PodChoice) -> Result<Pod> {
+    let mut pods = owned_pods(cluster, job).await?;
+    let replicas = join_plan_with_pods(job, &pods);
+    let name = select_replica(job, &replicas, choice).map_err(Error::Replica)?;
     let at = pods.iter().position(|pod| pod.name_any() == name);
     at.map(|at| pods.swap_remove(at))
         .ok_or_else(|| Error::Replica(format!("replica {name:?} has no pod yet")))
 }
 
-/// The same once it runs, or has ended; or as it is at the deadline.
-pub async fn started_pod(
+/// Waits until the pod of a replica runs or has ended. Returns the pod as it is at the deadline.
+pub async fn wait_for_started_pod(
     cluster: &Cluster,
     job: &Job,
-    choice: &Choice,
+    choice: &PodChoice,
     deadline: Deadline,
 ) -> Result<Pod> {
     let mut pod = replica_pod(cluster, job, choice).await?;
     let mut changes = watch_pod(cluster, &pod);
-    let passed = deadline.passed();
-    tokio::pin!(passed);
+    let timeout = deadline.wait_passed();
+    tokio::pin!(timeout);
     loop {
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_ref());
         if phase.is_some_and(|phase| phase != "Pending") {
@@ -50,16 +50,19 @@ pub async fn started_pod(
         }
         let change = tokio::select! {
             change = changes.next() => change,
-            () = &mut passed => return Ok(pod),
+            () = &mut timeout => return Ok(pod),
         };
         let Some(Change::Applied(object)) = change.transpose()? else {
-            return Err(Error::Replica(format!("pod {} is gone", pod.name_any())));
+            return Err(Error::Replica(format!(
+                "pod {} was deleted",
+                pod.name_any()
+            )));
         };
         pod = serde_json::from_value(object).unwrap_or(pod);
     }
 }
 
-/// What becomes of a pod that was seen.
+/// Watches one pod from its known state.
 pub(crate) fn watch_pod(cluster: &Cluster, pod: &Pod) -> BoxStream<'static, Result<Change<Value>>> {
     let selection = Selection {
         api: ApiResource::erase::<Pod>(&()),
@@ -70,35 +73,35 @@ pub(crate) fn watch_pod(cluster: &Cluster, pod: &Pod) -> BoxStream<'static, Resu
     };
     let version = pod.resource_version().unwrap_or_default();
     let known = serde_json::to_value(pod).unwrap_or_default();
-    watch(cluster, selection, &version, [&known]).boxed()
+    watch_objects(cluster, selection, &version, [&known]).boxed()
 }
 
-fn chosen(job: &Job, replicas: &[Replica], choice: &Choice) -> Result<String, String> {
+fn select_replica(job: &Job, replicas: &[Replica], choice: &PodChoice) -> Result<String, String> {
     let with_pods = || replicas.iter().filter(|replica| replica.pod.is_some());
     let found = match choice {
-        Choice::Named(name) => {
+        PodChoice::Named(name) => {
             let long = format!("{}-{name}", job.name());
             let is_it = |replica: &&Replica| replica.name == *name || replica.name == long;
             replicas.iter().find(is_it)
         }
-        Choice::Role(role, index) => with_pods()
+        PodChoice::Role(role, index) => with_pods()
             .filter(|replica| {
                 replica.role == *role && index.is_none_or(|index| replica.index == Some(index))
             })
-            // One that was let go of, or whose place was taken, is the last that is meant.
+            // Prefer an active replica to one that is being removed or was replaced.
             .min_by_key(|replica| replica.state != EntryState::Wanted),
     };
     if let Some(replica) = found {
         return Ok(replica.name.clone());
     }
     let job_name = job.name();
-    let what = match choice {
-        Choice::Named(name) => format!("replica {name:?}"),
-        Choice::Role(Role::Coordinator, _) => {
+    let description = match choice {
+        PodChoice::Named(name) => format!("replica {name:?}"),
+        PodChoice::Role(Role::Coordinator, _) => {
             format!("pod {:?}", names::coordinator(job_name))
         }
-        Choice::Role(role, None) => format!("{role} pod"),
-        Choice::Role(role, Some(index)) => format!("{role} pod of index {index}"),
+        PodChoice::Role(role, None) => format!("{role} pod"),
+        PodChoice::Role(role, Some(index)) => format!("{role} pod of index {index}"),
     };
     let has: Vec<_> = with_pods().map(|replica| replica.name.as_str()).collect();
     let has = match (has.as_slice(), job.status.phase) {
@@ -106,7 +109,7 @@ fn chosen(job: &Job, replicas: &[Replica], choice: &Choice) -> Result<String, St
         ([], None) => "it has no pods yet".to_owned(),
         (has, _) => format!("it has {}", has.join(", ")),
     };
-    Err(format!("job {job_name:?} has no {what}; {has}"))
+    Err(format!("job {job_name:?} has no {description}; {has}"))
 }
 
 #[cfg(test)]
@@ -123,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn replicas_are_chosen_by_name_role_and_index() {
+    fn pod_choice_matches_name_role_and_index() {
         let job = Job::from(
             json!({"metadata": {"name": "j"}, "status": {"phase": "Running", "plan": [
                 {"name": "j-collector-ooooo", "type": "Collector", "origin": "Declared", "index": 0, "state": "Replaced"},
@@ -138,13 +141,13 @@ mod tests {
             pod("j-collector-zzzzz", "collector"),
             pod("j-collector-aaaaa", "collector"),
         ];
-        let replicas = replicas_of(&job, &pods);
-        let choose = |choice| chosen(&job, &replicas, &choice);
-        let named = |name: &str| choose(Choice::Named(name.to_owned()));
+        let replicas = join_plan_with_pods(&job, &pods);
+        let choose = |choice| select_replica(&job, &replicas, &choice);
+        let named = |name: &str| choose(PodChoice::Named(name.to_owned()));
         assert_eq!(named("coordinator").unwrap(), "j-coordinator");
         assert_eq!(named("j-collector-aaaaa").unwrap(), "j-collector-aaaaa");
         assert_eq!(named("collector-ooooo").unwrap(), "j-collector-ooooo");
-        let role = |role, index| choose(Choice::Role(role, index));
+        let role = |role, index| choose(PodChoice::Role(role, index));
         assert_eq!(role(Role::Coordinator, None).unwrap(), "j-coordinator");
         assert_eq!(role(Role::Collector, None).unwrap(), "j-collector-zzzzz");
         assert_eq!(role(Role::Collector, Some(0)).unwrap(), "j-collector-zzzzz");
@@ -154,7 +157,7 @@ mod tests {
             "job \"j\" has no learner pod of index 0; it has j-coordinator, j-collector-ooooo, j-collector-zzzzz, j-collector-aaaaa"
         );
         assert_eq!(
-            chosen(&job, &[], &Choice::Role(Role::Coordinator, None)).unwrap_err(),
+            select_replica(&job, &[], &PodChoice::Role(Role::Coordinator, None)).unwrap_err(),
             "job \"j\" has no pod \"j-coordinator\"; it has no pods (Running)"
         );
     }

@@ -1,4 +1,5 @@
-//! Manifests of the predecessor: `NerveXJob` and `AggregatorConfig` of the group `nervex.sensetime.com` become ours.
+//! Converts manifests of the predecessor: `NerveXJob` and `AggregatorConfig` of the group
+//! `nervex.sensetime.com`.
 
 use di_api::names;
 use serde_json::Value;
@@ -11,12 +12,12 @@ const PORT_NAME: &str = "nervex-port";
 const SYSTEM_NAMESPACE: &str = "nervex-system";
 const ROLES: [&str; 4] = ["coordinator", "collector", "learner", "aggregator"];
 
-/// Turns a document of the predecessor into one of ours, and says what was changed; nothing for other documents.
-pub fn convert(document: &mut Document) -> Option<String> {
+/// Converts a document of the predecessor and describes the changes. `None` for other documents.
+pub fn convert_nervex(document: &mut Document) -> Option<String> {
     let object = &mut document.object;
     let group = object["apiVersion"].as_str()?.split('/').next()?;
     let kind = object["kind"].as_str()?.to_owned();
-    let ours = match kind.to_ascii_lowercase().as_str() {
+    let new_kind = match kind.to_ascii_lowercase().as_str() {
         "nervexjob" => "DIJob",
         "aggregatorconfig" => "AggregatorConfig",
         _ => return None,
@@ -25,9 +26,9 @@ pub fn convert(document: &mut Document) -> Option<String> {
         return None;
     }
     object["apiVersion"] = format!("{}/{}", names::GROUP, names::VERSION).into();
-    object["kind"] = ours.into();
+    object["kind"] = new_kind.into();
     if let Some(object) = object.as_object_mut() {
-        // Only the predecessor's operator could tell what it means.
+        // The status has another format.
         object.remove("status");
     }
     let mut changes = Vec::new();
@@ -43,12 +44,12 @@ pub fn convert(document: &mut Document) -> Option<String> {
             .pointer_mut(&format!("/spec/{role}/template/spec/containers"))
             .and_then(Value::as_array_mut)
         {
-            rename(role, containers, &mut changes);
+            rename_main_container(role, containers, &mut changes);
         }
     }
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     let mut note = format!(
-        "{}: {kind} {name:?} was converted to a {ours}",
+        "{}: {kind} {name:?} was converted to a {new_kind}",
         document.origin
     );
     if !changes.is_empty() {
@@ -57,10 +58,10 @@ pub fn convert(document: &mut Document) -> Option<String> {
     Some(note)
 }
 
-/// The main container and its port are ours by their names; a pod's only container is its main one whatever it is called.
-fn rename(role: &str, containers: &mut [Value], changes: &mut Vec<String>) {
-    let has = |name: &str| containers.iter().any(|container| container["name"] == name);
-    if has(names::MAIN_CONTAINER) {
+/// Renames the main container and its port. A single container is the main container.
+fn rename_main_container(role: &str, containers: &mut [Value], changes: &mut Vec<String>) {
+    let has_container = |name: &str| containers.iter().any(|container| container["name"] == name);
+    if has_container(names::MAIN_CONTAINER) {
         return;
     }
     let main = match containers.iter().position(|c| c["name"] == MAIN_CONTAINER) {
@@ -92,34 +93,34 @@ mod tests {
 
     use super::*;
 
-    fn converted(object: Value) -> (Value, Option<String>) {
+    fn convert_object(object: Value) -> (Value, Option<String>) {
         let mut document = Document {
             origin: "job.yaml".into(),
             object,
         };
-        let note = convert(&mut document);
+        let note = convert_nervex(&mut document);
         (document.object, note)
     }
 
-    fn template(container: &Value) -> Value {
+    fn role_template(container: &Value) -> Value {
         json!({"template": {"spec": {"containers": [container]}}})
     }
 
     #[test]
-    fn a_job_of_the_predecessor_becomes_a_valid_one_of_ours() {
+    fn nervex_job_becomes_valid_dijob() {
         let nervex = json!({
             "apiVersion": "nervex.sensetime.com/v1alpha1", "kind": "NerveXJob",
             "metadata": {"name": "old"},
             "spec": {
                 "group": "g", "priorityClassName": "high", "cleanPodPolicy": "ALL",
                 "volumes": [{"name": "data", "emptyDir": {}}],
-                "coordinator": template(&json!({"name": "nervex-container", "image": "i", "ports": [{"name": "nervex-port", "containerPort": 80}]})),
-                "collector": template(&json!({"name": "collector", "image": "i"})),
-                "learner": template(&json!({"name": "di-container", "image": "i"})),
+                "coordinator":  role_template(&json!({"name": "nervex-container", "image": "i", "ports": [{"name": "nervex-port", "containerPort": 80}]})),
+                "collector":  role_template(&json!({"name": "collector", "image": "i"})),
+                "learner":  role_template(&json!({"name": "di-container", "image": "i"})),
             },
             "status": {"phase": "Running"},
         });
-        let (object, note) = converted(nervex);
+        let (object, note) = convert_object(nervex);
         assert_eq!(
             note.as_deref(),
             Some(
@@ -135,11 +136,11 @@ mod tests {
     }
 
     #[test]
-    fn the_predecessors_configuration_moves_to_our_namespace() {
-        let (object, note) = converted(json!({
+    fn nervex_aggregator_config_moves_to_di_system() {
+        let (object, note) = convert_object(json!({
             "apiVersion": "nervex.sensetime.com/v1alpha1", "kind": "AggregatorConfig",
             "metadata": {"name": "aggregator-config", "namespace": "nervex-system"},
-            "spec": {"aggregator": template(&json!({"name": "aggregator", "image": "i"}))},
+            "spec": {"aggregator":  role_template(&json!({"name": "aggregator", "image": "i"}))},
         }));
         assert!(note.is_some());
         assert_eq!(object["metadata"]["namespace"], "di-system");
@@ -147,14 +148,14 @@ mod tests {
     }
 
     #[test]
-    fn others_are_left_alone() {
+    fn other_documents_are_not_converted() {
         for (version, kind) in [
             ("diengine.opendilab.org/v1alpha2", "DIJob"),
             ("other.example/v1", "NerveXJob"),
             ("nervex.sensetime.com/v1alpha1", "ActorLearnerConfig"),
         ] {
             let object = json!({"apiVersion": version, "kind": kind});
-            assert_eq!(converted(object.clone()), (object, None));
+            assert_eq!(convert_object(object.clone()), (object, None));
         }
     }
 }
