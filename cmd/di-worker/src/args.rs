@@ -1,22 +1,22 @@
 //! The command line.
 
-mod alone;
+mod standalone;
 mod configs;
 mod finite;
 mod goal;
-mod keep;
+mod checkpoint;
 mod learning;
 mod sampling;
 
 use std::{path::PathBuf, time::Duration};
 
 use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
-use di_runtime::{coordinator::Options, fleet::Patience, server::TASK_LIMIT};
+use di_runtime::{coordinator::Options, replica_table::ReplicaTimeouts, server::TASK_LIMIT};
 
-pub use alone::AloneArgs;
+pub use standalone::StandaloneArgs;
 use configs::ConfigArgs;
 use goal::GoalArgs;
-use keep::KeepArgs;
+use checkpoint::CheckpointArgs;
 use learning::LearningArgs;
 pub use sampling::SamplingArgs;
 
@@ -31,25 +31,25 @@ pub struct Args {
 
 impl Args {
     /// Reads the command line; ends the process where it makes no sense.
-    pub fn read() -> Self {
-        let read = Self::try_parse().and_then(Self::checked);
+    pub fn parse_or_exit() -> Self {
+        let read = Self::try_parse().and_then(Self::validated);
         read.unwrap_or_else(|error| error.exit())
     }
 
     /// What flags say together must make sense, too.
-    fn checked(self) -> Result<Self, clap::Error> {
+    fn validated(self) -> Result<Self, clap::Error> {
         let wrong = match &self.command {
-            Command::Coordinator(args) => args.goal.check(),
+            Command::Coordinator(args) => args.goal.check_frames(),
             Command::Collector { sampling, .. }
             | Command::Serial {
-                alone: AloneArgs { sampling, .. },
+                alone: StandaloneArgs { sampling, .. },
                 ..
             }
             | Command::Trial {
-                alone: AloneArgs { sampling, .. },
+                alone: StandaloneArgs { sampling, .. },
                 ..
             } => sampling
-                .sampling()
+                .to_sampling()
                 .check()
                 .map_err(|error| error.to_string()),
             _ => Ok(()),
@@ -83,7 +83,7 @@ pub enum Command {
         #[arg(long, default_value_t = 0)]
         seed: u64,
         #[command(flatten)]
-        alone: AloneArgs,
+        alone: StandaloneArgs,
     },
     /// Trains alone with one seed of a sweep, and tells the sweep's coordinator how it ended until told
     /// to end; 143 when that was before the training's end
@@ -92,7 +92,7 @@ pub enum Command {
         #[arg(long)]
         seed: u64,
         #[command(flatten)]
-        alone: AloneArgs,
+        alone: StandaloneArgs,
     },
     /// Waits until it was told of as many trials, each with another seed: 0 all solved, or told to end by its
     /// handle, 1 not all, 143 asked to end
@@ -137,10 +137,10 @@ pub struct LearnerArgs {
     #[command(flatten)]
     pub storage: StorageArgs,
     /// How long the ranks of a learner of several GPUs wait for each other at the start
-    #[arg(long, default_value = "5m", value_parser = duration)]
+    #[arg(long, default_value = "5m", value_parser = parse_duration)]
     pub meet_timeout: Duration,
     /// How long a rank may be silent in a task until it counts as lost
-    #[arg(long, default_value = "60s", value_parser = duration)]
+    #[arg(long, default_value = "60s", value_parser = parse_duration)]
     pub rank_timeout: Duration,
     #[command(flatten)]
     pub learning: LearningArgs,
@@ -165,19 +165,19 @@ pub struct CoordinatorArgs {
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Longest time to train, from each start on; then 1, and checkpoints stay to go on from
-    #[arg(long, default_value = "1h", value_parser = duration)]
+    #[arg(long, default_value = "1h", value_parser = parse_duration)]
     timeout: Duration,
     /// Longest time for one task, at most 1h; a replica that takes longer twice is replaced
-    #[arg(long, default_value = "2m", value_parser = task_timeout)]
+    #[arg(long, default_value = "2m", value_parser = parse_task_timeout)]
     task_timeout: Duration,
     /// How long a replica may take until it first answers, for its node and image may have to come; then it is replaced
-    #[arg(long, default_value = "10m", value_parser = duration)]
+    #[arg(long, default_value = "10m", value_parser = parse_duration)]
     start_timeout: Duration,
     /// How long to ask a replica endpoint that does not answer or cannot serve
-    #[arg(long, default_value = "5m", value_parser = duration)]
+    #[arg(long, default_value = "5m", value_parser = parse_duration)]
     endpoint_timeout: Duration,
     #[command(flatten)]
-    keep: KeepArgs,
+    keep: CheckpointArgs,
     #[command(flatten)]
     configs: ConfigArgs,
 }
@@ -185,25 +185,25 @@ pub struct CoordinatorArgs {
 impl From<CoordinatorArgs> for Options {
     fn from(args: CoordinatorArgs) -> Self {
         Self {
-            goal: args.goal.goal(args.seed),
+            goal: args.goal.to_goal(args.seed),
             collectors: args.collectors,
             learners: args.learners,
             declared: args.declared,
             endpoint_timeout: args.endpoint_timeout,
             timeout: args.timeout,
-            patience: Patience {
+            patience: ReplicaTimeouts {
                 task: args.task_timeout,
                 first_answer: args.start_timeout,
-                ..Patience::default()
+                ..ReplicaTimeouts::default()
             },
-            keep: args.keep.keep(),
-            configs: args.configs.configs(),
+            keep: args.keep.to_policy(),
+            configs: args.configs.to_configs(),
         }
     }
 }
 
 /// Reads `500ms`, `90`, `90s`, `5m`, `1h`.
-fn duration(text: &str) -> Result<Duration, String> {
+fn parse_duration(text: &str) -> Result<Duration, String> {
     let units = [
         ("ms", 1),
         ("s", 1000),
@@ -221,8 +221,8 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// Reads how long a task may take.
-fn task_timeout(text: &str) -> Result<Duration, String> {
-    duration(text).and_then(|time| match time {
+fn parse_task_timeout(text: &str) -> Result<Duration, String> {
+    parse_duration(text).and_then(|time| match time {
         time if time > TASK_LIMIT => Err("no replica works on a task for more than 1h".to_owned()),
         time => Ok(time),
     })
@@ -233,15 +233,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn command_line_is_consistent() {
         Args::command().debug_assert();
     }
 
     #[test]
-    fn environments_that_cannot_be_split_are_refused_before_anything_starts() {
+    fn uneven_environment_splits_are_rejected_early() {
         let read = |line: &str| {
             let words = ["di-worker"].into_iter().chain(line.split_whitespace());
-            Args::try_parse_from(words).and_then(Args::checked)
+            Args::try_parse_from(words).and_then(Args::validated)
         };
         for command in ["collector", "serial", "trial --seed 0"] {
             assert!(read(command).is_ok());
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_have_the_usual_units() {
+    fn duration_units_are_parsed() {
         for (text, milliseconds) in [
             ("500ms", 500),
             ("90s", 90_000),
@@ -267,13 +267,13 @@ mod tests {
             ("1h", 3_600_000),
         ] {
             assert_eq!(
-                duration(text),
+                parse_duration(text),
                 Ok(Duration::from_millis(milliseconds)),
                 "{text}"
             );
         }
         for text in ["", "s", "-1s", "1d", "1.5s", "99999999999999999h"] {
-            assert!(duration(text).is_err(), "{text}");
+            assert!(parse_duration(text).is_err(), "{text}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The reference workload: coordinator, collector, learner, aggregator.
 
-mod alone;
+mod standalone;
 mod args;
 mod terminal;
 
@@ -9,22 +9,22 @@ use std::{path::PathBuf, process::ExitCode};
 use args::{Args, Command, CoordinatorArgs, LearnerArgs, SamplingArgs, StorageArgs};
 use di_runtime::{
     Error, Result,
-    aggregator::{Aggregator, Patience},
-    beside::beside,
+    aggregator::{Aggregator, AggregatorTimeouts},
+    blocking::run_blocking,
     chain,
     collector::Collector,
     coordinator::Coordinator,
-    ddp::{self, Limits, Place},
+    ddp::{self, Limits, RankConfig},
     env::{self, AGGREGATOR_PORT, COLLECTOR_PORT, COORDINATOR_PORT, Environment, LEARNER_PORT},
-    hold::{hold, release},
+    idle::{run_idle, release_idle},
     http,
     learner::Learner,
     outcome::Outcome,
-    probe::probe,
+    probe::probe_url,
     server::{listen, serve},
     shutdown::Shutdown,
     storage::Storage,
-    sweep::{Gathered, gather},
+    sweep::{SweepResult, collect_trials},
     tasks::TaskWorker,
 };
 
@@ -32,7 +32,7 @@ use di_runtime::{
 const TERMINATED: u8 = 128 + 15;
 
 fn main() -> anyhow::Result<ExitCode> {
-    let args = Args::read();
+    let args = Args::parse_or_exit();
     tracing_subscriber::fmt()
         .with_writer(std::io::stdout)
         .with_ansi(false)
@@ -41,7 +41,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let code = runtime.block_on(run(args.command)).unwrap_or_else(|error| {
+    let code = runtime.block_on(run_command(args.command)).unwrap_or_else(|error| {
         tracing::error!("{}", chain(&error));
         ExitCode::from(error.exit_code())
     });
@@ -50,27 +50,27 @@ fn main() -> anyhow::Result<ExitCode> {
     Ok(code)
 }
 
-async fn run(command: Command) -> Result<ExitCode> {
+async fn run_command(command: Command) -> Result<ExitCode> {
     match command {
-        Command::Coordinator(args) => coordinate(args).await,
-        Command::Collector { storage, sampling } => collect(storage, sampling).await,
-        Command::Learner(args) => learn(args).await,
-        Command::Aggregator => aggregate().await,
-        Command::Serial { seed, alone } => alone::serial(seed, alone).await,
-        Command::Trial { seed, alone } => alone::trial(seed, alone).await,
-        Command::Sweep { trials } => sweep(trials).await,
+        Command::Coordinator(args) => run_coordinator(args).await,
+        Command::Collector { storage, sampling } => run_collector(storage, sampling).await,
+        Command::Learner(args) => run_learner(args).await,
+        Command::Aggregator => run_aggregator().await,
+        Command::Serial { seed, alone } => standalone::run_serial(seed, alone).await,
+        Command::Trial { seed, alone } => standalone::run_trial(seed, alone).await,
+        Command::Sweep { trials } => run_sweep(trials).await,
         Command::Hold { memory } => {
             let mut shutdown = Shutdown::install()?;
             // Other bytes than zeros: the kernel gives those away without having them.
             let used = vec![1_u8; usize::from(memory) << 20];
             let listener = listen(own_port()?).await?;
             tracing::info!("holding until told how to end");
-            let code = hold(listener, shutdown.requested()).await?;
+            let code = run_idle(listener, shutdown.wait_requested()).await?;
             drop(std::hint::black_box(used));
             Ok(ExitCode::from(code.unwrap_or(TERMINATED)))
         }
         Command::Release { code } => {
-            release(own_port()?, code).await?;
+            release_idle(own_port()?, code).await?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Env => {
@@ -85,15 +85,15 @@ async fn run(command: Command) -> Result<ExitCode> {
     }
 }
 
-async fn coordinate(args: CoordinatorArgs) -> Result<ExitCode> {
+async fn run_coordinator(args: CoordinatorArgs) -> Result<ExitCode> {
     let mut shutdown = Shutdown::install()?;
-    let environment = Environment::read(COORDINATOR_PORT)?;
-    let Some(storage) = open(args.storage.storage.clone(), &mut shutdown).await? else {
+    let environment = Environment::from_env(COORDINATOR_PORT)?;
+    let Some(storage) = open_storage(args.storage.storage.clone(), &mut shutdown).await? else {
         return Ok(exit_code(Outcome::Interrupted));
     };
     let listener = listen(environment.port).await?;
-    let coordinator = Coordinator::new(args.into(), environment, storage, http::client()?);
-    let outcome = coordinator.run(listener, shutdown.requested()).await?;
+    let coordinator = Coordinator::new(args.into(), environment, storage, http::new_client()?);
+    let outcome = coordinator.run(listener, shutdown.wait_requested()).await?;
     Ok(exit_code(outcome))
 }
 
@@ -107,7 +107,7 @@ fn exit_code(outcome: Outcome) -> ExitCode {
 }
 
 /// What a replica exits with that has not failed. One that is sent away must not say that its work is done: another is to take its place.
-fn left(shutdown: &Shutdown) -> ExitCode {
+fn replica_exit_code(shutdown: &Shutdown) -> ExitCode {
     exit_code(if shutdown.was_requested() {
         Outcome::Interrupted
     } else {
@@ -116,24 +116,24 @@ fn left(shutdown: &Shutdown) -> ExitCode {
 }
 
 /// Opens the storage, which may take its time; none if the process is asked to end meanwhile.
-async fn open(storage: PathBuf, shutdown: &mut Shutdown) -> Result<Option<Storage>> {
+async fn open_storage(storage: PathBuf, shutdown: &mut Shutdown) -> Result<Option<Storage>> {
     tokio::select! {
-        opened = beside(move || Storage::open(&storage)) => opened.map(Some),
-        () = shutdown.requested() => Ok(None),
+        opened = run_blocking(move || Storage::open(&storage)) => opened.map(Some),
+        () = shutdown.wait_requested() => Ok(None),
     }
 }
 
-async fn collect(storage: StorageArgs, sampling: SamplingArgs) -> Result<ExitCode> {
+async fn run_collector(storage: StorageArgs, sampling: SamplingArgs) -> Result<ExitCode> {
     let mut shutdown = Shutdown::install()?;
-    let environment = Environment::read(COLLECTOR_PORT)?;
-    let Some(storage) = open(storage.storage, &mut shutdown).await? else {
+    let environment = Environment::from_env(COLLECTOR_PORT)?;
+    let Some(storage) = open_storage(storage.storage, &mut shutdown).await? else {
         return Ok(exit_code(Outcome::Interrupted));
     };
-    let collector = Collector::new(environment.clone(), storage, sampling.sampling())?;
-    replica(&environment, collector, shutdown).await
+    let collector = Collector::new(environment.clone(), storage, sampling.to_sampling())?;
+    serve_replica(&environment, collector, shutdown).await
 }
 
-async fn replica(
+async fn serve_replica(
     environment: &Environment,
     worker: impl TaskWorker,
     mut shutdown: Shutdown,
@@ -149,19 +149,19 @@ async fn replica(
             .as_deref()
             .unwrap_or("the coordinator")
     );
-    serve(listener, worker, shutdown.requested()).await?;
-    Ok(left(&shutdown))
+    serve(listener, worker, shutdown.wait_requested()).await?;
+    Ok(replica_exit_code(&shutdown))
 }
 
-async fn learn(args: LearnerArgs) -> Result<ExitCode> {
+async fn run_learner(args: LearnerArgs) -> Result<ExitCode> {
     let mut shutdown = Shutdown::install()?;
-    let environment = Environment::read(LEARNER_PORT)?;
-    let Some(storage) = open(args.storage.storage, &mut shutdown).await? else {
+    let environment = Environment::from_env(LEARNER_PORT)?;
+    let Some(storage) = open_storage(args.storage.storage, &mut shutdown).await? else {
         return Ok(exit_code(Outcome::Interrupted));
     };
-    let learner = Learner::new(environment.clone(), storage, args.learning.settings());
-    let Some(place) = Place::read()? else {
-        return replica(&environment, learner, shutdown).await;
+    let learner = Learner::new(environment.clone(), storage, args.learning.to_settings());
+    let Some(place) = RankConfig::from_env()? else {
+        return serve_replica(&environment, learner, shutdown).await;
     };
     let limits = Limits {
         meet: args.meet_timeout,
@@ -169,35 +169,35 @@ async fn learn(args: LearnerArgs) -> Result<ExitCode> {
         ..Limits::default()
     };
     tokio::select! {
-        ended = ddp::learn(place, environment, learner, limits) => ended?,
-        () = shutdown.requested() => {}
+        ended = ddp::train_ranks(place, environment, learner, limits) => ended?,
+        () = shutdown.wait_requested() => {}
     }
-    Ok(left(&shutdown))
+    Ok(replica_exit_code(&shutdown))
 }
 
-async fn aggregate() -> Result<ExitCode> {
+async fn run_aggregator() -> Result<ExitCode> {
     let mut shutdown = Shutdown::install()?;
-    let environment = Environment::read(AGGREGATOR_PORT)?;
+    let environment = Environment::from_env(AGGREGATOR_PORT)?;
     let listener = listen(environment.port).await?;
-    let aggregator = Aggregator::new(http::client()?, &environment, Patience::default());
-    aggregator.run(listener, shutdown.requested()).await?;
-    Ok(left(&shutdown))
+    let aggregator = Aggregator::new(http::new_client()?, &environment, AggregatorTimeouts::default());
+    aggregator.run(listener, shutdown.wait_requested()).await?;
+    Ok(replica_exit_code(&shutdown))
 }
 
-async fn sweep(trials: u16) -> Result<ExitCode> {
+async fn run_sweep(trials: u16) -> Result<ExitCode> {
     let mut shutdown = Shutdown::install()?;
     let listener = listen(own_port()?).await?;
     tracing::info!("waiting for {trials} trials");
-    let ended = gather(listener, usize::from(trials), shutdown.requested()).await?;
+    let ended = collect_trials(listener, usize::from(trials), shutdown.wait_requested()).await?;
     Ok(match ended {
-        Gathered::All(trials) if trials.values().any(|solved| !solved) => ExitCode::FAILURE,
-        Gathered::All(_) | Gathered::Ended => ExitCode::SUCCESS,
-        Gathered::Interrupted => ExitCode::from(TERMINATED),
+        SweepResult::All(trials) if trials.values().any(|solved| !solved) => ExitCode::FAILURE,
+        SweepResult::All(_) | SweepResult::Ended => ExitCode::SUCCESS,
+        SweepResult::Interrupted => ExitCode::from(TERMINATED),
     })
 }
 
 fn own_port() -> Result<u16> {
-    env::port().ok_or(Error::MissingVariable("COORDINATOR_PORT"))
+    env::port_from_env().ok_or(Error::MissingVariable("COORDINATOR_PORT"))
 }
 
 /// What replicas are given beside names, addresses and ports.
@@ -222,7 +222,7 @@ fn print_environment() {
 async fn probe_all(urls: &[String]) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     for url in urls {
-        let failed = match probe(url).await {
+        let failed = match probe_url(url).await {
             Ok(answer) => {
                 println!("{url} {}\n{}", answer.status, answer.body.trim_end());
                 !answer.is_success()

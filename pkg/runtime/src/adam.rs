@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_step_is_as_long_as_the_learning_rate() {
+    fn first_step_length_equals_learning_rate() {
         let mut parameters = [1.0, -1.0];
         Adam::new(2).update(&mut parameters, &[3.0, -70.0], 0.01);
         assert!((parameters[0] - 0.99).abs() < 1e-5);
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn it_finds_the_bottom_of_a_bowl() {
+    fn adam_minimises_quadratic() {
         let (mut parameters, mut adam) = ([4.0, -3.0], Adam::new(2));
         for _ in 0..2000 {
             let gradient = [2.0 * (parameters[0] - 1.0), 20.0 * parameters[1]];

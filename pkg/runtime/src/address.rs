@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pod_is_everything_before_the_last_dot_of_the_host() {
+    fn pod_name_ends_at_last_dot_of_host() {
         assert_eq!(
             Address::parse("pole-collector-x7k2p.rl:22270").unwrap().pod,
             "pole-collector-x7k2p"
@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused() {
+    fn malformed_urls_are_rejected() {
         for url in [
             "",
             "pod:1",

@@ -19,19 +19,19 @@ pub(crate) struct Sample {
 }
 
 /// The frames of all trajectories as samples, with normalised advantages.
-pub(crate) fn samples(
+pub(crate) fn build_samples(
     policy: &Policy,
     trajectories: &[Trajectory],
     discount: f64,
     trace: f64,
 ) -> Result<Vec<Sample>> {
-    let width = policy.game().rules().observation();
+    let width = policy.game().rules().observation_size();
     let network = Network::new(policy)?;
     let mut samples = Vec::new();
     for trajectory in trajectories {
         let observations = || trajectory.observations.chunks_exact(width);
-        let values = network.judge(observations())?;
-        let advantages = advantages(
+        let values = network.evaluate_states(observations())?;
+        let advantages = compute_advantages(
             &values,
             &trajectory.rewards,
             trajectory.terminated,
@@ -48,12 +48,12 @@ pub(crate) fn samples(
             });
         }
     }
-    normalise(&mut samples);
+    normalise_advantages(&mut samples);
     Ok(samples)
 }
 
 /// Advantage of each step, given the critic's value of every observation, the last one included.
-fn advantages(
+fn compute_advantages(
     values: &[f64],
     rewards: &[f32],
     terminated: bool,
@@ -77,7 +77,7 @@ fn advantages(
     advantages
 }
 
-fn normalise(samples: &mut [Sample]) {
+fn normalise_advantages(samples: &mut [Sample]) {
     let count = samples.len().max(1) as f64;
     let mean = samples.iter().map(|sample| sample.advantage).sum::<f64>() / count;
     let variance = samples
@@ -95,7 +95,7 @@ fn normalise(samples: &mut [Sample]) {
 mod tests {
     use super::*;
 
-    fn close(left: &[f64], right: &[f64]) -> bool {
+    fn are_close(left: &[f64], right: &[f64]) -> bool {
         left.len() == right.len()
             && left
                 .iter()
@@ -104,16 +104,16 @@ mod tests {
     }
 
     #[test]
-    fn a_fall_has_no_future_and_a_cut_has_one() {
+    fn terminated_episode_has_no_bootstrap_value() {
         let values = [1.0, 2.0, 4.0];
         let (first, last) = (REWARD, 3.0 * REWARD);
-        let fallen = advantages(&values, &[1.0, 3.0], true, 0.5, 0.5);
-        assert!(close(
+        let fallen = compute_advantages(&values, &[1.0, 3.0], true, 0.5, 0.5);
+        assert!(are_close(
             &fallen,
             &[first + 1.0 - 1.0 + 0.25 * (last - 2.0), last - 2.0]
         ));
-        let cut = advantages(&values, &[1.0, 3.0], false, 0.5, 0.5);
-        assert!(close(
+        let cut = compute_advantages(&values, &[1.0, 3.0], false, 0.5, 0.5);
+        assert!(are_close(
             &cut,
             &[
                 first + 1.0 - 1.0 + 0.25 * (last + 2.0 - 2.0),
@@ -123,19 +123,19 @@ mod tests {
     }
 
     #[test]
-    fn with_a_full_trace_the_target_is_the_return() {
+    fn full_trace_target_equals_return() {
         let values = [0.3, -0.2, 0.9, 0.1];
-        let advantages = advantages(&values, &[1.0, -1.0, 2.0], true, 1.0, 1.0);
+        let advantages = compute_advantages(&values, &[1.0, -1.0, 2.0], true, 1.0, 1.0);
         let targets: Vec<f64> = advantages
             .iter()
             .zip(values)
             .map(|(advantage, value)| advantage + value)
             .collect();
-        assert!(close(&targets, &[2.0 * REWARD, REWARD, 2.0 * REWARD]));
+        assert!(are_close(&targets, &[2.0 * REWARD, REWARD, 2.0 * REWARD]));
     }
 
     #[test]
-    fn nothing_collected_is_no_sample() {
-        assert!(advantages(&[], &[], true, 0.9, 0.9).is_empty());
+    fn empty_rewards_give_no_advantages() {
+        assert!(compute_advantages(&[], &[], true, 0.9, 0.9).is_empty());
     }
 }

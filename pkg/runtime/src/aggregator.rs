@@ -1,7 +1,7 @@
 //! The aggregator: stands for the ranks of a learner of several GPUs. It takes the coordinator's tasks on, gives them to rank 0, and reports
 //! what all ranks have trained together. It is the [panel](crate::panel) of its ranks.
 
-mod ranks;
+mod rank_group;
 
 use std::{
     future::Future,
@@ -14,29 +14,29 @@ use tokio::{net::TcpListener, time::sleep};
 
 use crate::{
     Address, Error, Result, chain,
-    dispatch::call,
+    dispatch::send_task,
     endpoint::Endpoint,
     env::Environment,
-    life::{Call, Counted, Gate, handles},
-    panel::{Configs, Desk, Panel},
-    server::{TASK_LIMIT, answer, bounded, healthy, serve_while},
+    lifecycle::{Call, TaskReport, PauseGate, lifecycle_routes},
+    panel::{Configs, ControlPanelHandler, ControlPanel},
+    server::{TASK_LIMIT, task_response, with_limits, health_route, serve_while},
     wire::{LearnerReport, LearnerTask},
 };
-use ranks::Ranks;
+use rank_group::RankGroup;
 
 /// How long rank 0 may take to say that it is there.
 const HEALTH_LIMIT: Duration = Duration::from_secs(3);
 
 /// How long an aggregator waits for its ranks.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct AggregatorTimeouts {
     /// Pause between two looks for them.
     pub poll: Duration,
     /// How long a task waits for ranks that were there and are not now.
     pub task: Duration,
 }
 
-impl Default for Patience {
+impl Default for AggregatorTimeouts {
     fn default() -> Self {
         Self {
             poll: Duration::from_secs(1),
@@ -50,21 +50,21 @@ impl Default for Patience {
 pub struct Aggregator {
     client: Client,
     endpoint: Endpoint,
-    gate: Gate,
-    patience: Patience,
-    panel: Panel,
+    gate: PauseGate,
+    patience: AggregatorTimeouts,
+    panel: ControlPanel,
     /// None before they are known.
-    ranks: Ranks,
+    ranks: RankGroup,
 }
 
 impl Aggregator {
     /// One whose ranks the endpoint lists.
-    pub fn new(client: Client, environment: &Environment, patience: Patience) -> Self {
-        let gate = Gate::unready();
+    pub fn new(client: Client, environment: &Environment, patience: AggregatorTimeouts) -> Self {
+        let gate = PauseGate::new_unready();
         Self {
             endpoint: Endpoint::new(client.clone(), environment),
-            panel: Panel::new(client.clone(), gate.clone(), Configs::default()),
-            ranks: Ranks::new(gate.clone(), patience.poll),
+            panel: ControlPanel::new(client.clone(), gate.clone(), Configs::default()),
+            ranks: RankGroup::new(gate.clone(), patience.poll),
             client,
             gate,
             patience,
@@ -78,36 +78,36 @@ impl Aggregator {
         shutdown: impl Future<Output = ()>,
     ) -> Result<()> {
         let router = Router::new()
-            .route("/task", post(task))
+            .route("/task", post(post_task))
             .with_state(self.clone())
-            .merge(healthy())
-            .merge(handles(Desk {
+            .merge(health_route())
+            .merge(lifecycle_routes(ControlPanelHandler {
                 panel: self.panel.clone(),
                 crew: self.ranks.clone(),
             }));
         let ended = async {
             let lead = async {
-                self.meet().await;
-                self.panel.lead(&self.ranks).await;
+                self.wait_for_ranks().await;
+                self.panel.control_loop(&self.ranks).await;
             };
             tokio::select! {
                 () = lead => {}
-                () = self.gate.exiting() => self.end().await,
+                () = self.gate.wait_for_exit() => self.stop_ranks().await,
                 () = shutdown => {}
             }
-            self.gate.end(None);
+            self.gate.mark_ended(None);
         };
-        serve_while(listener, bounded(router), ended).await
+        serve_while(listener, with_limits(router), ended).await
     }
 
     /// Waits until rank 0 takes tasks on, which it does once all ranks have met.
-    async fn meet(&self) {
+    async fn wait_for_ranks(&self) {
         let mut told = String::new();
         loop {
-            match self.head().await {
+            match self.find_rank_0().await {
                 Ok(head) => {
                     tracing::info!("the ranks have met, rank 0 is {}", head.pod);
-                    return self.gate.ready();
+                    return self.gate.mark_ready();
                 }
                 Err(error) => {
                     let why = chain(&error);
@@ -122,23 +122,23 @@ impl Aggregator {
     }
 
     /// Has the ranks end, rank 0 as the last one: to the others, its loss is a failure, and to it, theirs in a task that it has in hand.
-    async fn end(&self) {
-        let ranks = self.ranks.all();
+    async fn stop_ranks(&self) {
+        let ranks = self.ranks.all_ranks();
         let (head, others) = ranks.split_at(ranks.len().min(1));
-        self.panel.call(Call::Pause, head).await;
-        self.panel.call(Call::Exit, others).await;
-        self.panel.call(Call::Exit, head).await;
+        self.panel.call_all(Call::Pause, head).await;
+        self.panel.call_all(Call::Exit, others).await;
+        self.panel.call_all(Call::Exit, head).await;
     }
 
     /// Gives a task to rank 0, again where that was lost.
-    async fn give(&self, task: &LearnerTask) -> Result<LearnerReport> {
+    async fn run_task(&self, task: &LearnerTask) -> Result<LearnerReport> {
         let start = Instant::now();
         loop {
-            let error = match self.try_give(task).await {
-                Err(error) if error.is_passing() => error,
+            let error = match self.try_run_task(task).await {
+                Err(error) if error.is_transient() => error,
                 outcome => return outcome,
             };
-            self.ranks.doubt();
+            self.ranks.mark_uncertain();
             if start.elapsed() >= self.patience.task {
                 return Err(error);
             }
@@ -147,19 +147,19 @@ impl Aggregator {
         }
     }
 
-    async fn try_give(&self, task: &LearnerTask) -> Result<LearnerReport> {
-        let head = self.head().await?;
+    async fn try_run_task(&self, task: &LearnerTask) -> Result<LearnerReport> {
+        let head = self.find_rank_0().await?;
         let url = format!("http://{}/task", head.url);
         let request = self.client.post(&url).json(task).timeout(TASK_LIMIT);
-        call(request, url, head.pod, TASK_LIMIT).await
+        send_task(request, url, head.pod, TASK_LIMIT).await
     }
 
     /// Rank 0: the first that the endpoint lists, if it takes tasks on, as no other does.
-    async fn head(&self) -> Result<Address> {
-        if let Some(head) = self.ranks.head() {
+    async fn find_rank_0(&self) -> Result<Address> {
+        if let Some(head) = self.ranks.known_rank_0() {
             return Ok(head);
         }
-        let ranks = self.endpoint.ranks().await?;
+        let ranks = self.endpoint.list_ranks().await?;
         let ranks: Vec<_> = ranks
             .iter()
             .map(|url| Address::parse(url))
@@ -171,27 +171,27 @@ impl Aggregator {
         if !answer.status().is_success() {
             return Err(Error::NoHead);
         }
-        self.ranks.know(ranks);
+        self.ranks.set_ranks(ranks);
         Ok(head)
     }
 }
 
-async fn task(State(aggregator): State<Aggregator>, Json(task): Json<LearnerTask>) -> Response {
-    let Some(flight) = aggregator.gate.pass() else {
-        return answer::<LearnerReport>(Err(Error::Paused));
+async fn post_task(State(aggregator): State<Aggregator>, Json(task): Json<LearnerTask>) -> Response {
+    let Some(flight) = aggregator.gate.try_admit() else {
+        return task_response::<LearnerReport>(Err(Error::Paused));
     };
-    let outcome = match aggregator.ranks.idle() {
+    let outcome = match aggregator.ranks.idle_rank_error() {
         Some(idle) => Err(idle),
-        None => aggregator.give(&task).await,
+        None => aggregator.run_task(&task).await,
     };
     match &outcome {
         Ok(report) => {
-            aggregator.gate.note(report.stats());
-            flight.landed(report.polled());
+            aggregator.gate.set_stats(report.stats());
+            flight.complete(report.poll_result());
         }
         // That was said when it was found.
         Err(Error::RankIdle { .. }) => {}
         Err(error) => tracing::error!("task failed: {}", chain(error)),
     }
-    answer(outcome)
+    task_response(outcome)
 }

@@ -6,15 +6,15 @@
 //! coordinator, or who trains alone. A learner has nothing of its own between two tasks, as each
 //! model, with what the optimiser needs, is stored.
 
-mod keeper;
+mod store;
 
-pub use keeper::{Keep, Keeper};
+pub use store::{CheckpointPolicy, CheckpointStore};
 
 use rand::{SeedableRng, rngs::StdRng};
 
 use crate::{
     Result,
-    codec::{open, seal},
+    codec::{open_file, encode_file},
     game::Game,
     model::Model,
 };
@@ -36,7 +36,7 @@ pub struct Checkpoint {
 
 impl Checkpoint {
     /// Where a training begins.
-    pub fn first(game: Game, seed: u64) -> Self {
+    pub fn new_initial(game: Game, seed: u64) -> Self {
         Self {
             seed,
             frames: 0,
@@ -53,24 +53,24 @@ impl Checkpoint {
         let mean_return = self.mean_return.unwrap_or(f64::NAN);
         payload.extend(mean_return.to_le_bytes());
         payload.extend(self.model.encode());
-        seal(MAGIC, &payload)
+        encode_file(MAGIC, &payload)
     }
 
     /// The checkpoint of a file.
     pub fn decode(file: &[u8]) -> Result<Self> {
-        let mut reader = open("checkpoint", MAGIC, file)?;
-        let (seed, frames) = (reader.u64()?, reader.u64()?);
-        let mean_return = Some(reader.f64()?).filter(|mean| !mean.is_nan());
+        let mut reader = open_file("checkpoint", MAGIC, file)?;
+        let (seed, frames) = (reader.read_u64()?, reader.read_u64()?);
+        let mean_return = Some(reader.read_f64()?).filter(|mean| !mean.is_nan());
         Ok(Self {
             seed,
             frames,
             mean_return,
-            model: Model::decode(reader.rest())?,
+            model: Model::decode(reader.remaining_bytes())?,
         })
     }
 
     /// Succeeds if it is of this version, game and seed.
-    fn check(&self, version: u64, game: Game, seed: u64) -> Result<(), String> {
+    fn check_matches(&self, version: u64, game: Game, seed: u64) -> Result<(), String> {
         let (own, other) = (self.model.policy.game(), self.model.version);
         if other != version {
             return Err(format!("it is of model {other}, not of {version}"));
@@ -90,10 +90,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_checkpoint_survives_the_round_trip_and_no_damage() {
+    fn checkpoint_round_trip_detects_damage() {
         let mut checkpoint = Checkpoint {
             frames: 12_288,
-            ..Checkpoint::first(Game::Acrobot, 4)
+            ..Checkpoint::new_initial(Game::Acrobot, 4)
         };
         checkpoint.model.version = 6;
         let file = checkpoint.encode();

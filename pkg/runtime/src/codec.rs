@@ -10,7 +10,7 @@ const FORMAT: u32 = 3;
 const HEADER: usize = 4 + 4 + 8 + 8;
 
 /// Wraps a payload.
-pub(crate) fn seal(magic: [u8; 4], payload: &[u8]) -> Vec<u8> {
+pub(crate) fn encode_file(magic: [u8; 4], payload: &[u8]) -> Vec<u8> {
     let mut file = Vec::with_capacity(HEADER + payload.len());
     file.extend(magic);
     file.extend(FORMAT.to_le_bytes());
@@ -20,34 +20,34 @@ pub(crate) fn seal(magic: [u8; 4], payload: &[u8]) -> Vec<u8> {
     file
 }
 
-/// The bytes that tell the game a file is of, for [`Reader::game`].
-pub(crate) fn name(game: Game) -> Vec<u8> {
+/// The bytes that tell the game a file is of, for [`Reader::read_game`].
+pub(crate) fn encode_game(game: Game) -> Vec<u8> {
     let name = game.name();
     let length = u8::try_from(name.len()).expect("names are short");
     [&[length], name.as_bytes()].concat()
 }
 
 /// Checks a file and returns a reader of its payload.
-pub(crate) fn open<'a>(what: &'static str, magic: [u8; 4], file: &'a [u8]) -> Result<Reader<'a>> {
+pub(crate) fn open_file<'a>(what: &'static str, magic: [u8; 4], file: &'a [u8]) -> Result<Reader<'a>> {
     let mut reader = Reader { what, rest: file };
-    if reader.array()? != magic {
-        return Err(reader.bad("it is of another kind"));
+    if reader.read_array()? != magic {
+        return Err(reader.bad_file("it is of another kind"));
     }
-    let format = reader.u32()?;
+    let format = reader.read_u32()?;
     if format != FORMAT {
-        return Err(reader.bad(format!(
+        return Err(reader.bad_file(format!(
             "its format is {format}, this program reads {FORMAT}"
         )));
     }
-    let (length, sum) = (reader.u64()?, reader.u64()?);
+    let (length, sum) = (reader.read_u64()?, reader.read_u64()?);
     if length != reader.rest.len() as u64 {
-        return Err(reader.bad(format!(
+        return Err(reader.bad_file(format!(
             "it should hold {length} bytes and holds {}",
             reader.rest.len()
         )));
     }
     if sum != checksum(reader.rest) {
-        return Err(reader.bad("its checksum is wrong"));
+        return Err(reader.bad_file("its checksum is wrong"));
     }
     Ok(reader)
 }
@@ -67,66 +67,66 @@ pub(crate) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// What was not read yet.
-    pub(crate) const fn rest(&self) -> &'a [u8] {
+    pub(crate) const fn remaining_bytes(&self) -> &'a [u8] {
         self.rest
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+    fn read_array<const N: usize>(&mut self) -> Result<[u8; N]> {
         let Some((head, rest)) = self.rest.split_first_chunk() else {
-            return Err(self.bad("it ends too early"));
+            return Err(self.bad_file("it ends too early"));
         };
         self.rest = rest;
         Ok(*head)
     }
 
-    pub(crate) fn u8(&mut self) -> Result<u8> {
-        self.array().map(|[byte]| byte)
+    pub(crate) fn read_u8(&mut self) -> Result<u8> {
+        self.read_array().map(|[byte]| byte)
     }
 
-    pub(crate) fn u32(&mut self) -> Result<u32> {
-        self.array().map(u32::from_le_bytes)
+    pub(crate) fn read_u32(&mut self) -> Result<u32> {
+        self.read_array().map(u32::from_le_bytes)
     }
 
-    pub(crate) fn u64(&mut self) -> Result<u64> {
-        self.array().map(u64::from_le_bytes)
+    pub(crate) fn read_u64(&mut self) -> Result<u64> {
+        self.read_array().map(u64::from_le_bytes)
     }
 
-    pub(crate) fn f32(&mut self) -> Result<f32> {
-        self.array().map(f32::from_le_bytes)
+    pub(crate) fn read_f32(&mut self) -> Result<f32> {
+        self.read_array().map(f32::from_le_bytes)
     }
 
-    pub(crate) fn f64(&mut self) -> Result<f64> {
-        self.array().map(f64::from_le_bytes)
+    pub(crate) fn read_f64(&mut self) -> Result<f64> {
+        self.read_array().map(f64::from_le_bytes)
     }
 
     /// The game that the file is of.
-    pub(crate) fn game(&mut self) -> Result<Game> {
-        let length = self.u8()?;
-        let name: Vec<u8> = (0..length).map(|_| self.u8()).collect::<Result<_>>()?;
+    pub(crate) fn read_game(&mut self) -> Result<Game> {
+        let length = self.read_u8()?;
+        let name: Vec<u8> = (0..length).map(|_| self.read_u8()).collect::<Result<_>>()?;
         let name = String::from_utf8_lossy(&name);
-        Game::named(&name).ok_or_else(|| self.bad(format!("it is of {name:?}, which is not known")))
+        Game::by_name(&name).ok_or_else(|| self.bad_file(format!("it is of {name:?}, which is not known")))
     }
 
     /// A count of things that take at least `size` bytes each, so that a wrong one cannot ask for
     /// much memory.
-    pub(crate) fn count(&mut self, size: usize) -> Result<usize> {
-        let count = self.u32()? as usize;
+    pub(crate) fn read_count(&mut self, size: usize) -> Result<usize> {
+        let count = self.read_u32()? as usize;
         if count > self.rest.len() / size {
-            return Err(self.bad("it ends too early"));
+            return Err(self.bad_file("it ends too early"));
         }
         Ok(count)
     }
 
     /// Succeeds when everything was read.
-    pub(crate) fn end(&self) -> Result<()> {
+    pub(crate) fn expect_end(&self) -> Result<()> {
         if self.rest.is_empty() {
             Ok(())
         } else {
-            Err(self.bad("there is more in it than there should be"))
+            Err(self.bad_file("there is more in it than there should be"))
         }
     }
 
-    pub(crate) fn bad(&self, reason: impl Into<String>) -> Error {
+    pub(crate) fn bad_file(&self, reason: impl Into<String>) -> Error {
         Error::BadFile {
             what: self.what,
             reason: reason.into(),
@@ -138,39 +138,39 @@ impl<'a> Reader<'a> {
 mod tests {
     use super::*;
 
-    fn read(file: &[u8]) -> Result<u32> {
-        let mut reader = open("test", *b"TEST", file)?;
-        let value = reader.u32()?;
-        reader.end()?;
+    fn read_value(file: &[u8]) -> Result<u32> {
+        let mut reader = open_file("test", *b"TEST", file)?;
+        let value = reader.read_u32()?;
+        reader.expect_end()?;
         Ok(value)
     }
 
-    fn reason(file: &[u8]) -> String {
-        read(file).unwrap_err().to_string()
+    fn failure_reason(file: &[u8]) -> String {
+        read_value(file).unwrap_err().to_string()
     }
 
     #[test]
-    fn what_was_sealed_opens() {
-        assert_eq!(read(&seal(*b"TEST", &7_u32.to_le_bytes())).unwrap(), 7);
+    fn encoded_file_decodes() {
+        assert_eq!(read_value(&encode_file(*b"TEST", &7_u32.to_le_bytes())).unwrap(), 7);
     }
 
     #[test]
-    fn damaged_and_foreign_files_are_refused_with_the_reason() {
-        let good = seal(*b"TEST", &7_u32.to_le_bytes());
+    fn damaged_files_are_rejected_with_reason() {
+        let good = encode_file(*b"TEST", &7_u32.to_le_bytes());
         for length in 0..good.len() {
             assert!(
-                read(&good[..length]).is_err(),
+                read_value(&good[..length]).is_err(),
                 "a file cut to {length} bytes was taken"
             );
         }
-        assert!(reason(&good[..good.len() - 1]).contains("should hold 4 bytes and holds 3"));
-        assert!(reason(&seal(*b"ELSE", &[0; 4])).contains("another kind"));
+        assert!(failure_reason(&good[..good.len() - 1]).contains("should hold 4 bytes and holds 3"));
+        assert!(failure_reason(&encode_file(*b"ELSE", &[0; 4])).contains("another kind"));
         let mut newer = good.clone();
         newer[4] = 9;
-        assert!(reason(&newer).contains("format is 9"));
+        assert!(failure_reason(&newer).contains("format is 9"));
         let mut flipped = good.clone();
         *flipped.last_mut().unwrap() ^= 1;
-        assert!(reason(&flipped).contains("checksum"));
-        assert!(reason(&seal(*b"TEST", &[0; 5])).contains("more in it"));
+        assert!(failure_reason(&flipped).contains("checksum"));
+        assert!(failure_reason(&encode_file(*b"TEST", &[0; 5])).contains("more in it"));
     }
 }

@@ -36,11 +36,11 @@ impl Collector {
         let make = |sampling: &Sampling| -> Result<Box<dyn Sampler>> {
             Ok(Box::new(Pipeline::new(sampling.clone())?))
         };
-        Self::with(environment, storage, sampling, make)
+        Self::with_sampler(environment, storage, sampling, make)
     }
 
     /// One that has another sampler than a [`Pipeline`], made anew with each configuration.
-    pub fn with(
+    pub fn with_sampler(
         environment: Environment,
         storage: Storage,
         sampling: Sampling,
@@ -63,7 +63,7 @@ impl TaskWorker for Collector {
 
     const ROLE: Role = Role::Collector;
 
-    fn pod(&self) -> &str {
+    fn pod_name(&self) -> &str {
         &self.environment.pod
     }
 
@@ -71,7 +71,7 @@ impl TaskWorker for Collector {
         self.environment.replica_index
     }
 
-    fn config(&self) -> Sampling {
+    fn current_config(&self) -> Sampling {
         self.sampling.clone()
     }
 
@@ -81,13 +81,13 @@ impl TaskWorker for Collector {
         Ok(())
     }
 
-    fn rest(&mut self) {
-        self.sampler.rest();
+    fn stop_workers(&mut self) {
+        self.sampler.stop_workers();
     }
 
-    fn work(&mut self, task: CollectorTask, fallback_seed: u64) -> Result<CollectorReport> {
+    fn run_task(&mut self, task: CollectorTask, fallback_seed: u64) -> Result<CollectorReport> {
         let game = task.game;
-        let model = Model::load(&self.storage, &task.model_path, game, task.model_version)?;
+        let model = Model::load_checked(&self.storage, &task.model_path, game, task.model_version)?;
         let seed = task.seed.unwrap_or(fallback_seed);
         let report = match task.work {
             Work::Collect { frames } if (1..=MAX_FRAMES).contains(&frames) => {
@@ -101,13 +101,13 @@ impl TaskWorker for Collector {
                 CollectorReport {
                     path: Some(path),
                     bytes,
-                    ..summary(frames as u64, &rollout.returns)
+                    ..summarise_returns(frames as u64, &rollout.returns)
                 }
             }
             Work::Evaluate { episodes } if (1..=MAX_EPISODES).contains(&episodes) => {
                 let Evaluation { returns, frames } =
                     self.sampler.evaluate(&model.policy, episodes, seed)?;
-                summary(frames, &returns)
+                summarise_returns(frames, &returns)
             }
             Work::Collect { .. } | Work::Evaluate { .. } => {
                 let limits = format!(
@@ -130,7 +130,7 @@ pub(crate) fn frames_folder(model_version: u64) -> String {
     format!("frames-{model_version}")
 }
 
-fn summary(frames: u64, returns: &[f64]) -> CollectorReport {
+fn summarise_returns(frames: u64, returns: &[f64]) -> CollectorReport {
     let sum: f64 = returns.iter().sum();
     let episodes = returns.len() as u64;
     let mean_return = if returns.is_empty() {
@@ -159,12 +159,12 @@ mod tests {
     use crate::{
         env::COLLECTOR_PORT,
         game::Game,
-        life::Counted,
+        lifecycle::TaskReport,
         policy::Policy,
         rollout::{Rollout, Trajectory},
     };
 
-    fn environment(sampling: &Sampling) -> Environment {
+    fn test_environment(sampling: &Sampling) -> Environment {
         Environment::from_lookup(COLLECTOR_PORT, |name| match name {
             "KUBERNETES_POD_NAMESPACE" => Some("rl".to_owned()),
             "KUBERNETES_POD_NAME" => Some(format!("pole-{}", sampling.num_workers)),
@@ -173,12 +173,12 @@ mod tests {
         .unwrap()
     }
 
-    fn collector(storage: &Storage, sampling: Sampling) -> Result<Collector> {
-        Collector::new(environment(&sampling), storage.clone(), sampling)
+    fn new_collector(storage: &Storage, sampling: Sampling) -> Result<Collector> {
+        Collector::new(test_environment(&sampling), storage.clone(), sampling)
     }
 
     /// Stores a model; a task for whoever has it.
-    fn task(storage: &Storage, game: Game, work: Work) -> CollectorTask {
+    fn store_task(storage: &Storage, game: Game, work: Work) -> CollectorTask {
         let run = storage.root().to_owned();
         storage.create_folder(&run.join(frames_folder(0))).unwrap();
         let model = Model::random(game, &mut StdRng::seed_from_u64(1));
@@ -194,7 +194,7 @@ mod tests {
         }
     }
 
-    fn threads() -> Sampling {
+    fn threaded_sampling() -> Sampling {
         Sampling {
             num_workers: 2,
             num_envs_per_worker: 1,
@@ -204,14 +204,14 @@ mod tests {
     }
 
     #[test]
-    fn frames_and_reports_are_the_same_by_one_thread_and_by_many() {
+    fn thread_count_does_not_change_frames() {
         let folder = tempfile::tempdir().unwrap();
         let storage = Storage::open(folder.path()).unwrap();
-        let mut one = collector(&storage, Sampling::default()).unwrap();
-        let mut many = collector(&storage, threads()).unwrap();
+        let mut one = new_collector(&storage, Sampling::default()).unwrap();
+        let mut many = new_collector(&storage, threaded_sampling()).unwrap();
         let mut both = |work| {
-            let task = task(&storage, Game::Acrobot, work);
-            [&mut one, &mut many].map(|collector| collector.work(task.clone(), 0).unwrap())
+            let task = store_task(&storage, Game::Acrobot, work);
+            [&mut one, &mut many].map(|collector| collector.run_task(task.clone(), 0).unwrap())
         };
         let [one, other] = both(Work::Collect { frames: 1301 });
         assert_eq!((one.frames, &one.stats()), (1301, &other.stats()));
@@ -223,18 +223,18 @@ mod tests {
     }
 
     #[test]
-    fn another_sampling_is_taken_on_if_it_makes_sense() {
+    fn invalid_sampling_config_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let storage = Storage::open(folder.path()).unwrap();
-        let mut collector = collector(&storage, Sampling::default()).unwrap();
-        collector.configure(threads()).unwrap();
-        assert_eq!(collector.config(), threads());
+        let mut collector = new_collector(&storage, Sampling::default()).unwrap();
+        collector.configure(threaded_sampling()).unwrap();
+        assert_eq!(collector.current_config(), threaded_sampling());
         let odd = Sampling {
             num_envs_per_worker: 3,
             ..Sampling::default()
         };
         assert!(matches!(collector.configure(odd), Err(Error::BadConfig(_))));
-        assert_eq!(collector.config(), threads());
+        assert_eq!(collector.current_config(), threaded_sampling());
     }
 
     /// Plays nothing: each step is an episode, which returns how many rollout workers there would be.
@@ -246,7 +246,7 @@ mod tests {
     impl Sampler for Other {
         fn collect(&mut self, policy: &Policy, frames: usize, _: u64) -> Result<Rollout> {
             let step = Trajectory {
-                observations: vec![0.5; 2 * policy.game().rules().observation()],
+                observations: vec![0.5; 2 * policy.game().rules().observation_size()],
                 actions: vec![1],
                 rewards: vec![1.0],
                 log_probabilities: vec![-0.5],
@@ -265,13 +265,13 @@ mod tests {
             })
         }
 
-        fn rest(&mut self) {
+        fn stop_workers(&mut self) {
             self.rests.fetch_add(1, SeqCst);
         }
     }
 
     #[test]
-    fn another_sampler_may_stand_in_the_place_of_the_pipeline() {
+    fn custom_sampler_replaces_pipeline() {
         let folder = tempfile::tempdir().unwrap();
         let storage = Storage::open(folder.path()).unwrap();
         let rests = Arc::<AtomicU32>::default();
@@ -284,12 +284,12 @@ mod tests {
             }))
         };
         let sampling = Sampling::default();
-        let of = environment(&sampling);
-        let mut collector = Collector::with(of, storage.clone(), sampling, make).unwrap();
+        let of = test_environment(&sampling);
+        let mut collector = Collector::with_sampler(of, storage.clone(), sampling, make).unwrap();
 
         let game = Game::CartPole;
-        let played = task(&storage, game, Work::Collect { frames: 5 });
-        let report = collector.work(played, 0).unwrap();
+        let played = store_task(&storage, game, Work::Collect { frames: 5 });
+        let report = collector.run_task(played, 0).unwrap();
         assert_eq!((report.frames, report.episodes), (5, 5));
         assert!((report.mean_return - 1.0).abs() < 1e-9, "{report:?}");
         let file = storage.read(&report.path.unwrap()).unwrap();
@@ -297,12 +297,12 @@ mod tests {
         assert_eq!(stored.len(), 5);
         assert_eq!(stored[0].log_probabilities, [-0.5]);
 
-        collector.configure(threads()).unwrap();
-        let evaluated = task(&storage, game, Work::Evaluate { episodes: 3 });
-        let report = collector.work(evaluated, 0).unwrap();
+        collector.configure(threaded_sampling()).unwrap();
+        let evaluated = store_task(&storage, game, Work::Evaluate { episodes: 3 });
+        let report = collector.run_task(evaluated, 0).unwrap();
         assert_eq!((report.frames, report.episodes), (7, 3));
         assert!((report.mean_return + 2.0).abs() < 1e-9, "{report:?}");
-        collector.rest();
+        collector.stop_workers();
         assert_eq!(rests.load(SeqCst), 1);
     }
 }

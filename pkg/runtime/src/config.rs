@@ -12,7 +12,7 @@ use crate::{Error, Result};
 ///
 /// # Errors
 /// [`BadConfig`](Error::BadConfig), with what is wrong.
-pub fn read<C: DeserializeOwned>(json: &[u8]) -> Result<C> {
+pub fn parse_config<C: DeserializeOwned>(json: &[u8]) -> Result<C> {
     let object = serde_json::from_slice::<Map<String, Value>>(json);
     object
         .and_then(|object| serde_json::from_value(Value::Object(object)))
@@ -20,7 +20,7 @@ pub fn read<C: DeserializeOwned>(json: &[u8]) -> Result<C> {
 }
 
 /// Reads one that is within another, if it is there.
-pub(crate) fn within<'de, D, C>(deserializer: D) -> Result<Option<C>, D::Error>
+pub(crate) fn deserialize_nested<'de, D, C>(deserializer: D) -> Result<Option<C>, D::Error>
 where
     D: Deserializer<'de>,
     C: DeserializeOwned,
@@ -36,8 +36,8 @@ mod tests {
     use crate::{panel::Configs, ppo::Settings};
 
     #[test]
-    fn only_an_object_is_taken() {
-        let read_settings = |json: &str| read::<Settings>(json.as_bytes());
+    fn config_must_be_json_object() {
+        let read_settings = |json: &str| parse_config::<Settings>(json.as_bytes());
         assert_eq!(read_settings("{}").unwrap(), Settings::default());
         for json in ["[]", "[1]", "[0.1, 0.9]", "null", "5", "\"\"", ""] {
             let refused = read_settings(json);
@@ -46,8 +46,8 @@ mod tests {
     }
 
     #[test]
-    fn nor_is_a_list_taken_within_another() {
-        let read_configs = |json: &str| read::<Configs>(json.as_bytes());
+    fn nested_config_must_be_json_object() {
+        let read_configs = |json: &str| parse_config::<Configs>(json.as_bytes());
         let nothing = read_configs(r#"{"collector": null}"#).unwrap();
         assert_eq!(nothing, Configs::default());
         let one = read_configs(r#"{"learner": {"num_epochs": 2}}"#).unwrap();

@@ -9,7 +9,7 @@
 //! 4. trains, and saves a checkpoint every so often,
 //! 5. leaves only the final model; when it was interrupted or told to end, a checkpoint too.
 
-mod orders;
+mod persisted_settings;
 
 use std::{
     future::Future,
@@ -22,27 +22,27 @@ use tokio::{net::TcpListener, sync::watch, time::sleep};
 
 use crate::{
     Result,
-    beside::{Beside, beside},
+    blocking::{BlockingCell, run_blocking},
     chain,
-    checkpoint::{Checkpoint, Keep, Keeper},
-    dispatch::Field,
+    checkpoint::{Checkpoint, CheckpointPolicy, CheckpointStore},
+    dispatch::DispatchContext,
     endpoint::Endpoint,
     env::Environment,
-    fleet::Patience,
-    life::{Call, Gate, handles},
+    replica_table::ReplicaTimeouts,
+    lifecycle::{Call, PauseGate, lifecycle_routes},
     outcome::Outcome,
-    panel::{Configs, Crew, Desk, Panel},
-    progress::{Progress, count},
-    roster::Roster,
+    panel::{Configs, WorkerGroup, ControlPanelHandler, ControlPanel},
+    progress::{Progress, count_noun},
+    shared_replicas::SharedReplicas,
     run::{RUN, Run, job_folder},
     scale::{Counts, Scale},
-    server::{bounded, serve_while},
+    server::{with_limits, serve_while},
     storage::Storage,
-    training::{Goal, Stored, train},
+    training::{Goal, Stored, run_training},
     wire::Replicas,
 };
 
-use orders::Orders;
+use persisted_settings::PersistedSettings;
 
 /// What the coordinator is told by its command line.
 #[derive(Clone, Debug)]
@@ -60,15 +60,15 @@ pub struct Options {
     /// How long to train in all.
     pub timeout: Duration,
     /// When a replica counts as lost.
-    pub patience: Patience,
+    pub patience: ReplicaTimeouts,
     /// When checkpoints are saved.
-    pub keep: Keep,
+    pub keep: CheckpointPolicy,
     /// What replicas are configured with.
     pub configs: Configs,
 }
 
 impl Options {
-    const fn counts(&self) -> Counts {
+    const fn requested_counts(&self) -> Counts {
         Counts {
             collectors: self.collectors,
             learners: self.learners,
@@ -84,9 +84,9 @@ pub struct Coordinator {
     storage: Storage,
     client: Client,
     progress: watch::Sender<Progress>,
-    gate: Gate,
-    roster: Roster,
-    panel: Panel,
+    gate: PauseGate,
+    roster: SharedReplicas,
+    panel: ControlPanel,
     scale: Scale,
 }
 
@@ -98,16 +98,16 @@ impl Coordinator {
         storage: Storage,
         client: Client,
     ) -> Self {
-        let job = environment.job().to_owned();
+        let job = environment.job_name().to_owned();
         let progress = watch::Sender::new(Progress {
             job,
             ..Progress::default()
         });
-        let gate = Gate::running();
+        let gate = PauseGate::new_running();
         Self {
-            scale: Scale::new(options.counts(), options.declared, environment.job()),
-            roster: Roster::new(options.patience),
-            panel: Panel::new(client.clone(), gate.clone(), options.configs.clone()),
+            scale: Scale::new(options.requested_counts(), options.declared, environment.job_name()),
+            roster: SharedReplicas::new(options.patience),
+            panel: ControlPanel::new(client.clone(), gate.clone(), options.configs.clone()),
             options,
             environment,
             storage,
@@ -118,7 +118,7 @@ impl Coordinator {
     }
 
     /// Follows the progress.
-    pub fn progress(&self) -> watch::Receiver<Progress> {
+    pub fn subscribe_progress(&self) -> watch::Receiver<Progress> {
         self.progress.subscribe()
     }
 
@@ -135,17 +135,17 @@ impl Coordinator {
         let (keep, of) = (self.options.keep, id.clone());
         let open = move || {
             let folder = job_folder(&storage, &environment)?;
-            let keeper = Keeper::open(storage.clone(), &folder, (game, seed), keep)?;
+            let keeper = CheckpointStore::open(storage.clone(), &folder, (game, seed), keep)?;
             let begin = keeper
-                .newest()?
-                .unwrap_or_else(|| Checkpoint::first(game, seed));
-            let orders = keeper.orders()?;
+                .load_newest()?
+                .unwrap_or_else(|| Checkpoint::new_initial(game, seed));
+            let orders = keeper.load_settings()?;
             let run = Run::create(storage, &environment, &of, &begin.model)?;
             Ok((begin, orders, Stored { run, keeper }))
         };
-        let (begin, orders, stored) = beside(open).await?;
+        let (begin, orders, stored) = run_blocking(open).await?;
         if let Some(file) = orders {
-            self.obey(&file);
+            self.restore_settings(&file);
         }
         let folder = stored.run.folder().display().to_string();
         tracing::info!("training {game} in {folder}");
@@ -154,54 +154,54 @@ impl Coordinator {
             progress.iteration = begin.model.version;
             (progress.frames, progress.mean_return) = (begin.frames, begin.mean_return);
         });
-        let stored = Beside::new(stored);
+        let stored = BlockingCell::new(stored);
         let trained = async {
             let outcome = tokio::select! {
-                outcome = Box::pin(self.work(&id, &stored)) => outcome,
-                () = self.gate.exiting() => Ok(Outcome::Ended),
+                outcome = Box::pin(self.train_with_replicas(&id, &stored)) => outcome,
+                () = self.gate.wait_for_exit() => Ok(Outcome::Ended),
                 () = shutdown => Ok(Outcome::Interrupted),
             };
             self.gate
-                .end(outcome.as_ref().err().map(|error| chain(error)));
+                .mark_ended(outcome.as_ref().err().map(|error| chain(error)));
             outcome
         };
-        let outcome = serve_while(listener, bounded(self.router()), trained)
+        let outcome = serve_while(listener, with_limits(self.build_router()), trained)
             .await
             .flatten();
         let is_done = matches!(outcome, Ok(Outcome::Solved | Outcome::Unsolved));
-        let orders = self.orders();
+        let orders = self.current_settings();
         let finish = move |Stored { run, keeper }: &mut Stored| {
-            keeper.sum_up();
+            keeper.write_summary();
             let kept = if is_done {
                 Ok(())
             } else {
-                let kept = orders.keep(keeper);
+                let kept = orders.save_to(keeper);
                 kept.and(keeper.save(|| run.model()))
             };
-            let finished = run.finish().map(|model| model.display().to_string());
+            let finished = run.finish_run().map(|model| model.display().to_string());
             if is_done && finished.is_ok() {
                 // Only now: until the model is in its place, it is to be gone on from.
-                keeper.done();
+                keeper.remove_finished();
             }
             kept.and(finished)
         };
-        let finished = stored.work(finish).await;
+        let finished = stored.run_exclusive(finish).await;
         if matches!(outcome, Ok(Outcome::Ended)) {
-            let replicas = self.roster.members().into_iter();
+            let replicas = self.roster.list_members().into_iter();
             let replicas: Vec<_> = replicas.map(|(_, address)| address).collect();
-            tracing::info!("ending {}", count(replicas.len(), "replica"));
-            self.panel.call(Call::Exit, &replicas).await;
+            tracing::info!("ending {}", count_noun(replicas.len(), "replica"));
+            self.panel.call_all(Call::Exit, &replicas).await;
         }
         // Why the training failed matters more than why cleaning up after it did.
         let (outcome, model) = (outcome?, finished?);
         tracing::info!("the model is in {model}");
         let episodes = self.options.goal.evaluation_episodes;
-        let summary = outcome.summary(&self.progress.borrow(), episodes, start.elapsed());
+        let summary = outcome.summary_line(&self.progress.borrow(), episodes, start.elapsed());
         tracing::info!("{summary}");
         Ok(outcome)
     }
 
-    async fn work(&self, id: &str, stored: &Beside<Stored>) -> Result<Outcome> {
+    async fn train_with_replicas(&self, id: &str, stored: &BlockingCell<Stored>) -> Result<Outcome> {
         let Options {
             goal,
             endpoint_timeout,
@@ -210,7 +210,7 @@ impl Coordinator {
         } = &self.options;
         let roster = &self.roster;
         // What is told from now on.
-        let kept = self.orders();
+        let kept = self.current_settings();
         let endpoint = Endpoint::new(self.client.clone(), &self.environment);
         let key = format!("{}-{id}", self.environment.pod);
         let mut granted = Replicas::default();
@@ -224,76 +224,76 @@ impl Coordinator {
             let first @ Counts {
                 collectors,
                 learners,
-            } = self.scale.wanted().least(self.options.counts());
+            } = self.scale.wanted_counts().min_of_each(self.options.requested_counts());
             tracing::info!("asking {} for {first}", endpoint.url());
             if first != Counts::default() {
-                let acquired = endpoint.acquire(collectors, learners, &key, *endpoint_timeout);
+                let acquired = endpoint.acquire_replicas(collectors, learners, &key, *endpoint_timeout);
                 granted = acquired.await?;
-                roster.sync(&granted);
+                roster.sync_listed(&granted);
             }
         }
-        let field = Field {
+        let field = DispatchContext {
             client: &self.client,
             roster,
             gate: &self.gate,
         };
         tokio::select! {
-            solved = train(goal, field, stored, &self.progress) => {
+            solved = run_training(goal, field, stored, &self.progress) => {
                 Ok(if solved? { Outcome::Solved } else { Outcome::Unsolved })
             }
             () = self.gate.run_for(*timeout) => Ok(Outcome::TimedOut),
-            () = roster.follow(&endpoint) => Ok(Outcome::Interrupted),
-            () = self.scale.follow(&endpoint, &key, self.options.patience.poll, &granted) => {
+            () = roster.follow_endpoint(&endpoint) => Ok(Outcome::Interrupted),
+            () = self.scale.follow_wanted(&endpoint, &key, self.options.patience.poll, &granted) => {
                 Ok(Outcome::Interrupted)
             }
-            () = self.panel.lead(roster) => Ok(Outcome::Interrupted),
-            () = self.remember(stored, kept) => Ok(Outcome::Interrupted),
+            () = self.panel.control_loop(roster) => Ok(Outcome::Interrupted),
+            () = self.persist_settings_loop(stored, kept) => Ok(Outcome::Interrupted),
         }
     }
 
     /// What the command line says.
-    fn flags(&self) -> (Counts, Configs) {
-        (self.options.counts(), self.options.configs.clone())
+    fn flag_settings(&self) -> (Counts, Configs) {
+        (self.options.requested_counts(), self.options.configs.clone())
     }
 
     /// What it was told.
-    fn orders(&self) -> Orders {
-        Orders::new(self.flags(), self.scale.wanted(), self.panel.configs())
+    fn current_settings(&self) -> PersistedSettings {
+        PersistedSettings::new(self.flag_settings(), self.scale.wanted_counts(), self.panel.current_configs())
     }
 
     /// Goes by what the one before it was told.
-    fn obey(&mut self, file: &[u8]) {
-        let Some(orders) = Orders::read(file, &self.flags()) else {
+    fn restore_settings(&mut self, file: &[u8]) {
+        let Some(orders) = PersistedSettings::parse_matching(file, &self.flag_settings()) else {
             return;
         };
-        if orders != self.orders() {
+        if orders != self.current_settings() {
             tracing::info!(
                 "going on with {} and the last configurations",
                 orders.counts
             );
         }
-        self.panel.restore(orders.configs);
-        self.scale.restore(orders.counts);
+        self.panel.restore_configs(orders.configs);
+        self.scale.restore_counts(orders.counts);
     }
 
     /// Keeps what it is told beside what is kept, for ever.
-    async fn remember(&self, stored: &Beside<Stored>, mut kept: Orders) {
+    async fn persist_settings_loop(&self, stored: &BlockingCell<Stored>, mut kept: PersistedSettings) {
         loop {
             sleep(self.options.patience.poll).await;
-            let orders = self.orders();
+            let orders = self.current_settings();
             if orders == kept {
                 continue;
             }
             let told = orders.clone();
-            let keep = move |stored: &mut Stored| told.keep(&stored.keeper);
-            match stored.work(keep).await {
+            let keep = move |stored: &mut Stored| told.save_to(&stored.keeper);
+            match stored.run_exclusive(keep).await {
                 Ok(()) => kept = orders,
                 Err(error) => tracing::warn!("orders are not kept yet: {}", chain(&error)),
             }
         }
     }
 
-    fn router(&self) -> Router {
+    fn build_router(&self) -> Router {
         let progress = self.progress.subscribe();
         let status = move || {
             let now = progress.borrow().clone();
@@ -302,8 +302,8 @@ impl Coordinator {
         Router::new()
             .route("/healthz", get(async || "ok"))
             .route("/status", get(status))
-            .merge(self.scale.router())
-            .merge(handles(Desk {
+            .merge(self.scale.build_router())
+            .merge(lifecycle_routes(ControlPanelHandler {
                 panel: self.panel.clone(),
                 crew: self.roster.clone(),
             }))

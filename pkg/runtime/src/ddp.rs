@@ -1,6 +1,6 @@
 //! A learner of several GPUs: ranks that train one model together, a thread for each here, and a pod for several.
 //!
-//! They meet at the address that the orchestrator gives to all ([`Place`]): rank 0 listens, the others connect to it and stay connected.
+//! They meet at the address that the orchestrator gives to all ([`RankConfig`]): rank 0 listens, the others connect to it and stay connected.
 //! Rank 0 takes the tasks, from its aggregator, and calls the others to each. What is done then is the same everywhere: model and frames are
 //! loaded, of every batch a rank computes its part of the gradient, rank 0 adds the parts up in the order of the ranks and sends the sum back,
 //! and all make the same step. So the result is that of one process but for how sums are rounded, and the same each time. Rank 0 stores it.
@@ -8,19 +8,19 @@
 //! A rank that cannot do a task, or is paused, fails the task. One that is lost ends all: their process fails, and the orchestrator replaces
 //! the unit.
 
-mod follow;
+mod rank_worker;
 mod group;
-mod lead;
+mod rank_zero;
 mod link;
-mod meeting;
-mod place;
+mod rendezvous;
+mod rank_config;
 
 use std::{future::pending, time::Duration};
 
 use tokio::{net::TcpListener, task::JoinSet};
 
 pub use group::Group;
-pub use place::Place;
+pub use rank_config::RankConfig;
 
 use crate::{
     Error, Result,
@@ -28,8 +28,8 @@ use crate::{
     learner::Learner,
     server::{listen, serve, serve_handles},
 };
-use follow::{Follower, NoConfig};
-use lead::Leader;
+use rank_worker::{RankWorker, NoConfig};
+use rank_zero::RankZeroWorker;
 
 /// How long ranks wait for each other.
 #[derive(Clone, Copy, Debug)]
@@ -53,17 +53,17 @@ impl Default for Limits {
 }
 
 /// Trains as all ranks of this pod, until all of them have ended, rank 0 has, or one has failed.
-pub async fn learn(
-    place: Place,
+pub async fn train_ranks(
+    place: RankConfig,
     environment: Environment,
     learner: Learner,
     limits: Limits,
 ) -> Result<()> {
     let mut ranks = JoinSet::new();
-    for rank in place.ranks() {
+    for rank in place.local_ranks() {
         let (place, learner, port) = (place.clone(), learner.clone(), environment.port);
         ranks.spawn(async move {
-            let group = tokio::task::spawn_blocking(move || Group::meet(&place, rank, limits));
+            let group = tokio::task::spawn_blocking(move || Group::rendezvous(&place, rank, limits));
             let group = group.await.map_err(Error::TaskLost)??;
             let port = u32::from(port) + rank;
             let port = u16::try_from(port).map_err(|_| Error::InvalidVariable {
@@ -72,7 +72,7 @@ pub async fn learn(
             })?;
             let listener = listen(port).await?;
             tracing::info!("rank {rank} has met all others, and listens on port {port}");
-            let trained = train(listener, learner, group).await;
+            let trained = train_as_rank(listener, learner, group).await;
             trained.map(|()| rank)
         });
     }
@@ -86,12 +86,12 @@ pub async fn learn(
 }
 
 /// Trains as one rank, until it is told to end or another one is lost.
-pub async fn train(listener: TcpListener, learner: Learner, group: Group) -> Result<()> {
+pub async fn train_as_rank(listener: TcpListener, learner: Learner, group: Group) -> Result<()> {
     let forever = pending();
     if group.rank() == 0 {
-        serve(listener, Leader::new(learner, group), forever).await
+        serve(listener, RankZeroWorker::new(learner, group), forever).await
     } else {
-        let follower = Follower::new(learner, group);
+        let follower = RankWorker::new(learner, group);
         serve_handles(listener, follower, NoConfig {}, forever).await
     }
 }

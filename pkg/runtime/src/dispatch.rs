@@ -11,21 +11,21 @@ use tokio::task::JoinSet;
 
 use crate::{
     Error, Result, chain,
-    fleet::Ready,
-    life::{Counted, Gate},
-    roster::Roster,
-    wire::{Failure, Role, TAKES_NO_TASK, is_of_bad_task},
+    replica_table::ReadyReplica,
+    lifecycle::{TaskReport, PauseGate},
+    shared_replicas::SharedReplicas,
+    wire::{Failure, Role, TAKES_NO_TASK, is_bad_task_status},
 };
 
 /// What tasks are handed out by.
 #[derive(Clone, Copy, Debug)]
-pub struct Field<'a> {
+pub struct DispatchContext<'a> {
     /// Calls the replicas.
     pub client: &'a Client,
     /// Knows them.
-    pub roster: &'a Roster,
+    pub roster: &'a SharedReplicas,
     /// Lets tasks through.
-    pub gate: &'a Gate,
+    pub gate: &'a PauseGate,
 }
 
 /// Gives each task to a replica of the role that is free, until all are done; returns the reports
@@ -37,12 +37,12 @@ pub struct Field<'a> {
 ///
 /// # Errors
 /// A task was refused as a [bad one](is_of_bad_task) by two replicas, or twice by the only one.
-pub async fn dispatch<T, R>(field: Field<'_>, role: Role, tasks: &[T]) -> Result<Vec<R>>
+pub async fn dispatch_tasks<T, R>(field: DispatchContext<'_>, role: Role, tasks: &[T]) -> Result<Vec<R>>
 where
     T: Serialize,
-    R: Counted + DeserializeOwned + Send + 'static,
+    R: TaskReport + DeserializeOwned + Send + 'static,
 {
-    let Field {
+    let DispatchContext {
         client,
         roster,
         gate,
@@ -57,26 +57,26 @@ where
     // Who has refused a task as a bad one.
     let mut refused: HashMap<usize, String> = HashMap::new();
     while reports.iter().any(Option::is_none) {
-        let ready = roster.ready(role);
+        let ready = roster.ready_replicas(role);
         if ready.is_empty() && running.is_empty() && !waiting {
             waiting = true;
             tracing::info!("waiting for a {role}");
         }
-        for Ready { address, mut gone } in ready {
+        for ReadyReplica { address, mut gone } in ready {
             if busy.contains_key(&address.pod) {
                 continue;
             }
             let Some(task) = open.pop_front() else { break };
-            let Some(flight) = gate.pass() else {
+            let Some(flight) = gate.try_admit() else {
                 open.push_front(task);
                 break;
             };
             busy.insert(address.pod.clone(), flight);
             waiting = false;
-            let limit = roster.patience().task;
+            let limit = roster.timeouts().task;
             let url = format!("http://{}/task", address.url);
             let request = client.post(&url).json(&tasks[task]).timeout(limit);
-            let call = call::<R>(request, url, address.pod.clone(), limit);
+            let call = send_task::<R>(request, url, address.pod.clone(), limit);
             running.spawn(async move {
                 let outcome = tokio::select! {
                     outcome = call => Some(outcome),
@@ -92,20 +92,20 @@ where
                     Some(Ok(report)) => {
                         roster.task_done(&pod);
                         if let Some(flight) = flight {
-                            flight.landed(report.polled());
+                            flight.complete(report.poll_result());
                         }
                         reports[task] = Some(report);
                     }
                     Some(Err(Error::GivenBack { reason, .. })) => {
                         tracing::info!("{pod} takes no task on: {reason}");
-                        roster.paused(&pod);
+                        roster.mark_paused(&pod);
                         open.push_front(task);
                     }
                     Some(Err(error)) => {
-                        let is_bad = matches!(&error, Error::TaskFailed { status, .. } if is_of_bad_task(*status));
+                        let is_bad = matches!(&error, Error::TaskFailed { status, .. } if is_bad_task_status(*status));
                         if is_bad {
                             let before = refused.insert(task, pod.clone());
-                            let is_alone = roster.ready(role).len() == 1;
+                            let is_alone = roster.ready_replicas(role).len() == 1;
                             if before.is_some_and(|before| before != pod || is_alone) {
                                 return Err(error);
                             }
@@ -125,7 +125,7 @@ where
 }
 
 /// Sends one task and waits for its report.
-pub(crate) async fn call<R: DeserializeOwned>(
+pub(crate) async fn send_task<R: DeserializeOwned>(
     request: RequestBuilder,
     url: String,
     replica: String,

@@ -48,7 +48,7 @@ impl Endpoint {
 
     /// Asks for replicas until they are granted, for at most `patience`. The key makes repeating
     /// safe: it stays the same for all tries of one coordinator start.
-    pub async fn acquire(
+    pub async fn acquire_replicas(
         &self,
         collectors: u32,
         learners: u32,
@@ -58,9 +58,9 @@ impl Endpoint {
         let start = tokio::time::Instant::now();
         let mut pause = Duration::from_millis(500);
         loop {
-            match self.add(collectors, learners, key).await {
+            match self.add_replicas(collectors, learners, key).await {
                 Ok(replicas) => return Ok(replicas),
-                Err(error) if !error.is_passing() => return Err(error),
+                Err(error) if !error.is_transient() => return Err(error),
                 Err(error) if start.elapsed() + pause > patience => {
                     return Err(Error::EndpointTimeout {
                         seconds: patience.as_secs(),
@@ -81,18 +81,18 @@ impl Endpoint {
     }
 
     /// Asks for replicas, once. The key makes repeating safe.
-    pub async fn add(&self, collectors: u32, learners: u32, key: &str) -> Result<Replicas> {
+    pub async fn add_replicas(&self, collectors: u32, learners: u32, key: &str) -> Result<Replicas> {
         let request = self.client.post(&self.url);
-        self.change(request, collectors, learners, key).await
+        self.change_replicas(request, collectors, learners, key).await
     }
 
     /// Has so many replicas go, and answers which. The key makes repeating safe.
-    pub async fn remove(&self, collectors: u32, learners: u32, key: &str) -> Result<Replicas> {
+    pub async fn remove_replicas(&self, collectors: u32, learners: u32, key: &str) -> Result<Replicas> {
         let request = self.client.delete(&self.url);
-        self.change(request, collectors, learners, key).await
+        self.change_replicas(request, collectors, learners, key).await
     }
 
-    async fn change(
+    async fn change_replicas(
         &self,
         request: RequestBuilder,
         collectors: u32,
@@ -108,25 +108,25 @@ impl Endpoint {
             learners: Wanted { replicas: learners },
         };
         let request = request.header("Idempotency-Key", key).json(&body);
-        self.call(request.timeout(CHANGE_LIMIT)).await
+        self.send_request(request.timeout(CHANGE_LIMIT)).await
     }
 
     /// Lists the replicas that can be connected to.
-    pub async fn list(&self) -> Result<Replicas> {
-        self.list_of("coordinator").await
+    pub async fn list_replicas(&self) -> Result<Replicas> {
+        self.list_for("coordinator").await
     }
 
     /// Lists the ranks of the aggregator whose environment this is of, in their order.
-    pub async fn ranks(&self) -> Result<Vec<String>> {
-        Ok(self.list_of("aggregator").await?.learners)
+    pub async fn list_ranks(&self) -> Result<Vec<String>> {
+        Ok(self.list_for("aggregator").await?.learners)
     }
 
-    async fn list_of(&self, what: &str) -> Result<Replicas> {
+    async fn list_for(&self, what: &str) -> Result<Replicas> {
         let query = [("namespace", &self.namespace), (what, &self.coordinator)];
         // reqwest's own query support would need a feature; both values are DNS names and need no
         // escaping.
         let query = query.map(|(key, value)| format!("{key}={value}")).join("&");
-        self.call(
+        self.send_request(
             self.client
                 .get(format!("{}?{query}", self.url))
                 .timeout(LIMIT),
@@ -148,7 +148,7 @@ impl Endpoint {
             collectors: names(Role::Collector),
             learners: names(Role::Learner),
         };
-        self.call(
+        self.send_request(
             self.client
                 .post(format!("{}/failed", self.url))
                 .json(&body)
@@ -157,7 +157,7 @@ impl Endpoint {
         .await
     }
 
-    async fn call(&self, request: RequestBuilder) -> Result<Replicas> {
+    async fn send_request(&self, request: RequestBuilder) -> Result<Replicas> {
         let unreachable = |source| Error::Unreachable {
             url: self.url.clone(),
             source,
@@ -165,12 +165,12 @@ impl Endpoint {
         let response = request.send().await.map_err(unreachable)?;
         let status = response.status();
         let body = response.bytes().await.map_err(unreachable)?;
-        judge(status, &body)
+        parse_response(status, &body)
     }
 }
 
 /// Turns an answer into replicas, or into an error that says whether asking again can help.
-fn judge(status: StatusCode, body: &[u8]) -> Result<Replicas> {
+fn parse_response(status: StatusCode, body: &[u8]) -> Result<Replicas> {
     let envelope = serde_json::from_slice::<Envelope>(body).unwrap_or_else(|_| Envelope {
         success: false,
         code: 1,
@@ -208,37 +208,37 @@ fn judge(status: StatusCode, body: &[u8]) -> Result<Replicas> {
 mod tests {
     use super::*;
 
-    fn answer(status: u16, body: &str) -> Result<Replicas> {
-        judge(StatusCode::from_u16(status).unwrap(), body.as_bytes())
+    fn parse_answer(status: u16, body: &str) -> Result<Replicas> {
+        parse_response(StatusCode::from_u16(status).unwrap(), body.as_bytes())
     }
 
     #[test]
-    fn a_success_holds_replicas() {
+    fn successful_response_contains_replicas() {
         let body = json!({"success": true, "code": 0, "message": "", "data": {
             "namespace": "rl", "coordinator": "c", "collectors": ["a.rl:1", "b.rl:1"], "learners": ["l.rl:2"]}});
         assert_eq!(
-            answer(200, &body.to_string()).unwrap().collectors,
+            parse_answer(200, &body.to_string()).unwrap().collectors,
             ["a.rl:1", "b.rl:1"]
         );
     }
 
     #[test]
-    fn only_what_will_not_pass_is_final() {
+    fn only_permanent_failures_are_terminal() {
         let body =
             r#"{"success": false, "code": 1, "message": "no such coordinator", "data": null}"#;
         for status in [400, 404, 413, 422] {
-            let error = answer(status, body).unwrap_err();
+            let error = parse_answer(status, body).unwrap_err();
             assert!(
-                !error.is_passing() && error.to_string().contains("no such coordinator"),
+                !error.is_transient() && error.to_string().contains("no such coordinator"),
                 "{status}: {error}"
             );
         }
         for status in [200, 401, 403, 409, 429, 500, 503] {
-            assert!(answer(status, body).unwrap_err().is_passing(), "{status}");
+            assert!(parse_answer(status, body).unwrap_err().is_transient(), "{status}");
         }
         for body in ["<html>", "", r#"{"success": true, "data": 3}"#] {
-            assert!(answer(200, body).unwrap_err().is_passing(), "{body}");
+            assert!(parse_answer(200, body).unwrap_err().is_transient(), "{body}");
         }
-        assert!(!answer(404, "404 page not found").unwrap_err().is_passing());
+        assert!(!parse_answer(404, "404 page not found").unwrap_err().is_transient());
     }
 }

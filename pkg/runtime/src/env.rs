@@ -14,7 +14,7 @@ pub const LEARNER_PORT: (&str, u16) = ("LEARNER_PORT", 22271);
 pub const AGGREGATOR_PORT: (&str, u16) = ("AGGREGATOR_PORT", 22272);
 
 /// Where a replica of any role listens: at the port that its environment names.
-pub fn port() -> Option<u16> {
+pub fn port_from_env() -> Option<u16> {
     [
         "COORDINATOR_PORT",
         "COLLECTOR_PORT",
@@ -29,22 +29,22 @@ pub fn port() -> Option<u16> {
 const COORDINATOR_URL: &str = "KUBERNETES_COORDINATOR_URL";
 
 /// Where the coordinator listens, `host:port`.
-pub fn coordinator() -> Result<String> {
-    required(COORDINATOR_URL, process)
+pub fn coordinator_url() -> Result<String> {
+    required_variable(COORDINATOR_URL, process_variable)
 }
 
 /// Folder of this pod's job below the storage, `NAMESPACE/JOB`; the storage itself outside of a job.
 pub fn job_folder() -> Result<PathBuf> {
-    let folder = process(COORDINATOR_URL).map(|url| folder_of(&url));
+    let folder = process_variable(COORDINATOR_URL).map(|url| folder_from_url(&url));
     Ok(folder.transpose()?.unwrap_or_default())
 }
 
-fn process(name: &str) -> Option<String> {
+fn process_variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// The same, by the URL of the coordinator, which all pods of the job are told.
-fn folder_of(coordinator: &str) -> Result<PathBuf> {
+fn folder_from_url(coordinator: &str) -> Result<PathBuf> {
     let label = |text: &str| {
         let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         !text.is_empty() && text.bytes().all(fits)
@@ -82,7 +82,7 @@ pub struct Environment {
 
 impl Environment {
     /// Reads the process environment.
-    pub fn read(port: (&'static str, u16)) -> Result<Self> {
+    pub fn from_env(port: (&'static str, u16)) -> Result<Self> {
         Self::from_lookup(port, |name| std::env::var(name).ok())
     }
 
@@ -102,18 +102,18 @@ impl Environment {
         }
         let version = or("KUBERNETES_SERVER_API_VERSION", "/v1alpha1");
         Ok(Self {
-            namespace: required("KUBERNETES_POD_NAMESPACE", get)?,
-            pod: required("KUBERNETES_POD_NAME", get)?,
+            namespace: required_variable("KUBERNETES_POD_NAMESPACE", get)?,
+            pod: required_variable("KUBERNETES_POD_NAME", get)?,
             server,
             api_version: format!("/{}", version.trim_matches('/')),
             coordinator: get(COORDINATOR_URL),
-            replica_index: number("DI_REPLICA_INDEX", "a number", 0, get)?,
-            port: number(port.0, "a port number", port.1, get)?,
+            replica_index: number_variable("DI_REPLICA_INDEX", "a number", 0, get)?,
+            port: number_variable(port.0, "a port number", port.1, get)?,
         })
     }
 
     /// Name of the job, derived from the coordinator's fixed name.
-    pub fn job(&self) -> &str {
+    pub fn job_name(&self) -> &str {
         self.pod.strip_suffix("-coordinator").unwrap_or(&self.pod)
     }
 
@@ -121,20 +121,20 @@ impl Environment {
     /// names of this pod.
     pub fn job_folder(&self) -> Result<PathBuf> {
         match &self.coordinator {
-            Some(url) => folder_of(url),
-            None => Ok(Path::new(&self.namespace).join(self.job())),
+            Some(url) => folder_from_url(url),
+            None => Ok(Path::new(&self.namespace).join(self.job_name())),
         }
     }
 }
 
-pub(crate) fn required(
+pub(crate) fn required_variable(
     name: &'static str,
     get: impl Fn(&'static str) -> Option<String>,
 ) -> Result<String> {
     get(name).ok_or(Error::MissingVariable(name))
 }
 
-pub(crate) fn number<T: std::str::FromStr>(
+pub(crate) fn number_variable<T: std::str::FromStr>(
     name: &'static str,
     expected: &'static str,
     default: T,
@@ -152,7 +152,7 @@ pub(crate) fn number<T: std::str::FromStr>(
 mod tests {
     use super::*;
 
-    fn read(variables: &[(&str, &str)]) -> Result<Environment> {
+    fn read_vars(variables: &[(&str, &str)]) -> Result<Environment> {
         let mut all = vec![
             ("KUBERNETES_POD_NAMESPACE", "rl"),
             ("KUBERNETES_POD_NAME", "pole-coordinator"),
@@ -167,17 +167,17 @@ mod tests {
     }
 
     #[test]
-    fn what_the_orchestrator_leaves_out_has_the_agreed_defaults() {
-        let environment = read(&[]).unwrap();
+    fn missing_variables_have_defaults() {
+        let environment = read_vars(&[]).unwrap();
         assert_eq!(environment.server, "di-server.di-system:8080");
         assert_eq!(environment.api_version, "/v1alpha1");
         assert_eq!((environment.port, environment.replica_index), (22273, 0));
-        assert_eq!(environment.job(), "pole");
+        assert_eq!(environment.job_name(), "pole");
     }
 
     #[test]
-    fn what_it_sets_is_used() {
-        let environment = read(&[
+    fn set_variables_override_defaults() {
+        let environment = read_vars(&[
             ("KUBERNETES_SERVER_URL", "127.0.0.1:9"),
             ("KUBERNETES_SERVER_API_VERSION", "v1alpha2/"),
             ("COORDINATOR_PORT", "1234"),
@@ -190,17 +190,17 @@ mod tests {
     }
 
     #[test]
-    fn the_folder_of_the_job_is_the_same_for_all_its_pods() {
+    fn job_folder_is_same_for_all_pods() {
         let url = ("KUBERNETES_COORDINATOR_URL", "pole-coordinator.rl:22273");
         let other = ("KUBERNETES_POD_NAME", "other-coordinator");
-        let folder = read(&[url, other]).unwrap().job_folder().unwrap();
+        let folder = read_vars(&[url, other]).unwrap().job_folder().unwrap();
         assert_eq!(folder, Path::new("rl/pole"));
-        let without = read(&[other]).unwrap().job_folder().unwrap();
+        let without = read_vars(&[other]).unwrap().job_folder().unwrap();
         assert_eq!(without, Path::new("rl/other"));
     }
 
     #[test]
-    fn a_url_that_tells_no_folder_is_a_fault_of_its_variable() {
+    fn invalid_coordinator_url_names_variable() {
         for url in [
             "127.0.0.1:80",
             "pole-coordinator:80",
@@ -211,7 +211,7 @@ mod tests {
             "../pole-coordinator.rl:80",
             "http://pole-coordinator.rl:80",
         ] {
-            let environment = read(&[("KUBERNETES_COORDINATOR_URL", url)]).unwrap();
+            let environment = read_vars(&[("KUBERNETES_COORDINATOR_URL", url)]).unwrap();
             let error = environment.job_folder().unwrap_err();
             assert_eq!(error.exit_code(), 2);
             let message = error.to_string();
@@ -223,14 +223,14 @@ mod tests {
     }
 
     #[test]
-    fn faults_name_the_variable_and_not_its_value() {
+    fn errors_name_variable_without_value() {
         for (name, value) in [
             ("KUBERNETES_POD_NAME", ""),
             ("KUBERNETES_SERVER_URL", "http://secret:1"),
             ("COORDINATOR_PORT", "secret"),
             ("DI_REPLICA_INDEX", "secret"),
         ] {
-            let error = read(&[(name, value)]).unwrap_err();
+            let error = read_vars(&[(name, value)]).unwrap_err();
             assert_eq!(error.exit_code(), 2);
             assert!(
                 error.to_string().contains(name) && !error.to_string().contains("secret"),

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::life::{Call, Status};
+use crate::lifecycle::{Call, Status};
 
 /// What can go wrong in a worker; messages say what was being done, the cause is the source.
 #[derive(Debug, thiserror::Error)]
@@ -131,7 +131,7 @@ pub enum Error {
     },
 
     /// A life-cycle handle was called that does not fit how the worker is.
-    #[error("cannot {call} while it is {status}: {}", advice(*status))]
+    #[error("cannot {call} while it is {status}: {}", next_step_for(*status))]
     WrongStatus {
         /// What was asked for.
         call: Call,
@@ -326,7 +326,7 @@ impl Error {
     }
 
     /// Whether asking again later can help.
-    pub const fn is_passing(&self) -> bool {
+    pub const fn is_transient(&self) -> bool {
         matches!(
             self,
             Self::NotNow { .. } | Self::Unreachable { .. } | Self::NoHead
@@ -345,7 +345,7 @@ impl From<candle_core::Error> for Error {
 }
 
 /// What to do first.
-const fn advice(status: Status) -> &'static str {
+const fn next_step_for(status: Status) -> &'static str {
     match status {
         Status::New => "configure it first",
         Status::Configured | Status::Running | Status::Paused => "pause it first",
@@ -379,7 +379,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_network_that_cannot_be_computed_is_told_in_one_line() {
+    fn network_error_is_logged_in_one_line() {
         let error = candle_core::Error::WithBacktrace {
             inner: Box::new(candle_core::Error::Msg("shape mismatch".to_owned())),
             backtrace: Box::new(Backtrace::force_capture()),

@@ -2,7 +2,7 @@
 
 use crate::{
     Result,
-    codec::{Reader, name, open, seal},
+    codec::{Reader, encode_game, open_file, encode_file},
     game::Game,
     rollout::Trajectory,
 };
@@ -20,11 +20,11 @@ pub struct Frames {
 
 /// The bytes of a frame file.
 pub fn encode(game: Game, version: u64, trajectories: &[Trajectory]) -> Vec<u8> {
-    let mut payload = name(game);
+    let mut payload = encode_game(game);
     payload.extend(version.to_le_bytes());
-    payload.extend(length(trajectories.len()));
+    payload.extend(encode_length(trajectories.len()));
     for trajectory in trajectories {
-        payload.extend(length(trajectory.actions.len()));
+        payload.extend(encode_length(trajectory.actions.len()));
         payload.push(u8::from(trajectory.terminated));
         payload.extend(&trajectory.actions);
         let numbers = [
@@ -35,38 +35,38 @@ pub fn encode(game: Game, version: u64, trajectories: &[Trajectory]) -> Vec<u8> 
         let numbers = numbers.into_iter().flatten();
         payload.extend(numbers.flat_map(|value| value.to_le_bytes()));
     }
-    seal(MAGIC, &payload)
+    encode_file(MAGIC, &payload)
 }
 
 /// The frames of a file, which must be of this game.
 pub fn decode(game: Game, file: &[u8]) -> Result<Frames> {
-    let mut reader = open("frame", MAGIC, file)?;
-    let other = reader.game()?;
+    let mut reader = open_file("frame", MAGIC, file)?;
+    let other = reader.read_game()?;
     if other != game {
-        return Err(reader.bad(format!("it is of {other}, not of {game}")));
+        return Err(reader.bad_file(format!("it is of {other}, not of {game}")));
     }
-    let version = reader.u64()?;
-    let count = reader.count(5)?;
+    let version = reader.read_u64()?;
+    let count = reader.read_count(5)?;
     let trajectories = (0..count)
-        .map(|_| trajectory(game, &mut reader))
+        .map(|_| decode_trajectory(game, &mut reader))
         .collect::<Result<_>>()?;
-    reader.end()?;
+    reader.expect_end()?;
     Ok(Frames {
         version,
         trajectories,
     })
 }
 
-fn trajectory(game: Game, reader: &mut Reader<'_>) -> Result<Trajectory> {
-    let (observation, actions) = (game.rules().observation(), game.rules().actions);
+fn decode_trajectory(game: Game, reader: &mut Reader<'_>) -> Result<Trajectory> {
+    let (observation, actions) = (game.rules().observation_size(), game.rules().actions);
     // Action, reward, log probability, observation.
-    let steps = reader.count(1 + 4 + 4 + 4 * observation)?;
-    let terminated = reader.u8()? != 0;
-    let taken: Vec<u8> = (0..steps).map(|_| reader.u8()).collect::<Result<_>>()?;
+    let steps = reader.read_count(1 + 4 + 4 + 4 * observation)?;
+    let terminated = reader.read_u8()? != 0;
+    let taken: Vec<u8> = (0..steps).map(|_| reader.read_u8()).collect::<Result<_>>()?;
     if taken.iter().any(|action| usize::from(*action) >= actions) {
-        return Err(reader.bad("it holds an action that does not exist"));
+        return Err(reader.bad_file("it holds an action that does not exist"));
     }
-    let mut numbers = |count| (0..count).map(|_| reader.f32()).collect::<Result<_>>();
+    let mut numbers = |count| (0..count).map(|_| reader.read_f32()).collect::<Result<_>>();
     Ok(Trajectory {
         actions: taken,
         rewards: numbers(steps)?,
@@ -76,7 +76,7 @@ fn trajectory(game: Game, reader: &mut Reader<'_>) -> Result<Trajectory> {
     })
 }
 
-fn length(count: usize) -> [u8; 4] {
+fn encode_length(count: usize) -> [u8; 4] {
     u32::try_from(count)
         .expect("a task has at most MAX_FRAMES frames")
         .to_le_bytes()
@@ -94,7 +94,7 @@ mod tests {
     };
 
     #[test]
-    fn frames_survive_the_round_trip() {
+    fn frames_round_trip() {
         let mut sampler = Pipeline::new(Sampling::default()).unwrap();
         for game in Game::ALL {
             let policy = Policy::random(game, &mut StdRng::seed_from_u64(1));
@@ -111,17 +111,17 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_another_environment_are_refused() {
+    fn frames_of_other_environment_are_rejected() {
         let error = decode(Game::CartPole, &encode(Game::Acrobot, 0, &[])).unwrap_err();
         let reason = "it is of Acrobot-v1, not of CartPole-v1";
         assert!(error.to_string().contains(reason), "{error}");
     }
 
     #[test]
-    fn absurd_counts_and_actions_are_refused() {
+    fn invalid_counts_and_actions_are_rejected() {
         let refuse = |payload: &[u8]| {
-            let payload = [&name(Game::CartPole)[..], &[0; 8], payload].concat();
-            assert!(decode(Game::CartPole, &seal(MAGIC, &payload)).is_err());
+            let payload = [&encode_game(Game::CartPole)[..], &[0; 8], payload].concat();
+            assert!(decode(Game::CartPole, &encode_file(MAGIC, &payload)).is_err());
         };
         refuse(&[255; 4]);
         refuse(&[1, 0, 0, 0, 255, 255, 255, 255, 0]);

@@ -42,7 +42,7 @@ pub struct Rules {
 
 impl Rules {
     /// Numbers of an observation.
-    pub const fn observation(&self) -> usize {
+    pub const fn observation_size(&self) -> usize {
         self.scale.len()
     }
 }
@@ -66,7 +66,7 @@ impl Game {
     }
 
     /// The one that Gymnasium calls so.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|game| game.name() == name)
     }
 }
@@ -81,7 +81,7 @@ impl TryFrom<String> for Game {
     type Error = String;
 
     fn try_from(name: String) -> Result<Self, String> {
-        Self::named(&name).ok_or_else(|| format!("there is no environment {name:?}"))
+        Self::by_name(&name).ok_or_else(|| format!("there is no environment {name:?}"))
     }
 }
 
@@ -105,7 +105,7 @@ pub trait World: Sized {
     fn reset(rng: &mut impl Rng) -> Self;
 
     /// What the agent sees now.
-    fn observation(&self) -> Self::Observation;
+    fn current_observation(&self) -> Self::Observation;
 
     /// Goes on by one step with an action below `RULES.actions`; returns its reward, and whether it
     /// ended the episode.
@@ -146,7 +146,7 @@ impl<W: World> Episode<W> {
     }
 
     /// Sum of the rewards so far.
-    pub const fn total(&self) -> f64 {
+    pub const fn total_reward(&self) -> f64 {
         self.total
     }
 
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_environment_is_known_by_gymnasiums_name() {
+    fn game_is_serialized_by_gymnasium_name() {
         for game in Game::ALL {
             let text = serde_json::to_string(&game).unwrap();
             assert_eq!(text, format!("\"{game}\""));

@@ -10,19 +10,19 @@ use crate::{Error, Result};
 const CONNECT: Duration = Duration::from_secs(3);
 
 /// A client that looks names up as the system does.
-pub fn client() -> Result<Client> {
-    builder().build().map_err(Error::HttpClient)
+pub fn new_client() -> Result<Client> {
+    client_builder().build().map_err(Error::HttpClient)
 }
 
 /// A client that looks names up with `resolver`.
 pub fn client_with(resolver: Arc<dyn Resolve>) -> Result<Client> {
-    builder()
+    client_builder()
         .dns_resolver(resolver)
         .build()
         .map_err(Error::HttpClient)
 }
 
-fn builder() -> reqwest::ClientBuilder {
+fn client_builder() -> reqwest::ClientBuilder {
     // TLS is compiled in for buckets.
     provide_tls();
     // Everything that is called is inside of the cluster: no TLS, no proxy, and no redirect to somewhere

@@ -9,7 +9,7 @@ use crate::{
     env::Environment,
     frames,
     model::{Model, model_file},
-    ppo::{self, Alone, Losses, Ranks, Settings, Step},
+    ppo::{self, SingleProcess, Losses, ProcessGroup, Settings, Step},
     rollout::Trajectory,
     staleness::Staleness,
     storage::Storage,
@@ -44,7 +44,7 @@ impl TaskWorker for Learner {
 
     const ROLE: Role = Role::Learner;
 
-    fn pod(&self) -> &str {
+    fn pod_name(&self) -> &str {
         &self.environment.pod
     }
 
@@ -52,7 +52,7 @@ impl TaskWorker for Learner {
         self.environment.replica_index
     }
 
-    fn config(&self) -> Settings {
+    fn current_config(&self) -> Settings {
         self.settings.clone()
     }
 
@@ -62,17 +62,17 @@ impl TaskWorker for Learner {
         Ok(())
     }
 
-    fn work(&mut self, task: LearnerTask, fallback_seed: u64) -> Result<LearnerReport> {
-        let mut loaded = self.load(&task, &self.settings)?;
+    fn run_task(&mut self, task: LearnerTask, fallback_seed: u64) -> Result<LearnerReport> {
+        let mut loaded = self.load_task(&task, &self.settings)?;
         let seed = task.seed.unwrap_or(fallback_seed);
-        let losses = loaded.train(&self.settings, task.progress, seed, &mut Alone)?;
-        self.store(&task, &loaded, losses)
+        let losses = loaded.train_model(&self.settings, task.progress, seed, &mut SingleProcess)?;
+        self.store_model(&task, &loaded, losses)
     }
 }
 
 /// What a task names.
 #[derive(Debug)]
-pub(crate) struct Loaded {
+pub(crate) struct LoadedTask {
     model: Model,
     trajectories: Vec<Trajectory>,
     /// Frames in the trajectories.
@@ -81,14 +81,14 @@ pub(crate) struct Loaded {
     pub(crate) staleness: Staleness,
 }
 
-impl Loaded {
+impl LoadedTask {
     /// Makes the model the next version, unless nothing is left to learn from.
-    pub(crate) fn train(
+    pub(crate) fn train_model(
         &mut self,
         settings: &Settings,
         progress: f64,
         seed: u64,
-        ranks: &mut impl Ranks,
+        ranks: &mut impl ProcessGroup,
     ) -> Result<Losses> {
         if self.trajectories.is_empty() {
             return Ok(Losses::default());
@@ -104,7 +104,7 @@ impl Loaded {
             progress,
         };
         let mut rng = StdRng::seed_from_u64(seed);
-        let losses = ppo::update(policy, adam, step, &mut rng, ranks)?;
+        let losses = ppo::update_policy(policy, adam, step, &mut rng, ranks)?;
         *version += 1;
         Ok(losses)
     }
@@ -112,17 +112,17 @@ impl Loaded {
 
 impl Learner {
     /// Loads what a task names.
-    pub(crate) fn load(&self, task: &LearnerTask, settings: &Settings) -> Result<Loaded> {
+    pub(crate) fn load_task(&self, task: &LearnerTask, settings: &Settings) -> Result<LoadedTask> {
         let game = task.game;
-        let model = Model::load(&self.storage, &task.model_path, game, task.model_version)?;
+        let model = Model::load_checked(&self.storage, &task.model_path, game, task.model_version)?;
         let mut batcher = Batcher::new(model.version, settings.max_policy_lag);
         for path in &task.frames {
-            batcher.take(frames::decode(game, &self.storage.read(path)?)?)?;
+            batcher.add_frames(frames::decode(game, &self.storage.read(path)?)?)?;
         }
         if batcher.is_empty() {
             return Err(Error::BadTask("there are no frames to train on".to_owned()));
         }
-        Ok(Loaded {
+        Ok(LoadedTask {
             model,
             trajectories: batcher.trajectories,
             frames: batcher.frames as u64,
@@ -131,13 +131,13 @@ impl Learner {
     }
 
     /// Stores the model that was trained, if one was.
-    pub(crate) fn store(
+    pub(crate) fn store_model(
         &self,
         task: &LearnerTask,
-        trained: &Loaded,
+        trained: &LoadedTask,
         losses: Losses,
     ) -> Result<LearnerReport> {
-        let Loaded {
+        let LoadedTask {
             model,
             frames,
             staleness,
@@ -183,7 +183,7 @@ mod tests {
     };
 
     #[test]
-    fn stale_frames_are_counted_and_too_old_ones_dropped() {
+    fn stale_frames_are_counted_and_old_ones_dropped() {
         let folder = tempfile::tempdir().unwrap();
         let storage = Storage::open(folder.path()).unwrap();
         let settings = Settings {
@@ -220,7 +220,7 @@ mod tests {
             storage.write(&path, &file).unwrap();
             task.frames.push(path);
         }
-        let report = learner.work(task.clone(), 0).unwrap();
+        let report = learner.run_task(task.clone(), 0).unwrap();
         let staleness = Staleness {
             stale: 50,
             dropped: 10,
@@ -231,7 +231,7 @@ mod tests {
             frames: task.frames[..1].to_vec(),
             ..task.clone()
         };
-        let report = learner.work(too_old.clone(), 0).unwrap();
+        let report = learner.run_task(too_old.clone(), 0).unwrap();
         assert_eq!((report.frames, report.staleness.dropped), (0, 10));
         assert_eq!(report.model_version, 5, "the model stays");
         assert_eq!(report.model_path, too_old.model_path);
@@ -239,12 +239,12 @@ mod tests {
             frames: Vec::new(),
             ..too_old
         };
-        let error = learner.work(nothing, 0).unwrap_err().to_string();
+        let error = learner.run_task(nothing, 0).unwrap_err().to_string();
         assert!(error.contains("no frames to train on"), "{error}");
         model.version = 4;
         storage.write(&task.model_path, &model.encode()).unwrap();
         task.model_version = 4;
-        let error = learner.work(task, 0).unwrap_err().to_string();
+        let error = learner.run_task(task, 0).unwrap_err().to_string();
         assert!(error.contains("of model 5, and 4"), "{error}");
     }
 }

@@ -4,15 +4,15 @@
 //! |---|---|
 //! | the environments | [`game`] |
 //! | the model and how it learns | [`policy`], [`network`], [`adam`], [`ppo`], [`staleness`] |
-//! | what is played, and how | [`rollout`], [`sampling`], [`sampler`], on the loops of [`signal`] |
-//! | what is stored | [`frames`], [`model`], [`storage`], [`run`], [`checkpoint`], [`summary`], waited for in [`mod@beside`] |
+//! | what is played, and how | [`rollout`], [`sampling`], [`sampler`], on the loops of [`event_loop`] |
+//! | what is stored | [`frames`], [`model`], [`storage`], [`run`], [`checkpoint`], [`summary`], waited for in [`mod@blocking`] |
 //! | the replicas' side | [`server`], [`tasks`], [`collector`], [`learner`] |
 //! | a learner of several GPUs | [`ddp`], behind an [`aggregator`] |
-//! | how all of them live | [`life`], with [`mapping`] for what computes beside it |
-//! | the coordinator's side | [`endpoint`], [`fleet`], [`roster`], [`dispatch`], [`training`], [`coordinator`], alone in [`serial`], to its [`outcome`] |
+//! | how all of them live | [`lifecycle`], with [`mapping_thread`] for what computes beside it |
+//! | the coordinator's side | [`endpoint`], [`replica_table`], [`shared_replicas`], [`dispatch`], [`training`], [`coordinator`], alone in [`serial`], to its [`outcome`] |
 //! | who has all of them run, pause and end, and how many there are | [`panel`], [`scale`] |
 //! | many seeds, each trained alone | [`sweep`] |
-//! | what tests run | [`probe`], [`hold`] |
+//! | what tests run | [`probe`], [`idle`] |
 //! | what goes between them | [`wire`], [`env`](mod@env) |
 //!
 //! The result of a task depends on the task alone, never on who does it or when: a seed gives the
@@ -24,9 +24,9 @@ pub mod adam;
 mod address;
 mod advantage;
 pub mod aggregator;
-pub mod beside;
+pub mod blocking;
 pub mod checkpoint;
-mod choice;
+mod action_choice;
 mod codec;
 pub mod collector;
 pub mod config;
@@ -36,14 +36,14 @@ pub mod dispatch;
 pub mod endpoint;
 pub mod env;
 mod error;
-pub mod fleet;
+pub mod replica_table;
 pub mod frames;
 pub mod game;
-pub mod hold;
+pub mod idle;
 pub mod http;
 pub mod learner;
-pub mod life;
-pub mod mapping;
+pub mod lifecycle;
+pub mod mapping_thread;
 pub mod model;
 mod network;
 pub mod outcome;
@@ -53,7 +53,7 @@ pub mod ppo;
 pub mod probe;
 pub mod progress;
 pub mod rollout;
-pub mod roster;
+pub mod shared_replicas;
 pub mod run;
 pub mod sampler;
 pub mod sampling;
@@ -61,7 +61,7 @@ pub mod scale;
 pub mod serial;
 pub mod server;
 pub mod shutdown;
-pub mod signal;
+pub mod event_loop;
 pub mod staleness;
 pub mod storage;
 pub mod summary;

@@ -7,7 +7,7 @@ use rand::Rng;
 use crate::{
     Error, Result,
     adam::Adam,
-    codec::{Reader, name, open, seal},
+    codec::{Reader, encode_game, open_file, encode_file},
     game::Game,
     policy::Policy,
     storage::Storage,
@@ -37,7 +37,7 @@ impl Model {
     }
 
     /// Loads the model that a task names.
-    pub fn load(storage: &Storage, path: &Path, game: Game, version: u64) -> Result<Self> {
+    pub fn load_checked(storage: &Storage, path: &Path, game: Game, version: u64) -> Result<Self> {
         let model = Self::decode(&storage.read(path)?)?;
         let other = model.policy.game();
         if other != game {
@@ -56,7 +56,7 @@ impl Model {
 
     /// The bytes of a model file.
     pub fn encode(&self) -> Vec<u8> {
-        let mut payload = name(self.policy.game());
+        let mut payload = encode_game(self.policy.game());
         payload.extend(self.version.to_le_bytes());
         payload.extend(self.adam.step.to_le_bytes());
         let values = self
@@ -66,24 +66,24 @@ impl Model {
             .chain(&self.adam.mean)
             .chain(&self.adam.square);
         payload.extend(values.flat_map(|value| value.to_le_bytes()));
-        seal(MAGIC, &payload)
+        encode_file(MAGIC, &payload)
     }
 
     /// The model of a model file.
     pub fn decode(file: &[u8]) -> Result<Self> {
-        let mut reader = open("model", MAGIC, file)?;
-        let game = reader.game()?;
-        let (version, step) = (reader.u64()?, reader.u64()?);
+        let mut reader = open_file("model", MAGIC, file)?;
+        let game = reader.read_game()?;
+        let (version, step) = (reader.read_u64()?, reader.read_u64()?);
         let count = Policy::parameter_count(game);
-        let parameters = values(count, &mut reader)?;
+        let parameters = read_values(count, &mut reader)?;
         let adam = Adam {
             step,
-            mean: values(count, &mut reader)?,
-            square: values(count, &mut reader)?,
+            mean: read_values(count, &mut reader)?,
+            square: read_values(count, &mut reader)?,
         };
-        reader.end()?;
+        reader.expect_end()?;
         let policy = Policy::from_parameters(game, parameters)
-            .ok_or_else(|| reader.bad("its size is wrong"))?;
+            .ok_or_else(|| reader.bad_file("its size is wrong"))?;
         Ok(Self {
             version,
             policy,
@@ -97,14 +97,14 @@ pub(crate) fn model_file(version: u64) -> String {
     format!("model-{version}.bin")
 }
 
-fn values(count: usize, reader: &mut Reader<'_>) -> Result<Vec<f64>> {
+fn read_values(count: usize, reader: &mut Reader<'_>) -> Result<Vec<f64>> {
     (0..count)
         .map(|_| {
-            let value = reader.f64()?;
+            let value = reader.read_f64()?;
             if value.is_finite() {
                 Ok(value)
             } else {
-                Err(reader.bad("it holds a number that is not finite"))
+                Err(reader.bad_file("it holds a number that is not finite"))
             }
         })
         .collect()
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_model_survives_the_round_trip() {
+    fn model_round_trip() {
         for game in Game::ALL {
             let mut model = Model::random(game, &mut StdRng::seed_from_u64(1));
             model.version = 12;
@@ -129,13 +129,13 @@ mod tests {
     }
 
     #[test]
-    fn a_model_of_another_environment_is_refused() {
+    fn model_of_other_environment_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let storage = Storage::open(folder.path()).unwrap();
         let path = folder.path().join("model");
         let model = Model::random(Game::Acrobot, &mut StdRng::seed_from_u64(1));
         storage.write(&path, &model.encode()).unwrap();
-        let load = |game| Model::load(&storage, &path, game, 0);
+        let load = |game| Model::load_checked(&storage, &path, game, 0);
         assert_eq!(load(Game::Acrobot).unwrap(), model);
         let error = load(Game::CartPole).unwrap_err().to_string();
         assert!(
@@ -145,10 +145,10 @@ mod tests {
     }
 
     #[test]
-    fn a_model_of_another_size_or_with_broken_numbers_is_refused() {
-        let mut payload = name(Game::CartPole);
+    fn model_with_invalid_size_or_values_is_rejected() {
+        let mut payload = encode_game(Game::CartPole);
         payload.extend([0; 160]);
-        assert!(Model::decode(&seal(MAGIC, &payload)).is_err());
+        assert!(Model::decode(&encode_file(MAGIC, &payload)).is_err());
         let mut model = Model::random(Game::CartPole, &mut StdRng::seed_from_u64(1));
         model.adam.mean[0] = f64::NAN;
         assert!(

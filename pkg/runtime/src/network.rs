@@ -23,19 +23,19 @@ struct Dense {
 impl Network {
     /// One that acts and judges.
     pub(crate) fn new(policy: &Policy) -> Result<Self> {
-        Self::with(policy, |numbers, shape| {
+        Self::from_policy(policy, |numbers, shape| {
             Tensor::from_slice(numbers, shape, &CPU)
         })
     }
 
     /// One that can also be derived by its parameters.
-    pub(crate) fn trainable(policy: &Policy) -> Result<Self> {
-        Self::with(policy, |numbers, shape| {
+    pub(crate) fn new_trainable(policy: &Policy) -> Result<Self> {
+        Self::from_policy(policy, |numbers, shape| {
             Ok(Var::from_slice(numbers, shape, &CPU)?.into_inner())
         })
     }
 
-    fn with(
+    fn from_policy(
         policy: &Policy,
         tensor: impl Fn(&[f64], &[usize]) -> candle_core::Result<Tensor>,
     ) -> Result<Self> {
@@ -52,7 +52,7 @@ impl Network {
             };
             sizes.windows(2).map(layer).collect::<Result<Vec<_>>>()
         };
-        let [actor, critic] = policy.networks();
+        let [actor, critic] = policy.network_layers();
         Ok(Self {
             game: policy.game(),
             actor: layers(actor)?,
@@ -72,7 +72,7 @@ impl Network {
     }
 
     /// What the layers are given of observations, a row for each.
-    pub(crate) fn features<'a>(
+    pub(crate) fn feature_tensor<'a>(
         &self,
         observations: impl Iterator<Item = &'a [f32]>,
     ) -> Result<Tensor> {
@@ -88,52 +88,52 @@ impl Network {
 
     /// Logarithms of the probabilities of the actions, a row for each row of features.
     pub(crate) fn log_probabilities(&self, features: &Tensor) -> Result<Tensor> {
-        let logits = forward(&self.actor, features)?;
+        let logits = forward_layers(&self.actor, features)?;
         let normaliser = logits.log_sum_exp(D::Minus1)?.unsqueeze(D::Minus1)?;
         Ok(logits.broadcast_sub(&normaliser)?)
     }
 
     /// Expected (discounted, scaled) returns from there, a row for each row of features.
-    pub(crate) fn values(&self, features: &Tensor) -> Result<Tensor> {
-        Ok(forward(&self.critic, features)?)
+    pub(crate) fn state_values(&self, features: &Tensor) -> Result<Tensor> {
+        Ok(forward_layers(&self.critic, features)?)
     }
 
     /// One that is given the observations of another game, and cannot be computed.
     #[cfg(test)]
-    pub(crate) fn mistaken_for(self, game: Game) -> Self {
+    pub(crate) fn with_wrong_game(self, game: Game) -> Self {
         Self { game, ..self }
     }
 
     /// Logits of the actions, one observation after the other.
-    pub(crate) fn logits<'a>(
+    pub(crate) fn action_logits<'a>(
         &self,
         observations: impl Iterator<Item = &'a [f32]>,
     ) -> Result<Vec<f64>> {
-        numbers(&forward(&self.actor, &self.features(observations)?)?)
+        tensor_values(&forward_layers(&self.actor, &self.feature_tensor(observations)?)?)
     }
 
     /// Expected (discounted, scaled) returns from there.
-    pub(crate) fn judge<'a>(
+    pub(crate) fn evaluate_states<'a>(
         &self,
         observations: impl Iterator<Item = &'a [f32]>,
     ) -> Result<Vec<f64>> {
-        numbers(&self.values(&self.features(observations)?)?)
+        tensor_values(&self.state_values(&self.feature_tensor(observations)?)?)
     }
 }
 
 /// A column of numbers.
-pub(crate) fn column(numbers: impl Iterator<Item = f64>) -> Result<Tensor> {
+pub(crate) fn column_tensor(numbers: impl Iterator<Item = f64>) -> Result<Tensor> {
     let numbers: Vec<f64> = numbers.collect();
     let rows = numbers.len();
     Ok(Tensor::from_vec(numbers, (rows, 1), &CPU)?)
 }
 
 /// The numbers of a tensor, row by row.
-pub(crate) fn numbers(tensor: &Tensor) -> Result<Vec<f64>> {
+pub(crate) fn tensor_values(tensor: &Tensor) -> Result<Vec<f64>> {
     Ok(tensor.flatten_all()?.to_vec1()?)
 }
 
-fn forward(layers: &[Dense], features: &Tensor) -> candle_core::Result<Tensor> {
+fn forward_layers(layers: &[Dense], features: &Tensor) -> candle_core::Result<Tensor> {
     let mut output = features.clone();
     for (number, layer) in layers.iter().enumerate() {
         if number > 0 {
@@ -153,23 +153,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn logits_do_not_depend_on_what_is_seen_beside() {
+    fn logits_do_not_depend_on_batch() {
         let mut rng = StdRng::seed_from_u64(4);
         for game in Game::ALL {
             let network = Network::new(&Policy::random(game, &mut rng)).unwrap();
             let rules = game.rules();
-            let seen: Vec<f32> = (0..70 * rules.observation())
+            let seen: Vec<f32> = (0..70 * rules.observation_size())
                 .map(|_| rng.random_range(-2.0..2.0))
                 .collect();
-            let seen: Vec<_> = seen.chunks_exact(rules.observation()).collect();
+            let seen: Vec<_> = seen.chunks_exact(rules.observation_size()).collect();
             let alone: Vec<_> = seen
                 .iter()
-                .flat_map(|one| network.logits([*one].into_iter()).unwrap())
+                .flat_map(|one| network.action_logits([*one].into_iter()).unwrap())
                 .collect();
             for rows in [2, 3, 5, 8, 33, 70] {
                 let beside: Vec<_> = seen
                     .chunks(rows)
-                    .flat_map(|some| network.logits(some.iter().copied()).unwrap())
+                    .flat_map(|some| network.action_logits(some.iter().copied()).unwrap())
                     .collect();
                 assert_eq!(beside, alone, "{game}, {rows} at once");
             }
@@ -177,10 +177,10 @@ mod tests {
     }
 
     #[test]
-    fn parameters_come_in_the_order_of_the_policys() {
+    fn parameters_are_in_policy_order() {
         let policy = Policy::random(Game::Acrobot, &mut StdRng::seed_from_u64(1));
-        let network = Network::trainable(&policy).unwrap();
-        let all = network.parameters().map(|tensor| numbers(tensor).unwrap());
+        let network = Network::new_trainable(&policy).unwrap();
+        let all = network.parameters().map(|tensor| tensor_values(tensor).unwrap());
         assert_eq!(all.collect::<Vec<_>>().concat(), policy.parameters());
     }
 }

@@ -21,7 +21,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// One line for the log: how it ended, and where.
-    pub(crate) fn summary(self, end: &Progress, episodes: usize, time: Duration) -> String {
+    pub(crate) fn summary_line(self, end: &Progress, episodes: usize, time: Duration) -> String {
         let word = match self {
             Self::Solved => "solved",
             Self::Unsolved => "not solved",

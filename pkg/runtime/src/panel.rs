@@ -5,7 +5,7 @@
 //! calls the same handles disturbs nothing.
 
 mod configs;
-mod desk;
+mod handler;
 mod rule;
 
 use std::{
@@ -24,13 +24,13 @@ use tokio::{
 
 use crate::{
     Address, Error, Result, chain,
-    life::{Call, Gate, Handles, Report},
+    lifecycle::{Call, PauseGate, LifecycleHandles, Report},
     wire::{Envelope, Role},
 };
 
 pub use configs::Configs;
-pub(crate) use desk::Desk;
-use rule::Known;
+pub(crate) use handler::ControlPanelHandler;
+use rule::ReplicaState;
 
 /// How long a replica may take to say how it is, and to heed what needs no wait.
 const LIMIT: Duration = Duration::from_secs(3);
@@ -38,32 +38,32 @@ const LIMIT: Duration = Duration::from_secs(3);
 const PAUSE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Those whom a panel leads.
-pub(crate) trait Crew: Clone + Send + Sync + 'static {
+pub(crate) trait WorkerGroup: Clone + Send + Sync + 'static {
     /// What they are to be configured with, of the body of a call.
-    fn read(config: Value) -> Result<Configs>;
+    fn parse_configs(config: Value) -> Result<Configs>;
 
     /// All of them; one without a role is not configured.
-    fn members(&self) -> Vec<(Option<Role>, Address)>;
+    fn list_members(&self) -> Vec<(Option<Role>, Address)>;
 
     /// Notes how one of them is, if it answers.
-    fn note(&self, address: &Address, report: Option<&Report>);
+    fn record_report(&self, address: &Address, report: Option<&Report>);
 
     /// Whether nobody else can start those that somebody paused alone.
-    fn are_its_own(&self) -> bool {
+    fn are_owned_exclusively(&self) -> bool {
         false
     }
 
     /// How long to wait until they are looked at again.
-    fn pause(&self) -> Duration;
+    fn poll_interval(&self) -> Duration;
 }
 
 /// The panel of who leads replicas. Clones are of the same one.
 #[derive(Clone, Debug)]
-pub struct Panel {
+pub struct ControlPanel {
     client: Client,
-    gate: Gate,
+    gate: PauseGate,
     configs: Arc<Mutex<Numbered>>,
-    replicas: Arc<Mutex<HashMap<String, Arc<Seat>>>>,
+    replicas: Arc<Mutex<HashMap<String, Arc<WorkerSlot>>>>,
 }
 
 /// The configurations, and how often there were others.
@@ -74,18 +74,18 @@ struct Numbered {
 }
 
 /// What is known of a replica, which is told one thing after the other.
-type Seat = tokio::sync::Mutex<Replica>;
+type WorkerSlot = tokio::sync::Mutex<Replica>;
 
 #[derive(Debug, Default)]
 struct Replica {
-    known: Known,
+    known: ReplicaState,
     /// Why it could not be told something, as was logged.
     trouble: Option<String>,
 }
 
-impl Panel {
+impl ControlPanel {
     /// One whose replicas are to be as the gate is.
-    pub fn new(client: Client, gate: Gate, configs: Configs) -> Self {
+    pub fn new(client: Client, gate: PauseGate, configs: Configs) -> Self {
         let configs = Numbered { number: 0, configs };
         Self {
             client,
@@ -99,87 +99,87 @@ impl Panel {
     pub fn configure(&self, configs: Configs) -> Result<Report> {
         configs.check()?;
         self.gate.configure(|| {
-            let mut numbered = lock(&self.configs);
+            let mut numbered = lock_unpoisoned(&self.configs);
             numbered.number += 1;
-            numbered.configs.update(configs);
+            numbered.configs.update_from(configs);
         })?;
-        Ok(self.gate.report())
+        Ok(self.gate.current_report())
     }
 
     /// Goes by the configurations of the one before it.
-    pub(crate) fn restore(&self, configs: Configs) {
-        lock(&self.configs).configs = configs;
+    pub(crate) fn restore_configs(&self, configs: Configs) {
+        lock_unpoisoned(&self.configs).configs = configs;
     }
 
     /// What replicas are configured with.
-    pub(crate) fn configs(&self) -> Configs {
-        lock(&self.configs).configs.clone()
+    pub(crate) fn current_configs(&self) -> Configs {
+        lock_unpoisoned(&self.configs).configs.clone()
     }
 
     /// Has a replica start with all others even if somebody paused it alone.
-    async fn claim(&self, address: &Address) {
-        self.seat(address).lock().await.known.claim();
+    async fn clear_manual_pause(&self, address: &Address) {
+        self.worker_slot(address).lock().await.known.clear_manual_pause();
     }
 
-    fn seat(&self, address: &Address) -> Arc<Seat> {
-        let mut replicas = lock(&self.replicas);
+    fn worker_slot(&self, address: &Address) -> Arc<WorkerSlot> {
+        let mut replicas = lock_unpoisoned(&self.replicas);
         replicas.entry(address.url.clone()).or_default().clone()
     }
 
     /// Looks at all replicas again and again, for ever. One that is slow to heed something holds up no other.
-    pub(crate) async fn lead<C: Crew>(&self, crew: &C) {
+    pub(crate) async fn control_loop<C: WorkerGroup>(&self, crew: &C) {
         let mut looks = JoinSet::new();
         let mut under_way: HashMap<String, AbortHandle> = HashMap::new();
         loop {
             while looks.try_join_next().is_some() {}
             under_way.retain(|_, look| !look.is_finished());
-            let members = crew.members();
+            let members = crew.list_members();
             let urls: HashSet<_> = members.iter().map(|(_, one)| one.url.as_str()).collect();
-            lock(&self.replicas).retain(|url, _| urls.contains(url.as_str()));
+            lock_unpoisoned(&self.replicas).retain(|url, _| urls.contains(url.as_str()));
             for (role, address) in members {
                 if let Entry::Vacant(free) = under_way.entry(address.url.clone()) {
                     let (panel, crew) = (self.clone(), crew.clone());
-                    let look = async move { panel.look_for(&crew, role, &address).await };
+                    let look = async move { panel.poll_member(&crew, role, &address).await };
                     free.insert(looks.spawn(look));
                 }
             }
-            sleep(crew.pause()).await;
+            sleep(crew.poll_interval()).await;
         }
     }
 
     /// Looks at one of a crew.
-    async fn look_for(
+    async fn poll_member(
         &self,
-        crew: &impl Crew,
+        crew: &impl WorkerGroup,
         role: Option<Role>,
         address: &Address,
     ) -> Option<Report> {
-        let report = self.look(role, address).await;
-        crew.note(address, report.as_ref());
+        let report = self.poll_worker(role, address).await;
+        crew.record_report(address, report.as_ref());
         report
     }
 
     /// Looks at a replica, and tells it what it should be told; how it is then, if it answers.
-    async fn look(&self, role: Option<Role>, address: &Address) -> Option<Report> {
-        let seat = self.seat(address);
+    async fn poll_worker(&self, role: Option<Role>, address: &Address) -> Option<Report> {
+        let seat = self.worker_slot(address);
         let Replica { known, trouble } = &mut *seat.lock().await;
         let url = format!("http://{}/lifecycle", address.url);
         let request = self.client.get(&url).timeout(LIMIT);
-        let mut report = told(request, url).await.ok()?;
+        let mut report = send_for_report(request, url).await.ok()?;
         // Tasks that are on their way are finished first, and may need several replicas.
-        let Some(panel) = self.gate.at_rest_or_running() else {
+        let Some(panel) = self.gate.settled_status() else {
             return Some(report);
         };
-        known.find(panel, report.status);
-        let config = role.and_then(|role| self.config(role));
+        known.observe_status(panel, report.status);
+        let config = role.and_then(|role| self.config_for_role(role));
         let number = config.as_ref().map(|(number, _)| *number);
-        for call in known.calls(panel, number) {
+        for call in known.next_calls(panel, number) {
             let body = config.as_ref().map(|(_, config)| config);
             if *call == Call::Pause {
                 // It is to go on, even if this is not heeded in time.
-                known.claim();
+                known.clear_manual_pause();
             }
-            match self.tell(address, *call, body).await {
+            match self.send_call(address, *call, body).await {
                 Ok(told) => report = told,
                 Err(error) => {
                     let why = chain(&error);
@@ -190,7 +190,7 @@ impl Panel {
                     return Some(report);
                 }
             }
-            known.find(panel, report.status);
+            known.observe_status(panel, report.status);
             if *call == Call::Configure {
                 known.given = number;
             }
@@ -200,9 +200,9 @@ impl Panel {
     }
 
     /// Calls replicas, whatever they should be; waits for their word, but not for long.
-    pub async fn call(&self, call: Call, addresses: &[Address]) {
+    pub async fn call_all(&self, call: Call, addresses: &[Address]) {
         let calls = addresses.iter().map(|address| async move {
-            if let Err(error) = self.tell(address, call, None).await {
+            if let Err(error) = self.send_call(address, call, None).await {
                 let why = chain(&error);
                 tracing::warn!("no word of the {call} of {}: {why}", address.url);
             }
@@ -210,7 +210,7 @@ impl Panel {
         join_all(calls).await;
     }
 
-    async fn tell(&self, address: &Address, call: Call, config: Option<&Value>) -> Result<Report> {
+    async fn send_call(&self, address: &Address, call: Call, config: Option<&Value>) -> Result<Report> {
         let url = format!("http://{}/lifecycle/{call}", address.url);
         let limit = if call == Call::Pause {
             PAUSE_LIMIT
@@ -221,18 +221,18 @@ impl Panel {
         if let (Call::Configure, Some(config)) = (call, config) {
             request = request.json(config);
         }
-        told(request, url).await
+        send_for_report(request, url).await
     }
 
     /// What there is for a role, and its number.
-    fn config(&self, role: Role) -> Option<(u64, Value)> {
-        let numbered = lock(&self.configs);
-        Some((numbered.number, numbered.configs.of(role)?))
+    fn config_for_role(&self, role: Role) -> Option<(u64, Value)> {
+        let numbered = lock_unpoisoned(&self.configs);
+        Some((numbered.number, numbered.configs.for_role(role)?))
     }
 }
 
 /// What a replica answers.
-async fn told(request: RequestBuilder, url: String) -> Result<Report> {
+async fn send_for_report(request: RequestBuilder, url: String) -> Result<Report> {
     let answer = async { request.send().await?.bytes().await };
     let answer = match answer.await {
         Ok(answer) => answer,
@@ -247,7 +247,7 @@ async fn told(request: RequestBuilder, url: String) -> Result<Report> {
 }
 
 /// Nothing panics while it holds one.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock_unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

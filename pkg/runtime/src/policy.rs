@@ -19,13 +19,13 @@ pub struct Policy {
 impl Policy {
     /// A policy that knows nothing and so chooses about evenly.
     pub fn random(game: Game, rng: &mut impl Rng) -> Self {
-        Self::of_width(game, HIDDEN, rng)
+        Self::with_hidden_width(game, HIDDEN, rng)
     }
 
     /// One whose hidden layers have another width than those that are stored: to see what that costs.
-    pub fn of_width(game: Game, hidden: usize, rng: &mut impl Rng) -> Self {
+    pub fn with_hidden_width(game: Game, hidden: usize, rng: &mut impl Rng) -> Self {
         let mut parameters = Vec::new();
-        for (sizes, output_gain) in [(actor(game, hidden), 0.01), (critic(game, hidden), 1.0)] {
+        for (sizes, output_gain) in [(actor_sizes(game, hidden), 0.01), (critic_sizes(game, hidden), 1.0)] {
             let last = sizes.len() - 2;
             for (layer, pair) in sizes.windows(2).enumerate() {
                 let (inputs, outputs) = (pair[0], pair[1]);
@@ -69,30 +69,30 @@ impl Policy {
 
     /// Number of parameters of every policy for this game.
     pub fn parameter_count(game: Game) -> usize {
-        count(&actor(game, HIDDEN)) + count(&critic(game, HIDDEN))
+        parameter_total(&actor_sizes(game, HIDDEN)) + parameter_total(&critic_sizes(game, HIDDEN))
     }
 
     /// Layer sizes of actor and critic, and the parameters of each.
-    pub(crate) fn networks(&self) -> [([usize; 4], &[f64]); 2] {
-        let actor = actor(self.game, self.hidden);
-        let (actors, critics) = self.parameters.split_at(count(&actor));
-        [(actor, actors), (critic(self.game, self.hidden), critics)]
+    pub(crate) fn network_layers(&self) -> [([usize; 4], &[f64]); 2] {
+        let actor = actor_sizes(self.game, self.hidden);
+        let (actors, critics) = self.parameters.split_at(parameter_total(&actor));
+        [(actor, actors), (critic_sizes(self.game, self.hidden), critics)]
     }
 }
 
 /// Layer sizes of the actor: observation to one logit per action.
-const fn actor(game: Game, hidden: usize) -> [usize; 4] {
+const fn actor_sizes(game: Game, hidden: usize) -> [usize; 4] {
     let rules = game.rules();
-    [rules.observation(), hidden, hidden, rules.actions]
+    [rules.observation_size(), hidden, hidden, rules.actions]
 }
 
 /// Layer sizes of the critic: observation to expected return.
-const fn critic(game: Game, hidden: usize) -> [usize; 4] {
-    [game.rules().observation(), hidden, hidden, 1]
+const fn critic_sizes(game: Game, hidden: usize) -> [usize; 4] {
+    [game.rules().observation_size(), hidden, hidden, 1]
 }
 
 /// Number of weights and biases of layers with these sizes.
-fn count(sizes: &[usize]) -> usize {
+fn parameter_total(sizes: &[usize]) -> usize {
     sizes.windows(2).map(|pair| (pair[0] + 1) * pair[1]).sum()
 }
 
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wrong_number_of_parameters_is_no_policy() {
+    fn wrong_parameter_count_is_rejected() {
         let count = Policy::parameter_count(Game::CartPole);
         let of = |count| Policy::from_parameters(Game::CartPole, vec![0.0; count]);
         assert!(of(count).is_some());

@@ -2,7 +2,7 @@
 
 mod batches;
 mod gradient;
-mod ranks;
+mod process_group;
 
 use std::fmt::Display;
 
@@ -12,15 +12,15 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Error, Result,
     adam::Adam,
-    advantage::{Sample, samples},
-    life::Stats,
+    advantage::{Sample, build_samples},
+    lifecycle::Stats,
     policy::Policy,
     rollout::Trajectory,
 };
 
 use batches::Batches;
-use gradient::{LOSSES, Objective, gradient};
-pub use ranks::{Alone, Ranks};
+use gradient::{LOSSES, Objective, batch_gradient};
+pub use process_group::{SingleProcess, ProcessGroup};
 
 /// The settings of the method. The defaults solve `CartPole` and `Acrobot` for every seed that
 /// was tried, `MountainCar` for 49 of 50.
@@ -147,16 +147,16 @@ pub struct Step<'a> {
 
 /// Improves `policy` with frames, by all `ranks` together: each computes its part of every batch, and all make the same step. For that, they
 /// must begin with the same policy, optimiser, frames and state of `rng`.
-pub fn update(
+pub fn update_policy(
     policy: &mut Policy,
     adam: &mut Adam,
     step: Step<'_>,
     rng: &mut impl Rng,
-    ranks: &mut impl Ranks,
+    ranks: &mut impl ProcessGroup,
 ) -> Result<Losses> {
     let mut update = Update::new(policy, step)?;
-    while update.step(policy, adam, rng, ranks)? {}
-    Ok(update.losses())
+    while update.gradient_step(policy, adam, rng, ranks)? {}
+    Ok(update.mean_losses())
 }
 
 /// An update, which is made gradient step by gradient step.
@@ -179,7 +179,7 @@ impl Update {
             progress,
         } = step;
         let left = 1.0 - progress.clamp(0.0, 1.0);
-        let samples = samples(policy, trajectories, settings.discount, settings.trace)?;
+        let samples = build_samples(policy, trajectories, settings.discount, settings.trace)?;
         Ok(Self {
             batches: Batches::new(samples.len(), settings),
             samples,
@@ -195,20 +195,20 @@ impl Update {
     }
 
     /// Makes the next step; false once all were made.
-    pub(crate) fn step(
+    pub(crate) fn gradient_step(
         &mut self,
         policy: &mut Policy,
         adam: &mut Adam,
         rng: &mut impl Rng,
-        ranks: &mut impl Ranks,
+        ranks: &mut impl ProcessGroup,
     ) -> Result<bool> {
-        let Some(batch) = self.batches.next(rng) else {
+        let Some(batch) = self.batches.next_batch(rng) else {
             return Ok(false);
         };
-        let part = batch[ranks.part(batch.len())].iter();
+        let part = batch[ranks.shard(batch.len())].iter();
         let part: Vec<_> = part.map(|index| &self.samples[*index]).collect();
-        let mut sums = gradient(policy, &part, self.objective)?;
-        ranks.add_up(&mut sums)?;
+        let mut sums = batch_gradient(policy, &part, self.objective)?;
+        ranks.all_reduce(&mut sums)?;
         if !sums.iter().all(|sum| sum.is_finite()) {
             return Err(Error::Diverged);
         }
@@ -216,14 +216,14 @@ impl Update {
         for (total, loss) in self.totals.iter_mut().zip(losses) {
             *total += *loss;
         }
-        rescale(gradient, batch.len(), self.gradient_norm);
+        rescale_gradient(gradient, batch.len(), self.gradient_norm);
         adam.update(policy.parameters_mut(), gradient, self.rate);
         self.learned += batch.len();
         Ok(true)
     }
 
     /// Mean losses over the steps so far.
-    pub(crate) fn losses(&self) -> Losses {
+    pub(crate) fn mean_losses(&self) -> Losses {
         let count = self.learned.max(1) as f64;
         let [policy, value, entropy] = self.totals.map(|total| total / count);
         Losses {
@@ -235,7 +235,7 @@ impl Update {
 }
 
 /// Turns the sum over a batch into a mean, no longer than `limit`.
-fn rescale(gradient: &mut [f64], batch: usize, limit: f64) {
+fn rescale_gradient(gradient: &mut [f64], batch: usize, limit: f64) {
     let norm = gradient
         .iter()
         .map(|value| value * value)

@@ -24,12 +24,12 @@ impl Answer {
 }
 
 /// Calls an `http://` URL.
-pub async fn probe(url: &str) -> Result<Answer> {
+pub async fn probe_url(url: &str) -> Result<Answer> {
     let unreachable = |source| Error::Unreachable {
         url: url.to_owned(),
         source,
     };
-    let response = http::client()?
+    let response = http::new_client()?
         .get(url)
         .timeout(LIMIT)
         .send()

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::{life::Stats, staleness::Staleness};
+use crate::{lifecycle::Stats, staleness::Staleness};
 
 /// The state of the training after an iteration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -47,17 +47,17 @@ impl Progress {
     }
 
     /// One line for the log.
-    pub fn line(&self) -> String {
+    pub fn log_line(&self) -> String {
         format!(
             "{}  {}, {}",
-            self.numbers(),
-            count(self.collectors.len(), "collector"),
-            count(self.learners.len(), "learner"),
+            self.log_numbers(),
+            count_noun(self.collectors.len(), "collector"),
+            count_noun(self.learners.len(), "learner"),
         )
     }
 
     /// The same, but for who works.
-    pub(crate) fn numbers(&self) -> String {
+    pub(crate) fn log_numbers(&self) -> String {
         let number = |value: Option<f64>| {
             value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"))
         };
@@ -73,7 +73,7 @@ impl Progress {
 }
 
 /// A number with its noun.
-pub(crate) fn count(number: usize, what: &str) -> String {
+pub(crate) fn count_noun(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_says_all_that_a_person_follows() {
+    fn progress_line_contains_all_numbers() {
         let progress = Progress {
             iteration: 12,
             frames: 12_288,
@@ -95,10 +95,10 @@ mod tests {
         };
         let line = "iteration  12  frames   12288  mean return 143.3  evaluation 210.4    9800 frames/s  \
                     2 collectors, 1 learner";
-        assert_eq!(progress.line(), line);
+        assert_eq!(progress.log_line(), line);
         assert!(
             Progress::default()
-                .line()
+                .log_line()
                 .contains("mean return     -  evaluation     -")
         );
     }

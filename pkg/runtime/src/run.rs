@@ -42,7 +42,7 @@ impl Run {
         model: &Model,
     ) -> Result<Self> {
         let job = job_folder(&storage, environment)?;
-        tidied(tidy_up(&storage, &job));
+        log_removal_error(remove_leftovers(&storage, &job));
         let folder = job.join(id);
         storage.create_folder(&folder)?;
         let model_path = folder.join(model_file(model.version));
@@ -79,12 +79,12 @@ impl Run {
     /// Makes room for the frames that the newest model collects: for it to learn from, or `ahead` for the next one.
     pub fn begin_frames(&mut self, ahead: bool) -> Result<()> {
         self.ahead = ahead;
-        self.storage.create_folder(&self.frames(self.model_version))
+        self.storage.create_folder(&self.frames_path(self.model_version))
     }
 
     /// Takes over a new model. The one before and the frames it was trained on are not needed any
     /// more.
-    pub fn advance(&mut self, model_path: PathBuf, model_version: u64) -> Result<()> {
+    pub fn set_model(&mut self, model_path: PathBuf, model_version: u64) -> Result<()> {
         if model_version <= self.model_version {
             return Err(Error::WentBack {
                 from: self.model_version,
@@ -99,23 +99,23 @@ impl Run {
         let old = std::mem::replace(&mut self.model_path, model_path);
         self.model_version = model_version;
         if let Some(version) = learned_from {
-            tidied(self.storage.remove_folder(&self.frames(version)));
+            log_removal_error(self.storage.remove_folder(&self.frames_path(version)));
         }
-        self.discard(&old);
+        self.discard_model(&old);
         Ok(())
     }
 
     /// Removes a model that is not gone on with.
-    pub fn discard(&self, model_path: &Path) {
+    pub fn discard_model(&self, model_path: &Path) {
         if model_path != self.model_path {
-            tidied(self.storage.remove(model_path));
+            log_removal_error(self.storage.remove(model_path));
         }
     }
 
     /// Ends the run: only the newest model is left, under its final name. Returns where.
-    pub fn finish(&mut self) -> Result<&Path> {
+    pub fn finish_run(&mut self) -> Result<&Path> {
         for version in self.model_version.saturating_sub(1)..=self.model_version {
-            tidied(self.storage.remove_folder(&self.frames(version)));
+            log_removal_error(self.storage.remove_folder(&self.frames_path(version)));
         }
         let path = self.folder.join(FINAL_MODEL);
         if self.model_path != path {
@@ -125,19 +125,19 @@ impl Run {
         Ok(&self.model_path)
     }
 
-    fn frames(&self, version: u64) -> PathBuf {
+    fn frames_path(&self, version: u64) -> PathBuf {
         self.folder.join(frames_folder(version))
     }
 }
 
 /// Removes the folders of runs that were killed, and of finished ones what replicas stored too late. A job has one coordinator, so that is nobody's.
-fn tidy_up(storage: &Storage, job: &Path) -> Result<()> {
-    for folder in storage.entries(job)? {
+fn remove_leftovers(storage: &Storage, job: &Path) -> Result<()> {
+    for folder in storage.list_entries(job)? {
         let name = folder.file_name().and_then(|name| name.to_str());
         if !name.is_some_and(|name| name.starts_with(RUN)) {
             continue;
         }
-        let (model, mut rest) = (folder.join(FINAL_MODEL), storage.entries(&folder)?);
+        let (model, mut rest) = (folder.join(FINAL_MODEL), storage.list_entries(&folder)?);
         if !rest.contains(&model) {
             storage.remove_folder(&folder)?;
             continue;
@@ -145,7 +145,7 @@ fn tidy_up(storage: &Storage, job: &Path) -> Result<()> {
         rest.retain(|path| *path != model);
         for path in rest {
             // Those of frames are the only folders, and have no extension.
-            tidied(if path.extension().is_some() {
+            log_removal_error(if path.extension().is_some() {
                 storage.remove(&path)
             } else {
                 storage.remove_folder(&path)
@@ -156,7 +156,7 @@ fn tidy_up(storage: &Storage, job: &Path) -> Result<()> {
 }
 
 /// No training ends because something of no more use stays, such as frames that somebody who was too slow still writes.
-fn tidied(removed: Result<()>) {
+fn log_removal_error(removed: Result<()>) {
     if let Err(error) = removed {
         tracing::warn!("something stays that is of no more use: {}", chain(&error));
     }
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
     use crate::{env::COORDINATOR_PORT, game::Game};
 
-    fn names(folder: &Path) -> Vec<String> {
+    fn file_names(folder: &Path) -> Vec<String> {
         let mut names: Vec<_> = fs::read_dir(folder)
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -180,7 +180,7 @@ mod tests {
         names
     }
 
-    fn environment() -> Environment {
+    fn test_environment() -> Environment {
         Environment::from_lookup(COORDINATOR_PORT, |name| match name {
             "KUBERNETES_POD_NAMESPACE" => Some("rl".into()),
             "KUBERNETES_POD_NAME" => Some("pole-coordinator".into()),
@@ -190,11 +190,11 @@ mod tests {
     }
 
     #[test]
-    fn a_run_leaves_only_its_final_model() {
+    fn finished_run_keeps_only_final_model() {
         let folder = tempfile::tempdir().unwrap();
         let storage = Storage::open(folder.path()).unwrap();
         let model = Model::random(Game::CartPole, &mut StdRng::seed_from_u64(1));
-        let mut run = Run::create(storage.clone(), &environment(), "first", &model).unwrap();
+        let mut run = Run::create(storage.clone(), &test_environment(), "first", &model).unwrap();
         assert!(run.folder().ends_with("rl/pole/first"));
         run.begin_frames(false).unwrap();
         storage
@@ -202,29 +202,29 @@ mod tests {
             .unwrap();
         let next = run.folder().join("model-1.bin");
         storage.write(&next, &model.encode()).unwrap();
-        run.advance(next.clone(), 1).unwrap();
+        run.set_model(next.clone(), 1).unwrap();
         assert!(matches!(
-            run.advance(next, 1),
+            run.set_model(next, 1),
             Err(Error::WentBack { from: 1, to: 1 })
         ));
-        assert_eq!(names(run.folder()), ["model-1.bin"]);
+        assert_eq!(file_names(run.folder()), ["model-1.bin"]);
         run.begin_frames(false).unwrap();
-        run.finish().unwrap();
-        assert_eq!(names(run.folder()), ["model-final.bin"]);
+        run.finish_run().unwrap();
+        assert_eq!(file_names(run.folder()), ["model-final.bin"]);
         assert_eq!(
-            Model::decode(&fs::read(run.finish().unwrap()).unwrap()).unwrap(),
+            Model::decode(&fs::read(run.finish_run().unwrap()).unwrap()).unwrap(),
             model
         );
     }
 
     #[test]
-    fn what_killed_runs_leave_is_removed_and_of_finished_ones_all_but_the_model() {
+    fn new_run_removes_leftovers_of_earlier_runs() {
         let folder = tempfile::tempdir().unwrap();
         let storage = Storage::open(folder.path()).unwrap();
         let model = Model::random(Game::CartPole, &mut StdRng::seed_from_u64(1));
-        let create = |id| Run::create(storage.clone(), &environment(), id, &model).unwrap();
+        let create = |id| Run::create(storage.clone(), &test_environment(), id, &model).unwrap();
         let mut finished = create("run-1");
-        finished.finish().unwrap();
+        finished.finish_run().unwrap();
         // A learner and a collector were still at work.
         finished.begin_frames(false).unwrap();
         let late = finished.folder().join(model_file(1));
@@ -234,44 +234,44 @@ mod tests {
         let job = killed.folder().parent().unwrap();
         fs::create_dir(job.join("checkpoints-of")).unwrap();
         create("run-3");
-        assert_eq!(names(job), ["checkpoints-of", "run-1", "run-3"]);
-        assert_eq!(names(finished.folder()), ["model-final.bin"]);
+        assert_eq!(file_names(job), ["checkpoints-of", "run-1", "run-3"]);
+        assert_eq!(file_names(finished.folder()), ["model-final.bin"]);
     }
 
     #[test]
-    fn a_run_goes_on_though_frames_stay_that_are_of_no_more_use() {
+    fn run_continues_when_old_frames_cannot_be_removed() {
         let folder = tempfile::tempdir().unwrap();
         let storage = Storage::open(folder.path()).unwrap();
         let model = Model::random(Game::CartPole, &mut StdRng::seed_from_u64(1));
-        let mut run = Run::create(storage.clone(), &environment(), "first", &model).unwrap();
+        let mut run = Run::create(storage.clone(), &test_environment(), "first", &model).unwrap();
         // A file is no folder that can be removed.
         fs::write(run.folder().join("frames-0"), b"in the way").unwrap();
         let next = run.folder().join("model-1.bin");
         storage.write(&next, &model.encode()).unwrap();
-        run.advance(next.clone(), 1).unwrap();
+        run.set_model(next.clone(), 1).unwrap();
         assert_eq!((run.model_path(), run.model_version()), (&*next, 1));
-        assert!(run.finish().is_ok());
-        assert_eq!(names(run.folder()), ["frames-0", "model-final.bin"]);
+        assert!(run.finish_run().is_ok());
+        assert_eq!(file_names(run.folder()), ["frames-0", "model-final.bin"]);
     }
 
     #[test]
-    fn frames_that_were_collected_ahead_stay_for_the_next_model() {
+    fn frames_collected_ahead_are_kept_for_next_model() {
         let folder = tempfile::tempdir().unwrap();
         let storage = Storage::open(folder.path()).unwrap();
         let model = Model::random(Game::CartPole, &mut StdRng::seed_from_u64(1));
-        let mut run = Run::create(storage.clone(), &environment(), "first", &model).unwrap();
+        let mut run = Run::create(storage.clone(), &test_environment(), "first", &model).unwrap();
         for version in 1..=3 {
             run.begin_frames(true).unwrap();
             let next = run.folder().join(model_file(version));
             storage.write(&next, &model.encode()).unwrap();
-            run.advance(next, version).unwrap();
+            run.set_model(next, version).unwrap();
         }
-        assert_eq!(names(run.folder()), ["frames-2", "model-3.bin"]);
+        assert_eq!(file_names(run.folder()), ["frames-2", "model-3.bin"]);
         let next = run.folder().join("model-4.bin");
         storage.write(&next, &model.encode()).unwrap();
-        run.discard(&next);
+        run.discard_model(&next);
         run.begin_frames(true).unwrap();
-        run.finish().unwrap();
-        assert_eq!(names(run.folder()), ["model-final.bin"]);
+        run.finish_run().unwrap();
+        assert_eq!(file_names(run.folder()), ["model-final.bin"]);
     }
 }

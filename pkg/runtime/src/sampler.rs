@@ -1,12 +1,12 @@
 //! Where trajectories come from, and where they are learned from: Sample Factory's pipeline inside of one process.
 //!
 //! Rollout workers step environments, inference workers choose the actions, the batcher makes data sets of what was played, and the learner,
-//! where there is one, improves the policy by them. They are [components](crate::signal) that tell each other the numbers of [shared
+//! where there is one, improves the policy by them. They are [components](crate::event_loop) that tell each other the numbers of [shared
 //! buffers](shared), on one event loop or on a thread each:
 //!
 //! ```text
 //!              Begin                         Observed
-//!   home ─────────────► rollout worker ──────────────────► inference worker ◄──┐
+//!   main_loop ─────────────► rollout worker ──────────────────► inference worker ◄──┐
 //!   ▲  ▲  │              │  ▲    │  ▲                            │              │
 //!   │  │  │  Finished    │  │    │  └────────────────────────────┘              │ Published, after
 //!   │  ├──│──────────────┘  │    │ Filled        Acted                          │ each gradient step
@@ -25,25 +25,25 @@
 //! does not depend on which thread did what when.
 
 mod batcher;
-mod block;
-mod inference;
+mod trajectory_buffer;
+mod inference_worker;
 mod learner;
 mod pipeline;
-mod play;
-mod player;
-mod rollout;
-mod running;
-mod shared;
-mod vector;
+mod env_instance;
+mod env_runner;
+mod rollout_worker;
+mod running_pipeline;
+mod shared_buffers;
+mod vector_runner;
 
 use std::sync::Arc;
 
 use rand::rngs::StdRng;
 
 pub use pipeline::Pipeline;
-pub use play::{Play, gymnasium};
-pub(crate) use running::Running;
-pub(crate) use shared::{Dataset, Lesson, Order};
+pub use env_instance::{EnvInstance, gymnasium_factory};
+pub(crate) use running_pipeline::RunningPipeline;
+pub(crate) use shared_buffers::{Dataset, TrainingBatch, Order};
 
 use crate::{
     Result,
@@ -61,11 +61,11 @@ pub trait Sampler: Send {
     fn evaluate(&mut self, policy: &Policy, episodes: usize, seed: u64) -> Result<Evaluation>;
 
     /// Nothing is asked of it for a while: it may give up what it holds.
-    fn rest(&mut self) {}
+    fn stop_workers(&mut self) {}
 }
 
 /// Makes an environment in which an episode begins.
-pub type Maker = Arc<dyn Fn(Game, &mut StdRng) -> Box<dyn Play> + Send + Sync>;
+pub type EnvFactory = Arc<dyn Fn(Game, &mut StdRng) -> Box<dyn EnvInstance> + Send + Sync>;
 
 /// What components tell each other; a number is that of a split, of a buffer or of a data set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +101,7 @@ enum Signal {
 }
 
 /// What one of several has to do, the first ones the most.
-const fn share(total: usize, parts: usize, part: usize) -> usize {
+const fn share_of(total: usize, parts: usize, part: usize) -> usize {
     total / parts + (part < total % parts) as usize
 }
 

@@ -77,7 +77,7 @@ impl Sampling {
                 )));
             }
         }
-        if self.environments() > MAX_ENVIRONMENTS {
+        if self.environment_count() > MAX_ENVIRONMENTS {
             return Err(Error::BadConfig(format!(
                 "--num_workers {num_workers} with --num_envs_per_worker {environments} are more than {MAX_ENVIRONMENTS} environments"
             )));
@@ -93,12 +93,12 @@ impl Sampling {
     }
 
     /// Environments of all workers.
-    pub const fn environments(&self) -> usize {
+    pub const fn environment_count(&self) -> usize {
         self.num_workers * self.num_envs_per_worker
     }
 
     /// Splits of all workers.
-    pub(crate) const fn splits(&self) -> usize {
+    pub(crate) const fn split_count(&self) -> usize {
         self.num_workers * self.worker_num_splits
     }
 
@@ -118,14 +118,14 @@ impl Sampling {
 mod tests {
     use super::*;
 
-    fn fault(json: &str) -> String {
+    fn check_error(json: &str) -> String {
         let sampling: Sampling = serde_json::from_str(json).unwrap();
         sampling.check().unwrap_err().to_string()
     }
 
     #[test]
-    fn environments_that_cannot_be_split_evenly_are_refused_with_the_remedy() {
-        let message = fault(r#"{"num_envs_per_worker": 3}"#);
+    fn uneven_splits_are_rejected_with_advice() {
+        let message = check_error(r#"{"num_envs_per_worker": 3}"#);
         for part in [
             "--num_envs_per_worker 3 cannot be divided by --worker_num_splits 2",
             "take --num_envs_per_worker 4, or --worker_num_splits 1",
@@ -138,11 +138,11 @@ mod tests {
             ..Sampling::default()
         };
         assert!(even.check().is_ok());
-        assert_eq!((even.splits(), even.split_size()), (3, 1));
+        assert_eq!((even.split_count(), even.split_size()), (3, 1));
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn out_of_range_values_are_rejected() {
         assert!(Sampling::default().check().is_ok());
         for field in [
             "num_workers",
@@ -151,13 +151,13 @@ mod tests {
             "policy_workers_per_policy",
             "rollout",
         ] {
-            let message = fault(&format!(r#"{{"{field}": 0}}"#));
+            let message = check_error(&format!(r#"{{"{field}": 0}}"#));
             assert!(
                 message.contains(&format!("--{field} must be in 1..=")),
                 "{message}"
             );
         }
-        let message = fault(r#"{"num_workers": 1000, "num_envs_per_worker": 1000}"#);
+        let message = check_error(r#"{"num_workers": 1000, "num_envs_per_worker": 1000}"#);
         assert!(
             message.contains("more than 65536 environments"),
             "{message}"
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn only_one_worker_of_a_kind_runs_serially_by_default() {
+    fn serial_mode_defaults_to_single_workers() {
         let serial = |json| serde_json::from_str::<Sampling>(json).unwrap().is_serial();
         assert!(serial("{}") && serial(r#"{"num_workers": 4, "serial_mode": true}"#));
         assert!(!serial(r#"{"num_workers": 2}"#) && !serial(r#"{"policy_workers_per_policy": 2}"#));

@@ -1,7 +1,7 @@
 //! How many replicas a coordinator has: `PUT /replicas` says how many it should have, and the replica endpoint is asked for more or fewer until
 //! it has granted that.
 
-mod ledger;
+mod pending_changes;
 
 use std::time::{Duration, Instant};
 
@@ -20,10 +20,10 @@ use tokio::{sync::watch, time::sleep};
 use crate::{
     Result, chain, config,
     endpoint::Endpoint,
-    progress::count,
+    progress::count_noun,
     wire::{Envelope, Replicas},
 };
-use ledger::{LAG, Ledger, Step};
+use pending_changes::{LIST_DELAY, PendingChanges, Step};
 
 /// Numbers of replicas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,7 +36,7 @@ pub struct Counts {
 
 impl Counts {
     /// Of each the smaller number.
-    pub(crate) fn least(self, other: Self) -> Self {
+    pub(crate) fn min_of_each(self, other: Self) -> Self {
         Self {
             collectors: self.collectors.min(other.collectors),
             learners: self.learners.min(other.learners),
@@ -46,8 +46,8 @@ impl Counts {
 
 impl std::fmt::Display for Counts {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let collectors = count(self.collectors as usize, "collector");
-        let learners = count(self.learners as usize, "learner");
+        let collectors = count_noun(self.collectors as usize, "collector");
+        let learners = count_noun(self.learners as usize, "learner");
         write!(formatter, "{collectors} and {learners}")
     }
 }
@@ -92,26 +92,26 @@ impl Scale {
     }
 
     /// So many were wanted of the one before it.
-    pub(crate) fn restore(&self, counts: Counts) {
+    pub(crate) fn restore_counts(&self, counts: Counts) {
         self.wanted
             .send_if_modified(|wanted| std::mem::replace(wanted, counts) != counts);
     }
 
     /// How many are wanted.
-    pub fn wanted(&self) -> Counts {
+    pub fn wanted_counts(&self) -> Counts {
         *self.wanted.borrow()
     }
 
     /// `GET /replicas` and `PUT /replicas`, in the endpoint's envelope.
-    pub fn router(&self) -> Router {
+    pub fn build_router(&self) -> Router {
         Router::new()
-            .route("/replicas", get(tell).put(change))
+            .route("/replicas", get(get_replicas).put(put_replicas))
             .with_state(self.clone())
     }
 
     /// Asks for more or fewer whenever other numbers are wanted, for ever; again after each pause. The key makes repeating safe, and is of
     /// this start of a coordinator, which these were granted to before.
-    pub async fn follow(
+    pub async fn follow_wanted(
         &self,
         endpoint: &Endpoint,
         key: &str,
@@ -119,24 +119,24 @@ impl Scale {
         granted: &Replicas,
     ) {
         let mut orders = self.orders.clone();
-        let mut asking = Asking {
+        let mut asking = ScaleRequests {
             endpoint,
             key,
-            ledger: Ledger::default(),
+            ledger: PendingChanges::default(),
             number: 0,
             there: *orders.borrow(),
             doubtful: None,
         };
-        asking.ledger.granted(granted, Instant::now());
+        asking.ledger.record_granted(granted, Instant::now());
         // It cannot close: this is a sender of it.
         while orders.changed().await.is_ok() {
             let mut wanted = *orders.borrow_and_update();
             let mut told = String::new();
             loop {
-                match asking.step(wanted).await {
+                match asking.request_step(wanted).await {
                     Ok(true) => break,
                     Ok(false) => {}
-                    Err(error) if error.is_passing() => {
+                    Err(error) if error.is_transient() => {
                         let why = chain(&error);
                         if why != told {
                             tracing::warn!("asking for {wanted} again: {why}");
@@ -159,7 +159,7 @@ impl Scale {
                     wanted = *orders.borrow_and_update();
                     if asking.doubtful.take().is_some() {
                         // If it was served after all, the list tells.
-                        sleep(LAG).await;
+                        sleep(LIST_DELAY).await;
                     }
                 }
             }
@@ -168,10 +168,10 @@ impl Scale {
 }
 
 /// Asks the endpoint, one request after the other.
-struct Asking<'a> {
+struct ScaleRequests<'a> {
     endpoint: &'a Endpoint,
     key: &'a str,
-    ledger: Ledger,
+    ledger: PendingChanges,
     number: u64,
     /// How many there were when it last looked.
     there: Counts,
@@ -179,16 +179,16 @@ struct Asking<'a> {
     doubtful: Option<Step>,
 }
 
-impl Asking<'_> {
+impl ScaleRequests<'_> {
     /// Makes the next step; whether none was left to make.
-    async fn step(&mut self, wanted: Counts) -> Result<bool> {
+    async fn request_step(&mut self, wanted: Counts) -> Result<bool> {
         let step = if let Some(step) = self.doubtful {
             step
         } else {
-            let listed = self.endpoint.list().await?;
-            let there = self.ledger.there(&listed, Instant::now());
+            let listed = self.endpoint.list_replicas().await?;
+            let there = self.ledger.count_replicas(&listed, Instant::now());
             self.there = there;
-            let Some(step) = Step::between(there, wanted) else {
+            let Some(step) = Step::next_step(there, wanted) else {
                 tracing::info!("there are {there}");
                 return Ok(true);
             };
@@ -204,8 +204,8 @@ impl Asking<'_> {
                     collectors,
                     learners,
                 } = counts;
-                let granted = self.endpoint.add(collectors, learners, &key).await?;
-                self.ledger.granted(&granted, Instant::now());
+                let granted = self.endpoint.add_replicas(collectors, learners, &key).await?;
+                self.ledger.record_granted(&granted, Instant::now());
             }
             Step::Fewer(counts) => {
                 tracing::info!("asking for {counts} fewer");
@@ -213,8 +213,8 @@ impl Asking<'_> {
                     collectors,
                     learners,
                 } = counts;
-                let gone = self.endpoint.remove(collectors, learners, &key).await?;
-                self.ledger.gone(&gone, Instant::now());
+                let gone = self.endpoint.remove_replicas(collectors, learners, &key).await?;
+                self.ledger.record_removed(&gone, Instant::now());
             }
         }
         self.doubtful = None;
@@ -222,33 +222,33 @@ impl Asking<'_> {
     }
 }
 
-async fn tell(State(scale): State<Scale>) -> Response {
+async fn get_replicas(State(scale): State<Scale>) -> Response {
     match &scale.fixed {
-        Some(why) => refusal(StatusCode::CONFLICT, why.clone()),
-        None => done(scale.wanted()),
+        Some(why) => error_response(StatusCode::CONFLICT, why.clone()),
+        None => counts_response(scale.wanted_counts()),
     }
 }
 
-async fn change(State(scale): State<Scale>, body: Bytes) -> Response {
+async fn put_replicas(State(scale): State<Scale>, body: Bytes) -> Response {
     if let Some(why) = &scale.fixed {
-        return refusal(StatusCode::CONFLICT, why.clone());
+        return error_response(StatusCode::CONFLICT, why.clone());
     }
-    let change: Change = match config::read(&body) {
+    let change: Change = match config::parse_config(&body) {
         Ok(change) => change,
-        Err(error) => return refusal(StatusCode::BAD_REQUEST, error.to_string()),
+        Err(error) => return error_response(StatusCode::BAD_REQUEST, error.to_string()),
     };
     scale.wanted.send_modify(|wanted| {
         wanted.collectors = change.collectors.unwrap_or(wanted.collectors);
         wanted.learners = change.learners.unwrap_or(wanted.learners);
         tracing::info!("{wanted} are wanted");
     });
-    done(scale.wanted())
+    counts_response(scale.wanted_counts())
 }
 
-fn done(counts: Counts) -> Response {
-    Json(Envelope::done(json!(counts))).into_response()
+fn counts_response(counts: Counts) -> Response {
+    Json(Envelope::new_success(json!(counts))).into_response()
 }
 
-fn refusal(status: StatusCode, why: String) -> Response {
-    (status, Json(Envelope::refused(why, json!(null)))).into_response()
+fn error_response(status: StatusCode, why: String) -> Response {
+    (status, Json(Envelope::new_failure(why, json!(null)))).into_response()
 }

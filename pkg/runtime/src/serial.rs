@@ -16,13 +16,13 @@ use tokio::time::sleep;
 
 use crate::{
     Result,
-    beside::{Beside, beside},
-    checkpoint::Keeper,
-    life::Gate,
+    blocking::{BlockingCell, run_blocking},
+    checkpoint::CheckpointStore,
+    lifecycle::PauseGate,
     model::Model,
     outcome::Outcome,
     ppo::Settings,
-    sampler::gymnasium,
+    sampler::gymnasium_factory,
     sampling::Sampling,
     training::Goal,
 };
@@ -35,19 +35,19 @@ pub async fn run(
     goal: Goal,
     settings: Settings,
     sampling: Sampling,
-    keeper: Option<Keeper>,
-    gate: &Gate,
+    keeper: Option<CheckpointStore>,
+    gate: &PauseGate,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(Outcome, Model)> {
     let start = Instant::now();
     let (pace, episodes) = (goal.pace, goal.evaluation_episodes);
-    let begin = move || Runner::begin(goal, settings, (&sampling, &gymnasium()), keeper);
-    let runner = beside(begin).await?;
-    gate.note(runner.stats());
-    let runner = Beside::new(runner);
+    let begin = move || Runner::resume_or_start(goal, settings, (&sampling, &gymnasium_factory()), keeper);
+    let runner = run_blocking(begin).await?;
+    gate.set_stats(runner.stats());
+    let runner = BlockingCell::new(runner);
     let mut told_to_end = pin!(async {
         tokio::select! {
-            () = gate.exiting() => Outcome::Ended,
+            () = gate.wait_for_exit() => Outcome::Ended,
             () = shutdown => Outcome::Interrupted,
         }
     });
@@ -55,7 +55,7 @@ pub async fn run(
     let outcome = loop {
         let passed = async {
             sleep(rest).await;
-            gate.passed().await
+            gate.admit_when_running().await
         };
         let flight = tokio::select! {
             biased;
@@ -63,16 +63,16 @@ pub async fn run(
             flight = passed => flight,
         };
         let iteration = Instant::now();
-        let done = runner.work(Runner::iterate).await?;
-        gate.note(runner.look(Runner::stats).await);
+        let done = runner.run_exclusive(Runner::run_iteration).await?;
+        gate.set_stats(runner.read_value(Runner::stats).await);
         match done {
-            ControlFlow::Continue(polled) => flight.landed(polled),
+            ControlFlow::Continue(polled) => flight.complete(polled),
             ControlFlow::Break(outcome) => break outcome,
         }
         rest = pace.saturating_sub(iteration.elapsed());
     };
-    let (model, end) = runner.work(move |runner| runner.end(outcome)).await?;
-    tracing::info!("{}", outcome.summary(&end, episodes, start.elapsed()));
+    let (model, end) = runner.run_exclusive(move |runner| runner.finish_training(outcome)).await?;
+    tracing::info!("{}", outcome.summary_line(&end, episodes, start.elapsed()));
     Ok((outcome, model))
 }
 

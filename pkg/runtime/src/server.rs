@@ -19,12 +19,12 @@ use tokio::{net::TcpListener, sync::oneshot};
 
 use crate::{
     Error, Result, chain,
-    life::{Control, Gate, Life, Worker, handles, launch},
-    tasks::{Queue, TaskWorker, Tasks},
-    wire::{Envelope, Failure, Role, TAKES_NO_TASK, is_of_bad_task},
+    lifecycle::{WorkerControl, PauseGate, LaunchedWorker, Worker, lifecycle_routes, launch_worker},
+    tasks::{Queue, TaskWorker, TaskLoop},
+    wire::{Envelope, Failure, Role, TAKES_NO_TASK, is_bad_task_status},
 };
 
-/// Tasks hold paths, no data.
+/// TaskLoop hold paths, no data.
 const BODY_LIMIT: usize = 64 << 10;
 /// Longest time from a request's head to its answer.
 const REQUEST_LIMIT: Duration = Duration::from_secs(180);
@@ -51,7 +51,7 @@ struct Shared<W: TaskWorker> {
     pod: String,
     replica_index: u64,
     queue: Arc<Queue<W>>,
-    control: Control,
+    control: WorkerControl,
 }
 
 /// Listens on all addresses.
@@ -69,16 +69,16 @@ pub async fn serve<W: TaskWorker>(
     shutdown: impl Future<Output = ()>,
 ) -> Result<()> {
     let queue = Arc::new(Queue::new());
-    let (pod, replica_index) = (worker.pod().to_owned(), worker.replica_index());
-    let config = worker.config();
-    let life = launch(Tasks::new(worker, queue.clone()), config)?;
-    let router = router(Shared {
+    let (pod, replica_index) = (worker.pod_name().to_owned(), worker.replica_index());
+    let config = worker.current_config();
+    let life = launch_worker(TaskLoop::new(worker, queue.clone()), config)?;
+    let router = task_router(Shared {
         pod,
         replica_index,
         queue,
         control: life.control.clone(),
     });
-    live(listener, life, router, shutdown).await
+    serve_worker(listener, life, router, shutdown).await
 }
 
 /// Launches a worker that finds its work itself, and serves its handles, until it ends or `shutdown` is ready.
@@ -88,18 +88,18 @@ pub(crate) async fn serve_handles<W: Worker>(
     config: W::Config,
     shutdown: impl Future<Output = ()>,
 ) -> Result<()> {
-    live(listener, launch(worker, config)?, healthy(), shutdown).await
+    serve_worker(listener, launch_worker(worker, config)?, health_route(), shutdown).await
 }
 
 /// Works, and serves the handles of the gate that the work goes through, if there is a port for them.
-pub async fn work_behind<T>(
-    gate: &Gate,
+pub async fn run_with_lifecycle<T>(
+    gate: &PauseGate,
     port: Option<u16>,
     work: impl Future<Output = Result<T>>,
 ) -> Result<T> {
     let work = async {
         let done = work.await;
-        gate.end(done.as_ref().err().map(|error| chain(error)));
+        gate.mark_ended(done.as_ref().err().map(|error| chain(error)));
         done
     };
     let Some(port) = port else {
@@ -109,18 +109,18 @@ pub async fn work_behind<T>(
     let address = listener.local_addr();
     let address = address.map_err(|source| Error::Listen { port, source })?;
     tracing::info!("life-cycle handles on port {}", address.port());
-    let router = bounded(healthy().merge(handles(gate.clone())));
+    let router = with_limits(health_route().merge(lifecycle_routes(gate.clone())));
     serve_while(listener, router, work).await.flatten()
 }
 
-async fn live(
+async fn serve_worker(
     listener: TcpListener,
-    life: Life,
+    life: LaunchedWorker,
     router: Router,
     shutdown: impl Future<Output = ()>,
 ) -> Result<()> {
-    let Life { control, ended } = life;
-    let router = bounded(router.merge(handles(control)));
+    let LaunchedWorker { control, ended } = life;
+    let router = with_limits(router.merge(lifecycle_routes(control)));
     // It always tells how it ended.
     let lives = async { ended.await.unwrap_or(Ok(())) };
     tokio::select! {
@@ -152,49 +152,49 @@ pub(crate) async fn serve_while<T>(
     Ok(done)
 }
 
-fn router<W: TaskWorker>(shared: Shared<W>) -> Router {
+fn task_router<W: TaskWorker>(shared: Shared<W>) -> Router {
     Router::new()
-        .route("/status", get(status::<W>))
-        .route(TASK, post(task::<W>))
+        .route("/status", get(get_status::<W>))
+        .route(TASK, post(post_task::<W>))
         .with_state(Arc::new(shared))
-        .merge(healthy())
+        .merge(health_route())
 }
 
 /// Answers that it is there.
-pub(crate) fn healthy() -> Router {
+pub(crate) fn health_route() -> Router {
     Router::new().route("/healthz", get(async || "ok"))
 }
 
 /// Bounds the time and the size of requests.
-pub(crate) fn bounded(router: Router) -> Router {
+pub(crate) fn with_limits(router: Router) -> Router {
     router
-        .fallback(async || refused(StatusCode::NOT_FOUND, "there is nothing at this path"))
+        .fallback(async || envelope_error(StatusCode::NOT_FOUND, "there is nothing at this path"))
         .method_not_allowed_fallback(async || {
-            refused(
+            envelope_error(
                 StatusCode::METHOD_NOT_ALLOWED,
                 "this path has no such method",
             )
         })
-        .layer(from_fn(limit))
+        .layer(from_fn(limit_time))
         .layer(DefaultBodyLimit::max(BODY_LIMIT))
 }
 
-fn refused(status: StatusCode, why: &str) -> Response {
-    let envelope = Envelope::refused(why.to_owned(), serde_json::Value::Null);
+fn envelope_error(status: StatusCode, why: &str) -> Response {
+    let envelope = Envelope::new_failure(why.to_owned(), serde_json::Value::Null);
     (status, Json(envelope)).into_response()
 }
 
-async fn limit(request: Request, next: Next) -> Response {
+async fn limit_time(request: Request, next: Next) -> Response {
     let longest = match request.uri().path() {
         TASK => TASK_LIMIT,
         _ => REQUEST_LIMIT,
     };
     tokio::time::timeout(longest, next.run(request))
         .await
-        .unwrap_or_else(|_| failure(StatusCode::GATEWAY_TIMEOUT, "the request took too long"))
+        .unwrap_or_else(|_| failure_response(StatusCode::GATEWAY_TIMEOUT, "the request took too long"))
 }
 
-async fn status<W: TaskWorker>(State(shared): State<Arc<Shared<W>>>) -> Response {
+async fn get_status<W: TaskWorker>(State(shared): State<Arc<Shared<W>>>) -> Response {
     let status = Status {
         role: W::ROLE,
         pod: shared.pod.clone(),
@@ -206,29 +206,29 @@ async fn status<W: TaskWorker>(State(shared): State<Arc<Shared<W>>>) -> Response
     Json(status).into_response()
 }
 
-async fn task<W: TaskWorker>(
+async fn post_task<W: TaskWorker>(
     State(shared): State<Arc<Shared<W>>>,
     Json(task): Json<W::Task>,
 ) -> Response {
-    let outcome = match shared.queue.push(task) {
+    let outcome = match shared.queue.push_task(task) {
         Ok(outcome) => {
-            shared.control.nudge();
+            shared.control.poll_now();
             outcome.await.unwrap_or(Err(Error::TaskLeft))
         }
         Err(error) => Err(error),
     };
-    answer(outcome)
+    task_response(outcome)
 }
 
 /// What whoever gave a task is told of it.
-pub(crate) fn answer<R: Serialize>(outcome: Result<R>) -> Response {
+pub(crate) fn task_response<R: Serialize>(outcome: Result<R>) -> Response {
     match outcome {
         Ok(report) => Json(report).into_response(),
-        Err(error) => failure(status_of(&error), chain(&error)),
+        Err(error) => failure_response(error_status(&error), chain(&error)),
     }
 }
 
-fn status_of(error: &Error) -> StatusCode {
+fn error_status(error: &Error) -> StatusCode {
     match error {
         Error::Paused | Error::GivenBack { .. } | Error::RankAbsent(_) | Error::RankIdle { .. } => {
             StatusCode::from_u16(TAKES_NO_TASK).unwrap_or(StatusCode::SERVICE_UNAVAILABLE)
@@ -236,12 +236,12 @@ fn status_of(error: &Error) -> StatusCode {
         Error::BadTask(_) | Error::Diverged | Error::OutsideStorage { .. } => {
             StatusCode::BAD_REQUEST
         }
-        Error::TaskFailed { status, .. } if is_of_bad_task(*status) => StatusCode::BAD_REQUEST,
+        Error::TaskFailed { status, .. } if is_bad_task_status(*status) => StatusCode::BAD_REQUEST,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
 
-fn failure(status: StatusCode, error: impl Into<String>) -> Response {
+fn failure_response(status: StatusCode, error: impl Into<String>) -> Response {
     (
         status,
         Json(Failure {
@@ -253,7 +253,7 @@ fn failure(status: StatusCode, error: impl Into<String>) -> Response {
 
 /// A seed from two numbers, by the finaliser of SplitMix64, so that neighbours have nothing in
 /// common.
-pub(crate) const fn mix(left: u64, right: u64) -> u64 {
+pub(crate) const fn mix_seeds(left: u64, right: u64) -> u64 {
     let mut value = left
         .wrapping_mul(0x9e37_79b9_7f4a_7c15)
         .wrapping_add(right)

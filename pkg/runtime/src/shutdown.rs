@@ -30,7 +30,7 @@ impl Shutdown {
     }
 
     /// Waits for a signal, unless there was one.
-    pub async fn requested(&mut self) {
+    pub async fn wait_requested(&mut self) {
         if self.was_requested {
             return;
         }

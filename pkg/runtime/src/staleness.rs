@@ -7,7 +7,7 @@ use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
-use crate::life::Stats;
+use crate::lifecycle::Stats;
 
 /// Frames that were not of the model that they were to train.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,7 +22,7 @@ pub struct Staleness {
 
 impl Staleness {
     /// Counts frames that are behind by `lag` versions, and says whether they are learned from: if they are not behind by more than `most`.
-    pub fn admit(&mut self, frames: u64, lag: u64, most: u64) -> bool {
+    pub fn admit_frames(&mut self, frames: u64, lag: u64, most: u64) -> bool {
         self.lag = self.lag.max(lag);
         let admitted = lag <= most;
         match (lag, admitted) {
@@ -56,10 +56,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_counted_by_their_age() {
+    fn frames_are_counted_by_policy_lag() {
         let mut staleness = Staleness::default();
         let admitted = [(100, 0), (10, 1), (20, 2), (5, 3), (1, 7)]
-            .map(|(frames, lag)| staleness.admit(frames, lag, 2));
+            .map(|(frames, lag)| staleness.admit_frames(frames, lag, 2));
         assert_eq!(admitted, [true, true, true, false, false]);
         let counted = Staleness {
             stale: 30,

@@ -22,7 +22,7 @@ const MAX_FILE: u64 = 256 << 20;
 trait Files: Debug + Send + Sync {
     fn create_folder(&self, folder: &Path) -> Result<()>;
     fn write(&self, path: &Path, bytes: &[u8], durably: bool) -> Result<()>;
-    fn entries(&self, folder: &Path) -> Result<Vec<PathBuf>>;
+    fn list_entries(&self, folder: &Path) -> Result<Vec<PathBuf>>;
     fn read(&self, path: &Path) -> Result<Vec<u8>>;
     fn remove(&self, path: &Path) -> Result<()>;
     fn remove_folder(&self, folder: &Path) -> Result<()>;
@@ -30,7 +30,7 @@ trait Files: Debug + Send + Sync {
 }
 
 /// What is shared, and all that lies below it. It waits for disks and networks, so it is not for event loops: see
-/// [`Beside`](crate::beside::Beside).
+/// [`BlockingCell`](crate::blocking::BlockingCell).
 #[derive(Clone, Debug)]
 pub struct Storage {
     root: PathBuf,
@@ -66,7 +66,7 @@ impl Storage {
                 files: Arc::new(folder),
             });
         };
-        let objects = s3::open(url, variables)?;
+        let objects = s3::open_bucket(url, variables)?;
         Ok(Self {
             root: objects.root().to_owned(),
             files: Arc::new(objects),
@@ -96,8 +96,8 @@ impl Storage {
     }
 
     /// What lies in a folder.
-    pub fn entries(&self, folder: &Path) -> Result<Vec<PathBuf>> {
-        self.files.entries(folder)
+    pub fn list_entries(&self, folder: &Path) -> Result<Vec<PathBuf>> {
+        self.files.list_entries(folder)
     }
 
     /// Reads a file.
@@ -131,7 +131,7 @@ fn file_error(action: &'static str, path: &Path, source: io::Error) -> Error {
 }
 
 /// What a path that leads out of the storage is refused with.
-fn outside(path: &Path, root: &Path) -> Error {
+fn outside_storage(path: &Path, root: &Path) -> Error {
     Error::OutsideStorage {
         path: path.to_owned(),
         storage: root.to_owned(),

@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{Result, chain, life::Stats, storage::Storage};
+use crate::{Result, chain, lifecycle::Stats, storage::Storage};
 
 /// Most lines of a file, the newest: some megabytes.
 const MAX_LINES: usize = 10_000;
@@ -32,7 +32,7 @@ impl Summary {
     pub fn open(storage: Storage, path: PathBuf, from: u64, every: Duration) -> Result<Self> {
         let folder = path.parent().unwrap_or(&path);
         storage.create_folder(folder)?;
-        let is_there = from > 0 && storage.entries(folder)?.contains(&path);
+        let is_there = from > 0 && storage.list_entries(folder)?.contains(&path);
         let file = if is_there {
             storage.read(&path)?
         } else {
@@ -50,7 +50,7 @@ impl Summary {
     }
 
     /// Takes the numbers of an iteration in, and writes all if it is time to.
-    pub fn note(&mut self, stats: &Stats) {
+    pub fn record_stats(&mut self, stats: &Stats) {
         match serde_json::to_string(stats) {
             Ok(line) => self.lines.push_back(line),
             Err(error) => tracing::warn!("a line of the summary is lost: {error}"),
@@ -58,12 +58,12 @@ impl Summary {
         let surplus = self.lines.len().saturating_sub(MAX_LINES);
         self.lines.drain(..surplus);
         if self.written_at.elapsed() >= self.every {
-            self.write();
+            self.write_file();
         }
     }
 
     /// Writes all. No training ends because that fails: it is told, and tried again at the next iteration.
-    pub fn write(&mut self) {
+    pub fn write_file(&mut self) {
         let mut file = String::new();
         for line in &self.lines {
             file.push_str(line);
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_training_that_goes_on_has_the_lines_of_before_and_no_iteration_twice() {
+    fn resumed_summary_has_no_duplicate_iterations() {
         let folder = tempfile::tempdir().unwrap();
         let storage = Storage::open(folder.path()).unwrap();
         let path = storage.root().join("summaries/of.jsonl");
@@ -97,7 +97,7 @@ mod tests {
             Summary::open(storage.clone(), path.clone(), from, every).unwrap()
         };
         let note = |summary: &mut Summary, iteration: f64, evaluation| {
-            summary.note(&Stats::from([
+            summary.record_stats(&Stats::from([
                 ("iteration".into(), iteration),
                 ("evaluation".into(), evaluation),
             ]));
@@ -109,7 +109,7 @@ mod tests {
         assert!(!path.exists(), "it is not time yet");
         note(&mut rarely, 1.0, 20.0);
         note(&mut rarely, 2.0, 30.0);
-        rarely.write();
+        rarely.write_file();
         let mut again = open(2, 0);
         note(&mut again, 2.0, 30.5);
         assert_eq!(
@@ -121,13 +121,13 @@ mod tests {
     }
 
     #[test]
-    fn only_the_newest_lines_stay() {
+    fn summary_keeps_newest_lines() {
         let folder = tempfile::tempdir().unwrap();
         let storage = Storage::open(folder.path()).unwrap();
         let path = storage.root().join("summaries/of.jsonl");
         let mut summary = Summary::open(storage, path, 0, Duration::MAX).unwrap();
         for _ in 0..MAX_LINES + 3 {
-            summary.note(&Stats::new());
+            summary.record_stats(&Stats::new());
         }
         assert_eq!(summary.lines.len(), MAX_LINES);
     }

@@ -10,7 +10,7 @@ use tokio::{net::TcpListener, sync::watch};
 
 use crate::{
     Result, chain,
-    life::{Gate, handles},
+    lifecycle::{PauseGate, lifecycle_routes},
     server::serve_while,
 };
 
@@ -33,7 +33,7 @@ pub type Trials = BTreeMap<u64, bool>;
 
 /// How a sweep ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Gathered {
+pub enum SweepResult {
     /// It was told of all that were wanted.
     All(Trials),
     /// It was told to exit by its handle.
@@ -42,37 +42,37 @@ pub enum Gathered {
     Interrupted,
 }
 
-struct Told {
+struct SweepState {
     trials: watch::Sender<Trials>,
     wanted: usize,
 }
 
 /// Waits until it was told of as many seeds as are `wanted`, or to exit, or `shutdown` is ready.
-pub async fn gather(
+pub async fn collect_trials(
     listener: TcpListener,
     wanted: usize,
     shutdown: impl Future<Output = ()>,
-) -> Result<Gathered> {
+) -> Result<SweepResult> {
     let (trials, mut seen) = watch::channel(Trials::new());
-    let gate = Gate::running();
+    let gate = PauseGate::new_running();
     let router = Router::new()
-        .route("/trials", post(note))
-        .with_state(Arc::new(Told { trials, wanted }))
-        .merge(handles(gate.clone()));
+        .route("/trials", post(post_trial))
+        .with_state(Arc::new(SweepState { trials, wanted }))
+        .merge(lifecycle_routes(gate.clone()));
     let ended = async {
         tokio::select! {
             // It cannot close: the server has the sender of it.
             Ok(told) = seen.wait_for(|trials| trials.len() >= wanted) => {
-                Gathered::All(told.clone())
+                SweepResult::All(told.clone())
             }
-            () = gate.exiting() => Gathered::Ended,
-            () = shutdown => Gathered::Interrupted,
+            () = gate.wait_for_exit() => SweepResult::Ended,
+            () = shutdown => SweepResult::Interrupted,
         }
     };
     serve_while(listener, router, ended).await
 }
 
-async fn note(State(told): State<Arc<Told>>, Json(trial): Json<Trial>) {
+async fn post_trial(State(told): State<Arc<SweepState>>, Json(trial): Json<Trial>) {
     told.trials.send_if_modified(|trials| {
         let is_new = trials.insert(trial.seed, trial.solved).is_none();
         if is_new {
@@ -85,7 +85,7 @@ async fn note(State(told): State<Arc<Told>>, Json(trial): Json<Trial>) {
 }
 
 /// Tells the coordinator, which is at `host:port`, how a trial ended: again and again, until it is told to end.
-pub async fn tell(client: &Client, coordinator: &str, trial: Trial) {
+pub async fn report_trial(client: &Client, coordinator: &str, trial: Trial) {
     let url = format!("http://{coordinator}/trials");
     let mut was_told = None;
     loop {
@@ -117,28 +117,28 @@ mod tests {
     use super::*;
     use crate::{http, server::listen};
 
-    fn telling(port: u16, seed: u64, solved: bool) {
+    fn spawn_report(port: u16, seed: u64, solved: bool) {
         tokio::spawn(async move {
-            let client = http::client().unwrap();
+            let client = http::new_client().unwrap();
             let trial = Trial { seed, solved };
-            tell(&client, &format!("127.0.0.1:{port}"), trial).await;
+            report_trial(&client, &format!("127.0.0.1:{port}"), trial).await;
         });
     }
 
     #[tokio::test]
-    async fn it_ends_when_it_was_told_of_every_seed_once() {
+    async fn sweep_ends_after_every_seed_reported() {
         let listener = listen(0).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         // Two replicas with one seed are one trial: one that was lost had told, and its replacement tells too.
         for (seed, solved) in [(0, true), (0, true), (1, false)] {
-            telling(port, seed, solved);
+            spawn_report(port, seed, solved);
         }
-        let heard = gather(listener, 2, pending()).await.unwrap();
-        assert_eq!(heard, Gathered::All(Trials::from([(0, true), (1, false)])));
+        let heard = collect_trials(listener, 2, pending()).await.unwrap();
+        assert_eq!(heard, SweepResult::All(Trials::from([(0, true), (1, false)])));
     }
 
     #[tokio::test]
-    async fn a_coordinator_that_is_started_anew_hears_of_all() {
+    async fn restarted_coordinator_receives_all_trials() {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         socket.set_nonblocking(true).unwrap();
         let port = socket.local_addr().unwrap().port();
@@ -147,31 +147,31 @@ mod tests {
         let first = Runtime::new().unwrap();
         let heard = first.spawn(async {
             let listener = TcpListener::from_std(socket).unwrap();
-            gather(listener, 1, pending()).await.unwrap()
+            collect_trials(listener, 1, pending()).await.unwrap()
         });
-        telling(port, 0, true);
-        let first_heard = Gathered::All(Trials::from([(0, true)]));
+        spawn_report(port, 0, true);
+        let first_heard = SweepResult::All(Trials::from([(0, true)]));
         assert_eq!(heard.await.unwrap(), first_heard);
         first.shutdown_background();
 
         let listener = TcpListener::from_std(again).unwrap();
-        telling(port, 1, true);
-        let heard = gather(listener, 2, pending()).await.unwrap();
-        assert_eq!(heard, Gathered::All(Trials::from([(0, true), (1, true)])));
+        spawn_report(port, 1, true);
+        let heard = collect_trials(listener, 2, pending()).await.unwrap();
+        assert_eq!(heard, SweepResult::All(Trials::from([(0, true), (1, true)])));
     }
 
     #[tokio::test]
-    async fn it_ends_when_it_is_told_to() {
+    async fn sweep_ends_on_exit_call() {
         let listener = listen(0).await.unwrap();
-        let gathered = gather(listener, 1, async {}).await.unwrap();
-        assert_eq!(gathered, Gathered::Interrupted);
+        let gathered = collect_trials(listener, 1, async {}).await.unwrap();
+        assert_eq!(gathered, SweepResult::Interrupted);
 
         let listener = listen(0).await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let gathering = tokio::spawn(gather(listener, 1, pending()));
+        let gathering = tokio::spawn(collect_trials(listener, 1, pending()));
         let url = format!("http://127.0.0.1:{port}/lifecycle/exit");
-        let answer = http::client().unwrap().post(url).send().await.unwrap();
+        let answer = http::new_client().unwrap().post(url).send().await.unwrap();
         assert!(answer.status().is_success());
-        assert_eq!(gathering.await.unwrap().unwrap(), Gathered::Ended);
+        assert_eq!(gathering.await.unwrap().unwrap(), SweepResult::Ended);
     }
 }

@@ -14,9 +14,9 @@ use tokio::sync::oneshot;
 
 use crate::{
     Error, Result, chain,
-    life::{Counted, Polled, Stats, Worker},
-    mapping::MappingThread,
-    server::mix,
+    lifecycle::{TaskReport, PollResult, Stats, Worker},
+    mapping_thread::MappingThread,
+    server::mix_seeds,
     wire::Role,
 };
 
@@ -25,7 +25,7 @@ pub trait TaskWorker: Send + 'static {
     /// What comes in.
     type Task: DeserializeOwned + Send + 'static;
     /// What goes out.
-    type Report: Counted + Serialize + Send + 'static;
+    type Report: TaskReport + Serialize + Send + 'static;
     /// What can be configured.
     type Config: DeserializeOwned + Send;
 
@@ -33,23 +33,23 @@ pub trait TaskWorker: Send + 'static {
     const ROLE: Role;
 
     /// Name of the pod.
-    fn pod(&self) -> &str;
+    fn pod_name(&self) -> &str;
 
     /// Number of this replica within its type.
     fn replica_index(&self) -> u64;
 
     /// What it is configured with.
-    fn config(&self) -> Self::Config;
+    fn current_config(&self) -> Self::Config;
 
     /// Takes on another configuration.
     fn configure(&mut self, config: Self::Config) -> Result<()>;
 
     /// Does a task; `fallback_seed` is for tasks that bring none. May take long: runs beside the
     /// server.
-    fn work(&mut self, task: Self::Task, fallback_seed: u64) -> Result<Self::Report>;
+    fn run_task(&mut self, task: Self::Task, fallback_seed: u64) -> Result<Self::Report>;
 
     /// No task comes for a while, or ever: it may give up what it holds.
-    fn rest(&mut self) {}
+    fn stop_workers(&mut self) {}
 }
 
 /// Who waits for what becomes of a task.
@@ -60,9 +60,9 @@ pub(crate) struct Queue<W: TaskWorker> {
     waiting: Mutex<Waiting<W>>,
     /// Whether a task is being done.
     pub(crate) busy: AtomicBool,
-    /// Tasks that were done.
+    /// TaskLoop that were done.
     pub(crate) done: AtomicU64,
-    /// Tasks that failed.
+    /// TaskLoop that failed.
     pub(crate) failed: AtomicU64,
 }
 
@@ -85,8 +85,8 @@ impl<W: TaskWorker> Queue<W> {
     }
 
     /// Takes a task on, if it may; what becomes of it comes later.
-    pub(crate) fn push(&self, task: W::Task) -> Result<oneshot::Receiver<Result<W::Report>>> {
-        let mut waiting = self.waiting();
+    pub(crate) fn push_task(&self, task: W::Task) -> Result<oneshot::Receiver<Result<W::Report>>> {
+        let mut waiting = self.lock_waiting();
         if !waiting.open {
             return Err(Error::Paused);
         }
@@ -96,8 +96,8 @@ impl<W: TaskWorker> Queue<W> {
     }
 
     /// The next task that somebody still waits for.
-    fn pop(&self) -> Option<(W::Task, Reply<W>)> {
-        let mut waiting = self.waiting();
+    fn pop_task(&self) -> Option<(W::Task, Reply<W>)> {
+        let mut waiting = self.lock_waiting();
         loop {
             let next = waiting.tasks.pop_front()?;
             if !next.1.is_closed() {
@@ -106,26 +106,26 @@ impl<W: TaskWorker> Queue<W> {
         }
     }
 
-    fn open(&self) {
-        self.waiting().open = true;
+    fn open_queue(&self) {
+        self.lock_waiting().open = true;
     }
 
     /// Takes no task on any more, and gives back those that have not begun.
-    fn close(&self) {
-        let mut waiting = self.waiting();
+    fn close_queue(&self) {
+        let mut waiting = self.lock_waiting();
         waiting.open = false;
         for (_, reply) in waiting.tasks.drain(..) {
             reply.send(Err(Error::Paused)).ok();
         }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting<W>> {
+    fn lock_waiting(&self) -> MutexGuard<'_, Waiting<W>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The life of a [`TaskWorker`]. Tasks are computed on a thread of their own: what is lost with it is an error here, and not silence.
-pub(crate) struct Tasks<W: TaskWorker> {
+/// The life of a [`TaskWorker`]. TaskLoop are computed on a thread of their own: what is lost with it is an error here, and not silence.
+pub(crate) struct TaskLoop<W: TaskWorker> {
     worker: Arc<Mutex<W>>,
     replica_index: u64,
     queue: Arc<Queue<W>>,
@@ -135,7 +135,7 @@ pub(crate) struct Tasks<W: TaskWorker> {
     stats: Stats,
 }
 
-impl<W: TaskWorker> Tasks<W> {
+impl<W: TaskWorker> TaskLoop<W> {
     pub(crate) fn new(worker: W, queue: Arc<Queue<W>>) -> Self {
         let replica_index = worker.replica_index();
         let worker = Arc::new(Mutex::new(worker));
@@ -143,7 +143,7 @@ impl<W: TaskWorker> Tasks<W> {
         let (downstream, outcomes) = channel();
         let compute = {
             let worker = worker.clone();
-            move |(task, fallback_seed)| lock(&worker).work(task, fallback_seed)
+            move |(task, fallback_seed)| lock_unpoisoned(&worker).run_task(task, fallback_seed)
         };
         Self {
             worker,
@@ -156,9 +156,9 @@ impl<W: TaskWorker> Tasks<W> {
         }
     }
 
-    fn compute(&mut self, task: W::Task) -> Result<Result<W::Report>> {
+    fn compute_task(&mut self, task: W::Task) -> Result<Result<W::Report>> {
         let count = self.queue.done.load(Relaxed) + self.queue.failed.load(Relaxed);
-        let fallback_seed = mix(self.replica_index, count);
+        let fallback_seed = mix_seeds(self.replica_index, count);
         let ordered = self.orders.send((task, fallback_seed)).ok();
         let outcome = ordered.and_then(|()| self.outcomes.recv().ok());
         match outcome {
@@ -168,35 +168,35 @@ impl<W: TaskWorker> Tasks<W> {
     }
 }
 
-impl<W: TaskWorker> Worker for Tasks<W> {
+impl<W: TaskWorker> Worker for TaskLoop<W> {
     type Config = W::Config;
 
     const NAME: &'static str = W::ROLE.as_str();
 
     fn configure(&mut self, config: W::Config) -> Result<()> {
         self.computing.start()?;
-        lock(&self.worker).configure(config)
+        lock_unpoisoned(&self.worker).configure(config)
     }
 
-    fn poll(&mut self) -> Result<Polled> {
-        let Some((task, reply)) = self.queue.pop() else {
-            return Ok(Polled::NOTHING);
+    fn poll(&mut self) -> Result<PollResult> {
+        let Some((task, reply)) = self.queue.pop_task() else {
+            return Ok(PollResult::NOTHING);
         };
         self.queue.busy.store(true, Relaxed);
-        let computed = self.compute(task);
+        let computed = self.compute_task(task);
         self.queue.busy.store(false, Relaxed);
         let outcome = computed?;
         let polled = match &outcome {
             Ok(report) => {
                 self.queue.done.fetch_add(1, Relaxed);
                 self.stats = report.stats();
-                report.polled()
+                report.poll_result()
             }
             // Who gave the task decides what becomes of it, and of whoever fails too many.
             Err(error) => {
                 self.queue.failed.fetch_add(1, Relaxed);
                 tracing::error!("task failed: {}", chain(error));
-                Polled::NOTHING
+                PollResult::NOTHING
             }
         };
         let (outcome, polled) = match outcome {
@@ -213,13 +213,13 @@ impl<W: TaskWorker> Worker for Tasks<W> {
     }
 
     fn start(&mut self) -> Result<()> {
-        self.queue.open();
+        self.queue.open_queue();
         Ok(())
     }
 
     fn pause(&mut self) -> Result<()> {
-        self.queue.close();
-        lock(&self.worker).rest();
+        self.queue.close_queue();
+        lock_unpoisoned(&self.worker).stop_workers();
         Ok(())
     }
 
@@ -230,15 +230,15 @@ impl<W: TaskWorker> Worker for Tasks<W> {
     }
 }
 
-impl<W: TaskWorker> Drop for Tasks<W> {
+impl<W: TaskWorker> Drop for TaskLoop<W> {
     /// Nobody does what waits.
     fn drop(&mut self) {
-        self.queue.close();
+        self.queue.close_queue();
     }
 }
 
 /// A task that panics takes the thread with it, and ends the worker.
-fn lock<W>(worker: &Mutex<W>) -> MutexGuard<'_, W> {
+fn lock_unpoisoned<W>(worker: &Mutex<W>) -> MutexGuard<'_, W> {
     worker.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -9,14 +9,14 @@ use tokio::sync::watch;
 
 use crate::{
     Result,
-    beside::Beside,
-    checkpoint::Keeper,
-    dispatch::{Field, dispatch},
+    blocking::BlockingCell,
+    checkpoint::CheckpointStore,
+    dispatch::{DispatchContext, dispatch_tasks},
     game::Game,
-    life::{Counted, Stats},
+    lifecycle::{TaskReport, Stats},
     progress::Progress,
     run::Run,
-    server::mix,
+    server::mix_seeds,
     wire::{CollectorReport, CollectorTask, LearnerReport, LearnerTask, Role, Work},
 };
 
@@ -49,7 +49,7 @@ pub struct Goal {
 
 impl Goal {
     /// To solve a game as Gymnasium has it.
-    pub const fn of(game: Game) -> Self {
+    pub const fn for_game(game: Game) -> Self {
         Self {
             game,
             target_return: game.rules().threshold,
@@ -66,7 +66,7 @@ impl Goal {
 
 impl Default for Goal {
     fn default() -> Self {
-        Self::of(Game::default())
+        Self::for_game(Game::default())
     }
 }
 
@@ -76,20 +76,20 @@ pub struct Stored {
     /// Its models and frames.
     pub run: Run,
     /// Its checkpoints.
-    pub keeper: Keeper,
+    pub keeper: CheckpointStore,
 }
 
 /// Trains from where `stored` and `progress` are until the goal is reached (true) or the iterations are used up (false).
-pub async fn train(
+pub async fn run_training(
     goal: &Goal,
-    field: Field<'_>,
-    stored: &Beside<Stored>,
+    field: DispatchContext<'_>,
+    stored: &BlockingCell<Stored>,
     progress: &watch::Sender<Progress>,
 ) -> Result<bool> {
     let names = |role| {
         field
             .roster
-            .ready(role)
+            .ready_replicas(role)
             .into_iter()
             .map(|ready| ready.address.pod)
             .collect::<Vec<_>>()
@@ -100,30 +100,30 @@ pub async fn train(
     // What the learner told of the last update.
     let mut stats = Stats::new();
     loop {
-        let iteration = stored.look(|stored| stored.run.model_version()).await;
+        let iteration = stored.read_value(|stored| stored.run.model_version()).await;
         let start = Instant::now();
-        let seed = mix(goal.seed, iteration);
+        let seed = mix_seeds(goal.seed, iteration);
         let last = iteration >= goal.max_iterations;
         let overlap = goal.overlap;
-        let begin = stored.work(move |stored| stored.run.begin_frames(overlap));
+        let begin = stored.run_exclusive(move |stored| stored.run.begin_frames(overlap));
         begin.await?;
         if goal.overlap && ahead.is_none() && !last {
             // At the start there is no model before this one.
-            let seed = mix(seed, u64::MAX - 1);
-            let tasks = stored.look(|stored| collector_tasks(goal, &stored.run, seed));
+            let seed = mix_seeds(seed, u64::MAX - 1);
+            let tasks = stored.read_value(|stored| collector_tasks(goal, &stored.run, seed));
             let tasks = tasks.await;
             let tasks = &tasks[..goal.tasks];
-            let reports: Vec<CollectorReport> = dispatch(field, Role::Collector, tasks).await?;
+            let reports: Vec<CollectorReport> = dispatch_tasks(field, Role::Collector, tasks).await?;
             frames += frames_of(&reports);
             ahead = Some(paths_of(&reports));
         }
-        let tasks = stored.look(|stored| collector_tasks(goal, &stored.run, seed));
+        let tasks = stored.read_value(|stored| collector_tasks(goal, &stored.run, seed));
         let tasks = tasks.await;
-        let collecting = dispatch(field, Role::Collector, &tasks);
+        let collecting = dispatch_tasks(field, Role::Collector, &tasks);
         let (reports, learned): (Vec<CollectorReport>, _) = match ahead.take().filter(|_| !last) {
             Some(frames) => {
                 let task = [learner_task(goal, stored, iteration, frames).await];
-                let learning = dispatch::<_, LearnerReport>(field, Role::Learner, &task);
+                let learning = dispatch_tasks::<_, LearnerReport>(field, Role::Learner, &task);
                 let (reports, learned) = tokio::try_join!(collecting, learning)?;
                 (reports, Some(learned))
             }
@@ -145,23 +145,23 @@ pub async fn train(
             progress.collectors = names(Role::Collector);
             progress.learners = names(Role::Learner);
             progress.solved = solved;
-            tracing::info!("{}", progress.line());
+            tracing::info!("{}", progress.log_line());
         });
         stats.extend(progress.borrow().stats());
-        field.gate.note(stats.clone());
+        field.gate.set_stats(stats.clone());
         let noted = stats.clone();
         let note = move |Stored { keeper, .. }: &mut Stored| {
-            keeper.note(iteration, &noted);
+            keeper.record_iteration(iteration, &noted);
             Ok(())
         };
-        stored.work(note).await?;
+        stored.run_exclusive(note).await?;
         if solved || last {
             for report in learned.into_iter().flatten() {
                 let discard = move |Stored { run, .. }: &mut Stored| {
-                    run.discard(&report.model_path);
+                    run.discard_model(&report.model_path);
                     Ok(())
                 };
-                stored.work(discard).await?;
+                stored.run_exclusive(discard).await?;
             }
             return Ok(solved);
         }
@@ -172,7 +172,7 @@ pub async fn train(
             learned
         } else {
             let task = learner_task(goal, stored, iteration, paths).await;
-            dispatch(field, Role::Learner, &[task]).await?
+            dispatch_tasks(field, Role::Learner, &[task]).await?
         };
         for report in learned {
             stats = report.stats();
@@ -183,11 +183,11 @@ pub async fn train(
                     // All of them were too old. With overlap, those that this model has just collected are not.
                     return Ok(());
                 }
-                run.advance(report.model_path, report.model_version)?;
-                keeper.reached(progress.frames, progress.mean_return, || run.model());
+                run.set_model(report.model_path, report.model_version)?;
+                keeper.record_progress(progress.frames, progress.mean_return, || run.model());
                 Ok(())
             };
-            stored.work(advance).await?;
+            stored.run_exclusive(advance).await?;
         }
         tokio::time::sleep(goal.pace.saturating_sub(start.elapsed())).await;
     }
@@ -196,7 +196,7 @@ pub async fn train(
 /// The task of a learner in an iteration.
 async fn learner_task(
     goal: &Goal,
-    stored: &Beside<Stored>,
+    stored: &BlockingCell<Stored>,
     iteration: u64,
     frames: Vec<PathBuf>,
 ) -> LearnerTask {
@@ -207,9 +207,9 @@ async fn learner_task(
         model_version: run.model_version(),
         model_path: run.model_path().to_owned(),
         progress: iteration as f64 / goal.max_iterations as f64,
-        seed: Some(mix(mix(goal.seed, iteration), u64::MAX)),
+        seed: Some(mix_seeds(mix_seeds(goal.seed, iteration), u64::MAX)),
     };
-    stored.look(task).await
+    stored.read_value(task).await
 }
 
 fn frames_of(reports: &[CollectorReport]) -> u64 {
@@ -240,7 +240,7 @@ fn collector_tasks(goal: &Goal, run: &Run, seed: u64) -> Vec<CollectorTask> {
             run: run.folder().to_owned(),
             model_version: run.model_version(),
             model_path: run.model_path().to_owned(),
-            seed: Some(mix(seed, index)),
+            seed: Some(mix_seeds(seed, index)),
             work,
         })
         .collect()
@@ -261,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mean_weighs_episodes_and_not_reports() {
+    fn mean_return_weighs_episodes() {
         let report = |episodes, mean_return| CollectorReport {
             episodes,
             mean_return,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     game::Game,
-    life::{Counted, Polled, Stats},
+    lifecycle::{TaskReport, PollResult, Stats},
     ppo::Losses,
     staleness::Staleness,
 };
@@ -56,7 +56,7 @@ pub struct Envelope {
 
 impl Envelope {
     /// It was done.
-    pub const fn done(data: serde_json::Value) -> Self {
+    pub const fn new_success(data: serde_json::Value) -> Self {
         Self {
             success: true,
             code: 0,
@@ -66,7 +66,7 @@ impl Envelope {
     }
 
     /// It was not.
-    pub const fn refused(message: String, data: serde_json::Value) -> Self {
+    pub const fn new_failure(message: String, data: serde_json::Value) -> Self {
         Self {
             success: false,
             code: 1,
@@ -134,12 +134,12 @@ pub struct CollectorTask {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "mode", rename_all = "lowercase")]
 pub enum Work {
-    /// Play with drawn actions and store the frames.
+    /// EnvInstance with drawn actions and store the frames.
     Collect {
         /// How many.
         frames: usize,
     },
-    /// Play whole episodes as well as the model can; nothing is stored.
+    /// EnvInstance whole episodes as well as the model can; nothing is stored.
     Evaluate {
         /// How many.
         episodes: usize,
@@ -207,16 +207,16 @@ pub struct LearnerReport {
 }
 
 /// Whether this is the status of the answer to a task that nobody can do: it makes no sense, or cannot be read.
-pub const fn is_of_bad_task(status: u16) -> bool {
+pub const fn is_bad_task_status(status: u16) -> bool {
     matches!(status, 400 | 422)
 }
 
 /// Status of the answer to a task that a replica does not take on, as it is paused.
 pub const TAKES_NO_TASK: u16 = 503;
 
-impl Counted for CollectorReport {
-    fn polled(&self) -> Polled {
-        Polled {
+impl TaskReport for CollectorReport {
+    fn poll_result(&self) -> PollResult {
+        PollResult {
             samples: self.frames,
             batches: u64::from(self.path.is_some()),
         }
@@ -232,9 +232,9 @@ impl Counted for CollectorReport {
     }
 }
 
-impl Counted for LearnerReport {
-    fn polled(&self) -> Polled {
-        Polled {
+impl TaskReport for LearnerReport {
+    fn poll_result(&self) -> PollResult {
+        PollResult {
             samples: self.frames,
             batches: u64::from(self.frames > 0),
         }
@@ -267,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_request_for_replicas_is_what_the_endpoint_expects() {
+    fn change_request_matches_endpoint() {
         let request = ChangeRequest {
             namespace: "rl".into(),
             coordinator: "pole-coordinator".into(),
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_read_with_and_without_data() {
+    fn envelope_is_parsed_with_and_without_data() {
         let no: Envelope =
             from_value(json!({"success": false, "code": 1, "message": "later", "data": null}))
                 .unwrap();
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_episode_that_ended_there_is_no_mean_of_their_returns() {
+    fn mean_return_is_missing_without_episodes() {
         let mut report = CollectorReport::default();
         assert!(!report.stats().contains_key("mean_return"));
         (report.episodes, report.mean_return) = (2, -120.0);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_name_their_mode() {
+    fn task_json_names_mode() {
         let task = CollectorTask {
             game: Game::Acrobot,
             run: "/storage/rl/pole/run".into(),

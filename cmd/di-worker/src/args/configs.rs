@@ -6,17 +6,17 @@ use serde::de::DeserializeOwned;
 pub struct ConfigArgs {
     /// What all collectors are configured with instead of by their flags, as '{"num_workers": 2, "num_envs_per_worker": 4}'; what is left
     /// out has its default
-    #[arg(long, value_name = "JSON", value_parser = sampling)]
+    #[arg(long, value_name = "JSON", value_parser = parse_sampling)]
     collector_config: Option<Sampling>,
     /// What all learners are configured with instead of by their flags, as '{"batch_size": 128, "learning_rate": 0.001}'; what is left
     /// out has its default
-    #[arg(long, value_name = "JSON", value_parser = settings)]
+    #[arg(long, value_name = "JSON", value_parser = parse_settings)]
     learner_config: Option<Settings>,
 }
 
 impl ConfigArgs {
     /// What they say.
-    pub fn configs(self) -> Configs {
+    pub fn to_configs(self) -> Configs {
         Configs {
             collector: self.collector_config,
             learner: self.learner_config,
@@ -24,16 +24,16 @@ impl ConfigArgs {
     }
 }
 
-fn sampling(json: &str) -> Result<Sampling, String> {
-    read(json, Sampling::check)
+fn parse_sampling(json: &str) -> Result<Sampling, String> {
+    parse_checked(json, Sampling::check)
 }
 
-fn settings(json: &str) -> Result<Settings, String> {
-    read(json, Settings::check)
+fn parse_settings(json: &str) -> Result<Settings, String> {
+    parse_checked(json, Settings::check)
 }
 
-fn read<C: DeserializeOwned>(json: &str, check: fn(&C) -> Result<()>) -> Result<C, String> {
-    let config = config::read(json.as_bytes()).map_err(|error| error.to_string())?;
+fn parse_checked<C: DeserializeOwned>(json: &str, check: fn(&C) -> Result<()>) -> Result<C, String> {
+    let config = config::parse_config(json.as_bytes()).map_err(|error| error.to_string())?;
     check(&config).map_err(|error| error.to_string())?;
     Ok(config)
 }
@@ -50,28 +50,28 @@ mod tests {
         configs: ConfigArgs,
     }
 
-    fn read(flag: &str) -> Result<Configs, clap::Error> {
-        Alone::try_parse_from(["configs", flag]).map(|alone| alone.configs.configs())
+    fn parse_flag(flag: &str) -> Result<Configs, clap::Error> {
+        Alone::try_parse_from(["configs", flag]).map(|alone| alone.configs.to_configs())
     }
 
     #[test]
-    fn what_is_left_out_has_its_default() {
+    fn left_out_fields_have_defaults() {
         let sampling = Sampling {
             num_workers: 2,
             ..Sampling::default()
         };
-        let configs = read(r#"--collector-config={"num_workers": 2}"#).unwrap();
+        let configs = parse_flag(r#"--collector-config={"num_workers": 2}"#).unwrap();
         assert_eq!((configs.collector, configs.learner), (Some(sampling), None));
         let settings = Settings {
             learning_rate: 1e-3,
             ..Settings::default()
         };
-        let configs = read(r#"--learner-config={"learning_rate": 0.001}"#).unwrap();
+        let configs = parse_flag(r#"--learner-config={"learning_rate": 0.001}"#).unwrap();
         assert_eq!((configs.collector, configs.learner), (None, Some(settings)));
     }
 
     #[test]
-    fn what_cannot_be_taken_on_is_refused_with_the_field_and_the_remedy() {
+    fn invalid_config_error_names_field() {
         for (flag, parts) in [
             (
                 r#"--collector-config={"num_envs_per_worker": 3}"#,
@@ -91,7 +91,7 @@ mod tests {
             ),
             ("--learner-config=[0.1]", &["expected a map"]),
         ] {
-            let error = read(flag).unwrap_err();
+            let error = parse_flag(flag).unwrap_err();
             assert_eq!(error.exit_code(), 2);
             let message = error.to_string();
             for part in parts {

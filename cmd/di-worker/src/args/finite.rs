@@ -1,5 +1,5 @@
 /// Reads a number that others can be compared with.
-pub fn finite(text: &str) -> Result<f64, String> {
+pub fn parse_finite(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|number: &f64| number.is_finite());
     number.ok_or_else(|| "not a finite number like 475 or -110.5".to_owned())
 }
@@ -11,9 +11,9 @@ mod tests {
     use super::{super::Args, *};
 
     #[test]
-    fn only_finite_numbers_are_read() {
+    fn only_finite_numbers_are_accepted() {
         for (text, number) in [("475", 475.0), ("-110.5", -110.5), ("1e3", 1000.0)] {
-            assert_eq!(finite(text), Ok(number), "{text}");
+            assert_eq!(parse_finite(text), Ok(number), "{text}");
         }
         for text in ["nan", "NaN", "inf", "-inf", "infinity", "1e999", "", "many"] {
             let words = [

@@ -3,17 +3,17 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use di_runtime::{collector::MAX_FRAMES, game::Game, training::Goal};
 
-use super::{duration, finite::finite};
+use super::{parse_duration, finite::parse_finite};
 
 /// What to train for, by however many processes.
 #[derive(Clone, Debug, clap::Args)]
 pub struct GoalArgs {
     /// Environment to train in, as Gymnasium has it; MountainCar-v0 is not solved with every seed
-    #[arg(long, default_value_t, value_parser = environment())]
+    #[arg(long, default_value_t, value_parser = environment_parser())]
     environment: Game,
     /// Mean return over the evaluation episodes that ends the training; over 500 it never does
     /// [default: Gymnasium's threshold: CartPole-v1 475, Acrobot-v1 -100, MountainCar-v0 -110]
-    #[arg(long, allow_negative_numbers = true, value_parser = finite)]
+    #[arg(long, allow_negative_numbers = true, value_parser = parse_finite)]
     target_return: Option<f64>,
     /// Updates of the model after which to give up; the learning rate falls along them, so trainings of other numbers differ
     #[arg(long, default_value_t = 150)]
@@ -32,13 +32,13 @@ pub struct GoalArgs {
     #[arg(long)]
     overlap: bool,
     /// Least time per iteration, to watch a training that would be over in seconds
-    #[arg(long, default_value = "0s", value_parser = duration)]
+    #[arg(long, default_value = "0s", value_parser = parse_duration)]
     pace: Duration,
 }
 
 impl GoalArgs {
     /// Whether learners can learn from as many frames as are collected.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check_frames(&self) -> Result<(), String> {
         let (tasks, frames) = (self.tasks, self.frames_per_task);
         let all = u64::from(tasks) * u64::from(frames);
         if all <= MAX_FRAMES as u64 {
@@ -50,8 +50,8 @@ impl GoalArgs {
     }
 
     /// What they say, with a seed.
-    pub fn goal(&self, seed: u64) -> Goal {
-        let usual = Goal::of(self.environment);
+    pub fn to_goal(&self, seed: u64) -> Goal {
+        let usual = Goal::for_game(self.environment);
         Goal {
             target_return: self.target_return.unwrap_or(usual.target_return),
             max_iterations: self.max_iterations,
@@ -67,9 +67,9 @@ impl GoalArgs {
 }
 
 /// Reads Gymnasium's name of an environment.
-fn environment() -> impl TypedValueParser<Value = Game> {
+fn environment_parser() -> impl TypedValueParser<Value = Game> {
     PossibleValuesParser::new(Game::ALL.map(Game::name))
-        .map(|name| Game::named(&name).expect("a possible value"))
+        .map(|name| Game::by_name(&name).expect("a possible value"))
 }
 
 #[cfg(test)]
@@ -83,13 +83,13 @@ mod tests {
     };
 
     /// What a line makes each of those train for that can.
-    fn goals(line: &str) -> [Goal; 3] {
+    fn parse_goals(line: &str) -> [Goal; 3] {
         ["coordinator", "serial", "trial --seed=0"].map(|command| {
             let line = format!("di-worker {command} {line}");
             match Args::parse_from(line.split_whitespace()).command {
                 Command::Coordinator(args) => Options::from(args).goal,
                 Command::Serial { seed, alone } | Command::Trial { seed, alone } => {
-                    alone.goal.goal(seed)
+                    alone.goal.to_goal(seed)
                 }
                 _ => panic!("another command"),
             }
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn the_target_is_the_environments_unless_another_is_named() {
+    fn target_defaults_to_environment_threshold() {
         for (line, game, target) in [
             ("", Game::CartPole, 475.0),
             ("--environment Acrobot-v1", Game::Acrobot, -100.0),
@@ -108,7 +108,7 @@ mod tests {
                 -80.0,
             ),
         ] {
-            for goal in goals(line) {
+            for goal in parse_goals(line) {
                 assert_eq!((goal.game, goal.target_return), (game, target), "{line}");
             }
         }
@@ -118,11 +118,11 @@ mod tests {
     }
 
     #[test]
-    fn more_frames_than_a_learner_takes_are_refused_before_anything_starts() {
+    fn too_many_frames_are_rejected_early() {
         let read = |line: &str| {
             Args::try_parse_from(line.split_whitespace())
                 .unwrap()
-                .checked()
+                .validated()
         };
         let many = "--tasks 16 --frames-per-task 100000";
         let error = read(&format!("di-worker coordinator {many}")).unwrap_err();
@@ -132,9 +132,9 @@ mod tests {
     }
 
     #[test]
-    fn who_trains_alone_has_the_flags_of_a_coordinator() {
+    fn standalone_commands_have_coordinator_flags() {
         let line = "--max-iterations 7 --tasks 2 --frames-per-task 64 --evaluation-episodes 5 --overlap --pace 3s";
-        for goal in goals(line) {
+        for goal in parse_goals(line) {
             let numbers = (goal.max_iterations, goal.tasks, goal.frames_per_task);
             assert_eq!(numbers, (7, 2, 64));
             let (episodes, pace) = (goal.evaluation_episodes, goal.pace);

@@ -43,7 +43,7 @@ pub struct LearningArgs {
 
 impl LearningArgs {
     /// What they say.
-    pub fn settings(&self) -> Settings {
+    pub fn to_settings(&self) -> Settings {
         Settings {
             batch_size: self.batch_size,
             num_batches_per_epoch: self.batches,
@@ -71,10 +71,10 @@ mod tests {
     }
 
     #[test]
-    fn flags_have_sample_factorys_names_and_those_of_the_others_here() {
+    fn learning_flags_accept_underscore_and_hyphen() {
         let read = |line: &str| {
             let words = ["learning"].into_iter().chain(line.split_whitespace());
-            Alone::parse_from(words).learning.settings()
+            Alone::parse_from(words).learning.to_settings()
         };
         assert_eq!(read(""), Settings::default());
         let settings = Settings {

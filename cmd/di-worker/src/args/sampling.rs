@@ -66,7 +66,7 @@ pub struct SamplingArgs {
 
 impl SamplingArgs {
     /// What they say.
-    pub const fn sampling(&self) -> Sampling {
+    pub const fn to_sampling(&self) -> Sampling {
         Sampling {
             num_workers: self.workers,
             num_envs_per_worker: self.environments,
@@ -91,18 +91,18 @@ mod tests {
         sampling: SamplingArgs,
     }
 
-    fn read(line: &str) -> Sampling {
+    fn parse_line(line: &str) -> Sampling {
         let words = ["sampling"].into_iter().chain(line.split_whitespace());
-        Alone::parse_from(words).sampling.sampling()
+        Alone::parse_from(words).sampling.to_sampling()
     }
 
     #[test]
-    fn without_flags_it_is_the_default() {
-        assert_eq!(read(""), Sampling::default());
+    fn sampling_flags_default_to_sampling_default() {
+        assert_eq!(parse_line(""), Sampling::default());
     }
 
     #[test]
-    fn flags_have_sample_factorys_names_and_those_of_the_others_here() {
+    fn sampling_flags_accept_underscore_and_hyphen() {
         let sampling = Sampling {
             num_workers: 3,
             num_envs_per_worker: 8,
@@ -114,8 +114,8 @@ mod tests {
         };
         let line = "--num_workers 3 --num_envs_per_worker=8 --worker_num_splits=4 --policy_workers_per_policy=2 \
                     --rollout=16 --batched_sampling --serial_mode=false";
-        assert_eq!(read(line), sampling);
-        assert_eq!(read(&line.replace('_', "-")), sampling);
-        assert_eq!(read("--serial_mode").serial_mode, Some(true));
+        assert_eq!(parse_line(line), sampling);
+        assert_eq!(parse_line(&line.replace('_', "-")), sampling);
+        assert_eq!(parse_line("--serial_mode").serial_mode, Some(true));
     }
 }

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may end by a panic")]
 
-mod alone;
+mod standalone;
 mod ranks;
 mod replicas;
 
@@ -11,7 +11,7 @@ use std::{
     process::{Child, ChildStdout, Command, Stdio},
 };
 
-use di_runtime::{http, life::Report, wire::Envelope};
+use di_runtime::{http, lifecycle::Report, wire::Envelope};
 use reqwest::{Client, RequestBuilder};
 
 struct Worker {
@@ -27,7 +27,7 @@ impl Worker {
     }
 
     /// Waits for a line with these words; what it says from there.
-    fn says(&mut self, words: &str) -> String {
+    fn wait_for_line(&mut self, words: &str) -> String {
         let mut said = String::new();
         for line in self.lines.by_ref() {
             let line = line.unwrap();
@@ -41,7 +41,7 @@ impl Worker {
     }
 
     /// Sends a signal; the exit code.
-    fn end_by(mut self, signal: &str) -> Option<i32> {
+    fn exit_code_after_signal(mut self, signal: &str) -> Option<i32> {
         let kill = format!("kill -{signal} {}", self.child.id());
         let sent = Command::new("sh").args(["-c", &kill]).status().unwrap();
         assert!(sent.success(), "{kill}");
@@ -56,29 +56,29 @@ impl Drop for Worker {
     }
 }
 
-struct Handles {
+struct LifecycleHandles {
     client: Client,
     url: String,
 }
 
-impl Handles {
+impl LifecycleHandles {
     /// Those of a worker on this machine.
     fn at(port: &str) -> Self {
         let url = format!("http://127.0.0.1:{port}/lifecycle");
-        let client = http::client().unwrap();
+        let client = http::new_client().unwrap();
         Self { client, url }
     }
 
     async fn status(&self) -> Report {
-        told(self.client.get(&self.url)).await
+        send_for_report(self.client.get(&self.url)).await
     }
 
     async fn call(&self, name: &str) -> Report {
-        told(self.client.post(format!("{}/{name}", self.url))).await
+        send_for_report(self.client.post(format!("{}/{name}", self.url))).await
     }
 }
 
-async fn told(request: RequestBuilder) -> Report {
+async fn send_for_report(request: RequestBuilder) -> Report {
     let answer: Envelope = request.send().await.unwrap().json().await.unwrap();
     assert!(answer.success, "{}", answer.message);
     serde_json::from_value(answer.data).unwrap()

@@ -13,7 +13,7 @@ use di_runtime::{
     game::Game,
     http,
     learner::Learner,
-    life::Status,
+    lifecycle::Status,
     ppo::Settings,
     sampler::{Pipeline, Sampler},
     sampling::Sampling,
@@ -22,7 +22,7 @@ use di_runtime::{
     wire::{LearnerReport, LearnerTask},
 };
 
-use crate::{Handles, Worker};
+use crate::{LifecycleHandles, Worker};
 
 fn bound(port: u16) -> Option<TcpListener> {
     TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).ok()
@@ -59,23 +59,23 @@ fn pod(first: u16, local: u16, port: u16, meeting: u16, storage: &Path) -> Comma
 }
 
 #[tokio::test]
-async fn an_error_in_a_poll_is_logged_and_ends_the_process_with_1() {
+async fn poll_error_is_logged_and_exits_1() {
     let folder = tempfile::tempdir().unwrap();
     let (port, meeting) = (free_port(), free_port());
     // Any port will do for who is not called.
     let mut first = Worker::start(&mut pod(0, 1, 0, meeting, folder.path()));
     let mut second = Worker::start(&mut pod(1, 1, port, meeting, folder.path()));
-    first.says("rank 0 has met all others");
-    second.says("rank 1 has met all others");
-    let handles = Handles::at(&port.to_string());
+    first.wait_for_line("rank 0 has met all others");
+    second.wait_for_line("rank 1 has met all others");
+    let handles = LifecycleHandles::at(&port.to_string());
     assert_eq!(handles.call("start").await.status, Status::Running);
-    assert_eq!(first.end_by("KILL"), None);
-    let told = second.says("learner error: ");
+    assert_eq!(first.exit_code_after_signal("KILL"), None);
+    let told = second.wait_for_line("learner error: ");
     assert!(
         told.contains("0 polls") && told.contains("rank 0 is lost"),
         "{told}"
     );
-    second.says("ERROR rank 0 is lost");
+    second.wait_for_line("ERROR rank 0 is lost");
     assert_eq!(second.child.wait().unwrap().code(), Some(1));
 }
 
@@ -91,7 +91,7 @@ fn stored(storage: &Storage) -> LearnerTask {
         progress: 0.0,
         seed: Some(5),
     };
-    let model = Checkpoint::first(game, 7).model;
+    let model = Checkpoint::new_initial(game, 7).model;
     storage.write(&task.model_path, &model.encode()).unwrap();
     let mut sampler = Pipeline::new(Sampling::default()).unwrap();
     let played = sampler.collect(&model.policy, 500, 1).unwrap().trajectories;
@@ -101,7 +101,7 @@ fn stored(storage: &Storage) -> LearnerTask {
 }
 
 #[tokio::test]
-async fn ranks_of_one_pod_listen_side_by_side_and_train_what_one_process_trains() {
+async fn two_ranks_in_one_pod_train_same_model() {
     let folder = tempfile::tempdir().unwrap();
     let storage = Storage::open(folder.path()).unwrap();
     let task = stored(&storage);
@@ -111,19 +111,19 @@ async fn ranks_of_one_pod_listen_side_by_side_and_train_what_one_process_trains(
         _ => None,
     });
     let mut alone = Learner::new(environment.unwrap(), storage, Settings::default());
-    let alone = alone.work(task.clone(), 0).unwrap();
+    let alone = alone.run_task(task.clone(), 0).unwrap();
 
     let port = free_pair();
     let mut both = Worker::start(&mut pod(0, 2, port, free_port(), folder.path()));
-    let handles = [port, port + 1].map(|port| Handles::at(&port.to_string()));
+    let handles = [port, port + 1].map(|port| LifecycleHandles::at(&port.to_string()));
     for _ in &handles {
-        both.says("has met all others");
+        both.wait_for_line("has met all others");
     }
     for handles in &handles {
         assert_eq!(handles.call("start").await.status, Status::Running);
     }
     let url = format!("http://127.0.0.1:{port}/task");
-    let request = http::client().unwrap().post(url).json(&task);
+    let request = http::new_client().unwrap().post(url).json(&task);
     let report: LearnerReport = request.send().await.unwrap().json().await.unwrap();
     assert_eq!((report.model_version, report.frames), (1, alone.frames));
     let difference = report.value_loss - alone.value_loss;
@@ -136,11 +136,11 @@ async fn ranks_of_one_pod_listen_side_by_side_and_train_what_one_process_trains(
 }
 
 #[test]
-fn ranks_that_are_sent_away_have_not_done_their_work() {
+fn ranks_exit_143_on_sigterm() {
     let folder = tempfile::tempdir().unwrap();
     let mut both = Worker::start(&mut pod(0, 2, free_pair(), free_port(), folder.path()));
     for _ in 0..2 {
-        both.says("has met all others");
+        both.wait_for_line("has met all others");
     }
-    assert_eq!(both.end_by("TERM"), Some(143));
+    assert_eq!(both.exit_code_after_signal("TERM"), Some(143));
 }

@@ -7,7 +7,7 @@ use super::{
     Limits,
     link::{Call, Link, Message},
 };
-use crate::{Error, Result, ppo::Ranks};
+use crate::{Error, Result, ppo::ProcessGroup};
 
 /// A rank among those of its unit, all of which have met.
 #[derive(Debug)]
@@ -38,34 +38,34 @@ impl Group {
     }
 
     /// Of rank 0: calls the others to a task, and has all begin once each of them has loaded it, as `load` does it here.
-    pub(super) fn call<T>(&mut self, call: &Call, load: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub(super) fn begin_task<T>(&mut self, call: &Call, load: impl FnOnce() -> Result<T>) -> Result<T> {
         self.tasks += 1;
         let number = self.tasks;
         let begin = Message::Begin(number, Box::new(call.clone()));
-        self.tell_all(&begin)?;
-        let loaded = self.all_hear(number).and_then(|()| {
+        self.broadcast(&begin)?;
+        let loaded = self.wait_for_acks(number).and_then(|()| {
             let loaded = load();
-            let ready = self.all_ready(number);
+            let ready = self.wait_for_ready(number);
             // One that is lost matters more.
             ready.and_then(|refusal| refusal.map_or(loaded, Err))
         });
         match &loaded {
-            Ok(_) => self.tell_all(&Message::Go(number))?,
+            Ok(_) => self.broadcast(&Message::Go(number))?,
             Err(error) if error.is_fatal() => {}
-            Err(_) => self.tell_all(&Message::Cancel(number))?,
+            Err(_) => self.broadcast(&Message::Cancel(number))?,
         }
         loaded
     }
 
     /// Of another rank: the task that it is called to within this time, if it is.
-    pub(super) fn called(&mut self, within: Duration) -> Result<Option<(u64, Call)>> {
-        let link = self.leader();
-        if !link.stirs(within)? {
+    pub(super) fn poll_task(&mut self, within: Duration) -> Result<Option<(u64, Call)>> {
+        let link = self.link_to_rank_0();
+        if !link.is_readable(within)? {
             return Ok(None);
         }
-        match link.hear()? {
+        match link.recv_message()? {
             Message::Begin(number, call) => {
-                link.tell(&Message::Heard(number))?;
+                link.send_message(&Message::Heard(number))?;
                 Ok(Some((number, *call)))
             }
             other => Err(link.out_of_step(format_args!("{other:?}"))),
@@ -73,18 +73,18 @@ impl Group {
     }
 
     /// Of another rank: tells what became of loading a task, and waits for the word to begin; none if it is not to be done.
-    pub(super) fn join_in<T>(&mut self, number: u64, loaded: Result<T>) -> Result<Option<T>> {
+    pub(super) fn join_task<T>(&mut self, number: u64, loaded: Result<T>) -> Result<Option<T>> {
         // Rank 0 waits for each that long.
         let within = self.limits.hear + 2 * self.limits.step;
-        let link = self.leader();
-        link.tell(&match &loaded {
+        let link = self.link_to_rank_0();
+        link.send_message(&match &loaded {
             Ok(_) => Message::Ready(number),
             Err(error) => Message::Refused(number, crate::chain(error)),
         })?;
-        if !link.stirs(within)? {
+        if !link.is_readable(within)? {
             return Err(link.out_of_step("it is silent"));
         }
-        match link.hear()? {
+        match link.recv_message()? {
             Message::Go(of) if of == number => Ok(loaded.ok()),
             Message::Cancel(of) if of == number => Ok(None),
             other => Err(link.out_of_step(format_args!("{other:?}"))),
@@ -92,30 +92,30 @@ impl Group {
     }
 
     /// Tells the others that one is lost, so that they say which.
-    pub(super) fn mourn(&mut self, lost: u32, reason: &str) {
+    pub(super) fn mark_dead(&mut self, lost: u32, reason: &str) {
         let others = self.links.iter_mut().filter(|link| link.rank != lost);
         for link in others {
             let reason = reason.to_owned();
             // One that does not hear it finds out by itself.
-            link.tell(&Message::Lost { rank: lost, reason }).ok();
+            link.send_message(&Message::Lost { rank: lost, reason }).ok();
         }
     }
 
-    fn tell_all(&mut self, message: &Message) -> Result<()> {
+    fn broadcast(&mut self, message: &Message) -> Result<()> {
         self.links
             .iter_mut()
-            .try_for_each(|link| link.tell(message))
+            .try_for_each(|link| link.send_message(message))
     }
 
-    fn all_hear(&mut self, number: u64) -> Result<()> {
+    fn wait_for_acks(&mut self, number: u64) -> Result<()> {
         let deadline = Instant::now() + self.limits.hear;
         for link in &mut self.links {
             // What was said of tasks that were called off comes first.
             loop {
-                if !link.stirs(deadline.saturating_duration_since(Instant::now()))? {
+                if !link.is_readable(deadline.saturating_duration_since(Instant::now()))? {
                     return Err(Error::RankAbsent(link.rank));
                 }
-                match link.hear()? {
+                match link.recv_message()? {
                     Message::Heard(of) if of == number => break,
                     Message::Heard(of) | Message::Ready(of) | Message::Refused(of, _)
                         if of < number => {}
@@ -127,10 +127,10 @@ impl Group {
     }
 
     /// Waits until all are ready; returns why the first cannot be.
-    fn all_ready(&mut self, number: u64) -> Result<Option<Error>> {
+    fn wait_for_ready(&mut self, number: u64) -> Result<Option<Error>> {
         let mut refusal = None;
         for link in &mut self.links {
-            match link.hear()? {
+            match link.recv_message()? {
                 Message::Ready(of) if of == number => {}
                 Message::Refused(of, reason) if of == number => {
                     let rank = link.rank;
@@ -142,27 +142,27 @@ impl Group {
         Ok(refusal)
     }
 
-    fn leader(&mut self) -> &mut Link {
+    fn link_to_rank_0(&mut self) -> &mut Link {
         &mut self.links[0]
     }
 }
 
-impl Ranks for Group {
-    fn part(&self, batch: usize) -> Range<usize> {
+impl ProcessGroup for Group {
+    fn shard(&self, batch: usize) -> Range<usize> {
         let until = |rank: u32| batch * rank as usize / self.world as usize;
         until(self.rank)..until(self.rank + 1)
     }
 
-    fn add_up(&mut self, numbers: &mut [f64]) -> Result<()> {
+    fn all_reduce(&mut self, numbers: &mut [f64]) -> Result<()> {
         let count = numbers.len();
         if self.rank > 0 {
-            let link = self.leader();
+            let link = self.link_to_rank_0();
             link.send_numbers(numbers)?;
-            return link.hear_numbers(count, |place, sum| numbers[place] = sum);
+            return link.recv_numbers(count, |place, sum| numbers[place] = sum);
         }
         // In this order, whoever is the first to be done: how sums are rounded depends on it.
         for link in &mut self.links {
-            link.hear_numbers(count, |place, part| numbers[place] += part)?;
+            link.recv_numbers(count, |place, part| numbers[place] += part)?;
         }
         self.links
             .iter_mut()

@@ -42,7 +42,7 @@ pub(super) struct Call {
 
 impl Call {
     /// What the others make of it.
-    pub(super) fn sent(&self) -> Result<Self> {
+    pub(super) fn as_sent(&self) -> Result<Self> {
         serde_json::to_vec(self)
             .and_then(|text| serde_json::from_slice(&text))
             .map_err(|error| Error::BadTask(error.to_string()))
@@ -81,22 +81,22 @@ impl Link {
     }
 
     /// Tells the other rank something.
-    pub(super) fn tell(&mut self, message: &Message) -> Result<()> {
+    pub(super) fn send_message(&mut self, message: &Message) -> Result<()> {
         let told = serde_json::to_vec(message)
             .map_err(io::Error::other)
-            .and_then(|text| self.send(MESSAGE, text));
-        told.map_err(|source| self.lost(source))
+            .and_then(|text| self.send_frame(MESSAGE, text));
+        told.map_err(|source| self.rank_lost(source))
     }
 
     /// Sends numbers.
     pub(super) fn send_numbers(&mut self, numbers: &[f64]) -> Result<()> {
         let bytes = numbers.iter().flat_map(|number| number.to_le_bytes());
-        let sent = self.send(NUMBERS, bytes);
-        sent.map_err(|source| self.lost(source))
+        let sent = self.send_frame(NUMBERS, bytes);
+        sent.map_err(|source| self.rank_lost(source))
     }
 
     /// Whether there is something to hear, or the other one is gone, within this time.
-    pub(super) fn stirs(&mut self, within: Duration) -> Result<bool> {
+    pub(super) fn is_readable(&mut self, within: Duration) -> Result<bool> {
         // No time at all would be for ever.
         let within = within.max(Duration::from_millis(1));
         let limit = self.stream.read_timeout();
@@ -110,24 +110,24 @@ impl Link {
                 Err(error) => Err(error),
             }
         });
-        stirs.map_err(|source| self.lost(source))
+        stirs.map_err(|source| self.rank_lost(source))
     }
 
     /// Hears the next message.
-    pub(super) fn hear(&mut self) -> Result<Message> {
-        match self.receive()? {
+    pub(super) fn recv_message(&mut self) -> Result<Message> {
+        match self.recv_frame()? {
             Some(message) => Ok(message),
             None => Err(self.out_of_step("numbers")),
         }
     }
 
     /// Hears as many numbers, and does with each and its place what is to be done.
-    pub(super) fn hear_numbers(
+    pub(super) fn recv_numbers(
         &mut self,
         count: usize,
         mut with: impl FnMut(usize, f64),
     ) -> Result<()> {
-        if let Some(message) = self.receive()? {
+        if let Some(message) = self.recv_frame()? {
             return Err(self.out_of_step(format_args!("{message:?}")));
         }
         let (numbers, rest) = self.buffer.as_chunks();
@@ -142,17 +142,17 @@ impl Link {
 
     /// The other rank is not where it should be.
     pub(super) fn out_of_step(&self, what: impl std::fmt::Display) -> Error {
-        self.lost(invalid(&format!("it is out of step: {what}")))
+        self.rank_lost(invalid_data(&format!("it is out of step: {what}")))
     }
 
-    fn lost(&self, source: io::Error) -> Error {
+    fn rank_lost(&self, source: io::Error) -> Error {
         Error::RankLost {
             rank: self.rank,
             source,
         }
     }
 
-    fn send(&mut self, kind: u8, payload: impl IntoIterator<Item = u8>) -> io::Result<()> {
+    fn send_frame(&mut self, kind: u8, payload: impl IntoIterator<Item = u8>) -> io::Result<()> {
         self.buffer.clear();
         self.buffer.extend([kind; HEADER]);
         self.buffer.extend(payload);
@@ -162,14 +162,14 @@ impl Link {
     }
 
     /// Receives a message, or numbers into the buffer. That a rank is lost is an error, whenever it is heard.
-    fn receive(&mut self) -> Result<Option<Message>> {
-        let message = self.payload().and_then(|kind| match kind {
+    fn recv_frame(&mut self) -> Result<Option<Message>> {
+        let message = self.read_payload().and_then(|kind| match kind {
             NUMBERS => Ok(None),
             _ => serde_json::from_slice(&self.buffer)
                 .map(Some)
-                .map_err(|_| invalid(FOREIGN)),
+                .map_err(|_| invalid_data(FOREIGN)),
         });
-        match message.map_err(|source| self.lost(source))? {
+        match message.map_err(|source| self.rank_lost(source))? {
             Some(Message::Lost { rank, reason }) => Err(Error::RankLost {
                 rank,
                 source: io::Error::other(reason),
@@ -179,22 +179,22 @@ impl Link {
     }
 
     /// Puts what comes next into the buffer, and returns its kind.
-    fn payload(&mut self) -> io::Result<u8> {
+    fn read_payload(&mut self) -> io::Result<u8> {
         let mut header = [0; HEADER];
-        self.read(&mut header)?;
+        self.read_exactly(&mut header)?;
         let [kind, length @ ..] = header;
         let length = u32::from_le_bytes(length) as usize;
         if length > MAX_PAYLOAD || ![MESSAGE, NUMBERS].contains(&kind) {
-            return Err(invalid(FOREIGN));
+            return Err(invalid_data(FOREIGN));
         }
         let mut payload = std::mem::take(&mut self.buffer);
         payload.resize(length, 0);
-        let read = self.read(&mut payload);
+        let read = self.read_exactly(&mut payload);
         self.buffer = payload;
         read.map(|()| kind)
     }
 
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<()> {
+    fn read_exactly(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         self.stream.read_exact(buffer).map_err(|error| {
             if error.kind() == ErrorKind::UnexpectedEof {
                 return io::Error::new(ErrorKind::UnexpectedEof, "its connection was closed");
@@ -214,6 +214,6 @@ fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
-fn invalid(reason: &str) -> io::Error {
+fn invalid_data(reason: &str) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, reason)
 }

@@ -18,7 +18,7 @@ use crate::{
     frames,
     game::Game,
     http,
-    life::{Polled, Report, Status, Worker},
+    lifecycle::{PollResult, Report, Status, Worker},
     model::{Model, model_file},
     ppo::Settings,
     sampler::{Pipeline, Sampler},
@@ -35,7 +35,7 @@ const PATIENT: Limits = Limits {
     step: Duration::from_secs(120),
 };
 
-fn learner(storage: &Storage) -> Learner {
+fn new_learner(storage: &Storage) -> Learner {
     let environment = Environment::from_lookup(LEARNER_PORT, |name| match name {
         "KUBERNETES_POD_NAMESPACE" => Some("rl".into()),
         "KUBERNETES_POD_NAME" => Some("pole-ddp-learner-00001".into()),
@@ -49,7 +49,7 @@ fn learner(storage: &Storage) -> Learner {
 }
 
 /// A folder with a model, and frames that it collected.
-fn stored() -> (tempfile::TempDir, Storage, LearnerTask) {
+fn store_task() -> (tempfile::TempDir, Storage, LearnerTask) {
     let folder = tempfile::tempdir().unwrap();
     let storage = Storage::open(folder.path()).unwrap();
     let mut rng = StdRng::seed_from_u64(7);
@@ -75,9 +75,9 @@ fn stored() -> (tempfile::TempDir, Storage, LearnerTask) {
 }
 
 /// Where ranks meet, and rank 0's listener there.
-fn place(world: u32) -> (Place, TcpListener) {
+fn new_place(world: u32) -> (RankConfig, TcpListener) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let place = Place {
+    let place = RankConfig {
         unit: "pole-aggregator.rl:22272".to_owned(),
         world,
         first: 0,
@@ -98,25 +98,25 @@ fn free_ports(number: u16) -> u16 {
 }
 
 /// Has the other ranks meet rank 0, each on a thread that goes on with `then`.
-fn meet<T: Send + 'static>(
+fn connect_ranks<T: Send + 'static>(
     world: u32,
     limits: Limits,
     then: impl Fn(Group) -> T + Clone + Send + 'static,
 ) -> (Group, Vec<thread::JoinHandle<T>>) {
-    let (place, listener) = place(world);
+    let (place, listener) = new_place(world);
     let others = (1..world).map(|rank| {
         let (place, then) = (place.clone(), then.clone());
-        thread::spawn(move || then(Group::join(&place, rank, limits).unwrap()))
+        thread::spawn(move || then(Group::join_group(&place, rank, limits).unwrap()))
     });
     let others = others.collect();
-    (Group::gather(&listener, &place, limits).unwrap(), others)
+    (Group::accept_ranks(&listener, &place, limits).unwrap(), others)
 }
 
 /// Polls until there was something to do.
-fn follow_once(follower: &mut Follower) -> Result<Polled> {
+fn poll_until_done(follower: &mut RankWorker) -> Result<PollResult> {
     loop {
         match follower.poll() {
-            Ok(Polled::NOTHING) => {}
+            Ok(PollResult::NOTHING) => {}
             polled => return polled,
         }
     }
@@ -124,13 +124,13 @@ fn follow_once(follower: &mut Follower) -> Result<Polled> {
 
 /// Does a task with so many ranks; the model, and the report without its path.
 fn train_with(world: u32) -> (Model, LearnerReport) {
-    let (_folder, storage, task) = stored();
-    let own = learner(&storage);
-    let (group, others) = meet(world, PATIENT, {
+    let (_folder, storage, task) = store_task();
+    let own = new_learner(&storage);
+    let (group, others) = connect_ranks(world, PATIENT, {
         let own = own.clone();
-        move |group| follow_once(&mut Follower::new(own.clone(), group)).unwrap()
+        move |group| poll_until_done(&mut RankWorker::new(own.clone(), group)).unwrap()
     });
-    let report = Leader::new(own, group).work(task, 0).unwrap();
+    let report = RankZeroWorker::new(own, group).run_task(task, 0).unwrap();
     for other in others {
         assert_eq!((other.join().unwrap().samples, report.frames), (500, 500));
     }
@@ -155,9 +155,9 @@ fn distance(one: &Model, other: &Model) -> f64 {
 }
 
 #[test]
-fn ranks_train_what_one_process_trains() {
-    let (_folder, storage, task) = stored();
-    let report = learner(&storage).work(task.clone(), 0).unwrap();
+fn ranks_train_same_model_as_one_process() {
+    let (_folder, storage, task) = store_task();
+    let report = new_learner(&storage).run_task(task.clone(), 0).unwrap();
     let alone = Model::decode(&storage.read(&report.model_path).unwrap()).unwrap();
     let before = Model::decode(&storage.read(&task.model_path).unwrap()).unwrap();
     assert!(distance(&alone, &before) > 1e-4, "it learned");
@@ -173,11 +173,11 @@ fn ranks_train_what_one_process_trains() {
 }
 
 #[test]
-fn a_batch_is_split_without_rest() {
+fn batch_shards_cover_batch() {
     for world in [1, 2, 3, 5] {
         for batch in [1, 2, 7, 64] {
             let groups = (0..world).map(|rank| Group::new(rank, world, Vec::new(), PATIENT));
-            let parts = groups.map(|group| crate::ppo::Ranks::part(&group, batch));
+            let parts = groups.map(|group| crate::ppo::ProcessGroup::shard(&group, batch));
             let places: Vec<_> = parts.flatten().collect();
             assert_eq!(places, (0..batch).collect::<Vec<_>>(), "{world} ranks");
         }
@@ -185,27 +185,27 @@ fn a_batch_is_split_without_rest() {
 }
 
 #[test]
-fn a_rank_that_is_lost_in_a_step_ends_it_for_all_and_is_named() {
-    let (_folder, storage, task) = stored();
-    let own = learner(&storage);
-    let (group, others) = meet(3, PATIENT, {
+fn lost_rank_ends_step_for_all_ranks() {
+    let (_folder, storage, task) = store_task();
+    let own = new_learner(&storage);
+    let (group, others) = connect_ranks(3, PATIENT, {
         let own = own.clone();
         move |mut group| {
             if group.rank() == 1 {
-                return follow_once(&mut Follower::new(own.clone(), group)).map(|_| ());
+                return poll_until_done(&mut RankWorker::new(own.clone(), group)).map(|_| ());
             }
             // Rank 2 begins, and ends.
             let (number, call) = loop {
-                if let Some(called) = group.called(Duration::from_secs(1))? {
+                if let Some(called) = group.poll_task(Duration::from_secs(1))? {
                     break called;
                 }
             };
-            let loaded = own.load(&call.task, &call.settings);
-            assert!(group.join_in(number, loaded)?.is_some());
+            let loaded = own.load_task(&call.task, &call.settings);
+            assert!(group.join_task(number, loaded)?.is_some());
             Ok(())
         }
     });
-    let error = Leader::new(own, group).work(task, 0).unwrap_err();
+    let error = RankZeroWorker::new(own, group).run_task(task, 0).unwrap_err();
     assert!(matches!(error, Error::RankLost { rank: 2, .. }), "{error}");
     assert!(error.is_fatal());
     assert_eq!(error.exit_code(), 1);
@@ -219,11 +219,11 @@ fn a_rank_that_is_lost_in_a_step_ends_it_for_all_and_is_named() {
 }
 
 #[test]
-fn ranks_that_wait_find_out_that_rank_0_is_lost() {
-    let (_folder, storage, _) = stored();
-    let own = learner(&storage);
-    let (group, others) = meet(3, PATIENT, move |group| {
-        follow_once(&mut Follower::new(own.clone(), group))
+fn waiting_ranks_detect_loss_of_rank_0() {
+    let (_folder, storage, _) = store_task();
+    let own = new_learner(&storage);
+    let (group, others) = connect_ranks(3, PATIENT, move |group| {
+        poll_until_done(&mut RankWorker::new(own.clone(), group))
     });
     drop(group);
     for other in others {
@@ -233,32 +233,32 @@ fn ranks_that_wait_find_out_that_rank_0_is_lost() {
 }
 
 #[test]
-fn a_rank_that_is_paused_fails_the_task_and_no_more() {
-    let (_folder, storage, task) = stored();
-    let own = learner(&storage);
+fn paused_rank_fails_task_only() {
+    let (_folder, storage, task) = store_task();
+    let own = new_learner(&storage);
     let limits = Limits {
         hear: Duration::from_millis(100),
         ..PATIENT
     };
     let (go_on, goes_on) = channel::<()>();
     let goes_on = Arc::new(Mutex::new(goes_on));
-    let (group, others) = meet(2, limits, {
+    let (group, others) = connect_ranks(2, limits, {
         let own = own.clone();
         move |group| {
             goes_on.lock().unwrap().recv().unwrap();
-            follow_once(&mut Follower::new(own.clone(), group))
+            poll_until_done(&mut RankWorker::new(own.clone(), group))
         }
     });
-    let mut leader = Leader::new(own, group);
+    let mut leader = RankZeroWorker::new(own, group);
     for _ in 0..2 {
-        let error = leader.work(task.clone(), 0).unwrap_err();
+        let error = leader.run_task(task.clone(), 0).unwrap_err();
         assert!(matches!(error, Error::RankAbsent(1)), "{error}");
         assert!(!error.is_fatal());
     }
     go_on.send(()).unwrap();
     // It may be slow to find the calls that were called off.
     let report = loop {
-        match leader.work(task.clone(), 0) {
+        match leader.run_task(task.clone(), 0) {
             Err(Error::RankAbsent(1)) => {}
             done => break done.unwrap(),
         }
@@ -270,19 +270,19 @@ fn a_rank_that_is_paused_fails_the_task_and_no_more() {
 }
 
 #[test]
-fn a_rank_that_cannot_load_a_task_fails_it_with_its_reason() {
-    let (_folder, storage, task) = stored();
+fn rank_load_failure_fails_task_with_reason() {
+    let (_folder, storage, task) = store_task();
     let elsewhere = tempfile::tempdir().unwrap();
     let (own, other) = (
-        learner(&storage),
-        learner(&Storage::open(elsewhere.path()).unwrap()),
+        new_learner(&storage),
+        new_learner(&Storage::open(elsewhere.path()).unwrap()),
     );
-    let (group, others) = meet(2, PATIENT, move |group| {
-        follow_once(&mut Follower::new(other.clone(), group))
+    let (group, others) = connect_ranks(2, PATIENT, move |group| {
+        poll_until_done(&mut RankWorker::new(other.clone(), group))
     });
-    let mut leader = Leader::new(own, group);
+    let mut leader = RankZeroWorker::new(own, group);
     for _ in 0..2 {
-        let error = leader.work(task.clone(), 0).unwrap_err();
+        let error = leader.run_task(task.clone(), 0).unwrap_err();
         assert!(!error.is_fatal());
         let error = error.to_string();
         assert!(
@@ -297,14 +297,14 @@ fn a_rank_that_cannot_load_a_task_fails_it_with_its_reason() {
 }
 
 #[test]
-fn who_is_no_rank_of_the_unit_is_not_let_in_and_one_that_comes_again_is() {
-    let (place, listener) = place(3);
+fn rendezvous_rejects_strangers_and_accepts_reconnects() {
+    let (place, listener) = new_place(3);
     let address = listener.local_addr().unwrap();
     let hello = |unit: &str, world, rank| {
         let stream = TcpStream::connect(address).unwrap();
         let mut link = Link::new(0, stream, PATIENT.step).unwrap();
         let unit = unit.to_owned();
-        link.tell(&Message::Hello { unit, world, rank }).unwrap();
+        link.send_message(&Message::Hello { unit, world, rank }).unwrap();
         link
     };
     // They are let in one after the other, the last of all with the place that is free then.
@@ -318,18 +318,18 @@ fn who_is_no_rank_of_the_unit_is_not_let_in_and_one_that_comes_again_is() {
     babbler.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     let before = hello(&place.unit, 3, 1);
     let ranks = [hello(&place.unit, 3, 1), hello(&place.unit, 3, 2)];
-    Group::gather(&listener, &place, PATIENT).unwrap();
+    Group::accept_ranks(&listener, &place, PATIENT).unwrap();
     for mut link in strangers.into_iter().chain([before]) {
-        assert!(link.hear().is_err());
+        assert!(link.recv_message().is_err());
     }
     for mut rank in ranks {
-        assert_eq!(rank.hear().unwrap(), Message::Welcome);
+        assert_eq!(rank.recv_message().unwrap(), Message::Welcome);
     }
 }
 
 #[test]
-fn ranks_that_do_not_come_are_named_in_time() {
-    let (place, listener) = place(3);
+fn rendezvous_timeout_names_missing_ranks() {
+    let (place, listener) = new_place(3);
     let limits = Limits {
         meet: Duration::from_millis(300),
         ..PATIENT
@@ -337,10 +337,10 @@ fn ranks_that_do_not_come_are_named_in_time() {
     let begin = Instant::now();
     let joining = thread::spawn({
         let place = place.clone();
-        move || Group::join(&place, 1, limits)
+        move || Group::join_group(&place, 1, limits)
     });
     // Rank 1 is there in time, or not.
-    let error = Group::gather(&listener, &place, limits).unwrap_err();
+    let error = Group::accept_ranks(&listener, &place, limits).unwrap_err();
     assert!(matches!(error, Error::NotMet { .. }), "{error}");
     assert!(error.to_string().contains('2'), "{error}");
     assert!(begin.elapsed() >= limits.meet);
@@ -349,8 +349,8 @@ fn ranks_that_do_not_come_are_named_in_time() {
 }
 
 /// Calls a handle of the rank that listens on this port, once it does.
-async fn ask(port: u16, call: &str) -> Report {
-    let client = http::client().unwrap();
+async fn call_lifecycle(port: u16, call: &str) -> Report {
+    let client = http::new_client().unwrap();
     let url = format!("http://127.0.0.1:{port}/lifecycle/{call}");
     let begin = Instant::now();
     let answer = loop {
@@ -365,8 +365,8 @@ async fn ask(port: u16, call: &str) -> Report {
 }
 
 #[tokio::test]
-async fn ranks_of_several_pods_end_well_where_rank_0_is_told_to_as_the_last_one() {
-    let (_folder, storage, _) = stored();
+async fn ranks_of_several_pods_exit_cleanly() {
+    let (_folder, storage, _) = store_task();
     let first_port = free_ports(4);
     let pod = |first: u32, local: u32| {
         let environment = Environment::from_lookup(LEARNER_PORT, |name| match name {
@@ -375,7 +375,7 @@ async fn ranks_of_several_pods_end_well_where_rank_0_is_told_to_as_the_last_one(
             "LEARNER_PORT" => Some(first_port.to_string()),
             _ => None,
         });
-        let place = Place {
+        let place = RankConfig {
             unit: "pole-aggregator.rl:22272".to_owned(),
             world: 3,
             first,
@@ -383,23 +383,23 @@ async fn ranks_of_several_pods_end_well_where_rank_0_is_told_to_as_the_last_one(
             master: "127.0.0.1".to_owned(),
             port: first_port + 3,
         };
-        let ranks = learn(place, environment.unwrap(), learner(&storage), PATIENT);
+        let ranks = train_ranks(place, environment.unwrap(), new_learner(&storage), PATIENT);
         tokio::spawn(ranks)
     };
     let (two, one) = (pod(0, 2), pod(2, 1));
     for rank in 0..3 {
-        let started = ask(first_port + rank, "start").await;
+        let started = call_lifecycle(first_port + rank, "start").await;
         assert_eq!(started.status, Status::Running);
     }
-    assert!(ask(first_port + 1, "exit").await.exiting);
+    assert!(call_lifecycle(first_port + 1, "exit").await.exiting);
     // Both are gone on with: rank 0, which is in the same process, and so rank 2.
     let address = ("127.0.0.1", first_port + 1);
     while tokio::net::TcpStream::connect(address).await.is_ok() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert!(ask(first_port + 2, "exit").await.exiting);
+    assert!(call_lifecycle(first_port + 2, "exit").await.exiting);
     one.await.unwrap().unwrap();
     assert!(!two.is_finished());
-    assert!(ask(first_port, "exit").await.exiting);
+    assert!(call_lifecycle(first_port, "exit").await.exiting);
     two.await.unwrap().unwrap();
 }

@@ -43,7 +43,7 @@ impl World for Acrobot {
         }))
     }
 
-    fn observation(&self) -> [f32; 6] {
+    fn current_observation(&self) -> [f32; 6] {
         let [first, second, first_velocity, second_velocity] = self.0;
         let exact = [
             first.cos(),
@@ -62,10 +62,10 @@ impl World for Acrobot {
 
     fn step(&mut self, action: u8) -> (f64, bool) {
         let torque = f64::from(action) - 1.0;
-        let [first, second, first_velocity, second_velocity] = integrate(self.0, torque);
+        let [first, second, first_velocity, second_velocity] = integrate_step(self.0, torque);
         self.0 = [
-            wrap(first),
-            wrap(second),
+            wrap_angle(first),
+            wrap_angle(second),
             first_velocity.clamp(-MAX_VELOCITY[0], MAX_VELOCITY[0]),
             second_velocity.clamp(-MAX_VELOCITY[1], MAX_VELOCITY[1]),
         ];
@@ -76,18 +76,18 @@ impl World for Acrobot {
 }
 
 /// One step of the fourth-order Runge-Kutta method.
-fn integrate(state: [f64; 4], torque: f64) -> [f64; 4] {
+fn integrate_step(state: [f64; 4], torque: f64) -> [f64; 4] {
     let along = |slope: &[f64; 4], time: f64| array::from_fn(|i| state[i] + time * slope[i]);
-    let k1 = derivative(state, torque);
-    let k2 = derivative(along(&k1, DT / 2.0), torque);
-    let k3 = derivative(along(&k2, DT / 2.0), torque);
-    let k4 = derivative(along(&k3, DT), torque);
+    let k1 = state_derivative(state, torque);
+    let k2 = state_derivative(along(&k1, DT / 2.0), torque);
+    let k3 = state_derivative(along(&k2, DT / 2.0), torque);
+    let k4 = state_derivative(along(&k3, DT), torque);
     let sum = array::from_fn(|i| k1[i] + 2.0 * k2[i] + 2.0 * k3[i] + k4[i]);
     along(&sum, DT / 6.0)
 }
 
 /// Change of the state per second, by the equations of Sutton's and Barto's book.
-fn derivative([first, second, first_dot, second_dot]: [f64; 4], torque: f64) -> [f64; 4] {
+fn state_derivative([first, second, first_dot, second_dot]: [f64; 4], torque: f64) -> [f64; 4] {
     let (sin, cos) = (second.sin(), second.cos());
     let d1 = MASS * (CENTER * CENTER)
         + MASS * (LENGTH * LENGTH + CENTER * CENTER + 2.0 * LENGTH * CENTER * cos)
@@ -107,7 +107,7 @@ fn derivative([first, second, first_dot, second_dot]: [f64; 4], torque: f64) -> 
 }
 
 /// The same angle between -π and π.
-fn wrap(mut angle: f64) -> f64 {
+fn wrap_angle(mut angle: f64) -> f64 {
     while angle > PI {
         angle -= 2.0 * PI;
     }

@@ -35,7 +35,7 @@ impl World for CartPole {
         Self(std::array::from_fn(|_| rng.random_range(-0.05..0.05)))
     }
 
-    fn observation(&self) -> [f32; 4] {
+    fn current_observation(&self) -> [f32; 4] {
         #[expect(
             clippy::cast_possible_truncation,
             reason = "Gymnasium rounds observations to single precision"

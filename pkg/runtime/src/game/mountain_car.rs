@@ -29,7 +29,7 @@ impl World for MountainCar {
         Self([rng.random_range(-0.6..-0.4), 0.0])
     }
 
-    fn observation(&self) -> [f32; 2] {
+    fn current_observation(&self) -> [f32; 2] {
         #[expect(
             clippy::cast_possible_truncation,
             reason = "Gymnasium rounds observations to single precision"

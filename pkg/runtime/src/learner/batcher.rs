@@ -30,7 +30,7 @@ impl Batcher {
     }
 
     /// Takes frames in, unless they are too old.
-    pub(super) fn take(&mut self, frames: Frames) -> Result<()> {
+    pub(super) fn add_frames(&mut self, frames: Frames) -> Result<()> {
         let Frames {
             version,
             trajectories,
@@ -45,7 +45,7 @@ impl Batcher {
             .iter()
             .map(|trajectory| trajectory.actions.len());
         let steps = steps.sum::<usize>();
-        if !self.staleness.admit(steps as u64, lag, self.max_policy_lag) {
+        if !self.staleness.admit_frames(steps as u64, lag, self.max_policy_lag) {
             return Ok(());
         }
         self.frames += steps;
@@ -68,7 +68,7 @@ impl Batcher {
 mod tests {
     use super::*;
 
-    fn frames(version: u64, steps: usize) -> Frames {
+    fn frames_with(version: u64, steps: usize) -> Frames {
         let one = Trajectory {
             observations: vec![0.0; 4 * (steps + 1)],
             actions: vec![1; steps],
@@ -83,11 +83,11 @@ mod tests {
     }
 
     #[test]
-    fn a_data_set_is_what_came_in_the_order_in_which_it_came_but_for_what_is_too_old() {
+    fn batcher_keeps_order_and_drops_stale_frames() {
         let mut batcher = Batcher::new(5, 1);
         assert!(batcher.is_empty());
         for (version, steps) in [(5, 3), (3, 7), (4, 2)] {
-            batcher.take(frames(version, steps)).unwrap();
+            batcher.add_frames(frames_with(version, steps)).unwrap();
         }
         let lengths: Vec<_> = batcher
             .trajectories
@@ -103,15 +103,15 @@ mod tests {
         assert_eq!(batcher.staleness, staleness);
 
         let mut only_old = Batcher::new(5, 1);
-        only_old.take(frames(1, 1)).unwrap();
+        only_old.add_frames(frames_with(1, 1)).unwrap();
         assert!(!only_old.is_empty());
     }
 
     #[test]
-    fn a_data_set_has_an_end() {
+    fn batcher_rejects_too_many_frames() {
         let mut batcher = Batcher::new(0, 0);
-        batcher.take(frames(0, MAX_FRAMES)).unwrap();
-        let error = batcher.take(frames(0, 1)).unwrap_err().to_string();
+        batcher.add_frames(frames_with(0, MAX_FRAMES)).unwrap();
+        let error = batcher.add_frames(frames_with(0, 1)).unwrap_err().to_string();
         assert!(error.contains("at most"), "{error}");
     }
 }

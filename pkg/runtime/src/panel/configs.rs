@@ -1,17 +1,17 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::{Result, config::within, ppo::Settings, sampling::Sampling, wire::Role};
+use crate::{Result, config::deserialize_nested, ppo::Settings, sampling::Sampling, wire::Role};
 
 /// What a panel configures its replicas with, by role. Those of a role that is left out stay as their command line says.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Configs {
     /// How collectors sample.
-    #[serde(deserialize_with = "within")]
+    #[serde(deserialize_with = "deserialize_nested")]
     pub collector: Option<Sampling>,
     /// How learners learn.
-    #[serde(deserialize_with = "within")]
+    #[serde(deserialize_with = "deserialize_nested")]
     pub learner: Option<Settings>,
 }
 
@@ -23,7 +23,7 @@ impl Configs {
     }
 
     /// What replicas of a role are sent.
-    pub(super) fn of(&self, role: Role) -> Option<Value> {
+    pub(super) fn for_role(&self, role: Role) -> Option<Value> {
         match role {
             Role::Collector => self.collector.as_ref().map(|sampling| json!(sampling)),
             Role::Learner => self.learner.as_ref().map(|settings| json!(settings)),
@@ -31,7 +31,7 @@ impl Configs {
     }
 
     /// Takes over what newer ones say.
-    pub(super) fn update(&mut self, newer: Self) {
+    pub(super) fn update_from(&mut self, newer: Self) {
         let Self { collector, learner } = newer;
         self.collector = collector.or(self.collector.take());
         self.learner = learner.or(self.learner.take());
@@ -42,35 +42,35 @@ impl Configs {
 mod tests {
     use super::*;
 
-    fn read(json: Value) -> Configs {
+    fn parse_json(json: Value) -> Configs {
         serde_json::from_value(json).unwrap()
     }
 
     #[test]
-    fn what_is_left_out_stays_and_what_is_sent_is_whole() {
-        let mut configs = read(json!({"learner": {"num_epochs": 2}}));
-        configs.update(read(json!({"collector": {"num_envs_per_worker": 4}})));
+    fn update_replaces_only_given_roles() {
+        let mut configs = parse_json(json!({"learner": {"num_epochs": 2}}));
+        configs.update_from(parse_json(json!({"collector": {"num_envs_per_worker": 4}})));
         configs.check().unwrap();
-        let learner = configs.of(Role::Learner).unwrap();
+        let learner = configs.for_role(Role::Learner).unwrap();
         assert_eq!(
             (&learner["num_epochs"], &learner["batch_size"]),
             (&json!(2), &json!(64))
         );
         let sampling: Sampling =
-            serde_json::from_value(configs.of(Role::Collector).unwrap()).unwrap();
+            serde_json::from_value(configs.for_role(Role::Collector).unwrap()).unwrap();
         assert_eq!(Some(sampling), configs.collector);
-        configs.update(read(json!({"learner": {}})));
+        configs.update_from(parse_json(json!({"learner": {}})));
         assert_eq!(configs.learner, Some(Settings::default()));
-        assert_eq!(Configs::default().of(Role::Collector), None);
+        assert_eq!(Configs::default().for_role(Role::Collector), None);
     }
 
     #[test]
-    fn what_no_replica_could_take_on_is_refused() {
+    fn configs_no_replica_accepts_are_rejected() {
         for json in [
             json!({"collector": {"num_envs_per_worker": 3}}),
             json!({"learner": {"num_epochs": 0}}),
         ] {
-            assert!(read(json.clone()).check().is_err(), "{json}");
+            assert!(parse_json(json.clone()).check().is_err(), "{json}");
         }
         for json in [json!({"learners": {}}), json!({"learner": {"epochs": 1}})] {
             assert!(serde_json::from_value::<Configs>(json).is_err());

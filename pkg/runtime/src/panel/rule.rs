@@ -1,26 +1,26 @@
 //! What a replica is told, so that it becomes as its panel wants it. Pure.
 
-use crate::life::{Call, Status};
+use crate::lifecycle::{Call, Status};
 
 /// What a panel knows of a replica.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Known {
+pub(super) struct ReplicaState {
     /// How it was when it was looked at last.
     status: Option<Status>,
     /// It is paused as all are, and not by somebody who paused it alone.
-    held: bool,
+    paused_by_panel: bool,
     /// Number of the configuration that it was given last.
     pub(super) given: Option<u64>,
 }
 
-impl Known {
+impl ReplicaState {
     /// Takes in how a replica is found.
-    pub(super) fn find(&mut self, panel: Status, found: Status) {
-        let holds = holds(panel);
-        self.held = match found {
+    pub(super) fn observe_status(&mut self, panel: Status, found: Status) {
+        let holds = wants_paused(panel);
+        self.paused_by_panel = match found {
             Status::Running => holds,
             // Somebody else may have been faster.
-            Status::Paused => self.held || (holds && self.status == Some(Status::Running)),
+            Status::Paused => self.paused_by_panel || (holds && self.status == Some(Status::Running)),
             _ => false,
         };
         if matches!(found, Status::New | Status::Configured) {
@@ -31,12 +31,12 @@ impl Known {
     }
 
     /// Takes it for one that is paused with all others or by its panel, if it is paused.
-    pub(super) const fn claim(&mut self) {
-        self.held = true;
+    pub(super) const fn clear_manual_pause(&mut self) {
+        self.paused_by_panel = true;
     }
 
     /// What to call, one after the other, where the panel is so and has the configuration of this number for it.
-    pub(super) fn calls(&self, panel: Status, config: Option<u64>) -> &'static [Call] {
+    pub(super) fn next_calls(&self, panel: Status, config: Option<u64>) -> &'static [Call] {
         const CONFIGURE: &[Call] = &[Call::Configure, Call::Start];
         const START: &[Call] = &[Call::Start];
         const CONFIGURE_RUNNING: &[Call] = &[Call::Pause, Call::Configure, Call::Start];
@@ -47,18 +47,18 @@ impl Known {
         match found {
             Status::New | Status::Configured if panel.is_running() && config.is_some() => CONFIGURE,
             Status::Configured if panel.is_running() => START,
-            Status::Paused if panel.is_running() && self.held && is_due => CONFIGURE,
-            Status::Paused if panel.is_running() && self.held => START,
+            Status::Paused if panel.is_running() && self.paused_by_panel && is_due => CONFIGURE,
+            Status::Paused if panel.is_running() && self.paused_by_panel => START,
             // Somebody else was faster, or it is of the panel before.
             Status::Running if panel.is_running() && is_due => CONFIGURE_RUNNING,
-            Status::Running if holds(panel) => &[Call::Pause],
+            Status::Running if wants_paused(panel) => &[Call::Pause],
             _ => &[],
         }
     }
 }
 
 /// Whether whoever has the panel wants nothing to run.
-const fn holds(panel: Status) -> bool {
+const fn wants_paused(panel: Status) -> bool {
     matches!(panel, Status::Configured | Status::Paused)
 }
 
@@ -69,11 +69,11 @@ mod tests {
     use Status::{Completed, Configured, Error, Exiting, New, Paused, Running};
 
     #[test]
-    fn what_a_replica_is_told_stands_in_the_table() {
+    fn next_calls_match_table() {
         let config = Some(1);
-        let known = |status, held, given| Known {
+        let known = |status, paused_by_panel, given| ReplicaState {
             status: Some(status),
-            held,
+            paused_by_panel,
             given,
         };
         let both: &[Call] = &[Configure, Start];
@@ -107,77 +107,77 @@ mod tests {
         ];
         for (panel, config, known, wanted) in table {
             assert_eq!(
-                known.calls(panel, config),
+                known.next_calls(panel, config),
                 wanted,
                 "{panel} {config:?} {known:?}"
             );
         }
         for panel in Status::ALL {
             for ended in [Exiting, Completed, Error] {
-                assert!(known(ended, false, None).calls(panel, config).is_empty());
+                assert!(known(ended, false, None).next_calls(panel, config).is_empty());
             }
         }
         for panel in [New, Exiting, Completed, Error] {
             for found in Status::ALL {
-                assert!(known(found, true, None).calls(panel, config).is_empty());
+                assert!(known(found, true, None).next_calls(panel, config).is_empty());
             }
         }
-        assert!(Known::default().calls(Running, config).is_empty());
+        assert!(ReplicaState::default().next_calls(Running, config).is_empty());
     }
 
     #[test]
-    fn one_that_began_anew_is_configured_though_somebody_else_started_it() {
-        let mut known = Known::default();
-        known.find(Paused, Running);
+    fn restarted_replica_is_configured_again() {
+        let mut known = ReplicaState::default();
+        known.observe_status(Paused, Running);
         known.given = Some(1);
-        known.find(Paused, Paused);
-        assert_eq!(known.calls(Running, Some(1)), &[Start]);
-        known.find(Paused, Configured);
-        known.find(Running, Running);
-        assert_eq!(known.calls(Running, Some(1)), &[Pause, Configure, Start]);
+        known.observe_status(Paused, Paused);
+        assert_eq!(known.next_calls(Running, Some(1)), &[Start]);
+        known.observe_status(Paused, Configured);
+        known.observe_status(Running, Running);
+        assert_eq!(known.next_calls(Running, Some(1)), &[Pause, Configure, Start]);
     }
 
     #[test]
-    fn who_was_paused_alone_is_told_from_those_that_were_paused_with_all() {
-        let held = |found: &[(Status, Status)]| {
-            let mut known = Known::default();
+    fn manually_paused_replica_is_not_resumed() {
+        let paused_by_panel = |found: &[(Status, Status)]| {
+            let mut known = ReplicaState::default();
             for (panel, found) in found {
-                known.find(*panel, *found);
+                known.observe_status(*panel, *found);
             }
-            known.held
+            known.paused_by_panel
         };
-        assert!(held(&[(Running, Running), (Paused, Running)]));
-        assert!(held(&[
+        assert!(paused_by_panel(&[(Running, Running), (Paused, Running)]));
+        assert!(paused_by_panel(&[
             (Paused, Running),
             (Paused, Paused),
             (Running, Paused)
         ]));
         // The plugin may have been faster than the panel.
-        assert!(held(&[(Running, Running), (Paused, Paused)]));
-        assert!(!held(&[
+        assert!(paused_by_panel(&[(Running, Running), (Paused, Paused)]));
+        assert!(!paused_by_panel(&[
             (Running, Running),
             (Running, Paused),
             (Paused, Paused)
         ]));
-        assert!(!held(&[(Paused, Paused)]), "it was found so");
-        let mut claimed = Known::default();
-        claimed.claim();
-        claimed.find(Running, Paused);
+        assert!(!paused_by_panel(&[(Paused, Paused)]), "it was found so");
+        let mut claimed = ReplicaState::default();
+        claimed.clear_manual_pause();
+        claimed.observe_status(Running, Paused);
         assert_eq!(
-            claimed.calls(Running, None),
+            claimed.next_calls(Running, None),
             &[Start],
             "it is to start with all"
         );
-        claimed.find(Running, Running);
-        claimed.find(Running, Paused);
-        assert!(!claimed.held, "that was once");
-        assert!(!held(&[
+        claimed.observe_status(Running, Running);
+        claimed.observe_status(Running, Paused);
+        assert!(!claimed.paused_by_panel, "that was once");
+        assert!(!paused_by_panel(&[
             (Paused, Running),
             (Running, Running),
             (Running, Paused)
         ]));
         assert!(
-            !held(&[(Paused, Running), (Running, Configured)]),
+            !paused_by_panel(&[(Paused, Running), (Running, Configured)]),
             "it began anew"
         );
     }

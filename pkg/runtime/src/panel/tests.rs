@@ -6,7 +6,7 @@ use tokio::net::TcpListener;
 use super::*;
 use crate::{
     http,
-    life::{Control, Life, Polled, Status, Worker, handles, launch},
+    lifecycle::{WorkerControl, LaunchedWorker, PollResult, Status, Worker, lifecycle_routes, launch_worker},
     sampling::Sampling,
 };
 
@@ -25,58 +25,58 @@ impl Worker for Idle {
         if self.refuses.load(SeqCst) {
             return Err(Error::BadConfig("not now".to_owned()));
         }
-        lock(&self.configured).push(config.num_workers);
+        lock_unpoisoned(&self.configured).push(config.num_workers);
         Ok(())
     }
 
-    fn poll(&mut self) -> Result<Polled> {
-        Ok(Polled::NOTHING)
+    fn poll(&mut self) -> Result<PollResult> {
+        Ok(PollResult::NOTHING)
     }
 }
 
 /// A replica, and where it is.
-async fn replica() -> (Idle, Control, Address) {
+async fn launch_replica() -> (Idle, WorkerControl, Address) {
     let worker = Idle::default();
-    let Life { control, .. } = launch(worker.clone(), Sampling::default()).unwrap();
+    let LaunchedWorker { control, .. } = launch_worker(worker.clone(), Sampling::default()).unwrap();
     let mut told = control.subscribe();
     let configured = told.wait_for(|report| report.status == Status::Configured);
     configured.await.unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = listener.local_addr().unwrap().to_string();
-    let router = handles(control.clone());
+    let router = lifecycle_routes(control.clone());
     tokio::spawn(async { axum::serve(listener, router).await });
     let pod = "idle".to_owned();
     (worker, control, Address { pod, url })
 }
 
-fn panel(gate: &Gate) -> Panel {
-    Panel::new(http::client().unwrap(), gate.clone(), Configs::default())
+fn new_panel(gate: &PauseGate) -> ControlPanel {
+    ControlPanel::new(http::new_client().unwrap(), gate.clone(), Configs::default())
 }
 
-async fn call(gate: &Gate, call: Call) {
-    gate.call(call, json!(null)).await.unwrap();
+async fn call_gate(gate: &PauseGate, call: Call) {
+    gate.handle_call(call, json!(null)).await.unwrap();
 }
 
-fn workers(number: usize) -> Configs {
+fn configs_with_workers(number: usize) -> Configs {
     serde_json::from_value(json!({"collector": {"num_workers": number}})).unwrap()
 }
 
 const COLLECTOR: Option<Role> = Some(Role::Collector);
 
 #[tokio::test]
-async fn a_replica_becomes_what_the_panel_is() {
-    let (worker, control, address) = replica().await;
-    let gate = Gate::running();
-    let panel = panel(&gate);
-    let status = async || panel.look(COLLECTOR, &address).await.unwrap().status;
+async fn replica_follows_panel_status() {
+    let (worker, control, address) = launch_replica().await;
+    let gate = PauseGate::new_running();
+    let panel = new_panel(&gate);
+    let status = async || panel.poll_worker(COLLECTOR, &address).await.unwrap().status;
     assert_eq!(status().await, Status::Running);
     assert_eq!(status().await, Status::Running, "and stays it");
-    assert_eq!(*lock(&worker.configured), [1], "by its command line alone");
+    assert_eq!(*lock_unpoisoned(&worker.configured), [1], "by its command line alone");
 
-    let flight = gate.pass().unwrap();
+    let flight = gate.try_admit().unwrap();
     let pause = tokio::spawn({
         let gate = gate.clone();
-        async move { call(&gate, Call::Pause).await }
+        async move { call_gate(&gate, Call::Pause).await }
     });
     let mut told = gate.subscribe();
     told.wait_for(|report| !report.running).await.unwrap();
@@ -84,84 +84,84 @@ async fn a_replica_becomes_what_the_panel_is() {
     drop(flight);
     pause.await.unwrap();
     assert_eq!(status().await, Status::Paused);
-    panel.configure(workers(2)).unwrap();
+    panel.configure(configs_with_workers(2)).unwrap();
     assert_eq!(status().await, Status::Paused);
-    call(&gate, Call::Start).await;
+    call_gate(&gate, Call::Start).await;
     assert_eq!(status().await, Status::Running);
-    assert_eq!(*lock(&worker.configured), [1, 2]);
-    assert!(panel.configure(workers(3)).is_err(), "not while it runs");
+    assert_eq!(*lock_unpoisoned(&worker.configured), [1, 2]);
+    assert!(panel.configure(configs_with_workers(3)).is_err(), "not while it runs");
 
-    call(&gate, Call::Pause).await;
+    call_gate(&gate, Call::Pause).await;
     status().await;
-    call(&gate, Call::Start).await;
+    call_gate(&gate, Call::Start).await;
     assert_eq!(status().await, Status::Running);
-    assert_eq!(*lock(&worker.configured), [1, 2], "it has that already");
+    assert_eq!(*lock_unpoisoned(&worker.configured), [1, 2], "it has that already");
 
-    control.call(Call::Pause, json!(null)).await.unwrap();
+    control.handle_call(Call::Pause, json!(null)).await.unwrap();
     assert_eq!(status().await, Status::Paused, "by somebody else");
-    panel.call(Call::Exit, std::slice::from_ref(&address)).await;
-    assert!(control.report().exiting);
+    panel.call_all(Call::Exit, std::slice::from_ref(&address)).await;
+    assert!(control.current_report().exiting);
 }
 
 #[tokio::test]
-async fn what_is_refused_is_told_again() {
-    let (worker, _control, address) = replica().await;
-    let gate = Gate::running();
-    let panel = Panel::new(http::client().unwrap(), gate, workers(2));
+async fn rejected_config_is_sent_again() {
+    let (worker, _control, address) = launch_replica().await;
+    let gate = PauseGate::new_running();
+    let panel = ControlPanel::new(http::new_client().unwrap(), gate, configs_with_workers(2));
     worker.refuses.store(true, SeqCst);
     for _ in 0..2 {
-        let report = panel.look(COLLECTOR, &address).await.unwrap();
+        let report = panel.poll_worker(COLLECTOR, &address).await.unwrap();
         // What it did not take on it must not run with.
         assert!(!report.running);
     }
     worker.refuses.store(false, SeqCst);
-    let report = panel.look(COLLECTOR, &address).await.unwrap();
+    let report = panel.poll_worker(COLLECTOR, &address).await.unwrap();
     assert_eq!(report.status, Status::Running);
-    assert_eq!(*lock(&worker.configured), [1, 2]);
+    assert_eq!(*lock_unpoisoned(&worker.configured), [1, 2]);
 }
 
 #[tokio::test]
-async fn one_that_runs_with_something_else_is_configured_all_the_same() {
-    let (worker, control, address) = replica().await;
-    let gate = Gate::running();
-    control.call(Call::Start, json!(null)).await.unwrap();
-    let mut configs = workers(2);
+async fn replica_with_other_config_is_reconfigured() {
+    let (worker, control, address) = launch_replica().await;
+    let gate = PauseGate::new_running();
+    control.handle_call(Call::Start, json!(null)).await.unwrap();
+    let mut configs = configs_with_workers(2);
     configs.learner = Some(crate::ppo::Settings::default());
-    let panel = Panel::new(http::client().unwrap(), gate.clone(), configs);
-    let status = async |role| panel.look(role, &address).await.unwrap().status;
+    let panel = ControlPanel::new(http::new_client().unwrap(), gate.clone(), configs);
+    let status = async |role| panel.poll_worker(role, &address).await.unwrap().status;
     // It is no learner: it refuses to be configured as one, and is paused by then.
     assert_eq!(status(Some(Role::Learner)).await, Status::Paused);
     for _ in 0..2 {
         assert_eq!(status(COLLECTOR).await, Status::Running);
-        assert_eq!(*lock(&worker.configured), [1, 2], "once");
+        assert_eq!(*lock_unpoisoned(&worker.configured), [1, 2], "once");
     }
 
-    control.call(Call::Pause, json!(null)).await.unwrap();
+    control.handle_call(Call::Pause, json!(null)).await.unwrap();
     assert_eq!(status(COLLECTOR).await, Status::Paused, "by somebody else");
-    call(&gate, Call::Pause).await;
-    panel.configure(workers(3)).unwrap();
-    call(&gate, Call::Start).await;
+    call_gate(&gate, Call::Pause).await;
+    panel.configure(configs_with_workers(3)).unwrap();
+    call_gate(&gate, Call::Start).await;
     assert_eq!(status(COLLECTOR).await, Status::Paused, "alone");
-    control.call(Call::Start, json!(null)).await.unwrap();
+    control.handle_call(Call::Start, json!(null)).await.unwrap();
     assert_eq!(status(COLLECTOR).await, Status::Running);
-    assert_eq!(*lock(&worker.configured), [1, 2, 3]);
+    assert_eq!(*lock_unpoisoned(&worker.configured), [1, 2, 3]);
 }
 
 #[tokio::test]
-async fn one_without_a_role_is_started_and_not_configured() {
-    let (worker, _control, address) = replica().await;
-    let gate = Gate::unready();
-    let panel = Panel::new(http::client().unwrap(), gate.clone(), workers(2));
-    let status = async || panel.look(None, &address).await.unwrap().status;
+async fn replica_without_role_is_started_unconfigured() {
+    let (worker, _control, address) = launch_replica().await;
+    let gate = PauseGate::new_unready();
+    let panel = ControlPanel::new(http::new_client().unwrap(), gate.clone(), configs_with_workers(2));
+    let status = async || panel.poll_worker(None, &address).await.unwrap().status;
     assert_eq!(status().await, Status::Configured, "the panel is not ready");
-    gate.ready();
+    gate.mark_ready();
     assert_eq!(status().await, Status::Configured);
-    call(&gate, Call::Start).await;
+    call_gate(&gate, Call::Start).await;
     assert_eq!(status().await, Status::Running);
-    assert_eq!(*lock(&worker.configured), [1]);
+    assert_eq!(*lock_unpoisoned(&worker.configured), [1]);
     let nobody = Address {
         url: "127.0.0.1:1".to_owned(),
         ..address
     };
-    assert_eq!(panel.look(None, &nobody).await, None);
+    assert_eq!(panel.poll_worker(None, &nobody).await, None);
 }

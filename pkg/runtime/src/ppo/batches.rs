@@ -33,7 +33,7 @@ impl Batches {
     }
 
     /// The frames of the next step, unless all were made.
-    pub(super) fn next(&mut self, rng: &mut impl Rng) -> Option<&[usize]> {
+    pub(super) fn next_batch(&mut self, rng: &mut impl Rng) -> Option<&[usize]> {
         let frames = self.order.len();
         let end = |begin: usize, length| begin.saturating_add(length).min(frames);
         let dataset = self.begin..end(self.begin, self.dataset);
@@ -44,11 +44,11 @@ impl Batches {
             self.order[dataset.clone()].shuffle(rng);
         }
         let batch = self.next..end(self.next, self.batch).min(dataset.end);
-        self.advance(batch.end, &dataset);
+        self.advance_to(batch.end, &dataset);
         Some(&self.order[batch])
     }
 
-    const fn advance(&mut self, next: usize, dataset: &Range<usize>) {
+    const fn advance_to(&mut self, next: usize, dataset: &Range<usize>) {
         self.next = next;
         if next < dataset.end {
             return;
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_dataset_is_passed_over_as_often_as_there_are_epochs_and_then_not_any_more() {
+    fn dataset_is_repeated_once_per_epoch() {
         let steps = |num_batches_per_epoch| {
             let settings = Settings {
                 num_epochs: 2,
@@ -79,7 +79,7 @@ mod tests {
             let mut rng = StdRng::seed_from_u64(1);
             let mut batches = Batches::new(10, &settings);
             let mut steps = Vec::new();
-            while let Some(batch) = batches.next(&mut rng) {
+            while let Some(batch) = batches.next_batch(&mut rng) {
                 steps.push(batch.to_vec());
             }
             steps

@@ -3,7 +3,7 @@ use candle_core::Tensor;
 use crate::{
     Result,
     advantage::Sample,
-    network::{Network, column, numbers},
+    network::{Network, column_tensor, tensor_values},
     policy::Policy,
 };
 
@@ -20,7 +20,7 @@ pub(super) struct Objective {
 }
 
 /// The derivatives of the sum of the samples' losses by the parameters, and behind them those losses.
-pub(super) fn gradient(
+pub(super) fn batch_gradient(
     policy: &Policy,
     samples: &[&Sample],
     objective: Objective,
@@ -28,9 +28,9 @@ pub(super) fn gradient(
     if samples.is_empty() {
         return Ok(vec![0.0; policy.parameters().len() + LOSSES]);
     }
-    let network = Network::trainable(policy)?;
-    let features = network.features(samples.iter().map(|sample| &*sample.observation))?;
-    let of = |number: fn(&Sample) -> f64| column(samples.iter().map(|sample| number(sample)));
+    let network = Network::new_trainable(policy)?;
+    let features = network.feature_tensor(samples.iter().map(|sample| &*sample.observation))?;
+    let of = |number: fn(&Sample) -> f64| column_tensor(samples.iter().map(|sample| number(sample)));
     let actions: Vec<u32> = samples.iter().map(|sample| sample.action.into()).collect();
     let actions = Tensor::from_vec(actions, (samples.len(), 1), features.device())?;
 
@@ -43,7 +43,7 @@ pub(super) fn gradient(
     let clipped = ratio.clamp(1.0 - objective.clip, 1.0 + objective.clip)?;
     let surrogate = (&ratio * &advantage)?.minimum(&(clipped * advantage)?)?;
     let policy = surrogate.sum_all()?.neg()?;
-    let error = (network.values(&features)? - of(|sample| sample.target)?)?;
+    let error = (network.state_values(&features)? - of(|sample| sample.target)?)?;
     let value = (error.sqr()?.sum_all()? * 0.5)?;
     let loss = ((&policy + &value)? - (&entropy * objective.entropy)?)?;
 
@@ -52,7 +52,7 @@ pub(super) fn gradient(
     for parameter in network.parameters() {
         // One that a loss does not depend on is not derived by.
         match derived.get(parameter) {
-            Some(by) => all.extend(numbers(by)?),
+            Some(by) => all.extend(tensor_values(by)?),
             None => all.resize(all.len() + parameter.elem_count(), 0.0),
         }
     }

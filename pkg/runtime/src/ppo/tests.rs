@@ -24,7 +24,7 @@ const OBJECTIVE: Objective = Objective {
 };
 
 #[test]
-fn the_gradient_agrees_with_finite_differences() {
+fn gradient_matches_finite_differences() {
     let mut policy = Policy::random(Game::Acrobot, &mut StdRng::seed_from_u64(3));
     let parameters = policy.parameters().len();
     // Inside the clip range, beyond it with no pull left, and beyond it with pull.
@@ -35,12 +35,12 @@ fn the_gradient_agrees_with_finite_differences() {
         sample(0, -1.9, -0.7),
     ];
     let samples: Vec<_> = samples.iter().collect();
-    let all = gradient(&policy, &samples, OBJECTIVE).unwrap();
+    let all = batch_gradient(&policy, &samples, OBJECTIVE).unwrap();
     for index in (0..parameters).step_by(37) {
         let mut shifted = |by: f64| {
             let old = policy.parameters()[index];
             policy.parameters_mut()[index] = old + by;
-            let all = gradient(&policy, &samples, OBJECTIVE).unwrap();
+            let all = batch_gradient(&policy, &samples, OBJECTIVE).unwrap();
             policy.parameters_mut()[index] = old;
             let [policy, value, entropy] = all[parameters..] else {
                 panic!("other losses");
@@ -57,10 +57,10 @@ fn the_gradient_agrees_with_finite_differences() {
 }
 
 #[test]
-fn parts_of_a_batch_add_up_to_it() {
+fn shard_gradients_sum_to_batch_gradient() {
     let policy = Policy::random(Game::Acrobot, &mut StdRng::seed_from_u64(3));
     let samples = [sample(0, -1.1, 1.4), sample(1, -1.1, -0.9)];
-    let of = |part: &[&Sample]| gradient(&policy, part, OBJECTIVE).unwrap();
+    let of = |part: &[&Sample]| batch_gradient(&policy, part, OBJECTIVE).unwrap();
     let [one, other] = &samples;
     let whole = of(&[one, other]);
     let parts = [of(&[one]), of(&[other]), of(&[])];
@@ -74,17 +74,17 @@ fn parts_of_a_batch_add_up_to_it() {
 }
 
 #[test]
-fn long_gradients_are_shortened() {
+fn long_gradients_are_clipped() {
     let mut long = [6.0, 8.0];
-    rescale(&mut long, 2, 0.5);
+    rescale_gradient(&mut long, 2, 0.5);
     assert!((long[0] - 0.3).abs() < 1e-12 && (long[1] - 0.4).abs() < 1e-12);
     let mut short = [0.06, 0.08];
-    rescale(&mut short, 2, 0.5);
+    rescale_gradient(&mut short, 2, 0.5);
     assert!((short[0] - 0.03).abs() < 1e-12 && (short[1] - 0.04).abs() < 1e-12);
 }
 
 #[test]
-fn what_is_no_number_any_more_is_not_learned() {
+fn non_finite_gradient_is_reported_as_diverged() {
     let mut rng = StdRng::seed_from_u64(3);
     let mut policy = Policy::random(Game::CartPole, &mut rng);
     let mut pipeline = Pipeline::new(Sampling::default()).unwrap();
@@ -99,12 +99,12 @@ fn what_is_no_number_any_more_is_not_learned() {
         progress: 0.0,
     };
     let mut adam = Adam::new(policy.parameters().len());
-    let learned = update(&mut policy, &mut adam, step, &mut rng, &mut Alone);
+    let learned = update_policy(&mut policy, &mut adam, step, &mut rng, &mut SingleProcess);
     assert!(matches!(learned, Err(Error::Diverged)), "{learned:?}");
 }
 
 #[test]
-fn settings_are_read_from_json_and_must_make_sense() {
+fn settings_are_parsed_and_validated() {
     let read = |json: &str| serde_json::from_str::<Settings>(json);
     assert_eq!(read("{}").unwrap(), Settings::default());
     assert_eq!(read(r#"{"num_epochs": 3}"#).unwrap().num_epochs, 3);

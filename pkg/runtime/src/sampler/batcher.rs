@@ -1,12 +1,12 @@
 use std::sync::Arc;
 
-use super::{Signal, shared::Shared};
-use crate::signal::{Component, Slot};
+use super::{Signal, shared_buffers::SharedBuffers};
+use crate::event_loop::{Component, Slot};
 
 /// Makes a data set of trajectory buffers: the steps of all, which come as their environments have them, are put together, each at its place.
 /// With batched sampling they pass through as they are, and whoever reads them has them put there.
 pub(super) struct Batcher {
-    shared: Arc<Shared>,
+    shared: Arc<SharedBuffers>,
     workers: Vec<Slot<Signal>>,
     sampler: Slot<Signal>,
     /// The data set, and how many steps it does not hold yet.
@@ -16,7 +16,7 @@ pub(super) struct Batcher {
 
 impl Batcher {
     pub(super) const fn new(
-        shared: Arc<Shared>,
+        shared: Arc<SharedBuffers>,
         workers: Vec<Slot<Signal>>,
         sampler: Slot<Signal>,
     ) -> Self {
@@ -29,27 +29,27 @@ impl Batcher {
         }
     }
 
-    fn begin(&mut self) {
-        let Some(order) = self.shared.order() else {
+    fn begin_order(&mut self) {
+        let Some(order) = self.shared.current_order() else {
             return;
         };
         let sampling = &self.shared.sampling;
-        (self.dataset, self.missing) = (order.dataset, order.frames());
+        (self.dataset, self.missing) = (order.dataset, order.frame_count());
         // That of an order to evaluate may still be learned from.
-        if order.collects() {
-            let (rows, columns) = (sampling.environments(), order.most(sampling));
-            let mut dataset = self.shared.dataset(self.dataset);
-            dataset.shape(0, 0, rows, columns, order.width());
+        if order.records_steps() {
+            let (rows, columns) = (sampling.environment_count(), order.max_frames_per_env(sampling));
+            let mut dataset = self.shared.lock_dataset(self.dataset);
+            dataset.reset_shape(0, 0, rows, columns, order.observation_size());
         }
     }
 
-    fn take_in(&mut self, block: usize) {
-        let mut dataset = self.shared.dataset(self.dataset);
-        let placed = dataset.place(&self.shared.block(block));
+    fn add_buffer(&mut self, block: usize) {
+        let mut dataset = self.shared.lock_dataset(self.dataset);
+        let placed = dataset.place_steps(&self.shared.lock_buffer(block));
         drop(dataset);
         self.missing -= placed;
-        let (split, _) = self.shared.owner(block);
-        self.workers[self.shared.worker(split)].emit(Signal::Freed(block));
+        let (split, _) = self.shared.buffer_owner(block);
+        self.workers[self.shared.worker_of_split(split)].emit(Signal::Freed(block));
         if self.missing == 0 {
             self.sampler.emit(Signal::Dataset(self.dataset));
         }
@@ -57,13 +57,13 @@ impl Batcher {
 }
 
 impl Component<Signal> for Batcher {
-    fn take(&mut self, signal: Signal) {
+    fn handle_signal(&mut self, signal: Signal) {
         match signal {
-            Signal::Begin => self.begin(),
+            Signal::Begin => self.begin_order(),
             Signal::Filled(block) if self.shared.sampling.batched_sampling => {
                 self.sampler.emit(Signal::Passed(block));
             }
-            Signal::Filled(block) => self.take_in(block),
+            Signal::Filled(block) => self.add_buffer(block),
             _ => {}
         }
     }
@@ -79,15 +79,15 @@ mod tests {
         network::Network,
         policy::Policy,
         rollout::Trajectory,
-        sampler::{block::Step, shared::Order},
+        sampler::{trajectory_buffer::Step, shared_buffers::Order},
         sampling::Sampling,
-        signal::EventLoop,
+        event_loop::EventLoop,
         wire::Work,
     };
 
     /// Two workers with an environment each, that play three and two steps, of which two fit into a buffer.
-    fn batching(batched_sampling: bool) -> (EventLoop<Signal>, Slot<Signal>, Arc<Shared>) {
-        let shared = Arc::new(Shared::new(Sampling {
+    fn new_batcher(batched_sampling: bool) -> (EventLoop<Signal>, Slot<Signal>, Arc<SharedBuffers>) {
+        let shared = Arc::new(SharedBuffers::new(Sampling {
             num_workers: 2,
             num_envs_per_worker: 1,
             worker_num_splits: 1,
@@ -96,23 +96,23 @@ mod tests {
             ..Sampling::default()
         }));
         let policy = Policy::random(Game::MountainCar, &mut StdRng::seed_from_u64(1));
-        shared.publish(Order {
+        shared.publish_order(Order {
             network: Network::new(&policy).unwrap(),
             work: Work::Collect { frames: 5 },
             seed: 0,
             dataset: 1,
         });
-        let mut home = EventLoop::default();
-        let (told, batcher) = (home.slot(), home.slot());
+        let mut main_loop = EventLoop::default();
+        let (told, batcher) = (main_loop.new_slot(), main_loop.new_slot());
         let workers = vec![told.clone(), told.clone()];
-        home.put(&batcher, Batcher::new(shared.clone(), workers, told));
+        main_loop.put_component(&batcher, Batcher::new(shared.clone(), workers, told));
         batcher.emit(Signal::Begin);
-        (home, batcher, shared)
+        (main_loop, batcher, shared)
     }
 
-    fn fill(shared: &Shared, block: usize, environment: usize, start: usize, rewards: &[f32]) {
-        let mut block = shared.block(block);
-        block.shape(environment, start, 1, 2, 2);
+    fn fill_buffer(shared: &SharedBuffers, block: usize, environment: usize, start: usize, rewards: &[f32]) {
+        let mut block = shared.lock_buffer(block);
+        block.reset_shape(environment, start, 1, 2, 2);
         for &reward in rewards {
             let step = Step {
                 before: &[reward - 1.0, 0.0],
@@ -122,20 +122,20 @@ mod tests {
                 log_probability: 0.0,
                 ending: (reward > 90.0).then_some(Ending::Terminated),
             };
-            block.push(0, &step);
+            block.push_step(0, &step);
         }
     }
 
     /// The rewards of each trajectory, and whether it was terminated.
-    fn rewards(played: &[Trajectory]) -> Vec<(Vec<f32>, bool)> {
+    fn rewards_of(played: &[Trajectory]) -> Vec<(Vec<f32>, bool)> {
         let all = played.iter();
         all.map(|trajectory| (trajectory.rewards.clone(), trajectory.terminated))
             .collect()
     }
 
     #[test]
-    fn trajectories_that_come_as_they_will_are_put_in_their_places() {
-        let (mut home, batcher, shared) = batching(false);
+    fn out_of_order_buffers_are_placed_correctly() {
+        let (mut main_loop, batcher, shared) = new_batcher(false);
         let (first, second) = ((0, 0, 0, &[1.0, 2.0][..]), (1, 0, 2, &[3.0][..]));
         let other = (2, 1, 0, &[11.0, 91.0][..]);
         for parts in [
@@ -145,18 +145,18 @@ mod tests {
         ] {
             batcher.emit(Signal::Begin);
             for (block, environment, start, rewards) in parts {
-                fill(&shared, block, environment, start, rewards);
+                fill_buffer(&shared, block, environment, start, rewards);
                 batcher.emit(Signal::Filled(block));
                 assert_eq!(
-                    home.hear(),
+                    main_loop.run_until_signal(),
                     Some(Signal::Freed(block)),
                     "it may be filled again"
                 );
             }
-            assert_eq!(home.hear(), Some(Signal::Dataset(1)));
-            let played = shared.dataset(1).trajectories();
+            assert_eq!(main_loop.run_until_signal(), Some(Signal::Dataset(1)));
+            let played = shared.lock_dataset(1).to_trajectories();
             let all = [(vec![1.0, 2.0, 3.0], false), (vec![11.0, 91.0], true)];
-            assert_eq!(rewards(&played), all);
+            assert_eq!(rewards_of(&played), all);
             let seen = &played[0].observations;
             assert_eq!(
                 seen,
@@ -167,28 +167,28 @@ mod tests {
     }
 
     #[test]
-    fn batched_trajectories_pass_through_and_stay_with_their_reader() {
-        let (mut home, batcher, shared) = batching(true);
+    fn batched_buffers_pass_through() {
+        let (mut main_loop, batcher, shared) = new_batcher(true);
         for (block, environment, start, rewards) in [
             (0, 0, 0, &[1.0, 92.0][..]),
             (2, 1, 0, &[11.0, 12.0]),
             (1, 0, 2, &[3.0]),
         ] {
-            fill(&shared, block, environment, start, rewards);
+            fill_buffer(&shared, block, environment, start, rewards);
             batcher.emit(Signal::Filled(block));
             assert_eq!(
-                home.hear(),
+                main_loop.run_until_signal(),
                 Some(Signal::Passed(block)),
                 "and nobody is told to fill it again"
             );
-            shared.dataset(1).place(&shared.block(block));
+            shared.lock_dataset(1).place_steps(&shared.lock_buffer(block));
         }
-        let played = shared.dataset(1).trajectories();
+        let played = shared.lock_dataset(1).to_trajectories();
         let all = [
             (vec![1.0, 92.0], true),
             (vec![3.0], false),
             (vec![11.0, 12.0], false),
         ];
-        assert_eq!(rewards(&played), all);
+        assert_eq!(rewards_of(&played), all);
     }
 }

@@ -4,18 +4,18 @@ use rand::{SeedableRng, rngs::StdRng};
 
 use super::{
     Signal,
-    shared::{Lesson, Shared, WEIGHTS},
+    shared_buffers::{TrainingBatch, SharedBuffers, WEIGHTS},
 };
 use crate::{
     Result,
-    ppo::{Alone, Step, Update},
-    signal::{Component, Slot},
+    ppo::{SingleProcess, Step, Update},
+    event_loop::{Component, Slot},
 };
 
 /// Learns the lesson from a data set, gradient step by gradient step. After each, inference workers are told of the new weights; between two, whoever
 /// shares its event loop has a turn.
 pub(super) struct Learner {
-    shared: Arc<Shared>,
+    shared: Arc<SharedBuffers>,
     own: Slot<Signal>,
     inference: Vec<Slot<Signal>>,
     runner: Slot<Signal>,
@@ -26,7 +26,7 @@ pub(super) struct Learner {
 
 impl Learner {
     pub(super) const fn new(
-        shared: Arc<Shared>,
+        shared: Arc<SharedBuffers>,
         own: Slot<Signal>,
         inference: Vec<Slot<Signal>>,
         runner: Slot<Signal>,
@@ -41,10 +41,10 @@ impl Learner {
         }
     }
 
-    fn begin(&mut self, dataset: usize) -> Result<()> {
-        if let Some(lesson) = &*self.shared.lesson() {
+    fn begin_batch(&mut self, dataset: usize) -> Result<()> {
+        if let Some(lesson) = &*self.shared.lock_batch() {
             let step = Step {
-                trajectories: &self.shared.dataset(dataset).trajectories(),
+                trajectories: &self.shared.lock_dataset(dataset).to_trajectories(),
                 settings: &lesson.settings,
                 progress: lesson.progress,
             };
@@ -55,13 +55,13 @@ impl Learner {
         Ok(())
     }
 
-    fn step(&mut self) -> Result<()> {
-        let mut lesson = self.shared.lesson();
+    fn learn_step(&mut self) -> Result<()> {
+        let mut lesson = self.shared.lock_batch();
         let (Some(lesson), Some((update, rng))) = (&mut *lesson, &mut self.update) else {
             return Ok(());
         };
-        let Lesson { model, .. } = lesson;
-        if update.step(&mut model.policy, &mut model.adam, rng, &mut Alone)? {
+        let TrainingBatch { model, .. } = lesson;
+        if update.gradient_step(&mut model.policy, &mut model.adam, rng, &mut SingleProcess)? {
             lesson.steps += 1;
             self.shared.write_weights(self.buffer, &model.policy);
             for worker in &self.inference {
@@ -71,7 +71,7 @@ impl Learner {
             self.own.emit(Signal::Step);
         } else {
             model.version += 1;
-            lesson.losses = update.losses();
+            lesson.losses = update.mean_losses();
             self.update = None;
             self.runner.emit(Signal::Learned);
         }
@@ -80,14 +80,14 @@ impl Learner {
 }
 
 impl Component<Signal> for Learner {
-    fn take(&mut self, signal: Signal) {
+    fn handle_signal(&mut self, signal: Signal) {
         let taken = match signal {
-            Signal::Learn(dataset) => self.begin(dataset),
-            Signal::Step => self.step(),
+            Signal::Learn(dataset) => self.begin_batch(dataset),
+            Signal::Step => self.learn_step(),
             _ => Ok(()),
         };
         if let Err(error) = taken {
-            self.shared.fail(error);
+            self.shared.set_failure(error);
             self.runner.emit(Signal::Failed);
         }
     }
@@ -99,24 +99,24 @@ mod tests {
     use crate::{
         game::{Ending, Game},
         model::Model,
-        ppo::{Losses, Settings, update},
+        ppo::{Losses, Settings, update_policy},
         rollout::{Rollout, Trajectory},
-        sampler::{Pipeline, Sampler, block},
+        sampler::{Pipeline, Sampler, trajectory_buffer},
         sampling::Sampling,
-        signal::EventLoop,
+        event_loop::EventLoop,
     };
 
     /// Fills a data set with trajectories, each in a row.
-    fn fill(shared: &Shared, dataset: usize, trajectories: &[Trajectory]) {
-        let width = Game::CartPole.rules().observation();
+    fn fill_dataset(shared: &SharedBuffers, dataset: usize, trajectories: &[Trajectory]) {
+        let width = Game::CartPole.rules().observation_size();
         let lengths = trajectories.iter().map(|played| played.actions.len());
-        let mut rows = shared.dataset(dataset);
-        rows.shape(0, 0, trajectories.len(), lengths.max().unwrap(), width);
+        let mut rows = shared.lock_dataset(dataset);
+        rows.reset_shape(0, 0, trajectories.len(), lengths.max().unwrap(), width);
         for (row, played) in trajectories.iter().enumerate() {
             let seen: Vec<_> = played.observations.chunks_exact(width).collect();
             for (at, &action) in played.actions.iter().enumerate() {
                 let is_over = played.terminated && at + 1 == played.actions.len();
-                let step = block::Step {
+                let step = trajectory_buffer::Step {
                     before: seen[at],
                     after: seen[at + 1],
                     action,
@@ -124,7 +124,7 @@ mod tests {
                     log_probability: played.log_probabilities[at],
                     ending: is_over.then_some(Ending::Terminated),
                 };
-                rows.push(row, &step);
+                rows.push_step(row, &step);
             }
         }
     }
@@ -140,13 +140,13 @@ mod tests {
             batch_size: 16,
             ..Settings::default()
         };
-        let shared = Arc::new(Shared::new(Sampling::default()));
-        let mut home = EventLoop::default();
-        let (told, own) = (home.slot(), home.slot());
+        let shared = Arc::new(SharedBuffers::new(Sampling::default()));
+        let mut main_loop = EventLoop::default();
+        let (told, own) = (main_loop.new_slot(), main_loop.new_slot());
         let inference = vec![told.clone(); 2];
         let component = Learner::new(shared.clone(), own.clone(), inference, told);
-        home.put(&own, component);
-        *shared.lesson() = Some(Lesson {
+        main_loop.put_component(&own, component);
+        *shared.lock_batch() = Some(TrainingBatch {
             model: model.clone(),
             settings: settings.clone(),
             progress: 0.5,
@@ -155,20 +155,20 @@ mod tests {
             losses: Losses::default(),
         });
         // In the other one there is nothing.
-        fill(&shared, 1, &trajectories);
+        fill_dataset(&shared, 1, &trajectories);
         own.emit(Signal::Learn(1));
 
         let mut before = model.policy.clone();
         for step in 0..6 {
             let buffer = step % WEIGHTS;
-            let both = [home.hear(), home.hear()];
+            let both = [main_loop.run_until_signal(), main_loop.run_until_signal()];
             assert_eq!(both, [Some(Signal::Published(buffer)); 2], "to each");
-            let weights = shared.weights(buffer).clone().unwrap();
+            let weights = shared.lock_weights(buffer).clone().unwrap();
             assert_ne!(weights, before, "step {step}");
             before = weights;
         }
-        assert_eq!(home.hear(), Some(Signal::Learned));
-        let learned = shared.lesson().take().unwrap();
+        assert_eq!(main_loop.run_until_signal(), Some(Signal::Learned));
+        let learned = shared.lock_batch().take().unwrap();
         assert_eq!((learned.steps, learned.model.version), (6, 1));
         assert_eq!(learned.model.policy, before);
 
@@ -179,7 +179,7 @@ mod tests {
         };
         let mut rng = StdRng::seed_from_u64(3);
         let Model { policy, adam, .. } = &mut model;
-        let losses = update(policy, adam, step, &mut rng, &mut Alone).unwrap();
+        let losses = update_policy(policy, adam, step, &mut rng, &mut SingleProcess).unwrap();
         assert_eq!((losses, &*policy), (learned.losses, &before), "all at once");
     }
 }

@@ -1,4 +1,4 @@
-use super::{Maker, Sampler, gymnasium, running::Running, shared::Order};
+use super::{EnvFactory, Sampler, gymnasium_factory, running_pipeline::RunningPipeline, shared_buffers::Order};
 use crate::{
     Result,
     policy::Policy,
@@ -10,18 +10,18 @@ use crate::{
 /// Rollout workers, inference workers and a batcher. They are there from the first order on, until it rests or is dropped.
 pub struct Pipeline {
     sampling: Sampling,
-    maker: Maker,
-    running: Option<Running>,
+    maker: EnvFactory,
+    running: Option<RunningPipeline>,
 }
 
 impl Pipeline {
     /// One that plays in Gymnasium's environments.
     pub fn new(sampling: Sampling) -> Result<Self> {
-        Self::with(sampling, gymnasium())
+        Self::with_factory(sampling, gymnasium_factory())
     }
 
     /// One that plays in environments of another make.
-    pub fn with(sampling: Sampling, maker: Maker) -> Result<Self> {
+    pub fn with_factory(sampling: Sampling, maker: EnvFactory) -> Result<Self> {
         sampling.check()?;
         Ok(Self {
             sampling,
@@ -31,19 +31,19 @@ impl Pipeline {
     }
 
     /// Has an order carried out.
-    fn run<T>(
+    fn run_order<T>(
         &mut self,
         policy: &Policy,
         work: Work,
         seed: u64,
-        done: impl FnOnce(&mut Running) -> T,
+        done: impl FnOnce(&mut RunningPipeline) -> T,
     ) -> Result<T> {
         let mut running = match self.running.take() {
             Some(running) => running,
-            None => Running::start(&self.sampling, &self.maker, false)?,
+            None => RunningPipeline::start(&self.sampling, &self.maker, false)?,
         };
-        running.begin(Order::new(policy, work, seed)?);
-        running.finish()?;
+        running.begin_order(Order::new(policy, work, seed)?);
+        running.run_until_idle()?;
         let done = done(&mut running);
         // One that has failed is dropped; the next order starts another.
         self.running = Some(running);
@@ -52,23 +52,23 @@ impl Pipeline {
 
     /// Trajectory buffers that somebody has.
     #[cfg(test)]
-    pub(super) fn lent(&self) -> usize {
-        self.running.as_ref().map_or(0, Running::lent)
+    pub(super) fn borrowed_buffers(&self) -> usize {
+        self.running.as_ref().map_or(0, RunningPipeline::borrowed_buffers)
     }
 }
 
 impl Sampler for Pipeline {
     fn collect(&mut self, policy: &Policy, frames: usize, seed: u64) -> Result<Rollout> {
         let work = Work::Collect { frames };
-        self.run(policy, work, seed, |running| running.collected())
+        self.run_order(policy, work, seed, |running| running.take_rollout())
     }
 
     fn evaluate(&mut self, policy: &Policy, episodes: usize, seed: u64) -> Result<Evaluation> {
         let work = Work::Evaluate { episodes };
-        self.run(policy, work, seed, |running| running.evaluated())
+        self.run_order(policy, work, seed, |running| running.take_evaluation())
     }
 
-    fn rest(&mut self) {
+    fn stop_workers(&mut self) {
         self.running = None;
     }
 }

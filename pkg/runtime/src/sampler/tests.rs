@@ -3,19 +3,19 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use proptest::{prelude::*, test_runner::Config};
 use rand::SeedableRng;
 
-use super::{running::Running, shared::Order, *};
+use super::{running_pipeline::RunningPipeline, shared_buffers::Order, *};
 use crate::{chain, game::Ending, network::Network, sampling::Sampling, wire::Work};
 
-fn policy(game: Game) -> Policy {
+fn new_policy(game: Game) -> Policy {
     Policy::random(game, &mut StdRng::seed_from_u64(5))
 }
 
-fn pipeline(sampling: Sampling) -> Pipeline {
+fn new_pipeline(sampling: Sampling) -> Pipeline {
     Pipeline::new(sampling).unwrap()
 }
 
 /// Everything on one thread, nothing split, and a trajectory in one piece.
-fn plainest(environments: usize) -> Sampling {
+fn single_thread_sampling(environments: usize) -> Sampling {
     Sampling {
         num_envs_per_worker: environments,
         worker_num_splits: 1,
@@ -24,7 +24,7 @@ fn plainest(environments: usize) -> Sampling {
     }
 }
 
-fn threaded() -> Sampling {
+fn threaded_sampling() -> Sampling {
     Sampling {
         num_workers: 2,
         num_envs_per_worker: 4,
@@ -34,14 +34,14 @@ fn threaded() -> Sampling {
 }
 
 #[test]
-fn collecting_gives_exactly_the_frames_asked_for() {
-    let mut sampler = pipeline(Sampling::default());
+fn collect_returns_exactly_requested_frames() {
+    let mut sampler = new_pipeline(Sampling::default());
     for game in Game::ALL {
-        let rollout = sampler.collect(&policy(game), 1301, 5).unwrap();
+        let rollout = sampler.collect(&new_policy(game), 1301, 5).unwrap();
         let mut steps = 0;
         for trajectory in &rollout.trajectories {
             let length = trajectory.actions.len();
-            let seen = (length + 1) * game.rules().observation();
+            let seen = (length + 1) * game.rules().observation_size();
             assert_eq!(trajectory.observations.len(), seen, "{game}");
             assert_eq!(trajectory.rewards.len(), length);
             assert_eq!(trajectory.log_probabilities.len(), length);
@@ -53,9 +53,9 @@ fn collecting_gives_exactly_the_frames_asked_for() {
 }
 
 #[test]
-fn returns_are_the_sums_of_the_rewards_of_episodes_that_ended() {
-    let mut sampler = pipeline(threaded());
-    let rollout = sampler.collect(&policy(Game::CartPole), 900, 5).unwrap();
+fn returns_are_sums_of_terminated_episodes() {
+    let mut sampler = new_pipeline(threaded_sampling());
+    let rollout = sampler.collect(&new_policy(Game::CartPole), 900, 5).unwrap();
     let ended = rollout
         .trajectories
         .iter()
@@ -65,29 +65,29 @@ fn returns_are_the_sums_of_the_rewards_of_episodes_that_ended() {
 }
 
 #[test]
-fn the_same_seed_plays_the_same_game() {
-    for sampling in [Sampling::default(), threaded()] {
-        let mut sampler = pipeline(sampling);
-        let mut play = |seed| sampler.collect(&policy(Game::Acrobot), 100, seed).unwrap();
+fn same_seed_samples_same_frames() {
+    for sampling in [Sampling::default(), threaded_sampling()] {
+        let mut sampler = new_pipeline(sampling);
+        let mut play = |seed| sampler.collect(&new_policy(Game::Acrobot), 100, seed).unwrap();
         assert_eq!(play(1), play(1));
         assert_ne!(play(1), play(2));
     }
 }
 
 #[test]
-fn evaluating_plays_whole_episodes() {
-    let mut sampler = pipeline(threaded());
+fn evaluate_plays_whole_episodes() {
+    let mut sampler = new_pipeline(threaded_sampling());
     for (game, returns) in [
         (Game::CartPole, 1.0..=500.0),
         (Game::Acrobot, -500.0..=0.0),
         (Game::MountainCar, -200.0..=0.0),
     ] {
-        let evaluation = sampler.evaluate(&policy(game), 10, 5).unwrap();
+        let evaluation = sampler.evaluate(&new_policy(game), 10, 5).unwrap();
         assert_eq!(evaluation.returns.len(), 10);
         let mut all = evaluation.returns.iter();
         assert!(all.all(|value| returns.contains(value)));
         assert!((10..=10 * u64::from(game.rules().max_steps)).contains(&evaluation.frames));
-        let alone = pipeline(plainest(1)).evaluate(&policy(game), 10, 5);
+        let alone = new_pipeline(single_thread_sampling(1)).evaluate(&new_policy(game), 10, 5);
         assert_eq!(
             alone.unwrap(),
             evaluation,
@@ -116,22 +116,22 @@ proptest! {
     #![proptest_config(Config { cases: 48, failure_persistence: None, ..Config::default() })]
 
     #[test]
-    fn what_is_sampled_depends_on_the_seed_and_the_number_of_environments_alone(
+    fn samples_depend_only_on_seed_and_environment_count(
         sampling in any_sampling(),
         frames in 0..400_usize,
         episodes in 0..12_usize,
         seed in any::<u64>(),
     ) {
-        let policy = policy(Game::CartPole);
-        let mut plain = pipeline(plainest(sampling.environments()));
-        let mut sampler = pipeline(sampling);
+        let policy = new_policy(Game::CartPole);
+        let mut plain = new_pipeline(single_thread_sampling(sampling.environment_count()));
+        let mut sampler = new_pipeline(sampling);
         for seed in [seed, seed ^ 1] {
             let collected = sampler.collect(&policy, frames, seed).unwrap();
             prop_assert_eq!(collected, plain.collect(&policy, frames, seed).unwrap());
             let evaluated = sampler.evaluate(&policy, episodes, seed).unwrap();
             prop_assert_eq!(evaluated, plain.evaluate(&policy, episodes, seed).unwrap());
             // Workers take buffers back before they hear of the order after that.
-            prop_assert_eq!(sampler.lent(), 0, "all trajectory buffers are back");
+            prop_assert_eq!(sampler.borrowed_buffers(), 0, "all trajectory buffers are back");
         }
     }
 }
@@ -139,7 +139,7 @@ proptest! {
 /// Panics at the first step while it is told to.
 struct Faulty(Arc<AtomicBool>);
 
-impl Play for Faulty {
+impl EnvInstance for Faulty {
     fn reset(&mut self, _: &mut StdRng) {}
 
     fn observe(&self, seen: &mut [f32]) {
@@ -151,18 +151,18 @@ impl Play for Faulty {
         (1.0, Some(Ending::Terminated))
     }
 
-    fn total(&self) -> f64 {
+    fn total_reward(&self) -> f64 {
         1.0
     }
 }
 
 #[test]
-fn a_thread_that_is_lost_fails_its_order_and_no_other() {
+fn panicked_thread_fails_only_its_order() {
     let faulty = Arc::new(AtomicBool::new(true));
     let told = faulty.clone();
-    let maker: Maker = Arc::new(move |_, _| Box::new(Faulty(told.clone())));
-    let mut sampler = Pipeline::with(threaded(), maker).unwrap();
-    let policy = policy(Game::CartPole);
+    let maker: EnvFactory = Arc::new(move |_, _| Box::new(Faulty(told.clone())));
+    let mut sampler = Pipeline::with_factory(threaded_sampling(), maker).unwrap();
+    let policy = new_policy(Game::CartPole);
     let error = sampler.collect(&policy, 100, 1).unwrap_err();
     assert_eq!(error.to_string(), "the thread rollout panicked");
     faulty.store(false, Relaxed);
@@ -171,18 +171,18 @@ fn a_thread_that_is_lost_fails_its_order_and_no_other() {
 }
 
 #[test]
-fn a_network_that_cannot_be_computed_fails_its_order() {
-    for sampling in [Sampling::default(), threaded()] {
-        let mut running = Running::start(&sampling, &gymnasium(), false).unwrap();
-        let network = Network::new(&policy(Game::Acrobot)).unwrap();
+fn network_error_fails_order() {
+    for sampling in [Sampling::default(), threaded_sampling()] {
+        let mut running = RunningPipeline::start(&sampling, &gymnasium_factory(), false).unwrap();
+        let network = Network::new(&new_policy(Game::Acrobot)).unwrap();
         let order = Order {
-            network: network.mistaken_for(Game::CartPole),
+            network: network.with_wrong_game(Game::CartPole),
             work: Work::Collect { frames: 10 },
             seed: 1,
             dataset: 0,
         };
-        running.begin(order);
-        let error = chain(&running.finish().unwrap_err());
+        running.begin_order(order);
+        let error = chain(&running.run_until_idle().unwrap_err());
         assert!(
             error.starts_with("the network cannot be computed: shape mismatch in matmul"),
             "{error}"
@@ -191,12 +191,12 @@ fn a_network_that_cannot_be_computed_fails_its_order() {
 }
 
 #[test]
-fn there_are_as_many_threads_of_a_kind_as_are_asked_for() {
+fn pipeline_starts_requested_threads() {
     let sampling = Sampling {
         num_workers: 3,
-        ..threaded()
+        ..threaded_sampling()
     };
-    let running = Running::start(&sampling, &gymnasium(), true).unwrap();
+    let running = RunningPipeline::start(&sampling, &gymnasium_factory(), true).unwrap();
     let kinds = [
         ("rollout", 3),
         ("inference", 2),
@@ -204,21 +204,21 @@ fn there_are_as_many_threads_of_a_kind_as_are_asked_for() {
         ("learner", 1),
     ];
     for (name, number) in kinds {
-        assert_eq!(running.threads(name), number, "{name}");
+        assert_eq!(running.count_threads(name), number, "{name}");
     }
 }
 
 #[test]
-fn threads_end_when_it_rests_and_when_it_is_dropped() {
+fn threads_end_on_stop_and_on_drop() {
     // Each rollout worker has the maker, and the sampler.
-    let maker = gymnasium();
-    let mut sampler = Pipeline::with(threaded(), maker.clone()).unwrap();
-    let policy = policy(Game::CartPole);
+    let maker = gymnasium_factory();
+    let mut sampler = Pipeline::with_factory(threaded_sampling(), maker.clone()).unwrap();
+    let policy = new_policy(Game::CartPole);
     assert_eq!(Arc::strong_count(&maker), 2, "no thread without an order");
     for _ in 0..2 {
         sampler.collect(&policy, 100, 1).unwrap();
         assert_eq!(Arc::strong_count(&maker), 4);
-        sampler.rest();
+        sampler.stop_workers();
         assert_eq!(Arc::strong_count(&maker), 2);
     }
     sampler.evaluate(&policy, 1, 1).unwrap();
@@ -227,21 +227,21 @@ fn threads_end_when_it_rests_and_when_it_is_dropped() {
 }
 
 #[test]
-fn an_order_finds_the_memory_of_the_one_before_it() {
-    let policy = policy(Game::CartPole);
+fn orders_reuse_buffer_memory() {
+    let policy = new_policy(Game::CartPole);
     for batched_sampling in [false, true] {
-        for sampling in [Sampling::default(), threaded()] {
+        for sampling in [Sampling::default(), threaded_sampling()] {
             let sampling = Sampling {
                 batched_sampling,
                 rollout: 16,
                 ..sampling
             };
-            let mut running = Running::start(&sampling, &gymnasium(), true).unwrap();
+            let mut running = RunningPipeline::start(&sampling, &gymnasium_factory(), true).unwrap();
             let mut collect = |seed| {
                 let work = Work::Collect { frames: 400 };
-                running.begin(Order::new(&policy, work, seed).unwrap());
-                running.finish().unwrap();
-                running.memory()
+                running.begin_order(Order::new(&policy, work, seed).unwrap());
+                running.run_until_idle().unwrap();
+                running.memory_addresses()
             };
             // Data sets are filled in turn.
             collect(1);
@@ -255,7 +255,7 @@ fn an_order_finds_the_memory_of_the_one_before_it() {
 }
 
 #[test]
-fn environments_that_cannot_be_split_make_no_pipeline() {
+fn uneven_splits_are_rejected() {
     let odd = Sampling {
         num_envs_per_worker: 3,
         ..Sampling::default()

@@ -2,15 +2,15 @@ use std::{ops::ControlFlow, time::Instant};
 
 use crate::{
     Error, Result,
-    checkpoint::{Checkpoint, Keeper},
-    life::{Polled, Stats},
+    checkpoint::{Checkpoint, CheckpointStore},
+    lifecycle::{PollResult, Stats},
     model::Model,
     outcome::Outcome,
     ppo::{Losses, Settings},
     progress::Progress,
-    sampler::{Dataset, Lesson, Maker, Order, Running},
+    sampler::{Dataset, TrainingBatch, EnvFactory, Order, RunningPipeline},
     sampling::Sampling,
-    server::mix,
+    server::mix_seeds,
     training::Goal,
     wire::Work,
 };
@@ -19,8 +19,8 @@ use crate::{
 pub(super) struct Runner {
     goal: Goal,
     settings: Settings,
-    running: Running,
-    keeper: Option<Keeper>,
+    running: RunningPipeline,
+    keeper: Option<CheckpointStore>,
     model: Model,
     /// What was collected while the model of before was trained.
     ahead: Option<Collected>,
@@ -37,18 +37,18 @@ struct Collected {
 
 impl Runner {
     /// One that goes on from where the keeper has it.
-    pub(super) fn begin(
+    pub(super) fn resume_or_start(
         goal: Goal,
         settings: Settings,
-        (sampling, maker): (&Sampling, &Maker),
-        keeper: Option<Keeper>,
+        (sampling, maker): (&Sampling, &EnvFactory),
+        keeper: Option<CheckpointStore>,
     ) -> Result<Self> {
         let found = match &keeper {
-            Some(keeper) => keeper.newest()?,
+            Some(keeper) => keeper.load_newest()?,
             None => None,
         };
         sampling.check()?;
-        let at = found.unwrap_or_else(|| Checkpoint::first(goal.game, goal.seed));
+        let at = found.unwrap_or_else(|| Checkpoint::new_initial(goal.game, goal.seed));
         Ok(Self {
             progress: Progress {
                 iteration: at.model.version,
@@ -57,7 +57,7 @@ impl Runner {
                 ..Progress::default()
             },
             model: at.model,
-            running: Running::start(sampling, maker, true)?,
+            running: RunningPipeline::start(sampling, maker, true)?,
             goal,
             settings,
             keeper,
@@ -68,13 +68,13 @@ impl Runner {
     }
 
     /// Evaluates the model, and makes it the next version unless the training has ended.
-    pub(super) fn iterate(&mut self) -> Result<ControlFlow<Outcome, Polled>> {
-        let evaluation = self.evaluate()?;
+    pub(super) fn run_iteration(&mut self) -> Result<ControlFlow<Outcome, PollResult>> {
+        let evaluation = self.evaluate_model()?;
         self.progress.evaluation = Some(evaluation);
-        tracing::info!("{}", self.progress.numbers());
+        tracing::info!("{}", self.progress.log_numbers());
         let (stats, version) = (self.stats(), self.model.version);
         if let Some(keeper) = &mut self.keeper {
-            keeper.note(version, &stats);
+            keeper.record_iteration(version, &stats);
         }
         if evaluation >= self.goal.target_return {
             return Ok(ControlFlow::Break(Outcome::Solved));
@@ -83,21 +83,21 @@ impl Runner {
             return Ok(ControlFlow::Break(Outcome::Unsolved));
         }
         let before = self.progress.frames;
-        self.improve()?;
+        self.train_iteration()?;
         let Self {
             progress, model, ..
         } = self;
         if let Some(keeper) = &mut self.keeper {
-            keeper.reached(progress.frames, progress.mean_return, || Ok(model.clone()));
+            keeper.record_progress(progress.frames, progress.mean_return, || Ok(model.clone()));
         }
-        Ok(ControlFlow::Continue(Polled {
+        Ok(ControlFlow::Continue(PollResult {
             samples: progress.frames - before,
             batches: 1,
         }))
     }
 
     /// Keeps what is to be gone on from; tells where it ended.
-    pub(super) fn end(&mut self, outcome: Outcome) -> Result<(Model, Progress)> {
+    pub(super) fn finish_training(&mut self, outcome: Outcome) -> Result<(Model, Progress)> {
         let Self { keeper, model, .. } = self;
         let mut end = self.progress.clone();
         if !matches!(outcome, Outcome::Solved | Outcome::Unsolved) {
@@ -105,9 +105,9 @@ impl Runner {
             end.evaluation = None;
         }
         if let Some(keeper) = keeper {
-            keeper.sum_up();
+            keeper.write_summary();
             match outcome {
-                Outcome::Solved | Outcome::Unsolved => keeper.done(),
+                Outcome::Solved | Outcome::Unsolved => keeper.remove_finished(),
                 Outcome::TimedOut | Outcome::Interrupted | Outcome::Ended => {
                     keeper.save(|| Ok(model.clone()))?;
                 }
@@ -127,49 +127,49 @@ impl Runner {
     }
 
     /// Mean return of the model.
-    fn evaluate(&mut self) -> Result<f64> {
+    fn evaluate_model(&mut self) -> Result<f64> {
         let episodes = self.goal.evaluation_episodes;
-        let seed = mix(mix(self.goal.seed, self.model.version), 1);
+        let seed = mix_seeds(mix_seeds(self.goal.seed, self.model.version), 1);
         let order = Order::new(&self.model.policy, Work::Evaluate { episodes }, seed)?;
-        self.running.begin(order);
-        self.running.finish()?;
-        Ok(mean(&self.running.evaluated().returns).unwrap_or_default())
+        self.running.begin_order(order);
+        self.running.run_until_idle()?;
+        Ok(mean_of(&self.running.take_evaluation().returns).unwrap_or_default())
     }
 
     /// Makes the model the next version.
-    fn improve(&mut self) -> Result<()> {
+    fn train_iteration(&mut self) -> Result<()> {
         let start = Instant::now();
         let Dataset {
             number,
             frames,
             returns,
-        } = self.dataset()?;
+        } = self.next_dataset()?;
         let version = self.model.version;
         if self.goal.overlap {
             // It begins before the first gradient step, and goes on with the weights of each.
-            let order = self.collecting(version + 1)?;
-            self.running.begin(order);
+            let order = self.collect_order(version + 1)?;
+            self.running.begin_order(order);
         }
-        self.running.teach(self.lesson(), number);
-        self.running.finish()?;
+        self.running.submit_batch(self.training_batch(), number);
+        self.running.run_until_idle()?;
         if self.goal.overlap {
-            let dataset = self.running.dataset();
+            let dataset = self.running.current_dataset();
             self.ahead = Some(Collected { version, dataset });
         }
-        let learned = self.running.learned().ok_or(Error::TaskLeft)?;
+        let learned = self.running.take_batch().ok_or(Error::TaskLeft)?;
         self.model = learned.model;
         self.losses = learned.losses;
         self.gradient_steps += learned.steps;
         let progress = &mut self.progress;
         progress.iteration = self.model.version;
         progress.frames += frames;
-        progress.mean_return = mean(&returns);
+        progress.mean_return = mean_of(&returns);
         progress.frames_per_second = frames as f64 / start.elapsed().as_secs_f64();
         Ok(())
     }
 
     /// What the model learns from: what was collected ahead unless it is too old, else what it collects now.
-    fn dataset(&mut self) -> Result<Dataset> {
+    fn next_dataset(&mut self) -> Result<Dataset> {
         let version = self.model.version;
         if let Some(Collected {
             version: of,
@@ -177,22 +177,22 @@ impl Runner {
         }) = self.ahead.take()
         {
             let (frames, most) = (dataset.frames, self.settings.max_policy_lag);
-            if self.progress.staleness.admit(frames, version - of, most) {
+            if self.progress.staleness.admit_frames(frames, version - of, most) {
                 return Ok(dataset);
             }
         }
-        let order = self.collecting(version)?;
-        self.running.begin(order);
-        self.running.finish()?;
-        Ok(self.running.dataset())
+        let order = self.collect_order(version)?;
+        self.running.begin_order(order);
+        self.running.run_until_idle()?;
+        Ok(self.running.current_dataset())
     }
 
-    fn lesson(&self) -> Lesson {
+    fn training_batch(&self) -> TrainingBatch {
         let model = self.model.clone();
         let iterations = self.goal.max_iterations.max(1);
-        Lesson {
+        TrainingBatch {
             progress: model.version as f64 / iterations as f64,
-            seed: mix(mix(self.goal.seed, model.version), u64::MAX),
+            seed: mix_seeds(mix_seeds(self.goal.seed, model.version), u64::MAX),
             model,
             settings: self.settings.clone(),
             steps: 0,
@@ -201,14 +201,14 @@ impl Runner {
     }
 
     /// What is collected for a version to learn from.
-    fn collecting(&self, version: u64) -> Result<Order> {
+    fn collect_order(&self, version: u64) -> Result<Order> {
         let frames = self.goal.tasks * self.goal.frames_per_task;
-        let seed = mix(mix(self.goal.seed, version), 0);
+        let seed = mix_seeds(mix_seeds(self.goal.seed, version), 0);
         Order::new(&self.model.policy, Work::Collect { frames }, seed)
     }
 }
 
-fn mean(returns: &[f64]) -> Option<f64> {
+fn mean_of(returns: &[f64]) -> Option<f64> {
     let sum = returns.iter().sum::<f64>();
     (!returns.is_empty()).then(|| sum / returns.len() as f64)
 }

@@ -8,14 +8,14 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    checkpoint::Keep,
+    checkpoint::CheckpointPolicy,
     game::Game,
-    life::{Call, Handles, Stats, Status},
+    lifecycle::{Call, LifecycleHandles, Stats, Status},
     storage::Storage,
 };
 
 async fn solves(game: Game, seeds: std::ops::Range<u64>) {
-    solves_with(Sampling::default(), Goal::of(game), seeds).await;
+    solves_with(Sampling::default(), Goal::for_game(game), seeds).await;
 }
 
 async fn solves_with(sampling: Sampling, goal: Goal, seeds: std::ops::Range<u64>) {
@@ -25,7 +25,7 @@ async fn solves_with(sampling: Sampling, goal: Goal, seeds: std::ops::Range<u64>
             ..goal.clone()
         };
         let (game, sampling) = (goal.game, sampling.clone());
-        let (settings, runs) = (Settings::default(), Gate::running());
+        let (settings, runs) = (Settings::default(), PauseGate::new_running());
         let ended = run(goal, settings, sampling, None, &runs, pending()).await;
         let (outcome, _) = ended.unwrap();
         assert_eq!(outcome, Outcome::Solved, "{game}, seed {seed}");
@@ -33,17 +33,17 @@ async fn solves_with(sampling: Sampling, goal: Goal, seeds: std::ops::Range<u64>
 }
 
 #[tokio::test]
-async fn it_solves_cartpole_with_any_seed() {
+async fn serial_training_solves_cartpole() {
     solves(Game::CartPole, 0..5).await;
 }
 
 #[tokio::test]
-async fn it_solves_acrobot_with_any_seed() {
+async fn serial_training_solves_acrobot() {
     solves(Game::Acrobot, 0..4).await;
 }
 
 #[tokio::test]
-async fn it_solves_mountain_car() {
+async fn serial_training_solves_mountain_car() {
     solves(Game::MountainCar, 0..1).await;
 }
 
@@ -58,7 +58,7 @@ fn threads() -> Sampling {
 }
 
 #[tokio::test]
-async fn it_solves_cartpole_while_it_collects_ahead_on_one_thread_and_on_many() {
+async fn overlapped_training_solves_cartpole() {
     let overlap = Goal {
         overlap: true,
         ..Goal::default()
@@ -77,17 +77,17 @@ async fn trained(sampling: Sampling, overlap: bool) -> (Model, Stats) {
         evaluation_episodes: 2,
         ..Goal::default()
     };
-    let (settings, gate) = (Settings::default(), Gate::running());
+    let (settings, gate) = (Settings::default(), PauseGate::new_running());
     let ended = run(goal, settings, sampling, None, &gate, pending()).await;
     let (outcome, model) = ended.unwrap();
     assert_eq!(outcome, Outcome::Unsolved);
-    let mut stats = gate.report().stats;
+    let mut stats = gate.current_report().stats;
     stats.remove("frames_per_second").unwrap();
     (model, stats)
 }
 
 #[tokio::test]
-async fn a_seed_gives_the_same_model_on_one_thread_and_on_many() {
+async fn seed_gives_same_model_with_any_thread_count() {
     let (model, stats) = trained(Sampling::default(), false).await;
     assert_eq!(trained(threads(), false).await, (model, stats.clone()));
     // Of 2048 frames each, in 5 passes of 32 batches.
@@ -97,7 +97,7 @@ async fn a_seed_gives_the_same_model_on_one_thread_and_on_many() {
 }
 
 #[tokio::test]
-async fn what_is_collected_ahead_is_the_same_each_time_on_one_thread() {
+async fn overlap_is_deterministic_on_one_thread() {
     let (model, stats) = trained(Sampling::default(), true).await;
     assert_ne!(trained(Sampling::default(), false).await.0, model);
     // All but those of the first iteration are of the version before.
@@ -108,19 +108,19 @@ async fn what_is_collected_ahead_is_the_same_each_time_on_one_thread() {
 }
 
 /// Trains with a seed; ends before its time after so many iterations.
-async fn short(storage: &Storage, seed: u64, iterations: u64) -> (Outcome, Model) {
+async fn train_interrupted(storage: &Storage, seed: u64, iterations: u64) -> (Outcome, Model) {
     let goal = Goal {
         seed,
         max_iterations: 6,
         target_return: 501.0,
         ..Goal::default()
     };
-    let keep = Keep {
+    let keep = CheckpointPolicy {
         every: Duration::from_secs(3600),
-        ..Keep::default()
+        ..CheckpointPolicy::default()
     };
-    let keeper = Keeper::open(storage.clone(), storage.root(), (goal.game, seed), keep).unwrap();
-    let (settings, gate) = (Settings::default(), Gate::running());
+    let keeper = CheckpointStore::open(storage.clone(), storage.root(), (goal.game, seed), keep).unwrap();
+    let (settings, gate) = (Settings::default(), PauseGate::new_running());
     let mut told = gate.subscribe();
     let stopped = async {
         told.wait_for(|report| report.polls >= iterations)
@@ -135,10 +135,10 @@ async fn short(storage: &Storage, seed: u64, iterations: u64) -> (Outcome, Model
 const NEVER: u64 = u64::MAX;
 
 #[tokio::test]
-async fn a_training_that_was_interrupted_ends_as_if_it_had_not_been() {
+async fn interrupted_training_ends_as_if_uninterrupted() {
     let folder = tempfile::tempdir().unwrap();
     let storage = Storage::open(folder.path()).unwrap();
-    let undisturbed = short(&storage, 4, NEVER).await;
+    let undisturbed = train_interrupted(&storage, 4, NEVER).await;
     assert_eq!(
         (undisturbed.0, undisturbed.1.version),
         (Outcome::Unsolved, 6)
@@ -146,10 +146,10 @@ async fn a_training_that_was_interrupted_ends_as_if_it_had_not_been() {
     assert!(!folder.path().join("checkpoints-CartPole-v1-4").exists());
 
     for (iterations, version) in [(2, 2), (3, 5)] {
-        let (outcome, model) = short(&storage, 4, iterations).await;
+        let (outcome, model) = train_interrupted(&storage, 4, iterations).await;
         assert_eq!((outcome, model.version), (Outcome::Interrupted, version));
     }
-    assert_eq!(short(&storage, 4, NEVER).await, undisturbed);
+    assert_eq!(train_interrupted(&storage, 4, NEVER).await, undisturbed);
     assert!(
         !folder.path().join("checkpoints-CartPole-v1-4").exists(),
         "one that has ended is not gone on with"
@@ -157,7 +157,7 @@ async fn a_training_that_was_interrupted_ends_as_if_it_had_not_been() {
 }
 
 #[tokio::test]
-async fn a_training_has_come_to_its_end_though_its_checkpoints_stay() {
+async fn training_finishes_when_checkpoints_cannot_be_removed() {
     let folder = tempfile::tempdir().unwrap();
     let storage = Storage::open(folder.path()).unwrap();
     let goal = Goal {
@@ -169,14 +169,14 @@ async fn a_training_has_come_to_its_end_though_its_checkpoints_stay() {
         ..Goal::default()
     };
     let (game, seed) = (goal.game, goal.seed);
-    let keep = Keep {
+    let keep = CheckpointPolicy {
         every: Duration::from_secs(3600),
-        ..Keep::default()
+        ..CheckpointPolicy::default()
     };
-    let keeper = Keeper::open(storage.clone(), storage.root(), (game, seed), keep).unwrap();
-    let handle = Gate::running();
+    let keeper = CheckpointStore::open(storage.clone(), storage.root(), (game, seed), keep).unwrap();
+    let handle = PauseGate::new_running();
     let spoiled = async {
-        trained_more(&handle, 0).await;
+        wait_for_polls(&handle, 0).await;
         // A file is no folder that can be removed.
         let checkpoints = folder.path().join(format!("checkpoints-{game}-{seed}"));
         fs::remove_dir(&checkpoints).unwrap();
@@ -201,45 +201,45 @@ fn small() -> Goal {
     }
 }
 
-async fn endless(gate: &Gate, shutdown: impl Future<Output = ()>) -> (Outcome, Model) {
+async fn endless(gate: &PauseGate, shutdown: impl Future<Output = ()>) -> (Outcome, Model) {
     let (settings, sampling) = (Settings::default(), Sampling::default());
     let ended = run(small(), settings, sampling, None, gate, shutdown).await;
     ended.unwrap()
 }
 
 #[test]
-fn what_one_model_was_evaluated_with_is_not_told_of_the_next() {
-    let (settings, sampling) = (Settings::default(), (&Sampling::default(), &gymnasium()));
-    let mut runner = Runner::begin(small(), settings, sampling, None).unwrap();
-    let _ = runner.iterate().unwrap();
+fn evaluation_is_not_reported_for_next_model() {
+    let (settings, sampling) = (Settings::default(), (&Sampling::default(), &gymnasium_factory()));
+    let mut runner = Runner::resume_or_start(small(), settings, sampling, None).unwrap();
+    let _ = runner.run_iteration().unwrap();
     for outcome in [Outcome::Interrupted, Outcome::TimedOut, Outcome::Ended] {
-        let (model, end) = runner.end(outcome).unwrap();
+        let (model, end) = runner.finish_training(outcome).unwrap();
         assert_eq!((model.version, end.evaluation), (1, None), "{outcome:?}");
     }
-    let (_, end) = runner.end(Outcome::Unsolved).unwrap();
+    let (_, end) = runner.finish_training(Outcome::Unsolved).unwrap();
     assert!(end.evaluation.is_some());
 }
 
-async fn trained_more(gate: &Gate, polls: u64) {
+async fn wait_for_polls(gate: &PauseGate, polls: u64) {
     let mut told = gate.subscribe();
     told.wait_for(|report| report.polls > polls).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_paused_training_stands_still_until_it_goes_on_or_exits() {
-    let gate = Gate::running();
+async fn paused_training_waits_until_start_or_exit() {
+    let gate = PauseGate::new_running();
     let told = async {
-        trained_more(&gate, 0).await;
-        let paused = gate.call(Call::Pause, json!({})).await.unwrap();
+        wait_for_polls(&gate, 0).await;
+        let paused = gate.handle_call(Call::Pause, json!({})).await.unwrap();
         assert_eq!(paused.status, Status::Paused);
-        let other = Gate::running();
-        endless(&other, trained_more(&other, 5)).await;
-        assert_eq!(gate.report(), paused, "another one trained meanwhile");
+        let other = PauseGate::new_running();
+        endless(&other, wait_for_polls(&other, 5)).await;
+        assert_eq!(gate.current_report(), paused, "another one trained meanwhile");
 
-        gate.call(Call::Start, json!({})).await.unwrap();
-        trained_more(&gate, paused.polls).await;
-        let again = gate.call(Call::Pause, json!({})).await.unwrap();
-        gate.call(Call::Exit, json!({})).await.unwrap();
+        gate.handle_call(Call::Start, json!({})).await.unwrap();
+        wait_for_polls(&gate, paused.polls).await;
+        let again = gate.handle_call(Call::Pause, json!({})).await.unwrap();
+        gate.handle_call(Call::Exit, json!({})).await.unwrap();
         again
     };
     let ((outcome, model), again) = tokio::join!(endless(&gate, pending()), told);
@@ -252,7 +252,7 @@ async fn a_paused_training_stands_still_until_it_goes_on_or_exits() {
 }
 
 #[tokio::test]
-async fn one_that_is_told_to_end_before_it_begins_trains_nothing() {
-    let (outcome, model) = endless(&Gate::running(), ready(())).await;
+async fn training_stopped_before_start_trains_nothing() {
+    let (outcome, model) = endless(&PauseGate::new_running(), ready(())).await;
     assert_eq!((outcome, model.version), (Outcome::Interrupted, 0));
 }

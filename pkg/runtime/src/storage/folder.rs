@@ -6,7 +6,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use super::{Files, MAX_FILE, file_error, outside};
+use super::{Files, MAX_FILE, file_error, outside_storage};
 use crate::{Error, Result};
 
 /// A shared folder.
@@ -40,7 +40,7 @@ impl Folder {
     }
 
     /// Refuses paths that do not lead below the root, be it by `..`, by a link, or plainly.
-    fn confine(&self, path: &Path) -> Result<()> {
+    fn check_inside(&self, path: &Path) -> Result<()> {
         let plain = path
             .components()
             .all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
@@ -52,19 +52,19 @@ impl Folder {
         if plain && path.is_absolute() && inside {
             return Ok(());
         }
-        Err(outside(path, &self.root))
+        Err(outside_storage(path, &self.root))
     }
 }
 
 impl Files for Folder {
     fn create_folder(&self, folder: &Path) -> Result<()> {
-        self.confine(folder)?;
+        self.check_inside(folder)?;
         fs::create_dir_all(folder).map_err(|source| file_error("create folder", folder, source))
     }
 
-    /// Beside its place, then renamed.
+    /// BlockingCell its place, then renamed.
     fn write(&self, path: &Path, bytes: &[u8], durably: bool) -> Result<()> {
-        self.confine(path)?;
+        self.check_inside(path)?;
         // Two writers of one file must not share the temporary one.
         let temporary = path.with_extension(format!("{:016x}.tmp", rand::random::<u64>()));
         File::create(&temporary)
@@ -88,15 +88,15 @@ impl Files for Folder {
         }
     }
 
-    fn entries(&self, folder: &Path) -> Result<Vec<PathBuf>> {
-        self.confine(folder)?;
+    fn list_entries(&self, folder: &Path) -> Result<Vec<PathBuf>> {
+        self.check_inside(folder)?;
         let entries = fs::read_dir(folder)
             .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
         entries.map_err(|source| file_error("list", folder, source))
     }
 
     fn read(&self, path: &Path) -> Result<Vec<u8>> {
-        self.confine(path)?;
+        self.check_inside(path)?;
         let failed = |source| file_error("read", path, source);
         let metadata = fs::metadata(path).map_err(failed)?;
         if !metadata.is_file() || metadata.len() > MAX_FILE {
@@ -109,23 +109,23 @@ impl Files for Folder {
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
-        self.confine(path)?;
-        gone(path, fs::remove_file(path))
+        self.check_inside(path)?;
+        ignore_missing(path, fs::remove_file(path))
     }
 
     fn remove_folder(&self, folder: &Path) -> Result<()> {
-        self.confine(folder)?;
-        gone(folder, fs::remove_dir_all(folder))
+        self.check_inside(folder)?;
+        ignore_missing(folder, fs::remove_dir_all(folder))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.confine(from)?;
-        self.confine(to)?;
+        self.check_inside(from)?;
+        self.check_inside(to)?;
         fs::rename(from, to).map_err(|source| file_error("rename", from, source))
     }
 }
 
-fn gone(path: &Path, removed: io::Result<()>) -> Result<()> {
+fn ignore_missing(path: &Path, removed: io::Result<()>) -> Result<()> {
     match removed {
         Err(source) if source.kind() != ErrorKind::NotFound => {
             Err(file_error("remove", path, source))

@@ -17,7 +17,7 @@ use object_store::{
 };
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use super::{Files, MAX_FILE, file_error, outside};
+use super::{Files, MAX_FILE, file_error, outside_storage};
 use crate::{Error, Result};
 
 /// Stands for its folder.
@@ -28,7 +28,7 @@ pub(super) struct Objects {
     root: PathBuf,
     prefix: Key,
     store: Arc<dyn ObjectStore>,
-    loops: Loops,
+    loops: BackgroundRuntime,
 }
 
 impl fmt::Debug for Objects {
@@ -46,7 +46,7 @@ impl Objects {
             root,
             prefix,
             store,
-            loops: Loops::start()?,
+            loops: BackgroundRuntime::start()?,
         })
     }
 
@@ -55,17 +55,17 @@ impl Objects {
     }
 
     /// Proves that it can be written to.
-    pub(super) fn probe(&self) -> Result<(), Failure> {
+    pub(super) fn check_writable(&self) -> Result<(), Failure> {
         let name = format!(".writable-{:016x}", rand::random::<u64>());
         let key = self.prefix.clone().join(name);
-        self.loops.wait(async {
+        self.loops.block_on(async {
             self.store.put(&key, "di-worker".into()).await?;
             self.store.delete(&key).await
         })
     }
 
     /// The object of a path; one that does not lead below the root is refused.
-    fn key(&self, path: &Path) -> Result<Key> {
+    fn object_key(&self, path: &Path) -> Result<Key> {
         let below = path.strip_prefix(&self.root).ok();
         let names: Option<Vec<_>> = below.and_then(|below| {
             let names = below.components().map(|part| match part {
@@ -75,31 +75,31 @@ impl Objects {
             names.collect()
         });
         let names = names.filter(|names| !names.is_empty());
-        let names = names.ok_or_else(|| outside(path, &self.root))?;
+        let names = names.ok_or_else(|| outside_storage(path, &self.root))?;
         Ok(self.prefix.parts().chain(names).collect())
     }
 
     /// The object that stands for the folder of a path; the root is always there.
-    fn folder_of(&self, path: &Path) -> Result<Option<Key>> {
+    fn folder_marker_of(&self, path: &Path) -> Result<Option<Key>> {
         let folder = path.parent().filter(|folder| **folder != *self.root);
         folder
-            .map(|folder| Ok(mark(&self.key(folder)?)))
+            .map(|folder| Ok(folder_marker(&self.object_key(folder)?)))
             .transpose()
     }
 }
 
 impl Files for Objects {
     fn create_folder(&self, folder: &Path) -> Result<()> {
-        let mark = mark(&self.key(folder)?);
-        let made = self.loops.wait(self.store.put(&mark, Vec::new().into()));
-        made.map(drop).map_err(failed("create folder", folder))
+        let mark = folder_marker(&self.object_key(folder)?);
+        let made = self.loops.block_on(self.store.put(&mark, Vec::new().into()));
+        made.map(drop).map_err(storage_error("create folder", folder))
     }
 
     /// Whoever removes a folder begins with what stands for it. Looked at after the file was written it shows whether that will be removed
     /// with the others, or came too late.
     fn write(&self, path: &Path, bytes: &[u8], _: bool) -> Result<()> {
-        let (key, folder) = (self.key(path)?, self.folder_of(path)?);
-        let written = self.loops.wait(async {
+        let (key, folder) = (self.object_key(path)?, self.folder_marker_of(path)?);
+        let written = self.loops.block_on(async {
             self.store.put(&key, bytes.to_vec().into()).await?;
             let Some(folder) = folder else {
                 return Ok(());
@@ -110,13 +110,13 @@ impl Files for Objects {
             }
             there.map(drop)
         });
-        written.map_err(failed("write", path))
+        written.map_err(storage_error("write", path))
     }
 
-    fn entries(&self, folder: &Path) -> Result<Vec<PathBuf>> {
-        let key = self.key(folder)?;
-        let listed = self.loops.wait(self.store.list_with_delimiter(Some(&key)));
-        let listed = listed.map_err(failed("list", folder))?;
+    fn list_entries(&self, folder: &Path) -> Result<Vec<PathBuf>> {
+        let key = self.object_key(folder)?;
+        let listed = self.loops.block_on(self.store.list_with_delimiter(Some(&key)));
+        let listed = listed.map_err(storage_error("list", folder))?;
         let objects = listed.objects.into_iter().map(|object| object.location);
         let (mut there, mut found) = (false, Vec::new());
         for entry in objects.chain(listed.common_prefixes) {
@@ -134,15 +134,15 @@ impl Files for Objects {
     }
 
     fn read(&self, path: &Path) -> Result<Vec<u8>> {
-        let key = self.key(path)?;
-        let read = self.loops.wait(async {
+        let key = self.object_key(path)?;
+        let read = self.loops.block_on(async {
             let object = self.store.get(&key).await?;
             if object.meta.size > MAX_FILE {
                 return Ok(None);
             }
             object.bytes().await.map(Some)
         });
-        let bytes = read.map_err(failed("read", path))?;
+        let bytes = read.map_err(storage_error("read", path))?;
         let bytes = bytes.ok_or_else(|| {
             let size = io::Error::new(ErrorKind::InvalidInput, "not a file of a sensible size");
             file_error("read", path, size)
@@ -151,57 +151,57 @@ impl Files for Objects {
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
-        let key = self.key(path)?;
-        let removed = self.loops.wait(self.store.delete(&key));
-        gone(removed).map_err(failed("remove", path))
+        let key = self.object_key(path)?;
+        let removed = self.loops.block_on(self.store.delete(&key));
+        ignore_missing(removed).map_err(storage_error("remove", path))
     }
 
     fn remove_folder(&self, folder: &Path) -> Result<()> {
-        let key = self.key(folder)?;
-        let removed = self.loops.wait(async {
-            gone(self.store.delete(&mark(&key)).await)?;
+        let key = self.object_key(folder)?;
+        let removed = self.loops.block_on(async {
+            ignore_missing(self.store.delete(&folder_marker(&key)).await)?;
             let found = self.store.list(Some(&key));
             let found = found.map_ok(|object| object.location).boxed();
             let mut removed = self.store.delete_stream(found);
             while let Some(one) = removed.next().await {
-                gone(one.map(drop))?;
+                ignore_missing(one.map(drop))?;
             }
             Ok(())
         });
-        removed.map_err(failed("remove", folder))
+        removed.map_err(storage_error("remove", folder))
     }
 
     /// Not at once: for a while it may have both.
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        let (source, target) = (self.key(from)?, self.key(to)?);
-        let renamed = self.loops.wait(self.store.rename(&source, &target));
-        renamed.map_err(failed("rename", from))
+        let (source, target) = (self.object_key(from)?, self.object_key(to)?);
+        let renamed = self.loops.block_on(self.store.rename(&source, &target));
+        renamed.map_err(storage_error("rename", from))
     }
 }
 
-fn mark(folder: &Key) -> Key {
+fn folder_marker(folder: &Key) -> Key {
     folder.clone().join(FOLDER)
 }
 
-fn gone(removed: Result<(), Failure>) -> Result<(), Failure> {
+fn ignore_missing(removed: Result<(), Failure>) -> Result<(), Failure> {
     match removed {
         Err(Failure::NotFound { .. }) => Ok(()),
         removed => removed,
     }
 }
 
-fn failed(action: &'static str, path: &Path) -> impl FnOnce(Failure) -> Error {
+fn storage_error(action: &'static str, path: &Path) -> impl FnOnce(Failure) -> Error {
     move |source| file_error(action, path, source.into())
 }
 
 /// What keeps connections going while nobody waits for an answer.
-struct Loops {
+struct BackgroundRuntime {
     handle: Handle,
     /// There until it is dropped.
     runtime: Option<Runtime>,
 }
 
-impl Loops {
+impl BackgroundRuntime {
     fn start() -> Result<Self> {
         let mut builder = Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).enable_all().build();
@@ -213,12 +213,12 @@ impl Loops {
     }
 
     /// Waits for an answer; not for a thread that has an event loop.
-    fn wait<T>(&self, answer: impl Future<Output = T>) -> T {
+    fn block_on<T>(&self, answer: impl Future<Output = T>) -> T {
         self.handle.block_on(answer)
     }
 }
 
-impl Drop for Loops {
+impl Drop for BackgroundRuntime {
     /// Waiting for its end would block the event loop that drops it.
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {

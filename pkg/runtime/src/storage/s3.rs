@@ -12,7 +12,7 @@ use webpki_root_certs::TLS_SERVER_ROOT_CERTS;
 
 use super::{
     objects::Objects,
-    variables::{settings, stands_in_host},
+    variables::{parse_settings, is_host_part},
 };
 use crate::{Error, Result, chain, http::provide_tls};
 
@@ -20,11 +20,11 @@ use crate::{Error, Result, chain, http::provide_tls};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Opens what an URL names, `s3://BUCKET/PREFIX`, and proves that it can be written to.
-pub(super) fn open(
+pub(super) fn open_bucket(
     url: &str,
     variables: impl IntoIterator<Item = (String, String)>,
 ) -> Result<Objects> {
-    let (bucket, prefix) = parse(url)?;
+    let (bucket, prefix) = parse_url(url)?;
     let root = if prefix.as_ref().is_empty() {
         PathBuf::from(format!("s3://{bucket}"))
     } else {
@@ -32,17 +32,17 @@ pub(super) fn open(
     };
     let refused = |source| Error::BucketNotWritable {
         bucket: root.clone(),
-        advice: advice(&source),
+        advice: failure_advice(&source),
         source: Box::new(source),
     };
-    let store = store(bucket, variables)?.map_err(refused)?;
+    let store = build_store(bucket, variables)?.map_err(refused)?;
     let objects = Objects::new(root.clone(), prefix, Arc::new(store))?;
-    objects.probe().map_err(refused)?;
+    objects.check_writable().map_err(refused)?;
     Ok(objects)
 }
 
 /// The bucket and the prefix of an URL. What is wrong with it is told without the rest of it, which may hold a secret.
-fn parse(url: &str) -> Result<(String, Key)> {
+fn parse_url(url: &str) -> Result<(String, Key)> {
     let wrong = |reason: String| Error::BadStorage(reason);
     if !url.contains("://") {
         return Err(wrong("two slashes belong behind s3:".to_owned()));
@@ -62,7 +62,7 @@ fn parse(url: &str) -> Result<(String, Key)> {
     }
     let bucket = url.host_str().filter(|bucket| !bucket.is_empty());
     let bucket = bucket.ok_or_else(|| wrong("the URL names no bucket".to_owned()))?;
-    if !stands_in_host(bucket) {
+    if !is_host_part(bucket) {
         let remedy = "a bucket's name has letters, digits, dots and hyphens";
         return Err(wrong(remedy.to_owned()));
     }
@@ -72,7 +72,7 @@ fn parse(url: &str) -> Result<(String, Key)> {
 }
 
 /// The store that has a bucket, as `AmazonS3Builder::from_env` reads it from variables.
-fn store(
+fn build_store(
     bucket: String,
     variables: impl IntoIterator<Item = (String, String)>,
 ) -> Result<Result<AmazonS3, Failure>> {
@@ -87,7 +87,7 @@ fn store(
             retry_timeout: PATIENCE,
             ..RetryConfig::default()
         });
-    for setting in settings(variables) {
+    for setting in parse_settings(variables) {
         let (key, value) = setting?;
         builder = builder.with_config(key, value);
     }
@@ -103,7 +103,7 @@ const ELSEWHERE: [&str; 4] = [
 ];
 
 /// What to look at first.
-fn advice(source: &Failure) -> &'static str {
+fn failure_advice(source: &Failure) -> &'static str {
     match source {
         Failure::NotFound { .. } => "there is no such bucket; make it, or name another one",
         Failure::PermissionDenied { .. } | Failure::Unauthenticated { .. } => {

@@ -10,14 +10,14 @@ use object_store::memory::InMemory;
 use super::{objects::Objects, *};
 
 /// A folder, and a part of a bucket.
-fn storages(folder: &Path) -> [Storage; 2] {
+fn test_storages(folder: &Path) -> [Storage; 2] {
     let root = PathBuf::from("s3://bucket/some/where");
     let objects = Objects::new(root.clone(), "some/where".into(), Arc::new(InMemory::new()));
     let files = Arc::new(objects.unwrap());
     [Storage::open(folder).unwrap(), Storage { root, files }]
 }
 
-fn refusal(location: &str, variables: &[(&str, &str)]) -> String {
+fn open_error(location: &str, variables: &[(&str, &str)]) -> String {
     let variables = variables.iter();
     let variables = variables.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let error = Storage::open_with(Path::new(location), variables).unwrap_err();
@@ -26,9 +26,9 @@ fn refusal(location: &str, variables: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn files_are_written_whole_and_read_back() {
+fn files_are_written_and_read_back() {
     let folder = tempfile::tempdir().unwrap();
-    for storage in storages(&folder.path().join("made/here")) {
+    for storage in test_storages(&folder.path().join("made/here")) {
         let run = storage.root().join("a/b");
         storage.create_folder(&run).unwrap();
         let file = run.join("model-1.bin");
@@ -37,40 +37,40 @@ fn files_are_written_whole_and_read_back() {
         assert_eq!(storage.read(&file).unwrap(), b"three");
         storage.write_durably(&file, b"again").unwrap();
         assert_eq!(storage.read(&file).unwrap(), b"again");
-        assert_eq!(storage.entries(&run).unwrap(), [&*file], "temporary files");
+        assert_eq!(storage.list_entries(&run).unwrap(), [&*file], "temporary files");
         let last = run.join("model-final.bin");
         storage.rename(&file, &last).unwrap();
-        assert_eq!(storage.entries(&run).unwrap(), [&*last]);
+        assert_eq!(storage.list_entries(&run).unwrap(), [&*last]);
         storage.remove(&file).unwrap();
         storage.remove_folder(&run).unwrap();
         storage.remove_folder(&run).unwrap();
-        assert!(storage.entries(&run).is_err() && storage.read(&last).is_err());
+        assert!(storage.list_entries(&run).is_err() && storage.read(&last).is_err());
     }
 }
 
 #[test]
-fn only_what_lies_in_a_folder_is_listed_and_removed_with_it() {
+fn listing_and_removal_stay_inside_folder() {
     let folder = tempfile::tempdir().unwrap();
-    for storage in storages(folder.path()) {
+    for storage in test_storages(folder.path()) {
         let (run, beside) = (storage.root().join("run"), storage.root().join("run-2"));
         let frames = run.join("frames-0");
         for (folder, name) in [(&run, "a"), (&frames, "b"), (&beside, "c")] {
             storage.create_folder(folder).unwrap();
             storage.write(&folder.join(name), b"").unwrap();
         }
-        let mut listed = storage.entries(&run).unwrap();
+        let mut listed = storage.list_entries(&run).unwrap();
         listed.sort();
         assert_eq!(listed, [run.join("a"), frames.clone()]);
         storage.remove_folder(&run).unwrap();
         assert!(storage.read(&frames.join("b")).is_err());
-        assert_eq!(storage.entries(&beside).unwrap(), [beside.join("c")]);
+        assert_eq!(storage.list_entries(&beside).unwrap(), [beside.join("c")]);
     }
 }
 
 #[test]
-fn a_file_is_not_written_into_a_folder_that_was_removed() {
+fn write_to_removed_folder_fails() {
     let folder = tempfile::tempdir().unwrap();
-    for storage in storages(folder.path()) {
+    for storage in test_storages(folder.path()) {
         let gone = storage.root().join("gone");
         storage.create_folder(&gone).unwrap();
         storage.remove_folder(&gone).unwrap();
@@ -83,11 +83,11 @@ fn a_file_is_not_written_into_a_folder_that_was_removed() {
 }
 
 #[test]
-fn paths_outside_of_the_storage_are_refused() {
+fn paths_outside_storage_are_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let secret = folder.path().join("secret");
     fs::write(&secret, b"x").unwrap();
-    for storage in storages(&folder.path().join("storage")) {
+    for storage in test_storages(&folder.path().join("storage")) {
         let root = storage.root().to_owned();
         let outside = [
             "/etc/passwd".into(),
@@ -99,25 +99,25 @@ fn paths_outside_of_the_storage_are_refused() {
             root,
         ];
         for path in &outside {
-            refuses(&storage, path);
+            assert_rejected(&storage, path);
         }
     }
     assert_eq!(fs::read(secret).unwrap(), b"x");
 }
 
 #[test]
-fn links_out_of_a_folder_are_refused() {
+fn links_out_of_folder_are_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let storage = Storage::open(&folder.path().join("storage")).unwrap();
     let secret = folder.path().join("secret");
     fs::write(&secret, b"x").unwrap();
     let link = storage.root().join("link");
     std::os::unix::fs::symlink(folder.path(), &link).unwrap();
-    refuses(&storage, &link.join("secret"));
+    assert_rejected(&storage, &link.join("secret"));
     assert_eq!(fs::read(secret).unwrap(), b"x");
 }
 
-fn refuses(storage: &Storage, path: &Path) {
+fn assert_rejected(storage: &Storage, path: &Path) {
     let done = [
         storage.read(path).err(),
         storage.write(path, b"").err(),
@@ -134,11 +134,11 @@ fn refuses(storage: &Storage, path: &Path) {
 }
 
 #[test]
-fn a_folder_that_cannot_be_written_is_named_with_the_remedy() {
+fn unwritable_folder_error_gives_advice() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     fs::write(&file, b"").unwrap();
-    let message = refusal(file.join("storage").to_str().unwrap(), &[]);
+    let message = open_error(file.join("storage").to_str().unwrap(), &[]);
     assert!(
         message.contains("file/storage")
             && message.contains("spec.volumes")
@@ -147,7 +147,7 @@ fn a_folder_that_cannot_be_written_is_named_with_the_remedy() {
 }
 
 #[test]
-fn what_is_no_bucket_is_refused_with_the_flag_and_without_secrets() {
+fn invalid_bucket_url_error_hides_secrets() {
     for (location, reason) in [
         ("gs://bucket/a", "gs:// is not known"),
         ("https://s3.example/bucket", "https:// is not known"),
@@ -162,7 +162,7 @@ fn what_is_no_bucket_is_refused_with_the_flag_and_without_secrets() {
         ("s3://bucket:9000/a", "AWS_ENDPOINT_URL"),
         ("s3://bucket/a/../b//c", "empty path"),
     ] {
-        let message = refusal(location, &[]);
+        let message = open_error(location, &[]);
         assert!(
             message.contains(reason)
                 && message.contains("--storage")
@@ -174,16 +174,16 @@ fn what_is_no_bucket_is_refused_with_the_flag_and_without_secrets() {
 }
 
 #[test]
-fn variables_that_cannot_be_used_are_named_without_their_values() {
+fn invalid_variables_error_hides_values() {
     let key = ("AWS_ACCESS_KEY_ID", "me");
     let lines = ("AWS_SECRET_ACCESS_KEY", "hid\nden\n");
-    let message = refusal("s3://bucket", &[key, lines]);
+    let message = open_error("s3://bucket", &[key, lines]);
     assert!(
         message.contains(lines.0) && !message.contains("den"),
         "{message}"
     );
     let endpoint = ("AWS_ENDPOINT_URL", "https://me:hidden@s3.example");
-    let message = refusal("s3://bucket", &[endpoint]);
+    let message = open_error("s3://bucket", &[endpoint]);
     assert!(
         message.contains(endpoint.0) && !message.contains("hidden"),
         "{message}"
@@ -191,7 +191,7 @@ fn variables_that_cannot_be_used_are_named_without_their_values() {
     // With one that cannot be a URL object_store would panic.
     for name in ["AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3"] {
         for value in ["hidden", "hidden:9000"] {
-            let message = refusal("s3://bucket/a", &[key, (lines.0, "hidden"), (name, value)]);
+            let message = open_error("s3://bucket/a", &[key, (lines.0, "hidden"), (name, value)]);
             let words = format!("{name} must be a URL such as http://minio.rl:9000");
             assert!(
                 message.contains(&words) && !message.contains("hidden"),
@@ -200,10 +200,10 @@ fn variables_that_cannot_be_used_are_named_without_their_values() {
         }
     }
     // An empty one is none.
-    let message = refusal("s3://bucket", &[key, (lines.0, "")]);
+    let message = open_error("s3://bucket", &[key, (lines.0, "")]);
     assert!(message.contains("AWS_SECRET_ACCESS_KEY"), "{message}");
     let bad = ("AWS_ALLOW_HTTP", "perhaps");
-    let message = refusal("s3://bucket", &[key, (lines.0, "hidden"), bad]);
+    let message = open_error("s3://bucket", &[key, (lines.0, "hidden"), bad]);
     assert!(
         message.contains("AWS_ALLOW_HTTP") && !message.contains("hidden"),
         "{message}"
@@ -211,7 +211,7 @@ fn variables_that_cannot_be_used_are_named_without_their_values() {
 }
 
 /// Where a store answers this to whatever it is asked.
-fn answering(answer: String) -> String {
+fn start_server(answer: String) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     thread::spawn(move || {
@@ -232,7 +232,7 @@ fn answering(answer: String) -> String {
 }
 
 #[test]
-fn a_bucket_of_another_region_is_told_with_the_variable() {
+fn wrong_region_error_names_variable() {
     let close = "Connection: close\r\nContent-Length:";
     let malformed = "<Error><Code>AuthorizationHeaderMalformed</Code></Error>";
     for answer in [
@@ -243,14 +243,14 @@ fn a_bucket_of_another_region_is_told_with_the_variable() {
             malformed.len()
         ),
     ] {
-        let endpoint = answering(format!("HTTP/1.1 {answer}"));
+        let endpoint = start_server(format!("HTTP/1.1 {answer}"));
         let variables = [
             ("AWS_ENDPOINT_URL", &*endpoint),
             ("AWS_ALLOW_HTTP", "true"),
             ("AWS_ACCESS_KEY_ID", "me"),
             ("AWS_SECRET_ACCESS_KEY", "hidden"),
         ];
-        let message = refusal("s3://bucket/a", &variables);
+        let message = open_error("s3://bucket/a", &variables);
         assert!(
             message.contains("another region; name that with AWS_REGION")
                 && !message.contains("hidden"),

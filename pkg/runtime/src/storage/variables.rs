@@ -7,7 +7,7 @@ use reqwest::{Proxy, Url};
 use crate::{Error, Result};
 
 /// What those say that object_store knows, one by one.
-pub(super) fn settings(
+pub(super) fn parse_settings(
     variables: impl IntoIterator<Item = (String, String)>,
 ) -> impl Iterator<Item = Result<(Key, String)>> {
     let known = variables.into_iter().filter_map(|(name, value)| {
@@ -17,14 +17,14 @@ pub(super) fn settings(
         let value = value.trim().to_owned();
         (!value.is_empty()).then_some((name, key, value))
     });
-    known.map(|(name, key, value)| match fault(key, &value) {
+    known.map(|(name, key, value)| match value_error(key, &value) {
         None => Ok((key, value)),
         Some(reason) => Err(Error::StorageVariable { name, reason }),
     })
 }
 
 /// What is wrong with a value, told without it: it may be a secret.
-fn fault(key: Key, value: &str) -> Option<String> {
+fn value_error(key: Key, value: &str) -> Option<String> {
     if value.chars().any(char::is_control) {
         return Some("has more than one line".to_owned());
     }
@@ -42,11 +42,11 @@ fn fault(key: Key, value: &str) -> Option<String> {
             "a URL such as http://169.254.169.254, without credentials, query and fragment",
         ),
         Key::ContainerCredentialsFullUri => (
-            web(value).is_some(),
+            parse_web_url(value).is_some(),
             "a URL such as http://169.254.170.23/v1/credentials, without credentials and fragment",
         ),
         Key::ContainerCredentialsRelativeUri => (
-            value.starts_with('/') && web(&format!("http://169.254.170.2{value}")).is_some(),
+            value.starts_with('/') && parse_web_url(&format!("http://169.254.170.2{value}")).is_some(),
             "a path such as /v2/credentials/ID",
         ),
         Key::Client(ClientConfigKey::ProxyUrl) => (
@@ -54,7 +54,7 @@ fn fault(key: Key, value: &str) -> Option<String> {
             "a URL such as http://proxy.rl:3128",
         ),
         Key::Region | Key::DefaultRegion => (
-            stands_in_host(value),
+            is_host_part(value),
             "the name of a region such as us-east-1",
         ),
         _ => return None,
@@ -64,11 +64,11 @@ fn fault(key: Key, value: &str) -> Option<String> {
 
 /// Whether paths can be added to it.
 fn is_endpoint(value: &str) -> bool {
-    web(value).is_some_and(|url| url.query().is_none())
+    parse_web_url(value).is_some_and(|url| url.query().is_none())
 }
 
 /// A URL to which requests can be made: object_store reads it as both of these. What fails is told with it, so no credentials are in it.
-fn web(value: &str) -> Option<Url> {
+fn parse_web_url(value: &str) -> Option<Url> {
     let uri: Uri = value.parse().ok()?;
     let url = Url::parse(value).ok()?;
     let web = matches!(url.scheme(), "http" | "https") && uri.host().is_some();
@@ -77,9 +77,9 @@ fn web(value: &str) -> Option<Url> {
 }
 
 /// Whether it can be a part of the name of a host, as buckets and regions are at Amazon.
-pub(super) fn stands_in_host(part: &str) -> bool {
+pub(super) fn is_host_part(part: &str) -> bool {
     let host = format!("{part}.amazonaws.com");
-    let url = web(&format!("https://{host}"));
+    let url = parse_web_url(&format!("https://{host}"));
     url.is_some_and(|url| {
         url.host_str()
             .is_some_and(|name| name.eq_ignore_ascii_case(&host))
@@ -90,12 +90,12 @@ pub(super) fn stands_in_host(part: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn faults(name: &str, value: &str) -> Option<String> {
-        fault(name.to_ascii_lowercase().parse().unwrap(), value)
+    fn error_for(name: &str, value: &str) -> Option<String> {
+        value_error(name.to_ascii_lowercase().parse().unwrap(), value)
     }
 
     #[test]
-    fn urls_that_requests_can_be_made_to_are_good() {
+    fn valid_values_are_accepted() {
         for (name, value) in [
             ("AWS_ENDPOINT_URL", "http://minio.rl:9000"),
             ("AWS_ENDPOINT_URL", "https://s3.example.com/"),
@@ -121,12 +121,12 @@ mod tests {
             ("AWS_DEFAULT_REGION", "Garage_1"),
             ("AWS_SECRET_ACCESS_KEY", "a/b+c@d#e f"),
         ] {
-            assert_eq!(faults(name, value), None, "{name}={value}");
+            assert_eq!(error_for(name, value), None, "{name}={value}");
         }
     }
 
     #[test]
-    fn others_are_told_with_an_example_and_without_the_value() {
+    fn invalid_values_are_rejected_with_example() {
         for (name, values, example) in [
             (
                 "AWS_ENDPOINT_URL",
@@ -184,7 +184,7 @@ mod tests {
             ),
         ] {
             for value in values {
-                let fault = faults(name, value);
+                let fault = error_for(name, value);
                 let fault = fault.unwrap_or_else(|| panic!("{name}={value}"));
                 assert!(
                     fault.contains(example) && !fault.contains("hidden"),

@@ -11,7 +11,7 @@ impl TaskWorker for Seeds {
     type Config = ();
     const ROLE: Role = Role::Collector;
 
-    fn pod(&self) -> &'static str {
+    fn pod_name(&self) -> &'static str {
         "seeds"
     }
 
@@ -19,17 +19,17 @@ impl TaskWorker for Seeds {
         3
     }
 
-    fn config(&self) {}
+    fn current_config(&self) {}
 
     fn configure(&mut self, (): ()) -> Result<()> {
         Ok(())
     }
 
-    fn rest(&mut self) {
+    fn stop_workers(&mut self) {
         self.0.fetch_add(1, Relaxed);
     }
 
-    fn work(&mut self, task: u64, fallback_seed: u64) -> Result<CollectorReport> {
+    fn run_task(&mut self, task: u64, fallback_seed: u64) -> Result<CollectorReport> {
         match task {
             0 => Err(Error::BadTask("none".to_owned())),
             1 => panic!("one"),
@@ -42,68 +42,68 @@ impl TaskWorker for Seeds {
     }
 }
 
-fn started() -> (Tasks<Seeds>, Arc<Queue<Seeds>>) {
-    started_with(Seeds::default())
+fn start_loop() -> (TaskLoop<Seeds>, Arc<Queue<Seeds>>) {
+    start_loop_with(Seeds::default())
 }
 
-fn started_with(worker: Seeds) -> (Tasks<Seeds>, Arc<Queue<Seeds>>) {
+fn start_loop_with(worker: Seeds) -> (TaskLoop<Seeds>, Arc<Queue<Seeds>>) {
     let queue = Arc::new(Queue::new());
-    let mut tasks = Tasks::new(worker, queue.clone());
+    let mut tasks = TaskLoop::new(worker, queue.clone());
     tasks.configure(()).unwrap();
     tasks.start().unwrap();
     (tasks, queue)
 }
 
 #[test]
-fn a_poll_does_the_next_task() {
-    let (mut tasks, queue) = started();
-    assert_eq!(tasks.poll().unwrap(), Polled::NOTHING);
-    let mut answers: Vec<_> = [5, 0, 7].map(|task| queue.push(task).unwrap()).into();
+fn poll_runs_next_task() {
+    let (mut tasks, queue) = start_loop();
+    assert_eq!(tasks.poll().unwrap(), PollResult::NOTHING);
+    let mut answers: Vec<_> = [5, 0, 7].map(|task| queue.push_task(task).unwrap()).into();
     let polled: Vec<_> = (0..3).map(|_| tasks.poll().unwrap().samples).collect();
     assert_eq!(polled, [5, 0, 7], "one that fails ends nothing");
     let mut answer = || answers.remove(0).try_recv().unwrap();
-    assert_eq!(answer().unwrap().episodes, mix(3, 0));
+    assert_eq!(answer().unwrap().episodes, mix_seeds(3, 0));
     assert!(matches!(answer(), Err(Error::BadTask(_))));
-    assert_eq!(answer().unwrap().episodes, mix(3, 2), "tasks are counted");
+    assert_eq!(answer().unwrap().episodes, mix_seeds(3, 2), "tasks are counted");
     let counts = [&queue.done, &queue.failed].map(|count| count.load(Relaxed));
     assert_eq!(counts, [2, 1]);
 }
 
 #[test]
-fn paused_it_gives_tasks_back_and_takes_none_on() {
-    let (mut tasks, queue) = started();
-    let mut waiting = queue.push(5).unwrap();
+fn paused_queue_returns_tasks_and_rejects_new_ones() {
+    let (mut tasks, queue) = start_loop();
+    let mut waiting = queue.push_task(5).unwrap();
     tasks.pause().unwrap();
     assert!(matches!(waiting.try_recv().unwrap(), Err(Error::Paused)));
-    assert!(matches!(queue.push(6), Err(Error::Paused)));
+    assert!(matches!(queue.push_task(6), Err(Error::Paused)));
     tasks.start().unwrap();
     // Who hung up has given the task to another.
-    drop(queue.push(7).unwrap());
-    let mut answer = queue.push(8).unwrap();
+    drop(queue.push_task(7).unwrap());
+    let mut answer = queue.push_task(8).unwrap();
     assert_eq!(tasks.poll().unwrap().samples, 8);
     assert_eq!(answer.try_recv().unwrap().unwrap().frames, 8);
     drop(tasks);
-    assert!(queue.push(9).is_err(), "nobody would do it");
+    assert!(queue.push_task(9).is_err(), "nobody would do it");
 }
 
 #[test]
-fn a_worker_rests_while_it_is_paused_and_when_it_ends() {
+fn worker_stops_threads_on_pause_and_exit() {
     let rests = Arc::<AtomicU64>::default();
-    let (mut tasks, queue) = started_with(Seeds(rests.clone()));
+    let (mut tasks, queue) = start_loop_with(Seeds(rests.clone()));
     assert_eq!(rests.load(Relaxed), 0);
     tasks.pause().unwrap();
     assert_eq!(rests.load(Relaxed), 1);
     tasks.start().unwrap();
-    let _answer = queue.push(5).unwrap();
+    let _answer = queue.push_task(5).unwrap();
     assert_eq!(tasks.poll().unwrap().samples, 5);
     tasks.exit().unwrap();
     assert_eq!(rests.load(Relaxed), 2);
 }
 
 #[test]
-fn a_task_that_panics_ends_the_worker() {
-    let (mut tasks, queue) = started();
-    let mut answer = queue.push(1).unwrap();
+fn panicking_task_ends_worker() {
+    let (mut tasks, queue) = start_loop();
+    let mut answer = queue.push_task(1).unwrap();
     let error = tasks.poll().unwrap_err();
     assert_eq!(error.to_string(), "the thread compute panicked");
     assert!(answer.try_recv().is_err(), "who waits hears of it");

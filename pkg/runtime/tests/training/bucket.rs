@@ -8,7 +8,7 @@ use std::{
 };
 
 use di_python_tests::installed;
-use di_runtime::{Error, Result, beside::beside, chain, run::FINAL_MODEL, storage::Storage};
+use di_runtime::{Error, Result, blocking::run_blocking, chain, run::FINAL_MODEL, storage::Storage};
 use serde::Deserialize;
 
 use crate::{
@@ -76,27 +76,27 @@ async fn open(
         let variables = variables.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         Storage::open_with(Path::new(location), variables)
     };
-    beside(open).await
+    run_blocking(open).await
 }
 
 #[tokio::test]
-async fn a_training_in_a_bucket_is_gone_on_with_and_ends_as_one_in_a_folder() {
+async fn bucket_training_resumes_and_ends_like_folder_training() {
     let in_folder = finish(&StandIn::start().await).await;
     let storage = open("s3://training/some/where", &[]).await.unwrap();
     assert!(!format!("{storage:?}").contains(&Server::get().secret));
     let in_bucket = finish_in_two(&StandIn::start_on(storage.clone()).await).await;
     assert_eq!(in_bucket, in_folder);
     let models = move || {
-        let runs = storage.entries(&storage.root().join("rl/pole"))?;
+        let runs = storage.list_entries(&storage.root().join("rl/pole"))?;
         let runs = runs.iter().filter(|folder| !folder.ends_with("summaries"));
         let models = runs.map(|run| storage.read(&run.join(FINAL_MODEL)));
         models.collect::<Result<Vec<_>>>()
     };
-    assert_eq!(beside(models).await.unwrap().len(), 2, "one of each start");
+    assert_eq!(run_blocking(models).await.unwrap().len(), 2, "one of each start");
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_bucket_is_told_with_what_to_change() {
+async fn bucket_errors_give_advice() {
     let server = Server::get();
     for (location, instead, words) in [
         ("s3://elsewhere/a", &[][..], "there is no such bucket"),

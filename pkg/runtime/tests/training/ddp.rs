@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use di_runtime::{
-    coordinator::Options, life::Status, model::Model, outcome::Outcome, ppo::Settings,
+    coordinator::Options, lifecycle::Status, model::Model, outcome::Outcome, ppo::Settings,
     training::Goal,
 };
 use tokio::time::sleep;
 
 use crate::{
-    PATIENCE, begins, coordinator, files,
-    life::{ask, ask_all, patient},
+    PATIENCE, wait_for_first_update, coordinator, files,
+    lifecycle::{ask, ask_all, patient},
     options,
     panel::{Training, all_are, endless},
     run,
@@ -34,7 +34,7 @@ fn model(stand_in: &StandIn) -> Model {
 }
 
 #[tokio::test]
-async fn two_ranks_train_what_one_learner_trains() {
+async fn two_ranks_train_same_model_as_one_learner() {
     let mut models = Vec::new();
     for ranks in [0, 2] {
         let stand_in = StandIn::start().await;
@@ -53,13 +53,13 @@ async fn two_ranks_train_what_one_learner_trains() {
 }
 
 #[tokio::test]
-async fn a_learner_of_two_ranks_solves_cartpole_though_one_is_lost_meanwhile() {
+async fn training_survives_loss_of_one_rank() {
     let stand_in = StandIn::start().await;
     stand_in.learners_have_ranks(2);
     let coordinator = coordinator(&stand_in, patient());
-    let mut progress = coordinator.progress();
+    let mut progress = coordinator.subscribe_progress();
     let running = tokio::spawn(run(coordinator));
-    begins(&mut progress).await;
+    wait_for_first_update(&mut progress).await;
     let unit = stand_in.learners().remove(0);
     stand_in.kill_rank(&unit, 1);
     assert_eq!(running.await.unwrap().unwrap(), Outcome::Solved);
@@ -68,7 +68,7 @@ async fn a_learner_of_two_ranks_solves_cartpole_though_one_is_lost_meanwhile() {
 }
 
 #[tokio::test]
-async fn ranks_are_paused_and_started_and_end_with_their_coordinator() {
+async fn ranks_pause_start_and_exit_with_coordinator() {
     let stand_in = StandIn::start().await;
     stand_in.learners_have_ranks(2);
     let mut training = Training::begin(&stand_in, endless()).await;
@@ -82,7 +82,7 @@ async fn ranks_are_paused_and_started_and_end_with_their_coordinator() {
     assert!(paused.iter().all(|report| report.samples > 0));
     ask(&training.address, "start").await;
     assert!(all_are(&ask_all(&ranks, "").await, Status::Running));
-    training.goes_on().await;
+    training.wait_for_two_updates().await;
 
     // Somebody pauses one alone: the aggregator, whose name comes first, says which.
     let aggregator = &stand_in.addresses()[0];
@@ -101,17 +101,17 @@ async fn ranks_are_paused_and_started_and_end_with_their_coordinator() {
         (Status::Running, 1.0)
     );
     ask(&ranks[1], "start").await;
-    training.goes_on().await;
+    training.wait_for_two_updates().await;
     assert!(!ask(aggregator, "").await.stats.contains_key("idle_rank"));
     // Two collectors, an aggregator and its ranks.
-    training.ends(&stand_in, 5).await;
+    training.exit_all(&stand_in, 5).await;
 }
 
 #[tokio::test]
-async fn ranks_whose_training_has_diverged_say_so_and_stay() {
+async fn diverged_ranks_report_divergence_and_keep_running() {
     let stand_in = StandIn::start().await;
     stand_in.learners_have_ranks(2);
-    stand_in.learn_by(Settings {
+    stand_in.set_learner_settings(Settings {
         learning_rate: 1e300,
         ..Settings::default()
     });

@@ -5,7 +5,7 @@
 
 mod bucket;
 mod ddp;
-mod life;
+mod lifecycle;
 mod panel;
 mod resume;
 mod scale;
@@ -18,10 +18,10 @@ use std::{
 
 use di_runtime::{
     Error,
-    checkpoint::Keep,
+    checkpoint::CheckpointPolicy,
     coordinator::{Coordinator, Options},
     env::{COORDINATOR_PORT, Environment},
-    fleet::Patience,
+    replica_table::ReplicaTimeouts,
     game::Game,
     http,
     model::Model,
@@ -47,13 +47,13 @@ fn options() -> Options {
         declared: false,
         endpoint_timeout: Duration::from_secs(20),
         timeout: Duration::from_secs(300),
-        patience: Patience {
+        patience: ReplicaTimeouts {
             // More than one answer that is late.
             silent: Duration::from_secs(4),
             poll: Duration::from_millis(50),
-            ..Patience::default()
+            ..ReplicaTimeouts::default()
         },
-        keep: Keep::default(),
+        keep: CheckpointPolicy::default(),
         configs: Configs::default(),
     }
 }
@@ -80,27 +80,27 @@ async fn run(coordinator: Coordinator) -> Result<Outcome, Error> {
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Waits until a training has learned once.
-async fn begins(progress: &mut watch::Receiver<Progress>) {
-    comes_to(progress, |progress| progress.iteration >= 1).await;
+async fn wait_for_first_update(progress: &mut watch::Receiver<Progress>) {
+    wait_for_progress(progress, |progress| progress.iteration >= 1).await;
 }
 
 /// Waits until the progress of a training is so.
-async fn comes_to(progress: &mut watch::Receiver<Progress>, is_met: impl FnMut(&Progress) -> bool) {
+async fn wait_for_progress(progress: &mut watch::Receiver<Progress>, is_met: impl FnMut(&Progress) -> bool) {
     let met = timeout(PATIENCE, progress.wait_for(is_met)).await;
     let met = met.map(|met| drop(met.expect("it ended before")));
     assert!(met.is_ok(), "it stays as it is: {:?}", progress.borrow());
 }
 
 #[tokio::test]
-async fn training_survives_the_loss_of_all_collectors_and_solves_cartpole() {
+async fn training_survives_loss_of_all_collectors() {
     let stand_in = StandIn::start().await;
     // A passing fault must be waited out.
     stand_in.refuse_next_requests(1);
     let coordinator = coordinator(&stand_in, options());
-    let mut progress = coordinator.progress();
+    let mut progress = coordinator.subscribe_progress();
     let running = tokio::spawn(run(coordinator));
 
-    begins(&mut progress).await;
+    wait_for_first_update(&mut progress).await;
     let first = stand_in.collectors();
     assert_eq!(first.len(), 2);
     for pod in &first {
@@ -135,7 +135,7 @@ async fn training_survives_the_loss_of_all_collectors_and_solves_cartpole() {
 }
 
 #[tokio::test]
-async fn declared_replicas_are_used_without_asking_for_any() {
+async fn declared_replicas_are_used_without_request() {
     let stand_in = StandIn::start().await;
     stand_in.declare(1, 2);
     let goal = Goal {
@@ -158,13 +158,13 @@ async fn declared_replicas_are_used_without_asking_for_any() {
 }
 
 #[tokio::test]
-async fn every_environment_is_trained_in() {
+async fn training_works_in_every_environment() {
     for game in Game::ALL {
         let stand_in = StandIn::start().await;
         let goal = Goal {
             max_iterations: 2,
             target_return: 501.0,
-            ..Goal::of(game)
+            ..Goal::for_game(game)
         };
         let outcome = run(coordinator(&stand_in, Options { goal, ..options() })).await;
         assert_eq!(outcome.unwrap(), Outcome::Unsolved);
@@ -175,7 +175,7 @@ async fn every_environment_is_trained_in() {
 }
 
 #[tokio::test]
-async fn with_overlap_frames_are_behind_by_one_and_the_seed_decides_all_the_same() {
+async fn overlapped_training_is_one_version_behind_and_deterministic() {
     let mut ends = Vec::new();
     for collectors in [1, 3] {
         let stand_in = StandIn::start().await;
@@ -191,7 +191,7 @@ async fn with_overlap_frames_are_behind_by_one_and_the_seed_decides_all_the_same
                 ..options()
             },
         );
-        let progress = coordinator.progress();
+        let progress = coordinator.subscribe_progress();
         assert_eq!(run(coordinator).await.unwrap(), Outcome::Solved);
         let end = progress.borrow().clone();
         let Staleness {
@@ -212,9 +212,9 @@ async fn with_overlap_frames_are_behind_by_one_and_the_seed_decides_all_the_same
 }
 
 #[tokio::test]
-async fn frames_that_are_too_old_are_dropped_and_no_learner_is_lost_for_it() {
+async fn stale_frames_are_dropped_without_losing_learners() {
     let stand_in = StandIn::start().await;
-    stand_in.learn_by(Settings {
+    stand_in.set_learner_settings(Settings {
         max_policy_lag: 0,
         ..Settings::default()
     });
@@ -225,7 +225,7 @@ async fn frames_that_are_too_old_are_dropped_and_no_learner_is_lost_for_it() {
         ..options().goal
     };
     let coordinator = coordinator(&stand_in, Options { goal, ..options() });
-    let progress = coordinator.progress();
+    let progress = coordinator.subscribe_progress();
     assert_eq!(run(coordinator).await.unwrap(), Outcome::Unsolved);
     let end = progress.borrow().clone();
     assert_eq!(end.iteration, 3);
@@ -242,7 +242,7 @@ async fn frames_that_are_too_old_are_dropped_and_no_learner_is_lost_for_it() {
 }
 
 #[tokio::test]
-async fn a_lost_learner_is_replaced_too() {
+async fn lost_learner_is_replaced() {
     let stand_in = StandIn::start().await;
     let goal = Goal {
         max_iterations: 4,
@@ -250,9 +250,9 @@ async fn a_lost_learner_is_replaced_too() {
         ..Goal::default()
     };
     let coordinator = coordinator(&stand_in, Options { goal, ..options() });
-    let mut progress = coordinator.progress();
+    let mut progress = coordinator.subscribe_progress();
     let running = tokio::spawn(run(coordinator));
-    begins(&mut progress).await;
+    wait_for_first_update(&mut progress).await;
     let learner = stand_in.learners().remove(0);
     stand_in.kill(&learner);
     assert_eq!(running.await.unwrap().unwrap(), Outcome::Unsolved);
@@ -261,7 +261,7 @@ async fn a_lost_learner_is_replaced_too() {
 }
 
 #[tokio::test]
-async fn a_refusal_for_good_ends_the_coordinator_with_the_reason() {
+async fn permanent_refusal_ends_coordinator_with_reason() {
     let stand_in = StandIn::start().await;
     stand_in.forget_the_job();
     let error = run(coordinator(&stand_in, options())).await.unwrap_err();
@@ -270,9 +270,9 @@ async fn a_refusal_for_good_ends_the_coordinator_with_the_reason() {
 }
 
 #[tokio::test]
-async fn a_training_that_has_diverged_ends_and_costs_no_learner() {
+async fn diverged_training_ends_without_losing_learners() {
     let stand_in = StandIn::start().await;
-    stand_in.learn_by(Settings {
+    stand_in.set_learner_settings(Settings {
         learning_rate: 1e300,
         ..Settings::default()
     });
@@ -283,16 +283,16 @@ async fn a_training_that_has_diverged_ends_and_costs_no_learner() {
 }
 
 #[tokio::test]
-async fn an_interruption_leaves_only_a_model_and_a_checkpoint() {
+async fn interrupted_run_keeps_one_model_and_one_checkpoint() {
     let stand_in = StandIn::start().await;
     let goal = Goal {
         target_return: 501.0,
         ..Goal::default()
     };
     let coordinator = coordinator(&stand_in, Options { goal, ..options() });
-    let mut progress = coordinator.progress();
+    let mut progress = coordinator.subscribe_progress();
     let interrupted = async move {
-        comes_to(&mut progress, |progress| progress.iteration >= 2).await;
+        wait_for_progress(&mut progress, |progress| progress.iteration >= 2).await;
     };
     let outcome = coordinator
         .run(loopback_listener().await, interrupted)

@@ -8,7 +8,7 @@ use std::{
 use di_runtime::{
     Error,
     coordinator::Options,
-    life::{Report, Status},
+    lifecycle::{Report, Status},
     outcome::Outcome,
     progress::Progress,
     training::Goal,
@@ -17,8 +17,8 @@ use serde_json::json;
 use tokio::{sync::watch, task::JoinHandle};
 
 use crate::{
-    PATIENCE, begins, comes_to, coordinator, files,
-    life::{ask, ask_all, call, patient},
+    PATIENCE, wait_for_first_update, wait_for_progress, coordinator, files,
+    lifecycle::{ask, ask_all, call, patient},
     options,
     scale::replicas,
     stand_in::{StandIn, loopback_listener},
@@ -34,11 +34,11 @@ pub struct Training {
 impl Training {
     pub async fn begin(stand_in: &StandIn, options: Options) -> Self {
         let coordinator = coordinator(stand_in, options);
-        let mut progress = coordinator.progress();
+        let mut progress = coordinator.subscribe_progress();
         let listener = loopback_listener().await;
         let address = listener.local_addr().unwrap().to_string();
         let running = tokio::spawn(coordinator.run(listener, std::future::pending()));
-        begins(&mut progress).await;
+        wait_for_first_update(&mut progress).await;
         Self {
             address,
             progress,
@@ -47,29 +47,29 @@ impl Training {
     }
 
     /// Waits until the model is newer by two.
-    pub async fn goes_on(&mut self) {
+    pub async fn wait_for_two_updates(&mut self) {
         let iteration = self.progress.borrow().iteration;
-        self.comes_to(|progress| progress.iteration >= iteration + 2)
+        self.wait_for_progress(|progress| progress.iteration >= iteration + 2)
             .await;
     }
 
     /// Waits until the progress is so.
-    pub async fn comes_to(&mut self, is_met: impl FnMut(&Progress) -> bool) {
-        comes_to(&mut self.progress, is_met).await;
+    pub async fn wait_for_progress(&mut self, is_met: impl FnMut(&Progress) -> bool) {
+        wait_for_progress(&mut self.progress, is_met).await;
     }
 
     /// Has all end by the coordinator's handle; every program must, and well.
-    pub async fn ends(self, stand_in: &StandIn, programs: usize) {
+    pub async fn exit_all(self, stand_in: &StandIn, programs: usize) {
         assert_eq!(ask(&self.address, "exit").await.status, Status::Exiting);
         assert_eq!(self.running.await.unwrap().unwrap(), Outcome::Ended);
-        let ended = until(|| stand_in.ended(), |ended| ended.len() == programs).await;
+        let ended = wait_until(|| stand_in.ended(), |ended| ended.len() == programs).await;
         assert!(ended.values().all(|is_well| *is_well), "{ended:?}");
         assert!(stand_in.failed().is_empty(), "{:?}", stand_in.failed());
     }
 }
 
 /// Waits until something is as it should be.
-pub async fn until<T: Debug>(look: impl Fn() -> T, is_met: impl Fn(&T) -> bool) -> T {
+pub async fn wait_until<T: Debug>(look: impl Fn() -> T, is_met: impl Fn(&T) -> bool) -> T {
     let start = Instant::now();
     loop {
         let seen = look();
@@ -96,14 +96,14 @@ pub fn all_are(reports: &[Report], status: Status) -> bool {
 }
 
 /// The coordinator has taken over what is listed now.
-async fn is_known(stand_in: &StandIn) {
+async fn wait_for_listing(stand_in: &StandIn) {
     let lists = stand_in.lists();
     // What the first of them tells has been taken over when the second comes, whenever they began.
-    until(|| stand_in.lists(), |now| *now >= lists + 3).await;
+    wait_until(|| stand_in.lists(), |now| *now >= lists + 3).await;
 }
 
 #[tokio::test]
-async fn a_pause_and_a_start_of_the_coordinator_are_those_of_all_replicas() {
+async fn coordinator_pause_and_start_apply_to_all_replicas() {
     let stand_in = StandIn::start().await;
     let mut training = Training::begin(&stand_in, endless()).await;
     let before = stand_in.addresses();
@@ -116,7 +116,7 @@ async fn a_pause_and_a_start_of_the_coordinator_are_those_of_all_replicas() {
     assert!(all_paused.iter().all(|report| report.samples > 0));
 
     stand_in.declare(1, 1);
-    is_known(&stand_in).await;
+    wait_for_listing(&stand_in).await;
     let after = stand_in.addresses();
     let came: Vec<_> = after.iter().filter(|one| !before.contains(one)).collect();
     // Somebody else starts one, and the coordinator looks at all before it answers.
@@ -134,8 +134,8 @@ async fn a_pause_and_a_start_of_the_coordinator_are_those_of_all_replicas() {
     );
     let started = ask_all(&after, "").await;
     assert!(all_are(&started, Status::Running), "{started:?}");
-    training.goes_on().await;
-    training.ends(&stand_in, after.len()).await;
+    training.wait_for_two_updates().await;
+    training.exit_all(&stand_in, after.len()).await;
     // Its learner may have stored another model on its way out.
     let left = files(stand_in.folder());
     let has = |name: &str| {
@@ -149,7 +149,7 @@ async fn a_pause_and_a_start_of_the_coordinator_are_those_of_all_replicas() {
 }
 
 #[tokio::test]
-async fn who_was_paused_alone_is_not_started_with_all() {
+async fn manually_paused_replica_is_not_resumed_with_others() {
     let stand_in = StandIn::start().await;
     let mut training = Training::begin(&stand_in, endless()).await;
     let collector = &stand_in.addresses()[0];
@@ -158,19 +158,19 @@ async fn who_was_paused_alone_is_not_started_with_all() {
         ask(&training.address, call).await;
         assert_eq!(ask(collector, "").await.status, Status::Paused, "{call}");
     }
-    training.goes_on().await;
+    training.wait_for_two_updates().await;
     ask(collector, "start").await;
     let samples = ask(collector, "").await.samples;
     let start = Instant::now();
     while ask(collector, "").await.samples == samples {
         assert!(start.elapsed() < PATIENCE, "it plays no more");
-        training.goes_on().await;
+        training.wait_for_two_updates().await;
     }
-    training.ends(&stand_in, 3).await;
+    training.exit_all(&stand_in, 3).await;
 }
 
 #[tokio::test]
-async fn replicas_are_configured_at_the_next_start() {
+async fn replicas_are_configured_at_next_start() {
     let stand_in = StandIn::start().await;
     let goal = Goal {
         overlap: true,
@@ -209,12 +209,12 @@ async fn replicas_are_configured_at_the_next_start() {
 
     ask(&training.address, "start").await;
     let drops = |progress: &Progress| progress.staleness.dropped > 0;
-    training.comes_to(drops).await;
-    training.ends(&stand_in, 3).await;
+    training.wait_for_progress(drops).await;
+    training.exit_all(&stand_in, 3).await;
 }
 
 #[tokio::test]
-async fn one_that_takes_the_place_of_another_is_configured_and_started_too() {
+async fn replacement_replica_is_configured_and_started() {
     let stand_in = StandIn::start().await;
     let mut options = Options {
         patience: options().patience,
@@ -228,40 +228,40 @@ async fn one_that_takes_the_place_of_another_is_configured_and_started_too() {
     let mut training = Training::begin(&stand_in, options).await;
     let learner = stand_in.learners().remove(0);
     stand_in.kill(&learner);
-    until(|| stand_in.failed(), |failed| failed.contains(&learner)).await;
+    wait_until(|| stand_in.failed(), |failed| failed.contains(&learner)).await;
     let dropped = training.progress.borrow().staleness.dropped;
     let more = |progress: &Progress| progress.staleness.dropped > dropped + 4 * 2048;
-    training.comes_to(more).await;
+    training.wait_for_progress(more).await;
     ask(&training.address, "exit").await;
     assert_eq!(training.running.await.unwrap().unwrap(), Outcome::Ended);
 }
 
 /// The orders that the coordinator of an endless training keeps.
-fn orders(stand_in: &StandIn) -> String {
+fn stored_settings(stand_in: &StandIn) -> String {
     let checkpoints = stand_in.folder().join("rl/pole/checkpoints-CartPole-v1-0");
     std::fs::read_to_string(checkpoints.join("orders.json")).unwrap_or_default()
 }
 
 #[tokio::test]
-async fn what_it_is_told_before_it_has_replicas_is_kept_too() {
+async fn settings_sent_before_replicas_exist_are_stored() {
     let stand_in = StandIn::start().await;
     stand_in.refuse_next_requests(usize::MAX);
     let coordinator = coordinator(&stand_in, endless());
     let listener = loopback_listener().await;
     let address = listener.local_addr().unwrap().to_string();
     let running = tokio::spawn(coordinator.run(listener, std::future::pending()));
-    until(|| stand_in.keys().len(), |asked| *asked > 0).await;
+    wait_until(|| stand_in.keys().len(), |asked| *asked > 0).await;
     let (code, _) = replicas(&address, Some(json!({"collectors": 3}))).await;
     assert_eq!(code, 200);
     stand_in.refuse_next_requests(0);
     let is_told = |orders: &String| orders.contains("\"collectors\":3");
-    until(|| orders(&stand_in), is_told).await;
+    wait_until(|| stored_settings(&stand_in), is_told).await;
     ask(&address, "exit").await;
     assert_eq!(running.await.unwrap().unwrap(), Outcome::Ended);
 }
 
 #[tokio::test]
-async fn one_that_is_started_anew_goes_on_with_what_the_one_before_was_told() {
+async fn restarted_coordinator_restores_settings() {
     let stand_in = StandIn::start().await;
     let mut options = Options {
         patience: options().patience,
@@ -280,7 +280,7 @@ async fn one_that_is_started_anew_goes_on_with_what_the_one_before_was_told() {
     let are_told = |orders: &String| {
         orders.contains("\"max_policy_lag\":0") && orders.contains("\"collectors\":3")
     };
-    until(|| orders(&stand_in), are_told).await;
+    wait_until(|| stored_settings(&stand_in), are_told).await;
     first.running.abort();
     assert!(first.running.await.is_err(), "it was killed");
 
@@ -288,15 +288,15 @@ async fn one_that_is_started_anew_goes_on_with_what_the_one_before_was_told() {
     let (_, envelope) = replicas(&second.address, None).await;
     assert_eq!(envelope.data, wanted);
     let there = || (stand_in.collectors().len(), stand_in.learners().len());
-    until(there, |there| *there == (3, 1)).await;
+    wait_until(there, |there| *there == (3, 1)).await;
     // All that learn now, and their successors, are configured so.
     for learner in stand_in.learners() {
         stand_in.kill(&learner);
-        until(|| stand_in.failed(), |failed| failed.contains(&learner)).await;
+        wait_until(|| stand_in.failed(), |failed| failed.contains(&learner)).await;
     }
     let dropped = second.progress.borrow().staleness.dropped;
     let more = |progress: &Progress| progress.staleness.dropped > dropped + 4 * 2048;
-    second.comes_to(more).await;
+    second.wait_for_progress(more).await;
     ask(&second.address, "exit").await;
     assert_eq!(second.running.await.unwrap().unwrap(), Outcome::Ended);
 }

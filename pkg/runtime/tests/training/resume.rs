@@ -3,14 +3,14 @@
 use std::{path::PathBuf, time::Duration};
 
 use di_runtime::{
-    beside::beside, checkpoint::Keep, coordinator::Options, model::Model, outcome::Outcome,
+    blocking::run_blocking, checkpoint::CheckpointPolicy, coordinator::Options, model::Model, outcome::Outcome,
     run::FINAL_MODEL, training::Goal,
 };
 use serde_json::Value;
 use tokio::runtime::Builder;
 
 use crate::{
-    comes_to, coordinator, options,
+    wait_for_progress, coordinator, options,
     panel::endless,
     run,
     stand_in::{StandIn, loopback_listener},
@@ -29,9 +29,9 @@ fn short() -> Options {
             target_return: 501.0,
             ..options().goal
         },
-        keep: Keep {
+        keep: CheckpointPolicy {
             every: Duration::ZERO,
-            ..Keep::default()
+            ..CheckpointPolicy::default()
         },
         ..options()
     }
@@ -40,8 +40,8 @@ fn short() -> Options {
 /// What lies in a folder of the job, if it is there.
 async fn listed(stand_in: &StandIn, folder: &'static str) -> Option<Vec<PathBuf>> {
     let storage = stand_in.storage();
-    let list = move || storage.entries(&storage.root().join("rl/pole").join(folder));
-    beside(list).await.ok().map(|mut found| {
+    let list = move || storage.list_entries(&storage.root().join("rl/pole").join(folder));
+    run_blocking(list).await.ok().map(|mut found| {
         found.sort();
         found
     })
@@ -58,14 +58,14 @@ async fn trained(stand_in: &StandIn) -> Model {
         });
         Ok(models.max_by_key(|model| model.version).unwrap())
     };
-    beside(load).await.unwrap()
+    run_blocking(load).await.unwrap()
 }
 
 /// The summary has a line for each iteration, in their order.
-async fn is_summed_up(stand_in: &StandIn) {
+async fn check_summary(stand_in: &StandIn) {
     let storage = stand_in.storage();
     let read = move || storage.read(&storage.root().join("rl/pole").join(SUMMARY));
-    let text = String::from_utf8(beside(read).await.unwrap()).unwrap();
+    let text = String::from_utf8(run_blocking(read).await.unwrap()).unwrap();
     let lines: Vec<Value> = text
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
@@ -82,7 +82,7 @@ async fn is_summed_up(stand_in: &StandIn) {
 /// Trains to the end; the model, and the frames of it.
 pub async fn finish(stand_in: &StandIn) -> (Model, u64) {
     let coordinator = coordinator(stand_in, short());
-    let progress = coordinator.progress();
+    let progress = coordinator.subscribe_progress();
     assert_eq!(run(coordinator).await.unwrap(), Outcome::Unsolved);
     let frames = progress.borrow().frames;
     (trained(stand_in).await, frames)
@@ -91,21 +91,21 @@ pub async fn finish(stand_in: &StandIn) -> (Model, u64) {
 /// Trains to the end with an interruption; the model, and the frames of it.
 pub async fn finish_in_two(stand_in: &StandIn) -> (Model, u64) {
     let first = coordinator(stand_in, short());
-    let mut progress = first.progress();
+    let mut progress = first.subscribe_progress();
     let interrupted = async move {
-        comes_to(&mut progress, |progress| progress.iteration >= 2).await;
+        wait_for_progress(&mut progress, |progress| progress.iteration >= 2).await;
     };
     let ended = Box::pin(first.run(loopback_listener().await, interrupted)).await;
     assert_eq!(ended.unwrap(), Outcome::Interrupted);
     let kept = listed(stand_in, CHECKPOINTS).await.unwrap();
     assert!(!kept.is_empty() && kept.len() <= 3, "{kept:?}");
     let second = coordinator(stand_in, short());
-    let mut progress = second.progress();
+    let mut progress = second.subscribe_progress();
     let running = tokio::spawn(run(second));
-    comes_to(&mut progress, |progress| !progress.run.is_empty()).await;
+    wait_for_progress(&mut progress, |progress| !progress.run.is_empty()).await;
     assert!(
         progress.borrow().iteration >= 2,
-        "it begins where the first ended"
+        "it wait_for_first_update where the first ended"
     );
     assert_eq!(running.await.unwrap().unwrap(), Outcome::Unsolved);
     assert_eq!(
@@ -113,13 +113,13 @@ pub async fn finish_in_two(stand_in: &StandIn) -> (Model, u64) {
         None,
         "one that has ended is not gone on with"
     );
-    is_summed_up(stand_in).await;
+    check_summary(stand_in).await;
     let frames = progress.borrow().frames;
     (trained(stand_in).await, frames)
 }
 
 #[tokio::test]
-async fn a_training_that_was_interrupted_ends_as_if_it_had_not_been() {
+async fn interrupted_training_ends_as_if_uninterrupted() {
     let undisturbed = finish(&StandIn::start().await).await;
     assert_eq!(undisturbed.0.version, ITERATIONS);
     let disturbed = finish_in_two(&StandIn::start().await).await;
@@ -127,19 +127,19 @@ async fn a_training_that_was_interrupted_ends_as_if_it_had_not_been() {
 }
 
 #[tokio::test]
-async fn a_training_that_has_used_up_its_time_may_be_gone_on_with() {
+async fn timed_out_training_can_be_resumed() {
     let stand_in = StandIn::start().await;
     let mut reached = 0;
     for seconds in [1, 4, 16, 64] {
         let options = Options {
             timeout: Duration::from_secs(seconds),
-            keep: Keep::default(),
+            keep: CheckpointPolicy::default(),
             ..endless()
         };
         let coordinator = coordinator(&stand_in, options);
-        let mut progress = coordinator.progress();
+        let mut progress = coordinator.subscribe_progress();
         let running = tokio::spawn(run(coordinator));
-        comes_to(&mut progress, |progress| !progress.run.is_empty()).await;
+        wait_for_progress(&mut progress, |progress| !progress.run.is_empty()).await;
         assert!(progress.borrow().iteration >= reached);
         assert_eq!(running.await.unwrap().unwrap(), Outcome::TimedOut);
         if reached > 0 {
@@ -151,21 +151,21 @@ async fn a_training_that_has_used_up_its_time_may_be_gone_on_with() {
 }
 
 #[tokio::test]
-async fn a_killed_coordinator_goes_on_from_the_checkpoint_before_a_damaged_one() {
+async fn killed_coordinator_skips_damaged_checkpoint() {
     let undisturbed = finish(&StandIn::start().await).await;
 
     let stand_in = StandIn::start().await;
     let first = coordinator(&stand_in, short());
-    let mut progress = first.progress();
+    let mut progress = first.subscribe_progress();
     let machine = Builder::new_multi_thread().enable_all().build().unwrap();
     machine.spawn(run(first));
-    comes_to(&mut progress, |progress| progress.iteration >= 3).await;
+    wait_for_progress(&mut progress, |progress| progress.iteration >= 3).await;
     // That waits for a file that is being written.
     let end = move || {
         drop(machine);
         Ok(())
     };
-    beside(end).await.unwrap();
+    run_blocking(end).await.unwrap();
     let kept = listed(&stand_in, CHECKPOINTS).await.unwrap();
     let newest = kept.last().unwrap();
     let bytes = std::fs::read(newest).unwrap();

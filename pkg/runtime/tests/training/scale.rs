@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use di_runtime::{
-    checkpoint::{Checkpoint, Keep},
+    checkpoint::{Checkpoint, CheckpointPolicy},
     coordinator::Options,
     http,
     model::Model,
@@ -15,15 +15,15 @@ use serde_json::{Value, json};
 
 use crate::{
     files,
-    life::ask,
-    panel::{Training, endless, until},
+    lifecycle::ask,
+    panel::{Training, endless, wait_until},
     stand_in::StandIn,
 };
 
 /// The code and the envelope; without a body it asks.
 pub async fn replicas(address: &str, body: Option<Value>) -> (u16, Envelope) {
     let (client, url) = (
-        http::client().unwrap(),
+        http::new_client().unwrap(),
         format!("http://{address}/replicas"),
     );
     let request = match body {
@@ -36,7 +36,7 @@ pub async fn replicas(address: &str, body: Option<Value>) -> (u16, Envelope) {
 
 /// Keeps every model that there was.
 fn kept() -> Options {
-    let keep = Keep {
+    let keep = CheckpointPolicy {
         every: Duration::ZERO,
         latest: usize::MAX,
         fresh: false,
@@ -57,7 +57,7 @@ fn models(stand_in: &StandIn) -> BTreeMap<u64, Model> {
 }
 
 #[tokio::test]
-async fn collectors_come_and_go_as_it_is_told_and_the_models_are_the_same() {
+async fn scaling_collectors_does_not_change_models() {
     let stand_in = StandIn::start().await;
     let mut scaled = Training::begin(&stand_in, kept()).await;
     let (code, envelope) = replicas(&scaled.address, None).await;
@@ -71,10 +71,10 @@ async fn collectors_come_and_go_as_it_is_told_and_the_models_are_the_same() {
         let (code, envelope) = replicas(&scaled.address, Some(body)).await;
         let wanted = json!({"collectors": collectors, "learners": 1});
         assert_eq!((code, envelope.data), (200, wanted));
-        until(|| stand_in.collectors().len(), |count| *count == collectors).await;
+        wait_until(|| stand_in.collectors().len(), |count| *count == collectors).await;
         let all = |progress: &Progress| progress.collectors.len() == collectors;
-        scaled.comes_to(all).await;
-        scaled.goes_on().await;
+        scaled.wait_for_progress(all).await;
+        scaled.wait_for_two_updates().await;
         assert_eq!(stand_in.collectors().len(), collectors, "none twice");
     }
     let (code, envelope) = replicas(&scaled.address, Some(json!({"collector": 3}))).await;
@@ -97,8 +97,8 @@ async fn collectors_come_and_go_as_it_is_told_and_the_models_are_the_same() {
     let undisturbed = StandIn::start().await;
     let mut training = Training::begin(&undisturbed, kept()).await;
     let as_far = |progress: &Progress| progress.iteration > last;
-    training.comes_to(as_far).await;
-    training.ends(&undisturbed, 3).await;
+    training.wait_for_progress(as_far).await;
+    training.exit_all(&undisturbed, 3).await;
     let (one, other) = (models(&undisturbed), models(&stand_in));
     for version in 1..=last {
         assert_eq!(one[&version], other[&version], "model {version}");
@@ -106,7 +106,7 @@ async fn collectors_come_and_go_as_it_is_told_and_the_models_are_the_same() {
 }
 
 #[tokio::test]
-async fn replicas_that_the_job_declares_are_changed_there() {
+async fn declared_replicas_cannot_be_scaled_by_coordinator() {
     let stand_in = StandIn::start().await;
     stand_in.declare(1, 1);
     let options = Options {
@@ -122,16 +122,16 @@ async fn replicas_that_the_job_declares_are_changed_there() {
     }
     for (request, code) in [("nope", 404), ("lifecycle/pause", 405)] {
         let url = format!("http://{}/{request}", training.address);
-        let answer = http::client().unwrap().get(url).send().await.unwrap();
+        let answer = http::new_client().unwrap().get(url).send().await.unwrap();
         assert_eq!(answer.status().as_u16(), code);
         let envelope: Envelope = answer.json().await.unwrap();
         assert!(!envelope.success && envelope.message.contains("this path"));
     }
-    training.ends(&stand_in, 2).await;
+    training.exit_all(&stand_in, 2).await;
 }
 
 #[tokio::test]
-async fn one_that_is_started_anew_does_not_wait_for_more_than_there_can_be() {
+async fn restarted_coordinator_does_not_wait_for_quota() {
     let stand_in = StandIn::start().await;
     let first = Training::begin(&stand_in, endless()).await;
     // Those of the first are there yet when the second asks for its own.
@@ -144,7 +144,7 @@ async fn one_that_is_started_anew_does_not_wait_for_more_than_there_can_be() {
         let file = all.find(|file| file.ends_with("orders.json"));
         file.and_then(|file| std::fs::read_to_string(file).ok())
     };
-    until(orders, |orders| {
+    wait_until(orders, |orders| {
         orders
             .as_ref()
             .is_some_and(|orders| orders.contains("\"collectors\":5"))
@@ -154,7 +154,7 @@ async fn one_that_is_started_anew_does_not_wait_for_more_than_there_can_be() {
     assert!(first.running.await.is_err(), "it was killed");
 
     let mut second = Training::begin(&stand_in, endless()).await;
-    second.goes_on().await;
+    second.wait_for_two_updates().await;
     assert_eq!(replicas(&second.address, None).await.1.data, wanted);
     assert_eq!(stand_in.collectors().len(), 4);
     ask(&second.address, "exit").await;
@@ -162,7 +162,7 @@ async fn one_that_is_started_anew_does_not_wait_for_more_than_there_can_be() {
 }
 
 #[tokio::test]
-async fn what_the_endpoint_cannot_do_now_is_asked_for_again() {
+async fn scaling_is_retried_after_endpoint_refusal() {
     let stand_in = StandIn::start().await;
     let mut training = Training::begin(&stand_in, endless()).await;
     stand_in.refuse_next_requests(3);
@@ -172,8 +172,8 @@ async fn what_the_endpoint_cannot_do_now_is_asked_for_again() {
     )
     .await;
     let there = || (stand_in.collectors().len(), stand_in.learners().len());
-    until(there, |there| *there == (1, 2)).await;
-    training.goes_on().await;
+    wait_until(there, |there| *there == (1, 2)).await;
+    training.wait_for_two_updates().await;
     ask(&training.address, "exit").await;
     assert_eq!(training.running.await.unwrap().unwrap(), Outcome::Ended);
 }

@@ -235,7 +235,7 @@ impl StandIn {
     }
 
     /// Has the learners that are made from now on learn so.
-    pub fn learn_by(&self, settings: Settings) {
+    pub fn set_learner_settings(&self, settings: Settings) {
         self.inner().settings = settings;
     }
 
@@ -333,7 +333,7 @@ impl StandIn {
 
     fn answer(&self) -> (StatusCode, Json<Envelope>) {
         let data = to_value(self.replicas()).unwrap();
-        (StatusCode::OK, Json(Envelope::done(data)))
+        (StatusCode::OK, Json(Envelope::new_success(data)))
     }
 }
 
@@ -351,7 +351,7 @@ fn sampling(index: u64) -> Sampling {
 fn refusal(status: StatusCode, message: &str) -> (StatusCode, Json<Envelope>) {
     (
         status,
-        Json(Envelope::refused(message.to_owned(), json!(null))),
+        Json(Envelope::new_failure(message.to_owned(), json!(null))),
     )
 }
 
@@ -362,7 +362,7 @@ async fn list(
     if let Some(aggregator) = query.get("aggregator") {
         let ranks = stand_in.ranks_of(aggregator);
         let data = to_value(ranks).unwrap();
-        return (StatusCode::OK, Json(Envelope::done(data)));
+        return (StatusCode::OK, Json(Envelope::new_success(data)));
     }
     stand_in.inner().lists += 1;
     stand_in.answer()
@@ -377,7 +377,7 @@ async fn add(
     if stand_in.inner().room.is_some_and(|room| there > room) {
         return refusal(StatusCode::OK, "the quota has no room for them");
     }
-    once(&stand_in, &headers, || {
+    serve_once(&stand_in, &headers, || {
         let before = stand_in.replicas();
         stand_in.declare(request.collectors.replicas, request.learners.replicas);
         without(stand_in.replicas(), &before)
@@ -389,7 +389,7 @@ async fn remove(
     headers: HeaderMap,
     Json(request): Json<ChangeRequest>,
 ) -> (StatusCode, Json<Envelope>) {
-    once(&stand_in, &headers, || {
+    serve_once(&stand_in, &headers, || {
         let before = stand_in.replicas();
         for (role, Wanted { replicas }) in [
             (Role::Collector, request.collectors),
@@ -419,7 +419,7 @@ fn without(of: Replicas, others: &Replicas) -> Replicas {
 }
 
 /// Serves a request unless one with its key was served before.
-fn once(
+fn serve_once(
     stand_in: &StandIn,
     headers: &HeaderMap,
     serve: impl FnOnce() -> Replicas,
@@ -446,7 +446,7 @@ fn once(
     }
     (
         StatusCode::OK,
-        Json(Envelope::done(to_value(answer).unwrap())),
+        Json(Envelope::new_success(to_value(answer).unwrap())),
     )
 }
 

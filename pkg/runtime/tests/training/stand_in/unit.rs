@@ -3,8 +3,8 @@
 use std::{net::TcpListener, time::Duration};
 
 use di_runtime::{
-    aggregator::{Aggregator, Patience},
-    ddp::{Group, Limits, Place, train},
+    aggregator::{Aggregator, AggregatorTimeouts},
+    ddp::{Group, Limits, RankConfig, train_as_rank},
     env::{AGGREGATOR_PORT, Environment, LEARNER_PORT},
     http,
     learner::Learner,
@@ -64,7 +64,7 @@ impl StandIn {
             .unwrap()
         };
         let meeting = TcpListener::bind("127.0.0.1:0").unwrap();
-        let place = Place {
+        let place = RankConfig {
             unit: name.to_owned(),
             world,
             first: 0,
@@ -83,12 +83,12 @@ impl StandIn {
             let program = format!("{name}-rank-{rank}");
             let machine = Machine::start(&self.ended, &program, async move {
                 let meet = move || match meeting {
-                    Some(listener) => Group::gather(&listener, &place, LIMITS),
-                    None => Group::join(&place, rank, LIMITS),
+                    Some(listener) => Group::accept_ranks(&listener, &place, LIMITS),
+                    None => Group::join_group(&place, rank, LIMITS),
                 };
                 let group = tokio::task::spawn_blocking(meet).await.unwrap().unwrap();
                 let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-                train(listener, learner, group).await
+                train_as_rank(listener, learner, group).await
             });
             (Some(machine), url)
         });
@@ -98,7 +98,7 @@ impl StandIn {
         let machine = Machine::start(&self.ended, name, async move {
             let listener = tokio::net::TcpListener::from_std(listener).unwrap();
             let client = http::client_with(Loopback::resolver()).unwrap();
-            let patience = Patience {
+            let patience = AggregatorTimeouts {
                 poll: Duration::from_millis(50),
                 task: Duration::from_millis(200),
             };

@@ -1,0 +1,217 @@
+//! Trainings of one process that is told to end, and started anew.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use di_runtime::lifecycle::Status;
+use serde_json::Value;
+
+use crate::{LifecycleHandles, Worker};
+
+const COORDINATOR: &str = "KUBERNETES_COORDINATOR_URL";
+/// So long that it is told to end in the iteration that it has begun with, however slow the machine is.
+const SLOWLY: [&str; 2] = ["--pace", "1h"];
+/// A training of small steps that does not end, and does not say more than a pipe holds while nobody reads.
+const FOREVER: [&str; 10] = [
+    "--target-return",
+    "501",
+    "--max-iterations",
+    "1000000",
+    "--frames-per-task",
+    "64",
+    "--evaluation-episodes",
+    "4",
+    "--pace",
+    "200ms",
+];
+
+impl Worker {
+    /// Trains to the end; all that is told of it but the time.
+    fn wait_until_solved(&mut self) -> String {
+        let solved = self.wait_for_line("solved: ");
+        let (told, _time) = solved.rsplit_once(", ").unwrap();
+        told.to_owned()
+    }
+}
+
+fn serial() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_di-worker"));
+    command.args(["serial", "--seed", "2"]);
+    command.env_remove(COORDINATOR);
+    command
+}
+
+fn trial(seed: &str, storage: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_di-worker"));
+    command.args(["trial", "--seed", seed, "--storage"]);
+    command.arg(storage);
+    command.env(COORDINATOR, "sweep-coordinator.rl:1");
+    command
+}
+
+/// Trains in a pod of a job, as far as its handles go; any port will do.
+fn in_a_job(command: &mut Command, port: &str) -> (Worker, LifecycleHandles) {
+    let mut worker = Worker::start(command.env(port, "0"));
+    let said = worker.wait_for_line("handles on port ");
+    let handles = LifecycleHandles::at(said.rsplit(' ').next().unwrap());
+    (worker, handles)
+}
+
+/// Names of the checkpoints of a seed in a folder, if it has any.
+fn checkpoints(folder: &Path, seed: &str) -> Vec<PathBuf> {
+    let found = fs::read_dir(folder.join(format!("checkpoints-CartPole-v1-{seed}")));
+    let found = found.into_iter().flatten();
+    let mut names: Vec<_> = found
+        .map(|entry| entry.unwrap().file_name().into())
+        .collect();
+    names.sort();
+    names
+}
+
+/// The summary of a seed in a folder: a line for each iteration, in their order.
+fn summary(folder: &Path, seed: &str) -> Vec<Value> {
+    let path = folder.join(format!("summaries/CartPole-v1-{seed}.jsonl"));
+    let text = fs::read_to_string(path).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+    let lines: Vec<Value> = lines.collect();
+    for (iteration, line) in (0_u32..).zip(&lines) {
+        assert_eq!(line["iteration"], f64::from(iteration), "{text}");
+        assert!(line["evaluation"].is_number(), "{text}");
+    }
+    lines
+}
+
+/// What the policy lost in the last iteration of a training that has gone so far.
+fn policy_loss(summary: &[Value]) -> f64 {
+    assert!(summary.len() > 2, "{summary:?}");
+    summary[summary.len() - 1]["policy_loss"].as_f64().unwrap()
+}
+
+fn names(versions: &[u64]) -> Vec<PathBuf> {
+    let names = versions.iter();
+    names
+        .map(|version| format!("checkpoint-{version}.bin").into())
+        .collect()
+}
+
+#[test]
+fn interrupted_training_resumes_from_checkpoint() {
+    let mut undisturbed = Worker::start(&mut serial());
+    let solved = undisturbed.wait_until_solved();
+    assert_eq!(undisturbed.child.wait().unwrap().code(), Some(0));
+
+    let folder = tempfile::tempdir().unwrap();
+    let stored = || {
+        let mut command = serial();
+        command.arg("--storage").arg(folder.path());
+        command
+    };
+    let mut first = Worker::start(stored().args(SLOWLY));
+    first.wait_for_line("iteration   0");
+    assert_eq!(first.exit_code_after_signal("TERM"), Some(143));
+    assert_eq!(checkpoints(folder.path(), "2"), names(&[1]));
+
+    let mut second = Worker::start(stored().args(SLOWLY));
+    second.wait_for_line("going on from");
+    second.wait_for_line("iteration   1");
+    assert_eq!(second.exit_code_after_signal("INT"), Some(143));
+    assert_eq!(checkpoints(folder.path(), "2"), names(&[1, 2]));
+
+    let mut third = Worker::start(stored().args(["--save-every", "0s"]));
+    third.wait_for_line("going on from");
+    third.wait_for_line("saved");
+    assert_eq!(third.wait_until_solved(), solved, "as if it had not been disturbed");
+    assert_eq!(third.child.wait().unwrap().code(), Some(0));
+    let left = fs::read_dir(folder.path()).unwrap();
+    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["summaries"]);
+    assert!(policy_loss(&summary(folder.path(), "2")).is_finite());
+}
+
+#[test]
+fn training_without_storage_stops_on_sigterm() {
+    let mut worker = Worker::start(serial().args(SLOWLY));
+    worker.wait_for_line("iteration   0");
+    assert_eq!(worker.exit_code_after_signal("TERM"), Some(143));
+}
+
+#[test]
+fn invalid_coordinator_url_prevents_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = serial();
+    command.arg("--storage").arg(folder.path());
+    let mut worker = Worker::start(command.env(COORDINATOR, "127.0.0.1:80"));
+    worker.wait_for_line(COORDINATOR);
+    assert_eq!(worker.child.wait().unwrap().code(), Some(2));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn trials_with_two_seeds_share_storage_independently() {
+    let folder = tempfile::tempdir().unwrap();
+    let of = |seed| checkpoints(&folder.path().join("rl/sweep"), seed);
+    let mut both = ["0", "1"].map(|seed| Worker::start(trial(seed, folder.path()).args(SLOWLY)));
+    for trial in &mut both {
+        trial.wait_for_line("iteration   0");
+    }
+    for trial in both {
+        assert_eq!(trial.exit_code_after_signal("TERM"), Some(143));
+    }
+    for seed in ["0", "1"] {
+        assert_eq!(of(seed), names(&[1]), "seed {seed}");
+    }
+
+    let mut again = Worker::start(&mut trial("1", folder.path()));
+    again.wait_for_line("going on from");
+    again.wait_until_solved();
+    assert_eq!(again.exit_code_after_signal("TERM"), Some(0), "it has trained to the end");
+    assert_eq!(of("1"), names(&[]));
+    assert_eq!(of("0"), names(&[1]));
+    let summary = |seed| summary(&folder.path().join("rl/sweep"), seed);
+    assert!(policy_loss(&summary("1")).is_finite());
+    assert_eq!(summary("0").len(), 1);
+}
+
+#[tokio::test]
+async fn serial_training_is_paused_and_stopped_over_http() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = serial();
+    command.args(FOREVER).arg("--storage").arg(folder.path());
+    let (mut worker, handles) = in_a_job(&mut command, "COORDINATOR_PORT");
+    worker.wait_for_line("iteration   0");
+    let paused = handles.call("pause").await;
+    assert_eq!(paused.status, Status::Paused);
+    assert!(paused.polls > 0 && paused.samples > 0 && paused.stats.contains_key("evaluation"));
+    // As fast as it would have been.
+    Worker::start(serial().args(FOREVER)).wait_for_line("iteration   2");
+    assert_eq!(handles.status().await, paused);
+
+    assert_eq!(handles.call("start").await.status, Status::Running);
+    worker.wait_for_line(&format!("iteration {:3}", paused.polls));
+    let paused = handles.call("pause").await;
+    assert_eq!(handles.call("exit").await.status, Status::Exiting);
+    assert_eq!(worker.child.wait().unwrap().code(), Some(0));
+    let kept = checkpoints(folder.path(), "2");
+    assert!(kept.contains(&names(&[paused.polls])[0]), "{kept:?}");
+}
+
+#[tokio::test]
+async fn trial_serves_lifecycle_until_sweep_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = trial("3", folder.path());
+    let (mut worker, handles) = in_a_job(command.args(SLOWLY), "COLLECTOR_PORT");
+    worker.wait_for_line("iteration   0");
+    assert_eq!(handles.call("pause").await.polls, 1);
+    handles.call("exit").await;
+    assert_eq!(worker.child.wait().unwrap().code(), Some(143));
+
+    let (mut worker, handles) = in_a_job(&mut trial("3", folder.path()), "COLLECTOR_PORT");
+    worker.wait_for_line("going on from");
+    worker.wait_until_solved();
+    assert_eq!(handles.status().await.status, Status::Running);
+    handles.call("exit").await;
+    assert_eq!(worker.child.wait().unwrap().code(), Some(0));
+}

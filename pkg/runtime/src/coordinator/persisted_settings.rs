@@ -1,0 +1,102 @@
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, Result, checkpoint::CheckpointStore, panel::Configs, scale::Counts};
+
+/// What a coordinator was told while it ran, kept for whoever goes on in its place.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct PersistedSettings {
+    /// What its command line says: another job of the same name may say something else, and then that counts.
+    flags: (Counts, Configs),
+    pub(super) counts: Counts,
+    pub(super) configs: Configs,
+}
+
+impl PersistedSettings {
+    pub(super) const fn new(flags: (Counts, Configs), counts: Counts, configs: Configs) -> Self {
+        Self {
+            flags,
+            counts,
+            configs,
+        }
+    }
+
+    /// Those of a file, if they were given to one that was started as this one.
+    pub(super) fn parse_matching(file: &[u8], flags: &(Counts, Configs)) -> Option<Self> {
+        match serde_json::from_slice::<Self>(file) {
+            Ok(orders) => (orders.flags == *flags).then_some(orders),
+            Err(error) => {
+                tracing::warn!("going by the flags, as the orders cannot be read: {error}");
+                None
+            }
+        }
+    }
+
+    /// Keeps them for whoever goes on; where they say no more than the command line, only if others were kept before.
+    pub(super) fn save_to(&self, keeper: &CheckpointStore) -> Result<()> {
+        if self.equal_flags() && keeper.load_settings()?.is_none() {
+            return Ok(());
+        }
+        let file = serde_json::to_vec(self).map_err(|error| Error::BadFile {
+            what: "orders",
+            reason: error.to_string(),
+        })?;
+        keeper.save_settings(&file)
+    }
+
+    fn equal_flags(&self) -> bool {
+        self.flags.0 == self.counts && self.flags.1 == self.configs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{checkpoint::CheckpointPolicy, game::Game, ppo::Settings, storage::Storage};
+
+    fn counts_of(collectors: u32) -> Counts {
+        Counts {
+            collectors,
+            learners: 1,
+        }
+    }
+
+    fn open_store(folder: &tempfile::TempDir) -> CheckpointStore {
+        let storage = Storage::open(folder.path()).unwrap();
+        let root = storage.root().to_owned();
+        CheckpointStore::open(storage, &root, (Game::CartPole, 0), CheckpointPolicy::default()).unwrap()
+    }
+
+    #[test]
+    fn settings_apply_only_to_same_flags() {
+        let configs = Configs {
+            learner: Some(Settings::default()),
+            ..Configs::default()
+        };
+        let flags = (counts_of(2), Configs::default());
+        let orders = PersistedSettings::new(flags.clone(), counts_of(3), configs.clone());
+        let folder = tempfile::tempdir().unwrap();
+        let keeper = open_store(&folder);
+        orders.save_to(&keeper).unwrap();
+        let file = keeper.load_settings().unwrap().unwrap();
+        assert_eq!(PersistedSettings::parse_matching(&file, &flags), Some(orders));
+        for other in [(counts_of(4), Configs::default()), (counts_of(2), configs)] {
+            assert_eq!(PersistedSettings::parse_matching(&file, &other), None);
+        }
+        assert_eq!(PersistedSettings::parse_matching(&file[1..], &flags), None);
+    }
+
+    #[test]
+    fn settings_equal_to_flags_replace_stored_ones() {
+        let folder = tempfile::tempdir().unwrap();
+        let keeper = open_store(&folder);
+        let flags = (counts_of(2), Configs::default());
+        let told = |collectors| PersistedSettings::new(flags.clone(), counts_of(collectors), Configs::default());
+        told(2).save_to(&keeper).unwrap();
+        assert_eq!(keeper.load_settings().unwrap(), None, "the flags say that");
+        for collectors in [4, 2] {
+            told(collectors).save_to(&keeper).unwrap();
+            let file = keeper.load_settings().unwrap().unwrap();
+            assert_eq!(PersistedSettings::parse_matching(&file, &flags), Some(told(collectors)));
+        }
+    }
+}

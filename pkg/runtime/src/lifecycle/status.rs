@@ -1,0 +1,194 @@
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, Result};
+
+/// How a worker is. Running and exiting are what its loop goes by; a worker is neither while it is not configured, not started or paused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// Not configured yet.
+    New,
+    /// Configured, and not started since.
+    Configured,
+    /// It is polled.
+    Running,
+    /// It was started, and is not polled for now.
+    Paused,
+    /// It is about to end.
+    Exiting,
+    /// It ended as it was told to.
+    Completed,
+    /// It ended by an error.
+    Error,
+}
+
+impl Status {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::New,
+        Self::Configured,
+        Self::Running,
+        Self::Paused,
+        Self::Exiting,
+        Self::Completed,
+        Self::Error,
+    ];
+
+    /// Whether it is polled.
+    pub const fn is_running(self) -> bool {
+        matches!(self, Self::Running)
+    }
+
+    /// Whether it ends, or has ended.
+    pub const fn is_exiting(self) -> bool {
+        matches!(self, Self::Exiting | Self::Completed | Self::Error)
+    }
+
+    /// What a call makes of it. One that changes nothing is fine, so that calls may be sent again.
+    pub fn next_status(self, call: Call) -> Result<Self> {
+        match (call, self) {
+            (_, Self::Completed | Self::Error)
+            | (Call::Configure | Call::Start | Call::Pause, Self::Exiting)
+            | (Call::Configure, Self::Running)
+            | (Call::Start, Self::New) => Err(Error::WrongStatus { call, status: self }),
+            (Call::Configure, Self::New | Self::Configured | Self::Paused) => Ok(Self::Configured),
+            (Call::Start, Self::Configured | Self::Running | Self::Paused) => Ok(Self::Running),
+            (Call::Pause, Self::Running | Self::Paused) => Ok(Self::Paused),
+            (Call::Pause, Self::New | Self::Configured) => Ok(self),
+            (Call::Exit, _) => Ok(Self::Exiting),
+        }
+    }
+
+    /// As it stands in JSON.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::Configured => "configured",
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::Exiting => "exiting",
+            Self::Completed => "completed",
+            Self::Error => "error",
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}
+
+/// What a worker can be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// Take on a configuration.
+    Configure,
+    /// Run.
+    Start,
+    /// Stop running, but stay.
+    Pause,
+    /// End.
+    Exit,
+}
+
+impl Call {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Configure, Self::Start, Self::Pause, Self::Exit];
+
+    /// As it stands in the path.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Configure => "configure",
+            Self::Start => "start",
+            Self::Pause => "pause",
+            Self::Exit => "exit",
+        }
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Call {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let found = Self::ALL.into_iter().find(|call| call.as_str() == text);
+        found.ok_or_else(|| Error::NoSuchCall(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transitions_match_table() {
+        use Status::{Completed, Configured, Error, Exiting, New, Paused, Running};
+        let refused = None;
+        // By call: what becomes of new, configured, running, paused, exiting, completed and error.
+        let table = [
+            (
+                Call::Configure,
+                [
+                    Some(Configured),
+                    Some(Configured),
+                    refused,
+                    Some(Configured),
+                ],
+            ),
+            (
+                Call::Start,
+                [refused, Some(Running), Some(Running), Some(Running)],
+            ),
+            (
+                Call::Pause,
+                [Some(New), Some(Configured), Some(Paused), Some(Paused)],
+            ),
+            (Call::Exit, [Some(Exiting); 4]),
+        ];
+        for (call, lively) in table {
+            let exiting = (call == Call::Exit).then_some(Exiting);
+            let all = lively.into_iter().chain([exiting, refused, refused]);
+            for (status, wanted) in Status::ALL.into_iter().zip(all) {
+                assert_eq!(status.next_status(call).ok(), wanted, "{call} while {status}");
+            }
+        }
+        assert!(Completed.is_exiting() && Error.is_exiting());
+    }
+
+    #[test]
+    fn flags_follow_from_status() {
+        for status in Status::ALL {
+            assert!(!(status.is_running() && status.is_exiting()), "{status}");
+            let json = serde_json::to_value(status).unwrap();
+            assert_eq!(json, status.as_str());
+        }
+        let neither = [Status::New, Status::Configured, Status::Paused];
+        assert!(neither.iter().all(|s| !s.is_running() && !s.is_exiting()));
+    }
+
+    #[test]
+    fn rejected_call_error_gives_advice() {
+        let told = |status: Status, call| status.next_status(call).unwrap_err().to_string();
+        assert_eq!(
+            told(Status::Running, Call::Configure),
+            "cannot configure while it is running: pause it first"
+        );
+        assert_eq!(
+            told(Status::New, Call::Start),
+            "cannot start while it is new: configure it first"
+        );
+        assert_eq!(
+            told(Status::Exiting, Call::Pause),
+            "cannot pause while it is exiting: it has ended, or is about to"
+        );
+        assert!("stop".parse::<Call>().is_err());
+    }
+}

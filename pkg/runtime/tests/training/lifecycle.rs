@@ -1,0 +1,103 @@
+//! A training that is paused, and goes on.
+
+use std::time::Duration;
+
+use di_runtime::{
+    coordinator::Options,
+    replica_table::ReplicaTimeouts,
+    http,
+    lifecycle::{Report, Status},
+    outcome::Outcome,
+    wire::Envelope,
+};
+use serde_json::{Value, json};
+
+use crate::{wait_for_first_update, coordinator, options, panel::wait_until, run, stand_in::StandIn};
+
+/// Calls a handle with a body; an empty one asks for the report alone. The code, the envelope and the report.
+pub async fn call(address: &str, call: &str, body: &Value) -> (u16, Envelope, Report) {
+    let client = http::new_client().unwrap();
+    let url = format!("http://{address}/lifecycle");
+    let request = match call {
+        "" => client.get(url),
+        call => client.post(format!("{url}/{call}")).json(body),
+    };
+    let answer = request.send().await.unwrap();
+    let code = answer.status().as_u16();
+    let envelope: Envelope = answer.json().await.unwrap();
+    let report = serde_json::from_value(envelope.data.clone()).unwrap();
+    (code, envelope, report)
+}
+
+/// Calls a handle that heeds it; an empty one asks for the report alone.
+pub async fn ask(address: &str, name: &str) -> Report {
+    let (_, envelope, report) = call(address, name, &json!({})).await;
+    assert!(envelope.success, "{name}: {}", envelope.message);
+    report
+}
+
+pub async fn ask_all(addresses: &[String], call: &str) -> Vec<Report> {
+    let mut reports = Vec::new();
+    for address in addresses {
+        reports.push(ask(address, call).await);
+    }
+    reports
+}
+
+/// Those of the other tests, but only tasks that fail make a replica a lost one, and not how busy this machine is.
+pub fn patient() -> Options {
+    let options = options();
+    Options {
+        patience: ReplicaTimeouts {
+            silent: Duration::from_secs(3600),
+            ..options.patience
+        },
+        ..options
+    }
+}
+
+/// The coordinator has looked for replicas and at them so often that much would have moved.
+async fn wait_for_lists(stand_in: &StandIn) {
+    let lists = stand_in.lists() + 12;
+    wait_until(|| stand_in.lists(), |now| *now >= lists).await;
+}
+
+#[tokio::test]
+async fn paused_replicas_are_not_lost_and_training_resumes() {
+    let stand_in = StandIn::start().await;
+    let coordinator = coordinator(&stand_in, patient());
+    let mut progress = coordinator.subscribe_progress();
+    let running = tokio::spawn(run(coordinator));
+    wait_for_first_update(&mut progress).await;
+    let replicas = stand_in.addresses();
+    assert_eq!(replicas.len(), 3);
+
+    let paused = ask_all(&replicas, "pause").await;
+    assert!(paused.iter().all(|report| report.status == Status::Paused));
+    assert!(paused.iter().all(|report| report.samples > 0));
+    wait_for_lists(&stand_in).await;
+    let iteration = progress.borrow().iteration;
+    wait_for_lists(&stand_in).await;
+    assert_eq!(ask_all(&replicas, "").await, paused, "nothing moves");
+    assert_eq!(progress.borrow().iteration, iteration);
+    assert!(!running.is_finished());
+
+    // The learner, whose name comes last. Its defaults are what it has already.
+    let configured = ask(&replicas[2], "configure").await;
+    assert_eq!(configured.status, Status::Configured);
+    ask_all(&replicas, "start").await;
+    assert_eq!(running.await.unwrap().unwrap(), Outcome::Solved);
+    assert!(stand_in.failed().is_empty(), "nobody was lost");
+    let after = ask_all(&replicas, "").await;
+    let pairs = after.iter().zip(&paused);
+    assert!(
+        pairs
+            .clone()
+            .all(|(after, paused)| after.samples > paused.samples)
+    );
+    assert!(
+        pairs
+            .clone()
+            .all(|(after, paused)| after.batches > paused.batches)
+    );
+}
