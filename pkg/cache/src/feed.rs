@@ -83,8 +83,10 @@ pub async fn feed_aggregator_configs(
     errors: WatchErrors,
 ) {
     // Watch dynamic objects: an invalid config must be reported and must not stop the watch.
-    let api: Api<DynamicObject> =
-        Api::all_with(rate_limited(client), &ApiResource::erase::<AggregatorConfig>(&()));
+    let api: Api<DynamicObject> = Api::all_with(
+        rate_limited(client),
+        &ApiResource::erase::<AggregatorConfig>(&()),
+    );
     let view = |object: &DynamicObject| {
         let config = serde_json::to_value(object).ok()?;
         Some(AggregatorTemplate::from_config(&config))
@@ -222,12 +224,19 @@ mod tests {
     fn pod_without_job_label_is_removed_from_its_job() {
         let cache = PodCache::default();
         let bare = || labeled_pod(&json!({}));
-        assert_eq!(apply_event(&cache, Event::Apply(job_pod("j"))), [job_key("j")]);
+        assert_eq!(
+            apply_event(&cache, Event::Apply(job_pod("j"))),
+            [job_key("j")]
+        );
         assert_eq!(cache_summary(&cache), (1, 0, Some("j".to_owned())));
         assert_eq!(apply_event(&cache, Event::Apply(bare())), [job_key("j")]);
         assert_eq!(cache_summary(&cache), (0, 0, None));
         assert!(cache.was_deleted("u"));
-        assert_eq!(apply_event(&cache, Event::Apply(bare())), [], "an unknown pod before");
+        assert_eq!(
+            apply_event(&cache, Event::Apply(bare())),
+            [],
+            "an unknown pod before"
+        );
 
         apply_event(&cache, Event::Apply(job_pod("j")));
         assert_eq!(apply_event(&cache, Event::Delete(bare())), [job_key("j")]);
@@ -274,9 +283,15 @@ mod tests {
         assert_eq!(changed, [job_key("j"), job_key("k")]);
         assert_eq!(cache_summary(&cache), (0, 1, Some("k".to_owned())));
         assert!(cache.was_deleted("u"), "its previous job sees a deletion");
-        assert_eq!(apply_event(&cache, Event::Apply(job_pod("k"))), [job_key("k")]);
+        assert_eq!(
+            apply_event(&cache, Event::Apply(job_pod("k"))),
+            [job_key("k")]
+        );
         // The write that removed the finalizer also changed the label.
-        assert_eq!(apply_event(&cache, Event::Delete(job_pod("j"))), [job_key("k")]);
+        assert_eq!(
+            apply_event(&cache, Event::Delete(job_pod("j"))),
+            [job_key("k")]
+        );
         assert_eq!(cache_summary(&cache), (0, 0, None));
     }
 }

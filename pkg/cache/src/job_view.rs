@@ -10,7 +10,8 @@ use serde::Deserialize;
 
 /// The part of a job that the replica endpoint needs.
 ///
-/// It has a tenth of the size of the job, because it has no templates. It is decoded from a whole job.
+/// It has a tenth of the size of the job, because it has no templates. It is decoded from a whole
+/// job.
 #[derive(Clone, Debug, PartialEq, Deserialize, Resource)]
 #[resource(inherit = DIJob)]
 #[serde(from = "DIJob")]
@@ -241,7 +242,11 @@ mod tests {
     }
 
     fn any_job() -> impl Strategy<Value = Value> {
-        let parts = (any_template(), optional(any_role_spec()), optional(any_role_spec()));
+        let parts = (
+            any_template(),
+            optional(any_role_spec()),
+            optional(any_role_spec()),
+        );
         let marks = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
         (parts, optional(any_status()), marks).prop_map(|(parts, status, marks)| {
             let (coordinator, collector, learner) = parts;

@@ -109,13 +109,18 @@ impl<J: Resource<DynamicType = ()> + Clone + 'static> JobCache<J> {
     /// The newest known version of a job; `None` if it does not exist or cannot be decoded.
     pub fn get(&self, key: &Key) -> Option<JobRef<J>> {
         // Read the pending write before the store: a write is only removed once the store has it.
-        let pending = self.lock_own_writes().pending.get(key).map(PendingWrite::to_parts);
+        let pending = self
+            .lock_own_writes()
+            .pending
+            .get(key)
+            .map(PendingWrite::to_parts);
         let stored = self.find_stored(key);
         let Some((own, written_at, is_watched)) = pending else {
             return stored.and_then(JobRef::from_watched);
         };
         match stored {
-            // The pending write of a deleted job stays: it hides older versions while the watch lags.
+            // The pending write of a deleted job stays: it hides older versions while the watch
+            // lags.
             None if written_at.elapsed() < PENDING_TIMEOUT => (!is_watched).then_some(own),
             Some(stored) if resource_version(&*stored) < resource_version(&*own) => Some(own),
             // The watch has caught up, or the job was deleted.
@@ -173,7 +178,8 @@ impl<J: Resource<DynamicType = ()> + Clone + 'static> JobCache<J> {
         job
     }
 
-    /// Updates the pending writes from a watch event. Call it after the store has applied the event.
+    /// Updates the pending writes from a watch event. Call it after the store has applied the
+    /// event.
     pub fn on_event(&self, event: &Event<WatchedJob<J>>) {
         match event {
             Event::Apply(job) => self.drop_confirmed_write(job),
@@ -239,7 +245,8 @@ impl<J: Resource<DynamicType = ()> + Clone + 'static> JobCache<J> {
 /// The `resourceVersion` of an object as a number; 0 if it is missing.
 ///
 /// Versions grow over all objects of a resource, so a recreated object has a higher one. See
-/// [resource versions](https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions).
+/// [resource
+/// versions](https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions).
 fn resource_version<K: Resource>(object: &K) -> u64 {
     object
         .meta()
@@ -300,7 +307,11 @@ mod tests {
         let key = ("ns".to_owned(), "j".to_owned());
         let known = || {
             let by_key = cache.get(&key).and_then(|job| job.uid());
-            let all: Vec<_> = cache.list_all().iter().filter_map(|job| job.uid()).collect();
+            let all: Vec<_> = cache
+                .list_all()
+                .iter()
+                .filter_map(|job| job.uid())
+                .collect();
             assert_eq!(Vec::from_iter(by_key.clone()), all);
             by_key
         };
@@ -308,7 +319,8 @@ mod tests {
             writer.apply_watcher_event(&event);
             cache.on_event(&event);
         };
-        let watched = |version: &str, uid: &str| serde_json::from_value(job_json(version, uid)).unwrap();
+        let watched =
+            |version: &str, uid: &str| serde_json::from_value(job_json(version, uid)).unwrap();
         cache.record_write(decoded_job("10", "u"));
         assert_eq!(known().as_deref(), Some("u"));
         // A previous job of the same name.

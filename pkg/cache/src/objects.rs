@@ -88,7 +88,8 @@ impl<V: View> ObjectCache<V> {
         self.read_with_deleted(job, |objects, _| f(objects))
     }
 
-    /// Like [`read_objects`](Self::read_objects), with [`was_deleted`](Self::was_deleted) at the same moment.
+    /// Like [`read_objects`](Self::read_objects), with [`was_deleted`](Self::was_deleted) at the
+    /// same moment.
     pub fn read_with_deleted<R>(
         &self,
         job: &Key,
@@ -200,7 +201,8 @@ impl<V: View> ObjectCache<V> {
         job
     }
 
-    /// Keeps the final state of a deleted object if [its kind needs it](View::should_keep_final_state).
+    /// Keeps the final state of a deleted object if [its kind needs
+    /// it](View::should_keep_final_state).
     pub fn record_final_state(&self, state: V) {
         if state.should_keep_final_state() {
             let mut index = self.lock_write();
@@ -211,7 +213,8 @@ impl<V: View> ObjectCache<V> {
         }
     }
 
-    /// The final state of a recently deleted object, if [it was kept](View::should_keep_final_state).
+    /// The final state of a recently deleted object, if [it was
+    /// kept](View::should_keep_final_state).
     pub fn final_state(&self, uid: &str) -> Option<V> {
         let index = self.lock_read();
         let mut newest_first = index.final_states.iter().rev();
@@ -350,8 +353,8 @@ impl<V: View> Index<V> {
         self.changes += 1;
         for address in view.ip_addresses() {
             let owner = self.addresses.get(address);
-            // The pod that was assigned an address last owns it. An update of an older pod that still
-            // reports the address must not take it back, because Kubernetes reuses addresses.
+            // The pod that was assigned an address last owns it. An update of an older pod that
+            // still reports the address must not take it back, because Kubernetes reuses addresses.
             let takes_over = |owner: &V| match &before {
                 Some(before) => !before.ip_addresses().contains(address),
                 None => view.takes_address_over(owner),

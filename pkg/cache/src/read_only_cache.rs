@@ -166,7 +166,10 @@ mod tests {
                 };
                 cache.apply_config_event(Event::Init, view);
                 if let Some(namespace) = listed {
-                    cache.apply_config_event(Event::InitApply(config_with_image(namespace, "i")), view);
+                    cache.apply_config_event(
+                        Event::InitApply(config_with_image(namespace, "i")),
+                        view,
+                    );
                 }
                 assert_eq!(
                     cache.list_all().is_some(),
@@ -206,7 +209,10 @@ mod tests {
         assert_eq!(apply(Event::InitDone).len(), 1);
         assert_eq!(cache.list_all().unwrap().len(), 1);
         assert_eq!(image("rl").as_deref(), Some("theirs"));
-        assert_eq!(apply(Event::Apply(config_with_image("rl", "own")))[0].0, "rl");
+        assert_eq!(
+            apply(Event::Apply(config_with_image("rl", "own")))[0].0,
+            "rl"
+        );
         assert_eq!(image("rl").as_deref(), Some("own"));
         assert_eq!(image("other").as_deref(), Some("theirs"));
         assert_eq!(cache.template_for("rl").pod_port(), Some(22272));

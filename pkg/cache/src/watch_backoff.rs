@@ -35,9 +35,6 @@ mod tests {
         let delays: Vec<_> = WatchBackoff::default().take(20).collect();
         assert_eq!(delays.len(), 20);
         assert!(delays[0] <= MAX_DELAY, "{delays:?}");
-        assert!(
-            delays.iter().all(|delay| *delay <= MAX_DELAY),
-            "{delays:?}"
-        );
+        assert!(delays.iter().all(|delay| *delay <= MAX_DELAY), "{delays:?}");
     }
 }

@@ -22,7 +22,8 @@ pub fn legacy_resource() -> ApiResource {
 /// the object and its new value. See docs/decisions/0003.
 ///
 /// The request uses the legacy version: the other version rejects the write when any field of the
-/// spec does not fit its schema. A job that was created by the open version would never get a status.
+/// spec does not fit its schema. A job that was created by the open version would never get a
+/// status.
 pub async fn write_fields<J>(
     client: &Client,
     job: &J,

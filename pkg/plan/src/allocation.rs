@@ -54,7 +54,11 @@ mod tests {
             (8, &[4, 8], &[8]),
             (9, &[2, 2, 8, 8], &[8, 1]),
         ] {
-            assert_eq!(SimpleAllocation.split_gpus(gpus, nodes), split, "{gpus} on {nodes:?}");
+            assert_eq!(
+                SimpleAllocation.split_gpus(gpus, nodes),
+                split,
+                "{gpus} on {nodes:?}"
+            );
         }
     }
 

@@ -184,8 +184,8 @@ fn add_volumes(job: &DIJob, spec: &mut PodSpec) {
     }
 }
 
-/// Sets the number of a named port. If no container has the port, it is added to the main container,
-/// where an unnamed port of this number gets the name.
+/// Sets the number of a named port. If no container has the port, it is added to the main
+/// container, where an unnamed port of this number gets the name.
 fn set_port(spec: &mut PodSpec, name: &str, number: i32) {
     let mut container_ports = spec
         .containers
@@ -240,7 +240,8 @@ fn take_share(requirements: &mut ResourceRequirements, share: ResourceShare) {
     }
 }
 
-/// Builds the environment variables of a pod. Keep [`Role::variables`] equal: the validator uses it.
+/// Builds the environment variables of a pod. Keep [`Role::variables`] equal: the validator uses
+/// it.
 fn build_env(job: &DIJob, entry: &PlanEntry, settings: &BuildSettings) -> Vec<EnvVar> {
     let namespace = job.namespace().unwrap_or_default();
     let coordinator = names::url(
@@ -275,7 +276,8 @@ fn build_env(job: &DIJob, entry: &PlanEntry, settings: &BuildSettings) -> Vec<En
         .collect()
 }
 
-/// The port variable of a replica. Processes of ddp learners get the port of rank 0 and add their rank.
+/// The port variable of a replica. Processes of ddp learners get the port of rank 0 and add their
+/// rank.
 fn listen_port(job: &DIJob, entry: &PlanEntry) -> i32 {
     match entry.role {
         Role::DdpLearner => job.role_port(entry.role),

@@ -28,5 +28,6 @@ pub use ops::{
 };
 pub use ports::{named_port, port_of_entry};
 pub use view::{
-    DdpView, End, IMMEDIATE_DEADLINE_SECONDS, NodeView, PodPhase, PodView, RestartPolicy, ServiceView, Stage,
+    DdpView, End, IMMEDIATE_DEADLINE_SECONDS, NodeView, PodPhase, PodView, RestartPolicy,
+    ServiceView, Stage,
 };

@@ -10,7 +10,8 @@ use crate::{
     view::PodView,
 };
 
-/// A watch shows a created pod within this time: a dead watch connection is replaced after a minute.
+/// A watch shows a created pod within this time: a dead watch connection is replaced after a
+/// minute.
 const WATCH_TIMEOUT: SignedDuration = SignedDuration::from_secs(90);
 
 /// The reconciler tries to create a planned pod within this time.
@@ -171,7 +172,8 @@ fn listable_port<'a>(
         let is_listable = !pod.has_completed() && !pod.deleting && pod.stuck_reason().is_none();
         return is_listable.then_some(pod.port);
     }
-    // A pod that is not visible may be delayed, deleted or rejected by the API server.
+    // A pod that is not visible may be delayed, deleted or rejected by the API server. An entry
+    // with a UID had a pod. See docs/decisions/0004.
     let create_wait = scheduling_wait.max(CREATE_TIMEOUT);
     let is_expected = entry.uid.is_some() || is_in_grace_period(entry, now, create_wait);
     let is_rejected = job.rejection_message().is_some() && !is_expected;
@@ -232,15 +234,19 @@ mod tests {
     fn new_replica_is_listed_with_node_or_after_wait() {
         let plan = [collector_entry("new", None)];
         let (soon, late) = ("2026-01-01T00:00:01Z", "2026-01-01T00:00:02Z");
-        let scheduled_pod =
-            |status: &str| collector_pod("new", &json!([{"type": "PodScheduled", "status": status}]));
+        let scheduled_pod = |status: &str| {
+            collector_pod("new", &json!([{"type": "PodScheduled", "status": status}]))
+        };
         let url = ["new.ns:22270"];
         assert!(list_collectors(&plan, &[], soon).is_empty());
         assert!(list_collectors(&plan, &[collector_pod("new", &json!([]))], soon).is_empty());
         assert_eq!(list_collectors(&plan, &[scheduled_pod("True")], soon), url);
         assert!(list_collectors(&plan, &[scheduled_pod("False")], soon).is_empty());
         assert_eq!(list_collectors(&plan, &[], late), url);
-        assert_eq!(list_collectors(&plan, &[collector_pod("new", &json!([]))], late), url);
+        assert_eq!(
+            list_collectors(&plan, &[collector_pod("new", &json!([]))], late),
+            url
+        );
         assert!(list_collectors(&plan, &[scheduled_pod("False")], late).is_empty());
     }
 
@@ -248,7 +254,8 @@ mod tests {
     fn stuck_replica_is_not_listed() {
         let plan = [collector_entry("new", None)];
         let waiting = |reason: &str| {
-            let mut pod = collector_pod("new", &json!([{"type": "PodScheduled", "status": "True"}]));
+            let mut pod =
+                collector_pod("new", &json!([{"type": "PodScheduled", "status": "True"}]));
             pod.waiting = Some(Box::new((reason.to_owned(), String::new())));
             list_collectors(&plan, &[pod], "2026-01-01T00:00:09Z")
         };
@@ -274,7 +281,8 @@ mod tests {
     fn failed_replica_and_replacement_swap_in_one_step() {
         let mut lost = collector_entry("lost", None);
         let ended = |phase: &str| {
-            let mut pod = collector_pod("lost", &json!([{"type": "PodScheduled", "status": "True"}]));
+            let mut pod =
+                collector_pod("lost", &json!([{"type": "PodScheduled", "status": "True"}]));
             pod.phase = if phase == "Failed" {
                 PodPhase::Failed
             } else {
@@ -302,7 +310,10 @@ mod tests {
         assert!(list_collectors(&[lost.clone()], &[ended("Succeeded")], at).is_empty());
         lost["state"] = json!("Replaced");
         let plan = [lost, collector_entry("fresh", Some("lost"))];
-        assert_eq!(list_collectors(&plan, &[ended("Failed")], at), ["fresh.ns:22270"]);
+        assert_eq!(
+            list_collectors(&plan, &[ended("Failed")], at),
+            ["fresh.ns:22270"]
+        );
     }
 
     #[test]

@@ -27,11 +27,14 @@ pub(crate) fn replica_ports(job: &impl Job, entry: &PlanEntry) -> Vec<(String, i
     let first = port_of_entry(job, entry);
     let mut all = vec![(names::PORT_NAME.to_owned(), first)];
     if let Some(place) = &entry.ddp {
-        let others = (1..entry.gpus())
-            .map(|i| (format!("{}{i}", names::ports::GPU_NAME_PREFIX), first + i));
+        let others =
+            (1..entry.gpus()).map(|i| (format!("{}{i}", names::ports::GPU_NAME_PREFIX), first + i));
         all.extend(others);
         if place.master.is_none() {
-            all.push((names::ports::MASTER_NAME.to_owned(), master_port(job, entry)));
+            all.push((
+                names::ports::MASTER_NAME.to_owned(),
+                master_port(job, entry),
+            ));
         }
     }
     all

@@ -18,7 +18,11 @@ fn key() -> Key {
 }
 
 fn names(cache: &ServiceCache) -> Vec<String> {
-    cache.list_by_job(&key()).into_iter().map(|s| s.name).collect()
+    cache
+        .list_by_job(&key())
+        .into_iter()
+        .map(|s| s.name)
+        .collect()
 }
 
 #[test]
@@ -97,7 +101,8 @@ fn deletion_request_marks_object_by_uid() {
 fn revision_changes_only_with_objects_of_its_job() {
     let cache = ServiceCache::default();
     let other = ("ns".to_owned(), "other".to_owned());
-    let revisions = || [key(), other.clone()].map(|job| cache.read_objects(&job, VersionedMap::revision));
+    let revisions =
+        || [key(), other.clone()].map(|job| cache.read_objects(&job, VersionedMap::revision));
     assert_eq!(revisions(), [0, 0]);
     cache.on_apply(service("a", "1"));
     let first = revisions();

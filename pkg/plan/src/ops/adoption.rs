@@ -14,10 +14,10 @@ use crate::view::{PodView, Stage};
 
 /// Adds entries for pods of the job that have none, instead of deleting the pods.
 ///
-/// Such pods were created by an older version, or the status was lost. A learner group is adopted as
-/// a whole; a ddp learner without its aggregator is removed. Adopted requested replicas are claimed
-/// by `coordinator`, the [instance](PodView::coordinator_instance) that runs now, so that its next
-/// instance receives them first.
+/// Such pods were created by an older version, or the status was lost. A learner group is adopted
+/// as a whole; a ddp learner without its aggregator is removed. Adopted requested replicas are
+/// claimed by `coordinator`, the [instance](PodView::coordinator_instance) that runs now, so that
+/// its next instance receives them first.
 pub fn adopt(
     job: &DIJob,
     plan: &mut Vec<PlanEntry>,

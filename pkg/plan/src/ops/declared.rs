@@ -28,7 +28,10 @@ pub fn sync_declared(
     now: Timestamp,
 ) {
     let named = job.annotations().get(names::LET_GO_ANNOTATION);
-    let named: Vec<_> = named.into_iter().flat_map(|names| names.split(',')).collect();
+    let named: Vec<_> = named
+        .into_iter()
+        .flat_map(|names| names.split(','))
+        .collect();
     for role in WORKER_ROLES {
         let is_counted = |e: &PlanEntry| e.role.counted_as() == role;
         let Some(declared) = job.spec.declared(role) else {
@@ -42,8 +45,8 @@ pub fn sync_declared(
             is_declared(e) && e.group.as_ref().is_some_and(|name| !is_known(name))
         };
         mark_excess(plan, pods, is_of_removed_group, 0);
-        let declared_groups = std::iter::once((None, declared.replicas, ReplicaResources::default()))
-            .chain(
+        let declared_groups =
+            std::iter::once((None, declared.replicas, ReplicaResources::default())).chain(
                 groups
                     .iter()
                     .map(|g| (Some(g.name.clone()), g.replicas, g.resources.clone())),

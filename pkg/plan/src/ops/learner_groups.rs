@@ -36,7 +36,10 @@ pub fn entry_kind(
 }
 
 /// The entries of the ddp learners of an aggregator.
-pub fn group_members<'a>(plan: &'a [PlanEntry], aggregator: &str) -> impl Iterator<Item = &'a PlanEntry> {
+pub fn group_members<'a>(
+    plan: &'a [PlanEntry],
+    aggregator: &str,
+) -> impl Iterator<Item = &'a PlanEntry> {
     plan.iter()
         .filter(move |entry| aggregator_of(entry) == Some(aggregator))
 }

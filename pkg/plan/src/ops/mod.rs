@@ -59,8 +59,8 @@ pub fn remove_entry(plan: &mut [PlanEntry], name: &str) {
     propagate_to_members(plan);
 }
 
-/// Drops entries that are not wanted and have no objects. The entry of an aggregator stays while its
-/// ddp learners have entries.
+/// Drops entries that are not wanted and have no objects. The entry of an aggregator stays while
+/// its ddp learners have entries.
 pub fn drop_deleted(plan: &mut Vec<PlanEntry>, has_objects: impl Fn(&str) -> bool) {
     let is_kept = |entry: &PlanEntry| entry.is_wanted() || has_objects(&entry.name);
     let kept_aggregators: HashSet<String> = plan

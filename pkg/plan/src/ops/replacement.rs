@@ -12,9 +12,9 @@ use crate::{
 
 /// Replaces a replica by one with a new name and the same index.
 ///
-/// Returns the name of the replacement, or of the last successor if the replica was replaced before,
-/// or `None` if the plan does not know the name. A ddp learner is replaced with its whole learner
-/// group. See docs/decisions/0008.
+/// Returns the name of the replacement, or of the last successor if the replica was replaced
+/// before, or `None` if the plan does not know the name. A ddp learner is replaced with its whole
+/// learner group. See docs/decisions/0008.
 ///
 /// `run_seconds` is the run time of the replica in seconds, if known.
 pub fn replace(
@@ -25,7 +25,9 @@ pub fn replace(
     suffixes: &mut dyn Suffixes,
     now: Timestamp,
 ) -> Option<String> {
-    let aggregator = find_entry(plan, name).and_then(aggregator_of).map(str::to_owned);
+    let aggregator = find_entry(plan, name)
+        .and_then(aggregator_of)
+        .map(str::to_owned);
     let name = aggregator.as_deref().unwrap_or(name);
     let Some(i) = plan
         .iter()
@@ -66,8 +68,8 @@ pub fn replace(
 
 /// The number of the next attempt, and the time before which its pod is not created.
 ///
-/// The first replacement is immediate; the delay then doubles with each attempt. `run_seconds` is the
-/// run time of the lost pod, if known.
+/// The first replacement is immediate; the delay then doubles with each attempt. `run_seconds` is
+/// the run time of the lost pod, if known.
 pub fn next_attempt(attempt: i32, run_seconds: Option<i64>, now: Timestamp) -> (i32, Option<Time>) {
     let attempt = match run_seconds {
         Some(seconds) if seconds >= HEALTHY_AFTER_SECONDS => 0,
@@ -88,9 +90,7 @@ fn backoff_delay(attempt: i32) -> Option<jiff::SignedDuration> {
     let doublings = u32::try_from(attempt).ok()?.checked_sub(1)?;
     let seconds = 2_i64
         .checked_pow(doublings.min(16))
-        .map_or(MAX_BACKOFF_SECONDS, |factor| {
-            FIRST_BACKOFF_SECONDS * factor
-        });
+        .map_or(MAX_BACKOFF_SECONDS, |factor| FIRST_BACKOFF_SECONDS * factor);
     Some(jiff::SignedDuration::from_secs(
         seconds.min(MAX_BACKOFF_SECONDS),
     ))

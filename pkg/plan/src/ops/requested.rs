@@ -26,9 +26,9 @@ pub struct Request {
 ///
 /// `has_ended` says whether the pod of a name has ended; such replicas are not handed out again.
 ///
-/// A repeated request with the same key gets the [remaining entries](entries_of_request) of the first
-/// one, and new entries up to its count. A restarted coordinator first gets the replicas of its
-/// previous instances, so that the number of replicas does not double. See docs/decisions/0009.
+/// A repeated request with the same key gets the [remaining entries](entries_of_request) of the
+/// first one, and new entries up to its count. A restarted coordinator first gets the replicas of
+/// its previous instances, so that the number of replicas does not double. See docs/decisions/0009.
 pub fn plan_request(
     job: &impl Job,
     plan: &mut Vec<PlanEntry>,

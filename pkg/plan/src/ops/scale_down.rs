@@ -15,7 +15,10 @@ pub(super) fn mark_excess(
     is_selected: impl Fn(&PlanEntry) -> bool,
     keep: usize,
 ) -> Vec<String> {
-    let count = plan.iter().filter(|e| e.is_wanted() && is_selected(e)).count();
+    let count = plan
+        .iter()
+        .filter(|e| e.is_wanted() && is_selected(e))
+        .count();
     if count <= keep {
         return Vec::new();
     }
@@ -56,7 +59,8 @@ pub(super) fn mark_named(
     propagate_to_members(plan);
 }
 
-/// Retires requested replicas that have completed, the oldest first, until `is_enough` returns true.
+/// Retires requested replicas that have completed, the oldest first, until `is_enough` returns
+/// true.
 ///
 /// Learner groups are retired as a whole. The pods are kept for their logs, within the limit of the
 /// history.
@@ -68,7 +72,8 @@ pub fn retire_done(plan: &mut [PlanEntry], is_enough: impl Fn(&[PlanEntry]) -> b
         let entry = &plan[i];
         let is_done = entry.is_wanted() && entry.done && entry.origin == Origin::Requested;
         let is_whole_replica = entry.role != Role::DdpLearner;
-        if is_done && is_whole_replica && group_members(plan, &entry.name).all(|member| member.done) {
+        if is_done && is_whole_replica && group_members(plan, &entry.name).all(|member| member.done)
+        {
             plan[i].state = EntryState::Replaced;
             propagate_to_members(plan);
             if is_enough(plan) {
@@ -133,6 +138,9 @@ fn scale_down_origin(
     count: usize,
 ) -> Vec<String> {
     let is_selected = |e: &PlanEntry| e.role.counted_as() == role && e.origin == origin;
-    let existing = plan.iter().filter(|e| e.is_wanted() && is_selected(e)).count();
+    let existing = plan
+        .iter()
+        .filter(|e| e.is_wanted() && is_selected(e))
+        .count();
     mark_excess(plan, pods, is_selected, existing.saturating_sub(count))
 }

@@ -9,13 +9,14 @@ use super::{group_members, propagate_to_members};
 
 /// Number of replaced replicas of a job that are kept for their logs.
 const MAX_HISTORY: usize = 100;
-/// Size limit of a job as JSON. The rest of the 1.5 MiB is for managed fields, which are not cached.
+/// Size limit of a job as JSON. The rest of the 1.5 MiB is for managed fields, which are not
+/// cached.
 const MAX_JOB_BYTES: usize = 1420 << 10;
 /// Size of the fields that a replacement has in addition to those of the replaced entry.
 const REPLACEMENT_EXTRA_BYTES: usize = 150;
 
-/// Clears fields of entries that are not wanted, and removes all but the last [`MAX_HISTORY`] replaced
-/// replicas.
+/// Clears fields of entries that are not wanted, and removes all but the last [`MAX_HISTORY`]
+/// replaced replicas.
 pub fn trim_history(plan: &mut [PlanEntry]) {
     if plan.iter().all(PlanEntry::is_wanted) {
         return;
@@ -67,11 +68,13 @@ impl StatusSizeBudget {
         Self(MAX_JOB_BYTES.saturating_sub(rest + used))
     }
 
-    /// Reserves the bytes for the replacement of a replica and its learner group. Returns `false` if
-    /// they do not fit.
+    /// Reserves the bytes for the replacement of a replica and its learner group. Returns `false`
+    /// if they do not fit.
     pub fn reserve_replacement(&mut self, plan: &[PlanEntry], entry: &PlanEntry) -> bool {
         let group = group_members(plan, &entry.name).chain([entry]);
-        let needed = group.map(|entry| json_size(entry) + REPLACEMENT_EXTRA_BYTES).sum();
+        let needed = group
+            .map(|entry| json_size(entry) + REPLACEMENT_EXTRA_BYTES)
+            .sum();
         let left = self.0.checked_sub(needed);
         self.0 = left.unwrap_or(self.0);
         left.is_some()

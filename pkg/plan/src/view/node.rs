@@ -113,10 +113,9 @@ mod tests {
             assert_eq!(view.gpus, 4);
             assert_eq!(view.accepts_pods(&tolerations), accepts, "{spec} {ready}");
         }
-        assert!(
-            node_view(&taint("x", "NoSchedule"), "True")
-                .accepts_pods(&serde_json::from_value::<Vec<_>>(json!([{"operator": "Exists"}])).unwrap())
-        );
+        assert!(node_view(&taint("x", "NoSchedule"), "True").accepts_pods(
+            &serde_json::from_value::<Vec<_>>(json!([{"operator": "Exists"}])).unwrap()
+        ));
         assert_eq!(NodeView::new(&Node::default()), NodeView::default());
     }
 }

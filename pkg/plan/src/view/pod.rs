@@ -6,12 +6,11 @@ use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
 use kube::ResourceExt;
 
 use super::{
-    DdpView, End, PodPhase, RestartPolicy, controlling_job,
+    DdpView, End, PodPhase, RestartPolicy, controlling_job, env_value,
     status::{
         crash_loop_end, exceeded_disk_limit, find_condition, is_disrupted, is_true,
         main_container_end, pod_phase, scheduled_time, start_time, stuck_reason, waiting_reason,
     },
-    env_value,
 };
 use crate::ports::named_port;
 
@@ -59,8 +58,8 @@ pub struct PodView {
     pub deleting: bool,
     /// Whether `activeDeadlineSeconds` was set to stop the pod but keep the object.
     pub deadline_requested: bool,
-    /// Whether the cluster ended the pod: eviction, preemption, node drain, rejection by the kubelet
-    /// or node failure. See docs/decisions/0025.
+    /// Whether the cluster ended the pod: eviction, preemption, node drain, rejection by the
+    /// kubelet or node failure. See docs/decisions/0025.
     pub disrupted: bool,
     /// Whether the pod was evicted because it exceeded a disk limit of the pod. Counts as a failure
     /// although it is an eviction.
@@ -167,7 +166,8 @@ impl PodView {
         })
     }
 
-    /// Pod UID and restart count of a coordinator, as in `claimedBy` of [`PlanEntry`](di_api::PlanEntry).
+    /// Pod UID and restart count of a coordinator, as in `claimedBy` of
+    /// [`PlanEntry`](di_api::PlanEntry).
     pub fn coordinator_instance(&self) -> String {
         format!("{}/{}", self.uid, self.restarts)
     }

@@ -28,7 +28,8 @@ pub enum PodPhase {
 /// When the kubelet restarts a container that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RestartPolicy {
-    /// Always; the [default of Kubernetes](https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#restart-policy).
+    /// Always; the [default of
+    /// Kubernetes](https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#restart-policy).
     Always,
     /// After a failure.
     OnFailure,
@@ -39,7 +40,8 @@ pub enum RestartPolicy {
 impl RestartPolicy {
     /// The policy of the main container, which may have ended with this exit code.
     ///
-    /// A container may have its own policy and [restart rules](https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#container-restart-rules).
+    /// A container may have its own policy and [restart
+    /// rules](https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#container-restart-rules).
     pub(super) fn for_main_container(spec: &PodSpec, exit_code: Option<i32>) -> Self {
         let is_main = |container: &&Container| container.name == names::MAIN_CONTAINER;
         let main = spec.containers.iter().find(is_main);
@@ -55,7 +57,9 @@ impl RestartPolicy {
         match (rules.unwrap_or_default(), exit_code) {
             ([], _) => policy,
             (_, None) if policy == Self::Never => Self::OnFailure,
-            (rules, Some(code)) if rules.iter().any(|rule| rule_restarts(rule, code)) => Self::Always,
+            (rules, Some(code)) if rules.iter().any(|rule| rule_restarts(rule, code)) => {
+                Self::Always
+            }
             _ => policy,
         }
     }
@@ -126,8 +130,8 @@ pub(super) fn pod_phase(status: &PodStatus) -> PodPhase {
 
 /// Whether the node of the pod does not respond.
 ///
-/// The node lifecycle controller keeps the phase and sets only `Ready` to `False`, without a reason.
-/// A kubelet that sets it gives a reason and also sets `ContainersReady`.
+/// The node lifecycle controller keeps the phase and sets only `Ready` to `False`, without a
+/// reason. A kubelet that sets it gives a reason and also sets `ContainersReady`.
 fn is_lost(status: &PodStatus) -> bool {
     let ready = status
         .conditions
@@ -137,8 +141,7 @@ fn is_lost(status: &PodStatus) -> bool {
     let is_reset = ready.is_some_and(|ready| {
         ready.status == "False" && ready.reason.as_deref().is_none_or(str::is_empty)
     });
-    status.reason.as_deref() == Some("NodeLost")
-        || (is_reset && is_true(status, "ContainersReady"))
+    status.reason.as_deref() == Some("NodeLost") || (is_reset && is_true(status, "ContainersReady"))
 }
 
 /// Whether the cluster ended the pod; `ended` is the state of its main container.
@@ -149,8 +152,8 @@ pub(super) fn is_disrupted(status: &PodStatus, ended: Option<&ContainerStateTerm
         || ended.is_some_and(is_exit_unknown)
         || matches!(
             status.reason.as_deref(),
-            // The last three come from a graceful node shutdown: before Kubernetes 1.22, since 1.22, and
-            // for pods that arrive during the shutdown.
+            // The last three come from a graceful node shutdown: before Kubernetes 1.22, since
+            // 1.22, and for pods that arrive during the shutdown.
             Some(
                 "Evicted" | "Preempting" | "NodeLost" | "Shutdown" | "Terminated" | "NodeShutdown"
             )
@@ -159,8 +162,8 @@ pub(super) fn is_disrupted(status: &PodStatus, ended: Option<&ContainerStateTerm
 
 /// Whether a pod was evicted because it exceeded its own disk limit, as it would on any node.
 ///
-/// Only the message of the kubelet distinguishes this from node pressure. Since Kubernetes 1.26 such
-/// a pod has no condition `DisruptionTarget`.
+/// Only the message of the kubelet distinguishes this from node pressure. Since Kubernetes 1.26
+/// such a pod has no condition `DisruptionTarget`.
 pub(super) fn exceeded_disk_limit(status: &PodStatus) -> bool {
     const PHRASES: [&str; 3] = [
         "exceeded its local ephemeral storage limit",
@@ -168,7 +171,8 @@ pub(super) fn exceeded_disk_limit(status: &PodStatus) -> bool {
         "Usage of EmptyDir volume",
     ];
     let message = status.message.as_deref().unwrap_or_default();
-    status.reason.as_deref() == Some("Evicted") && PHRASES.iter().any(|phrase| message.contains(phrase))
+    status.reason.as_deref() == Some("Evicted")
+        && PHRASES.iter().any(|phrase| message.contains(phrase))
 }
 
 /// Whether the cluster selected the pod for disruption before its main container ended.
@@ -259,8 +263,8 @@ pub(super) fn waiting_reason(status: &PodStatus) -> Option<(String, String)> {
         .max_by_key(|(reason, _)| stuck_reason(reason).is_some())
 }
 
-/// A kubelet restarts a container without a delay if it ran at least this long. See
-/// [container restarts](https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#container-restarts).
+/// A kubelet restarts a container without a delay if it ran at least this long. See [container
+/// restarts](https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#container-restarts).
 const BACKOFF_RESET_SECONDS: i64 = 600;
 
 /// The exit of a main container that was restarted before and now ended too soon to be restarted
@@ -287,8 +291,8 @@ pub(super) fn start_time(state: &ContainerState) -> Option<Timestamp> {
         .and_then(real_time)
 }
 
-/// The time, unless it is the Unix epoch. A kubelet writes the epoch as the start of a container that
-/// could not start.
+/// The time, unless it is the Unix epoch. A kubelet writes the epoch as the start of a container
+/// that could not start.
 fn real_time(time: &Time) -> Option<Timestamp> {
     (time.0 > Timestamp::UNIX_EPOCH).then_some(time.0)
 }

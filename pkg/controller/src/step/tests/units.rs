@@ -209,7 +209,7 @@ fn f23_without_a_configuration_only_aggregators_wait() {
     assert!(
         ready
             .message
-            .contains("neither in namespace rl nor in di-system")
+            .contains("exists in namespace rl or di-system")
     );
     let unit = world.wanted(Role::Aggregator);
     world.aggregator = aggregator();
