@@ -6,7 +6,9 @@ use std::{
 
 use crate::View;
 
-/// An object that is known by its UID alone. A set of these finds where an object is, and takes no more than a pointer for each.
+/// An object that is compared and hashed by its UID.
+///
+/// A set of these is an index by UID that needs one pointer per object.
 #[derive(Debug)]
 pub(crate) struct ByUid<V>(pub Arc<V>);
 

@@ -8,15 +8,16 @@ use hyper_util::{
 use kube::{Client, Config, client::ConfigExt};
 use tower::{BoxError, ServiceBuilder};
 
-/// A client whose small writes leave at once.
+/// Builds a client of the API server with `TCP_NODELAY` and without automatic retries.
 ///
-/// kube's own leaves Nagle's algorithm on (kube-rs/kube#2056): after a rest, a request with a body then waits for an acknowledgement that the
-/// other side delays by 40 ms. Nothing is sent a second time: kube's retries would hold one call
-/// for minutes, while ours back off by job and have a deadline.
+/// kube's own client leaves Nagle's algorithm on (kube-rs/kube#2056). A request with a body on an
+/// idle connection then waits 40 ms for the delayed acknowledgement of the server. kube's retries
+/// would block one call for minutes; the callers back off per job and have a deadline.
 ///
 /// # Errors
-/// When the configuration names files or credentials that cannot be read, or a proxy: programs in a cluster need none.
-pub fn client(config: Config) -> kube::Result<Client> {
+/// When files or credentials of the configuration cannot be read, or when it names a proxy.
+/// Programs in a cluster need no proxy.
+pub fn build_client(config: Config) -> kube::Result<Client> {
     if let Some(proxy) = config.proxy_url {
         let proxy_url = Box::new(proxy);
         return Err(kube::Error::ProxyProtocolUnsupported { proxy_url });

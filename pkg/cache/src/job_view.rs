@@ -8,54 +8,55 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::Deserialize;
 
-/// What the replica endpoint needs to know of a job: a tenth of it, for most of a job is its templates.
+/// The part of a job that the replica endpoint needs.
 ///
-/// It is read from what the API server says of a whole job, of which nothing else is kept.
+/// It has a tenth of the size of the job, because it has no templates. It is decoded from a whole
+/// job.
 #[derive(Clone, Debug, PartialEq, Deserialize, Resource)]
 #[resource(inherit = DIJob)]
 #[serde(from = "DIJob")]
 pub struct JobView {
-    /// Which job in which version it is, and, where it has annotations, those that the endpoint writes.
+    /// Name, UID and version of the job, and the annotations that the endpoint writes.
     pub metadata: ObjectMeta,
-    /// Why it has no replicas now, if that is so.
+    /// Why the job has no replicas; `None` if it may have some.
     pub halted: Option<Halt>,
-    /// Its collectors, if it may have some.
-    pub collectors: Option<PartView>,
-    /// Its learners, if it may have some.
-    pub learners: Option<PartView>,
-    /// GPUs of learners of which nothing else is said.
+    /// Declared collectors; `None` if the spec has no collectors.
+    pub collectors: Option<RoleView>,
+    /// Declared learners; `None` if the spec has no learners.
+    pub learners: Option<RoleView>,
+    /// GPUs of a learner that sets no resources of its replica group.
     pub learner_gpus: i32,
-    /// Port of its coordinator.
+    /// Port of the coordinator.
     pub coordinator_port: i32,
-    /// What the API server said when it refused a pod of it at the last try, if it did.
-    pub refused: Option<Box<str>>,
-    /// Whether it has a status.
+    /// Message of the API server if it rejected the last attempt to create a pod of the job.
+    pub rejection: Option<Box<str>>,
+    /// Whether the job has a status.
     pub has_status: bool,
-    /// Every replica that it should have, or is letting go.
+    /// The entries of `status.plan`: replicas that should exist or are being removed.
     pub plan: Vec<PlanEntry>,
-    /// Requests to the endpoint that changed the plan lately.
+    /// Recent requests to the endpoint that changed the plan.
     pub requests: Vec<AnsweredRequest>,
 }
 
-/// What is declared of one role.
+/// The declared replicas of one role.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PartView {
+pub struct RoleView {
     /// Port of each replica.
     pub port: i32,
-    /// Replicas as the template has them.
+    /// Number of replicas with the resources of the template.
     pub replicas: i32,
-    /// Replicas with resources of their own: the name of each group, and how many it has.
+    /// Name and number of replicas of each replica group.
     pub groups: Vec<(String, i32)>,
 }
 
-/// Why a job has no replicas now.
+/// Why a job has no replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Halt {
-    /// It is being deleted.
+    /// The job is being deleted.
     Deleting,
-    /// It has ended.
+    /// The job has ended.
     Ended,
-    /// It is suspended.
+    /// The job is suspended.
     Suspended,
 }
 
@@ -70,7 +71,7 @@ impl fmt::Display for Halt {
 }
 
 impl Halt {
-    fn of(job: &DIJob) -> Option<Self> {
+    fn for_job(job: &DIJob) -> Option<Self> {
         if job.metadata.deletion_timestamp.is_some() {
             return Some(Self::Deleting);
         }
@@ -83,30 +84,30 @@ impl Halt {
 
 impl From<DIJob> for JobView {
     fn from(job: DIJob) -> Self {
-        let part = |role| {
+        let role_view = |role| {
             let declared = job.spec.declared(role)?;
             let groups = declared.groups.iter();
-            Some(PartView {
-                port: job.port(role),
+            Some(RoleView {
+                port: job.role_port(role),
                 replicas: declared.replicas,
                 groups: groups.map(|g| (g.name.clone(), g.replicas)).collect(),
             })
         };
         let mut view = Self {
-            halted: Halt::of(&job),
-            collectors: part(Role::Collector),
-            learners: part(Role::Learner),
+            halted: Halt::for_job(&job),
+            collectors: role_view(Role::Collector),
+            learners: role_view(Role::Learner),
             learner_gpus: job.learner_gpus(&ReplicaResources::default()),
-            coordinator_port: job.port(Role::Coordinator),
-            refused: job.refused().map(Box::from),
+            coordinator_port: job.role_port(Role::Coordinator),
+            rejection: job.rejection_message().map(Box::from),
             has_status: job.status.is_some(),
             plan: Vec::new(),
             requests: Vec::new(),
-            metadata: short(job.metadata),
+            metadata: trim_metadata(job.metadata),
         };
         if let Some(status) = job.status {
             (view.plan, view.requests) = (status.plan, status.requests);
-            // There are as many of them as jobs, and what reads them leaves room for twice as much.
+            // serde's vectors have spare capacity, which adds up over all jobs.
             view.plan.shrink_to_fit();
             view.requests.shrink_to_fit();
         }
@@ -115,28 +116,28 @@ impl From<DIJob> for JobView {
 }
 
 /// The annotations that the endpoint writes.
-const WRITTEN: [&str; 2] = [names::LOWERED_ANNOTATION, names::LET_GO_ANNOTATION];
+const ENDPOINT_ANNOTATIONS: [&str; 2] = [names::LOWERED_ANNOTATION, names::LET_GO_ANNOTATION];
 
-/// Of the metadata, what tells which job in which version it is, and the annotations that the endpoint writes.
-fn short(whole: ObjectMeta) -> ObjectMeta {
-    let annotations = whole.annotations.map(|all| {
+/// Reduces metadata to name, UID, version and the annotations that the endpoint writes.
+fn trim_metadata(metadata: ObjectMeta) -> ObjectMeta {
+    let annotations = metadata.annotations.map(|all| {
         let all = all.into_iter();
-        all.filter(|(key, _)| WRITTEN.contains(&key.as_str()))
+        all.filter(|(key, _)| ENDPOINT_ANNOTATIONS.contains(&key.as_str()))
             .collect()
     });
     ObjectMeta {
-        namespace: whole.namespace,
-        name: whole.name,
-        uid: whole.uid,
-        resource_version: whole.resource_version,
+        namespace: metadata.namespace,
+        name: metadata.name,
+        uid: metadata.uid,
+        resource_version: metadata.resource_version,
         annotations,
         ..ObjectMeta::default()
     }
 }
 
 impl JobView {
-    /// What is declared of a role; nothing for roles that the job does not have, and for that of its coordinator.
-    pub fn part(&self, role: Role) -> Option<&PartView> {
+    /// The declared replicas of a role; `None` for the coordinator and for roles without a spec.
+    pub fn role_view(&self, role: Role) -> Option<&RoleView> {
         match role {
             Role::Collector => self.collectors.as_ref(),
             Role::Learner => self.learners.as_ref(),
@@ -146,23 +147,23 @@ impl JobView {
 }
 
 impl Job for JobView {
-    fn plan(&self) -> &[PlanEntry] {
+    fn plan_entries(&self) -> &[PlanEntry] {
         &self.plan
     }
 
-    fn refused(&self) -> Option<&str> {
-        self.refused.as_deref()
+    fn rejection_message(&self) -> Option<&str> {
+        self.rejection.as_deref()
     }
 
-    fn port(&self, role: Role) -> i32 {
-        let of = |part: &Option<PartView>| part.as_ref().map(|part| part.port);
-        let named = match role {
+    fn role_port(&self, role: Role) -> i32 {
+        let view_port = |view: &Option<RoleView>| view.as_ref().map(|view| view.port);
+        let declared_port = match role {
             Role::Coordinator => Some(self.coordinator_port),
-            Role::Collector => of(&self.collectors),
-            Role::Learner | Role::DdpLearner => of(&self.learners),
+            Role::Collector => view_port(&self.collectors),
+            Role::Learner | Role::DdpLearner => view_port(&self.learners),
             Role::Aggregator => None,
         };
-        named.unwrap_or_else(|| role.default_port())
+        declared_port.unwrap_or_else(|| role.default_port())
     }
 
     fn learner_gpus(&self, resources: &ReplicaResources) -> i32 {
@@ -188,8 +189,8 @@ mod tests {
         Role::DdpLearner,
     ];
 
-    /// A template with this port and these GPUs at one of its containers.
-    fn template() -> impl Strategy<Value = Value> {
+    /// A template with a port and GPUs in one of its containers.
+    fn any_template() -> impl Strategy<Value = Value> {
         let name = prop_oneof![Just("di-container"), Just("sidecar")];
         let port = optional(1..70_000_i32);
         let gpus = optional(prop_oneof!["[0-9]{1,3}", Just("lots".to_owned())]);
@@ -207,16 +208,16 @@ mod tests {
         })
     }
 
-    fn part() -> impl Strategy<Value = Value> {
+    fn any_role_spec() -> impl Strategy<Value = Value> {
         let groups = proptest::collection::vec(("[a-c]", 0..9_i32), 0..3);
-        (template(), 0..9_i32, groups).prop_map(|(template, replicas, groups)| {
+        (any_template(), 0..9_i32, groups).prop_map(|(template, replicas, groups)| {
             let group = |(name, replicas)| json!({"name": name, "replicas": replicas});
             let groups: Vec<Value> = groups.into_iter().map(group).collect();
             json!({"template": template, "replicas": replicas, "groups": groups})
         })
     }
 
-    fn status() -> impl Strategy<Value = Value> {
+    fn any_status() -> impl Strategy<Value = Value> {
         let phase = prop_oneof![Just("Running"), Just("Succeeded"), Just("Failed")];
         let names = proptest::collection::vec("[a-z]{1,9}", 0..4);
         let readiness = prop_oneof![Just("QuotaExceeded"), Just("Forbidden"), Just("AllReady")];
@@ -229,7 +230,7 @@ mod tests {
                 "lastTransitionTime": "2026-01-01T00:00:00Z",
             });
             let readiness = json!({
-                "type": "ReplicasReady", "status": "False", "reason": readiness, "message": "no room",
+                "type": "ReplicasReady", "status": "False", "reason": readiness, "message": "quota exceeded",
                 "lastTransitionTime": "2026-01-01T00:00:00Z",
             });
             let request = json!({"kind": "Add", "key": "k", "at": "2026-01-01T00:00:00Z"});
@@ -240,10 +241,14 @@ mod tests {
         })
     }
 
-    fn job() -> impl Strategy<Value = Value> {
-        let parts = (template(), optional(part()), optional(part()));
+    fn any_job() -> impl Strategy<Value = Value> {
+        let parts = (
+            any_template(),
+            optional(any_role_spec()),
+            optional(any_role_spec()),
+        );
         let marks = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
-        (parts, optional(status()), marks).prop_map(|(parts, status, marks)| {
+        (parts, optional(any_status()), marks).prop_map(|(parts, status, marks)| {
             let (coordinator, collector, learner) = parts;
             let (suspend, deleting, annotated, lowered) = marks;
             let mut job = json!({
@@ -272,7 +277,7 @@ mod tests {
                 }
             }
             if annotated && lowered {
-                for key in WRITTEN {
+                for key in ENDPOINT_ANNOTATIONS {
                     job["metadata"]["annotations"][key] = json!("[]");
                 }
             }
@@ -282,10 +287,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_read_of_a_job_is_read_of_its_view_alike(json in job(), gpus in optional("[0-9]{1,3}|x")) {
+        fn job_view_agrees_with_whole_job(json in any_job(), gpus in optional("[0-9]{1,3}|x")) {
             let whole: DIJob = serde_json::from_value(json.clone()).unwrap();
             let view: JobView = serde_json::from_value(json).unwrap();
-            prop_assert_eq!((view.key(), view.plan()), (whole.key(), whole.plan()));
+            prop_assert_eq!((view.job_key(), view.plan_entries()), (whole.job_key(), whole.plan_entries()));
             let resources = ReplicaResources {
                 gpus: gpus.map(k8s_openapi::apimachinery::pkg::api::resource::Quantity),
                 ..ReplicaResources::default()
@@ -294,25 +299,25 @@ mod tests {
                 prop_assert_eq!(Job::learner_gpus(&view, &resources), Job::learner_gpus(&whole, &resources));
             }
             for role in ROLES {
-                prop_assert_eq!(view.port(role), whole.port(role));
+                prop_assert_eq!(view.role_port(role), whole.role_port(role));
                 let declared = whole.spec.declared(role).filter(|_| role != Role::Coordinator);
-                let declared = declared.map(|of| {
-                    let groups = of.groups.iter().map(|group| (group.name.clone(), group.replicas));
-                    (of.replicas, groups.collect::<Vec<_>>())
+                let declared = declared.map(|spec| {
+                    let groups = spec.groups.iter().map(|group| (group.name.clone(), group.replicas));
+                    (spec.replicas, groups.collect::<Vec<_>>())
                 });
-                let kept = view.part(role).map(|part| (part.replicas, part.groups.clone()));
+                let kept = view.role_view(role).map(|view| (view.replicas, view.groups.clone()));
                 prop_assert_eq!(kept, declared);
             }
             let (kept, metadata) = (&view.metadata, &whole.metadata);
             prop_assert_eq!((&kept.uid, &kept.resource_version), (&metadata.uid, &metadata.resource_version));
             let written = |metadata: &ObjectMeta| {
-                metadata.annotations.as_ref().map(|all| WRITTEN.map(|key| all.get(key).cloned()))
+                metadata.annotations.as_ref().map(|all| ENDPOINT_ANNOTATIONS.map(|key| all.get(key).cloned()))
             };
             prop_assert_eq!(written(kept), written(metadata));
             prop_assert!(kept.annotations.iter().flatten().all(|(key, _)| key != "theirs"));
-            prop_assert_eq!(view.halted, Halt::of(&whole));
+            prop_assert_eq!(view.halted, Halt::for_job(&whole));
             prop_assert_eq!(view.has_status, whole.status.is_some());
-            prop_assert_eq!(Job::refused(&view), Job::refused(&whole));
+            prop_assert_eq!(view.rejection_message(), whole.rejection_message());
             prop_assert_eq!(view.requests, whole.status.map(|status| status.requests).unwrap_or_default());
         }
     }

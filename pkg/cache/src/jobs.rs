@@ -1,7 +1,7 @@
 use std::{
     collections::{HashMap, HashSet},
     ops::Deref,
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard},
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
     time::{Duration, Instant},
 };
 
@@ -15,39 +15,39 @@ use kube::{
     },
 };
 
-use crate::{Key, lately::Lately};
+use crate::{Key, recent::RecentSet};
 
-/// A job as it is watched, whole or as a view: one that cannot be decoded does not stop the others.
+/// A watched job, whole or as a view. A job that cannot be decoded does not stop the watch.
 pub type WatchedJob<J = DIJob> = DeserializeGuard<J>;
 
-/// Jobs, fed by a watch and by one's own writes.
+/// Jobs from a watch, overlaid with the results of own writes.
 #[derive(Debug)]
 pub struct JobCache<J: Resource<DynamicType = ()> + 'static = DIJob> {
     store: Store<WatchedJob<J>>,
-    written: RwLock<Written<J>>,
+    own_writes: RwLock<OwnWrites<J>>,
 }
 
 #[derive(Debug)]
-struct Written<J> {
-    /// What our writes returned, until the watch has caught up.
-    jobs: HashMap<Key, Own<J>>,
-    /// UIDs seen deleted lately: the answer of a write may come after the watch has seen the job go.
-    gone: Lately,
+struct OwnWrites<J> {
+    /// Results of own writes that the watch has not shown.
+    pending: HashMap<Key, PendingWrite<J>>,
+    /// UIDs of recently deleted jobs. The response of a write may arrive after the deletion.
+    deleted: RecentSet,
 }
 
-/// What a write of ours returned.
+/// The result of an own write.
 #[derive(Debug)]
-struct Own<J> {
+struct PendingWrite<J> {
     job: JobRef<J>,
-    at: Instant,
-    /// Whether the watch has shown the job: if it does not show it any more, it is gone.
-    shown: bool,
+    written_at: Instant,
+    /// Whether the watch has shown the job. If so, its absence from the store means deletion.
+    is_watched: bool,
 }
 
-/// The watch catches up within this time, or the job is gone.
-const KEPT_WITHOUT_WATCH: Duration = Duration::from_secs(60);
-/// Above this many, what is kept too long is looked for.
-const WRITTEN_UNPRUNED: usize = 256;
+/// A job that the watch does not show within this time after a write is considered deleted.
+const PENDING_TIMEOUT: Duration = Duration::from_secs(60);
+/// From this number of pending writes on, each new write removes those that are outdated.
+const MAX_PENDING_BEFORE_PRUNE: usize = 256;
 
 /// A job of the cache.
 #[derive(Debug)]
@@ -65,8 +65,8 @@ impl<J> Deref for JobRef<J> {
     fn deref(&self) -> &J {
         match &self.0.0 {
             Ok(job) => job,
-            // `JobRef::watched` lets only decoded jobs in.
-            Err(_) => unreachable!("an undecodable job is never handed out"),
+            // `JobRef::from_watched` rejects undecodable jobs.
+            Err(_) => unreachable!("a JobRef always holds a decoded job"),
         }
     }
 }
@@ -78,19 +78,19 @@ impl<J> From<J> for JobRef<J> {
 }
 
 impl<J> JobRef<J> {
-    /// Whether this is the same state of the same job, as it was handed out before.
-    pub fn is(&self, other: &Self) -> bool {
+    /// Whether both refer to the same version of the same job in memory.
+    pub fn is_same_state(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    fn watched(job: Arc<WatchedJob<J>>) -> Option<Self> {
+    fn from_watched(job: Arc<WatchedJob<J>>) -> Option<Self> {
         job.0.is_ok().then_some(Self(job))
     }
 }
 
-impl<J> Own<J> {
-    fn parts(&self) -> (JobRef<J>, Instant, bool) {
-        (self.job.clone(), self.at, self.shown)
+impl<J> PendingWrite<J> {
+    fn to_parts(&self) -> (JobRef<J>, Instant, bool) {
+        (self.job.clone(), self.written_at, self.is_watched)
     }
 }
 
@@ -99,134 +99,154 @@ impl<J: Resource<DynamicType = ()> + Clone + 'static> JobCache<J> {
     pub fn new(store: Store<WatchedJob<J>>) -> Self {
         Self {
             store,
-            written: RwLock::new(Written {
-                jobs: HashMap::new(),
-                gone: Lately::default(),
+            own_writes: RwLock::new(OwnWrites {
+                pending: HashMap::new(),
+                deleted: RecentSet::default(),
             }),
         }
     }
 
-    /// The newest known state of a job; nothing for jobs that are not there or cannot be decoded.
+    /// The newest known version of a job; `None` if it does not exist or cannot be decoded.
     pub fn get(&self, key: &Key) -> Option<JobRef<J>> {
-        // Before the store, which is no older than what is forgotten here.
-        let written = self.lock_written().jobs.get(key).map(Own::parts);
-        let stored = self.stored(key);
-        let Some((own, at, shown)) = written else {
-            return stored.and_then(JobRef::watched);
+        // Read the pending write before the store: a write is only removed once the store has it.
+        let pending = self
+            .lock_own_writes()
+            .pending
+            .get(key)
+            .map(PendingWrite::to_parts);
+        let stored = self.find_stored(key);
+        let Some((own, written_at, is_watched)) = pending else {
+            return stored.and_then(JobRef::from_watched);
         };
         match stored {
-            // Of one that is gone no older state must come up should the watch be behind.
-            None if at.elapsed() < KEPT_WITHOUT_WATCH => (!shown).then_some(own),
+            // The pending write of a deleted job stays: it hides older versions while the watch
+            // lags.
+            None if written_at.elapsed() < PENDING_TIMEOUT => (!is_watched).then_some(own),
             Some(stored) if resource_version(&*stored) < resource_version(&*own) => Some(own),
-            // The watch has caught up, or the job is gone.
+            // The watch has caught up, or the job was deleted.
             stored => {
-                let mut all = self.written.write().unwrap_or_else(PoisonError::into_inner);
-                // Another write may have come meanwhile.
-                if all.jobs.get(key).is_some_and(|now| now.job.is(&own)) {
-                    all.jobs.remove(key);
+                let mut writes = self.lock_own_writes_mut();
+                // Another write may have replaced the pending one since it was read.
+                let current = writes.pending.get(key);
+                if current.is_some_and(|current| current.job.is_same_state(&own)) {
+                    writes.pending.remove(key);
                 }
-                stored.and_then(JobRef::watched)
+                stored.and_then(JobRef::from_watched)
             }
         }
     }
 
-    /// All jobs that could be decoded.
-    pub fn all(&self) -> Vec<JobRef<J>> {
-        let written: Vec<Key> = self.lock_written().jobs.keys().cloned().collect();
+    /// All jobs except those that cannot be decoded.
+    pub fn list_all(&self) -> Vec<JobRef<J>> {
+        let pending: Vec<Key> = self.lock_own_writes().pending.keys().cloned().collect();
         let stored = self.store.state().into_iter();
-        if written.is_empty() {
-            return stored.filter_map(JobRef::watched).collect();
+        if pending.is_empty() {
+            return stored.filter_map(JobRef::from_watched).collect();
         }
         let stored = stored.filter_map(|job| Some((job.namespace()?, job.name_any())));
-        let keys: HashSet<Key> = stored.chain(written).collect();
+        let keys: HashSet<Key> = stored.chain(pending).collect();
         keys.iter().filter_map(|key| self.get(key)).collect()
     }
 
-    /// Puts in what a write of ours, or a fresh read, returned, and hands it out.
-    pub fn written(&self, mut job: J) -> JobRef<J> {
-        // As in the store, where nobody needs them either.
+    /// Stores the result of an own write or of a live read, and returns it.
+    pub fn record_write(&self, mut job: J) -> JobRef<J> {
+        // Managed fields are not used and are large; the store has none either.
         job.managed_fields_mut().clear();
         let key = (job.namespace().unwrap_or_default(), job.name_any());
         let uid = job.uid().unwrap_or_default();
         let job = JobRef::from(job);
-        let stored = self.stored(&key);
-        let mut written = self.written.write().unwrap_or_else(PoisonError::into_inner);
-        let newer = written
-            .jobs
+        let stored = self.find_stored(&key);
+        let mut writes = self.lock_own_writes_mut();
+        let is_newer = writes
+            .pending
             .get(&key)
             .is_none_or(|old| resource_version(&*old.job) < resource_version(&*job));
-        if newer {
-            if written.jobs.len() >= WRITTEN_UNPRUNED {
-                written.jobs.retain(|key, own| self.is_behind(key, own));
+        if is_newer {
+            if writes.pending.len() >= MAX_PENDING_BEFORE_PRUNE {
+                writes
+                    .pending
+                    .retain(|key, own| self.is_unconfirmed(key, own));
             }
-            let own = Own {
+            let own = PendingWrite {
                 job: job.clone(),
-                at: Instant::now(),
-                shown: stored.is_some_and(|stored| stored.uid().as_ref() == Some(&uid))
-                    || written.gone.contains(&uid),
+                written_at: Instant::now(),
+                is_watched: stored.is_some_and(|stored| stored.uid().as_ref() == Some(&uid))
+                    || writes.deleted.contains(&uid),
             };
-            written.jobs.insert(key, own);
+            writes.pending.insert(key, own);
         }
         job
     }
 
-    /// Takes note of what the watch shows, once the store has it.
-    pub fn saw(&self, event: &Event<WatchedJob<J>>) {
+    /// Updates the pending writes from a watch event. Call it after the store has applied the
+    /// event.
+    pub fn on_event(&self, event: &Event<WatchedJob<J>>) {
         match event {
-            Event::Apply(job) => self.caught_up(job),
-            Event::Delete(job) => self.went(job),
+            Event::Apply(job) => self.drop_confirmed_write(job),
+            Event::Delete(job) => self.record_deletion(job),
             _ => {}
         }
     }
 
-    /// A job of ours is as large as that of the store: it is not there twice for longer than it must.
-    fn caught_up(&self, job: &WatchedJob<J>) {
+    /// Removes a pending write that the store has, so that the job is in memory only once.
+    fn drop_confirmed_write(&self, job: &WatchedJob<J>) {
         let key = (job.namespace().unwrap_or_default(), job.name_any());
-        let mut written = self.written.write().unwrap_or_else(PoisonError::into_inner);
-        let own = written.jobs.get(&key);
+        let mut writes = self.lock_own_writes_mut();
+        let own = writes.pending.get(&key);
         if own.is_some_and(|own| resource_version(&*own.job) <= resource_version(job)) {
-            written.jobs.remove(&key);
+            writes.pending.remove(&key);
         }
     }
 
-    fn went(&self, job: &WatchedJob<J>) {
+    fn record_deletion(&self, job: &WatchedJob<J>) {
         let Some(uid) = job.uid() else {
             return;
         };
-        let mut written = self.written.write().unwrap_or_else(PoisonError::into_inner);
-        written.gone.add(&uid);
+        let mut writes = self.lock_own_writes_mut();
+        writes.deleted.insert(&uid);
         let key = (job.namespace().unwrap_or_default(), job.name_any());
-        if let Some(own) = written.jobs.get_mut(&key)
+        if let Some(own) = writes.pending.get_mut(&key)
             && own.job.uid() == Some(uid)
         {
-            own.shown = true;
+            own.is_watched = true;
         }
     }
 
-    /// Whether the watch has yet to show a write.
-    fn is_behind(&self, key: &Key, own: &Own<J>) -> bool {
-        match self.stored(key) {
+    /// Whether the watch has not shown a write and may still do so.
+    fn is_unconfirmed(&self, key: &Key, own: &PendingWrite<J>) -> bool {
+        match self.find_stored(key) {
             Some(stored) => resource_version(&*stored) < resource_version(&*own.job),
-            None => own.at.elapsed() < KEPT_WITHOUT_WATCH,
+            None => own.written_at.elapsed() < PENDING_TIMEOUT,
         }
     }
 
-    fn stored(&self, key: &Key) -> Option<Arc<WatchedJob<J>>> {
+    fn find_stored(&self, key: &Key) -> Option<Arc<WatchedJob<J>>> {
         self.store.get(&ObjectRef::new(&key.1).within(&key.0))
     }
 
-    fn lock_written(&self) -> RwLockReadGuard<'_, Written<J>> {
-        self.written.read().unwrap_or_else(PoisonError::into_inner)
+    fn lock_own_writes(&self) -> RwLockReadGuard<'_, OwnWrites<J>> {
+        self.own_writes
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The store behind the cache.
-    pub fn store(&self) -> &Store<WatchedJob<J>> {
+    fn lock_own_writes_mut(&self) -> RwLockWriteGuard<'_, OwnWrites<J>> {
+        self.own_writes
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The reflector store that the cache reads from.
+    pub fn reflector_store(&self) -> &Store<WatchedJob<J>> {
         &self.store
     }
 }
 
-/// Version of an object as a number. They grow, also from an object to the next of its name:
-/// [Kubernetes](https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions) counts those of one resource together.
+/// The `resourceVersion` of an object as a number; 0 if it is missing.
+///
+/// Versions grow over all objects of a resource, so a recreated object has a higher one. See
+/// [resource
+/// versions](https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions).
 fn resource_version<K: Resource>(object: &K) -> u64 {
     object
         .meta()
@@ -243,7 +263,7 @@ mod tests {
 
     use super::*;
 
-    fn job(version: &str, uid: &str) -> serde_json::Value {
+    fn job_json(version: &str, uid: &str) -> serde_json::Value {
         json!({
             "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
             "metadata": {"name": "j", "namespace": "ns", "uid": uid, "resourceVersion": version},
@@ -251,98 +271,103 @@ mod tests {
         })
     }
 
-    fn written(version: &str, uid: &str) -> DIJob {
-        serde_json::from_value(job(version, uid)).unwrap()
+    fn decoded_job(version: &str, uid: &str) -> DIJob {
+        serde_json::from_value(job_json(version, uid)).unwrap()
     }
 
     #[test]
-    fn no_state_older_than_ones_own_write_comes_up() {
+    fn job_cache_never_returns_state_older_than_own_write() {
         let (reader, mut writer) = reflector::store();
         let cache: JobCache = JobCache::new(reader);
         let key = ("ns".to_owned(), "j".to_owned());
         let version = || cache.get(&key).and_then(|job| job.resource_version());
         let mut watched = |version: &str, uid: &str| {
-            let job = serde_json::from_value(job(version, uid)).unwrap();
+            let job = serde_json::from_value(job_json(version, uid)).unwrap();
             writer.apply_watcher_event(&Event::Apply(job));
         };
-        cache.written(written("10", "u"));
-        assert_eq!(version().as_deref(), Some("10"), "not seen yet");
+        cache.record_write(decoded_job("10", "u"));
+        assert_eq!(version().as_deref(), Some("10"), "not watched");
         watched("9", "u");
         assert_eq!(version().as_deref(), Some("10"));
         watched("11", "u");
         assert_eq!(version().as_deref(), Some("11"));
-        cache.written(written("12", "u"));
+        cache.record_write(decoded_job("12", "u"));
         watched("13", "another");
-        assert_eq!(version().as_deref(), Some("13"), "made anew");
-        cache.written(written("15", "the next"));
-        assert_eq!(version().as_deref(), Some("15"), "made anew once more");
+        assert_eq!(version().as_deref(), Some("13"), "recreated");
+        cache.record_write(decoded_job("15", "the next"));
+        assert_eq!(version().as_deref(), Some("15"), "recreated again");
         watched("14", "another");
-        assert_eq!(version().as_deref(), Some("15"), "the watch is behind");
+        assert_eq!(version().as_deref(), Some("15"), "the watch lags");
     }
 
     #[test]
-    fn a_job_that_only_ones_own_write_knows_is_handed_out_until_it_was_seen_going() {
+    fn unwatched_own_write_is_returned_until_deletion_is_seen() {
         let (reader, mut writer) = reflector::store();
         let cache: JobCache = JobCache::new(reader);
         let key = ("ns".to_owned(), "j".to_owned());
         let known = || {
             let by_key = cache.get(&key).and_then(|job| job.uid());
-            let all: Vec<_> = cache.all().iter().filter_map(|job| job.uid()).collect();
+            let all: Vec<_> = cache
+                .list_all()
+                .iter()
+                .filter_map(|job| job.uid())
+                .collect();
             assert_eq!(Vec::from_iter(by_key.clone()), all);
             by_key
         };
         let mut show = |event: Event<_>| {
             writer.apply_watcher_event(&event);
-            cache.saw(&event);
+            cache.on_event(&event);
         };
-        let watched = |version: &str, uid: &str| serde_json::from_value(job(version, uid)).unwrap();
-        cache.written(written("10", "u"));
+        let watched =
+            |version: &str, uid: &str| serde_json::from_value(job_json(version, uid)).unwrap();
+        cache.record_write(decoded_job("10", "u"));
         assert_eq!(known().as_deref(), Some("u"));
-        // One of its name that was there before.
+        // A previous job of the same name.
         show(Event::Delete(watched("9", "before")));
         assert_eq!(known().as_deref(), Some("u"));
         show(Event::Delete(watched("12", "u")));
         assert_eq!(known(), None);
-        // The answer comes late.
-        cache.written(written("11", "u"));
+        // The response of the write arrives late.
+        cache.record_write(decoded_job("11", "u"));
         assert_eq!(known(), None);
-        cache.written(written("13", "next"));
+        cache.record_write(decoded_job("13", "next"));
         assert_eq!(known().as_deref(), Some("next"));
         show(Event::Apply(watched("13", "next")));
-        cache.written(written("14", "next"));
+        cache.record_write(decoded_job("14", "next"));
         show(Event::Delete(watched("15", "next")));
         assert_eq!(known(), None);
     }
 
     #[test]
-    fn of_many_writes_those_are_forgotten_that_the_watch_has_shown() {
+    fn many_pending_writes_are_pruned_once_watched() {
         let (reader, mut writer) = reflector::store();
         let cache: JobCache = JobCache::new(reader);
         let named = |i: usize, version: &str| {
-            let mut job = job(version, &i.to_string());
+            let mut job = job_json(version, &i.to_string());
             job["metadata"]["name"] = i.to_string().into();
             job
         };
-        let long_ago = Instant::now().checked_sub(KEPT_WITHOUT_WATCH * 2).unwrap();
-        for i in 0..WRITTEN_UNPRUNED {
-            // Of every other the watch is behind, and of all these long so.
+        let long_ago = Instant::now().checked_sub(PENDING_TIMEOUT * 2).unwrap();
+        for i in 0..MAX_PENDING_BEFORE_PRUNE {
+            // The watch lags for every second job, for longer than the timeout.
             let version = if i % 2 == 0 { "9" } else { "10" };
             let watched = serde_json::from_value(named(i, version)).unwrap();
             writer.apply_watcher_event(&Event::Apply(watched));
-            cache.written(serde_json::from_value(named(i, "10")).unwrap());
+            cache.record_write(serde_json::from_value(named(i, "10")).unwrap());
         }
-        for own in cache.written.write().unwrap().jobs.values_mut() {
-            own.at = long_ago;
+        for own in cache.own_writes.write().unwrap().pending.values_mut() {
+            own.written_at = long_ago;
         }
-        cache.written(written("20", "u"));
-        let kept = cache.lock_written().jobs.len();
-        assert_eq!(kept, WRITTEN_UNPRUNED / 2 + 1);
+        cache.record_write(decoded_job("20", "u"));
+        let kept = cache.lock_own_writes().pending.len();
+        assert_eq!(kept, MAX_PENDING_BEFORE_PRUNE / 2 + 1);
         let show = |version: &str| {
             let watched = serde_json::from_value(named(0, version)).unwrap();
-            cache.saw(&Event::Apply(watched));
-            cache.lock_written().jobs.len()
+            cache.on_event(&Event::Apply(watched));
+            cache.lock_own_writes().pending.len()
         };
-        assert_eq!(show("9"), kept, "still behind");
+        assert_eq!(show("9"), kept, "the watch still lags");
         let first = ("ns".to_owned(), "0".to_owned());
         let newest = cache.get(&first).and_then(|job| job.resource_version());
         assert_eq!(newest.as_deref(), Some("10"));

@@ -1,36 +1,36 @@
-//! Watch caches that reflect one's own writes.
+//! Watch caches that show this process's own writes at once.
 //!
-//! A cache lags behind what its owner has just written. Here, what a write returned is put into the cache at once, and stays until the
-//! watch has caught up, so that no decision is made on a state older than one's own last write.
+//! A watch lags behind a write that its own process has just made. These caches therefore store
+//! the result of each write immediately and keep it until the watch has caught up. No decision is
+//! based on a state older than the last own write. See docs/decisions/0001.
 
 mod by_uid;
 mod connection;
 mod feed;
-mod group;
+mod job_stream;
 mod job_view;
 mod jobs;
-mod lately;
 mod objects;
-mod pace;
-mod patience;
-mod seen;
-mod stored;
+mod projection;
+mod rate_limit;
+mod read_only_cache;
+mod recent;
+mod versioned_map;
 mod view;
+mod watch_backoff;
 mod watch_errors;
-mod watched;
 mod write;
 
-pub use connection::client;
+pub use connection::build_client;
 pub use feed::{
     WATCH_TIMEOUT_SECONDS, feed_aggregator_configs, feed_nodes, feed_pods, feed_services,
-    job_stream,
 };
-pub use group::Objects;
-pub use job_view::{Halt, JobView, PartView};
+pub use job_stream::{job_stream, stored_jobs};
+pub use job_view::{Halt, JobView, RoleView};
 pub use jobs::{JobCache, JobRef, WatchedJob};
 pub use objects::{Key, ObjectCache, PodCache, ServiceCache};
-pub use stored::stored_jobs;
+pub use read_only_cache::{AggregatorCache, NodeCache, ReadOnlyCache};
+pub use versioned_map::VersionedMap;
 pub use view::View;
 pub use watch_errors::WatchErrors;
-pub use watched::{AggregatorCache, NodeCache, Watched};
-pub use write::{open_resource, write_fields};
+pub use write::{legacy_resource, write_fields};

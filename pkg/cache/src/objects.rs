@@ -8,9 +8,9 @@ use std::{
 use di_plan::{PodView, ServiceView};
 use tokio::sync::watch;
 
-use crate::{View, by_uid::ByUid, group::Objects, lately::Lately};
+use crate::{VersionedMap, View, by_uid::ByUid, recent::RecentSet};
 
-/// Namespace and name of a job.
+/// Namespace and name of an object, usually of a job.
 pub type Key = (String, String);
 
 /// Pods by job.
@@ -18,37 +18,38 @@ pub type PodCache = ObjectCache<PodView>;
 /// Services by job.
 pub type ServiceCache = ObjectCache<ServiceView>;
 
-/// Objects by job, fed by a watch and by one's own writes.
+/// Objects by job, from a watch and from own writes. See docs/decisions/0001.
 #[derive(Debug)]
 pub struct ObjectCache<V> {
     index: RwLock<Index<V>>,
     version: watch::Sender<u64>,
-    synced: watch::Sender<bool>,
+    is_synced: watch::Sender<bool>,
 }
 
 #[derive(Debug)]
 struct Index<V> {
-    jobs: HashMap<Key, Objects<V>>,
+    jobs: HashMap<Key, VersionedMap<V>>,
     addresses: HashMap<IpAddr, Arc<V>>,
-    /// All of them: one whose label was changed is still known by the job that it was of.
+    /// All objects. Finds the previous job of an object after a change of its job label.
     by_uid: HashSet<ByUid<V>>,
-    /// Counts the changes.
+    /// Number of changes so far; the revisions of [`VersionedMap`].
     changes: u64,
-    /// Objects that a write of ours returned and the watch has not shown yet, by UID.
-    unconfirmed: HashMap<String, (Key, String, Instant)>,
-    /// UIDs seen deleted lately: the answer of a create may come after the watch has seen the object go.
-    gone: Lately,
-    /// How those were at last that the watch showed going lately and to whom that [matters](View::matters_gone), the newest last.
-    last: VecDeque<V>,
-    /// A list that is under way: when it began, and what it has brought so far.
+    /// Own creates that the watch has not shown, by UID: job, name and time of the create.
+    pending: HashMap<String, (Key, String, Instant)>,
+    /// UIDs of recently deleted objects. The response of a create may arrive after the deletion.
+    deleted: RecentSet,
+    /// Final states of recently deleted objects, the newest at the back. See
+    /// [`View::should_keep_final_state`].
+    final_states: VecDeque<V>,
+    /// The list in progress: its start and the objects received so far.
     listed: Option<(Instant, Vec<Arc<V>>)>,
 }
 
-/// Of how many that have gone it is known how they were at last.
-const LAST_KEPT: usize = 256;
+/// Number of final states that are kept.
+const MAX_FINAL_STATES: usize = 256;
 
-/// The watch shows an object within this time, or never.
-const CONFIRMED_WITHIN: Duration = Duration::from_secs(60);
+/// An own create that the watch does not show within this time is dropped.
+const PENDING_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl<V> Default for ObjectCache<V> {
     fn default() -> Self {
@@ -58,262 +59,267 @@ impl<V> Default for ObjectCache<V> {
                 addresses: HashMap::new(),
                 by_uid: HashSet::new(),
                 changes: 0,
-                unconfirmed: HashMap::new(),
-                gone: Lately::default(),
-                last: VecDeque::new(),
+                pending: HashMap::new(),
+                deleted: RecentSet::default(),
+                final_states: VecDeque::new(),
                 listed: None,
             }),
             version: watch::Sender::new(0),
-            synced: watch::Sender::new(false),
+            is_synced: watch::Sender::new(false),
         }
     }
 }
 
 impl<V: View> ObjectCache<V> {
-    /// A cache whose first list is complete and brought these objects, for tests.
+    /// A synced cache with these objects, for tests.
     #[doc(hidden)]
-    pub fn holding(objects: impl IntoIterator<Item = V>) -> Self {
+    pub fn with_objects(objects: impl IntoIterator<Item = V>) -> Self {
         let cache = Self::default();
-        cache.list_started();
+        cache.on_init();
         for object in objects {
-            cache.list_brought(object);
+            cache.on_init_apply(object);
         }
-        cache.list_complete();
+        cache.on_init_done();
         cache
     }
 
-    /// Reads the objects of a job.
-    pub fn read<R>(&self, job: &Key, f: impl FnOnce(&Objects<V>) -> R) -> R {
-        self.read_and_gone(job, |objects, _| f(objects))
+    /// Calls `f` with the objects of a job, under the read lock.
+    pub fn read_objects<R>(&self, job: &Key, f: impl FnOnce(&VersionedMap<V>) -> R) -> R {
+        self.read_with_deleted(job, |objects, _| f(objects))
     }
 
-    /// The same, together with what [`saw_go`](Self::saw_go) tells at that time.
-    pub fn read_and_gone<R>(
+    /// Like [`read_objects`](Self::read_objects), with [`was_deleted`](Self::was_deleted) at the
+    /// same moment.
+    pub fn read_with_deleted<R>(
         &self,
         job: &Key,
-        f: impl FnOnce(&Objects<V>, &dyn Fn(&str) -> bool) -> R,
+        f: impl FnOnce(&VersionedMap<V>, &dyn Fn(&str) -> bool) -> R,
     ) -> R {
         let index = self.lock_read();
-        let saw_go = |uid: &str| index.gone.contains(uid);
+        let was_deleted = |uid: &str| index.deleted.contains(uid);
         match index.jobs.get(job) {
-            Some(objects) => f(objects, &saw_go),
-            None => f(&Objects::default(), &saw_go),
+            Some(objects) => f(objects, &was_deleted),
+            None => f(&VersionedMap::default(), &was_deleted),
         }
     }
 
-    /// Copies the objects of a job.
-    pub fn of_job(&self, job: &Key) -> Vec<V> {
-        self.forget_unconfirmed();
-        self.read(job, |objects| objects.iter().cloned().collect())
+    /// Copies of the objects of a job.
+    pub fn list_by_job(&self, job: &Key) -> Vec<V> {
+        self.expire_pending();
+        self.read_objects(job, |objects| objects.iter().cloned().collect())
     }
 
-    /// The object that has this address.
-    pub fn by_address(&self, address: IpAddr) -> Option<Arc<V>> {
+    /// The object that owns this IP address.
+    pub fn find_by_address(&self, address: IpAddr) -> Option<Arc<V>> {
         self.lock_read().addresses.get(&address).cloned()
     }
 
     /// Number of objects.
     pub fn len(&self) -> usize {
-        self.lock_read().jobs.values().map(Objects::len).sum()
+        self.lock_read().jobs.values().map(VersionedMap::len).sum()
     }
 
-    /// Whether there are none.
+    /// Whether the cache has no objects.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether the watch has shown lately how the object of this UID went.
-    pub fn saw_go(&self, uid: &str) -> bool {
-        self.lock_read().gone.contains(uid)
+    /// Whether the watch has recently shown the deletion of the object with this UID.
+    pub fn was_deleted(&self, uid: &str) -> bool {
+        self.lock_read().deleted.contains(uid)
     }
 
-    /// Counts the changes; waiting for the next one is waiting for this to change.
-    pub fn changes(&self) -> watch::Receiver<u64> {
+    /// A receiver that is notified of each change of the cache.
+    pub fn subscribe_changes(&self) -> watch::Receiver<u64> {
         self.version.subscribe()
     }
 
-    /// Becomes true once the first list is complete.
-    pub fn synced(&self) -> watch::Receiver<bool> {
-        self.synced.subscribe()
+    /// A receiver that becomes true when the first list is complete.
+    pub fn subscribe_synced(&self) -> watch::Receiver<bool> {
+        self.is_synced.subscribe()
     }
 
-    /// Puts in what a create of ours returned, or what was there already; not if the watch has shown it going. Returns whether it is in.
-    pub fn created(&self, view: V) -> bool {
+    /// Stores the object that an own create returned or found.
+    ///
+    /// Returns `false`, and stores nothing, if the watch has already shown its deletion.
+    pub fn record_created(&self, view: V) -> bool {
         let mut index = self.lock_write();
-        if index.gone.contains(view.uid()) {
+        if index.deleted.contains(view.uid()) {
             return false;
         }
-        let known = index
+        let is_known = index
             .jobs
-            .get(&view.job())
+            .get(&view.job_key())
             .and_then(|objects| objects.get(view.name()))
             .is_some_and(|object| object.uid() == view.uid());
-        if !known {
-            let mark = (view.job(), view.name().to_owned(), Instant::now());
-            index.unconfirmed.insert(view.uid().to_owned(), mark);
-            index.put(Arc::new(view));
+        if !is_known {
+            let mark = (view.job_key(), view.name().to_owned(), Instant::now());
+            index.pending.insert(view.uid().to_owned(), mark);
+            index.insert_object(Arc::new(view));
         }
         drop(index);
-        self.bump();
+        self.notify_changed();
         true
     }
 
-    /// Notes that we asked for the deletion of the object of this UID.
-    pub fn deletion_requested(&self, job: &Key, name: &str, uid: &str) {
-        self.requested(job, name, uid, V::mark_deleting);
+    /// Marks the object with this UID as deleting, after an own delete request.
+    pub fn record_deletion_request(&self, job: &Key, name: &str, uid: &str) {
+        self.update_object(job, name, uid, V::mark_deleting);
     }
 
-    fn requested(&self, job: &Key, name: &str, uid: &str, note: impl FnOnce(&mut V)) {
+    fn update_object(&self, job: &Key, name: &str, uid: &str, update: impl FnOnce(&mut V)) {
         let mut index = self.lock_write();
         let object = index.jobs.get(job).and_then(|objects| objects.get(name));
         if let Some(object) = object.filter(|object| object.uid() == uid) {
             let mut object = object.clone();
-            note(&mut object);
-            index.put(Arc::new(object));
+            update(&mut object);
+            index.insert_object(Arc::new(object));
         }
         drop(index);
-        self.bump();
+        self.notify_changed();
     }
 
-    /// Puts in what the watch showed. Returns the job that it was of, if its label names another by now.
-    pub fn applied(&self, view: V) -> Option<Key> {
+    /// Stores an object of a watch event. Returns its previous job if the job label has changed.
+    pub fn on_apply(&self, view: V) -> Option<Key> {
         let mut index = self.lock_write();
-        index.unconfirmed.remove(view.uid());
-        let left = index.put(Arc::new(view));
+        index.pending.remove(view.uid());
+        let previous_job = index.insert_object(Arc::new(view));
         drop(index);
-        self.bump();
-        left
+        self.notify_changed();
+        previous_job
     }
 
-    /// Takes out what the watch showed going. Returns the job that it was of.
-    pub fn deleted(&self, uid: &str) -> Option<Key> {
+    /// Removes an object whose deletion the watch showed. Returns its job.
+    pub fn on_delete(&self, uid: &str) -> Option<Key> {
         let mut index = self.lock_write();
-        index.unconfirmed.remove(uid);
-        // Also where it is not known: the answer of its create may come late.
-        index.gone.add(uid);
-        let left = index.lose(uid);
+        index.pending.remove(uid);
+        // Also for an unknown object: the response of its create may arrive late.
+        index.deleted.insert(uid);
+        let job = index.remove_by_uid(uid);
         drop(index);
-        self.bump();
-        left
+        self.notify_changed();
+        job
     }
 
-    /// Notes how an object was when the watch showed it going, if that matters.
-    pub fn went(&self, last: V) {
-        if last.matters_gone() {
+    /// Keeps the final state of a deleted object if [its kind needs
+    /// it](View::should_keep_final_state).
+    pub fn record_final_state(&self, state: V) {
+        if state.should_keep_final_state() {
             let mut index = self.lock_write();
-            if index.last.len() == LAST_KEPT {
-                index.last.pop_front();
+            if index.final_states.len() == MAX_FINAL_STATES {
+                index.final_states.pop_front();
             }
-            index.last.push_back(last);
+            index.final_states.push_back(state);
         }
     }
 
-    /// How the object of this UID was at last, if the watch has shown lately how it went, and [it matters](View::matters_gone).
-    pub fn last_of(&self, uid: &str) -> Option<V> {
+    /// The final state of a recently deleted object, if [it was
+    /// kept](View::should_keep_final_state).
+    pub fn final_state(&self, uid: &str) -> Option<V> {
         let index = self.lock_read();
-        let mut newest = index.last.iter().rev();
-        newest.find(|last| last.uid() == uid).cloned()
+        let mut newest_first = index.final_states.iter().rev();
+        newest_first.find(|state| state.uid() == uid).cloned()
     }
 
-    /// Takes out what the watch showed without the label that names its job: of that one it is gone. Returns the job.
-    pub fn unlabelled(&self, uid: &str) -> Option<Key> {
+    /// Removes an object that has lost its job label. Returns its previous job.
+    pub fn on_label_removed(&self, uid: &str) -> Option<Key> {
         let mut index = self.lock_write();
-        index.unconfirmed.remove(uid);
-        let left = index.lose(uid);
+        index.pending.remove(uid);
+        let job = index.remove_by_uid(uid);
         drop(index);
-        self.bump();
-        left
+        self.notify_changed();
+        job
     }
 
-    pub(crate) fn list_started(&self) {
+    pub(crate) fn on_init(&self) {
         self.lock_write().listed = Some((Instant::now(), Vec::new()));
     }
 
-    pub(crate) fn list_brought(&self, view: V) {
+    pub(crate) fn on_init_apply(&self, view: V) {
         let mut index = self.lock_write();
         let index = &mut *index;
         if let Some((_, listed)) = &mut index.listed {
-            // Mostly it is known as it is, and need not be there twice.
-            let objects = index.jobs.get(&view.job());
-            let known = objects.and_then(|objects| objects.shared(view.name()));
+            // Share the stored object if it is unchanged: a resync would double the memory.
+            let objects = index.jobs.get(&view.job_key());
+            let known = objects.and_then(|objects| objects.get_shared(view.name()));
             let known = known.filter(|known| ***known == view).cloned();
             listed.push(known.unwrap_or_else(|| Arc::new(view)));
         }
     }
 
-    /// Replaces everything by what the list brought, and returns the jobs concerned, before and after.
-    pub(crate) fn list_complete(&self) -> HashSet<Key> {
+    /// Replaces all objects by those of the list. Returns the jobs that had or have objects.
+    pub(crate) fn on_init_done(&self) -> HashSet<Key> {
         let mut index = self.lock_write();
         let now = Instant::now();
         let (began, listed) = index.listed.take().unwrap_or_else(|| (now, Vec::new()));
-        let mut concerned: HashSet<Key> = index.jobs.keys().cloned().collect();
-        // What we wrote while the list was under way may be missing from it. What was there before and is missing has gone since.
-        index.unconfirmed.retain(|_, (_, _, since)| *since >= began);
-        let unconfirmed: Vec<Arc<V>> = index
-            .unconfirmed
+        let mut changed_jobs: HashSet<Key> = index.jobs.keys().cloned().collect();
+        // The list may miss objects that were created after its start, but no older ones.
+        index.pending.retain(|_, (_, _, since)| *since >= began);
+        let pending: Vec<Arc<V>> = index
+            .pending
             .values()
-            .filter_map(|(job, name, _)| index.jobs.get(job)?.shared(name).cloned())
+            .filter_map(|(job, name, _)| index.jobs.get(job)?.get_shared(name).cloned())
             .collect();
         let before = std::mem::take(&mut index.jobs);
         index.addresses.clear();
         index.by_uid.clear();
-        for view in unconfirmed {
-            index.put(view);
+        for view in pending {
+            index.insert_object(view);
         }
         for view in listed {
-            concerned.insert(view.job());
-            index.unconfirmed.remove(view.uid());
-            index.put(view);
+            changed_jobs.insert(view.job_key());
+            index.pending.remove(view.uid());
+            index.insert_object(view);
         }
-        // What went while nobody watched.
-        let is_there = |old: &V| {
-            let objects = index.jobs.get(&old.job());
+        // Objects that are missing from the list were deleted while no watch was open.
+        let is_listed = |old: &V| {
+            let objects = index.jobs.get(&old.job_key());
             objects
                 .and_then(|objects| objects.get(old.name()))
-                .is_some_and(|now| now.uid() == old.uid())
+                .is_some_and(|current| current.uid() == old.uid())
         };
-        let gone = before
+        let deleted = before
             .values()
-            .flat_map(Objects::iter)
-            .filter(|old| !is_there(old));
-        for uid in gone.map(V::uid).collect::<Vec<_>>() {
-            index.gone.add(uid);
+            .flat_map(VersionedMap::iter)
+            .filter(|old| !is_listed(old));
+        for uid in deleted.map(V::uid).collect::<Vec<_>>() {
+            index.deleted.insert(uid);
         }
         drop(index);
-        self.synced.send_replace(true);
-        self.bump();
-        concerned
+        self.is_synced.send_replace(true);
+        self.notify_changed();
+        changed_jobs
     }
 
-    fn forget_unconfirmed(&self) {
-        let late = |since: &Instant| since.elapsed() > CONFIRMED_WITHIN;
+    fn expire_pending(&self) {
+        let is_expired = |since: &Instant| since.elapsed() > PENDING_TIMEOUT;
         if !self
             .lock_read()
-            .unconfirmed
+            .pending
             .values()
-            .any(|(_, _, since)| late(since))
+            .any(|(_, _, since)| is_expired(since))
         {
             return;
         }
         let mut index = self.lock_write();
         let expired: Vec<_> = index
-            .unconfirmed
+            .pending
             .iter()
-            .filter(|(_, (_, _, since))| late(since))
+            .filter(|(_, (_, _, since))| is_expired(since))
             .map(|(uid, (job, name, _))| (uid.clone(), job.clone(), name.clone()))
             .collect();
         for (uid, job, name) in expired {
-            index.unconfirmed.remove(&uid);
-            index.take(&job, &name, &uid);
+            index.pending.remove(&uid);
+            index.remove_object(&job, &name, &uid);
         }
     }
 
-    fn bump(&self) {
+    fn notify_changed(&self) {
         self.version.send_modify(|version| *version += 1);
     }
 
     fn lock_read(&self) -> std::sync::RwLockReadGuard<'_, Index<V>> {
-        // A panic while the lock was held cannot leave a half-made change that matters more than going on.
+        // A panic under the lock can leave a partial update. The next list repairs it.
         self.index
             .read()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -327,53 +333,55 @@ impl<V: View> ObjectCache<V> {
 }
 
 impl PodCache {
-    /// Notes that the kubelet of the pod of this UID was told to end it where it is.
-    pub fn end_requested(&self, job: &Key, name: &str, uid: &str) {
-        self.requested(job, name, uid, |pod| pod.told_to_end = true);
+    /// Marks a pod whose `activeDeadlineSeconds` was set by an own write. See docs/decisions/0017.
+    pub fn record_deadline_request(&self, job: &Key, name: &str, uid: &str) {
+        self.update_object(job, name, uid, |pod| pod.deadline_requested = true);
     }
 }
 
 impl<V: View> Index<V> {
-    /// Puts an object in its place. Returns the job that it was of, if its label names another by now: of that one it is gone.
-    fn put(&mut self, view: Arc<V>) -> Option<Key> {
-        let job = view.job();
+    /// Stores an object. If its job label has changed, removes it from its previous job and returns
+    /// that job.
+    fn insert_object(&mut self, view: Arc<V>) -> Option<Key> {
+        let job = view.job_key();
         let before = self.by_uid.get(view.uid()).map(|known| known.0.clone());
-        let known = before.as_ref().map(|before| before.job());
-        let left = known.filter(|known| *known != job);
-        if left.is_some() {
-            self.lose(view.uid());
+        let known_job = before.as_ref().map(|before| before.job_key());
+        let previous_job = known_job.filter(|known_job| *known_job != job);
+        if previous_job.is_some() {
+            self.remove_by_uid(view.uid());
         }
         self.changes += 1;
-        for address in view.addresses() {
-            let holder = self.addresses.get(address);
-            // Whoever is seen coming to an address has it. One that has long had it may have lost it to another, and takes it from nobody.
-            let takes = |holder: &V| match &before {
-                Some(before) => !before.addresses().contains(address),
-                None => view.has_rather(holder),
+        for address in view.ip_addresses() {
+            let owner = self.addresses.get(address);
+            // The pod that was assigned an address last owns it. An update of an older pod that
+            // still reports the address must not take it back, because Kubernetes reuses addresses.
+            let takes_over = |owner: &V| match &before {
+                Some(before) => !before.ip_addresses().contains(address),
+                None => view.takes_address_over(owner),
             };
-            if holder.is_none_or(|holder| holder.uid() == view.uid() || takes(holder)) {
+            if owner.is_none_or(|owner| owner.uid() == view.uid() || takes_over(owner)) {
                 self.addresses.insert(*address, view.clone());
             }
         }
         let objects = self.jobs.entry(job).or_default();
-        if let Some(old) = objects.put(view.clone(), self.changes) {
-            self.forget_addresses(&old);
+        if let Some(old) = objects.insert_object(view.clone(), self.changes) {
+            self.remove_addresses(&old);
             self.by_uid.remove(old.uid());
         }
         self.by_uid.replace(ByUid(view));
-        left
+        previous_job
     }
 
-    /// Takes out the object of this UID, of whichever job it is, and notes that it went. Returns the job.
-    fn lose(&mut self, uid: &str) -> Option<Key> {
+    /// Removes the object with this UID from its job and records the deletion. Returns the job.
+    fn remove_by_uid(&mut self, uid: &str) -> Option<Key> {
         let known = self.by_uid.get(uid)?.0.clone();
-        let job = known.job();
-        self.gone.add(uid);
-        self.take(&job, known.name(), uid);
+        let job = known.job_key();
+        self.deleted.insert(uid);
+        self.remove_object(&job, known.name(), uid);
         Some(job)
     }
 
-    fn take(&mut self, job: &Key, name: &str, uid: &str) {
+    fn remove_object(&mut self, job: &Key, name: &str, uid: &str) {
         self.changes += 1;
         let Some(objects) = self.jobs.get_mut(job) else {
             return;
@@ -381,21 +389,21 @@ impl<V: View> Index<V> {
         if objects.get(name).is_none_or(|object| object.uid() != uid) {
             return;
         }
-        let old = objects.take(name, self.changes);
+        let old = objects.remove_object(name, self.changes);
         if objects.is_empty() {
             self.jobs.remove(job);
         }
         self.by_uid.remove(uid);
         if let Some(old) = old {
-            self.forget_addresses(&old);
+            self.remove_addresses(&old);
         }
     }
 
-    /// Forgets the addresses of an object, but for those that its next state or another object has by now.
-    fn forget_addresses(&mut self, old: &Arc<V>) {
-        for address in old.addresses() {
-            let now = self.addresses.get(address);
-            if now.is_some_and(|now| Arc::ptr_eq(now, old)) {
+    /// Removes the addresses of an old object, except those that a newer object owns.
+    fn remove_addresses(&mut self, old: &Arc<V>) {
+        for address in old.ip_addresses() {
+            let owner = self.addresses.get(address);
+            if owner.is_some_and(|owner| Arc::ptr_eq(owner, old)) {
                 self.addresses.remove(address);
             }
         }

@@ -5,32 +5,34 @@ use di_plan::{PodView, ServiceView};
 
 use crate::Key;
 
-/// What is cached of an object that belongs to a job.
+/// The cached part of an object that belongs to a job.
 pub trait View: Clone + PartialEq + Send + Sync {
-    /// Key of its job.
-    fn job(&self) -> Key;
-    /// Its name.
+    /// Key of the job that the object belongs to.
+    fn job_key(&self) -> Key;
+    /// Name of the object.
     fn name(&self) -> &str;
-    /// Its UID.
+    /// UID of the object.
     fn uid(&self) -> &str;
-    /// Addresses by which it is known.
-    fn addresses(&self) -> &[IpAddr] {
+    /// IP addresses that the object owns.
+    fn ip_addresses(&self) -> &[IpAddr] {
         &[]
     }
-    /// Whether an address that both have is this one's: it goes over from who is gone, though nobody may have said so yet.
-    fn has_rather(&self, _other: &Self) -> bool {
+    /// Whether this object owns an address that both objects report.
+    ///
+    /// Kubernetes reuses addresses, and the deletion of the old owner may not be visible yet.
+    fn takes_address_over(&self, _other: &Self) -> bool {
         true
     }
-    /// Notes that its deletion was asked for.
+    /// Records that a deletion of the object was requested.
     fn mark_deleting(&mut self);
-    /// Whether how it was at last matters once it has gone.
-    fn matters_gone(&self) -> bool {
+    /// Whether the cache keeps the final state of the object after its deletion.
+    fn should_keep_final_state(&self) -> bool {
         false
     }
 }
 
 impl View for PodView {
-    fn job(&self) -> Key {
+    fn job_key(&self) -> Key {
         (self.namespace.clone(), self.job.clone())
     }
     fn name(&self) -> &str {
@@ -39,27 +41,27 @@ impl View for PodView {
     fn uid(&self) -> &str {
         &self.uid
     }
-    fn addresses(&self) -> &[IpAddr] {
-        // The address of a pod that has ended may be another's by now.
+    fn ip_addresses(&self) -> &[IpAddr] {
+        // Another pod may have the address of a pod that has ended.
         match &self.ips {
-            Some(ips) if self.uses_cluster() => ips,
+            Some(ips) if self.is_active() => ips,
             _ => &[],
         }
     }
-    fn has_rather(&self, other: &Self) -> bool {
+    fn takes_address_over(&self, other: &Self) -> bool {
         (!self.deleting, self.created) >= (!other.deleting, other.created)
     }
     fn mark_deleting(&mut self) {
         self.deleting = true;
     }
-    fn matters_gone(&self) -> bool {
-        // How it ended is how its job ends.
+    fn should_keep_final_state(&self) -> bool {
+        // The result of the coordinator decides the result of the job.
         self.role == Some(Role::Coordinator) && self.end.is_some()
     }
 }
 
 impl View for ServiceView {
-    fn job(&self) -> Key {
+    fn job_key(&self) -> Key {
         (self.namespace.clone(), self.job.clone())
     }
     fn name(&self) -> &str {

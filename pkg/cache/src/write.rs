@@ -7,8 +7,8 @@ use kube::{
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// The kind in its legacy version, whose schema is open.
-pub fn open_resource() -> ApiResource {
+/// The `ApiResource` of DIJobs in the legacy version, which has an open schema.
+pub fn legacy_resource() -> ApiResource {
     ApiResource {
         version: names::LEGACY_VERSION.to_owned(),
         api_version: format!("{}/{}", names::GROUP, names::LEGACY_VERSION),
@@ -16,11 +16,14 @@ pub fn open_resource() -> ApiResource {
     }
 }
 
-/// Writes fields of a job, or of one of its subresources, guarded by the version that they were derived from, and returns the job as it is
-/// then. A field is the path to it, from the job on.
+/// Writes fields of a job or of one of its subresources, and returns the job after the write.
 ///
-/// It goes through the legacy version: a write by the other one is refused whole when anything in the spec does not fit the schema, and a
-/// job that came in by the open version would never get a status.
+/// The patch is guarded by the `resourceVersion` of `job`. Each field is a path from the root of
+/// the object and its new value. See docs/decisions/0003.
+///
+/// The request uses the legacy version: the other version rejects the write when any field of the
+/// spec does not fit its schema. A job that was created by the open version would never get a
+/// status.
 pub async fn write_fields<J>(
     client: &Client,
     job: &J,
@@ -30,7 +33,7 @@ pub async fn write_fields<J>(
 where
     J: Resource<DynamicType = ()> + Clone + DeserializeOwned,
 {
-    let url = DynamicObject::url_path(&open_resource(), job.namespace().as_deref());
+    let url = DynamicObject::url_path(&legacy_resource(), job.namespace().as_deref());
     let patch = guarded_patches(job.resource_version().as_deref(), fields);
     let (name, params, patch) = (
         job.name_any(),
@@ -39,7 +42,7 @@ where
     );
     let request = Request::new(url);
     let request = match subresource {
-        Some(part) => request.patch_subresource(part, &name, &params, &patch),
+        Some(subresource) => request.patch_subresource(subresource, &name, &params, &patch),
         None => request.patch(&name, &params, &patch),
     };
     client

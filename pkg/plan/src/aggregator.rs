@@ -6,23 +6,23 @@ use serde_json::Value;
 
 use crate::ports::named_port;
 
-/// The pod of a namespace's aggregators, as far as it is known.
+/// The pod template for the aggregators of a namespace.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum AggregatorTemplate {
-    /// It was not looked for yet.
+    /// The `AggregatorConfig`s have not been listed.
     #[default]
     Unknown,
-    /// There is none, neither in the namespace nor in the orchestrator's.
+    /// The namespace and the orchestrator's namespace have no `AggregatorConfig`.
     Missing,
-    /// There is one that makes no pod, and why.
+    /// The `AggregatorConfig` is invalid; the message says why.
     Invalid(String),
-    /// This one.
+    /// The template of a valid `AggregatorConfig`.
     Found(Arc<PodTemplateSpec>),
 }
 
 impl AggregatorTemplate {
-    /// That of an `AggregatorConfig` of either served version.
-    pub fn of(config: &Value) -> Self {
+    /// The template of an `AggregatorConfig` of any served version.
+    pub fn from_config(config: &Value) -> Self {
         match validation::aggregator_config(config) {
             Ok(config) => Self::Found(Arc::new(config.spec.aggregator.template)),
             Err(faults) => {
@@ -36,28 +36,30 @@ impl AggregatorTemplate {
         }
     }
 
-    /// The template, if there is one.
-    pub fn found(&self) -> Option<&PodTemplateSpec> {
+    /// The pod template, if a valid one was found.
+    pub fn pod_template(&self) -> Option<&PodTemplateSpec> {
         match self {
             Self::Found(template) => Some(template),
             _ => None,
         }
     }
 
-    /// Port of aggregators made from it.
-    pub fn port(&self) -> Option<i32> {
-        let named = self.found()?.spec.as_ref().and_then(named_port);
+    /// Port of the aggregators of this template.
+    pub fn pod_port(&self) -> Option<i32> {
+        let named = self.pod_template()?.spec.as_ref().and_then(named_port);
         Some(named.unwrap_or_else(|| Role::Aggregator.default_port()))
     }
 
-    /// Why no aggregator of a job in this namespace can be made, in one word and in a sentence that says what to do; nothing while that is not known.
-    pub fn lack(&self, namespace: &str) -> Option<(Reason, String)> {
+    /// Reason and message if no aggregator can be created in this namespace.
+    ///
+    /// `None` while the `AggregatorConfig`s have not been listed.
+    pub fn missing_reason(&self, namespace: &str) -> Option<(Reason, String)> {
         match self {
             Self::Missing => Some((
                 Reason::MissingAggregatorConfig,
                 format!(
-                    "learners of several GPUs need an AggregatorConfig named {0}, and there is none, neither in namespace {namespace} nor in {1}: \
-                     create one in either, with the pod of aggregators as spec.aggregator.template",
+                    "learners with several GPUs need an AggregatorConfig, but none named {0} exists in namespace {namespace} or {1}: \
+                     create one with the aggregator pod as spec.aggregator.template",
                     names::AGGREGATOR_CONFIG,
                     names::SYSTEM_NAMESPACE
                 ),

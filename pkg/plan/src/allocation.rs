@@ -1,26 +1,28 @@
-//! How the GPUs of a logic learner are split into pods.
+//! Splits the GPUs of a learner group into pods.
 
 use std::collections::BTreeMap;
 
-/// A policy by which GPUs are split.
+/// A policy that splits GPUs into pods.
 pub trait Allocation {
-    /// GPUs of each pod, at least one and `gpus` together. `nodes` are the GPUs of each node that could take a pod.
-    fn split(&self, gpus: i32, nodes: &[i32]) -> Vec<i32>;
+    /// The GPUs of each pod: at least one per pod, `gpus` in total.
+    ///
+    /// `nodes` are the GPUs of each node that accepts such pods.
+    fn split_gpus(&self, gpus: i32, nodes: &[i32]) -> Vec<i32>;
 }
 
-/// One pod, if a node of the most common size has room for it; else one for each full node of that size, and one for the rest.
+/// Fills nodes of the most common size: one pod per full node, and one pod for the remaining GPUs.
 ///
-/// Where no node has GPUs there is one pod for all, which the scheduler then tells of.
+/// If no node has GPUs, one pod gets all of them, and the scheduler reports that it does not fit.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Simple;
+pub struct SimpleAllocation;
 
-impl Allocation for Simple {
-    fn split(&self, gpus: i32, nodes: &[i32]) -> Vec<i32> {
+impl Allocation for SimpleAllocation {
+    fn split_gpus(&self, gpus: i32, nodes: &[i32]) -> Vec<i32> {
         let mut sizes: BTreeMap<i32, usize> = BTreeMap::new();
         for size in nodes.iter().filter(|size| **size > 0) {
             *sizes.entry(*size).or_default() += 1;
         }
-        // Of sizes equally common, the largest.
+        // `max_by_key` returns the last maximum: of equally common sizes, the largest.
         let common = sizes.into_iter().max_by_key(|(_, count)| *count);
         let size = common.map_or(gpus, |(size, _)| size);
         if gpus <= size {
@@ -52,14 +54,18 @@ mod tests {
             (8, &[4, 8], &[8]),
             (9, &[2, 2, 8, 8], &[8, 1]),
         ] {
-            assert_eq!(Simple.split(gpus, nodes), split, "{gpus} on {nodes:?}");
+            assert_eq!(
+                SimpleAllocation.split_gpus(gpus, nodes),
+                split,
+                "{gpus} on {nodes:?}"
+            );
         }
     }
 
     proptest! {
         #[test]
-        fn nothing_is_lost_and_no_pod_is_empty(gpus in 1..=1024, nodes in proptest::collection::vec(0..17, 0..20)) {
-            let split = Simple.split(gpus, &nodes);
+        fn split_keeps_all_gpus_and_no_pod_is_empty(gpus in 1..=1024, nodes in proptest::collection::vec(0..17, 0..20)) {
+            let split = SimpleAllocation.split_gpus(gpus, &nodes);
             prop_assert_eq!(split.iter().sum::<i32>(), gpus);
             prop_assert!(split.iter().all(|share| *share > 0));
             let largest = nodes.iter().copied().max().filter(|gpus| *gpus > 0);

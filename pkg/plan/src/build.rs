@@ -15,11 +15,11 @@ use kube::{Resource, ResourceExt};
 
 use crate::{
     Job,
-    ports::{master as master_port, port_of, ports},
-    share::Share,
+    ports::{master_port, port_of_entry, replica_ports},
+    resource_share::ResourceShare,
 };
 
-/// What pods are told that does not stand in their job.
+/// Settings for pods that come from the orchestrator instead of the job.
 #[derive(Clone, Debug)]
 pub struct BuildSettings {
     /// Address of the replica endpoint, `host:port`.
@@ -34,8 +34,10 @@ impl Default for BuildSettings {
     }
 }
 
-/// Pod of a planned replica; nothing for a role that there is no template for. That of aggregators is not the job's own.
-pub fn pod(
+/// Builds the pod of a plan entry; `None` if the role has no template.
+///
+/// `aggregator` is the template of aggregators, which the job does not contain.
+pub fn build_pod(
     job: &DIJob,
     entry: &PlanEntry,
     aggregator: Option<&PodTemplateSpec>,
@@ -49,7 +51,7 @@ pub fn pod(
     let mut spec = template.spec.clone().unwrap_or_default();
 
     add_volumes(job, &mut spec);
-    // One that is empty says nothing: the API server would start everything again, for ever.
+    // The API server turns an empty policy into `Always`, and the pod would never end.
     let policy = spec.restart_policy.get_or_insert_default();
     if policy.is_empty() {
         "Never".clone_into(policy);
@@ -57,35 +59,37 @@ pub fn pod(
     let own_class = spec.priority_class_name.as_deref().unwrap_or_default();
     if own_class.is_empty() && !job.spec.priority_class_name.is_empty() {
         spec.priority_class_name = Some(job.spec.priority_class_name.clone());
-        // What a pod was exported with was computed for another class, and pods with it would be refused.
+        // An exported template may have these values of another class, and the API server rejects
+        // pods with values that do not fit their class.
         spec.priority = None;
         spec.preemption_policy = None;
     }
-    for (name, number) in ports(job, entry) {
+    for (name, number) in replica_ports(job, entry) {
         set_port(&mut spec, &name, number);
     }
-    // An aggregator's entry tells of the resources of its ddp learners.
+    // The entry of an aggregator has the resources of its ddp learners.
     if entry.role != Role::Aggregator
         && let Some(main) = main_container(&mut spec)
     {
         let resources = main.resources.get_or_insert_default();
         if let Some(place) = &entry.ddp {
-            take_share(resources, Share::of(place, entry.gpus()));
+            take_share(resources, ResourceShare::for_place(place, entry.gpus()));
         }
         entry.resources.apply_to(resources);
     }
-    let env = env(job, entry, settings);
+    let env = build_env(job, entry, settings);
     for container in spec
         .init_containers
         .iter_mut()
         .flatten()
         .chain(&mut spec.containers)
     {
-        // Ours stand first, so that users' entries may refer to and override them.
-        let theirs = container.env.take().unwrap_or_default();
-        container.env = Some(env.iter().cloned().chain(theirs).collect());
+        // The orchestrator's variables come first: entries of users can refer to them and override
+        // them, because the last value of a name wins.
+        let user_env = container.env.take().unwrap_or_default();
+        container.env = Some(env.iter().cloned().chain(user_env).collect());
     }
-    let mut metadata = metadata(job, entry, template.metadata.as_ref());
+    let mut metadata = build_metadata(job, entry, template.metadata.as_ref());
     if let Some(group) = &entry.group {
         let annotations = metadata.annotations.get_or_insert_default();
         annotations.insert(names::GROUP_ANNOTATION.to_owned(), group.clone());
@@ -97,8 +101,9 @@ pub fn pod(
     })
 }
 
-/// Headless service that gives a planned replica its address, ready or not.
-pub fn service(job: &DIJob, entry: &PlanEntry) -> Service {
+/// Builds the headless service of a plan entry. It publishes the address of the pod before the pod
+/// is ready.
+pub fn build_service(job: &DIJob, entry: &PlanEntry) -> Service {
     let port = |(name, number)| ServicePort {
         name: Some(name),
         port: number,
@@ -106,7 +111,7 @@ pub fn service(job: &DIJob, entry: &PlanEntry) -> Service {
         ..ServicePort::default()
     };
     Service {
-        metadata: metadata(job, entry, None),
+        metadata: build_metadata(job, entry, None),
         spec: Some(ServiceSpec {
             cluster_ip: Some("None".to_owned()),
             publish_not_ready_addresses: Some(true),
@@ -114,14 +119,14 @@ pub fn service(job: &DIJob, entry: &PlanEntry) -> Service {
                 (names::labels::JOB.to_owned(), job.name_any()),
                 (names::labels::POD.to_owned(), entry.name.clone()),
             ])),
-            ports: Some(ports(job, entry).into_iter().map(port).collect()),
+            ports: Some(replica_ports(job, entry).into_iter().map(port).collect()),
             ..ServiceSpec::default()
         }),
         status: None,
     }
 }
 
-fn metadata(job: &DIJob, entry: &PlanEntry, template: Option<&ObjectMeta>) -> ObjectMeta {
+fn build_metadata(job: &DIJob, entry: &PlanEntry, template: Option<&ObjectMeta>) -> ObjectMeta {
     let mut labels = template
         .and_then(|meta| meta.labels.clone())
         .unwrap_or_default();
@@ -155,7 +160,7 @@ fn metadata(job: &DIJob, entry: &PlanEntry, template: Option<&ObjectMeta>) -> Ob
         annotations: template.and_then(|meta| meta.annotations.clone()),
         owner_references: job.controller_owner_ref(&()).map(|owner| {
             vec![OwnerReference {
-                // Who deletes the job in the foreground waits for us.
+                // A foreground deletion of the job waits for its pods and services.
                 block_owner_deletion: Some(true),
                 ..owner
             }]
@@ -179,21 +184,22 @@ fn add_volumes(job: &DIJob, spec: &mut PodSpec) {
     }
 }
 
-/// Gives a port its number; one that no container has is the main one's, where it may stand without its name.
+/// Sets the number of a named port. If no container has the port, it is added to the main
+/// container, where an unnamed port of this number gets the name.
 fn set_port(spec: &mut PodSpec, name: &str, number: i32) {
-    let mut all = spec
+    let mut container_ports = spec
         .containers
         .iter_mut()
         .flat_map(|c| &mut c.ports)
         .flatten();
-    if let Some(port) = all.find(|port| port.name.as_deref() == Some(name)) {
-        // That of the node moves along: in the node's network both are one.
+    if let Some(port) = container_ports.find(|port| port.name.as_deref() == Some(name)) {
+        // Move the host port by the same offset: with `hostNetwork` both must be equal.
         if let Some(host) = port.host_port.as_mut().filter(|host| **host != 0) {
             *host = host.saturating_add(number.saturating_sub(port.container_port));
         }
         let has_moved = port.container_port != number;
         port.container_port = number;
-        // One that stands without its name at the new number is this one.
+        // An unnamed port with the new number is a duplicate.
         if let Some(main) = main_container(spec).filter(|_| has_moved) {
             let ports = main.ports.iter_mut();
             ports.for_each(|ports| ports.retain(|port| !is_unnamed(port, number)));
@@ -215,7 +221,7 @@ fn set_port(spec: &mut PodSpec, name: &str, number: i32) {
     }
 }
 
-/// Whether this is a port of the number that has no name.
+/// Whether this is an unnamed TCP port with this number.
 fn is_unnamed(port: &ContainerPort, number: i32) -> bool {
     let is_empty_or = |text: &Option<String>, other| {
         let text = text.as_deref().unwrap_or_default();
@@ -226,23 +232,24 @@ fn is_unnamed(port: &ContainerPort, number: i32) -> bool {
         && is_empty_or(&port.protocol, "TCP")
 }
 
-/// Of what the template asks for, a ddp learner has its share, requests and limits each.
-fn take_share(requirements: &mut ResourceRequirements, share: Share) {
+/// Reduces requests and limits of the template to the share of a ddp learner.
+fn take_share(requirements: &mut ResourceRequirements, share: ResourceShare) {
     let lists = [&mut requirements.requests, &mut requirements.limits];
     for (resource, quantity) in lists.into_iter().flatten().flatten() {
-        *quantity = share.part(resource, quantity);
+        *quantity = share.slice_quantity(resource, quantity);
     }
 }
 
-/// What [`Role::variables`] lists; the validator goes by it.
-fn env(job: &DIJob, entry: &PlanEntry, settings: &BuildSettings) -> Vec<EnvVar> {
+/// Builds the environment variables of a pod. Keep [`Role::variables`] equal: the validator uses
+/// it.
+fn build_env(job: &DIJob, entry: &PlanEntry, settings: &BuildSettings) -> Vec<EnvVar> {
     let namespace = job.namespace().unwrap_or_default();
     let coordinator = names::url(
         &names::coordinator(&job.name_any()),
         &namespace,
-        job.port(Role::Coordinator),
+        job.role_port(Role::Coordinator),
     );
-    let mut all = vec![
+    let mut variables = vec![
         (names::env::POD_NAMESPACE, namespace),
         (names::env::POD_NAME, entry.name.clone()),
         (names::env::SERVER_URL, settings.server_url.clone()),
@@ -251,15 +258,16 @@ fn env(job: &DIJob, entry: &PlanEntry, settings: &BuildSettings) -> Vec<EnvVar> 
             names::SERVER_API_VERSION.to_owned(),
         ),
         (names::env::COORDINATOR_URL, coordinator),
-        (entry.role.port_env(), listens(job, entry).to_string()),
+        (entry.role.port_env(), listen_port(job, entry).to_string()),
     ];
     if entry.role != Role::Coordinator {
-        all.push((names::env::REPLICA_INDEX, entry.index.to_string()));
+        variables.push((names::env::REPLICA_INDEX, entry.index.to_string()));
     }
     if let Some(place) = &entry.ddp {
-        all.extend(ddp_env(job, entry, place));
+        variables.extend(ddp_env(job, entry, place));
     }
-    all.into_iter()
+    variables
+        .into_iter()
         .map(|(name, value)| EnvVar {
             name: name.to_owned(),
             value: Some(value),
@@ -268,11 +276,12 @@ fn env(job: &DIJob, entry: &PlanEntry, settings: &BuildSettings) -> Vec<EnvVar> 
         .collect()
 }
 
-/// The port that a replica is told to listen at. Processes of ddp learners are told that of rank 0, and add their own rank.
-fn listens(job: &DIJob, entry: &PlanEntry) -> i32 {
+/// The port variable of a replica. Processes of ddp learners get the port of rank 0 and add their
+/// rank.
+fn listen_port(job: &DIJob, entry: &PlanEntry) -> i32 {
     match entry.role {
-        Role::DdpLearner => job.port(entry.role),
-        _ => port_of(job, entry),
+        Role::DdpLearner => job.role_port(entry.role),
+        _ => port_of_entry(job, entry),
     }
 }
 
@@ -281,7 +290,9 @@ fn ddp_env(job: &DIJob, entry: &PlanEntry, place: &Ddp) -> [(&'static str, Strin
     let mut aggregators = plan.filter(|other| other.name == place.aggregator);
     let aggregator_port = aggregators
         .next()
-        .map_or(Role::Aggregator.default_port(), |of| port_of(job, of));
+        .map_or(Role::Aggregator.default_port(), |aggregator| {
+            port_of_entry(job, aggregator)
+        });
     let namespace = job.namespace().unwrap_or_default();
     let master = place.master.as_deref().unwrap_or(names::MASTER_ITSELF);
     [

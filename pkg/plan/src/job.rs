@@ -6,10 +6,12 @@ use kube::Resource;
 
 use crate::ports::named_port;
 
-/// A job as the rules see it, so that a cache may hold a small part of one instead.
+/// The part of a job that the functions of this crate need.
+///
+/// Callers can pass a whole job or a small cached view of it. See docs/decisions/0001.
 pub trait Job: Resource {
-    /// Its namespace and name.
-    fn key(&self) -> (&str, &str) {
+    /// Namespace and name of the job.
+    fn job_key(&self) -> (&str, &str) {
         let ObjectMeta {
             namespace, name, ..
         } = self.meta();
@@ -19,36 +21,39 @@ pub trait Job: Resource {
         )
     }
 
-    /// Its plan.
-    fn plan(&self) -> &[PlanEntry];
+    /// The entries of `status.plan`.
+    fn plan_entries(&self) -> &[PlanEntry];
 
-    /// What the API server said when it refused a pod of it at the last try, if it did: there is no room in a quota, say.
-    fn refused(&self) -> Option<&str>;
+    /// Message of the API server if it rejected the last attempt to create a pod of the job, for
+    /// example because of a quota.
+    fn rejection_message(&self) -> Option<&str>;
 
-    /// Port of its replicas of one role: the one named `di-port` in the template, else the role's default. Of ddp learners it is that of the
-    /// process of rank 0.
-    fn port(&self, role: Role) -> i32;
+    /// Port of the replicas of a role: `di-port` of the template, or else the default of the role.
+    ///
+    /// For ddp learners it is the port of the process with rank 0.
+    fn role_port(&self, role: Role) -> i32;
 
-    /// GPUs of a learner with these resources: theirs, else those of the template. More than one make a logic learner.
+    /// GPUs of a learner with these resources, or else of the template. More than one GPU makes the
+    /// learner a learner group.
     fn learner_gpus(&self, resources: &ReplicaResources) -> i32;
 }
 
-/// What the API server said when it refused a pod of a job of this status at the last try.
-pub fn refusal(status: &DIJobStatus) -> Option<&str> {
-    let told = condition(&status.conditions, ConditionType::ReplicasReady)?;
-    Reason::among(&Reason::REFUSALS, &told.reason).map(|_| told.message.as_str())
+/// Message of the API server if it rejected the last attempt to create a pod, from the status.
+pub fn rejection_in_status(status: &DIJobStatus) -> Option<&str> {
+    let condition = condition(&status.conditions, ConditionType::ReplicasReady)?;
+    Reason::among(&Reason::REFUSALS, &condition.reason).map(|_| condition.message.as_str())
 }
 
 impl Job for DIJob {
-    fn plan(&self) -> &[PlanEntry] {
+    fn plan_entries(&self) -> &[PlanEntry] {
         self.status.as_ref().map_or(&[], |status| &status.plan)
     }
 
-    fn refused(&self) -> Option<&str> {
-        refusal(self.status.as_ref()?)
+    fn rejection_message(&self) -> Option<&str> {
+        rejection_in_status(self.status.as_ref()?)
     }
 
-    fn port(&self, role: Role) -> i32 {
+    fn role_port(&self, role: Role) -> i32 {
         let owner = match role {
             Role::DdpLearner => Role::Learner,
             role => role,

@@ -1,6 +1,6 @@
-//! The plan of a job: which replicas it should have, by name, and the pods and services made from it.
+//! The plan of a job: the names of its replicas, and the pods and services built from them.
 //!
-//! Everything here is a pure function of what it is given; nothing does IO.
+//! All functions are pure and do no IO.
 
 mod aggregator;
 mod allocation;
@@ -10,21 +10,24 @@ mod listing;
 mod names;
 mod ops;
 mod ports;
-mod share;
+mod resource_share;
 mod view;
 
 pub use aggregator::AggregatorTemplate;
-pub use allocation::{Allocation, Simple};
-pub use build::{BuildSettings, pod, service};
-pub use job::{Job, refusal};
-pub use listing::{Listing, listing, next_change, processes};
+pub use allocation::{Allocation, SimpleAllocation};
+pub use build::{BuildSettings, build_pod, build_service};
+pub use job::{Job, rejection_in_status};
+pub use listing::{Listing, list_processes, list_replicas, next_change};
 pub use names::{RandomSuffixes, Suffixes};
 pub use ops::{
-    LONGEST_BACKOFF_SECONDS, Request, Room, adopt, aggregator_of, declare, drop_gone, expand, find,
-    follow, forgo_logs, is_ready, is_whole, members, next_attempt, planned_as, planned_for,
-    release, release_declared, release_done, remove, replace, request, shorten, successor, victims,
+    MAX_BACKOFF_SECONDS, Request, StatusSizeBudget, adopt, aggregator_of, drop_deleted,
+    drop_failed_history, entries_of_request, entry_kind, find_entry, find_successor, group_members,
+    is_group_complete, is_ready, next_attempt, plan_ddp_learners, plan_request,
+    propagate_to_members, remove_entry, replace, retire_done, scale_down_declared,
+    scale_down_order, scale_down_requested, sync_declared, trim_history,
 };
-pub use ports::{named_port, port_of};
+pub use ports::{named_port, port_of_entry};
 pub use view::{
-    DdpView, END_NOW, End, NodeView, PodPhase, PodView, RestartPolicy, ServiceView, Stage,
+    DdpView, End, IMMEDIATE_DEADLINE_SECONDS, NodeView, PodPhase, PodView, RestartPolicy,
+    ServiceView, Stage,
 };

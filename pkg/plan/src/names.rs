@@ -1,21 +1,22 @@
 use di_api::{Role, names};
 use rand::RngExt;
 
-/// Where the random parts of names come from.
+/// A source of the random suffixes of replica names.
 pub trait Suffixes {
-    /// The next one, [`names::SUFFIX_LEN`] characters long.
-    fn suffix(&mut self) -> String;
+    /// The next suffix of [`names::SUFFIX_LEN`] characters.
+    fn next_suffix(&mut self) -> String;
 }
 
-/// Suffixes drawn at random.
+/// Random suffixes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RandomSuffixes;
 
-/// As in Kubernetes' own generated names: no vowels, so no words, and no characters that look alike.
+/// The alphabet of Kubernetes' generated names: no vowels, which could form words, and no
+/// characters that are easily confused.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 impl Suffixes for RandomSuffixes {
-    fn suffix(&mut self) -> String {
+    fn next_suffix(&mut self) -> String {
         let mut rng = rand::rng();
         (0..names::SUFFIX_LEN)
             .map(|_| char::from(ALPHABET[rng.random_range(0..ALPHABET.len())]))
@@ -23,15 +24,15 @@ impl Suffixes for RandomSuffixes {
     }
 }
 
-/// A name that is not taken.
-pub(crate) fn fresh(
+/// A random name that is not in use.
+pub(crate) fn unused_name(
     job: &str,
     role: Role,
     is_taken: impl Fn(&str) -> bool,
     suffixes: &mut dyn Suffixes,
 ) -> String {
     loop {
-        let name = names::replica(job, role, &suffixes.suffix());
+        let name = names::replica(job, role, &suffixes.next_suffix());
         if !is_taken(&name) {
             return name;
         }

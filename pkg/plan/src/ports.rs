@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::PodSpec;
 
 use crate::Job;
 
-/// The port named `di-port` of a pod.
+/// The number of the port `di-port` of a pod.
 pub fn named_port(spec: &PodSpec) -> Option<i32> {
     spec.containers
         .iter()
@@ -15,30 +15,34 @@ pub fn named_port(spec: &PodSpec) -> Option<i32> {
         .map(|port| port.container_port)
 }
 
-/// Port of one replica, by which its URL tells where it listens.
-pub fn port_of(job: &impl Job, entry: &PlanEntry) -> i32 {
-    let base = entry.port.unwrap_or_else(|| job.port(entry.role));
+/// The port in the URL of a replica.
+pub fn port_of_entry(job: &impl Job, entry: &PlanEntry) -> i32 {
+    let base = entry.port.unwrap_or_else(|| job.role_port(entry.role));
     base + entry.ddp.as_ref().map_or(0, |place| place.start_rank)
 }
 
-/// Every port of a replica, by name: a process of rank n listens n ports after that of rank 0.
-pub(crate) fn ports(job: &impl Job, entry: &PlanEntry) -> Vec<(String, i32)> {
-    let own = port_of(job, entry);
-    let mut all = vec![(names::PORT_NAME.to_owned(), own)];
+/// All ports of a replica with their names. The port of the process with rank n is n above that
+/// of rank 0.
+pub(crate) fn replica_ports(job: &impl Job, entry: &PlanEntry) -> Vec<(String, i32)> {
+    let first = port_of_entry(job, entry);
+    let mut all = vec![(names::PORT_NAME.to_owned(), first)];
     if let Some(place) = &entry.ddp {
-        let further =
-            (1..entry.gpus()).map(|i| (format!("{}{i}", names::ports::GPU_NAME_PREFIX), own + i));
-        all.extend(further);
+        let others =
+            (1..entry.gpus()).map(|i| (format!("{}{i}", names::ports::GPU_NAME_PREFIX), first + i));
+        all.extend(others);
         if place.master.is_none() {
-            all.push((names::ports::MASTER_NAME.to_owned(), master(job, entry)));
+            all.push((
+                names::ports::MASTER_NAME.to_owned(),
+                master_port(job, entry),
+            ));
         }
     }
     all
 }
 
-/// Where the processes of a logic learner meet.
-pub(crate) fn master(job: &impl Job, entry: &PlanEntry) -> i32 {
-    let base = job.port(Role::DdpLearner);
+/// The rendezvous port of the processes of a learner group (`MASTER_PORT`).
+pub(crate) fn master_port(job: &impl Job, entry: &PlanEntry) -> i32 {
+    let base = job.role_port(Role::DdpLearner);
     let world = entry.ddp.as_ref().map_or(0, |place| place.world_size);
     names::ports::master(base, world)
 }

@@ -1,4 +1,4 @@
-//! What the rules need to know of Kubernetes' objects: a small part of each, so that caches stay small.
+//! Views of Kubernetes objects: the small part of each that this crate needs, to keep caches small.
 
 mod ddp;
 mod node;
@@ -12,7 +12,7 @@ use kube::Resource;
 
 pub use ddp::DdpView;
 pub use node::NodeView;
-pub use pod::{END_NOW, PodView, Stage};
+pub use pod::{IMMEDIATE_DEADLINE_SECONDS, PodView, Stage};
 pub use service::ServiceView;
 pub use status::{End, PodPhase, RestartPolicy};
 
@@ -26,12 +26,14 @@ fn controlling_job<K: Resource>(object: &K) -> Option<String> {
         .map(|owner| owner.uid.clone())
 }
 
-/// What we told a pod by this environment variable. Ours stand first; what users set over them changes nothing of the plan.
-fn told<'a>(pod: &'a Pod, variable: &str) -> Option<&'a str> {
+/// The value of an environment variable that the orchestrator set in the main container.
+///
+/// The orchestrator's variables come first in the list, so an override by the user is ignored.
+fn env_value<'a>(pod: &'a Pod, variable: &str) -> Option<&'a str> {
     let mut containers = pod.spec.as_ref()?.containers.iter();
     let main = containers.find(|container| container.name == names::MAIN_CONTAINER)?;
-    let mut all = main.env.iter().flatten();
-    all.find(|one| one.name == variable)?.value.as_deref()
+    let mut variables = main.env.iter().flatten();
+    variables.find(|env| env.name == variable)?.value.as_deref()
 }
 
 #[cfg(test)]

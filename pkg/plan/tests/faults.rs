@@ -5,21 +5,21 @@
 use std::collections::HashMap;
 
 use di_api::{DIJob, Origin, PlanEntry, Role};
-use di_plan::{BuildSettings, Request, Suffixes, pod, replace, request};
+use di_plan::{BuildSettings, Request, Suffixes, build_pod, plan_request, replace};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{EnvVar, Pod};
 use serde_json::{Value, json};
 
-/// Draws what it is told to.
-struct Drawn(Vec<&'static str>);
+/// Returns the given suffixes in order.
+struct FixedSuffixes(Vec<&'static str>);
 
-impl Suffixes for Drawn {
-    fn suffix(&mut self) -> String {
+impl Suffixes for FixedSuffixes {
+    fn next_suffix(&mut self) -> String {
         self.0.remove(0).to_owned()
     }
 }
 
-fn job(collector: &Value) -> DIJob {
+fn job_with_collector(collector: &Value) -> DIJob {
     serde_json::from_value(json!({
         "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
         "metadata": {"name": "j", "namespace": "ns", "uid": "u"},
@@ -32,9 +32,9 @@ fn job(collector: &Value) -> DIJob {
     .unwrap()
 }
 
-fn template() -> Value {
+fn collector_template() -> Value {
     json!({
-        "metadata": {"annotations": {"theirs": "kept"}, "labels": {"team": "rl"}},
+        "metadata": {"annotations": {"user": "kept"}, "labels": {"team": "rl"}},
         "spec": {
             "volumes": [{"name": "data", "hostPath": {"path": "/mnt"}}],
             "initContainers": [{"name": "first"}],
@@ -48,42 +48,48 @@ fn template() -> Value {
     })
 }
 
-fn built(name: &str) -> Pod {
+fn build_collector(name: &str) -> Pod {
     let entry = PlanEntry::new(name.to_owned(), Role::Collector, Origin::Requested, 3);
-    pod(&job(&template()), &entry, None, &BuildSettings::default()).unwrap()
+    build_pod(
+        &job_with_collector(&collector_template()),
+        &entry,
+        None,
+        &BuildSettings::default(),
+    )
+    .unwrap()
 }
 
 #[test]
-fn f22_a_name_that_is_in_use_is_never_drawn_again() {
-    let job = job(&template());
+fn f22_used_name_is_never_allocated_again() {
+    let job = job_with_collector(&collector_template());
     let mut plan = Vec::new();
-    let wish = Request {
+    let request = Request {
         count: 2,
         ..Request::default()
     };
-    let mut drawn = Drawn(vec!["aaaaa", "aaaaa", "bbbbb", "bbbbb", "aaaaa", "ccccc"]);
+    let mut suffixes = FixedSuffixes(vec!["aaaaa", "aaaaa", "bbbbb", "bbbbb", "aaaaa", "ccccc"]);
     let now = Timestamp::now();
-    let names = request(
+    let names = plan_request(
         &job,
         &mut plan,
         Role::Collector,
-        &wish,
+        &request,
         |_| false,
-        &mut drawn,
+        &mut suffixes,
         now,
     );
     assert_eq!(names, ["j-collector-aaaaa", "j-collector-bbbbb"]);
-    let fresh = replace(&job, &mut plan, &names[0], None, &mut drawn, now);
-    assert_eq!(fresh.as_deref(), Some("j-collector-ccccc"));
+    let replacement = replace(&job, &mut plan, &names[0], None, &mut suffixes, now);
+    assert_eq!(replacement.as_deref(), Some("j-collector-ccccc"));
 }
 
 #[test]
-fn f38_a_replacement_is_built_from_the_template_like_any_other() {
-    let (first, next) = (built("j-collector-aaaaa"), built("j-collector-bbbbb"));
-    assert_eq!(
-        next.metadata.annotations.as_ref().unwrap()["theirs"],
-        "kept"
+fn f38_replacement_is_built_from_template() {
+    let (first, next) = (
+        build_collector("j-collector-aaaaa"),
+        build_collector("j-collector-bbbbb"),
     );
+    assert_eq!(next.metadata.annotations.as_ref().unwrap()["user"], "kept");
     assert_eq!(next.metadata.labels.as_ref().unwrap()["team"], "rl");
     let text = |pod: &Pod| serde_json::to_string(pod).unwrap();
     assert_eq!(text(&first).replace("aaaaa", "bbbbb"), text(&next));
@@ -91,8 +97,8 @@ fn f38_a_replacement_is_built_from_the_template_like_any_other() {
 }
 
 #[test]
-fn f39_variables_have_an_order_and_users_override_them() {
-    let spec = built("j-collector-aaaaa").spec.unwrap();
+fn f39_variables_have_fixed_order_and_can_be_overridden() {
+    let spec = build_collector("j-collector-aaaaa").spec.unwrap();
     let names = |env: &[EnvVar]| env.iter().map(|e| e.name.clone()).collect::<Vec<_>>();
     let init = spec.init_containers.unwrap()[0].env.clone().unwrap();
     let main = spec.containers[0].env.clone().unwrap();
@@ -100,17 +106,24 @@ fn f39_variables_have_an_order_and_users_override_them() {
     assert_eq!(names(&init), names(&side));
     assert_eq!(names(&main)[..side.len()], names(&side));
     assert_eq!(names(&main)[side.len()..], ["DI_REPLICA_INDEX", "MINE"]);
-    // As Kubernetes reads the list: the last of a name counts.
+    // Kubernetes uses the last variable of a name.
     let last: HashMap<_, _> = main.into_iter().map(|e| (e.name, e.value)).collect();
     assert_eq!(last["DI_REPLICA_INDEX"].as_deref(), Some("9"));
     for _ in 0..20 {
-        assert_eq!(built("j-collector-aaaaa"), built("j-collector-aaaaa"));
+        assert_eq!(
+            build_collector("j-collector-aaaaa"),
+            build_collector("j-collector-aaaaa")
+        );
     }
 }
 
 #[test]
-fn f40_a_volume_of_the_template_wins_over_the_jobs_of_the_same_name() {
-    let volumes = built("j-collector-aaaaa").spec.unwrap().volumes.unwrap();
+fn f40_template_volume_overrides_job_volume() {
+    let volumes = build_collector("j-collector-aaaaa")
+        .spec
+        .unwrap()
+        .volumes
+        .unwrap();
     let names: Vec<_> = volumes.iter().map(|volume| volume.name.as_str()).collect();
     assert_eq!(names, ["data", "more"]);
     assert!(volumes[0].host_path.is_some());

@@ -18,96 +18,101 @@ fn key() -> Key {
 }
 
 fn names(cache: &ServiceCache) -> Vec<String> {
-    cache.of_job(&key()).into_iter().map(|s| s.name).collect()
+    cache
+        .list_by_job(&key())
+        .into_iter()
+        .map(|s| s.name)
+        .collect()
 }
 
 #[test]
-fn own_writes_are_seen_at_once_and_survive_an_older_list() {
+fn own_create_is_visible_and_survives_older_list() {
     let cache = ServiceCache::default();
-    cache.list_started();
-    cache.created(service("a", "1"));
+    cache.on_init();
+    cache.record_created(service("a", "1"));
     assert_eq!(names(&cache), ["a"]);
-    cache.list_complete();
+    cache.on_init_done();
     assert_eq!(names(&cache), ["a"]);
-    cache.applied(service("a", "1"));
-    cache.list_started();
-    cache.list_complete();
-    assert!(names(&cache).is_empty(), "once seen, a list decides");
+    cache.on_apply(service("a", "1"));
+    cache.on_init();
+    cache.on_init_done();
+    assert!(names(&cache).is_empty(), "a list removes a watched object");
 }
 
 #[test]
-fn what_was_written_before_a_list_began_and_is_missing_from_it_is_gone() {
+fn create_before_list_but_missing_from_it_is_removed() {
     let cache = ServiceCache::default();
-    cache.created(service("a", "1"));
-    cache.created(service("b", "2"));
-    cache.list_started();
-    cache.created(service("c", "3"));
-    cache.list_brought(service("b", "2"));
-    let concerned = cache.list_complete();
+    cache.record_created(service("a", "1"));
+    cache.record_created(service("b", "2"));
+    cache.on_init();
+    cache.record_created(service("c", "3"));
+    cache.on_init_apply(service("b", "2"));
+    let changed_jobs = cache.on_init_done();
     assert_eq!(names(&cache), ["b", "c"]);
-    assert!(concerned.contains(&key()), "its job is looked at");
+    assert!(changed_jobs.contains(&key()), "its job is reported");
 }
 
 #[test]
-fn an_answer_that_comes_after_the_object_went_changes_nothing() {
+fn create_response_after_deletion_is_ignored() {
     let cache = ServiceCache::default();
-    cache.applied(service("a", "1"));
-    cache.deleted("1");
-    cache.created(service("a", "1"));
+    cache.on_apply(service("a", "1"));
+    cache.on_delete("1");
+    cache.record_created(service("a", "1"));
     assert!(names(&cache).is_empty());
-    cache.created(service("a", "2"));
+    cache.record_created(service("a", "2"));
     assert_eq!(names(&cache), ["a"]);
 }
 
 #[test]
-fn what_a_list_no_longer_brings_was_seen_going() {
+fn objects_missing_from_list_were_deleted() {
     let cache = ServiceCache::default();
     for uid in ["1", "2"] {
-        cache.applied(service(uid, uid));
+        cache.on_apply(service(uid, uid));
     }
-    cache.list_started();
-    cache.created(service("3", "3"));
-    cache.list_brought(service("1", "1"));
-    cache.list_brought(service("2", "another"));
-    cache.list_complete();
-    let gone = ["1", "2", "3", "another"].map(|uid| cache.saw_go(uid));
-    assert_eq!(gone, [false, true, false, false]);
-    assert!(!cache.created(service("2", "2")));
+    cache.on_init();
+    cache.record_created(service("3", "3"));
+    cache.on_init_apply(service("1", "1"));
+    cache.on_init_apply(service("2", "another"));
+    cache.on_init_done();
+    let deleted = ["1", "2", "3", "another"].map(|uid| cache.was_deleted(uid));
+    assert_eq!(deleted, [false, true, false, false]);
+    assert!(!cache.record_created(service("2", "2")));
 }
 
 #[test]
-fn a_late_deletion_leaves_the_next_object_of_that_name() {
+fn late_deletion_keeps_recreated_object() {
     let cache = ServiceCache::default();
-    cache.created(service("a", "2"));
-    cache.deleted("1");
+    cache.record_created(service("a", "2"));
+    cache.on_delete("1");
     assert_eq!(names(&cache), ["a"]);
 }
 
 #[test]
-fn deletions_asked_for_are_noted_by_uid() {
+fn deletion_request_marks_object_by_uid() {
     let cache = ServiceCache::default();
-    cache.applied(service("a", "2"));
-    cache.deletion_requested(&key(), "a", "1");
-    assert!(!cache.of_job(&key())[0].deleting);
-    cache.deletion_requested(&key(), "a", "2");
-    assert!(cache.of_job(&key())[0].deleting);
+    cache.on_apply(service("a", "2"));
+    cache.record_deletion_request(&key(), "a", "1");
+    assert!(!cache.list_by_job(&key())[0].deleting);
+    cache.record_deletion_request(&key(), "a", "2");
+    assert!(cache.list_by_job(&key())[0].deleting);
 }
 
 #[test]
-fn revisions_change_with_the_objects_of_their_job_only() {
+fn revision_changes_only_with_objects_of_its_job() {
     let cache = ServiceCache::default();
     let other = ("ns".to_owned(), "other".to_owned());
-    let revisions = || [key(), other.clone()].map(|job| cache.read(&job, Objects::revision));
+    let revisions =
+        || [key(), other.clone()].map(|job| cache.read_objects(&job, VersionedMap::revision));
     assert_eq!(revisions(), [0, 0]);
-    cache.applied(service("a", "1"));
+    cache.on_apply(service("a", "1"));
     let first = revisions();
-    cache.deletion_requested(&key(), "a", "1");
+    cache.record_deletion_request(&key(), "a", "1");
     let second = revisions();
     assert!(second[0] > first[0] && first[0] > 0 && second[1] == 0);
-    cache.deleted("1");
-    assert_eq!(revisions(), [0, 0], "as if there had been none");
-    cache.applied(service("a", "2"));
-    assert!(revisions()[0] > second[0], "but never one that was");
+    cache.on_delete("1");
+    assert_eq!(revisions(), [0, 0], "like a job without objects");
+    cache.on_apply(service("a", "2"));
+    assert!(revisions()[0] > second[0], "but never an old revision");
 }
 
 fn pod(name: &str, ip: &str) -> PodView {
@@ -120,96 +125,96 @@ fn pod(name: &str, ip: &str) -> PodView {
 }
 
 #[test]
-fn an_address_belongs_to_who_had_it_last() {
+fn address_belongs_to_last_assigned_pod() {
     let cache = PodCache::default();
-    let of = |ip: &str| {
+    let owner_name = |ip: &str| {
         cache
-            .by_address(ip.parse().unwrap())
+            .find_by_address(ip.parse().unwrap())
             .map(|pod| pod.name.clone())
     };
-    cache.applied(pod("a", "10.0.0.1"));
-    cache.applied(pod("b", "10.0.0.1"));
-    cache.deleted("a");
-    assert_eq!(of("10.0.0.1").as_deref(), Some("b"));
-    cache.applied(pod("b", "10.0.0.2"));
-    assert_eq!(of("10.0.0.1"), None);
-    cache.deletion_requested(&key(), "b", "b");
-    assert_eq!(of("10.0.0.2").as_deref(), Some("b"));
-    cache.deleted("b");
-    assert_eq!(of("10.0.0.2"), None);
+    cache.on_apply(pod("a", "10.0.0.1"));
+    cache.on_apply(pod("b", "10.0.0.1"));
+    cache.on_delete("a");
+    assert_eq!(owner_name("10.0.0.1").as_deref(), Some("b"));
+    cache.on_apply(pod("b", "10.0.0.2"));
+    assert_eq!(owner_name("10.0.0.1"), None);
+    cache.record_deletion_request(&key(), "b", "b");
+    assert_eq!(owner_name("10.0.0.2").as_deref(), Some("b"));
+    cache.on_delete("b");
+    assert_eq!(owner_name("10.0.0.2"), None);
 }
 
 #[test]
-fn who_is_about_to_go_takes_no_address_back() {
+fn deleting_pod_does_not_take_address_back() {
     let (first, second) = ("2026-01-01T00:00:01Z", "2026-01-01T00:00:02Z");
     let (mut lost, mut later) = (pod("a", "10.0.0.1"), pod("b", "10.0.0.1"));
     (lost.created, later.created) = (first.parse().ok(), second.parse().ok());
     let cache = PodCache::default();
-    let of = || {
-        let holder = cache.by_address("10.0.0.1".parse().unwrap());
-        holder.map(|pod| pod.name.clone())
+    let owner_name = || {
+        let owner = cache.find_by_address("10.0.0.1".parse().unwrap());
+        owner.map(|pod| pod.name.clone())
     };
-    cache.applied(lost.clone());
-    cache.applied(later.clone());
-    // Its node is lost, and it is told to go.
+    cache.on_apply(lost.clone());
+    cache.on_apply(later.clone());
+    // Its node is lost, then the pod is deleted.
     for deleting in [false, true] {
         (lost.ready, lost.deleting) = (false, deleting);
-        cache.applied(lost.clone());
-        assert_eq!(of().as_deref(), Some("b"));
+        cache.on_apply(lost.clone());
+        assert_eq!(owner_name().as_deref(), Some("b"));
     }
-    cache.deleted("a");
-    assert_eq!(of().as_deref(), Some("b"));
+    cache.on_delete("a");
+    assert_eq!(owner_name().as_deref(), Some("b"));
     later.ready = true;
-    cache.applied(later);
-    cache.deleted("b");
-    assert_eq!(of(), None);
+    cache.on_apply(later);
+    cache.on_delete("b");
+    assert_eq!(owner_name(), None);
 }
 
 #[test]
-fn of_those_that_are_listed_the_last_made_has_the_address() {
+fn newest_listed_pod_owns_shared_address() {
     let mut later = pod("a", "10.0.0.1");
     later.created = "2026-01-01T00:00:02Z".parse().ok();
     let mut lost = pod("b", "10.0.0.1");
     lost.created = "2026-01-01T00:00:01Z".parse().ok();
-    let cache = PodCache::holding([later.clone(), lost.clone()]);
+    let cache = PodCache::with_objects([later.clone(), lost.clone()]);
     for _ in 0..2 {
-        let holder = cache.by_address("10.0.0.1".parse().unwrap());
-        assert_eq!(holder.unwrap().name, "a");
-        cache.list_started();
-        cache.list_brought(later.clone());
-        cache.list_brought(lost.clone());
-        cache.list_complete();
+        let owner = cache.find_by_address("10.0.0.1".parse().unwrap());
+        assert_eq!(owner.unwrap().name, "a");
+        cache.on_init();
+        cache.on_init_apply(later.clone());
+        cache.on_init_apply(lost.clone());
+        cache.on_init_done();
     }
 }
 
 #[test]
-fn who_comes_to_an_address_has_it_however_old() {
+fn older_pod_owns_newly_assigned_address() {
     let mut later = pod("a", "10.0.0.1");
     later.created = "2026-01-01T00:00:02Z".parse().ok();
     let mut older = pod("b", "10.0.0.2");
     older.created = "2026-01-01T00:00:01Z".parse().ok();
     let cache = PodCache::default();
-    cache.applied(later.clone());
-    cache.applied(older.clone());
-    // Their node was started anew, of which the kubelet tells one after the other; somebody labels the first meanwhile.
+    cache.on_apply(later.clone());
+    cache.on_apply(older.clone());
+    // The node restarted. The kubelet updates the pods one by one; a user labels the first one.
     older.ips = pod("b", "10.0.0.1").ips;
-    cache.applied(older);
+    cache.on_apply(older);
     later.ready = !later.ready;
-    cache.applied(later);
-    cache.applied(pod("a", "10.0.0.3"));
-    let of = |ip: &str| {
+    cache.on_apply(later);
+    cache.on_apply(pod("a", "10.0.0.3"));
+    let owner_name = |ip: &str| {
         cache
-            .by_address(ip.parse().unwrap())
+            .find_by_address(ip.parse().unwrap())
             .map(|pod| pod.name.clone())
     };
-    assert_eq!(of("10.0.0.1").as_deref(), Some("b"));
-    assert_eq!(of("10.0.0.3").as_deref(), Some("a"));
+    assert_eq!(owner_name("10.0.0.1").as_deref(), Some("b"));
+    assert_eq!(owner_name("10.0.0.3").as_deref(), Some("a"));
 }
 
 #[test]
-fn who_has_no_node_comes_to_no_address() {
+fn pod_without_node_owns_no_address() {
     let cache = PodCache::default();
-    cache.applied(pod("a", "10.0.0.1"));
+    cache.on_apply(pod("a", "10.0.0.1"));
     let claims = |address: &str| {
         let pod = serde_json::json!({
             "metadata": {"name": "b", "namespace": "other", "uid": "b", "labels": {"dijob-name": "job"}},
@@ -218,34 +223,34 @@ fn who_has_no_node_comes_to_no_address() {
         });
         PodView::new(&serde_json::from_value(pod).unwrap()).unwrap()
     };
-    // Whoever may write its status in another namespace has it come to the address.
+    // A user with the right to write pod status in another namespace can claim any address.
     for address in ["10.0.0.9", "10.0.0.1"] {
-        cache.applied(claims(address));
+        cache.on_apply(claims(address));
     }
-    let holder = |ip: &str| cache.by_address(ip.parse().unwrap());
-    assert_eq!(holder("10.0.0.1").unwrap().name, "a");
-    assert!(holder("10.0.0.9").is_none());
+    let owner = |ip: &str| cache.find_by_address(ip.parse().unwrap());
+    assert_eq!(owner("10.0.0.1").unwrap().name, "a");
+    assert!(owner("10.0.0.9").is_none());
 }
 
 #[test]
-fn the_address_of_a_pod_that_has_ended_leads_to_nobody() {
+fn ended_pod_owns_no_address() {
     for phase in [PodPhase::Succeeded, PodPhase::Failed] {
         let cache = PodCache::default();
         let address = "10.0.0.1".parse().unwrap();
-        let of = || cache.by_address(address).map(|pod| pod.name.clone());
+        let owner_name = || cache.find_by_address(address).map(|pod| pod.name.clone());
         let mut ended = pod("a", "10.0.0.1");
-        cache.applied(ended.clone());
-        assert_eq!(of().as_deref(), Some("a"));
+        cache.on_apply(ended.clone());
+        assert_eq!(owner_name().as_deref(), Some("a"));
         ended.phase = phase;
-        cache.applied(ended.clone());
-        assert_eq!(of(), None, "{phase:?}");
-        cache.list_started();
-        cache.list_brought(ended.clone());
-        cache.list_complete();
-        assert_eq!(of(), None, "{phase:?}");
-        cache.applied(pod("b", "10.0.0.1"));
-        cache.applied(ended.clone());
-        cache.deleted(&ended.uid);
-        assert_eq!(of().as_deref(), Some("b"), "{phase:?}");
+        cache.on_apply(ended.clone());
+        assert_eq!(owner_name(), None, "{phase:?}");
+        cache.on_init();
+        cache.on_init_apply(ended.clone());
+        cache.on_init_done();
+        assert_eq!(owner_name(), None, "{phase:?}");
+        cache.on_apply(pod("b", "10.0.0.1"));
+        cache.on_apply(ended.clone());
+        cache.on_delete(&ended.uid);
+        assert_eq!(owner_name().as_deref(), Some("b"), "{phase:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Pods that are found without anybody having wanted them.
+//! Adoption: pods of the job without a plan entry (orphans) are taken into the plan.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,13 +6,18 @@ use di_api::{DIJob, EntryState, Origin, PlanEntry, ReplicaResources, Role};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::{aggregator_of, declared::WORKERS, find, follow, planned_as, slots::Slots};
+use super::{
+    aggregator_of, declared::WORKER_ROLES, entry_kind, find_entry, name_allocator::NameAllocator,
+    propagate_to_members,
+};
 use crate::view::{PodView, Stage};
 
-/// Takes in pods of the job that have no entry (made by an older server, or left when the status was lost): they are counted, not killed.
+/// Adds entries for pods of the job that have none, instead of deleting the pods.
 ///
-/// A logic learner is taken in as one. Of a ddp learner without its aggregator nothing can be made: it goes. Requested ones are of `coordinator`,
-/// the [incarnation](PodView::incarnation) that there is: its successor is served with them first. Without one they were another's, in any case.
+/// Such pods were created by an older version, or the status was lost. A learner group is adopted
+/// as a whole; a ddp learner without its aggregator is removed. Adopted requested replicas are
+/// claimed by `coordinator`, the [instance](PodView::coordinator_instance) that runs now, so that
+/// its next instance receives them first.
 pub fn adopt(
     job: &DIJob,
     plan: &mut Vec<PlanEntry>,
@@ -21,60 +26,60 @@ pub fn adopt(
     now: Timestamp,
 ) {
     let uid = job.metadata.uid.as_deref().unwrap_or_default();
-    let mut strangers: Vec<_> = pods
+    let mut orphans: Vec<_> = pods
         .iter()
         .filter(|pod| pod.belongs_to(uid) && !pod.deleting)
         .filter_map(|pod| Some((pod, pod.role.filter(|role| *role != Role::Coordinator)?)))
-        .filter(|(pod, _)| find(plan, &pod.name).is_none())
+        .filter(|(pod, _)| find_entry(plan, &pod.name).is_none())
         .collect();
-    if strangers.is_empty() {
+    if orphans.is_empty() {
         return;
     }
-    // Those that live first: a failed one may have had the number of one of them before.
-    strangers.sort_by_key(|(pod, _)| (has_failed(pod), pod.name.as_str()));
-    let led: HashSet<String> = plan
+    // Active pods first: a failed pod may have the same index as its successor.
+    orphans.sort_by_key(|(pod, _)| (has_failed(pod), pod.name.as_str()));
+    let known_aggregators: HashSet<String> = plan
         .iter()
         .filter_map(|entry| aggregator_of(entry).map(str::to_owned))
         .collect();
-    let worlds: HashMap<&str, i32> = strangers
+    let world_sizes: HashMap<&str, i32> = orphans
         .iter()
         .filter_map(|(pod, _)| pod.ddp.as_ref())
         .map(|ddp| (ddp.place.aggregator.as_str(), ddp.place.world_size))
         .collect();
     let claimed_by = coordinator.unwrap_or_default();
-    let mut all_slots = HashMap::new();
-    for (pod, role) in strangers {
-        let (origin, group, resources) = place(job, plan, role, pod.group.as_deref());
-        let slots = all_slots
+    let mut allocators = HashMap::new();
+    for (pod, role) in orphans {
+        let (origin, group, resources) = entry_origin(job, plan, role, pod.group.as_deref());
+        let allocator = allocators
             .entry(role)
-            .or_insert_with(|| Slots::new(job, plan, role));
+            .or_insert_with(|| NameAllocator::new(job, plan, role));
         let mut entry = PlanEntry {
             group,
             resources,
-            ..slots.entry_at(pod.index, origin, pod.name.clone(), now)
+            ..allocator.new_entry_at(pod.index, origin, pod.name.clone(), now)
         };
         if role == Role::DdpLearner {
             let place = pod.ddp.as_ref();
-            if place.is_none_or(|ddp| led.contains(&ddp.place.aggregator)) {
+            if place.is_none_or(|ddp| known_aggregators.contains(&ddp.place.aggregator)) {
                 entry.state = EntryState::Removing;
             }
-            entry.resources = gpus(place.map_or(1, |ddp| ddp.gpus));
+            entry.resources = gpu_resources(place.map_or(1, |ddp| ddp.gpus));
             entry.ddp = place.map(|ddp| ddp.place.clone());
-            let unit = aggregator_of(&entry).and_then(|name| find(plan, name));
-            entry.origin = unit.map_or(origin, |unit| unit.origin);
+            let aggregator = aggregator_of(&entry).and_then(|name| find_entry(plan, name));
+            entry.origin = aggregator.map_or(origin, |aggregator| aggregator.origin);
         } else if has_failed(pod) {
-            // It is kept for its logs; whether its place is wanted is not known.
+            // Keep the failed pod for its logs. Whether its place is wanted is unknown.
             entry.state = EntryState::Replaced;
             entry.index = pod.index.unwrap_or(entry.index);
-            let mut same = plan.iter_mut().filter(|other| other.role == role);
-            if let Some(next) = same.find(|other| other.index == entry.index) {
+            let mut same_role = plan.iter_mut().filter(|other| other.role == role);
+            if let Some(next) = same_role.find(|other| other.index == entry.index) {
                 next.replaces.get_or_insert_with(|| entry.name.clone());
             }
         }
         if role == Role::Aggregator {
-            let template = || job.spec.learner_gpus(&ReplicaResources::default()).max(1);
-            let world = worlds.get(pod.name.as_str()).copied();
-            entry.resources.gpus = gpus(world.unwrap_or_else(template)).gpus;
+            let template_gpus = || job.spec.learner_gpus(&ReplicaResources::default()).max(1);
+            let world_size = world_sizes.get(pod.name.as_str()).copied();
+            entry.resources.gpus = gpu_resources(world_size.unwrap_or_else(template_gpus)).gpus;
             entry.port = Some(pod.port);
         }
         if entry.is_wanted() && entry.origin == Origin::Requested {
@@ -82,32 +87,33 @@ pub fn adopt(
         }
         plan.push(entry);
     }
-    follow(plan);
+    propagate_to_members(plan);
 }
 
 fn has_failed(pod: &PodView) -> bool {
     pod.stage() == Stage::Failed
 }
 
-fn gpus(number: i32) -> ReplicaResources {
+fn gpu_resources(gpus: i32) -> ReplicaResources {
     ReplicaResources {
-        gpus: Some(Quantity(number.to_string())),
+        gpus: Some(Quantity(gpus.to_string())),
         ..ReplicaResources::default()
     }
 }
 
-/// Who wants a pod of this role that was made for this group: the spec, while fewer are there than it declares of that kind.
-fn place(
+/// Origin, group and resources of an adopted pod: declared while the spec declares more replicas of
+/// this role and group than the plan has, or else requested.
+fn entry_origin(
     job: &DIJob,
     plan: &[PlanEntry],
     role: Role,
     group: Option<&str>,
 ) -> (Origin, Option<String>, ReplicaResources) {
     let counted = role.counted_as();
-    let declared = WORKERS
+    let declared = WORKER_ROLES
         .contains(&counted)
         .then(|| job.spec.declared(counted));
-    let bucket = declared.flatten().and_then(|declared| match group {
+    let declared_group = declared.flatten().and_then(|declared| match group {
         None => Some((declared.replicas, ReplicaResources::default())),
         Some(name) => {
             let group = declared.groups.iter().find(|group| group.name == name)?;
@@ -115,17 +121,17 @@ fn place(
         }
     });
     let requested = (Origin::Requested, None, ReplicaResources::default());
-    let Some((declared, resources)) = bucket else {
+    let Some((declared, resources)) = declared_group else {
         return requested;
     };
-    let (planned, resources) = planned_as(job, counted, &resources);
-    let alike = plan.iter().filter(|e| {
+    let (kind, resources) = entry_kind(job, counted, &resources);
+    let existing = plan.iter().filter(|e| {
         e.role == role
             && e.origin == Origin::Declared
             && e.group.as_deref() == group
             && e.is_wanted()
     });
-    if planned != role || alike.count() >= usize::try_from(declared).unwrap_or(0) {
+    if kind != role || existing.count() >= usize::try_from(declared).unwrap_or(0) {
         return requested;
     }
     (Origin::Declared, group.map(str::to_owned), resources)

@@ -1,4 +1,4 @@
-//! Declared replicas: what the spec wants.
+//! Declared replicas: those that the spec asks for.
 
 use std::collections::HashSet;
 
@@ -7,18 +7,20 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::{
-    aggregator_of, planned_as,
-    slots::Slots,
-    victims::{mark_named, mark_surplus},
+    aggregator_of, entry_kind,
+    name_allocator::NameAllocator,
+    scale_down::{mark_excess, mark_named},
 };
 use crate::{names::Suffixes, view::PodView};
 
 /// Roles that users declare and coordinators request.
-pub(super) const WORKERS: [Role; 2] = [Role::Collector, Role::Learner];
+pub(super) const WORKER_ROLES: [Role; 2] = [Role::Collector, Role::Learner];
 
-/// Brings the Declared entries in line with the spec: adds what is missing, marks what is too much. Those that the job's annotation names go
-/// first. Of a role that the job does not have any more all go, the Requested too: no pod of it can be made.
-pub fn declare(
+/// Aligns the declared entries with the spec: adds missing entries and marks excess ones.
+///
+/// Replicas that the annotation of the job names are removed first. If the spec no longer has a
+/// role, all its entries are removed, also requested ones, because their pods cannot be created.
+pub fn sync_declared(
     job: &DIJob,
     plan: &mut Vec<PlanEntry>,
     pods: &[PodView],
@@ -26,61 +28,64 @@ pub fn declare(
     now: Timestamp,
 ) {
     let named = job.annotations().get(names::LET_GO_ANNOTATION);
-    let named: Vec<_> = named.into_iter().flat_map(|all| all.split(',')).collect();
-    for role in WORKERS {
-        let counted = |e: &PlanEntry| e.role.counted_as() == role;
+    let named: Vec<_> = named
+        .into_iter()
+        .flat_map(|names| names.split(','))
+        .collect();
+    for role in WORKER_ROLES {
+        let is_counted = |e: &PlanEntry| e.role.counted_as() == role;
         let Some(declared) = job.spec.declared(role) else {
-            mark_surplus(plan, pods, counted, 0);
+            mark_excess(plan, pods, is_counted, 0);
             continue;
         };
-        let of_role = |e: &PlanEntry| counted(e) && e.origin == Origin::Declared;
+        let is_declared = |e: &PlanEntry| is_counted(e) && e.origin == Origin::Declared;
         let groups = declared.groups;
-        let of_lost_group = |e: &PlanEntry| {
-            let known = |group: &String| groups.iter().any(|known| known.name == *group);
-            of_role(e) && e.group.as_ref().is_some_and(|group| !known(group))
+        let is_of_removed_group = |e: &PlanEntry| {
+            let is_known = |name: &String| groups.iter().any(|group| group.name == *name);
+            is_declared(e) && e.group.as_ref().is_some_and(|name| !is_known(name))
         };
-        mark_surplus(plan, pods, of_lost_group, 0);
-        let buckets = std::iter::once((None, declared.replicas, ReplicaResources::default()))
-            .chain(
+        mark_excess(plan, pods, is_of_removed_group, 0);
+        let declared_groups =
+            std::iter::once((None, declared.replicas, ReplicaResources::default())).chain(
                 groups
                     .iter()
                     .map(|g| (Some(g.name.clone()), g.replicas, g.resources.clone())),
             );
-        for (group, wanted, resources) in buckets {
-            let (planned_role, resources) = planned_as(job, role, &resources);
-            let of_bucket = |e: &PlanEntry| of_role(e) && e.group == group;
-            // The job may have been changed, and what was not made yet is made as it says now: planned anew if it is another kind of learner by
-            // now, or a unit whose parts are planned already, else as it is.
-            let unmade = |e: &PlanEntry| of_bucket(e) && e.is_wanted() && e.uid.is_none();
-            let led: HashSet<_> = plan.iter().filter_map(aggregator_of).collect();
-            let misfits = plan.iter().filter(|e| {
-                unmade(e)
+        for (group, wanted, resources) in declared_groups {
+            let (planned_role, resources) = entry_kind(job, role, &resources);
+            let is_of_group = |e: &PlanEntry| is_declared(e) && e.group == group;
+            // The spec may have changed. A pod that does not exist follows the new spec. Its entry
+            // is planned again if the kind of learner changes or if its learner group is planned.
+            let is_uncreated = |e: &PlanEntry| is_of_group(e) && e.is_wanted() && e.uid.is_none();
+            let planned_groups: HashSet<_> = plan.iter().filter_map(aggregator_of).collect();
+            let outdated = plan.iter().filter(|e| {
+                is_uncreated(e)
                     && (e.role != planned_role
-                        || e.resources != resources && led.contains(e.name.as_str()))
+                        || e.resources != resources && planned_groups.contains(e.name.as_str()))
             });
-            let misfits: HashSet<_> = misfits.map(|e| e.name.clone()).collect();
-            mark_surplus(plan, pods, |e| misfits.contains(&e.name), 0);
-            for entry in plan.iter_mut().filter(|e| unmade(e)) {
+            let outdated: HashSet<_> = outdated.map(|e| e.name.clone()).collect();
+            mark_excess(plan, pods, |e| outdated.contains(&e.name), 0);
+            for entry in plan.iter_mut().filter(|e| is_uncreated(e)) {
                 entry.resources.clone_from(&resources);
             }
             let wanted = usize::try_from(wanted).unwrap_or(0);
-            let have = plan
+            let existing = plan
                 .iter()
-                .filter(|e| of_bucket(e) && e.is_wanted())
+                .filter(|e| is_of_group(e) && e.is_wanted())
                 .count();
-            if have < wanted {
-                let mut slots = Slots::new(job, plan, planned_role);
-                for _ in have..wanted {
-                    let name = slots.name(suffixes);
+            if existing < wanted {
+                let mut allocator = NameAllocator::new(job, plan, planned_role);
+                for _ in existing..wanted {
+                    let name = allocator.allocate_name(suffixes);
                     plan.push(PlanEntry {
                         group: group.clone(),
                         resources: resources.clone(),
-                        ..slots.entry(Origin::Declared, name, now)
+                        ..allocator.new_entry(Origin::Declared, name, now)
                     });
                 }
             }
-            mark_named(plan, &named, of_bucket, wanted);
-            mark_surplus(plan, pods, of_bucket, wanted);
+            mark_named(plan, &named, is_of_group, wanted);
+            mark_excess(plan, pods, is_of_group, wanted);
         }
     }
 }

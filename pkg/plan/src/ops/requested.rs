@@ -1,93 +1,97 @@
-//! Requested replicas: what the coordinator asks for at run time.
+//! Requested replicas: those that the coordinator asks for at run time.
 
 use di_api::{Origin, PlanEntry, ReplicaResources, Role};
 use jiff::Timestamp;
 
-use super::{planned_as, slots::Slots};
+use super::{entry_kind, name_allocator::NameAllocator};
 use crate::{Job, names::Suffixes};
 
-/// What a coordinator asks for.
+/// A request of a coordinator for replicas.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
-    /// How many replicas.
+    /// Number of replicas.
     pub count: usize,
-    /// Resources that differ from the template's.
+    /// Resources that override those of the template.
     pub resources: ReplicaResources,
-    /// The coordinator's incarnation, as `pod UID/restart count`; none when somebody else asks in its name.
-    pub incarnation: Option<String>,
+    /// The coordinator instance as `pod UID/restart count`; `None` if the requester is not the
+    /// coordinator.
+    pub coordinator_instance: Option<String>,
     /// `Idempotency-Key` of the request.
     pub key: Option<String>,
-    /// Port of aggregators, where learners of several GPUs are asked for.
+    /// Port of aggregators, for learners with several GPUs.
     pub aggregator_port: Option<i32>,
 }
 
-/// Plans what a coordinator asks for and returns the names.
+/// Plans the replicas of a request, and returns their names.
 ///
-/// `is_over` tells of a name whether its pod has ended for good: such a replica is of no use to anybody any more.
+/// `has_ended` says whether the pod of a name has ended; such replicas are not handed out again.
 ///
-/// A request of the same key is answered with [what is left](planned_for) of what it planned the first time, and as much more as it asks for. A
-/// coordinator that was restarted is served first with what earlier incarnations of it left, so that the fleet never doubles.
-pub fn request(
+/// A repeated request with the same key gets the [remaining entries](entries_of_request) of the
+/// first one, and new entries up to its count. A restarted coordinator first gets the replicas of
+/// its previous instances, so that the number of replicas does not double. See docs/decisions/0009.
+pub fn plan_request(
     job: &impl Job,
     plan: &mut Vec<PlanEntry>,
     role: Role,
-    wish: &Request,
-    is_over: impl Fn(&str) -> bool,
+    request: &Request,
+    has_ended: impl Fn(&str) -> bool,
     suffixes: &mut dyn Suffixes,
     now: Timestamp,
 ) -> Vec<String> {
-    let (planned_role, resources) = planned_as(job, role, &wish.resources);
-    let mut names = Vec::with_capacity(wish.count);
-    if let Some(key) = &wish.key {
-        let before = planned_for(plan, key, wish.incarnation.as_deref()).into_iter();
-        let before = before.filter(|(planned, _)| planned.counted_as() == role);
-        names.extend(before.map(|(_, name)| name));
+    let (planned_role, resources) = entry_kind(job, role, &request.resources);
+    let mut names = Vec::with_capacity(request.count);
+    if let Some(key) = &request.key {
+        let instance = request.coordinator_instance.as_deref();
+        let existing = entries_of_request(plan, key, instance).into_iter();
+        let existing = existing.filter(|(planned, _)| planned.counted_as() == role);
+        names.extend(existing.map(|(_, name)| name));
     }
-    if wish.incarnation.is_some() {
-        let left = plan.iter_mut().filter(|e| {
+    if request.coordinator_instance.is_some() {
+        let unclaimed = plan.iter_mut().filter(|e| {
             e.role == planned_role
                 && e.origin == Origin::Requested
                 && e.is_wanted()
                 && e.resources == resources
                 && e.claimed_by.is_some()
-                && e.claimed_by != wish.incarnation
+                && e.claimed_by != request.coordinator_instance
                 && !e.done
-                && !is_over(&e.name)
+                && !has_ended(&e.name)
         });
-        for entry in left.take(wish.count.saturating_sub(names.len())) {
-            entry.claimed_by.clone_from(&wish.incarnation);
-            entry.request_key.clone_from(&wish.key);
+        for entry in unclaimed.take(request.count.saturating_sub(names.len())) {
+            entry.claimed_by.clone_from(&request.coordinator_instance);
+            entry.request_key.clone_from(&request.key);
             names.push(entry.name.clone());
         }
     }
-    let mut slots = Slots::new(job, plan, planned_role);
-    while names.len() < wish.count {
-        let name = slots.name(suffixes);
+    let mut allocator = NameAllocator::new(job, plan, planned_role);
+    while names.len() < request.count {
+        let name = allocator.allocate_name(suffixes);
         names.push(name.clone());
         plan.push(PlanEntry {
             resources: resources.clone(),
-            port: wish
+            port: request
                 .aggregator_port
                 .filter(|_| planned_role == Role::Aggregator),
-            claimed_by: wish.incarnation.clone(),
-            request_key: wish.key.clone(),
-            ..slots.entry(Origin::Requested, name, now)
+            claimed_by: request.coordinator_instance.clone(),
+            request_key: request.key.clone(),
+            ..allocator.new_entry(Origin::Requested, name, now)
         });
     }
     names
 }
 
-/// Those of the replicas planned for the request of this key that are wanted. Where an incarnation of the coordinator sends it again they are
-/// that one's from then on: they are not left to it.
-pub fn planned_for(
+/// Roles and names of the wanted entries that were planned for the request with this key.
+///
+/// If a coordinator instance repeats the request, it claims these entries.
+pub fn entries_of_request(
     plan: &mut [PlanEntry],
     key: &str,
-    incarnation: Option<&str>,
+    coordinator_instance: Option<&str>,
 ) -> Vec<(Role, String)> {
-    let of_key = |e: &&mut PlanEntry| e.is_wanted() && e.request_key.as_deref() == Some(key);
-    let claimed = plan.iter_mut().filter(of_key).map(|entry| {
-        if let Some(incarnation) = incarnation {
-            entry.claimed_by = Some(incarnation.to_owned());
+    let has_key = |e: &&mut PlanEntry| e.is_wanted() && e.request_key.as_deref() == Some(key);
+    let claimed = plan.iter_mut().filter(has_key).map(|entry| {
+        if let Some(instance) = coordinator_instance {
+            entry.claimed_by = Some(instance.to_owned());
         }
         (entry.role, entry.name.clone())
     });

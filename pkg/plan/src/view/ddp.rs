@@ -1,22 +1,22 @@
 use di_api::{Ddp, names, quantity};
 use k8s_openapi::api::core::v1::Pod;
 
-use super::told;
+use super::env_value;
 
-/// What a ddp learner's pod tells of its place.
+/// The place of a ddp learner in its learner group, read from its pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DdpView {
-    /// Its place in its logic learner.
+    /// Place in the learner group.
     pub place: Ddp,
-    /// GPUs that it has, one for each process.
+    /// Number of GPUs; each process uses one.
     pub gpus: i32,
 }
 
 impl DdpView {
     pub(super) fn new(pod: &Pod) -> Option<Self> {
         let labels = pod.metadata.labels.as_ref()?;
-        let env = |name| told(pod, name);
-        // Nobody makes larger ones; a pod that says otherwise must not make us list as many.
+        let env = |name| env_value(pod, name);
+        // The bound protects the listing: a user can create a pod with any number.
         let number =
             |name| quantity::whole(env(name)?).filter(|number| *number <= names::MAX_LEARNER_GPUS);
         Some(Self {

@@ -1,14 +1,14 @@
 use di_api::{GPU_RESOURCE, quantity};
 use k8s_openapi::api::core::v1::{Node, Taint, Toleration};
 
-/// What the rules need to know of a node.
+/// The part of a node that this crate needs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeView {
-    /// GPUs that pods may have there.
+    /// Allocatable GPUs.
     pub gpus: i32,
-    /// Whether it is ready and not cordoned.
+    /// Whether the node is ready and not cordoned.
     pub schedulable: bool,
-    /// Taints that keep pods away.
+    /// Taints with the effect `NoSchedule` or `NoExecute`.
     pub taints: Vec<Taint>,
 }
 
@@ -39,18 +39,18 @@ impl NodeView {
         }
     }
 
-    /// Whether pods with these tolerations can be put there.
-    pub fn takes(&self, tolerations: &[Toleration]) -> bool {
-        // Pods that ask for GPUs tolerate nodes kept for them: Kubernetes' ExtendedResourceToleration adds that.
-        let tolerated = |taint: &Taint| {
-            taint.key == GPU_RESOURCE || tolerations.iter().any(|t| tolerates(t, taint))
+    /// Whether the node accepts pods with these tolerations.
+    pub fn accepts_pods(&self, tolerations: &[Toleration]) -> bool {
+        // The admission plugin ExtendedResourceToleration adds this toleration to pods with GPUs.
+        let is_tolerated = |taint: &Taint| {
+            taint.key == GPU_RESOURCE || tolerations.iter().any(|t| tolerates_taint(t, taint))
         };
-        self.schedulable && self.taints.iter().all(tolerated)
+        self.schedulable && self.taints.iter().all(is_tolerated)
     }
 }
 
-/// As the scheduler sees it.
-fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
+/// Whether a toleration matches a taint, by the rules of the scheduler.
+fn tolerates_taint(toleration: &Toleration, taint: &Taint) -> bool {
     let effect = toleration.effect.as_deref().unwrap_or_default();
     let key = toleration.key.as_deref().unwrap_or_default();
     let exists = toleration.operator.as_deref() == Some("Exists");
@@ -68,7 +68,7 @@ mod tests {
 
     use super::*;
 
-    fn view(spec: &Value, ready: &str) -> NodeView {
+    fn node_view(spec: &Value, ready: &str) -> NodeView {
         let node = json!({
             "metadata": {"name": "n"},
             "spec": spec,
@@ -81,13 +81,13 @@ mod tests {
     }
 
     #[test]
-    fn nodes_that_take_no_pods_do_not_count() {
+    fn node_with_untolerated_taint_accepts_no_pods() {
         let taint = |key: &str, effect: &str| json!({"taints": [{"key": key, "value": "ml", "effect": effect}]});
         let tolerations: Vec<Toleration> = serde_json::from_value(json!([
             {"key": "dedicated", "value": "ml", "effect": "NoSchedule"}, {"key": "any", "operator": "Exists"},
         ]))
         .unwrap();
-        for (spec, ready, takes) in [
+        for (spec, ready, accepts) in [
             (json!({}), "True", true),
             (json!({}), "False", false),
             (json!({}), "Unknown", false),
@@ -109,14 +109,13 @@ mod tests {
             (taint("any", "NoExecute"), "True", true),
             (taint("nvidia.com/gpu", "NoSchedule"), "True", true),
         ] {
-            let view = view(&spec, ready);
+            let view = node_view(&spec, ready);
             assert_eq!(view.gpus, 4);
-            assert_eq!(view.takes(&tolerations), takes, "{spec} {ready}");
+            assert_eq!(view.accepts_pods(&tolerations), accepts, "{spec} {ready}");
         }
-        assert!(
-            view(&taint("x", "NoSchedule"), "True")
-                .takes(&serde_json::from_value::<Vec<_>>(json!([{"operator": "Exists"}])).unwrap())
-        );
+        assert!(node_view(&taint("x", "NoSchedule"), "True").accepts_pods(
+            &serde_json::from_value::<Vec<_>>(json!([{"operator": "Exists"}])).unwrap()
+        ));
         assert_eq!(NodeView::new(&Node::default()), NodeView::default());
     }
 }

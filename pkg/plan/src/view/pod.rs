@@ -6,86 +6,88 @@ use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
 use kube::ResourceExt;
 
 use super::{
-    DdpView, End, PodPhase, RestartPolicy, controlling_job,
+    DdpView, End, PodPhase, RestartPolicy, controlling_job, env_value,
     status::{
-        condition, end, ended_again, is_disrupted, is_over_its_limit, is_true, phase, placed,
-        started, stuck, waiting,
+        crash_loop_end, exceeded_disk_limit, find_condition, is_disrupted, is_true,
+        main_container_end, pod_phase, scheduled_time, start_time, stuck_reason, waiting_reason,
     },
-    told,
 };
 use crate::ports::named_port;
 
-/// What the rules need to know of a pod.
+/// The part of a pod that this crate needs.
 #[derive(Clone, Debug, PartialEq)]
-#[allow(clippy::struct_excessive_bools)] // what Kubernetes says, each by itself
+#[allow(clippy::struct_excessive_bools)] // independent facts from the pod status
 pub struct PodView {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its namespace.
+    /// Namespace.
     pub namespace: String,
-    /// Its UID.
+    /// UID.
     pub uid: String,
-    /// Name of its job, by label.
+    /// Name of the job, from the job label.
     pub job: String,
-    /// UID of the `DIJob` that controls it.
+    /// UID of the `DIJob` that is its controller.
     pub owner: Option<String>,
-    /// Its role, by label.
+    /// Role, from the role label.
     pub role: Option<Role>,
-    /// Its number within its role, if it was made by us.
+    /// Index within the role, if the orchestrator created the pod.
     pub index: Option<i32>,
-    /// The declared group that it was made for.
+    /// The declared replica group that the pod was created for.
     pub group: Option<Box<str>>,
-    /// Its place in a logic learner, if it is a ddp learner.
+    /// Place in the learner group, if the pod is a ddp learner.
     pub ddp: Option<Box<DdpView>>,
-    /// Its phase.
+    /// Phase.
     pub phase: PodPhase,
-    /// How its main container ended, if it ended for good.
+    /// Exit of the main container, if it is not restarted.
     pub end: Option<Box<End>>,
-    /// Whether it is ready.
+    /// Whether the pod is ready.
     pub ready: bool,
-    /// How often its main container was restarted in place.
+    /// Restart count of the main container.
     pub restarts: i32,
-    /// Whether its kubelet starts its main container again when that ends.
+    /// Restart policy of the main container.
     pub restart_policy: RestartPolicy,
-    /// Whether the scheduler found a node, and if not, why.
+    /// Whether the pod has a node; the scheduler's message if no node fits.
     pub scheduled: Result<bool, String>,
-    /// When it got its node.
-    pub placed: Option<Timestamp>,
-    /// Why a container of it waits, such as `ImagePullBackOff`, and the kubelet's message.
+    /// Time when the scheduler assigned a node.
+    pub scheduled_at: Option<Timestamp>,
+    /// Reason and message of a waiting container, for example `ImagePullBackOff`.
     pub waiting: Option<Box<(String, String)>>,
-    /// How its main container ended that its kubelet has started again before, and is to start again after a while.
-    pub ended_again: Option<Box<End>>,
-    /// Whether it is being deleted.
+    /// The last exit of a main container that the kubelet restarts with a backoff.
+    pub crash_loop_end: Option<Box<End>>,
+    /// Whether the pod is being deleted.
     pub deleting: bool,
-    /// Whether its kubelet was told to end it where it is.
-    pub told_to_end: bool,
-    /// Whether its end is the cluster's doing: eviction, preemption, node drain, a kubelet that does not take it, a node that went down.
+    /// Whether `activeDeadlineSeconds` was set to stop the pod but keep the object.
+    pub deadline_requested: bool,
+    /// Whether the cluster ended the pod: eviction, preemption, node drain, rejection by the
+    /// kubelet or node failure. See docs/decisions/0025.
     pub disrupted: bool,
-    /// Whether it was evicted for using more disk than it may itself: told to go, and yet its own doing.
-    pub over_its_limit: bool,
-    /// Its node.
+    /// Whether the pod was evicted because it exceeded a disk limit of the pod. Counts as a failure
+    /// although it is an eviction.
+    pub exceeded_disk_limit: bool,
+    /// Name of the node.
     pub node: Option<String>,
-    /// Its own addresses, of which there are none in its node's network; nothing until its kubelet tells.
+    /// IP addresses of the pod; empty with `hostNetwork`, `None` until the kubelet reports them.
     pub ips: Option<Box<[IpAddr]>>,
-    /// Port named `di-port`, or its role's default.
+    /// Port `di-port`, or else the default of the role.
     pub port: i32,
-    /// When it was created.
+    /// Creation time.
     pub created: Option<Timestamp>,
-    /// When its main container started, if it runs or ended.
+    /// Start time of the main container, if it is running or has ended.
     pub started: Option<Timestamp>,
 }
 
-/// The least `activeDeadlineSeconds` that a pod may have. A running pod may be given it, and is ended by its kubelet then, but stays to be read:
-/// the [one way](https://kubernetes.io/docs/concepts/workloads/pods/#pod-update-and-replacement) to do that.
-pub const END_NOW: i64 = 1;
+/// The smallest valid `activeDeadlineSeconds`. Set on a running pod, it makes the kubelet stop the
+/// pod but keeps the object, its status and logs. See docs/decisions/0017 and
+/// [pod update](https://kubernetes.io/docs/concepts/workloads/pods/#pod-update-and-replacement).
+pub const IMMEDIATE_DEADLINE_SECONDS: i64 = 1;
 
-/// A kubelet with much to tell tells of an address within this time.
-const ADDRESS_TOLD_WITHIN_SECONDS: i64 = 60;
+/// A busy kubelet reports the address of a new pod within this time.
+const ADDRESS_TIMEOUT_SECONDS: i64 = 60;
 
-/// State of a replica, as it is counted.
+/// State of a replica in the counts of the status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// Not running yet.
+    /// Not running.
     Pending,
     /// Running.
     Active,
@@ -96,7 +98,7 @@ pub enum Stage {
 }
 
 impl PodView {
-    /// The view of a pod of one of our jobs; nothing for other pods.
+    /// The view of a pod; `None` if the pod has no job label.
     pub fn new(pod: &Pod) -> Option<Self> {
         let labels = pod.metadata.labels.as_ref()?;
         let job = labels.get(names::labels::JOB)?.clone();
@@ -106,7 +108,7 @@ impl PodView {
         let spec = pod.spec.as_ref();
         let empty = PodStatus::default();
         let status = pod.status.as_ref().unwrap_or(&empty);
-        let phase = phase(status);
+        let phase = pod_phase(status);
         let main = status
             .container_statuses
             .iter()
@@ -115,8 +117,9 @@ impl PodView {
         let state = main.and_then(|container| container.state.as_ref());
         let ended = state.and_then(|state| state.terminated.as_ref());
         let code = ended.map(|ended| ended.exit_code);
-        let restart_policy =
-            spec.map_or(RestartPolicy::Always, |spec| RestartPolicy::of(spec, code));
+        let restart_policy = spec.map_or(RestartPolicy::Always, |spec| {
+            RestartPolicy::for_main_container(spec, code)
+        });
         Some(Self {
             name: pod.name_any(),
             namespace: pod.namespace().unwrap_or_default(),
@@ -124,7 +127,7 @@ impl PodView {
             job,
             owner: controlling_job(pod),
             role,
-            index: told(pod, names::env::REPLICA_INDEX).and_then(|index| index.parse().ok()),
+            index: env_value(pod, names::env::REPLICA_INDEX).and_then(|index| index.parse().ok()),
             group: pod
                 .annotations()
                 .get(names::GROUP_ANNOTATION)
@@ -133,98 +136,106 @@ impl PodView {
                 .then(|| DdpView::new(pod).map(Box::new))
                 .flatten(),
             phase,
-            end: end(restart_policy, spec, status, phase, state).map(Box::new),
+            end: main_container_end(restart_policy, spec, status, phase, state).map(Box::new),
             ready: is_true(status, "Ready"),
             restarts: main.map_or(0, |container| container.restart_count),
             restart_policy,
-            scheduled: match condition(status, "PodScheduled") {
+            scheduled: match find_condition(status, "PodScheduled") {
                 Some(("False", message)) => Err(message.to_owned()),
                 Some(("True", _)) => Ok(true),
                 _ => Ok(spec.is_some_and(|spec| spec.node_name.is_some())),
             },
-            placed: placed(status),
-            waiting: waiting(status).map(Box::new),
-            ended_again: main
-                .and_then(|main| ended_again(main, restart_policy))
+            scheduled_at: scheduled_time(status),
+            waiting: waiting_reason(status).map(Box::new),
+            crash_loop_end: main
+                .and_then(|main| crash_loop_end(main, restart_policy))
                 .map(Box::new),
             deleting: pod.metadata.deletion_timestamp.is_some(),
-            told_to_end: spec.is_some_and(|spec| spec.active_deadline_seconds == Some(END_NOW)),
+            deadline_requested: spec.is_some_and(|spec| {
+                spec.active_deadline_seconds == Some(IMMEDIATE_DEADLINE_SECONDS)
+            }),
             disrupted: is_disrupted(status, ended),
-            over_its_limit: is_over_its_limit(status),
+            exceeded_disk_limit: exceeded_disk_limit(status),
             node: spec.and_then(|spec| spec.node_name.clone()),
-            ips: addresses(spec, status),
+            ips: pod_addresses(spec, status),
             port: spec
                 .and_then(named_port)
                 .unwrap_or_else(|| role.map_or(0, Role::default_port)),
             created: pod.creation_timestamp().map(|time| time.0),
-            started: state.and_then(started),
+            started: state.and_then(start_time),
         })
     }
 
-    /// Which of the starts of a coordinator this is, as [`PlanEntry`](di_api::PlanEntry) has it.
-    pub fn incarnation(&self) -> String {
+    /// Pod UID and restart count of a coordinator, as in `claimedBy` of
+    /// [`PlanEntry`](di_api::PlanEntry).
+    pub fn coordinator_instance(&self) -> String {
         format!("{}/{}", self.uid, self.restarts)
     }
 
-    /// Whether the job of this UID controls it.
+    /// Whether the job with this UID is the controller of the pod.
     pub fn belongs_to(&self, job_uid: &str) -> bool {
         self.owner.as_deref() == Some(job_uid)
     }
 
-    /// State as it is counted.
+    /// State of the replica in the counts of the status.
     pub fn stage(&self) -> Stage {
         match (&self.end, self.phase) {
-            (Some(end), _) if end.succeeded() => Stage::Succeeded,
+            (Some(end), _) if end.has_succeeded() => Stage::Succeeded,
             (Some(_), _) => Stage::Failed,
             (None, PodPhase::Running | PodPhase::Unknown) => Stage::Active,
             (None, _) => Stage::Pending,
         }
     }
 
-    /// Whether it has ended with success, and by itself: one that was told to go may well exit with 0.
-    pub fn has_done_its_work(&self) -> bool {
+    /// Whether the pod has succeeded without being deleted or disrupted. A pod that is deleted or
+    /// evicted can also exit with 0.
+    pub fn has_completed(&self) -> bool {
         self.stage() == Stage::Succeeded && !self.deleting && !self.disrupted
     }
 
-    /// Whether it, and not the cluster, is to blame for its end.
-    pub fn is_to_blame(&self) -> bool {
-        !self.disrupted || self.over_its_limit
+    /// Whether the exit of the pod counts as a failure of the job. Disruptions by the cluster do
+    /// not count. See docs/decisions/0025.
+    pub fn counts_as_failure(&self) -> bool {
+        !self.disrupted || self.exceeded_disk_limit
     }
 
-    /// How long its main container has run, in seconds. What is told of that by its kubelet's clock is not taken to be longer than `most`, which
-    /// ours knows of.
-    pub fn ran(&self, now: Timestamp, most: Option<i64>) -> Option<i64> {
+    /// Run time of the main container in seconds.
+    ///
+    /// It is measured by the clock of the kubelet, so it is limited to `max`, which the caller
+    /// measured by its own clock.
+    pub fn run_seconds(&self, now: Timestamp, max: Option<i64>) -> Option<i64> {
         let ended = self.end.as_ref().and_then(|end| end.at);
-        let ran = ended.unwrap_or(now).duration_since(self.started?).as_secs();
-        Some(most.map_or(ran, |most| ran.min(most)))
+        let seconds = ended.unwrap_or(now).duration_since(self.started?).as_secs();
+        Some(max.map_or(seconds, |max| seconds.min(max)))
     }
 
-    /// Whether it could still use the cluster: not all of its containers have ended.
-    pub fn uses_cluster(&self) -> bool {
+    /// Whether some containers of the pod have not ended.
+    pub fn is_active(&self) -> bool {
         !matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
     }
 
-    /// Whether a kubelet has it: nobody else ends it where it is.
-    pub fn is_placed(&self) -> bool {
+    /// Whether the pod is on a node, so that its kubelet must stop it.
+    pub fn is_on_node(&self) -> bool {
         self.phase != PodPhase::Pending || self.scheduled == Ok(true)
     }
 
-    /// Whether it may have an address that its kubelet has not told yet. That takes seconds; a pod that got its node long ago waits for
-    /// something else, and has none.
-    pub fn may_have_address(&self, now: Timestamp) -> bool {
-        let waits = self.ips.is_none() && !self.deleting && self.uses_cluster();
-        let since = self.placed.map(|placed| now.duration_since(placed));
-        waits && since.is_some_and(|since| since.as_secs() < ADDRESS_TOLD_WITHIN_SECONDS)
+    /// Whether the kubelet is expected to report an address soon.
+    ///
+    /// That takes seconds. A pod that was scheduled long ago waits for something else.
+    pub fn is_awaiting_address(&self, now: Timestamp) -> bool {
+        let is_waiting = self.ips.is_none() && !self.deleting && self.is_active();
+        let since = self.scheduled_at.map(|time| now.duration_since(time));
+        is_waiting && since.is_some_and(|since| since.as_secs() < ADDRESS_TIMEOUT_SECONDS)
     }
 
-    /// Why it does not run, in Kubernetes' word, if Kubernetes says that it cannot.
-    pub fn stuck(&self) -> Option<(Reason, &str)> {
-        // What its containers waited for when it ended stays as it was.
-        if !self.uses_cluster() {
+    /// Reason and message if Kubernetes reports that the pod cannot start.
+    pub fn stuck_reason(&self) -> Option<(Reason, &str)> {
+        // An ended pod keeps the waiting reasons that its containers had before.
+        if !self.is_active() {
             return None;
         }
         if let Some((reason, message)) = self.waiting.as_deref()
-            && let Some(reason) = stuck(reason)
+            && let Some(reason) = stuck_reason(reason)
         {
             return Some((reason, message));
         }
@@ -235,13 +246,14 @@ impl PodView {
     }
 }
 
-/// Those of a pod without a node no kubelet has told: who may write its status says what it likes.
-fn addresses(spec: Option<&PodSpec>, status: &PodStatus) -> Option<Box<[IpAddr]>> {
+/// The addresses of a pod. Those of a pod without a node are ignored: no kubelet reported them, but
+/// a user with the right to write the pod status.
+fn pod_addresses(spec: Option<&PodSpec>, status: &PodStatus) -> Option<Box<[IpAddr]>> {
     let spec = spec?;
     if spec.host_network == Some(true) {
         return Some(Box::default());
     }
     spec.node_name.as_ref()?;
-    let all = status.pod_ips.as_ref()?.iter();
-    Some(all.filter_map(|ip| ip.ip.parse().ok()).collect())
+    let ips = status.pod_ips.as_ref()?.iter();
+    Some(ips.filter_map(|ip| ip.ip.parse().ok()).collect())
 }

@@ -4,25 +4,25 @@ use kube::ResourceExt;
 
 use super::controlling_job;
 
-/// What the rules need to know of a service.
+/// The part of a service that this crate needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceView {
-    /// Its name, which is its pod's.
+    /// Name, equal to the name of its pod.
     pub name: String,
-    /// Its namespace.
+    /// Namespace.
     pub namespace: String,
-    /// Its UID.
+    /// UID.
     pub uid: String,
-    /// Name of its job, by label.
+    /// Name of the job, from the job label.
     pub job: String,
-    /// UID of the `DIJob` that controls it.
+    /// UID of the `DIJob` that is its controller.
     pub owner: Option<String>,
-    /// Whether it is being deleted.
+    /// Whether the service is being deleted.
     pub deleting: bool,
 }
 
 impl ServiceView {
-    /// The view of a service of one of our jobs; nothing for other services.
+    /// The view of a service; `None` if the service has no job label.
     pub fn new(service: &Service) -> Option<Self> {
         Some(Self {
             name: service.name_any(),

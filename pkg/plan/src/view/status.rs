@@ -1,4 +1,4 @@
-//! What the status of a pod tells.
+//! Reads the status of a pod.
 
 use di_api::{Reason, names, validation::cut};
 use jiff::Timestamp;
@@ -13,7 +13,7 @@ use k8s_openapi::{
 /// Phase of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PodPhase {
-    /// Not all of its containers were started.
+    /// Not all containers were started.
     Pending,
     /// On a node, started.
     Running,
@@ -21,28 +21,31 @@ pub enum PodPhase {
     Succeeded,
     /// All containers ended, one with failure.
     Failed,
-    /// Its node does not answer.
+    /// The node does not respond.
     Unknown,
 }
 
-/// Which containers of a pod are started again where they are when they end.
+/// When the kubelet restarts a container that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RestartPolicy {
-    /// All of them, which is what [Kubernetes takes](https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#restart-policy) where a
-    /// pod says nothing.
+    /// Always; the [default of
+    /// Kubernetes](https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#restart-policy).
     Always,
-    /// Those that fail.
+    /// After a failure.
     OnFailure,
-    /// None.
+    /// Never.
     Never,
 }
 
 impl RestartPolicy {
-    /// That of the main container, which has ended with this code if it has, and may have [one of its own](https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#container-restart-rules).
-    pub(super) fn of(spec: &PodSpec, exit_code: Option<i32>) -> Self {
+    /// The policy of the main container, which may have ended with this exit code.
+    ///
+    /// A container may have its own policy and [restart
+    /// rules](https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#container-restart-rules).
+    pub(super) fn for_main_container(spec: &PodSpec, exit_code: Option<i32>) -> Self {
         let is_main = |container: &&Container| container.name == names::MAIN_CONTAINER;
         let main = spec.containers.iter().find(is_main);
-        // One that is empty says nothing.
+        // Treat an empty policy as unset.
         let own = main.and_then(|main| main.restart_policy.as_deref());
         let own = own.filter(|own| !own.is_empty());
         let policy = match own.or(spec.restart_policy.as_deref()) {
@@ -54,13 +57,15 @@ impl RestartPolicy {
         match (rules.unwrap_or_default(), exit_code) {
             ([], _) => policy,
             (_, None) if policy == Self::Never => Self::OnFailure,
-            (rules, Some(code)) if rules.iter().any(|rule| restarts(rule, code)) => Self::Always,
+            (rules, Some(code)) if rules.iter().any(|rule| rule_restarts(rule, code)) => {
+                Self::Always
+            }
             _ => policy,
         }
     }
 
-    /// Whether a container is started again that has ended with this code.
-    fn starts_again(self, exit_code: i32) -> bool {
+    /// Whether the kubelet restarts a container that has ended with this exit code.
+    fn should_restart(self, exit_code: i32) -> bool {
         match self {
             Self::Always => true,
             Self::OnFailure => exit_code != 0,
@@ -69,31 +74,32 @@ impl RestartPolicy {
     }
 }
 
-/// Whether a container is started again by a rule after it has exited so.
-fn restarts(rule: &ContainerRestartRule, code: i32) -> bool {
-    let of_code = rule.exit_codes.as_ref().is_some_and(|of| {
-        let is_among = of.values.iter().flatten().any(|value| *value == code);
-        is_among == (of.operator == "In")
+/// Whether a rule restarts a container with this exit code.
+fn rule_restarts(rule: &ContainerRestartRule, code: i32) -> bool {
+    let matches_code = rule.exit_codes.as_ref().is_some_and(|codes| {
+        let is_listed = codes.values.iter().flatten().any(|value| *value == code);
+        is_listed == (codes.operator == "In")
     });
-    ["Restart", "RestartAllContainers"].contains(&rule.action.as_str()) && of_code
+    ["Restart", "RestartAllContainers"].contains(&rule.action.as_str()) && matches_code
 }
 
-/// How a pod's main container ended.
+/// The exit of the main container of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct End {
-    /// Its exit code; none where it never ran, as in an eviction.
+    /// Exit code; `None` if the container never ran, for example after an eviction.
     pub exit_code: Option<i32>,
-    /// Why, as the kubelet says: `Completed`, `Error`, `OOMKilled`, `Evicted`, …
+    /// Reason from the kubelet: `Completed`, `Error`, `OOMKilled`, `Evicted`, …
     pub reason: String,
-    /// What the kubelet says of that, where there is no log that could: of what it did to the pod, or of a container that it could not start.
+    /// Message from the kubelet, if the container has no log that explains the exit: the pod was
+    /// evicted, or the container could not start.
     pub message: Option<String>,
-    /// When.
+    /// Time of the exit.
     pub at: Option<Timestamp>,
 }
 
 impl End {
-    /// Whether it ended well.
-    pub fn succeeded(&self) -> bool {
+    /// Whether the exit code is 0.
+    pub fn has_succeeded(&self) -> bool {
         self.exit_code == Some(0)
     }
 }
@@ -111,7 +117,7 @@ impl std::fmt::Display for End {
     }
 }
 
-pub(super) fn phase(status: &PodStatus) -> PodPhase {
+pub(super) fn pod_phase(status: &PodStatus) -> PodPhase {
     match status.phase.as_deref() {
         Some("Running" | "Pending") if is_lost(status) => PodPhase::Unknown,
         Some("Running") => PodPhase::Running,
@@ -122,66 +128,74 @@ pub(super) fn phase(status: &PodStatus) -> PodPhase {
     }
 }
 
-/// Kubernetes keeps the phase of a pod whose node does not answer. It takes the pod's readiness away, and nothing else: a kubelet that
-/// does so gives a reason, and finds a container not ready.
+/// Whether the node of the pod does not respond.
+///
+/// The node lifecycle controller keeps the phase and sets only `Ready` to `False`, without a
+/// reason. A kubelet that sets it gives a reason and also sets `ContainersReady`.
 fn is_lost(status: &PodStatus) -> bool {
     let ready = status
         .conditions
         .iter()
         .flatten()
         .find(|condition| condition.type_ == "Ready");
-    let taken_away = ready.is_some_and(|ready| {
+    let is_reset = ready.is_some_and(|ready| {
         ready.status == "False" && ready.reason.as_deref().is_none_or(str::is_empty)
     });
-    status.reason.as_deref() == Some("NodeLost")
-        || (taken_away && is_true(status, "ContainersReady"))
+    status.reason.as_deref() == Some("NodeLost") || (is_reset && is_true(status, "ContainersReady"))
 }
 
-/// Whether the pod's end is the cluster's doing; `ended` is how its main container did.
+/// Whether the cluster ended the pod; `ended` is the state of its main container.
+/// See docs/decisions/0025.
 pub(super) fn is_disrupted(status: &PodStatus, ended: Option<&ContainerStateTerminated>) -> bool {
-    is_target(status, ended)
-        || is_rejected(status)
-        || ended.is_some_and(is_unknown)
+    is_disruption_target(status, ended)
+        || is_rejected_by_kubelet(status)
+        || ended.is_some_and(is_exit_unknown)
         || matches!(
             status.reason.as_deref(),
-            // The last three are of a node that shuts down in order: before 1.22, since then, and of pods that come too late.
+            // The last three come from a graceful node shutdown: before Kubernetes 1.22, since
+            // 1.22, and for pods that arrive during the shutdown.
             Some(
                 "Evicted" | "Preempting" | "NodeLost" | "Shutdown" | "Terminated" | "NodeShutdown"
             )
         )
 }
 
-/// Whether a pod was evicted because it used more disk than it may itself, as it would on any node. Nothing but the kubelet's words
-/// tells that from a node that was short of something; since 1.26 it gives such a pod no condition DisruptionTarget either.
-pub(super) fn is_over_its_limit(status: &PodStatus) -> bool {
-    const WORDS: [&str; 3] = [
+/// Whether a pod was evicted because it exceeded its own disk limit, as it would on any node.
+///
+/// Only the message of the kubelet distinguishes this from node pressure. Since Kubernetes 1.26
+/// such a pod has no condition `DisruptionTarget`.
+pub(super) fn exceeded_disk_limit(status: &PodStatus) -> bool {
+    const PHRASES: [&str; 3] = [
         "exceeded its local ephemeral storage limit",
         "exceeds the total limit of containers",
         "Usage of EmptyDir volume",
     ];
     let message = status.message.as_deref().unwrap_or_default();
-    status.reason.as_deref() == Some("Evicted") && WORDS.iter().any(|words| message.contains(words))
+    status.reason.as_deref() == Some("Evicted")
+        && PHRASES.iter().any(|phrase| message.contains(phrase))
 }
 
-/// Whether the cluster has chosen the pod to go, before its main container ended.
-fn is_target(status: &PodStatus, ended: Option<&ContainerStateTerminated>) -> bool {
-    let mut all = status.conditions.iter().flatten();
-    let target = all.find(|one| one.type_ == "DisruptionTarget" && one.status == "True");
+/// Whether the cluster selected the pod for disruption before its main container ended.
+fn is_disruption_target(status: &PodStatus, ended: Option<&ContainerStateTerminated>) -> bool {
+    let mut conditions = status.conditions.iter().flatten();
+    let target = conditions.find(|c| c.type_ == "DisruptionTarget" && c.status == "True");
     let ended = ended.and_then(|ended| ended.finished_at.as_ref());
     let since = target.map(|target| target.last_transition_time.as_ref());
-    since.is_some_and(|since| match (since, ended.and_then(happened)) {
+    since.is_some_and(|since| match (since, ended.and_then(real_time)) {
         (Some(since), Some(ended)) => since.0 <= ended,
         _ => true,
     })
 }
 
-/// Whether its kubelet did not take it. One that starts anew may refuse what it ran for days, and its word for why is then all that is left.
-fn is_rejected(status: &PodStatus) -> bool {
+/// Whether the kubelet rejected the pod.
+///
+/// A restarted kubelet may reject a pod that has run for days; only the reason is left then.
+fn is_rejected_by_kubelet(status: &PodStatus) -> bool {
     let inits = status.init_container_statuses.iter();
     let mut containers = inits.chain(&status.container_statuses).flatten();
     let reason = status.reason.as_deref().unwrap_or_default();
-    // Of the last three, any other kubelet would refuse the same.
-    let own = [
+    // These reasons are the pod's own fault. Every kubelet rejects the last three.
+    let own_reasons = [
         "",
         "DeadlineExceeded",
         "AppArmor",
@@ -189,23 +203,23 @@ fn is_rejected(status: &PodStatus) -> bool {
         "SysctlForbidden",
     ];
     status.phase.as_deref() == Some("Failed")
-        && !own.contains(&reason)
+        && !own_reasons.contains(&reason)
         && containers.next().is_none()
 }
 
-/// Whether nobody knows how a container ended, as its node went down under it.
-fn is_unknown(ended: &ContainerStateTerminated) -> bool {
+/// Whether the exit of a container is unknown because its node failed.
+fn is_exit_unknown(ended: &ContainerStateTerminated) -> bool {
     match ended.reason.as_deref() {
-        // The kubelet's word, where the runtime has forgotten it.
+        // Set by the kubelet if the runtime has no record of the container.
         Some("ContainerStatusUnknown") => true,
-        // The runtime's.
+        // Set by the container runtime.
         Some("Unknown") => ended.exit_code == 255,
         _ => false,
     }
 }
 
 /// Status and message of a condition.
-pub(super) fn condition<'a>(status: &'a PodStatus, type_: &str) -> Option<(&'a str, &'a str)> {
+pub(super) fn find_condition<'a>(status: &'a PodStatus, type_: &str) -> Option<(&'a str, &'a str)> {
     status
         .conditions
         .iter()
@@ -217,114 +231,118 @@ pub(super) fn condition<'a>(status: &'a PodStatus, type_: &str) -> Option<(&'a s
         })
 }
 
-/// When the scheduler found a node.
-pub(super) fn placed(status: &PodStatus) -> Option<Timestamp> {
-    let mut all = status.conditions.iter().flatten();
-    let scheduled = all.find(|one| one.type_ == "PodScheduled" && one.status == "True")?;
+/// Time when the scheduler assigned a node.
+pub(super) fn scheduled_time(status: &PodStatus) -> Option<Timestamp> {
+    let mut conditions = status.conditions.iter().flatten();
+    let scheduled = conditions.find(|c| c.type_ == "PodScheduled" && c.status == "True")?;
     Some(scheduled.last_transition_time.as_ref()?.0)
 }
 
 pub(super) fn is_true(status: &PodStatus, type_: &str) -> bool {
-    condition(status, type_).is_some_and(|(status, _)| status == "True")
+    find_condition(status, type_).is_some_and(|(status, _)| status == "True")
 }
 
-/// The reason, if a container that waits for it does not come by itself.
-pub(super) fn stuck(reason: &str) -> Option<Reason> {
+/// The reason, if a container that waits with it cannot start without a change.
+pub(super) fn stuck_reason(reason: &str) -> Option<Reason> {
     Reason::among(&Reason::STUCK, reason)
 }
 
-/// Why a container waits; of several, one that does not come by itself.
-pub(super) fn waiting(status: &PodStatus) -> Option<(String, String)> {
-    let all = status
+/// Reason and message of a waiting container, preferably of one that cannot start without a change.
+pub(super) fn waiting_reason(status: &PodStatus) -> Option<(String, String)> {
+    let containers = status
         .init_container_statuses
         .iter()
         .chain(&status.container_statuses)
         .flatten();
-    let waits = all.filter_map(|container| container.state.as_ref()?.waiting.as_ref());
-    waits
+    let waiting = containers.filter_map(|container| container.state.as_ref()?.waiting.as_ref());
+    waiting
         .filter_map(|waiting| {
             let message = waiting.message.clone().unwrap_or_default();
             Some((waiting.reason.clone()?, message))
         })
-        .max_by_key(|(reason, _)| stuck(reason).is_some())
+        .max_by_key(|(reason, _)| stuck_reason(reason).is_some())
 }
 
-/// A kubelet starts a container [at once](https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#container-restarts) that ran this
-/// long, in seconds.
-const RESTARTED_AT_ONCE_SECONDS: i64 = 600;
+/// A kubelet restarts a container without a delay if it ran at least this long. See [container
+/// restarts](https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#container-restarts).
+const BACKOFF_RESET_SECONDS: i64 = 600;
 
-/// How the main container has ended again, and too soon for its kubelet to start it at once: for some time that leaves it as it lies, and says only
-/// then that it backs off.
-pub(super) fn ended_again(main: &ContainerStatus, restart_policy: RestartPolicy) -> Option<End> {
+/// The exit of a main container that was restarted before and now ended too soon to be restarted
+/// without a delay.
+///
+/// The kubelet reports `CrashLoopBackOff` only some time later.
+pub(super) fn crash_loop_end(main: &ContainerStatus, restart_policy: RestartPolicy) -> Option<End> {
     let ended = main.state.as_ref()?.terminated.as_ref()?;
-    let time = |at: &Option<Time>| at.as_ref().and_then(happened);
-    let ran = time(&ended.started_at).zip(time(&ended.finished_at));
-    let is_soon = ran.is_none_or(|(started, finished)| {
-        finished.duration_since(started).as_secs() < RESTARTED_AT_ONCE_SECONDS
+    let time = |at: &Option<Time>| at.as_ref().and_then(real_time);
+    let run = time(&ended.started_at).zip(time(&ended.finished_at));
+    let is_short = run.is_none_or(|(started, finished)| {
+        finished.duration_since(started).as_secs() < BACKOFF_RESET_SECONDS
     });
-    let is_restarted = restart_policy.starts_again(ended.exit_code);
-    let is_again = main.restart_count > 0 && ended.reason.as_deref() != Some(RESTARTING);
-    (is_soon && is_restarted && is_again).then(|| ended_by(ended, None))
+    let is_restarted = restart_policy.should_restart(ended.exit_code);
+    let is_repeated = main.restart_count > 0 && ended.reason.as_deref() != Some(RESTARTING);
+    (is_short && is_restarted && is_repeated).then(|| container_end(ended, None))
 }
 
-pub(super) fn started(state: &ContainerState) -> Option<Timestamp> {
+pub(super) fn start_time(state: &ContainerState) -> Option<Timestamp> {
     let running = state.running.as_ref().and_then(|s| s.started_at.as_ref());
     let ended = state.terminated.as_ref();
     running
         .or_else(|| ended.and_then(|s| s.started_at.as_ref()))
-        .and_then(happened)
+        .and_then(real_time)
 }
 
-/// When something happened, if it did: a kubelet writes its runtime's zero, 1970, for the start of a container that could not be started.
-fn happened(time: &Time) -> Option<Timestamp> {
+/// The time, unless it is the Unix epoch. A kubelet writes the epoch as the start of a container
+/// that could not start.
+fn real_time(time: &Time) -> Option<Timestamp> {
     (time.0 > Timestamp::UNIX_EPOCH).then_some(time.0)
 }
 
-/// How an init container failed, without which the main one never runs.
-fn initialization(spec: Option<&PodSpec>, status: &PodStatus) -> Option<String> {
+/// The failure of an init container, which keeps the main container from running.
+fn init_failure(spec: Option<&PodSpec>, status: &PodStatus) -> Option<String> {
     let inits = spec.and_then(|spec| spec.init_containers.as_deref());
-    // It ends after the others, and only because it is told to.
+    // A sidecar ends after the main container, by a signal.
     let is_sidecar = |name: &str| {
         let mut inits = inits.unwrap_or_default().iter();
-        inits.any(|one| one.name == name && one.restart_policy.as_deref() == Some("Always"))
+        inits.any(|init| init.name == name && init.restart_policy.as_deref() == Some("Always"))
     };
-    let all = status.init_container_statuses.iter().flatten();
-    let mut all = all.filter(|container| !is_sidecar(&container.name));
-    all.find_map(|container| {
+    let statuses = status.init_container_statuses.iter().flatten();
+    let mut statuses = statuses.filter(|container| !is_sidecar(&container.name));
+    statuses.find_map(|container| {
         let ended = container.state.as_ref()?.terminated.as_ref()?;
         let (name, code) = (&container.name, ended.exit_code);
         (code != 0).then(|| format!("init container {name} ended with exit code {code}"))
     })
 }
 
-/// Messages of kubelets are passed on up to this length, in bytes.
-const LONGEST_MESSAGE: usize = 300;
+/// Maximum length of a kubelet message in bytes; longer ones are cut.
+const MAX_MESSAGE_BYTES: usize = 300;
 
-/// What is passed on of a kubelet's message.
-fn said(message: Option<&str>) -> Option<String> {
+/// Trims and cuts a kubelet message; `None` if it is empty.
+fn trim_message(message: Option<&str>) -> Option<String> {
     let message = message?.trim().trim_end_matches('.');
-    (!message.is_empty()).then(|| cut(message, LONGEST_MESSAGE))
+    (!message.is_empty()).then(|| cut(message, MAX_MESSAGE_BYTES))
 }
 
-/// What a container that is started again with all others of its pod has ended by.
+/// Reason of a container that ended because all containers of its pod restart.
 const RESTARTING: &str = "RestartingAllContainers";
 
-/// The end of the main container, whatever its sidecars do; one that the kubelet starts again is not an end.
-pub(super) fn end(
+/// The exit of the main container, regardless of sidecars; `None` if the kubelet restarts it.
+pub(super) fn main_container_end(
     restart_policy: RestartPolicy,
     spec: Option<&PodSpec>,
     status: &PodStatus,
     phase: PodPhase,
     main: Option<&ContainerState>,
 ) -> Option<End> {
-    let over = matches!(phase, PodPhase::Succeeded | PodPhase::Failed);
+    let has_pod_ended = matches!(phase, PodPhase::Succeeded | PodPhase::Failed);
     if let Some(ended) = main.and_then(|state| state.terminated.as_ref()) {
-        let is_again = ended.reason.as_deref() == Some(RESTARTING)
-            || restart_policy.starts_again(ended.exit_code);
-        return (over || !is_again).then(|| ended_by(ended, over.then_some(status)));
+        let is_restarted = ended.reason.as_deref() == Some(RESTARTING)
+            || restart_policy.should_restart(ended.exit_code);
+        return (has_pod_ended || !is_restarted)
+            .then(|| container_end(ended, has_pod_ended.then_some(status)));
     }
     let reason = || status.reason.clone();
-    let message = said(status.message.as_deref());
+    let message = trim_message(status.message.as_deref());
     match phase {
         PodPhase::Succeeded => Some(End {
             exit_code: Some(0),
@@ -335,7 +353,7 @@ pub(super) fn end(
         PodPhase::Failed => Some(End {
             exit_code: None,
             reason: reason()
-                .or_else(|| initialization(spec, status))
+                .or_else(|| init_failure(spec, status))
                 .unwrap_or_else(|| "PodFailed".to_owned()),
             message,
             at: None,
@@ -344,14 +362,15 @@ pub(super) fn end(
     }
 }
 
-/// The end of a container; `over` is what is said of its pod, if that is over. Where that says why, it says more than the container's end does,
-/// which is of the signal that it got.
-fn ended_by(ended: &ContainerStateTerminated, over: Option<&PodStatus>) -> End {
-    let pod = over.filter(|status| status.reason.is_some());
-    let has_started = ended.started_at.as_ref().and_then(happened).is_some();
+/// The exit of a container; `pod` is the status of its pod if the pod has ended.
+///
+/// The reason of the pod takes precedence: the container only reports the signal that it received.
+fn container_end(ended: &ContainerStateTerminated, pod: Option<&PodStatus>) -> End {
+    let pod = pod.filter(|status| status.reason.is_some());
+    let has_started = ended.started_at.as_ref().and_then(real_time).is_some();
     let message = match pod {
         Some(status) => status.message.as_deref(),
-        // It may be a piece of its log.
+        // The message of a container that has run may be a part of its log.
         None if has_started => None,
         None => ended.message.as_deref(),
     };
@@ -359,7 +378,7 @@ fn ended_by(ended: &ContainerStateTerminated, over: Option<&PodStatus>) -> End {
     End {
         exit_code: Some(ended.exit_code),
         reason: reason.clone().unwrap_or_else(|| "Error".to_owned()),
-        message: said(message),
-        at: ended.finished_at.as_ref().and_then(happened),
+        message: trim_message(message),
+        at: ended.finished_at.as_ref().and_then(real_time),
     }
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn view(status: &Value) -> PodView {
+fn pod_with_status(status: &Value) -> PodView {
     let pod = serde_json::from_value(json!({
         "metadata": {"name": "p", "labels": {"dijob-name": "j"}},
         "status": status,
@@ -12,45 +12,49 @@ fn view(status: &Value) -> PodView {
     PodView::new(&pod.unwrap()).unwrap()
 }
 
-fn running(ready: &Value, containers: &str) -> Value {
+fn running_status(ready: &Value, containers: &str) -> Value {
     json!({"phase": "Running", "conditions": [ready, {"type": "ContainersReady", "status": containers}]})
 }
 
 #[test]
-fn a_pod_whose_node_does_not_answer_is_unknown() {
+fn pod_on_unresponsive_node_is_unknown() {
     let left = json!({"type": "Ready", "status": "False"});
     for status in [
-        running(&left, "True"),
+        running_status(&left, "True"),
         json!({"phase": "Running", "reason": "NodeLost"}),
         json!({"phase": "Unknown"}),
     ] {
-        let view = view(&status);
+        let view = pod_with_status(&status);
         assert_eq!(view.phase, PodPhase::Unknown, "{status}");
         assert_eq!(view.stage(), Stage::Active, "{status}");
-        assert!(view.uses_cluster(), "{status}");
+        assert!(view.is_active(), "{status}");
     }
 }
 
 #[test]
-fn a_pod_that_its_kubelet_finds_not_ready_runs() {
+fn unready_pod_is_running() {
     let unready = |reason: &str| json!({"type": "Ready", "status": "False", "reason": reason});
     for status in [
-        running(&json!({"type": "Ready", "status": "True"}), "True"),
-        running(&unready("ContainersNotReady"), "False"),
-        running(&unready("ReadinessGatesNotReady"), "True"),
+        running_status(&json!({"type": "Ready", "status": "True"}), "True"),
+        running_status(&unready("ContainersNotReady"), "False"),
+        running_status(&unready("ReadinessGatesNotReady"), "True"),
     ] {
-        assert_eq!(view(&status).phase, PodPhase::Running, "{status}");
+        assert_eq!(
+            pod_with_status(&status).phase,
+            PodPhase::Running,
+            "{status}"
+        );
     }
 }
 
 #[test]
-fn what_has_ended_stays_so_on_a_lost_node() {
+fn failed_pod_on_lost_node_stays_failed() {
     let status = json!({"phase": "Failed", "reason": "NodeLost"});
-    assert_eq!(view(&status).phase, PodPhase::Failed);
+    assert_eq!(pod_with_status(&status).phase, PodPhase::Failed);
 }
 
 #[test]
-fn a_pod_has_the_addresses_that_a_kubelet_told_of_it() {
+fn pod_without_node_or_with_host_network_has_no_ips() {
     let addresses = |spec: &Value| {
         let pod = serde_json::from_value(json!({
             "metadata": {"name": "p", "labels": {"dijob-name": "j"}},
@@ -72,28 +76,28 @@ fn a_pod_has_the_addresses_that_a_kubelet_told_of_it() {
     }
 }
 
-fn ended(reason: &str, code: i32) -> Value {
+fn terminated(reason: &str, code: i32) -> Value {
     json!({"terminated": {"reason": reason, "exitCode": code}})
 }
 
-fn container(name: &str, state: &Value) -> Value {
+fn container_status(name: &str, state: &Value) -> Value {
     json!({"name": name, "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": state})
 }
 
-/// A pod that is not started again, whose sidecar is in this state too.
+/// A pod with `restartPolicy: Never`, a main container and a sidecar in these states.
 fn with_sidecar(main: &Value, sidecar: &Value) -> PodView {
     let pod = serde_json::from_value(json!({
         "metadata": {"name": "p", "labels": {"dijob-name": "j"}},
         "spec": {"restartPolicy": "Never", "containers": []},
         "status": {"phase": "Running", "containerStatuses": [
-            container("sidecar", sidecar), container("di-container", main),
+            container_status("sidecar", sidecar), container_status("di-container", main),
         ]},
     }));
     PodView::new(&pod.unwrap()).unwrap()
 }
 
 #[test]
-fn f5_how_a_container_ended_is_told_by_its_exit_code_whatever_the_reason() {
+fn f5_exit_code_decides_stage_regardless_of_reason() {
     let runs = json!({"running": {}});
     for reason in [
         "Completed",
@@ -111,20 +115,20 @@ fn f5_how_a_container_ended_is_told_by_its_exit_code_whatever_the_reason() {
             (1, Stage::Failed),
             (137, Stage::Failed),
         ] {
-            let view = with_sidecar(&ended(reason, code), &runs);
+            let view = with_sidecar(&terminated(reason, code), &runs);
             assert_eq!(view.stage(), stage, "{reason} {code}");
         }
     }
 }
 
 #[test]
-fn one_that_had_ended_before_was_not_the_clusters_to_end() {
+fn pod_that_ended_before_eviction_is_not_disrupted() {
     let (before, at, after) = (
         "2026-01-01T00:00:00Z",
         "2026-01-01T00:00:01Z",
         "2026-01-01T00:00:02Z",
     );
-    for (chosen, is_so) in [
+    for (chosen, expected) in [
         (json!(before), true),
         (json!(at), true),
         (json!(after), false),
@@ -132,33 +136,35 @@ fn one_that_had_ended_before_was_not_the_clusters_to_end() {
     ] {
         let end = json!({"terminated": {"reason": "Completed", "exitCode": 0, "finishedAt": at}});
         let status = json!({
-            "phase": "Running", "containerStatuses": [container("di-container", &end)],
+            "phase": "Running", "containerStatuses": [container_status("di-container", &end)],
             "conditions": [{"type": "DisruptionTarget", "status": "True", "lastTransitionTime": chosen}],
         });
-        assert_eq!(view(&status).disrupted, is_so, "{chosen}");
+        assert_eq!(pod_with_status(&status).disrupted, expected, "{chosen}");
     }
 }
 
 #[test]
-fn what_nobody_in_a_pod_brought_about_is_the_clusters_doing() {
+fn pod_ended_by_cluster_is_disrupted() {
     let none = json!([]);
-    let main = |reason: &str, code: i32| json!([container("di-container", &ended(reason, code))]);
-    let initialized = json!([container("data", &ended("Completed", 0))]);
-    for (reason, containers, inits, is_so) in [
+    let main = |reason: &str, code: i32| {
+        json!([container_status("di-container", &terminated(reason, code))])
+    };
+    let initialized = json!([container_status("data", &terminated("Completed", 0))]);
+    for (reason, containers, inits, expected) in [
         (json!(null), main("Error", 1), &none, false),
         (json!("Evicted"), main("Error", 137), &none, true),
         (json!("Evicted"), none.clone(), &none, true),
-        // Its kubelet did not take it.
+        // Rejected by the kubelet.
         (json!("UnexpectedAdmissionError"), none.clone(), &none, true),
         (json!("OutOfnvidia.com/gpu"), json!(null), &none, true),
-        // Any other would not either.
+        // Every kubelet rejects it.
         (json!("SysctlForbidden"), none.clone(), &none, false),
-        // Its own time was over before it ran.
+        // Its deadline passed before it ran.
         (json!("DeadlineExceeded"), none.clone(), &none, false),
         (json!(null), none.clone(), &none, false),
         (json!("Other"), none.clone(), &initialized, false),
         (json!("Other"), main("Error", 1), &none, false),
-        // Its node went down.
+        // Its node failed.
         (json!(null), main("Unknown", 255), &none, true),
         (
             json!(null),
@@ -172,13 +178,13 @@ fn what_nobody_in_a_pod_brought_about_is_the_clusters_doing() {
         let status = json!({
             "phase": "Failed", "reason": reason, "containerStatuses": containers, "initContainerStatuses": inits,
         });
-        assert_eq!(view(&status).disrupted, is_so, "{status}");
+        assert_eq!(pod_with_status(&status).disrupted, expected, "{status}");
     }
 }
 
 #[test]
-fn who_is_evicted_for_its_own_limit_is_to_blame() {
-    for (message, is_so) in [
+fn eviction_for_own_disk_limit_counts_as_failure() {
+    for (message, expected) in [
         (
             "The node was low on resource: ephemeral-storage. Container di-container was using 9Gi, which exceeds its request of 0. ",
             false,
@@ -199,28 +205,36 @@ fn who_is_evicted_for_its_own_limit_is_to_blame() {
     ] {
         let status = json!({
             "phase": "Failed", "reason": "Evicted", "message": message,
-            "containerStatuses": [container("di-container", &ended("Error", 137))],
+            "containerStatuses": [container_status("di-container", &terminated("Error", 137))],
         });
-        let view = view(&status);
-        // It was told to go, whatever for.
+        let view = pod_with_status(&status);
+        // An eviction is a disruption for any reason.
         assert!(view.disrupted, "{message}");
-        assert_eq!(view.is_to_blame(), is_so, "{message}");
+        assert_eq!(view.counts_as_failure(), expected, "{message}");
     }
 }
 
 #[test]
-fn f6_the_end_of_the_main_container_is_the_end_whatever_its_sidecars_do() {
+fn f6_main_container_decides_stage_despite_sidecars() {
     let runs = json!({"running": {}});
-    for sidecar in [runs.clone(), ended("Completed", 0), ended("Error", 1)] {
-        let of = |main: &Value| with_sidecar(main, &sidecar).stage();
-        assert_eq!(of(&runs), Stage::Active, "{sidecar}");
-        assert_eq!(of(&ended("Completed", 0)), Stage::Succeeded, "{sidecar}");
-        assert_eq!(of(&ended("Error", 1)), Stage::Failed, "{sidecar}");
+    for sidecar in [
+        runs.clone(),
+        terminated("Completed", 0),
+        terminated("Error", 1),
+    ] {
+        let stage = |main: &Value| with_sidecar(main, &sidecar).stage();
+        assert_eq!(stage(&runs), Stage::Active, "{sidecar}");
+        assert_eq!(
+            stage(&terminated("Completed", 0)),
+            Stage::Succeeded,
+            "{sidecar}"
+        );
+        assert_eq!(stage(&terminated("Error", 1)), Stage::Failed, "{sidecar}");
     }
 }
 
 #[test]
-fn one_that_could_not_be_started_has_not_run() {
+fn container_that_cannot_start_has_no_start_time() {
     let (zero, later) = ("1970-01-01T00:00:00Z", "2026-01-01T00:00:10Z");
     let runs = json!({"running": {}});
     let view = |started: &str| {
@@ -237,14 +251,14 @@ fn one_that_could_not_be_started_has_not_run() {
 }
 
 #[test]
-fn the_main_container_may_be_started_again_where_others_are_not() {
-    let policy = |of_the_pod: &str, own: Value, code: Option<i32>| {
+fn restart_rules_of_main_container_override_policy() {
+    let policy = |pod_policy: &str, own: Value, code: Option<i32>| {
         let mut main = own;
         main["name"] = json!("di-container");
-        let state = code.map_or(json!({}), |code| ended("Error", code));
+        let state = code.map_or(json!({}), |code| terminated("Error", code));
         let pod = serde_json::from_value(json!({
             "metadata": {"name": "p", "labels": {"dijob-name": "j"}},
-            "spec": {"restartPolicy": of_the_pod, "containers": [{"name": "sidecar", "restartPolicy": "Always"}, main]},
+            "spec": {"restartPolicy": pod_policy, "containers": [{"name": "sidecar", "restartPolicy": "Always"}, main]},
             "status": {"phase": "Running", "containerStatuses": [
                 {"name": "di-container", "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": state},
             ]},
@@ -258,7 +272,7 @@ fn the_main_container_may_be_started_again_where_others_are_not() {
     let own_rules = rules("Restart");
     let with_all = rules("RestartAllContainers");
     let on_failure = json!({"restartPolicy": "OnFailure"});
-    for (of_the_pod, own, code, expected) in [
+    for (pod_policy, own, code, expected) in [
         ("Never", json!({}), None, RestartPolicy::Never),
         (
             "Never",
@@ -278,34 +292,38 @@ fn the_main_container_may_be_started_again_where_others_are_not() {
         ("Never", own_rules, Some(1), RestartPolicy::Never),
         ("Never", with_all, Some(42), RestartPolicy::Always),
     ] {
-        let found = policy(of_the_pod, own.clone(), code);
-        assert_eq!(found, expected, "{of_the_pod} {own} {code:?}");
+        let found = policy(pod_policy, own.clone(), code);
+        assert_eq!(found, expected, "{pod_policy} {own} {code:?}");
     }
 }
 
 #[test]
-fn one_that_is_started_again_with_all_others_of_its_pod_has_not_ended() {
-    let main = ended("RestartingAllContainers", 137);
+fn restart_of_all_containers_is_not_an_end() {
+    let main = terminated("RestartingAllContainers", 137);
     assert_eq!(
         with_sidecar(&main, &json!({"running": {}})).stage(),
         Stage::Active
     );
-    let over = json!({"phase": "Failed", "containerStatuses": [container("di-container", &main)]});
-    assert_eq!(view(&over).stage(), Stage::Failed);
+    let failed =
+        json!({"phase": "Failed", "containerStatuses": [container_status("di-container", &main)]});
+    assert_eq!(pod_with_status(&failed).stage(), Stage::Failed);
 }
 
 #[test]
-fn an_end_tells_what_its_kubelet_says_where_no_log_can() {
+fn end_has_kubelet_message_if_container_has_no_log() {
     let later = "2026-01-01T00:00:10Z";
     let low = "The node was low on resource: memory. ";
     let main = |reason: &str, started: Option<&str>, message: &str| {
         let ended = json!({
             "reason": reason, "exitCode": 128, "startedAt": started, "finishedAt": later, "message": message,
         });
-        json!([container("di-container", &json!({"terminated": ended}))])
+        json!([container_status(
+            "di-container",
+            &json!({"terminated": ended})
+        )])
     };
     let (zero, log) = (Some("1970-01-01T00:00:00Z"), "Traceback");
-    for (reason, message, containers, told) in [
+    for (reason, message, containers, expected) in [
         (
             "Evicted",
             low,
@@ -333,8 +351,8 @@ fn an_end_tells_what_its_kubelet_says_where_no_log_can() {
         (
             "",
             "",
-            main("ContainerStatusUnknown", None, "it is not there"),
-            "ContainerStatusUnknown (exit code 128): it is not there",
+            main("ContainerStatusUnknown", None, "container not found"),
+            "ContainerStatusUnknown (exit code 128): container not found",
         ),
         (
             "",
@@ -347,11 +365,11 @@ fn an_end_tells_what_its_kubelet_says_where_no_log_can() {
         let status = json!({
             "phase": "Failed", "reason": some(reason), "message": some(message), "containerStatuses": containers,
         });
-        let end = view(&status).end.unwrap();
-        assert_eq!(end.to_string(), told, "{status}");
+        let end = pod_with_status(&status).end.unwrap();
+        assert_eq!(end.to_string(), expected, "{status}");
     }
-    let wordy = json!({"phase": "Failed", "reason": "Evicted", "message": "é".repeat(1000)});
-    let message = view(&wordy).end.unwrap().message.unwrap();
+    let verbose = json!({"phase": "Failed", "reason": "Evicted", "message": "é".repeat(1000)});
+    let message = pod_with_status(&verbose).end.unwrap().message.unwrap();
     assert!(
         message.len() < 310 && message.ends_with("é..."),
         "{message}"
@@ -359,12 +377,12 @@ fn an_end_tells_what_its_kubelet_says_where_no_log_can() {
 }
 
 #[test]
-fn one_that_has_ended_is_not_stuck_whatever_its_containers_waited_for() {
+fn ended_pod_is_not_stuck() {
     let waits = json!({"waiting": {"reason": "ImagePullBackOff"}});
     let stuck = |phase: &str| {
-        let inits = json!([container("data", &waits)]);
-        let view = view(&json!({"phase": phase, "initContainerStatuses": inits}));
-        view.stuck().map(|(reason, _)| reason)
+        let inits = json!([container_status("data", &waits)]);
+        let view = pod_with_status(&json!({"phase": phase, "initContainerStatuses": inits}));
+        view.stuck_reason().map(|(reason, _)| reason)
     };
     assert_eq!(stuck("Pending"), Some(di_api::Reason::ImagePullBackOff));
     assert_eq!(stuck("Failed"), None);
@@ -372,9 +390,9 @@ fn one_that_has_ended_is_not_stuck_whatever_its_containers_waited_for() {
 }
 
 #[test]
-fn one_that_has_ended_again_is_told_from_one_that_is_started_at_once() {
-    let again = |policy: &str, restarts: i32, ended: &Value| {
-        let mut main = container("di-container", ended);
+fn repeated_short_exit_is_crash_loop() {
+    let crash_loop = |policy: &str, restarts: i32, ended: &Value| {
+        let mut main = container_status("di-container", ended);
         main["restartCount"] = json!(restarts);
         let pod = json!({
             "metadata": {"name": "p", "labels": {"dijob-name": "j"}},
@@ -382,35 +400,39 @@ fn one_that_has_ended_again_is_told_from_one_that_is_started_at_once() {
             "status": {"phase": "Running", "containerStatuses": [main]},
         });
         let pod = PodView::new(&serde_json::from_value(pod).unwrap()).unwrap();
-        assert_eq!(pod.stuck(), None, "its kubelet has not said so");
-        pod.ended_again.map(|end| end.to_string())
+        assert_eq!(pod.stuck_reason(), None, "not reported by the kubelet");
+        pod.crash_loop_end.map(|end| end.to_string())
     };
-    let failed = ended("Error", 2);
-    let told = Some("Error (exit code 2)".to_owned());
-    assert_eq!(again("Always", 1, &failed), told);
-    assert_eq!(again("OnFailure", 7, &failed), told);
-    let done = ended("Completed", 0);
-    assert!(again("Always", 1, &done).is_some());
-    assert_eq!(again("Always", 0, &failed), None);
-    assert_eq!(again("OnFailure", 1, &done), None);
-    assert_eq!(again("Never", 1, &failed), None);
-    let with_others = ended("RestartingAllContainers", 2);
-    assert_eq!(again("Always", 1, &with_others), None);
-    for (finished, is_told) in [
+    let failed = terminated("Error", 2);
+    let expected = Some("Error (exit code 2)".to_owned());
+    assert_eq!(crash_loop("Always", 1, &failed), expected);
+    assert_eq!(crash_loop("OnFailure", 7, &failed), expected);
+    let done = terminated("Completed", 0);
+    assert!(crash_loop("Always", 1, &done).is_some());
+    assert_eq!(crash_loop("Always", 0, &failed), None);
+    assert_eq!(crash_loop("OnFailure", 1, &done), None);
+    assert_eq!(crash_loop("Never", 1, &failed), None);
+    let with_others = terminated("RestartingAllContainers", 2);
+    assert_eq!(crash_loop("Always", 1, &with_others), None);
+    for (finished, expected) in [
         ("2026-01-01T00:09:59Z", true),
         ("2026-01-01T00:10:00Z", false),
     ] {
         let mut ran = failed.clone();
         ran["terminated"]["startedAt"] = json!("2026-01-01T00:00:00Z");
         ran["terminated"]["finishedAt"] = json!(finished);
-        assert_eq!(again("Always", 1, &ran).is_some(), is_told, "{finished}");
+        assert_eq!(
+            crash_loop("Always", 1, &ran).is_some(),
+            expected,
+            "{finished}"
+        );
     }
 }
 
 #[test]
-fn a_failed_init_container_is_named() {
-    let init = |name: &str, code: i32| container(name, &ended("Error", code));
-    // One that goes on beside the others ends by a signal, and is not to blame.
+fn failed_init_container_is_named_as_reason() {
+    let init = |name: &str, code: i32| container_status(name, &terminated("Error", code));
+    // A sidecar ends by a signal, which is not a failure.
     let pod = serde_json::from_value(json!({
         "metadata": {"name": "p", "labels": {"dijob-name": "j"}},
         "spec": {"containers": [], "initContainers": [
@@ -425,5 +447,5 @@ fn a_failed_init_container_is_named() {
         end.to_string(),
         "init container check ended with exit code 3"
     );
-    assert!(!end.succeeded());
+    assert!(!end.has_succeeded());
 }

@@ -209,7 +209,7 @@ fn f23_missing_config_delays_only_aggregators() {
     assert!(
         ready
             .message
-            .contains("neither in namespace rl nor in di-system")
+            .contains("exists in namespace rl or di-system")
     );
     let group = world.wanted(Role::Aggregator);
     world.aggregator = aggregator();

@@ -10,41 +10,43 @@ use serde::{Deserialize, Deserializer};
 
 use crate::View;
 
-/// A view of objects of this kind.
-pub(crate) trait ViewOf<K>: View {
-    /// The view of an object; nothing for one that is not of a job.
-    fn of(object: &K) -> Option<Self>;
+/// A view that is made from objects of kind `K`.
+pub(crate) trait Project<K>: View {
+    /// The view of an object; `None` if the object does not belong to a job.
+    fn from_object(object: &K) -> Option<Self>;
 }
 
-impl ViewOf<Pod> for PodView {
-    fn of(object: &Pod) -> Option<Self> {
+impl Project<Pod> for PodView {
+    fn from_object(object: &Pod) -> Option<Self> {
         Self::new(object)
     }
 }
 
-impl ViewOf<Service> for ServiceView {
-    fn of(object: &Service) -> Option<Self> {
+impl Project<Service> for ServiceView {
+    fn from_object(object: &Service) -> Option<Self> {
         Self::new(object)
     }
 }
 
-/// An object of which nothing but its view is left once it is decoded. Whole ones come by the page, and their memory would stay with the process.
+/// An object that is reduced to its view while it is decoded.
+///
+/// kube decodes lists by the page. The memory of whole objects would stay with the process.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen<K, V> {
-    /// The version of the object, by which a watch goes on, and its UID, by which it is known whatever becomes of its labels.
+pub(crate) struct Projected<K, V> {
+    /// The version, from which a watch continues, and the UID, which survives label changes.
     metadata: ObjectMeta,
     pub view: Option<V>,
     kind: PhantomData<K>,
 }
 
-impl<'de, K: Deserialize<'de> + Resource, V: ViewOf<K>> Deserialize<'de> for Seen<K, V> {
+impl<'de, K: Deserialize<'de> + Resource, V: Project<K>> Deserialize<'de> for Projected<K, V> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut object = K::deserialize(deserializer)?;
-        let view = V::of(&object);
-        let whole = object.meta_mut();
+        let view = V::from_object(&object);
+        let original = object.meta_mut();
         let metadata = ObjectMeta {
-            resource_version: whole.resource_version.take(),
-            uid: whole.uid.take(),
+            resource_version: original.resource_version.take(),
+            uid: original.uid.take(),
             ..ObjectMeta::default()
         };
         Ok(Self {
@@ -55,7 +57,7 @@ impl<'de, K: Deserialize<'de> + Resource, V: ViewOf<K>> Deserialize<'de> for See
     }
 }
 
-impl<K: Resource<DynamicType = ()>, V> Resource for Seen<K, V> {
+impl<K: Resource<DynamicType = ()>, V> Resource for Projected<K, V> {
     type DynamicType = ();
     type Scope = K::Scope;
 
@@ -92,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pods_are_known_by_their_view_alone() {
+    fn decoded_pod_list_keeps_only_views() {
         let pod = |version: &str, labels: serde_json::Value| {
             json!({
                 "metadata": {"name": "p", "namespace": "ns", "uid": "u", "resourceVersion": version, "labels": labels},
@@ -104,16 +106,16 @@ mod tests {
             "apiVersion": "v1", "kind": "PodList", "metadata": {"resourceVersion": "9"},
             "items": [ours, pod("2", json!({}))],
         });
-        let list: ObjectList<Seen<Pod, PodView>> = serde_json::from_value(list).unwrap();
+        let list: ObjectList<Projected<Pod, PodView>> = serde_json::from_value(list).unwrap();
         let versions = list
             .iter()
-            .map(|seen| seen.meta().resource_version.as_deref());
+            .map(|object| object.meta().resource_version.as_deref());
         assert_eq!(versions.collect::<Vec<_>>(), [Some("1"), Some("2")]);
         let whole: Pod = serde_json::from_value(ours).unwrap();
         assert_eq!(list.items[0].view, PodView::new(&whole));
         assert_eq!(list.items[1].view, None);
         assert_eq!(
-            Seen::<Pod, PodView>::url_path(&(), Some("ns")),
+            Projected::<Pod, PodView>::url_path(&(), Some("ns")),
             Pod::url_path(&(), Some("ns"))
         );
     }

@@ -1,4 +1,4 @@
-//! Shares of the resources of a logic learner.
+//! The resources of one ddp learner as a share of its learner group.
 
 use di_api::{
     Ddp, ReplicaResources,
@@ -6,20 +6,20 @@ use di_api::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// Part of a logic learner's processes.
+/// The processes of one ddp learner among all processes of its learner group.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Share {
+pub(crate) struct ResourceShare {
     start: i128,
     end: i128,
     all: i128,
 }
 
-/// CPUs are shared in thousandths, as Kubernetes counts them.
+/// The unit in which CPUs are split: 1m, the smallest that Kubernetes accepts.
 const MILLI: i128 = NANO / 1000;
 
-impl Share {
-    /// Of the `gpus` processes from this place on.
-    pub fn of(place: &Ddp, gpus: i32) -> Self {
+impl ResourceShare {
+    /// The share of the `gpus` processes that begin at the rank of `place`.
+    pub fn for_place(place: &Ddp, gpus: i32) -> Self {
         Self {
             start: place.start_rank.into(),
             end: i128::from(place.start_rank) + i128::from(gpus),
@@ -27,8 +27,9 @@ impl Share {
         }
     }
 
-    /// Its part of a quantity of CPUs or bytes; the parts of all add up to the whole. Others are not shared.
-    pub fn part(self, resource: &str, quantity: &Quantity) -> Quantity {
+    /// The share of a quantity of CPUs or memory. The shares of all ddp learners add up to the
+    /// quantity. Quantities of other resources are not split.
+    pub fn slice_quantity(self, resource: &str, quantity: &Quantity) -> Quantity {
         let grain = match resource {
             "cpu" => MILLI,
             "memory" => NANO,
@@ -39,30 +40,30 @@ impl Share {
             return quantity.clone();
         };
         let grains = amount / grain;
-        let until = |rank: i128| grains.saturating_mul(rank) / self.all;
-        let part = until(self.end) - until(self.start);
+        let grains_before = |rank: i128| grains.saturating_mul(rank) / self.all;
+        let slice = grains_before(self.end) - grains_before(self.start);
         Quantity(match resource {
-            "cpu" if part % 1000 != 0 => format!("{part}m"),
-            "cpu" => (part / 1000).to_string(),
-            _ => bytes(part),
+            "cpu" if slice % 1000 != 0 => format!("{slice}m"),
+            "cpu" => (slice / 1000).to_string(),
+            _ => format_bytes(slice),
         })
     }
 
-    /// Its part of what was asked for the whole; the GPUs are `gpus`.
-    pub fn resources(self, of: &ReplicaResources, gpus: i32) -> ReplicaResources {
-        let part = |resource, quantity: &Option<Quantity>| {
+    /// The share of the resources of the learner group, with `gpus` GPUs.
+    pub fn slice_resources(self, total: &ReplicaResources, gpus: i32) -> ReplicaResources {
+        let slice = |resource, quantity: &Option<Quantity>| {
             let quantity = quantity.as_ref()?;
-            Some(self.part(resource, quantity))
+            Some(self.slice_quantity(resource, quantity))
         };
         ReplicaResources {
-            cpus: part("cpu", &of.cpus),
+            cpus: slice("cpu", &total.cpus),
             gpus: Some(Quantity(gpus.to_string())),
-            memory: part("memory", &of.memory),
+            memory: slice("memory", &total.memory),
         }
     }
 }
 
-fn bytes(number: i128) -> String {
+fn format_bytes(number: i128) -> String {
     for (power, suffix) in [(30, "Gi"), (20, "Mi"), (10, "Ki")] {
         if number != 0 && number % (1 << power) == 0 {
             return format!("{}{suffix}", number >> power);
@@ -77,7 +78,7 @@ mod tests {
 
     use super::*;
 
-    fn parts(resource: &str, quantity: &str, gpus: &[i32]) -> Vec<String> {
+    fn slice_all(resource: &str, quantity: &str, gpus: &[i32]) -> Vec<String> {
         let world_size = gpus.iter().sum();
         let mut start_rank = 0;
         let mut all = Vec::new();
@@ -88,15 +89,15 @@ mod tests {
                 start_rank,
                 master: None,
             };
-            let share = Share::of(&place, *gpus);
-            all.push(share.part(resource, &Quantity(quantity.into())).0);
+            let share = ResourceShare::for_place(&place, *gpus);
+            all.push(share.slice_quantity(resource, &Quantity(quantity.into())).0);
             start_rank += gpus;
         }
         all
     }
 
     #[test]
-    fn parts_are_as_large_as_their_gpus() {
+    fn slices_are_proportional_to_gpus() {
         for (resource, quantity, gpus, expected) in [
             ("cpu", "8", &[4, 4][..], &["4", "4"][..]),
             ("cpu", "1", &[8, 8, 4], &["400m", "400m", "200m"]),
@@ -107,7 +108,7 @@ mod tests {
             ("ephemeral-storage", "10Gi", &[4, 1], &["10Gi", "10Gi"]),
         ] {
             assert_eq!(
-                parts(resource, quantity, gpus),
+                slice_all(resource, quantity, gpus),
                 expected,
                 "{resource} {quantity}"
             );
@@ -116,10 +117,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_add_up_to_the_whole(bytes in 0..1_u64 << 50, gpus in proptest::collection::vec(1..9_i32, 1..20)) {
+        fn slices_add_up_to_total(bytes in 0..1_u64 << 50, gpus in proptest::collection::vec(1..9_i32, 1..20)) {
             for (resource, grain) in [("cpu", "m"), ("memory", "")] {
                 let quantity = format!("{bytes}{grain}");
-                let sum: i128 = parts(resource, &quantity, &gpus).iter().map(|part| nanos(part).unwrap()).sum();
+                let sum: i128 = slice_all(resource, &quantity, &gpus).iter().map(|slice| nanos(slice).unwrap()).sum();
                 prop_assert_eq!(sum, nanos(&quantity).unwrap());
             }
         }

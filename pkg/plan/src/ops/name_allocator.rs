@@ -1,0 +1,90 @@
+use std::collections::HashSet;
+
+use di_api::{EntryState, Origin, PlanEntry, Role};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+
+use super::{aggregator_of, find_successor};
+use crate::{
+    Job,
+    names::{Suffixes, unused_name},
+};
+
+/// Allocates unused names and indices for new entries of one role.
+///
+/// It reads the plan once, so that adding many entries stays linear.
+pub(super) struct NameAllocator {
+    job: String,
+    role: Role,
+    names: HashSet<String>,
+    indices: HashSet<i32>,
+    next_index: i32,
+}
+
+impl NameAllocator {
+    pub fn new(job: &impl Job, plan: &[PlanEntry], role: Role) -> Self {
+        let entries = || plan.iter().filter(|entry| entry.role == role);
+        Self {
+            job: job.job_key().1.to_owned(),
+            role,
+            names: entries()
+                .flat_map(|entry| entry.replaces.iter().chain([&entry.name]))
+                .cloned()
+                .collect(),
+            indices: entries()
+                .filter(|entry| is_index_used(plan, entry))
+                .map(|entry| entry.index)
+                .collect(),
+            next_index: 0,
+        }
+    }
+
+    /// Allocates an unused name.
+    pub fn allocate_name(&mut self, suffixes: &mut dyn Suffixes) -> String {
+        let name = unused_name(
+            &self.job,
+            self.role,
+            |name| self.names.contains(name),
+            suffixes,
+        );
+        self.names.insert(name.clone());
+        name
+    }
+
+    /// A new entry with this index, or with the lowest free index if it is used.
+    pub fn new_entry_at(
+        &mut self,
+        index: Option<i32>,
+        origin: Origin,
+        name: String,
+        now: Timestamp,
+    ) -> PlanEntry {
+        match index.filter(|index| self.indices.insert(*index)) {
+            Some(index) => PlanEntry {
+                planned_at: Some(MicroTime(now)),
+                ..PlanEntry::new(name, self.role, origin, index)
+            },
+            None => self.new_entry(origin, name, now),
+        }
+    }
+
+    /// A new entry with the lowest free index.
+    pub fn new_entry(&mut self, origin: Origin, name: String, now: Timestamp) -> PlanEntry {
+        while !self.indices.insert(self.next_index) {
+            self.next_index += 1;
+        }
+        PlanEntry {
+            planned_at: Some(MicroTime(now)),
+            ..PlanEntry::new(name, self.role, origin, self.next_index)
+        }
+    }
+}
+
+/// Whether the index of an entry is used.
+///
+/// A replaced entry does not use its index, because its successor has it. A replaced ddp learner
+/// keeps it while its aggregator has a successor, whose ddp learners are planned later.
+fn is_index_used(plan: &[PlanEntry], entry: &PlanEntry) -> bool {
+    entry.state != EntryState::Replaced
+        || aggregator_of(entry).is_some_and(|aggregator| find_successor(plan, aggregator).is_some())
+}
