@@ -12,7 +12,7 @@ mod exec;
 mod get;
 mod globals;
 mod install;
-mod life;
+mod lifecycle;
 mod manifests;
 mod packaging;
 mod plugin;

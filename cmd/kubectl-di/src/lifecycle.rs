@@ -8,124 +8,130 @@ use di_client::{Called, DryRun, Ended, Handle, call_replicas, job};
 use serde_json::{Value, json};
 
 use crate::{
-    args::limit,
+    args::parse_timeout,
     dry_run::DryRunFlag,
     format::{self, Format, ObjectFormat, is_table},
     globals::Globals,
-    names::job_name,
-    output::list_whole,
+    names::parse_job_name,
+    output::to_list,
     rows::or_none,
     table::Table,
 };
 
-/// Have the replicas of a job stop working, and stay.
+/// Pause the replicas of a job; their pods keep running.
 ///
-/// Pods, memory and connections are kept, so start goes on at once and nothing is lost; suspend frees the pods instead. Calls the life-cycle
-/// handles of every replica, which di-worker has, by the API server's proxy: that takes the right to create pods/proxy. Ends once each
-/// replica has finished the step that it was at, with an error if some could not be told. A dry run of the client calls no replica, one of the
-/// server asks each how it is.
+/// Pods, memory and connections are kept, so start continues immediately; suspend deletes the pods
+/// instead. Calls the lifecycle handles of every replica (di-worker has them) through the proxy of
+/// the API server, which requires the right to create pods/proxy. Returns when each replica has
+/// finished its current step, and fails if a replica cannot be called. A client dry run calls no
+/// replica; a server dry run gets the status of each.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  # Have a job stand still
+  # Pause a job
   kubectl di pause cartpole
 
-  # The same, where a step takes long
+  # Pause a job with long steps
   kubectl di pause cartpole --timeout=5m
 
-  # See who would be paused, and whether each can be reached
+  # Show the replicas that would be paused, and check that each can be reached
   kubectl di pause cartpole --dry-run=server")]
 pub struct Pause {
     #[command(flatten)]
-    change: Change,
+    args: HandleArgs,
 }
 
-/// Have the paused replicas of a job go on.
+/// Start the paused replicas of a job.
 ///
-/// For a job that was suspended see resume. Takes the right to create pods/proxy.
+/// For a suspended job, use resume. Requires the right to create pods/proxy.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  # Have a job go on
+  # Start a paused job
   kubectl di start cartpole
 
-  # Give up on a replica sooner
+  # Use a shorter timeout for each replica
   kubectl di start cartpole --timeout=5s")]
 pub struct Start {
     #[command(flatten)]
-    change: Change,
+    args: HandleArgs,
 }
 
-/// Show how far each replica of a job says it is.
+/// Show the status and progress that each replica of a job reports.
 ///
-/// Whether it runs, is paused, or has ended: completed, or by an error; and its counts of steps, samples and batches, which are gone with it once
-/// it has ended. Takes the right to get pods/proxy.
+/// The status is running, paused, completed or error; the progress is the number of steps, samples
+/// and batches. Replicas that have ended report no numbers. Requires the right to get pods/proxy.
 ///
-/// As json or yaml, each of the items has name, role and index, and what the replica tells: status, running, exiting, polls, samples, batches and
-/// stats; of one that has ended only status, completed or error; and a message where it has failed, or could not be asked.
+/// In json and yaml, each item has name, role and index, and the report of the replica: status,
+/// running, exiting, polls, samples, batches and stats. A replica that has ended has only a status:
+/// completed or error. A replica that failed or cannot be called has a message.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  # Every replica
+  # Show the status of every replica
   kubectl di status cartpole
 
-  # With what else they tell, as losses and returns
+  # Include their statistics, such as losses and returns
   kubectl di status cartpole -o wide
 
   # For scripts
   kubectl di status cartpole -o json")]
 pub struct Status {
     #[command(flatten)]
-    target: Target,
-    /// Another form than the table: wide, json, yaml, name, jsonpath=…, jsonpath-as-json=…, jsonpath-file=…, custom-columns=… or custom-columns-file=…
+    target: JobTarget,
+    /// Output format. One of: (json, yaml, name, jsonpath, jsonpath-as-json, jsonpath-file,
+    /// custom-columns, custom-columns-file, wide)
     #[arg(short, long)]
     output: Option<Format>,
-    /// Leave out the names of the columns
+    /// When using the default or custom-column output format, don't print headers
     #[arg(long)]
     no_headers: bool,
 }
 
 #[derive(Debug, Args)]
-struct Target {
+struct JobTarget {
     /// Name of the job
-    #[arg(value_parser = job_name)]
+    #[arg(value_parser = parse_job_name)]
     name: String,
-    /// How long to wait for the answer of a replica; 0 waits without limit
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = limit)]
+    /// The length of time to wait for the response of a replica, such as 30s. Zero means no limit
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_timeout)]
     timeout: Duration,
 }
 
 #[derive(Debug, Args)]
-struct Change {
+struct HandleArgs {
     #[command(flatten)]
-    target: Target,
+    target: JobTarget,
     #[command(flatten)]
     dry_run: DryRunFlag,
-    /// Show what the replicas tell instead, as status does: json, yaml, name, jsonpath=…, jsonpath-as-json=… or jsonpath-file=…
+    /// Output format of the replicas' status. One of: (json, yaml, name, jsonpath,
+    /// jsonpath-as-json, jsonpath-file)
     #[arg(short, long)]
     output: Option<ObjectFormat>,
 }
 
 impl Pause {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
-        self.change
-            .make(Handle::Pause, "paused", globals, out)
+        self.args
+            .call_and_print(Handle::Pause, "paused", globals, out)
             .await
     }
 }
 
 impl Start {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
-        self.change
-            .make(Handle::Start, "running", globals, out)
+        self.args
+            .call_and_print(Handle::Start, "running", globals, out)
             .await
     }
 }
 
 impl Status {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
-        let called = self.target.call(Handle::Status, DryRun::None, globals);
+        let called = self
+            .target
+            .call_handle(Handle::Status, DryRun::None, globals);
         let called = called.await?;
         match &self.output {
             Some(format) if !is_table(Some(format)) => {
-                show(&called, format, !self.no_headers, out)?;
+                print_statuses(&called, format, !self.no_headers, out)?;
             }
             format => {
                 let is_wide = matches!(format, Some(Format::Wide));
@@ -133,19 +139,22 @@ impl Status {
                 if is_wide {
                     headers.push("STATS");
                 }
-                let rows: Vec<_> = called.iter().map(|one| cells(one, is_wide)).collect();
+                let rows: Vec<_> = called
+                    .iter()
+                    .map(|one| status_cells(one, is_wide))
+                    .collect();
                 let mut table = Table::new(&headers, !self.no_headers);
                 out.write_all(table.render(&rows).as_bytes())?;
             }
         }
         out.flush()?;
-        Ok(complain(&called))
+        Ok(report_failures(&called))
     }
 }
 
-impl Change {
-    /// Calls the replicas, and tells of each that it is `done` by now.
-    async fn make(
+impl HandleArgs {
+    /// Calls the replicas, and prints the new status of each; `done` is the expected one.
+    async fn call_and_print(
         &self,
         handle: Handle,
         done: &str,
@@ -153,9 +162,9 @@ impl Change {
         out: &mut impl Write,
     ) -> Result<ExitCode> {
         let dry_run = self.dry_run.get();
-        let mut called = self.target.call(handle, dry_run, globals).await?;
+        let mut called = self.target.call_handle(handle, dry_run, globals).await?;
         if !self.dry_run.is_real() {
-            // As it would be.
+            // A dry run prints the status after the call.
             for life in called.iter_mut().filter_map(|one| one.life.as_mut()) {
                 done.clone_into(&mut life.status);
                 life.running = handle == Handle::Start;
@@ -163,22 +172,27 @@ impl Change {
         }
         let is_done = |one: &&Called| one.message.is_none();
         match &self.output {
-            Some(ObjectFormat(Format::Name)) => names(called.iter().filter(is_done), out)?,
-            Some(ObjectFormat(format)) => show(&called, format, true, out)?,
+            Some(ObjectFormat(Format::Name)) => print_names(called.iter().filter(is_done), out)?,
+            Some(ObjectFormat(format)) => print_statuses(&called, format, true, out)?,
             None => {
                 for one in called.iter().filter(is_done) {
                     let done = one.life.as_ref().map_or(done, |life| &life.status);
-                    writeln!(out, "pod/{} {done}{}", one.name, self.dry_run.suffix())?;
+                    writeln!(
+                        out,
+                        "pod/{} {done}{}",
+                        one.name,
+                        self.dry_run.message_suffix()
+                    )?;
                 }
             }
         }
         out.flush()?;
-        Ok(complain(&called))
+        Ok(report_failures(&called))
     }
 }
 
-impl Target {
-    async fn call(
+impl JobTarget {
+    async fn call_handle(
         &self,
         handle: Handle,
         dry_run: DryRun,
@@ -190,23 +204,28 @@ impl Target {
     }
 }
 
-fn show(called: &[Called], format: &Format, headers: bool, out: &mut impl Write) -> Result<()> {
+fn print_statuses(
+    called: &[Called],
+    format: &Format,
+    headers: bool,
+    out: &mut impl Write,
+) -> Result<()> {
     if matches!(format, Format::Name) {
-        return names(called.iter(), out);
+        return print_names(called.iter(), out);
     }
     let items: Vec<Value> = called.iter().map(|one| json!(one)).collect();
-    format::print(format, out, &list_whole(&items), &items, headers)
+    format::print_objects(format, out, &to_list(&items), &items, headers)
 }
 
-fn names<'a>(called: impl Iterator<Item = &'a Called>, out: &mut impl Write) -> Result<()> {
+fn print_names<'a>(called: impl Iterator<Item = &'a Called>, out: &mut impl Write) -> Result<()> {
     for one in called {
         writeln!(out, "pod/{}", one.name)?;
     }
     Ok(())
 }
 
-/// Tells of those that could not be told anything.
-fn complain(called: &[Called]) -> ExitCode {
+/// Prints an error for each replica that could not be called.
+fn report_failures(called: &[Called]) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     for one in called {
         if let Some(why) = &one.message {
@@ -221,7 +240,7 @@ const HEADERS: [&str; 7] = [
     "NAME", "ROLE", "INDEX", "STATUS", "POLLS", "SAMPLES", "BATCHES",
 ];
 
-fn cells(one: &Called, is_wide: bool) -> Vec<String> {
+fn status_cells(one: &Called, is_wide: bool) -> Vec<String> {
     let life = one.life.as_ref();
     let status = life.map(|life| life.status.as_str());
     let status = status.or(one.ended.map(Ended::as_str));
@@ -235,11 +254,11 @@ fn cells(one: &Called, is_wide: bool) -> Vec<String> {
         or_none(life.map(|life| life.batches)),
     ];
     if is_wide {
-        let numbers = life.iter().flat_map(|life| &life.stats);
-        let numbers: Vec<_> = numbers
+        let stats = life.iter().flat_map(|life| &life.stats);
+        let stats: Vec<_> = stats
             .map(|(name, value)| format!("{name}={value:.4}"))
             .collect();
-        cells.push(or_none((!numbers.is_empty()).then(|| numbers.join(","))));
+        cells.push(or_none((!stats.is_empty()).then(|| stats.join(","))));
     }
     cells
 }
@@ -251,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_ended_has_a_status_and_no_counts() {
+    fn ended_replica_has_a_status_and_no_counts() {
         let called = |ended| Called {
             name: "j-learner-x7k2p".to_owned(),
             role: Role::Learner,
@@ -265,7 +284,7 @@ mod tests {
             (Some(Ended::Error), "error"),
             (None, "<none>"),
         ] {
-            let cells = cells(&called(ended), false);
+            let cells = status_cells(&called(ended), false);
             assert_eq!(cells[3..], [status, "<none>", "<none>", "<none>"]);
         }
     }

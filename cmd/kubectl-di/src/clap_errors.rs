@@ -1,4 +1,4 @@
-//! What was typed wrongly, told as kubectl tells it.
+//! Formats clap errors as kubectl formats its own.
 
 use std::error::Error as _;
 
@@ -7,51 +7,51 @@ use clap::{
     error::{ContextKind, ContextValue, ErrorKind},
 };
 
-/// The lines for a mistake; `called` is the command that was meant, as `kubectl di get`.
-pub fn told(error: &Error, called: &str) -> String {
-    let see = format!("See '{called} --help' for usage.\n");
-    let invalid = one(error, ContextKind::InvalidArg);
+/// The lines for an error; `command` is the path of the command, such as `kubectl di get`.
+pub fn format_error(error: &Error, command: &str) -> String {
+    let see = format!("See '{command} --help' for usage.\n");
+    let invalid = context_value(error, ContextKind::InvalidArg);
     let lines = match (error.kind(), invalid) {
-        (ErrorKind::UnknownArgument, Some(flag)) => unknown(flag) + "\n" + &see,
+        (ErrorKind::UnknownArgument, Some(flag)) => unknown_argument(flag) + "\n" + &see,
         (ErrorKind::ArgumentConflict, Some(arg)) => {
             let mut all = vec![arg];
-            all.extend(several(error, ContextKind::PriorArg));
-            match kubectls(&all) {
+            all.extend(context_values(error, ContextKind::PriorArg));
+            match kubectl_message(&all) {
                 Some(line) => format!("{line}\n"),
-                None => format!("{} cannot be used together\n{see}", listed(&all)),
+                None => format!("{} cannot be used together\n{see}", joined_names(&all)),
             }
         }
         (ErrorKind::MissingRequiredArgument, _) => {
-            let missing = several(error, ContextKind::InvalidArg);
-            format!("must specify {}\n{see}", listed(&missing))
+            let missing = context_values(error, ContextKind::InvalidArg);
+            format!("must specify {}\n{see}", joined_names(&missing))
         }
-        (ErrorKind::ValueValidation, Some(arg)) if bare(arg) == "--output" => {
+        (ErrorKind::ValueValidation, Some(arg)) if argument_name(arg) == "--output" => {
             let why = error.source().map(ToString::to_string);
             why.unwrap_or_default() + "\n"
         }
         (ErrorKind::InvalidSubcommand, _) => {
-            let verb = one(error, ContextKind::InvalidSubcommand).unwrap_or_default();
-            let like = several(error, ContextKind::SuggestedSubcommand);
-            let meant = if like.is_empty() {
+            let verb = context_value(error, ContextKind::InvalidSubcommand).unwrap_or_default();
+            let like = context_values(error, ContextKind::SuggestedSubcommand);
+            let suggestion = if like.is_empty() {
                 String::new()
             } else {
                 format!("\nDid you mean this?\n\t{}\n\n", like.join("\n\t"))
             };
-            format!("unknown command {verb:?} for {called:?}\n{meant}{see}")
+            format!("unknown command {verb:?} for {command:?}\n{suggestion}{see}")
         }
         _ => {
             let all = error.to_string();
-            let lines = all.trim_end().trim_end_matches(CLAPS).trim_end();
+            let lines = all.trim_end().trim_end_matches(CLAP_HINT).trim_end();
             return format!("{lines}\n{see}");
         }
     };
     format!("error: {lines}")
 }
 
-/// The last line of what clap tells.
-const CLAPS: &str = "For more information, try '--help'.";
+/// The last line of clap's errors.
+const CLAP_HINT: &str = "For more information, try '--help'.";
 
-fn unknown(arg: &str) -> String {
+fn unknown_argument(arg: &str) -> String {
     match (arg.strip_prefix("--"), arg.strip_prefix('-')) {
         (Some(_), _) => format!("unknown flag: {arg}"),
         (None, Some(letters)) => {
@@ -62,23 +62,23 @@ fn unknown(arg: &str) -> String {
     }
 }
 
-/// Where kubectl has words of its own for what does not fit together.
-fn kubectls(all: &[&str]) -> Option<&'static str> {
-    let is_name = |arg: &&&str| bare(arg) == "NAME";
+/// The message of kubectl for a conflict of arguments, if it has one.
+fn kubectl_message(all: &[&str]) -> Option<&'static str> {
+    let is_name = |arg: &&&str| argument_name(arg) == "NAME";
     let (names, others): (Vec<_>, Vec<_>) = all.iter().partition(is_name);
     match others.first().filter(|_| !names.is_empty()) {
         Some(&&"--all-namespaces") => {
             Some("a resource cannot be retrieved by name across all namespaces")
         }
-        Some(arg) if bare(arg) == "--selector" => {
+        Some(arg) if argument_name(arg) == "--selector" => {
             Some("name cannot be provided when a selector is specified")
         }
         _ => None,
     }
 }
 
-/// An argument without what clap says of its value: of `--since <TIME>` the flag, of `[NAME]...` the name.
-fn bare(arg: &str) -> &str {
+/// The name of an argument: `--since` for `--since <TIME>`, `NAME` for `[NAME]...`.
+fn argument_name(arg: &str) -> &str {
     let first = arg.split([' ', '=']).next().unwrap_or(arg);
     let first = first.trim_end_matches("...");
     let first = first.trim_matches(['<', '>']);
@@ -86,9 +86,14 @@ fn bare(arg: &str) -> &str {
     optional.unwrap_or(first)
 }
 
-fn listed(all: &[&str]) -> String {
-    // Of a group any will do: `<--collectors <N>|--learners <N>>`.
-    let any = |arg: &&str| arg.split('|').map(bare).collect::<Vec<_>>().join(" or ");
+fn joined_names(all: &[&str]) -> String {
+    // A group lists alternatives: `<--collectors <N>|--learners <N>>`.
+    let any = |arg: &&str| {
+        arg.split('|')
+            .map(argument_name)
+            .collect::<Vec<_>>()
+            .join(" or ")
+    };
     let all: Vec<_> = all.iter().map(any).collect();
     match all.split_last() {
         Some((last, before)) if !before.is_empty() => format!("{} and {last}", before.join(", ")),
@@ -96,12 +101,12 @@ fn listed(all: &[&str]) -> String {
     }
 }
 
-fn one(error: &Error, what: ContextKind) -> Option<&str> {
-    several(error, what).into_iter().next()
+fn context_value(error: &Error, kind: ContextKind) -> Option<&str> {
+    context_values(error, kind).into_iter().next()
 }
 
-fn several(error: &Error, what: ContextKind) -> Vec<&str> {
-    match error.get(what) {
+fn context_values(error: &Error, kind: ContextKind) -> Vec<&str> {
+    match error.get(kind) {
         Some(ContextValue::String(text)) => vec![text],
         Some(ContextValue::Strings(texts)) => texts.iter().map(String::as_str).collect(),
         _ => Vec::new(),
@@ -112,19 +117,19 @@ fn several(error: &Error, what: ContextKind) -> Vec<&str> {
 mod tests {
     use std::ffi::OsString;
 
-    use crate::args::{Cli, Misread};
+    use crate::args::{Cli, ParseError};
 
-    fn told(line: &str) -> String {
+    fn error_text(line: &str) -> String {
         let words = line.split(' ').map(OsString::from);
-        match Cli::read(words).unwrap_err() {
-            Misread::Asked(help) => help.to_string(),
-            Misread::Mistake(told) => told,
+        match Cli::parse_args(words).unwrap_err() {
+            ParseError::Help(help) => help.to_string(),
+            ParseError::Usage(message) => message,
         }
     }
 
     #[test]
-    fn flags_that_are_not_there_are_told_as_kubectl_tells_them() {
-        for (line, said) in [
+    fn unknown_flags_have_the_message_of_kubectl() {
+        for (line, message) in [
             (
                 "kubectl-di get --bogus",
                 "error: unknown flag: --bogus\nSee 'kubectl di get --help' for usage.\n",
@@ -146,21 +151,21 @@ mod tests {
                 "error: unexpected argument \"b\"\nSee 'kubectl di events --help' for usage.\n",
             ),
         ] {
-            assert_eq!(told(line), said, "{line}");
+            assert_eq!(error_text(line), message, "{line}");
         }
     }
 
     #[test]
-    fn what_does_not_fit_together_is_named() {
+    fn conflicting_arguments_are_named() {
         for verb in ["get", "ls", "delete", "describe", "suspend", "events"] {
             for line in ["-A train", "train --all-namespaces"] {
                 assert_eq!(
-                    told(&format!("kubectl-di {verb} {line}")),
+                    error_text(&format!("kubectl-di {verb} {line}")),
                     "error: a resource cannot be retrieved by name across all namespaces\n"
                 );
             }
         }
-        for (line, said) in [
+        for (line, message) in [
             (
                 "get x -l a=b",
                 "error: name cannot be provided when a selector is specified\n",
@@ -174,12 +179,12 @@ mod tests {
                 "error: POD, --collectors and --group cannot be used together\nSee 'kubectl di replicas delete --help' for usage.\n",
             ),
         ] {
-            assert_eq!(told(&format!("kubectl-di {line}")), said, "{line}");
+            assert_eq!(error_text(&format!("kubectl-di {line}")), message, "{line}");
         }
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_arguments_are_named() {
         for (line, missing, verb) in [
             ("pause", "NAME", "pause"),
             ("exec x", "COMMAND", "exec"),
@@ -193,47 +198,47 @@ mod tests {
             ),
         ] {
             let see = format!("See 'kubectl di {verb} --help' for usage.");
-            let said = format!("error: must specify {missing}\n{see}\n");
-            assert_eq!(told(&format!("kubectl-di {line}")), said, "{line}");
+            let message = format!("error: must specify {missing}\n{see}\n");
+            assert_eq!(error_text(&format!("kubectl-di {line}")), message, "{line}");
         }
     }
 
     #[test]
-    fn forms_that_are_none_are_told_by_themselves() {
+    fn invalid_output_format_has_its_own_message() {
         assert_eq!(
-            told("kubectl-di get -o custom-columns"),
+            error_text("kubectl-di get -o custom-columns"),
             "error: custom-columns format specified but no custom columns given\n"
         );
     }
 
     #[test]
-    fn verbs_that_are_meant_are_proposed() {
+    fn unknown_command_suggests_a_similar_one() {
         let see = "See 'kubectl di --help' for usage.\n";
         assert_eq!(
-            told("kubectl-di gett"),
+            error_text("kubectl-di gett"),
             format!(
                 "error: unknown command \"gett\" for \"kubectl di\"\n\nDid you mean this?\n\tget\n\n{see}"
             )
         );
         assert_eq!(
-            told("kubectl-di train"),
+            error_text("kubectl-di train"),
             format!("error: unknown command \"train\" for \"kubectl di\"\n{see}")
         );
     }
 
     #[test]
-    fn values_that_are_none_are_told_with_where_to_look() {
-        let told = told("kubectl-di wait j --for=x");
-        assert!(told.starts_with("error: invalid value 'x' for '--for"));
+    fn invalid_value_error_ends_with_usage_hint() {
+        let text = error_text("kubectl-di wait j --for=x");
+        assert!(text.starts_with("error: invalid value 'x' for '--for"));
         assert!(
-            told.ends_with("\nSee 'kubectl di wait --help' for usage.\n"),
-            "{told}"
+            text.ends_with("\nSee 'kubectl di wait --help' for usage.\n"),
+            "{text}"
         );
-        assert!(!told.contains("\n\n"), "{told}");
+        assert!(!text.contains("\n\n"), "{text}");
     }
 
     #[test]
-    fn help_is_no_mistake() {
-        assert!(!told("kubectl-di get -h").contains("error"));
+    fn help_is_not_an_error() {
+        assert!(!error_text("kubectl-di get -h").contains("error"));
     }
 }

@@ -1,37 +1,37 @@
-//! Words as kubectl's users type them, in the form that clap takes: `--watch=false`, `-A=true`, `get dijobs x`, `help get`.
+//! Converts arguments that kubectl accepts and clap does not: `--watch=false`, `-A=true`,
 
 use std::ffi::OsString;
 
 use clap::{Arg, ArgAction, Command, Id};
 
-use crate::names::is_kind;
+use crate::names::is_dijob_kind;
 
-/// The words, of which the first is the program's name.
-pub fn plain(root: &Command, words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
-    let read = Read::all(root, words);
+/// Converts the arguments; the first one is the name of the program.
+pub fn normalize_args(root: &Command, words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let read = Line::parse_words(root, words);
     read.words.into_iter().map(|(word, _)| word).collect()
 }
 
-/// The command that is meant, as `kubectl di replicas add`.
-pub fn called(root: &Command, words: impl IntoIterator<Item = OsString>) -> String {
-    let read = Read::all(root, words);
+/// The path of the command in the arguments, such as `kubectl di replicas add`.
+pub fn command_path(root: &Command, words: impl IntoIterator<Item = OsString>) -> String {
+    let read = Line::parse_words(root, words);
     let verbs = read.path.iter().skip(1).map(|command| command.get_name());
     let all: Vec<_> = root.get_bin_name().into_iter().chain(verbs).collect();
     all.join(" ")
 }
 
-struct Read<'a> {
-    /// The command that is meant, so far, behind those above it.
+struct Line<'a> {
+    /// The path of the command that was found so far.
     path: Vec<&'a Command>,
-    /// What is passed on, with the flag that it sets if that is a switch.
+    /// The converted arguments, with the ID of the flag if it is a boolean.
     words: Vec<(OsString, Option<&'a Id>)>,
     help: bool,
-    /// Whether something stands there that is neither a flag nor a command.
+    /// Whether a positional argument other than a command was found.
     named: bool,
 }
 
-impl<'a> Read<'a> {
-    fn all(root: &'a Command, words: impl IntoIterator<Item = OsString>) -> Self {
+impl<'a> Line<'a> {
+    fn parse_words(root: &'a Command, words: impl IntoIterator<Item = OsString>) -> Self {
         let mut words = words.into_iter();
         let mut read = Self {
             path: vec![root],
@@ -44,33 +44,33 @@ impl<'a> Read<'a> {
         while let Some(word) = words.next() {
             let takes_next = match word.to_str() {
                 Some("--") => {
-                    read.end();
+                    read.add_help();
                     read.words.push((word, None));
                     read.words.extend(words.map(|word| (word, None)));
                     return read;
                 }
-                Some(text) if text.starts_with("--") => read.long(text),
-                Some(text) if text.starts_with('-') && text.len() > 1 => read.short(text),
-                _ => read.positional(word),
+                Some(text) if text.starts_with("--") => read.parse_long(text),
+                Some(text) if text.starts_with('-') && text.len() > 1 => read.parse_short(text),
+                _ => read.parse_positional(word),
             };
             if takes_next {
                 read.words.extend(words.next().map(|word| (word, None)));
             }
         }
-        read.end();
+        read.add_help();
         read
     }
 
-    /// Whether the next word is this flag's value.
-    fn long(&mut self, text: &str) -> bool {
+    /// Parses a long flag; returns whether the next word is its value.
+    fn parse_long(&mut self, text: &str) -> bool {
         let (name, value) = match text[2..].split_once('=') {
             Some((name, value)) => (name, Some(value)),
             None => (&text[2..], None),
         };
-        let found = self.flag(|arg| arg.get_long() == Some(name));
+        let found = self.find_flag(|arg| arg.get_long() == Some(name));
         match (found, value) {
             (Some(arg), value) if is_switch(arg) => {
-                self.switch(arg, &format!("--{name}"), value, text);
+                self.push_switch(arg, &format!("--{name}"), value, text);
                 false
             }
             (Some(arg), None) => {
@@ -84,27 +84,27 @@ impl<'a> Read<'a> {
         }
     }
 
-    /// The same of short flags, of which several may stand in one word.
-    fn short(&mut self, text: &str) -> bool {
+    /// Parses short flags, which may be combined in one word.
+    fn parse_short(&mut self, text: &str) -> bool {
         let mut rest = &text[1..];
         while let Some(c) = rest.chars().next() {
             let after = &rest[c.len_utf8()..];
-            let found = self.flag(|arg| arg.get_short() == Some(c));
+            let found = self.find_flag(|arg| arg.get_short() == Some(c));
             let Some(arg) = found.filter(|arg| is_switch(arg)) else {
                 self.words.push((format!("-{rest}").into(), None));
                 return after.is_empty() && found.is_some_and(needs_value);
             };
             let value = after.strip_prefix('=');
-            self.switch(arg, &format!("-{c}"), value, &format!("-{rest}"));
+            self.push_switch(arg, &format!("-{c}"), value, &format!("-{rest}"));
             rest = if value.is_some() { "" } else { after };
         }
         false
     }
 
-    /// As in kubectl, the last one counts.
-    fn switch(&mut self, arg: &'a Arg, flag: &str, value: Option<&str>, whole: &str) {
+    /// Adds a boolean flag. As in kubectl, the last value is used.
+    fn push_switch(&mut self, arg: &'a Arg, flag: &str, value: Option<&str>, whole: &str) {
         let id = arg.get_id();
-        let on = value.map_or(Some(true), truth);
+        let on = value.map_or(Some(true), parse_bool);
         match (on, arg.get_action()) {
             (Some(on), ArgAction::SetTrue) => {
                 self.words.retain(|(_, set)| *set != Some(id));
@@ -112,13 +112,13 @@ impl<'a> Read<'a> {
                     self.words.push((flag.into(), Some(id)));
                 }
             }
-            // One that is on unless told otherwise.
+            // A flag that is true by default.
             (Some(on), _) => self.words.push((format!("{flag}={on}").into(), None)),
             (None, _) => self.words.push((whole.into(), None)),
         }
     }
 
-    fn positional(&mut self, word: OsString) -> bool {
+    fn parse_positional(&mut self, word: OsString) -> bool {
         let command = self.path[self.path.len() - 1];
         if command.has_subcommands() && !self.named {
             if word == "help" && !self.help {
@@ -131,8 +131,8 @@ impl<'a> Read<'a> {
             }
         } else if !self.named {
             self.named = true;
-            // Nothing but jobs can be meant; one of such a name is dijob/NAME.
-            if word.to_str().is_some_and(is_kind) && takes_names(command) {
+            // The kind before the names; a job with such a name is written as dijob/NAME.
+            if word.to_str().is_some_and(is_dijob_kind) && takes_names(command) {
                 return false;
             }
         }
@@ -140,22 +140,22 @@ impl<'a> Read<'a> {
         false
     }
 
-    /// Commands that do nothing by themselves tell what there is.
-    fn end(&mut self) {
+    /// Adds --help if it was asked for, or if a subcommand is missing.
+    fn add_help(&mut self) {
         let command = self.path[self.path.len() - 1];
         if self.help || (command.has_subcommands() && !self.named) {
             self.words.push(("--help".into(), None));
         }
     }
 
-    fn flag(&self, is_it: impl Fn(&Arg) -> bool) -> Option<&'a Arg> {
+    fn find_flag(&self, matches: impl Fn(&Arg) -> bool) -> Option<&'a Arg> {
         let commands = self.path.iter().rev();
         let mut flags = commands.flat_map(|command| command.get_arguments());
-        flags.find(|arg| is_it(arg))
+        flags.find(|arg| matches(arg))
     }
 }
 
-/// Whether a flag is on or off.
+/// Whether a flag is a boolean.
 fn is_switch(arg: &Arg) -> bool {
     matches!(arg.get_action(), ArgAction::SetTrue)
         || matches!(arg.get_default_values(), [on] if on == "true")
@@ -168,14 +168,14 @@ fn needs_value(arg: &Arg) -> bool {
             .is_none_or(|number| number.min_values() > 0)
 }
 
-/// Whether a command is for any number of jobs.
+/// Whether a command takes any number of jobs.
 fn takes_names(command: &Command) -> bool {
     let first = command.get_positionals().next();
     first.is_some_and(|first| matches!(first.get_action(), ArgAction::Append))
 }
 
 /// As Go reads them.
-fn truth(text: &str) -> Option<bool> {
+fn parse_bool(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
@@ -188,19 +188,19 @@ mod tests {
     use clap::error::ErrorKind;
 
     use super::*;
-    use crate::args::command;
+    use crate::args::build_command;
 
-    fn read(line: &str) -> String {
+    fn normalized(line: &str) -> String {
         let words = line.split_whitespace().map(OsString::from);
-        let words = plain(&command(), words).into_iter();
+        let words = normalize_args(&build_command(), words).into_iter();
         let words: Vec<_> = words.map(|word| word.into_string().unwrap()).collect();
         words.join(" ")
     }
 
-    /// Every command that does something, with the words that call it.
-    fn verbs(command: &Command, called: &str, all: &mut Vec<(String, Command)>) {
+    /// Lists every command without subcommands, with its path.
+    fn leaf_commands(command: &Command, called: &str, all: &mut Vec<(String, Command)>) {
         for verb in command.get_subcommands() {
-            verbs(verb, &format!("{called} {}", verb.get_name()), all);
+            leaf_commands(verb, &format!("{called} {}", verb.get_name()), all);
         }
         if !command.has_subcommands() {
             all.push((called.to_owned(), command.clone()));
@@ -208,10 +208,10 @@ mod tests {
     }
 
     #[test]
-    fn every_boolean_of_every_verb_takes_a_value() {
+    fn boolean_flags_of_every_command_take_a_value() {
         let mut all = Vec::new();
-        verbs(&command(), "di", &mut all);
-        let root = command();
+        leaf_commands(&build_command(), "di", &mut all);
+        let root = build_command();
         let mut seen = 0;
         for (called, verb) in &all {
             for arg in verb.get_arguments().chain(root.get_arguments()) {
@@ -225,15 +225,15 @@ mod tests {
                 for flag in long.into_iter().chain(short) {
                     for (value, on) in [("true", true), ("1", true), ("false", false), ("F", false)]
                     {
-                        let got = read(&format!("{called} {flag}={value}"));
+                        let got = normalized(&format!("{called} {flag}={value}"));
                         let wanted = match (always_on, on) {
                             (true, on) => format!("{called} {flag}={on}"),
                             (false, true) => format!("{called} {flag}"),
                             (false, false) => called.clone(),
                         };
                         assert_eq!(got, wanted);
-                        // What else is wrong with it, there being no names, is nothing to do with the flag.
-                        let parsed = command().try_get_matches_from(got.split(' '));
+                        // Other errors, such as missing names, do not matter here.
+                        let parsed = build_command().try_get_matches_from(got.split(' '));
                         let kind = parsed.err().map(|error| error.kind());
                         assert!(
                             !matches!(
@@ -255,16 +255,21 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_several_counts() {
-        assert_eq!(read("di get -w --watch=false"), "di get");
-        assert_eq!(read("di get --watch=false -w"), "di get -w");
+    fn last_value_of_a_repeated_flag_is_used() {
+        assert_eq!(normalized("di get -w --watch=false"), "di get");
+        assert_eq!(normalized("di get --watch=false -w"), "di get -w");
         assert_eq!(
-            read("di exec x -it -i=false -- sh -i=false"),
+            normalized("di exec x -it -i=false -- sh -i=false"),
             "di exec x -t -- sh -i=false"
         );
-        assert_eq!(read("di get -Aojson --no-headers=0"), "di get -A -ojson");
+        assert_eq!(
+            normalized("di get -Aojson --no-headers=0"),
+            "di get -A -ojson"
+        );
         let get = |words: &str| {
-            let matches = command().try_get_matches_from(words.split(' ')).unwrap();
+            let matches = build_command()
+                .try_get_matches_from(words.split(' '))
+                .unwrap();
             let (_, matches) = matches.subcommand().unwrap();
             matches.get_one::<String>("namespace").cloned().unwrap()
         };
@@ -274,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_boolean_stays() {
+    fn non_boolean_flags_are_unchanged() {
         for line in [
             "di get -n --watch=false x",
             "di get --watch=maybe",
@@ -285,31 +290,31 @@ mod tests {
             "di delete x --wait=maybe",
             "di get --no-such=true",
         ] {
-            assert_eq!(read(line), line);
+            assert_eq!(normalized(line), line);
         }
     }
 
     #[test]
-    fn the_kind_may_stand_before_names() {
-        assert_eq!(read("di get dijobs"), "di get");
-        assert_eq!(read("di get -w dijob x"), "di get -w x");
+    fn kind_before_names_is_removed() {
+        assert_eq!(normalized("di get dijobs"), "di get");
+        assert_eq!(normalized("di get -w dijob x"), "di get -w x");
         assert_eq!(
-            read("di delete dijobs.diengine.opendilab.org x dijob"),
+            normalized("di delete dijobs.diengine.opendilab.org x dijob"),
             "di delete x dijob"
         );
-        assert_eq!(read("di get dijob/dijob"), "di get dijob/dijob");
-        assert_eq!(read("di create dijob"), "di create dijob");
-        assert_eq!(read("di logs dijob"), "di logs dijob");
+        assert_eq!(normalized("di get dijob/dijob"), "di get dijob/dijob");
+        assert_eq!(normalized("di create dijob"), "di create dijob");
+        assert_eq!(normalized("di logs dijob"), "di logs dijob");
     }
 
     #[test]
-    fn help_is_a_verb_and_what_stands_for_nothing() {
-        assert_eq!(read("di"), "di --help");
-        assert_eq!(read("di -n x"), "di -n x --help");
-        assert_eq!(read("di replicas"), "di replicas --help");
-        assert_eq!(read("di help"), "di --help");
-        assert_eq!(read("di help replicas add"), "di replicas add --help");
-        assert_eq!(read("di nonsense"), "di nonsense");
-        assert_eq!(read("di get help"), "di get help");
+    fn help_is_a_command_and_the_default() {
+        assert_eq!(normalized("di"), "di --help");
+        assert_eq!(normalized("di -n x"), "di -n x --help");
+        assert_eq!(normalized("di replicas"), "di replicas --help");
+        assert_eq!(normalized("di help"), "di --help");
+        assert_eq!(normalized("di help replicas add"), "di replicas add --help");
+        assert_eq!(normalized("di nonsense"), "di nonsense");
+        assert_eq!(normalized("di get help"), "di get help");
     }
 }

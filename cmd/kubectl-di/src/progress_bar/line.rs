@@ -10,23 +10,25 @@ use crossterm::{
 };
 use indicatif::TermLike;
 
-/// One line on stderr that is drawn again and again, also when the terminal has become narrower meanwhile: terminals break what no longer
-/// fits, and indicatif's own way fills every line up to its end and takes it away by the width that it was drawn with.
+/// A line on stderr that is redrawn correctly after the terminal has become narrower.
+///
+/// Terminals wrap a line that no longer fits. indicatif's own target pads each line to the width
+/// and clears it by the old width, which would leave the wrapped rows.
 #[derive(Debug, Default)]
 pub struct Line {
-    /// How many characters stand there.
+    /// The number of characters that are drawn.
     drawn: AtomicUsize,
 }
 
 impl TermLike for Line {
     fn width(&self) -> u16 {
-        // Some terminals do not know it.
+        // Some terminals report no width.
         let width = size().ok().map(|(width, _)| width);
         width.filter(|width| *width > 0).unwrap_or(80)
     }
 
     fn write_str(&self, text: &str) -> io::Result<()> {
-        // There is nothing behind it to be written over.
+        // Skip the padding: the line was cleared before.
         if text.trim().is_empty() {
             return Ok(());
         }
@@ -54,7 +56,7 @@ impl TermLike for Line {
         stderr().flush()
     }
 
-    // To clear it is to clear all of its rows.
+    // The cursor stays in place: clearing the line clears all of its rows.
 
     fn move_cursor_up(&self, _: usize) -> io::Result<()> {
         Ok(())
