@@ -1,4 +1,4 @@
-//! What the programs expose, held against what is made of it: alerts, dashboard, documentation.
+//! Compares the exposed metrics with the alerts, the dashboard and the documentation.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,8 +31,8 @@ const DEPLOYMENTS: [&str; 2] = [
     include_str!("../../../manifests/default/deployment.yaml"),
     include_str!("../../../manifests/webhook-only/deployment.yaml"),
 ];
-/// Labels that Prometheus adds, and that of buckets.
-const ADDED: [&str; 2] = ["pod", "le"];
+/// Labels that Prometheus adds, and the label of histogram buckets.
+const ADDED_LABELS: [&str; 2] = ["pod", "le"];
 
 type Labels = BTreeMap<String, String>;
 
@@ -42,32 +42,32 @@ struct Program {
     manager: Manager,
 }
 
-/// Metrics by name, and the labels of their series.
+/// The exposed metrics by name, with the labels of their series.
 #[derive(Default)]
 struct Exposed(BTreeMap<String, Vec<Labels>>);
 
 impl Exposed {
-    /// Of all programs.
-    async fn new() -> Self {
+    /// Reads the metrics of all programs.
+    async fn of_all_programs() -> Self {
         let mut all = Self::default();
-        all.read(&manager(&[]));
-        all.read(&endpoint().await);
+        all.add_text(&manager_metrics(&[]));
+        all.add_text(&endpoint_metrics().await);
         all
     }
 
-    fn read(&mut self, text: &str) {
+    fn add_text(&mut self, text: &str) {
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let (series, _) = line.rsplit_once(' ').unwrap();
             let (name, labels) = series.split_once('{').unwrap_or((series, ""));
             self.0
                 .entry(name.to_owned())
                 .or_default()
-                .push(labels_of(labels));
+                .push(parse_labels(labels));
         }
     }
 
-    /// As they are called, with the names of their labels: a histogram is one metric, whatever series it has.
-    fn metrics(&self) -> BTreeMap<String, BTreeSet<&str>> {
+    /// The metric names with their label names. The series of a histogram are one metric.
+    fn label_names(&self) -> BTreeMap<String, BTreeSet<&str>> {
         let mut metrics = BTreeMap::<String, BTreeSet<&str>>::new();
         for (name, series) in &self.0 {
             let histogram = ["_bucket", "_count", "_sum"]
@@ -83,11 +83,11 @@ impl Exposed {
         metrics
     }
 
-    /// Fails unless each selector of a query, and each value that it would take, stands for something that is there.
-    fn check(&self, query: &str) {
+    /// Fails unless each metric, label and label value in a query is exposed.
+    fn check_query(&self, query: &str) {
         let selector = Regex::new(r"\b(di_[a-z0-9_]+)(?:\{([^}]*)\})?").unwrap();
         let matcher = Regex::new(r#"([a-z_]+)\s*(=~|!~|!=|=)\s*"([^"]*)""#).unwrap();
-        let mut labels = BTreeSet::from(ADDED);
+        let mut labels = BTreeSet::from(ADDED_LABELS);
         for found in selector.captures_iter(query) {
             let series = self.0.get(&found[1]);
             let series = series.unwrap_or_else(|| panic!("{} of {query}", &found[1]));
@@ -97,14 +97,17 @@ impl Exposed {
                 .captures_iter(matchers)
                 .map(|found| found.extract::<3>().1)
                 .collect();
-            // What it leaves out may be all that there is now.
-            let picks = matchers.iter().filter(|[_, op, _]| !op.starts_with('!'));
-            let picked = |s: &&Labels| picks.clone().all(|picks| takes(s, picks));
-            assert!(series.iter().any(|s| picked(&s)), "nothing for {query}");
+            // Negative matchers may exclude all current series.
+            let positive = matchers.iter().filter(|[_, op, _]| !op.starts_with('!'));
+            let is_selected = |s: &&Labels| positive.clone().all(|matcher| is_match(s, matcher));
+            assert!(
+                series.iter().any(|s| is_selected(&s)),
+                "no series for {query}"
+            );
             for [label, _, values] in &matchers {
                 for value in values.split('|') {
                     let is_code = *label == "code" && value.parse::<u16>().is_ok();
-                    let known = series.iter().any(|s| takes(s, &[label, "=~", value]));
+                    let known = series.iter().any(|s| is_match(s, &[label, "=~", value]));
                     assert!(known || is_code, "no {label} {value:?}: {query}");
                 }
             }
@@ -117,9 +120,9 @@ impl Exposed {
         }
     }
 
-    /// Fails unless what is filled into a text are labels of what a query gives.
+    /// Fails unless the placeholders of a text are labels of the result of a query.
     fn check_text(&self, text: &str, query: &str) {
-        let filled = Regex::new(r"\{\{ ?(?:\$labels\.)?([a-z_]+)[^}]*\}\}").unwrap();
+        let placeholder = Regex::new(r"\{\{ ?(?:\$labels\.)?([a-z_]+)[^}]*\}\}").unwrap();
         let metric = Regex::new(r"\bdi_[a-z0-9_]+").unwrap();
         let by = Regex::new(r"\bby \(([^)]*)\)").unwrap();
         let labels: BTreeSet<&str> = match by.captures(query) {
@@ -130,46 +133,48 @@ impl Exposed {
                 .flatten()
                 .flat_map(Labels::keys)
                 .map(String::as_str)
-                .chain(ADDED)
+                .chain(ADDED_LABELS)
                 .collect(),
         };
-        for found in filled.captures_iter(text) {
+        for found in placeholder.captures_iter(text) {
             assert!(labels.contains(&found[1]), "{text} of {query}");
         }
     }
 }
 
-/// `a="x",b="y"}`
-fn labels_of(text: &str) -> Labels {
+/// Parses labels such as `a="x",b="y"}`.
+fn parse_labels(text: &str) -> Labels {
     let label = Regex::new(r#"([a-z_]+)="([^"]*)""#).unwrap();
     let all = label.captures_iter(text);
     all.map(|found| (found[1].to_owned(), found[2].to_owned()))
         .collect()
 }
 
-fn takes(series: &Labels, [label, op, value]: &[&str; 3]) -> bool {
-    let is = series.get(*label).map_or("", String::as_str);
+fn is_match(series: &Labels, [label, op, value]: &[&str; 3]) -> bool {
+    let actual = series.get(*label).map_or("", String::as_str);
     match *op {
-        "=" => is == *value,
-        _ => Regex::new(&format!("^(?:{value})$")).unwrap().is_match(is),
+        "=" => actual == *value,
+        _ => Regex::new(&format!("^(?:{value})$"))
+            .unwrap()
+            .is_match(actual),
     }
 }
 
-/// What the manager exposes with these flags.
-fn manager(flags: &[&str]) -> String {
+/// The metrics of the manager with these flags.
+fn manager_metrics(flags: &[&str]) -> String {
     let args = ["manager"].iter().chain(flags);
-    let (registry, _, _) = Program::parse_from(args).manager.metrics();
+    let (registry, _, _) = Program::parse_from(args).manager.register_metrics();
     let mut text = String::new();
     encode(&mut text, &registry).unwrap();
     text
 }
 
-/// What the endpoint exposes once it has answered some requests. Its caches are not filled, so some are answered with 503.
-async fn endpoint() -> String {
+/// The metrics of the endpoint after some requests. Its caches are empty, so it returns some 503s.
+async fn endpoint_metrics() -> String {
     let (jobs, _writer) = reflector::store();
-    let nobody = Config::new("http://127.0.0.1:9".parse().unwrap());
+    let unreachable = Config::new("http://127.0.0.1:9".parse().unwrap());
     let state = State::new(
-        Client::try_from(nobody).unwrap(),
+        Client::try_from(unreachable).unwrap(),
         Arc::new(JobCache::new(jobs)),
         Arc::new(PodCache::default()),
         Settings {
@@ -208,7 +213,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_else(|| panic!("no text: {value}"))
 }
 
-/// What stands below a heading, up to the next one of its level or above.
+/// The text below a heading, up to the next heading of its level or above.
 fn section(heading: &str) -> &'static str {
     let level = heading.split_once(' ').unwrap().0.len();
     let (_, below) = OPERATIONS
@@ -219,12 +224,12 @@ fn section(heading: &str) -> &'static str {
         .map_or(below, |next| &below[..next.start()])
 }
 
-/// Rows of a table that are about something.
+/// The rows of a table that start with code.
 fn rows(table: &str) -> impl Iterator<Item = &str> {
     table.lines().filter(|line| line.starts_with("| `"))
 }
 
-/// What is named in the first cells of a table.
+/// The code in the first cells of a table.
 fn first_cells(table: &str) -> impl Iterator<Item = &str> {
     rows(table).flat_map(|row| {
         let cell = row.trim_start_matches("| ").split(" | ").next().unwrap();
@@ -233,11 +238,11 @@ fn first_cells(table: &str) -> impl Iterator<Item = &str> {
 }
 
 #[tokio::test]
-async fn alerts_and_dashboard_ask_for_what_is_exposed() {
-    let exposed = Exposed::new().await;
+async fn alerts_and_dashboard_query_exposed_metrics() {
+    let exposed = Exposed::of_all_programs().await;
     for alert in alerts() {
         let query = text(&alert["expr"]);
-        exposed.check(query);
+        exposed.check_query(query);
         for (_, annotation) in alert["annotations"].as_object().unwrap() {
             exposed.check_text(text(annotation), query);
         }
@@ -249,16 +254,16 @@ async fn alerts_and_dashboard_ask_for_what_is_exposed() {
     for panel in panels.iter().filter(|panel| panel["type"] != "row") {
         for target in panel["targets"].as_array().unwrap() {
             let query = text(&target["expr"]);
-            exposed.check(query);
+            exposed.check_query(query);
             exposed.check_text(text(&target["legendFormat"]), query);
         }
     }
 }
 
 #[tokio::test]
-async fn every_metric_is_documented_with_its_labels() {
-    let exposed = Exposed::new().await;
-    let metrics = exposed.metrics();
+async fn metrics_are_documented_with_their_labels() {
+    let exposed = Exposed::of_all_programs().await;
+    let metrics = exposed.label_names();
     let mut documented = BTreeMap::new();
     for cell in first_cells(section("### Metrics")).filter(|cell| cell.starts_with("di_")) {
         let (name, labels) = cell.split_once('{').unwrap_or((cell, "}"));
@@ -276,13 +281,13 @@ async fn every_metric_is_documented_with_its_labels() {
 }
 
 #[test]
-fn without_a_reconciler_nobody_misses_a_leader() {
-    assert!(manager(&[]).contains("\ndi_controller_leader 0\n"));
-    assert!(!manager(&["--webhooks-only"]).contains("di_controller"));
+fn webhooks_only_manager_has_no_leader_metric() {
+    assert!(manager_metrics(&[]).contains("\ndi_controller_leader 0\n"));
+    assert!(!manager_metrics(&["--webhooks-only"]).contains("di_controller"));
 }
 
 #[test]
-fn every_alert_points_to_what_to_do() {
+fn alerts_link_to_their_runbooks() {
     let sections = section("### Alerts");
     let documented: BTreeSet<_> = sections
         .lines()
@@ -308,7 +313,7 @@ fn every_alert_points_to_what_to_do() {
 }
 
 #[test]
-fn every_condition_and_reason_is_documented() {
+fn conditions_and_reasons_are_documented() {
     let (conditions, reasons) = section("## Conditions and events")
         .split_once("\n| Reason |")
         .unwrap();
@@ -330,19 +335,22 @@ fn every_condition_and_reason_is_documented() {
 }
 
 #[test]
-fn prometheus_itself_reads_what_the_documentation_makes_of_the_rules() {
+fn documented_sed_command_extracts_the_rules() {
     let monitoring = section("## Monitoring");
     let line = monitoring.lines().find(|line| line.starts_with("sed "));
     let (line, _) = line.unwrap().split_once(" >").unwrap();
     let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
     let mut bash = Command::new("bash");
-    let made = bash.args(["-c", line]).current_dir(root).output().unwrap();
-    let made = String::from_utf8(made.stdout).unwrap();
-    assert_eq!(serde_saphyr::from_str::<Value>(&made).unwrap(), rules());
+    let output = bash.args(["-c", line]).current_dir(root).output().unwrap();
+    let extracted = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(
+        serde_saphyr::from_str::<Value>(&extracted).unwrap(),
+        rules()
+    );
 }
 
 #[test]
-fn both_ways_of_scraping_find_the_ports() {
+fn scrape_configurations_match_the_container_ports() {
     let (_, scrape) = section("## Monitoring").split_once("```yaml\n").unwrap();
     let scrape: Value = serde_saphyr::from_str(scrape.split_once("```").unwrap().0).unwrap();
     let by_port = &scrape["scrape_configs"][0]["relabel_configs"][0]["regex"];
@@ -354,15 +362,15 @@ fn both_ways_of_scraping_find_the_ports() {
     for deployment in DEPLOYMENTS {
         let deployment: Value = serde_saphyr::from_str(deployment).unwrap();
         let pod = &deployment["spec"]["template"];
-        let wanted = monitor["spec"]["selector"]["matchLabels"].as_object();
-        for (label, value) in wanted.unwrap() {
+        let match_labels = monitor["spec"]["selector"]["matchLabels"].as_object();
+        for (label, value) in match_labels.unwrap() {
             assert_eq!(&pod["metadata"]["labels"][label], value);
         }
         let containers = pod["spec"]["containers"].as_array().unwrap();
         for container in containers {
             let ports = container["ports"].as_array().unwrap();
-            let of_it = |port: &&str| ports.iter().any(|p| p["name"] == **port);
-            let found = scraped.iter().filter(|port| of_it(port)).count();
+            let has_port = |port: &&str| ports.iter().any(|p| p["name"] == **port);
+            let found = scraped.iter().filter(|port| has_port(port)).count();
             assert_eq!(found, 1, "{}", container["name"]);
         }
     }

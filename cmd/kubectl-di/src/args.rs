@@ -86,7 +86,7 @@ Use \"kubectl di options\" for a list of global command-line options (applies to
 /// The reasons why the arguments name no command to run.
 #[derive(Debug)]
 pub enum ParseError {
-    /// The user asked for help.
+    /// The user requested help.
     Help(clap::Error),
     /// The arguments are invalid; the lines to print.
     Usage(String),

@@ -1,4 +1,5 @@
 //! Converts arguments that kubectl accepts and clap does not: `--watch=false`, `-A=true`,
+//! `get dijobs x`, `help get`.
 
 use std::ffi::OsString;
 
@@ -174,7 +175,7 @@ fn takes_names(command: &Command) -> bool {
     first.is_some_and(|first| matches!(first.get_action(), ArgAction::Append))
 }
 
-/// As Go reads them.
+/// Parses a boolean as Go's strconv.ParseBool does.
 fn parse_bool(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
@@ -198,12 +199,12 @@ mod tests {
     }
 
     /// Lists every command without subcommands, with its path.
-    fn leaf_commands(command: &Command, called: &str, all: &mut Vec<(String, Command)>) {
+    fn leaf_commands(command: &Command, path: &str, all: &mut Vec<(String, Command)>) {
         for verb in command.get_subcommands() {
-            leaf_commands(verb, &format!("{called} {}", verb.get_name()), all);
+            leaf_commands(verb, &format!("{path} {}", verb.get_name()), all);
         }
         if !command.has_subcommands() {
-            all.push((called.to_owned(), command.clone()));
+            all.push((path.to_owned(), command.clone()));
         }
     }
 
@@ -213,7 +214,7 @@ mod tests {
         leaf_commands(&build_command(), "di", &mut all);
         let root = build_command();
         let mut seen = 0;
-        for (called, verb) in &all {
+        for (path, verb) in &all {
             for arg in verb.get_arguments().chain(root.get_arguments()) {
                 if !is_switch(arg) {
                     continue;
@@ -225,11 +226,11 @@ mod tests {
                 for flag in long.into_iter().chain(short) {
                     for (value, on) in [("true", true), ("1", true), ("false", false), ("F", false)]
                     {
-                        let got = normalized(&format!("{called} {flag}={value}"));
+                        let got = normalized(&format!("{path} {flag}={value}"));
                         let wanted = match (always_on, on) {
-                            (true, on) => format!("{called} {flag}={on}"),
-                            (false, true) => format!("{called} {flag}"),
-                            (false, false) => called.clone(),
+                            (true, on) => format!("{path} {flag}={on}"),
+                            (false, true) => format!("{path} {flag}"),
+                            (false, false) => path.clone(),
                         };
                         assert_eq!(got, wanted);
                         // Other errors, such as missing names, do not matter here.

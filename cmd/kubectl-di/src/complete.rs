@@ -144,12 +144,12 @@ fn join_bash_words(words: Vec<OsString>) -> (Vec<OsString>, String) {
     (all, before)
 }
 
-/// As kubectl reads them: one a line with its description behind a tab, then what the shell is to do.
+/// The output for kubectl: a line per value with a tab and its description, then the directive.
 fn kubectl_completions(lookups: &Lookups, words: Vec<OsString>) -> String {
     let typed = last_word(&words);
     let mut text = String::new();
     for (value, help) in completion_candidates(lookups, words) {
-        // Of --flag=value, the shell wants the value.
+        // For --flag=value, the shell expects only the value.
         let value = match typed.split_once('=') {
             Some((flag, _)) if typed.starts_with('-') => {
                 value.strip_prefix(&format!("{flag}=")).unwrap_or(&value)
@@ -171,7 +171,7 @@ fn kubectl_completions(lookups: &Lookups, words: Vec<OsString>) -> String {
     format!("{text}:{directive}\n")
 }
 
-/// What may stand in the place of the last word, and what it does; flags only where one is typed.
+/// The values and descriptions for the last word; flags only if it starts with a dash.
 fn completion_candidates(lookups: &Lookups, words: Vec<OsString>) -> Vec<(String, Option<String>)> {
     let typed = last_word(&words);
     let mut all = vec![OsString::from("kubectl-di")];
@@ -186,8 +186,8 @@ fn completion_candidates(lookups: &Lookups, words: Vec<OsString>) -> Vec<(String
             let value = candidate.get_value().to_string_lossy().into_owned();
             (value, candidate.get_help().map(ToString::to_string))
         });
-    let meant = |value: &str| !value.starts_with('-') || typed.starts_with('-');
-    found.filter(|(value, _)| meant(value)).collect()
+    let is_wanted = |value: &str| !value.starts_with('-') || typed.starts_with('-');
+    found.filter(|(value, _)| is_wanted(value)).collect()
 }
 
 fn last_word(words: &[OsString]) -> String {
@@ -195,13 +195,13 @@ fn last_word(words: &[OsString]) -> String {
     typed.unwrap_or_default()
 }
 
-/// What to propose for values, once it is known of which cluster.
+/// Looks up values in the cluster and the kubeconfig.
 #[derive(Clone)]
 struct Lookups {
     handle: Handle,
     options: ConnectOptions,
     words: Vec<String>,
-    /// Whether a file was asked for: those the shell knows itself.
+    /// Whether the value is a file name, which the shell completes itself.
     files: Arc<AtomicBool>,
 }
 
@@ -218,7 +218,7 @@ impl Lookups {
         }
     }
 
-    /// The command, with what each of its values may be.
+    /// Adds completers to the values of a command and its subcommands.
     fn add_completers(&self, command: Command) -> Command {
         let verb = command.get_name().to_owned();
         command
@@ -244,7 +244,7 @@ impl Lookups {
             })),
             ("pod" | "replica", _) | ("", "REPLICA" | "REPLICAS" | "POD" | "PODS") => {
                 let words = self.words.clone();
-                // What ends replicas leaves the coordinator to `restart`.
+                // These commands do not support the coordinator.
                 let ends = matches!(verb, "delete" | "restart");
                 arg.add(self.from_cluster(async move |cluster| {
                     let mut all = replica_names(&cluster).await?;
@@ -300,14 +300,14 @@ impl Lookups {
         }
     }
 
-    /// The kind before the name that is being typed, as `dijob/`.
+    /// The kind before the name in the last word, such as `dijob/`.
     fn typed_kind(&self) -> String {
         let typed = self.words.last().map_or("", String::as_str);
         typed[..typed.len() - strip_kind_prefix(typed).len()].to_owned()
     }
 
-    /// What belongs to the job that was named, perhaps with a replica of it.
-    fn from_job<F>(&self, look: F) -> ArgValueCandidates
+    /// Completes values that belong to the job in the words.
+    fn from_job<F>(&self, lookup: F) -> ArgValueCandidates
     where
         F: AsyncFn(Cluster, String) -> di_client::Result<Vec<String>>
             + Clone
@@ -324,14 +324,14 @@ impl Lookups {
                 jobs.iter().find(|name| *name == job)
             });
             match named {
-                Some(job) => look(cluster, job.clone()).await,
+                Some(job) => lookup(cluster, job.clone()).await,
                 None => Ok(Vec::new()),
             }
         })
     }
 
-    /// What is in the cluster, but not typed yet.
-    fn from_cluster<F>(&self, look: F) -> ArgValueCandidates
+    /// Completes values from the cluster, except those in the words before.
+    fn from_cluster<F>(&self, lookup: F) -> ArgValueCandidates
     where
         F: AsyncFn(Cluster) -> di_client::Result<Vec<String>> + Clone + Send + Sync + 'static,
     {
@@ -340,22 +340,22 @@ impl Lookups {
             let Some((_, before)) = lookups.words.split_last() else {
                 return Vec::new();
             };
-            let patience = lookups.options.request_timeout.unwrap_or(LOOKUP_TIMEOUT);
-            let looked = lookups.handle.block_on(timeout(patience, async {
+            let deadline = lookups.options.request_timeout.unwrap_or(LOOKUP_TIMEOUT);
+            let result = lookups.handle.block_on(timeout(deadline, async {
                 let cluster = Cluster::connect(&lookups.options, |_| {}).await?;
-                look(cluster).await
+                lookup(cluster).await
             }));
-            let found = looked.ok().and_then(Result::ok).unwrap_or_default();
+            let found = result.ok().and_then(Result::ok).unwrap_or_default();
             let new = found.into_iter().filter(|name| !before.contains(name));
             new.map(CompletionCandidate::new).collect()
         })
     }
 
-    fn from_kubeconfig(&self, which: fn(Choices) -> Vec<String>) -> ArgValueCandidates {
+    fn from_kubeconfig(&self, select: fn(Choices) -> Vec<String>) -> ArgValueCandidates {
         let options = self.options.clone();
         ArgValueCandidates::new(move || {
             let choices = options.choices().unwrap_or_default();
-            which(choices)
+            select(choices)
                 .into_iter()
                 .map(CompletionCandidate::new)
                 .collect()
@@ -363,16 +363,16 @@ impl Lookups {
     }
 }
 
-/// What objects are shown as where templates are taken too: what the flag's help names.
+/// The output formats that the help of the flag names.
 fn format_candidates(help: Option<&str>) -> Vec<CompletionCandidate> {
     let all = [
         ("wide", "A table with more columns"),
         ("json", "JSON"),
         ("yaml", "YAML"),
         ("name", "Kind and name"),
-        ("jsonpath=", "What a template makes of them"),
-        ("jsonpath-as-json=", "What a template finds, as JSON"),
-        ("custom-columns=", "A table of your own columns"),
+        ("jsonpath=", "The result of a JSONPath template"),
+        ("jsonpath-as-json=", "The values that a JSONPath template selects, as JSON"),
+        ("custom-columns=", "A table with custom columns"),
     ];
     let candidate =
         |(form, meaning)| CompletionCandidate::new(form).help(Some(StyledStr::from(meaning)));
@@ -382,7 +382,7 @@ fn format_candidates(help: Option<&str>) -> Vec<CompletionCandidate> {
     all.into_iter().filter(is_taken).map(candidate).collect()
 }
 
-/// What can be waited for.
+/// The conditions of `wait --for`.
 fn wait_candidates() -> Vec<CompletionCandidate> {
     let whole = ["create", "delete", "condition=", "jsonpath="].map(str::to_owned);
     let phases = Phase::ALL.map(|phase| format!("phase={phase:?}"));
@@ -390,7 +390,7 @@ fn wait_candidates() -> Vec<CompletionCandidate> {
     all.map(CompletionCandidate::new).collect()
 }
 
-/// The cluster that was named so far, in words that are not complete yet.
+/// The connection options in the incomplete words.
 fn connect_options(words: &[OsString]) -> ConnectOptions {
     let before = words.split_last().map_or(&[][..], |(_, before)| before);
     let all = [OsString::from("kubectl-di")]

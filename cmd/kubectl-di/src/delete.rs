@@ -225,10 +225,10 @@ impl Delete {
     async fn wait_for_deletions(
         &self,
         cluster: &Cluster,
-        going: Vec<(&Target, Option<String>)>,
+        pending: Vec<(&Target, Option<String>)>,
     ) -> bool {
         let mut all_deleted = true;
-        for (target, uid) in going {
+        for (target, uid) in pending {
             let deadline = Deadline::after(Some(self.timeout));
             match await_deletion(cluster, target, uid.as_deref(), deadline).await {
                 // The right to delete does not include the right to watch.

@@ -200,6 +200,7 @@ impl JobTarget {
     ) -> Result<Vec<Called>> {
         let cluster = globals.connect().await?;
         let job = job(&cluster, &self.name).await?;
+        // See docs/decisions/0019.
         Ok(call_replicas(&cluster, &job, handle, dry_run, self.timeout).await?)
     }
 }

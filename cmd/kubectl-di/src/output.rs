@@ -108,7 +108,7 @@ async fn wait_for_hangup(out: OwnedFd) {
     let (sender, receiver) = tokio::sync::oneshot::channel();
     // A plain thread: unlike `spawn_blocking`, it does not delay the exit of the process.
     std::thread::spawn(move || {
-        // CompletionRequest for nothing, it tells of hang-ups and errors alone.
+        // With no events requested, poll reports only hang-ups and errors.
         let mut fds = [PollFd::new(&out, PollFlags::empty())];
         while poll(&mut fds, None) == Err(rustix::io::Errno::INTR) {}
         // An error means that the receiver was dropped, so there is nothing to do.

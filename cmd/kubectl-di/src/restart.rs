@@ -54,6 +54,7 @@ impl Restart {
         let mut printer = Printer::new(&self.output, self.dry_run);
         let mut restarted = Vec::new();
         for one in selected {
+            // The orchestrator, not the plugin, deletes the pod. See docs/decisions/0014.
             match di_client::restart(&one.cluster, &one.name, self.dry_run.get()).await {
                 Ok((job, old)) => {
                     printer.print_change(out, job.object, "restarted")?;

@@ -148,6 +148,7 @@ impl Setup {
                     accepted = false;
                 }
                 // Other errors can be caused by the dry run itself: the namespace does not exist,
+                // or the webhook does not support dry runs.
                 Err(Error::Server(_)) | Ok(_) => {}
                 Err(error) => return Err(error.into()),
             }

@@ -19,10 +19,12 @@ pub struct JobFlags {
     /// The image pull policy for the containers
     #[arg(long, value_enum, value_name = "POLICY")]
     image_pull_policy: Option<ImagePullPolicyArg>,
-    /// Number of declared collectors. With 0, the coordinator can request them; without the flag, the job has none
+    /// Number of declared collectors. With 0, the coordinator can request collectors; without the
+    /// flag, the job can have none
     #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
     collectors: Option<i32>,
-    /// Number of declared learners. With 0, the coordinator can request them; without the flag, the job has none
+    /// Number of declared learners. With 0, the coordinator can request learners; without the flag,
+    /// the job can have none
     #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
     learners: Option<i32>,
     /// CPUs of the coordinator, if different from --cpus

@@ -163,6 +163,7 @@ impl Delete {
             let which = self.args.group_ref(self.counts.learners.is_some())?;
             Scale::By { counts, which }
         } else {
+            // An annotation of the job names the pods to delete. See docs/decisions/0014.
             Scale::Without(self.pods)
         };
         self.args.run(request, globals, out).await

@@ -100,6 +100,7 @@ impl Page {
 
     fn replicas_page(job: &Job, replicas: &[Replica], now: Timestamp) -> Self {
         // The columns of the wide table without URL and REPLACES; the status comes first, because
+        // narrow windows cut the columns on the right.
         const ORDER: [usize; 11] = [0, 1, 4, 5, 6, 7, 8, 9, 10, 2, 3];
         let headers = replica_headers(true);
         let status = &job.status;
