@@ -371,7 +371,10 @@ fn format_candidates(help: Option<&str>) -> Vec<CompletionCandidate> {
         ("yaml", "YAML"),
         ("name", "Kind and name"),
         ("jsonpath=", "The result of a JSONPath template"),
-        ("jsonpath-as-json=", "The values that a JSONPath template selects, as JSON"),
+        (
+            "jsonpath-as-json=",
+            "The values that a JSONPath template selects, as JSON",
+        ),
         ("custom-columns=", "A table with custom columns"),
     ];
     let candidate =

@@ -1,5 +1,6 @@
-//! `pause`, `start` and `status`: the API server itself carries these calls to the pods, without a kubelet. It does so for addresses that are
-//! no loopback ones, so the workers of this test listen at the machine's own.
+//! `pause`, `start` and `status` through the proxy of the API server, without a kubelet.
+//!
+//! The proxy rejects loopback addresses, so the workers listen on an address of the machine.
 
 use std::net::{IpAddr, UdpSocket};
 
@@ -14,18 +15,18 @@ use tokio::{
 
 use crate::{
     exec::grant_reading,
-    plugin::{Plugin, note},
+    plugin::{Plugin, add_call},
 };
 
-/// The machine's address towards others; nothing is sent.
+/// The address of the machine for outgoing connections; sends nothing.
 fn address() -> IpAddr {
     let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
     let routed = socket.connect("198.51.100.1:9");
-    routed.expect("a machine with an address of its own");
+    routed.expect("the machine has a non-loopback address");
     socket.local_addr().unwrap().ip()
 }
 
-/// A worker that has an HTTP server, and no handles.
+/// Serves HTTP without lifecycle handles.
 async fn without_handles(listener: TcpListener) {
     while let Ok((mut stream, _)) = listener.accept().await {
         let mut request = [0; 4096];
@@ -40,7 +41,7 @@ async fn without_handles(listener: TcpListener) {
     }
 }
 
-/// A job of three replicas: the coordinator has handles, one has none, one does not listen. Returns the coordinator's port.
+/// Creates a job: the coordinator has handles, the collector has none, the learner does not listen.
 async fn job(plugin: &Plugin) -> u16 {
     let address = address();
     let lives = TcpListener::bind((address, 0)).await.unwrap();
@@ -74,44 +75,44 @@ async fn job(plugin: &Plugin) -> u16 {
 }
 
 #[tokio::test]
-async fn the_handles_of_every_replica_are_called() {
+async fn lifecycle_handles_of_every_replica_are_called() {
     let plugin = Plugin::new().await;
     let port = job(&plugin).await;
     let mut all = String::new();
-    let mut say = async |words: &[&str]| {
-        let said = plugin.run(words).await;
-        note(&mut all, &words.join(" "), &said);
+    let mut call = async |words: &[&str]| {
+        let result = plugin.run(words).await;
+        add_call(&mut all, &words.join(" "), &result);
     };
-    say(&["status", "missing"]).await;
-    say(&["pause", "j"]).await;
+    call(&["status", "missing"]).await;
+    call(&["pause", "j"]).await;
     let pods = plugin.space.pods();
     for name in plugin.space.pods_of("j").await.keys() {
         run(&pods, name).await;
         give_address(&pods, name, &address().to_string()).await;
     }
-    say(&["status", "j"]).await;
-    say(&["pause", "j", "--dry-run=client"]).await;
-    say(&["pause", "j", "--dry-run=server"]).await;
-    say(&["pause", "j", "--dry-run=server", "-o=name"]).await;
-    say(&["pause", "dijob/j"]).await;
-    say(&["status", "j", "-o", "wide", "--no-headers"]).await;
+    call(&["status", "j"]).await;
+    call(&["pause", "j", "--dry-run=client"]).await;
+    call(&["pause", "j", "--dry-run=server"]).await;
+    call(&["pause", "j", "--dry-run=server", "-o=name"]).await;
+    call(&["pause", "dijob/j"]).await;
+    call(&["status", "j", "-o", "wide", "--no-headers"]).await;
     let template = "-o=jsonpath={range .items[*]}{.name} {.status} {.running}{\"\\n\"}{end}";
-    say(&["status", "j", template]).await;
-    say(&[
+    call(&["status", "j", template]).await;
+    call(&[
         "start",
         "j",
         "--timeout=0",
         "-o=jsonpath={.items[0].status}{\"\\n\"}",
     ])
     .await;
-    say(&["status", "j", "-o=name"]).await;
+    call(&["status", "j", "-o=name"]).await;
     plugin.run(&["suspend", "j"]).await;
-    say(&["pause", "j"]).await;
+    call(&["pause", "j"]).await;
     plugin.run(&["resume", "j"]).await;
     grant_reading(&plugin).await;
-    say(&["status", "j", "--as=reader"]).await;
-    say(&["pause", "j", "--as=reader"]).await;
-    let all = plugin.lasting(&all);
+    call(&["status", "j", "--as=reader"]).await;
+    call(&["pause", "j", "--as=reader"]).await;
+    let all = plugin.normalize(&all);
     let all = all.replace(&address().to_string(), "ADDRESS");
     insta::assert_snapshot!(all.replace(&format!(":{port}\""), ":PORT\""));
 }
