@@ -8,21 +8,21 @@ use std::{
 use anyhow::{Context, Result};
 use clap::Args;
 
-/// Prints the custom resource definitions as YAML.
+/// Print the custom resource definitions as YAML.
 #[derive(Debug, Args)]
 pub struct Crds {
-    /// Write one file each into this folder instead
+    /// Write one file per definition into this directory instead of stdout
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
 }
 
 impl Crds {
-    /// Prints or writes them.
+    /// Prints the definitions or writes them to files.
     pub fn run(&self) -> Result<()> {
         match &self.output {
-            Some(dir) => write(dir),
-            None => match print(&mut io::stdout().lock()) {
-                // Its reader has seen enough, as `head` does.
+            Some(dir) => write_crds(dir),
+            None => match print_crds(&mut io::stdout().lock()) {
+                // The reader closed the pipe, as `head` does after its last line.
                 Err(error) if is_broken_pipe(&error) => Ok(()),
                 printed => printed,
             },
@@ -30,12 +30,12 @@ impl Crds {
     }
 }
 
-fn print(out: &mut impl Write) -> Result<()> {
+fn print_crds(out: &mut impl Write) -> Result<()> {
     for crd in di_api::crds() {
-        let yaml = serde_saphyr::to_string(&crd).context("cannot write YAML")?;
-        write!(out, "---\n{yaml}").context("cannot print")?;
+        let yaml = serde_saphyr::to_string(&crd).context("cannot convert a definition to YAML")?;
+        write!(out, "---\n{yaml}").context("cannot write to stdout")?;
     }
-    out.flush().context("cannot print")
+    out.flush().context("cannot write to stdout")
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
@@ -44,11 +44,12 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
         .is_some_and(|error| error.kind() == ErrorKind::BrokenPipe)
 }
 
-fn write(dir: &Path) -> Result<()> {
-    std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+fn write_crds(dir: &Path) -> Result<()> {
+    std::fs::create_dir_all(dir)
+        .with_context(|| format!("cannot create directory {}", dir.display()))?;
     for crd in di_api::crds() {
         let path = dir.join(format!("{}.yaml", crd.spec.names.plural));
-        let yaml = serde_saphyr::to_string(&crd).context("cannot write YAML")?;
+        let yaml = serde_saphyr::to_string(&crd).context("cannot convert a definition to YAML")?;
         std::fs::write(&path, yaml).with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
@@ -61,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_folder_is_made() {
+    fn output_directory_is_created() {
         let dir = tempfile::tempdir().unwrap();
         let output = dir.path().join("new/crds");
         let crds = Crds {
@@ -74,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_has_seen_enough_is_told_from_a_fault() {
+    fn broken_pipe_is_not_an_error_but_a_full_disk_is() {
         struct Closed(ErrorKind);
         impl Write for Closed {
             fn write(&mut self, _: &[u8]) -> io::Result<usize> {
@@ -85,10 +86,10 @@ mod tests {
             }
         }
         assert!(is_broken_pipe(
-            &print(&mut Closed(ErrorKind::BrokenPipe)).unwrap_err()
+            &print_crds(&mut Closed(ErrorKind::BrokenPipe)).unwrap_err()
         ));
         assert!(!is_broken_pipe(
-            &print(&mut Closed(ErrorKind::StorageFull)).unwrap_err()
+            &print_crds(&mut Closed(ErrorKind::StorageFull)).unwrap_err()
         ));
     }
 }

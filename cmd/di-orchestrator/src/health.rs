@@ -1,4 +1,7 @@
-//! `/healthz`, `/readyz` and `/metrics`, at an address of their own: who takes all connections of a server keeps no probe away from it.
+//! Serves `/healthz`, `/readyz` and `/metrics`.
+//!
+//! They have their own address, so that clients that use up all connections of the endpoint do not
+//! block the probes.
 
 use std::{fmt, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -24,14 +27,14 @@ use tracing::{debug, warn};
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// How long the head of a request may take to come; a connection idle for so long is closed too. Nothing stays of who went without a word.
+/// The timeout for reading the head of a request, and for idle connections.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a connection takes requests; it ends soon after, also where its client reads no answers.
-const LONGEST_CONNECTION: Duration = Duration::from_secs(300);
-/// What requests under way are given once their connection is to end.
-const GRACE: Duration = Duration::from_secs(5);
+/// The maximum age of a connection; it is closed at the latest [`GRACE_PERIOD`] later.
+const MAX_CONNECTION_AGE: Duration = Duration::from_secs(300);
+/// The time for requests in flight when their connection is closed.
+const GRACE_PERIOD: Duration = Duration::from_secs(5);
 
-/// What the paths tell of.
+/// The readiness and the metrics that the paths return.
 #[derive(Clone)]
 pub struct Health {
     ready: Arc<dyn Fn() -> bool + Send + Sync>,
@@ -39,7 +42,7 @@ pub struct Health {
 }
 
 impl Health {
-    /// Tells whether the container is ready, and what it has counted.
+    /// Creates it from functions for the readiness and for the text of the metrics.
     pub fn new(
         ready: impl Fn() -> bool + Send + Sync + 'static,
         metrics: impl Fn() -> Result<String, fmt::Error> + Send + Sync + 'static,
@@ -71,12 +74,12 @@ async fn serve_on(
     shutdown: impl Future<Output = ()> + Send,
 ) {
     let router = Router::new()
-        // That the process answers is all it says. What could hold the reconciler or the endpoint up is bounded or ends the process: calls have
-        // deadlines, watches are opened anew, one that ends for good ends it, as a lost lease does. A server that is away is no reason to start
-        // again: the caches would be empty.
+        // Liveness only checks that the process responds. Anything that could block the reconciler
+        // or the endpoint has a deadline, is retried or ends the process. An unreachable API server
+        // must not cause a restart, because the caches would be empty afterwards.
         .route("/healthz", get(|| async { "ok" }))
-        .route("/readyz", get(readyz))
-        .route("/metrics", get(metrics))
+        .route("/readyz", get(get_readyz))
+        .route("/metrics", get(get_metrics))
         .with_state(health);
     let (stop, stopping) = watch::channel(());
     tokio::pin!(shutdown);
@@ -88,33 +91,33 @@ async fn serve_on(
         let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) => {
-                // Out of file descriptors, perhaps: they come back as connections end.
+                // For example too many open files: retry when connections have ended.
                 warn!(
                     error = &error as &dyn std::error::Error,
-                    "Could not accept a connection"
+                    "Cannot accept a connection to the health address"
                 );
                 sleep(Duration::from_millis(100)).await;
                 continue;
             }
         };
-        // They are bounded in time and not in number: a bound would be what keeps a probe away.
-        let served = connection(stream, router.clone(), header_timeout, stopping.clone());
+        // Connections are limited in time, not in number: a full limit would block the probes.
+        let served = serve_connection(stream, router.clone(), header_timeout, stopping.clone());
         tokio::spawn(served);
     }
     drop((listener, stopping));
     stop.send_replace(());
-    timeout(GRACE, stop.closed()).await.ok();
+    timeout(GRACE_PERIOD, stop.closed()).await.ok();
 }
 
-/// Serves one connection until it ends, the server stops, or it is too old.
-async fn connection(
+/// Serves one connection until it is closed, too old, or the server stops.
+async fn serve_connection(
     stream: TcpStream,
     router: Router,
     header_timeout: Duration,
     mut stopping: watch::Receiver<()>,
 ) {
     let mut builder = Builder::new(TokioExecutor::new()).http1_only();
-    // Without a timer hyper waits for ever for what a client does not send.
+    // Without a timer, hyper waits for an incomplete request without limit.
     builder
         .http1()
         .timer(TokioTimer::new())
@@ -123,17 +126,17 @@ async fn connection(
     tokio::pin!(served);
     let ended = tokio::select! {
         ended = served.as_mut() => ended,
-        _ = timeout(LONGEST_CONNECTION, stopping.changed()) => {
+        _ = timeout(MAX_CONNECTION_AGE, stopping.changed()) => {
             served.as_mut().graceful_shutdown();
-            timeout(GRACE, served).await.unwrap_or(Ok(()))
+            timeout(GRACE_PERIOD, served).await.unwrap_or(Ok(()))
         }
     };
     if let Err(error) = ended {
-        debug!(error, "A connection broke off");
+        debug!(error, "A connection to the health address failed");
     }
 }
 
-async fn readyz(State(health): State<Health>) -> (StatusCode, &'static str) {
+async fn get_readyz(State(health): State<Health>) -> (StatusCode, &'static str) {
     if (health.ready)() {
         (StatusCode::OK, "ok")
     } else {
@@ -141,7 +144,7 @@ async fn readyz(State(health): State<Health>) -> (StatusCode, &'static str) {
     }
 }
 
-async fn metrics(State(health): State<Health>) -> Result<impl IntoResponse, StatusCode> {
+async fn get_metrics(State(health): State<Health>) -> Result<impl IntoResponse, StatusCode> {
     let text = (health.metrics)().map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
     Ok(([(CONTENT_TYPE, OPEN_METRICS)], text))
 }
@@ -158,22 +161,22 @@ mod tests {
     use super::*;
     use crate::server;
 
-    async fn get(address: SocketAddr, path: &str) -> String {
+    async fn http_get(address: SocketAddr, path: &str) -> String {
         let mut stream = TcpStream::connect(address).await.unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
-        answer
+        let mut response = String::new();
+        stream.read_to_string(&mut response).await.unwrap();
+        response
     }
 
     #[tokio::test]
-    async fn clients_that_take_all_connections_of_the_endpoint_keep_no_probe_away() {
+    async fn exhausted_endpoint_connections_do_not_block_probes() {
         let (jobs, _writer) = reflector::store();
-        let nobody = Config::new("http://127.0.0.1:9".parse().unwrap());
+        let unreachable = Config::new("http://127.0.0.1:9".parse().unwrap());
         let metrics = Metrics::default();
         let state = State::new(
-            Client::try_from(nobody).unwrap(),
+            Client::try_from(unreachable).unwrap(),
             Arc::new(JobCache::new(jobs)),
             Arc::new(PodCache::default()),
             Settings {
@@ -183,39 +186,39 @@ mod tests {
             metrics.clone(),
         );
         let endpoint = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let probed = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let taken = endpoint.local_addr().unwrap();
-        let address = probed.local_addr().unwrap();
-        let health = server::health_of(&state, metrics);
+        let health_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint_address = endpoint.local_addr().unwrap();
+        let address = health_listener.local_addr().unwrap();
+        let health = server::build_health(&state, metrics);
         tokio::spawn(di_replicas::serve(endpoint, state, pending()));
-        tokio::spawn(serve_on(probed, health, HEADER_TIMEOUT, pending()));
-        let _idle = TcpStream::connect(taken).await.unwrap();
+        tokio::spawn(serve_on(health_listener, health, HEADER_TIMEOUT, pending()));
+        let _idle = TcpStream::connect(endpoint_address).await.unwrap();
         for (path, code) in [("/healthz", 200), ("/readyz", 503), ("/metrics", 200)] {
-            let answer = get(address, path).await;
+            let response = http_get(address, path).await;
             let status = format!("HTTP/1.1 {code} ");
-            assert!(answer.starts_with(&status), "{path}: {answer}");
+            assert!(response.starts_with(&status), "{path}: {response}");
         }
     }
 
     #[tokio::test]
-    async fn who_says_nothing_more_loses_the_connection() {
+    async fn idle_connections_are_closed() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let health = Health::new(|| true, || Ok(String::new()));
         let soon = Duration::from_millis(200);
         tokio::spawn(serve_on(listener, health, soon, pending()));
-        for (said, answers) in [
+        for (request, responses) in [
             ("", 0),
             ("GET /healthz HT", 0),
             ("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", 1),
         ] {
             let mut stream = TcpStream::connect(address).await.unwrap();
-            stream.write_all(said.as_bytes()).await.unwrap();
-            let mut answer = String::new();
-            let read = stream.read_to_string(&mut answer);
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut response = String::new();
+            let read = stream.read_to_string(&mut response);
             let read = timeout(Duration::from_secs(20), read).await;
             read.expect("the connection is closed").unwrap();
-            assert_eq!(answer.matches("200 OK").count(), answers, "{said:?}");
+            assert_eq!(response.matches("200 OK").count(), responses, "{request:?}");
         }
     }
 }

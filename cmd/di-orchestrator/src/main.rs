@@ -4,7 +4,7 @@ mod crds;
 mod health;
 mod manager;
 #[cfg(test)]
-mod monitoring;
+mod monitoring_tests;
 mod process;
 mod server;
 
@@ -12,18 +12,19 @@ use anyhow::{Result, anyhow};
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
-/// The client of kube would log what it cannot decode, and with it the environment of containers.
-const LOGGED: &str = "info,kube=warn,kube_client::client=error";
+/// The default log filter. Warnings of kube_client contain undecodable responses, which may have
+/// secrets in the environment of containers.
+const DEFAULT_LOG_FILTER: &str = "info,kube=warn,kube_client::client=error";
 
 /// DI Orchestrator: runs reinforcement-learning jobs on Kubernetes.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Args {
-    /// What is logged, as in RUST_LOG
+    /// Log filter in the format of RUST_LOG
     #[arg(
         long,
         env = "RUST_LOG",
-        default_value = LOGGED,
+        default_value = DEFAULT_LOG_FILTER,
         global = true
     )]
     log: String,
@@ -46,9 +47,12 @@ async fn main() -> Result<()> {
         .flatten_event(true)
         .with_env_filter(EnvFilter::try_new(&args.log)?)
         .init();
+    // See docs/decisions/0006.
     rustls::crypto::ring::default_provider()
         .install_default()
-        .map_err(|_| anyhow!("a TLS provider was installed before"))?;
+        .map_err(|_| {
+            anyhow!("cannot install the TLS provider: another one is already installed")
+        })?;
     match args.command {
         Command::Manager(manager) => Box::pin(manager.run()).await,
         Command::Server(server) => Box::pin(server.run()).await,
@@ -66,7 +70,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn answers_that_cannot_be_decoded_are_not_logged() {
+    async fn undecodable_responses_are_not_logged() {
         let router = Router::new().fallback(|| async { r#"{"major": ["s3cret"]}"# });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -75,14 +79,14 @@ mod tests {
 
         let log = NamedTempFile::new().unwrap();
         let subscriber = tracing_subscriber::fmt()
-            .with_env_filter(EnvFilter::try_new(LOGGED).unwrap())
+            .with_env_filter(EnvFilter::try_new(DEFAULT_LOG_FILTER).unwrap())
             .with_writer(log.reopen().unwrap())
             .finish();
         let logging = tracing::subscriber::set_default(subscriber);
-        tracing::warn!("told");
+        tracing::warn!("logged");
         assert!(client.apiserver_version().await.is_err());
         drop(logging);
         let log = std::fs::read_to_string(log.path()).unwrap();
-        assert!(log.contains("told") && !log.contains("s3cret"), "{log}");
+        assert!(log.contains("logged") && !log.contains("s3cret"), "{log}");
     }
 }

@@ -1,4 +1,4 @@
-//! `di-orchestrator manager`: webhooks on every replica, the reconciler on the one that leads.
+//! `di-orchestrator manager`: webhooks on every replica, the reconciler on the leader.
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -16,31 +16,31 @@ use crate::{
     process,
 };
 
-/// Serves the webhooks and, while it leads, reconciles jobs.
+/// Serve the admission webhooks, and reconcile jobs while this replica is the leader.
 #[derive(Debug, Args)]
 pub struct Manager {
-    /// Serve the webhooks alone: another operator runs the jobs
+    /// Only serve the webhooks: another operator reconciles the jobs
     #[arg(long)]
     webhooks_only: bool,
-    /// Address of the webhooks (HTTPS)
-    #[arg(long, default_value_t = process::anywhere(9443))]
+    /// Address of the webhook server (HTTPS)
+    #[arg(long, default_value_t = process::any_address(9443))]
     webhook_addr: SocketAddr,
     /// Address of /healthz, /readyz and /metrics
-    #[arg(long, default_value_t = process::anywhere(8081))]
+    #[arg(long, default_value_t = process::any_address(8081))]
     health_addr: SocketAddr,
-    /// Lifetime of the webhooks' certificate, in seconds
+    /// Lifetime of the webhook certificate, in seconds
     #[arg(long, default_value_t = 90 * 24 * 3600)]
     certificate_lifetime: u64,
-    /// How long a user is believed to have the right to create pods that the API server has confirmed, in seconds; 0 asks every time
+    /// Time to cache that a user may create pods, in seconds; 0 disables the cache
     #[arg(long, default_value_t = 10)]
     rights_kept: u64,
-    /// Folder with a certificate that another program keeps, such as cert-manager: tls.crt and tls.key
+    /// Directory with tls.crt and tls.key from another program such as cert-manager
     #[arg(long, env = "CERTIFICATE_DIR")]
     certificate_dir: Option<PathBuf>,
-    /// Address of the replica endpoint that pods are told, host:port
+    /// Replica endpoint address injected into pods (host:port)
     #[arg(long, default_value = names::DEFAULT_SERVER_URL)]
     server_url: String,
-    /// How many jobs are reconciled at the same time
+    /// Maximum number of jobs that are reconciled concurrently
     #[arg(long, default_value_t = 16)]
     concurrency: u16,
     #[command(flatten)]
@@ -50,9 +50,9 @@ pub struct Manager {
 impl Manager {
     /// Runs until SIGTERM, or until the lease is lost.
     pub async fn run(self) -> Result<()> {
-        let client = process::client().await?;
-        let shutdown = process::shutdown()?;
-        let (registry, webhook_metrics, metrics) = self.metrics();
+        let client = process::create_client().await?;
+        let shutdown = process::handle_signals()?;
+        let (registry, webhook_metrics, metrics) = self.register_metrics();
         let (webhooks_ready, ready) = watch::channel(false);
         let webhooks = di_admission::run(
             client.clone(),
@@ -66,7 +66,7 @@ impl Manager {
             },
             webhook_metrics,
             webhooks_ready,
-            process::until(shutdown.clone()),
+            process::wait_for_shutdown(shutdown.clone()),
         );
         let health = health::serve(
             self.health_addr,
@@ -78,17 +78,17 @@ impl Manager {
                     Ok(text)
                 },
             ),
-            process::until(shutdown.clone()),
+            process::wait_for_shutdown(shutdown.clone()),
         );
         let controller = async {
             let Some(metrics) = metrics else {
-                process::until(shutdown.clone()).await;
+                process::wait_for_shutdown(shutdown.clone()).await;
                 return Ok(());
             };
-            self.lead(client, metrics, shutdown.clone()).await
+            self.run_controller(client, metrics, shutdown.clone()).await
         };
         tokio::try_join!(
-            async { webhooks.await.context("webhooks failed") },
+            async { webhooks.await.context("webhook server failed") },
             health,
             controller,
         )?;
@@ -96,8 +96,11 @@ impl Manager {
         Ok(())
     }
 
-    /// What `/metrics` shows: nothing of the reconciler where there is none, so that nobody misses a leader.
-    pub fn metrics(
+    /// Registers the metrics.
+    ///
+    /// Without a reconciler there are none of the reconciler, so that the alert for a missing
+    /// leader does not fire.
+    pub fn register_metrics(
         &self,
     ) -> (
         Registry,
@@ -110,7 +113,7 @@ impl Manager {
         (registry, webhooks, reconciler)
     }
 
-    async fn lead(
+    async fn run_controller(
         &self,
         client: Client,
         metrics: di_controller::Metrics,
@@ -130,8 +133,8 @@ impl Manager {
             identity: self.identity.name.clone(),
             ..di_controller::Settings::default()
         };
-        let shutdown = process::until(shutdown);
-        // When another may lead, the process ends at once, and the kubelet starts it again.
+        let shutdown = process::wait_for_shutdown(shutdown);
+        // When the lease is lost, the process exits and the kubelet restarts it.
         lead(client, &lease, settings, metrics, shutdown)
             .await
             .context("reconciler failed")

@@ -1,4 +1,4 @@
-//! What both long-running commands share: who they are, their client, their end.
+//! The common part of both servers: pod identity, Kubernetes client and shutdown.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
@@ -11,46 +11,46 @@ use tokio::{
 };
 use tracing::info;
 
-/// Which pod this is.
+/// The identity of this pod.
 #[derive(Debug, Args)]
 pub struct Identity {
     /// Name of this pod
-    #[arg(long = "pod-name", env = "POD_NAME", default_value_t = unnamed(), hide_default_value = true)]
+    #[arg(long = "pod-name", env = "POD_NAME", default_value_t = random_name(), hide_default_value = true)]
     pub name: String,
     /// Namespace of this pod
     #[arg(long = "pod-namespace", env = "POD_NAMESPACE", default_value = di_api::names::SYSTEM_NAMESPACE)]
     pub namespace: String,
 }
 
-/// A name that no other process has: of two that hold the Lease by one name, each would take it for its own.
-fn unnamed() -> String {
+/// A unique name for the Lease: two processes with the same holder identity would both be leaders.
+fn random_name() -> String {
     format!("di-orchestrator-{:08x}", rand::random::<u32>())
 }
 
-/// This port of all addresses: those of IPv6 and IPv4, but for a machine that has only the latter, or keeps them apart.
-pub fn anywhere(port: u16) -> SocketAddr {
-    let takes_both = || {
+/// The port on all addresses: IPv6 and IPv4 if the machine has dual-stack sockets, otherwise IPv4.
+pub fn any_address(port: u16) -> SocketAddr {
+    let binds_both = || {
         let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).ok()?;
-        let taken = socket.local_addr().ok()?.port();
-        UdpSocket::bind((Ipv4Addr::UNSPECIFIED, taken)).err()
+        let port = socket.local_addr().ok()?.port();
+        UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).err()
     };
-    if takes_both().is_some() {
+    if binds_both().is_some() {
         (Ipv6Addr::UNSPECIFIED, port).into()
     } else {
         (Ipv4Addr::UNSPECIFIED, port).into()
     }
 }
 
-/// A client of the cluster that this runs in, or that the kubeconfig names.
-pub async fn client() -> Result<Client> {
+/// Creates a client from the in-cluster configuration or the kubeconfig.
+pub async fn create_client() -> Result<Client> {
     let config = Config::infer()
         .await
-        .context("no cluster: neither in-cluster configuration nor kubeconfig")?;
-    di_cache::client(config).context("cannot make a client")
+        .context("cannot find a cluster: no in-cluster configuration and no kubeconfig")?;
+    di_cache::client(config).context("cannot create a Kubernetes client")
 }
 
-/// Becomes true at SIGTERM or SIGINT.
-pub fn shutdown() -> Result<watch::Receiver<bool>> {
+/// Returns a value that becomes true on SIGTERM or SIGINT.
+pub fn handle_signals() -> Result<watch::Receiver<bool>> {
     let (sender, receiver) = watch::channel(false);
     let mut terminate = signal(SignalKind::terminate()).context("cannot handle SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot handle SIGINT")?;
@@ -61,15 +61,15 @@ pub fn shutdown() -> Result<watch::Receiver<bool>> {
         }
         info!("Shutting down");
         sender.send_replace(true);
-        // Held until the process ends: a closed channel must not look like a signal.
+        // Keep the sender: a closed channel would end `wait_for_shutdown`.
         std::future::pending::<()>().await;
     });
     Ok(receiver)
 }
 
 /// Resolves once `shutdown` is true.
-pub async fn until(mut shutdown: watch::Receiver<bool>) {
-    // An error means that the sender is gone, and the process with it.
+pub async fn wait_for_shutdown(mut shutdown: watch::Receiver<bool>) {
+    // An error means that the sender was dropped because the process ends.
     shutdown.wait_for(|down| *down).await.ok();
 }
 
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_processes_have_one_name() {
-        assert_ne!(unnamed(), unnamed());
+    fn random_names_are_unique() {
+        assert_ne!(random_name(), random_name());
     }
 }

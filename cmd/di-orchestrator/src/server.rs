@@ -11,59 +11,62 @@ use crate::{
     process,
 };
 
-/// Serves the replica endpoint that coordinators call.
+/// Serve the replica endpoint for coordinators.
 #[derive(Debug, Args)]
 pub struct Server {
     /// Address to listen on (HTTP)
-    #[arg(long, default_value_t = process::anywhere(8080))]
+    #[arg(long, default_value_t = process::any_address(8080))]
     address: SocketAddr,
-    /// Address of /healthz, /readyz and /metrics for probes and Prometheus, whose connections no client takes
-    #[arg(long, default_value_t = process::anywhere(8082))]
+    /// Address of /healthz, /readyz and /metrics, separate from the connections of clients
+    #[arg(long, default_value_t = process::any_address(8082))]
     health_addr: SocketAddr,
-    /// Let everybody call, with neither a pod's address nor a token
+    /// Allow requests without a known pod address or a token
     #[arg(long)]
     allow_anonymous: bool,
-    /// Longest wait for the scheduling verdicts of new replicas, before a POST is answered and before a list has them, in seconds
+    /// Maximum wait for the scheduler before a POST returns or a list includes new replicas, in
+    /// seconds
     #[arg(long, default_value_t = 2)]
     create_wait: u64,
-    /// The most replicas that one request may add
+    /// Maximum number of replicas that one request may add
     #[arg(long, default_value_t = 1000)]
     max_replicas_per_request: usize,
-    /// The most replicas that a job may have; they are all named in its status, which must stay below the 1.5 MiB of an object
+    /// Maximum number of replicas of a job; its status lists all of them and must stay below the
+    /// object size limit of 1.5 MiB
     #[arg(long, default_value_t = 2000)]
     max_replicas_per_job: usize,
-    /// The most requests at a time that change one job; further ones are told to come again
+    /// Maximum number of concurrent requests that change one job; more are answered with 429
     #[arg(long, default_value_t = 64)]
     max_changes_per_job: usize,
-    /// The most connections at a time; further ones wait to be accepted
+    /// Maximum number of open connections; more wait to be accepted
     #[arg(long, default_value_t = 1024)]
     max_connections: usize,
-    /// The most connections of one source address at a time; further ones are closed
+    /// Maximum number of open connections per source address; more are closed
     #[arg(long, default_value_t = 128)]
     max_connections_per_address: usize,
-    /// The largest body of a request, in bytes
+    /// Maximum size of a request body, in bytes
     #[arg(long, default_value_t = 65536)]
     max_body: usize,
-    /// How long the head of a request may take to come, in seconds; connections idle for so long are closed too
+    /// Timeout for reading the head of a request and for idle connections, in seconds
     #[arg(long, default_value_t = 10)]
     header_timeout: u64,
-    /// How long the body of a request may take to come, in seconds
+    /// Timeout for reading the body of a request, in seconds
     #[arg(long, default_value_t = 10)]
     body_timeout: u64,
-    /// How long a request may take in all, in seconds
+    /// Timeout for a whole request, in seconds
     #[arg(long, default_value_t = 30)]
     request_timeout: u64,
-    /// How long a request waits for the first lists of jobs and pods, in seconds
+    /// Maximum wait for the initial lists of jobs and pods, in seconds
     #[arg(long, default_value_t = 3)]
     sync_wait: u64,
-    /// How long a request waits for what a kubelet may not have told yet, in seconds: which pod has its address, and that a coordinator which
-    /// asks for what it has was restarted in place
+    /// Maximum wait for a kubelet to report the address of a pod or the restart of a coordinator,
+    /// in seconds
     #[arg(long, default_value_t = 5)]
     kubelet_wait: u64,
-    /// How long a connection takes requests, in seconds; it ends soon after, also where its client reads no answers
+    /// Maximum age of a connection, in seconds; it is closed soon after
     #[arg(long, default_value_t = 300)]
     longest_connection: u64,
-    /// How long requests may still take 5 s after SIGTERM, in seconds; as long as any may, or a client that is cut off has twice what it asked for
+    /// Time for requests in flight after SIGTERM, in seconds. Keep it at least as long as
+    /// --request-timeout: a client that loses the response may add its replicas twice
     #[arg(long, default_value_t = 30)]
     drain: u64,
 }
@@ -71,18 +74,19 @@ pub struct Server {
 impl Server {
     /// Runs until SIGTERM.
     pub async fn run(self) -> Result<()> {
-        let client = process::client().await?;
-        let shutdown = process::shutdown()?;
+        let client = process::create_client().await?;
+        let shutdown = process::handle_signals()?;
         let metrics = Metrics::default();
-        let endpoint = di_replicas::Server::start(client, self.settings(), metrics.clone())
-            .await
-            .context("replica endpoint failed")?;
+        let endpoint =
+            di_replicas::Server::start(client, self.endpoint_settings(), metrics.clone())
+                .await
+                .context("replica endpoint failed")?;
         let health = health::serve(
             self.health_addr,
-            health_of(endpoint.state(), metrics),
-            process::until(shutdown.clone()),
+            build_health(endpoint.state(), metrics),
+            process::wait_for_shutdown(shutdown.clone()),
         );
-        let endpoint = endpoint.run(process::until(shutdown));
+        let endpoint = endpoint.run(process::wait_for_shutdown(shutdown));
         tokio::try_join!(
             async { endpoint.await.context("replica endpoint failed") },
             health,
@@ -90,7 +94,7 @@ impl Server {
         Ok(())
     }
 
-    fn settings(&self) -> Settings {
+    fn endpoint_settings(&self) -> Settings {
         Settings {
             address: self.address,
             allow_anonymous: self.allow_anonymous,
@@ -112,8 +116,8 @@ impl Server {
     }
 }
 
-/// What is told of an endpoint.
-pub fn health_of(state: &State, metrics: Metrics) -> Health {
+/// The health of an endpoint.
+pub fn build_health(state: &State, metrics: Metrics) -> Health {
     let state = state.clone();
     Health::new(move || state.is_ready(), move || metrics.text())
 }
@@ -134,17 +138,17 @@ mod tests {
     }
 
     #[test]
-    fn defaults_of_flags_are_those_of_the_settings() {
-        let settings = Command::parse_from(["server"]).server.settings();
+    fn flag_defaults_equal_the_default_settings() {
+        let settings = Command::parse_from(["server"]).server.endpoint_settings();
         let defaults = Settings {
-            address: process::anywhere(8080),
+            address: process::any_address(8080),
             ..Settings::default()
         };
         assert_eq!(settings, defaults);
     }
 
     #[test]
-    fn each_flag_sets_what_it_names() {
+    fn flags_set_their_settings() {
         let flags = [
             "--address=127.0.0.1:1",
             "--allow-anonymous",
@@ -184,11 +188,11 @@ mod tests {
             longest_connection: Duration::from_secs(23),
             drain: Duration::from_secs(24),
         };
-        assert_eq!(server.settings(), expected);
+        assert_eq!(server.endpoint_settings(), expected);
     }
 
-    /// Its container.
-    fn replicas() -> Value {
+    /// The container of the endpoint in the manifest.
+    fn replicas_container() -> Value {
         let deployment: Value = serde_saphyr::from_str(DEPLOYMENT).unwrap();
         let containers = &deployment["spec"]["template"]["spec"]["containers"];
         let mut containers = containers.as_array().unwrap().iter();
@@ -197,19 +201,19 @@ mod tests {
     }
 
     #[test]
-    fn what_all_connections_may_take_leaves_memory_for_the_caches() {
-        let replicas = replicas();
+    fn request_bodies_leave_memory_for_the_caches() {
+        let replicas = replicas_container();
         let limit = replicas["resources"]["limits"]["memory"].as_str().unwrap();
         let limit: usize = limit.strip_suffix("Mi").unwrap().parse().unwrap();
         let settings = Settings::default();
-        // Each a body, and no more than that of what is around it.
-        let taken = settings.max_connections * settings.max_body * 2;
-        assert!(taken <= (limit << 20) / 2, "{taken} bytes");
+        // Each connection uses a body, and at most as much again for its buffers.
+        let used = settings.max_connections * settings.max_body * 2;
+        assert!(used <= (limit << 20) / 2, "{used} bytes");
     }
 
     #[test]
-    fn probes_come_where_they_are_answered() {
-        let replicas = replicas();
+    fn probe_ports_are_those_of_the_health_server() {
+        let replicas = replicas_container();
         let server = Command::parse_from(["server"]).server;
         for (name, address) in [("replicas", server.address), ("health", server.health_addr)] {
             let mut ports = replicas["ports"].as_array().unwrap().iter();

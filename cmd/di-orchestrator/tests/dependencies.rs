@@ -1,29 +1,35 @@
-//! What the in-cluster program is made of.
+//! Checks the dependencies of the in-cluster program.
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
 use std::{collections::BTreeSet, process::Command};
 
-/// Names of the crates that a program is linked from.
+/// The names of the crates that a program depends on.
 fn crates_of(program: &str) -> BTreeSet<String> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["tree", "--offline", "--locked", "--package", program]);
     cargo.args(["--edges", "normal", "--prefix", "none", "--format", "{p}"]);
     cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
-    let told = cargo.output().unwrap();
-    let complaint = String::from_utf8_lossy(&told.stderr);
-    assert!(told.status.success(), "{complaint}");
-    let tree = String::from_utf8(told.stdout).unwrap();
+    let output = cargo.output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    let tree = String::from_utf8(output.stdout).unwrap();
     let names = tree.lines().filter_map(|line| line.split(' ').next());
     names.map(str::to_owned).collect()
 }
 
 #[test]
-fn nothing_of_the_worker_is_in_the_in_cluster_program() {
+fn orchestrator_does_not_depend_on_the_worker() {
     let (orchestrator, worker) = (crates_of("di-orchestrator"), crates_of("di-worker"));
     assert!(orchestrator.contains("di-controller"));
     for name in ["di-runtime", "candle-core", "object_store"] {
-        assert!(worker.contains(name), "{name} is not what it is called");
-        assert!(!orchestrator.contains(name), "{name} has come in");
+        assert!(
+            worker.contains(name),
+            "di-worker does not depend on {name}; update this test"
+        );
+        assert!(
+            !orchestrator.contains(name),
+            "di-orchestrator depends on {name}"
+        );
     }
 }

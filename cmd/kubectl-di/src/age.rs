@@ -1,11 +1,11 @@
 use jiff::{SignedDuration, Timestamp};
 
-/// How long ago `then` was, as kubectl writes ages: two units at most, fewer the older it is.
-pub fn age(then: Timestamp, now: Timestamp) -> String {
-    human(now.duration_since(then))
+/// Formats the age of a timestamp as kubectl does: at most two units, one for old objects.
+pub fn format_age(then: Timestamp, now: Timestamp) -> String {
+    format_duration(now.duration_since(then))
 }
 
-fn human(age: SignedDuration) -> String {
+fn format_duration(age: SignedDuration) -> String {
     let two = |big: i64, unit: &str, small: i64, subunit: &str| match small {
         0 => format!("{big}{unit}"),
         small => format!("{big}{unit}{small}{subunit}"),
@@ -13,7 +13,7 @@ fn human(age: SignedDuration) -> String {
     let seconds = age.as_secs();
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
     match seconds {
-        // Clocks differ a little.
+        // The clocks of server and client differ a little, so -1s counts as 0s.
         ..=-2 => "<invalid>".to_owned(),
         -1 => "0s".to_owned(),
         0..120 => format!("{seconds}s"),
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_are_written_as_kubectl_writes_them() {
+    fn ages_are_formatted_like_in_kubectl() {
         let (minute, hour, day) = (60, 3600, 86400);
         for (seconds, text) in [
             (-5, "<invalid>"),
@@ -56,7 +56,11 @@ mod tests {
             (731 * day, "2y1d"),
             (365 * 9 * day, "9y"),
         ] {
-            assert_eq!(human(SignedDuration::from_secs(seconds)), text, "{seconds}");
+            assert_eq!(
+                format_duration(SignedDuration::from_secs(seconds)),
+                text,
+                "{seconds}"
+            );
         }
     }
 }

@@ -4,14 +4,15 @@ use anyhow::Result;
 use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::{
+    clap_errors,
+    cmdline::{command_path, normalize_args},
     completion, create, delete, describe, doctor, events, exec, generate, get,
     globals::Globals,
-    install, life, logs, mistakes, options, port_forward, replicas, restart, suspend, top,
-    uninstall, upgrade, validate, version, wait,
-    words::{called, plain},
+    install, lifecycle, logs, options, port_forward, replicas, restart, suspend, top, uninstall,
+    upgrade, validate, version, wait,
 };
 
-/// Create, watch, scale and end reinforcement-learning jobs (DIJobs).
+/// Create, watch, scale and delete reinforcement-learning jobs (DIJobs).
 #[derive(Debug, Parser)]
 #[command(
     name = "kubectl-di",
@@ -39,9 +40,9 @@ enum Command {
     Suspend(suspend::Suspend),
     Resume(suspend::Resume),
     Restart(restart::Restart),
-    Pause(life::Pause),
-    Start(life::Start),
-    Status(life::Status),
+    Pause(lifecycle::Pause),
+    Start(lifecycle::Start),
+    Status(lifecycle::Status),
     #[command(aliases = ["list", "ls"])]
     Get(get::Get),
     Describe(describe::Describe),
@@ -63,52 +64,55 @@ enum Command {
     Generate(generate::Generate),
 }
 
-/// All that can be typed. As with kubectl, the help of a command leaves out what every command takes, and says who lists that.
-pub fn command() -> clap::Command {
-    fn told(command: clap::Command) -> clap::Command {
+/// Builds the clap command. As in kubectl, the help of a command omits the global options.
+pub fn build_command() -> clap::Command {
+    fn add_global_options_hint(command: clap::Command) -> clap::Command {
         let help = command.get_after_help().map(ToString::to_string);
-        let command = command.after_help(help.unwrap_or_default() + GLOBALS_ELSEWHERE);
-        command.mut_subcommands(told)
+        let command = command.after_help(help.unwrap_or_default() + GLOBAL_OPTIONS_HINT);
+        command.mut_subcommands(add_global_options_hint)
     }
-    // As in kubectl, the last of several values counts.
-    let all = told(Cli::command()).args_override_self(true);
-    all.mut_args(|arg| {
+    // As in kubectl, the last value of a repeated flag is used.
+    let root = add_global_options_hint(Cli::command()).args_override_self(true);
+    root.mut_args(|arg| {
         let global = arg.is_global_set();
         arg.hide_short_help(global).hide_long_help(global)
     })
 }
 
-const GLOBALS_ELSEWHERE: &str = "
+const GLOBAL_OPTIONS_HINT: &str = "
 
 Use \"kubectl di options\" for a list of global command-line options (applies to all commands).";
 
-/// Why there is nothing to do.
+/// The reasons why the arguments name no command to run.
 #[derive(Debug)]
-pub enum Misread {
-    /// Help or the version was asked for.
-    Asked(clap::Error),
-    /// What is wrong with what was typed, in lines.
-    Mistake(String),
+pub enum ParseError {
+    /// The user requested help.
+    Help(clap::Error),
+    /// The arguments are invalid; the lines to print.
+    Usage(String),
 }
 
 impl Cli {
-    /// Reads what was typed.
-    pub fn read(words: impl IntoIterator<Item = OsString>) -> Result<Self, Misread> {
-        let mut command = command();
+    /// Parses the command line.
+    pub fn parse_args(words: impl IntoIterator<Item = OsString>) -> Result<Self, ParseError> {
+        let mut command = build_command();
         let words: Vec<_> = words.into_iter().collect();
-        let matches = command.try_get_matches_from_mut(plain(&command, words.clone()));
-        let read = matches.and_then(|matches| Self::from_arg_matches(&matches));
-        read.map_err(|error| {
+        let matches = command.try_get_matches_from_mut(normalize_args(&command, words.clone()));
+        let parsed = matches.and_then(|matches| Self::from_arg_matches(&matches));
+        parsed.map_err(|error| {
             let error = error.format(&mut command);
             if error.use_stderr() {
-                Misread::Mistake(mistakes::told(&error, &called(&command, words)))
+                ParseError::Usage(clap_errors::format_error(
+                    &error,
+                    &command_path(&command, words),
+                ))
             } else {
-                Misread::Asked(error)
+                ParseError::Help(error)
             }
         })
     }
 
-    /// Does what was asked; data goes to `out`, everything else to stderr.
+    /// Runs the command. Data is written to `out`, messages to stderr.
     pub async fn run(self, out: &mut impl Write) -> Result<ExitCode> {
         let globals = &self.globals;
         let code = match self.command {
@@ -139,34 +143,34 @@ impl Cli {
             Command::Completion(verb) => verb.run(out),
             Command::Generate(verb) => verb.run(),
         }?;
-        globals.heed_warnings()?;
+        globals.fail_on_warnings()?;
         Ok(code)
     }
 }
 
-/// Reads a time span as kubectl does: `30s`, `5m`, `1h30m`; a bare number counts seconds.
-pub fn duration(text: &str) -> Result<Duration, String> {
+/// Parses a duration as kubectl does: `30s`, `5m`, `1h30m`; a number without a unit is in seconds.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
     if let Ok(seconds) = text.parse() {
         return Ok(Duration::from_secs(seconds));
     }
     let signed: jiff::SignedDuration = text
         .parse()
-        .map_err(|_| "expected a time span as 30s, 5m or 1h30m".to_owned())?;
+        .map_err(|_| "expected a duration such as 30s, 5m or 1h30m".to_owned())?;
     Duration::try_from(signed).map_err(|_| "must not be negative".to_owned())
 }
 
-/// The same, where 0 means without limit.
-pub fn limit(text: &str) -> Result<Duration, String> {
-    let limit = duration(text)?;
-    Ok(if limit.is_zero() {
+/// Parses a timeout; zero means no timeout.
+pub fn parse_timeout(text: &str) -> Result<Duration, String> {
+    let timeout = parse_duration(text)?;
+    Ok(if timeout.is_zero() {
         Duration::MAX
     } else {
-        limit
+        timeout
     })
 }
 
-/// Reads a number of something there may be none of.
-pub fn count_from_zero(text: &str) -> Result<i32, String> {
+/// Parses a count that may be zero.
+pub fn parse_count(text: &str) -> Result<i32, String> {
     match text.parse() {
         Ok(count) if count >= 0 => Ok(count),
         Ok(_) => Err("must not be negative".to_owned()),
@@ -179,19 +183,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_arguments_are_consistent() {
-        command().debug_assert();
+    fn clap_command_is_consistent() {
+        build_command().debug_assert();
     }
 
     #[test]
-    fn every_command_has_examples_and_they_parse() {
-        fn check(command: &clap::Command) {
+    fn help_of_every_command_has_examples_that_parse() {
+        fn check_command(command: &clap::Command) {
             let help = command.get_after_help().map(ToString::to_string);
             if command.is_hide_set() {
                 return;
             }
             if command.has_subcommands() {
-                command.get_subcommands().for_each(check);
+                command.get_subcommands().for_each(check_command);
             }
             let help = help.unwrap_or_default();
             let examples: Vec<_> = help
@@ -209,11 +213,11 @@ mod tests {
                 }
             }
         }
-        check(&Cli::command());
+        check_command(&Cli::command());
     }
 
     #[test]
-    fn time_spans_are_read_as_kubectl_reads_them() {
+    fn durations_are_parsed_like_in_kubectl() {
         for (text, seconds) in [
             ("30", 30),
             ("30s", 30),
@@ -221,10 +225,14 @@ mod tests {
             ("1h30m", 5400),
             ("0", 0),
         ] {
-            assert_eq!(duration(text), Ok(Duration::from_secs(seconds)), "{text}");
+            assert_eq!(
+                parse_duration(text),
+                Ok(Duration::from_secs(seconds)),
+                "{text}"
+            );
         }
-        assert!(duration("-5m").is_err());
-        assert!(duration("soon").is_err());
-        assert_eq!(limit("0"), Ok(Duration::MAX));
+        assert!(parse_duration("-5m").is_err());
+        assert!(parse_duration("soon").is_err());
+        assert_eq!(parse_timeout("0"), Ok(Duration::MAX));
     }
 }

@@ -2,37 +2,37 @@ use std::io::IsTerminal;
 
 use crossterm::style::Stylize;
 
-/// What a text is to tell by its colour.
+/// The meaning of a colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
-    /// As it should be.
+    /// The object is healthy.
     Good,
-    /// On its way, or over.
-    Doubtful,
-    /// Something is to be done.
-    Bad,
+    /// The object is in transition, or its state is unknown.
+    Warning,
+    /// The object needs attention.
+    Error,
     /// A heading.
-    Bold,
+    Heading,
 }
 
-/// Whether texts are coloured.
+/// Whether output is coloured.
 #[derive(Clone, Copy, Debug)]
 pub struct Colours(bool);
 
 impl Colours {
-    /// On a terminal whose user did not ask for none, see <https://no-color.org>.
-    pub fn of_stdout() -> Self {
-        let unwanted = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    /// Colours if stdout is a terminal and NO_COLOR is not set, see <https://no-color.org>.
+    pub fn for_stdout() -> Self {
+        let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        Self(std::io::stdout().is_terminal() && !unwanted("NO_COLOR") && !dumb)
+        Self(std::io::stdout().is_terminal() && !is_set("NO_COLOR") && !dumb)
     }
 
-    /// Without any.
+    /// No colours.
     pub fn none() -> Self {
         Self(false)
     }
 
-    /// The text in the colour of its tone.
+    /// Colours a text by its tone.
     pub fn paint(self, text: &str, tone: Option<Tone>) -> String {
         if !self.0 {
             return text.to_owned();
@@ -40,14 +40,14 @@ impl Colours {
         match tone {
             None => text.to_owned(),
             Some(Tone::Good) => text.green().to_string(),
-            Some(Tone::Doubtful) => text.yellow().to_string(),
-            Some(Tone::Bad) => text.red().to_string(),
-            Some(Tone::Bold) => text.bold().to_string(),
+            Some(Tone::Warning) => text.yellow().to_string(),
+            Some(Tone::Error) => text.red().to_string(),
+            Some(Tone::Heading) => text.bold().to_string(),
         }
     }
 
-    /// The text in one of a few colours, the same for each number.
-    pub fn vary(self, text: &str, number: usize) -> String {
+    /// Colours a text with one of six colours, chosen by the number.
+    pub fn paint_by_number(self, text: &str, number: usize) -> String {
         if !self.0 {
             return text.to_owned();
         }
@@ -63,15 +63,15 @@ impl Colours {
     }
 }
 
-/// How a phase, or a pod's status, is meant.
-pub fn tone_of(status: &str) -> Option<Tone> {
+/// The tone of a job phase or a pod status.
+pub fn tone_for_status(status: &str) -> Option<Tone> {
     Some(match status {
         "Running" | "Succeeded" | "Completed" => Tone::Good,
         "Created" | "Pending" | "Planned" | "Suspended" | "Terminating" | "Removing"
-        | "ContainerCreating" | "PodInitializing" | "Replaced" | "Unknown" => Tone::Doubtful,
+        | "ContainerCreating" | "PodInitializing" | "Replaced" | "Unknown" => Tone::Warning,
         "<none>" => return None,
-        init if init.starts_with("Init:") && init.contains('/') => Tone::Doubtful,
-        _ => Tone::Bad,
+        init if init.starts_with("Init:") && init.contains('/') => Tone::Warning,
+        _ => Tone::Error,
     })
 }
 
@@ -80,18 +80,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_wanted_is_coloured() {
-        assert_eq!(Colours::none().paint("x", Some(Tone::Bad)), "x");
+    fn text_without_tone_or_colours_is_plain() {
+        assert_eq!(Colours::none().paint("x", Some(Tone::Error)), "x");
         assert_eq!(Colours(true).paint("x", None), "x");
-        assert_ne!(Colours(true).paint("x", Some(Tone::Bad)), "x");
-        assert_ne!(Colours(true).vary("x", 0), Colours(true).vary("x", 1));
-        assert_eq!(Colours(true).vary("x", 0), Colours(true).vary("x", 6));
+        assert_ne!(Colours(true).paint("x", Some(Tone::Error)), "x");
+        assert_ne!(
+            Colours(true).paint_by_number("x", 0),
+            Colours(true).paint_by_number("x", 1)
+        );
+        assert_eq!(
+            Colours(true).paint_by_number("x", 0),
+            Colours(true).paint_by_number("x", 6)
+        );
     }
 
     #[test]
-    fn unknown_reasons_are_bad() {
-        assert_eq!(tone_of("ImagePullBackOff"), Some(Tone::Bad));
-        assert_eq!(tone_of("Init:0/1"), Some(Tone::Doubtful));
-        assert_eq!(tone_of("Running"), Some(Tone::Good));
+    fn unknown_pod_status_has_the_error_tone() {
+        assert_eq!(tone_for_status("ImagePullBackOff"), Some(Tone::Error));
+        assert_eq!(tone_for_status("Init:0/1"), Some(Tone::Warning));
+        assert_eq!(tone_for_status("Running"), Some(Tone::Good));
     }
 }

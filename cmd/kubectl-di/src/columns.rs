@@ -4,12 +4,12 @@ use serde_json::Value;
 
 use crate::table::Table;
 
-/// Columns that the user chose, as `NAME:.metadata.name,PHASE:.status.phase`.
+/// Custom columns such as `NAME:.metadata.name,PHASE:.status.phase`.
 #[derive(Clone, Debug)]
 pub struct Columns(Vec<(String, Path)>);
 
 impl Columns {
-    /// Reads them as they stand behind `custom-columns=`.
+    /// Parses the value of `custom-columns=`.
     pub fn parse(text: &str) -> Result<Self> {
         let one = |column: &str| {
             let Some((header, path)) = column.split_once(':') else {
@@ -19,16 +19,16 @@ impl Columns {
             };
             Ok((header.to_owned(), Path::relaxed(path)?))
         };
-        let columns = columns_of(text).into_iter().map(one);
+        let columns = split_columns(text).into_iter().map(one);
         Ok(Self(columns.collect::<Result<_>>()?))
     }
 
-    /// Reads them as they stand in a file: a line of headers, and one of paths.
+    /// Parses a file with one line of headers and one line of paths.
     pub fn parse_file(text: &str) -> Result<Self> {
         let mut lines = text.lines();
-        let mut line = |what: &str| {
+        let mut line = |name: &str| {
             let line = lines.next().filter(|line| !line.trim().is_empty());
-            line.with_context(|| format!("invalid template, missing {what} line"))
+            line.with_context(|| format!("invalid template, missing {name} line"))
         };
         let headers: Vec<_> = line("header")?.split_whitespace().collect();
         let paths: Vec<_> = line("spec")?.split_whitespace().collect();
@@ -44,16 +44,16 @@ impl Columns {
     }
 
     /// An empty table of these columns.
-    pub fn table(&self, headers: bool) -> Table {
+    pub fn empty_table(&self, headers: bool) -> Table {
         let names: Vec<_> = self.0.iter().map(|(name, _)| name.as_str()).collect();
         Table::new(&names, headers)
     }
 
-    /// A row of it.
-    pub fn cells(&self, object: &Value) -> Result<Vec<String>> {
+    /// The cells of the row of an object.
+    pub fn row_cells(&self, object: &Value) -> Result<Vec<String>> {
         let cell = |(_, path): &(String, Path)| {
             let found = path.find(object)?;
-            let texts: Vec<_> = found.into_iter().map(as_go_prints).collect();
+            let texts: Vec<_> = found.into_iter().map(format_like_go).collect();
             Ok(match texts.as_slice() {
                 [] => "<none>".to_owned(),
                 texts => texts.join(","),
@@ -63,8 +63,8 @@ impl Columns {
     }
 }
 
-/// Columns between commas; those in brackets and quotes belong to a path.
-fn columns_of(text: &str) -> Vec<&str> {
+/// Splits columns at commas, except for commas in brackets.
+fn split_columns(text: &str) -> Vec<&str> {
     let mut depth = 0;
     text.split(|c| {
         match c {
@@ -77,13 +77,13 @@ fn columns_of(text: &str) -> Vec<&str> {
     .collect()
 }
 
-/// kubectl leaves it to Go how values are written here, and scripts rely on it.
-fn as_go_prints(value: &Value) -> String {
+/// Formats a value as Go prints it: kubectl does so, and scripts rely on it.
+fn format_like_go(value: &Value) -> String {
     match value {
         Value::Null => "<none>".to_owned(),
         Value::String(text) => text.clone(),
         Value::Array(values) => {
-            let values: Vec<_> = values.iter().map(as_go_prints).collect();
+            let values: Vec<_> = values.iter().map(format_like_go).collect();
             format!("[{}]", values.join(" "))
         }
         Value::Object(fields) => {
@@ -91,7 +91,7 @@ fn as_go_prints(value: &Value) -> String {
             fields.sort_by_key(|(key, _)| *key);
             let fields = fields
                 .iter()
-                .map(|(key, value)| format!("{key}:{}", as_go_prints(value)));
+                .map(|(key, value)| format!("{key}:{}", format_like_go(value)));
             format!("map[{}]", fields.collect::<Vec<_>>().join(" "))
         }
         other => other.to_string(),
@@ -104,19 +104,19 @@ mod tests {
 
     use super::*;
 
-    fn cells(columns: &Columns) -> Vec<String> {
+    fn row_cells(columns: &Columns) -> Vec<String> {
         let object = json!({
             "metadata": {"name": "a", "labels": {"x": "y", "b": "c"}},
             "list": [1, null, true],
         });
-        columns.cells(&object).unwrap()
+        columns.row_cells(&object).unwrap()
     }
 
     #[test]
-    fn values_are_written_as_kubectl_writes_them() {
+    fn values_are_formatted_like_in_kubectl() {
         let columns = "NAME:.metadata.name,LABELS:.metadata.labels,L:{.list},N:.no,ALL:.list[*],TWO:list[0,2]";
         assert_eq!(
-            cells(&Columns::parse(columns).unwrap()),
+            row_cells(&Columns::parse(columns).unwrap()),
             [
                 "a",
                 "map[b:c x:y]",
@@ -127,11 +127,11 @@ mod tests {
             ]
         );
         let file = "NAME   LABEL\n.metadata.name   {.metadata.labels.x}\n";
-        assert_eq!(cells(&Columns::parse_file(file).unwrap()), ["a", "y"]);
+        assert_eq!(row_cells(&Columns::parse_file(file).unwrap()), ["a", "y"]);
     }
 
     #[test]
-    fn mistakes_are_told() {
+    fn invalid_columns_are_rejected() {
         let error = Columns::parse("NAME").unwrap_err().to_string();
         assert_eq!(
             error,

@@ -1,5 +1,7 @@
-//! What a shell may put behind what was typed so far: for kubectl, which runs `kubectl_complete-di` with the words after `kubectl di`, and for
-//! the scripts of `completion`. Errors are silent: nobody asked for anything yet.
+//! Shell completion, for kubectl and for the scripts that `completion` prints.
+//!
+//! kubectl runs `kubectl_complete-di` with the words after `kubectl di`. Errors are not printed,
+//! because they would appear in the command line that the user types.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -26,99 +28,103 @@ use di_client::{
 };
 use tokio::{runtime::Handle, task::spawn_blocking, time::timeout};
 
-use crate::{args, globals::Globals, names::without_kind, words::plain};
+use crate::{args, cmdline::normalize_args, globals::Globals, names::strip_kind_prefix};
 
-/// Set by the scripts that `completion` prints.
-pub const VARIABLE: &str = "KUBECTL_DI_COMPLETE";
-/// As kubectl calls it.
+/// The environment variable that the scripts of `completion` set.
+pub const COMPLETE_ENV: &str = "KUBECTL_DI_COMPLETE";
+/// The name of the program that kubectl runs.
 const PROGRAM: &str = "kubectl_complete-di";
-/// The same, by the plugin's own name.
+/// The command of the plugin that does the same.
 const VERB: &str = "__complete";
-/// A user who waits longer has typed it, and one whose servers are slow has `--request-timeout` on the line.
-const PATIENCE: Duration = Duration::from_millis(1500);
+/// The default timeout of a lookup in the cluster; `--request-timeout` overrides it.
+const LOOKUP_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// For kubectl: there is nothing else to propose, not even files.
+/// The directive for kubectl not to complete file names (cobra's ShellCompDirectiveNoFileComp).
 const NO_FILES: u8 = 4;
-/// For kubectl: a file may stand here.
+/// The directive for kubectl to complete file names too (cobra's ShellCompDirectiveDefault).
 const FILES: u8 = 0;
 
-/// Who asks.
-pub enum Asked {
-    /// kubectl, of these words; the last is being typed.
+/// A completion request and the words typed so far.
+pub enum CompletionRequest {
+    /// From kubectl; the last word is incomplete.
     Kubectl(Vec<OsString>),
-    /// The script for bash, of these words; the last is being typed.
+    /// From the bash script; the last word is incomplete.
     Bash(Vec<OsString>),
-    /// Another script of `completion`.
+    /// From another script of `completion`.
     Script,
 }
 
-/// Whether this call is for a completion.
-pub fn asked() -> Option<Asked> {
-    if let Some(shell) = std::env::var_os(VARIABLE) {
+/// The completion request of this call, if it is one.
+pub fn requested_completion() -> Option<CompletionRequest> {
+    if let Some(shell) = std::env::var_os(COMPLETE_ENV) {
         return Some(if shell == "bash" {
-            Asked::Bash(typed())
+            CompletionRequest::Bash(words_from_script())
         } else {
-            Asked::Script
+            CompletionRequest::Script
         });
     }
     let mut words = std::env::args_os();
     let program = words.next()?;
     if Path::new(&program).file_stem() == Some(OsStr::new(PROGRAM)) {
-        return Some(Asked::Kubectl(words.collect()));
+        return Some(CompletionRequest::Kubectl(words.collect()));
     }
     let first = words.next()?;
-    (first == VERB).then(|| Asked::Kubectl(words.collect()))
+    (first == VERB).then(|| CompletionRequest::Kubectl(words.collect()))
 }
 
-/// What a script passes on, behind the program's name.
-fn typed() -> Vec<OsString> {
+/// The words that a script passes, without the name of the program.
+fn words_from_script() -> Vec<OsString> {
     let words = std::env::args_os().skip_while(|word| word != "--");
     words.skip(2).collect()
 }
 
-/// Answers. Lookups wait for the network, the library that asks for them does not: so it has a thread of its own.
-pub async fn run(asked: Asked) -> ExitCode {
+/// Prints the completions.
+///
+/// clap_complete is synchronous and lookups wait for the network, so it runs on another thread.
+pub async fn run(request: CompletionRequest) -> ExitCode {
     let handle = Handle::current();
-    let answered = spawn_blocking(move || match asked {
-        Asked::Script => {
-            let lookups = Lookups::new(handle, &typed());
-            CompleteEnv::with_factory(|| lookups.attach(args::command()))
-                .var(VARIABLE)
+    let completed = spawn_blocking(move || match request {
+        CompletionRequest::Script => {
+            let lookups = Lookups::new(handle, &words_from_script());
+            CompleteEnv::with_factory(|| lookups.add_completers(args::build_command()))
+                .var(COMPLETE_ENV)
                 .complete();
             String::new()
         }
-        Asked::Bash(words) => {
-            let (words, typed) = joined(words);
+        CompletionRequest::Bash(words) => {
+            let (words, typed) = join_bash_words(words);
             let lookups = Lookups::new(handle, &words);
-            let found = candidates(&lookups, words).into_iter();
-            // What stands before the last = stays as it is.
+            let found = completion_candidates(&lookups, words).into_iter();
+            // bash keeps the part up to the last `=` itself.
             let found = found.map(|(value, _)| match value.strip_prefix(&typed) {
                 Some(rest) => format!("{rest}\n"),
                 None => format!("{value}\n"),
             });
             found.collect()
         }
-        Asked::Kubectl(mut words) => {
+        CompletionRequest::Kubectl(mut words) => {
             if words.is_empty() {
                 words.push(OsString::new());
             }
-            proposals(&Lookups::new(handle, &words), words)
+            kubectl_completions(&Lookups::new(handle, &words), words)
         }
     });
-    let text = answered.await.unwrap_or_default();
+    let text = completed.await.unwrap_or_default();
     io::stdout().write_all(text.as_bytes()).ok();
     ExitCode::SUCCESS
 }
 
-/// Words that bash took apart at `=` and `:`, as they were typed, and what stands of the last one before what bash takes for it.
-fn joined(words: Vec<OsString>) -> (Vec<OsString>, String) {
+/// Joins the words that bash splits at `=` and `:`.
+///
+/// Also returns the part of the last word that bash keeps itself.
+fn join_bash_words(words: Vec<OsString>) -> (Vec<OsString>, String) {
     let mut all: Vec<OsString> = Vec::new();
-    let (mut before, mut goes_on) = (String::new(), false);
+    let (mut before, mut continues) = (String::new(), false);
     for word in words {
         let text = word.to_string_lossy();
         let parts = !text.is_empty() && text.chars().all(|c| matches!(c, '=' | ':'));
         match all.last_mut() {
-            Some(last) if parts || goes_on => {
+            Some(last) if parts || continues => {
                 before = last.to_string_lossy().into_owned();
                 last.push(&word);
                 if parts {
@@ -130,7 +136,7 @@ fn joined(words: Vec<OsString>) -> (Vec<OsString>, String) {
                 all.push(word.clone());
             }
         }
-        goes_on = parts;
+        continues = parts;
     }
     if all.is_empty() {
         all.push(OsString::new());
@@ -138,12 +144,12 @@ fn joined(words: Vec<OsString>) -> (Vec<OsString>, String) {
     (all, before)
 }
 
-/// As kubectl reads them: one a line with its description behind a tab, then what the shell is to do.
-fn proposals(lookups: &Lookups, words: Vec<OsString>) -> String {
-    let typed = last(&words);
+/// The output for kubectl: a line per value with a tab and its description, then the directive.
+fn kubectl_completions(lookups: &Lookups, words: Vec<OsString>) -> String {
+    let typed = last_word(&words);
     let mut text = String::new();
-    for (value, help) in candidates(lookups, words) {
-        // Of --flag=value, the shell wants the value.
+    for (value, help) in completion_candidates(lookups, words) {
+        // For --flag=value, the shell expects only the value.
         let value = match typed.split_once('=') {
             Some((flag, _)) if typed.starts_with('-') => {
                 value.strip_prefix(&format!("{flag}=")).unwrap_or(&value)
@@ -165,13 +171,13 @@ fn proposals(lookups: &Lookups, words: Vec<OsString>) -> String {
     format!("{text}:{directive}\n")
 }
 
-/// What may stand in the place of the last word, and what it does; flags only where one is typed.
-fn candidates(lookups: &Lookups, words: Vec<OsString>) -> Vec<(String, Option<String>)> {
-    let typed = last(&words);
+/// The values and descriptions for the last word; flags only if it starts with a dash.
+fn completion_candidates(lookups: &Lookups, words: Vec<OsString>) -> Vec<(String, Option<String>)> {
+    let typed = last_word(&words);
     let mut all = vec![OsString::from("kubectl-di")];
     all.extend(words);
     let at = all.len() - 1;
-    let mut command = lookups.attach(args::command());
+    let mut command = lookups.add_completers(args::build_command());
     let found = clap_complete::engine::complete(&mut command, all, at, None);
     let found = found.unwrap_or_default().into_iter();
     let found = found
@@ -180,22 +186,22 @@ fn candidates(lookups: &Lookups, words: Vec<OsString>) -> Vec<(String, Option<St
             let value = candidate.get_value().to_string_lossy().into_owned();
             (value, candidate.get_help().map(ToString::to_string))
         });
-    let meant = |value: &str| !value.starts_with('-') || typed.starts_with('-');
-    found.filter(|(value, _)| meant(value)).collect()
+    let is_wanted = |value: &str| !value.starts_with('-') || typed.starts_with('-');
+    found.filter(|(value, _)| is_wanted(value)).collect()
 }
 
-fn last(words: &[OsString]) -> String {
+fn last_word(words: &[OsString]) -> String {
     let typed = words.last().map(|word| word.to_string_lossy().into_owned());
     typed.unwrap_or_default()
 }
 
-/// What to propose for values, once it is known of which cluster.
+/// Looks up values in the cluster and the kubeconfig.
 #[derive(Clone)]
 struct Lookups {
     handle: Handle,
     options: ConnectOptions,
     words: Vec<String>,
-    /// Whether a file was asked for: those the shell knows itself.
+    /// Whether the value is a file name, which the shell completes itself.
     files: Arc<AtomicBool>,
 }
 
@@ -203,7 +209,7 @@ impl Lookups {
     fn new(handle: Handle, words: &[OsString]) -> Self {
         Self {
             handle,
-            options: options(words),
+            options: connect_options(words),
             words: words
                 .iter()
                 .map(|word| word.to_string_lossy().into_owned())
@@ -212,36 +218,39 @@ impl Lookups {
         }
     }
 
-    /// The command, with what each of its values may be.
-    fn attach(&self, command: Command) -> Command {
+    /// Adds completers to the values of a command and its subcommands.
+    fn add_completers(&self, command: Command) -> Command {
         let verb = command.get_name().to_owned();
         command
-            .mut_args(|arg| self.attach_to(arg, &verb))
-            .mut_subcommands(|command| self.attach(command))
+            .mut_args(|arg| self.add_completer(arg, &verb))
+            .mut_subcommands(|command| self.add_completers(command))
     }
 
-    fn attach_to(&self, arg: Arg, verb: &str) -> Arg {
+    fn add_completer(&self, arg: Arg, verb: &str) -> Arg {
         let makes = verb == "create";
         let value = arg.get_value_names().and_then(|names| names.first());
         let value = value.map(ToString::to_string).unwrap_or_default();
         let lookups = self.clone();
         match (arg.get_long().unwrap_or_default(), value.as_str()) {
-            ("namespace", _) => arg.add(self.of(async |cluster| namespace_names(&cluster).await)),
-            ("context", _) => arg.add(self.configured(|choices| choices.contexts)),
-            ("cluster", _) => arg.add(self.configured(|choices| choices.clusters)),
-            ("user", _) => arg.add(self.configured(|choices| choices.users)),
+            ("namespace", _) => {
+                arg.add(self.from_cluster(async |cluster| namespace_names(&cluster).await))
+            }
+            ("context", _) => arg.add(self.from_kubeconfig(|choices| choices.contexts)),
+            ("cluster", _) => arg.add(self.from_kubeconfig(|choices| choices.clusters)),
+            ("user", _) => arg.add(self.from_kubeconfig(|choices| choices.users)),
             (_, "FILE" | "DIR") => arg.add(ArgValueCompleter::new(move |_: &OsStr| {
                 lookups.files.store(true, Relaxed);
                 Vec::new()
             })),
             ("pod" | "replica", _) | ("", "REPLICA" | "REPLICAS" | "POD" | "PODS") => {
                 let words = self.words.clone();
-                // What ends replicas leaves the coordinator to `restart`.
+                // These commands do not support the coordinator.
                 let ends = matches!(verb, "delete" | "restart");
-                arg.add(self.of(async move |cluster| {
+                arg.add(self.from_cluster(async move |cluster| {
                     let mut all = replica_names(&cluster).await?;
                     all.retain(|(replica, job)| !(ends && *replica == names::coordinator(job)));
-                    let named = |job: &String| words.iter().any(|word| without_kind(word) == job);
+                    let named =
+                        |job: &String| words.iter().any(|word| strip_kind_prefix(word) == job);
                     let any = all.iter().any(|(_, job)| named(job));
                     let all = all.into_iter().filter(|(_, job)| !any || named(job));
                     Ok(all.map(|(replica, _)| replica).collect())
@@ -249,23 +258,25 @@ impl Lookups {
             }
             ("output", _) if arg.get_possible_values().is_empty() => {
                 let help = arg.get_help().map(ToString::to_string);
-                arg.add(ArgValueCandidates::new(move || forms(help.as_deref())))
+                arg.add(ArgValueCandidates::new(move || {
+                    format_candidates(help.as_deref())
+                }))
             }
-            ("for", _) => arg.add(ArgValueCandidates::new(wanted)),
+            ("for", _) => arg.add(ArgValueCandidates::new(wait_candidates)),
             ("types", _) => arg.add(ArgValueCandidates::new(|| {
                 ["Normal", "Warning"].map(CompletionCandidate::new).into()
             })),
             ("", "NAME" | "NAMES" | "JOB" | "JOBS") if !makes => {
-                let kind = self.kind();
-                arg.add(self.of(async move |cluster| {
+                let kind = self.typed_kind();
+                arg.add(self.from_cluster(async move |cluster| {
                     let jobs = job_names(&cluster).await?.into_iter();
                     Ok(jobs.map(|job| format!("{kind}{job}")).collect())
                 }))
             }
             ("", "NAME[/REPLICA]") => {
-                let kind = self.kind();
+                let kind = self.typed_kind();
                 let typed = self.words.last().cloned().unwrap_or_default();
-                arg.add(self.of(async move |cluster| {
+                arg.add(self.from_cluster(async move |cluster| {
                     let typed = typed.strip_prefix(&kind).unwrap_or(&typed);
                     let Some((job, _)) = typed.split_once('/') else {
                         let jobs = job_names(&cluster).await?.into_iter();
@@ -280,23 +291,23 @@ impl Lookups {
                 }))
             }
             ("group", _) if !makes => {
-                arg.add(self.of_job(async |cluster, job| group_names(&cluster, &job).await))
+                arg.add(self.from_job(async |cluster, job| group_names(&cluster, &job).await))
             }
             ("container", _) => {
-                arg.add(self.of_job(async |cluster, job| container_names(&cluster, &job).await))
+                arg.add(self.from_job(async |cluster, job| container_names(&cluster, &job).await))
             }
             _ => arg,
         }
     }
 
-    /// The kind before the name that is being typed, as `dijob/`.
-    fn kind(&self) -> String {
+    /// The kind before the name in the last word, such as `dijob/`.
+    fn typed_kind(&self) -> String {
         let typed = self.words.last().map_or("", String::as_str);
-        typed[..typed.len() - without_kind(typed).len()].to_owned()
+        typed[..typed.len() - strip_kind_prefix(typed).len()].to_owned()
     }
 
-    /// What belongs to the job that was named, perhaps with a replica of it.
-    fn of_job<F>(&self, look: F) -> ArgValueCandidates
+    /// Completes values that belong to the job in the words.
+    fn from_job<F>(&self, lookup: F) -> ArgValueCandidates
     where
         F: AsyncFn(Cluster, String) -> di_client::Result<Vec<String>>
             + Clone
@@ -305,22 +316,22 @@ impl Lookups {
             + 'static,
     {
         let words = self.words.clone();
-        self.of(async move |cluster| {
+        self.from_cluster(async move |cluster| {
             let jobs = job_names(&cluster).await?;
             let named = words.iter().find_map(|word| {
-                let word = without_kind(word);
+                let word = strip_kind_prefix(word);
                 let job = word.split_once('/').map_or(word, |(job, _)| job);
                 jobs.iter().find(|name| *name == job)
             });
             match named {
-                Some(job) => look(cluster, job.clone()).await,
+                Some(job) => lookup(cluster, job.clone()).await,
                 None => Ok(Vec::new()),
             }
         })
     }
 
-    /// What is in the cluster, but not typed yet.
-    fn of<F>(&self, look: F) -> ArgValueCandidates
+    /// Completes values from the cluster, except those in the words before.
+    fn from_cluster<F>(&self, lookup: F) -> ArgValueCandidates
     where
         F: AsyncFn(Cluster) -> di_client::Result<Vec<String>> + Clone + Send + Sync + 'static,
     {
@@ -329,22 +340,22 @@ impl Lookups {
             let Some((_, before)) = lookups.words.split_last() else {
                 return Vec::new();
             };
-            let patience = lookups.options.request_timeout.unwrap_or(PATIENCE);
-            let looked = lookups.handle.block_on(timeout(patience, async {
+            let deadline = lookups.options.request_timeout.unwrap_or(LOOKUP_TIMEOUT);
+            let result = lookups.handle.block_on(timeout(deadline, async {
                 let cluster = Cluster::connect(&lookups.options, |_| {}).await?;
-                look(cluster).await
+                lookup(cluster).await
             }));
-            let found = looked.ok().and_then(Result::ok).unwrap_or_default();
+            let found = result.ok().and_then(Result::ok).unwrap_or_default();
             let new = found.into_iter().filter(|name| !before.contains(name));
             new.map(CompletionCandidate::new).collect()
         })
     }
 
-    fn configured(&self, which: fn(Choices) -> Vec<String>) -> ArgValueCandidates {
+    fn from_kubeconfig(&self, select: fn(Choices) -> Vec<String>) -> ArgValueCandidates {
         let options = self.options.clone();
         ArgValueCandidates::new(move || {
             let choices = options.choices().unwrap_or_default();
-            which(choices)
+            select(choices)
                 .into_iter()
                 .map(CompletionCandidate::new)
                 .collect()
@@ -352,16 +363,19 @@ impl Lookups {
     }
 }
 
-/// What objects are shown as where templates are taken too: what the flag's help names.
-fn forms(help: Option<&str>) -> Vec<CompletionCandidate> {
+/// The output formats that the help of the flag names.
+fn format_candidates(help: Option<&str>) -> Vec<CompletionCandidate> {
     let all = [
         ("wide", "A table with more columns"),
         ("json", "JSON"),
         ("yaml", "YAML"),
         ("name", "Kind and name"),
-        ("jsonpath=", "What a template makes of them"),
-        ("jsonpath-as-json=", "What a template finds, as JSON"),
-        ("custom-columns=", "A table of your own columns"),
+        ("jsonpath=", "The result of a JSONPath template"),
+        (
+            "jsonpath-as-json=",
+            "The values that a JSONPath template selects, as JSON",
+        ),
+        ("custom-columns=", "A table with custom columns"),
     ];
     let candidate =
         |(form, meaning)| CompletionCandidate::new(form).help(Some(StyledStr::from(meaning)));
@@ -371,21 +385,21 @@ fn forms(help: Option<&str>) -> Vec<CompletionCandidate> {
     all.into_iter().filter(is_taken).map(candidate).collect()
 }
 
-/// What can be waited for.
-fn wanted() -> Vec<CompletionCandidate> {
+/// The conditions of `wait --for`.
+fn wait_candidates() -> Vec<CompletionCandidate> {
     let whole = ["create", "delete", "condition=", "jsonpath="].map(str::to_owned);
     let phases = Phase::ALL.map(|phase| format!("phase={phase:?}"));
     let all = whole.into_iter().chain(phases);
     all.map(CompletionCandidate::new).collect()
 }
 
-/// The cluster that was named so far, in words that are not complete yet.
-fn options(words: &[OsString]) -> ConnectOptions {
+/// The connection options in the incomplete words.
+fn connect_options(words: &[OsString]) -> ConnectOptions {
     let before = words.split_last().map_or(&[][..], |(_, before)| before);
     let all = [OsString::from("kubectl-di")]
         .into_iter()
         .chain(before.iter().cloned());
-    let all = plain(&args::command(), all);
+    let all = normalize_args(&args::build_command(), all);
     let command = Globals::augment_args(Command::new("kubectl-di"))
         .ignore_errors(true)
         .disable_help_flag(true)
@@ -394,7 +408,9 @@ fn options(words: &[OsString]) -> ConnectOptions {
     let globals = matches
         .ok()
         .and_then(|matches| Globals::from_arg_matches(&matches).ok());
-    globals.map(|globals| globals.options()).unwrap_or_default()
+    globals
+        .map(|globals| globals.connect_options())
+        .unwrap_or_default()
 }
 
 #[cfg(test)]

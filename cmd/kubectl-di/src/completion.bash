@@ -1,6 +1,6 @@
 _kubectl_di() {
     local IFS=$'\n' words=("${COMP_WORDS[@]:0:COMP_CWORD + 1}")
-    # Bash takes words apart at = and :. Where nothing stands behind them yet, they are the word.
+    # Bash splits words at = and :. If the line ends with one of them, it is the last word.
     if ((BASH_VERSINFO[0] >= 4)) && [[ ! ${words[COMP_CWORD]} =~ ^[=:]+$ ]]; then
         words[COMP_CWORD]=$2
     fi

@@ -7,31 +7,31 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 use clap_complete::env::Shells;
 
-use crate::complete::VARIABLE;
+use crate::complete::COMPLETE_ENV;
 
-/// What kubectl 1.26 or newer runs to complete what follows `kubectl di`.
+/// The program that kubectl 1.26 or newer runs to complete `kubectl di`.
 const FOR_KUBECTL: &str = include_str!("../kubectl_complete-di");
 
-/// Bash takes words apart where other shells do not, which the library's script leaves as it is.
+/// The bash script; unlike that of clap_complete, it handles words that bash splits at `=`.
 const FOR_BASH: &str = include_str!("completion.bash");
 
-/// Print what makes a shell complete commands, flags and names.
+/// Output shell completion code for commands, flags and names.
 ///
-/// `kubectl di` itself is completed by kubectl 1.26 or newer, which asks a program kubectl_complete-di on the PATH: "kubectl" prints it. The
-/// scripts of shells complete kubectl-di.
+/// To complete `kubectl di`, kubectl 1.26 or newer runs the program kubectl_complete-di from the
+/// PATH: "kubectl" prints that program. The scripts of the shells complete kubectl-di.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  # For kubectl di, in every shell that completes kubectl
+  # Completion of kubectl di, in every shell with completion of kubectl
   kubectl di completion kubectl > ~/.local/bin/kubectl_complete-di
   chmod +x ~/.local/bin/kubectl_complete-di
 
-  # For kubectl-di, in every bash
+  # Completion of kubectl-di in bash
   kubectl di completion bash > ~/.local/share/bash-completion/completions/kubectl-di
 
-  # For kubectl-di, in every fish
+  # Completion of kubectl-di in fish
   kubectl di completion fish > ~/.config/fish/completions/kubectl-di.fish")]
 pub struct Completion {
-    /// Whose
+    /// Shell, or kubectl
     #[arg(value_enum)]
     shell: Shell,
 }
@@ -46,19 +46,19 @@ pub enum Shell {
     Fish,
     /// PowerShell
     Powershell,
-    /// The program that kubectl asks
+    /// The program that kubectl runs
     Kubectl,
 }
 
 impl Completion {
     pub fn run(self, out: &mut impl Write) -> Result<ExitCode> {
-        script(self.shell, out)?;
+        write_script(self.shell, out)?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// Writes what a shell needs.
-pub fn script(shell: Shell, out: &mut impl Write) -> io::Result<()> {
+/// Writes the completion script of a shell.
+pub fn write_script(shell: Shell, out: &mut impl Write) -> io::Result<()> {
     let name = match shell {
         Shell::Bash => return out.write_all(FOR_BASH.as_bytes()),
         Shell::Zsh => "zsh",
@@ -69,7 +69,7 @@ pub fn script(shell: Shell, out: &mut impl Write) -> io::Result<()> {
     let program = "kubectl-di";
     let mut text = Vec::new();
     if let Some(shell) = Shells::builtins().completer(name) {
-        shell.write_registration(VARIABLE, program, program, program, &mut text)?;
+        shell.write_registration(COMPLETE_ENV, program, program, program, &mut text)?;
     }
     out.write_all(&text)
 }

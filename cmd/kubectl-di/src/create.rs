@@ -1,4 +1,4 @@
-mod outline;
+mod job_flags;
 
 use std::{io::Write, process::ExitCode};
 
@@ -14,38 +14,39 @@ use crate::{
     globals::Globals,
     logs,
     manifests::Manifests,
-    output::{self, report},
-    printed::{Output, Printer},
+    output::{self, report_error},
+    printer::{OutputFlags, Printer},
+    progress_bar::ProgressBar,
     resources::Resources,
-    waiting::{Bar, Waiting, condition_on},
+    wait_flags::{WaitFlags, unmet_condition},
 };
 
-/// Create DIJobs and AggregatorConfigs from manifests, or a DIJob from flags; other objects beside them, too.
+/// Create DIJobs, AggregatorConfigs and other objects from manifests, or a DIJob from flags.
 ///
-/// All documents are checked before any is sent: every fault is told, and nothing is created while there is one. Manifests of the kind
-/// NerveXJob are converted.
+/// All documents are checked before any is sent: every fault is printed, and nothing is created if
+/// there is one. Manifests of the kind NerveXJob are converted.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  # Create a job, and wait until it runs
+  # Create a job, and wait until it is running
   kubectl di create -f cartpole.yaml --wait --timeout=5m
 
-  # Create a job, and see what its coordinator says until it has ended; fails when the job does
+  # Create a job, and print the log of its coordinator until it ends; fails if the job fails
   kubectl di create -f cartpole.yaml --follow
 
-  # Create a job without a manifest: a coordinator, four collectors, and a learner of two GPUs
+  # Create a job without a manifest: a coordinator, four collectors, a learner with two GPUs
   kubectl di create cartpole --image=registry/train:v1 --collectors=4 --learners=1 --gpus=2 -- python -m train
 
-  # Write a manifest to start from
+  # Print a manifest to start from
   kubectl di create cartpole --image=registry/train:v1 --collectors=4 --dry-run=client -o yaml
 
-  # Create all that is in a directory and those in it
+  # Create all objects in a directory and its subdirectories
   kubectl di create -f jobs -R
 
-  # Create what another program writes, and show what the server made of it
+  # Create objects from standard input, and print them as created
   cat cartpole.yaml | kubectl di create -f - -o yaml")]
 pub struct Create {
     #[command(flatten)]
-    outline: outline::OutlineFlags,
+    job: job_flags::JobFlags,
     #[command(flatten, next_help_heading = "Flags instead of a manifest")]
     resources: Resources,
     #[command(flatten)]
@@ -53,10 +54,11 @@ pub struct Create {
     #[command(flatten)]
     dry_run: DryRunFlag,
     #[command(flatten)]
-    output: Output,
+    output: OutputFlags,
     #[command(flatten)]
-    waiting: Waiting,
-    /// Print what the job's coordinator says until the job has ended, and fail when it has failed; to stop that leaves the job as it is
+    waiting: WaitFlags,
+    /// Print the log of the coordinator until the job has ended, and fail if the job fails.
+    /// Interrupting the command does not change the job
     #[arg(long, conflicts_with = "timeout")]
     follow: bool,
 }
@@ -65,50 +67,50 @@ impl Create {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
         let resources = self.resources.get();
         ensure!(
-            !self.manifests.are_named() || (resources.is_empty() && !self.outline.is_given()),
-            "-f cannot be combined with NAME and the flags that stand for a manifest"
+            !self.manifests.are_given() || (resources.is_empty() && !self.job.is_given()),
+            "-f cannot be combined with NAME or the flags that replace a manifest"
         );
-        let outline = self.outline.document(&resources)?;
-        let documents = match (outline, self.manifests.are_named()) {
+        let from_flags = self.job.to_document(&resources)?;
+        let documents = match (from_flags, self.manifests.are_given()) {
             (Some(document), _) => vec![document],
-            (None, true) => self.manifests.read()?,
+            (None, true) => self.manifests.read_documents()?,
             (None, false) => bail!(
                 "must specify one of -f and NAME; kubectl di create NAME --image=IMAGE needs no manifest"
             ),
         };
         let dry_run = self.dry_run.get();
         let cluster = match globals.connect().await {
-            // Our own kinds can be checked anywhere.
+            // A client dry run needs no cluster: our own kinds are checked locally.
             Err(_) if dry_run == DryRun::Client => None,
             connected => Some(connected?),
         };
         let namespace = match &cluster {
             Some(cluster) => cluster.namespace().clone(),
-            None => globals.options().offline_namespace(),
+            None => globals.connect_options().offline_namespace(),
         };
         let ready = prepare(cluster.as_ref(), &namespace, documents, Check::Whole).await?;
         let jobs = ready.iter().filter(|one| is_job(one)).count();
         ensure!(
             !self.follow || jobs == 1,
-            "--follow is for one job; here are {jobs}"
+            "--follow supports exactly one job; found {jobs}"
         );
         let mut code = ExitCode::SUCCESS;
         let mut printer = Printer::new(&self.output, self.dry_run);
         let mut created = Vec::new();
         for one in &ready {
-            let made = match &cluster {
+            let result = match &cluster {
                 Some(cluster) if dry_run != DryRun::Client => {
                     di_client::create(cluster, one, dry_run == DryRun::Server).await
                 }
-                _ => Ok(placed(one)),
+                _ => Ok(with_namespace(one)),
             };
-            match made {
+            match result {
                 Ok(object) => {
-                    created.extend(job_of(one, &object));
-                    printer.print(out, object, "created")?;
+                    created.extend(created_job(one, &object));
+                    printer.print_change(out, object, "created")?;
                 }
                 Err(error) => {
-                    report(&error.into());
+                    report_error(&error.into());
                     code = ExitCode::FAILURE;
                 }
             }
@@ -119,64 +121,66 @@ impl Create {
         };
         if self.follow {
             for (namespace, name) in &created {
-                if let Err(error) = follow(&cluster.within(namespace), name, out).await {
-                    report(&error);
+                if let Err(error) = follow_job(&cluster.within(namespace), name, out).await {
+                    report_error(&error);
                     code = ExitCode::FAILURE;
                 }
             }
-        } else if self.waiting.is_wanted() && !self.wait_for(&cluster, &created).await {
+        } else if self.waiting.is_wanted() && !self.wait_until_started(&cluster, &created).await {
             code = ExitCode::FAILURE;
         }
         Ok(code)
     }
 
-    /// Whether all of them got as far as to run.
-    async fn wait_for(&self, cluster: &Cluster, created: &[(String, String)]) -> bool {
+    /// Waits until the jobs are running; returns whether all are.
+    async fn wait_until_started(&self, cluster: &Cluster, created: &[(String, String)]) -> bool {
         let deadline = self.waiting.deadline();
-        let mut all = true;
+        let mut all_started = true;
         for (namespace, name) in created {
             let cluster = cluster.within(namespace);
-            let bar = Bar::spinner(format!("waiting for {name} to run"));
-            let look = |job: &di_client::Job| {
+            let bar = ProgressBar::spinner(format!("waiting for {name} to run"));
+            let check = |job: &di_client::Job| {
                 if let Some(trouble) = job.trouble() {
-                    bar.say(format!("waiting for {name} to run ({trouble})"));
+                    bar.set_message(format!("waiting for {name} to run ({trouble})"));
                 }
                 has_started(job)
             };
-            let started = until(&cluster, name, deadline, look, condition_on).await;
+            let started = until(&cluster, name, deadline, check, unmet_condition).await;
             drop(bar);
             if let Err(error) = started {
-                report(&error.into());
-                all = false;
+                report_error(&error.into());
+                all_started = false;
             }
         }
-        all
+        all_started
     }
 }
 
-/// Shows what the coordinator says, and what holds the job up, until it has ended or nobody reads on.
-async fn follow(cluster: &Cluster, name: &str, out: &mut impl Write) -> Result<()> {
-    let mut told = None;
-    let look = |job: &di_client::Job| {
+/// Prints the log of the coordinator to `out` and errors of the job to stderr.
+///
+/// Returns when the job has ended or stdout is closed.
+async fn follow_job(cluster: &Cluster, name: &str, out: &mut impl Write) -> Result<()> {
+    let mut printed = None;
+    let check = |job: &di_client::Job| {
         let runs = has_started(job) == Outlook::Met || job.has_ended();
         let trouble = job.trouble().filter(|_| !runs);
-        if trouble != told
+        if trouble != printed
             && let Some(trouble) = &trouble
         {
-            eprintln!("{} waits: {trouble}", job.title());
+            eprintln!("{} is waiting: {trouble}", job.title());
         }
-        told = trouble;
+        printed = trouble;
         has_succeeded(job)
     };
-    let ended = until(cluster, name, Deadline::after(None), look, condition_on);
-    let said = logs::follow_coordinator(cluster, name, out);
-    let (said, ended) = tokio::select! {
-        // How it has ended is seen at once: the job may be gone when all has been read.
-        both = async { tokio::join!(said, ended) } => both,
-        () = output::closed() => return Ok(()),
+    let ended = until(cluster, name, Deadline::after(None), check, unmet_condition);
+    let followed = logs::follow_coordinator(cluster, name, out);
+    let (followed, ended) = tokio::select! {
+        // Watch the job while its log is read: it may be deleted before the log ends.
+        both = async { tokio::join!(followed, ended) } => both,
+        () = output::stdout_closed() => return Ok(()),
     };
-    if let Err(error) = said {
-        report(&error);
+    if let Err(error) = followed {
+        report_error(&error);
     }
     ended?;
     Ok(())
@@ -186,14 +190,14 @@ fn is_job(ready: &Ready) -> bool {
     ready.api.kind == "DIJob" && ready.api.group == di_api::names::GROUP
 }
 
-/// Namespace and name of a job, by what the server made of it: it may have found the name.
-fn job_of(ready: &Ready, object: &Value) -> Option<(String, String)> {
+/// The namespace and name of a created job. The server fills in a generated name.
+fn created_job(ready: &Ready, object: &Value) -> Option<(String, String)> {
     let text = |field: &str| object["metadata"][field].as_str().map(str::to_owned);
     is_job(ready).then(|| Some((text("namespace")?, text("name")?)))?
 }
 
-/// The object as it would be sent.
-fn placed(ready: &Ready) -> Value {
+/// The object with the namespace that it would be sent to.
+fn with_namespace(ready: &Ready) -> Value {
     let mut object = ready.object.clone();
     if let Some(namespace) = &ready.namespace {
         object["metadata"]["namespace"] = namespace.as_str().into();

@@ -9,28 +9,28 @@ use clap::{Args, ValueEnum};
 use di_client::{Cascade, Check, Cluster, Deadline, Deletion, Target, await_deletion, prepare};
 
 use crate::{
-    args::limit,
+    args::parse_timeout,
     dry_run::DryRunFlag,
     globals::Globals,
-    manifests::{EITHER, Manifests},
-    output::report,
+    manifests::{Manifests, SOURCE_CONFLICT},
+    output::report_error,
     selection::Selection,
-    waiting::WaitUnlessTold,
+    wait_flags::WaitByDefault,
 };
 
-/// Delete jobs by name or label, or all that manifests name.
+/// Delete jobs by names or selectors, or the objects in manifests.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  # Delete a job, and wait until it is gone
+  # Delete a job, and wait until it is deleted
   kubectl di delete cartpole
 
-  # Delete what a manifest created, if it is still there
+  # Delete the objects in a manifest, if they exist
   kubectl di delete -f cartpole.yaml --ignore-not-found
 
-  # Delete all jobs of the namespace, and be asked before
+  # Delete all jobs in the namespace after confirmation
   kubectl di delete --all -i
 
-  # Wait for the job's pods, too
+  # Also wait until the pods of the job are deleted
   kubectl di delete cartpole --cascade=foreground --timeout=5m")]
 #[allow(clippy::struct_excessive_bools)] // flags
 pub struct Delete {
@@ -40,41 +40,44 @@ pub struct Delete {
     manifests: Manifests,
     #[command(flatten)]
     dry_run: DryRunFlag,
-    /// What is not there counts as deleted
+    /// Treat "resource not found" as a successful delete
     #[arg(long)]
     ignore_not_found: bool,
     #[command(flatten)]
-    waiting: WaitUnlessTold,
-    /// How long to wait for each; 0 means without limit
-    #[arg(long, value_name = "TIME", default_value = "0", value_parser = limit)]
+    waiting: WaitByDefault,
+    /// The length of time to wait before giving up on a delete, such as 30s. Zero means no limit
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_timeout)]
     timeout: Duration,
-    /// What becomes of the pods and services of a job
+    /// Selects the deletion cascading strategy for the dependents, such as pods and services of a job
     #[arg(long, value_enum, default_value_t = CascadeArg::Background)]
     cascade: CascadeArg,
-    /// Seconds that objects are given to end; -1 leaves it to the server
+    /// Period of time in seconds given to the resource to terminate gracefully. Ignored if
+    /// negative. Set to 1 for immediate shutdown. Can only be set to 0 when --force is true (force
+    /// deletion)
     #[arg(long, value_name = "N", default_value_t = -1, allow_negative_numbers = true)]
     grace_period: i64,
-    /// Give them no time to end
+    /// If true, immediately remove resources from API and bypass graceful deletion. Note that
+    /// immediate deletion of some resources may result in inconsistency or data loss
     #[arg(long)]
     force: bool,
-    /// The same as --grace-period=1
+    /// If true, resources are signaled for immediate shutdown (same as --grace-period=1)
     #[arg(long)]
     now: bool,
-    /// Ask before anything is deleted
+    /// If true, delete resource only when user confirms
     #[arg(short, long)]
     interactive: bool,
-    /// Show only kind and name
+    /// Output mode. Use "-o name" for shorter output (resource/name)
     #[arg(short, long)]
     output: Option<NameFormat>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum CascadeArg {
-    /// They are deleted after it
+    /// Delete the object first, then its dependents
     Background,
-    /// It goes only when they are gone
+    /// Delete the dependents first, then the object
     Foreground,
-    /// They stay
+    /// Keep the dependents
     Orphan,
 }
 
@@ -85,17 +88,17 @@ enum NameFormat {
 
 impl Delete {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
-        let documents = match (self.manifests.are_named(), self.selection.is_given()) {
-            (true, true) => bail!("{EITHER}"),
+        let documents = match (self.manifests.are_given(), self.selection.is_given()) {
+            (true, true) => bail!("{SOURCE_CONFLICT}"),
             (false, false) => {
                 bail!("must specify one of names of jobs, -l, --field-selector, --all and -f")
             }
-            (true, false) => Some(self.manifests.read()?),
+            (true, false) => Some(self.manifests.read_documents()?),
             (false, true) => None,
         };
         let how = Deletion {
             cascade: self.cascade.into(),
-            grace: self.grace()?,
+            grace: self.grace_seconds()?,
         };
         let cluster = globals.connect().await?;
         let targets: Vec<Target> = match documents {
@@ -104,9 +107,9 @@ impl Delete {
                 let ready = prepare(Some(&cluster), namespace, documents, Check::Identity).await?;
                 ready.into_iter().map(Target::from).collect()
             }
-            None => self.selected(&cluster).await?,
+            None => self.selected_targets(&cluster).await?,
         };
-        if self.interactive && !targets.is_empty() && !self.ask(&targets, out)? {
+        if self.interactive && !targets.is_empty() && !self.confirm_deletion(&targets, out)? {
             writeln!(out, "deletion is cancelled")?;
             return Ok(ExitCode::SUCCESS);
         }
@@ -117,17 +120,17 @@ impl Delete {
             );
         }
         let mut code = ExitCode::SUCCESS;
-        let mut going = Vec::new();
+        let mut deleted = Vec::new();
         for target in &targets {
             match di_client::delete(&cluster, target, how, self.dry_run.get()).await {
                 Ok(uid) => {
-                    self.print(out, target, how)?;
-                    going.push((target, uid));
+                    self.print_deleted(out, target, how)?;
+                    deleted.push((target, uid));
                 }
                 Err(error) if error.is_not_found() && self.ignore_not_found => {}
-                Err(error) if self.selection.has_gone(&error) => {}
+                Err(error) if self.selection.is_deleted_since_query(&error) => {}
                 Err(error) => {
-                    report(&error.into());
+                    report_error(&error.into());
                     code = ExitCode::FAILURE;
                 }
             }
@@ -135,39 +138,39 @@ impl Delete {
         out.flush()?;
         if self.waiting.is_wanted()
             && self.dry_run.is_real()
-            && !self.wait_for(&cluster, going).await
+            && !self.wait_for_deletions(&cluster, deleted).await
         {
             code = ExitCode::FAILURE;
         }
         Ok(code)
     }
 
-    async fn selected(&self, cluster: &Cluster) -> Result<Vec<Target>> {
-        let chosen = self.selection.jobs(cluster).await?;
-        if chosen.is_empty() {
-            self.selection.tell_nothing(cluster);
+    async fn selected_targets(&self, cluster: &Cluster) -> Result<Vec<Target>> {
+        let selected = self.selection.selected_jobs(cluster).await?;
+        if selected.is_empty() {
+            self.selection.print_no_jobs(cluster);
         }
-        let targets = chosen.into_iter();
+        let targets = selected.into_iter();
         let targets = targets.map(|one| Target::job(&one.cluster, one.name));
         Ok(targets.collect())
     }
 
-    /// Seconds, as kubectl reads its three flags.
-    fn grace(&self) -> Result<Option<u32>> {
+    /// The grace period in seconds, from the same three flags as in kubectl.
+    fn grace_seconds(&self) -> Result<Option<u32>> {
         Ok(match (self.now, self.force, self.grace_period) {
             (true, _, 0..) => bail!("--now and --grace-period cannot be specified together"),
             (true, true, _) | (_, true, 1..) => {
                 bail!("--force and --grace-period greater than 0 cannot be specified together")
             }
             (_, true, _) => Some(0),
-            // Only --force gives them no time at all.
+            // As in kubectl, only --force deletes without a grace period.
             (true, ..) | (_, _, 0) => Some(1),
             (_, _, seconds) => u32::try_from(seconds).ok(),
         })
     }
 
-    fn print(&self, out: &mut impl Write, target: &Target, how: Deletion) -> Result<()> {
-        let kind = kind(target);
+    fn print_deleted(&self, out: &mut impl Write, target: &Target, how: Deletion) -> Result<()> {
+        let kind = qualified_kind(target);
         let done = match how.grace {
             Some(0) => "force deleted",
             _ => "deleted",
@@ -178,25 +181,25 @@ impl Delete {
                 out,
                 "{kind} {:?} {done}{}{}",
                 target.name,
-                self.place(target),
-                self.dry_run.suffix()
+                self.namespace_suffix(target),
+                self.dry_run.message_suffix()
             )?,
         }
         Ok(())
     }
 
-    /// As ` from team namespace`, where there may be several.
-    fn place(&self, target: &Target) -> String {
+    /// A suffix such as ` from team namespace`, with --all-namespaces.
+    fn namespace_suffix(&self, target: &Target) -> String {
         match &target.namespace {
-            Some(namespace) if self.selection.is_of_all_namespaces() => {
+            Some(namespace) if self.selection.is_all_namespaces() => {
                 format!(" from {namespace} namespace")
             }
             _ => String::new(),
         }
     }
 
-    /// Whether that is wanted, asked as kubectl asks.
-    fn ask(&self, targets: &[Target], out: &mut impl Write) -> Result<bool> {
+    /// Asks for confirmation with the same text as kubectl.
+    fn confirm_deletion(&self, targets: &[Target], out: &mut impl Write) -> Result<bool> {
         let count = targets.len();
         writeln!(
             out,
@@ -206,9 +209,9 @@ impl Delete {
             writeln!(
                 out,
                 "{}/{}{}",
-                kind(target),
+                qualified_kind(target),
                 target.name,
-                self.place(target)
+                self.namespace_suffix(target)
             )?;
         }
         write!(out, "Do you want to continue? (y/N): ")?;
@@ -218,25 +221,29 @@ impl Delete {
         Ok(answer.trim().eq_ignore_ascii_case("y"))
     }
 
-    /// Whether all of them have gone.
-    async fn wait_for(&self, cluster: &Cluster, going: Vec<(&Target, Option<String>)>) -> bool {
-        let mut all = true;
-        for (target, uid) in going {
+    /// Waits for the deletions; returns whether all are complete.
+    async fn wait_for_deletions(
+        &self,
+        cluster: &Cluster,
+        pending: Vec<(&Target, Option<String>)>,
+    ) -> bool {
+        let mut all_deleted = true;
+        for (target, uid) in pending {
             let deadline = Deadline::after(Some(self.timeout));
             match await_deletion(cluster, target, uid.as_deref(), deadline).await {
-                // Who may delete it need not be one who may see it go.
+                // The right to delete does not include the right to watch.
                 Err(error) if !error.is_forbidden() => {
-                    report(&error.into());
-                    all = false;
+                    report_error(&error.into());
+                    all_deleted = false;
                 }
                 _ => {}
             }
         }
-        all
+        all_deleted
     }
 }
 
-fn kind(target: &Target) -> String {
+fn qualified_kind(target: &Target) -> String {
     let kind = target.api.kind.to_lowercase();
     match target.api.group.as_str() {
         "" => kind,

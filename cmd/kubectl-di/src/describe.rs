@@ -1,4 +1,4 @@
-//! `kubectl di describe`: all about a job on one screen.
+//! `kubectl di describe`: the details of jobs.
 
 mod screen;
 mod tree;
@@ -13,39 +13,40 @@ use jiff::Timestamp;
 use crate::{
     colour::Colours,
     globals::Globals,
-    manifests::{EITHER, Manifests},
-    names::job_name,
-    output::{report, warn_unseen},
-    selection::{Chosen, given},
+    manifests::{Manifests, SOURCE_CONFLICT},
+    names::parse_job_name,
+    output::{report_error, warn_planned_only},
+    selection::{SelectedJob, non_empty},
 };
 
 use screen::Screen;
-pub use screen::seen;
+pub use screen::last_seen;
 
-/// Show all about jobs: phase, conditions, replicas and recent events.
+/// Show details of jobs: phase, conditions, replicas and recent events.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  # All about one job
+  # Describe a job
   kubectl di describe cartpole
 
-  # About every job whose name begins so
+  # Describe all jobs with a name that starts with cart
   kubectl di describe cart
 
-  # About those of a team
+  # Describe the jobs of a team
   kubectl di describe -l team=rl")]
 pub struct Describe {
-    /// Names of jobs, or what their names begin with; all jobs when there are none
-    #[arg(value_name = "NAME", value_parser = job_name)]
+    /// Names of jobs or prefixes of names; without names, all jobs
+    #[arg(value_name = "NAME", value_parser = parse_job_name)]
     names: Vec<String>,
     #[command(flatten)]
     manifests: Manifests,
-    /// Jobs of all namespaces
+    /// If present, list the requested jobs across all namespaces
     #[arg(short = 'A', long, conflicts_with = "names")]
     all_namespaces: bool,
-    /// Only jobs whose labels match, as team=rl,tier!=test
+    /// Selector (label query) to filter on, such as team=rl,tier!=test. Matching objects must
+    /// satisfy all of the specified label constraints
     #[arg(short = 'l', long, conflicts_with = "names")]
     selector: Option<String>,
-    /// Show events, too
+    /// If true, display events related to the described object
     #[arg(
         long,
         action = ArgAction::Set,
@@ -55,7 +56,7 @@ pub struct Describe {
         require_equals = true
     )]
     show_events: bool,
-    /// How many jobs the server is asked for at a time; 0 asks for all at once
+    /// Return large lists in chunks rather than all at once. Pass 0 to disable
     #[arg(long, value_name = "N", default_value_t = 500)]
     chunk_size: u32,
 }
@@ -65,49 +66,49 @@ impl Describe {
         let cluster = globals.connect().await?;
         let mut code = ExitCode::SUCCESS;
         let mut found = Vec::new();
-        let by_query = self.all_namespaces || given(self.selector.as_deref()).is_some();
-        if self.manifests.are_named() {
-            ensure!(self.names.is_empty() && !by_query, "{EITHER}");
-            for Chosen { cluster, name } in self.manifests.jobs(&cluster).await? {
+        let by_query = self.all_namespaces || non_empty(self.selector.as_deref()).is_some();
+        if self.manifests.are_given() {
+            ensure!(self.names.is_empty() && !by_query, "{SOURCE_CONFLICT}");
+            for SelectedJob { cluster, name } in self.manifests.read_jobs(&cluster).await? {
                 match job(&cluster, &name).await {
                     Ok(job) => found.push(job),
                     Err(error) => {
-                        report(&error.into());
+                        report_error(&error.into());
                         code = ExitCode::FAILURE;
                     }
                 }
             }
         } else if self.names.is_empty() {
-            found = jobs(&cluster, &self.query()).await?.jobs;
+            found = jobs(&cluster, &self.job_query()).await?.jobs;
             if found.is_empty() {
                 let namespace = &cluster.namespace().name;
-                let place = if self.all_namespaces {
+                let suffix = if self.all_namespaces {
                     String::new()
                 } else {
                     format!(" in {namespace} namespace.")
                 };
-                eprintln!("No resources found{place}");
+                eprintln!("No resources found{suffix}");
             }
         }
         for name in &self.names {
-            match self.named(&cluster, name).await {
+            match self.jobs_by_name(&cluster, name).await {
                 Ok(jobs) => found.extend(jobs),
                 Err(error) => {
-                    report(&error.into());
+                    report_error(&error.into());
                     code = ExitCode::FAILURE;
                 }
             }
         }
-        let mut shown = 0;
+        let mut printed = 0;
         for job in &found {
-            match self.text(&cluster, job).await {
+            match self.describe_job(&cluster, job).await {
                 Ok(text) => {
-                    let gap = if shown > 0 { "\n\n" } else { "" };
+                    let gap = if printed > 0 { "\n\n" } else { "" };
                     write!(out, "{gap}{text}")?;
-                    shown += 1;
+                    printed += 1;
                 }
                 Err(error) => {
-                    report(&error);
+                    report_error(&error);
                     code = ExitCode::FAILURE;
                 }
             }
@@ -115,13 +116,13 @@ impl Describe {
         Ok(code)
     }
 
-    /// The job of this name, else those whose names begin with it, as kubectl describes things.
-    async fn named(&self, cluster: &Cluster, name: &str) -> di_client::Result<Vec<Job>> {
+    /// The job with this name, or as in kubectl, the jobs with this prefix.
+    async fn jobs_by_name(&self, cluster: &Cluster, name: &str) -> di_client::Result<Vec<Job>> {
         let missing = match job(cluster, name).await {
             Err(error) if error.is_not_found() => error,
             other => return Ok(vec![other?]),
         };
-        let mut all = jobs(cluster, &self.query()).await?.jobs;
+        let mut all = jobs(cluster, &self.job_query()).await?.jobs;
         all.retain(|job| job.name().starts_with(name));
         if all.is_empty() {
             Err(missing)
@@ -130,15 +131,15 @@ impl Describe {
         }
     }
 
-    async fn text(&self, cluster: &Cluster, job: &Job) -> Result<String> {
+    async fn describe_job(&self, cluster: &Cluster, job: &Job) -> Result<String> {
         let Known { replicas, unseen } = replicas(cluster, job).await?;
         if let Some(why) = unseen {
-            warn_unseen(&why);
+            warn_planned_only(&why);
         }
         let events = if self.show_events {
             Some(match events(cluster, &mut Whose::job(job)).await {
-                Ok(told) => Ok(told.events),
-                // Whoever may not see events sees the rest.
+                Ok(found) => Ok(found.events),
+                // Describe the job even if the user may not list events.
                 Err(error) => Err(error.to_string()),
             })
         } else {
@@ -149,15 +150,15 @@ impl Describe {
             replicas: &replicas,
             events: events.as_ref(),
             now: Timestamp::now(),
-            colours: Colours::of_stdout(),
+            colours: Colours::for_stdout(),
         }
         .to_string())
     }
 
-    fn query(&self) -> JobQuery {
+    fn job_query(&self) -> JobQuery {
         JobQuery {
             all_namespaces: self.all_namespaces,
-            selector: given(self.selector.as_deref()),
+            selector: non_empty(self.selector.as_deref()),
             chunk_size: Some(self.chunk_size),
             ..JobQuery::default()
         }

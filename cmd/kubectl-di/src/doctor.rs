@@ -7,22 +7,22 @@ use serde_json::{Value, json};
 
 use crate::{globals::Globals, output, version::DataFormat};
 
-/// Find out why the orchestrator does not do what it should, and what helps.
+/// Check the orchestrator for problems, and suggest remedies.
 ///
-/// Looks at versions, definitions, the orchestrator's pods, webhooks and certificates, leader and replica endpoint, and at what you may do.
-/// Exits with 1 when something is broken.
+/// Checks versions, custom resource definitions, pods, webhooks, certificates, leader and replica
+/// endpoint of the orchestrator, and your rights. The exit code is 1 if a check finds an error.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  # Look at everything
+  # Run all checks
   kubectl di doctor
 
-  # As somebody else, in another namespace
+  # Run the checks as another user in another namespace
   kubectl di doctor -n team-rl --as alice
 
   # For scripts
   kubectl di doctor -o json")]
 pub struct Doctor {
-    /// Another form than text
+    /// One of 'yaml' or 'json'
     #[arg(short, long)]
     output: Option<DataFormat>,
 }
@@ -31,14 +31,14 @@ impl Doctor {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
         let cluster = globals.connect().await?;
         let findings = examine(&cluster, VERSION).await;
-        let broken = findings.iter().filter(|f| f.state == State::Error).count();
+        let errors = findings.iter().filter(|f| f.state == State::Error).count();
         match self.output {
-            Some(DataFormat::Json) => output::json(out, &data(&findings))?,
-            Some(DataFormat::Yaml) => output::yaml(out, &data(&findings))?,
-            None => out.write_all(text(&findings).as_bytes())?,
+            Some(DataFormat::Json) => output::print_json(out, &to_json(&findings))?,
+            Some(DataFormat::Yaml) => output::print_yaml(out, &to_json(&findings))?,
+            None => out.write_all(to_text(&findings).as_bytes())?,
         }
         out.flush()?;
-        Ok(if broken > 0 {
+        Ok(if errors > 0 {
             ExitCode::FAILURE
         } else {
             ExitCode::SUCCESS
@@ -46,7 +46,7 @@ impl Doctor {
     }
 }
 
-fn word(state: State) -> &'static str {
+fn state_name(state: State) -> &'static str {
     match state {
         State::Ok => "ok",
         State::Unknown => "unknown",
@@ -55,13 +55,13 @@ fn word(state: State) -> &'static str {
     }
 }
 
-fn data(findings: &[Finding]) -> Value {
+fn to_json(findings: &[Finding]) -> Value {
     let findings: Vec<_> = findings
         .iter()
         .map(|finding| {
             let mut one = json!({
                 "check": finding.check,
-                "state": word(finding.state),
+                "state": state_name(finding.state),
                 "message": finding.message,
             });
             if let Some(remedy) = &finding.remedy {
@@ -73,24 +73,28 @@ fn data(findings: &[Finding]) -> Value {
     json!({ "findings": findings })
 }
 
-fn text(findings: &[Finding]) -> String {
+fn to_text(findings: &[Finding]) -> String {
     let count = |state| findings.iter().filter(|f| f.state == state).count();
-    let end = match (count(State::Error), count(State::Warning)) {
-        (0, 0) => "\nEverything that could be looked at is well.\n".to_owned(),
-        (broken, doubtful) => format!("\nBroken: {broken}. Doubtful: {doubtful}.\n"),
+    let summary = match (count(State::Error), count(State::Warning)) {
+        (0, 0) => "\nAll checks passed (skipped checks are listed above).\n".to_owned(),
+        (errors, warnings) => format!("\nErrors: {errors}. Warnings: {warnings}.\n"),
     };
-    findings.iter().map(lines).chain([end]).collect()
+    findings
+        .iter()
+        .map(finding_lines)
+        .chain([summary])
+        .collect()
 }
 
-/// A finding, with its remedy below it.
-fn lines(finding: &Finding) -> String {
+/// The line of a finding, and the line of its remedy.
+fn finding_lines(finding: &Finding) -> String {
     let Finding {
         check,
         state,
         message,
         remedy,
     } = finding;
-    let found = format!("{:<9}{check:<14}{message}\n", word(*state));
+    let found = format!("{:<9}{check:<14}{message}\n", state_name(*state));
     match remedy {
         Some(remedy) => format!("{found}{:23}-> {remedy}\n", ""),
         None => found,
@@ -102,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn remedies_stand_below_what_they_are_for() {
+    fn remedy_is_printed_below_its_finding() {
         let finding = |state, remedy: Option<&str>| Finding {
             check: "webhooks",
             state,
@@ -111,14 +115,14 @@ mod tests {
         };
         let found = [finding(State::Ok, None), finding(State::Error, Some("r"))];
         assert_eq!(
-            text(&found),
+            to_text(&found),
             "ok       webhooks      m
 error    webhooks      m
                        -> r
 
-Broken: 1. Doubtful: 0.
+Errors: 1. Warnings: 0.
 "
         );
-        assert_eq!(data(&found)["findings"][1]["remedy"], "r");
+        assert_eq!(to_json(&found)["findings"][1]["remedy"], "r");
     }
 }

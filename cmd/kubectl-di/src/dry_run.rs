@@ -1,10 +1,12 @@
 use clap::{Args, ValueEnum};
 use di_client::DryRun;
 
-/// The flag of every command that changes something.
+/// The --dry-run flag.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct DryRunFlag {
-    /// client only shows what would be sent; server does all but keep it
+    /// Must be "none", "server", or "client". If client strategy, only print the object that would
+    /// be sent, without sending it. If server strategy, submit server-side request without
+    /// persisting the resource
     #[arg(
         long,
         value_enum,
@@ -24,8 +26,8 @@ enum Arg {
 }
 
 impl DryRunFlag {
-    /// Of commands that change nothing.
-    pub fn off() -> Self {
+    /// The value for commands without the flag.
+    pub fn disabled() -> Self {
         Self { dry_run: Arg::None }
     }
 
@@ -37,13 +39,13 @@ impl DryRunFlag {
         }
     }
 
-    /// Whether the cluster is changed.
+    /// Whether the command changes the cluster.
     pub fn is_real(self) -> bool {
         self.dry_run == Arg::None
     }
 
-    /// What stands behind every line that tells of a change, as in kubectl.
-    pub fn suffix(self) -> &'static str {
+    /// The suffix of every printed change, as in kubectl.
+    pub fn message_suffix(self) -> &'static str {
         match self.dry_run {
             Arg::None => "",
             Arg::Client => " (dry run)",

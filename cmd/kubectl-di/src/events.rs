@@ -7,45 +7,45 @@ use futures::StreamExt;
 use jiff::Timestamp;
 
 use crate::{
-    describe::seen,
+    describe::last_seen,
     format::{self, Format, is_table},
     globals::Globals,
-    names::job_name,
-    output::{self, presentable},
+    names::parse_job_name,
+    output::{self, without_managed_fields},
     table::Table,
 };
 
-/// Show what was told of jobs and of their replicas, latest last.
+/// List the events of jobs and their replicas, latest last.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  # What happened to a job and its replicas
+  # List the events of a job and its replicas
   kubectl di events cartpole
 
-  # What happened to every job of the namespace, those included that are gone
+  # List the events of all jobs in the namespace, including deleted jobs
   kubectl di events
 
-  # What happens
+  # List recent events, then watch for new events
   kubectl di events cartpole -w
 
-  # What went wrong
+  # List only warnings
   kubectl di events cartpole --types=Warning")]
 pub struct Events {
-    /// Name of the job; all jobs when there is none
-    #[arg(value_name = "NAME", value_parser = job_name)]
+    /// Name of the job; without it, all jobs
+    #[arg(value_name = "NAME", value_parser = parse_job_name)]
     job: Option<String>,
-    /// Jobs of all namespaces
+    /// If present, list the requested object(s) across all namespaces
     #[arg(short = 'A', long, conflicts_with = "job")]
     all_namespaces: bool,
-    /// Go on with what happens
+    /// After listing the requested events, watch for more events
     #[arg(short, long)]
     watch: bool,
-    /// Only events of these types: Normal, Warning
+    /// Output only events of given types: Normal, Warning
     #[arg(long, value_delimiter = ',', value_parser = event_type)]
     types: Vec<String>,
-    /// Another form than the table: json, yaml, name, jsonpath=…, jsonpath-as-json=…, custom-columns=…
+    /// Output format. One of: (json, yaml, name, jsonpath, jsonpath-as-json, custom-columns)
     #[arg(short, long)]
     output: Option<Format>,
-    /// Leave out the names of the columns
+    /// When using the default or custom-column output format, don't print headers
     #[arg(long)]
     no_headers: bool,
 }
@@ -61,61 +61,73 @@ fn event_type(text: &str) -> Result<String, String> {
 impl Events {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
         let cluster = globals.connect().await?;
-        let mut whose = match &self.job {
+        let mut scope = match &self.job {
             Some(name) => Whose::job(&job(&cluster, name).await?),
             None => Whose::any(&cluster, self.all_namespaces).await?,
         };
-        let told = events(&cluster, &mut whose).await?;
-        let mut found = told.events;
-        found.retain(|event| self.is_wanted(event));
+        let listed = events(&cluster, &mut scope).await?;
+        let mut found = listed.events;
+        found.retain(|event| self.has_wanted_type(event));
         if !self.watch {
-            return self.print(out, found, &cluster.namespace().name);
+            return self.print_events(out, found, &cluster.namespace().name);
         }
-        let mut table = self.table();
-        self.show(&mut table, &found, out)?;
-        let events = watch_events(&cluster, whose, &told.resource_version, &found);
-        let mut events = events.take_until(Box::pin(output::seen_enough(&cluster)));
+        let mut table = self.new_table();
+        self.print_rows(&mut table, &found, out)?;
+        let events = watch_events(&cluster, scope, &listed.resource_version, &found);
+        let mut events = events.take_until(Box::pin(output::stdout_closed_or_timeout(&cluster)));
         while let Some(event) = events.next().await {
             let event = event?;
-            if self.is_wanted(&event) {
-                self.show(&mut table, &[event], out)?;
+            if self.has_wanted_type(&event) {
+                self.print_rows(&mut table, &[event], out)?;
             }
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    fn print(&self, out: &mut impl Write, found: Vec<Event>, namespace: &str) -> Result<ExitCode> {
+    fn print_events(
+        &self,
+        out: &mut impl Write,
+        found: Vec<Event>,
+        namespace: &str,
+    ) -> Result<ExitCode> {
         if found.is_empty() && is_table(self.output.as_ref()) {
-            let of = self.job.iter().map(|job| format!(" for job {job:?}"));
-            let place = if self.all_namespaces {
+            let for_job = self.job.iter().map(|job| format!(" for job {job:?}"));
+            let in_namespace = if self.all_namespaces {
                 String::new()
             } else {
                 format!(" in {namespace} namespace")
             };
-            eprintln!("No events found{}{place}.", of.collect::<String>());
+            eprintln!(
+                "No events found{}{in_namespace}.",
+                for_job.collect::<String>()
+            );
         } else if is_table(self.output.as_ref()) {
-            self.show(&mut self.table(), &found, out)?;
+            self.print_rows(&mut self.new_table(), &found, out)?;
         } else if let Some(format) = &self.output {
             let objects: Vec<_> = found.into_iter().map(|event| event.object).collect();
-            let list = output::list(objects.clone());
-            format::print(format, out, &list, &objects, !self.no_headers)?;
+            let list = output::to_trimmed_list(objects.clone());
+            format::print_objects(format, out, &list, &objects, !self.no_headers)?;
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    fn show(&self, table: &mut Table, events: &[Event], out: &mut impl Write) -> Result<()> {
+    fn print_rows(&self, table: &mut Table, events: &[Event], out: &mut impl Write) -> Result<()> {
         let now = Timestamp::now();
         let mut rows = Vec::new();
         for event in events {
             match &self.output {
-                Some(Format::Columns(columns)) => rows.push(columns.cells(&event.object)?),
+                Some(Format::Columns(columns)) => rows.push(columns.row_cells(&event.object)?),
                 Some(format) if !is_table(Some(format)) => {
-                    format::print_next(format, out, &presentable(event.object.clone()))?;
+                    format::print_watched(
+                        format,
+                        out,
+                        &without_managed_fields(event.object.clone()),
+                    )?;
                 }
                 _ => {
                     let namespace = self.all_namespaces.then(|| event.namespace().to_owned());
                     let cells = [
-                        seen(event, now),
+                        last_seen(event, now),
                         event.type_.clone(),
                         event.reason.clone(),
                         event.about.clone(),
@@ -131,9 +143,9 @@ impl Events {
         Ok(out.flush()?)
     }
 
-    fn table(&self) -> Table {
+    fn new_table(&self) -> Table {
         if let Some(Format::Columns(columns)) = &self.output {
-            return columns.table(!self.no_headers);
+            return columns.empty_table(!self.no_headers);
         }
         let headers = [
             "NAMESPACE",
@@ -147,7 +159,7 @@ impl Events {
         Table::new(&headers[first..], !self.no_headers)
     }
 
-    fn is_wanted(&self, event: &Event) -> bool {
+    fn has_wanted_type(&self, event: &Event) -> bool {
         self.types.is_empty() || self.types.contains(&event.type_)
     }
 }

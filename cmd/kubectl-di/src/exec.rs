@@ -1,4 +1,4 @@
-//! `kubectl di exec`: a command in a replica's container.
+//! `kubectl di exec`: runs a command in a container of a replica.
 
 mod terminal;
 
@@ -16,47 +16,49 @@ use tokio::{
     sync::mpsc,
 };
 
-use crate::{args::duration, globals::Globals, names::JobAndReplica, role::RoleName};
+use crate::{
+    args::parse_duration, globals::Globals, names::JobAndReplica, role::RoleName,
+    signals::wait_for_signal,
+};
 
-pub use terminal::ended;
-use terminal::{RawMode, resized};
+use terminal::{RawMode, send_terminal_sizes};
 
-/// Run a command in a replica's container; the coordinator's unless told otherwise.
+/// Execute a command in a container of a replica; by default in the coordinator.
 ///
-/// Ends with the exit code of the command.
+/// The exit code is that of the command.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  # What runs in the coordinator
+  # List the processes in the coordinator
   kubectl di exec cartpole -- ps aux
 
-  # A shell in the first collector
+  # Open a shell in the first collector
   kubectl di exec cartpole --role collector --index 0 -it -- bash
 
-  # A file of the replica of this name
+  # Print a file in the replica with this name
   kubectl di exec cartpole/cartpole-learner-x7k2p -- cat /ckpt/log")]
 pub struct Exec {
     /// Name of the job, or of the job and one of its replicas: NAME/REPLICA
     #[arg(value_name = "NAME[/REPLICA]")]
     target: JobAndReplica,
-    /// In a replica of this role
+    /// Role of the replica
     #[arg(long, value_enum)]
     role: Option<RoleName>,
-    /// In the replica of this index within its role
+    /// Index of the replica within its role
     #[arg(long, value_name = "N", requires = "role")]
     index: Option<i32>,
-    /// How long to wait for the replica's pod to run
-    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = duration)]
+    /// The length of time (like 5s, 2m, or 3h) to wait until the pod of the replica is running
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = parse_duration)]
     pod_running_timeout: Duration,
-    /// Container instead of di-container
+    /// Container name. If omitted, use di-container
     #[arg(short, long)]
     container: Option<String>,
-    /// Pass on what is typed
+    /// Pass stdin to the container
     #[arg(short = 'i', long)]
     stdin: bool,
-    /// What is typed on is a terminal
+    /// Stdin is a TTY
     #[arg(short = 't', long)]
     tty: bool,
-    /// Only the command's own output, none of ours
+    /// Only print output from the remote session
     #[arg(short, long)]
     quiet: bool,
     /// The command and its arguments
@@ -69,7 +71,7 @@ impl Exec {
         let cluster = globals.connect().await?;
         let job = job(&cluster, &self.target.job).await?;
         let deadline = Deadline::after(Some(self.pod_running_timeout));
-        let choice = self.target.choice(self.role.map(Into::into), self.index);
+        let choice = self.target.to_choice(self.role.map(Into::into), self.index);
         let pod = started_pod(&cluster, &job, &choice, deadline).await?;
         let is_terminal = io::stdin().is_terminal();
         if self.tty && self.stdin && !is_terminal && !self.quiet {
@@ -81,35 +83,35 @@ impl Exec {
             tty: self.tty && (is_terminal || !self.stdin),
         };
         let mut process = di_client::exec(&cluster, &pod, &self.command, &options).await?;
-        // Where nothing is passed on, Ctrl-C is for us.
+        // In raw mode, Ctrl-C goes to the container; otherwise it ends this process.
         let is_raw = options.tty && options.stdin && is_terminal;
-        let ended = ended(is_raw);
+        let signal = wait_for_signal(is_raw);
         let raw = is_raw.then(RawMode::enter).transpose();
-        let raw = raw.context("the terminal")?;
+        let raw = raw.context("cannot set the terminal to raw mode")?;
         if options.stdin
             && let Some(stdin) = process.stdin()
         {
-            tokio::spawn(type_in(stdin, process.takes_end(), self.quiet));
+            tokio::spawn(forward_stdin(stdin, process.takes_end(), self.quiet));
         }
-        if let Some(tell) = process.sizes() {
-            tokio::spawn(resized(tell));
+        if let Some(send) = process.sizes() {
+            tokio::spawn(send_terminal_sizes(send));
         }
         let (stdout, stderr) = (process.stdout(), process.stderr());
         let mut errors = io::stderr();
         let outputs = async {
-            let (a, b) = tokio::join!(show(stdout, out), show(stderr, &mut errors));
+            let (a, b) = tokio::join!(copy_output(stdout, out), copy_output(stderr, &mut errors));
             a.and(b)
         };
         let code = tokio::select! {
-            // Both, whichever is first: output may still come when the command has ended.
+            // Wait for both: output may arrive after the command has ended.
             (shown, code) = async { tokio::join!(outputs, process.wait()) } => {
                 shown?;
                 code?
             }
-            // Nobody knows how the command ends then.
-            signal = ended => {
+            // After a signal, the exit code of the command is unknown.
+            code = signal => {
                 drop(raw);
-                return Ok(ExitCode::from(u8::try_from(signal).unwrap_or(1)));
+                return Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)));
             }
         };
         drop(raw);
@@ -120,7 +122,7 @@ impl Exec {
     }
 }
 
-async fn show(from: Option<impl AsyncRead + Unpin>, to: &mut impl Write) -> io::Result<()> {
+async fn copy_output(from: Option<impl AsyncRead + Unpin>, to: &mut impl Write) -> io::Result<()> {
     let Some(mut from) = from else { return Ok(()) };
     let mut buffer = vec![0; 16 * 1024];
     loop {
@@ -134,10 +136,10 @@ async fn show(from: Option<impl AsyncRead + Unpin>, to: &mut impl Write) -> io::
     }
 }
 
-/// Passes on what is typed, to the end.
-async fn type_in(mut to: impl AsyncWrite + Unpin, takes_end: bool, quiet: bool) {
-    let (send, mut typed) = mpsc::channel::<Vec<u8>>(4);
-    // A thread of its own, which the end of the process does not wait for.
+/// Copies stdin to the container until its end.
+async fn forward_stdin(mut to: impl AsyncWrite + Unpin, takes_end: bool, quiet: bool) {
+    let (send, mut input) = mpsc::channel::<Vec<u8>>(4);
+    // A plain thread: unlike `spawn_blocking`, it does not delay the exit of the process.
     std::thread::spawn(move || {
         let mut buffer = vec![0; 16 * 1024];
         let mut stdin = io::stdin().lock();
@@ -153,7 +155,7 @@ async fn type_in(mut to: impl AsyncWrite + Unpin, takes_end: bool, quiet: bool) 
             }
         }
     });
-    while let Some(bytes) = typed.recv().await {
+    while let Some(bytes) = input.recv().await {
         if to.write_all(&bytes).await.is_err() {
             return;
         }
@@ -161,11 +163,11 @@ async fn type_in(mut to: impl AsyncWrite + Unpin, takes_end: bool, quiet: bool) 
     if takes_end {
         to.shutdown().await.ok();
     } else {
-        // It would take the output with it; so a command that reads on must be interrupted.
+        // Closing the stream would also close the output, so the command must be interrupted.
         tokio::time::sleep(Duration::from_secs(1)).await;
         if !quiet {
             eprintln!(
-                "Warning: Kubernetes before 1.30 cannot be told that the input has ended; a command that waits for that goes on until Ctrl-C"
+                "Warning: Kubernetes before 1.30 cannot forward the end of stdin; press Ctrl-C if the command waits for it"
             );
         }
         std::future::pending::<()>().await;

@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use crate::{
     columns::Columns,
-    output::{self, title},
+    output::{self, kind_and_name},
 };
 
-/// How objects are shown, as kubectl's `-o` has it.
+/// An output format of kubectl's `-o`.
 #[derive(Clone, Debug)]
 pub enum Format {
     /// A table with more columns.
@@ -20,20 +20,20 @@ pub enum Format {
     Yaml,
     /// Kind and name.
     Name,
-    /// What a template makes of them.
+    /// The result of a JSONPath template.
     JsonPath(Template),
-    /// What it finds, as JSON.
+    /// The values that a JSONPath template selects, as JSON.
     JsonPathAsJson(Template),
-    /// A table of the user's own columns.
+    /// A table with custom columns.
     Columns(Columns),
 }
 
-/// One for objects that are shown one by one, which make no table.
+/// An output format for single objects, which are not printed as a table.
 #[derive(Clone, Debug)]
 pub struct ObjectFormat(pub Format);
 
-const TABLES: [&str; 3] = ["custom-columns", "custom-columns-file", "wide"];
-const FORMS: [&str; 6] = [
+const TABLE_FORMATS: [&str; 3] = ["custom-columns", "custom-columns-file", "wide"];
+const OBJECT_FORMATS: [&str; 6] = [
     "json",
     "jsonpath",
     "jsonpath-as-json",
@@ -46,9 +46,9 @@ impl FromStr for Format {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let mut known = [&TABLES[..], &FORMS].concat();
+        let mut known = [&TABLE_FORMATS[..], &OBJECT_FORMATS].concat();
         known.sort_unstable();
-        Self::one_of(&known, text)
+        Self::parse_one_of(&known, text)
     }
 }
 
@@ -56,19 +56,19 @@ impl FromStr for ObjectFormat {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        Format::one_of(&FORMS, text).map(Self)
+        Format::parse_one_of(&OBJECT_FORMATS, text).map(Self)
     }
 }
 
 impl Format {
-    fn one_of(known: &[&str], text: &str) -> Result<Self> {
+    fn parse_one_of(known: &[&str], text: &str) -> Result<Self> {
         let (name, template) = match text.split_once('=') {
             Some((name, template)) => (name, Some(template)),
             None => (text, None),
         };
         let template = || {
-            let given = template.filter(|template| !template.is_empty());
-            given.context("template format specified but no template given")
+            let template = template.filter(|template| !template.is_empty());
+            template.context("template format specified but no template given")
         };
         let file = || {
             let path = template()?;
@@ -104,13 +104,15 @@ impl Format {
     }
 }
 
-/// Whether this is a table of our own columns.
+/// Whether the format is the default or the wide table.
 pub fn is_table(format: Option<&Format>) -> bool {
     matches!(format, None | Some(Format::Wide))
 }
 
-/// Prints in a form that is no table of ours; `whole` are the items as one object, or the one that was asked for.
-pub fn print(
+/// Prints objects in a format other than the default or wide table.
+///
+/// `whole` is the list of the items, or the only item if a single object was requested.
+pub fn print_objects(
     format: &Format,
     out: &mut impl Write,
     whole: &Value,
@@ -118,11 +120,11 @@ pub fn print(
     headers: bool,
 ) -> Result<()> {
     match format {
-        Format::Json => output::json(out, whole)?,
-        Format::Yaml => output::yaml(out, whole)?,
+        Format::Json => output::print_json(out, whole)?,
+        Format::Yaml => output::print_yaml(out, whole)?,
         Format::Name => {
             for item in items {
-                writeln!(out, "{}", title(item))?;
+                writeln!(out, "{}", kind_and_name(item))?;
             }
         }
         Format::JsonPath(template) => out.write_all(template.render(whole)?.as_bytes())?,
@@ -130,31 +132,31 @@ pub fn print(
             out.write_all(template.render_json(whole)?.as_bytes())?;
         }
         Format::Columns(columns) => {
-            let rows: Vec<_> = items.iter().map(|item| columns.cells(item)).collect();
+            let rows: Vec<_> = items.iter().map(|item| columns.row_cells(item)).collect();
             let rows = rows.into_iter().collect::<Result<Vec<_>>>()?;
-            out.write_all(columns.table(headers).render(&rows).as_bytes())?;
+            out.write_all(columns.empty_table(headers).render(&rows).as_bytes())?;
         }
         Format::Wide => {}
     }
     Ok(())
 }
 
-/// The same of one object that stands for itself.
-pub fn print_one(
+/// Prints a single object.
+pub fn print_object(
     format: &Format,
     out: &mut impl Write,
     object: &Value,
     headers: bool,
 ) -> Result<()> {
-    print(format, out, object, slice::from_ref(object), headers)
+    print_objects(format, out, object, slice::from_ref(object), headers)
 }
 
-/// The same of one of those that a watch tells.
-pub fn print_next(format: &Format, out: &mut impl Write, object: &Value) -> Result<()> {
+/// Prints an object of a watch event.
+pub fn print_watched(format: &Format, out: &mut impl Write, object: &Value) -> Result<()> {
     if matches!(format, Format::Yaml) {
         writeln!(out, "---")?;
     }
-    print_one(format, out, object, false)
+    print_object(format, out, object, false)
 }
 
 #[cfg(test)]
@@ -162,10 +164,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn formats_are_called_as_kubectl_calls_them() {
+    fn formats_and_their_errors_equal_those_of_kubectl() {
         let error = |text: &str| Format::from_str(text).unwrap_err().to_string();
         assert!(matches!(Format::from_str("wide"), Ok(Format::Wide)));
-        // The template may hold more of what parts it from its name.
+        // The template may contain `=` too.
         let template = "jsonpath={.items[?(@.a=='b')].c}";
         assert!(matches!(
             Format::from_str(template),

@@ -5,13 +5,13 @@ use clap::{Args, ValueEnum};
 
 use crate::{
     args,
-    completion::{Shell, script},
+    completion::{Shell, write_script},
 };
 
-/// Write man pages and completions, for those who package this program.
+/// Write man pages and shell completions for packages of this program.
 #[derive(Debug, Args)]
 pub struct Generate {
-    /// Folder that is to hold them, as below /usr/local
+    /// Directory to write to, such as /usr/local
     #[arg(value_name = "DIR")]
     prefix: PathBuf,
 }
@@ -19,30 +19,31 @@ pub struct Generate {
 impl Generate {
     pub fn run(self) -> Result<ExitCode> {
         let man = self.prefix.join("share/man/man1");
-        make(&man)?;
-        // A manual tells of the flags, too, that the help of a command leaves to `options`.
-        let all = args::command();
+        create_directory(&man)?;
+        // Unlike the help of a command, a man page lists the global options.
+        let all = args::build_command();
         let all = all.mut_args(|arg| arg.hide_short_help(false).hide_long_help(false));
         clap_mangen::generate_to(all, &man)
             .with_context(|| format!("cannot write to {}", man.display()))?;
         for shell in Shell::value_variants() {
-            let place = match shell {
+            let file = match shell {
                 Shell::Bash => "share/bash-completion/completions/kubectl-di",
                 Shell::Zsh => "share/zsh/site-functions/_kubectl-di",
                 Shell::Fish => "share/fish/vendor_completions.d/kubectl-di.fish",
-                // Neither has a folder that it reads.
+                // These have no standard directory for completions.
                 Shell::Powershell | Shell::Kubectl => continue,
             };
-            let path = self.prefix.join(place);
-            make(path.parent().unwrap_or(&self.prefix))?;
+            let path = self.prefix.join(file);
+            create_directory(path.parent().unwrap_or(&self.prefix))?;
             let mut text = Vec::new();
-            script(*shell, &mut text)?;
+            write_script(*shell, &mut text)?;
             fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-fn make(folder: &std::path::Path) -> Result<()> {
-    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))
+fn create_directory(directory: &std::path::Path) -> Result<()> {
+    fs::create_dir_all(directory)
+        .with_context(|| format!("cannot create directory {}", directory.display()))
 }

@@ -12,84 +12,87 @@ use clap::{
 };
 use di_client::{Cluster, ConnectOptions, Result, SecretString};
 
-use crate::args::{duration, limit};
+use crate::args::{parse_duration, parse_timeout};
 
-/// From this level on, kubectl tells of requests.
-const REQUESTS: u8 = 6;
+/// The verbosity from which kubectl logs requests.
+const REQUEST_LOG_LEVEL: u8 = 6;
 
-/// Flags of every command, as kubectl has them. Like there, `options` lists them, and the help of a command does not.
+/// The global flags of kubectl. `options` lists them; the help of a command does not.
 #[derive(Debug, Args)]
 #[allow(clippy::struct_excessive_bools)] // each is a flag
 #[command(next_help_heading = "Global flags")]
 pub struct Globals {
-    /// Namespace instead of the kubeconfig's
+    /// If present, the namespace scope for this CLI request
     #[arg(short, long, global = true)]
     namespace: Option<String>,
-    /// Context of the kubeconfig to use
+    /// The name of the kubeconfig context to use
     #[arg(long, global = true)]
     context: Option<String>,
-    /// Kubeconfig file to use
-    #[arg(long, global = true, value_name = "FILE", value_parser = path())]
+    /// Path to the kubeconfig file to use for CLI requests
+    #[arg(long, global = true, value_name = "FILE", value_parser = path_parser())]
     kubeconfig: Option<PathBuf>,
-    /// Cluster of the kubeconfig to use
+    /// The name of the kubeconfig cluster to use
     #[arg(long, global = true)]
     cluster: Option<String>,
-    /// User of the kubeconfig to use
+    /// The name of the kubeconfig user to use
     #[arg(long, global = true)]
     user: Option<String>,
-    /// User to impersonate
+    /// Username to impersonate for the operation
     #[arg(long = "as", global = true, value_name = "USER")]
     impersonate: Option<String>,
-    /// Group to impersonate; may be repeated
+    /// Group to impersonate for the operation, this flag can be repeated to specify multiple groups
     #[arg(long = "as-group", global = true, value_name = "GROUP")]
     impersonate_groups: Vec<String>,
-    /// UID to impersonate
+    /// UID to impersonate for the operation
     #[arg(long = "as-uid", global = true, value_name = "UID")]
     impersonate_uid: Option<String>,
-    /// What else is known of the user to impersonate, as key=value; may be repeated
-    #[arg(long = "as-user-extra", global = true, value_name = "KEY=VALUE", value_parser = pair)]
+    /// User extras (key=value) to impersonate for the operation, this flag can be repeated
+    #[arg(long = "as-user-extra", global = true, value_name = "KEY=VALUE", value_parser = parse_pair)]
     impersonate_extra: Vec<(String, String)>,
-    /// How long to wait for one answer of the server, as 30s; 0 means without limit
+    /// The length of time to wait before giving up on a single server request, such as 30s. A
+    /// value of zero means don't timeout requests
     #[arg(
         long,
         global = true,
         value_name = "TIME",
-        default_value = "0", value_parser = request_timeout)]
+        default_value = "0", value_parser = parse_request_timeout)]
     request_timeout: Duration,
-    /// Address and port of the API server, instead of the kubeconfig's
+    /// The address and port of the Kubernetes API server
     #[arg(short, long, global = true)]
     server: Option<String>,
-    /// File of the authority that the server's certificate is to come from
-    #[arg(long, global = true, value_name = "FILE", value_parser = path())]
+    /// Path to a cert file for the certificate authority
+    #[arg(long, global = true, value_name = "FILE", value_parser = path_parser())]
     certificate_authority: Option<PathBuf>,
-    /// Take any certificate of the server: whoever sits between can read everything
+    /// If true, the server's certificate will not be checked for validity. This will make your
+    /// HTTPS connections insecure
     #[arg(long, global = true)]
     insecure_skip_tls_verify: bool,
-    /// Name that the server's certificate is to have, instead of the address's
+    /// Server name to use for server certificate validation. If it is not provided, the hostname
+    /// used to contact the server is used
     #[arg(long, global = true, value_name = "NAME")]
     tls_server_name: Option<String>,
-    /// File of a certificate to show to the server
-    #[arg(long, global = true, value_name = "FILE", value_parser = path())]
+    /// Path to a client certificate file for TLS
+    #[arg(long, global = true, value_name = "FILE", value_parser = path_parser())]
     client_certificate: Option<PathBuf>,
-    /// File of that certificate's key
-    #[arg(long, global = true, value_name = "FILE", value_parser = path())]
+    /// Path to a client key file for TLS
+    #[arg(long, global = true, value_name = "FILE", value_parser = path_parser())]
     client_key: Option<PathBuf>,
-    /// Bearer token to show to the server
+    /// Bearer token for authentication to the API server
     #[arg(long, global = true)]
     token: Option<SecretString>,
-    /// Name for basic authentication to the server
+    /// Username for basic authentication to the API server
     #[arg(long, global = true, value_name = "NAME")]
     username: Option<String>,
-    /// Password for basic authentication to the server
+    /// Password for basic authentication to the API server
     #[arg(long, global = true)]
     password: Option<SecretString>,
-    /// Have answers come uncompressed
+    /// If true, opt-out of response compression for all requests to the server
     #[arg(long, global = true)]
     disable_compression: bool,
-    /// Exit with an error when the server warns of something
+    /// Treat warnings received from the server as errors and exit with a non-zero exit code
     #[arg(long, global = true)]
     warnings_as_errors: bool,
-    /// How much to tell on stderr; from 6 on, every request
+    /// Number for the log level verbosity; from 6, every request is logged to stderr
     #[arg(
         short,
         long = "v",
@@ -98,25 +101,25 @@ pub struct Globals {
         default_value_t = 0
     )]
     verbosity: u8,
-    /// Taken as kubectl's; nothing is cached
-    #[arg(long, global = true, value_name = "DIR", value_parser = path())]
+    /// Accepted like in kubectl, but ignored: nothing is cached
+    #[arg(long, global = true, value_name = "DIR", value_parser = path_parser())]
     cache_dir: Option<PathBuf>,
-    /// Taken as kubectl's; see version for what fits together
+    /// Accepted like in kubectl, but ignored: see version for the supported version skew
     #[arg(long, global = true)]
     match_server_version: bool,
-    /// Taken as kubectl's; its file of defaults is for kubectl itself
-    #[arg(long, global = true, value_name = "FILE", value_parser = path())]
+    /// Accepted like in kubectl, but ignored: the kuberc file is only for kubectl
+    #[arg(long, global = true, value_name = "FILE", value_parser = path_parser())]
     kuberc: Option<PathBuf>,
-    /// Taken as kubectl's; what is told comes at once
-    #[arg(long, global = true, value_name = "TIME", default_value = "5s", value_parser = duration)]
+    /// Accepted like in kubectl, but ignored: logs are written immediately
+    #[arg(long, global = true, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
     log_flush_frequency: Duration,
-    /// Taken as kubectl's; -v is for all there is
+    /// Accepted like in kubectl, but ignored: -v applies to all logs
     #[arg(long, global = true, value_name = "PATTERN=LEVEL")]
     vmodule: Option<String>,
-    /// Taken as kubectl's; there is no profile
+    /// Accepted like in kubectl, but ignored: no profile is captured
     #[arg(long, global = true, default_value = "none", value_name = "NAME")]
     profile: String,
-    /// Taken as kubectl's; there is no profile
+    /// Accepted like in kubectl, but ignored: no profile is captured
     #[arg(
         long,
         global = true,
@@ -124,13 +127,13 @@ pub struct Globals {
         value_name = "NAME"
     )]
     profile_output: String,
-    /// What the server warned of.
+    /// The warnings of the server.
     #[arg(skip)]
     warnings: Arc<Mutex<HashSet<String>>>,
 }
 
 impl Globals {
-    pub fn options(&self) -> ConnectOptions {
+    pub fn connect_options(&self) -> ConnectOptions {
         ConnectOptions {
             kubeconfig: self.kubeconfig.clone(),
             context: self.context.clone(),
@@ -152,44 +155,47 @@ impl Globals {
             username: self.username.clone(),
             password: self.password.clone(),
             disable_compression: self.disable_compression,
-            trace: (self.verbosity >= REQUESTS).then_some(|text| eprintln!("{text}")),
+            trace: (self.verbosity >= REQUEST_LOG_LEVEL).then_some(|text| eprintln!("{text}")),
         }
         .without_empty()
     }
 
-    /// Connects; the server's warnings go to stderr, each once.
+    /// Connects to the cluster; prints each warning of the server once to stderr.
     pub async fn connect(&self) -> Result<Cluster> {
-        let told = self.warnings.clone();
+        let warnings = self.warnings.clone();
         let warn = move |text: &str| {
-            let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-            if told.insert(text.to_owned()) {
+            let mut printed = warnings.lock().unwrap_or_else(PoisonError::into_inner);
+            if printed.insert(text.to_owned()) {
                 eprintln!("Warning: {text}");
             }
         };
-        Cluster::connect(&self.options(), warn).await
+        Cluster::connect(&self.connect_options(), warn).await
     }
 
-    /// Fails where the server has warned and that is to count.
-    pub fn heed_warnings(&self) -> anyhow::Result<()> {
-        let told = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
-        match told.len() {
+    /// Fails if the server sent warnings and --warnings-as-errors is set.
+    ///
+    /// # Errors
+    /// The number of warnings, worded as in kubectl.
+    pub fn fail_on_warnings(&self) -> anyhow::Result<()> {
+        let warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        match warnings.len() {
             1 if self.warnings_as_errors => bail!("1 warning received"),
-            many if self.warnings_as_errors && many > 0 => bail!("{many} warnings received"),
+            count if self.warnings_as_errors && count > 0 => bail!("{count} warnings received"),
             _ => Ok(()),
         }
     }
 }
 
-/// A path that may be empty.
-fn path() -> impl TypedValueParser<Value = PathBuf> {
+/// Parses a path that may be empty.
+fn path_parser() -> impl TypedValueParser<Value = PathBuf> {
     OsStringValueParser::new().map(PathBuf::from)
 }
 
-fn request_timeout(text: &str) -> std::result::Result<Duration, String> {
-    limit(if text.is_empty() { "0" } else { text })
+fn parse_request_timeout(text: &str) -> std::result::Result<Duration, String> {
+    parse_timeout(if text.is_empty() { "0" } else { text })
 }
 
-fn pair(text: &str) -> std::result::Result<(String, String), String> {
+fn parse_pair(text: &str) -> std::result::Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
     Ok((key.to_owned(), value.to_owned()))
 }
@@ -200,24 +206,24 @@ mod tests {
 
     use super::*;
 
-    /// As `kubectl options` of 1.35 lists them.
-    const KUBECTLS: &str = "as as-group as-uid as-user-extra cache-dir certificate-authority client-certificate client-key cluster context \
+    /// The flags of `kubectl options` in 1.35.
+    const KUBECTL_FLAGS: &str = "as as-group as-uid as-user-extra cache-dir certificate-authority client-certificate client-key cluster context \
         disable-compression insecure-skip-tls-verify kubeconfig kuberc log-flush-frequency match-server-version namespace password profile \
         profile-output request-timeout server tls-server-name token user username v vmodule warnings-as-errors";
 
     #[test]
-    fn kubectls_global_flags_are_ours() {
+    fn global_flags_equal_those_of_kubectl() {
         let command = Globals::augment_args(clap::Command::new("globals"));
         let mut ours: Vec<_> = command
             .get_arguments()
             .filter_map(clap::Arg::get_long)
             .collect();
         ours.sort_unstable();
-        assert_eq!(ours, KUBECTLS.split_whitespace().collect::<Vec<_>>());
+        assert_eq!(ours, KUBECTL_FLAGS.split_whitespace().collect::<Vec<_>>());
     }
 
     #[test]
-    fn an_empty_value_is_none() {
+    fn empty_flag_value_counts_as_not_set() {
         let flags = [
             "-n",
             "--context",
@@ -239,12 +245,12 @@ mod tests {
         ];
         let words = flags.into_iter().flat_map(|flag| [flag, ""]);
         let command = Globals::augment_args(clap::Command::new("globals"));
-        let read = |words: Vec<&str>| {
+        let parse = |words: Vec<&str>| {
             let matches = command.clone().try_get_matches_from(words).unwrap();
             let globals = Globals::from_arg_matches(&matches).unwrap();
-            format!("{:?}", globals.options())
+            format!("{:?}", globals.connect_options())
         };
-        let empty = read(["globals"].into_iter().chain(words).collect());
-        assert_eq!(empty, read(vec!["globals"]));
+        let empty = parse(["globals"].into_iter().chain(words).collect());
+        assert_eq!(empty, parse(vec!["globals"]));
     }
 }

@@ -6,25 +6,25 @@ use di_client::{DryRun, Flavour, IMAGE, Installed, Orchestrator, VERSION, instal
 
 use crate::{
     globals::Globals,
-    setup::{Setup, in_system_namespace},
+    setup::{Setup, check_system_namespace},
 };
 
 /// Install the orchestrator in the cluster.
 ///
-/// Its definitions come first, then its namespace, its rights and the rest, all by server-side apply. Done once its pods are ready and the
-/// API server reaches its webhooks.
+/// Applies the custom resource definitions, the namespace, the RBAC rules and the other objects by
+/// server-side apply. Waits until the pods are ready and the API server reaches the webhooks.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  # Install it, from a registry that the cluster reaches
+  # Install the orchestrator, with an image from a registry that the cluster can reach
   kubectl di install --image registry.example.com/di-orchestrator:v0.1.0
 
-  # See what would be applied, without a cluster
+  # Print the objects that would be applied, without a cluster
   kubectl di install --dry-run=client -o yaml
 
-  # Only the admission checks, where another operator runs the jobs
+  # Install only the admission webhooks, if another operator runs the jobs
   kubectl di install --webhook-only")]
 pub struct Install {
-    /// Only the admission checks
+    /// Install only the admission webhooks
     #[arg(long)]
     webhook_only: bool,
     #[command(flatten)]
@@ -33,7 +33,7 @@ pub struct Install {
 
 impl Install {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
-        in_system_namespace(globals)?;
+        check_system_namespace(globals)?;
         let flavour = if self.webhook_only {
             Flavour::WebhookOnly
         } else {
@@ -41,34 +41,34 @@ impl Install {
         };
         let image = self.setup.image.as_deref().unwrap_or(IMAGE);
         if self.setup.dry_run.get() == DryRun::Client {
-            self.setup.show(flavour, image, out)?;
+            self.setup.print_manifests(flavour, image, out)?;
             return Ok(ExitCode::SUCCESS);
         }
         let cluster = globals.connect().await?;
         if let Orchestrator::Installed(installed) = installed(&cluster).await? {
             let already = format!(
                 "DI Orchestrator {} is already installed in this cluster",
-                version(&installed)
+                version_text(&installed)
             );
-            let is_ours = version(&installed) == VERSION;
+            let is_ours = version_text(&installed) == VERSION;
             if is_ours && installed.flavour == flavour && self.setup.image.is_none() {
                 bail!("{already}: there is nothing to do");
             }
             ensure!(
                 installed.flavour == flavour,
-                "{already}, as {}; to change that, first: kubectl di uninstall",
+                "{already}, {}; to change that, run kubectl di uninstall first",
                 match installed.flavour {
-                    Flavour::Whole => "a whole",
-                    Flavour::WebhookOnly => "its admission checks alone",
+                    Flavour::Whole => "with the reconciler",
+                    Flavour::WebhookOnly => "with the admission webhooks only",
                 }
             );
-            let what = match &self.setup.image {
+            let target = match &self.setup.image {
                 Some(image) if is_ours => image,
                 _ => VERSION,
             };
-            bail!("{already}; to bring in {what}: kubectl di upgrade");
+            bail!("{already}; to upgrade to {target}: kubectl di upgrade");
         }
-        if !self.setup.carry_out(&cluster, flavour, image, out).await? {
+        if !self.setup.apply_all(&cluster, flavour, image, out).await? {
             return Ok(ExitCode::FAILURE);
         }
         if self.setup.dry_run.is_real() && !self.setup.is_data() {
@@ -78,8 +78,8 @@ impl Install {
     }
 }
 
-/// The version of an orchestrator, for people.
-pub fn version(installed: &Installed) -> String {
+/// The version of an orchestrator as text.
+pub fn version_text(installed: &Installed) -> String {
     match &installed.version {
         Some(version) => version.to_string(),
         None => "of unknown version".to_owned(),

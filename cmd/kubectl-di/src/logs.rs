@@ -16,70 +16,71 @@ use futures::StreamExt;
 use jiff::Timestamp;
 
 use crate::{
-    args::duration,
+    args::parse_duration,
     colour::Colours,
     globals::Globals,
-    names::{JobAndReplica, replica_name},
-    output::{self, report},
+    names::{JobAndReplica, parse_replica_name},
+    output::{self, report_error},
 };
 
 use files::Files;
 
-/// Show what a job's replicas have written; the coordinator's main container unless told otherwise.
+/// Print the logs of a job's replicas; by default of the coordinator's main container.
 ///
-/// Lines of several pods begin with the name of theirs.
+/// Lines from several pods are prefixed with the pod name.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  # Follow the coordinator
+  # Stream the log of the coordinator
   kubectl di logs cartpole -f
 
-  # The last lines of every collector
+  # Print the last lines of every collector
   kubectl di logs cartpole --role collector --tail 20
 
-  # All that is said, and by whom
+  # Stream all logs, prefixed with pod and container
   kubectl di logs cartpole --role all --all-containers -f
 
-  # All that is there to read, in a file for each container
+  # Write all logs to one file per container
   kubectl di logs cartpole --role all --all-containers --out-dir cartpole-logs
 
-  # Why a learner's container was restarted
+  # Print the log of a learner before its container was restarted
   kubectl di logs cartpole/learner-x7k2p --previous")]
 #[allow(clippy::struct_excessive_bools)] // flags
 pub struct Logs {
     /// Name of the job, or of the job and one of its replicas: NAME/REPLICA
     #[arg(value_name = "NAME[/REPLICA]")]
     target: JobAndReplica,
-    /// Replicas of this role
+    /// Role of the replicas
     #[arg(long, value_enum, default_value_t = RoleArg::Coordinator)]
     role: RoleArg,
-    /// The replica of this name
-    #[arg(long, value_name = "NAME", value_parser = replica_name, conflicts_with = "role")]
+    /// Name of the replica
+    #[arg(long, value_name = "NAME", value_parser = parse_replica_name, conflicts_with = "role")]
     replica: Option<String>,
-    /// Go on with what is still to come, of replicas that come later too, until the job has ended
+    /// Specify if the logs should be streamed; includes replicas that are created later, until the
+    /// job has ended
     #[arg(short, long)]
     follow: bool,
-    /// Only so many last lines of each; -1 means all
+    /// Lines of recent log file to display. Defaults to -1, showing all log lines
     #[arg(long, value_name = "N", default_value_t = -1, allow_negative_numbers = true)]
     tail: i64,
-    /// Only what is younger, as 5m
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    /// Only return logs newer than a relative duration like 5s, 2m, or 3h. Defaults to all logs
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     since: Option<Duration>,
-    /// Only what came after a time, as 2026-01-31T12:00:00Z
-    #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "since")]
+    /// Only return logs after a specific date (RFC3339). Defaults to all logs
+    #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "since")]
     since_time: Option<Timestamp>,
-    /// The container's last run instead of this one
+    /// If true, print the logs for the previous instance of the container in a pod if it exists
     #[arg(short, long)]
     previous: bool,
-    /// Begin each line with its time
+    /// Include timestamps on each line in the log output
     #[arg(long)]
     timestamps: bool,
-    /// Container instead of di-container
+    /// Print the logs of this container. Defaults to di-container
     #[arg(short, long)]
     container: Option<String>,
-    /// Every container, those that prepare the pod included
+    /// Get all containers' logs in the pod(s), including init containers
     #[arg(long, conflicts_with = "container")]
     all_containers: bool,
-    /// Whether lines begin with the name of their pod; told by whether there are several, unless said
+    /// Prefix each log line with the log source. Defaults to true if there are several sources
     #[arg(
         long,
         action = ArgAction::Set,
@@ -88,22 +89,22 @@ pub struct Logs {
         require_equals = true
     )]
     prefix: Option<bool>,
-    /// Only so many bytes of each; 0 means all
+    /// Maximum bytes of logs to return per container. Defaults to no limit
     #[arg(long, value_name = "N", default_value_t = 0)]
     limit_bytes: u32,
-    /// Errors on the way count for nothing in the exit code
+    /// If watching / following pod logs, allow for any errors that occur to be non-fatal
     #[arg(long)]
     ignore_errors: bool,
-    /// Write to DIR/POD/CONTAINER.log instead, and tell of each file
+    /// Write to DIR/POD/CONTAINER.log instead of stdout, and print the name of each file
     #[arg(long, value_name = "DIR", conflicts_with = "prefix")]
     out_dir: Option<PathBuf>,
-    /// How many containers may be followed at once
-    #[arg(long, value_name = "N", default_value_t = MOST)]
+    /// Specify maximum number of concurrent logs to follow
+    #[arg(long, value_name = "N", default_value_t = MAX_LOG_REQUESTS)]
     max_log_requests: usize,
 }
 
-/// Logs that are followed at once, unless told otherwise.
-const MOST: usize = 50;
+/// The default of --max-log-requests.
+const MAX_LOG_REQUESTS: usize = 50;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum RoleArg {
@@ -119,18 +120,18 @@ impl Logs {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
         let cluster = globals.connect().await?;
         let job = job(&cluster, &self.target.job).await?;
-        let (which, options) = (self.which(job.name()), self.options());
-        // The last run of a container has no successors.
+        let (which, options) = (self.selected_replicas(job.name()), self.log_options());
+        // The log of a previous instance is complete, so there is nothing to follow.
         let follow = self.follow && !self.previous;
-        let may_come = follow && !matches!(which, Which::Replica(_));
-        let pods = log_pods(&cluster, &job, &which, may_come).await?;
+        let allow_none = follow && !matches!(which, Which::Replica(_));
+        let pods = log_pods(&cluster, &job, &which, allow_none).await?;
         if pods.is_empty() {
             eprintln!("Waiting for pods of {}...", job.title());
         }
         let count: usize = pods.iter().map(|pod| options.containers(pod).len()).sum();
         ensure!(
             !self.follow || count <= self.max_log_requests,
-            "{count} containers are to be followed, but at most {} may be; use --max-log-requests to raise the limit",
+            "you are attempting to follow {count} log streams, but maximum allowed concurrency is {}, use --max-log-requests to increase the limit",
             self.max_log_requests
         );
         let several = count > 1 || (follow && which.may_be_several());
@@ -139,7 +140,7 @@ impl Logs {
             None => Sink::Lines(Prefix {
                 wanted: self.prefix.unwrap_or(several),
                 containers: self.all_containers,
-                colours: Colours::of_stdout(),
+                colours: Colours::for_stdout(),
                 seen: HashMap::new(),
             }),
         };
@@ -156,8 +157,8 @@ impl Logs {
             di_client::logs(&cluster, job.namespace(), &pods, &options)
         };
         let printed = tokio::select! {
-            printed = print(lines, sink, out) => printed?,
-            // As kubectl's requests end.
+            printed = print_lines(lines, sink, out) => printed?,
+            // The same error as in kubectl.
             () = cluster.limit(), if follow => bail!("context deadline exceeded"),
         };
         Ok(match printed {
@@ -167,10 +168,10 @@ impl Logs {
         })
     }
 
-    fn which(&self, job: &str) -> Which {
+    fn selected_replicas(&self, job: &str) -> Which {
         let named = self.replica.as_ref().or(self.target.replica.as_ref());
         match (named, self.role) {
-            // The job's name may be left out of it.
+            // The prefix with the name of the job is optional.
             (Some(name), _) if name.starts_with(&format!("{job}-")) => Which::Replica(name.clone()),
             (Some(name), _) => Which::Replica(format!("{job}-{name}")),
             (None, RoleArg::All) => Which::All,
@@ -182,13 +183,13 @@ impl Logs {
         }
     }
 
-    fn options(&self) -> LogOptions {
+    fn log_options(&self) -> LogOptions {
         LogOptions {
             container: self.container.clone(),
             all_containers: self.all_containers,
             follow: self.follow,
             tail: Some(self.tail).filter(|lines| *lines >= 0),
-            // As kubectl: no time at all is no limit.
+            // As in kubectl, zero means no limit.
             since: self.since.filter(|since| !since.is_zero()),
             since_time: self.since_time,
             previous: self.previous,
@@ -199,7 +200,7 @@ impl Logs {
     }
 }
 
-/// Prints what a job's coordinator says until the job has ended.
+/// Prints the log of the coordinator of a job until the job has ended.
 pub async fn follow_coordinator(cluster: &Cluster, name: &str, out: &mut impl Write) -> Result<()> {
     let job = job(cluster, name).await?;
     let (which, options) = (
@@ -210,25 +211,25 @@ pub async fn follow_coordinator(cluster: &Cluster, name: &str, out: &mut impl Wr
         },
     );
     let pods = log_pods(cluster, &job, &which, true).await?;
-    let lines = di_client::follow(cluster, &job, &which, pods, &options, MOST);
+    let lines = di_client::follow(cluster, &job, &which, pods, &options, MAX_LOG_REQUESTS);
     let sink = Sink::Lines(Prefix {
         wanted: false,
         containers: false,
         colours: Colours::none(),
         seen: HashMap::new(),
     });
-    print(lines, sink, out).await.map(drop)
+    print_lines(lines, sink, out).await.map(drop)
 }
 
-/// Tells of errors on the way, and returns how many there were.
-async fn print(lines: LogStream, mut sink: Sink, out: &mut impl Write) -> Result<usize> {
-    let mut lines = lines.take_until(Box::pin(output::closed()));
+/// Prints lines to the sink and errors to stderr; returns the number of errors.
+async fn print_lines(lines: LogStream, mut sink: Sink, out: &mut impl Write) -> Result<usize> {
+    let mut lines = lines.take_until(Box::pin(output::stdout_closed()));
     let mut errors = 0;
     while let Some(line) = lines.next().await {
         match line {
-            Ok(line) => sink.take(out, &line)?,
+            Ok(line) => sink.write_line(out, &line)?,
             Err(error) => {
-                report(&error.into());
+                report_error(&error.into());
                 errors += 1;
             }
         }
@@ -236,47 +237,47 @@ async fn print(lines: LogStream, mut sink: Sink, out: &mut impl Write) -> Result
     Ok(errors)
 }
 
-fn time(text: &str) -> Result<Timestamp, String> {
+fn parse_time(text: &str) -> Result<Timestamp, String> {
     text.parse()
-        .map_err(|_| "expected a time as 2026-01-31T12:00:00Z".to_owned())
+        .map_err(|_| "expected a date such as 2026-01-31T12:00:00Z".to_owned())
 }
 
-/// Where lines go.
+/// The destination of log lines.
 enum Sink {
     Lines(Prefix),
     Files(Files),
 }
 
 impl Sink {
-    fn take(&mut self, out: &mut impl Write, line: &LogLine) -> Result<()> {
+    fn write_line(&mut self, out: &mut impl Write, line: &LogLine) -> Result<()> {
         match self {
-            Self::Lines(prefix) => Ok(prefix.print(out, line)?),
-            Self::Files(files) => files.take(out, line),
+            Self::Lines(prefix) => Ok(prefix.print_line(out, line)?),
+            Self::Files(files) => files.write_line(out, line),
         }
     }
 }
 
-/// What lines of several containers begin with.
+/// The prefix of lines, if there are several sources.
 struct Prefix {
     wanted: bool,
-    /// Whether the container is named, too.
+    /// Whether the prefix includes the container.
     containers: bool,
     colours: Colours,
-    /// Each speaker keeps its colour.
+    /// The colour number of each source.
     seen: HashMap<String, usize>,
 }
 
 impl Prefix {
-    fn print(&mut self, out: &mut impl Write, line: &LogLine) -> io::Result<()> {
+    fn print_line(&mut self, out: &mut impl Write, line: &LogLine) -> io::Result<()> {
         if self.wanted {
-            let speaker = if self.containers {
+            let source = if self.containers {
                 format!("[{}/{}]", line.pod, line.container)
             } else {
                 format!("[{}]", line.pod)
             };
             let next = self.seen.len();
-            let number = *self.seen.entry(speaker.clone()).or_insert(next);
-            write!(out, "{} ", self.colours.vary(&speaker, number))?;
+            let number = *self.seen.entry(source.clone()).or_insert(next);
+            write!(out, "{} ", self.colours.paint_by_number(&source, number))?;
         }
         out.write_all(&line.bytes)?;
         if self.wanted && !line.bytes.ends_with(b"\n") {
@@ -293,19 +294,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn since_no_time_at_all_means_all() {
+    fn since_zero_means_no_limit() {
         let since = |time: &str| {
             let command = Logs::augment_args(Command::new("logs"));
             let words = ["logs", "j", "--since", time];
             let matches = command.try_get_matches_from(words).unwrap();
-            Logs::from_arg_matches(&matches).unwrap().options().since
+            Logs::from_arg_matches(&matches)
+                .unwrap()
+                .log_options()
+                .since
         };
         assert_eq!(since("0s"), None);
         assert_eq!(since("5m"), Some(Duration::from_secs(300)));
     }
 
     #[test]
-    fn lines_of_several_containers_are_told_apart() {
+    fn lines_are_prefixed_with_pod_and_container() {
         let line = |bytes: &[u8]| LogLine {
             pod: "p".to_owned(),
             container: "c".to_owned(),
@@ -319,7 +323,7 @@ mod tests {
                 seen: HashMap::new(),
             };
             let mut out = Vec::new();
-            prefix.print(&mut out, &line(bytes)).unwrap();
+            prefix.print_line(&mut out, &line(bytes)).unwrap();
             out
         };
         assert_eq!(printed(true, false, b"a\n"), b"[p] a\n");

@@ -2,6 +2,8 @@
 
 mod age;
 mod args;
+mod clap_errors;
+mod cmdline;
 mod colour;
 mod columns;
 mod complete;
@@ -18,15 +20,15 @@ mod generate;
 mod get;
 mod globals;
 mod install;
-mod life;
+mod lifecycle;
 mod logs;
 mod manifests;
-mod mistakes;
 mod names;
 mod options;
 mod output;
 mod port_forward;
-mod printed;
+mod printer;
+mod progress_bar;
 mod replicas;
 mod resources;
 mod restart;
@@ -34,6 +36,7 @@ mod role;
 mod rows;
 mod selection;
 mod setup;
+mod signals;
 mod sort;
 mod suspend;
 mod table;
@@ -43,31 +46,30 @@ mod upgrade;
 mod validate;
 mod version;
 mod wait;
-mod waiting;
-mod words;
+mod wait_flags;
 
 use std::{
     io::{self, Write},
     process::ExitCode,
 };
 
-use crate::args::{Cli, Misread};
+use crate::args::{Cli, ParseError};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    // The only provider that is compiled in; an error would mean that it is installed already.
+    // An error means that a provider is installed already. See docs/decisions/0006.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    if let Some(words) = complete::asked() {
-        return complete::run(words).await;
+    if let Some(request) = complete::requested_completion() {
+        return complete::run(request).await;
     }
-    let cli = match Cli::read(std::env::args_os()) {
+    let cli = match Cli::parse_args(std::env::args_os()) {
         Ok(cli) => cli,
-        Err(Misread::Asked(help)) => {
+        Err(ParseError::Help(help)) => {
             let _ = help.print();
             return ExitCode::SUCCESS;
         }
-        Err(Misread::Mistake(told)) => {
-            eprint!("{told}");
+        Err(ParseError::Usage(message)) => {
+            eprint!("{message}");
             return ExitCode::FAILURE;
         }
     };
@@ -77,13 +79,13 @@ async fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            output::report(&error);
+            output::report_error(&error);
             ExitCode::FAILURE
         }
     }
 }
 
-/// Whether the reader of our output has seen enough, as `head` does.
+/// Whether the reader closed the pipe, as `head` does after its last line.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .downcast_ref::<io::Error>()

@@ -2,29 +2,31 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use di_client::{Check, Cluster, Document, Target, convert, manifest, prepare};
 
-use crate::selection::Chosen;
+use crate::selection::SelectedJob;
 
-/// What is said where jobs are chosen in two ways.
-pub const EITHER: &str = "-f cannot be combined with names, -l, --field-selector, --all or -A";
+/// The error if jobs are selected both by manifests and by names or selectors.
+pub const SOURCE_CONFLICT: &str =
+    "-f cannot be combined with names, -l, --field-selector, --all or -A";
 
-/// The flags that name manifests, where there may be others instead.
+/// The flags that name manifests.
 #[derive(Debug, Args)]
 pub struct Manifests {
-    /// File, directory or address of manifests, YAML or JSON; - reads standard input; may be repeated, or several with commas between them
+    /// Filename, directory, or URL to files identifying the resource, in YAML or JSON. Use - for
+    /// standard input. Can be repeated or given as a comma separated list
     #[arg(short, long, value_name = "FILE", value_delimiter = ',')]
     pub filename: Vec<String>,
-    /// Read the directories in directories, too
+    /// Process the directory used in -f, --filename recursively
     #[arg(short = 'R', long, requires = "filename")]
     pub recursive: bool,
 }
 
 impl Manifests {
-    pub fn are_named(&self) -> bool {
+    pub fn are_given(&self) -> bool {
         !self.filename.is_empty()
     }
 
-    /// Their documents; it is noted which ones were of the predecessor.
-    pub fn read(&self) -> Result<Vec<Document>> {
+    /// Reads the documents; prints a note for each converted NerveXJob.
+    pub fn read_documents(&self) -> Result<Vec<Document>> {
         let mut documents = Vec::new();
         for name in &self.filename {
             documents.extend(manifest::read(name, self.recursive)?);
@@ -42,22 +44,28 @@ impl Manifests {
         Ok(documents)
     }
 
-    /// The jobs that they name.
-    pub async fn jobs(&self, cluster: &Cluster) -> Result<Vec<Chosen>> {
+    /// Reads the manifests and returns the jobs that they name.
+    pub async fn read_jobs(&self, cluster: &Cluster) -> Result<Vec<SelectedJob>> {
         let namespace = cluster.namespace();
-        let ready = prepare(Some(cluster), namespace, self.read()?, Check::Identity).await?;
-        let mut chosen = Vec::new();
+        let ready = prepare(
+            Some(cluster),
+            namespace,
+            self.read_documents()?,
+            Check::Identity,
+        )
+        .await?;
+        let mut selected = Vec::new();
         for one in ready {
             let target = Target::from(one);
             ensure!(
                 target.api.kind == "DIJob",
-                "{} {:?} is none of the DIJobs that this command is for",
+                "{} {:?} is not a DIJob; this command supports only DIJobs",
                 target.api.kind,
                 target.name
             );
             let namespace = target.namespace.as_deref().unwrap_or(&namespace.name);
-            chosen.push(Chosen::new(cluster.within(namespace), &target.name));
+            selected.push(SelectedJob::new(cluster.within(namespace), &target.name));
         }
-        Ok(chosen)
+        Ok(selected)
     }
 }

@@ -1,35 +1,35 @@
 use di_api::{Role, names};
 use di_client::Choice;
 
-/// A job's name; its kind may stand before it, as in what `-o name` prints.
-pub fn job_name(text: &str) -> Result<String, String> {
-    match without_kind(text).split_once('/') {
+/// Parses the name of a job, with or without its kind, as printed by `-o name`.
+pub fn parse_job_name(text: &str) -> Result<String, String> {
+    match strip_kind_prefix(text).split_once('/') {
         Some(_) => Err("expected NAME or dijob/NAME".to_owned()),
-        None if without_kind(text).is_empty() => Err("a name must not be empty".to_owned()),
-        None => Ok(without_kind(text).to_owned()),
+        None if strip_kind_prefix(text).is_empty() => Err("a name must not be empty".to_owned()),
+        None => Ok(strip_kind_prefix(text).to_owned()),
     }
 }
 
-/// A replica's name; its kind may stand before it, as in what `-o name` prints.
-pub fn replica_name(text: &str) -> Result<String, String> {
-    match without_pod(text) {
+/// Parses the name of a replica, with or without its kind, as printed by `-o name`.
+pub fn parse_replica_name(text: &str) -> Result<String, String> {
+    match strip_pod_prefix(text) {
         "" => Err("a name must not be empty".to_owned()),
         name => Ok(name.to_owned()),
     }
 }
 
-fn without_pod(text: &str) -> &str {
+fn strip_pod_prefix(text: &str) -> &str {
     let kinds = ["pod/", "pods/"];
     let name = kinds.iter().find_map(|kind| text.strip_prefix(kind));
     name.unwrap_or(text)
 }
 
-/// A job, and perhaps one of its replicas: `cartpole`, or `cartpole/collector-x7k2p`.
+/// A job or one of its replicas: `cartpole`, or `cartpole/collector-x7k2p`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobAndReplica {
-    /// The job's name.
+    /// The name of the job.
     pub job: String,
-    /// The replica's, whole or without the job's.
+    /// The name of the replica, with or without the name of the job as prefix.
     pub replica: Option<String>,
 }
 
@@ -37,9 +37,9 @@ impl std::str::FromStr for JobAndReplica {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (job, replica) = match without_kind(text).split_once('/') {
-            Some((job, replica)) => (job, Some(without_pod(replica).to_owned())),
-            None => (without_kind(text), None),
+        let (job, replica) = match strip_kind_prefix(text).split_once('/') {
+            Some((job, replica)) => (job, Some(strip_pod_prefix(replica).to_owned())),
+            None => (strip_kind_prefix(text), None),
         };
         if job.is_empty()
             || replica
@@ -56,8 +56,8 @@ impl std::str::FromStr for JobAndReplica {
 }
 
 impl JobAndReplica {
-    /// Which replica is meant; the coordinator unless told otherwise.
-    pub fn choice(&self, role: Option<Role>, index: Option<i32>) -> Choice {
+    /// The selected replica; the coordinator by default.
+    pub fn to_choice(&self, role: Option<Role>, index: Option<i32>) -> Choice {
         match (&self.replica, role) {
             (Some(name), _) => Choice::Named(name.clone()),
             (None, role) => Choice::Role(role.unwrap_or(Role::Coordinator), index),
@@ -65,18 +65,18 @@ impl JobAndReplica {
     }
 }
 
-/// Whether a word says that jobs are meant, as in `kubectl get dijobs`.
-pub fn is_kind(text: &str) -> bool {
+/// Whether a word is the kind of jobs, as in `kubectl get dijobs`.
+pub fn is_dijob_kind(text: &str) -> bool {
     let kind = text
         .strip_suffix(names::GROUP)
         .and_then(|kind| kind.strip_suffix('.'));
     matches!(kind.unwrap_or(text), "dijob" | "dijobs")
 }
 
-/// What stands behind the kind of jobs, if that is there.
-pub fn without_kind(text: &str) -> &str {
+/// Removes `dijob/` or a similar prefix.
+pub fn strip_kind_prefix(text: &str) -> &str {
     match text.split_once('/') {
-        Some((kind, name)) if is_kind(kind) => name,
+        Some((kind, name)) if is_dijob_kind(kind) => name,
         _ => text,
     }
 }
@@ -86,30 +86,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jobs_and_replicas_are_told_apart() {
-        let read = |text: &str| {
-            let read: JobAndReplica = text.parse()?;
-            Ok::<_, String>((read.job, read.replica.unwrap_or_default()))
+    fn job_and_replica_are_parsed_with_and_without_kind() {
+        let parse = |text: &str| {
+            let parsed: JobAndReplica = text.parse()?;
+            Ok::<_, String>((parsed.job, parsed.replica.unwrap_or_default()))
         };
         let pair = |a: &str, b: &str| Ok((a.to_owned(), b.to_owned()));
-        assert_eq!(read("j"), pair("j", ""));
-        assert_eq!(read("j/collector-abcde"), pair("j", "collector-abcde"));
-        assert_eq!(read("dijob/j"), pair("j", ""));
-        assert_eq!(read("dijob.diengine.opendilab.org/j/x"), pair("j", "x"));
-        assert_eq!(read("j/pod/j-collector-x"), pair("j", "j-collector-x"));
-        assert_eq!(read("dijob/j/pods/x"), pair("j", "x"));
-        assert!(read("j/pod/").is_err());
+        assert_eq!(parse("j"), pair("j", ""));
+        assert_eq!(parse("j/collector-abcde"), pair("j", "collector-abcde"));
+        assert_eq!(parse("dijob/j"), pair("j", ""));
+        assert_eq!(parse("dijob.diengine.opendilab.org/j/x"), pair("j", "x"));
+        assert_eq!(parse("j/pod/j-collector-x"), pair("j", "j-collector-x"));
+        assert_eq!(parse("dijob/j/pods/x"), pair("j", "x"));
+        assert!(parse("j/pod/").is_err());
         assert_eq!(
-            replica_name("pod/j-collector-x"),
+            parse_replica_name("pod/j-collector-x"),
             Ok("j-collector-x".to_owned())
         );
-        assert!(replica_name("pod/").is_err());
-        assert_eq!(read("j/"), Err("expected NAME or NAME/REPLICA".to_owned()));
-        assert_eq!(job_name("dijobs/j"), Ok("j".to_owned()));
+        assert!(parse_replica_name("pod/").is_err());
+        assert_eq!(parse("j/"), Err("expected NAME or NAME/REPLICA".to_owned()));
+        assert_eq!(parse_job_name("dijobs/j"), Ok("j".to_owned()));
         assert_eq!(
-            job_name("pod/j"),
+            parse_job_name("pod/j"),
             Err("expected NAME or dijob/NAME".to_owned())
         );
-        assert!(job_name("dijob/").is_err());
+        assert!(parse_job_name("dijob/").is_err());
     }
 }

@@ -5,13 +5,13 @@ use clap::{Arg, ArgAction, Args, Command};
 
 use crate::globals::Globals;
 
-/// List the flags that every command takes.
+/// Print the list of flags inherited by all commands.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  # All of them
+  # Print flags inherited by all commands
   kubectl di options
 
-  # One of them, in use
+  # Use one of them
   kubectl di options --namespace team-rl")]
 pub struct Options {}
 
@@ -23,29 +23,26 @@ impl Options {
         let mut flags: Vec<_> = globals.get_arguments().collect();
         flags.sort_by_key(|flag| flag.get_long());
         for flag in flags {
-            out.write_all(entry(flag).as_bytes())?;
+            out.write_all(format_flag(flag).as_bytes())?;
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// A flag as kubectl lists it, with what it is when it is not given.
-fn entry(flag: &Arg) -> String {
+/// Formats a flag with its default value as kubectl does.
+fn format_flag(flag: &Arg) -> String {
     let long = flag.get_long().unwrap_or_default();
     let name = match flag.get_short() {
         Some(short) if long.len() > 1 => format!("-{short}, --{long}"),
         Some(short) => format!("-{short}, --{long}"),
         None => format!("--{long}"),
     };
-    let unless_given = match (flag.get_default_values().first(), flag.get_action()) {
+    let default = match (flag.get_default_values().first(), flag.get_action()) {
         (_, ArgAction::SetTrue) => "false".to_owned(),
         (_, ArgAction::Append) => "[]".to_owned(),
         (Some(value), _) => value.to_string_lossy().into_owned(),
         (None, _) => "''".to_owned(),
     };
     let help = flag.get_help().map(ToString::to_string);
-    format!(
-        "    {name}={unless_given}:\n\t{}\n\n",
-        help.unwrap_or_default()
-    )
+    format!("    {name}={default}:\n\t{}\n\n", help.unwrap_or_default())
 }

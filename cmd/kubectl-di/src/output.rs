@@ -7,32 +7,32 @@ use di_client::Cluster;
 use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::{Value, json};
 
-/// Tells what went wrong, as kubectl does.
-pub fn report(error: &anyhow::Error) {
+/// Prints an error to stderr in the format of kubectl.
+pub fn report_error(error: &anyhow::Error) {
     match error.downcast_ref::<di_client::Error>() {
         Some(di_client::Error::Server(_) | di_client::Error::Invalid { .. }) => {
             eprintln!("{error}");
         }
-        // These name their cause themselves.
+        // The messages of these errors include their causes.
         Some(_) => eprintln!("error: {error}"),
         None => eprintln!("error: {error:#}"),
     }
 }
 
-/// Tells why pods are missing in what is shown.
-pub fn warn_unseen(why: &di_client::Error) {
-    eprintln!("Warning: only what is planned is shown: {why}");
+/// Warns that pods cannot be read, so that only the plan is printed.
+pub fn warn_planned_only(why: &di_client::Error) {
+    eprintln!("Warning: pods cannot be read, so only the plan is shown: {why}");
 }
 
-/// An object by its kind and name, as `dijob.diengine.opendilab.org/cartpole`.
-pub fn title(object: &Value) -> String {
+/// The kind and name of an object, such as `dijob.diengine.opendilab.org/cartpole`.
+pub fn kind_and_name(object: &Value) -> String {
     let name = object["metadata"]["name"].as_str();
     let name = name.or(object["metadata"]["generateName"].as_str());
-    format!("{}/{}", kind(object), name.unwrap_or_default())
+    format!("{}/{}", qualified_kind(object), name.unwrap_or_default())
 }
 
-/// The kind of an object, as `dijob.diengine.opendilab.org`; the core group has no name.
-pub fn kind(object: &Value) -> String {
+/// The kind and group of an object, such as `dijob.diengine.opendilab.org`.
+pub fn qualified_kind(object: &Value) -> String {
     let kind = object["kind"].as_str().unwrap_or_default().to_lowercase();
     match object["apiVersion"]
         .as_str()
@@ -43,33 +43,33 @@ pub fn kind(object: &Value) -> String {
     }
 }
 
-/// Prints something as JSON.
-pub fn json(out: &mut impl Write, value: &Value) -> io::Result<()> {
+/// Prints a value as JSON.
+pub fn print_json(out: &mut impl Write, value: &Value) -> io::Result<()> {
     writeln!(out, "{value:#}")
 }
 
-/// Prints something as YAML; several documents in a row need `---` between them.
-pub fn yaml(out: &mut impl Write, value: &Value) -> io::Result<()> {
+/// Prints a value as YAML. The caller prints `---` between documents.
+pub fn print_yaml(out: &mut impl Write, value: &Value) -> io::Result<()> {
     let text = serde_saphyr::to_string(value).map_err(io::Error::other)?;
     writeln!(out, "{}", text.trim_end())
 }
 
-/// An object without what only servers read; nobody wants it on a screen.
-pub fn presentable(mut object: Value) -> Value {
+/// Removes the managed fields, as kubectl does by default.
+pub fn without_managed_fields(mut object: Value) -> Value {
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.remove("managedFields");
     }
     object
 }
 
-/// Objects as kubectl lists them.
-pub fn list(items: Vec<Value>) -> Value {
-    let items: Vec<_> = items.into_iter().map(presentable).collect();
-    list_whole(&items)
+/// A `List` of objects without managed fields.
+pub fn to_trimmed_list(items: Vec<Value>) -> Value {
+    let items: Vec<_> = items.into_iter().map(without_managed_fields).collect();
+    to_list(&items)
 }
 
-/// The same, with all that is in them.
-pub fn list_whole(items: &[Value]) -> Value {
+/// A `List` of objects, unchanged.
+pub fn to_list(items: &[Value]) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "List",
@@ -78,41 +78,43 @@ pub fn list_whole(items: &[Value]) -> Value {
     })
 }
 
-/// Waits until a watch has lasted as long as it may, or nobody reads it any more.
-pub async fn seen_enough(cluster: &Cluster) {
+/// Waits until stdout is closed or the request timeout of a watch is over.
+pub async fn stdout_closed_or_timeout(cluster: &Cluster) {
     tokio::select! {
-        () = closed() => {}
+        () = stdout_closed() => {}
         () = cluster.limit() => {}
     }
 }
 
-/// Resolves once the reader of our output is gone, as `head` is when it has seen enough: else that shows at the next write only.
+/// Waits until the reader of stdout closes the pipe, as `head` does.
+///
+/// Without this, a command that waits would notice the closed pipe only at its next write.
 #[cfg(unix)]
-pub async fn closed() {
+pub async fn stdout_closed() {
     match io::stdout().as_fd().try_clone_to_owned() {
-        Ok(stdout) => reader_gone(stdout).await,
+        Ok(stdout) => wait_for_hangup(stdout).await,
         Err(_) => std::future::pending().await,
     }
 }
 
-/// Windows tells of it at the next write only.
+/// Never returns: Windows reports a closed pipe only at the next write.
 #[cfg(not(unix))]
-pub async fn closed() {
+pub async fn stdout_closed() {
     std::future::pending().await
 }
 
 #[cfg(unix)]
-async fn reader_gone(out: OwnedFd) {
-    let (tell, told) = tokio::sync::oneshot::channel();
-    // A thread of its own, which the end of the process does not wait for.
+async fn wait_for_hangup(out: OwnedFd) {
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    // A plain thread: unlike `spawn_blocking`, it does not delay the exit of the process.
     std::thread::spawn(move || {
-        // Asked for nothing, it tells of hang-ups and errors alone.
+        // With no events requested, poll reports only hang-ups and errors.
         let mut fds = [PollFd::new(&out, PollFlags::empty())];
         while poll(&mut fds, None) == Err(rustix::io::Errno::INTR) {}
-        // Nobody waits any more: all the same.
-        tell.send(()).ok();
+        // An error means that the receiver was dropped, so there is nothing to do.
+        sender.send(()).ok();
     });
-    told.await.ok();
+    receiver.await.ok();
 }
 
 #[cfg(test)]
@@ -121,37 +123,37 @@ mod tests {
 
     #[cfg(unix)]
     #[tokio::test]
-    async fn a_reader_that_goes_is_noticed_without_a_write() {
+    async fn closed_pipe_is_noticed_without_a_write() {
         use std::time::Duration;
 
         use tokio::time::timeout;
 
         let (reader, writer) = io::pipe().unwrap();
-        let mut gone = std::pin::pin!(reader_gone(writer.into()));
-        let early = timeout(Duration::from_millis(50), &mut gone).await;
-        assert!(early.is_err(), "the reader is there");
+        let mut hangup = std::pin::pin!(wait_for_hangup(writer.into()));
+        let early = timeout(Duration::from_millis(50), &mut hangup).await;
+        assert!(early.is_err(), "the reader is still open");
         drop(reader);
-        timeout(Duration::from_secs(10), gone).await.unwrap();
+        timeout(Duration::from_secs(10), hangup).await.unwrap();
     }
 
     #[test]
-    fn objects_are_called_by_kind_group_and_name() {
+    fn kind_and_name_include_the_group() {
         let job = json!({"apiVersion": "diengine.opendilab.org/v1alpha1", "kind": "DIJob", "metadata": {"name": "x"}});
-        assert_eq!(title(&job), "dijob.diengine.opendilab.org/x");
+        assert_eq!(kind_and_name(&job), "dijob.diengine.opendilab.org/x");
         let map =
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "x-"}});
-        assert_eq!(title(&map), "configmap/x-");
+        assert_eq!(kind_and_name(&map), "configmap/x-");
     }
 
     #[test]
-    fn yaml_comes_back_as_it_was() {
+    fn printed_yaml_parses_to_the_same_value() {
         let value = json!({
             "octal": "0644", "bool": "yes", "null": "null", "number": "1.0", "empty": "",
             "lines": "a\n b\n", "colon": "a: b", "hash": "a #b", "list": [[], {}, ["- x"]],
             "time": "2026-01-01T00:00:00Z", "exp": "1e3", "hex": "0x10", "tilde": "~", "n": "n",
         });
         let mut text = Vec::new();
-        yaml(&mut text, &value).unwrap();
+        print_yaml(&mut text, &value).unwrap();
         let text = String::from_utf8(text).unwrap();
         let documents = di_client::manifest::parse("-", &text).unwrap();
         assert_eq!(documents[0].object, value, "{text}");

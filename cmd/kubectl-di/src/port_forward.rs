@@ -1,4 +1,4 @@
-//! `kubectl di port-forward`: a replica's ports on this machine.
+//! `kubectl di port-forward`: forwards local ports to a replica.
 
 mod ports;
 
@@ -12,46 +12,47 @@ use k8s_openapi::api::core::v1::Pod;
 use tokio::{net::TcpListener, sync::mpsc, time::sleep};
 
 use crate::{
-    args::duration, exec::ended, globals::Globals, names::JobAndReplica, output::report,
-    role::RoleName,
+    args::parse_duration, globals::Globals, names::JobAndReplica, output::report_error,
+    role::RoleName, signals::wait_for_signal,
 };
 
 use ports::{Port, Ports};
 
-/// Reach ports of a replica on this machine; the coordinator's unless told otherwise.
+/// Forward one or more local ports to a replica; by default to the coordinator.
 ///
-/// Goes on until it is interrupted, or the job ends; a pod that is lost meanwhile gives way to the one that takes its place, but where the
-/// replica was named.
+/// Runs until it is interrupted or the job ends. If the pod is lost, forwarding continues with its
+/// replacement, unless the replica is given by name.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  # The coordinator's own port
+  # Forward the default port of the coordinator
   kubectl di port-forward cartpole
 
-  # A learner's TensorBoard, at 8080 here
+  # Listen on port 8080 locally, forwarding to the TensorBoard of a learner
   kubectl di port-forward cartpole --role learner 8080:6006
 
-  # The coordinator's own port by its name, at 8080 here
+  # Listen on port 8080 locally, forwarding to the named port of the coordinator
   kubectl di port-forward cartpole 8080:di-port
 
-  # A port of a replica, wherever there is one free here
+  # Listen on a random port locally, forwarding to a port of the replica with this name
   kubectl di port-forward cartpole/cartpole-collector-x7k2p :22270")]
 pub struct PortForward {
     /// Name of the job, or of the job and one of its replicas: NAME/REPLICA
     #[arg(value_name = "NAME[/REPLICA]")]
     target: JobAndReplica,
-    /// Ports as [LOCAL:]REMOTE, where REMOTE is a number or a port's name; without any, the replica's own, at a free one here
+    /// Ports as [LOCAL:]REMOTE; REMOTE is a number or a port name. Without ports, forward a random
+    /// local port to di-port
     #[arg(value_name = "[LOCAL:]REMOTE")]
     ports: Vec<Ports>,
-    /// Of a replica of this role
+    /// Role of the replica
     #[arg(long, value_enum)]
     role: Option<RoleName>,
-    /// Of the replica of this index within its role
+    /// Index of the replica within its role
     #[arg(long, value_name = "N", requires = "role")]
     index: Option<i32>,
-    /// How long to wait for the replica's pod to run
-    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = duration)]
+    /// The length of time (like 5s, 2m, or 3h) to wait until the pod of the replica is running
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = parse_duration)]
     pod_running_timeout: Duration,
-    /// Addresses to listen at here, as localhost or 0.0.0.0
+    /// Addresses to listen on (comma separated). Only accepts IP addresses or localhost as a value
     #[arg(
         long,
         value_delimiter = ',',
@@ -66,7 +67,7 @@ impl PortForward {
         let cluster = globals.connect().await?;
         let job = job(&cluster, &self.target.job).await?;
         let deadline = Deadline::after(Some(self.pod_running_timeout));
-        let choice = self.target.choice(self.role.map(Into::into), self.index);
+        let choice = self.target.to_choice(self.role.map(Into::into), self.index);
         let mut pod = Arc::new(started_pod(&cluster, &job, &choice, deadline).await?);
         let phase = pod.status.as_ref().and_then(|status| status.phase.clone());
         ensure!(
@@ -78,7 +79,7 @@ impl PortForward {
         if ports.is_empty() {
             ensure!(
                 port_named(&pod, PORT_NAME).is_some(),
-                "the replica names no port {PORT_NAME}; say which: [LOCAL:]REMOTE"
+                "the replica has no port named {PORT_NAME}; specify the port as [LOCAL:]REMOTE"
             );
             ports.push(Ports {
                 local: Some(0),
@@ -87,22 +88,22 @@ impl PortForward {
         }
         let (send, mut accepted) = mpsc::channel(16);
         for Ports { local, remote } in ports {
-            let remote = number(&pod, &remote)?;
-            for (listener, local) in listen(&self.address, local.unwrap_or(remote)).await? {
+            let remote = resolve_port(&pod, &remote)?;
+            for (listener, local) in listen_on(&self.address, local.unwrap_or(remote)).await? {
                 writeln!(out, "Forwarding from {local} -> {remote}")?;
                 let send = send.clone();
                 tokio::spawn(async move {
                     loop {
                         match listener.accept().await {
                             Ok((connection, _)) => {
-                                let here = (connection, remote, local.port());
-                                if send.send(here).await.is_err() {
+                                let accepted = (connection, remote, local.port());
+                                if send.send(accepted).await.is_err() {
                                     return;
                                 }
                             }
-                            // Out of file descriptors, perhaps: they come back as connections end.
+                            // For example too many open files: retry when connections have ended.
                             Err(error) => {
-                                report(&error.into());
+                                report_error(&error.into());
                                 sleep(Duration::from_secs(1)).await;
                             }
                         }
@@ -111,8 +112,8 @@ impl PortForward {
             }
         }
         out.flush()?;
-        let mut lost = Box::pin(loss(cluster.clone(), pod.clone()));
-        let mut ended = std::pin::pin!(ended(false));
+        let mut lost = Box::pin(pod_lost(cluster.clone(), pod.clone()));
+        let mut ended = std::pin::pin!(wait_for_signal(false));
         loop {
             tokio::select! {
                 Some((connection, remote, local)) = accepted.recv() => {
@@ -121,24 +122,24 @@ impl PortForward {
                     let (cluster, pod) = (cluster.clone(), pod.clone());
                     tokio::spawn(async move {
                         if let Err(error) = forward(&cluster, &pod, remote, connection).await {
-                            report(&error.into());
+                            report_error(&error.into());
                         }
                     });
                 }
                 result = &mut lost => {
                     result?;
                     ensure!(self.target.replica.is_none(), LOST);
-                    eprintln!("{LOST} {}; waiting for the one that takes its place", name_of(&pod));
-                    let patience = self.pod_running_timeout;
+                    eprintln!("{LOST} {}; waiting for its replacement", pod_name(&pod));
+                    let timeout = self.pod_running_timeout;
                     let next = tokio::select! {
-                        next = successor(&cluster, &job, &choice, &pod, patience) => next?,
-                        code = &mut ended => return Ok(code_of(code)),
+                        next = successor(&cluster, &job, &choice, &pod, timeout) => next?,
+                        code = &mut ended => return Ok(exit_code_for(code)),
                     };
                     pod = Arc::new(next.context(LOST)?);
-                    eprintln!("connected to pod {}", name_of(&pod));
-                    lost = Box::pin(loss(cluster.clone(), pod.clone()));
+                    eprintln!("connected to pod {}", pod_name(&pod));
+                    lost = Box::pin(pod_lost(cluster.clone(), pod.clone()));
                 }
-                code = &mut ended => return Ok(code_of(code)),
+                code = &mut ended => return Ok(exit_code_for(code)),
             }
         }
     }
@@ -146,32 +147,36 @@ impl PortForward {
 
 const LOST: &str = "lost connection to pod";
 
-async fn loss(cluster: Cluster, pod: Arc<Pod>) -> di_client::Result<()> {
+async fn pod_lost(cluster: Cluster, pod: Arc<Pod>) -> di_client::Result<()> {
     await_loss(&cluster, &pod).await
 }
 
-/// Interrupted, it has done what it was asked for.
-fn code_of(signal: i32) -> ExitCode {
+/// The exit code after a signal: SIGINT is the normal end of port forwarding.
+fn exit_code_for(signal: i32) -> ExitCode {
     match u8::try_from(signal) {
         Ok(130) => ExitCode::SUCCESS,
         code => ExitCode::from(code.unwrap_or(1)),
     }
 }
 
-fn name_of(pod: &Pod) -> &str {
+fn pod_name(pod: &Pod) -> &str {
     pod.metadata.name.as_deref().unwrap_or_default()
 }
 
-fn number(pod: &Pod, port: &Port) -> Result<u16> {
+fn resolve_port(pod: &Pod, port: &Port) -> Result<u16> {
     match port {
         Port::Number(number) => Ok(*number),
-        Port::Named(name) => port_named(pod, name)
-            .with_context(|| format!("Pod '{}' does not have a named port '{name}'", name_of(pod))),
+        Port::Named(name) => port_named(pod, name).with_context(|| {
+            format!(
+                "Pod '{}' does not have a named port '{name}'",
+                pod_name(pod)
+            )
+        }),
     }
 }
 
-/// Listens at every address that there is; kubectl takes one of localhost's two for enough.
-async fn listen(
+/// Listens on every address. As in kubectl, one of the two addresses of localhost is enough.
+async fn listen_on(
     addresses: &[String],
     local: u16,
 ) -> Result<Vec<(TcpListener, std::net::SocketAddr)>> {
@@ -180,13 +185,13 @@ async fn listen(
         let ips: Vec<IpAddr> = match address.as_str() {
             "localhost" => vec![[127, 0, 0, 1].into(), std::net::Ipv6Addr::LOCALHOST.into()],
             other => vec![other.parse().with_context(|| {
-                format!("{other} is not a valid IP for --address, nor localhost")
+                format!("{other} is not a valid IP address for --address, and not localhost")
             })?],
         };
         let before = listeners.len();
         let mut failed = None;
         for ip in ips {
-            // The same port at both addresses.
+            // Use the same port on both addresses.
             let chosen = listeners.get(before).map_or(local, |(_, at)| at.port());
             match TcpListener::bind((ip, chosen)).await {
                 Ok(listener) => {

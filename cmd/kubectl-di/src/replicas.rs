@@ -1,4 +1,4 @@
-//! `kubectl di replicas`: one file for each of its verbs.
+//! `kubectl di replicas`: the subcommands to list, scale and restart replicas.
 
 mod list;
 mod restart;
@@ -12,10 +12,11 @@ use di_client::{Cluster, Job, Outlook, Progress, Restarted, leaving, replicas_ar
 
 use crate::{
     globals::Globals,
-    waiting::{Bar, Waiting, condition_on},
+    progress_bar::ProgressBar,
+    wait_flags::{WaitFlags, unmet_condition},
 };
 
-/// Show a job's replicas, change how many are declared, or replace some.
+/// List, scale or restart the replicas of a job.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   kubectl di replicas list cartpole
@@ -47,53 +48,53 @@ impl Replicas {
     }
 }
 
-/// What is waited for besides that every planned replica is ready.
+/// The condition of a wait in addition to the readiness of every planned replica.
 #[derive(Clone, Copy)]
-enum Besides<'a> {
+enum AlsoWait<'a> {
     Nothing,
-    /// None of these is wanted any more.
-    Replaced(&'a [Restarted]),
-    /// Those that were let go of are gone.
-    Gone,
+    /// These replicas are replaced.
+    Replacements(&'a [Restarted]),
+    /// The pods of removed replicas are deleted.
+    Deletions,
 }
 
-/// Waits until every planned replica is ready, and for what else is to be.
-async fn until_ready(
+/// Waits until every planned replica is ready and the additional condition holds.
+async fn wait_until_ready(
     cluster: &Cluster,
     changed: &Job,
-    besides: Besides<'_>,
-    waiting: Waiting,
+    also_wait: AlsoWait<'_>,
+    waiting: WaitFlags,
 ) -> Result<()> {
-    let what = format!("replicas of {} ready", changed.name());
-    let bar = Bar::new(what.clone());
+    let message = format!("replicas of {} ready", changed.name());
+    let bar = ProgressBar::with_count(message.clone());
     let generation = changed.metadata.generation;
-    let going = |job: &Job| match besides {
-        Besides::Gone => leaving(job).count(),
-        Besides::Nothing | Besides::Replaced(_) => 0,
+    let removing = |job: &Job| match also_wait {
+        AlsoWait::Deletions => leaving(job).count(),
+        AlsoWait::Nothing | AlsoWait::Replacements(_) => 0,
     };
-    let old = match besides {
-        Besides::Replaced(old) => old,
-        Besides::Nothing | Besides::Gone => &[],
+    let old = match also_wait {
+        AlsoWait::Replacements(old) => old,
+        AlsoWait::Nothing | AlsoWait::Deletions => &[],
     };
-    let look = |job: &Job| {
-        bar.show(Progress::of(job));
+    let check = |job: &Job| {
+        bar.set_progress(Progress::of(job));
         let outlook = replicas_are_ready(job, generation, old);
-        match going(job) {
-            0 => bar.say(what.clone()),
-            going => bar.say(format!("{what}, {going} to go")),
+        match removing(job) {
+            0 => bar.set_message(message.clone()),
+            count => bar.set_message(format!("{message}, {count} being deleted")),
         }
         match outlook {
-            Outlook::Met if going(job) > 0 => Outlook::Open,
+            Outlook::Met if removing(job) > 0 => Outlook::Open,
             outlook => outlook,
         }
     };
     let missing = |job: &Job| {
         let names: Vec<_> = leaving(job).collect();
-        match (job.trouble(), going(job)) {
-            (None, 1..) => format!("{} of {} to go", names.join(", "), job.title()),
-            _ => condition_on(job),
+        match (job.trouble(), removing(job)) {
+            (None, 1..) => format!("{} of {} to be deleted", names.join(", "), job.title()),
+            _ => unmet_condition(job),
         }
     };
-    until(cluster, changed.name(), waiting.deadline(), look, missing).await?;
+    until(cluster, changed.name(), waiting.deadline(), check, missing).await?;
     Ok(())
 }

@@ -3,41 +3,41 @@ use clap::Args;
 use di_api::{ReplicaResources, quantity};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// The flags that tell of a replica's resources.
+/// The flags for the resources of a replica.
 #[derive(Clone, Debug, Args)]
 pub struct Resources {
-    /// CPUs of each, as 2 or 500m
-    #[arg(long, value_name = "QUANTITY", value_parser = some)]
+    /// CPUs of each replica, such as 2 or 500m
+    #[arg(long, value_name = "QUANTITY", value_parser = parse_quantity)]
     cpus: Option<Quantity>,
-    /// GPUs of each learner, a whole number
-    #[arg(long, value_name = "N", value_parser = whole)]
+    /// GPUs of each learner, an integer
+    #[arg(long, value_name = "N", value_parser = parse_gpu_count)]
     gpus: Option<Quantity>,
-    /// Memory of each, as 512Mi or 4Gi
-    #[arg(long, value_name = "QUANTITY", value_parser = some)]
+    /// Memory of each replica, such as 512Mi or 4Gi
+    #[arg(long, value_name = "QUANTITY", value_parser = parse_quantity)]
     memory: Option<Quantity>,
 }
 
-pub fn some(text: &str) -> Result<Quantity, String> {
+pub fn parse_quantity(text: &str) -> Result<Quantity, String> {
     match quantity::nanos(text) {
         Some(amount) if amount > 0 => Ok(Quantity(text.to_owned())),
         Some(_) => Err("must be greater than zero".to_owned()),
-        None => Err("expected a quantity as 2, 500m or 4Gi".to_owned()),
+        None => Err("expected a quantity such as 2, 500m or 4Gi".to_owned()),
     }
 }
 
-fn whole(text: &str) -> Result<Quantity, String> {
+fn parse_gpu_count(text: &str) -> Result<Quantity, String> {
     match quantity::whole(text) {
         Some(number) if number >= 1 => Ok(Quantity(text.to_owned())),
-        _ => Err("expected a whole number from 1".to_owned()),
+        _ => Err("expected an integer of at least 1".to_owned()),
     }
 }
 
 impl Resources {
-    /// What they tell, where there are learners or none.
-    pub fn of_roles(&self, learners: bool) -> Result<ReplicaResources> {
+    /// The resources; fails if GPUs are set but no learners.
+    pub fn for_roles(&self, learners: bool) -> Result<ReplicaResources> {
         ensure!(
             self.gpus.is_none() || learners,
-            "--gpus are those of learners: add --learners=N"
+            "--gpus applies only to learners: add --learners=N"
         );
         Ok(self.get())
     }

@@ -7,28 +7,30 @@ use di_client::{Error, has_restarted, until};
 use crate::{
     dry_run::DryRunFlag,
     globals::Globals,
-    output::report,
-    printed::{Output, Printer},
-    selection::{Chosen, Selection},
-    waiting::{Bar, Waiting, condition_on},
+    output::report_error,
+    printer::{OutputFlags, Printer},
+    progress_bar::ProgressBar,
+    selection::{SelectedJob, Selection},
+    wait_flags::{WaitFlags, unmet_condition},
 };
 
-/// Replace the coordinators of jobs by new ones; collectors and learners stay.
+/// Restart the coordinators of jobs; collectors and learners keep running.
 ///
-/// The orchestrator deletes the pod of the coordinator and starts another. It does not count against backoffLimit, and however the old one ends
-/// is not how the job ends. The rights to see and change the job and to see its pods are all that it takes.
+/// The orchestrator deletes the pod of the coordinator and creates a new one. The restart does not
+/// count against backoffLimit, and the exit code of the old coordinator does not end the job.
+/// Requires the rights to get and patch the job and to get its pods.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  # Start the coordinator of a job anew, and wait until it runs
+  # Restart the coordinator of a job, and wait until it is running
   kubectl di restart cartpole --wait --timeout=2m
 
-  # Start those of all jobs of a team anew
+  # Restart the coordinators of all jobs of a team
   kubectl di restart -l team=rl
 
-  # See whether that could be done
+  # Check whether the restart is possible
   kubectl di restart cartpole --dry-run=server
 
-  # Replace collectors instead
+  # Restart collectors instead
   kubectl di replicas restart cartpole --collectors")]
 pub struct Restart {
     #[command(flatten)]
@@ -36,32 +38,33 @@ pub struct Restart {
     #[command(flatten)]
     dry_run: DryRunFlag,
     #[command(flatten)]
-    output: Output,
+    output: OutputFlags,
     #[command(flatten)]
-    waiting: Waiting,
+    waiting: WaitFlags,
 }
 
 impl Restart {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
         let cluster = globals.connect().await?;
-        let chosen = self.selection.jobs(&cluster).await?;
-        if chosen.is_empty() {
-            self.selection.tell_nothing(&cluster);
+        let selected = self.selection.selected_jobs(&cluster).await?;
+        if selected.is_empty() {
+            self.selection.print_no_jobs(&cluster);
         }
         let mut code = ExitCode::SUCCESS;
         let mut printer = Printer::new(&self.output, self.dry_run);
         let mut restarted = Vec::new();
-        for one in chosen {
+        for one in selected {
+            // The orchestrator, not the plugin, deletes the pod. See docs/decisions/0014.
             match di_client::restart(&one.cluster, &one.name, self.dry_run.get()).await {
                 Ok((job, old)) => {
-                    printer.print(out, job.object, "restarted")?;
+                    printer.print_change(out, job.object, "restarted")?;
                     restarted.push((one, old));
                 }
-                // As where jobs are suspended: one that has ended has no coordinator to replace.
+                // A job that has ended has no coordinator; report it only if the user named it.
                 Err(Error::Ended(_)) if !self.selection.is_by_name() => {}
-                Err(error) if self.selection.has_gone(&error) => {}
+                Err(error) if self.selection.is_deleted_since_query(&error) => {}
                 Err(error) => {
-                    report(&error.into());
+                    report_error(&error.into());
                     code = ExitCode::FAILURE;
                 }
             }
@@ -71,13 +74,13 @@ impl Restart {
             return Ok(code);
         }
         let deadline = self.waiting.deadline();
-        for (Chosen { cluster, name }, old) in restarted {
-            let bar = Bar::spinner(format!("waiting for the coordinator of {name} to run"));
-            let look = |job: &di_client::Job| has_restarted(job, &old);
-            let met = until(&cluster, &name, deadline, look, condition_on).await;
+        for (SelectedJob { cluster, name }, old) in restarted {
+            let bar = ProgressBar::spinner(format!("waiting for the coordinator of {name} to run"));
+            let check = |job: &di_client::Job| has_restarted(job, &old);
+            let waited = until(&cluster, &name, deadline, check, unmet_condition).await;
             drop(bar);
-            if let Err(error) = met {
-                report(&error.into());
+            if let Err(error) = waited {
+                report_error(&error.into());
                 code = ExitCode::FAILURE;
             }
         }

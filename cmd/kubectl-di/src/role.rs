@@ -1,7 +1,7 @@
 use clap::ValueEnum;
 use di_api::Role;
 
-/// A role, as it is written on the command line.
+/// The name of a role on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RoleName {
     Coordinator,

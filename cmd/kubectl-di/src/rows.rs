@@ -3,7 +3,7 @@ use std::fmt::Display;
 use di_client::{Exit, Job, Replica};
 use jiff::Timestamp;
 
-use crate::age::age;
+use crate::age::format_age;
 
 const NONE: &str = "<none>";
 
@@ -11,7 +11,7 @@ pub fn or_none(value: Option<impl Display>) -> String {
     value.map_or_else(|| NONE.to_owned(), |value| value.to_string())
 }
 
-/// A job in a table.
+/// The cells of a job in a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobRow {
     namespace: String,
@@ -32,7 +32,7 @@ impl JobRow {
         Self {
             namespace: job.namespace().to_owned(),
             name: job.name().to_owned(),
-            // As kubectl does, what the server leaves out is left out here.
+            // As in kubectl, a missing value is an empty cell.
             phase: status
                 .phase
                 .map(di_api::Phase::as_str)
@@ -41,13 +41,13 @@ impl JobRow {
             collectors: status.collectors_ready.clone().unwrap_or_default(),
             learners: status.learners_ready.clone().unwrap_or_default(),
             restarts: status.restarts.to_string(),
-            age: or_none(created.map(|created| age(created.0, now))),
+            age: or_none(created.map(|created| format_age(created.0, now))),
             gpus: job.gpus().to_string(),
             reason: status.reason.clone().unwrap_or_default(),
         }
     }
 
-    pub fn headers(namespaces: bool, wide: bool) -> Vec<&'static str> {
+    pub fn column_headers(namespaces: bool, wide: bool) -> Vec<&'static str> {
         let mut headers = vec!["NAME", "PHASE", "COLLECTORS", "LEARNERS", "RESTARTS", "AGE"];
         if namespaces {
             headers.insert(0, "NAMESPACE");
@@ -58,7 +58,7 @@ impl JobRow {
         headers
     }
 
-    pub fn cells(self, namespaces: bool, wide: bool) -> Vec<String> {
+    pub fn into_cells(self, namespaces: bool, wide: bool) -> Vec<String> {
         let mut cells = Vec::new();
         cells.extend(namespaces.then_some(self.namespace));
         cells.extend([
@@ -75,8 +75,8 @@ impl JobRow {
         cells
     }
 
-    /// Whether two rows tell the same; time alone passes without a change.
-    pub fn same_but_age(&self, other: &Self) -> bool {
+    /// Whether two rows are equal apart from the age, which changes all the time.
+    pub fn equals_except_age(&self, other: &Self) -> bool {
         let ageless = |row: &Self| Self {
             age: String::new(),
             ..row.clone()
@@ -85,7 +85,7 @@ impl JobRow {
     }
 }
 
-/// Columns of [`replica_cells`].
+/// The column headers of [`replica_cells`].
 pub fn replica_headers(wide: bool) -> Vec<&'static str> {
     let mut headers = vec![
         "NAME", "ROLE", "INDEX", "ORIGIN", "STATUS", "READY", "RESTARTS", "AGE",
@@ -96,7 +96,7 @@ pub fn replica_headers(wide: bool) -> Vec<&'static str> {
     headers
 }
 
-/// A replica in a table.
+/// The cells of a replica in a table.
 pub fn replica_cells(replica: &Replica, now: Timestamp, wide: bool) -> Vec<String> {
     let pod = replica.pod.as_ref();
     let since = pod.map_or(&replica.planned_at, |pod| &pod.created);
@@ -108,13 +108,13 @@ pub fn replica_cells(replica: &Replica, now: Timestamp, wide: bool) -> Vec<Strin
         replica.status().to_owned(),
         or_none(pod.map(|pod| format!("{}/{}", pod.ready, pod.containers))),
         or_none(pod.map(|pod| pod.restarts)),
-        or_none(since.as_ref().map(|since| age(since.0, now))),
+        or_none(since.as_ref().map(|since| format_age(since.0, now))),
     ];
     if wide {
         cells.extend([
             or_none(pod.and_then(|pod| pod.node.as_ref())),
             or_none(pod.map(|pod| pod.gpus)),
-            or_none(pod.and_then(|pod| pod.last_exit.as_ref().map(ended))),
+            or_none(pod.and_then(|pod| pod.last_exit.as_ref().map(format_exit))),
             replica.url.clone(),
             or_none(replica.replaces.as_ref()),
         ]);
@@ -122,7 +122,7 @@ pub fn replica_cells(replica: &Replica, now: Timestamp, wide: bool) -> Vec<Strin
     cells
 }
 
-fn ended(exit: &Exit) -> String {
+fn format_exit(exit: &Exit) -> String {
     match &exit.reason {
         Some(reason) => format!("{reason} ({})", exit.exit_code),
         None => exit.exit_code.to_string(),

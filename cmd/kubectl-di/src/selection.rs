@@ -2,61 +2,66 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use di_client::{Cluster, Error, JobQuery, jobs};
 
-use crate::names::job_name;
+use crate::names::parse_job_name;
 
-/// Which jobs a command is for.
+/// The flags that select jobs.
 #[derive(Debug, Args)]
 pub struct Selection {
     /// Names of jobs
-    #[arg(value_name = "NAME", value_parser = job_name)]
+    #[arg(value_name = "NAME", value_parser = parse_job_name)]
     names: Vec<String>,
-    /// Those whose labels match, as group=a,tier!=b
+    /// Selector (label query) to filter on, such as group=a,tier!=b. Matching objects must satisfy
+    /// all of the specified label constraints
     #[arg(short = 'l', long, conflicts_with_all = ["names", "all"])]
     selector: Option<String>,
-    /// Those whose fields match, as metadata.name!=a
+    /// Selector (field query) to filter on, such as metadata.name!=a. The server only supports a
+    /// limited number of field queries per type
     #[arg(long, conflicts_with = "names")]
     field_selector: Option<String>,
-    /// All jobs of the namespace
+    /// Select all jobs in the namespace
     #[arg(long, conflicts_with = "names")]
     all: bool,
-    /// Of all namespaces, with -l, --field-selector or --all
+    /// If present, select jobs across all namespaces; use with -l, --field-selector or --all
     #[arg(short = 'A', long, conflicts_with = "names")]
     all_namespaces: bool,
 }
 
 impl Selection {
-    /// Whether any way to choose was used.
+    /// Whether names, a selector or --all is given.
     pub fn is_given(&self) -> bool {
         let selectors = [&self.selector, &self.field_selector];
-        let by_query = self.all || selectors.iter().any(|one| given(one.as_deref()).is_some());
+        let by_query = self.all
+            || selectors
+                .iter()
+                .any(|one| non_empty(one.as_deref()).is_some());
         self.is_by_name() || by_query
     }
 
-    /// Whether the jobs were named one by one.
+    /// Whether jobs are selected by name.
     pub fn is_by_name(&self) -> bool {
         !self.names.is_empty()
     }
 
-    /// Whether they may be of several namespaces.
-    pub fn is_of_all_namespaces(&self) -> bool {
+    /// Whether the jobs may be in several namespaces.
+    pub fn is_all_namespaces(&self) -> bool {
         self.all_namespaces
     }
 
-    /// Whether an error is only that a job has gone since it was found by a query.
-    pub fn has_gone(&self, error: &Error) -> bool {
+    /// Whether the error only says that a job was deleted after a query found it.
+    pub fn is_deleted_since_query(&self, error: &Error) -> bool {
         error.is_not_found() && self.is_given() && !self.is_by_name()
     }
 
-    /// Each of them once.
-    pub async fn jobs(&self, cluster: &Cluster) -> Result<Vec<Chosen>> {
+    /// The selected jobs without duplicates.
+    pub async fn selected_jobs(&self, cluster: &Cluster) -> Result<Vec<SelectedJob>> {
         if self.is_by_name() {
-            let mut chosen: Vec<Chosen> = Vec::new();
+            let mut selected: Vec<SelectedJob> = Vec::new();
             for name in &self.names {
-                if !chosen.iter().any(|one| one.name == *name) {
-                    chosen.push(Chosen::new(cluster.clone(), name));
+                if !selected.iter().any(|job| job.name == *name) {
+                    selected.push(SelectedJob::new(cluster.clone(), name));
                 }
             }
-            return Ok(chosen);
+            return Ok(selected);
         }
         ensure!(
             self.is_given(),
@@ -68,36 +73,38 @@ impl Selection {
             }
         );
         let query = JobQuery {
-            selector: given(self.selector.as_deref()),
-            field_selector: given(self.field_selector.as_deref()),
+            selector: non_empty(self.selector.as_deref()),
+            field_selector: non_empty(self.field_selector.as_deref()),
             all_namespaces: self.all_namespaces,
             ..JobQuery::default()
         };
         let list = jobs(cluster, &query).await?;
-        let chosen = list.jobs.iter();
-        let chosen = chosen.map(|job| Chosen::new(cluster.within(job.namespace()), job.name()));
-        Ok(chosen.collect())
+        let selected = list.jobs.iter();
+        let selected =
+            selected.map(|job| SelectedJob::new(cluster.within(job.namespace()), job.name()));
+        Ok(selected.collect())
     }
 
-    /// Tells that no job matches.
-    pub fn tell_nothing(&self, cluster: &Cluster) {
-        tell_nothing(cluster, self.all_namespaces);
+    /// Prints that no job matches.
+    pub fn print_no_jobs(&self, cluster: &Cluster) {
+        print_no_jobs(cluster, self.all_namespaces);
     }
 }
 
-/// What a selector says. An empty one, as of a variable that is not set, counts as not given, as kubectl has it: it would match every job.
-pub fn given(selector: Option<&str>) -> Option<String> {
+/// The trimmed selector. As in kubectl, an empty selector counts as not given: it would match
+/// every job, for example when a shell variable is not set.
+pub fn non_empty(selector: Option<&str>) -> Option<String> {
     let selector = selector.map(str::trim).filter(|text| !text.is_empty());
     selector.map(str::to_owned)
 }
 
-/// A job, and the cluster as seen from its namespace.
-pub struct Chosen {
+/// The name of a job, and the cluster connection for its namespace.
+pub struct SelectedJob {
     pub cluster: Cluster,
     pub name: String,
 }
 
-impl Chosen {
+impl SelectedJob {
     pub fn new(cluster: Cluster, name: &str) -> Self {
         Self {
             cluster,
@@ -106,8 +113,8 @@ impl Chosen {
     }
 }
 
-/// Tells that there is no job.
-pub fn tell_nothing(cluster: &Cluster, all_namespaces: bool) {
+/// Prints that there is no job.
+pub fn print_no_jobs(cluster: &Cluster, all_namespaces: bool) {
     if all_namespaces {
         eprintln!("No resources found");
     } else {

@@ -1,4 +1,4 @@
-//! What `install` and `upgrade` share: all objects of the orchestrator are applied, and it is waited for.
+//! The common part of `install` and `upgrade`: applies all objects and waits for the rollout.
 
 use std::{io::Write, time::Duration};
 
@@ -12,63 +12,71 @@ use di_client::{
 use serde_json::Value;
 
 use crate::{
-    args::limit,
+    args::parse_timeout,
     dry_run::DryRunFlag,
     globals::Globals,
-    output::{report, title},
-    printed::{Output, Printer},
-    waiting::WaitUnlessTold,
+    output::{kind_and_name, report_error},
+    printer::{OutputFlags, Printer},
+    wait_flags::WaitByDefault,
 };
 
-/// What is told of every object.
+/// The operation that is printed for every object.
 const APPLIED: &str = "serverside-applied";
 
-/// Refuses any other namespace than the one that the manifests name.
-pub fn in_system_namespace(globals: &Globals) -> Result<()> {
+/// Rejects any namespace but the one in the manifests.
+pub fn check_system_namespace(globals: &Globals) -> Result<()> {
     let system = names::SYSTEM_NAMESPACE;
-    match globals.options().namespace {
+    match globals.connect_options().namespace {
         Some(other) if other != system => {
-            bail!("the orchestrator lives in namespace {system}, never in {other}; leave -n out")
+            bail!("the orchestrator must be in namespace {system}, not in {other}; omit -n")
         }
         _ => Ok(()),
     }
 }
 
-/// Flags of both.
+/// The common flags.
 #[derive(Debug, Args)]
 pub struct Setup {
-    /// Image that the orchestrator runs, instead of the one that belongs to this plugin
+    /// Image of the orchestrator, instead of the image of this plugin's version
     #[arg(long)]
     pub image: Option<String>,
     #[command(flatten)]
     pub dry_run: DryRunFlag,
     #[command(flatten)]
-    output: Output,
+    output: OutputFlags,
     #[command(flatten)]
-    waiting: WaitUnlessTold,
-    /// How long to wait in all; 0 means without limit
-    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = limit)]
+    waiting: WaitByDefault,
+    /// The length of time to wait before giving up. Zero means no limit
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = parse_timeout)]
     timeout: Duration,
-    /// Also overwrite what others have changed since
+    /// If true, server-side apply will force the changes against conflicts
     #[arg(long)]
     force_conflicts: bool,
 }
 
 impl Setup {
-    /// Shows what would be applied, for which no cluster is needed.
-    pub fn show(&self, flavour: Flavour, image: &str, out: &mut impl Write) -> Result<()> {
+    /// Prints the objects that would be applied; needs no cluster.
+    pub fn print_manifests(
+        &self,
+        flavour: Flavour,
+        image: &str,
+        out: &mut impl Write,
+    ) -> Result<()> {
         let mut printer = Printer::new(&self.output, self.dry_run);
         for object in objects(flavour, image)? {
-            printer.print(out, object, APPLIED)?;
+            printer.print_change(out, object, APPLIED)?;
         }
         Ok(())
     }
 
-    /// Applies everything, and waits as long as is wanted.
+    /// Applies all objects and waits for the rollout unless --wait=false.
+    ///
+    /// Returns false if the server rejected an object; the error and the partial result are
+    /// printed then.
     ///
     /// # Errors
-    /// What the server refuses is told, with what was done before that; so the answer is whether all was applied.
-    pub async fn carry_out(
+    /// The wait failed or timed out, or the preflight check could not reach the server.
+    pub async fn apply_all(
         &self,
         cluster: &Cluster,
         flavour: Flavour,
@@ -78,25 +86,25 @@ impl Setup {
         let deadline = Deadline::after(Some(self.timeout));
         let mut printer = Printer::new(&self.output, self.dry_run);
         let objects = objects(flavour, image)?;
-        if self.dry_run.is_real() && !self.foresee(cluster, &objects).await? {
+        if self.dry_run.is_real() && !self.preflight(cluster, &objects).await? {
             eprintln!("nothing was changed");
             return Ok(false);
         }
         for (at, object) in objects.iter().enumerate() {
-            let applied = match self.apply(cluster, object).await {
+            let applied = match self.apply_object(cluster, object).await {
                 Ok(applied) => applied,
                 Err(error) => {
-                    refused(error, object);
-                    eprintln!("{}", self.so_far(at, objects.len()));
+                    report_rejected(error, object);
+                    eprintln!("{}", self.partial_result(at, objects.len()));
                     return Ok(false);
                 }
             };
             match applied {
                 Some(applied) => {
-                    printer.print(out, applied.object, APPLIED)?;
-                    self.tell_taken_over(object, &applied.taken_over);
+                    printer.print_change(out, applied.object, APPLIED)?;
+                    self.print_taken_over_fields(object, &applied.taken_over);
                 }
-                None => printer.print(
+                None => printer.print_change(
                     out,
                     object.clone(),
                     "not checked, as its namespace does not exist yet",
@@ -105,88 +113,93 @@ impl Setup {
             if self.dry_run.is_real() && object["kind"] == "CustomResourceDefinition" {
                 let served = await_definition(cluster, object, deadline).await;
                 if let Err(error) = served {
-                    report(&error.into());
-                    eprintln!("{}", self.so_far(at + 1, objects.len()));
+                    report_error(&error.into());
+                    eprintln!("{}", self.partial_result(at + 1, objects.len()));
                     return Ok(false);
                 }
             }
         }
         out.flush()?;
         if self.waiting.is_wanted() && self.dry_run.is_real() {
-            eprintln!("Waiting until the orchestrator is rolled out...");
+            eprintln!("Waiting for the rollout of the orchestrator...");
             await_rollout(cluster, deadline).await?;
-            eprintln!("Waiting until its webhooks answer...");
+            eprintln!("Waiting for its webhooks to respond...");
             await_answers(cluster, "default", deadline).await?;
         }
         Ok(true)
     }
 
-    /// Whether the server would take everything: better asked before the first is applied than found out at the last.
-    async fn foresee(&self, cluster: &Cluster, objects: &[Value]) -> Result<bool> {
-        let mut fine = true;
+    /// Dry-runs all objects, so that a rejection is found before anything is applied.
+    async fn preflight(&self, cluster: &Cluster, objects: &[Value]) -> Result<bool> {
+        let mut accepted = true;
         for object in objects {
-            let how = Apply {
+            let options = Apply {
                 dry_run: true,
                 force: self.force_conflicts,
             };
-            match apply(cluster, object, how).await {
-                Err(error) if is_refusal(&error) => {
+            match apply(cluster, object, options).await {
+                Err(error) if is_rejected(&error) => {
                     let forbidden = is_forbidden(&error);
-                    refused(error, object);
-                    // Who may not apply one may not apply the others: that need not be said of each.
+                    report_rejected(error, object);
+                    // The other objects would be forbidden too, so report only the first.
                     if forbidden {
                         return Ok(false);
                     }
-                    fine = false;
+                    accepted = false;
                 }
-                // Of the rest, a dry run may be the cause: a namespace is not there, a webhook knows none.
+                // Other errors can be caused by the dry run itself: the namespace does not exist,
+                // or the webhook does not support dry runs.
                 Err(Error::Server(_)) | Ok(_) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(fine)
+        Ok(accepted)
     }
 
-    /// Applies one object; nothing, where a dry run keeps no namespace for it, so that the server cannot check it.
-    async fn apply(&self, cluster: &Cluster, object: &Value) -> Result<Option<Applied>, Error> {
-        let how = Apply {
+    /// Applies one object; none if a server dry run cannot check it without its namespace.
+    async fn apply_object(
+        &self,
+        cluster: &Cluster,
+        object: &Value,
+    ) -> Result<Option<Applied>, Error> {
+        let options = Apply {
             dry_run: self.dry_run.get() == DryRun::Server,
             force: self.force_conflicts,
         };
-        match apply(cluster, object, how).await {
-            Err(error) if how.dry_run && error.is_not_found() => Ok(None),
+        match apply(cluster, object, options).await {
+            Err(error) if options.dry_run && error.is_not_found() => Ok(None),
             applied => applied.map(Some),
         }
     }
 
-    /// Tells what is no longer as kubectl applied it.
-    fn tell_taken_over(&self, object: &Value, fields: &[String]) {
+    /// Prints the fields that were owned by `kubectl apply` before.
+    fn print_taken_over_fields(&self, object: &Value, fields: &[String]) {
         if !fields.is_empty() {
-            let (title, fields) = (title(object), fields.join(", "));
-            let suffix = self.dry_run.suffix();
+            let (title, fields) = (kind_and_name(object), fields.join(", "));
+            let suffix = self.dry_run.message_suffix();
             eprintln!("{title}: taken over from kubectl apply: {fields}{suffix}");
         }
     }
 
-    /// No partial effects without saying so.
-    fn so_far(&self, at: usize, all: usize) -> String {
-        if at == 0 || !self.dry_run.is_real() {
+    /// Describes a partial result.
+    fn partial_result(&self, applied: usize, total: usize) -> String {
+        if applied == 0 || !self.dry_run.is_real() {
             "nothing was changed".to_owned()
         } else {
             format!(
-                "only the {at} of {all} objects above were applied; the same command goes on from there"
+                "only the {applied} of {total} objects above were applied; run the same command to continue"
             )
         }
     }
 
-    /// Whether what is printed is for programs.
+    /// Whether the output is meant for programs.
     pub fn is_data(&self) -> bool {
         self.output.is_data()
     }
 }
 
-/// Whether the server understood, and said no.
-fn is_refusal(error: &Error) -> bool {
+/// Whether the server rejected the request: forbidden or conflict.
+fn is_rejected(error: &Error) -> bool {
     is_forbidden(error) || matches!(error, Error::Server(status) if status.code == 409)
 }
 
@@ -194,12 +207,12 @@ fn is_forbidden(error: &Error) -> bool {
     matches!(error, Error::Server(status) if status.code == 403)
 }
 
-/// Tells what the server said of an object; of a conflict, what helps.
-fn refused(error: Error, object: &Value) {
+/// Prints the error of an object, with a hint for conflicts.
+fn report_rejected(error: Error, object: &Value) {
     let conflict = matches!(&error, Error::Server(status) if status.code == 409);
-    let error = error.when(format_args!("applying {}", title(object)));
-    report(&error.into());
+    let error = error.when(format_args!("applying {}", kind_and_name(object)));
+    report_error(&error.into());
     if conflict {
-        eprintln!("others have changed that since; --force-conflicts overwrites it");
+        eprintln!("another field manager changed these fields; --force-conflicts overwrites them");
     }
 }

@@ -4,10 +4,10 @@ use anyhow::{Result, bail};
 use di_client::Path;
 use serde_json::Value;
 
-/// Sorts things by a field of their objects; those without it come first.
+/// Sorts items by a field of their objects; items without the field come first.
 ///
 /// # Errors
-/// When none has the field: then it is misspelt.
+/// No item has the field.
 pub fn sort_by<T>(things: &mut [T], field: &str, object: impl Fn(&T) -> &Value) -> Result<()> {
     let path = Path::relaxed(field)?;
     let mut found = false;
@@ -38,23 +38,23 @@ impl Ord for Key {
                 .as_f64()
                 .partial_cmp(&b.as_f64())
                 .unwrap_or(Ordering::Equal),
-            (Some(a), Some(b)) => natural(&text(a), &text(b)),
+            (Some(a), Some(b)) => natural_order(&value_text(a), &value_text(b)),
             (a, b) => a.is_some().cmp(&b.is_some()),
         }
     }
 }
 
-fn text(value: &Value) -> String {
+fn value_text(value: &Value) -> String {
     value
         .as_str()
         .map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Numbers within texts count as numbers: `job-2` stands before `job-10`.
-fn natural(a: &str, b: &str) -> Ordering {
+/// Compares digits in texts as numbers: `job-2` is before `job-10`.
+fn natural_order(a: &str, b: &str) -> Ordering {
     let (mut a, mut b) = (a, b);
     loop {
-        let ((na, ra), (nb, rb)) = (digits(a), digits(b));
+        let ((na, ra), (nb, rb)) = (split_digits(a), split_digits(b));
         if !na.is_empty() && !nb.is_empty() {
             let (ta, tb) = (na.trim_start_matches('0'), nb.trim_start_matches('0'));
             let order = (ta.len(), ta, na.len()).cmp(&(tb.len(), tb, nb.len()));
@@ -72,7 +72,7 @@ fn natural(a: &str, b: &str) -> Ordering {
     }
 }
 
-fn digits(text: &str) -> (&str, &str) {
+fn split_digits(text: &str) -> (&str, &str) {
     let end = text.find(|c: char| !c.is_ascii_digit());
     text.split_at(end.unwrap_or(text.len()))
 }
@@ -83,21 +83,21 @@ mod tests {
 
     use super::*;
 
-    fn sorted(values: &[Value], field: &str) -> Vec<Value> {
+    fn sorted_by(values: &[Value], field: &str) -> Vec<Value> {
         let mut values = values.to_vec();
         sort_by(&mut values, field, |value| value).unwrap();
         values
     }
 
     #[test]
-    fn numbers_are_sorted_as_such_and_what_lacks_the_field_comes_first() {
+    fn numbers_sort_by_value_and_missing_fields_come_first() {
         let values = [json!({"n": 10}), json!({"n": 9}), json!({})];
         assert_eq!(
-            sorted(&values, ".n"),
+            sorted_by(&values, ".n"),
             [json!({}), json!({"n": 9}), json!({"n": 10})]
         );
         let values = ["job-10", "job-2", "a", "job-02"].map(|name| json!({"n": name}));
-        let names: Vec<_> = sorted(&values, "{.n}")
+        let names: Vec<_> = sorted_by(&values, "{.n}")
             .iter()
             .map(|v| v["n"].clone())
             .collect();
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_none_has_is_a_mistake() {
+    fn unknown_field_is_an_error() {
         let error = sort_by(&mut [json!({"n": 1})], ".m", |value| value).unwrap_err();
         assert_eq!(
             error.to_string(),

@@ -7,73 +7,74 @@ use di_client::{Job, has_resumed, is_at_rest, until};
 use crate::{
     dry_run::DryRunFlag,
     globals::Globals,
-    output::report,
-    printed::{Output, Printer},
-    selection::{Chosen, Selection},
-    waiting::{Bar, Waiting, condition_on},
+    output::report_error,
+    printer::{OutputFlags, Printer},
+    progress_bar::ProgressBar,
+    selection::{SelectedJob, Selection},
+    wait_flags::{WaitFlags, unmet_condition},
 };
 
-/// Hold jobs: their pods go, their plan and what is declared stay.
+/// Suspend jobs: delete their pods; keep their plan and declared replicas.
 ///
-/// To have the pods stay and do nothing, see pause.
+/// To keep the pods, use pause instead.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  # Hold a job, and wait until no pod of it is left
+  # Suspend a job, and wait until its pods are deleted
   kubectl di suspend cartpole --wait
 
-  # Hold all jobs of the namespace
+  # Suspend all jobs in the namespace
   kubectl di suspend --all")]
 pub struct Suspend {
     #[command(flatten)]
-    hold: Hold,
+    args: SuspendArgs,
 }
 
-/// Let held jobs go on: their coordinators are started anew.
+/// Resume suspended jobs: create new coordinators and replicas.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  # Let a job go on, and wait until it runs
+  # Resume a job, and wait until it is running
   kubectl di resume cartpole --wait
 
-  # Let all jobs of a team go on
+  # Resume all jobs of a team
   kubectl di resume -l team=rl")]
 pub struct Resume {
     #[command(flatten)]
-    hold: Hold,
+    args: SuspendArgs,
 }
 
 #[derive(Debug, Args)]
-struct Hold {
+struct SuspendArgs {
     #[command(flatten)]
     selection: Selection,
     #[command(flatten)]
     dry_run: DryRunFlag,
     #[command(flatten)]
-    output: Output,
+    output: OutputFlags,
     #[command(flatten)]
-    waiting: Waiting,
+    waiting: WaitFlags,
 }
 
 impl Suspend {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
-        self.hold.run(true, globals, out).await
+        self.args.run(true, globals, out).await
     }
 }
 
 impl Resume {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
-        self.hold.run(false, globals, out).await
+        self.args.run(false, globals, out).await
     }
 }
 
-impl Hold {
-    async fn run(self, held: bool, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
+impl SuspendArgs {
+    async fn run(self, suspend: bool, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
         let cluster = globals.connect().await?;
-        let chosen = self.selection.jobs(&cluster).await?;
-        if chosen.is_empty() {
-            self.selection.tell_nothing(&cluster);
+        let selected = self.selection.selected_jobs(&cluster).await?;
+        if selected.is_empty() {
+            self.selection.print_no_jobs(&cluster);
         }
-        let done = if held { "suspended" } else { "resumed" };
-        let already = if held {
+        let done = if suspend { "suspended" } else { "resumed" };
+        let already = if suspend {
             "already suspended"
         } else {
             "not suspended"
@@ -81,18 +82,18 @@ impl Hold {
         let mut code = ExitCode::SUCCESS;
         let mut printer = Printer::new(&self.output, self.dry_run);
         let mut changed = Vec::new();
-        for one in chosen {
-            match di_client::suspend(&one.cluster, &one.name, held, self.dry_run.get()).await {
+        for one in selected {
+            match di_client::suspend(&one.cluster, &one.name, suspend, self.dry_run.get()).await {
                 Ok((job, has_changed)) => {
                     let done = if has_changed { done } else { already };
-                    printer.print(out, job.object, done)?;
+                    printer.print_change(out, job.object, done)?;
                     changed.push(one);
                 }
-                // One that has ended uses nothing, and need not be told of where nobody named it.
+                // A job that has ended has no pods; report it only if the user named it.
                 Err(di_client::Error::Ended(_)) if !self.selection.is_by_name() => {}
-                Err(error) if self.selection.has_gone(&error) => {}
+                Err(error) if self.selection.is_deleted_since_query(&error) => {}
                 Err(error) => {
-                    report(&error.into());
+                    report_error(&error.into());
                     code = ExitCode::FAILURE;
                 }
             }
@@ -100,37 +101,37 @@ impl Hold {
         out.flush()?;
         if self.waiting.is_wanted()
             && self.dry_run.is_real()
-            && !self.wait_for(held, &changed).await
+            && !self.wait_for(suspend, &changed).await
         {
             code = ExitCode::FAILURE;
         }
         Ok(code)
     }
 
-    async fn wait_for(&self, held: bool, chosen: &[Chosen]) -> bool {
+    async fn wait_for(&self, suspend: bool, jobs: &[SelectedJob]) -> bool {
         let deadline = self.waiting.deadline();
-        let mut all = true;
-        for Chosen { cluster, name } in chosen {
-            let what = if held {
-                format!("waiting for the pods of {name} to go")
+        let mut all_met = true;
+        for SelectedJob { cluster, name } in jobs {
+            let message = if suspend {
+                format!("waiting for the pods of {name} to be deleted")
             } else {
                 format!("waiting for {name} to run")
             };
-            let bar = Bar::spinner(what);
-            let look = |job: &Job| {
-                if held {
+            let bar = ProgressBar::spinner(message);
+            let check = |job: &Job| {
+                if suspend {
                     is_at_rest(job)
                 } else {
                     has_resumed(job)
                 }
             };
-            let met = until(cluster, name, deadline, look, condition_on).await;
+            let waited = until(cluster, name, deadline, check, unmet_condition).await;
             drop(bar);
-            if let Err(error) = met {
-                report(&error.into());
-                all = false;
+            if let Err(error) = waited {
+                report_error(&error.into());
+                all_met = false;
             }
         }
-        all
+        all_met
     }
 }

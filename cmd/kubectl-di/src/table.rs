@@ -1,7 +1,7 @@
-/// Between columns, as in kubectl.
+/// The width of the gap between columns, as in kubectl.
 const GAP: usize = 3;
 
-/// A table whose columns keep their width when more rows follow, as in a watch.
+/// A table that keeps its column widths when a watch adds rows.
 pub struct Table {
     headers: Option<Vec<String>>,
     widths: Vec<usize>,
@@ -15,7 +15,7 @@ impl Table {
         }
     }
 
-    /// The rows as text, with the headers before the first.
+    /// Renders rows; the first call also renders the headers.
     pub fn render(&mut self, rows: &[Vec<String>]) -> String {
         let headers = self.headers.take();
         let rows: Vec<_> = headers.iter().chain(rows).collect();
@@ -42,15 +42,15 @@ impl Table {
 mod tests {
     use super::*;
 
-    fn row(cells: [&str; 2]) -> Vec<String> {
+    fn to_row(cells: [&str; 2]) -> Vec<String> {
         cells.map(str::to_owned).to_vec()
     }
 
     #[test]
-    fn columns_keep_their_width_in_later_rows() {
+    fn later_rows_keep_the_column_widths() {
         let mut table = Table::new(&["NAME", "PHASE"], true);
         insta::assert_snapshot!(
-            table.render(&[row(["cartpole", "Running"])]) + &table.render(&[row(["x", ""]), row(["x", "Failed"])]),
+            table.render(&[to_row(["cartpole", "Running"])]) + &table.render(&[to_row(["x", ""]), to_row(["x", "Failed"])]),
             @r"
         NAME       PHASE
         cartpole   Running

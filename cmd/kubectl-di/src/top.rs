@@ -1,4 +1,4 @@
-//! `kubectl di top`: jobs and their replicas on a full screen, as they change.
+//! `kubectl di top`: a full-screen view of jobs and their replicas.
 
 mod app;
 mod view;
@@ -18,37 +18,40 @@ use jiff::Timestamp;
 use ratatui::DefaultTerminal;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::{exec::ended, globals::Globals, rows::JobRow, selection::given, table::Table};
+use crate::{
+    globals::Globals, rows::JobRow, selection::non_empty, signals::wait_for_signal, table::Table,
+};
 
-use app::{App, Next};
+use app::{App, KeyResult};
 use view::Page;
 
-/// Watch jobs and their replicas on the whole screen.
+/// Watch jobs and their replicas in a full-screen view.
 ///
-/// Without a terminal it prints one table.
+/// Without a terminal, prints a table once.
 #[derive(Debug, Args)]
 #[command(after_help = "Keys:
   up, down, page up, page down, home, end   move
   enter                                     replicas of the job
   esc                                       back
-  /                                         only what contains a text
+  /                                         filter rows by a text
   ?                                         help
   q                                         quit
 
 Examples:
-  # Jobs of the current namespace
+  # Watch jobs in the current namespace
   kubectl di top
 
-  # Jobs of all namespaces
+  # Watch jobs in all namespaces
   kubectl di top -A")]
 pub struct Top {
-    /// Jobs of all namespaces
+    /// If present, list the requested object(s) across all namespaces
     #[arg(short = 'A', long)]
     all_namespaces: bool,
-    /// Only jobs whose labels match, as team=rl,tier!=test
+    /// Selector (label query) to filter on, such as team=rl,tier!=test. Matching objects must
+    /// satisfy all of the specified label constraints
     #[arg(short = 'l', long)]
     selector: Option<String>,
-    /// Leave out the names of the columns, where it prints a table
+    /// If present, print output without headers; only without a terminal
     #[arg(long)]
     no_headers: bool,
 }
@@ -58,67 +61,69 @@ impl Top {
         let cluster = globals.connect().await?;
         let query = JobQuery {
             all_namespaces: self.all_namespaces,
-            selector: given(self.selector.as_deref()),
+            selector: non_empty(self.selector.as_deref()),
             ..JobQuery::default()
         };
-        // What is refused is told before the screen is taken.
+        // List once before the full screen, so that errors stay visible on the normal screen.
         let found = jobs(&cluster, &query).await?.jobs;
         if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
             let now = Timestamp::now();
-            let cells = |job| JobRow::new(job, now).cells(self.all_namespaces, true);
+            let cells = |job| JobRow::new(job, now).into_cells(self.all_namespaces, true);
             let rows: Vec<_> = found.iter().map(cells).collect();
             if rows.is_empty() {
                 eprintln!("No resources found");
                 return Ok(ExitCode::SUCCESS);
             }
-            let headers = JobRow::headers(self.all_namespaces, true);
+            let headers = JobRow::column_headers(self.all_namespaces, true);
             let mut table = Table::new(&headers, !self.no_headers);
             out.write_all(table.render(&rows).as_bytes())?;
             return Ok(ExitCode::SUCCESS);
         }
         let mut live = Live::new(&cluster, &query);
         live.changed().await?;
-        // Before the screen is taken: a signal must not leave it so.
-        let ended = ended(true);
-        // It puts the terminal back when we panic, too.
+        // Handle signals before the full screen: a signal must not leave it open.
+        let ended = wait_for_signal(true);
+        // ratatui also restores the terminal on a panic.
         let mut terminal = ratatui::try_init()?;
-        let result = self.show(&mut terminal, &cluster, &mut live, ended).await;
+        let result = self
+            .run_screen(&mut terminal, &cluster, &mut live, ended)
+            .await;
         ratatui::try_restore()?;
         result
     }
 
-    async fn show(
+    async fn run_screen(
         &self,
         terminal: &mut DefaultTerminal,
         cluster: &Cluster,
         live: &mut Live,
         ended: impl Future<Output = i32>,
     ) -> Result<ExitCode> {
-        let place = (!self.all_namespaces).then(|| cluster.namespace().name.clone());
-        let mut app = App::new(place);
+        let namespace = (!self.all_namespaces).then(|| cluster.namespace().name.clone());
+        let mut app = App::new(namespace);
         let mut keys = EventStream::new();
-        // Ages grow by themselves.
+        // Redraw every second, because ages change.
         let mut clock = interval(Duration::from_secs(1));
         clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut ended = std::pin::pin!(ended);
         loop {
-            let page = Page::of(&mut app, live, Timestamp::now());
+            let page = Page::for_app(&mut app, live, Timestamp::now());
             terminal.draw(|frame| page.draw(frame, &mut app))?;
             tokio::select! {
                 changed = live.changed() => {
                     changed?;
-                    // What came meanwhile is drawn at once, too.
+                    // Take all pending changes before the next draw.
                     while let Some(changed) = live.changed().now_or_never() {
                         changed?;
                     }
                 }
                 key = keys.next() => match key {
                     Some(Ok(Event::Key(key))) => {
-                        if app.press(key, &page) == Next::Quit {
+                        if app.handle_key(key, &page) == KeyResult::Quit {
                             return Ok(ExitCode::SUCCESS);
                         }
                     }
-                    // A new size is drawn to anyway.
+                    // Other events, such as a new size, only need a redraw.
                     Some(Ok(_)) => {}
                     Some(Err(error)) => return Err(error.into()),
                     None => return Ok(ExitCode::SUCCESS),

@@ -12,58 +12,59 @@ use di_client::{
 };
 
 use crate::{
-    args::limit, dry_run::DryRunFlag, globals::Globals, output::report, setup::in_system_namespace,
-    waiting::WaitUnlessTold,
+    args::parse_timeout, dry_run::DryRunFlag, globals::Globals, output::report_error,
+    setup::check_system_namespace, wait_flags::WaitByDefault,
 };
 
 /// Remove the orchestrator from the cluster.
 ///
-/// The definitions stay, and with them every DIJob and AggregatorConfig, unless --delete-crds is given. Jobs that have not ended would go on
-/// without anybody looking after them, so they must be deleted before, which --delete-jobs does. Where only the admission checks are
-/// installed, another operator looks after them, and they stay. The namespace stays where Deployments of others are in it.
+/// The custom resource definitions are kept, with every DIJob and AggregatorConfig, unless
+/// --delete-crds is given. Jobs that have not ended must be deleted first, because nothing would
+/// manage them; --delete-jobs does so. If only the admission webhooks are installed, jobs are kept,
+/// because another operator manages them. The namespace is kept if it has other Deployments.
 #[derive(Debug, Args)]
 #[allow(clippy::struct_excessive_bools)] // each is a flag
 #[command(after_help = "Examples:
-  # Show what would be deleted
+  # Print the objects that would be deleted
   kubectl di uninstall --dry-run=client
 
-  # Remove it, and leave the definitions and what has ended
+  # Remove the orchestrator; keep the definitions and ended jobs
   kubectl di uninstall
 
-  # Remove everything, jobs and definitions too, without being asked
+  # Remove everything including jobs and definitions, without confirmation
   kubectl di uninstall --delete-jobs --delete-crds -y")]
 pub struct Uninstall {
-    /// Delete all DIJobs of all namespaces first
+    /// Delete all DIJobs in all namespaces first
     #[arg(long)]
     delete_jobs: bool,
-    /// Delete the definitions too, and with them all AggregatorConfigs
+    /// Also delete the custom resource definitions, and with them all AggregatorConfigs
     #[arg(long)]
     delete_crds: bool,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(short, long)]
     yes: bool,
     #[command(flatten)]
     dry_run: DryRunFlag,
     #[command(flatten)]
-    waiting: WaitUnlessTold,
-    /// How long to wait in all; 0 means without limit
-    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = limit)]
+    waiting: WaitByDefault,
+    /// The length of time to wait before giving up. Zero means no limit
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = parse_timeout)]
     timeout: Duration,
 }
 
-/// What goes, in this order; the jobs must be gone before the rest.
-struct Plan {
+/// The objects to delete, in this order; all jobs must be deleted before the rest.
+struct DeletionPlan {
     jobs: Vec<Target>,
     own: Vec<Target>,
-    /// What takes something of the users with it.
+    /// Objects with user data: the namespace and the definitions.
     last: Vec<Target>,
-    /// What stays, and why.
+    /// The messages for objects that are kept.
     kept: Vec<String>,
 }
 
 impl Uninstall {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
-        in_system_namespace(globals)?;
+        check_system_namespace(globals)?;
         let cluster = globals.connect().await?;
         let found = remains(&cluster).await?;
         ensure!(
@@ -71,90 +72,96 @@ impl Uninstall {
             "DI Orchestrator is not installed in this cluster"
         );
         let flavour = found.flavour;
-        let plan = self.plan(found)?;
+        let plan = self.build_plan(found)?;
         if self.dry_run.is_real() && !self.yes {
-            ask(&plan)?;
+            confirm_plan(&plan)?;
         }
         let deadline = Deadline::after(Some(self.timeout));
-        // The orchestrator ends its jobs in order, so it goes after them.
-        let Some(jobs) = self.delete(&cluster, &plan.jobs, out).await? else {
+        // The orchestrator must finish the deletion of its jobs, so it is deleted after them.
+        let Some(jobs) = self.delete_targets(&cluster, &plan.jobs, out).await? else {
             return Ok(ExitCode::FAILURE);
         };
-        if let Err(error) = gone(&cluster, jobs, deadline).await {
-            report(&error);
+        if let Err(error) = wait_for_deletions(&cluster, jobs, deadline).await {
+            report_error(&error);
             eprintln!(
-                "the orchestrator was left as it is, to end its jobs; the same command goes on from there"
+                "the orchestrator is not deleted until its jobs are; run the same command to continue"
             );
             return Ok(ExitCode::FAILURE);
         }
-        let Some(mut going) = self.delete(&cluster, &plan.own, out).await? else {
+        let Some(mut pending) = self.delete_targets(&cluster, &plan.own, out).await? else {
             return Ok(ExitCode::FAILURE);
         };
-        let again = match self.look_again(&cluster, flavour, &plan.last).await {
-            Ok(again) => again,
+        let new_plan = match self.replan(&cluster, flavour, &plan.last).await {
+            Ok(new_plan) => new_plan,
             Err(error) => {
-                report(&error);
-                eprintln!("{}", self.so_far());
+                report_error(&error);
+                eprintln!("{}", self.partial_result());
                 return Ok(ExitCode::FAILURE);
             }
         };
-        let plan = again.as_ref().unwrap_or(&plan);
-        let Some(last) = self.delete(&cluster, &plan.last, out).await? else {
+        let plan = new_plan.as_ref().unwrap_or(&plan);
+        let Some(last) = self.delete_targets(&cluster, &plan.last, out).await? else {
             return Ok(ExitCode::FAILURE);
         };
-        going.extend(last);
+        pending.extend(last);
         for kept in &plan.kept {
             eprintln!("{kept}");
         }
         if self.waiting.is_wanted() {
-            gone(&cluster, going, deadline).await?;
+            wait_for_deletions(&cluster, pending, deadline).await?;
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    /// The plan as it is after the question and the wait: meanwhile users went on. Nothing goes last that was not `named` before; nothing is
-    /// looked at where nothing was deleted.
+    /// Builds the plan again after the confirmation and the wait, as users may have created
+    /// objects.
+    ///
+    /// The last step deletes only objects that were `named` in the confirmed plan. A dry run needs
+    /// no new plan.
     ///
     /// # Errors
-    /// Those of [`Self::plan`].
-    async fn look_again(
+    /// See [`Self::build_plan`].
+    async fn replan(
         &self,
         cluster: &Cluster,
         flavour: Flavour,
         named: &[Target],
-    ) -> Result<Option<Plan>> {
+    ) -> Result<Option<DeletionPlan>> {
         if !self.dry_run.is_real() {
             return Ok(None);
         }
-        let mut plan = self.plan(Remains {
-            // What told it may be gone.
+        let mut plan = self.build_plan(Remains {
+            // The Deployment that the flavour was read from may be deleted already.
             flavour,
             ..remains(cluster).await?
         })?;
-        plan.last
-            .retain(|target| named.iter().any(|one| told(one) == told(target)));
+        plan.last.retain(|target| {
+            named
+                .iter()
+                .any(|one| quoted_name(one) == quoted_name(target))
+        });
         Ok(Some(plan))
     }
 
-    /// What is to be deleted.
+    /// Decides which objects are deleted.
     ///
     /// # Errors
-    /// When something of the users would be lost, or left alone, that they did not name.
-    fn plan(&self, remains: Remains) -> Result<Plan> {
+    /// Jobs would be lost or left unmanaged, and the flag that allows it is not set.
+    fn build_plan(&self, remains: Remains) -> Result<DeletionPlan> {
         let jobs = &remains.jobs;
         let others_run_them = remains.flavour == Flavour::WebhookOnly;
         ensure!(
-            others_run_them || jobs.iter().all(has_ended) || self.delete_jobs,
-            "these DIJobs have not ended, and nobody would look after them: {}; delete them, or pass --delete-jobs",
-            some(jobs.iter().filter(|job| !has_ended(job)))
+            others_run_them || jobs.iter().all(is_finished) || self.delete_jobs,
+            "these DIJobs have not ended and would no longer be managed: {}; delete them, or pass --delete-jobs",
+            first_names(jobs.iter().filter(|job| !is_finished(job)))
         );
         ensure!(
             jobs.is_empty() || self.delete_jobs || !self.delete_crds,
-            "these DIJobs would go with their definition: {}; delete them, or pass --delete-jobs",
-            some(jobs.iter())
+            "these DIJobs would be deleted with their definition: {}; delete them, or pass --delete-jobs",
+            first_names(jobs.iter())
         );
-        let left = self.left(&remains);
-        let mut plan = Plan {
+        let left = self.left_in_namespace(&remains);
+        let mut plan = DeletionPlan {
             jobs: Vec::new(),
             own: remains.own,
             last: Vec::new(),
@@ -167,7 +174,7 @@ impl Uninstall {
             Some(namespace) if !left.is_empty() => {
                 plan.kept.push(format!(
                     "{} kept: it has {}",
-                    told(&namespace),
+                    quoted_name(&namespace),
                     left.join(" and ")
                 ));
             }
@@ -178,13 +185,13 @@ impl Uninstall {
         } else {
             let kept = remains.definitions.iter();
             plan.kept
-                .extend(kept.map(|one| format!("{} kept: see --delete-crds", told(one))));
+                .extend(kept.map(|one| format!("{} kept: see --delete-crds", quoted_name(one))));
         }
         Ok(plan)
     }
 
-    /// What is left in the orchestrator's namespace of users and of others, and would go with it.
-    fn left(&self, remains: &Remains) -> Vec<String> {
+    /// The other objects in the namespace, which would be deleted with it.
+    fn left_in_namespace(&self, remains: &Remains) -> Vec<String> {
         let system = names::SYSTEM_NAMESPACE;
         let (jobs, configs) = (&remains.jobs, &remains.configs);
         let mut left = Vec::new();
@@ -200,22 +207,24 @@ impl Uninstall {
         left
     }
 
-    /// Deletes some, and returns those that may still be there, with their UIDs; nothing when the server refused one, which is told.
-    async fn delete<'a>(
+    /// Deletes objects and returns those to wait for, with their UIDs.
+    ///
+    /// Returns none if the server rejected a deletion; the error is printed then.
+    async fn delete_targets<'a>(
         &self,
         cluster: &Cluster,
         targets: &'a [Target],
         out: &mut impl Write,
-    ) -> Result<Option<Going<'a>>> {
-        let mut going = Vec::new();
+    ) -> Result<Option<PendingDeletions<'a>>> {
+        let mut pending = Vec::new();
         for target in targets {
             if self.dry_run.get() != DryRun::Client {
                 let dry_run = self.dry_run.get() == DryRun::Server;
                 match remove(cluster, target, dry_run).await {
-                    Ok(uid) => going.push((target, uid)),
+                    Ok(uid) => pending.push((target, uid)),
                     Err(error) => {
-                        report(&error.into());
-                        eprintln!("{}", self.so_far());
+                        report_error(&error.into());
+                        eprintln!("{}", self.partial_result());
                         return Ok(None);
                     }
                 }
@@ -224,45 +233,49 @@ impl Uninstall {
                 Some(namespace) => format!(" from {namespace} namespace"),
                 None => String::new(),
             };
-            let deleted = format!("deleted{from}{}", self.dry_run.suffix());
-            writeln!(out, "{} {deleted}", told(target))?;
+            let deleted = format!("deleted{from}{}", self.dry_run.message_suffix());
+            writeln!(out, "{} {deleted}", quoted_name(target))?;
         }
         out.flush()?;
         if !self.dry_run.is_real() {
-            going.clear();
+            pending.clear();
         }
-        Ok(Some(going))
+        Ok(Some(pending))
     }
 
-    /// No partial effects without saying so.
-    fn so_far(&self) -> &'static str {
+    /// Describes a partial result.
+    fn partial_result(&self) -> &'static str {
         if self.dry_run.is_real() {
-            "only what is named above was deleted; the same command goes on from there"
+            "only the objects above were deleted; run the same command to continue"
         } else {
             "nothing was deleted"
         }
     }
 }
 
-/// Objects that were deleted, with their UIDs, and may still be there.
-type Going<'a> = Vec<(&'a Target, Option<String>)>;
+/// Objects that are being deleted, with their UIDs.
+type PendingDeletions<'a> = Vec<(&'a Target, Option<String>)>;
 
-async fn gone(cluster: &Cluster, going: Going<'_>, deadline: Deadline) -> Result<()> {
-    for (target, uid) in going {
+async fn wait_for_deletions(
+    cluster: &Cluster,
+    pending: PendingDeletions<'_>,
+    deadline: Deadline,
+) -> Result<()> {
+    for (target, uid) in pending {
         await_deletion(cluster, target, uid.as_deref(), deadline).await?;
     }
     Ok(())
 }
 
-/// Tells what goes, and fails unless that is wanted.
-fn ask(plan: &Plan) -> Result<()> {
+/// Prints the plan and asks for confirmation; fails unless the user confirms.
+fn confirm_plan(plan: &DeletionPlan) -> Result<()> {
     ensure!(
         io::stdin().is_terminal(),
-        "uninstall asks before it deletes anything; where nobody can answer, pass --yes"
+        "uninstall asks for confirmation, but standard input is not a terminal; pass --yes to skip it"
     );
     eprintln!("This deletes:");
     for target in plan.jobs.iter().chain(&plan.own).chain(&plan.last) {
-        let all = match target.api.kind.as_str() {
+        let contents = match target.api.kind.as_str() {
             "Namespace" => " and everything in it",
             "CustomResourceDefinition" => " and every object of that kind",
             _ => "",
@@ -271,9 +284,13 @@ fn ask(plan: &Plan) -> Result<()> {
             .namespace
             .iter()
             .map(|name| format!(" of namespace {name}"));
-        eprintln!("  {}{}{all}", told(target), within.collect::<String>());
+        eprintln!(
+            "  {}{}{contents}",
+            quoted_name(target),
+            within.collect::<String>()
+        );
     }
-    eprint!("Go on? [y/N] ");
+    eprint!("Do you want to continue? (y/N): ");
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer)?;
     ensure!(
@@ -283,25 +300,25 @@ fn ask(plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-fn has_ended(job: &Job) -> bool {
+fn is_finished(job: &Job) -> bool {
     job.status.phase.is_some_and(Phase::is_terminal)
 }
 
-/// A few of many, by namespace and name.
-fn some<'a>(jobs: impl Iterator<Item = &'a Job>) -> String {
-    const FEW: usize = 3;
+/// The first three jobs, as namespace and name.
+fn first_names<'a>(jobs: impl Iterator<Item = &'a Job>) -> String {
+    const MAX_NAMES: usize = 3;
     let mut names: Vec<_> = jobs
         .map(|job| format!("{}/{}", job.namespace(), job.name()))
-        .take(FEW + 1)
+        .take(MAX_NAMES + 1)
         .collect();
-    if names.len() > FEW {
-        names.truncate(FEW);
+    if names.len() > MAX_NAMES {
+        names.truncate(MAX_NAMES);
         names.push("...".to_owned());
     }
     names.join(", ")
 }
 
-fn told(target: &Target) -> String {
+fn quoted_name(target: &Target) -> String {
     let mut kind = target.api.kind.to_lowercase();
     if !target.api.group.is_empty() {
         kind = format!("{kind}.{}", target.api.group);
@@ -318,13 +335,13 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct Words {
+    struct TestCli {
         #[command(flatten)]
         verb: Uninstall,
     }
 
     fn uninstall(flags: &[&str]) -> Uninstall {
-        Words::parse_from([&["uninstall"], flags].concat()).verb
+        TestCli::parse_from([&["uninstall"], flags].concat()).verb
     }
 
     fn job(phase: &str) -> Job {
@@ -333,7 +350,7 @@ mod tests {
         }))
     }
 
-    /// What is left of one with a namespace and a definition, whatever their kinds are called here.
+    /// An installed orchestrator with a namespace and a definition.
     fn remains(phases: &[&str], configs: &[&str]) -> Remains {
         let of = |name: &str| Target {
             name: name.to_owned(),
@@ -353,7 +370,7 @@ mod tests {
         }
     }
 
-    fn rest(plan: &Plan) -> Vec<&str> {
+    fn deleted_names(plan: &DeletionPlan) -> Vec<&str> {
         plan.own
             .iter()
             .chain(&plan.last)
@@ -362,21 +379,26 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_the_users_goes_unasked() {
+    fn user_data_is_kept_by_default() {
         let plan = uninstall(&[])
-            .plan(remains(&["Succeeded"], &["n"]))
+            .build_plan(remains(&["Succeeded"], &["n"]))
             .unwrap();
-        assert_eq!(rest(&plan), ["own", "namespace"]);
+        assert_eq!(deleted_names(&plan), ["own", "namespace"]);
         assert!(plan.jobs.is_empty());
-        let plan = uninstall(&[]).plan(remains(&[], &["di-system"])).unwrap();
-        assert_eq!(rest(&plan), ["own"]);
+        let plan = uninstall(&[])
+            .build_plan(remains(&[], &["di-system"]))
+            .unwrap();
+        assert_eq!(deleted_names(&plan), ["own"]);
         assert!(plan.kept[0].ends_with("kept: it has AggregatorConfigs"));
-        let plan = uninstall(&["--delete-crds"]).plan(remains(&[], &["di-system"]));
-        assert_eq!(rest(&plan.unwrap()), ["own", "namespace", "definition"]);
+        let plan = uninstall(&["--delete-crds"]).build_plan(remains(&[], &["di-system"]));
+        assert_eq!(
+            deleted_names(&plan.unwrap()),
+            ["own", "namespace", "definition"]
+        );
     }
 
     #[test]
-    fn the_namespace_stays_where_ended_jobs_in_it_are_left() {
+    fn namespace_with_ended_jobs_is_kept() {
         let ended = |configs: &[&str]| {
             let mut remains = remains(&["Failed"], configs);
             remains.jobs.push(Job::from(json!({
@@ -388,40 +410,45 @@ mod tests {
             (&["n"][..], "kept: it has DIJobs"),
             (&["di-system"], "kept: it has DIJobs and AggregatorConfigs"),
         ] {
-            let plan = uninstall(&[]).plan(ended(configs)).unwrap();
-            assert_eq!(rest(&plan), ["own"]);
+            let plan = uninstall(&[]).build_plan(ended(configs)).unwrap();
+            assert_eq!(deleted_names(&plan), ["own"]);
             assert!(plan.kept[0].ends_with(why), "{:?}", plan.kept);
         }
-        let plan = uninstall(&["--delete-jobs"]).plan(ended(&[])).unwrap();
-        assert_eq!(rest(&plan), ["own", "namespace"]);
+        let plan = uninstall(&["--delete-jobs"])
+            .build_plan(ended(&[]))
+            .unwrap();
+        assert_eq!(deleted_names(&plan), ["own", "namespace"]);
         assert_eq!(plan.jobs.len(), 2);
     }
 
     #[test]
-    fn where_others_run_the_jobs_they_and_what_runs_them_stay() {
+    fn webhook_only_uninstall_keeps_jobs_and_other_operator() {
         let mut remains = remains(&["Running"], &[]);
         remains.flavour = Flavour::WebhookOnly;
         remains.others = vec!["di-operator".to_owned(), "di-server".to_owned()];
-        let refused = uninstall(&["--delete-crds"]).plan(remains.clone());
-        assert!(refused.is_err(), "they would go with their definition");
-        let plan = uninstall(&[]).plan(remains).unwrap();
-        assert_eq!(rest(&plan), ["own"]);
+        let refused = uninstall(&["--delete-crds"]).build_plan(remains.clone());
+        assert!(
+            refused.is_err(),
+            "jobs would be deleted with their definition"
+        );
+        let plan = uninstall(&[]).build_plan(remains).unwrap();
+        assert_eq!(deleted_names(&plan), ["own"]);
         assert!(plan.jobs.is_empty());
         let why = "kept: it has other Deployments: di-operator, di-server";
         assert!(plan.kept[0].ends_with(why), "{:?}", plan.kept);
     }
 
     #[test]
-    fn jobs_go_only_when_that_is_said() {
+    fn jobs_are_deleted_only_with_delete_jobs() {
         for (flags, phases) in [
             (&[][..], &["Running"][..]),
             (&["--delete-crds"], &["Failed"]),
         ] {
-            let refused = uninstall(flags).plan(remains(phases, &[]));
-            let said = refused.err().map(|error| error.to_string());
-            assert!(said.is_some_and(|said| said.contains("n/")), "{flags:?}");
+            let refused = uninstall(flags).build_plan(remains(phases, &[]));
+            let message = refused.err().map(|error| error.to_string());
+            assert!(message.is_some_and(|text| text.contains("n/")), "{flags:?}");
             let flags = [flags, &["--delete-jobs"]].concat();
-            let plan = uninstall(&flags).plan(remains(phases, &[])).unwrap();
+            let plan = uninstall(&flags).build_plan(remains(phases, &[])).unwrap();
             assert_eq!(plan.jobs.len(), 1, "{flags:?}");
         }
     }

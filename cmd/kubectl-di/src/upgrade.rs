@@ -6,26 +6,26 @@ use di_client::{DryRun, IMAGE, Installed, Orchestrator, VERSION, installed};
 
 use crate::{
     globals::Globals,
-    install::version,
-    setup::{Setup, in_system_namespace},
+    install::version_text,
+    setup::{Setup, check_system_namespace},
 };
 
-/// Bring the orchestrator in the cluster to this plugin's version.
+/// Upgrade the orchestrator in the cluster to the version of this plugin.
 ///
-/// Jobs go on meanwhile: pods of the orchestrator are exchanged one by one. What was installed stays what it is, all of it or only the
-/// admission checks.
+/// Jobs keep running during the upgrade: the pods of the orchestrator are replaced one by one. If
+/// only the admission webhooks are installed, only they are upgraded.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  # To this plugin's version
+  # Upgrade to the version of this plugin
   kubectl di upgrade
 
-  # From a registry of your own
+  # Use an image from another registry
   kubectl di upgrade --image registry.example.com/di-orchestrator:v0.1.0
 
-  # See what the server would make of it
+  # Check the upgrade with a server dry run
   kubectl di upgrade --dry-run=server")]
 pub struct Upgrade {
-    /// Also to an older version than the one that is there
+    /// Allow a version that is older than the installed one
     #[arg(long)]
     allow_downgrade: bool,
     #[command(flatten)]
@@ -34,7 +34,7 @@ pub struct Upgrade {
 
 impl Upgrade {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
-        in_system_namespace(globals)?;
+        check_system_namespace(globals)?;
         let cluster = globals.connect().await?;
         let found = match installed(&cluster).await? {
             Orchestrator::Installed(found) => found,
@@ -45,7 +45,7 @@ impl Upgrade {
             }
             Orchestrator::Hidden => {
                 bail!(
-                    "you may not look at the orchestrator: its upgrade takes an administrator's rights"
+                    "you may not read the orchestrator's Deployment: an upgrade requires administrator rights"
                 )
             }
         };
@@ -53,19 +53,19 @@ impl Upgrade {
         let image = match &self.setup.image {
             Some(image) => image,
             None => found.next_image(IMAGE).map_err(|runs| {
-                anyhow!("the orchestrator runs {runs}, which is not where {IMAGE} comes from; say what to run: --image")
+                anyhow!("the orchestrator runs {runs}, which is not from the registry of {IMAGE}; set the image with --image")
             })?,
         };
         let flavour = found.flavour;
         if self.setup.dry_run.get() == DryRun::Client {
-            self.setup.show(flavour, image, out)?;
+            self.setup.print_manifests(flavour, image, out)?;
             return Ok(ExitCode::SUCCESS);
         }
-        if !self.setup.carry_out(&cluster, flavour, image, out).await? {
+        if !self.setup.apply_all(&cluster, flavour, image, out).await? {
             return Ok(ExitCode::FAILURE);
         }
         if self.setup.dry_run.is_real() && !self.setup.is_data() {
-            let from = version(&found);
+            let from = version_text(&found);
             writeln!(out, "DI Orchestrator upgraded from {from} to {VERSION}")?;
         }
         Ok(ExitCode::SUCCESS)

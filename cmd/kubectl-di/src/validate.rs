@@ -6,21 +6,21 @@ use di_client::{check, is_ours};
 
 use crate::{
     manifests::Manifests,
-    output::{report, title},
+    output::{kind_and_name, report_error},
 };
 
-/// Check manifests of DIJobs and AggregatorConfigs without a cluster, as the orchestrator's webhook would.
+/// Check manifests of DIJobs and AggregatorConfigs like the webhook, without a cluster.
 ///
-/// Every fault of every document is told. Manifests of the kind NerveXJob are checked as what they are converted to.
+/// Prints every fault of every document. Manifests of the kind NerveXJob are converted first.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   # Check a manifest
   kubectl di validate -f cartpole.yaml
 
-  # Check all that is in a directory and those in it
+  # Check all manifests in a directory and its subdirectories
   kubectl di validate -f jobs -R
 
-  # Check what another program writes
+  # Check a manifest from standard input
   cat cartpole.yaml | kubectl di validate -f -")]
 #[command(mut_arg("filename", |arg| arg.required(true)))]
 pub struct Validate {
@@ -30,15 +30,15 @@ pub struct Validate {
 
 impl Validate {
     pub fn run(self, out: &mut impl Write) -> Result<ExitCode> {
-        let documents = self.manifests.read()?;
+        let documents = self.manifests.read_documents()?;
         let (ours, others): (Vec<_>, Vec<_>) = documents
             .into_iter()
             .partition(|document| is_ours(&document.object) || !has_kind(&document.object));
         for other in &others {
             eprintln!(
-                "Note: {}: {} is of a kind that only a cluster can check",
+                "Note: {}: {} is not checked: only a cluster can check this kind",
                 other.origin,
-                title(&other.object)
+                kind_and_name(&other.object)
             );
         }
         match check(&ours) {
@@ -47,12 +47,12 @@ impl Validate {
                     eprintln!("Warning: {warning}");
                 }
                 for document in &ours {
-                    writeln!(out, "{} valid", title(&document.object))?;
+                    writeln!(out, "{} valid", kind_and_name(&document.object))?;
                 }
                 Ok(ExitCode::SUCCESS)
             }
             Err(error) => {
-                report(&error.into());
+                report_error(&error.into());
                 Ok(ExitCode::FAILURE)
             }
         }

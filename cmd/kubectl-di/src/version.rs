@@ -7,24 +7,24 @@ use serde_json::{Value, json};
 
 use crate::{globals::Globals, output};
 
-/// Show the versions of this plugin, the cluster and the orchestrator in it.
+/// Print the versions of this plugin, the cluster and the orchestrator.
 ///
-/// Warns where they are too far apart.
+/// Warns if the version skew is not supported.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  # Everything
+  # Print all versions
   kubectl di version
 
-  # Without asking a cluster
+  # Print the client version only
   kubectl di version --client
 
   # For scripts
   kubectl di version -o json")]
 pub struct Version {
-    /// Only this plugin's
+    /// If true, shows client version only (no server required)
     #[arg(long)]
     client: bool,
-    /// Another form than text
+    /// One of 'yaml' or 'json'
     #[arg(short, long)]
     output: Option<DataFormat>,
 }
@@ -37,25 +37,25 @@ pub enum DataFormat {
 
 impl Version {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
-        // What is known without the cluster is worth showing even when it cannot be asked.
-        let mut asked = None;
+        // Print the client version even if the cluster cannot be reached.
+        let mut requested = None;
         if !self.client {
-            asked = Some(match globals.connect().await {
+            requested = Some(match globals.connect().await {
                 Ok(cluster) => versions(&cluster).await,
                 Err(error) => Err(error),
             });
         }
-        let (found, failure) = match asked.transpose() {
+        let (found, failure) = match requested.transpose() {
             Ok(found) => (found, None),
             Err(error) => (None, Some(error)),
         };
         match self.output {
-            Some(DataFormat::Json) => output::json(out, &data(found.as_ref()))?,
-            Some(DataFormat::Yaml) => output::yaml(out, &data(found.as_ref()))?,
-            None => out.write_all(text(found.as_ref()).as_bytes())?,
+            Some(DataFormat::Json) => output::print_json(out, &to_json(found.as_ref()))?,
+            Some(DataFormat::Yaml) => output::print_yaml(out, &to_json(found.as_ref()))?,
+            None => out.write_all(to_text(found.as_ref()).as_bytes())?,
         }
-        for said in found.iter().flat_map(|found| skew(VERSION, found)) {
-            eprintln!("WARNING: {said}");
+        for warning in found.iter().flat_map(|found| skew(VERSION, found)) {
+            eprintln!("WARNING: {warning}");
         }
         match failure {
             Some(error) => Err(error.into()),
@@ -64,13 +64,14 @@ impl Version {
     }
 }
 
-fn client() -> String {
+fn client_version() -> String {
     format!("v{VERSION}")
 }
 
-fn data(found: Option<&Versions>) -> Value {
-    // The names of kubectl's, too, for scripts that know them.
-    let mut data = json!({"client": client(), "clientVersion": {"gitVersion": client()}});
+fn to_json(found: Option<&Versions>) -> Value {
+    // Includes the field names of kubectl, for scripts that use them.
+    let mut data =
+        json!({"client": client_version(), "clientVersion": {"gitVersion": client_version()}});
     if let Some(found) = found {
         data["kubernetes"] = found.kubernetes.as_str().into();
         data["serverVersion"] = json!({"gitVersion": found.kubernetes});
@@ -88,8 +89,8 @@ fn data(found: Option<&Versions>) -> Value {
     data
 }
 
-fn text(found: Option<&Versions>) -> String {
-    let client = client();
+fn to_text(found: Option<&Versions>) -> String {
+    let client = client_version();
     let Some(found) = found else {
         return format!("Client: {client}\n");
     };
@@ -119,23 +120,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_there_is_said() {
+    fn missing_orchestrator_is_printed() {
         let found = Versions {
             kubernetes: "v1.20.2".to_owned(),
             api: vec!["v1alpha2".to_owned(), "v1alpha1".to_owned()],
             orchestrator: Orchestrator::NotInstalled,
         };
-        let told = text(Some(&found)).replace(&client(), "vX");
-        insta::assert_snapshot!(told, @r"
+        let text = to_text(Some(&found)).replace(&client_version(), "vX");
+        insta::assert_snapshot!(text, @r"
         Client: vX
         Kubernetes: v1.20.2
         DIJob API: v1alpha2, v1alpha1
         Orchestrator: not installed
         ");
         assert_eq!(
-            data(Some(&found))["orchestrator"],
+            to_json(Some(&found))["orchestrator"],
             json!({"installed": false})
         );
-        assert_eq!(text(None), format!("Client: {}\n", client()));
+        assert_eq!(to_text(None), format!("Client: {}\n", client_version()));
     }
 }

@@ -5,25 +5,25 @@ use clap::Args;
 use di_client::{Cluster, Deadline, Error, For, Job, Target, await_deletion, job, until};
 
 use crate::{
-    args::duration,
+    args::parse_duration,
     dry_run::DryRunFlag,
     globals::Globals,
-    manifests::{EITHER, Manifests},
-    output::report,
-    printed::{Output, Printer},
-    selection::{Chosen, Selection},
-    waiting::condition_on,
+    manifests::{Manifests, SOURCE_CONFLICT},
+    output::report_error,
+    printer::{OutputFlags, Printer},
+    selection::{SelectedJob, Selection},
+    wait_flags::unmet_condition,
 };
 
-/// Wait until jobs are as wanted.
+/// Wait for a specific condition on one or many jobs.
 ///
-/// Ends early, with an error, when a job has ended in a way that what is waited for can no longer come.
+/// Fails early if a job has ended and can no longer meet the condition.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   # Wait until a job has succeeded; fails as soon as it has failed
   kubectl di wait cartpole --for=phase=Succeeded --timeout=1h
 
-  # Wait until the coordinators of some jobs run
+  # Wait until the coordinators of some jobs are running
   kubectl di wait -l tier=gold --for=condition=Running
 
   # Wait until all replicas are ready
@@ -32,29 +32,31 @@ use crate::{
   # Wait until a field has a value
   kubectl di wait cartpole --for=jsonpath={.status.restarts}=1
 
-  # Wait until a job is gone
+  # Wait until a job is deleted
   kubectl di wait cartpole --for=delete")]
 pub struct Wait {
     #[command(flatten)]
     selection: Selection,
     #[command(flatten)]
     manifests: Manifests,
-    /// create, delete, phase=PHASE, condition=TYPE[=STATUS] or jsonpath={PATH}[=VALUE]
-    #[arg(long = "for", value_name = "WHAT", value_parser = For::parse)]
-    wanted: For,
-    /// How long to wait for all of them; 0 looks once, less than 0 means a week
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = timeout, allow_hyphen_values = true)]
+    /// The condition to wait on: create, delete, phase=PHASE, condition=TYPE[=STATUS] or
+    /// jsonpath={PATH}[=VALUE]. The default STATUS is true
+    #[arg(long = "for", value_name = "CONDITION", value_parser = For::parse)]
+    condition: For,
+    /// The length of time to wait before giving up. Zero means check once and don't wait, negative
+    /// means wait for a week
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_wait_timeout, allow_hyphen_values = true)]
     timeout: Duration,
     #[command(flatten)]
-    output: Output,
+    output: OutputFlags,
 }
 
-/// As kubectl's: no limit is a week.
-fn timeout(text: &str) -> Result<Duration, String> {
+/// Parses the timeout; as in kubectl, a negative value means a week.
+fn parse_wait_timeout(text: &str) -> Result<Duration, String> {
     const WEEK: Duration = Duration::from_secs(7 * 24 * 60 * 60);
     match text.strip_prefix('-') {
-        Some(text) => duration(text).map(|_| WEEK),
-        None => duration(text),
+        Some(text) => parse_duration(text).map(|_| WEEK),
+        None => parse_duration(text),
     }
 }
 
@@ -62,25 +64,25 @@ impl Wait {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
         let cluster = globals.connect().await?;
         let deadline = Deadline::after(Some(self.timeout));
-        let chosen = match (self.manifests.are_named(), self.selection.is_given()) {
-            (true, true) => bail!("{EITHER}"),
-            (true, false) => self.manifests.jobs(&cluster).await?,
-            (false, _) => self.selection.jobs(&cluster).await?,
+        let selected = match (self.manifests.are_given(), self.selection.is_given()) {
+            (true, true) => bail!("{SOURCE_CONFLICT}"),
+            (true, false) => self.manifests.read_jobs(&cluster).await?,
+            (false, _) => self.selection.selected_jobs(&cluster).await?,
         };
-        if chosen.is_empty() && self.wanted != For::Delete {
+        if selected.is_empty() && self.condition != For::Delete {
             bail!("no matching resources found");
         }
         let mut code = ExitCode::SUCCESS;
-        let mut printer = Printer::new(&self.output, DryRunFlag::off());
-        for Chosen { cluster, name } in &chosen {
-            match self.wait_for(cluster, name, deadline).await {
+        let mut printer = Printer::new(&self.output, DryRunFlag::disabled());
+        for SelectedJob { cluster, name } in &selected {
+            match self.wait_for_job(cluster, name, deadline).await {
                 Ok(Some(job)) => {
-                    printer.print(out, job.object, "condition met")?;
+                    printer.print_change(out, job.object, "condition met")?;
                     out.flush()?;
                 }
                 Ok(None) => {}
                 Err(error) => {
-                    report(&error);
+                    report_error(&error);
                     code = ExitCode::FAILURE;
                 }
             }
@@ -88,19 +90,22 @@ impl Wait {
         Ok(code)
     }
 
-    /// The job as it was last seen; nothing where one that is to be gone was never there.
-    async fn wait_for(
+    /// Waits for one job and returns its last state; none if it did not exist before `--for=delete`.
+    async fn wait_for_job(
         &self,
         cluster: &Cluster,
         name: &str,
         deadline: Deadline,
     ) -> Result<Option<Job>> {
-        let found = match self.wanted {
-            For::Delete => self.gone(cluster, name, deadline).await,
-            For::Create => self.there(cluster, name, deadline).await.map(Some),
+        let found = match self.condition {
+            For::Delete => self.wait_for_deletion(cluster, name, deadline).await,
+            For::Create => self
+                .wait_for_creation(cluster, name, deadline)
+                .await
+                .map(Some),
             _ => {
-                let look = |job: &Job| self.wanted.look(job);
-                let met = until(cluster, name, deadline, look, condition_on).await;
+                let check = |job: &Job| self.condition.look(job);
+                let met = until(cluster, name, deadline, check, unmet_condition).await;
                 met.map(Some)
             }
         };
@@ -112,35 +117,40 @@ impl Wait {
         })
     }
 
-    async fn gone(
+    async fn wait_for_deletion(
         &self,
         cluster: &Cluster,
         name: &str,
         deadline: Deadline,
     ) -> Result<Option<Job>, Error> {
-        let seen = match job(cluster, name).await {
+        let existing = match job(cluster, name).await {
             Ok(job) => job,
             Err(error) if error.is_not_found() => return Ok(None),
             Err(error) => return Err(error),
         };
-        let uid = seen.metadata.uid.as_deref();
+        let uid = existing.metadata.uid.as_deref();
         let target = Target::job(cluster, name);
         await_deletion(cluster, &target, uid, deadline).await?;
-        Ok(Some(seen))
+        Ok(Some(existing))
     }
 
-    /// What is not there yet cannot be watched by its name alone with the rights to get it, so it is asked for again and again, as kubectl does.
-    async fn there(&self, cluster: &Cluster, name: &str, deadline: Deadline) -> Result<Job, Error> {
-        const PAUSE: Duration = Duration::from_millis(200);
+    /// Polls until the job exists, as kubectl does: a watch needs more rights than `get`.
+    async fn wait_for_creation(
+        &self,
+        cluster: &Cluster,
+        name: &str,
+        deadline: Deadline,
+    ) -> Result<Job, Error> {
+        const POLL_INTERVAL: Duration = Duration::from_millis(200);
         loop {
             match job(cluster, name).await {
                 Err(error) if error.is_not_found() => {}
                 other => return other,
             }
-            if deadline.comes_within(PAUSE) {
+            if deadline.comes_within(POLL_INTERVAL) {
                 return Err(Error::Timeout(format!("the condition on dijobs/{name}")));
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }

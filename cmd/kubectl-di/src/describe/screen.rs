@@ -6,31 +6,31 @@ use jiff::{Timestamp, tz::TimeZone};
 use serde_json::Value;
 
 use crate::{
-    age::age,
-    colour::{Colours, Tone, tone_of},
+    age::format_age,
+    colour::{Colours, Tone, tone_for_status},
 };
 
-use super::tree::{Line, lines, ready};
+use super::tree::{Line, ready_count, tree_lines};
 
-/// What is shown of a job.
+/// The description of a job.
 pub struct Screen<'a> {
     /// The job.
     pub job: &'a Job,
-    /// Its replicas.
+    /// The replicas of the job.
     pub replicas: &'a [Replica],
-    /// Its events, or why there are none to show; none where they are not wanted.
+    /// The events, or the error of reading them; none if --show-events is false.
     pub events: Option<&'a Result<Vec<Event>, String>>,
-    /// What ages are counted to.
+    /// The current time, for ages.
     pub now: Timestamp,
-    /// Whether it is coloured.
+    /// Whether the output is coloured.
     pub colours: Colours,
 }
 
 const NONE: &str = "<none>";
-/// Of a job that runs for days, so many events are enough for one screen.
-const LATEST: usize = 20;
-/// Conditions as a job's life has them.
-const ORDER: [&str; 6] = [
+/// The maximum number of events, the latest ones.
+const MAX_EVENTS: usize = 20;
+/// The order of conditions.
+const CONDITION_ORDER: [&str; 6] = [
     "Created",
     "Running",
     "Succeeded",
@@ -39,24 +39,24 @@ const ORDER: [&str; 6] = [
     "ReplicasReady",
 ];
 
-/// A text, and how it is meant.
+/// A text and its tone.
 type Cell = (String, Option<Tone>);
 
 impl Display for Screen<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        self.head(f)?;
-        self.conditions(f)?;
-        self.tree(f)?;
+        self.write_header(f)?;
+        self.write_conditions(f)?;
+        self.write_replicas(f)?;
         match self.events {
             None => Ok(()),
             Some(Err(why)) => writeln!(f, "Events:  {why}"),
-            Some(Ok(events)) => self.told(f, events),
+            Some(Ok(events)) => self.write_events(f, events),
         }
     }
 }
 
 impl Screen<'_> {
-    fn head(&self, f: &mut Formatter<'_>) -> fmt::Result {
+    fn write_header(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let (job, status) = (self.job, &self.job.status);
         let spec = &job.object["spec"];
         let created = job.metadata.creation_timestamp.as_ref().map(|at| at.0);
@@ -70,35 +70,42 @@ impl Screen<'_> {
         let mut fields: Vec<(&str, Vec<Cell>)> = vec![
             ("Name", vec![(job.name().to_owned(), None)]),
             ("Namespace", vec![(job.namespace().to_owned(), None)]),
-            ("Labels", pairs(&job.object["metadata"]["labels"])),
-            ("Annotations", pairs(&job.object["metadata"]["annotations"])),
-            ("Created", vec![(self.time(created), None)]),
-            ("Phase", vec![(phase.to_owned(), tone_of(phase))]),
+            ("Labels", pair_cells(&job.object["metadata"]["labels"])),
+            (
+                "Annotations",
+                pair_cells(&job.object["metadata"]["annotations"]),
+            ),
+            ("Created", vec![(self.format_time(created), None)]),
+            ("Phase", vec![(phase.to_owned(), tone_for_status(phase))]),
         ];
         let mut add = |name, text: Option<String>, tone| {
             fields.extend(text.map(|text| (name, vec![(text, tone)])));
         };
-        add("Reason", status.reason.clone(), Some(Tone::Bad));
-        add("Started", started.map(|at| self.time(Some(at))), None);
-        add("Ended", ended.map(|at| self.time(Some(at))), None);
-        let duration = started.map(|started| age(started, ended.unwrap_or(self.now)));
+        add("Reason", status.reason.clone(), Some(Tone::Error));
+        add(
+            "Started",
+            started.map(|at| self.format_time(Some(at))),
+            None,
+        );
+        add("Ended", ended.map(|at| self.format_time(Some(at))), None);
+        let duration = started.map(|started| format_age(started, ended.unwrap_or(self.now)));
         add("Duration", duration, None);
         let ready = |counts: &Option<String>| counts.as_ref().map(|n| format!("{n} ready"));
         add("Collectors", ready(&status.collectors_ready), None);
         add("Learners", ready(&status.learners_ready), None);
         add("Restarts", Some(restarts), None);
-        let told = |name: &str| match &spec[name] {
+        let spec_field = |name: &str| match &spec[name] {
             Value::Null => None,
             Value::String(text) => Some(text.clone()).filter(|text| !text.is_empty()),
             other => Some(other.to_string()),
         };
-        let seconds = |name: &str| told(name).map(|seconds| format!("{seconds}s"));
-        add("Group", told("group"), None);
-        add("Priority Class", told("priorityClassName"), None);
-        add("Clean Pod Policy", told("cleanPodPolicy"), None);
+        let seconds = |name: &str| spec_field(name).map(|seconds| format!("{seconds}s"));
+        add("Group", spec_field("group"), None);
+        add("Priority Class", spec_field("priorityClassName"), None);
+        add("Clean Pod Policy", spec_field("cleanPodPolicy"), None);
         add(
             "Suspend",
-            told("suspend").filter(|held| held == "true"),
+            spec_field("suspend").filter(|suspend| suspend == "true"),
             None,
         );
         add("Active Deadline", seconds("activeDeadlineSeconds"), None);
@@ -114,25 +121,29 @@ impl Screen<'_> {
         Ok(())
     }
 
-    fn conditions(&self, f: &mut Formatter<'_>) -> fmt::Result {
+    fn write_conditions(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let mut conditions: Vec<_> = self.job.status.conditions.iter().collect();
-        conditions.sort_by_key(|condition| ORDER.iter().position(|one| *one == condition.type_));
+        conditions.sort_by_key(|condition| {
+            CONDITION_ORDER
+                .iter()
+                .position(|one| *one == condition.type_)
+        });
         let rows: Vec<_> = conditions
             .into_iter()
             .map(|condition| {
                 let is_false = condition.status == "False" && condition.type_ == "ReplicasReady";
                 let is_bad = condition.status == "True" && condition.type_ == "Failed";
-                let tone = (is_false || is_bad).then_some(Tone::Bad);
+                let tone = (is_false || is_bad).then_some(Tone::Error);
                 vec![
-                    plain(&condition.type_),
+                    plain_cell(&condition.type_),
                     (condition.status.clone(), tone),
-                    plain(&condition.reason),
-                    plain(age(condition.last_transition_time.0, self.now)),
-                    plain(one_line(&condition.message)),
+                    plain_cell(&condition.reason),
+                    plain_cell(format_age(condition.last_transition_time.0, self.now)),
+                    plain_cell(one_line(&condition.message)),
                 ]
             })
             .collect();
-        self.table(
+        self.write_table(
             f,
             "Conditions",
             &["Type", "Status", "Reason", "Age", "Message"],
@@ -140,25 +151,25 @@ impl Screen<'_> {
         )
     }
 
-    fn tree(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let rows: Vec<_> = lines(self.replicas)
+    fn write_replicas(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let rows: Vec<_> = tree_lines(self.replicas)
             .into_iter()
             .map(|line| match line {
                 Line::Heading(heading, group) => {
-                    let (heading, ready) = (heading.to_owned(), ready(&group));
-                    vec![(heading, Some(Tone::Bold)), plain(ready)]
+                    let (heading, ready) = (heading.to_owned(), ready_count(&group));
+                    vec![(heading, Some(Tone::Heading)), plain_cell(ready)]
                 }
-                Line::Replica(branch, replica) => self.replica(&branch, replica),
-                Line::Folded(branch, count) => vec![plain(format!("{branch}{count} ready"))],
+                Line::Replica(branch, replica) => self.replica_cells(&branch, replica),
+                Line::Folded(branch, count) => vec![plain_cell(format!("{branch}{count} ready"))],
             })
             .collect();
         let headers = [
             "Name", "Status", "Ready", "Restarts", "Index", "Node", "Age",
         ];
-        self.table(f, "Replicas", &headers, &rows)
+        self.write_table(f, "Replicas", &headers, &rows)
     }
 
-    fn replica(&self, branch: &str, replica: &Replica) -> Vec<Cell> {
+    fn replica_cells(&self, branch: &str, replica: &Replica) -> Vec<Cell> {
         let pod = replica.pod.as_ref();
         let since = pod.map_or(&replica.planned_at, |pod| &pod.created);
         let status = replica.status();
@@ -168,48 +179,50 @@ impl Screen<'_> {
             (EntryState::Replaced, Some(_)) => format!("{status} (replaced)"),
         };
         vec![
-            plain(format!("{branch}{}", replica.name)),
-            (shown, tone_of(status)),
-            plain(or_none(
+            plain_cell(format!("{branch}{}", replica.name)),
+            (shown, tone_for_status(status)),
+            plain_cell(or_none(
                 pod.map(|pod| format!("{}/{}", pod.ready, pod.containers)),
             )),
-            plain(or_none(pod.map(|pod| pod.restarts))),
-            plain(or_none(replica.index)),
-            plain(or_none(pod.and_then(|pod| pod.node.as_ref()))),
-            plain(or_none(since.as_ref().map(|since| age(since.0, self.now)))),
+            plain_cell(or_none(pod.map(|pod| pod.restarts))),
+            plain_cell(or_none(replica.index)),
+            plain_cell(or_none(pod.and_then(|pod| pod.node.as_ref()))),
+            plain_cell(or_none(
+                since.as_ref().map(|since| format_age(since.0, self.now)),
+            )),
         ]
     }
 
-    fn told(&self, f: &mut Formatter<'_>, events: &[Event]) -> fmt::Result {
-        let earlier = events.len().saturating_sub(LATEST);
+    fn write_events(&self, f: &mut Formatter<'_>, events: &[Event]) -> fmt::Result {
+        let earlier = events.len().saturating_sub(MAX_EVENTS);
         let rows: Vec<_> = events
             .iter()
             .skip(earlier)
             .map(|event| {
-                let tone = (event.type_ == "Warning").then_some(Tone::Doubtful);
+                let tone = (event.type_ == "Warning").then_some(Tone::Warning);
                 vec![
                     (event.type_.clone(), tone),
-                    plain(&event.reason),
-                    plain(seen(event, self.now)),
-                    plain(&event.source),
-                    plain(&event.about),
-                    plain(one_line(&event.message)),
+                    plain_cell(&event.reason),
+                    plain_cell(last_seen(event, self.now)),
+                    plain_cell(&event.source),
+                    plain_cell(&event.about),
+                    plain_cell(one_line(&event.message)),
                 ]
             })
             .collect();
         let headers = ["Type", "Reason", "Age", "From", "Object", "Message"];
-        self.table(f, "Events", &headers, &rows)?;
+        self.write_table(f, "Events", &headers, &rows)?;
         if earlier > 0 {
             let (name, namespace) = (self.job.name(), self.job.namespace());
             writeln!(
                 f,
-                "  and {earlier} before them: kubectl di events {name} -n {namespace}"
+                "  and {earlier} earlier events: kubectl di events {name} -n {namespace}"
             )?;
         }
         Ok(())
     }
 
-    fn table(
+    fn write_table(
         &self,
         f: &mut Formatter<'_>,
         name: &str,
@@ -220,9 +233,11 @@ impl Screen<'_> {
             return writeln!(f, "{name}:  {NONE}");
         }
         writeln!(f, "{name}:")?;
-        let underlines = headers.iter().map(|header| plain("-".repeat(header.len())));
+        let underlines = headers
+            .iter()
+            .map(|header| plain_cell("-".repeat(header.len())));
         let mut all = vec![
-            headers.iter().map(plain).collect(),
+            headers.iter().map(plain_cell).collect(),
             underlines.collect::<Vec<_>>(),
         ];
         all.extend_from_slice(rows);
@@ -252,29 +267,29 @@ impl Screen<'_> {
         Ok(())
     }
 
-    fn time(&self, at: Option<Timestamp>) -> String {
+    fn format_time(&self, at: Option<Timestamp>) -> String {
         let Some(at) = at else {
             return NONE.to_owned();
         };
         let date = at
             .to_zoned(TimeZone::UTC)
             .strftime("%a, %d %b %Y %H:%M:%S %z");
-        format!("{date} ({} ago)", age(at, self.now))
+        format!("{date} ({} ago)", format_age(at, self.now))
     }
 }
 
-/// When an event was told, and how often if more than once, as kubectl writes it.
-pub fn seen(event: &Event, now: Timestamp) -> String {
-    let last = or_none(event.last.map(|last| age(last, now)));
+/// The age of the last occurrence of an event with the count, as formatted by kubectl.
+pub fn last_seen(event: &Event, now: Timestamp) -> String {
+    let last = or_none(event.last.map(|last| format_age(last, now)));
     match event.first {
         Some(first) if event.count > 1 => {
-            format!("{last} (x{} over {})", event.count, age(first, now))
+            format!("{last} (x{} over {})", event.count, format_age(first, now))
         }
         _ => last,
     }
 }
 
-fn plain(text: impl Display) -> Cell {
+fn plain_cell(text: impl Display) -> Cell {
     (text.to_string(), None)
 }
 
@@ -286,21 +301,21 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn pairs(map: &Value) -> Vec<Cell> {
+fn pair_cells(map: &Value) -> Vec<Cell> {
     let pairs = map.as_object().into_iter().flatten();
-    let pairs = pairs.filter(|(key, _)| !is_note(key));
-    let pairs =
-        pairs.map(|(key, value)| plain(format!("{key}={}", value.as_str().unwrap_or_default())));
+    let pairs = pairs.filter(|(key, _)| !is_internal_annotation(key));
+    let pairs = pairs
+        .map(|(key, value)| plain_cell(format!("{key}={}", value.as_str().unwrap_or_default())));
     let pairs: Vec<_> = pairs.collect();
     if pairs.is_empty() {
-        vec![plain(NONE)]
+        vec![plain_cell(NONE)]
     } else {
         pairs
     }
 }
 
-/// Whether an annotation is for programs: the whole manifest once more, or what the orchestrator is told.
-fn is_note(key: &str) -> bool {
+/// Whether an annotation is internal to kubectl or the orchestrator.
+fn is_internal_annotation(key: &str) -> bool {
     key == "kubectl.kubernetes.io/last-applied-configuration" || names::NOTES.contains(&key)
 }
 

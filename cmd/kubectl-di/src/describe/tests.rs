@@ -9,7 +9,7 @@ fn now() -> Timestamp {
     "2026-01-01T01:00:00Z".parse().unwrap()
 }
 
-/// A job with everything: collectors of which one fails, and a logic learner.
+/// A job with all roles: two collectors, one of them failing, and a learner group.
 fn job() -> Job {
     let entry = |name: &str, role: &str, index: i32| {
         json!({"name": format!("cartpole-{name}"), "type": role, "origin": "Declared", "index": index,
@@ -110,7 +110,7 @@ fn shown(job: &Job, replicas: &[Replica], events: Option<&Result<Vec<Event>, Str
 }
 
 #[test]
-fn all_about_a_job_stands_on_one_screen() {
+fn job_with_all_roles_is_described() {
     let job = job();
     let event = |kind: &str, reason: &str, count: i32| {
         Event::from(json!({
@@ -127,7 +127,7 @@ fn all_about_a_job_stands_on_one_screen() {
 }
 
 #[test]
-fn a_job_that_nobody_has_looked_at_yet_is_described() {
+fn new_job_without_status_is_described() {
     let job = Job::from(json!({"metadata": {"name": "new", "namespace": "rl"}, "spec": {}}));
     insta::assert_snapshot!(shown(&job, &[], Some(&Ok(Vec::new()))), @r"
     Name:         new
@@ -144,7 +144,7 @@ fn a_job_that_nobody_has_looked_at_yet_is_described() {
 }
 
 #[test]
-fn events_that_may_not_be_seen_hide_nothing_else() {
+fn forbidden_events_do_not_hide_the_job() {
     let job = job();
     let text = shown(
         &job,
@@ -159,25 +159,25 @@ fn events_that_may_not_be_seen_hide_nothing_else() {
 }
 
 #[test]
-fn of_many_events_the_last_are_shown() {
+fn latest_events_are_shown_of_many() {
     let event = |minute: usize| {
         Event::from(json!({
             "type": "Normal", "reason": format!("R{minute}"), "lastTimestamp": format!("2026-01-01T00:{minute:02}:00Z"),
         }))
     };
     let job = job();
-    let told = |count| shown(&job, &[], Some(&Ok((0..count).map(event).collect())));
-    assert!(!told(20).contains("before them"));
-    let text = told(23);
+    let described = |count| shown(&job, &[], Some(&Ok((0..count).map(event).collect())));
+    assert!(!described(20).contains("earlier events"));
+    let text = described(23);
     assert!(!text.contains("R2 ") && text.contains("R3 "), "{text}");
     assert!(
-        text.ends_with("  and 3 before them: kubectl di events cartpole -n rl\n"),
+        text.ends_with("  and 3 earlier events: kubectl di events cartpole -n rl\n"),
         "{text}"
     );
 }
 
 #[test]
-fn a_logic_learner_is_ready_with_all_of_its_ddp_learners() {
+fn learner_group_is_ready_with_all_its_ddp_learners() {
     let job = job();
     for (lost, ready) in [("none", "1/2 ready"), ("ddp-learner-bbbbb", "0/2 ready")] {
         let mut pods = pods();
@@ -190,7 +190,7 @@ fn a_logic_learner_is_ready_with_all_of_its_ddp_learners() {
 }
 
 #[test]
-fn of_many_replicas_those_are_shown_that_are_not_ready() {
+fn unready_replicas_are_listed_of_many() {
     let job = job();
     let few = replicas(&job);
     let one = |name: &str| few.iter().find(|replica| replica.name.ends_with(name));
@@ -199,7 +199,7 @@ fn of_many_replicas_those_are_shown_that_are_not_ready() {
             .cloned()
             .collect()
     };
-    // None is folded among those that are all shown.
+    // Nothing is folded up to the limit.
     let fifty = many("collector-aaaaa", 50);
     assert_eq!(shown(&job, &fifty, None).matches("└─ 50 ready").count(), 0);
     let mut all = few.clone();

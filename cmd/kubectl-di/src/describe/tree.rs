@@ -1,44 +1,47 @@
 use di_api::{EntryState, Role};
 use di_client::Replica;
 
-/// A line of the tree of a job's replicas.
+/// A line of the replica tree.
 #[derive(Clone, Debug)]
 pub enum Line<'a> {
-    /// Those below are of one kind.
+    /// The heading of a group of replicas.
     Heading(&'static str, Vec<&'a Replica>),
-    /// A replica, behind the branch that leads to it.
+    /// The branch prefix and the replica.
     Replica(String, &'a Replica),
-    /// So many more that are ready, behind the branch that leads to them.
+    /// The branch prefix and the number of ready replicas that are not listed.
     Folded(String, usize),
 }
 
-/// The most replicas of a role that are all shown; of more, those are that somebody should look at.
-const MANY: usize = 50;
+/// The maximum number of replicas of a role that are all listed; beyond it, ready ones are folded.
+const FOLD_ABOVE: usize = 50;
 
-/// The replicas as a tree: coordinator, collectors, and learners with the ddp learners behind their aggregators.
-pub fn lines(replicas: &[Replica]) -> Vec<Line<'_>> {
-    let of = |role: Role| replicas.iter().filter(move |replica| replica.role == role);
-    let is_behind = |ddp: &Replica, aggregator: &Replica| {
+/// Builds the replica tree; ddp learners are children of their aggregator.
+pub fn tree_lines(replicas: &[Replica]) -> Vec<Line<'_>> {
+    let with_role = |role: Role| replicas.iter().filter(move |replica| replica.role == role);
+    let is_child = |ddp: &Replica, aggregator: &Replica| {
         ddp.aggregator.as_deref() == Some(aggregator.name.as_str())
     };
-    let lost = of(Role::DdpLearner)
-        .filter(|ddp| !of(Role::Aggregator).any(|aggregator| is_behind(ddp, aggregator)));
-    let folds = |role| of(role).count() > MANY;
-    let behind = |aggregator: &Replica| -> Vec<_> {
-        of(Role::DdpLearner)
-            .filter(|ddp| is_behind(ddp, aggregator))
+    let orphans = with_role(Role::DdpLearner)
+        .filter(|ddp| !with_role(Role::Aggregator).any(|aggregator| is_child(ddp, aggregator)));
+    let folds = |role| with_role(role).count() > FOLD_ABOVE;
+    let children_of = |aggregator: &Replica| -> Vec<_> {
+        with_role(Role::DdpLearner)
+            .filter(|ddp| is_child(ddp, aggregator))
             .collect()
     };
-    let is_quiet = |replica: &Replica| folds(replica.role) && replica.ready;
-    // None that somebody should look at disappears with its aggregator.
+    let is_foldable = |replica: &Replica| folds(replica.role) && replica.ready;
+    // An aggregator is folded only if all of its ddp learners are.
     let is_folded = |replica: &&Replica| {
-        is_quiet(replica)
-            && (replica.role != Role::Aggregator || behind(replica).into_iter().all(is_quiet))
+        is_foldable(replica)
+            && (replica.role != Role::Aggregator
+                || children_of(replica).into_iter().all(is_foldable))
     };
-    let learners = of(Role::Learner).chain(of(Role::Aggregator)).chain(lost);
+    let learners = with_role(Role::Learner)
+        .chain(with_role(Role::Aggregator))
+        .chain(orphans);
     let groups: [(_, Vec<_>); 3] = [
-        ("Coordinator", of(Role::Coordinator).collect()),
-        ("Collectors", of(Role::Collector).collect()),
+        ("Coordinator", with_role(Role::Coordinator).collect()),
+        ("Collectors", with_role(Role::Collector).collect()),
         ("Learners", learners.collect()),
     ];
     let mut lines = Vec::new();
@@ -47,32 +50,32 @@ pub fn lines(replicas: &[Replica]) -> Vec<Line<'_>> {
             continue;
         }
         lines.push(Line::Heading(heading, group.clone()));
-        let (shown, folded) = part(&group, is_folded);
+        let (shown, folded) = split_folded(&group, is_folded);
         for (at, replica) in shown.iter().enumerate() {
             let is_last = at + 1 == shown.len() && folded == 0;
-            lines.push(Line::Replica(branch("", is_last), replica));
+            lines.push(Line::Replica(branch_prefix("", is_last), replica));
             if replica.role != Role::Aggregator {
                 continue;
             }
             let trunk = if is_last { "   " } else { "│  " };
-            let (shown, folded) = part(&behind(replica), is_folded);
+            let (shown, folded) = split_folded(&children_of(replica), is_folded);
             for (at, ddp) in shown.iter().enumerate() {
-                let branch = branch(trunk, at + 1 == shown.len() && folded == 0);
+                let branch = branch_prefix(trunk, at + 1 == shown.len() && folded == 0);
                 lines.push(Line::Replica(branch, ddp));
             }
             if folded > 0 {
-                lines.push(Line::Folded(branch(trunk, true), folded));
+                lines.push(Line::Folded(branch_prefix(trunk, true), folded));
             }
         }
         if folded > 0 {
-            lines.push(Line::Folded(branch("", true), folded));
+            lines.push(Line::Folded(branch_prefix("", true), folded));
         }
     }
     lines
 }
 
-/// Those that are shown, and the number of the others.
-fn part<'a>(
+/// Splits a group into the listed replicas and the number of folded ones.
+fn split_folded<'a>(
     group: &[&'a Replica],
     is_folded: impl Fn(&&'a Replica) -> bool,
 ) -> (Vec<&'a Replica>, usize) {
@@ -82,16 +85,16 @@ fn part<'a>(
     (shown, folded)
 }
 
-fn branch(trunk: &str, is_last: bool) -> String {
+fn branch_prefix(trunk: &str, is_last: bool) -> String {
     format!("{trunk}{}", if is_last { "└─ " } else { "├─ " })
 }
 
-/// How many of these are ready of those that are wanted, as `2/3 ready`; nothing where nobody can tell.
-pub fn ready(replicas: &[&Replica]) -> String {
+/// The number of ready and desired replicas, such as `2/3 ready`; empty if pods cannot be read.
+pub fn ready_count(replicas: &[&Replica]) -> String {
     if replicas.iter().any(|replica| replica.unseen) {
         return String::new();
     }
-    let wanted = replicas.iter().filter(|r| r.state == EntryState::Wanted);
+    let desired = replicas.iter().filter(|r| r.state == EntryState::Wanted);
     let ready = replicas.iter().filter(|replica| replica.ready);
-    format!("{}/{} ready", ready.count(), wanted.count())
+    format!("{}/{} ready", ready.count(), desired.count())
 }

@@ -1,20 +1,20 @@
 use std::{fmt, str::FromStr};
 
-/// A port here, and the replica's port that it leads to.
+/// A local port and the port of the replica that it is forwarded to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ports {
-    /// Here; 0 means any that is free, none the replica's.
+    /// The local port; 0 means a random one, none the same as the remote port.
     pub local: Option<u16>,
-    /// In the pod.
+    /// The port of the pod.
     pub remote: Port,
 }
 
 /// A port of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Port {
-    /// Of this number.
+    /// A port number.
     Number(u16),
-    /// That a container calls so.
+    /// The name of a container port.
     Named(String),
 }
 
@@ -37,8 +37,8 @@ impl FromStr for Ports {
             None => (None, text),
         };
         let local = local.map(|local| {
-            let told = |_| format!("error parsing local port {local:?}: expected 0 to 65535");
-            local.parse().map_err(told)
+            let message = |_| format!("error parsing local port {local:?}: expected 0 to 65535");
+            local.parse().map_err(message)
         });
         Ok(Self {
             local: local.transpose()?,
@@ -51,7 +51,7 @@ impl FromStr for Port {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // A port's name has a letter.
+        // A port name has at least one letter.
         let is_name = text.bytes().any(|byte| byte.is_ascii_lowercase())
             && text
                 .bytes()
@@ -62,7 +62,7 @@ impl FromStr for Port {
         let number = text.parse().ok().filter(|port| *port > 0);
         number
             .map(Self::Number)
-            .ok_or_else(|| "remote port must be 1 to 65535, or a port's name".to_owned())
+            .ok_or_else(|| "remote port must be 1 to 65535 or a port name".to_owned())
     }
 }
 
@@ -71,20 +71,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_are_written_as_for_kubectl() {
-        let read = |text: &str| {
+    fn ports_are_parsed_like_in_kubectl() {
+        let parse = |text: &str| {
             text.parse::<Ports>()
                 .map(|ports| (ports.local, ports.remote))
         };
         let number = |local, remote| Ok((local, Port::Number(remote)));
         let named = |local| Ok((local, Port::Named("di-port".to_owned())));
-        assert_eq!(read("5000"), number(None, 5000));
-        assert_eq!(read("8888:5000"), number(Some(8888), 5000));
-        assert_eq!(read(":5000"), number(Some(0), 5000));
-        assert_eq!(read("0:5000"), number(Some(0), 5000));
-        assert_eq!(read("8888:di-port"), named(Some(8888)));
-        assert_eq!(read(":di-port"), named(Some(0)));
-        assert_eq!(read("di-port"), named(None));
+        assert_eq!(parse("5000"), number(None, 5000));
+        assert_eq!(parse("8888:5000"), number(Some(8888), 5000));
+        assert_eq!(parse(":5000"), number(Some(0), 5000));
+        assert_eq!(parse("0:5000"), number(Some(0), 5000));
+        assert_eq!(parse("8888:di-port"), named(Some(8888)));
+        assert_eq!(parse(":di-port"), named(Some(0)));
+        assert_eq!(parse("di-port"), named(None));
         for wrong in [
             "x:1",
             "1:0",
@@ -95,7 +95,7 @@ mod tests {
             "1:Di_port",
             "1:a:b",
         ] {
-            assert!(read(wrong).is_err(), "{wrong}");
+            assert!(parse(wrong).is_err(), "{wrong}");
         }
     }
 }

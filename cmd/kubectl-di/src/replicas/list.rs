@@ -10,48 +10,49 @@ use tokio::pin;
 use crate::{
     format::{self, Format, is_table},
     globals::Globals,
-    names::job_name,
-    output::{self, list_whole, warn_unseen},
+    names::parse_job_name,
+    output::{self, to_list, warn_planned_only},
     role::RoleName,
     rows::{replica_cells, replica_headers},
     sort::sort_by,
     table::Table,
 };
 
-/// Show every replica that a job plans or has.
+/// List the planned and running replicas of a job.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  # Replicas and how they are
+  # List replicas and their status
   kubectl di replicas list cartpole
 
-  # Where they run, with how many GPUs, how they ended last, and what they replace
+  # Include nodes, GPUs, last exit codes and replaced replicas
   kubectl di replicas list cartpole -o wide
 
-  # How they change
+  # Watch the collectors
   kubectl di replicas list cartpole --role collector -w
 
-  # Ready or not, for scripts
+  # Print JSON for scripts
   kubectl di replicas list cartpole -o json
 
-  # Where each can be reached
+  # List the address of each replica
   kubectl di replicas list cartpole -o custom-columns=NAME:.name,URL:.url")]
 pub struct List {
     /// Name of the job
-    #[arg(value_parser = job_name)]
+    #[arg(value_parser = parse_job_name)]
     job: String,
     /// Only replicas of this role
     #[arg(long, value_enum)]
     role: Option<RoleName>,
-    /// Go on with every change, until the job is gone
+    /// After listing the replicas, watch for changes until the job is deleted
     #[arg(short, long)]
     watch: bool,
-    /// Another form than the table: wide, json, yaml, name, jsonpath=…, jsonpath-as-json=…, jsonpath-file=…, custom-columns=… or custom-columns-file=…
+    /// Output format. One of: (json, yaml, name, jsonpath, jsonpath-as-json, jsonpath-file,
+    /// custom-columns, custom-columns-file, wide)
     #[arg(short, long)]
     output: Option<Format>,
-    /// Sort by a field, as .pod.node
+    /// If non-empty, sort replicas using this field specification, such as '{.pod.node}'
     #[arg(long, value_name = "FIELD")]
     sort_by: Option<String>,
-    /// Leave out the names of the columns
+    /// When using the default or custom-column output format, don't print headers
     #[arg(long)]
     no_headers: bool,
 }
@@ -65,13 +66,15 @@ impl List {
                 name: Some(self.job.clone()),
                 ..JobQuery::default()
             };
-            return self.follow(Live::new(&cluster, &query), &job, out).await;
+            return self
+                .watch_replicas(Live::new(&cluster, &query), &job, out)
+                .await;
         }
         let Known { replicas, unseen } = replicas(&cluster, &job).await?;
         if let Some(why) = unseen {
-            warn_unseen(&why);
+            warn_planned_only(&why);
         }
-        let mut found = self.wanted(replicas);
+        let mut found = self.with_role(replicas);
         if let Some(field) = &self.sort_by {
             let mut with_objects: Vec<_> = found.into_iter().map(|r| (json!(r), r)).collect();
             sort_by(&mut with_objects, field, |(object, _)| object)?;
@@ -91,20 +94,25 @@ impl List {
             }
             Some(format) if !is_table(Some(format)) => {
                 let items: Vec<Value> = found.iter().map(|replica| json!(replica)).collect();
-                format::print(format, out, &list_whole(&items), &items, !self.no_headers)?;
+                format::print_objects(format, out, &to_list(&items), &items, !self.no_headers)?;
             }
             _ if found.is_empty() => {
                 eprintln!("No replicas of job {:?} are planned yet.", job.name());
             }
-            _ => self.show(&mut self.table(), &found, out)?,
+            _ => self.print_replicas(&mut self.new_table(), &found, out)?,
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    async fn follow(self, mut live: Live, job: &Job, out: &mut impl Write) -> Result<ExitCode> {
-        let mut table = self.table();
+    async fn watch_replicas(
+        self,
+        mut live: Live,
+        job: &Job,
+        out: &mut impl Write,
+    ) -> Result<ExitCode> {
+        let mut table = self.new_table();
         let mut shown: HashMap<String, Vec<String>> = HashMap::new();
-        let closed = output::closed();
+        let closed = output::stdout_closed();
         pin!(closed);
         loop {
             tokio::select! {
@@ -114,23 +122,23 @@ impl List {
             let Some(job) = live.job(job.namespace(), job.name()) else {
                 return Ok(ExitCode::SUCCESS);
             };
-            let now = self.wanted(live.replicas(job));
+            let now = self.with_role(live.replicas(job));
             let mut changed = Vec::new();
             for replica in now {
-                let look = self.look(&replica)?;
-                if shown.get(&replica.name) != Some(&look) {
-                    shown.insert(replica.name.clone(), look);
+                let cells = self.visible_cells(&replica)?;
+                if shown.get(&replica.name) != Some(&cells) {
+                    shown.insert(replica.name.clone(), cells);
                     changed.push(replica);
                 }
             }
-            self.show(&mut table, &changed, out)?;
+            self.print_replicas(&mut table, &changed, out)?;
         }
     }
 
-    /// What is to be seen of a replica, but for its age: time alone passes without a change.
-    fn look(&self, replica: &Replica) -> Result<Vec<String>> {
+    /// The printed cells of a replica without its age, which changes all the time.
+    fn visible_cells(&self, replica: &Replica) -> Result<Vec<String>> {
         Ok(match &self.output {
-            Some(Format::Columns(columns)) => columns.cells(&json!(replica))?,
+            Some(Format::Columns(columns)) => columns.row_cells(&json!(replica))?,
             Some(format) if !is_table(Some(format)) => vec![json!(replica).to_string()],
             _ => {
                 let headers = replica_headers(self.is_wide());
@@ -144,29 +152,34 @@ impl List {
         })
     }
 
-    fn wanted(&self, mut replicas: Vec<Replica>) -> Vec<Replica> {
+    fn with_role(&self, mut replicas: Vec<Replica>) -> Vec<Replica> {
         if let Some(role) = self.role {
             replicas.retain(|replica| replica.role == role.into());
         }
         replicas
     }
 
-    fn table(&self) -> Table {
+    fn new_table(&self) -> Table {
         match &self.output {
-            Some(Format::Columns(columns)) => columns.table(!self.no_headers),
+            Some(Format::Columns(columns)) => columns.empty_table(!self.no_headers),
             _ => Table::new(&replica_headers(self.is_wide()), !self.no_headers),
         }
     }
 
-    fn show(&self, table: &mut Table, replicas: &[Replica], out: &mut impl Write) -> Result<()> {
+    fn print_replicas(
+        &self,
+        table: &mut Table,
+        replicas: &[Replica],
+        out: &mut impl Write,
+    ) -> Result<()> {
         let now = Timestamp::now();
         let mut rows = Vec::new();
         for replica in replicas {
             match &self.output {
-                Some(Format::Columns(columns)) => rows.push(columns.cells(&json!(replica))?),
+                Some(Format::Columns(columns)) => rows.push(columns.row_cells(&json!(replica))?),
                 Some(Format::Name) => writeln!(out, "pod/{}", replica.name)?,
                 Some(format) if !is_table(Some(format)) => {
-                    format::print_next(format, out, &json!(replica))?;
+                    format::print_watched(format, out, &json!(replica))?;
                 }
                 _ => rows.push(replica_cells(replica, now, self.is_wide())),
             }

@@ -4,84 +4,85 @@ use anyhow::{Result, bail};
 use clap::Args;
 use di_client::{Bucket, Counts, Scale, Scaled, scale};
 
-use super::{Besides, until_ready};
+use super::{AlsoWait, wait_until_ready};
 use crate::{
-    args::count_from_zero,
+    args::parse_count,
     dry_run::DryRunFlag,
     globals::Globals,
-    names::{job_name, replica_name},
-    printed::{Output, Printer},
+    names::{parse_job_name, parse_replica_name},
+    printer::{OutputFlags, Printer},
     resources::Resources,
-    waiting::Waiting,
+    wait_flags::WaitFlags,
 };
 
-/// Declare more collectors or learners.
+/// Increase the declared number of collectors or learners.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  # Two more collectors
+  # Add two collectors
   kubectl di replicas add cartpole --collectors 2
 
-  # A learner of two GPUs beside those that the template makes
+  # Add a learner with two GPUs, unlike the template
   kubectl di replicas add cartpole --learners 1 --gpus 2 --memory 16Gi
 
-  # One more of each, and wait until they are ready
+  # Add one of each, and wait until they are ready
   kubectl di replicas add cartpole --collectors 1 --learners 1 --wait --timeout=5m")]
 pub struct Add {
     #[command(flatten)]
-    by: By,
+    counts: ReplicaCounts,
     #[command(flatten)]
-    change: Change,
+    args: ScaleArgs,
 }
 
-/// Declare fewer collectors or learners, or let go of some by name.
+/// Decrease the declared number of collectors or learners, or delete replicas by name.
 ///
-/// By count, those go first that are not ready, then the newest. With --cpus, --gpus or --memory those are meant that add declared with the same.
-/// Replicas that were requested through the replica endpoint, or adopted beyond what
-/// is declared, are not counted here: they go through it alone.
+/// With a count, replicas that are not ready are deleted first, then the newest. With --cpus,
+/// --gpus or --memory, only replicas that were added with the same values are deleted. Replicas
+/// that the coordinator requested, and adopted ones, are not counted: delete them through the
+/// replica endpoint.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  # Two collectors less
+  # Delete two collectors
   kubectl di replicas delete cartpole --collectors 2
 
-  # Exactly this one, and one less; the job's name may be left out of it
+  # Delete this replica; the prefix with the name of the job is optional
   kubectl di replicas delete cartpole collector-x7k2p
 
-  # A learner less of those that were added with two GPUs, and wait until it is gone
+  # Delete a learner that was added with two GPUs, and wait until it is deleted
   kubectl di replicas delete cartpole --learners 1 --gpus 2 --wait")]
 pub struct Delete {
     #[command(flatten)]
-    by: MaybeBy,
+    counts: OptionalCounts,
     #[command(flatten)]
-    change: Change,
-    /// Names of replicas, after that of the job
-    #[arg(value_name = "POD", value_parser = replica_name, conflicts_with_all = ["collectors", "learners", "group", "cpus", "gpus", "memory"])]
+    args: ScaleArgs,
+    /// Names of replicas
+    #[arg(value_name = "POD", value_parser = parse_replica_name, conflicts_with_all = ["collectors", "learners", "group", "cpus", "gpus", "memory"])]
     pods: Vec<String>,
 }
 
-/// Declare how many collectors or learners there are.
+/// Set the declared number of collectors or learners.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  # Eight collectors
+  # Scale to eight collectors
   kubectl di replicas set cartpole --collectors 8
 
-  # No learners of the group big
+  # Scale the group big to zero learners
   kubectl di replicas set cartpole --learners 0 --group big
 
-  # See what would be sent
+  # Print the job that would be sent
   kubectl di replicas set cartpole --collectors 8 --dry-run=client -o yaml")]
 pub struct Set {
     #[command(flatten)]
-    to: To,
+    counts: TargetCounts,
     #[command(flatten)]
-    change: Change,
+    args: ScaleArgs,
 }
 
 #[derive(Debug, Args)]
-struct Change {
+struct ScaleArgs {
     /// Name of the job
-    #[arg(value_parser = job_name)]
+    #[arg(value_parser = parse_job_name)]
     job: String,
-    /// The declared group that is meant, instead of replicas as the template has them
+    /// Replica group to scale, instead of the replicas that use the template's resources
     #[arg(long, value_name = "NAME")]
     group: Option<String>,
     #[command(flatten)]
@@ -89,49 +90,49 @@ struct Change {
     #[command(flatten)]
     dry_run: DryRunFlag,
     #[command(flatten)]
-    output: Output,
+    output: OutputFlags,
     #[command(flatten)]
-    waiting: Waiting,
+    waiting: WaitFlags,
 }
 
 #[derive(Clone, Copy, Debug, Args)]
-#[group(id = "by", required = true, multiple = true)]
-struct By {
-    /// How many collectors
-    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+#[group(id = "counts", required = true, multiple = true)]
+struct ReplicaCounts {
+    /// Number of collectors
+    #[arg(long, value_name = "N", value_parser = parse_positive_count, allow_negative_numbers = true)]
     collectors: Option<i32>,
-    /// How many learners
-    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    /// Number of learners
+    #[arg(long, value_name = "N", value_parser = parse_positive_count, allow_negative_numbers = true)]
     learners: Option<i32>,
 }
 
 #[derive(Clone, Copy, Debug, Args)]
-#[group(id = "maybe-by", multiple = true)]
-struct MaybeBy {
-    /// How many collectors
-    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+#[group(id = "optional-counts", multiple = true)]
+struct OptionalCounts {
+    /// Number of collectors
+    #[arg(long, value_name = "N", value_parser = parse_positive_count, allow_negative_numbers = true)]
     collectors: Option<i32>,
-    /// How many learners
-    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    /// Number of learners
+    #[arg(long, value_name = "N", value_parser = parse_positive_count, allow_negative_numbers = true)]
     learners: Option<i32>,
 }
 
 #[derive(Clone, Copy, Debug, Args)]
-#[group(id = "to", required = true, multiple = true)]
-struct To {
-    /// How many collectors
-    #[arg(long, value_name = "N", value_parser = count_from_zero, allow_negative_numbers = true)]
+#[group(id = "target-counts", required = true, multiple = true)]
+struct TargetCounts {
+    /// Number of collectors
+    #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
     collectors: Option<i32>,
-    /// How many learners
-    #[arg(long, value_name = "N", value_parser = count_from_zero, allow_negative_numbers = true)]
+    /// Number of learners
+    #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
     learners: Option<i32>,
 }
 
-fn count(text: &str) -> Result<i32, String> {
+fn parse_positive_count(text: &str) -> Result<i32, String> {
     match text.parse() {
         Ok(count) if count >= 1 => Ok(count),
         Ok(_) => {
-            Err("must be at least 1; add declares more, delete fewer, set a number".to_owned())
+            Err("must be at least 1; use add to scale up, delete to scale down, set for an exact number".to_owned())
         }
         Err(_) => Err(format!("must be a number from 1 to {}", i32::MAX)),
     }
@@ -140,75 +141,85 @@ fn count(text: &str) -> Result<i32, String> {
 impl Add {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
         let counts = Counts {
-            collectors: self.by.collectors.unwrap_or(0),
-            learners: self.by.learners.unwrap_or(0),
+            collectors: self.counts.collectors.unwrap_or(0),
+            learners: self.counts.learners.unwrap_or(0),
         };
-        let which = self.change.which(self.by.learners.is_some())?;
-        let wish = Scale::By { counts, which };
-        self.change.run(wish, globals, out).await
+        let which = self.args.group_ref(self.counts.learners.is_some())?;
+        let request = Scale::By { counts, which };
+        self.args.run(request, globals, out).await
     }
 }
 
 impl Delete {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
         let counts = Counts {
-            collectors: -self.by.collectors.unwrap_or(0),
-            learners: -self.by.learners.unwrap_or(0),
+            collectors: -self.counts.collectors.unwrap_or(0),
+            learners: -self.counts.learners.unwrap_or(0),
         };
-        let wish = if self.pods.is_empty() {
+        let request = if self.pods.is_empty() {
             if counts == Counts::default() {
                 bail!("must specify names of replicas, or --collectors or --learners");
             }
-            let which = self.change.which(self.by.learners.is_some())?;
+            let which = self.args.group_ref(self.counts.learners.is_some())?;
             Scale::By { counts, which }
         } else {
+            // An annotation of the job names the pods to delete. See docs/decisions/0014.
             Scale::Without(self.pods)
         };
-        self.change.run(wish, globals, out).await
+        self.args.run(request, globals, out).await
     }
 }
 
 impl Set {
     pub async fn run(self, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
-        let wish = Scale::To {
+        let request = Scale::To {
             counts: Counts {
-                collectors: self.to.collectors,
-                learners: self.to.learners,
+                collectors: self.counts.collectors,
+                learners: self.counts.learners,
             },
-            which: self.change.which(self.to.learners.is_some())?,
+            which: self.args.group_ref(self.counts.learners.is_some())?,
         };
-        self.change.run(wish, globals, out).await
+        self.args.run(request, globals, out).await
     }
 }
 
-impl Change {
-    /// Of which replicas; those with other resources than the template's are in a group of theirs.
-    fn which(&self, learners: bool) -> Result<Bucket> {
+impl ScaleArgs {
+    /// The replica group to scale; replicas with their own resources form a group.
+    fn group_ref(&self, learners: bool) -> Result<Bucket> {
         Ok(Bucket {
             group: self.group.clone(),
-            resources: self.resources.of_roles(learners)?,
+            resources: self.resources.for_roles(learners)?,
         })
     }
 
-    async fn run(self, wish: Scale, globals: &Globals, out: &mut impl Write) -> Result<ExitCode> {
+    async fn run(
+        self,
+        request: Scale,
+        globals: &Globals,
+        out: &mut impl Write,
+    ) -> Result<ExitCode> {
         let cluster = globals.connect().await?;
-        let (job, changes) = scale(&cluster, &self.job, &wish, self.dry_run.get()).await?;
-        Printer::new(&self.output, self.dry_run).print(out, job.object.clone(), &told(&changes))?;
+        let (job, changes) = scale(&cluster, &self.job, &request, self.dry_run.get()).await?;
+        Printer::new(&self.output, self.dry_run).print_change(
+            out,
+            job.object.clone(),
+            &describe_changes(&changes),
+        )?;
         out.flush()?;
         if self.waiting.is_wanted() && self.dry_run.is_real() {
-            let fewer = changes.iter().any(|change| change.to < change.from);
-            let besides = if fewer {
-                Besides::Gone
+            let scales_down = changes.iter().any(|change| change.to < change.from);
+            let also_wait = if scales_down {
+                AlsoWait::Deletions
             } else {
-                Besides::Nothing
+                AlsoWait::Nothing
             };
-            until_ready(&cluster, &job, besides, self.waiting).await?;
+            wait_until_ready(&cluster, &job, also_wait, self.waiting).await?;
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-fn told(changes: &[Scaled]) -> String {
+fn describe_changes(changes: &[Scaled]) -> String {
     if changes.is_empty() {
         return "unchanged".to_owned();
     }
@@ -227,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_below_one_is_told_what_it_must_be() {
+    fn count_below_one_is_rejected_with_the_minimum() {
         for count in ["-1", "0"] {
             let words = ["add", "job", "--collectors", count];
             let error = <Cli as clap::Parser>::try_parse_from(words).unwrap_err();

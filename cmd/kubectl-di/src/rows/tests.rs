@@ -23,12 +23,12 @@ fn table(namespaces: bool, wide: bool) -> String {
         ),
         job("just-created", &json!(null)),
     ];
-    let rows = jobs.map(|job| JobRow::new(&job, now()).cells(namespaces, wide));
-    Table::new(&JobRow::headers(namespaces, wide), true).render(&rows)
+    let rows = jobs.map(|job| JobRow::new(&job, now()).into_cells(namespaces, wide));
+    Table::new(&JobRow::column_headers(namespaces, wide), true).render(&rows)
 }
 
 #[test]
-fn jobs_are_shown_as_kubectl_would() {
+fn job_table_has_the_columns_of_kubectl() {
     insta::assert_snapshot!(table(false, false), @r"
     NAME           PHASE     COLLECTORS   LEARNERS   RESTARTS   AGE
     cartpole       Running   2/3          1/1        1          2m30s
@@ -42,16 +42,16 @@ fn jobs_are_shown_as_kubectl_would() {
 }
 
 #[test]
-fn time_alone_is_no_change() {
+fn rows_that_differ_only_in_age_are_equal() {
     let job = job("cartpole", &json!({"phase": "Running"}));
     let later = "2026-01-01T02:00:00Z".parse().unwrap();
-    assert!(JobRow::new(&job, now()).same_but_age(&JobRow::new(&job, later)));
+    assert!(JobRow::new(&job, now()).equals_except_age(&JobRow::new(&job, later)));
     let ended = self::job("cartpole", &json!({"phase": "Succeeded"}));
-    assert!(!JobRow::new(&job, now()).same_but_age(&JobRow::new(&ended, now())));
+    assert!(!JobRow::new(&job, now()).equals_except_age(&JobRow::new(&ended, now())));
 }
 
 #[test]
-fn replicas_are_shown_with_and_without_pods() {
+fn replica_table_includes_replicas_without_pods() {
     let job = job(
         "j",
         &json!({"plan": [

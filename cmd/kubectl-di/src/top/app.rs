@@ -3,35 +3,35 @@ use ratatui::widgets::TableState;
 
 use super::view::Page;
 
-/// What is looked at, and where.
+/// The state of the view: the open page, the filter and the selected line.
 #[derive(Debug, Default)]
 pub struct App {
-    /// The namespace whose jobs are shown; none for all.
+    /// The namespace of the listed jobs; none for all namespaces.
     pub namespace: Option<String>,
-    /// The job whose replicas are shown: namespace and name.
+    /// The namespace and name of the job with open replicas.
     pub opened: Option<(String, String)>,
-    /// Only lines that contain this.
+    /// The text that lines must contain.
     pub filter: String,
-    /// Whether what is typed goes to the filter.
+    /// Whether keys edit the filter.
     pub typing: bool,
-    /// Whether the keys are explained.
+    /// Whether the help is open.
     pub help: bool,
-    /// The line that is marked, by its key: it stays marked when others come and go.
+    /// The key of the marked line; the line stays marked when other lines change.
     marked: Option<String>,
     /// The job that was marked when its replicas were opened.
     left: Option<String>,
-    /// What of the table is on the screen.
+    /// The scroll position of the table.
     pub table: TableState,
-    /// Lines that a page has.
+    /// The number of lines of a page.
     pub height: usize,
 }
 
-/// What a key leads to.
+/// The result of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// On with it.
-    Go,
-    /// That is all.
+pub enum KeyResult {
+    /// Continue.
+    Continue,
+    /// Quit the view.
     Quit,
 }
 
@@ -43,8 +43,8 @@ impl App {
         }
     }
 
-    /// Marks the same line as before, or the one that stands in its place now.
-    pub fn settle(&mut self, keys: &[&str]) {
+    /// Marks the same line as before, or the line at the same position if it was removed.
+    pub fn restore_mark(&mut self, keys: &[&str]) {
         let found = keys
             .iter()
             .position(|key| Some(*key) == self.marked.as_deref());
@@ -54,30 +54,30 @@ impl App {
         self.marked = at.and_then(|at| Some((*keys.get(at)?).to_owned()));
     }
 
-    /// Does what a key stands for.
-    pub fn press(&mut self, key: KeyEvent, page: &Page) -> Next {
+    /// Handles a key.
+    pub fn handle_key(&mut self, key: KeyEvent, page: &Page) -> KeyResult {
         if key.kind == KeyEventKind::Release {
-            return Next::Go;
+            return KeyResult::Continue;
         }
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return match key.code {
-                KeyCode::Char('c') => Next::Quit,
-                _ => Next::Go,
+                KeyCode::Char('c') => KeyResult::Quit,
+                _ => KeyResult::Continue,
             };
         }
         if self.help {
             self.help = false;
         } else if self.typing {
-            self.type_in(key.code);
+            self.edit_filter(key.code);
         } else if key.code == KeyCode::Char('q') {
-            return Next::Quit;
+            return KeyResult::Quit;
         } else {
             self.navigate(key.code, page);
         }
-        Next::Go
+        KeyResult::Continue
     }
 
-    fn type_in(&mut self, key: KeyCode) {
+    fn edit_filter(&mut self, key: KeyCode) {
         match key {
             KeyCode::Enter => self.typing = false,
             KeyCode::Esc => {
@@ -98,40 +98,40 @@ impl App {
                 self.filter.clear();
                 self.typing = true;
             }
-            KeyCode::Up | KeyCode::Char('k') => self.mark(page, |at| at.saturating_sub(1)),
-            KeyCode::Down | KeyCode::Char('j') => self.mark(page, |at| at + 1),
-            KeyCode::PageUp => self.mark(page, |at| at.saturating_sub(step)),
-            KeyCode::PageDown => self.mark(page, |at| at + step),
-            KeyCode::Home | KeyCode::Char('g') => self.mark(page, |_| 0),
-            KeyCode::End | KeyCode::Char('G') => self.mark(page, |_| usize::MAX),
+            KeyCode::Up | KeyCode::Char('k') => self.mark_line(page, |at| at.saturating_sub(1)),
+            KeyCode::Down | KeyCode::Char('j') => self.mark_line(page, |at| at + 1),
+            KeyCode::PageUp => self.mark_line(page, |at| at.saturating_sub(step)),
+            KeyCode::PageDown => self.mark_line(page, |at| at + step),
+            KeyCode::Home | KeyCode::Char('g') => self.mark_line(page, |_| 0),
+            KeyCode::End | KeyCode::Char('G') => self.mark_line(page, |_| usize::MAX),
             KeyCode::Enter if self.opened.is_none() => {
                 let line = self.table.selected().and_then(|at| page.lines.get(at));
                 if let Some(job) = line.and_then(|line| line.job.clone()) {
                     self.opened = Some(job);
                     self.left = self.marked.take();
-                    self.start_over();
+                    self.reset_table();
                 }
             }
             KeyCode::Esc | KeyCode::Backspace if !self.filter.is_empty() => self.filter.clear(),
-            KeyCode::Esc | KeyCode::Backspace | KeyCode::Left => self.back(),
+            KeyCode::Esc | KeyCode::Backspace | KeyCode::Left => self.close_job(),
             _ => {}
         }
     }
 
-    /// Leaves the replicas of a job.
-    pub fn back(&mut self) {
+    /// Closes the replicas of a job.
+    pub fn close_job(&mut self) {
         if self.opened.take().is_some() {
             self.marked = self.left.take();
-            self.start_over();
+            self.reset_table();
         }
     }
 
-    fn start_over(&mut self) {
+    fn reset_table(&mut self) {
         self.filter.clear();
         self.table = TableState::default();
     }
 
-    fn mark(&mut self, page: &Page, to: impl Fn(usize) -> usize) {
+    fn mark_line(&mut self, page: &Page, to: impl Fn(usize) -> usize) {
         let Some(last) = page.lines.len().checked_sub(1) else {
             return;
         };

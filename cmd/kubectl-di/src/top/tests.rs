@@ -4,7 +4,7 @@ use ratatui::{Terminal, backend::TestBackend};
 use serde_json::json;
 
 use super::*;
-use crate::top::app::Next;
+use crate::top::app::KeyResult;
 
 fn now() -> Timestamp {
     "2026-01-01T01:00:00Z".parse().unwrap()
@@ -31,14 +31,14 @@ fn jobs() -> Vec<Job> {
     ]
 }
 
-/// A screen in front of some jobs, which keys are pressed at.
-struct Desk {
+/// A view of some jobs that keys can be sent to.
+struct TestView {
     app: App,
     jobs: Vec<Job>,
     terminal: Terminal<TestBackend>,
 }
 
-impl Desk {
+impl TestView {
     fn new(width: u16, height: u16) -> Self {
         Self {
             app: App::new(Some("rl".to_owned())),
@@ -54,20 +54,20 @@ impl Desk {
             .iter()
             .find(|job| Some(job.name()) == name.as_deref());
         let mut page = match job {
-            Some(job) => Page::replicas(job, &replicas_of(job, &[]), now()),
-            None => Page::jobs(self.jobs.iter(), Some("rl"), now()),
+            Some(job) => Page::replicas_page(job, &replicas_of(job, &[]), now()),
+            None => Page::jobs_page(self.jobs.iter(), Some("rl"), now()),
         };
-        page.narrow(&mut self.app);
+        page.apply_filter(&mut self.app);
         page
     }
 
-    fn press(&mut self, keys: &[KeyCode]) -> Next {
-        let mut next = Next::Go;
+    fn press(&mut self, keys: &[KeyCode]) -> KeyResult {
+        let mut next = KeyResult::Continue;
         for key in keys {
             let page = self.page();
             next = self
                 .app
-                .press(KeyEvent::new(*key, KeyModifiers::NONE), &page);
+                .handle_key(KeyEvent::new(*key, KeyModifiers::NONE), &page);
         }
         next
     }
@@ -90,88 +90,88 @@ impl Desk {
 }
 
 #[test]
-fn jobs_stand_in_a_table() {
-    insta::assert_snapshot!(Desk::new(90, 7).screen());
+fn jobs_are_drawn_as_a_table() {
+    insta::assert_snapshot!(TestView::new(90, 7).screen());
 }
 
 #[test]
-fn a_small_screen_shows_what_fits() {
-    let mut desk = Desk::new(30, 4);
-    desk.press(&[KeyCode::End]);
-    insta::assert_snapshot!(desk.screen());
+fn small_screen_cuts_columns_and_lines() {
+    let mut view = TestView::new(30, 4);
+    view.press(&[KeyCode::End]);
+    insta::assert_snapshot!(view.screen());
 }
 
 #[test]
-fn enter_opens_a_job_and_esc_leads_back_to_it() {
-    let mut desk = Desk::new(100, 6);
-    desk.press(&[KeyCode::Down, KeyCode::Enter]);
-    insta::assert_snapshot!(desk.screen());
-    desk.press(&[KeyCode::Esc]);
-    assert_eq!(desk.marked(), "rl/pendulum");
+fn enter_opens_a_job_and_esc_returns_to_it() {
+    let mut view = TestView::new(100, 6);
+    view.press(&[KeyCode::Down, KeyCode::Enter]);
+    insta::assert_snapshot!(view.screen());
+    view.press(&[KeyCode::Esc]);
+    assert_eq!(view.marked(), "rl/pendulum");
 }
 
 #[test]
-fn a_larger_screen_shows_what_was_above() {
-    let mut desk = Desk::new(100, 4);
-    desk.press(&[KeyCode::End]);
-    assert!(!desk.screen().contains("cartpole"));
-    desk.terminal.backend_mut().resize(100, 8);
-    assert!(desk.screen().contains("cartpole"), "{}", desk.screen());
+fn larger_screen_scrolls_up() {
+    let mut view = TestView::new(100, 4);
+    view.press(&[KeyCode::End]);
+    assert!(!view.screen().contains("cartpole"));
+    view.terminal.backend_mut().resize(100, 8);
+    assert!(view.screen().contains("cartpole"), "{}", view.screen());
 }
 
 #[test]
-fn a_filter_narrows_the_table_until_it_is_left() {
-    let mut desk = Desk::new(90, 5);
-    desk.press(&[
+fn filter_hides_lines_until_esc() {
+    let mut view = TestView::new(90, 5);
+    view.press(&[
         KeyCode::Char('/'),
         KeyCode::Char('o'),
         KeyCode::Char('O'),
         KeyCode::Char('q'),
     ]);
     assert!(
-        desk.screen().ends_with("/oOq_"),
+        view.screen().ends_with("/oOq_"),
         "q is typed: {}",
-        desk.screen()
+        view.screen()
     );
-    desk.press(&[KeyCode::Backspace, KeyCode::Enter]);
-    insta::assert_snapshot!(desk.screen());
-    desk.press(&[KeyCode::Esc]);
-    assert_eq!(desk.page().lines.len(), 3);
+    view.press(&[KeyCode::Backspace, KeyCode::Enter]);
+    insta::assert_snapshot!(view.screen());
+    view.press(&[KeyCode::Esc]);
+    assert_eq!(view.page().lines.len(), 3);
 }
 
 #[test]
-fn the_same_job_stays_marked_when_others_come_and_go() {
-    let mut desk = Desk::new(90, 7);
-    desk.press(&[KeyCode::Down]);
-    desk.screen();
-    desk.jobs.insert(0, job("acrobot", "Created", None));
-    assert!(desk.screen().contains("acrobot"), "{}", desk.screen());
-    assert_eq!(desk.marked(), "rl/pendulum");
-    desk.jobs.retain(|job| job.name() != "pendulum");
-    assert_eq!(desk.marked(), "rl/pong", "what stands in its place");
-    desk.jobs.clear();
-    assert_eq!(desk.marked(), "");
-    assert!(desk.screen().contains("Jobs in rl  none"));
+fn marked_job_stays_marked_when_others_change() {
+    let mut view = TestView::new(90, 7);
+    view.press(&[KeyCode::Down]);
+    view.screen();
+    view.jobs.insert(0, job("acrobot", "Created", None));
+    assert!(view.screen().contains("acrobot"), "{}", view.screen());
+    assert_eq!(view.marked(), "rl/pendulum");
+    view.jobs.retain(|job| job.name() != "pendulum");
+    assert_eq!(view.marked(), "rl/pong", "the job at the same position");
+    view.jobs.clear();
+    assert_eq!(view.marked(), "");
+    assert!(view.screen().contains("Jobs in rl  none"));
 }
 
 #[test]
-fn help_is_shown_until_a_key_is_pressed() {
-    let mut desk = Desk::new(60, 12);
-    desk.press(&[KeyCode::Char('?')]);
-    insta::assert_snapshot!(desk.screen());
+fn help_is_shown_until_the_next_key() {
+    let mut view = TestView::new(60, 12);
+    view.press(&[KeyCode::Char('?')]);
+    insta::assert_snapshot!(view.screen());
     assert_eq!(
-        desk.press(&[KeyCode::Char('q')]),
-        Next::Go,
-        "it closes the help"
+        view.press(&[KeyCode::Char('q')]),
+        KeyResult::Continue,
+        "the key closes the help"
     );
-    assert_eq!(desk.press(&[KeyCode::Char('q')]), Next::Quit);
+    assert_eq!(view.press(&[KeyCode::Char('q')]), KeyResult::Quit);
 }
 
 #[test]
-fn an_interrupted_watch_is_told_of() {
-    let mut desk = Desk::new(60, 4);
-    let mut page = desk.page();
+fn watch_error_is_shown_in_the_footer() {
+    let mut view = TestView::new(60, 4);
+    let mut page = view.page();
     page.trouble = Some("connection refused".to_owned());
-    let foot = page.foot(&desk.app).to_string();
-    assert_eq!(foot, "not up to date, trying again: connection refused");
+    let footer = page.footer_line(&view.app).to_string();
+    assert_eq!(footer, "not up to date, retrying: connection refused");
 }

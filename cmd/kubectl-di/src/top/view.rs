@@ -11,58 +11,58 @@ use ratatui::{
 };
 
 use crate::{
-    colour::{Tone, tone_of},
+    colour::{Tone, tone_for_status},
     rows::{JobRow, replica_cells, replica_headers},
 };
 
 use super::app::App;
 
-/// What is shown at a moment.
+/// A page of the view.
 #[derive(Debug, Default)]
 pub struct Page {
-    /// Over the table.
+    /// The title above the table.
     pub title: String,
-    /// Behind the title.
+    /// The summary next to the title.
     pub summary: String,
-    /// Names of the columns.
+    /// The column headers.
     pub headers: Vec<&'static str>,
-    /// The lines of the table that the filter lets through.
+    /// The lines that match the filter.
     pub lines: Vec<Line>,
-    /// Why it may be out of date.
+    /// The watch error, if the page may be out of date.
     pub trouble: Option<String>,
 }
 
 /// A line of the table.
 #[derive(Debug)]
 pub struct Line {
-    /// What it is known by.
+    /// The unique key of the line.
     pub key: String,
-    /// The job that it stands for: namespace and name.
+    /// The namespace and name of the job, if the line is a job.
     pub job: Option<(String, String)>,
-    /// Its columns.
+    /// The cells.
     pub cells: Vec<String>,
-    /// The column that has a colour, and which.
+    /// The index of the coloured column, and its tone.
     pub tone: Option<(usize, Tone)>,
 }
 
 impl Page {
-    /// The page that is looked at, of what is known now.
-    pub fn of(app: &mut App, live: &Live, now: Timestamp) -> Self {
+    /// The page for the state of the view and of the cluster.
+    pub fn for_app(app: &mut App, live: &Live, now: Timestamp) -> Self {
         let opened = app.opened.clone();
         let job = opened.and_then(|(namespace, name)| live.job(&namespace, &name));
         let mut page = if let Some(job) = job {
-            Self::replicas(job, &live.replicas(job), now)
+            Self::replicas_page(job, &live.replicas(job), now)
         } else {
-            // A job that is gone has nothing more to show.
-            app.back();
-            Self::jobs(live.jobs(), app.namespace.as_deref(), now)
+            // The job was deleted, so go back to the list of jobs.
+            app.close_job();
+            Self::jobs_page(live.jobs(), app.namespace.as_deref(), now)
         };
         page.trouble = live.trouble().map(str::to_owned);
-        page.narrow(app);
+        page.apply_filter(app);
         page
     }
 
-    fn jobs<'a>(
+    fn jobs_page<'a>(
         jobs: impl Iterator<Item = &'a Job>,
         namespace: Option<&str>,
         now: Timestamp,
@@ -76,8 +76,8 @@ impl Page {
             lines.push(Line {
                 key: format!("{}/{}", job.namespace(), job.name()),
                 job: Some((job.namespace().to_owned(), job.name().to_owned())),
-                cells: JobRow::new(job, now).cells(all, true),
-                tone: tone_of(phase).map(|tone| (if all { 2 } else { 1 }, tone)),
+                cells: JobRow::new(job, now).into_cells(all, true),
+                tone: tone_for_status(phase).map(|tone| (if all { 2 } else { 1 }, tone)),
             });
         }
         let phases = phases
@@ -92,20 +92,21 @@ impl Page {
                 0 => "none".to_owned(),
                 _ => phases.collect::<Vec<_>>().join(", "),
             },
-            headers: JobRow::headers(all, true),
+            headers: JobRow::column_headers(all, true),
             lines,
             trouble: None,
         }
     }
 
-    fn replicas(job: &Job, replicas: &[Replica], now: Timestamp) -> Self {
-        // As wide as a table has it, but for the URL and what it replaces. What tells how it is comes first, for windows that are not.
+    fn replicas_page(job: &Job, replicas: &[Replica], now: Timestamp) -> Self {
+        // The columns of the wide table without URL and REPLACES; the status comes first, because
+        // narrow windows cut the columns on the right.
         const ORDER: [usize; 11] = [0, 1, 4, 5, 6, 7, 8, 9, 10, 2, 3];
         let headers = replica_headers(true);
         let status = &job.status;
         let mut summary = vec![status.phase.map_or("New", di_api::Phase::as_str).to_owned()];
-        let mut add = |what: &str, text: &Option<String>| {
-            summary.extend(text.as_ref().map(|text| format!("{what}{text}")));
+        let mut add = |label: &str, text: &Option<String>| {
+            summary.extend(text.as_ref().map(|text| format!("{label}{text}")));
         };
         add("collectors ", &status.collectors_ready);
         add("learners ", &status.learners_ready);
@@ -117,7 +118,7 @@ impl Page {
                 key: replica.name.clone(),
                 job: None,
                 cells,
-                tone: tone_of(replica.status()).map(|tone| (2, tone)),
+                tone: tone_for_status(replica.status()).map(|tone| (2, tone)),
             }
         };
         Self {
@@ -129,18 +130,18 @@ impl Page {
         }
     }
 
-    /// Keeps what the filter lets through.
-    fn narrow(&mut self, app: &mut App) {
-        let wanted = app.filter.to_lowercase();
+    /// Removes the lines that do not match the filter.
+    fn apply_filter(&mut self, app: &mut App) {
+        let filter = app.filter.to_lowercase();
         self.lines.retain(|line| {
             let mut cells = line.cells.iter();
-            wanted.is_empty() || cells.any(|cell| cell.to_lowercase().contains(&wanted))
+            filter.is_empty() || cells.any(|cell| cell.to_lowercase().contains(&filter))
         });
         let keys: Vec<_> = self.lines.iter().map(|line| line.key.as_str()).collect();
-        app.settle(&keys);
+        app.restore_mark(&keys);
     }
 
-    /// Draws it.
+    /// Draws the page.
     pub fn draw(&self, frame: &mut Frame<'_>, app: &mut App) {
         let [top, middle, bottom] = Layout::vertical([
             Constraint::Length(1),
@@ -149,37 +150,38 @@ impl Page {
         ])
         .areas(frame.area());
         app.height = usize::from(middle.height.saturating_sub(1));
-        // Where there is more room than before, lines above come back.
-        let most = self.lines.len().saturating_sub(app.height);
-        *app.table.offset_mut() = app.table.offset().min(most);
+        // On a larger screen, scroll up to fill the page.
+        let max_offset = self.lines.len().saturating_sub(app.height);
+        *app.table.offset_mut() = app.table.offset().min(max_offset);
         let title = Text::from(vec![
             Span::styled(&self.title, Style::new().add_modifier(Modifier::BOLD)),
             Span::raw("  "),
             Span::raw(&self.summary),
         ]);
         frame.render_widget(title, top);
-        frame.render_stateful_widget(self.table(middle.width), middle, &mut app.table);
-        frame.render_widget(self.foot(app), bottom);
+        frame.render_stateful_widget(self.build_table(middle.width), middle, &mut app.table);
+        frame.render_widget(self.footer_line(app), bottom);
         if app.help {
-            help(frame);
+            draw_help(frame);
         }
     }
 
-    fn table(&self, width: u16) -> Table<'_> {
+    fn build_table(&self, width: u16) -> Table<'_> {
         let widths = (0..self.headers.len()).map(|at| {
             let cells = self.lines.iter().filter_map(|line| line.cells.get(at));
             let cells = cells.map(|cell| cell.chars().count());
             let widest = cells.max().unwrap_or(0).max(self.headers[at].len());
             u16::try_from(widest).unwrap_or(u16::MAX)
         });
-        let widths = fitting(&widths.collect::<Vec<_>>(), width);
+        let widths = fit_columns(&widths.collect::<Vec<_>>(), width);
         let count = widths.len();
         let header = Row::new(self.headers.iter().copied().take(count));
         let rows = self.lines.iter().map(|line| {
             let cells = line.cells.iter().enumerate();
             Row::new(cells.take(count).map(|(at, cell)| {
                 let tone = line.tone.filter(|(column, _)| *column == at);
-                Cell::new(cell.as_str()).style(tone.map_or(Style::new(), |(_, tone)| style(tone)))
+                Cell::new(cell.as_str())
+                    .style(tone.map_or(Style::new(), |(_, tone)| tone_style(tone)))
             }))
         });
         Table::new(rows, widths)
@@ -188,13 +190,13 @@ impl Page {
             .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED))
     }
 
-    fn foot<'a>(&'a self, app: &'a App) -> Text<'a> {
+    fn footer_line<'a>(&'a self, app: &'a App) -> Text<'a> {
         if app.typing {
             return Text::from(format!("/{}_", app.filter));
         }
         if let Some(trouble) = &self.trouble {
-            let text = format!("not up to date, trying again: {trouble}");
-            return Text::styled(text, style(Tone::Bad));
+            let text = format!("not up to date, retrying: {trouble}");
+            return Text::styled(text, tone_style(Tone::Error));
         }
         let back = if app.opened.is_some() {
             "esc back"
@@ -209,16 +211,16 @@ impl Page {
     }
 }
 
-/// Between columns.
+/// The width of the gap between columns.
 const GAP: u16 = 3;
-/// Less of a column says nothing.
-const LEAST: u16 = 5;
+/// The minimum width of a cut column.
+const MIN_WIDTH: u16 = 5;
 
-/// Columns from the left as far as there is room; the last may be cut.
-fn fitting(widths: &[u16], mut room: u16) -> Vec<Constraint> {
+/// The widths of the columns that fit, from the left; the last may be cut.
+fn fit_columns(widths: &[u16], mut room: u16) -> Vec<Constraint> {
     let mut fitting = Vec::new();
     for width in widths {
-        if room < LEAST.min(*width) {
+        if room < MIN_WIDTH.min(*width) {
             break;
         }
         fitting.push(Constraint::Length(room.min(*width)));
@@ -227,30 +229,30 @@ fn fitting(widths: &[u16], mut room: u16) -> Vec<Constraint> {
     fitting
 }
 
-/// NO_COLOR is heeded by the terminal library.
-fn style(tone: Tone) -> Style {
+/// The style of a tone. crossterm handles NO_COLOR.
+fn tone_style(tone: Tone) -> Style {
     match tone {
         Tone::Good => Style::new().fg(Color::Green),
-        Tone::Doubtful => Style::new().fg(Color::Yellow),
-        Tone::Bad => Style::new().fg(Color::Red),
-        Tone::Bold => Style::new().add_modifier(Modifier::BOLD),
+        Tone::Warning => Style::new().fg(Color::Yellow),
+        Tone::Error => Style::new().fg(Color::Red),
+        Tone::Heading => Style::new().add_modifier(Modifier::BOLD),
     }
 }
 
-fn help(frame: &mut Frame<'_>) {
+fn draw_help(frame: &mut Frame<'_>) {
     let keys = [
         ("up k, down j", "move"),
         ("pgup, pgdn", "move by a page"),
         ("home g, end G", "first, last"),
         ("enter", "replicas of the job"),
         ("esc", "back"),
-        ("/", "only what contains a text"),
+        ("/", "filter rows by a text"),
         ("?", "this help"),
         ("q, ctrl-c", "quit"),
     ];
     let lines: Vec<_> = keys
         .iter()
-        .map(|(key, what)| Text::from(format!(" {key:15}{what} ")))
+        .map(|(key, help)| Text::from(format!(" {key:15}{help} ")))
         .collect();
     let (width, height) = (44, u16::try_from(lines.len()).unwrap_or(0) + 2);
     let screen = frame.area();

@@ -5,13 +5,13 @@ use di_apiserver_tests::Job;
 use serde_json::json;
 use tokio::process::Command;
 
-use crate::plugin::{Plugin, note};
+use crate::plugin::{Plugin, add_call};
 
-/// Programs of tests are slow, and their machines busy.
-const PATIENT: &str = "--request-timeout=1m";
+/// Debug builds on busy machines need more than the default timeout.
+const LOOKUP_TIMEOUT: &str = "--request-timeout=1m";
 
 #[tokio::test]
-async fn kubectl_is_told_what_may_follow() {
+async fn kubectl_gets_names_for_completion() {
     let plugin = Plugin::new().await;
     for name in ["train-a", "train-b", "other"] {
         plugin.space.create(&Job::new(name, 0)).await;
@@ -24,42 +24,49 @@ async fn kubectl_is_told_what_may_follow() {
         (&["get", "--context="], &["test"]),
         (&["get", "--user", ""], &["admin"]),
     ] {
-        let said = plugin
-            .run(&[&["__complete", PATIENT], words].concat())
+        let result = plugin
+            .run(&[&["__complete", LOOKUP_TIMEOUT], words].concat())
             .await;
         let mut wanted = lines.join("\n");
         if !lines.is_empty() {
             wanted.push('\n');
         }
-        assert_eq!(said.stdout, format!("{wanted}:4\n"), "{words:?}");
+        assert_eq!(result.stdout, format!("{wanted}:4\n"), "{words:?}");
         assert_eq!(
-            (said.code, said.stderr.as_str()),
+            (result.code, result.stderr.as_str()),
             (Some(0), ""),
             "{words:?}"
         );
     }
     let namespace = plugin.space.namespace.as_str();
-    let said = plugin
-        .run(&["__complete", PATIENT, "get", "--namespace", namespace])
+    let result = plugin
+        .run(&[
+            "__complete",
+            LOOKUP_TIMEOUT,
+            "get",
+            "--namespace",
+            namespace,
+        ])
         .await;
-    assert_eq!(said.stdout, format!("{namespace}\n:4\n"));
+    assert_eq!(result.stdout, format!("{namespace}\n:4\n"));
 }
 
 #[tokio::test]
-async fn verbs_and_flags_come_with_what_they_do() {
+async fn commands_and_flags_are_completed_with_descriptions() {
     let plugin = Plugin::new().await;
-    let said = plugin.run(&["__complete", "get", "--o"]).await;
+    let result = plugin.run(&["__complete", "get", "--o"]).await;
     assert!(
-        said.stdout
-            .starts_with("--output\tAnother form than the table: "),
-        "{said}"
+        result
+            .stdout
+            .starts_with("--output\tOutput format. One of: "),
+        "{result}"
     );
-    let said = plugin.run(&["__complete", "replicas", ""]).await;
-    assert!(said.stdout.contains("list\t"), "{said}");
+    let result = plugin.run(&["__complete", "replicas", ""]).await;
+    assert!(result.stdout.contains("list\t"), "{result}");
 }
 
 #[tokio::test]
-async fn who_cannot_ask_gets_nothing_and_no_complaint() {
+async fn failed_lookup_gives_no_completions_or_errors() {
     let plugin = Plugin::new().await;
     plugin.space.create(&Job::new("x", 0)).await;
     for words in [
@@ -67,53 +74,56 @@ async fn who_cannot_ask_gets_nothing_and_no_complaint() {
         &["get", "--server=https://127.0.0.1:1", ""],
         &["get", "--kubeconfig=missing", ""],
     ] {
-        let said = plugin
-            .run(&[&["__complete", PATIENT], words].concat())
+        let result = plugin
+            .run(&[&["__complete", LOOKUP_TIMEOUT], words].concat())
             .await;
-        assert_eq!(said.to_string(), ":4\n", "{words:?}");
+        assert_eq!(result.to_string(), ":4\n", "{words:?}");
     }
 }
 
 #[tokio::test]
-async fn shells_ask_the_plugin_itself() {
+async fn bash_script_calls_the_plugin() {
     let plugin = Plugin::new().await;
     plugin.space.create(&Job::new("x", 0)).await;
     let script = plugin.run(&["completion", "bash"]).await;
     assert!(script.stdout.contains("complete "), "{script}");
-    // As that script calls it.
-    let mut command = plugin.command(&["--", "kubectl-di", PATIENT, "get", ""]);
+    // Call the plugin like the script does.
+    let mut command = plugin.command(&["--", "kubectl-di", LOOKUP_TIMEOUT, "get", ""]);
     command
         .env("KUBECTL_DI_COMPLETE", "bash")
         .env("_CLAP_COMPLETE_INDEX", "3")
         .env("_CLAP_IFS", "\n");
-    let said = command.output().await.unwrap();
-    let said = String::from_utf8(said.stdout).unwrap();
-    assert!(said.lines().any(|line| line == "x"), "{said}");
+    let result = command.output().await.unwrap();
+    let result = String::from_utf8(result.stdout).unwrap();
+    assert!(result.lines().any(|line| line == "x"), "{result}");
 }
 
 #[tokio::test]
-async fn the_program_that_kubectl_asks_is_printed() {
+async fn completion_kubectl_prints_the_program() {
     let plugin = Plugin::new().await;
     plugin.space.create(&Job::new("x", 0)).await;
-    let said = plugin.run(&["completion", "kubectl"]).await;
-    let program = plugin.file("kubectl_complete-di", &said.stdout);
-    // As kubectl runs it: with the plugin on the PATH, in the user's folder.
+    let result = plugin.run(&["completion", "kubectl"]).await;
+    let program = plugin.file("kubectl_complete-di", &result.stdout);
+    // Run it like kubectl does: with the plugin on the PATH.
     let folder = Path::new(env!("CARGO_BIN_EXE_kubectl-di"))
         .parent()
         .unwrap();
     let path = std::env::var("PATH").unwrap();
-    let said = Command::new("sh")
+    let result = Command::new("sh")
         .arg(program)
-        .args([PATIENT, "get", ""])
+        .args([LOOKUP_TIMEOUT, "get", ""])
         .env("PATH", format!("{}:{path}", folder.display()))
         .env("KUBECONFIG", plugin.dir().join("config"))
         .output()
         .await;
-    assert_eq!(String::from_utf8(said.unwrap().stdout).unwrap(), "x\n:4\n");
+    assert_eq!(
+        String::from_utf8(result.unwrap().stdout).unwrap(),
+        "x\n:4\n"
+    );
 }
 
 #[tokio::test]
-async fn replicas_and_groups_are_those_of_the_job_that_was_named() {
+async fn replicas_and_groups_of_the_named_job_are_completed() {
     let plugin = Plugin::new().await;
     let manager = plugin.space.manager("manager");
     let group = json!([{"name": "big", "replicas": 0}, {"name": "bold", "replicas": 0}]);
@@ -142,16 +152,16 @@ async fn replicas_and_groups_are_those_of_the_job_that_was_named() {
         &["exec", "two/two-coordinator", "--container=di-"],
         &["logs", "-c", ""],
     ] {
-        let said = plugin
-            .run(&[&["__complete", PATIENT], words].concat())
+        let result = plugin
+            .run(&[&["__complete", LOOKUP_TIMEOUT], words].concat())
             .await;
-        note(&mut all, &words.join(" "), &said);
+        add_call(&mut all, &words.join(" "), &result);
     }
-    insta::assert_snapshot!(plugin.lasting(&all));
+    insta::assert_snapshot!(plugin.normalize(&all));
 }
 
 #[tokio::test]
-async fn bash_completes_words_that_it_takes_apart() {
+async fn bash_completes_words_with_equals_signs() {
     let plugin = Plugin::new().await;
     for name in ["train", "trial"] {
         plugin.space.create(&Job::new(name, 0)).await;
@@ -183,7 +193,7 @@ async fn bash_completes_words_that_it_takes_apart() {
         let load = "eval \"$(kubectl-di completion bash)\"; clear";
         terminal.press(&[load, "Enter"]);
         terminal.until("it knows", |s| !s.contains("eval")).await;
-        terminal.press(&[&format!("kubectl-di {PATIENT} {line}"), "Tab"]);
+        terminal.press(&[&format!("kubectl-di {LOOKUP_TIMEOUT} {line}"), "Tab"]);
         terminal.until(&shown, |s| s.contains(&shown)).await;
     }
 }

@@ -5,7 +5,7 @@ use di_apiserver_tests::{Job, Kubelet, exit};
 use serde_json::json;
 use tokio::time::timeout;
 
-use crate::plugin::{Plugin, note};
+use crate::plugin::{Plugin, add_call};
 
 const NERVEX: &str = "
 apiVersion: nervex.sensetime.com/v1alpha1
@@ -18,7 +18,7 @@ spec:
 ";
 
 #[tokio::test]
-async fn a_job_needs_no_manifest() {
+async fn job_is_created_from_flags() {
     let plugin = Plugin::new().await;
     let words = [
         "create",
@@ -45,23 +45,23 @@ async fn a_job_needs_no_manifest() {
         &["--dry-run=client", "-o=yaml", "--", "python", "-m", "train"],
     ]
     .concat();
-    let said = plugin.run(&shown).await;
-    insta::assert_snapshot!("manifest", plugin.lasting(&said));
+    let result = plugin.run(&shown).await;
+    insta::assert_snapshot!("manifest", plugin.normalize(&result));
 
-    let said = plugin
+    let result = plugin
         .run(&[&words[..], &["--dry-run=server"]].concat())
         .await;
-    insta::assert_snapshot!("server_dry_run", plugin.lasting(&said));
-    let said = plugin.run(&words).await;
-    insta::assert_snapshot!("created", plugin.lasting(&said));
-    let said = plugin.run(&words).await;
-    insta::assert_snapshot!("already_there", plugin.lasting(&said));
+    insta::assert_snapshot!("server_dry_run", plugin.normalize(&result));
+    let result = plugin.run(&words).await;
+    insta::assert_snapshot!("created", plugin.normalize(&result));
+    let result = plugin.run(&words).await;
+    insta::assert_snapshot!("already_there", plugin.normalize(&result));
     let job = plugin.space.jobs().get("cartpole").await.unwrap();
     assert_eq!(job.metadata.labels.unwrap()["team"], "rl");
 }
 
 #[tokio::test]
-async fn flags_that_make_no_sense_are_told_of() {
+async fn invalid_flags_are_rejected() {
     let plugin = Plugin::new().await;
     let file = plugin.file("job.yaml", Job::new("j", 0).json());
     let file = file.to_str().unwrap();
@@ -85,56 +85,56 @@ async fn flags_that_make_no_sense_are_told_of() {
         &["create", "-f", file, "--cpus=1"],
         &["create", "-f", file, "j"],
     ] {
-        let said = plugin.run(words).await;
-        assert_eq!(said.code, Some(1), "{words:?}: {said}");
-        note(&mut all, &words.join(" "), &said);
+        let result = plugin.run(words).await;
+        assert_eq!(result.code, Some(1), "{words:?}: {result}");
+        add_call(&mut all, &words.join(" "), &result);
     }
     let all = all.replace(plugin.dir().to_str().unwrap(), "DIR");
-    insta::assert_snapshot!(plugin.lasting(&all));
+    insta::assert_snapshot!(plugin.normalize(&all));
     assert!(plugin.space.writes_of("kubectl-di").await.is_empty());
 }
 
 #[tokio::test]
-async fn several_files_folders_and_standard_input_are_read() {
+async fn files_directories_and_standard_input_are_read() {
     let plugin = Plugin::new().await;
     std::fs::create_dir_all(plugin.dir().join("jobs/more")).unwrap();
     for name in ["a", "b", "jobs/c", "jobs/more/d"] {
         let job = name.rsplit('/').next().unwrap();
         plugin.file(&format!("{name}.yaml"), Job::new(job, 0).json());
     }
-    let said = plugin
+    let result = plugin
         .run(&["create", "-f", "a.yaml", "-f", "b.yaml", "-f", "jobs", "-R"])
         .await;
-    insta::assert_snapshot!("files", plugin.lasting(&said));
+    insta::assert_snapshot!("files", plugin.normalize(&result));
     let input = Job::new("e", 0);
-    let said = plugin
+    let result = plugin
         .run_with(&["create", "-f", "-", "-o=name"], &input.json().to_string())
         .await;
-    insta::assert_snapshot!("standard_input", plugin.lasting(&said));
-    // As one copies a job: what a cluster says of it does not hold for the copy.
-    let said = plugin.run(&["get", "e", "-o=yaml"]).await;
+    insta::assert_snapshot!("standard_input", plugin.normalize(&result));
+    // Copy a job: the server-side fields of the original are ignored.
+    let result = plugin.run(&["get", "e", "-o=yaml"]).await;
     plugin.file(
         "copy.yaml",
-        said.stdout.replace("name: e\n", "name: copy\n"),
+        result.stdout.replace("name: e\n", "name: copy\n"),
     );
     plugin.file("other.yaml", Job::new("other", 0).json());
-    let said = plugin.run(&["create", "-f", "copy.yaml,other.yaml"]).await;
-    assert_eq!(said.code, Some(0), "{said}");
-    assert_eq!(said.stdout.lines().count(), 2, "{said}");
-    // What can be created is, and what cannot is told of.
-    let said = plugin
+    let result = plugin.run(&["create", "-f", "copy.yaml,other.yaml"]).await;
+    assert_eq!(result.code, Some(0), "{result}");
+    assert_eq!(result.stdout.lines().count(), 2, "{result}");
+    // A missing file prevents all creates; an existing job does not.
+    let result = plugin
         .run(&["create", "-f", "a.yaml", "-f", "missing.yaml"])
         .await;
-    insta::assert_snapshot!("missing", plugin.lasting(&said));
+    insta::assert_snapshot!("missing", plugin.normalize(&result));
     plugin.file("f.yaml", Job::new("f", 0).json());
-    let said = plugin
+    let result = plugin
         .run(&["create", "-f", "a.yaml", "-f", "f.yaml"])
         .await;
-    insta::assert_snapshot!("one_of_two", plugin.lasting(&said));
+    insta::assert_snapshot!("one_of_two", plugin.normalize(&result));
 }
 
 #[tokio::test]
-async fn nothing_is_sent_while_there_is_a_fault() {
+async fn invalid_manifest_prevents_all_creates() {
     let plugin = Plugin::new().await;
     let bad = Job::new("bad", 0).with(|spec| {
         spec["backoffLimit"] = json!(-1);
@@ -142,51 +142,51 @@ async fn nothing_is_sent_while_there_is_a_fault() {
     });
     plugin.file("bad.yaml", bad.json());
     plugin.file("good.yaml", Job::new("good", 0).json());
-    let said = plugin
+    let result = plugin
         .run(&["create", "-f", "good.yaml", "-f", "bad.yaml"])
         .await;
-    insta::assert_snapshot!(plugin.lasting(&said));
+    insta::assert_snapshot!(plugin.normalize(&result));
     assert!(plugin.space.jobs().get_opt("good").await.unwrap().is_none());
 }
 
 #[tokio::test]
-async fn manifests_of_the_predecessor_are_converted() {
+async fn nervexjob_manifests_are_converted() {
     let plugin = Plugin::new().await;
-    let said = plugin.run_with(&["create", "-f", "-"], NERVEX).await;
-    insta::assert_snapshot!(plugin.lasting(&said));
+    let result = plugin.run_with(&["create", "-f", "-"], NERVEX).await;
+    insta::assert_snapshot!(plugin.normalize(&result));
     let job = plugin.space.jobs().get("old").await.unwrap();
     assert!(job.spec.collector.is_some());
-    let said = plugin.run_with(&["delete", "-f", "-"], NERVEX).await;
-    assert_eq!(said.code, Some(0), "{said}");
+    let result = plugin.run_with(&["delete", "-f", "-"], NERVEX).await;
+    assert_eq!(result.code, Some(0), "{result}");
 }
 
 #[tokio::test]
-async fn it_is_waited_until_a_job_runs() {
+async fn create_wait_returns_when_the_job_runs() {
     let plugin = Plugin::new().await;
     let _manager = plugin.space.manager("manager");
     let _kubelet = Kubelet::running(&plugin.space);
-    let said = plugin
+    let result = plugin
         .run(&["create", "j", "--image=i", "--wait", "--timeout=3m"])
         .await;
-    insta::assert_snapshot!(plugin.lasting(&said));
+    insta::assert_snapshot!(plugin.normalize(&result));
     let status = plugin.space.until_phase("j", Phase::Running).await;
     assert_eq!(status.phase, Some(Phase::Running));
 
-    let said = plugin
+    let result = plugin
         .run(&[
             "create",
-            "held",
+            "suspended",
             "--image=i",
             "--suspend",
             "--wait",
             "--timeout=3m",
         ])
         .await;
-    insta::assert_snapshot!("held", plugin.lasting(&said));
+    insta::assert_snapshot!("suspended", plugin.normalize(&result));
 }
 
 #[tokio::test]
-async fn a_job_that_fails_is_not_waited_for() {
+async fn create_wait_ends_when_the_job_fails() {
     let plugin = Plugin::new().await;
     let _manager = plugin.space.manager("manager");
     let _kubelet = Kubelet::reaping(&plugin.space);
@@ -195,12 +195,12 @@ async fn a_job_that_fails_is_not_waited_for() {
         plugin.space.until_phase("j", Phase::Created).await;
         exit(&plugin.space.pods(), "j-coordinator", 3).await;
     };
-    let (said, ()) = tokio::join!(plugin.run(&words), fail);
-    insta::assert_snapshot!(plugin.lasting(&said));
+    let (result, ()) = tokio::join!(plugin.run(&words), fail);
+    insta::assert_snapshot!(plugin.normalize(&result));
 }
 
 #[tokio::test]
-async fn a_job_is_followed_while_anybody_reads() {
+async fn create_follow_ends_when_stdout_is_closed() {
     let plugin = Plugin::new().await;
     let (mut create, mut lines) = plugin.start(&["create", "j", "--image=i", "--follow"]);
     let line = lines.next_line().await.unwrap().unwrap();

@@ -1,9 +1,9 @@
 use di_apiserver_tests::{Account, Job};
 
-use crate::plugin::{Plugin, note};
+use crate::plugin::{Plugin, add_call};
 
 #[tokio::test]
-async fn jobs_are_deleted_as_kubectl_deletes() {
+async fn delete_output_equals_kubectl() {
     let plugin = Plugin::new().await;
     for name in ["a", "b", "c", "d"] {
         let label = if name == "a" {
@@ -11,8 +11,8 @@ async fn jobs_are_deleted_as_kubectl_deletes() {
         } else {
             "--labels=t=y"
         };
-        let said = plugin.run(&["create", name, "--image=i", label]).await;
-        assert_eq!(said.code, Some(0), "{said}");
+        let result = plugin.run(&["create", name, "--image=i", label]).await;
+        assert_eq!(result.code, Some(0), "{result}");
     }
     let mut all = String::new();
     for words in [
@@ -31,22 +31,22 @@ async fn jobs_are_deleted_as_kubectl_deletes() {
         &["delete", "-A", "a"],
         &["delete", "a", "-f", "a.yaml"],
     ] {
-        let said = plugin.run(words).await;
-        note(&mut all, &words.join(" "), &said);
+        let result = plugin.run(words).await;
+        add_call(&mut all, &words.join(" "), &result);
     }
-    insta::assert_snapshot!(plugin.lasting(&all));
+    insta::assert_snapshot!(plugin.normalize(&all));
 }
 
 #[tokio::test]
-async fn where_there_are_several_namespaces_each_is_told() {
+async fn delete_in_all_namespaces_prints_the_namespace() {
     let plugin = Plugin::new().await;
     let label = format!("space={}", plugin.space.namespace);
     let labels = format!("--labels={label}");
-    let said = plugin.run(&["create", "a", "--image=i", &labels]).await;
-    assert_eq!(said.code, Some(0), "{said}");
+    let result = plugin.run(&["create", "a", "--image=i", &labels]).await;
+    assert_eq!(result.code, Some(0), "{result}");
     let words = ["delete", "-A", "-l", &label, "-i"];
-    let said = plugin.run_with(&words, "y\n").await;
-    insta::assert_snapshot!(plugin.lasting(&said), @r#"
+    let result = plugin.run_with(&words, "y\n").await;
+    insta::assert_snapshot!(plugin.normalize(&result), @r#"
     You are about to delete the following 1 resource(s):
     dijob.diengine.opendilab.org/a from NAMESPACE namespace
     Do you want to continue? (y/N): dijob.diengine.opendilab.org "a" deleted from NAMESPACE namespace
@@ -54,27 +54,30 @@ async fn where_there_are_several_namespaces_each_is_told() {
 }
 
 #[tokio::test]
-async fn who_may_delete_and_not_look_has_deleted() {
+async fn delete_without_the_right_to_get_succeeds() {
     let plugin = Plugin::new().await;
     let namespace = &plugin.space.namespace;
     plugin.space.create(&Job::new("j", 0)).await;
     Account::new(&plugin.space, "janitor", &["delete"]).await;
     let who = format!("--as=system:serviceaccount:{namespace}:janitor");
     plugin
-        .until_may(&["delete", "j", &who, "--dry-run=server"])
+        .run_until_allowed(&["delete", "j", &who, "--dry-run=server"])
         .await;
-    let said = plugin.run(&["delete", "j", &who]).await;
-    insta::assert_snapshot!(said, @r#"dijob.diengine.opendilab.org "j" deleted"#);
+    let result = plugin.run(&["delete", "j", &who]).await;
+    insta::assert_snapshot!(result, @r#"dijob.diengine.opendilab.org "j" deleted"#);
 }
 
 #[tokio::test]
-async fn kubectls_flags_of_delete_are_heeded() {
+async fn delete_supports_the_flags_of_kubectl() {
     let plugin = Plugin::new().await;
     for name in ["a", "b", "c", "d"] {
-        let said = plugin.run(&["create", name, "--image=i"]).await;
-        assert_eq!(said.code, Some(0), "{said}");
+        let result = plugin.run(&["create", name, "--image=i"]).await;
+        assert_eq!(result.code, Some(0), "{result}");
     }
-    plugin.space.create(&Job::new("held", 0).finalizer()).await;
+    plugin
+        .space
+        .create(&Job::new("blocked", 0).finalizer())
+        .await;
     let mut all = String::new();
     for words in [
         &["delete", "--field-selector=metadata.name=a", "--now"][..],
@@ -82,18 +85,18 @@ async fn kubectls_flags_of_delete_are_heeded() {
         &["delete", "c", "--grace-period=0", "--dry-run=server"],
         &["delete", "c", "--now", "--grace-period=5"],
         &["delete", "c", "--force", "--grace-period=5"],
-        &["delete", "held", "--timeout=50ms"],
+        &["delete", "blocked", "--timeout=50ms"],
     ] {
-        let said = plugin.run(words).await;
-        note(&mut all, &words.join(" "), &said);
+        let result = plugin.run(words).await;
+        add_call(&mut all, &words.join(" "), &result);
     }
     for (answer, words) in [
         ("n\n", &["delete", "c", "-i"][..]),
         ("", &["delete", "c", "-i"]),
         ("y\n", &["delete", "c", "d", "-i"]),
     ] {
-        let said = plugin.run_with(words, answer).await;
-        note(&mut all, &words.join(" "), &said);
+        let result = plugin.run_with(words, answer).await;
+        add_call(&mut all, &words.join(" "), &result);
     }
-    insta::assert_snapshot!(plugin.lasting(&all));
+    insta::assert_snapshot!(plugin.normalize(&all));
 }

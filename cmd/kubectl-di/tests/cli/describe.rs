@@ -1,23 +1,23 @@
-//! `describe` of a job that runs.
+//! `describe` of running jobs.
 
 use di_apiserver_tests::{Job, Kubelet, Space, common_nodes, configure, fail_to_pull};
 use regex::Regex;
 use serde_json::json;
 
-use crate::plugin::{Plugin, ageless};
+use crate::plugin::{Plugin, mask_ages};
 
-/// What is the same at each run, of a screen.
-fn lasting(plugin: &Plugin, said: &impl std::fmt::Display) -> String {
+/// Masks the parts of a description that change with each run.
+fn normalize(plugin: &Plugin, result: &impl std::fmt::Display) -> String {
     let dates = Regex::new(r"\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d \+0000").unwrap();
-    let text = ageless(&plugin.lasting(said));
-    // As wide as the ages below.
+    let text = mask_ages(&plugin.normalize(result));
+    // The rule is as wide as the masked ages.
     let rule = Regex::new("(?m)--- {2,}-------$").unwrap();
     let text = rule.replace_all(&text, "---  -------");
     dates.replace_all(&text, "DATE").into_owned()
 }
 
 #[tokio::test]
-async fn a_job_with_all_roles_is_shown_as_a_tree() {
+async fn job_with_all_roles_is_shown_as_a_tree() {
     let space = Space::new().await;
     common_nodes(&space).await;
     configure(&space).await;
@@ -30,61 +30,64 @@ async fn a_job_with_all_roles_is_shown_as_a_tree() {
     space.until_settled("cartpole").await;
     manager.stop().await;
     let plugin = Plugin::at(space);
-    let said = plugin
+    let result = plugin
         .run(&["describe", "cartpole", "--show-events=false"])
         .await;
-    insta::assert_snapshot!(lasting(&plugin, &said));
-    // A prefix is enough, as for kubectl; and without a terminal there is no colour.
+    insta::assert_snapshot!(normalize(&plugin, &result));
+    // As in kubectl, a prefix is enough. Without a terminal, there are no colours.
     let prefix = plugin
         .run(&["describe", "cart", "--show-events=false"])
         .await;
-    assert_eq!(lasting(&plugin, &prefix), lasting(&plugin, &said));
-    assert!(!said.stdout.contains('\u{1b}'));
-    let told = plugin.run(&["describe", "cartpole"]).await;
-    assert!(told.stdout.contains("\nEvents:\n  Type "), "{told}");
+    assert_eq!(normalize(&plugin, &prefix), normalize(&plugin, &result));
+    assert!(!result.stdout.contains('\u{1b}'));
+    let with_events = plugin.run(&["describe", "cartpole"]).await;
+    assert!(
+        with_events.stdout.contains("\nEvents:\n  Type "),
+        "{with_events}"
+    );
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_seen() {
+async fn failing_job_is_described_with_its_reason() {
     let space = Space::new().await;
     let manager = space.manager("manager");
-    space.create(&Job::new("ill", 0)).await;
-    space.until_phase("ill", di_api::Phase::Created).await;
-    fail_to_pull(&space.pods(), "ill-coordinator").await;
+    space.create(&Job::new("bad", 0)).await;
+    space.until_phase("bad", di_api::Phase::Created).await;
+    fail_to_pull(&space.pods(), "bad-coordinator").await;
     space
-        .until("ill", "the reason is told", |status| {
+        .until("bad", "the reason is set", |status| {
             status.reason.as_deref() == Some("ImagePullBackOff")
         })
         .await;
     manager.stop().await;
     let plugin = Plugin::at(space);
-    let said = plugin
-        .run(&["describe", "ill", "--show-events=false"])
+    let result = plugin
+        .run(&["describe", "bad", "--show-events=false"])
         .await;
-    insta::assert_snapshot!(lasting(&plugin, &said));
+    insta::assert_snapshot!(normalize(&plugin, &result));
 }
 
 #[tokio::test]
-async fn several_jobs_follow_each_other() {
+async fn several_jobs_are_described_in_order() {
     let plugin = Plugin::new().await;
     for name in ["one", "two"] {
         let mut job = Job::new(name, 0).json().clone();
         job["metadata"]["labels"] = json!({"team": "rl"});
         plugin.space.create(&Job::from(job)).await;
     }
-    let said = plugin.run(&["describe", "-l", "team=rl"]).await;
-    insta::assert_snapshot!(lasting(&plugin, &said));
+    let result = plugin.run(&["describe", "-l", "team=rl"]).await;
+    insta::assert_snapshot!(normalize(&plugin, &result));
     let missing = plugin.run(&["describe", "nope"]).await;
     insta::assert_snapshot!(missing, @r#"
     stderr: Error from server (NotFound): dijobs.diengine.opendilab.org "nope" not found
     exit code 1
     "#);
     let none = plugin.run(&["describe", "-l", "team=none"]).await;
-    insta::assert_snapshot!(plugin.lasting(&none), @"stderr: No resources found in NAMESPACE namespace.");
+    insta::assert_snapshot!(plugin.normalize(&none), @"stderr: No resources found in NAMESPACE namespace.");
 }
 
 #[tokio::test]
-async fn a_terminal_shows_it_in_colour_unless_that_is_not_wanted() {
+async fn description_is_coloured_unless_no_color_is_set() {
     let plugin = Plugin::new().await;
     plugin.space.create(&Job::new("j", 1)).await;
     let manager = plugin.space.manager("manager");
@@ -95,7 +98,7 @@ async fn a_terminal_shows_it_in_colour_unless_that_is_not_wanted() {
     coloured.until_ended(0).await;
     let plain = plugin.shell(100, 40, &format!("NO_COLOR=1 {describe}"));
     plain.until_ended(0).await;
-    // 256 colours or 16, as tmux has it: the phase is one of those.
+    // tmux uses 16 or 256 colours, so match any colour of the phase.
     let phase = Regex::new("Phase: +\u{1b}\\[[0-9;]+mCreated").unwrap();
     assert!(
         phase.is_match(&coloured.colours()),
@@ -103,11 +106,11 @@ async fn a_terminal_shows_it_in_colour_unless_that_is_not_wanted() {
         coloured.colours()
     );
     assert!(!plain.colours().contains('\u{1b}'), "{:?}", plain.colours());
-    assert_eq!(ageless(&plain.screen()), ageless(&coloured.screen()));
+    assert_eq!(mask_ages(&plain.screen()), mask_ages(&coloured.screen()));
 }
 
 #[tokio::test]
-async fn who_may_not_see_pods_sees_what_is_planned() {
+async fn description_without_pod_rights_shows_the_plan() {
     let plugin = Plugin::new().await;
     let _kubelet = Kubelet::running(&plugin.space);
     let manager = plugin.space.manager("manager");
@@ -132,14 +135,14 @@ async fn who_may_not_see_pods_sees_what_is_planned() {
     ]);
     let list = json!({"apiVersion": "v1", "kind": "List", "items": rights});
     plugin.file("rights.json", list);
-    let said = plugin.run(&["create", "-f", "rights.json"]).await;
-    assert_eq!(said.code, Some(0), "{said}");
-    plugin.until_may(&["get", "j", "--as=alice"]).await;
+    let result = plugin.run(&["create", "-f", "rights.json"]).await;
+    assert_eq!(result.code, Some(0), "{result}");
+    plugin.run_until_allowed(&["get", "j", "--as=alice"]).await;
     let shown = plugin
         .session(&[
             &["describe", "j", "--show-events=false", "--as=alice"][..],
             &["replicas", "list", "j", "--as=alice"],
         ])
         .await;
-    insta::assert_snapshot!(lasting(&plugin, &shown));
+    insta::assert_snapshot!(normalize(&plugin, &shown));
 }

@@ -1,4 +1,4 @@
-//! Events of a job and of its replicas.
+//! Events of a job and its replicas.
 
 use std::process::Stdio;
 
@@ -10,10 +10,15 @@ use regex::Regex;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
-use crate::plugin::{Plugin, ageless, note};
+use crate::plugin::{Plugin, add_call, mask_ages};
 
-/// Tells of an object of the job, `later` seconds after its creation.
-async fn tell(plugin: &Plugin, about: (&str, &str, &str), what: (&str, &str), later: i64) {
+/// Creates an event of an object, `later` seconds after the creation of the job.
+async fn create_event(
+    plugin: &Plugin,
+    about: (&str, &str, &str),
+    (type_, reason): (&str, &str),
+    later: i64,
+) {
     let (kind, name, uid) = about;
     let job = plugin.space.jobs().get("j").await.unwrap();
     let created = job.creation_timestamp().unwrap().0.as_second();
@@ -21,7 +26,7 @@ async fn tell(plugin: &Plugin, about: (&str, &str, &str), what: (&str, &str), la
     let event: Event = serde_json::from_value(json!({
         "metadata": {"generateName": "e-"},
         "involvedObject": {"kind": kind, "name": name, "uid": uid, "namespace": plugin.space.namespace},
-        "type": what.0, "reason": what.1, "message": format!("{} was told", what.1), "count": 1,
+        "type": type_, "reason": reason, "message": format!("{reason} was reported"), "count": 1,
         "firstTimestamp": when.to_string(), "lastTimestamp": when.to_string(),
         "source": {"component": "test"},
     }))
@@ -31,38 +36,38 @@ async fn tell(plugin: &Plugin, about: (&str, &str, &str), what: (&str, &str), la
 }
 
 #[tokio::test]
-async fn events_of_a_job_and_its_replicas_are_shown_in_order() {
+async fn events_of_a_job_and_its_replicas_are_ordered() {
     let plugin = Plugin::new().await;
     let none = plugin.run(&["events", "j"]).await;
     assert_eq!(none.code, Some(1), "{none}");
     let uid = plugin.space.create(&Job::new("j", 1)).await.uid().unwrap();
     let none = plugin.run(&["events", "j"]).await;
-    insta::assert_snapshot!(plugin.lasting(&none), @r#"stderr: No events found for job "j" in NAMESPACE namespace."#);
+    insta::assert_snapshot!(plugin.normalize(&none), @r#"stderr: No events found for job "j" in NAMESPACE namespace."#);
 
     let job = ("DIJob", "j", uid.as_str());
-    tell(
+    create_event(
         &plugin,
         ("Pod", "j-collector-abcde", "p"),
         ("Warning", "BackOff"),
         0,
     )
     .await;
-    tell(&plugin, job, ("Normal", "Created"), -2).await;
-    tell(
+    create_event(&plugin, job, ("Normal", "Created"), -2).await;
+    create_event(
         &plugin,
         ("DIJob", "j", "another"),
         ("Normal", "Earlier"),
         -9,
     )
     .await;
-    tell(
+    create_event(
         &plugin,
         ("Pod", "j-coordinator", "p"),
         ("Normal", "EarlierPod"),
         -9,
     )
     .await;
-    tell(
+    create_event(
         &plugin,
         ("Pod", "jj-coordinator", "p"),
         ("Normal", "Other"),
@@ -78,7 +83,7 @@ async fn events_of_a_job_and_its_replicas_are_shown_in_order() {
             &["events", "nope"],
         ])
         .await;
-    insta::assert_snapshot!(ageless(&plugin.lasting(&shown)));
+    insta::assert_snapshot!(mask_ages(&plugin.normalize(&shown)));
 
     let json = plugin.run(&["events", "j", "-o", "json"]).await;
     let json: Value = serde_json::from_str(&json.stdout).unwrap();
@@ -87,10 +92,10 @@ async fn events_of_a_job_and_its_replicas_are_shown_in_order() {
 }
 
 #[tokio::test]
-async fn a_watch_goes_on_with_what_happens() {
+async fn event_watch_prints_new_events() {
     let plugin = Plugin::new().await;
     let uid = plugin.space.create(&Job::new("j", 1)).await.uid().unwrap();
-    tell(&plugin, ("DIJob", "j", &uid), ("Normal", "First"), 0).await;
+    create_event(&plugin, ("DIJob", "j", &uid), ("Normal", "First"), 0).await;
     let mut watch = plugin
         .command(&[
             "events",
@@ -106,8 +111,8 @@ async fn a_watch_goes_on_with_what_happens() {
     let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
     let mut line = async || lines.next_line().await.unwrap().unwrap();
     assert_eq!(line().await, "First");
-    tell(&plugin, ("Pod", "elsewhere", "p"), ("Normal", "Not"), 0).await;
-    tell(
+    create_event(&plugin, ("Pod", "elsewhere", "p"), ("Normal", "Not"), 0).await;
+    create_event(
         &plugin,
         ("Pod", "j-coordinator", "p"),
         ("Normal", "Second"),
@@ -118,10 +123,10 @@ async fn a_watch_goes_on_with_what_happens() {
 }
 
 #[tokio::test]
-async fn without_a_name_events_of_every_job_are_shown() {
+async fn events_without_a_name_include_every_job() {
     let plugin = Plugin::new().await;
     let mut all = String::new();
-    note(&mut all, "events", &plugin.run(&["events"]).await);
+    add_call(&mut all, "events", &plugin.run(&["events"]).await);
     let uid = plugin.space.create(&Job::new("j", 1)).await.uid().unwrap();
     for (about, reason, later) in [
         (("DIJob", "j", uid.as_str()), "Created", -4),
@@ -130,29 +135,29 @@ async fn without_a_name_events_of_every_job_are_shown() {
         (("Pod", "gone-coordinator", "p"), "Killing", -1),
         (("Pod", "other-coordinator", "p"), "Other", 0),
     ] {
-        tell(&plugin, about, ("Normal", reason), later).await;
+        create_event(&plugin, about, ("Normal", reason), later).await;
     }
-    let said = plugin.run(&["events"]).await;
-    note(&mut all, "events", &said);
+    let result = plugin.run(&["events"]).await;
+    add_call(&mut all, "events", &result);
     let mut everywhere = plugin.run(&["events", "-A"]).await;
-    // Other tests have jobs, too.
+    // Ignore the jobs of other tests.
     let namespace = &plugin.space.namespace;
     let is_ours = |line: &&str| line.starts_with("NAMESPACE") || line.starts_with(namespace);
     let lines: Vec<_> = everywhere.stdout.lines().filter(is_ours).collect();
-    // Their names may be longer.
+    // Columns are wider if other namespaces have longer names.
     let gaps = Regex::new(" {3,}").unwrap();
     everywhere.stdout = gaps.replace_all(&(lines.join("\n") + "\n"), "   ").into();
-    note(&mut all, "events -A", &everywhere);
-    note(
+    add_call(&mut all, "events -A", &everywhere);
+    add_call(
         &mut all,
         "events j -A",
         &plugin.run(&["events", "j", "-A"]).await,
     );
-    insta::assert_snapshot!(ageless(&plugin.lasting(&all)));
+    insta::assert_snapshot!(mask_ages(&plugin.normalize(&all)));
 }
 
 #[tokio::test]
-async fn a_reader_that_has_seen_enough_ends_it_quietly() {
+async fn watch_ends_when_stdout_is_closed() {
     let plugin = Plugin::new().await;
     let manager = plugin.space.manager("manager");
     plugin.space.create(&Job::new("j", 1)).await;

@@ -1,4 +1,4 @@
-//! What `exec`, `port-forward` and `logs` refuse before a kubelet is asked; the rest is tested in `tests/e2e`.
+//! Errors of `exec`, `port-forward` and `logs` before a kubelet is called; the rest is in `tests/e2e`.
 
 use di_apiserver_tests::{Job, exit, run};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::plugin::Plugin;
 
-/// Lets a user look at jobs and pods, and do no more.
+/// Allows the user `reader` to read jobs and pods.
 pub async fn grant_reading(plugin: &Plugin) {
     let (client, namespace) = (plugin.space.client.clone(), &plugin.space.namespace);
     let group = "rbac.authorization.k8s.io";
@@ -26,11 +26,11 @@ pub async fn grant_reading(plugin: &Plugin) {
     let binding = serde_json::from_value(binding).unwrap();
     let bound = bindings.create(&PostParams::default(), &binding).await;
     bound.unwrap();
-    plugin.until_may(&["get", "j", "--as=reader"]).await;
+    plugin.run_until_allowed(&["get", "j", "--as=reader"]).await;
 }
 
 #[tokio::test]
-async fn what_cannot_be_entered_is_told() {
+async fn exec_port_forward_and_logs_errors() {
     let plugin = Plugin::new().await;
     let manager = plugin.space.manager("manager");
     plugin.space.create(&Job::new("j", 1)).await;
@@ -45,17 +45,17 @@ async fn what_cannot_be_entered_is_told() {
     let pods = plugin.space.pods();
     run(&pods, "j-coordinator").await;
     let mut shown = String::new();
-    let mut say = async |args: &[&str]| {
+    let mut call = async |args: &[&str]| {
         shown.push_str(&plugin.session(&[args]).await);
     };
-    say(&["exec", "nope", "--", "ls"]).await;
-    say(&["exec", "j"]).await;
-    say(&["exec", "j/learner-abcde", "--", "ls"]).await;
-    say(&["exec", "j", "--role=collector", "--index=7", "--", "ls"]).await;
-    say(&["exec", "j", "--index=7", "--", "ls"]).await;
-    say(&["exec", "j", "-c", "log", "--", "ls"]).await;
-    say(&["port-forward", "j", "x:1"]).await;
-    say(&[
+    call(&["exec", "nope", "--", "ls"]).await;
+    call(&["exec", "j"]).await;
+    call(&["exec", "j/learner-abcde", "--", "ls"]).await;
+    call(&["exec", "j", "--role=collector", "--index=7", "--", "ls"]).await;
+    call(&["exec", "j", "--index=7", "--", "ls"]).await;
+    call(&["exec", "j", "-c", "log", "--", "ls"]).await;
+    call(&["port-forward", "j", "x:1"]).await;
+    call(&[
         "port-forward",
         "j",
         "--role=collector",
@@ -64,19 +64,19 @@ async fn what_cannot_be_entered_is_told() {
     ])
     .await;
     grant_reading(&plugin).await;
-    say(&["exec", "j", "--as=reader", "--", "ls"]).await;
-    say(&["port-forward", "j", "--address=here", "8080"]).await;
-    say(&["logs", "j", "--role=learner"]).await;
-    say(&[
+    call(&["exec", "j", "--as=reader", "--", "ls"]).await;
+    call(&["port-forward", "j", "--address=here", "8080"]).await;
+    call(&["logs", "j", "--role=learner"]).await;
+    call(&[
         "logs",
         "j",
         "--since=5m",
         "--since-time=2026-01-31T12:00:00Z",
     ])
     .await;
-    say(&["logs", "j", "--since-time=noon"]).await;
-    say(&["logs", "j", "-f", "--role=all", "--max-log-requests=1"]).await;
+    call(&["logs", "j", "--since-time=noon"]).await;
+    call(&["logs", "j", "-f", "--role=all", "--max-log-requests=1"]).await;
     exit(&pods, "j-coordinator", 0).await;
-    say(&["exec", "j", "--", "ls"]).await;
-    insta::assert_snapshot!(plugin.lasting(&shown));
+    call(&["exec", "j", "--", "ls"]).await;
+    insta::assert_snapshot!(plugin.normalize(&shown));
 }

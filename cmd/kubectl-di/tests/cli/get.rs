@@ -1,4 +1,4 @@
-//! What `kubectl get` does, and how.
+//! `get` works like `kubectl get`.
 
 use std::process::Stdio;
 
@@ -7,9 +7,9 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
-use crate::plugin::{Plugin, ageless};
+use crate::plugin::{Plugin, mask_ages};
 
-/// Three jobs that nothing looks after, so that they stay as they are.
+/// Creates three jobs without a controller, so that they do not change.
 async fn plugin() -> Plugin {
     let plugin = Plugin::new().await;
     for (name, team, phase) in [
@@ -34,7 +34,7 @@ async fn set_phase(plugin: &Plugin, name: &str, phase: &str) {
 }
 
 #[tokio::test]
-async fn jobs_are_shown_in_every_form_that_kubectl_has() {
+async fn get_supports_the_output_formats_of_kubectl() {
     let plugin = plugin().await;
     let shown = plugin.session(&[
         &["get"][..],
@@ -63,7 +63,7 @@ async fn jobs_are_shown_in_every_form_that_kubectl_has() {
             "custom-columns=NAME:.metadata.name,TIER:.metadata.labels.example\\.com/tier,NO:.nothing",
         ],
     ]).await;
-    insta::assert_snapshot!(ageless(&plugin.lasting(&shown)));
+    insta::assert_snapshot!(mask_ages(&plugin.normalize(&shown)));
 }
 
 #[tokio::test]
@@ -81,14 +81,17 @@ async fn templates_and_columns_are_read_from_files() {
         "-o",
         "custom-columns-file=columns",
     ];
-    let said = plugin.run(&columns).await;
-    assert_eq!(said.stdout, "NAME    PHASE\nother   Succeeded\n", "{said}");
-    let said = plugin.run(&["get", "-o", "jsonpath-file=template"]).await;
-    assert_eq!(said.stdout, "job-10\n", "{said}");
+    let result = plugin.run(&columns).await;
+    assert_eq!(
+        result.stdout, "NAME    PHASE\nother   Succeeded\n",
+        "{result}"
+    );
+    let result = plugin.run(&["get", "-o", "jsonpath-file=template"]).await;
+    assert_eq!(result.stdout, "job-10\n", "{result}");
 }
 
 #[tokio::test]
-async fn json_and_yaml_hold_all_but_what_servers_note_for_themselves() {
+async fn json_and_yaml_omit_only_managed_fields() {
     let plugin = plugin().await;
     let one = plugin.run(&["get", "job-9", "-o", "json"]).await;
     let one: Value = serde_json::from_str(&one.stdout).unwrap();
@@ -106,7 +109,7 @@ async fn json_and_yaml_hold_all_but_what_servers_note_for_themselves() {
 }
 
 #[tokio::test]
-async fn mistakes_are_told_as_kubectl_tells_them() {
+async fn get_errors_equal_those_of_kubectl() {
     let plugin = plugin().await;
     let shown = plugin
         .session(&[
@@ -130,11 +133,11 @@ async fn mistakes_are_told_as_kubectl_tells_them() {
             &["get", "a", "b", "-w"],
         ])
         .await;
-    insta::assert_snapshot!(ageless(&plugin.lasting(&shown)));
+    insta::assert_snapshot!(mask_ages(&plugin.normalize(&shown)));
 }
 
 #[tokio::test]
-async fn a_watch_shows_what_changes() {
+async fn watch_prints_changed_jobs() {
     let plugin = plugin().await;
     let mut watch = plugin
         .command(&["get", "--watch-only", "--no-headers", "-l", "team=rl"])
@@ -151,12 +154,12 @@ async fn a_watch_shows_what_changes() {
     let mut word =
         async || String::from_utf8(words.next_segment().await.unwrap().unwrap()).unwrap();
     assert_eq!(word().await, "Failed");
-    // A change of another job first: it must not be shown. The watch may begin between any two of them.
+    // Change another job first: it must not be printed. The watch may start between the changes.
     let jobs = plugin.space.jobs();
     set_phase(&plugin, "other", "Failed").await;
     set_phase(&plugin, "job-9", "Running").await;
     assert_eq!(word().await, "Running");
-    let line = first_that(&plugin, &mut lines).await;
+    let line = first_line(&plugin, &mut lines).await;
     assert!(line.starts_with("job-"), "only of the team: {line}");
     jobs.delete("job-9", &DeleteParams::default())
         .await
@@ -164,8 +167,8 @@ async fn a_watch_shows_what_changes() {
     assert_eq!(word().await, "Running", "as it was last");
 }
 
-/// What a watch shows first, whenever it begins: changes come until it does.
-async fn first_that(
+/// The first line of a watch; changes a job until the watch prints it.
+async fn first_line(
     plugin: &Plugin,
     lines: &mut tokio::io::Lines<BufReader<tokio::process::ChildStdout>>,
 ) -> String {
@@ -181,7 +184,7 @@ async fn first_that(
 }
 
 #[tokio::test]
-async fn jobs_are_named_in_all_of_kubectls_ways() {
+async fn jobs_are_selected_by_name_kind_and_manifest() {
     let plugin = plugin().await;
     for name in ["job-9", "other"] {
         plugin.file(&format!("{name}.json"), Job::new(name, 1).json());
@@ -207,16 +210,16 @@ async fn jobs_are_named_in_all_of_kubectls_ways() {
             ],
         ])
         .await;
-    insta::assert_snapshot!(ageless(&plugin.lasting(&shown)));
-    let said = plugin.run(&["describe", "dijob", "-f", "job-9.json"]).await;
-    assert!(said.stdout.starts_with("Name: "), "{said}");
-    let said = plugin.run(&["describe", "dijobs", "nope", "other"]).await;
-    assert_eq!(said.code, Some(1), "{said}");
-    assert!(said.stdout.starts_with("Name: "), "{said}");
+    insta::assert_snapshot!(mask_ages(&plugin.normalize(&shown)));
+    let result = plugin.run(&["describe", "dijob", "-f", "job-9.json"]).await;
+    assert!(result.stdout.starts_with("Name: "), "{result}");
+    let result = plugin.run(&["describe", "dijobs", "nope", "other"]).await;
+    assert_eq!(result.code, Some(1), "{result}");
+    assert!(result.stdout.starts_with("Name: "), "{result}");
 }
 
 #[tokio::test]
-async fn objects_that_are_changed_are_shown_as_kubectl_shows_them() {
+async fn changed_objects_are_printed_in_the_output_format() {
     let plugin = Plugin::new().await;
     let name = "jsonpath={.metadata.name} {.spec.suspend}{'\\n'}";
     let shown = plugin
@@ -240,7 +243,7 @@ async fn objects_that_are_changed_are_shown_as_kubectl_shows_them() {
             &["restart"],
         ])
         .await;
-    insta::assert_snapshot!(plugin.lasting(&shown));
+    insta::assert_snapshot!(plugin.normalize(&shown));
     for words in [
         &["get", "j", "-o=yaml"][..],
         &["create", "l", "--image=i", "-o=yaml"],
@@ -254,7 +257,7 @@ async fn objects_that_are_changed_are_shown_as_kubectl_shows_them() {
 }
 
 #[tokio::test]
-async fn what_one_may_see_is_shown_beside_what_one_may_not() {
+async fn readable_jobs_are_shown_next_to_forbidden_ones() {
     let plugin = plugin().await;
     let rights = json!([
         {
@@ -276,13 +279,15 @@ async fn what_one_may_see_is_shown_beside_what_one_may_not() {
     ]);
     let list = json!({"apiVersion": "v1", "kind": "List", "items": rights});
     plugin.file("rights.json", list);
-    let said = plugin.run(&["create", "-f", "rights.json"]).await;
-    assert_eq!(said.code, Some(0), "{said}");
-    plugin.until_may(&["get", "job-9", "--as=alice"]).await;
+    let result = plugin.run(&["create", "-f", "rights.json"]).await;
+    assert_eq!(result.code, Some(0), "{result}");
+    plugin
+        .run_until_allowed(&["get", "job-9", "--as=alice"])
+        .await;
     for (verb, seen) in [("get", "job-9 "), ("describe", "Name: ")] {
-        let said = plugin.run(&[verb, "other", "job-9", "--as=alice"]).await;
-        assert_eq!(said.code, Some(1), "{said}");
-        assert!(said.stderr.contains("\"other\" is forbidden"), "{said}");
-        assert!(said.stdout.contains(seen), "{said}");
+        let result = plugin.run(&[verb, "other", "job-9", "--as=alice"]).await;
+        assert_eq!(result.code, Some(1), "{result}");
+        assert!(result.stderr.contains("\"other\" is forbidden"), "{result}");
+        assert!(result.stdout.contains(seen), "{result}");
     }
 }

@@ -2,19 +2,19 @@ use std::time::Duration;
 
 use di_apiserver_tests::Job;
 
-use crate::plugin::{Plugin, Said};
+use crate::plugin::{CallResult, Plugin};
 
 #[tokio::test]
-async fn options_lists_what_every_command_takes() {
+async fn options_lists_the_global_flags() {
     let plugin = Plugin::new().await;
-    let said = plugin.run(&["options"]).await;
-    insta::assert_snapshot!(plugin.lasting(&said));
+    let result = plugin.run(&["options"]).await;
+    insta::assert_snapshot!(plugin.normalize(&result));
     let help = plugin.run(&["get", "--help"]).await;
-    insta::assert_snapshot!("help_of_a_command", plugin.lasting(&help));
+    insta::assert_snapshot!("help_of_a_command", plugin.normalize(&help));
 }
 
 #[tokio::test]
-async fn an_address_and_a_token_are_enough() {
+async fn server_and_token_flags_replace_the_kubeconfig() {
     let plugin = Plugin::new().await;
     plugin.space.create(&Job::new("x", 0)).await;
     let server = plugin.space.server;
@@ -42,10 +42,13 @@ async fn an_address_and_a_token_are_enough() {
         ],
     ]
     .concat();
-    let said = plugin.run(&all).await;
-    assert_eq!(said.stdout, "dijob.diengine.opendilab.org/x\n", "{said}");
+    let result = plugin.run(&all).await;
+    assert_eq!(
+        result.stdout, "dijob.diengine.opendilab.org/x\n",
+        "{result}"
+    );
 
-    // Whoever sits between is not looked at, but the name of the certificate is, where one is asked for.
+    // --insecure-skip-tls-verify skips the check of the name; without it, the name is checked.
     let trusting = [
         "get",
         "-o",
@@ -53,40 +56,41 @@ async fn an_address_and_a_token_are_enough() {
         "--insecure-skip-tls-verify",
         "--tls-server-name=other",
     ];
-    let said = plugin.run(&trusting).await;
-    assert_eq!(said.code, Some(0), "{said}");
-    let said = plugin.run(&["get", "--tls-server-name=other"]).await;
-    assert_eq!(said.code, Some(1), "{said}");
-    assert!(said.stderr.contains("certificate"), "{said}");
+    let result = plugin.run(&trusting).await;
+    assert_eq!(result.code, Some(0), "{result}");
+    let result = plugin.run(&["get", "--tls-server-name=other"]).await;
+    assert_eq!(result.code, Some(1), "{result}");
+    assert!(result.stderr.contains("certificate"), "{result}");
 }
 
 #[tokio::test]
-async fn secrets_are_never_shown() {
+async fn secrets_are_not_logged() {
     let plugin = Plugin::new().await;
-    let said = plugin.run(&["get", "--token=hidden-secret", "-v=9"]).await;
-    assert_eq!(said.code, Some(1), "{said}");
-    assert!(said.stderr.contains("401 Unauthorized in "), "{said}");
+    let result = plugin.run(&["get", "--token=hidden-secret", "-v=9"]).await;
+    assert_eq!(result.code, Some(1), "{result}");
+    assert!(result.stderr.contains("401 Unauthorized in "), "{result}");
     assert!(
-        said.stderr
+        result
+            .stderr
             .contains("error: You must be logged in to the server (Unauthorized)"),
-        "{said}"
+        "{result}"
     );
-    assert!(!said.to_string().contains("hidden-secret"), "{said}");
-    let said = plugin
+    assert!(!result.to_string().contains("hidden-secret"), "{result}");
+    let result = plugin
         .run(&["get", "--token=hidden-secret", "--password=hidden-too"])
         .await;
     assert_eq!(
-        said.to_string(),
+        result.to_string(),
         "stderr: error: pass either --token or --username and --password\nexit code 1\n"
     );
 }
 
 #[tokio::test]
-async fn one_acts_as_somebody_else() {
+async fn impersonation_flags_are_used() {
     let plugin = Plugin::new().await;
-    let said = plugin.run(&["get", "--as=nobody"]).await;
-    insta::assert_snapshot!(plugin.lasting(&said));
-    let said = plugin
+    let result = plugin.run(&["get", "--as=nobody"]).await;
+    insta::assert_snapshot!(plugin.normalize(&result));
+    let result = plugin
         .run(&[
             "get",
             "--as=nobody",
@@ -94,13 +98,13 @@ async fn one_acts_as_somebody_else() {
             "--as-uid=1",
         ])
         .await;
-    assert_eq!(said.code, Some(0), "{said}");
-    let said = plugin.run(&["get", "--as-group=system:masters"]).await;
-    insta::assert_snapshot!("a_group_without_a_user", plugin.lasting(&said));
+    assert_eq!(result.code, Some(0), "{result}");
+    let result = plugin.run(&["get", "--as-group=system:masters"]).await;
+    insta::assert_snapshot!("a_group_without_a_user", plugin.normalize(&result));
 }
 
 #[tokio::test]
-async fn flags_that_cannot_be_honoured_are_named() {
+async fn invalid_connection_flags_are_named() {
     let plugin = Plugin::new().await;
     for (name, flags) in [
         ("no_such_file", &["--client-key=missing.key"][..]),
@@ -113,13 +117,13 @@ async fn flags_that_cannot_be_honoured_are_named() {
             ],
         ),
     ] {
-        let said = plugin.run(&[&["get"], flags].concat()).await;
-        insta::assert_snapshot!(name, plugin.lasting(&said));
+        let result = plugin.run(&[&["get"], flags].concat()).await;
+        insta::assert_snapshot!(name, plugin.normalize(&result));
     }
 }
 
 #[tokio::test]
-async fn help_is_asked_for_as_of_kubectl() {
+async fn help_command_equals_help_flag() {
     let plugin = Plugin::new().await;
     for (words, flag) in [
         (&[][..], &["--help"][..]),
@@ -127,16 +131,16 @@ async fn help_is_asked_for_as_of_kubectl() {
         (&["replicas"], &["replicas", "--help"]),
         (&["help", "replicas", "add"], &["replicas", "add", "--help"]),
     ] {
-        let (said, wanted) = tokio::join!(plugin.run(words), plugin.run(flag));
-        assert!(said.stdout.contains("Usage: "), "{words:?}: {said}");
-        assert_eq!(said.to_string(), wanted.to_string(), "{words:?}");
+        let (result, wanted) = tokio::join!(plugin.run(words), plugin.run(flag));
+        assert!(result.stdout.contains("Usage: "), "{words:?}: {result}");
+        assert_eq!(result.to_string(), wanted.to_string(), "{words:?}");
     }
-    let said = plugin.run(&["help", "no-such-verb"]).await;
-    assert_eq!(said.code, Some(1), "{said}");
+    let result = plugin.run(&["help", "no-such-verb"]).await;
+    assert_eq!(result.code, Some(1), "{result}");
 }
 
 #[tokio::test]
-async fn flags_are_taken_as_kubectl_takes_them() {
+async fn flag_syntax_equals_kubectl() {
     let plugin = Plugin::new().await;
     plugin.space.create(&Job::new("x", 0)).await;
     let namespace = plugin.space.namespace.as_str();
@@ -156,31 +160,31 @@ async fn flags_are_taken_as_kubectl_takes_them() {
         "--vmodule=x=1",
         "--kuberc=off",
     ];
-    let said = plugin.run(&words).await;
+    let result = plugin.run(&words).await;
     assert_eq!(
-        said.to_string(),
+        result.to_string(),
         "dijob.diengine.opendilab.org/x\n",
-        "{said}"
+        "{result}"
     );
 }
 
 #[tokio::test]
-async fn an_empty_namespace_is_not_all_of_them() {
+async fn empty_namespace_means_the_current_one() {
     let plugin = Plugin::new().await;
     let other = Plugin::new().await;
     plugin.space.create(&Job::new("x", 0)).await;
     other.space.create(&Job::new("y", 0)).await;
-    let said = plugin
+    let result = plugin
         .run(&["delete", "--all", "-n", "", "--context=", "--wait=false"])
         .await;
     assert_eq!(
-        said.to_string(),
+        result.to_string(),
         "dijob.diengine.opendilab.org \"x\" deleted\n"
     );
 }
 
 #[tokio::test]
-async fn names_that_lead_elsewhere_are_refused() {
+async fn invalid_names_are_rejected() {
     let plugin = Plugin::new().await;
     plugin.space.create(&Job::new("train", 0)).await;
     let elsewhere = serde_json::json!({
@@ -198,39 +202,39 @@ async fn names_that_lead_elsewhere_are_refused() {
         &["replicas", "list", "tr%61in"],
     ];
     let session = plugin.session(&calls).await;
-    insta::assert_snapshot!(plugin.lasting(&session));
-    let said = plugin.run(&["get", "-o", "name"]).await;
-    assert_eq!(said.stdout, "dijob.diengine.opendilab.org/train\n");
+    insta::assert_snapshot!(plugin.normalize(&session));
+    let result = plugin.run(&["get", "-o", "name"]).await;
+    assert_eq!(result.stdout, "dijob.diengine.opendilab.org/train\n");
 }
 
 #[tokio::test]
-async fn a_kubeconfig_that_is_not_there_is_named() {
+async fn missing_kubeconfig_is_named() {
     let plugin = Plugin::new().await;
-    let said = plugin.run(&["get", "--kubeconfig=/nope"]).await;
+    let result = plugin.run(&["get", "--kubeconfig=/nope"]).await;
     assert_eq!(
-        said.to_string(),
+        result.to_string(),
         "stderr: error: stat /nope: no such file or directory\nexit code 1\n"
     );
     let mut command = plugin.command(&["get"]);
-    let said = Said::of(command.env("KUBECONFIG", "/nope").output().await.unwrap());
+    let result = CallResult::of(command.env("KUBECONFIG", "/nope").output().await.unwrap());
     assert_eq!(
-        said.to_string(),
+        result.to_string(),
         "stderr: error: no cluster is configured: KUBECONFIG=/nope names no file that exists\nexit code 1\n"
     );
 }
 
 #[tokio::test]
-async fn no_proxy_stands_before_this_machine() {
+async fn loopback_addresses_bypass_the_proxy() {
     let plugin = Plugin::new().await;
     plugin.space.create(&Job::new("x", 0)).await;
     let mut command = plugin.command(&["get", "-o", "name"]);
     command.env("HTTPS_PROXY", "http://127.0.0.1:9");
-    let said = Said::of(command.output().await.unwrap());
-    assert_eq!(said.to_string(), "dijob.diengine.opendilab.org/x\n");
+    let result = CallResult::of(command.output().await.unwrap());
+    assert_eq!(result.to_string(), "dijob.diengine.opendilab.org/x\n");
 }
 
 #[tokio::test]
-async fn a_watch_ends_when_the_time_for_a_request_is_over() {
+async fn watch_ends_after_the_request_timeout() {
     let plugin = Plugin::new().await;
     plugin.space.create(&Job::new("x", 0)).await;
     let calls: [&[&str]; 4] = [
@@ -240,14 +244,14 @@ async fn a_watch_ends_when_the_time_for_a_request_is_over() {
         &["events", "-w"],
     ];
     let all = calls.map(async |call| {
-        // The first list has to be answered in that time, too.
+        // The timeout includes the first list.
         let words = [call, &["--request-timeout=10s"]].concat();
         let ended = tokio::time::timeout(Duration::from_secs(120), plugin.run(&words));
-        let said = ended.await.unwrap();
+        let result = ended.await.unwrap();
         assert_eq!(
-            (said.code, said.stderr.contains("error")),
+            (result.code, result.stderr.contains("error")),
             (Some(0), false),
-            "{call:?}: {said}"
+            "{call:?}: {result}"
         );
     });
     futures::future::join_all(all).await;

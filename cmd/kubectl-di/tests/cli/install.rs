@@ -14,19 +14,19 @@ use kube::{
 use regex::Regex;
 use serde_json::json;
 
-use crate::plugin::{Plugin, Said};
+use crate::plugin::{CallResult, Plugin};
 
-/// A server of its own: the orchestrator is there once in a cluster.
+/// Starts a separate API server, because a cluster can have only one orchestrator.
 async fn empty() -> Plugin {
     let server = Box::leak(Box::new(Server::start().await));
     Plugin::at(Space::on(server).await)
 }
 
-macro_rules! said {
+macro_rules! assert_call {
     ($name:literal, $plugin:expr, $args:expr) => {{
-        let said = $plugin.run(&$args).await;
-        insta::assert_snapshot!($name, $plugin.lasting_anywhere(&said));
-        said
+        let result = $plugin.run(&$args).await;
+        insta::assert_snapshot!($name, $plugin.normalize_versions(&result));
+        result
     }};
 }
 
@@ -34,7 +34,7 @@ fn deployments(plugin: &Plugin) -> Api<Deployment> {
     Api::namespaced(plugin.space.client.clone(), "di-system")
 }
 
-/// Does to the deployment what a user by this name does.
+/// Patches the deployment as the field manager `manager`.
 async fn change(plugin: &Plugin, manager: &str, change: serde_json::Value) {
     let params = PatchParams {
         field_manager: Some(manager.to_owned()),
@@ -45,7 +45,7 @@ async fn change(plugin: &Plugin, manager: &str, change: serde_json::Value) {
     api.patch("di-webhook", &params, &change).await.unwrap();
 }
 
-/// What the deployment controller and the kubelets would do.
+/// Sets the status of the deployment in place of its controller.
 async fn roll_out(plugin: &Plugin, available: i32) {
     let api = deployments(plugin);
     let deployment = eventually("the deployment is there", async || {
@@ -64,7 +64,7 @@ async fn roll_out(plugin: &Plugin, available: i32) {
         .unwrap();
 }
 
-/// Once both configurations are there, serves the webhooks that they name.
+/// Serves the webhooks when both configurations exist.
 async fn serve(plugin: &Plugin) -> Webhooks {
     let api: Api<ValidatingWebhookConfiguration> = Api::all(plugin.space.client.clone());
     eventually("the webhooks are configured", async || {
@@ -76,7 +76,7 @@ async fn serve(plugin: &Plugin) -> Webhooks {
     Webhooks::of_installed(&plugin.space).await
 }
 
-/// Somebody leads, and somebody serves the endpoint.
+/// Creates a held Lease and an endpoint, so that the doctor finds a leader and a server.
 async fn pretend(plugin: &Plugin) {
     let new = PostParams::default();
     let client = || plugin.space.client.clone();
@@ -99,7 +99,7 @@ async fn pretend(plugin: &Plugin) {
         .await
         .is_err()
     {
-        // Before 1.21.
+        // Kubernetes before 1.21 has no EndpointSlice v1.
         let endpoints = json!({
             "metadata": {"name": "di-server"},
             "subsets": [{"addresses": [{"ip": "10.1.1.1"}], "ports": [{"port": 8080}]}],
@@ -111,13 +111,13 @@ async fn pretend(plugin: &Plugin) {
     }
 }
 
-/// Lets a namespace go that is being deleted, as its controller would.
+/// Removes the finalizers of a terminating namespace in place of its controller.
 async fn finalize(plugin: &Plugin, name: &str) {
     let api: Api<Namespace> = Api::all(plugin.space.client.clone());
     let namespace = eventually("the namespace is being deleted", async || {
         let found = api.get(name).await.map_err(|error| error.to_string())?;
-        let going = found.metadata.deletion_timestamp.is_some();
-        going.then_some(found).ok_or_else(String::new)
+        let terminating = found.metadata.deletion_timestamp.is_some();
+        terminating.then_some(found).ok_or_else(String::new)
     })
     .await;
     let mut namespace = serde_json::to_value(namespace).unwrap();
@@ -129,12 +129,12 @@ async fn finalize(plugin: &Plugin, name: &str) {
     plugin.space.client.request_text(request).await.unwrap();
 }
 
-fn succeeded(said: &Said) {
-    assert_eq!(said.code, Some(0), "{said}");
+fn succeeded(result: &CallResult) {
+    assert_eq!(result.code, Some(0), "{result}");
 }
 
 #[tokio::test]
-async fn without_a_cluster_it_shows_what_would_be_applied() {
+async fn install_client_dry_run_needs_no_cluster() {
     let plugin = Plugin::new().await;
     let args = [
         "install",
@@ -143,9 +143,9 @@ async fn without_a_cluster_it_shows_what_would_be_applied() {
         "-o",
         "name",
     ];
-    said!("shown", plugin, args);
+    assert_call!("shown", plugin, args);
     let args = [&args[..], &["--webhook-only"]].concat();
-    said!("shown_webhook_only", plugin, args);
+    assert_call!("shown_webhook_only", plugin, args);
     let args = [
         "install",
         "--dry-run=client",
@@ -153,77 +153,81 @@ async fn without_a_cluster_it_shows_what_would_be_applied() {
         "yaml",
         "--image=r/di:1",
     ];
-    let said = plugin.run(&args).await;
-    assert_eq!(said.stdout.matches("image: r/di:1\n").count(), 2, "{said}");
+    let result = plugin.run(&args).await;
+    assert_eq!(
+        result.stdout.matches("image: r/di:1\n").count(),
+        2,
+        "{result}"
+    );
 }
 
 #[tokio::test]
-async fn no_other_namespace_is_passed_over() {
+async fn install_rejects_other_namespaces() {
     let plugin = Plugin::new().await;
     for verb in ["install", "upgrade", "uninstall"] {
-        let said = plugin.run(&[verb, "--dry-run=client", "-n", "foo"]).await;
+        let result = plugin.run(&[verb, "--dry-run=client", "-n", "foo"]).await;
         assert_eq!(
-            (said.code, said.stderr.as_str()),
+            (result.code, result.stderr.as_str()),
             (
                 Some(1),
-                "error: the orchestrator lives in namespace di-system, never in foo; leave -n out\n"
+                "error: the orchestrator must be in namespace di-system, not in foo; omit -n\n"
             ),
             "{verb}"
         );
     }
-    let said = plugin
+    let result = plugin
         .run(&["install", "--dry-run=client", "-n", "di-system"])
         .await;
-    assert_eq!(said.code, Some(0), "{said}");
-    let said = plugin.run(&["install", "--as=nobody"]).await;
-    assert_eq!(said.stderr.matches("forbidden").count(), 1, "{said}");
-    assert!(said.stderr.ends_with("nothing was changed\n"), "{said}");
+    assert_eq!(result.code, Some(0), "{result}");
+    let result = plugin.run(&["install", "--as=nobody"]).await;
+    assert_eq!(result.stderr.matches("forbidden").count(), 1, "{result}");
+    assert!(result.stderr.ends_with("nothing was changed\n"), "{result}");
 }
 
 #[tokio::test]
-async fn an_orchestrator_comes_and_goes() {
+async fn orchestrator_is_installed_upgraded_and_uninstalled() {
     let plugin = empty().await;
-    said!("doctor_of_nothing", plugin, ["doctor"]);
-    said!("version_of_nothing", plugin, ["version"]);
-    said!("upgrade_of_nothing", plugin, ["upgrade"]);
-    said!("uninstall_of_nothing", plugin, ["uninstall", "-y"]);
+    assert_call!("doctor_of_nothing", plugin, ["doctor"]);
+    assert_call!("version_of_nothing", plugin, ["version"]);
+    assert_call!("upgrade_of_nothing", plugin, ["upgrade"]);
+    assert_call!("uninstall_of_nothing", plugin, ["uninstall", "-y"]);
 
-    said!("install_dry", plugin, ["install", "--dry-run=server"]);
-    let said = plugin.run(&["get"]).await;
+    assert_call!("install_dry", plugin, ["install", "--dry-run=server"]);
+    let result = plugin.run(&["get"]).await;
     assert!(
-        said.stderr.contains("is DI Orchestrator installed"),
-        "{said}"
+        result.stderr.contains("is DI Orchestrator installed"),
+        "{result}"
     );
 
     let install = ["install", "--timeout=180s"];
     let (installed, (), webhooks) =
         tokio::join!(plugin.run(&install), roll_out(&plugin, 2), serve(&plugin));
-    insta::assert_snapshot!("install", plugin.lasting_anywhere(&installed));
-    said!("install_again", plugin, ["install"]);
-    said!("version_installed", plugin, ["version", "-o", "yaml"]);
-    said!("doctor_with_nobody_leading", plugin, ["doctor"]);
+    insta::assert_snapshot!("install", plugin.normalize_versions(&installed));
+    assert_call!("install_again", plugin, ["install"]);
+    assert_call!("version_installed", plugin, ["version", "-o", "yaml"]);
+    assert_call!("doctor_without_a_leader", plugin, ["doctor"]);
     pretend(&plugin).await;
-    said!("doctor_of_all", plugin, ["doctor"]);
+    assert_call!("doctor_of_all", plugin, ["doctor"]);
 
-    held_up(&plugin).await;
-    plugin.space.create(&Job::new("going-on", 0)).await;
+    job_blocks_uninstall(&plugin).await;
+    plugin.space.create(&Job::new("running", 0)).await;
     webhooks.stop().await;
-    let said = plugin.run(&["doctor"]).await;
-    let said = plugin.lasting_anywhere(&said);
+    let result = plugin.run(&["doctor"]).await;
+    let result = plugin.normalize_versions(&result);
     let port = Regex::new(r"\b(svc|127\.0\.0\.1):\d+").unwrap();
     insta::assert_snapshot!(
         "doctor_without_webhooks",
-        port.replace_all(&said, "$1:PORT")
+        port.replace_all(&result, "$1:PORT")
     );
     name_the_usual_port(&plugin).await;
-    // Pods do not come, and it is told what it waits for.
+    // The pods do not become ready, so the upgrade times out.
     roll_out(&plugin, 1).await;
-    said!("upgrade_in_vain", plugin, ["upgrade", "--timeout=1s"]);
+    assert_call!("upgrade_times_out", plugin, ["upgrade", "--timeout=1s"]);
     changed_by_others(&plugin).await;
     removed(&plugin).await;
 }
 
-/// Undoes what serving them in this process took.
+/// Restores the port of the webhook configurations.
 async fn name_the_usual_port(plugin: &Plugin) {
     let port =
         json!([{"op": "replace", "path": "/webhooks/0/clientConfig/service/port", "value": 443}]);
@@ -253,27 +257,27 @@ async fn changed_by_others(plugin: &Plugin) {
     let api = deployments(plugin);
     api.patch("di-webhook", &params, &mirror).await.unwrap();
     let upgrade = ["upgrade", "--wait=false"];
-    said!("upgrade_of_a_mirror", plugin, upgrade);
+    assert_call!("upgrade_of_a_mirror", plugin, upgrade);
     let ours = [&upgrade[..], &["--image=di-orchestrator:dev"]].concat();
-    said!("upgrade_in_conflict", plugin, ours);
+    assert_call!("upgrade_in_conflict", plugin, ours);
     let forced = [&ours[..], &["--force-conflicts"]].concat();
     succeeded(&plugin.run(&forced).await);
 
-    // Whoever applied the same manifests before is followed.
+    // Fields owned by `kubectl apply` are taken over.
     let newer = json!({"metadata": {"labels": {"app.kubernetes.io/version": "9.0.0"}}});
     change(plugin, "kubectl-client-side-apply", newer).await;
-    said!("upgrade_to_less", plugin, upgrade);
-    let said = plugin.run(&["version"]).await;
+    assert_call!("upgrade_to_older_version", plugin, upgrade);
+    let result = plugin.run(&["version"]).await;
     assert!(
-        said.stderr.starts_with("WARNING: version difference"),
-        "{said}"
+        result.stderr.starts_with("WARNING: version difference"),
+        "{result}"
     );
-    let said = plugin
+    let result = plugin
         .run(&[&upgrade[..], &["--allow-downgrade"]].concat())
         .await;
-    succeeded(&said);
-    let told = "deployment.apps/di-webhook: taken over from kubectl apply: .metadata.labels.app.kubernetes.io/version\n";
-    assert_eq!(said.stderr, told);
+    succeeded(&result);
+    let message = "deployment.apps/di-webhook: taken over from kubectl apply: .metadata.labels.app.kubernetes.io/version\n";
+    assert_eq!(result.stderr, message);
     let labels = api
         .get("di-webhook")
         .await
@@ -286,12 +290,12 @@ async fn changed_by_others(plugin: &Plugin) {
         env!("CARGO_PKG_VERSION")
     );
 
-    // What an administrator changed is not, whether by `kubectl scale` or in an overlay.
+    // Fields that an administrator changed are conflicts, by `kubectl scale` or by an overlay.
     for (manager, replicas) in [("kubectl", 3), ("kubectl-client-side-apply", 4)] {
         change(plugin, manager, json!({"spec": {"replicas": replicas}})).await;
-        let said = plugin.run(&upgrade).await;
-        assert_eq!(said.code, Some(1), "{said}");
-        assert!(said.stderr.contains(".spec.replicas"), "{said}");
+        let result = plugin.run(&upgrade).await;
+        assert_eq!(result.code, Some(1), "{result}");
+        assert!(result.stderr.contains(".spec.replicas"), "{result}");
         let found = api.get("di-webhook").await.unwrap();
         assert_eq!(found.spec.replicas, Some(replicas), "{manager}");
     }
@@ -302,29 +306,35 @@ async fn changed_by_others(plugin: &Plugin) {
     );
 }
 
-/// A job that does not go keeps the orchestrator, which is told.
-async fn held_up(plugin: &Plugin) {
-    plugin.space.create(&Job::new("held", 0).finalizer()).await;
-    said!(
-        "uninstall_held_up",
+/// A job with a finalizer blocks the uninstall until the timeout.
+async fn job_blocks_uninstall(plugin: &Plugin) {
+    plugin
+        .space
+        .create(&Job::new("blocked", 0).finalizer())
+        .await;
+    assert_call!(
+        "uninstall_times_out",
         plugin,
         ["uninstall", "--delete-jobs", "-y", "--timeout=100ms"]
     );
     let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     let jobs = plugin.space.jobs();
-    jobs.patch("held", &PatchParams::default(), &patch)
+    jobs.patch("blocked", &PatchParams::default(), &patch)
         .await
         .unwrap();
 }
 
 async fn removed(plugin: &Plugin) {
-    said!("uninstall_with_jobs", plugin, ["uninstall", "-y"]);
-    // An answer counts only from somebody who has seen the question.
-    let said = plugin
+    assert_call!("uninstall_with_jobs", plugin, ["uninstall", "-y"]);
+    // A confirmation is accepted only from a terminal.
+    let result = plugin
         .run_with(&["uninstall", "--delete-jobs"], "y\n")
         .await;
-    insta::assert_snapshot!("uninstall_unasked", plugin.lasting_anywhere(&said));
-    let terminal = uninstall_asks(plugin, "--delete-jobs").await;
+    insta::assert_snapshot!(
+        "uninstall_without_a_terminal",
+        plugin.normalize_versions(&result)
+    );
+    let terminal = start_uninstall(plugin, "--delete-jobs").await;
     terminal.press(&["n", "Enter"]);
     terminal.until_ended(1).await;
     let screen = terminal.screen();
@@ -333,80 +343,83 @@ async fn removed(plugin: &Plugin) {
         "{screen}"
     );
     assert!(!screen.contains(" deleted from "), "{screen}");
-    said!(
+    assert_call!(
         "uninstall_dry",
         plugin,
         ["uninstall", "--delete-jobs", "--dry-run=server"]
     );
-    let said = plugin.run(&["get", "-o", "name"]).await;
+    let result = plugin.run(&["get", "-o", "name"]).await;
     assert_eq!(
-        said.stdout, "dijob.diengine.opendilab.org/going-on\n",
-        "{said}"
+        result.stdout, "dijob.diengine.opendilab.org/running\n",
+        "{result}"
     );
 
     let all = ["uninstall", "--delete-jobs", "--yes", "--timeout=180s"];
-    let (said, ()) = tokio::join!(plugin.run(&all), finalize(plugin, "di-system"));
-    insta::assert_snapshot!("uninstall", plugin.lasting_anywhere(&said));
-    // The definitions are left.
-    let said = plugin.run(&["get"]).await;
-    succeeded(&said);
-    said!(
+    let (result, ()) = tokio::join!(plugin.run(&all), finalize(plugin, "di-system"));
+    insta::assert_snapshot!("uninstall", plugin.normalize_versions(&result));
+    // The definitions are kept.
+    let result = plugin.run(&["get"]).await;
+    succeeded(&result);
+    assert_call!(
         "uninstall_the_rest",
         plugin,
         ["uninstall", "--delete-crds", "-y"]
     );
-    said!("uninstall_twice", plugin, ["uninstall", "-y"]);
+    assert_call!("uninstall_twice", plugin, ["uninstall", "-y"]);
 }
 
 #[tokio::test]
-async fn admission_checks_go_without_what_another_operator_has() {
+async fn webhook_only_uninstall_keeps_the_other_operator() {
     let plugin = empty().await;
     let install = ["install", "--webhook-only", "--wait=false"];
     succeeded(&plugin.run(&install).await);
     another_operator(&plugin).await;
-    create_unchecked(&plugin, "going-on").await;
-    let said = plugin.run(&["uninstall", "--yes"]).await;
-    succeeded(&said);
+    create_unchecked(&plugin, "running").await;
+    let result = plugin.run(&["uninstall", "--yes"]).await;
+    succeeded(&result);
     assert!(
-        said.stdout
+        result
+            .stdout
             .contains("deployment.apps \"di-webhook\" deleted"),
-        "{said}"
+        "{result}"
     );
     let kept = "namespace \"di-system\" kept: it has other Deployments: di-operator\n";
-    assert!(said.stderr.contains(kept), "{said}");
+    assert!(result.stderr.contains(kept), "{result}");
     let services: Api<Service> = Api::namespaced(plugin.space.client.clone(), "di-system");
     services.get("di-server").await.unwrap();
     let api: Api<Namespace> = Api::all(plugin.space.client.clone());
     let namespace = api.get("di-system").await.unwrap();
     assert_eq!(namespace.metadata.deletion_timestamp, None);
     let jobs = plugin.space.jobs();
-    jobs.get("going-on").await.unwrap();
+    jobs.get("running").await.unwrap();
 
-    // The definitions go by what is there when they go, not by what was there before the question.
+    // Jobs created after the question also block the deletion of the definitions.
     let now = DeleteParams::default();
-    jobs.delete("going-on", &now).await.unwrap();
-    let terminal = uninstall_asks(&plugin, "--delete-crds").await;
+    jobs.delete("running", &now).await.unwrap();
+    let terminal = start_uninstall(&plugin, "--delete-crds").await;
     plugin.space.create(&Job::new("late", 0)).await;
     terminal.press(&["y", "Enter"]);
     terminal.until_ended(1).await;
     let screen = terminal.screen();
     assert!(
-        screen.contains("\nerror: these DIJobs would go with their definition: "),
+        screen.contains("\nerror: these DIJobs would be deleted with their definition: "),
         "{screen}"
     );
     jobs.get("late").await.unwrap();
 }
 
-/// Uninstalls in a terminal, up to the question.
-async fn uninstall_asks(plugin: &Plugin, what: &str) -> Terminal {
-    let terminal = plugin.terminal(120, 60, &["uninstall", what]);
+/// Runs uninstall in a terminal until it asks for confirmation.
+async fn start_uninstall(plugin: &Plugin, flag: &str) -> Terminal {
+    let terminal = plugin.terminal(120, 60, &["uninstall", flag]);
     terminal
-        .until("it asks", |screen| screen.ends_with("Go on? [y/N]"))
+        .until("it asks", |screen| {
+            screen.ends_with("Do you want to continue? (y/N):")
+        })
         .await;
     terminal
 }
 
-/// One that lives where the Go original does, and has an endpoint of the same name.
+/// Creates the Deployment and the Service of the Go operator in the same namespace.
 async fn another_operator(plugin: &Plugin) {
     let new = PostParams::default();
     let labels = json!({"app": "di-operator"});
@@ -432,7 +445,7 @@ async fn another_operator(plugin: &Plugin) {
         .unwrap();
 }
 
-/// Makes a job where the checks are configured and nobody serves them.
+/// Creates a job after deleting the webhook configurations, which no server answers.
 async fn create_unchecked(plugin: &Plugin, name: &str) {
     let client = || plugin.space.client.clone();
     let now = DeleteParams::default();
@@ -442,7 +455,7 @@ async fn create_unchecked(plugin: &Plugin, name: &str) {
     validating.delete("di-webhook", &now).await.unwrap();
     let job = serde_json::from_value(Job::new(name, 0).json().clone()).unwrap();
     let jobs = plugin.space.jobs();
-    // The server hears of that a moment later.
+    // The API server notices the deletion of the configurations with a delay.
     eventually("the job is let in", async || {
         let made = jobs.create(&PostParams::default(), &job).await;
         made.map_err(|error| error.to_string())

@@ -1,6 +1,6 @@
-//! The plugin as a user runs it, against a real etcd and kube-apiserver. What takes a kubelet is tested in `tests/e2e`.
+//! Runs the plugin against a real etcd and kube-apiserver. Tests with a kubelet are in `tests/e2e`.
 
-#![allow(clippy::unwrap_used)] // in a test, whatever fails is a failure
+#![allow(clippy::unwrap_used)] // a panic is how a test fails
 
 mod completion;
 mod create;
@@ -12,7 +12,7 @@ mod exec;
 mod get;
 mod globals;
 mod install;
-mod life;
+mod lifecycle;
 mod manifests;
 mod packaging;
 mod plugin;

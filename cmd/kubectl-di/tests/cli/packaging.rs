@@ -1,4 +1,4 @@
-//! What is packaged holds together: the Krew manifest names what the release workflow makes.
+//! Checks the Krew manifest against the release workflow, and the generated man pages.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -10,8 +10,8 @@ fn read(file: &str) -> String {
     std::fs::read_to_string(root.join(file)).unwrap()
 }
 
-/// Archives that the workflow uploads, as `linux_amd64.tar.gz`.
-fn made() -> BTreeSet<String> {
+/// The archives that the workflow uploads, such as `linux_amd64.tar.gz`.
+fn release_archives() -> BTreeSet<String> {
     let workflow: Value = serde_saphyr::from_str(&read(".github/workflows/release.yml")).unwrap();
     let plugin = &workflow["jobs"]["plugin"];
     let archive = plugin["env"]["ARCHIVE"].as_str().unwrap();
@@ -28,10 +28,10 @@ fn made() -> BTreeSet<String> {
 }
 
 #[test]
-fn the_krew_manifest_names_what_the_workflow_makes() {
+fn krew_manifest_names_the_release_archives() {
     let template = read(".krew.yaml");
     let address = Regex::new(r#"\{\{addURIAndSha "([^"]*)" \.TagName \}\}"#).unwrap();
-    // As the bot fills it in.
+    // Fill in the template like the Krew release bot.
     let filled = address.replace_all(&template, "uri: $1\n    sha256: \"00\"");
     let filled = filled.replace("{{ .TagName }}", "v1.2.3");
     assert!(!filled.contains("{{"), "{filled}");
@@ -63,12 +63,12 @@ fn the_krew_manifest_names_what_the_workflow_makes() {
         assert_eq!(platform["bin"], program);
         named.insert(name.to_owned());
     }
-    assert_eq!(named, made());
+    assert_eq!(named, release_archives());
 }
 
 #[test]
-fn every_platform_is_built_for() {
-    let platforms: Vec<_> = made().into_iter().collect();
+fn release_workflow_builds_every_platform() {
+    let platforms: Vec<_> = release_archives().into_iter().collect();
     assert_eq!(
         platforms,
         [
@@ -82,7 +82,7 @@ fn every_platform_is_built_for() {
 }
 
 #[test]
-fn man_pages_and_completions_are_written_for_every_verb() {
+fn man_pages_and_completions_are_generated() {
     let folder = tempfile::tempdir().unwrap();
     let status = std::process::Command::new(env!("CARGO_BIN_EXE_kubectl-di"))
         .arg("__generate")
@@ -97,13 +97,10 @@ fn man_pages_and_completions_are_written_for_every_verb() {
     ] {
         let text = std::fs::read_to_string(man.join(page)).unwrap();
         assert!(text.contains(".SH NAME"), "{page}: {text}");
+        assert!(text.contains("namespace"), "{page} lists the global flags");
         assert!(
-            text.contains("namespace"),
-            "{page} lists what every command takes"
-        );
-        assert!(
-            text.contains("Namespace instead of the kubeconfig"),
-            "{page} says what it is for"
+            text.contains("the namespace scope for this CLI request"),
+            "{page} describes the global flags"
         );
     }
     let pages = std::fs::read_dir(&man).unwrap();

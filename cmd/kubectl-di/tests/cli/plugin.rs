@@ -14,26 +14,26 @@ use tokio::{
     process::{Child, ChildStdout, Command},
 };
 
-/// A namespace of its own for a test, and what it takes to call the plugin for it.
+/// Runs the plugin in a namespace of the test.
 pub struct Plugin {
     /// The namespace.
     pub space: Space,
-    /// A folder of its own, where the plugin is run and which is also its home.
+    /// The working directory and home directory of the plugin.
     dir: TempDir,
 }
 
-/// How a call ended. As text, it is what a snapshot holds.
+/// The result of a call. Its text is the content of snapshots.
 #[derive(Debug)]
-pub struct Said {
-    /// Its exit code; none when a signal ended it.
+pub struct CallResult {
+    /// The exit code; none if a signal ended the plugin.
     pub code: Option<i32>,
-    /// What it printed.
+    /// The standard output.
     pub stdout: String,
-    /// What it complained of.
+    /// The standard error.
     pub stderr: String,
 }
 
-impl fmt::Display for Said {
+impl fmt::Display for CallResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.stdout)?;
         for line in self.stderr.lines() {
@@ -48,38 +48,38 @@ impl fmt::Display for Said {
 }
 
 impl Plugin {
-    /// Calls, within little time, until it has come to look at the job, whose trouble it tells.
-    pub async fn until_told(&self, args: &[&str], trouble: &str) -> Said {
+    /// Repeats a call until its stderr contains the error.
+    pub async fn run_until_error(&self, args: &[&str], trouble: &str) -> CallResult {
         eventually("it has looked", async || {
-            let said = self.run(args).await;
-            if said.stderr.contains(trouble) {
-                Ok(said)
+            let result = self.run(args).await;
+            if result.stderr.contains(trouble) {
+                Ok(result)
             } else {
-                Err(said.to_string())
+                Err(result.to_string())
             }
         })
         .await
     }
 
-    /// Waits until a call is let through: the server's own cache of roles has to hear of new ones.
-    pub async fn until_may(&self, args: &[&str]) {
+    /// Repeats a call until it is allowed: the server's RBAC cache has a delay.
+    pub async fn run_until_allowed(&self, args: &[&str]) {
         eventually("the right is in force", async || {
-            let said = self.run(args).await;
-            if said.code == Some(0) {
+            let result = self.run(args).await;
+            if result.code == Some(0) {
                 Ok(())
             } else {
-                Err(said.to_string())
+                Err(result.to_string())
             }
         })
         .await;
     }
 
-    /// In a new namespace, which the kubeconfig names.
+    /// Creates a namespace, and a kubeconfig for it.
     pub async fn new() -> Self {
         Self::at(Space::new().await)
     }
 
-    /// In a namespace that is there.
+    /// Creates a kubeconfig for an existing namespace.
     pub fn at(space: Space) -> Self {
         let dir = TempDir::new().unwrap();
         let kubeconfig = json!({
@@ -99,12 +99,12 @@ impl Plugin {
         Self { space, dir }
     }
 
-    /// The folder that the plugin is run in.
+    /// The working directory.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Writes a file into it, and returns where it is.
+    /// Writes a file into the working directory, and returns its path.
     pub fn file(&self, name: &str, content: impl fmt::Display) -> PathBuf {
         let path = self.dir.path().join(name);
         let mut file = std::fs::File::create(&path).unwrap();
@@ -112,7 +112,7 @@ impl Plugin {
         path
     }
 
-    /// A call of the plugin that has yet to be made.
+    /// Builds the command of a call.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-di"));
         command
@@ -125,24 +125,24 @@ impl Plugin {
         command
     }
 
-    /// Calls it.
-    pub async fn run(&self, args: &[&str]) -> Said {
-        Said::of(self.command(args).output().await.unwrap())
+    /// Runs the plugin.
+    pub async fn run(&self, args: &[&str]) -> CallResult {
+        CallResult::of(self.command(args).output().await.unwrap())
     }
 
-    /// Starts it, for what it prints while it runs.
+    /// Starts the plugin, and returns the lines of its stdout.
     pub fn start(&self, args: &[&str]) -> (Child, Lines<BufReader<ChildStdout>>) {
         let mut child = self.command(args).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         (child, lines)
     }
 
-    /// Calls it in a terminal of this size.
+    /// Runs the plugin in a terminal of this size.
     pub fn terminal(&self, width: u16, height: u16, args: &[&str]) -> Terminal {
         self.shell(width, height, &format!("kubectl-di {}", args.join(" ")))
     }
 
-    /// Runs a line of a shell that knows the plugin, in a terminal of this size.
+    /// Runs a shell command with the plugin on the PATH, in a terminal of this size.
     pub fn shell(&self, width: u16, height: u16, line: &str) -> Terminal {
         let dir = self.dir().display();
         let program = Path::new(env!("CARGO_BIN_EXE_kubectl-di"));
@@ -153,18 +153,18 @@ impl Plugin {
         Terminal::open(self.dir(), width, height, &command)
     }
 
-    /// Calls it several times, and returns what would be read on a terminal.
+    /// Runs several calls, and returns their transcript.
     pub async fn session(&self, calls: &[&[&str]]) -> String {
         let mut read = Vec::new();
         for args in calls {
-            let said = self.run(args).await;
-            read.push(format!("$ kubectl di {}\n{said}\n", args.join(" ")));
+            let result = self.run(args).await;
+            read.push(format!("$ kubectl di {}\n{result}\n", args.join(" ")));
         }
         read.concat()
     }
 
-    /// Calls it with something on its standard input.
-    pub async fn run_with(&self, args: &[&str], input: &str) -> Said {
+    /// Runs the plugin with standard input.
+    pub async fn run_with(&self, args: &[&str], input: &str) -> CallResult {
         let mut command = self.command(args);
         let command = command.stdin(Stdio::piped());
         let mut child = command
@@ -173,16 +173,16 @@ impl Plugin {
             .spawn()
             .unwrap();
         let mut stdin = child.stdin.take().unwrap();
-        // It may have seen enough before the end.
+        // The plugin may exit before it has read everything.
         stdin.write_all(input.as_bytes()).await.ok();
         drop(stdin);
-        Said::of(child.wait_with_output().await.unwrap())
+        CallResult::of(child.wait_with_output().await.unwrap())
     }
 
-    /// The same, whatever the version of Kubernetes, and on any day.
-    pub fn lasting_anywhere(&self, said: &impl fmt::Display) -> String {
-        // Newer servers tell in more places when something was written.
-        let text = self.lasting(said).replace(" at TIME", "");
+    /// Also masks the version of Kubernetes and dates.
+    pub fn normalize_versions(&self, result: &impl fmt::Display) -> String {
+        // Newer servers include the time of writes in more messages.
+        let text = self.normalize(result).replace(" at TIME", "");
         let text = Regex::new(r"\bv1\.\d+\.\d+\b")
             .unwrap()
             .replace_all(&text, "KUBERNETES");
@@ -190,9 +190,11 @@ impl Plugin {
         day.replace_all(&text, "DAY").into_owned()
     }
 
-    /// What is the same at each run: of what was said, without the namespace, the random parts of names, and times.
-    pub fn lasting(&self, said: &impl fmt::Display) -> String {
-        let text = said.to_string().replace(&self.space.namespace, "NAMESPACE");
+    /// Masks the namespace, random suffixes of names, times and UIDs.
+    pub fn normalize(&self, result: &impl fmt::Display) -> String {
+        let text = result
+            .to_string()
+            .replace(&self.space.namespace, "NAMESPACE");
         let parts = [
             (
                 r"-(collector|learner|aggregator|ddp-learner)-[a-z0-9]{5}\b",
@@ -213,23 +215,23 @@ impl Plugin {
     }
 }
 
-/// Notes a call and what it said, where a snapshot holds several.
-pub fn note(all: &mut String, words: &str, said: &Said) {
-    for part in ["$ ", words, "\n", &said.to_string()] {
+/// Adds a call and its result to a transcript.
+pub fn add_call(all: &mut String, words: &str, result: &CallResult) {
+    for part in ["$ ", words, "\n", &result.to_string()] {
         all.push_str(part);
     }
 }
 
-/// Ages are what the clock makes of them, and the columns behind them follow.
-pub fn ageless(text: &str) -> String {
+/// Masks ages and the width of their columns.
+pub fn mask_ages(text: &str) -> String {
     let ages = Regex::new(r"\b\d+[smh](\d+[smh])?\b").unwrap();
     let gaps = Regex::new(r"\b(AGE|Age) {2,}").unwrap();
     let text = ages.replace_all(text, "AGE");
     gaps.replace_all(&text, "$1   ").into_owned()
 }
 
-impl Said {
-    /// Of a call that was made otherwise.
+impl CallResult {
+    /// The result of a finished process.
     pub fn of(output: std::process::Output) -> Self {
         Self {
             code: output.status.code(),

@@ -1,4 +1,4 @@
-//! Which ports `port-forward` listens at and leads to; what goes through them is tested in `tests/e2e`.
+//! The ports of `port-forward`; the forwarded data is tested in `tests/e2e`.
 
 use std::process::Stdio;
 
@@ -13,7 +13,7 @@ use crate::plugin::Plugin;
 
 const FORWARD: [&str; 4] = ["port-forward", "j", ":di-port", "--address=127.0.0.1"];
 
-/// With a job whose coordinator runs, as far as the API server knows.
+/// Creates a job with a coordinator that is running according to its status.
 async fn plugin() -> Plugin {
     let plugin = Plugin::new().await;
     let manager = plugin.space.manager("manager");
@@ -25,21 +25,21 @@ async fn plugin() -> Plugin {
 }
 
 #[tokio::test]
-async fn ports_may_be_named() {
+async fn port_forward_accepts_port_names() {
     let plugin = plugin().await;
     let (_forward, mut lines) = plugin.start(&FORWARD);
     let line = lines.next_line().await.unwrap().unwrap();
     assert!(line.starts_with("Forwarding from 127.0.0.1:"), "{line}");
     assert!(line.ends_with(" -> 22273"), "{line}");
-    let said = plugin.run(&["port-forward", "j", "8080:web"]).await;
-    insta::assert_snapshot!(said, @r"
+    let result = plugin.run(&["port-forward", "j", "8080:web"]).await;
+    insta::assert_snapshot!(result, @r"
     stderr: error: Pod 'j-coordinator' does not have a named port 'web'
     exit code 1
     ");
 }
 
 #[tokio::test]
-async fn a_hang_up_ends_nothing_under_nohup() {
+async fn port_forward_ignores_sighup_under_nohup() {
     let plugin = plugin().await;
     let mut forward = Command::new("nohup")
         .arg(env!("CARGO_BIN_EXE_kubectl-di"))
@@ -59,13 +59,16 @@ async fn a_hang_up_ends_nothing_under_nohup() {
     };
     let mut lines = BufReader::new(forward.stdout.take().unwrap()).lines();
     let mut line = async || lines.next_line().await.unwrap().unwrap();
-    let told = line().await;
-    let address = told.split(' ').nth(2).unwrap();
+    let line_text = line().await;
+    let address = line_text.split(' ').nth(2).unwrap();
     for _ in 0..2 {
-        // While it takes connections it heeds signals, too.
+        // Signals are also handled while connections are accepted.
         TcpStream::connect(address).await.unwrap();
-        let told = line().await;
-        assert!(told.starts_with("Handling connection for "), "{told}");
+        let line_text = line().await;
+        assert!(
+            line_text.starts_with("Handling connection for "),
+            "{line_text}"
+        );
         send("-HUP").await;
     }
     send("-INT").await;

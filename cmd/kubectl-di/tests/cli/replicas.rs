@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use di_api::{DIJobStatus, Role};
 use di_apiserver_tests::{Job, Kubelet, eventually, fail_to_pull, run};
 
-use crate::plugin::{Plugin, note};
+use crate::plugin::{Plugin, add_call};
 
 fn collectors(status: &DIJobStatus) -> BTreeSet<String> {
     let plan = status.plan.iter().filter(|e| e.is_wanted());
@@ -12,7 +12,7 @@ fn collectors(status: &DIJobStatus) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn counts_are_set_added_and_taken_away() {
+async fn replicas_are_scaled_by_count() {
     let plugin = Plugin::new().await;
     let job = Job::new("j", 2);
     plugin.space.create(&job).await;
@@ -82,10 +82,10 @@ async fn counts_are_set_added_and_taken_away() {
         &["replicas", "restart", "j", "--collectors=3"],
         &["replicas", "set", "missing", "--collectors=1"],
     ] {
-        let said = plugin.run(words).await;
-        note(&mut all, &words.join(" "), &said);
+        let result = plugin.run(words).await;
+        add_call(&mut all, &words.join(" "), &result);
     }
-    insta::assert_snapshot!(plugin.lasting(&all));
+    insta::assert_snapshot!(plugin.normalize(&all));
     let job = plugin.space.jobs().get("j").await.unwrap();
     let collector = job.spec.collector.unwrap();
     let groups: Vec<_> = collector
@@ -100,7 +100,7 @@ async fn counts_are_set_added_and_taken_away() {
 }
 
 #[tokio::test]
-async fn a_replica_that_is_named_goes_and_no_other() {
+async fn replica_deleted_by_name_is_the_only_one_deleted() {
     let plugin = Plugin::new().await;
     let manager = plugin.space.manager("manager");
     let _kubelet = Kubelet::reaping(&plugin.space);
@@ -112,7 +112,7 @@ async fn a_replica_that_is_named_goes_and_no_other() {
     run(&plugin.space.pods(), "j-coordinator").await;
     let before = collectors(&status);
     let all: Vec<&String> = before.iter().collect();
-    // Another is in a worse state, and would go if it were by count.
+    // Another replica fails, so a scale-down by count would delete that one.
     fail_to_pull(&plugin.space.pods(), all[0]).await;
     for name in &all[1..] {
         run(&plugin.space.pods(), name).await;
@@ -120,41 +120,41 @@ async fn a_replica_that_is_named_goes_and_no_other() {
     let ready = |status: &DIJobStatus| status.collectors_ready.as_deref() == Some("3/4");
     plugin.space.until("j", "three are ready", ready).await;
 
-    let said = plugin
+    let result = plugin
         .run(&["replicas", "delete", "j", all[2], "--dry-run=server"])
         .await;
-    insta::assert_snapshot!("deleted_by_name_dry", plugin.lasting(&said));
-    let said = plugin
+    insta::assert_snapshot!("deleted_by_name_dry", plugin.normalize(&result));
+    let result = plugin
         .run(&["replicas", "delete", "j", &format!("pod/{}", all[2])])
         .await;
-    insta::assert_snapshot!("deleted_by_name", plugin.lasting(&said));
+    insta::assert_snapshot!("deleted_by_name", plugin.normalize(&result));
     let left = |status: &DIJobStatus| status.plan.len() == 3;
     let status = plugin.space.until("j", "three are left", left).await;
     let mut wanted = before.clone();
     wanted.remove(all[2]);
     assert_eq!(collectors(&status), wanted);
 
-    // Two in a row, before the orchestrator sees the first.
+    // Delete two replicas before the orchestrator handles the first.
     manager.stop().await;
     for name in [all[1], all[3]] {
-        let said = plugin.run(&["replicas", "delete", "j", name]).await;
-        assert_eq!(said.code, Some(0), "{said}");
+        let result = plugin.run(&["replicas", "delete", "j", name]).await;
+        assert_eq!(result.code, Some(0), "{result}");
     }
     let _manager = plugin.space.manager("manager");
     let left = |status: &DIJobStatus| status.plan.len() == 1;
     let status = plugin.space.until("j", "one is left", left).await;
     assert!(
         collectors(&status).contains(all[0]),
-        "the one that nobody named"
+        "the replica that was not named"
     );
 
-    let said = plugin.run(&["replicas", "delete", "j", all[2]]).await;
-    let unknown = said.to_string().replace(all[2], "NAME");
-    insta::assert_snapshot!("deleted_by_unknown_name", plugin.lasting(&unknown));
+    let result = plugin.run(&["replicas", "delete", "j", all[2]]).await;
+    let unknown = result.to_string().replace(all[2], "NAME");
+    insta::assert_snapshot!("deleted_by_unknown_name", plugin.normalize(&unknown));
 }
 
 #[tokio::test]
-async fn those_that_go_are_waited_for() {
+async fn replicas_delete_waits_for_the_pods() {
     let plugin = Plugin::new().await;
     let _manager = plugin.space.manager("manager");
     let kubelet = Kubelet::running(&plugin.space);
@@ -164,10 +164,10 @@ async fn those_that_go_are_waited_for() {
     let name = collectors(&status).pop_first().unwrap();
     let short = name.strip_prefix("j-").unwrap();
     let words = ["replicas", "delete", "j", short, "--wait"];
-    let said = plugin.run(&[&words[..], &["--timeout=10s"]].concat()).await;
-    insta::assert_snapshot!(plugin.lasting(&said), @r"
+    let result = plugin.run(&[&words[..], &["--timeout=10s"]].concat()).await;
+    insta::assert_snapshot!(plugin.normalize(&result), @r"
     dijob.diengine.opendilab.org/j scaled: collectors 2 -> 1
-    stderr: error: timed out waiting for j-collector-XXXXX of dijobs/j to go
+    stderr: error: timed out waiting for j-collector-XXXXX of dijobs/j to be deleted
     exit code 1
     ");
     let waits = plugin.run(&["replicas", "delete", "j", "--collectors=1", "--wait"]);
@@ -176,8 +176,8 @@ async fn those_that_go_are_waited_for() {
         plugin.space.until("j", "both go", two_go).await;
         Kubelet::reaping(&plugin.space)
     };
-    let (said, _kubelet) = tokio::join!(waits, reaps);
-    assert_eq!(said.code, Some(0), "{said}");
+    let (result, _kubelet) = tokio::join!(waits, reaps);
+    assert_eq!(result.code, Some(0), "{result}");
     let job = plugin.space.jobs().get("j").await.unwrap();
     assert!(job.status.unwrap().plan.is_empty());
 }
@@ -208,32 +208,32 @@ async fn replicas_are_restarted_by_name_and_by_role() {
         &["replicas", "restart", "j", "j-coordinator"],
         &["replicas", "restart", "j", "x"],
     ] {
-        let said = plugin.run(words).await;
+        let result = plugin.run(words).await;
         let words = words.join(" ").replace(first, "j-collector-XXXXX");
-        note(&mut all, &words, &said);
+        add_call(&mut all, &words, &result);
     }
-    insta::assert_snapshot!("restarted_by_name", plugin.lasting(&all));
+    insta::assert_snapshot!("restarted_by_name", plugin.normalize(&all));
     let now = collectors(&plugin.space.until_settled("j").await);
     assert_eq!(before.intersection(&now).count(), 1);
 
-    let said = plugin
+    let result = plugin
         .run(&["replicas", "restart", "j", "--collectors", "--learners"])
         .await;
-    insta::assert_snapshot!("restarted_by_role", plugin.lasting(&said));
-    let gone = |status: &DIJobStatus| collectors(status).is_disjoint(&now);
-    plugin.space.until("j", "all are replaced", gone).await;
+    insta::assert_snapshot!("restarted_by_role", plugin.normalize(&result));
+    let replaced = |status: &DIJobStatus| collectors(status).is_disjoint(&now);
+    plugin.space.until("j", "all are replaced", replaced).await;
 
     let now = collectors(&plugin.space.until_settled("j").await);
-    let said = plugin
+    let result = plugin
         .run(&["replicas", "restart", "j", "--collectors=1", "--wait"])
         .await;
-    assert_eq!(said.code, Some(0), "{said}");
+    assert_eq!(result.code, Some(0), "{result}");
     let after = collectors(&plugin.space.until_settled("j").await);
     assert_eq!(now.intersection(&after).count(), 1);
 }
 
 #[tokio::test]
-async fn what_holds_replicas_up_is_told_when_the_time_is_over() {
+async fn wait_timeout_reports_the_pod_error() {
     let plugin = Plugin::new().await;
     let _manager = plugin.space.manager("manager");
     let _kubelet = Kubelet::reaping(&plugin.space);
@@ -241,38 +241,44 @@ async fn what_holds_replicas_up_is_told_when_the_time_is_over() {
     let has_pod = |status: &DIJobStatus| status.plan.iter().any(|e| e.uid.is_some());
     let status = plugin.space.until("j", "a pod is made", has_pod).await;
     fail_to_pull(&plugin.space.pods(), &status.plan[0].name).await;
-    let told = |status: &DIJobStatus| status.reason.as_deref() == Some("ImagePullBackOff");
-    plugin.space.until("j", "its trouble is told", told).await;
+    let has_reason = |status: &DIJobStatus| status.reason.as_deref() == Some("ImagePullBackOff");
+    plugin
+        .space
+        .until("j", "the reason is set", has_reason)
+        .await;
     let words = "replicas set j --collectors=1 --wait --timeout=200ms";
     let words: Vec<_> = words.split(' ').collect();
-    let said = plugin.until_told(&words, "ImagePullBackOff").await;
-    insta::assert_snapshot!(plugin.lasting(&said));
+    let result = plugin.run_until_error(&words, "ImagePullBackOff").await;
+    insta::assert_snapshot!(plugin.normalize(&result));
 }
 
 #[tokio::test]
-async fn others_who_write_the_job_lose_nothing() {
+async fn concurrent_scaling_loses_no_update() {
     let plugin = Plugin::new().await;
     plugin.space.create(&Job::new("j", 0)).await;
     let words = ["replicas", "add", "j", "--collectors=1"];
     let all = futures::future::join_all((0..4).map(|_| plugin.run(&words))).await;
-    for said in all {
-        assert_eq!(said.code, Some(0), "{said}");
+    for result in all {
+        assert_eq!(result.code, Some(0), "{result}");
     }
     let job = plugin.space.jobs().get("j").await.unwrap();
     assert_eq!(job.spec.collector.unwrap().replicas, 4);
 }
 
 #[tokio::test]
-async fn a_terminal_shows_how_far_it_is() {
+async fn wait_shows_progress_on_a_terminal() {
     let plugin = Plugin::new().await;
     let _manager = plugin.space.manager("manager");
     let _kubelet = Kubelet::reaping(&plugin.space);
     plugin.space.create(&Job::new("j", 2)).await;
-    let told = |status: &DIJobStatus| status.collectors_ready.as_deref() == Some("0/2");
-    plugin.space.until("j", "it is counted", told).await;
+    let is_counted = |status: &DIJobStatus| status.collectors_ready.as_deref() == Some("0/2");
+    plugin
+        .space
+        .until("j", "the replicas are counted", is_counted)
+        .await;
     let words = "replicas set j --collectors=2 --wait --timeout=300ms";
     let command = format!("{} {words}", env!("CARGO_BIN_EXE_kubectl-di"));
-    // Within that time it may not have come to look at the job.
+    // The timeout may be over before the plugin has read the job.
     let shown = eventually("it shows how far it is", async || {
         let output = tokio::process::Command::new("script")
             .args(["-qefc", &command, "/dev/null"])
@@ -297,19 +303,22 @@ async fn a_terminal_shows_how_far_it_is() {
 }
 
 #[tokio::test]
-async fn an_interrupted_wait_leaves_nothing_on_the_terminal() {
+async fn interrupted_wait_clears_the_progress_line() {
     let plugin = Plugin::new().await;
     let _manager = plugin.space.manager("manager");
     let _kubelet = Kubelet::reaping(&plugin.space);
     plugin.space.create(&Job::new("j", 2)).await;
-    let told = |status: &DIJobStatus| {
+    let is_counted = |status: &DIJobStatus| {
         let mut plan = status.plan.iter();
         status.collectors_ready.as_deref() == Some("0/2") && plan.all(|e| e.uid.is_some())
     };
-    let status = plugin.space.until("j", "it is counted", told).await;
+    let status = plugin
+        .space
+        .until("j", "the replicas are counted", is_counted)
+        .await;
     let line = "echo above; kubectl-di replicas set j --collectors=2 --wait";
     let terminal = plugin.shell(100, 10, line);
-    let shows = |what: &'static str| move |screen: &str| screen.contains(what);
+    let shows = |text: &'static str| move |screen: &str| screen.contains(text);
     terminal
         .until("how far it is", shows("replicas of j ready ["))
         .await;
@@ -317,7 +326,7 @@ async fn an_interrupted_wait_leaves_nothing_on_the_terminal() {
     run(&plugin.space.pods(), &status.plan[0].name).await;
     let screen = terminal.until("one is ready", shows("] 1/")).await;
     assert_eq!(screen.matches("replicas of j").count(), 1, "{screen}");
-    // What stands there takes two lines now, and the first of the screen has left it upwards.
+    // The progress line now wraps to two rows, and the first row of the screen scrolled away.
     terminal.resize(40, 10).await;
     terminal.press(&["C-c"]);
     terminal.until_ended(130).await;

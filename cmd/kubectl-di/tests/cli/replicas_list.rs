@@ -1,14 +1,14 @@
-//! `replicas list`, as kubectl lists things.
+//! `replicas list` in all formats.
 
 use std::process::Stdio;
 
 use di_apiserver_tests::{Job, run};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
-use crate::plugin::{Plugin, ageless};
+use crate::plugin::{Plugin, mask_ages};
 
 #[tokio::test]
-async fn replicas_are_shown_in_every_form_and_watched() {
+async fn replicas_are_listed_in_every_format_and_watched() {
     let plugin = Plugin::new().await;
     let manager = plugin.space.manager("manager");
     plugin.space.create(&Job::new("j", 2)).await;
@@ -36,7 +36,7 @@ async fn replicas_are_shown_in_every_form_and_watched() {
             &["replicas", "list", "j", "-o", "name", "--role=collector"],
         ])
         .await;
-    insta::assert_snapshot!(ageless(&plugin.lasting(&shown)));
+    insta::assert_snapshot!(mask_ages(&plugin.normalize(&shown)));
 
     let mut watch = plugin
         .command(&["replicas", "list", "j", "-w", "--role=collector", "-o"])

@@ -1,10 +1,10 @@
 use di_api::Phase;
 use di_apiserver_tests::{Job, Kubelet};
 
-use crate::plugin::{Plugin, note};
+use crate::plugin::{Plugin, add_call};
 
 #[tokio::test]
-async fn another_coordinator_takes_the_place_of_one_that_is_restarted() {
+async fn restart_replaces_the_coordinator() {
     let plugin = Plugin::new().await;
     let _manager = plugin.space.manager("manager");
     let _kubelet = Kubelet::running(&plugin.space);
@@ -23,28 +23,28 @@ async fn another_coordinator_takes_the_place_of_one_that_is_restarted() {
         &["restart", "j", "--dry-run=server", "-o=name"],
         &["restart", "j", "--wait", "--timeout=3m"],
     ] {
-        let said = plugin.run(words).await;
-        note(&mut all, &words.join(" "), &said);
+        let result = plugin.run(words).await;
+        add_call(&mut all, &words.join(" "), &result);
     }
-    insta::assert_snapshot!(plugin.lasting(&all));
+    insta::assert_snapshot!(plugin.normalize(&all));
     let status = plugin.space.until_settled("j").await;
     let after = uids().await;
     assert_eq!(before[0], after[0], "the collector stays");
     assert_ne!(before[1].1, after[1].1);
     assert_eq!((status.phase, status.restarts), (Some(Phase::Running), 0));
-    // What is asked for once holds once.
-    let said = plugin
+    // A second restart replaces the new coordinator.
+    let result = plugin
         .run(&["restart", "j", "--wait", "--timeout=3m"])
         .await;
-    assert_eq!(said.code, Some(0), "{said}");
+    assert_eq!(result.code, Some(0), "{result}");
     plugin.space.until_settled("j").await;
     assert_ne!(uids().await[1].1, after[1].1);
 }
 
 #[tokio::test]
-async fn there_has_to_be_a_coordinator() {
+async fn restart_fails_without_a_coordinator() {
     let plugin = Plugin::new().await;
     plugin.space.create(&Job::new("j", 0)).await;
-    let said = plugin.run(&["restart", "j", "missing"]).await;
-    insta::assert_snapshot!(plugin.lasting(&said));
+    let result = plugin.run(&["restart", "j", "missing"]).await;
+    insta::assert_snapshot!(plugin.normalize(&result));
 }

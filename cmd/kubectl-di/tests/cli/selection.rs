@@ -3,31 +3,31 @@ use serde_json::json;
 use crate::plugin::Plugin;
 
 #[tokio::test]
-async fn jobs_of_all_namespaces_are_chosen_by_label() {
+async fn jobs_in_all_namespaces_are_selected_by_label() {
     let (here, there) = (Plugin::new().await, Plugin::new().await);
     let label = format!("chosen-in={}", here.space.namespace);
     for plugin in [&here, &there] {
         let labels = format!("--labels={label}");
-        let said = plugin.run(&["create", "j", "--image=i", &labels]).await;
-        assert_eq!(said.code, Some(0), "{said}");
+        let result = plugin.run(&["create", "j", "--image=i", &labels]).await;
+        assert_eq!(result.code, Some(0), "{result}");
     }
     for verb in [
         &["suspend"][..],
         &["wait", "--for=jsonpath={.spec.suspend}=true"],
         &["delete"],
     ] {
-        let said = here.run(&[verb, &["-A", "-l", &label]].concat()).await;
-        assert_eq!(said.code, Some(0), "{verb:?}: {said}");
-        assert_eq!(said.stdout.lines().count(), 2, "{verb:?}: {said}");
+        let result = here.run(&[verb, &["-A", "-l", &label]].concat()).await;
+        assert_eq!(result.code, Some(0), "{verb:?}: {result}");
+        assert_eq!(result.stdout.lines().count(), 2, "{verb:?}: {result}");
     }
     for plugin in [&here, &there] {
-        let said = plugin.run(&["get", "j"]).await;
-        assert!(said.stderr.contains("not found"), "{said}");
+        let result = plugin.run(&["get", "j"]).await;
+        assert!(result.stderr.contains("not found"), "{result}");
     }
 }
 
 #[tokio::test]
-async fn manifests_tell_which_jobs_are_waited_for() {
+async fn wait_selects_jobs_by_manifest() {
     let (here, there) = (Plugin::new().await, Plugin::new().await);
     there.run(&["create", "j", "--image=i"]).await;
     let manifest = json!({
@@ -38,8 +38,8 @@ async fn manifests_tell_which_jobs_are_waited_for() {
     let file = here.file("j.json", &manifest);
     let file = file.to_str().unwrap();
     let words = ["wait", "-f", file, "--for=jsonpath={.metadata.name}=j"];
-    let said = here.run(&words).await;
-    assert_eq!(said.code, Some(0), "{said}");
-    let said = here.run(&["wait", "j", "-f", file, "--for=create"]).await;
-    assert!(said.stderr.contains("cannot be combined"), "{said}");
+    let result = here.run(&words).await;
+    assert_eq!(result.code, Some(0), "{result}");
+    let result = here.run(&["wait", "j", "-f", file, "--for=create"]).await;
+    assert!(result.stderr.contains("cannot be combined"), "{result}");
 }

@@ -1,10 +1,10 @@
 use di_api::Phase;
 use di_apiserver_tests::{Job, Kubelet, exit};
 
-use crate::plugin::{Plugin, note};
+use crate::plugin::{Plugin, add_call};
 
 #[tokio::test]
-async fn a_job_is_held_and_goes_on() {
+async fn job_is_suspended_and_resumed() {
     let plugin = Plugin::new().await;
     let _manager = plugin.space.manager("manager");
     let _kubelet = Kubelet::running(&plugin.space);
@@ -21,15 +21,15 @@ async fn a_job_is_held_and_goes_on() {
         &["resume", "dijobs/j", "-o=name", "--wait", "--timeout=3m"],
         &["resume", "j"],
     ] {
-        let said = plugin.run(words).await;
-        note(&mut all, &words.join(" "), &said);
+        let result = plugin.run(words).await;
+        add_call(&mut all, &words.join(" "), &result);
     }
-    insta::assert_snapshot!(plugin.lasting(&all));
+    insta::assert_snapshot!(plugin.normalize(&all));
     plugin.space.until_phase("j", Phase::Running).await;
 }
 
 #[tokio::test]
-async fn jobs_are_chosen_as_kubectl_chooses() {
+async fn jobs_are_selected_like_in_kubectl() {
     let plugin = Plugin::new().await;
     for name in ["a", "b", "c"] {
         let words = [
@@ -55,14 +55,14 @@ async fn jobs_are_chosen_as_kubectl_chooses() {
         &["resume", "a", "-l=t=x"],
         &["resume", "--all", "-o=yaml", "--dry-run=client", "-l=t=x"],
     ] {
-        let said = plugin.run(words).await;
-        note(&mut all, &words.join(" "), &said);
+        let result = plugin.run(words).await;
+        add_call(&mut all, &words.join(" "), &result);
     }
-    insta::assert_snapshot!(plugin.lasting(&all));
+    insta::assert_snapshot!(plugin.normalize(&all));
 }
 
 #[tokio::test]
-async fn a_job_that_has_ended_stays_as_it_is() {
+async fn ended_job_is_not_changed() {
     let plugin = Plugin::new().await;
     let _manager = plugin.space.manager("manager");
     let _kubelet = Kubelet::running(&plugin.space);
@@ -80,8 +80,8 @@ async fn a_job_that_has_ended_stays_as_it_is() {
         &["replicas", "set", "j", "--collectors=3"],
         &["replicas", "add", "j", "--collectors=1"],
     ] {
-        let said = plugin.run(words).await;
-        note(&mut all, &words.join(" "), &said);
+        let result = plugin.run(words).await;
+        add_call(&mut all, &words.join(" "), &result);
     }
-    insta::assert_snapshot!(plugin.lasting(&all));
+    insta::assert_snapshot!(plugin.normalize(&all));
 }

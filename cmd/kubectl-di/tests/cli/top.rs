@@ -1,11 +1,11 @@
-//! `top` in a real terminal, and without one.
+//! `top` with and without a terminal.
 
 use di_apiserver_tests::{Job, Kubelet, Space};
 use kube::api::DeleteParams;
 
-use crate::plugin::{Plugin, ageless};
+use crate::plugin::{Plugin, mask_ages};
 
-/// Two jobs that run, and a kubelet that ends no pod.
+/// Creates two running jobs without a kubelet, so that their pods do not change.
 async fn settled() -> Plugin {
     let space = Space::new().await;
     let kubelet = Kubelet::running(&space);
@@ -20,14 +20,14 @@ async fn settled() -> Plugin {
 }
 
 #[tokio::test]
-async fn without_a_terminal_it_prints_one_table() {
+async fn top_without_a_terminal_prints_a_table() {
     let plugin = settled().await;
-    let said = plugin.run(&["top"]).await;
-    insta::assert_snapshot!(ageless(&plugin.lasting(&said)));
+    let result = plugin.run(&["top"]).await;
+    insta::assert_snapshot!(mask_ages(&plugin.normalize(&result)));
 }
 
 #[tokio::test]
-async fn jobs_and_replicas_are_seen_as_they_change() {
+async fn top_shows_changes_of_jobs_and_replicas() {
     let plugin = settled().await;
     let terminal = plugin.terminal(100, 8, &["top"]);
     let screen = terminal
@@ -35,7 +35,7 @@ async fn jobs_and_replicas_are_seen_as_they_change() {
             screen.contains("pong") && screen.contains("q quit")
         })
         .await;
-    insta::assert_snapshot!(ageless(&plugin.lasting(&screen)));
+    insta::assert_snapshot!(mask_ages(&plugin.normalize(&screen)));
 
     terminal.press(&["Enter"]);
     let screen = terminal
@@ -43,7 +43,7 @@ async fn jobs_and_replicas_are_seen_as_they_change() {
             screen.contains("esc back") && screen.contains("q quit")
         })
         .await;
-    insta::assert_snapshot!(ageless(&plugin.lasting(&screen)));
+    insta::assert_snapshot!(mask_ages(&plugin.normalize(&screen)));
     terminal.resize(40, 4).await;
     terminal
         .until("it fits", |screen| {
@@ -83,7 +83,7 @@ async fn jobs_and_replicas_are_seen_as_they_change() {
 }
 
 #[tokio::test]
-async fn the_terminal_is_put_back_however_it_ends() {
+async fn top_restores_the_terminal() {
     let plugin = settled().await;
     for (signal, code) in [("TERM", 143), ("INT", 130), ("HUP", 129)] {
         let terminal = plugin.terminal(100, 30, &["top"]);
@@ -100,7 +100,7 @@ async fn the_terminal_is_put_back_however_it_ends() {
     terminal.press(&["C-c"]);
     terminal.until_ended(0).await;
     drop(terminal);
-    // What is refused is told on the terminal as it was.
+    // Errors are printed on the normal screen.
     let terminal = plugin.terminal(100, 30, &["top", "--as=nobody"]);
     terminal.until_ended(1).await;
     assert!(

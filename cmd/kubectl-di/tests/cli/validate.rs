@@ -11,7 +11,7 @@ spec: {aggregator: {template: {spec: {containers: [{name: main, image: i}]}}}}
 ";
 
 #[tokio::test]
-async fn every_fault_of_every_document_is_told_as_the_webhook_does() {
+async fn validate_reports_all_faults_like_the_webhook() {
     let plugin = Plugin::new().await;
     let bad = Job::new("bad", 0).with(|spec| {
         spec["backoffLimit"] = json!(-1);
@@ -27,20 +27,21 @@ async fn every_fault_of_every_document_is_told_as_the_webhook_does() {
         "apiVersion: diengine.opendilab.org/v9\nkind: DIJob\n---\nkind: DIJob\n",
     );
     plugin.file("good.yaml", Job::new("good", 0).json());
-    let said = plugin.run(&["validate", "-f", "."]).await;
-    insta::assert_snapshot!(plugin.lasting(&said));
+    let result = plugin.run(&["validate", "-f", "."]).await;
+    insta::assert_snapshot!(plugin.normalize(&result));
 }
 
 #[tokio::test]
-async fn what_is_valid_takes_no_cluster() {
+async fn validate_needs_no_cluster() {
     let plugin = Plugin::new().await;
-    let doubtful = Job::new("doubtful", 0).with(|spec| spec["ttlSecondsAfterFinished"] = json!(0));
+    let with_warning =
+        Job::new("doubtful", 0).with(|spec| spec["ttlSecondsAfterFinished"] = json!(0));
     let aggregator = AGGREGATOR.replace("name: main", "name: di-container");
     let other = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: other}\n";
     let unused = aggregator.replace("aggregator-config", "aggregators");
     let text = format!(
         "{aggregator}---\n{unused}---\n{}\n---\n{other}",
-        doubtful.json()
+        with_warning.json()
     );
     plugin.file("jobs.yaml", text);
     let mut command = plugin.command(&["validate", "-f", "jobs.yaml"]);
@@ -49,13 +50,13 @@ async fn what_is_valid_takes_no_cluster() {
         .output()
         .await
         .unwrap();
-    let said = crate::plugin::Said::of(output);
-    insta::assert_snapshot!(plugin.lasting(&said));
+    let result = crate::plugin::CallResult::of(output);
+    insta::assert_snapshot!(plugin.normalize(&result));
 }
 
 #[tokio::test]
-async fn a_manifest_has_to_be_named() {
+async fn validate_requires_a_manifest() {
     let plugin = Plugin::new().await;
-    let said = plugin.run(&["validate"]).await;
-    insta::assert_snapshot!(plugin.lasting(&said));
+    let result = plugin.run(&["validate"]).await;
+    insta::assert_snapshot!(plugin.normalize(&result));
 }

@@ -1,10 +1,10 @@
 use di_api::Phase;
 use di_apiserver_tests::{Job, Kubelet, exit};
 
-use crate::plugin::{Plugin, note};
+use crate::plugin::{Plugin, add_call};
 
 #[tokio::test]
-async fn what_is_waited_for_is_met_at_once_or_later() {
+async fn wait_conditions_are_met_immediately_or_later() {
     let plugin = Plugin::new().await;
     let _manager = plugin.space.manager("manager");
     let _kubelet = Kubelet::running(&plugin.space);
@@ -18,8 +18,8 @@ async fn what_is_waited_for_is_met_at_once_or_later() {
         "create",
     ] {
         let flag = format!("--for={wanted}");
-        let said = plugin.run(&["wait", "j", &flag, "--timeout=3m"]).await;
-        note(&mut all, &format!("wait j {flag}"), &said);
+        let result = plugin.run(&["wait", "j", &flag, "--timeout=3m"]).await;
+        add_call(&mut all, &format!("wait j {flag}"), &result);
     }
     let ends = async { exit(&plugin.space.pods(), "j-coordinator", 0).await };
     let words = [
@@ -29,13 +29,13 @@ async fn what_is_waited_for_is_met_at_once_or_later() {
         "--timeout=3m",
         "-o=name",
     ];
-    let (said, ()) = tokio::join!(plugin.run(&words), ends);
-    note(&mut all, &words.join(" "), &said);
-    insta::assert_snapshot!(plugin.lasting(&all));
+    let (result, ()) = tokio::join!(plugin.run(&words), ends);
+    add_call(&mut all, &words.join(" "), &result);
+    insta::assert_snapshot!(plugin.normalize(&all));
 }
 
 #[tokio::test]
-async fn what_can_no_longer_come_is_not_waited_for() {
+async fn wait_fails_early_when_the_job_ended() {
     let plugin = Plugin::new().await;
     let _manager = plugin.space.manager("manager");
     let _kubelet = Kubelet::reaping(&plugin.space);
@@ -43,30 +43,30 @@ async fn what_can_no_longer_come_is_not_waited_for() {
     plugin.space.until_phase("j", Phase::Created).await;
     di_apiserver_tests::fail_to_pull(&plugin.space.pods(), "j-coordinator").await;
     let stuck = |status: &di_api::DIJobStatus| status.reason.as_deref() == Some("ImagePullBackOff");
-    plugin.space.until("j", "the reason is told", stuck).await;
+    plugin.space.until("j", "the reason is set", stuck).await;
     let words = ["wait", "j", "--for=condition=Running", "--timeout=200ms"];
-    let said = plugin.until_told(&words, "ImagePullBackOff").await;
-    insta::assert_snapshot!("held_up", plugin.lasting(&said));
+    let result = plugin.run_until_error(&words, "ImagePullBackOff").await;
+    insta::assert_snapshot!("pod_error", plugin.normalize(&result));
     let fails = async { exit(&plugin.space.pods(), "j-coordinator", 3).await };
     let words = ["wait", "j", "--for=phase=Succeeded", "--timeout=3m"];
-    let (said, ()) = tokio::join!(plugin.run(&words), fails);
-    insta::assert_snapshot!("phase", plugin.lasting(&said));
-    let said = plugin
+    let (result, ()) = tokio::join!(plugin.run(&words), fails);
+    insta::assert_snapshot!("phase", plugin.normalize(&result));
+    let result = plugin
         .run(&["wait", "j", "--for=condition=Running", "--timeout=3m"])
         .await;
-    insta::assert_snapshot!("condition", plugin.lasting(&said));
+    insta::assert_snapshot!("condition", plugin.normalize(&result));
 }
 
 #[tokio::test]
-async fn deletions_are_waited_for() {
+async fn wait_for_delete_waits_for_the_deletion() {
     let plugin = Plugin::new().await;
     plugin.space.create(&Job::new("j", 0).finalizer()).await;
-    let said = plugin.run(&["delete", "j", "--wait=false"]).await;
-    assert_eq!(said.code, Some(0), "{said}");
-    let said = plugin
+    let result = plugin.run(&["delete", "j", "--wait=false"]).await;
+    assert_eq!(result.code, Some(0), "{result}");
+    let result = plugin
         .run(&["wait", "j", "--for=delete", "--timeout=100ms"])
         .await;
-    insta::assert_snapshot!("timeout", plugin.lasting(&said));
+    insta::assert_snapshot!("timeout", plugin.normalize(&result));
     let words = ["wait", "j", "--for=delete", "--timeout=3m"];
     let lets_go = async {
         let patch = serde_json::json!({"metadata": {"finalizers": null}});
@@ -79,14 +79,14 @@ async fn deletions_are_waited_for() {
             .await
             .unwrap();
     };
-    let (said, ()) = tokio::join!(plugin.run(&words), lets_go);
-    assert_eq!((said.code, &*said.stderr), (Some(0), ""), "{said}");
-    let said = plugin.run(&words).await;
-    insta::assert_snapshot!("gone", plugin.lasting(&said));
+    let (result, ()) = tokio::join!(plugin.run(&words), lets_go);
+    assert_eq!((result.code, &*result.stderr), (Some(0), ""), "{result}");
+    let result = plugin.run(&words).await;
+    insta::assert_snapshot!("gone", plugin.normalize(&result));
 }
 
 #[tokio::test]
-async fn refusals_are_kubectls() {
+async fn wait_errors_equal_those_of_kubectl() {
     let plugin = Plugin::new().await;
     plugin.space.create(&Job::new("j", 0)).await;
     let mut all = String::new();
@@ -102,9 +102,9 @@ async fn refusals_are_kubectls() {
         &["wait", "j", "--for=phase=Done"],
         &["wait", "job/j", "--for=phase=Running"],
     ] {
-        let said = plugin.run(words).await;
-        assert_eq!(said.code, Some(1), "{words:?}: {said}");
-        note(&mut all, &words.join(" "), &said);
+        let result = plugin.run(words).await;
+        assert_eq!(result.code, Some(1), "{words:?}: {result}");
+        add_call(&mut all, &words.join(" "), &result);
     }
-    insta::assert_snapshot!(plugin.lasting(&all));
+    insta::assert_snapshot!(plugin.normalize(&all));
 }
