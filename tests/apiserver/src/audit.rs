@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client, api::ObjectMeta};
 use serde::Deserialize;
 
-use crate::{dry, eventually};
+use crate::{dry_run, eventually};
 
 /// A write as the API server noted it.
 #[derive(Clone, Debug)]
@@ -34,12 +34,12 @@ pub struct Write {
 
 impl Write {
     /// Whether this is what was asked for.
-    pub fn is(&self, verb: &str, resource: &str) -> bool {
+    pub fn is_call(&self, verb: &str, resource: &str) -> bool {
         self.verb == verb && self.resource == resource
     }
 
     /// Whether it concerns this job: the job itself, or anything whose name begins with its name.
-    pub fn concerns(&self, job: &str) -> bool {
+    pub fn concerns_job(&self, job: &str) -> bool {
         let rest = self.name.strip_prefix(job);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '.']))
     }
@@ -113,7 +113,7 @@ pub(crate) async fn writes(log: &Path, at: u64, client: &Client, namespace: &str
         },
         ..ConfigMap::default()
     };
-    api.create(&dry(), &object).await.unwrap();
+    api.create(&dry_run(), &object).await.unwrap();
     eventually("the audit log shows a mark", async || {
         let text = read_from(log, at).unwrap();
         let all: Vec<_> = text

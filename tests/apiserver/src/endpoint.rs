@@ -10,7 +10,7 @@ use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinSet, time::sleep};
 
-use crate::{Proxy, Space, chance::percent, eventually};
+use crate::{Proxy, Space, eventually, random_faults::fault_percent};
 
 /// A replica endpoint of this process.
 pub struct Endpoint {
@@ -40,11 +40,11 @@ pub struct Answer {
 }
 
 /// How long a client waits before it sends a request again.
-const AGAIN: Duration = Duration::from_millis(100);
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Answer {
-    /// Whether it tells of a fault that was made by chance.
-    fn is_by_chance(&self) -> bool {
+    /// Whether it tells of a fault that was made by faults.
+    fn is_random_fault(&self) -> bool {
         let told = self.body["message"].as_str().unwrap_or_default();
         let of_faults = [
             "a fault of the test",
@@ -91,12 +91,12 @@ impl Endpoint {
         let (client, proxy) = space.client_of(agent);
         Self {
             _proxy: proxy,
-            ..Self::with(space, client, settings).await
+            ..Self::start_with_client(space, client, settings).await
         }
     }
 
     /// Starts one of these settings, with a client of the test's own.
-    pub async fn with(space: &Space, client: Client, settings: Settings) -> Self {
+    pub async fn start_with_client(space: &Space, client: Client, settings: Settings) -> Self {
         let metrics = Metrics::default();
         let mut watches = JoinSet::new();
         let (jobs, pods) = watch(&client, &mut watches, &metrics);
@@ -134,7 +134,7 @@ impl Caller {
 
     /// The same, but by way of another address.
     #[must_use]
-    pub fn at(&self, address: SocketAddr) -> Self {
+    pub fn with_address(&self, address: SocketAddr) -> Self {
         Self {
             address,
             http: reqwest::Client::new(),
@@ -144,7 +144,7 @@ impl Caller {
 
     /// The same, but from this source address.
     #[must_use]
-    pub fn from(&self, source: IpAddr) -> Self {
+    pub fn with_source_ip(&self, source: IpAddr) -> Self {
         let http = reqwest::Client::builder().local_address(source).build();
         Self {
             http: http.unwrap(),
@@ -154,7 +154,7 @@ impl Caller {
 
     /// The same, but about jobs of another namespace.
     #[must_use]
-    pub fn within(&self, namespace: &str) -> Self {
+    pub fn with_namespace(&self, namespace: &str) -> Self {
         Self {
             namespace: namespace.to_owned(),
             ..self.clone()
@@ -180,7 +180,7 @@ impl Caller {
         }
     }
 
-    /// Sends a request; an error is an answer that did not come. One that is told of a fault by chance sends it again, as clients do.
+    /// Sends a request; an error is an answer that did not come. One that is told of a fault by faults sends it again, as clients do.
     pub async fn send(request: RequestBuilder) -> reqwest::Result<Answer> {
         loop {
             let again = request.try_clone().unwrap();
@@ -189,15 +189,15 @@ impl Caller {
                 status: answer.status().as_u16(),
                 body: answer.json().await?,
             };
-            if percent() == 0 || !answer.is_by_chance() {
+            if fault_percent() == 0 || !answer.is_random_fault() {
                 return Ok(answer);
             }
-            sleep(AGAIN).await;
+            sleep(RETRY_INTERVAL).await;
         }
     }
 
     /// A request that changes a job.
-    pub fn change(
+    pub fn change_request(
         &self,
         method: Method,
         path: &str,
@@ -217,40 +217,40 @@ impl Caller {
     /// Asks for collectors.
     pub async fn add(&self, job: &str, collectors: usize, key: Option<&str>) -> Answer {
         let body = json!({"collectors": {"replicas": collectors}});
-        let request = self.change(Method::POST, "", job, key, body);
+        let request = self.change_request(Method::POST, "", job, key, body);
         Self::send(request).await.unwrap()
     }
 
     /// Asks for learners with so many GPUs each.
     pub async fn add_learners(&self, job: &str, learners: usize, gpus: u32) -> Answer {
         let body = json!({"learners": {"replicas": learners, "gpus": gpus}});
-        let request = self.change(Method::POST, "", job, None, body);
+        let request = self.change_request(Method::POST, "", job, None, body);
         Self::send(request).await.unwrap()
     }
 
     /// Gives learners back.
     pub async fn remove_learners(&self, job: &str, learners: usize) -> Answer {
         let body = json!({"learners": {"replicas": learners}});
-        let request = self.change(Method::DELETE, "", job, None, body);
+        let request = self.change_request(Method::DELETE, "", job, None, body);
         Self::send(request).await.unwrap()
     }
 
     /// Gives collectors back.
     pub async fn remove(&self, job: &str, collectors: usize) -> Answer {
-        self.remove_by(job, collectors, None).await
+        self.remove_with_key(job, collectors, None).await
     }
 
     /// Gives collectors back, by a key.
-    pub async fn remove_by(&self, job: &str, collectors: usize, key: Option<&str>) -> Answer {
+    pub async fn remove_with_key(&self, job: &str, collectors: usize, key: Option<&str>) -> Answer {
         let body = json!({"collectors": {"replicas": collectors}});
-        let request = self.change(Method::DELETE, "", job, key, body);
+        let request = self.change_request(Method::DELETE, "", job, key, body);
         Self::send(request).await.unwrap()
     }
 
     /// Reports a collector that cannot be used.
-    pub async fn failed(&self, job: &str, pod: &str) -> Answer {
+    pub async fn report_failed(&self, job: &str, pod: &str) -> Answer {
         let body = json!({"collectors": [pod]});
-        let request = self.change(Method::POST, "/failed", job, None, body);
+        let request = self.change_request(Method::POST, "/failed", job, None, body);
         Self::send(request).await.unwrap()
     }
 

@@ -45,8 +45,8 @@ impl Kubelet {
                     let pods = pods.clone();
                     async move {
                         if pod.metadata.deletion_timestamp.is_some() {
-                            reap(&pods, &pod).await;
-                        } else if runs && node(&pod).is_none() {
+                            reap_pod(&pods, &pod).await;
+                        } else if runs && node_name(&pod).is_none() {
                             run(&pods, &pod.name_any()).await;
                         }
                     }
@@ -56,11 +56,11 @@ impl Kubelet {
     }
 }
 
-fn node(pod: &Pod) -> Option<&str> {
+fn node_name(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref()
 }
 
-async fn reap(pods: &Api<Pod>, pod: &Pod) {
+async fn reap_pod(pods: &Api<Pod>, pod: &Pod) {
     let params = DeleteParams {
         grace_period_seconds: Some(0),
         preconditions: Some(Preconditions {
@@ -71,7 +71,7 @@ async fn reap(pods: &Api<Pod>, pod: &Pod) {
     };
     loop {
         match pods.delete(&pod.name_any(), &params).await {
-            Err(error) if passes(&error) => sleep(AGAIN).await,
+            Err(error) if is_retryable(&error) => sleep(RETRY_INTERVAL).await,
             // Somebody else may have been faster.
             _ => return,
         }
@@ -79,10 +79,10 @@ async fn reap(pods: &Api<Pod>, pod: &Pod) {
 }
 
 /// A kubelet tries so often what the server does not take.
-const AGAIN: Duration = Duration::from_millis(100);
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Whether it is the server that is ill.
-fn passes(error: &kube::Error) -> bool {
+fn is_retryable(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => status.code >= 500 || status.code == 429,
         _ => true,
@@ -95,7 +95,7 @@ async fn set_status(pods: &Api<Pod>, name: &str, status: Value) {
     loop {
         match pods.patch_status(name, &params, &patch).await {
             Err(kube::Error::Api(status)) if status.is_not_found() => return,
-            Err(error) if passes(&error) => sleep(AGAIN).await,
+            Err(error) if is_retryable(&error) => sleep(RETRY_INTERVAL).await,
             other => return drop(other.unwrap()),
         }
     }
@@ -117,13 +117,13 @@ pub async fn give_address(pods: &Api<Pod>, name: &str, address: &str) {
 }
 
 /// Tells that the main container of a pod was restarted so many times.
-pub async fn tell_restarts(pods: &Api<Pod>, name: &str, restarts: u32) {
-    let mut containers = main_container(true, &json!({"running": {"startedAt": WHEN}}));
+pub async fn report_restarts(pods: &Api<Pod>, name: &str, restarts: u32) {
+    let mut containers = main_container(true, &json!({"running": {"startedAt": STARTED_AT}}));
     containers[0]["restartCount"] = restarts.into();
     set_status(pods, name, json!({"containerStatuses": containers})).await;
 }
 
-const WHEN: &str = "2020-01-01T00:00:00Z";
+const STARTED_AT: &str = "2020-01-01T00:00:00Z";
 
 /// Puts a pod on a node and has it run, ready. A pod that is gone by now is left alone.
 pub async fn run(pods: &Api<Pod>, name: &str) {
@@ -138,7 +138,7 @@ pub async fn run(pods: &Api<Pod>, name: &str) {
         .create_subresource("binding", name, &params, &binding)
         .await;
     drop(bound);
-    let state = json!({"running": {"startedAt": WHEN}});
+    let state = json!({"running": {"startedAt": STARTED_AT}});
     let status = json!({
         "phase": "Running", "conditions": conditions(true), "containerStatuses": main_container(true, &state),
     });
@@ -153,7 +153,7 @@ pub async fn exit(pods: &Api<Pod>, name: &str, code: i32) {
         ("Failed", "Error")
     };
     let ended = json!({
-        "exitCode": code, "reason": reason, "startedAt": WHEN, "finishedAt": WHEN, "containerID": "containerd://1",
+        "exitCode": code, "reason": reason, "startedAt": STARTED_AT, "finishedAt": STARTED_AT, "containerID": "containerd://1",
     });
     let state = json!({"terminated": ended, "running": null});
     let status = json!({
@@ -172,13 +172,13 @@ pub async fn fail_to_pull(pods: &Api<Pod>, name: &str) {
 }
 
 /// Has the node of a pod answer nobody any more.
-pub async fn lose_node(pods: &Api<Pod>, name: &str) {
+pub async fn report_node_lost(pods: &Api<Pod>, name: &str) {
     let lost = json!({"phase": "Unknown", "reason": "NodeLost", "conditions": conditions(false)});
     set_status(pods, name, lost).await;
 }
 
 /// Tells of a pod that no node has room for it, as the scheduler does.
-pub async fn find_no_room(pods: &Api<Pod>, name: &str) {
+pub async fn report_unschedulable(pods: &Api<Pod>, name: &str) {
     let told = json!([{
         "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available",
     }]);

@@ -8,19 +8,19 @@ use tokio::{
     sync::oneshot,
 };
 
-/// A manager behind a lease, in a thread of its own, all of which can be stopped as a process is by SIGSTOP: its timers, its connections,
+/// A manager behind a lease, in a thread of its own, all of which can be paused as a process is by SIGSTOP: its timers, its connections,
 /// whatever it does.
-pub struct StoppableLeader {
+pub struct PausableLeader {
     runtime: Handle,
     term: Term,
     registry: Registry,
     thread: thread::JoinHandle<Result<()>>,
-    stopped: Option<mpsc::Sender<()>>,
+    paused: Option<mpsc::Sender<()>>,
     // Dropping it ends the manager.
     _quit: oneshot::Sender<()>,
 }
 
-impl StoppableLeader {
+impl PausableLeader {
     /// Starts one; what it makes of jobs and what it makes of the lease may take different ways.
     pub async fn start(
         jobs: Config,
@@ -50,27 +50,27 @@ impl StoppableLeader {
             term,
             registry,
             thread,
-            stopped: None,
+            paused: None,
             _quit: quit,
         }
     }
 
     /// Waits until it leads.
-    pub async fn leads(&self) {
+    pub async fn wait_for_leadership(&self) {
         self.term.lasting().await;
     }
 
     /// Stops it in the middle of whatever it does.
-    pub async fn stop(&mut self) {
-        let (go_on, goes_on) = mpsc::channel();
-        let (stopping, stopped) = oneshot::channel();
+    pub async fn pause(&mut self) {
+        let (resume, resumed) = mpsc::channel();
+        let (pausing, paused) = oneshot::channel();
         self.runtime.spawn(async move {
-            stopping.send(()).ok();
+            pausing.send(()).ok();
             // Until the other end is dropped. Nothing else of the runtime gets its turn, since this is its only thread.
-            goes_on.recv().ok();
+            resumed.recv().ok();
         });
-        stopped.await.unwrap();
-        self.stopped = Some(go_on);
+        paused.await.unwrap();
+        self.paused = Some(resume);
     }
 
     /// What it has counted, as Prometheus reads it.
@@ -81,7 +81,7 @@ impl StoppableLeader {
     }
 
     /// How many writes it has begun by now, whether they have been sent already or not.
-    pub fn begun(&self) -> usize {
+    pub fn started_writes(&self) -> usize {
         let text = self.metrics();
         let counts = text
             .lines()
@@ -91,8 +91,8 @@ impl StoppableLeader {
     }
 
     /// Lets it go on, and waits for its end.
-    pub async fn go_on(self) -> Result<()> {
-        drop(self.stopped);
+    pub async fn resume(self) -> Result<()> {
+        drop(self.paused);
         let thread = self.thread;
         let ended = tokio::task::spawn_blocking(|| thread.join().unwrap());
         ended.await.unwrap()

@@ -39,7 +39,7 @@ impl Manager {
 
     /// Keeps what it reaches the server by.
     #[must_use]
-    pub(crate) fn behind(mut self, proxy: Option<Proxy>) -> Self {
+    pub(crate) fn with_proxy(mut self, proxy: Option<Proxy>) -> Self {
         self.proxy = proxy;
         self
     }

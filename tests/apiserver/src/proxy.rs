@@ -20,7 +20,7 @@ use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 
 /// A request that came.
 #[derive(Clone, Debug)]
-pub struct Came {
+pub struct RecordedRequest {
     /// Its method.
     pub method: Method,
     /// Path and query.
@@ -31,7 +31,7 @@ pub struct Came {
     pub at: Instant,
 }
 
-impl Came {
+impl RecordedRequest {
     /// Whether it is a watch.
     pub fn is_watch(&self) -> bool {
         self.target.contains("watch=true")
@@ -60,11 +60,11 @@ impl Came {
 
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum ProxyAction {
     /// It is served.
     Served,
     /// It is answered with this status, and does not reach the server. Of 429, one second must be waited.
-    Refused(u16),
+    Rejected(u16),
     /// As refused, by a status that is written in several lines, for people.
     Indented(u16),
     /// As 500, in several lines that are no JSON.
@@ -72,7 +72,7 @@ pub enum Fate {
     /// It never reaches the server, and is never answered.
     Hung,
     /// It waits until [`Proxy::let_go`], and is then served, though nobody may wait for the answer any more.
-    Held,
+    Paused,
     /// It is served, and answered after [`Proxy::let_go`].
     Delayed,
     /// It is served, and never answered.
@@ -85,7 +85,7 @@ pub enum Fate {
 
 /// What happens to all that is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Watches {
+pub enum WatchMode {
     /// They go on.
     Flow,
     /// They end, and those that begin too.
@@ -101,15 +101,15 @@ pub enum Watches {
 }
 
 /// What happens to watches: to all, or to those of one kind.
-type Disturbance = (Watches, Option<&'static str>);
-type Rule = dyn Fn(&Came) -> Fate + Send + Sync;
+type Disturbance = (WatchMode, Option<&'static str>);
+type Rule = dyn Fn(&RecordedRequest) -> ProxyAction + Send + Sync;
 
 struct Shared {
     upstream: Client,
     rule: Mutex<Arc<Rule>>,
-    came: Mutex<Vec<Came>>,
+    requests: Mutex<Vec<RecordedRequest>>,
     watches: watch::Sender<Disturbance>,
-    held: watch::Sender<()>,
+    resumed: watch::Sender<()>,
 }
 
 /// The proxy; it ends when dropped, and everything through it.
@@ -125,19 +125,19 @@ impl Proxy {
     /// # Panics
     /// When there is no port to listen on.
     pub fn start(upstream: Client) -> Self {
-        let served: Arc<Rule> = Arc::new(|_| Fate::Served);
+        let served: Arc<Rule> = Arc::new(|_| ProxyAction::Served);
         let shared = Arc::new(Shared {
             upstream,
             rule: Mutex::new(served),
-            came: Mutex::default(),
-            watches: watch::Sender::new((Watches::Flow, None)),
-            held: watch::Sender::new(()),
+            requests: Mutex::default(),
+            watches: watch::Sender::new((WatchMode::Flow, None)),
+            resumed: watch::Sender::new(()),
         });
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         let listener = TcpListener::from_std(listener).unwrap();
-        let router = Router::new().fallback(pass).with_state(shared.clone());
+        let router = Router::new().fallback(handle).with_state(shared.clone());
         let mut serving = JoinSet::new();
         serving.spawn(async move { axum::serve(listener, router).await.unwrap() });
         Self {
@@ -165,28 +165,28 @@ impl Proxy {
     }
 
     /// From now on, this decides what becomes of requests.
-    pub fn rule(&self, rule: impl Fn(&Came) -> Fate + Send + Sync + 'static) {
+    pub fn set_rule(&self, rule: impl Fn(&RecordedRequest) -> ProxyAction + Send + Sync + 'static) {
         *lock(&self.shared.rule) = Arc::new(rule);
     }
 
     /// From now on, this happens to watches.
-    pub fn watches(&self, watches: Watches) {
+    pub fn set_watches(&self, watches: WatchMode) {
         self.shared.watches.send_replace((watches, None));
     }
 
     /// From now on, this happens to watches of this kind, such as pods, and those of others go on.
-    pub fn watches_of(&self, kind: &'static str, watches: Watches) {
+    pub fn set_watches_of(&self, kind: &'static str, watches: WatchMode) {
         self.shared.watches.send_replace((watches, Some(kind)));
     }
 
     /// Those that were held go on.
-    pub fn let_go(&self) {
-        self.shared.held.send_replace(());
+    pub fn resume_paused(&self) {
+        self.shared.resumed.send_replace(());
     }
 
     /// What came so far.
-    pub fn came(&self) -> Vec<Came> {
-        lock(&self.shared.came).clone()
+    pub fn requests(&self) -> Vec<RecordedRequest> {
+        lock(&self.shared.requests).clone()
     }
 }
 
@@ -194,12 +194,12 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response {
-    let came = {
-        let mut all = lock(&shared.came);
+async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    let recorded = {
+        let mut all = lock(&shared.requests);
         let is_write = request.method() != Method::GET;
-        let earlier = all.iter().filter(|came| came.write > 0).count();
-        all.push(Came {
+        let earlier = all.iter().filter(|recorded| recorded.write > 0).count();
+        all.push(RecordedRequest {
             method: request.method().clone(),
             target: request.uri().to_string(),
             write: if is_write { earlier + 1 } else { 0 },
@@ -208,38 +208,40 @@ async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response {
         all[all.len() - 1].clone()
     };
     let rule = lock(&shared.rule).clone();
-    match rule(&came) {
-        Fate::Served if came.is_watch() => watched(&shared, request, came.kind()).await,
-        Fate::Served => serve(&shared, request).await,
-        Fate::Refused(code) => refusal(code, Value::to_string),
-        Fate::Indented(code) => refusal(code, |status| format!("{status:#}\n")),
-        Fate::Garbled => (
+    match rule(&recorded) {
+        ProxyAction::Served if recorded.is_watch() => {
+            serve_watch(&shared, request, recorded.kind()).await
+        }
+        ProxyAction::Served => serve(&shared, request).await,
+        ProxyAction::Rejected(code) => rejection(code, Value::to_string),
+        ProxyAction::Indented(code) => rejection(code, |status| format!("{status:#}\n")),
+        ProxyAction::Garbled => (
             StatusCode::INTERNAL_SERVER_ERROR,
             "it broke\nin two lines\n",
         )
             .into_response(),
-        Fate::Hung => std::future::pending().await,
-        Fate::Held => hold(&shared, request).await,
-        Fate::Delayed => {
-            let mut held = shared.held.subscribe();
+        ProxyAction::Hung => std::future::pending().await,
+        ProxyAction::Paused => pause_then_serve(&shared, request).await,
+        ProxyAction::Delayed => {
+            let mut resumed = shared.resumed.subscribe();
             let answer = serve(&shared, request).await;
-            held.changed().await.unwrap();
+            resumed.changed().await.unwrap();
             answer
         }
-        Fate::Unanswered => {
+        ProxyAction::Unanswered => {
             serve(&shared, request).await;
             std::future::pending().await
         }
-        Fate::Lost => {
+        ProxyAction::Lost => {
             let answer = serve(&shared, request).await;
-            broken_off(answer.status())
+            truncated_response(answer.status())
         }
-        Fate::Reset => broken_off(StatusCode::OK),
+        ProxyAction::Reset => truncated_response(StatusCode::OK),
     }
 }
 
 /// An answer that is announced, and of which nothing comes.
-fn broken_off(status: StatusCode) -> Response {
+fn truncated_response(status: StatusCode) -> Response {
     let broken = stream::iter([Err::<Bytes, _>(std::io::Error::other("cut"))]);
     Response::builder()
         .status(status)
@@ -261,7 +263,7 @@ fn reason(code: u16) -> &'static str {
     }
 }
 
-fn refusal(code: u16, write: impl Fn(&Value) -> String) -> Response {
+fn rejection(code: u16, write: impl Fn(&Value) -> String) -> Response {
     let status = json!({
         "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code,
         "reason": reason(code), "message": "a fault of the test", "metadata": {},
@@ -304,15 +306,15 @@ async fn serve(shared: &Arc<Shared>, request: Request) -> Response {
     }
 }
 
-async fn hold(shared: &Arc<Shared>, request: Request) -> Response {
-    let mut held = shared.held.subscribe();
+async fn pause_then_serve(shared: &Arc<Shared>, request: Request) -> Response {
+    let mut resumed = shared.resumed.subscribe();
     let shared = shared.clone();
     // All of it is here by now; later its connection may not be.
     let (parts, body) = request.into_parts();
     let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
     let request = Request::from_parts(parts, Body::from(body));
     let served = tokio::spawn(async move {
-        held.changed().await.unwrap();
+        resumed.changed().await.unwrap();
         serve(&shared, request).await
     });
     served.await.unwrap()
@@ -321,18 +323,18 @@ async fn hold(shared: &Arc<Shared>, request: Request) -> Response {
 type Chunks = Pin<Box<dyn Stream<Item = Result<Bytes, axum::Error>> + Send>>;
 
 /// What happens to watches of a kind.
-fn befalls(disturbance: Disturbance, kind: &str) -> Watches {
+fn mode_for(disturbance: Disturbance, kind: &str) -> WatchMode {
     match disturbance {
-        (_, Some(only)) if only != kind => Watches::Flow,
+        (_, Some(only)) if only != kind => WatchMode::Flow,
         (watches, _) => watches,
     }
 }
 
-async fn watched(shared: &Arc<Shared>, request: Request, kind: &str) -> Response {
+async fn serve_watch(shared: &Arc<Shared>, request: Request, kind: &str) -> Response {
     let mut watches = shared.watches.subscribe();
     let kind = kind.to_owned();
-    let began = befalls(*watches.borrow_and_update(), &kind);
-    if began == Watches::Expired {
+    let began = mode_for(*watches.borrow_and_update(), &kind);
+    if began == WatchMode::Expired {
         return expired().into_response();
     }
     let answer = serve(shared, request).await;
@@ -340,30 +342,30 @@ async fn watched(shared: &Arc<Shared>, request: Request, kind: &str) -> Response
     if !parts.status.is_success() {
         return Response::from_parts(parts, body);
     }
-    let lines = lines(body.into_data_stream().boxed());
+    let lines = split_lines(body.into_data_stream().boxed());
     let altered = stream::unfold(
         (lines, watches, kind),
         move |(mut lines, mut watches, kind)| async move {
             loop {
-                let now = match befalls(*watches.borrow_and_update(), &kind) {
-                    Watches::Cut => return None,
-                    Watches::Forgotten if began == Watches::Forgotten => Watches::Flow,
-                    Watches::Forgotten => Watches::Frozen,
+                let now = match mode_for(*watches.borrow_and_update(), &kind) {
+                    WatchMode::Cut => return None,
+                    WatchMode::Forgotten if began == WatchMode::Forgotten => WatchMode::Flow,
+                    WatchMode::Forgotten => WatchMode::Frozen,
                     now => now,
                 };
                 tokio::select! {
-                    line = lines.next(), if now != Watches::Frozen => {
+                    line = lines.next(), if now != WatchMode::Frozen => {
                         let line = line?;
                         let line = match (now, line) {
-                            (Watches::Twice, Ok(line)) => Ok([&line[..], &line[..]].concat().into()),
-                            (Watches::Expired, _) => Ok(expired()),
+                            (WatchMode::Twice, Ok(line)) => Ok([&line[..], &line[..]].concat().into()),
+                            (WatchMode::Expired, _) => Ok(expired()),
                             (_, line) => line,
                         };
                         return Some((line, (lines, watches, kind)));
                     }
                     changed = watches.changed() => {
                         changed.ok()?;
-                        if befalls(*watches.borrow(), &kind) != Watches::Expired {
+                        if mode_for(*watches.borrow(), &kind) != WatchMode::Expired {
                             continue;
                         }
                         return Some((Ok(expired()), (stream::empty().boxed(), watches, kind)));
@@ -385,7 +387,7 @@ fn expired() -> Bytes {
 }
 
 /// Whole lines of a body.
-fn lines(chunks: Chunks) -> Chunks {
+fn split_lines(chunks: Chunks) -> Chunks {
     stream::unfold((chunks, Vec::new()), |(mut chunks, mut rest)| async move {
         loop {
             if let Some(end) = rest.iter().position(|byte| *byte == b'\n') {

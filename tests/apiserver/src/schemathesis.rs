@@ -6,7 +6,7 @@ const REQUIREMENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/requirements.tx
 const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/schemathesis.toml");
 
 /// Lets schemathesis loose on the API that the document at this URL describes; panics with its report where they do not fit.
-pub fn schemathesis(document: &str, arguments: &[&str]) {
+pub fn run_schemathesis(document: &str, arguments: &[&str]) {
     let program = installed("schemathesis", REQUIREMENTS).join("bin/schemathesis");
     // It keeps notes of its runs where it is.
     let notes = tempfile::tempdir().unwrap();

@@ -12,7 +12,10 @@ use rustls::pki_types::{CertificateDer, pem::PemObject};
 use tokio::sync::OnceCell;
 use tower::util::MapRequestLayer;
 
-use crate::{Write as Noted, audit, eventually, install::install, narrow::narrowed, pki};
+use crate::{
+    Write as AuditedWrite, audit, eventually, install::install,
+    namespace_scope::restrict_to_namespace, pki,
+};
 
 const ADMIN_TOKEN: &str = "admin-token";
 const GUARDIAN: &str = include_str!("server.sh");
@@ -87,7 +90,7 @@ impl Server {
         // Ports that were free may be taken by the time the servers bind them.
         for _ in 0..3 {
             let server = Self::launch();
-            match server.ready().await {
+            match server.wait_until_ready().await {
                 Ok(()) => return server,
                 Err(why) if why.contains("address already in use") => {}
                 Err(why) => panic!("{why}"),
@@ -100,7 +103,7 @@ impl Server {
         let assets = assets();
         let dir = tempfile::Builder::new().prefix("di-apiserver-").tempdir();
         let dir = dir.unwrap().keep();
-        let ca = pki::write(&dir);
+        let ca = pki::write_pki(&dir);
         std::fs::write(dir.join("audit-policy.yaml"), AUDIT_POLICY).unwrap();
         let tokens = format!("{ADMIN_TOKEN},admin,admin,system:masters\n");
         std::fs::write(dir.join("tokens.csv"), tokens).unwrap();
@@ -133,17 +136,17 @@ impl Server {
     /// # Panics
     /// When it does not start.
     pub async fn restart(&self) {
-        self.kill(&[Part::ApiServer]).await;
-        self.start_again(&[Part::ApiServer]).await;
+        self.kill_parts(&[Part::ApiServer]).await;
+        self.start_parts(&[Part::ApiServer]).await;
     }
 
     /// Kills parts of it. What etcd holds is kept.
     ///
     /// # Panics
     /// When that does not come to pass.
-    pub async fn kill(&self, parts: &[Part]) {
+    pub async fn kill_parts(&self, parts: &[Part]) {
         for part in parts {
-            self.tell(&format!("kill_{}", part.name())).await;
+            self.send_command(&format!("kill_{}", part.name())).await;
         }
     }
 
@@ -151,11 +154,11 @@ impl Server {
     ///
     /// # Panics
     /// When they do not start.
-    pub async fn start_again(&self, parts: &[Part]) {
+    pub async fn start_parts(&self, parts: &[Part]) {
         for part in parts {
-            self.tell(&format!("start_{}", part.name())).await;
+            self.send_command(&format!("start_{}", part.name())).await;
         }
-        self.ready().await.unwrap();
+        self.wait_until_ready().await.unwrap();
     }
 
     /// A client of the server of custom resources of a newer Kubernetes, which `CRD_SERVER` names and which is started for it. It has no
@@ -163,13 +166,13 @@ impl Server {
     ///
     /// # Panics
     /// When it does not start.
-    pub async fn newer(&self) -> Client {
+    pub async fn start_newest_crd_server(&self) -> Client {
         let advice = "run these tests with CRD_SERVER=$(kind/crd-server)";
         assert!(
             std::env::var_os("CRD_SERVER").is_some(),
             "CRD_SERVER is not set: {advice}"
         );
-        self.tell("start_crd_server").await;
+        self.send_command("start_crd_server").await;
         let mut config = self.config("test");
         config.cluster_url = format!("https://127.0.0.1:{}", self.crd_port)
             .parse()
@@ -178,14 +181,14 @@ impl Server {
         eventually("the newer server is ready", async || {
             let request = http::Request::get("/readyz").body(Vec::new()).unwrap();
             let answer = client.request_text(request).await;
-            answer.map_err(|error| format!("{error}\n{}", self.tail("crd-server.log")))
+            answer.map_err(|error| format!("{error}\n{}", self.log_tail("crd-server.log")))
         })
         .await;
         client
     }
 
     /// Has the guardian do something, and waits until it has done so.
-    async fn tell(&self, what: &str) {
+    async fn send_command(&self, what: &str) {
         let done = || std::fs::read(self.dir.join("done")).map_or(0, |done| done.len());
         let before = done();
         let mut stdin = self.guardian.stdin.as_ref().unwrap();
@@ -197,7 +200,7 @@ impl Server {
         .await;
     }
 
-    async fn ready(&self) -> Result<(), String> {
+    async fn wait_until_ready(&self) -> Result<(), String> {
         let client = self.client("waits for the server");
         let deadline = Instant::now() + STARTS_WITHIN;
         loop {
@@ -215,11 +218,15 @@ impl Server {
 
     /// What its parts said last.
     pub(crate) fn logs(&self) -> String {
-        format!("{}\n{}", self.tail("etcd.log"), self.tail("apiserver.log"))
+        format!(
+            "{}\n{}",
+            self.log_tail("etcd.log"),
+            self.log_tail("apiserver.log")
+        )
     }
 
     /// The end of a log.
-    fn tail(&self, file: &str) -> String {
+    fn log_tail(&self, file: &str) -> String {
         let text = std::fs::read_to_string(self.dir.join(file)).unwrap_or_default();
         let lines: Vec<_> = text.lines().rev().take(20).collect();
         lines.into_iter().rev().collect::<Vec<_>>().join("\n")
@@ -275,16 +282,16 @@ impl Server {
     /// other's jobs.
     pub fn client_of_manager(&self, agent: &str, namespace: &str) -> Client {
         let account = "system:serviceaccount:di-system:di-orchestrator";
-        self.narrow_client_of(account, agent, namespace)
+        self.namespaced_client_of(account, agent, namespace)
     }
 
     /// The same with the rights of another user.
-    pub fn narrow_client_of(&self, user: &str, agent: &str, namespace: &str) -> Client {
+    pub fn namespaced_client_of(&self, user: &str, agent: &str, namespace: &str) -> Client {
         let mut config = self.config(agent);
         config.auth_info.impersonate = Some(user.to_owned());
         let namespace = namespace.to_owned();
         let narrow = MapRequestLayer::new(move |mut request: http::Request<_>| {
-            if let Some(uri) = narrowed(request.uri(), &namespace) {
+            if let Some(uri) = restrict_to_namespace(request.uri(), &namespace) {
                 *request.uri_mut() = uri;
             }
             request
@@ -294,12 +301,12 @@ impl Server {
     }
 
     /// All writes in a namespace that were answered so far, in the order of their answers.
-    pub async fn writes(&self, namespace: &str) -> Vec<Noted> {
+    pub async fn writes(&self, namespace: &str) -> Vec<AuditedWrite> {
         audit::writes(&self.audit_log(), 0, &self.client("test"), namespace).await
     }
 
     /// Length of the audit log, in bytes.
-    pub(crate) fn noted(&self) -> u64 {
+    pub(crate) fn audit_log_length(&self) -> u64 {
         std::fs::metadata(self.audit_log()).unwrap().len()
     }
 

@@ -14,9 +14,8 @@ use kube::{
 };
 
 use crate::{
-    Job, Manager, Proxy, Server, Write, audit,
-    chance::{Chance, percent},
-    eventually,
+    Job, Manager, Proxy, Server, Write, audit, eventually,
+    random_faults::{RandomFaults, fault_percent},
 };
 
 /// A namespace of its own for a test, on the shared server.
@@ -29,8 +28,8 @@ pub struct Space {
     /// May do everything.
     pub client: Client,
     /// Length of the audit log when it was made: what many share is read from there on.
-    noted: u64,
-    /// Whether requests may be made to fail by chance.
+    audit_offset: u64,
+    /// Whether requests may be made to fail by faults.
     may_fail: bool,
 }
 
@@ -44,7 +43,7 @@ impl Space {
     pub async fn on(server: &'static Server) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let client = server.client("test");
-        let noted = server.noted();
+        let audit_offset = server.audit_log_length();
         let namespace = format!("test-{:03}-ns", COUNT.fetch_add(1, Relaxed));
         let object = Namespace {
             metadata: ObjectMeta {
@@ -63,15 +62,15 @@ impl Space {
             server,
             namespace,
             client,
-            noted,
+            audit_offset,
             may_fail: true,
         }
     }
 
-    /// The same, where nothing fails by chance whatever the environment asks for, since the test looks at what faults must change.
+    /// The same, where nothing fails by faults whatever the environment asks for, since the test looks at what faults must change.
     #[must_use]
-    pub fn undisturbed(mut self, why: &str) -> Self {
-        if percent() > 0 {
+    pub fn without_random_faults(mut self, why: &str) -> Self {
+        if fault_percent() > 0 {
             println!("without faults: {why}");
         }
         self.may_fail = false;
@@ -81,23 +80,23 @@ impl Space {
     /// Starts a manager that the audit log calls `agent`.
     pub fn manager(&self, agent: &str) -> Manager {
         let (client, proxy) = self.client_of(agent);
-        Manager::start(client).behind(proxy)
+        Manager::start(client).with_proxy(proxy)
     }
 
     /// A client with the manager's rights, as processes of ours make theirs. Where the environment asks for faults it goes by a proxy that
     /// shows them, which must be kept as long.
     pub(crate) fn client_of(&self, agent: &str) -> (Client, Option<Proxy>) {
         let client = self.server.client_of_manager(agent, &self.namespace);
-        let chance = if self.may_fail {
-            Chance::of(agent)
+        let faults = if self.may_fail {
+            RandomFaults::from_env(agent)
         } else {
             None
         };
-        let Some(chance) = chance else {
+        let Some(faults) = faults else {
             return (client, None);
         };
         let proxy = Proxy::start(client);
-        proxy.rule(move |came| chance.fate(came));
+        proxy.set_rule(move |request| faults.draw(request));
         (proxy.client(), Some(proxy))
     }
 
@@ -107,7 +106,7 @@ impl Space {
     }
 
     /// Its jobs as a version has them, whether they can be decoded or not.
-    pub fn jobs_as_they_are(&self, version: &str) -> Api<DynamicObject> {
+    pub fn dynamic_jobs(&self, version: &str) -> Api<DynamicObject> {
         let resource = ApiResource {
             api_version: format!("{}/{version}", names::GROUP),
             version: version.to_owned(),
@@ -187,15 +186,15 @@ impl Space {
 
     /// Reasons of the events about a job.
     pub async fn events_of(&self, job: &str) -> Vec<String> {
-        self.reasons(job, |_| true).await
+        self.event_reasons(job, |_| true).await
     }
 
-    /// Reasons of the warnings about a job. Where requests fail by chance, without those that tell of it, and each once: an event whose
+    /// Reasons of the warnings about a job. Where requests fail by faults, without those that tell of it, and each once: an event whose
     /// answer was lost is sent again.
     pub async fn warnings_of(&self, job: &str) -> Vec<String> {
         let warns = |event: &Event| event.type_.as_deref() == Some("Warning");
-        let mut reasons = self.reasons(job, warns).await;
-        if percent() > 0 {
+        let mut reasons = self.event_reasons(job, warns).await;
+        if fault_percent() > 0 {
             let of_faults = [Reason::ApiError, Reason::Timeout].map(|reason| reason.to_string());
             reasons.retain(|reason| !of_faults.contains(reason));
             reasons.sort();
@@ -204,7 +203,7 @@ impl Space {
         reasons
     }
 
-    async fn reasons(&self, job: &str, which: impl Fn(&Event) -> bool) -> Vec<String> {
+    async fn event_reasons(&self, job: &str, which: impl Fn(&Event) -> bool) -> Vec<String> {
         let api: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
         let events = api.list(&ListParams::default()).await.unwrap();
         let about = |event: &Event| {
@@ -231,7 +230,7 @@ impl Space {
     /// All writes here that were answered so far, in the order of their answers.
     pub async fn writes(&self) -> Vec<Write> {
         let log = self.server.audit_log();
-        audit::writes(&log, self.noted, &self.client, &self.namespace).await
+        audit::writes(&log, self.audit_offset, &self.client, &self.namespace).await
     }
 
     /// The writes of one agent.
@@ -256,7 +255,7 @@ where
 }
 
 /// Has the server check what it would otherwise make.
-pub fn dry() -> PostParams {
+pub fn dry_run() -> PostParams {
     PostParams {
         dry_run: true,
         ..PostParams::default()
@@ -264,7 +263,7 @@ pub fn dry() -> PostParams {
 }
 
 /// Waits until exactly these objects of a job are there.
-pub async fn exists<K: std::fmt::Debug>(
+pub async fn wait_for_objects<K: std::fmt::Debug>(
     what: &str,
     wanted: &[String],
     mut list: impl AsyncFnMut() -> BTreeMap<String, K>,

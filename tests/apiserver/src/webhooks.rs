@@ -26,7 +26,7 @@ use tokio::{
     task::{JoinHandle, spawn_blocking},
 };
 
-use crate::{Space, dry, install::apply_changed};
+use crate::{Space, dry_run, install::apply_changed};
 
 /// The webhooks of `manifests/webhook-only`, served by this process for one namespace: with the rights that the manifests give, and
 /// called by the API server, which reaches them by a Service that names this machine.
@@ -50,8 +50,8 @@ impl Webhooks {
         let settings = Settings {
             addr: free_address().await,
             namespace: namespace.clone(),
-            mutating_configuration: name(&namespace),
-            validating_configuration: name(&namespace),
+            mutating_configuration: configuration_name(&namespace),
+            validating_configuration: configuration_name(&namespace),
             lifetime,
             check_interval: Duration::from_millis(500),
             propagation: Duration::from_secs(10),
@@ -69,9 +69,12 @@ impl Webhooks {
             text.replace("di-system", &namespace)
                 .replace(
                     "name: di-orchestrator-webhooks",
-                    &format!("name: {}", name(&namespace)),
+                    &format!("name: {}", configuration_name(&namespace)),
                 )
-                .replace("[di-webhook]", &format!("[{}]", name(&namespace)))
+                .replace(
+                    "[di-webhook]",
+                    &format!("[{}]", configuration_name(&namespace)),
+                )
         };
         for file in [
             "rbac/webhooks/service-account.yaml",
@@ -86,8 +89,8 @@ impl Webhooks {
             );
             let renamed = renamed(text);
             renamed
-                .replacen("name: di-webhook\n", &format!("name: {}\n", name(&namespace)), 1)
-                .replace("kind: ValidatingWebhookConfiguration\nmetadata:\n  name: di-webhook\n", &format!("kind: ValidatingWebhookConfiguration\nmetadata:\n  name: {}\n", name(&namespace)))
+                .replacen("name: di-webhook\n", &format!("name: {}\n", configuration_name(&namespace)), 1)
+                .replace("kind: ValidatingWebhookConfiguration\nmetadata:\n  name: di-webhook\n", &format!("kind: ValidatingWebhookConfiguration\nmetadata:\n  name: {}\n", configuration_name(&namespace)))
                 .replace("port: 443", &format!("port: {port}"))
                 .replace("    failurePolicy:", &mine)
         })
@@ -160,12 +163,12 @@ impl Webhooks {
 
     /// Starts one more, which is at an address of its own from the second on, and waits until it is ready.
     pub async fn add(&mut self) {
-        self.add_at(Timestamp::now).await;
+        self.add_with_clock(Timestamp::now).await;
     }
 
     /// The same of one with another clock.
-    pub async fn add_at(&mut self, clock: fn() -> Timestamp) {
-        self.begin(clock).await;
+    pub async fn add_with_clock(&mut self, clock: fn() -> Timestamp) {
+        self.start_replica(clock).await;
         self.until_ready().await;
     }
 
@@ -178,7 +181,7 @@ impl Webhooks {
     }
 
     /// Starts one more with this clock, which may not be ready for long.
-    pub async fn begin(&mut self, clock: fn() -> Timestamp) {
+    pub async fn start_replica(&mut self, clock: fn() -> Timestamp) {
         let mut settings = Settings {
             clock,
             ..self.settings.clone()
@@ -209,11 +212,11 @@ impl Webhooks {
 
     /// Stops all in order.
     pub async fn stop(mut self) {
-        self.end_all().await;
+        self.stop_all().await;
     }
 
     /// Stops those that there are; others may be added.
-    pub async fn end_all(&mut self) {
+    pub async fn stop_all(&mut self) {
         for replica in std::mem::take(&mut self.replicas) {
             replica.stop.send(()).ok();
             replica.task.await.unwrap();
@@ -238,7 +241,7 @@ impl Webhooks {
     ///
     /// # Errors
     /// When one cannot be reached, or not be trusted.
-    pub async fn served(&self, authorities: &[u8]) -> Result<Vec<Vec<u8>>, String> {
+    pub async fn served_certificates(&self, authorities: &[u8]) -> Result<Vec<Vec<u8>>, String> {
         let mut roots = RootCertStore::empty();
         for authority in CertificateDer::pem_slice_iter(authorities) {
             let authority = authority.map_err(|error| error.to_string())?;
@@ -251,14 +254,16 @@ impl Webhooks {
         let name = self.settings.dns_names()[0].clone();
         let addresses: Vec<_> = self.replicas.iter().map(|replica| replica.addr).collect();
         let asked = spawn_blocking(move || {
-            let leaves = addresses.into_iter().map(|addr| leaf(addr, &name, &config));
+            let leaves = addresses
+                .into_iter()
+                .map(|addr| served_leaf(addr, &name, &config));
             leaves.collect::<Result<_, String>>()
         });
         asked.await.unwrap()
     }
 
     /// Whether all say that they are ready.
-    pub fn ready(&self) -> bool {
+    pub fn is_ready(&self) -> bool {
         self.replicas.iter().all(|replica| *replica.ready.borrow())
     }
 
@@ -282,7 +287,7 @@ impl Webhooks {
         });
         let bad: di_api::DIJob = serde_json::from_value(bad).unwrap();
         crate::eventually("the API server calls the webhooks", async || {
-            match self.space.jobs().create(&dry(), &bad).await {
+            match self.space.jobs().create(&dry_run(), &bad).await {
                 Err(kube::Error::Api(status)) if status.message.contains("di-container") => Ok(()),
                 other => Err(format!("{other:?}\n{}", self.space.server.logs())),
             }
@@ -291,7 +296,7 @@ impl Webhooks {
     }
 
     /// Has the webhooks asked about the objects of another namespace, too.
-    pub async fn watch_also(&self, namespace: &str) {
+    pub async fn add_namespace(&self, namespace: &str) {
         let label = json!({"metadata": {"labels": {"kubernetes.io/metadata.name": self.settings.namespace}}});
         let api: Api<Namespace> = Api::all(self.space.client.clone());
         api.patch(namespace, &PatchParams::default(), &Patch::Merge(&label))
@@ -300,7 +305,11 @@ impl Webhooks {
     }
 }
 
-fn leaf(addr: SocketAddr, name: &str, config: &Arc<ClientConfig>) -> Result<Vec<u8>, String> {
+fn served_leaf(
+    addr: SocketAddr,
+    name: &str,
+    config: &Arc<ClientConfig>,
+) -> Result<Vec<u8>, String> {
     let name = ServerName::try_from(name.to_owned()).unwrap();
     let mut connection = ClientConnection::new(config.clone(), name).unwrap();
     let mut stream = TcpStream::connect(addr).map_err(|error| error.to_string())?;
@@ -312,7 +321,7 @@ fn leaf(addr: SocketAddr, name: &str, config: &Arc<ClientConfig>) -> Result<Vec<
     Ok(chain[0].to_vec())
 }
 
-fn name(namespace: &str) -> String {
+fn configuration_name(namespace: &str) -> String {
     format!("di-webhook-{namespace}")
 }
 

@@ -11,7 +11,7 @@ use crate::Namespace;
 ///
 /// # Panics
 /// When it cannot be made.
-pub async fn account(namespace: &Namespace, name: &str, rules: &Value) {
+pub async fn create_account(namespace: &Namespace, name: &str, rules: &Value) {
     let new = PostParams::default();
     let named = json!({"name": name});
     let account: ServiceAccount =

@@ -14,7 +14,7 @@ use kube::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{Namespace, eventually, http, status};
+use crate::{Namespace, eventually, send_http, status};
 
 /// Where the programs wait for the test's orders.
 const CONTROL_PORT: u16 = 8000;
@@ -121,7 +121,7 @@ impl Workload {
 
 /// What DI-engine sees: connections by URL, and whether the thread that keeps them in step with the endpoint lives.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Seen {
+pub struct ClientState {
     /// Whether its start has returned: it has as many replicas as it wants.
     #[serde(default)]
     pub started: bool,
@@ -145,7 +145,7 @@ pub struct Coordinator {
 
 impl Coordinator {
     /// Name of its pod.
-    pub fn pod(&self) -> String {
+    pub fn pod_name(&self) -> String {
         names::coordinator(&self.job)
     }
 
@@ -153,16 +153,16 @@ impl Coordinator {
     ///
     /// # Panics
     /// When it answers something else.
-    pub async fn look(&self) -> Option<Seen> {
-        look(&self.namespace, &self.pod()).await
+    pub async fn observe(&self) -> Option<ClientState> {
+        observe(&self.namespace, &self.pod_name()).await
     }
 
     /// What it sees now.
     ///
     /// # Panics
     /// When it does not answer.
-    pub async fn now(&self) -> Seen {
-        let seen = eventually("it answers", || self.look(), Option::is_some).await;
+    pub async fn state(&self) -> ClientState {
+        let seen = eventually("it answers", || self.observe(), Option::is_some).await;
         seen.expect("seen")
     }
 
@@ -170,11 +170,11 @@ impl Coordinator {
     ///
     /// # Panics
     /// When it does not in time, or its sync thread has ended.
-    pub async fn sees(&self, what: &str, done: impl Fn(&Seen) -> bool) -> Seen {
-        let dead = |seen: &Seen| seen.started && !seen.sync_alive;
+    pub async fn wait_until(&self, what: &str, done: impl Fn(&ClientState) -> bool) -> ClientState {
+        let dead = |seen: &ClientState| seen.started && !seen.sync_alive;
         let seen = eventually(
             what,
-            || self.look(),
+            || self.observe(),
             |seen| seen.as_ref().is_some_and(|seen| done(seen) || dead(seen)),
         )
         .await
@@ -187,8 +187,12 @@ impl Coordinator {
     ///
     /// # Panics
     /// When it does not, or its sync thread has ended.
-    pub async fn soon_sees(&self, what: &str, done: impl Fn(&Seen) -> bool) -> Seen {
-        tokio::time::timeout(SOON, self.sees(what, done))
+    pub async fn wait_until_soon(
+        &self,
+        what: &str,
+        done: impl Fn(&ClientState) -> bool,
+    ) -> ClientState {
+        tokio::time::timeout(SOON, self.wait_until(what, done))
             .await
             .unwrap_or_else(|_| panic!("not {what} within {SOON:?}"))
     }
@@ -198,7 +202,7 @@ impl Coordinator {
     /// # Panics
     /// When DI-engine raises.
     pub async fn call(&self, method: &str, arguments: &Value) -> Value {
-        self.order("/call", &json!({"method": method, "arguments": arguments}))
+        self.post_command("/call", &json!({"method": method, "arguments": arguments}))
             .await
     }
 
@@ -206,30 +210,30 @@ impl Coordinator {
     ///
     /// # Panics
     /// When it cannot be reached.
-    pub async fn gives_up(&self, urls: &Value) {
-        self.order("/give-up", urls).await;
+    pub async fn give_up(&self, urls: &Value) {
+        self.post_command("/give-up", urls).await;
     }
 
-    async fn order(&self, path: &str, body: &Value) -> Value {
-        order(&self.namespace, &self.pod(), path, body).await
+    async fn post_command(&self, path: &str, body: &Value) -> Value {
+        post_command(&self.namespace, &self.pod_name(), path, body).await
     }
 
     /// Ends the training: DI-engine's sync thread has lived until now, it leaves with exit code 0, and the job has succeeded.
     ///
     /// # Panics
     /// When one of that is not so.
-    pub async fn ends_well(&self) {
-        let seen = self.now().await;
+    pub async fn close_cleanly(&self) {
+        let seen = self.state().await;
         assert!(seen.sync_alive, "{seen:#?}");
-        self.ends().await;
+        self.close().await;
     }
 
     /// Ends the training: DI-engine leaves with exit code 0, and the job has succeeded.
     ///
     /// # Panics
     /// When one of that is not so.
-    pub async fn ends(&self) {
-        self.order("/close", &json!({})).await;
+    pub async fn close(&self) {
+        self.post_command("/close", &json!({})).await;
         let over = |status: &di_api::DIJobStatus| status.completion_time.is_some();
         let ended = eventually("ended", || status(&self.namespace, &self.job), over).await;
         assert_eq!(ended.phase, Some(Phase::Succeeded));
@@ -241,7 +245,7 @@ impl Coordinator {
     }
 
     /// URLs of the replicas that the plan wants.
-    pub async fn planned(&self, role: Role, port: i32) -> BTreeSet<String> {
+    pub async fn planned_urls(&self, role: Role, port: i32) -> BTreeSet<String> {
         let plan = status(&self.namespace, &self.job).await.plan;
         let wanted = plan
             .iter()
@@ -256,7 +260,7 @@ impl Coordinator {
 ///
 /// # Panics
 /// When the nodes' status cannot be written.
-pub async fn nodes_have_gpus(namespace: &Namespace, number: usize) {
+pub async fn set_node_gpus(namespace: &Namespace, number: usize) {
     let nodes: Api<Node> = Api::all(namespace.client.clone());
     let all = nodes.list(&ListParams::default()).await.expect("nodes");
     let gpus = json!({GPU: number.to_string()});
@@ -277,8 +281,8 @@ pub async fn nodes_have_gpus(namespace: &Namespace, number: usize) {
 ///
 /// # Panics
 /// When it answers something else.
-pub async fn look(namespace: &Namespace, pod: &str) -> Option<Seen> {
-    let reply = http(
+pub async fn observe(namespace: &Namespace, pod: &str) -> Option<ClientState> {
+    let reply = send_http(
         &namespace.api::<Pod>(),
         pod,
         CONTROL_PORT,
@@ -295,9 +299,9 @@ pub async fn look(namespace: &Namespace, pod: &str) -> Option<Seen> {
 ///
 /// # Panics
 /// When DI-engine raises.
-pub async fn order(namespace: &Namespace, pod: &str, path: &str, body: &Value) -> Value {
+pub async fn post_command(namespace: &Namespace, pod: &str, path: &str, body: &Value) -> Value {
     let pods = namespace.api::<Pod>();
-    let reply = http(&pods, pod, CONTROL_PORT, "POST", path, None, body)
+    let reply = send_http(&pods, pod, CONTROL_PORT, "POST", path, None, body)
         .await
         .expect("an answer");
     assert_eq!(reply.status, 200, "{path} {body}: {reply:?}");

@@ -42,7 +42,7 @@ impl Endpoint {
             .token
             .as_ref()
             .map(|token| format!("Authorization: Bearer {token}"));
-        let answer = http(&pods, &ready.name_any(), 8080, method, path, header, body).await;
+        let answer = send_http(&pods, &ready.name_any(), 8080, method, path, header, body).await;
         answer.expect("an answer")
     }
 }
@@ -51,7 +51,7 @@ impl Endpoint {
 ///
 /// # Panics
 /// When the answer is not HTTP with JSON.
-pub async fn http(
+pub async fn send_http(
     pods: &Api<Pod>,
     pod: &str,
     port: u16,

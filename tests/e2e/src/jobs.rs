@@ -6,7 +6,7 @@ use kube::{
 };
 use tokio::io::AsyncReadExt;
 
-use crate::{Namespace, dry, eventually};
+use crate::{Namespace, dry_run, eventually};
 
 /// A container that runs `di-worker` with these arguments, as one may write it in a template.
 pub fn container(args: &[&str]) -> serde_json::Value {
@@ -27,7 +27,7 @@ pub fn job(name: &str, coordinator: &[&str]) -> DIJob {
         "apiVersion": "diengine.opendilab.org/v1alpha2",
         "kind": "DIJob",
         "metadata": {"name": name},
-        "spec": {"coordinator": {"template": pod(coordinator)}},
+        "spec": {"coordinator": {"template": pod_template(coordinator)}},
     }))
     .expect("a job")
 }
@@ -36,25 +36,25 @@ pub fn job(name: &str, coordinator: &[&str]) -> DIJob {
 ///
 /// # Panics
 /// Never: the job has a container.
-pub fn misnamed(name: &str) -> DIJob {
+pub fn misnamed_job(name: &str) -> DIJob {
     let mut job = job(name, &["hold"]);
-    main_of(&mut job.spec.coordinator.template).name = "main".into();
+    main_container(&mut job.spec.coordinator.template).name = "main".into();
     job
 }
 
-/// What a [`misnamed`] job is refused with.
-pub const MISNAMED: &str = "one container must be named di-container";
+/// What a [`misnamed_job`] job is refused with.
+pub const MISNAMED_MESSAGE: &str = "one container must be named di-container";
 
-/// Waits until the webhooks refuse a [`misnamed`] job: the API server hears of them, and of where they are, a moment later.
+/// Waits until the webhooks refuse a [`misnamed_job`] job: the API server hears of them, and of where they are, a moment later.
 ///
 /// # Panics
 /// When it is taken, or refused for another reason.
-pub async fn is_refused_when_misnamed(namespace: &Namespace) {
+pub async fn wait_for_webhook_rejection(namespace: &Namespace) {
     let jobs: Api<DIJob> = namespace.api();
-    let (dry, bad) = (dry(), misnamed("bad"));
+    let (dry, bad) = (dry_run(), misnamed_job("bad"));
     let told = |answer: &kube::Result<DIJob>| {
         let error = answer.as_ref().err();
-        error.is_some_and(|error| error.to_string().contains(MISNAMED))
+        error.is_some_and(|error| error.to_string().contains(MISNAMED_MESSAGE))
     };
     eventually("refused", || jobs.create(&dry, &bad), told)
         .await
@@ -65,7 +65,7 @@ pub async fn is_refused_when_misnamed(namespace: &Namespace) {
 ///
 /// # Panics
 /// When it has none.
-pub fn main_of(template: &mut PodTemplateSpec) -> &mut Container {
+pub fn main_container(template: &mut PodTemplateSpec) -> &mut Container {
     &mut template.spec.as_mut().expect("a spec").containers[0]
 }
 
@@ -73,16 +73,17 @@ pub fn main_of(template: &mut PodTemplateSpec) -> &mut Container {
 ///
 /// # Panics
 /// Never: the JSON is fixed.
-pub fn held(name: &str, collectors: i32, learners: i32) -> DIJob {
+pub fn idle_job(name: &str, collectors: i32, learners: i32) -> DIJob {
     let mut job = job(name, &["hold"]);
-    let part = |replicas| serde_json::json!({"template": pod(&["hold"]), "replicas": replicas});
+    let part =
+        |replicas| serde_json::json!({"template": pod_template(&["hold"]), "replicas": replicas});
     job.spec.collector = serde_json::from_value(part(collectors)).expect("collectors");
     job.spec.learner = serde_json::from_value(part(learners)).expect("learners");
     job
 }
 
 /// A template that runs `di-worker` with these arguments, and ends fast when told to.
-pub fn pod(args: &[&str]) -> serde_json::Value {
+pub fn pod_template(args: &[&str]) -> serde_json::Value {
     serde_json::json!({"spec": {
         "terminationGracePeriodSeconds": 2,
         "containers": [container(args)],
@@ -102,7 +103,7 @@ pub async fn status(namespace: &Namespace, job: &str) -> DIJobStatus {
         .unwrap_or_default()
 }
 
-fn of(job: &str) -> ListParams {
+fn list_params(job: &str) -> ListParams {
     ListParams::default().labels(&format!("{}={job}", names::labels::JOB))
 }
 
@@ -113,7 +114,7 @@ fn of(job: &str) -> ListParams {
 pub async fn owned_pods(namespace: &Namespace, job: &str) -> Vec<Pod> {
     namespace
         .api::<Pod>()
-        .list(&of(job))
+        .list(&list_params(job))
         .await
         .expect("pods")
         .items
@@ -126,7 +127,7 @@ pub async fn owned_pods(namespace: &Namespace, job: &str) -> Vec<Pod> {
 pub async fn owned_services(namespace: &Namespace, job: &str) -> Vec<String> {
     let services = namespace
         .api::<Service>()
-        .list(&of(job))
+        .list(&list_params(job))
         .await
         .expect("services");
     services.iter().map(ResourceExt::name_any).collect()
@@ -170,14 +171,14 @@ pub fn is_running(pod: &Pod) -> bool {
 /// When the container cannot be entered.
 pub async fn exec(namespace: &Namespace, pod: &str, args: &[&str]) -> (bool, String) {
     let command: Vec<&str> = ["/app"].iter().chain(args).copied().collect();
-    enter(namespace, pod, &command).await
+    exec_command(namespace, pod, &command).await
 }
 
 /// Runs a command in the main container of a pod, once that runs, and returns whether it ended well and what it printed.
 ///
 /// # Panics
 /// When the container cannot be entered.
-pub async fn enter(namespace: &Namespace, pod: &str, command: &[&str]) -> (bool, String) {
+pub async fn exec_command(namespace: &Namespace, pod: &str, command: &[&str]) -> (bool, String) {
     let params = AttachParams::default().container(names::MAIN_CONTAINER);
     let pods: Api<Pod> = namespace.api();
     let runs = |found: &kube::Result<Pod>| found.as_ref().is_ok_and(is_running);

@@ -25,7 +25,7 @@ pub async fn client() -> Client {
 }
 
 /// Has the server check what it would otherwise make.
-pub fn dry() -> PostParams {
+pub fn dry_run() -> PostParams {
     PostParams {
         dry_run: true,
         ..PostParams::default()
@@ -60,7 +60,7 @@ impl Namespace {
             .catch_unwind()
             .await;
         if let Err(panic) = result {
-            namespace.print().await;
+            namespace.print_state().await;
             std::panic::resume_unwind(panic);
         }
         let params = DeleteParams::background();
@@ -90,7 +90,7 @@ impl Namespace {
             .expect("job accepted")
     }
 
-    async fn print(&self) {
+    async fn print_state(&self) {
         let all = ListParams::default();
         if let Ok(jobs) = self.api::<DIJob>().list(&all).await {
             for job in jobs {

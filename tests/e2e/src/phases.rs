@@ -11,7 +11,7 @@ use crate::{Namespace, eventually, status};
 ///
 /// # Panics
 /// When that takes too long, or the job is gone.
-pub async fn reaches(namespace: &Namespace, job: &str, phase: Phase) -> DIJobStatus {
+pub async fn wait_for_phase(namespace: &Namespace, job: &str, phase: Phase) -> DIJobStatus {
     let is_there = |status: &DIJobStatus| status.phase == Some(phase);
     eventually(phase.as_str(), || status(namespace, job), is_there).await
 }

@@ -19,7 +19,7 @@ pub struct Output {
 ///
 /// # Panics
 /// When kubectl is not there, or what it prints is not text.
-pub async fn di(namespace: &Namespace, args: &[&str]) -> Output {
+pub async fn kubectl_di(namespace: &Namespace, args: &[&str]) -> Output {
     let output = Command::new("kubectl")
         .args(["di", "-n", &namespace.name])
         .args(args)

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use di_api::DIJob;
 use serde_json::{Value, json};
 
-use crate::{Namespace, di, job, pod};
+use crate::{Namespace, job, kubectl_di, pod_template};
 
 /// Flags of a coordinator whose training does not end.
 pub const FOREVER: [&str; 4] = ["--target-return", "501", "--max-iterations", "1000000"];
@@ -14,7 +14,7 @@ pub const FOREVER: [&str; 4] = ["--target-return", "501", "--max-iterations", "1
 /// Never: the JSON is fixed.
 pub fn training(name: &str, coordinator: &[&str]) -> DIJob {
     let template = |args: &[&str]| {
-        let mut template = pod(args);
+        let mut template = pod_template(args);
         let mounts = json!([{"name": "storage", "mountPath": "/storage"}]);
         template["spec"]["containers"][0]["volumeMounts"] = mounts;
         template
@@ -38,14 +38,14 @@ pub fn is_solved(log: &str) -> bool {
 }
 
 /// By name how each replica of a training is, and its samples.
-pub type Told = BTreeMap<String, (String, u64)>;
+pub type ReplicaStates = BTreeMap<String, (String, u64)>;
 
 /// What the replicas tell that have not ended; nothing while some cannot be asked.
 ///
 /// # Panics
 /// When the plugin prints something else.
-pub async fn told(namespace: &Namespace, job: &str) -> Told {
-    let said = di(namespace, &["status", job, "-o", "json"]).await;
+pub async fn replica_states(namespace: &Namespace, job: &str) -> ReplicaStates {
+    let said = kubectl_di(namespace, &["status", job, "-o", "json"]).await;
     if said.code != Some(0) {
         return BTreeMap::new();
     }
@@ -60,7 +60,7 @@ pub async fn told(namespace: &Namespace, job: &str) -> Told {
 }
 
 /// Samples of one of them.
-pub fn samples(told: &Told, name: &str) -> u64 {
+pub fn samples(told: &ReplicaStates, name: &str) -> u64 {
     told.get(name).map_or(0, |(_, samples)| *samples)
 }
 
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_solved_by_the_standard_is_not_solved() {
+    fn solved_needs_mean_475_over_100_episodes() {
         let log = |end: &str| {
             format!("INFO iteration 3\n2026-01-01T00:00:00Z  INFO {end} after 7 iterations\n")
         };

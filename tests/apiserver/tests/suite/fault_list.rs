@@ -26,7 +26,7 @@ fn named_after_faults(dir: &Path, found: &mut BTreeSet<String>) {
 }
 
 #[test]
-fn every_fault_has_its_test() {
+fn faults_page_lists_every_fault_test() {
     let mut tests = BTreeSet::new();
     for dir in ["pkg", "cmd", "tests"] {
         named_after_faults(&Path::new(ROOT).join(dir), &mut tests);

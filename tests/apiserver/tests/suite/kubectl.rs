@@ -21,21 +21,21 @@ pub(crate) struct Kubectl<'a> {
 }
 
 /// The one that a user would run.
-fn installed() -> Option<PathBuf> {
+fn installed_kubectl() -> Option<PathBuf> {
     let folders = std::env::var_os("PATH")?;
     let mut all = std::env::split_paths(&folders).map(|dir| dir.join("kubectl"));
     all.find(|path| path.exists())
 }
 
 /// The one of the server's release, which is all that a machine without another has.
-fn beside_the_server() -> Option<PathBuf> {
+fn server_kubectl() -> Option<PathBuf> {
     let assets = PathBuf::from(std::env::var_os("KUBEBUILDER_ASSETS")?);
     Some(assets.join("kubectl")).filter(|path| path.exists())
 }
 
 /// The one that a user would run, or else the server's.
-pub(crate) fn some_kubectl() -> PathBuf {
-    let program = installed().or_else(beside_the_server);
+pub(crate) fn any_kubectl() -> PathBuf {
+    let program = installed_kubectl().or_else(server_kubectl);
     program.expect("a kubectl on PATH or in KUBEBUILDER_ASSETS")
 }
 
@@ -73,20 +73,20 @@ impl Kubectl<'_> {
 }
 
 #[tokio::test]
-async fn the_installed_kubectl_applies_every_manifest_without_a_word_of_complaint() {
-    apply_all(some_kubectl()).await;
+async fn installed_kubectl_applies_manifests_without_warnings() {
+    apply_manifests(any_kubectl()).await;
 }
 
 #[tokio::test]
-async fn the_kubectl_of_the_servers_release_does_so_too() {
+async fn kubectl_of_server_release_applies_manifests() {
     // Absent where an envtest without it is used.
-    if let Some(program) = beside_the_server() {
-        apply_all(program).await;
+    if let Some(program) = server_kubectl() {
+        apply_manifests(program).await;
     }
 }
 
 /// Applies everything, twice: the second time changes nothing.
-async fn apply_all(program: PathBuf) {
+async fn apply_manifests(program: PathBuf) {
     // Its webhooks fail closed and nobody serves them: not on the server of the other tests.
     let server = Server::start().await;
     let client = server.client("test");

@@ -2,8 +2,8 @@
 
 use di_api::{DIJob, DIJobStatus, Origin};
 use di_e2e::{
-    Endpoint, Namespace, Reply, SYSTEM, account, eventually, exec, held, http, is_running, job,
-    logs_so_far, main_of, owned_pods, owned_services, status,
+    Endpoint, Namespace, Reply, SYSTEM, create_account, eventually, exec, idle_job, is_running,
+    job, logs_so_far, main_container, owned_pods, owned_services, send_http, status,
 };
 use k8s_openapi::api::{
     apps::v1::Deployment,
@@ -17,10 +17,10 @@ use kube::{
 use serde_json::{Value, json};
 
 /// A service account's token for the endpoint, of an account that may `verbs` jobs in the namespace.
-async fn token(ns: &Namespace, name: &str, verbs: &[&str]) -> String {
+async fn create_token(ns: &Namespace, name: &str, verbs: &[&str]) -> String {
     let rule =
         json!({"apiGroups": ["diengine.opendilab.org"], "resources": ["dijobs"], "verbs": verbs});
-    account(ns, name, &json!([rule])).await;
+    create_account(ns, name, &json!([rule])).await;
     let request = TokenRequest {
         spec: Some(TokenRequestSpec {
             audiences: Some(vec!["di-server".into()]),
@@ -49,10 +49,10 @@ fn urls(reply: &Reply, part: &str) -> Vec<String> {
 #[tokio::test]
 async fn replicas_are_added_listed_failed_and_removed() {
     Namespace::with("endpoint", |ns| async move {
-        ns.submit(&held("elastic", 1, 0)).await;
+        ns.submit(&idle_job("elastic", 1, 0)).await;
         let run = |pods: &Vec<Pod>| pods.len() == 2 && pods.iter().all(is_running);
         eventually("running", || owned_pods(&ns, "elastic"), run).await;
-        let endpoint = Endpoint::new(ns.client.clone(), Some(token(&ns, "engineer", &["get", "update"]).await));
+        let endpoint = Endpoint::new(ns.client.clone(), Some(create_token(&ns, "engineer", &["get", "update"]).await));
         let who = json!({"namespace": ns.name, "coordinator": "elastic-coordinator"});
         let nothing = json!({});
         let with = |part: Value| {
@@ -107,9 +107,9 @@ async fn replicas_are_added_listed_failed_and_removed() {
 }
 
 #[tokio::test]
-async fn callers_without_the_right_are_refused() {
+async fn callers_without_rights_are_rejected() {
     Namespace::with("refusing", |ns| async move {
-        ns.submit(&held("guarded", 1, 0)).await;
+        ns.submit(&idle_job("guarded", 1, 0)).await;
         // While the address of one of its pods is not known, whoever calls may be that.
         let run = |pods: &Vec<Pod>| pods.len() == 2 && pods.iter().all(is_running);
         eventually("running", || owned_pods(&ns, "guarded"), run).await;
@@ -118,7 +118,7 @@ async fn callers_without_the_right_are_refused() {
         // The endpoint hears of addresses a moment later.
         let stranger = |reply: &Reply| reply.status == 401;
         eventually("not let in", || nobody.call("POST", "/v1alpha1/replicas", &body), stranger).await;
-        let reader = Endpoint::new(ns.client.clone(), Some(token(&ns, "reader", &["get"]).await));
+        let reader = Endpoint::new(ns.client.clone(), Some(create_token(&ns, "reader", &["get"]).await));
         assert_eq!(reader.call("POST", "/v1alpha1/replicas", &body).await.status, 403);
         let nothing = json!({});
         let list = format!("/v1alpha1/replicas?namespace={}&coordinator=guarded-coordinator", ns.name);
@@ -129,7 +129,7 @@ async fn callers_without_the_right_are_refused() {
 }
 
 /// The installed endpoint once more, in a pod of its own that no Service knows, with one flag more.
-async fn with_flag(pods: &Api<Pod>, name: &str, flag: &str) {
+async fn create_pod_with_flag(pods: &Api<Pod>, name: &str, flag: &str) {
     let deployments: Api<Deployment> = Api::namespaced(pods.clone().into_client(), SYSTEM);
     let installed = deployments.get("di-webhook").await.unwrap();
     let mut spec = installed.spec.template.spec.unwrap();
@@ -148,14 +148,14 @@ async fn with_flag(pods: &Api<Pod>, name: &str, flag: &str) {
 }
 
 #[tokio::test]
-async fn everybody_is_let_in_where_the_flag_says_so_and_nowhere_else() {
+async fn anonymous_access_needs_allow_anonymous_flag() {
     Namespace::with("anonymous", |ns| async move {
-        ns.submit(&held("open", 0, 0)).await;
+        ns.submit(&idle_job("open", 0, 0)).await;
         let pods: Api<Pod> = Api::namespaced(ns.client.clone(), SYSTEM);
-        with_flag(&pods, &ns.name, "--allow-anonymous").await;
+        create_pod_with_flag(&pods, &ns.name, "--allow-anonymous").await;
         let body = json!({"namespace": ns.name, "coordinator": "open-coordinator", "collectors": {"replicas": 1}});
         let path = "/v1alpha1/replicas";
-        let ask = || http(&pods, &ns.name, 8080, "POST", path, None, &body);
+        let ask = || send_http(&pods, &ns.name, 8080, "POST", path, None, &body);
         let added = |reply: &Option<Reply>| reply.as_ref().is_some_and(|reply| reply.body["success"] == true);
         let reply = eventually("let in", ask, added).await.unwrap();
         assert_eq!(urls(&reply, "collectors").len(), 1);
@@ -171,7 +171,7 @@ async fn everybody_is_let_in_where_the_flag_says_so_and_nowhere_else() {
 }
 
 /// What the endpoint answers to a GET from inside of a pod.
-async fn asked_by(ns: &Namespace, pod: &str, namespace: &str, coordinator: &str) -> String {
+async fn list_from_pod(ns: &Namespace, pod: &str, namespace: &str, coordinator: &str) -> String {
     let url = format!(
         "http://di-server.di-system:8080/v1alpha1/replicas?namespace={namespace}&coordinator={coordinator}"
     );
@@ -179,10 +179,10 @@ async fn asked_by(ns: &Namespace, pod: &str, namespace: &str, coordinator: &str)
 }
 
 #[tokio::test]
-async fn pods_are_known_by_their_address_and_act_on_their_own_job_only() {
+async fn pods_are_identified_by_ip_and_change_only_their_job() {
     Namespace::with("addresses", |ns| async move {
-        ns.submit(&held("own", 1, 0)).await;
-        ns.submit(&held("other", 1, 0)).await;
+        ns.submit(&idle_job("own", 1, 0)).await;
+        ns.submit(&idle_job("other", 1, 0)).await;
         // Each of its pods hears of addresses and replicas in its own time.
         for (pod, namespace, answer) in [
             ("own-coordinator", &*ns.name, "own-collector-"),
@@ -190,14 +190,14 @@ async fn pods_are_known_by_their_address_and_act_on_their_own_job_only() {
             ("other-coordinator", &ns.name, "own-collector-"),
             ("own-coordinator", "kube-system", "403"),
         ] {
-            let ask = || asked_by(&ns, pod, namespace, "own-coordinator");
+            let ask = || list_from_pod(&ns, pod, namespace, "own-coordinator");
             let what = format!("{pod} asks in {namespace}: {answer}");
             eventually(&what, ask, |said| said.contains(answer)).await;
         }
 
         // Asks for replicas in the name of another job, which its own environment lets it believe to be.
         let mut impostor = job("impostor", &["coordinator", "--storage", "/tmp"]);
-        let main = main_of(&mut impostor.spec.coordinator.template);
+        let main = main_container(&mut impostor.spec.coordinator.template);
         main.env = serde_json::from_value(
             json!([{"name": "KUBERNETES_POD_NAME", "value": "own-coordinator"}]),
         )

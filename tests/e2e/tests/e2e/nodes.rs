@@ -3,7 +3,10 @@
 use std::process::Command;
 
 use di_api::{ConditionType, DIJob, DIJobStatus, Phase, condition};
-use di_e2e::{Namespace, eventually, held, is_running, main_of, owned_pods, pod, reaches, status};
+use di_e2e::{
+    Namespace, eventually, idle_job, is_running, main_container, owned_pods, pod_template, status,
+    wait_for_phase,
+};
 use k8s_openapi::api::{
     core::v1::{Node, Pod, PodTemplateSpec},
     events::v1::Event,
@@ -22,18 +25,18 @@ struct Silent(String);
 
 impl Silent {
     fn new(node: &str) -> Self {
-        tell("stop", node);
+        control_node("stop", node);
         Self(node.to_owned())
     }
 }
 
 impl Drop for Silent {
     fn drop(&mut self) {
-        tell("start", &self.0);
+        control_node("start", &self.0);
     }
 }
 
-fn tell(action: &str, node: &str) {
+fn control_node(action: &str, node: &str) {
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kind/node");
     let told = Command::new(program).args([action, node]).status();
     assert!(told.unwrap().success(), "{program} {action} {node}");
@@ -50,7 +53,7 @@ fn is_ready(node: &Node) -> bool {
 }
 
 /// The last worker by name, which takes pods.
-async fn a_worker(ns: &Namespace, nodes: &Api<Node>) -> String {
+async fn pick_worker(ns: &Namespace, nodes: &Api<Node>) -> String {
     let all = nodes.list(&ListParams::default()).await.unwrap().items;
     let workers = all.iter().filter(|node| {
         let spec = node.spec.as_ref();
@@ -58,7 +61,7 @@ async fn a_worker(ns: &Namespace, nodes: &Api<Node>) -> String {
     });
     let node = workers.map(ResourceExt::name_any).max().unwrap();
     // The scheduler hears later than we do that it is back.
-    let mut first = pod(&["hold"]);
+    let mut first = pod_template(&["hold"]);
     first["metadata"] = json!({"name": "first"});
     first["spec"]["nodeSelector"] = json!({HOSTNAME: node});
     first["spec"]["containers"][0]["env"] = json!([{"name": "COORDINATOR_PORT", "value": "22273"}]);
@@ -78,7 +81,7 @@ async fn a_worker(ns: &Namespace, nodes: &Api<Node>) -> String {
 }
 
 /// Has the pods of a template run on this node where they can, and leave it soon when it is lost.
-fn prefer(template: &mut PodTemplateSpec, node: &str) {
+fn prefer_node(template: &mut PodTemplateSpec, node: &str) {
     let spec = template.spec.as_mut().unwrap();
     let on_it = json!({"key": HOSTNAME, "operator": "In", "values": [node]});
     spec.affinity = serde_json::from_value(json!({"nodeAffinity": {
@@ -92,9 +95,9 @@ fn prefer(template: &mut PodTemplateSpec, node: &str) {
 
 /// A job with one collector, whose coordinator stays on its node for minutes, come what may.
 fn job_on(node: &str) -> DIJob {
-    let mut job = held("job", 1, 0);
-    prefer(&mut job.spec.collector.as_mut().unwrap().template, node);
-    prefer(&mut job.spec.coordinator.template, node);
+    let mut job = idle_job("job", 1, 0);
+    prefer_node(&mut job.spec.collector.as_mut().unwrap().template, node);
+    prefer_node(&mut job.spec.coordinator.template, node);
     job.spec
         .coordinator
         .template
@@ -110,14 +113,14 @@ fn node_of(pod: &Pod) -> Option<&str> {
 }
 
 /// The pods of the job, once it has a coordinator and a collector that run: the coordinator first.
-async fn both_running(ns: &Namespace) -> Vec<Pod> {
+async fn wait_for_both_running(ns: &Namespace) -> Vec<Pod> {
     let both = |pods: &Vec<Pod>| pods.len() == 2 && pods.iter().all(is_running);
     let mut pods = eventually("both run", || owned_pods(ns, "job"), both).await;
     pods.sort_by_key(|pod| pod.name_any() != COORDINATOR);
     pods
 }
 
-async fn ready_again(nodes: &Api<Node>, node: &str) {
+async fn wait_for_node_ready(nodes: &Api<Node>, node: &str) {
     let ready = |found: &kube::Result<Node>| found.as_ref().is_ok_and(is_ready);
     eventually("ready", || nodes.get(node), ready)
         .await
@@ -125,16 +128,16 @@ async fn ready_again(nodes: &Api<Node>, node: &str) {
 }
 
 #[tokio::test]
-async fn while_a_node_is_silent_its_replicas_run_elsewhere_and_its_coordinator_is_waited_for() {
+async fn silent_node_moves_replicas_and_keeps_coordinator() {
     Namespace::with("silent", |ns| async move {
         let nodes: Api<Node> = Api::all(ns.client.clone());
-        let node = a_worker(&ns, &nodes).await;
+        let node = pick_worker(&ns, &nodes).await;
         ns.submit(&job_on(&node)).await;
-        let before = both_running(&ns).await;
+        let before = wait_for_both_running(&ns).await;
         assert!(before.iter().all(|pod| node_of(pod) == Some(&node)));
 
         let silent = Silent::new(&node);
-        let seen = reaches(&ns, "job", Phase::Unknown).await;
+        let seen = wait_for_phase(&ns, "job", Phase::Unknown).await;
         let running = condition(&seen.conditions, ConditionType::Running).unwrap();
         assert_eq!(
             (running.status.as_str(), running.reason.as_str()),
@@ -162,8 +165,8 @@ async fn while_a_node_is_silent_its_replicas_run_elsewhere_and_its_coordinator_i
         assert!(old.metadata.deletion_timestamp.is_some());
         drop(silent);
 
-        reaches(&ns, "job", Phase::Running).await;
-        let after = both_running(&ns).await;
+        wait_for_phase(&ns, "job", Phase::Running).await;
+        let after = wait_for_both_running(&ns).await;
         assert_eq!(
             after[0].uid(),
             before[0].uid(),
@@ -171,18 +174,18 @@ async fn while_a_node_is_silent_its_replicas_run_elsewhere_and_its_coordinator_i
         );
         assert_ne!(after[1].uid(), before[1].uid());
         assert_eq!(status(&ns, "job").await.restarts, 0);
-        ready_again(&nodes, &node).await;
+        wait_for_node_ready(&nodes, &node).await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn what_ran_on_a_node_that_is_removed_is_started_elsewhere() {
+async fn pods_of_removed_node_restart_elsewhere() {
     Namespace::with("removed", |ns| async move {
         let nodes: Api<Node> = Api::all(ns.client.clone());
-        let node = a_worker(&ns, &nodes).await;
+        let node = pick_worker(&ns, &nodes).await;
         ns.submit(&job_on(&node)).await;
-        let before = both_running(&ns).await;
+        let before = wait_for_both_running(&ns).await;
         assert!(before.iter().all(|pod| node_of(pod) == Some(&node)));
 
         let silent = Silent::new(&node);
@@ -199,18 +202,18 @@ async fn what_ran_on_a_node_that_is_removed_is_started_elsewhere() {
                 .iter()
                 .all(|pod| pod.name_any() != before[1].name_any())
         );
-        assert_eq!(reaches(&ns, "job", Phase::Running).await.restarts, 0);
+        assert_eq!(wait_for_phase(&ns, "job", Phase::Running).await.restarts, 0);
         drop(silent);
-        ready_again(&nodes, &node).await;
+        wait_for_node_ready(&nodes, &node).await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn what_is_evicted_is_started_again_and_counts_against_no_limit() {
+async fn evicted_pods_restart_without_counting_as_failures() {
     Namespace::with("evicted", |ns| async move {
-        ns.submit(&held("job", 1, 0)).await;
-        let before = both_running(&ns).await;
+        ns.submit(&idle_job("job", 1, 0)).await;
+        let before = wait_for_both_running(&ns).await;
         let pods: Api<Pod> = ns.api();
         for pod in &before {
             let evicted = pods.evict(&pod.name_any(), &EvictParams::default()).await;
@@ -227,20 +230,20 @@ async fn what_is_evicted_is_started_again_and_counts_against_no_limit() {
                 .iter()
                 .all(|pod| pod.name_any() != before[1].name_any())
         );
-        assert_eq!(reaches(&ns, "job", Phase::Running).await.restarts, 0);
+        assert_eq!(wait_for_phase(&ns, "job", Phase::Running).await.restarts, 0);
     })
     .await;
 }
 
 /// By the kubelet itself, which neither asks nor waits: there is no room on the node for what the replica writes.
 #[tokio::test]
-async fn what_its_kubelet_throws_out_is_replaced_and_that_is_told() {
+async fn pod_evicted_by_kubelet_is_replaced_and_reported() {
     Namespace::with("thrown-out", |ns| async move {
-        let mut job = held("job", 1, 0);
+        let mut job = idle_job("job", 1, 0);
         let collector = &mut job.spec.collector.as_mut().unwrap().template;
         // Its log alone takes more.
         let little = json!({"limits": {"ephemeral-storage": "1"}});
-        main_of(collector).resources = serde_json::from_value(little).unwrap();
+        main_container(collector).resources = serde_json::from_value(little).unwrap();
         ns.submit(&job).await;
         let why = |pod: &Pod| pod.status.as_ref().and_then(|status| status.reason.clone());
         let thrown_out = |pod: &Pod| why(pod).as_deref() == Some("Evicted");

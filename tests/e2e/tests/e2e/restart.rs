@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use di_api::{CleanPodPolicy, DIJob, Phase};
 use di_e2e::{
-    Namespace, Phases, SYSTEM, dry, eventually, exec, is_ready, is_refused_when_misnamed,
-    is_solved, job, logs, main_of, owned_pods, owned_services, reaches, status,
+    Namespace, Phases, SYSTEM, dry_run, eventually, exec, is_ready, is_solved, job, logs,
+    main_container, owned_pods, owned_services, status, wait_for_phase, wait_for_webhook_rejection,
 };
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::{
@@ -33,9 +33,9 @@ async fn kill_orchestrator(ns: &Namespace) {
     };
     let look = || async { pods.list(&selector).await.unwrap().items };
     eventually("anew, and ready", look, anew).await;
-    // The API server reaches the new pods once kube-proxy knows of them, a moment later.
+    // The API server wait_for_phase the new pods once kube-proxy knows of them, a moment later.
     let jobs: Api<DIJob> = ns.api();
-    let (dry, probe) = (dry(), job("probe", &["hold"]));
+    let (dry, probe) = (dry_run(), job("probe", &["hold"]));
     eventually("reached", || jobs.create(&dry, &probe), Result::is_ok)
         .await
         .unwrap();
@@ -48,7 +48,7 @@ fn training() -> DIJob {
         "/../../manifests/samples/cartpole.yaml"
     );
     let mut job: DIJob = serde_saphyr::from_str(&std::fs::read_to_string(sample).unwrap()).unwrap();
-    let coordinator = main_of(&mut job.spec.coordinator.template);
+    let coordinator = main_container(&mut job.spec.coordinator.template);
     let args = coordinator.args.as_mut().unwrap();
     let pace = args.iter().position(|arg| arg == "--pace").unwrap();
     args[pace + 1] = "3s".into();
@@ -56,7 +56,7 @@ fn training() -> DIJob {
 }
 
 #[tokio::test]
-async fn killing_the_orchestrator_three_times_changes_nothing_about_a_training() {
+async fn training_survives_orchestrator_kills() {
     Namespace::with("killed", |ns| async move {
         let phases = Phases::watch(&ns, "cartpole");
         ns.submit(&training()).await;
@@ -78,7 +78,7 @@ async fn killing_the_orchestrator_three_times_changes_nothing_about_a_training()
             // One that is slow to answer may have been replaced by its coordinator.
             replicas.extend(planned.into_iter().map(|entry| (entry.role, entry.index)));
         }
-        reaches(&ns, "cartpole", Phase::Succeeded).await;
+        wait_for_phase(&ns, "cartpole", Phase::Succeeded).await;
         let alone = |pods: &Vec<Pod>| pods.len() == 1;
         let left = eventually("cleaned up", || owned_pods(&ns, "cartpole"), alone).await;
         assert_eq!(left[0].name_any(), "cartpole-coordinator");
@@ -112,14 +112,14 @@ async fn killing_the_orchestrator_three_times_changes_nothing_about_a_training()
 }
 
 #[tokio::test]
-async fn f1_a_job_that_ended_and_left_nothing_is_not_run_again() {
+async fn f1_ended_job_without_pods_is_not_run_again() {
     Namespace::with("ended", |ns| async move {
         let mut wanted = job("once", &["hold"]);
         wanted.spec.clean_pod_policy = CleanPodPolicy::All;
         ns.submit(&wanted).await;
-        reaches(&ns, "once", Phase::Running).await;
+        wait_for_phase(&ns, "once", Phase::Running).await;
         exec(&ns, "once-coordinator", &["release", "0"]).await;
-        reaches(&ns, "once", Phase::Succeeded).await;
+        wait_for_phase(&ns, "once", Phase::Succeeded).await;
         eventually("nothing left", || owned_pods(&ns, "once"), Vec::is_empty).await;
         // The counts of what is left follow.
         eventually(
@@ -137,7 +137,7 @@ async fn f1_a_job_that_ended_and_left_nothing_is_not_run_again() {
         eventually("accepted", || jobs.create(&new, &second), Result::is_ok)
             .await
             .unwrap();
-        reaches(&ns, "second", Phase::Running).await;
+        wait_for_phase(&ns, "second", Phase::Running).await;
         assert!(owned_pods(&ns, "once").await.is_empty());
         let after = ns.api::<DIJob>().get("once").await.unwrap();
         assert_eq!(
@@ -150,7 +150,7 @@ async fn f1_a_job_that_ended_and_left_nothing_is_not_run_again() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_is_broken_is_made_anew() {
+async fn broken_certificate_is_reissued() {
     Namespace::with("certificate", |ns| async move {
         let secrets: Api<Secret> = Api::namespaced(ns.client.clone(), SYSTEM);
         let broken = serde_json::json!({"data": {"tls.key": "bm8ga2V5"}});
@@ -160,7 +160,7 @@ async fn a_certificate_that_is_broken_is_made_anew() {
             .await
             .unwrap();
         kill_orchestrator(&ns).await;
-        is_refused_when_misnamed(&ns).await;
+        wait_for_webhook_rejection(&ns).await;
     })
     .await;
 }

@@ -24,7 +24,7 @@ fn granted(rules: Option<Vec<PolicyRule>>) -> impl Iterator<Item = (String, Stri
 }
 
 #[tokio::test]
-async fn what_is_granted_is_what_is_used() {
+async fn granted_rules_match_used_rules() {
     let client = client().await;
     let calls = Audit::of_cluster().calls_of(USER);
     let refused: Vec<_> = calls.iter().filter(|call| call.forbidden).collect();

@@ -1,0 +1,58 @@
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+};
+
+use tokio::{
+    io::{AsyncReadExt, copy_bidirectional},
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+};
+
+/// A proxy that loses answers: of its first connections, the request arrives and the answer comes, but goes no further.
+pub struct LossyProxy {
+    /// Where it listens.
+    pub address: SocketAddr,
+    _tasks: JoinSet<()>,
+}
+
+impl LossyProxy {
+    /// One that loses the answers of so many connections.
+    pub async fn start(to: SocketAddr, loses: usize) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let left = Arc::new(AtomicUsize::new(loses));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                let (client, _) = listener.accept().await.unwrap();
+                let less = left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1));
+                connections.spawn(pass(client, to, less.is_ok()));
+            }
+        });
+        Self {
+            address,
+            _tasks: tasks,
+        }
+    }
+}
+
+async fn pass(mut client: TcpStream, to: SocketAddr, cut: bool) {
+    let mut server = TcpStream::connect(to).await.unwrap();
+    if !cut {
+        copy_bidirectional(&mut client, &mut server).await.ok();
+        return;
+    }
+    let (mut from_client, _) = client.split();
+    let (mut from_server, mut to_server) = server.split();
+    let mut answer = [0; 4096];
+    tokio::select! {
+        _ = tokio::io::copy(&mut from_client, &mut to_server) => {}
+        // The first of an answer comes once the request was served.
+        _ = from_server.read(&mut answer) => {}
+    }
+}

@@ -1,0 +1,171 @@
+//! The definitions with rules in CEL, `manifests/cel`, on a server of a Kubernetes that has CEL: it takes them, its estimate of what they
+//! cost included, and refuses by them what the validator refuses, and nothing else.
+
+#![allow(clippy::unwrap_used)] // a panic is how a test fails
+
+use di_apiserver_tests::{Server, dry_run, eventually};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams},
+    core::{GroupVersionKind, Status},
+};
+use serde_json::{Value, json};
+use table::{Mistake, PHASES, changes, good_of, job, mistakes_of, set};
+
+#[path = "../../../../pkg/api/tests/table/mod.rs"]
+mod table;
+
+const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../pkg/api/tests/table");
+const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../manifests/cel");
+
+/// Applies the definitions, and their rules as kustomize does.
+async fn install(client: &Client) {
+    let api = Api::all(client.clone());
+    for definition in di_api::crds() {
+        let plural = definition.spec.names.plural.clone();
+        let text = std::fs::read_to_string(format!("{RULES}/{plural}.yaml")).unwrap();
+        let patch: json_patch::Patch = serde_saphyr::from_str(&text).unwrap();
+        let mut definition = serde_json::to_value(definition).unwrap();
+        json_patch::patch(&mut definition, &patch).unwrap();
+        let definition: CustomResourceDefinition = serde_json::from_value(definition).unwrap();
+        api.create(&PostParams::default(), &definition)
+            .await
+            .unwrap();
+        eventually("the kind is served", async || {
+            let list = objects(client, &plural).list(&ListParams::default()).await;
+            list.map_err(|error| error.to_string())
+        })
+        .await;
+    }
+}
+
+fn objects(client: &Client, plural: &str) -> Api<DynamicObject> {
+    let kind = match plural {
+        "dijobs" => "DIJob",
+        _ => "AggregatorConfig",
+    };
+    let kind = GroupVersionKind::gvk(di_api::names::GROUP, "v1alpha2", kind);
+    let resource = ApiResource::from_gvk_with_plural(&kind, plural);
+    Api::namespaced_with(client.clone(), "default", &resource)
+}
+
+/// An object of the table, in the version that has rules and the one namespace that is there.
+fn placed(object: &Value) -> (String, DynamicObject) {
+    let mut object = object.clone();
+    set(
+        &mut object,
+        "/apiVersion",
+        json!("diengine.opendilab.org/v1alpha2"),
+    );
+    set(&mut object, "/metadata/namespace", json!("default"));
+    let plural = format!("{}s", object["kind"].as_str().unwrap().to_lowercase());
+    (plural, serde_json::from_value(object).unwrap())
+}
+
+async fn submit(client: &Client, object: &Value) -> Result<(), Box<Status>> {
+    let (plural, object) = placed(object);
+    refusal(objects(client, &plural).create(&dry_run(), &object).await)
+}
+
+fn refusal(answer: kube::Result<DynamicObject>) -> Result<(), Box<Status>> {
+    match answer {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) => Err(status),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Whether one of the rules is about it.
+fn is_ruled(mistake: &Mistake) -> bool {
+    let ruled = |fault: &String| {
+        fault.starts_with("metadata.name") || fault.contains("must be named di-container")
+    };
+    mistake.faults.iter().any(ruled)
+}
+
+/// Whether a refusal has the message of one of the rules that are about one object.
+fn is_of_rule(told: &String) -> bool {
+    let messages = [
+        "must be no more than 45 lower case letters",
+        "must have one named di-container",
+    ];
+    messages.iter().any(|message| told.contains(message))
+}
+
+async fn valid_objects_are_accepted(client: &Client) {
+    for object in good_of(TABLE) {
+        let answer = submit(client, &object).await;
+        assert!(answer.is_ok(), "{object}: {answer:?}");
+    }
+}
+
+async fn invalid_objects_are_rejected_by_schema_or_rule(client: &Client) {
+    let mut by_rule = 0;
+    let mut wrong = Vec::new();
+    for mistake in mistakes_of(TABLE) {
+        let answer = submit(client, &mistake.object).await;
+        let told = answer.as_ref().err().map(|status| &status.message);
+        // By the table, which goes by servers of 1.20, some may not be empty that may be here.
+        let depends = mistake.value.to_string().contains("\"\"");
+        if answer.is_err() != (mistake.schema || is_ruled(&mistake)) && !depends {
+            wrong.push(format!("{} = {}: {told:?}", mistake.at, mistake.value));
+        }
+        by_rule += usize::from(told.is_some_and(is_of_rule));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(by_rule >= 5, "{by_rule}");
+}
+
+/// Makes a job in a phase.
+async fn make(jobs: &Api<DynamicObject>, name: &str, phase: &str) -> DynamicObject {
+    let mut object = job();
+    set(&mut object, "/metadata/name", json!(name));
+    let (_, object) = placed(&object);
+    let made = jobs.create(&PostParams::default(), &object).await.unwrap();
+    if phase.is_empty() {
+        return made;
+    }
+    let status = json!({"status": {"phase": phase}});
+    let params = PatchParams::default();
+    let status = Patch::Merge(&status);
+    jobs.patch_status(name, &params, &status).await.unwrap()
+}
+
+async fn updates_are_rejected_like_the_validator(client: &Client) {
+    let jobs = objects(client, "dijobs");
+    let params = PatchParams::default();
+    for phase in PHASES {
+        let name = format!("job-{}", phase.to_lowercase());
+        let name = name.trim_end_matches('-');
+        let old = serde_json::to_value(make(&jobs, name, phase).await).unwrap();
+        for (at, value, field) in changes() {
+            let mut new = old.clone();
+            set(&mut new, at, value);
+            let ours = di_api::validation::dijob_update(&old, &new);
+            let at = format!("{phase}, {at}");
+            let dry = PatchParams {
+                dry_run: true,
+                ..params.clone()
+            };
+            let answer = refusal(jobs.patch(name, &dry, &Patch::Merge(&new)).await);
+            let told = answer.err().map(|status| status.message);
+            assert_eq!(ours.is_err(), told.is_some(), "{at}: {told:?}");
+            assert!(told.is_none_or(|told| told.contains(field)), "{at}");
+        }
+        // Which no webhook of ours is asked about.
+        let scale = json!({"spec": {"replicas": 7}});
+        let answer = jobs.patch_scale(name, &params, &Patch::Merge(&scale)).await;
+        assert!(answer.is_ok(), "{phase}: {answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn cel_rules_match_validator_on_newest_kubernetes() {
+    let server = Server::start().await;
+    let client = server.start_newest_crd_server().await;
+    install(&client).await;
+    valid_objects_are_accepted(&client).await;
+    invalid_objects_are_rejected_by_schema_or_rule(&client).await;
+    updates_are_rejected_like_the_validator(&client).await;
+}

@@ -1,0 +1,132 @@
+//! A leader that is stopped past its lease, in the middle of whatever it does, while another leads, and then goes on: it does no harm.
+
+use std::{sync::Arc, time::Duration};
+
+use di_apiserver_tests::{PausableLeader, Proxy, ProxyAction, Space, Write, eventually};
+use di_controller::{Error, Lease, LeaseSettings, Metrics, lead};
+use jiff::Timestamp;
+use prometheus_client::registry::Registry;
+use tokio::{sync::Notify, task::JoinSet};
+
+use crate::{
+    faults::job_run::{
+        AT_ONCE, JobRun, check_watch_rate, complete_like_reference, reference_run,
+        short_timeout_settings, wait_for_reference_end,
+    },
+    faults::phase_monitor::PhaseMonitor,
+    faults::scenario::run_cases,
+};
+
+/// Of a few seconds, so that a busy machine does not look like a stopped one.
+fn lease_settings(space: &Space, identity: &str) -> LeaseSettings {
+    LeaseSettings {
+        duration: Duration::from_secs(10),
+        renew_every: Duration::from_secs(1),
+        renew_deadline: Duration::from_secs(8),
+        ..LeaseSettings::new(&space.namespace, "leader", identity)
+    }
+}
+
+/// A life whose leader is stopped at this write, which is either held until it goes on, or arrives and is answered then. Whether it came to
+/// that.
+async fn pause_leader_at_write(at: usize, fate: ProxyAction) -> bool {
+    let space = Space::new().await;
+    let phases = PhaseMonitor::start(&space);
+    let upstream = space.server.client_of_manager("first", &space.namespace);
+    let proxy = Proxy::start(upstream);
+    let reached = Arc::new(Notify::new());
+    let notify = reached.clone();
+    proxy.set_rule(move |request| {
+        if request.write == at {
+            notify.notify_one();
+            return fate;
+        }
+        ProxyAction::Served
+    });
+    // The rights to a lease are those of the orchestrator's own namespace, and not what is tested here.
+    let mut first = PausableLeader::start(
+        proxy.config(),
+        space.server.config("first's lease"),
+        lease_settings(&space, "first"),
+        short_timeout_settings(),
+    )
+    .await;
+    first.wait_for_leadership().await;
+    eventually("it says that it leads", async || {
+        let told = first.metrics();
+        let says_so = told.contains("\ndi_controller_leader 1\n");
+        says_so.then_some(()).ok_or(told)
+    })
+    .await;
+
+    let mut managers = JoinSet::<()>::new();
+    let upstream = space.server.client_of_manager("second", &space.namespace);
+    let proxy_of_second = Proxy::start(upstream);
+    let client = proxy_of_second.client();
+    let of_second = Lease::new(
+        space.server.client("second's lease"),
+        lease_settings(&space, "second"),
+    );
+    let second = of_second.term();
+    managers.spawn(async move {
+        // Whoever loses it on a busy machine begins anew, as a container does.
+        loop {
+            let metrics = Metrics::new(&mut Registry::default());
+            let forever = std::future::pending();
+            let led = lead(
+                client.clone(),
+                &of_second,
+                short_timeout_settings(),
+                metrics,
+                forever,
+            );
+            led.await.ok();
+        }
+    });
+
+    let mut living = std::pin::pin!(complete_like_reference(&space));
+    tokio::select! {
+        () = reached.notified() => {}
+        // It may be done with fewer writes than another.
+        _ = &mut living => return false,
+    }
+    first.pause().await;
+    let begun = first.started_writes();
+    living.await;
+    // Nothing may have been left to do but that write, and the lease has yet to run out.
+    second.lasting().await;
+
+    let continued = Timestamp::now().strftime("%FT%T%.6fZ").to_string();
+    proxy.resume_paused();
+    let lost = first.resume().await;
+    let what = format!("write {at}: {fate:?}");
+    assert!(matches!(lost, Err(Error::LeaseLost(_))), "{what}: {lost:?}");
+    let end = wait_for_reference_end(&space).await;
+    managers.shutdown().await;
+
+    // Some may have been about to be sent, and go out with the first that it does.
+    let writes = space.writes_of("first").await;
+    assert!(
+        writes.len() <= begun,
+        "{what}: only what was on its way, and {begun} were begun: {writes:#?}"
+    );
+    let late = |write: &&Write| write.received > continued && write.is_call("create", "pods");
+    let late = writes.iter().filter(late).count();
+    let life = JobRun::collect(&space, end, Vec::new()).await;
+    let made = reference_run().await.pods.len() + late.max(1);
+    assert!(life.pods.len() <= made, "{what}: {life:#?}");
+    for proxy in [&proxy, &proxy_of_second] {
+        check_watch_rate(&what, &proxy.requests());
+    }
+    phases.check().await;
+    true
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn paused_leader_past_lease_starts_no_write_on_resume() {
+    let writes = reference_run().await.writes();
+    // What was sent before may arrive late, or have arrived.
+    let fates = [ProxyAction::Paused, ProxyAction::Delayed];
+    let cases = (1..=writes).step_by(2).zip(fates.into_iter().cycle());
+    run_cases(cases, AT_ONCE, |(at, fate)| pause_leader_at_write(at, fate)).await;
+}

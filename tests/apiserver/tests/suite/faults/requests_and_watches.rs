@@ -1,0 +1,318 @@
+//! A job's life, with every fault that a server, a network or a manager's death can show: it ends as an reference_cell one does.
+
+use std::{
+    collections::BTreeSet,
+    sync::Mutex,
+    time::{Duration, Instant},
+};
+
+use di_api::{DIJobStatus, Phase};
+use di_apiserver_tests::{
+    Endpoint, Job, Kubelet, Proxy, ProxyAction, RecordedRequest, WatchMode, eventually, exit,
+};
+use futures::future::join_all;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+use tokio::time::sleep;
+
+use crate::{
+    faults::job_run::{
+        AT_ONCE, JOB, ProxiedManager, ReplacementScenario, check_watch_rate,
+        complete_like_reference, reference_run,
+    },
+    faults::phase_monitor::PhaseMonitor,
+    faults::scenario::{Scenario, inject_at_each_write, kill_at_the_end, kill_at_writes},
+};
+
+/// How long faults go on that come again and again. What backs off from them for longer and longer goes on soon after.
+const FAULTY: Duration = Duration::from_secs(4);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rejected_write_reaches_same_end() {
+    let codes = [409, 429, 500, 504].map(ProxyAction::Rejected);
+    inject_at_each_write::<ReplacementScenario>(
+        &[&codes[..], &[ProxyAction::Garbled]].concat(),
+        AT_ONCE,
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hanging_or_unanswered_write_reaches_same_end() {
+    inject_at_each_write::<ReplacementScenario>(
+        &[
+            ProxyAction::Hung,
+            ProxyAction::Unanswered,
+            ProxyAction::Lost,
+        ],
+        AT_ONCE,
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn manager_killed_at_any_write_reaches_same_end() {
+    let writes = reference_run().await.writes();
+    kill_at_writes::<ReplacementScenario>(1..=writes, AT_ONCE, 20).await;
+    kill_at_the_end::<ReplacementScenario>().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn quarter_of_requests_failing_reaches_same_end() {
+    const FATES: [ProxyAction; 6] = [
+        ProxyAction::Rejected(409),
+        ProxyAction::Rejected(500),
+        ProxyAction::Rejected(503),
+        ProxyAction::Garbled,
+        ProxyAction::Unanswered,
+        ProxyAction::Lost,
+    ];
+    let began = Instant::now();
+    let fate =
+        move |request: &RecordedRequest| match FATES.get(rand::random_range(0..4 * FATES.len())) {
+            _ if began.elapsed() > FAULTY => ProxyAction::Served,
+            Some(ProxyAction::Rejected(409)) if request.write == 0 => ProxyAction::Rejected(500),
+            Some(ProxyAction::Unanswered) if request.write == 0 => ProxyAction::Lost,
+            Some(fate) => *fate,
+            None => ProxyAction::Served,
+        };
+    for lived in join_all((0..AT_ONCE).map(|_| ReplacementScenario::run_with_rule(fate))).await {
+        lived.check("a quarter", 200);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn temporarily_revoked_right_reaches_same_end() {
+    let resources = ["/pods", "/services", "/status"];
+    let lives = resources.map(|resource| async move {
+        let began = Instant::now();
+        let withdrawn = move |request: &RecordedRequest| {
+            request.write > 0 && request.target.contains(resource) && began.elapsed() < FAULTY
+        };
+        let lived = ReplacementScenario::run_with_rule(move |request| {
+            if withdrawn(request) {
+                ProxyAction::Rejected(403)
+            } else {
+                ProxyAction::Served
+            }
+        });
+        lived.await.check(resource, 40);
+    });
+    join_all(lives).await;
+}
+
+/// A life while this is done to its watches.
+async fn run_with_watches(what: &str, disturb: impl AsyncFn(&Proxy)) {
+    let managed = ProxiedManager::start().await;
+    let disturbed = async {
+        disturb(&managed.proxy).await;
+        std::future::pending::<()>().await;
+    };
+    let end = tokio::select! {
+        end = complete_like_reference(&managed.space) => end,
+        () = disturbed => unreachable!("it is pending"),
+    };
+    managed.stop_and_record(end).await.check(what, 300);
+}
+
+/// Now and then, for a moment.
+async fn toggle_watches(proxy: &Proxy, what: WatchMode) {
+    let began = Instant::now();
+    while began.elapsed() < FAULTY {
+        proxy.set_watches(what);
+        sleep(Duration::from_millis(50)).await;
+        proxy.set_watches(WatchMode::Flow);
+        sleep(Duration::from_millis(300)).await;
+    }
+}
+
+/// WatchMode end all the time, and half of those that follow are refused.
+async fn reject_watches_sometimes(fate: ProxyAction) {
+    run_with_watches(&format!("{fate:?}"), async |proxy| {
+        let refused = |request: &RecordedRequest| request.is_watch() && rand::random();
+        proxy.set_rule(move |request| {
+            if refused(request) {
+                fate
+            } else {
+                ProxyAction::Served
+            }
+        });
+        toggle_watches(proxy, WatchMode::Cut).await;
+        proxy.set_rule(|_| ProxyAction::Served);
+    })
+    .await;
+}
+
+/// The watches of one kind lag or break for long, while the others go on.
+async fn break_watches_of(kind: &'static str, what: WatchMode) {
+    run_with_watches(&format!("{kind} {what:?}"), async |proxy| {
+        let began = Instant::now();
+        while began.elapsed() < FAULTY {
+            proxy.set_watches_of(kind, what);
+            sleep(Duration::from_millis(1500)).await;
+            proxy.set_watches(WatchMode::Flow);
+            sleep(Duration::from_millis(300)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn broken_watches_of_one_kind_reach_same_end() {
+    let kinds = ["pods", "services", "dijobs"];
+    let lives = kinds.into_iter().flat_map(|kind| {
+        let ways = [WatchMode::Frozen, WatchMode::Cut, WatchMode::Expired];
+        ways.map(|what| break_watches_of(kind, what))
+    });
+    join_all(lives).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn broken_watches_reach_same_end() {
+    tokio::join!(
+        run_with_watches("cut", async |proxy| toggle_watches(proxy, WatchMode::Cut)
+            .await),
+        run_with_watches("expired", async |proxy| toggle_watches(
+            proxy,
+            WatchMode::Expired
+        )
+        .await),
+        run_with_watches("frozen", async |proxy| toggle_watches(
+            proxy,
+            WatchMode::Frozen
+        )
+        .await),
+        run_with_watches("twice", async |proxy| proxy.set_watches(WatchMode::Twice)),
+        reject_watches_sometimes(ProxyAction::Garbled),
+        reject_watches_sometimes(ProxyAction::Indented(403)),
+        reject_watches_sometimes(ProxyAction::Indented(429)),
+        reject_watches_sometimes(ProxyAction::Indented(500)),
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watches_closed_at_once_are_reopened_at_limited_rate() {
+    let managed = ProxiedManager::start().await;
+    let endpoint = Proxy::start(managed.space.client.clone());
+    let settings = di_replicas::Settings::default();
+    let _endpoint = Endpoint::start_with_client(&managed.space, endpoint.client(), settings).await;
+    let proxies = [&managed.proxy, &endpoint];
+    for proxy in proxies {
+        proxy.set_watches(WatchMode::Cut);
+    }
+    for proxy in proxies {
+        eventually("it watches", async || {
+            let watches = proxy.requests().iter().any(RecordedRequest::is_watch);
+            watches.then_some(()).ok_or_else(String::new)
+        })
+        .await;
+    }
+    sleep(FAULTY).await;
+    for proxy in proxies {
+        check_watch_rate("cut", &proxy.requests());
+        proxy.set_watches(WatchMode::Flow);
+    }
+    let end = complete_like_reference(&managed.space).await;
+    managed.stop_and_record(end).await.check("cut", 40);
+}
+
+/// A job that ends while its manager's watches are silent in this way, and then another life.
+async fn run_with_silent_watches(
+    what: &str,
+    silence: WatchMode,
+    wait: impl AsyncFn(&ProxiedManager),
+) {
+    let managed = ProxiedManager::start().await;
+    let phases = PhaseMonitor::start(&managed.space);
+    managed.space.create(&Job::new("before", 2)).await;
+    let kubelet = Kubelet::running(&managed.space);
+    managed.space.until_settled("before").await;
+    // The life has its own, of all pods.
+    drop(kubelet);
+    managed.proxy.set_watches(silence);
+    exit(&managed.space.pods(), "before-coordinator", 0).await;
+    wait(&managed).await;
+    managed.space.until_phase("before", Phase::Succeeded).await;
+    let end = complete_like_reference(&managed.space).await;
+    phases.check().await;
+    let space = managed.space.clone();
+    // The one before has requests of its own.
+    managed.stop_and_record(end).await.check(what, 100);
+    let writes = space.writes_of("manager").await.into_iter();
+    let made =
+        writes.filter(|w| w.concerns_job("before") && w.is_call("create", "pods") && w.code == 201);
+    assert_eq!(made.count(), 3, "{what}");
+}
+
+/// Nothing comes by any watch, until the minute is over.
+async fn silence_watches_for_a_minute() {
+    run_with_silent_watches("a minute", WatchMode::Frozen, async |managed| {
+        sleep(Duration::from_secs(60)).await;
+        managed.proxy.set_watches(WatchMode::Flow);
+    })
+    .await;
+}
+
+/// Nothing comes any more by the watches that there are, for as long as they are waited for.
+async fn silence_watches_forever() {
+    run_with_silent_watches("for ever", WatchMode::Forgotten, async |managed| {
+        // A server ends them after 60 s; one that is not heard any more is given up soon after.
+        sleep(Duration::from_secs(30)).await;
+        let unheard = managed.space.until("before", "it is there", |_| true).await;
+        assert_eq!(unheard.phase, Some(Phase::Running));
+    })
+    .await;
+}
+
+/// Nothing comes by the watch of pods, from before the first is made until those that were made count as there no more without it. Then the
+/// server is asked for them.
+async fn silence_pod_watch_for_a_minute() {
+    let managed = ProxiedManager::start().await;
+    let space = &managed.space;
+    managed.proxy.set_watches_of("pods", WatchMode::Frozen);
+    let unseen = async {
+        let made = |s: &DIJobStatus| {
+            let all = s.plan.iter().all(|entry| entry.uid.is_some());
+            s.plan.len() == 2 && all
+        };
+        space.until(JOB, "all is made", made).await;
+        sleep(Duration::from_secs(61)).await;
+        // Something has it looked at.
+        let touch = Patch::Merge(json!({"metadata": {"annotations": {"looked": "at"}}}));
+        let params = PatchParams::default();
+        space.jobs().patch(JOB, &params, &touch).await.unwrap();
+        let runs = |s: &DIJobStatus| s.phase == Some(Phase::Running);
+        space.until(JOB, "it is seen to run", runs).await;
+        managed.proxy.set_watches(WatchMode::Flow);
+    };
+    let (end, ()) = tokio::join!(complete_like_reference(space), unseen);
+    managed.stop_and_record(end).await.check("pods unseen", 100);
+}
+
+/// A manager whose lists, and whose watches, are not answered at first.
+async fn hang_first_lists_and_watches() {
+    // The lists that fill the caches, and the watches that follow.
+    let lives = [RecordedRequest::is_list, RecordedRequest::is_watch].map(|asks| async move {
+        let seen = Mutex::new(BTreeSet::new());
+        let lived = ReplacementScenario::run_with_rule(move |request| {
+            let first = || seen.lock().unwrap().insert(request.path().to_owned());
+            if asks(request) && first() {
+                ProxyAction::Hung
+            } else {
+                ProxyAction::Served
+            }
+        });
+        lived.await.check("unanswered at first", 40);
+    });
+    join_all(lives).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_watches_reach_same_end() {
+    tokio::join!(
+        silence_watches_for_a_minute(),
+        silence_watches_forever(),
+        silence_pod_watch_for_a_minute(),
+        hang_first_lists_and_watches()
+    );
+}

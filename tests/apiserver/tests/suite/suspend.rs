@@ -1,0 +1,93 @@
+//! Jobs that are held, and go on.
+
+use std::collections::BTreeSet;
+
+use di_api::{ConditionType, DIJobStatus, Phase, condition, is_true};
+use di_apiserver_tests::{
+    Job, Kubelet, Space, common_nodes, create_aggregator_config, eventually, wait_for_objects,
+};
+use kube::{
+    ResourceExt,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
+
+pub(crate) async fn set_suspended(space: &Space, job: &str, suspend: bool) {
+    let patch = Patch::Merge(json!({"spec": {"suspend": suspend}}));
+    let params = PatchParams::default();
+    space.jobs().patch(job, &params, &patch).await.unwrap();
+}
+
+/// The names that the plan holds, with what they are.
+fn comparable_plan(status: &DIJobStatus) -> BTreeSet<(String, String, i32)> {
+    let plan = status.plan.iter().filter(|entry| entry.is_wanted());
+    plan.map(|entry| (entry.name.clone(), entry.role.to_string(), entry.index))
+        .collect()
+}
+
+#[tokio::test]
+async fn suspended_job_frees_pods_and_resumes_with_same_names() {
+    let space = Space::new().await;
+    common_nodes(&space).await;
+    create_aggregator_config(&space).await;
+    let kubelet = Kubelet::running(&space);
+    let manager = space.manager("manager");
+    let gpus = json!({"limits": {"nvidia.com/gpu": "6"}});
+    space
+        .create(&Job::new("job", 2).learners_with(1, &gpus))
+        .await;
+    let before = space.until_settled("job").await;
+    let pods = space.pods_of("job").await;
+    let services = space.services_of("job").await;
+    // The coordinator, collectors, an aggregator, and two ddp learners.
+    assert_eq!((pods.len(), services.len()), (6, 6));
+
+    // As long as its pods save what they have, it is not held yet, and they are reached.
+    drop(kubelet);
+    set_suspended(&space, "job", true).await;
+    eventually("all pods are told to go", async || {
+        let pods = space.pods_of("job").await.into_values();
+        let stay = pods.filter(|pod| pod.metadata.deletion_timestamp.is_none());
+        match stay.count() {
+            0 => Ok(()),
+            n => Err(format!("{n} stay")),
+        }
+    })
+    .await;
+    let told = |s: &DIJobStatus| {
+        let running = condition(&s.conditions, ConditionType::Running);
+        running.is_some_and(|running| running.reason == "Suspended")
+    };
+    let status = space.until("job", "it is told of", told).await;
+    assert_eq!(status.phase, Some(Phase::Created));
+    assert!(!is_true(&status.conditions, ConditionType::Suspended));
+    assert_eq!(space.services_of("job").await.len(), 6);
+
+    let _kubelet = Kubelet::running(&space);
+    let status = space.until_phase("job", Phase::Suspended).await;
+    assert!(space.pods_of("job").await.is_empty());
+    wait_for_objects("services", &[], async || space.services_of("job").await).await;
+    assert!(is_true(&status.conditions, ConditionType::Suspended));
+    assert_eq!(comparable_plan(&status), comparable_plan(&before));
+    let unmade = |s: &DIJobStatus| s.plan.iter().all(|entry| entry.uid.is_none());
+    let status = space.until("job", "nothing is made", unmade).await;
+    assert_eq!((status.start_time, status.collectors), (None, 2));
+
+    set_suspended(&space, "job", false).await;
+    let after = space.until_settled("job").await;
+    assert_eq!(comparable_plan(&after), comparable_plan(&before));
+    assert!(!is_true(&after.conditions, ConditionType::Suspended));
+    assert_eq!((after.restarts, after.reason), (0, None));
+    let anew = space.pods_of("job").await;
+    assert!(anew.keys().eq(pods.keys()));
+    assert!(anew.iter().all(|(name, pod)| pods[name].uid() != pod.uid()));
+    // Their watch is another than that of pods.
+    let services: Vec<_> = services.into_keys().collect();
+    wait_for_objects("services", &services, async || {
+        space.services_of("job").await
+    })
+    .await;
+    let warnings = space.warnings_of("job").await;
+    assert!(warnings.is_empty(), "{warnings:?}");
+    manager.stop().await;
+}
