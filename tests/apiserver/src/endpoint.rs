@@ -45,14 +45,14 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 impl Answer {
     /// Whether it tells of a fault that was made by faults.
     fn is_random_fault(&self) -> bool {
-        let told = self.body["message"].as_str().unwrap_or_default();
+        let message = self.body["message"].as_str().unwrap_or_default();
         let of_faults = [
             "a fault of the test",
             "could not be asked",
             "could not be looked at",
             "not all known yet",
         ];
-        self.status == 503 && of_faults.iter().any(|fault| told.contains(fault))
+        self.status == 503 && of_faults.iter().any(|fault| message.contains(fault))
     }
 
     /// Pod names of the answered URLs, sorted.

@@ -5,14 +5,17 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const TIMEOUT: Duration = Duration::from_secs(180);
 
 /// Looks until `attempt` returns something, and fails with what it said last when that takes too long.
-pub async fn eventually<T>(what: &str, mut attempt: impl AsyncFnMut() -> Result<T, String>) -> T {
+pub async fn eventually<T>(
+    description: &str,
+    mut attempt: impl AsyncFnMut() -> Result<T, String>,
+) -> T {
     let deadline = Instant::now() + TIMEOUT;
     loop {
         match attempt().await {
             Ok(found) => return found,
             Err(seen) => assert!(
                 Instant::now() < deadline,
-                "not within {TIMEOUT:?}: {what}; last seen: {seen}"
+                "not within {TIMEOUT:?}: {description}; last seen: {seen}"
             ),
         }
         tokio::time::sleep(POLL_INTERVAL).await;

@@ -179,10 +179,10 @@ pub async fn report_node_lost(pods: &Api<Pod>, name: &str) {
 
 /// Tells of a pod that no node has room for it, as the scheduler does.
 pub async fn report_unschedulable(pods: &Api<Pod>, name: &str) {
-    let told = json!([{
+    let unschedulable = json!([{
         "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available",
     }]);
-    set_status(pods, name, json!({"conditions": told})).await;
+    set_status(pods, name, json!({"conditions": unschedulable})).await;
 }
 
 /// Removes an object at once, as a kubelet or the garbage collector would.

@@ -188,12 +188,12 @@ impl Server {
     }
 
     /// Has the guardian do something, and waits until it has done so.
-    async fn send_command(&self, what: &str) {
+    async fn send_command(&self, command: &str) {
         let done = || std::fs::read(self.dir.join("done")).map_or(0, |done| done.len());
         let before = done();
         let mut stdin = self.guardian.stdin.as_ref().unwrap();
-        writeln!(stdin, "{what}").unwrap();
-        eventually("the guardian has done what it was told", async || {
+        writeln!(stdin, "{command}").unwrap();
+        eventually("the guardian has run the command", async || {
             let is_done = done() > before;
             is_done.then_some(()).ok_or_else(String::new)
         })

@@ -136,10 +136,10 @@ impl Space {
     pub async fn until(
         &self,
         job: &str,
-        what: &str,
+        description: &str,
         done: impl Fn(&DIJobStatus) -> bool,
     ) -> DIJobStatus {
-        eventually(&format!("{job}: {what}"), async || {
+        eventually(&format!("{job}: {description}"), async || {
             let found = self.jobs().get(job).await;
             let status = found.map_err(|error| error.to_string())?.status;
             let status = status.unwrap_or_default();
@@ -264,13 +264,13 @@ pub fn dry_run() -> PostParams {
 
 /// Waits until exactly these objects of a job are there.
 pub async fn wait_for_objects<K: std::fmt::Debug>(
-    what: &str,
+    description: &str,
     wanted: &[String],
     mut list: impl AsyncFnMut() -> BTreeMap<String, K>,
 ) -> BTreeMap<String, K> {
     let mut wanted = wanted.to_vec();
     wanted.sort();
-    eventually(&format!("{what} are {wanted:?}"), async || {
+    eventually(&format!("{description} are {wanted:?}"), async || {
         let found = list().await;
         if found.keys().eq(&wanted) {
             Ok(found)

@@ -67,14 +67,14 @@ impl Terminal {
         self.tmux(&["resize-window", "-x", &width, "-y", &height]);
         let tty = self.tmux(&["display", "-p", "#{pane_tty}"]);
         eventually("the terminal's size", async || {
-            let told = Command::new("stty")
+            let reported = Command::new("stty")
                 .args(["-F", tty.trim(), "size"])
                 .output();
-            let told = told.unwrap().stdout;
-            let is_so = told == size.as_bytes();
-            is_so
+            let reported = reported.unwrap().stdout;
+            let is_resized = reported == size.as_bytes();
+            is_resized
                 .then_some(())
-                .ok_or_else(|| String::from_utf8_lossy(&told).into_owned())
+                .ok_or_else(|| String::from_utf8_lossy(&reported).into_owned())
         })
         .await;
     }
@@ -92,8 +92,8 @@ impl Terminal {
     }
 
     /// Waits until the screen shows what is wanted, and returns it.
-    pub async fn until(&self, what: &str, done: impl Fn(&str) -> bool) -> String {
-        eventually(what, async || {
+    pub async fn until(&self, description: &str, done: impl Fn(&str) -> bool) -> String {
+        eventually(description, async || {
             let screen = self.screen();
             if done(&screen) {
                 Ok(screen)

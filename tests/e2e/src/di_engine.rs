@@ -170,16 +170,20 @@ impl Coordinator {
     ///
     /// # Panics
     /// When it does not in time, or its sync thread has ended.
-    pub async fn wait_until(&self, what: &str, done: impl Fn(&ClientState) -> bool) -> ClientState {
+    pub async fn wait_until(
+        &self,
+        description: &str,
+        done: impl Fn(&ClientState) -> bool,
+    ) -> ClientState {
         let dead = |seen: &ClientState| seen.started && !seen.sync_alive;
         let seen = eventually(
-            what,
+            description,
             || self.observe(),
             |seen| seen.as_ref().is_some_and(|seen| done(seen) || dead(seen)),
         )
         .await
         .expect("seen");
-        assert!(done(&seen) && !dead(&seen), "{what}: {seen:#?}");
+        assert!(done(&seen) && !dead(&seen), "{description}: {seen:#?}");
         seen
     }
 
@@ -189,12 +193,12 @@ impl Coordinator {
     /// When it does not, or its sync thread has ended.
     pub async fn wait_until_soon(
         &self,
-        what: &str,
+        description: &str,
         done: impl Fn(&ClientState) -> bool,
     ) -> ClientState {
-        tokio::time::timeout(SOON, self.wait_until(what, done))
+        tokio::time::timeout(SOON, self.wait_until(description, done))
             .await
-            .unwrap_or_else(|_| panic!("not {what} within {SOON:?}"))
+            .unwrap_or_else(|_| panic!("not {description} within {SOON:?}"))
     }
 
     /// Has DI-engine call the endpoint, by a method of its `OperatorServer`, and returns `{success, code, message, data}`.
@@ -292,7 +296,7 @@ pub async fn observe(namespace: &Namespace, pod: &str) -> Option<ClientState> {
         &json!({}),
     )
     .await?;
-    Some(serde_json::from_value(reply.body).expect("what it sees"))
+    Some(serde_json::from_value(reply.body).expect("the client state"))
 }
 
 /// Gives a coordinator or an aggregator an order.

@@ -44,11 +44,11 @@ pub fn blocks(page: &str) -> Result<Vec<Block<'_>>, String> {
                 note: note.take(),
             });
         } else if let Some(note) = note {
-            return Err(format!("{note:?} stands above no block"));
+            return Err(format!("{note:?} is above no block"));
         }
     }
     match note {
-        Some(note) => Err(format!("{note:?} stands above no block")),
+        Some(note) => Err(format!("{note:?} is above no block")),
         None => Ok(blocks),
     }
 }
@@ -130,7 +130,7 @@ pub fn steps(page: &str) -> Result<Vec<Step<'_>>, String> {
                 let step = steps.last_mut();
                 step.ok_or("text without commands")?.shown = Some(text);
             }
-            _ => return Err(format!("commands, or what they print, expected: {text}")),
+            _ => return Err(format!("expected commands or their output: {text}")),
         }
         after_commands = language == "sh";
     }

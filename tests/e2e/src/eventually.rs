@@ -11,11 +11,11 @@ const TIMEOUT: Duration = Duration::from_secs(300);
 /// # Panics
 /// When that takes too long, with what was seen last.
 pub async fn eventually<T: Debug, F: Future<Output = T>>(
-    what: &str,
+    description: &str,
     attempt: impl FnMut() -> F,
     done: impl Fn(&T) -> bool,
 ) -> T {
-    eventually_within(TIMEOUT, what, attempt, done).await
+    eventually_within(TIMEOUT, description, attempt, done).await
 }
 
 /// As [`eventually`], with a deadline of its own.
@@ -24,7 +24,7 @@ pub async fn eventually<T: Debug, F: Future<Output = T>>(
 /// When that takes too long, with what was seen last.
 pub async fn eventually_within<T: Debug, F: Future<Output = T>>(
     timeout: Duration,
-    what: &str,
+    description: &str,
     mut attempt: impl FnMut() -> F,
     done: impl Fn(&T) -> bool,
 ) -> T {
@@ -36,7 +36,7 @@ pub async fn eventually_within<T: Debug, F: Future<Output = T>>(
         }
         assert!(
             Instant::now() < deadline,
-            "not {what} within {timeout:?}; last seen: {seen:#?}"
+            "not {description} within {timeout:?}; last seen: {seen:#?}"
         );
         sleep(POLL_INTERVAL).await;
     }

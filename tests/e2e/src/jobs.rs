@@ -52,11 +52,11 @@ pub const MISNAMED_MESSAGE: &str = "one container must be named di-container";
 pub async fn wait_for_webhook_rejection(namespace: &Namespace) {
     let jobs: Api<DIJob> = namespace.api();
     let (dry, bad) = (dry_run(), misnamed_job("bad"));
-    let told = |answer: &kube::Result<DIJob>| {
+    let is_rejected = |answer: &kube::Result<DIJob>| {
         let error = answer.as_ref().err();
         error.is_some_and(|error| error.to_string().contains(MISNAMED_MESSAGE))
     };
-    eventually("refused", || jobs.create(&dry, &bad), told)
+    eventually("refused", || jobs.create(&dry, &bad), is_rejected)
         .await
         .expect_err("a refusal");
 }

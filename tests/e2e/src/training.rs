@@ -31,8 +31,8 @@ pub fn training(name: &str, coordinator: &[&str]) -> DIJob {
 
 /// Whether who trained says that `CartPole-v1` is solved as Gymnasium wants it: by a mean return of 475 over 100 episodes.
 pub fn is_solved(log: &str) -> bool {
-    let told = log.split("INFO solved: mean return ").nth(1);
-    let mean = told.and_then(|told| told.split_once(" over 100 episodes"));
+    let states = log.split("INFO solved: mean return ").nth(1);
+    let mean = states.and_then(|states| states.split_once(" over 100 episodes"));
     let mean = mean.and_then(|(mean, _)| mean.parse::<f64>().ok());
     mean.is_some_and(|mean| mean >= 475.0)
 }
@@ -60,8 +60,8 @@ pub async fn replica_states(namespace: &Namespace, job: &str) -> ReplicaStates {
 }
 
 /// Samples of one of them.
-pub fn samples(told: &ReplicaStates, name: &str) -> u64 {
-    told.get(name).map_or(0, |(_, samples)| *samples)
+pub fn samples(states: &ReplicaStates, name: &str) -> u64 {
+    states.get(name).map_or(0, |(_, samples)| *samples)
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub fn try_installed(package: &str, requirements: &str) -> io::Result<PathBuf> {
         .find_map(|line| line.strip_prefix(package)?.strip_prefix("=="));
     let version = version.ok_or_else(|| {
         io::Error::other(format!(
-            "{requirements} does not tell the version of {package}"
+            "{requirements} does not pin the version of {package}"
         ))
     })?;
     let dir = all.join(format!("{package}-{version}"));

@@ -85,12 +85,12 @@ fn is_ruled(mistake: &Mistake) -> bool {
 }
 
 /// Whether a refusal has the message of one of the rules that are about one object.
-fn is_of_rule(told: &String) -> bool {
+fn is_of_rule(rejection: &String) -> bool {
     let messages = [
         "must be no more than 45 lower case letters",
         "must have one named di-container",
     ];
-    messages.iter().any(|message| told.contains(message))
+    messages.iter().any(|message| rejection.contains(message))
 }
 
 async fn valid_objects_are_accepted(client: &Client) {
@@ -105,13 +105,13 @@ async fn invalid_objects_are_rejected_by_schema_or_rule(client: &Client) {
     let mut wrong = Vec::new();
     for mistake in mistakes_of(TABLE) {
         let answer = submit(client, &mistake.object).await;
-        let told = answer.as_ref().err().map(|status| &status.message);
+        let message = answer.as_ref().err().map(|status| &status.message);
         // By the table, which goes by servers of 1.20, some may not be empty that may be here.
         let depends = mistake.value.to_string().contains("\"\"");
         if answer.is_err() != (mistake.schema || is_ruled(&mistake)) && !depends {
-            wrong.push(format!("{} = {}: {told:?}", mistake.at, mistake.value));
+            wrong.push(format!("{} = {}: {message:?}", mistake.at, mistake.value));
         }
-        by_rule += usize::from(told.is_some_and(is_of_rule));
+        by_rule += usize::from(message.is_some_and(is_of_rule));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(by_rule >= 5, "{by_rule}");
@@ -149,9 +149,12 @@ async fn updates_are_rejected_like_the_validator(client: &Client) {
                 ..params.clone()
             };
             let answer = refusal(jobs.patch(name, &dry, &Patch::Merge(&new)).await);
-            let told = answer.err().map(|status| status.message);
-            assert_eq!(ours.is_err(), told.is_some(), "{at}: {told:?}");
-            assert!(told.is_none_or(|told| told.contains(field)), "{at}");
+            let message = answer.err().map(|status| status.message);
+            assert_eq!(ours.is_err(), message.is_some(), "{at}: {message:?}");
+            assert!(
+                message.is_none_or(|message| message.contains(field)),
+                "{at}"
+            );
         }
         // Which no webhook of ours is asked about.
         let scale = json!({"spec": {"replicas": 7}});

@@ -23,7 +23,7 @@ async fn f3_job_over_quota_reports_and_continues_when_lifted() {
     let manager = space.manager("manager");
     space.create(&Job::new("blocked", 2)).await;
     space
-        .until("blocked", "the quota is told of", |s| {
+        .until("blocked", "the quota is reported", |s| {
             s.reason.as_deref() == Some("QuotaExceeded")
         })
         .await;
@@ -73,8 +73,9 @@ async fn job_partly_over_quota_gets_rest_when_quota_grows() {
 #[tokio::test]
 async fn pod_changes_do_not_retry_creates_over_quota() {
     let space = Space::new().await;
-    let space =
-        space.without_random_faults("what fails brings a job back, and refusals are counted");
+    let space = space.without_random_faults(
+        "a failed request requeues the job, and this test counts rejections",
+    );
     let _kubelet = Kubelet::running(&space);
     let quota = forbid_pods(&space).await;
     set_pod_quota(&quota, 6, 0).await;
@@ -119,7 +120,7 @@ async fn image_pull_failure_is_reported_until_fixed() {
     space.until_phase("pulling", Phase::Created).await;
     fail_to_pull(&space.pods(), "pulling-coordinator").await;
     space
-        .until("pulling", "the image is told of", |s| {
+        .until("pulling", "the image is reported", |s| {
             s.reason.as_deref() == Some("ImagePullBackOff")
         })
         .await;
@@ -142,12 +143,12 @@ async fn unschedulable_pod_is_reported_after_worse_errors() {
     let status = space.until("waits", "all is made", made).await;
     let (coordinator, collector) = ("waits-coordinator", status.plan[0].name.as_str());
     let until_told = async |reason: &str, message: &str| {
-        let told = |s: &DIJobStatus| {
+        let is_reported = |s: &DIJobStatus| {
             let ready = condition(&s.conditions, ConditionType::ReplicasReady);
             s.reason.as_deref() == Some(reason)
                 && ready.is_some_and(|c| c.reason == reason && c.message == message)
         };
-        space.until("waits", message, told).await;
+        space.until("waits", message, is_reported).await;
     };
     let no_room = format!("{coordinator}: 0/3 nodes are available");
     report_unschedulable(&space.pods(), coordinator).await;
@@ -187,14 +188,16 @@ async fn invalid_aggregator_config_is_reported_until_fixed() {
     space
         .create(&Job::new("spoilt", 1).learners_with(1, &gpus))
         .await;
-    let told = |s: &DIJobStatus| {
+    let is_reported = |s: &DIJobStatus| {
         let ready = condition(&s.conditions, ConditionType::ReplicasReady);
         let why = "one container must be named di-container";
         s.reason.as_deref() == Some("InvalidAggregatorConfig")
             && s.collectors_ready.as_deref() == Some("1/1")
             && ready.is_some_and(|c| c.message.contains(why))
     };
-    space.until("spoilt", "it says what is wrong", told).await;
+    space
+        .until("spoilt", "the fault is reported", is_reported)
+        .await;
     space.until_event("spoilt", "InvalidAggregatorConfig").await;
     // The coordinator and the collector.
     assert_eq!(space.pods_of("spoilt").await.len(), 2);
@@ -222,11 +225,11 @@ async fn events_are_emitted_after_lost_status_response() {
         }
     });
     let manager = Manager::start(proxy.client());
-    space.create(&Job::new("told", 1)).await;
-    space.until_settled("told").await;
-    exit(&space.pods(), "told-coordinator", 0).await;
+    space.create(&Job::new("job", 1)).await;
+    space.until_settled("job").await;
+    exit(&space.pods(), "job-coordinator", 0).await;
     for reason in ["CoordinatorRunning", "CoordinatorSucceeded"] {
-        space.until_event("told", reason).await;
+        space.until_event("job", reason).await;
     }
     manager.stop().await;
 }

@@ -49,7 +49,7 @@ async fn end_jobs(space: &Space) -> Vec<String> {
         wait_for_objects("pods", &left, async || space.pods_of(&job).await).await;
         wait_for_objects("services", &[], async || space.services_of(&job).await).await;
         space
-            .until(&job, "what is left is counted", |status| {
+            .until(&job, "the remaining pods are counted", |status| {
                 let counted = status
                     .replica_status
                     .values()
@@ -72,17 +72,19 @@ async fn create_blocked_job(space: &Space) {
     forbid_resource(space, GPUS, greedy.clone()).await;
     let job = Job::new("blocked", 1).with(|spec| spec["coordinator"]["template"] = greedy);
     space.create(&job).await;
-    let told = |s: &DIJobStatus| {
+    let is_reported = |s: &DIJobStatus| {
         s.reason.as_deref() == Some("QuotaExceeded") && s.collectors_ready.as_deref() == Some("0/1")
     };
-    space.until("blocked", "the quota is told of", told).await;
+    space
+        .until("blocked", "the quota is reported", is_reported)
+        .await;
 }
 
 #[tokio::test]
 async fn f1_clean_up_policy_holds_and_restart_touches_nothing() {
     let space = Space::new().await;
     let space =
-        space.without_random_faults("whoever comes next takes back what was told of a fault");
+        space.without_random_faults("the next manager clears the conditions of a random fault");
     let _kubelet = Kubelet::running(&space);
     let manager = space.manager("first");
     let mut jobs = end_jobs(&space).await;

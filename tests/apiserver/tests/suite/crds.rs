@@ -61,7 +61,7 @@ async fn v1alpha2_schema_rejects_invalid_values() {
         ),
         ("text for an object", "coordinator", json!("x")),
     ];
-    for (what, field, value) in cases {
+    for (description, field, value) in cases {
         let mut spec = json!({"coordinator": {"template": template()}});
         spec[field] = value;
         let sent = job("v1alpha2", &spec);
@@ -71,10 +71,10 @@ async fn v1alpha2_schema_rejects_invalid_values() {
             .await;
         match answer {
             Err(kube::Error::Api(status)) => {
-                assert_eq!(status.code, 422, "{what}: {status:?}");
-                assert!(status.message.contains(field), "{what}: {status:?}");
+                assert_eq!(status.code, 422, "{description}: {status:?}");
+                assert!(status.message.contains(field), "{description}: {status:?}");
             }
-            other => panic!("{what}: {other:?}"),
+            other => panic!("{description}: {other:?}"),
         }
     }
 }

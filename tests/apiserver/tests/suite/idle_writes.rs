@@ -8,7 +8,7 @@ use crate::job_states::{self, STATES};
 #[tokio::test]
 async fn settled_jobs_get_no_writes() {
     let space = Space::new().await;
-    let space = space.without_random_faults("what failed is written again, later");
+    let space = space.without_random_faults("failed writes are repeated later");
     let _kubelet = Kubelet::running(&space);
     let manager = space.manager("manager");
     space.create(&Job::new("settled", 4).learners(1)).await;

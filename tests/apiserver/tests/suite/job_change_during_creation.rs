@@ -21,7 +21,7 @@ const COLLECTORS: usize = 60;
 /// how many pods were made for it until its status is as it should.
 async fn pods_created_after_change(
     spec: Value,
-    what: &str,
+    description: &str,
     settled: impl Fn(&DIJobStatus) -> bool,
 ) -> usize {
     let managed = ProxiedManager::start_in(Space::new().await, Settings::default());
@@ -57,7 +57,7 @@ async fn pods_created_after_change(
     proxy.set_rule(|_| ProxyAction::Served);
     proxy.resume_paused();
 
-    space.until("busy", what, settled).await;
+    space.until("busy", description, settled).await;
     let writes = space.writes().await;
     managed.manager.stop().await;
     let pods = writes
@@ -68,13 +68,17 @@ async fn pods_created_after_change(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn undesired_pods_are_not_created_after_job_change() {
-    let held = |status: &DIJobStatus| status.phase == Some(Phase::Suspended);
+    let suspended = |status: &DIJobStatus| status.phase == Some(Phase::Suspended);
     let small = |status: &DIJobStatus| status.plan.len() == 2;
-    let (held, small) = tokio::join!(
-        pods_created_after_change(json!({"suspend": true}), "it is held", held),
-        pods_created_after_change(json!({"collector": {"replicas": 2}}), "it is small", small),
+    let (suspended, small) = tokio::join!(
+        pods_created_after_change(json!({"suspend": true}), "it is held", suspended),
+        pods_created_after_change(
+            json!({"collector": {"replicas": 2}}),
+            "the plan has two collectors",
+            small
+        ),
     );
-    for made in [held, small] {
+    for made in [suspended, small] {
         // The coordinator, and what was under way.
         assert!((2..COLLECTORS / 2).contains(&made), "{made}");
     }

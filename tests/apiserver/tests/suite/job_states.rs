@@ -47,8 +47,10 @@ pub(crate) async fn make_all(space: &Space) {
     space.until("created", "its collector runs", half).await;
     space.until("pulling", "its collector runs", half).await;
     fail_to_pull(&space.pods(), "pulling-coordinator").await;
-    let told = |s: &DIJobStatus| half(s) && s.reason.as_deref() == Some("ImagePullBackOff");
-    space.until("pulling", "the image is told of", told).await;
+    let is_reported = |s: &DIJobStatus| half(s) && s.reason.as_deref() == Some("ImagePullBackOff");
+    space
+        .until("pulling", "the image is reported", is_reported)
+        .await;
 
     for job in ["running", "lost", "suspended", "ended"] {
         space.until_settled(job).await;
@@ -69,7 +71,9 @@ pub(crate) async fn make_all(space: &Space) {
     let over = |s: &DIJobStatus| {
         s.phase == Some(Phase::Succeeded) && pending_and_active(s) == (0, 0) && s.plan.is_empty()
     };
-    space.until("ended", "what is left is counted", over).await;
+    space
+        .until("ended", "the remaining pods are counted", over)
+        .await;
     for job in ["suspended", "ended"] {
         wait_for_objects("services", &[], async || space.services_of(job).await).await;
     }

@@ -331,7 +331,9 @@ async fn f23_only_learner_groups_wait_for_aggregator_config() {
         s.reason.as_deref() == Some("MissingAggregatorConfig")
             && s.collectors_ready.as_deref() == Some("1/1")
     };
-    let status = space.until("bare", "it says what is missing", lacks).await;
+    let status = space
+        .until("bare", "the missing AggregatorConfig is reported", lacks)
+        .await;
     space.until_event("bare", "MissingAggregatorConfig").await;
     let unit = desired_entries(&status, Role::Aggregator).remove(0);
     assert_eq!(

@@ -32,8 +32,8 @@ async fn plan_is_persisted_before_pods_are_created() {
         assert_eq!(pod.code, 201, "{pod:?}");
     }
     // All of them are told of at once.
-    let told = writes.iter().filter(|w| w.is_call("create", "events"));
-    assert_eq!(told.count(), 1, "{:?}", space.events_of("planned").await);
+    let events = writes.iter().filter(|w| w.is_call("create", "events"));
+    assert_eq!(events.count(), 1, "{:?}", space.events_of("planned").await);
 }
 
 #[tokio::test]
@@ -105,8 +105,8 @@ async fn failed_collector_is_replaced_and_phase_stays() {
     let space = Space::new().await;
     let _kubelet = Kubelet::running(&space);
     let manager = space.manager("manager");
-    space.create(&Job::new("mended", 2)).await;
-    let before = space.until_settled("mended").await.plan;
+    space.create(&Job::new("repaired", 2)).await;
+    let before = space.until_settled("repaired").await.plan;
     let lost = before[0].name.clone();
     exit(&space.pods(), &lost, 137).await;
     let replaced = |status: &di_api::DIJobStatus| {
@@ -118,11 +118,11 @@ async fn failed_collector_is_replaced_and_phase_stays() {
             && status.collectors_ready.as_deref() == Some("2/2")
     };
     let status = space
-        .until("mended", "the collector is replaced", replaced)
+        .until("repaired", "the collector is replaced", replaced)
         .await;
     assert_eq!(status.phase, Some(Phase::Running));
     // The failed one is kept for its logs, and the other was not touched.
-    let pods = space.pods_of("mended").await;
+    let pods = space.pods_of("repaired").await;
     assert_eq!(pods.len(), 4, "{:?}", pods.keys());
     assert_eq!(pods[&before[1].name].uid(), before[1].uid);
     manager.stop().await;

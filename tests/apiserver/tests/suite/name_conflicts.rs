@@ -34,7 +34,7 @@ async fn f7_pods_of_previous_job_are_not_adopted_or_deleted() {
     assert_ne!(old.uid(), new.uid());
     let taken = |s: &DIJobStatus| s.reason.as_deref() == Some("PreviousJobTerminating");
     let status = space
-        .until("again", "what it waits for is told of", taken)
+        .until("again", "the terminating job is reported", taken)
         .await;
     assert_eq!(status.phase, None);
     assert!(
@@ -82,8 +82,7 @@ async fn f7_pods_of_previous_job_are_not_adopted_or_deleted() {
 #[tokio::test]
 async fn name_conflict_is_reported_until_name_is_free() {
     let space = Space::new().await;
-    let space =
-        space.without_random_faults("of two that are taken the first that is tried is told of");
+    let space = space.without_random_faults("of two conflicts the first that is tried is reported");
     let mut pod: Pod = serde_json::from_value(template()).unwrap();
     pod.metadata.name = Some("taken-coordinator".to_owned());
     let params = PostParams::default();
@@ -96,28 +95,28 @@ async fn name_conflict_is_reported_until_name_is_free() {
     space.create(&Job::new("taken", 0)).await;
     space.until_event("taken", "NameConflict").await;
     assert_eq!(space.warnings_of("taken").await, ["NameConflict"]);
-    let tells_of = |s: &DIJobStatus, object: &str| {
+    let reports = |s: &DIJobStatus, object: &str| {
         let condition = condition(&s.conditions, ConditionType::ReplicasReady);
-        let told = condition.map(|c| (c.status.as_str(), c.reason.as_str(), &c.message));
+        let is_reported = condition.map(|c| (c.status.as_str(), c.reason.as_str(), &c.message));
         s.reason.as_deref() == Some("NameConflict")
-            && told.is_some_and(|(status, reason, message)| {
+            && is_reported.is_some_and(|(status, reason, message)| {
                 (status, reason) == ("False", "NameConflict") && message.starts_with(object)
             })
     };
-    let of_pod = |s: &DIJobStatus| tells_of(s, "pod taken-coordinator");
-    let what = "the condition tells of the pod";
-    space.until("taken", what, of_pod).await;
+    let of_pod = |s: &DIJobStatus| reports(s, "pod taken-coordinator");
+    let description = "the condition names the pod";
+    space.until("taken", description, of_pod).await;
     let still = space.pods().get("taken-coordinator").await.unwrap();
     assert_eq!(still, theirs);
 
     let _kubelet = Kubelet::running(&space);
     remove(&space.pods(), "taken-coordinator").await;
     // Ours has the name by then, and must not be taken for the stranger.
-    let of_service = |s: &DIJobStatus| tells_of(s, "service taken-coordinator");
-    let what = "the condition tells of the service";
-    space.until("taken", what, of_service).await;
+    let of_service = |s: &DIJobStatus| reports(s, "service taken-coordinator");
+    let description = "the condition names the service";
+    space.until("taken", description, of_service).await;
     let events: Api<Event> = Api::namespaced(space.client.clone(), &space.namespace);
-    eventually("an event tells of the service", async || {
+    eventually("an event names the service", async || {
         let all = events.list(&ListParams::default()).await.unwrap();
         let notes: Vec<_> = all.items.into_iter().filter_map(|e| e.note).collect();
         let is_told = |note: &String| note.starts_with("service taken-coordinator");
@@ -153,11 +152,15 @@ async fn f22_foreign_pod_with_planned_name_is_not_counted() {
     let theirs = space.pods().create(&params, &pod).await.unwrap();
     let _kubelet = Kubelet::running(&space);
     let manager = space.manager("manager");
-    let told = |s: &DIJobStatus| {
+    let is_reported = |s: &DIJobStatus| {
         s.reason.as_deref() == Some("NameConflict") && s.collectors_ready.as_deref() == Some("1/2")
     };
     let status = space
-        .until("draws", "one is made, and the other told of", told)
+        .until(
+            "draws",
+            "one pod is created and the other reported",
+            is_reported,
+        )
         .await;
     for entry in &status.plan {
         assert_eq!(entry.uid.is_some(), entry.name == *other, "{entry:?}");

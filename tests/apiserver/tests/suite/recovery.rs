@@ -409,7 +409,7 @@ async fn job_in_deleted_namespace_retries_no_create() {
         writes.collect::<Vec<_>>()
     };
     eventually(
-        "a loss is seen, and what it calls for is refused",
+        "a lost pod is observed and its replacement is rejected",
         async || {
             let tried = tried();
             let creates = |write: &&String| write.starts_with("POST") && write.contains("/pods");
@@ -426,10 +426,7 @@ async fn job_in_deleted_namespace_retries_no_create() {
     // For what was lost the status, an event, and its service, then pod and service of each, once.
     assert!(tried.len() <= 5 * pods.len(), "{tried:#?}");
     let status = space.jobs().get("doomed").await.unwrap().status.unwrap();
-    assert_eq!(
-        status.reason, None,
-        "nobody is told of what nobody can mend"
-    );
+    assert_eq!(status.reason, None, "the status reports no reason");
     // The job goes last.
     remove(&space.jobs(), "doomed").await;
     manager.stop().await;

@@ -20,8 +20,8 @@ async fn wait_for_scale(space: &Space, job: &str, declared: i32) {
     let wanted = declared + GROUP;
     eventually("as many collectors as wanted", async || {
         let scale = jobs.get_scale(job).await.unwrap();
-        let told = scale.status.unwrap();
-        let Some(selector) = told.selector else {
+        let observed = scale.status.unwrap();
+        let Some(selector) = observed.selector else {
             return Err("no selector yet".to_owned());
         };
         let selector = ListParams::default().labels(&selector);
@@ -33,7 +33,7 @@ async fn wait_for_scale(space: &Space, job: &str, declared: i32) {
             // None is left out.
             scale.spec.unwrap().replicas.unwrap_or_default(),
             collector.replicas,
-            told.replicas,
+            observed.replicas,
             status.collectors,
             i32::try_from(selected).unwrap(),
             status.collectors_ready,

@@ -45,7 +45,7 @@ async fn suspended_job_frees_pods_and_resumes_with_same_names() {
     // As long as its pods save what they have, it is not held yet, and they are reached.
     drop(kubelet);
     set_suspended(&space, "job", true).await;
-    eventually("all pods are told to go", async || {
+    eventually("all pods are terminating", async || {
         let pods = space.pods_of("job").await.into_values();
         let stay = pods.filter(|pod| pod.metadata.deletion_timestamp.is_none());
         match stay.count() {
@@ -54,11 +54,13 @@ async fn suspended_job_frees_pods_and_resumes_with_same_names() {
         }
     })
     .await;
-    let told = |s: &DIJobStatus| {
+    let is_reported = |s: &DIJobStatus| {
         let running = condition(&s.conditions, ConditionType::Running);
         running.is_some_and(|running| running.reason == "Suspended")
     };
-    let status = space.until("job", "it is told of", told).await;
+    let status = space
+        .until("job", "the suspension is reported", is_reported)
+        .await;
     assert_eq!(status.phase, Some(Phase::Created));
     assert!(!is_true(&status.conditions, ConditionType::Suspended));
     assert_eq!(space.services_of("job").await.len(), 6);
@@ -78,9 +80,13 @@ async fn suspended_job_frees_pods_and_resumes_with_same_names() {
     assert_eq!(comparable_plan(&after), comparable_plan(&before));
     assert!(!is_true(&after.conditions, ConditionType::Suspended));
     assert_eq!((after.restarts, after.reason), (0, None));
-    let anew = space.pods_of("job").await;
-    assert!(anew.keys().eq(pods.keys()));
-    assert!(anew.iter().all(|(name, pod)| pods[name].uid() != pod.uid()));
+    let recreated = space.pods_of("job").await;
+    assert!(recreated.keys().eq(pods.keys()));
+    assert!(
+        recreated
+            .iter()
+            .all(|(name, pod)| pods[name].uid() != pod.uid())
+    );
     // Their watch is another than that of pods.
     let services: Vec<_> = services.into_keys().collect();
     wait_for_objects("services", &services, async || {

@@ -102,22 +102,24 @@ async fn running_job_made_undecodable_is_reported_and_continues() {
         .unwrap();
     space.until_event("spoilt", "InvalidSpec").await;
     // Of a write that was not answered it is told before it is known to stand.
-    let status = eventually("its status tells of it", async || {
+    let status = eventually("its status reports the fault", async || {
         let status = api.get("spoilt").await.unwrap().data["status"].clone();
-        let tells = status["reason"] == "InvalidSpec";
-        tells.then(|| status.clone()).ok_or(status.to_string())
+        let is_reported = status["reason"] == "InvalidSpec";
+        is_reported
+            .then(|| status.clone())
+            .ok_or(status.to_string())
     })
     .await;
     assert_eq!(status["phase"], "Running");
     let conditions = status["conditions"].as_array().unwrap();
-    let told = conditions.iter().find(|c| c["type"] == "ReplicasReady");
-    let message = told.unwrap()["message"].as_str().unwrap();
+    let condition = conditions.iter().find(|c| c["type"] == "ReplicasReady");
+    let message = condition.unwrap()["message"].as_str().unwrap();
     assert!(message.contains("\"soon\""), "{message}");
 
     // Nor is it judged as if it were new when its status is lost.
     let lost = Patch::Merge(json!({"status": null}));
     api.patch_status("spoilt", &params, &lost).await.unwrap();
-    eventually("it is told of again", async || {
+    eventually("the fault is reported again", async || {
         let status = &api.get("spoilt").await.unwrap().data["status"];
         match (&status["phase"], &status["reason"]) {
             (Value::Null, reason) if reason == "InvalidSpec" => Ok(()),
@@ -256,16 +258,16 @@ async fn job_created_suspended_is_validated_on_resume() {
     for (name, spec) in [
         ("misspelt", &misspelt),
         ("invalid", &invalid),
-        ("mended", &misspelt),
+        ("fixed", &misspelt),
     ] {
         api.create(&params, &legacy_job(name, spec)).await.unwrap();
         space.until_phase(name, Phase::Suspended).await;
     }
     // A null takes the field away.
-    let go_on = Patch::Merge(json!({"spec": {"suspend": false}}));
-    let mend = Patch::Merge(json!({"spec": {"suspend": false, "cleanPodPolciy": null}}));
+    let resume = Patch::Merge(json!({"spec": {"suspend": false}}));
+    let fix = Patch::Merge(json!({"spec": {"suspend": false, "cleanPodPolciy": null}}));
     let params = PatchParams::default();
-    for (name, change) in [("misspelt", &go_on), ("invalid", &go_on), ("mended", &mend)] {
+    for (name, change) in [("misspelt", &resume), ("invalid", &resume), ("fixed", &fix)] {
         api.patch(name, &params, change).await.unwrap();
     }
     for name in ["misspelt", "invalid"] {
@@ -274,7 +276,7 @@ async fn job_created_suspended_is_validated_on_resume() {
         space.until_event(name, "InvalidSpec").await;
         assert!(space.pods_of(name).await.is_empty());
     }
-    space.until_settled("mended").await;
+    space.until_settled("fixed").await;
     manager.stop().await;
 }
 

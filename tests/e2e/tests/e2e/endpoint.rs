@@ -191,8 +191,8 @@ async fn pods_are_identified_by_ip_and_change_only_their_job() {
             ("own-coordinator", "kube-system", "403"),
         ] {
             let ask = || list_from_pod(&ns, pod, namespace, "own-coordinator");
-            let what = format!("{pod} asks in {namespace}: {answer}");
-            eventually(&what, ask, |said| said.contains(answer)).await;
+            let description = format!("{pod} asks in {namespace}: {answer}");
+            eventually(&description, ask, |said| said.contains(answer)).await;
         }
 
         // Asks for replicas in the name of another job, which its own environment lets it believe to be.

@@ -320,10 +320,10 @@ async fn crash_looping_collector_is_left_to_kubelet_and_reported() {
         collector.template.spec.as_mut().unwrap().restart_policy = Some("Always".to_owned());
         main_container(&mut collector.template).args = Some(vec!["no-such-command".to_owned()]);
         ns.submit(&wanted).await;
-        let told = |s: &di_api::DIJobStatus| {
+        let is_reported = |s: &di_api::DIJobStatus| {
             (s.phase, s.reason.as_deref()) == (Some(Phase::Running), Some("CrashLoopBackOff"))
         };
-        let seen = eventually("told", || status(&ns, "loops"), told).await;
+        let seen = eventually("reported", || status(&ns, "loops"), is_reported).await;
         let pods = owned_pods(&ns, "loops").await;
         let [collector] = by_role(&pods, "collector")[..] else {
             panic!("another took its place: {pods:#?}");
@@ -454,7 +454,7 @@ async fn foreign_objects_with_job_names_are_kept_and_reported() {
         let service: k8s_openapi::api::core::v1::Service = serde_json::from_value(object(service)).unwrap();
         ns.api().create(&new, &service).await.unwrap();
         ns.submit(&job("taken", &["hold"])).await;
-        eventually("told", || status(&ns, "taken"), |s| s.reason.as_deref() == Some("NameConflict")).await;
+        eventually("reported", || status(&ns, "taken"), |s| s.reason.as_deref() == Some("NameConflict")).await;
         // Tried again and again, which the event counts.
         let events = ns.api::<k8s_openapi::api::events::v1::Event>();
         let selector = kube::api::ListParams::default().fields("reason=NameConflict");

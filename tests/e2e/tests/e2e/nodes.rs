@@ -38,8 +38,8 @@ impl Drop for Silent {
 
 fn control_node(action: &str, node: &str) {
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kind/node");
-    let told = Command::new(program).args([action, node]).status();
-    assert!(told.unwrap().success(), "{program} {action} {node}");
+    let is_reported = Command::new(program).args([action, node]).status();
+    assert!(is_reported.unwrap().success(), "{program} {action} {node}");
 }
 
 fn is_ready(node: &Node) -> bool {
@@ -191,8 +191,8 @@ async fn pods_of_removed_node_restart_elsewhere() {
         let silent = Silent::new(&node);
         nodes.delete(&node, &DeleteParams::default()).await.unwrap();
         let elsewhere = |pods: &Vec<Pod>| {
-            let anew = |pod: &Pod| node_of(pod) != Some(&node) && is_running(pod);
-            pods.len() == 2 && pods.iter().all(anew)
+            let recreated = |pod: &Pod| node_of(pod) != Some(&node) && is_running(pod);
+            pods.len() == 2 && pods.iter().all(recreated)
         };
         let after = eventually("both elsewhere", || owned_pods(&ns, "job"), elsewhere).await;
         let coordinator = after.iter().find(|pod| pod.name_any() == COORDINATOR);
@@ -219,11 +219,11 @@ async fn evicted_pods_restart_without_counting_as_failures() {
             let evicted = pods.evict(&pod.name_any(), &EvictParams::default()).await;
             evicted.unwrap();
         }
-        let anew = |pods: &Vec<Pod>| {
+        let recreated = |pods: &Vec<Pod>| {
             let is_new = |pod: &Pod| before.iter().all(|old| old.uid() != pod.uid());
             pods.len() == 2 && pods.iter().all(|pod| is_new(pod) && is_running(pod))
         };
-        let after = eventually("both anew", || owned_pods(&ns, "job"), anew).await;
+        let after = eventually("both recreated", || owned_pods(&ns, "job"), recreated).await;
         assert!(after.iter().any(|pod| pod.name_any() == COORDINATOR));
         assert!(
             after
@@ -263,7 +263,7 @@ async fn pod_evicted_by_kubelet_is_replaced_and_reported() {
         let now = eventually("it is replaced", || status(&ns, "job"), replaced).await;
         assert_eq!(now.restarts, 0);
         let events: Api<Event> = ns.api();
-        let told = |events: &kube::Result<ObjectList<Event>>| {
+        let is_reported = |events: &kube::Result<ObjectList<Event>>| {
             let mut notes = events
                 .iter()
                 .flatten()
@@ -271,9 +271,13 @@ async fn pod_evicted_by_kubelet_is_replaced_and_reported() {
             notes.any(|note| note.contains(&lost) && note.contains("Evicted"))
         };
         let params = ListParams::default();
-        eventually("that is told", || events.list(&params), told)
-            .await
-            .unwrap();
+        eventually(
+            "the eviction is reported",
+            || events.list(&params),
+            is_reported,
+        )
+        .await
+        .unwrap();
     })
     .await;
 }

@@ -13,12 +13,12 @@ const PORT: u16 = 22273;
 
 /// What so many replicas tell.
 async fn wait_for_replica_states(ns: &Namespace, replicas: usize) -> ReplicaStates {
-    let all = |told: &ReplicaStates| told.len() == replicas;
+    let all = |states: &ReplicaStates| states.len() == replicas;
     eventually("all can be asked", || replica_states(ns, "train"), all).await
 }
 
-fn all_are(told: &ReplicaStates, wanted: &str) -> bool {
-    told.values().all(|(status, _)| status == wanted)
+fn all_are(states: &ReplicaStates, wanted: &str) -> bool {
+    states.values().all(|(status, _)| status == wanted)
 }
 
 #[tokio::test]
@@ -27,9 +27,9 @@ async fn training_pauses_and_resumes() {
         let replicas = ["--collectors", "1", "--learners", "1", "--pace", "500ms"];
         let job = training("train", &[&replicas[..], &FOREVER].concat());
         ns.submit(&job).await;
-        let trains = |told: &ReplicaStates| {
-            let counts = || told.keys().all(|name| samples(told, name) > 0);
-            told.len() == 3 && all_are(told, "running") && counts()
+        let trains = |states: &ReplicaStates| {
+            let counts = || states.keys().all(|name| samples(states, name) > 0);
+            states.len() == 3 && all_are(states, "running") && counts()
         };
         eventually("training", || replica_states(&ns, "train"), trains).await;
 
@@ -62,14 +62,19 @@ async fn training_pauses_and_resumes() {
         let started = kubectl_di(&ns, &["start", "train"]).await;
         assert_eq!(started.code, Some(0), "{started:?}");
         assert_eq!(started.stdout.lines().count(), 4, "{started:?}");
-        let go_on = |told: &ReplicaStates| {
+        let have_more_samples = |states: &ReplicaStates| {
             let more = || {
-                let mut names = told.keys();
-                names.all(|name| samples(told, name) > samples(&before, name))
+                let mut names = states.keys();
+                names.all(|name| samples(states, name) > samples(&before, name))
             };
-            told.len() == 4 && all_are(told, "running") && more()
+            states.len() == 4 && all_are(states, "running") && more()
         };
-        eventually("going on", || replica_states(&ns, "train"), go_on).await;
+        eventually(
+            "resumed",
+            || replica_states(&ns, "train"),
+            have_more_samples,
+        )
+        .await;
 
         // The coordinator has another one come and two go, and then has all end.
         let call = async |method: &str, path: &str, body: Value| {
@@ -83,9 +88,9 @@ async fn training_pauses_and_resumes() {
         for (collectors, replicas) in [(3, 5), (1, 3)] {
             let wanted = call("PUT", "/replicas", json!({"collectors": collectors})).await;
             assert_eq!(wanted, json!({"collectors": collectors, "learners": 1}));
-            let train = |told: &ReplicaStates| {
-                let samples = told.keys().map(|name| samples(told, name));
-                told.len() == replicas && samples.min() > Some(0)
+            let train = |states: &ReplicaStates| {
+                let samples = states.keys().map(|name| samples(states, name));
+                states.len() == replicas && samples.min() > Some(0)
             };
             eventually("training as many", || replica_states(&ns, "train"), train).await;
         }

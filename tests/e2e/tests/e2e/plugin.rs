@@ -182,7 +182,7 @@ async fn followed_role_logs_include_later_replicas() {
         let added = kubectl_di(&ns, &["replicas", "add", "grows", "--collectors", "1"]).await;
         assert_eq!(added.code, Some(0), "{added:?}");
         let other = |line: &str| line.contains("-collector-") && !line.contains(&old);
-        while !other(&lines.next_line().await.unwrap().expect("it goes on")) {}
+        while !other(&lines.next_line().await.unwrap().expect("the log continues")) {}
         exec(&ns, "grows-coordinator", &["release", "0"]).await;
         // It ends with the job and its collectors.
         while lines.next_line().await.unwrap().is_some() {}

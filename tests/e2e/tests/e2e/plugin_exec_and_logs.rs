@@ -89,8 +89,10 @@ async fn exec_terminal_follows_local_size() {
         let command = format!("kubectl di -n {} exec -it demo -- /app terminal", ns.name);
         let terminal = Terminal::open(dir.path(), 80, 20, &command);
         let shows = async |size: &str| {
-            let what = format!("a terminal of {size}");
-            terminal.until(&what, |screen| screen.contains(size)).await
+            let description = format!("a terminal of {size}");
+            terminal
+                .until(&description, |screen| screen.contains(size))
+                .await
         };
         shows("80 columns, 20 rows").await;
         terminal.resize(100, 30).await;
@@ -237,7 +239,7 @@ async fn create_follow_exits_like_the_job() {
         assert!(good.stdout.contains("solved: "), "{good:?}");
         let bad = kubectl_di(&ns, &job("bad", "nonsense")).await;
         assert_eq!(bad.code, Some(1), "{bad:?}");
-        assert!(bad.stdout.contains("nonsense"), "what it said: {bad:?}");
+        assert!(bad.stdout.contains("nonsense"), "its output: {bad:?}");
         let why = "error: dijobs/bad has ended (Failed: CoordinatorFailed, ";
         assert!(bad.stderr.contains(why), "{bad:?}");
     })

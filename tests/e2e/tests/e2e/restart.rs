@@ -28,11 +28,11 @@ async fn kill_orchestrator(ns: &Namespace) {
         pods.delete(&pod.name_any(), &now).await.unwrap();
     }
     let old = uids(&before);
-    let anew = |now: &Vec<Pod>| {
+    let recreated = |now: &Vec<Pod>| {
         now.len() == before.len() && uids(now).is_disjoint(&old) && now.iter().all(is_ready)
     };
     let look = || async { pods.list(&selector).await.unwrap().items };
-    eventually("anew, and ready", look, anew).await;
+    eventually("recreated and ready", look, recreated).await;
     // The API server wait_for_phase the new pods once kube-proxy knows of them, a moment later.
     let jobs: Api<DIJob> = ns.api();
     let (dry, probe) = (dry_run(), job("probe", &["hold"]));

@@ -83,9 +83,9 @@ async fn seed_sweep_ends_after_every_seed() {
         let replicas = job.spec.collector.as_ref().unwrap().replicas;
         ns.submit(&job).await;
         wait_for_phase(&ns, "seed-sweep", Phase::Succeeded).await;
-        let told = logs(&ns, "seed-sweep-coordinator").await;
+        let log = logs(&ns, "seed-sweep-coordinator").await;
         for seed in 0..replicas {
-            assert!(told.contains(&format!("seed {seed}: solved")), "{told}");
+            assert!(log.contains(&format!("seed {seed}: solved")), "{log}");
         }
     })
     .await;

@@ -32,9 +32,9 @@ async fn running_pods(ns: &Namespace, job: &str, role: Role) -> Vec<String> {
 
 /// Waits until so many replicas have samples.
 async fn wait_for_samples(ns: &Namespace, job: &str, replicas: usize) -> ReplicaStates {
-    let all = |told: &ReplicaStates| {
-        let mut names = told.keys();
-        told.len() == replicas && names.all(|name| samples(told, name) > 0)
+    let all = |states: &ReplicaStates| {
+        let mut names = states.keys();
+        states.len() == replicas && names.all(|name| samples(states, name) > 0)
     };
     eventually("training", || replica_states(ns, job), all).await
 }
@@ -63,8 +63,8 @@ fn connected_replicas<'a>(log: &'a str, job: &str, role: Role) -> BTreeSet<&'a s
 
 /// The iterations that it told of, one after the other.
 fn logged_iterations(log: &str) -> impl Iterator<Item = u64> {
-    let told = log.lines().filter_map(|line| line.split_once("  frames "));
-    told.filter_map(|(before, _)| before.rsplit(' ').next()?.parse().ok())
+    let states = log.lines().filter_map(|line| line.split_once("  frames "));
+    states.filter_map(|(before, _)| before.rsplit(' ').next()?.parse().ok())
 }
 
 #[tokio::test]
@@ -110,8 +110,8 @@ async fn training_resumes_from_checkpoint_after_coordinator_kill() {
         eventually("training", look, has_learned).await;
         let restarted = kubectl_di(&ns, &["restart", "train"]).await;
         assert_eq!(restarted.code, Some(0), "{restarted:?}");
-        let goes_on = |log: &String| log.contains("going on from ");
-        eventually("going on", look, goes_on).await;
+        let has_resumed = |log: &String| log.contains("going on from ");
+        eventually("resumed", look, has_resumed).await;
         kill_pod(&ns, &coordinator).await;
         let log = wait_until_solved(&ns, "train").await;
         // It is the log of the one that was made anew.
@@ -180,12 +180,17 @@ async fn training_continues_while_collectors_scale() {
             let set = kubectl_di(&ns, &["replicas", "set", "train", &count, "--wait"]).await;
             assert_eq!(set.code, Some(0), "{set:?}");
             let before = wait_for_samples(&ns, "train", replicas).await;
-            let more = |told: &ReplicaStates| {
+            let more = |states: &ReplicaStates| {
                 let mut names = before.keys();
-                told.len() == replicas
-                    && names.all(|name| samples(told, name) > samples(&before, name))
+                states.len() == replicas
+                    && names.all(|name| samples(states, name) > samples(&before, name))
             };
-            eventually("going on with all", || replica_states(&ns, "train"), more).await;
+            eventually(
+                "all have more samples",
+                || replica_states(&ns, "train"),
+                more,
+            )
+            .await;
         }
     })
     .await;

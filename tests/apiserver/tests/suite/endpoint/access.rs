@@ -39,8 +39,8 @@ fn caller_from(endpoint: &Endpoint, address: &str) -> Caller {
 }
 
 /// Until the endpoint's caches know what was just made.
-async fn wait_for_status(what: &str, code: u16, ask: impl AsyncFn() -> Answer) {
-    eventually(&format!("{what}: {code}"), async || {
+async fn wait_for_status(description: &str, code: u16, ask: impl AsyncFn() -> Answer) {
+    eventually(&format!("{description}: {code}"), async || {
         let answer = ask().await;
         if answer.status == code {
             Ok(())

@@ -31,7 +31,7 @@ async fn start_world(job: &Job) -> World {
 async fn start_world_without_random_faults(job: &Job) -> World {
     let space = Space::new().await;
     start_world_in(
-        space.without_random_faults("an add waits for refusals only so long"),
+        space.without_random_faults("an add waits only a limited time for rejections"),
         job,
     )
     .await
@@ -337,7 +337,7 @@ async fn ended_suspended_or_deleted_job_rejects_changes() {
         ("going", "is being deleted"),
     ] {
         for method in ["POST", "DELETE", "failed"] {
-            let answer = eventually("the API server told how the job is", async || {
+            let answer = eventually("the endpoint knows the state of the job", async || {
                 let answer = match method {
                     "POST" => endpoint.add(job, 1, None).await,
                     "DELETE" => endpoint.remove(job, 1).await,
@@ -353,8 +353,8 @@ async fn ended_suspended_or_deleted_job_rejects_changes() {
                 }
             })
             .await;
-            let told = (answer.status, answer.body["message"].as_str());
-            assert_eq!(told, (409, Some(&*format!("DIJob {job} {why}"))));
+            let response = (answer.status, answer.body["message"].as_str());
+            assert_eq!(response, (409, Some(&*format!("DIJob {job} {why}"))));
         }
         assert!(endpoint.list(job).await.pods().is_empty());
         let status = space.jobs().get(job).await.unwrap().status;

@@ -86,7 +86,7 @@ async fn keyed_request_is_served_once_despite_lost_responses() {
     // The same key, but another request: keys of adding and removing are not mixed up.
     let again = send_until_answered(&one, Method::POST, Some("less"), 1).await;
     assert_eq!(again.len(), 1);
-    eventually("all that is let go of is gone", async || {
+    eventually("all removed replicas are gone", async || {
         let plan = space.jobs().get("job").await.unwrap().status.unwrap().plan;
         if plan.len() == 2 {
             Ok(())

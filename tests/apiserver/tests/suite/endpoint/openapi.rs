@@ -102,13 +102,13 @@ async fn openapi_document_matches_responses() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("openapi.json");
     std::fs::write(&file, narrow.to_string()).unwrap();
-    let told = tokio::task::spawn_blocking(move || {
+    let runs = tokio::task::spawn_blocking(move || {
         run_schemathesis(&document, &[]);
         // What is narrow here is still accepted.
         let positive = ["--mode", "positive", "--url", &address];
         run_schemathesis(file.to_str().unwrap(), &positive);
     });
-    told.await.unwrap();
+    runs.await.unwrap();
 
     let metrics = format!("http://{}/metrics", endpoint.address());
     let metrics = reqwest::get(&metrics).await.unwrap().text().await.unwrap();
@@ -129,10 +129,10 @@ async fn openapi_document_matches_responses() {
             assert!(answered > 5, "{version} {method} {path}: {answered}");
         }
     }
-    for what in ["planned", "released", "replaced"] {
+    for counter in ["planned", "released", "replaced"] {
         assert!(
-            count(&format!("di_replicas_{what}_total")) > 5,
-            "{what}: {metrics}"
+            count(&format!("di_replicas_{counter}_total")) > 5,
+            "{counter}: {metrics}"
         );
     }
 }

@@ -166,7 +166,7 @@ async fn check_group_writes_are_read(observed: &ObservedEndpoint, rounds: usize)
 #[tokio::test]
 async fn list_shows_own_writes_without_live_reads() {
     let space = Space::new().await;
-    let space = space.without_random_faults("what is asked is counted");
+    let space = space.without_random_faults("this test counts requests");
     common_nodes(&space).await;
     create_aggregator_config(&space).await;
     let _kubelet = Kubelet::running(&space);
@@ -334,13 +334,13 @@ async fn f34_replicas_serve_one_watch_event_behind() {
 #[tokio::test]
 async fn stale_cache_rejects_no_request() {
     let space = Space::new().await;
-    let space = space.without_random_faults("what cannot be looked at anew is to be asked again");
+    let space = space.without_random_faults("a failed live read needs a retry by the client");
     let one = start_endpoint_without_wait(&space, "one").await;
     let mut two = ObservedEndpoint::start(&space, Duration::ZERO).await;
     space.create(&Job::new("job", 0)).await;
     two.wait_until_known("job").await;
-    let suspend = async |is_held: bool| {
-        let patch = Patch::Merge(json!({"spec": {"suspend": is_held}}));
+    let suspend = async |suspended: bool| {
+        let patch = Patch::Merge(json!({"spec": {"suspend": suspended}}));
         let params = PatchParams::default();
         space.jobs().patch("job", &params, &patch).await.unwrap();
     };

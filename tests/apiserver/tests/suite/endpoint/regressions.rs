@@ -128,7 +128,7 @@ async fn f41_removed_pod_keeps_its_grace_period() {
     assert_ne!(reported, &names[0]);
     endpoint.remove("job", 2).await;
     for name in &names {
-        eventually(&format!("{name} is told to go"), async || {
+        eventually(&format!("{name} is terminating"), async || {
             let pod = space.pods().get(name).await.map_err(|e| e.to_string())?;
             match pod.metadata.deletion_grace_period_seconds {
                 Some(123) => Ok(()),
@@ -157,6 +157,6 @@ async fn check_services_outlive_pods(space: &Space, pods: &[String]) {
     for name in pods {
         let pod = deleted("pods", "test", name);
         let service = deleted("services", "manager", name);
-        assert!(pod < service, "{name}: who says goodbye to it finds it");
+        assert!(pod < service, "{name}: the service must outlive its pod");
     }
 }

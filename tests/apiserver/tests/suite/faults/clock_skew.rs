@@ -63,11 +63,11 @@ async fn deadline_and_ttl_hold_with_manager_clock_skew() {
         assert_eq!(late.reason.as_deref(), Some("DeadlineExceeded"), "{name}");
         eventually("its coordinator is ended, and kept", async || {
             let pod = space.pods().get("late-coordinator").await.unwrap();
-            let told = pod.spec.as_ref().unwrap().active_deadline_seconds;
+            let deadline = pod.spec.as_ref().unwrap().active_deadline_seconds;
             let going = pod.metadata.deletion_timestamp.is_some();
-            (told == Some(1) && !going)
+            (deadline == Some(1) && !going)
                 .then_some(())
-                .ok_or(format!("{told:?}"))
+                .ok_or(format!("{deadline:?}"))
         })
         .await;
         space

@@ -50,10 +50,10 @@ impl FinalState {
         let ended: i32 = counts.map(|n| n.succeeded + n.failed).sum();
         // What delayed it may be told until the next look.
         let replicas = self.conditions.get("\"ReplicasReady\"");
-        let told = replicas.zip(self.reason.as_ref());
+        let reported = replicas.zip(self.reason.as_ref());
         self.services == 0
             && self.plan == 0
-            && told.is_some_and(|(replicas, reason)| replicas.contains(reason))
+            && reported.is_some_and(|(replicas, reason)| replicas.contains(reason))
             && (active, ended) == (0, left)
             && i32::try_from(self.pods.values().sum::<usize>()) == Ok(left)
     }
@@ -279,57 +279,57 @@ impl JobRun {
     }
 
     /// No pod and no service too many or twice, and no request again and again.
-    pub(crate) fn check(&self, what: &str, more: usize) {
+    pub(crate) fn check(&self, description: &str, more: usize) {
         self.check_against(
             ReplacementScenario::reference_cell().get().unwrap(),
-            what,
+            description,
             more,
         );
     }
 
     /// The same of another kind of life.
-    pub(crate) fn check_against(&self, reference: &Self, what: &str, more: usize) {
+    pub(crate) fn check_against(&self, reference: &Self, description: &str, more: usize) {
         assert_eq!(
             create_counts(&self.pods),
             create_counts(&reference.pods),
-            "{what}: {self:#?}"
+            "{description}: {self:#?}"
         );
         // A replica that is lost before its service could be made never gets one.
         let (made, usual) = (&self.services, &reference.services);
-        assert!(made.len() <= usual.len(), "{what}: {self:#?}");
+        assert!(made.len() <= usual.len(), "{description}: {self:#?}");
         let most = |made| create_counts(made).into_iter().max();
-        assert!(most(made) <= most(usual), "{what}: {self:#?}");
-        self.check_requests(reference, what, more);
+        assert!(most(made) <= most(usual), "{description}: {self:#?}");
+        self.check_requests(reference, description, more);
     }
 
     /// The same where the audit log may lack what was written last before the server was killed.
-    pub(crate) fn check_bounds(&self, what: &str, more: usize) {
+    pub(crate) fn check_bounds(&self, description: &str, more: usize) {
         let reference = ReplacementScenario::reference_cell().get().unwrap();
         for (made, most) in [
             (&self.pods, reference.pods.len()),
             (&self.services, reference.services.len()),
         ] {
             let names: BTreeSet<_> = made.iter().collect();
-            assert_eq!(made.len(), names.len(), "{what}: {self:#?}");
-            assert!(made.len() <= most, "{what}: {self:#?}");
+            assert_eq!(made.len(), names.len(), "{description}: {self:#?}");
+            assert!(made.len() <= most, "{description}: {self:#?}");
         }
-        self.check_requests(reference, what, more);
+        self.check_requests(reference, description, more);
     }
 
-    fn check_requests(&self, reference: &Self, what: &str, more: usize) {
+    fn check_requests(&self, reference: &Self, description: &str, more: usize) {
         // A server that has much to do may answer too late again and again; who waits for it asks once a second.
         let times = self.requests.iter().map(|request| request.at);
         let lasted = times.clone().max().zip(times.min());
         let lasted = lasted.map_or(0, |(last, first)| last.duration_since(first).as_secs());
         let most = reference.requests.len() * 2 + more + usize::try_from(lasted).unwrap();
-        assert!(self.requests.len() <= most, "{what}: {self:#?}");
-        check_watch_rate(what, &self.requests);
+        assert!(self.requests.len() <= most, "{description}: {self:#?}");
+        check_watch_rate(description, &self.requests);
     }
 }
 
 /// What is asked for again and again: no watch is opened and no kind listed more than once a second, whatever became of it; of two managers,
 /// each asks for itself.
-pub(crate) fn check_watch_rate(what: &str, requests: &[RecordedRequest]) {
+pub(crate) fn check_watch_rate(description: &str, requests: &[RecordedRequest]) {
     // One more at the beginning, and one that was late to arrive.
     const MORE: usize = 3;
     let mut times = BTreeMap::<_, Vec<_>>::new();
@@ -349,7 +349,10 @@ pub(crate) fn check_watch_rate(what: &str, requests: &[RecordedRequest]) {
                 let seconds = (*to - *from).as_secs();
                 let most = usize::try_from(seconds).unwrap() + MORE;
                 let often = last - first + 1;
-                assert!(often <= most, "{what}: {asked:?}: {often} in {seconds} s");
+                assert!(
+                    often <= most,
+                    "{description}: {asked:?}: {often} in {seconds} s"
+                );
             }
         }
     }

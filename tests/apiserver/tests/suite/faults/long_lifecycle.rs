@@ -55,20 +55,24 @@ impl Scenario for LongLifecycle {
 
         exit(&space.pods(), COORDINATOR, 1).await;
         let again = |s: &DIJobStatus| s.restarts == 1 && ready(s, "2/2");
-        space.until(JOB, "it is started again", again).await;
+        space
+            .until(JOB, "the coordinator has restarted", again)
+            .await;
 
         let fewer = Patch::Merge(json!({"spec": {"collector": {"replicas": 1}}}));
         let params = PatchParams::default();
         space.jobs().patch(JOB, &params, &fewer).await.unwrap();
         // One collector, an aggregator, and two ddp learners.
         let fewer = |s: &DIJobStatus| s.plan.len() == 4 && ready(s, "1/1");
-        let before = space.until(JOB, "one is let go of", fewer).await;
+        let before = space.until(JOB, "one collector is removed", fewer).await;
 
         set_suspended(space, JOB, true).await;
         space.until_phase(JOB, Phase::Suspended).await;
         wait_for_objects("services", &[], async || space.services_of(JOB).await).await;
         set_suspended(space, JOB, false).await;
-        let after = space.until(JOB, "it goes on", |s| ready(s, "1/1")).await;
+        let after = space
+            .until(JOB, "the job has resumed", |s| ready(s, "1/1"))
+            .await;
         let names = |status: &DIJobStatus| {
             let plan = status.plan.iter();
             plan.map(|entry| entry.name.clone()).collect::<Vec<_>>()

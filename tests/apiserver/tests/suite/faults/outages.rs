@@ -170,8 +170,11 @@ async fn failing_pod_creates_are_retried_in_small_batches() {
         }
     });
     managed.space.create(&Job::new("denied", COLLECTORS)).await;
-    let told = |s: &DIJobStatus| s.reason.as_deref() == Some("ApiError");
-    managed.space.until("denied", "it is told of", told).await;
+    let is_reported = |s: &DIJobStatus| s.reason.as_deref() == Some("ApiError");
+    managed
+        .space
+        .until("denied", "ApiError is reported", is_reported)
+        .await;
     sleep(Duration::from_secs(30)).await;
     let requests = managed.proxy.requests();
     let tried = requests

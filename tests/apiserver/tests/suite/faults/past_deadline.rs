@@ -36,10 +36,10 @@ impl Scenario for PastDeadline {
         space.until(JOB, "all are ready", ready).await;
         change(space, json!({"activeDeadlineSeconds": 1})).await;
         space.until_phase(JOB, Phase::Failed).await;
-        eventually("its coordinator is told to end", async || {
+        eventually("its coordinator has a deadline", async || {
             let pod = space.pods().get("job-coordinator").await;
-            let told = pod.map_err(|error| error.to_string())?.spec.unwrap();
-            told.active_deadline_seconds.ok_or_else(String::new)
+            let spec = pod.map_err(|error| error.to_string())?.spec.unwrap();
+            spec.active_deadline_seconds.ok_or_else(String::new)
         })
         .await;
         exit(&space.pods(), "job-coordinator", 143).await;

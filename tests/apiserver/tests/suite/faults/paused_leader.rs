@@ -52,10 +52,10 @@ async fn pause_leader_at_write(at: usize, fate: ProxyAction) -> bool {
     )
     .await;
     first.wait_for_leadership().await;
-    eventually("it says that it leads", async || {
-        let told = first.metrics();
-        let says_so = told.contains("\ndi_controller_leader 1\n");
-        says_so.then_some(()).ok_or(told)
+    eventually("its metrics report the leadership", async || {
+        let metrics = first.metrics();
+        let is_leader = metrics.contains("\ndi_controller_leader 1\n");
+        is_leader.then_some(()).ok_or(metrics)
     })
     .await;
 
@@ -99,8 +99,11 @@ async fn pause_leader_at_write(at: usize, fate: ProxyAction) -> bool {
     let continued = Timestamp::now().strftime("%FT%T%.6fZ").to_string();
     proxy.resume_paused();
     let lost = first.resume().await;
-    let what = format!("write {at}: {fate:?}");
-    assert!(matches!(lost, Err(Error::LeaseLost(_))), "{what}: {lost:?}");
+    let description = format!("write {at}: {fate:?}");
+    assert!(
+        matches!(lost, Err(Error::LeaseLost(_))),
+        "{description}: {lost:?}"
+    );
     let end = wait_for_reference_end(&space).await;
     managers.shutdown().await;
 
@@ -108,15 +111,15 @@ async fn pause_leader_at_write(at: usize, fate: ProxyAction) -> bool {
     let writes = space.writes_of("first").await;
     assert!(
         writes.len() <= begun,
-        "{what}: only what was on its way, and {begun} were begun: {writes:#?}"
+        "{description}: {begun} writes were started before the pause: {writes:#?}"
     );
     let late = |write: &&Write| write.received > continued && write.is_call("create", "pods");
     let late = writes.iter().filter(late).count();
     let life = JobRun::collect(&space, end, Vec::new()).await;
     let made = reference_run().await.pods.len() + late.max(1);
-    assert!(life.pods.len() <= made, "{what}: {life:#?}");
+    assert!(life.pods.len() <= made, "{description}: {life:#?}");
     for proxy in [&proxy, &proxy_of_second] {
-        check_watch_rate(&what, &proxy.requests());
+        check_watch_rate(&description, &proxy.requests());
     }
     phases.check().await;
     true

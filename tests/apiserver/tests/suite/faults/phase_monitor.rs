@@ -99,7 +99,7 @@ impl PhaseMonitor {
         let regressed = &lock(&self.seen).regressed;
         assert!(
             regressed.is_empty(),
-            "they ended, and went on: {regressed:?}"
+            "terminal phases changed: {regressed:?}"
         );
     }
 }

@@ -102,7 +102,7 @@ async fn temporarily_revoked_right_reaches_same_end() {
 }
 
 /// A life while this is done to its watches.
-async fn run_with_watches(what: &str, disturb: impl AsyncFn(&Proxy)) {
+async fn run_with_watches(description: &str, disturb: impl AsyncFn(&Proxy)) {
     let managed = ProxiedManager::start().await;
     let disturbed = async {
         disturb(&managed.proxy).await;
@@ -112,14 +112,14 @@ async fn run_with_watches(what: &str, disturb: impl AsyncFn(&Proxy)) {
         end = complete_like_reference(&managed.space) => end,
         () = disturbed => unreachable!("it is pending"),
     };
-    managed.stop_and_record(end).await.check(what, 300);
+    managed.stop_and_record(end).await.check(description, 300);
 }
 
 /// Now and then, for a moment.
-async fn toggle_watches(proxy: &Proxy, what: WatchMode) {
+async fn toggle_watches(proxy: &Proxy, mode: WatchMode) {
     let began = Instant::now();
     while began.elapsed() < FAULTY {
-        proxy.set_watches(what);
+        proxy.set_watches(mode);
         sleep(Duration::from_millis(50)).await;
         proxy.set_watches(WatchMode::Flow);
         sleep(Duration::from_millis(300)).await;
@@ -144,11 +144,11 @@ async fn reject_watches_sometimes(fate: ProxyAction) {
 }
 
 /// The watches of one kind lag or break for long, while the others go on.
-async fn break_watches_of(kind: &'static str, what: WatchMode) {
-    run_with_watches(&format!("{kind} {what:?}"), async |proxy| {
+async fn break_watches_of(kind: &'static str, mode: WatchMode) {
+    run_with_watches(&format!("{kind} {mode:?}"), async |proxy| {
         let began = Instant::now();
         while began.elapsed() < FAULTY {
-            proxy.set_watches_of(kind, what);
+            proxy.set_watches_of(kind, mode);
             sleep(Duration::from_millis(1500)).await;
             proxy.set_watches(WatchMode::Flow);
             sleep(Duration::from_millis(300)).await;
@@ -162,7 +162,7 @@ async fn broken_watches_of_one_kind_reach_same_end() {
     let kinds = ["pods", "services", "dijobs"];
     let lives = kinds.into_iter().flat_map(|kind| {
         let ways = [WatchMode::Frozen, WatchMode::Cut, WatchMode::Expired];
-        ways.map(|what| break_watches_of(kind, what))
+        ways.map(|mode| break_watches_of(kind, mode))
     });
     join_all(lives).await;
 }
@@ -218,7 +218,7 @@ async fn watches_closed_at_once_are_reopened_at_limited_rate() {
 
 /// A job that ends while its manager's watches are silent in this way, and then another life.
 async fn run_with_silent_watches(
-    what: &str,
+    description: &str,
     silence: WatchMode,
     wait: impl AsyncFn(&ProxiedManager),
 ) {
@@ -237,11 +237,11 @@ async fn run_with_silent_watches(
     phases.check().await;
     let space = managed.space.clone();
     // The one before has requests of its own.
-    managed.stop_and_record(end).await.check(what, 100);
+    managed.stop_and_record(end).await.check(description, 100);
     let writes = space.writes_of("manager").await.into_iter();
     let made =
         writes.filter(|w| w.concerns_job("before") && w.is_call("create", "pods") && w.code == 201);
-    assert_eq!(made.count(), 3, "{what}");
+    assert_eq!(made.count(), 3, "{description}");
 }
 
 /// Nothing comes by any watch, until the minute is over.

@@ -214,12 +214,14 @@ async fn revoked_pod_create_right_is_reported_until_restored() {
     exit(&space.pods(), &settled.plan[0].name, 1).await;
     space.create(&Job::new("new", 1)).await;
     let forbidden = |s: &DIJobStatus| {
-        let told = s.conditions.iter().find(|c| c.type_ == "ReplicasReady");
+        let reported = s.conditions.iter().find(|c| c.type_ == "ReplicasReady");
         s.reason.as_deref() == Some("Forbidden")
-            && told.is_some_and(|told| told.reason == "Forbidden" && told.message.contains(user))
+            && reported.is_some_and(|reported| {
+                reported.reason == "Forbidden" && reported.message.contains(user)
+            })
     };
     for job in ["before", "new"] {
-        space.until(job, "it is told of", &forbidden).await;
+        space.until(job, "Forbidden is reported", &forbidden).await;
         space.until_event(job, "Forbidden").await;
     }
     let coordinator = names::coordinator("new");
@@ -295,10 +297,10 @@ async fn complete_job(space: &Space, settled: &DIJobStatus) {
     space.until("job", "one is replaced", is_replaced).await;
     set(json!({"activeDeadlineSeconds": 1})).await;
     space.until_phase("job", Phase::Failed).await;
-    eventually("the coordinator is told to end", async || {
+    eventually("the coordinator has a deadline", async || {
         let pod = space.pods().get(&coordinator).await.unwrap();
-        let told = pod.spec.unwrap().active_deadline_seconds.is_some();
-        told.then_some(()).ok_or_else(String::new)
+        let reported = pod.spec.unwrap().active_deadline_seconds.is_some();
+        reported.then_some(()).ok_or_else(String::new)
     })
     .await;
     exit(&space.pods(), &coordinator, 137).await;

@@ -117,8 +117,8 @@ pub(crate) async fn kill_at_writes<C: Scenario>(
         let lived =
             Box::pin(managed.kill_at_write(at, arrives, C::complete_like_reference(&space))).await;
         let (life, reached) = lived;
-        let what = format!("killed at write {at}, which arrives: {arrives}");
-        life.check_against(reference, &what, more);
+        let description = format!("killed at write {at}, arrives: {arrives}");
+        life.check_against(reference, &description, more);
         reached
     })
     .await;

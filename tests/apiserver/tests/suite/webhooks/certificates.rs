@@ -117,20 +117,23 @@ async fn wait_for_new_certificate(webhooks: &Webhooks, last: &[u8]) -> Vec<u8> {
 
 /// Waits until every replica serves what the Secret holds, which it does some seconds after that is trusted; and while it goes on.
 async fn wait_until_served(webhooks: &Webhooks, load: &ReviewLoad) {
-    eventually("all serve what the Secret holds", async || {
-        let secret = webhooks.secret().await.ok_or("no Secret")?;
-        let part = |name: &str| &secret.data.as_ref().unwrap()[name].0;
-        let leaf = CertificateDer::from_pem_slice(part("tls.crt"));
-        let leaf = leaf.map_err(|error| error.to_string())?;
-        let served = webhooks.served_certificates(part("ca.crt")).await?;
-        if served.iter().all(|other| **other == *leaf) {
-            Ok(())
-        } else {
-            // A look is a handshake with each.
-            tokio::time::sleep(Duration::from_millis(300)).await;
-            Err("another".to_owned())
-        }
-    })
+    eventually(
+        "all replicas serve the certificate of the Secret",
+        async || {
+            let secret = webhooks.secret().await.ok_or("no Secret")?;
+            let part = |name: &str| &secret.data.as_ref().unwrap()[name].0;
+            let leaf = CertificateDer::from_pem_slice(part("tls.crt"));
+            let leaf = leaf.map_err(|error| error.to_string())?;
+            let served = webhooks.served_certificates(part("ca.crt")).await?;
+            if served.iter().all(|other| **other == *leaf) {
+                Ok(())
+            } else {
+                // A look is a handshake with each.
+                tokio::time::sleep(Duration::from_millis(300)).await;
+                Err("another".to_owned())
+            }
+        },
+    )
     .await;
     load.wait_for_more(20).await;
 }

@@ -156,14 +156,18 @@ async fn status_update_ignores_invalid_spec_and_webhook_outage() {
     space.create(&bad).await;
     let mut webhooks = Webhooks::start(&space).await;
     let change = json!({"spec": {"backoffLimit": 2}});
-    let told = json!({"status": {"reason": "Told"}});
+    let change_of_status = json!({"status": {"reason": "Changed"}});
     for version in VERSIONS {
         let status = rejection(&space, version, "bad", &change).await.unwrap();
         assert_eq!(status.code, 422, "{status:?}");
         let api = space.dynamic_jobs(version);
-        api.patch_status("bad", &PatchParams::default(), &Patch::Merge(&told))
-            .await
-            .unwrap();
+        api.patch_status(
+            "bad",
+            &PatchParams::default(),
+            &Patch::Merge(&change_of_status),
+        )
+        .await
+        .unwrap();
     }
 
     webhooks.stop_all().await;

@@ -24,8 +24,8 @@ pub(crate) const VERSIONS: [&str; 2] = ["v1alpha1", "v1alpha2"];
 /// The faults that a refusal tells of, as the table has them.
 pub(crate) fn causes(status: &Status) -> Vec<String> {
     let causes = status.details.iter().flat_map(|details| &details.causes);
-    let told = causes.map(|cause| format!("{}: {}", cause.field, cause.message));
-    told.collect()
+    let formatted = causes.map(|cause| format!("{}: {}", cause.field, cause.message));
+    formatted.collect()
 }
 
 /// Whether a webhook has refused it, and not the schema before it was asked.
@@ -49,9 +49,9 @@ async fn invalid_jobs_are_rejected_with_fields_and_messages() {
             let ours = is_by_webhook(&status);
             // What the schema of one version refuses is left to us in the other.
             let by_whom = ours || mistake.schema;
-            let told = !ours || causes(&status) == mistake.faults;
+            let is_reported = !ours || causes(&status) == mistake.faults;
             let form = (status.code, status.reason.as_str()) == (422, "Invalid");
-            let wrong = !(by_whom && told && form);
+            let wrong = !(by_whom && is_reported && form);
             (
                 usize::from(ours),
                 wrong.then(|| format!("{at}: {status:#?}")),
@@ -76,8 +76,8 @@ async fn invalid_jobs_are_rejected_with_fields_and_messages() {
         set(&mut job, at, value);
     }
     let status = submit(&space, &job, "v1alpha2").await.unwrap_err();
-    let told = causes(&status);
-    let fields: Vec<_> = told
+    let found = causes(&status);
+    let fields: Vec<_> = found
         .iter()
         .map(|cause| cause.split(": ").next().unwrap())
         .collect();
@@ -90,7 +90,7 @@ async fn invalid_jobs_are_rejected_with_fields_and_messages() {
         ]
     );
     assert!(
-        told.iter().all(|cause| status.message.contains(cause)),
+        found.iter().all(|cause| status.message.contains(cause)),
         "{status:?}"
     );
 
@@ -126,16 +126,16 @@ async fn too_long_generate_name_is_rejected() {
             let answer = submit(&space, &job, version).await;
             assert_eq!(answer.is_ok(), fits, "{answer:?}");
             let Err(status) = answer else { continue };
-            let [told] = &causes(&status)[..] else {
+            let [found] = &causes(&status)[..] else {
                 panic!("{status:?}")
             };
             assert!(
-                told.starts_with("metadata.generateName: Invalid value: \"aaa"),
-                "{told}"
+                found.starts_with("metadata.generateName: Invalid value: \"aaa"),
+                "{found}"
             );
             assert!(
-                told.contains("must be no more than 40 characters"),
-                "{told}"
+                found.contains("must be no more than 40 characters"),
+                "{found}"
             );
         }
     }
@@ -248,9 +248,9 @@ async fn v1beta1_reviews_get_v1beta1_responses() {
     for version in VERSIONS {
         let status = submit(&space, &job, version).await.unwrap_err();
         assert!(is_by_webhook(&status), "{status:?}");
-        let told =
+        let found =
             r"spec.cleanPodPolciy: Invalid value: unknown field, did you mean cleanPodPolicy?";
-        assert_eq!(causes(&status), [told]);
+        assert_eq!(causes(&status), [found]);
     }
     webhooks.stop().await;
 }

@@ -166,9 +166,9 @@ async fn pod_rejected_by_api_server_is_rejected_by_validator() {
                 fields.dedup();
                 agreed += 1;
                 // Without causes it could not be read, or names what is not in this cluster.
-                let told =
+                let is_known =
                     |field: &String| ours.iter().any(|own| is_same_field(field, &template, own));
-                if ours.is_empty() || !fields.iter().all(told) {
+                if ours.is_empty() || !fields.iter().all(is_known) {
                     wrong.push(format!(
                         "{} = {}\n  server: {}\n  ours: {ours:?}",
                         mistake.at, mistake.value, status.message
