@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::Space;
 
-/// Writes a configuration for the aggregators of a namespace, whose port is 5000.
+/// Creates an `AggregatorConfig` with port 5000 in the test's namespace.
 pub async fn create_aggregator_config(space: &Space) {
     let port = json!({"name": "di-port", "containerPort": 5000});
     let container = json!({"name": "di-container", "image": "none", "ports": [port]});

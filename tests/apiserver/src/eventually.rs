@@ -1,10 +1,10 @@
 use std::time::{Duration, Instant};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Far above what anything here takes, so that only a fault reaches it.
+/// Much longer than any test step takes, so that only a bug reaches it.
 const TIMEOUT: Duration = Duration::from_secs(180);
 
-/// Looks until `attempt` returns something, and fails with what it said last when that takes too long.
+/// Polls `attempt` until it succeeds; panics with its last error after the timeout.
 pub async fn eventually<T>(
     description: &str,
     mut attempt: impl AsyncFnMut() -> Result<T, String>,

@@ -8,20 +8,21 @@ use tokio::{
     sync::oneshot,
 };
 
-/// A manager behind a lease, in a thread of its own, all of which can be paused as a process is by SIGSTOP: its timers, its connections,
-/// whatever it does.
+/// A manager with leader election in its own thread. It can be paused like a process by SIGSTOP:
+/// timers, connections and all tasks.
 pub struct PausableLeader {
     runtime: Handle,
     term: Term,
     registry: Registry,
     thread: thread::JoinHandle<Result<()>>,
     paused: Option<mpsc::Sender<()>>,
-    // Dropping it ends the manager.
+    // Dropping it stops the manager.
     _quit: oneshot::Sender<()>,
 }
 
 impl PausableLeader {
-    /// Starts one; what it makes of jobs and what it makes of the lease may take different ways.
+    /// Starts a manager; requests for jobs and for the lease may use different paths to the API
+    /// server.
     pub async fn start(
         jobs: Config,
         leases: Config,
@@ -55,32 +56,33 @@ impl PausableLeader {
         }
     }
 
-    /// Waits until it leads.
+    /// Waits until the manager is the leader.
     pub async fn wait_for_leadership(&self) {
         self.term.lasting().await;
     }
 
-    /// Stops it in the middle of whatever it does.
+    /// Pauses the manager immediately.
     pub async fn pause(&mut self) {
         let (resume, resumed) = mpsc::channel();
         let (pausing, paused) = oneshot::channel();
         self.runtime.spawn(async move {
             pausing.send(()).ok();
-            // Until the other end is dropped. Nothing else of the runtime gets its turn, since this is its only thread.
+            // Block until the other end is dropped. No other task runs, since this is the only
+            // thread of the runtime.
             resumed.recv().ok();
         });
         paused.await.unwrap();
         self.paused = Some(resume);
     }
 
-    /// What it has counted, as Prometheus reads it.
+    /// The metrics in Prometheus text format.
     pub fn metrics(&self) -> String {
         let mut text = String::new();
         encode(&mut text, &self.registry).unwrap();
         text
     }
 
-    /// How many writes it has begun by now, whether they have been sent already or not.
+    /// Number of writes that the manager has started, including unsent ones.
     pub fn started_writes(&self) -> usize {
         let text = self.metrics();
         let counts = text
@@ -90,7 +92,7 @@ impl PausableLeader {
         counts.sum()
     }
 
-    /// Lets it go on, and waits for its end.
+    /// Resumes the manager and waits until it exits.
     pub async fn resume(self) -> Result<()> {
         drop(self.paused);
         let thread = self.thread;

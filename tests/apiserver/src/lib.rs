@@ -1,7 +1,8 @@
-//! Tests against a real etcd and kube-apiserver: what the rest of the project's tests take for granted of Kubernetes is checked here.
+//! Tests against a real etcd and kube-apiserver. They verify the Kubernetes behavior that other
+//! tests assume.
 //!
-//! There is no kubelet, scheduler, controller manager or garbage collector; [`Kubelet`] does what a test needs of them. What was written,
-//! by whom and in which order is read from the server's audit log.
+//! No kubelet, scheduler, controller manager or garbage collector runs; [`Kubelet`] stands in for
+//! them. Tests read the order and the authors of writes from the API server's audit log.
 
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)] // a helper that fails is a test that fails
 

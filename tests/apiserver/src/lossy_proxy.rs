@@ -12,15 +12,16 @@ use tokio::{
     task::JoinSet,
 };
 
-/// A proxy that loses answers: of its first connections, the request arrives and the answer comes, but goes no further.
+/// A TCP proxy that loses responses: it forwards the request of its first connections but not the
+/// response.
 pub struct LossyProxy {
-    /// Where it listens.
+    /// Address that the proxy listens on.
     pub address: SocketAddr,
     _tasks: JoinSet<()>,
 }
 
 impl LossyProxy {
-    /// One that loses the answers of so many connections.
+    /// Starts a proxy that loses the responses of the first `loses` connections.
     pub async fn start(to: SocketAddr, loses: usize) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -52,7 +53,7 @@ async fn pass(mut client: TcpStream, to: SocketAddr, cut: bool) {
     let mut answer = [0; 4096];
     tokio::select! {
         _ = tokio::io::copy(&mut from_client, &mut to_server) => {}
-        // The first of an answer comes once the request was served.
+        // The first bytes of a response mean that the request was served.
         _ = from_server.read(&mut answer) => {}
     }
 }

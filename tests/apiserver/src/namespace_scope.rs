@@ -1,6 +1,6 @@
 use http::Uri;
 
-/// The address of a kind in one namespace, where it is asked for in all.
+/// Returns the namespaced URI for a request to all namespaces.
 pub(crate) fn restrict_to_namespace(uri: &Uri, namespace: &str) -> Option<Uri> {
     let path = uri.path();
     let (group, kind) = path.rsplit_once('/')?;

@@ -1,4 +1,4 @@
-//! A proxy before the API server, which shows faults that a healthy server cannot be made to show.
+//! A proxy in front of the API server that injects faults.
 
 use std::{
     pin::Pin,
@@ -18,89 +18,89 @@ use kube::{Client, Config};
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 
-/// A request that came.
+/// A request that the proxy received.
 #[derive(Clone, Debug)]
 pub struct RecordedRequest {
-    /// Its method.
+    /// HTTP method.
     pub method: Method,
     /// Path and query.
     pub target: String,
-    /// The how manyeth write it is, from 1 on; 0 for one that reads.
+    /// Number of the write, starting at 1; 0 for reads.
     pub write: usize,
-    /// When it came.
+    /// When the proxy received the request.
     pub at: Instant,
 }
 
 impl RecordedRequest {
-    /// Whether it is a watch.
+    /// Whether the request is a watch.
     pub fn is_watch(&self) -> bool {
         self.target.contains("watch=true")
     }
 
-    /// Whether it begins a list of a kind. That one goes on with its next page is no list of its own.
+    /// Whether the request starts a list. The next pages of a list do not count.
     pub fn is_list(&self) -> bool {
         let version = self.path().find("/v1").map_or(0, |at| at + 1);
         let below = self.path()[version..].split('/').skip(1);
-        // Of a name, and of all in a namespace or of the cluster: pods/a, namespaces/b/pods, pods.
+        // Paths of lists have an odd number of parts: pods, namespaces/b/pods; not pods/a.
         let is_kind = below.count() % 2 == 1;
         let goes_on = self.target.contains("continue=");
         self.method == Method::GET && is_kind && !self.is_watch() && !goes_on
     }
 
-    /// What it is about, without the query.
+    /// The path without the query.
     pub fn path(&self) -> &str {
         self.target.split('?').next().unwrap_or_default()
     }
 
-    /// The kind that is listed or watched.
+    /// The kind that the request lists or watches.
     fn kind(&self) -> &str {
         self.path().rsplit('/').next().unwrap_or_default()
     }
 }
 
-/// What becomes of a request.
+/// How the proxy handles a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyAction {
-    /// It is served.
+    /// Forward the request.
     Served,
-    /// It is answered with this status, and does not reach the server. Of 429, one second must be waited.
+    /// Respond with this status without forwarding. A 429 has `Retry-After: 1`.
     Rejected(u16),
-    /// As refused, by a status that is written in several lines, for people.
+    /// Like `Rejected`, with a JSON body in several lines.
     Indented(u16),
-    /// As 500, in several lines that are no JSON.
+    /// Respond with 500 and several lines that are not JSON.
     Garbled,
-    /// It never reaches the server, and is never answered.
+    /// Neither forward nor respond.
     Hung,
-    /// It waits until [`Proxy::let_go`], and is then served, though nobody may wait for the answer any more.
+    /// Forward the request after [`Proxy::resume_paused`], even if the client has disconnected.
     Paused,
-    /// It is served, and answered after [`Proxy::let_go`].
+    /// Forward the request, and respond after [`Proxy::resume_paused`].
     Delayed,
-    /// It is served, and never answered.
+    /// Forward the request, and never respond.
     Unanswered,
-    /// It is served, and the connection ends before its answer.
+    /// Forward the request, and close the connection before the response.
     Lost,
-    /// It never reaches the server, and the connection ends.
+    /// Close the connection without forwarding.
     Reset,
 }
 
-/// What happens to all that is watched.
+/// How the proxy handles watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchMode {
-    /// They go on.
+    /// Forward all events.
     Flow,
-    /// They end, and those that begin too.
+    /// Close open watches, and new ones at once.
     Cut,
-    /// They stay open, and nothing comes.
+    /// Keep watches open without events.
     Frozen,
-    /// Nothing comes any more of those that were open before, as on connections that a router has forgotten; those that begin go on.
+    /// Like `Frozen` for open watches, as after a router dropped the connection; new watches work.
     Forgotten,
-    /// Every event comes twice.
+    /// Send every event twice.
     Twice,
-    /// They are told that what they know is too old.
+    /// End watches with 410 Expired.
     Expired,
 }
 
-/// What happens to watches: to all, or to those of one kind.
+/// A watch mode for all kinds or for one kind.
 type Disturbance = (WatchMode, Option<&'static str>);
 type Rule = dyn Fn(&RecordedRequest) -> ProxyAction + Send + Sync;
 
@@ -112,7 +112,7 @@ struct Shared {
     resumed: watch::Sender<()>,
 }
 
-/// The proxy; it ends when dropped, and everything through it.
+/// The proxy. Dropping it closes all its connections.
 pub struct Proxy {
     shared: Arc<Shared>,
     address: String,
@@ -120,10 +120,10 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// One whose requests reach the server by this client.
+    /// Starts a proxy that forwards requests with this client.
     ///
     /// # Panics
-    /// When there is no port to listen on.
+    /// If no port is free.
     pub fn start(upstream: Client) -> Self {
         let served: Arc<Rule> = Arc::new(|_| ProxyAction::Served);
         let shared = Arc::new(Shared {
@@ -147,44 +147,44 @@ impl Proxy {
         }
     }
 
-    /// A client of it, as the manager makes its own.
+    /// A client of the proxy, configured like the manager's client.
     pub fn client(&self) -> Client {
         Client::try_from(self.config()).unwrap()
     }
 
-    /// Its URL.
+    /// URL of the proxy.
     pub fn url(&self) -> &str {
         &self.address
     }
 
-    /// What such a client is made from.
+    /// Client configuration for the proxy.
     pub fn config(&self) -> Config {
         let mut config = Config::new(self.address.parse().unwrap());
         config.default_retry = false;
         config
     }
 
-    /// From now on, this decides what becomes of requests.
+    /// Sets the function that decides how each request is handled.
     pub fn set_rule(&self, rule: impl Fn(&RecordedRequest) -> ProxyAction + Send + Sync + 'static) {
         *lock(&self.shared.rule) = Arc::new(rule);
     }
 
-    /// From now on, this happens to watches.
+    /// Sets the mode of all watches.
     pub fn set_watches(&self, watches: WatchMode) {
         self.shared.watches.send_replace((watches, None));
     }
 
-    /// From now on, this happens to watches of this kind, such as pods, and those of others go on.
+    /// Sets the mode of the watches of one kind, such as pods; others flow.
     pub fn set_watches_of(&self, kind: &'static str, watches: WatchMode) {
         self.shared.watches.send_replace((watches, Some(kind)));
     }
 
-    /// Those that were held go on.
+    /// Resumes paused and delayed requests.
     pub fn resume_paused(&self) {
         self.shared.resumed.send_replace(());
     }
 
-    /// What came so far.
+    /// All requests so far.
     pub fn requests(&self) -> Vec<RecordedRequest> {
         lock(&self.shared.requests).clone()
     }
@@ -240,7 +240,7 @@ async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response
     }
 }
 
-/// An answer that is announced, and of which nothing comes.
+/// A response whose body is missing.
 fn truncated_response(status: StatusCode) -> Response {
     let broken = stream::iter([Err::<Bytes, _>(std::io::Error::other("cut"))]);
     Response::builder()
@@ -250,7 +250,7 @@ fn truncated_response(status: StatusCode) -> Response {
         .unwrap()
 }
 
-/// The reason that a server gives with a code.
+/// The reason that the API server returns with a status code.
 fn reason(code: u16) -> &'static str {
     match code {
         403 => "Forbidden",
@@ -277,7 +277,7 @@ fn rejection(code: u16, write: impl Fn(&Value) -> String) -> Response {
     answer.body(Body::from(write(&status))).unwrap()
 }
 
-/// Hands a request on. The address that it was sent to is ours, and its connection ends here.
+/// Forwards a request. Drops the headers that belong to the connection with the client.
 async fn forward(
     shared: &Shared,
     request: Request,
@@ -296,7 +296,7 @@ async fn forward(
     shared.upstream.send(request).await
 }
 
-/// To its end, even when the caller hangs up: the audit log would not tell what became of it.
+/// Serve to the end even if the client disconnects, so that the audit log has the outcome.
 async fn serve(shared: &Arc<Shared>, request: Request) -> Response {
     let shared = shared.clone();
     let served = tokio::spawn(async move { forward(&shared, request).await });
@@ -309,7 +309,7 @@ async fn serve(shared: &Arc<Shared>, request: Request) -> Response {
 async fn pause_then_serve(shared: &Arc<Shared>, request: Request) -> Response {
     let mut resumed = shared.resumed.subscribe();
     let shared = shared.clone();
-    // All of it is here by now; later its connection may not be.
+    // Read the whole body now; the connection may be closed later.
     let (parts, body) = request.into_parts();
     let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
     let request = Request::from_parts(parts, Body::from(body));
@@ -322,7 +322,7 @@ async fn pause_then_serve(shared: &Arc<Shared>, request: Request) -> Response {
 
 type Chunks = Pin<Box<dyn Stream<Item = Result<Bytes, axum::Error>> + Send>>;
 
-/// What happens to watches of a kind.
+/// The mode of watches of a kind.
 fn mode_for(disturbance: Disturbance, kind: &str) -> WatchMode {
     match disturbance {
         (_, Some(only)) if only != kind => WatchMode::Flow,
@@ -377,7 +377,7 @@ async fn serve_watch(shared: &Arc<Shared>, request: Request, kind: &str) -> Resp
     Response::from_parts(parts, Body::from_stream(altered))
 }
 
-/// What a server says whose history does not reach so far back.
+/// The error of an API server whose history is too short.
 fn expired() -> Bytes {
     let status = json!({
         "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": 410,
@@ -386,7 +386,7 @@ fn expired() -> Bytes {
     format!("{}\n", json!({"type": "ERROR", "object": status})).into()
 }
 
-/// Whole lines of a body.
+/// Splits a body into lines.
 fn split_lines(chunks: Chunks) -> Chunks {
     stream::unfold((chunks, Vec::new()), |(mut chunks, mut rest)| async move {
         loop {

@@ -13,15 +13,15 @@ use serde_json::{Value, json};
 use crate::{Space, dry_run, eventually, template};
 
 const PODS: &str = "pods";
-/// What pods with GPUs take of a quota; others take nothing of it.
+/// The quota resource of pods with GPUs.
 pub const GPUS: &str = "requests.nvidia.com/gpu";
 
-/// Allows no pods.
+/// Creates a quota of zero pods.
 pub async fn forbid_pods(space: &Space) -> Api<ResourceQuota> {
     forbid_resource(space, PODS, template()).await
 }
 
-/// Allows nothing of a resource, which this pod takes.
+/// Creates a quota of zero for a resource, and waits until this pod is rejected.
 pub async fn forbid_resource(space: &Space, resource: &str, mut pod: Value) -> Api<ResourceQuota> {
     let api: Api<ResourceQuota> = Api::namespaced(space.client.clone(), &space.namespace);
     let quota = ResourceQuota {
@@ -49,7 +49,7 @@ pub async fn forbid_resource(space: &Space, resource: &str, mut pod: Value) -> A
     api
 }
 
-/// Says how many pods are allowed and how many there are, as the controller manager would, which is not there.
+/// Sets the limit and the usage in the quota status, since no controller manager runs.
 pub async fn set_pod_quota(quota: &Api<ResourceQuota>, hard: usize, used: usize) {
     set_quota(quota, PODS, hard, used).await;
 }

@@ -1,4 +1,4 @@
-//! Faults by faults, in all that managers and endpoints ask of the API server: `DI_FAULTS=25` has a quarter of it fail.
+//! Random faults in the requests of managers and endpoints: `DI_FAULTS=25` fails a quarter of them.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -12,23 +12,23 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use crate::{ProxyAction, RecordedRequest};
 
-/// So many percent of all requests fail.
+/// Percentage of requests that fail.
 const PERCENT: &str = "DI_FAULTS";
-/// What the faults are drawn from; a test that failed is run again with the seed that it printed.
+/// Seed of the random faults; a failed test prints it so that it can be repeated.
 const SEED: &str = "DI_SEED";
-/// One in so many faults, of what is waited for a few seconds only, is that there is no answer.
+/// One in this number of faults is a request without a response.
 const ONE_HANGS_IN: u32 = 50;
-/// A healthy server is reached sooner or later.
+/// Limit of consecutive faults, so that a retry succeeds eventually.
 const MAX_CONSECUTIVE: u32 = 10;
 
-/// Who draws which requests fail.
+/// Draws which requests fail.
 pub(crate) struct RandomFaults {
     percent: u32,
     random: Mutex<StdRng>,
     consecutive: AtomicU32,
 }
 
-/// How many percent of all requests are to fail.
+/// Percentage of requests that fail, from the environment.
 pub(crate) fn fault_percent() -> u32 {
     static READ: OnceLock<u32> = OnceLock::new();
     *READ.get_or_init(|| env_number(PERCENT).map_or(0, |percent| u32::try_from(percent).unwrap()))
@@ -48,7 +48,8 @@ fn env_number(variable: &str) -> Option<u64> {
 }
 
 impl RandomFaults {
-    /// What the environment asks for. Each test draws for itself, so that it draws the same when it is run alone.
+    /// Reads the configuration from the environment. Each test has its own random numbers, so that
+    /// it behaves the same when it runs alone.
     pub(crate) fn from_env(agent: &str) -> Option<Self> {
         let (percent, seed) = (fault_percent(), seed());
         if percent == 0 {
@@ -56,7 +57,7 @@ impl RandomFaults {
         }
         let thread = std::thread::current();
         let test = thread.name().unwrap_or_default();
-        // Shown of tests that fail.
+        // The test harness prints this for failed tests.
         println!("{PERCENT}={percent} {SEED}={seed}: {agent} of {test}");
         let mut own = DefaultHasher::new();
         (seed, test, agent).hash(&mut own);
@@ -67,7 +68,7 @@ impl RandomFaults {
         })
     }
 
-    /// What becomes of a request.
+    /// Draws how a request is handled.
     pub(crate) fn draw(&self, request: &RecordedRequest) -> ProxyAction {
         const OF_ALL: [ProxyAction; 5] = [
             ProxyAction::Rejected(429),
@@ -92,7 +93,7 @@ impl RandomFaults {
         match OF_ALL.get(which) {
             Some(fate) => *fate,
             None if request.write > 0 => ProxyAction::Rejected(409),
-            // What reads has no conflicts.
+            // Reads have no conflicts.
             None => ProxyAction::Rejected(500),
         }
     }

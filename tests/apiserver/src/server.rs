@@ -19,7 +19,7 @@ use crate::{
 
 const ADMIN_TOKEN: &str = "admin-token";
 const GUARDIAN: &str = include_str!("server.sh");
-/// Only what writes: reads would drown it.
+/// Audit writes only: reads would hide them.
 const AUDIT_POLICY: &str = "
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -31,17 +31,17 @@ rules:
 ";
 const STARTS_WITHIN: Duration = Duration::from_secs(180);
 
-/// One of the programs that make up a server.
+/// A program of the test server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// What holds the objects.
+    /// The etcd that stores the objects.
     Etcd,
-    /// What is asked for them.
+    /// The kube-apiserver.
     ApiServer,
 }
 
 impl Part {
-    /// As the guardian calls it.
+    /// Name of the program in guardian commands.
     fn name(self) -> &'static str {
         match self {
             Self::Etcd => "etcd",
@@ -50,14 +50,15 @@ impl Part {
     }
 }
 
-/// An etcd and a kube-apiserver of our own.
+/// An etcd and a kube-apiserver for tests.
 #[derive(Debug)]
 pub struct Server {
     port: u16,
     crd_port: u16,
     ca: String,
     dir: PathBuf,
-    /// Ends both servers and removes their folder once its standard input, which we hold, is closed: also when we are killed.
+    /// Stops both programs and removes their folder when its stdin is closed, also if the test
+    /// process is killed.
     guardian: Child,
 }
 
@@ -69,25 +70,25 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// The server that all tests of this process share, with our kinds and the manager's rights.
+    /// Returns the server that all tests of this process share, with CRDs and RBAC rules installed.
     pub async fn shared() -> &'static Self {
         static SHARED: OnceCell<Server> = OnceCell::const_new();
         SHARED.get_or_init(Self::installed).await
     }
 
-    /// Starts one with our kinds and the manager's rights.
+    /// Starts a server with CRDs and RBAC rules installed.
     pub async fn installed() -> Self {
         let server = Self::start().await;
         install(server.client("installs")).await;
         server
     }
 
-    /// Starts an empty one.
+    /// Starts an empty server.
     ///
     /// # Panics
-    /// When `KUBEBUILDER_ASSETS` does not name a folder with both programs, or they do not start.
+    /// If `KUBEBUILDER_ASSETS` is not a folder with both programs, or they do not start.
     pub async fn start() -> Self {
-        // Ports that were free may be taken by the time the servers bind them.
+        // Another process may take a free port before the server binds it.
         for _ in 0..3 {
             let server = Self::launch();
             match server.wait_until_ready().await {
@@ -131,29 +132,29 @@ impl Server {
         }
     }
 
-    /// Kills the API server and starts it again, over the same etcd: watches have to begin anew.
+    /// Kills the API server and starts it again on the same etcd, so that watches must be reopened.
     ///
     /// # Panics
-    /// When it does not start.
+    /// If it does not start.
     pub async fn restart(&self) {
         self.kill_parts(&[Part::ApiServer]).await;
         self.start_parts(&[Part::ApiServer]).await;
     }
 
-    /// Kills parts of it. What etcd holds is kept.
+    /// Kills programs of the server. The data of etcd stays.
     ///
     /// # Panics
-    /// When that does not come to pass.
+    /// If they cannot be killed.
     pub async fn kill_parts(&self, parts: &[Part]) {
         for part in parts {
             self.send_command(&format!("kill_{}", part.name())).await;
         }
     }
 
-    /// Starts parts of it again that were killed, and waits until all is ready.
+    /// Starts killed programs again, and waits until all are ready.
     ///
     /// # Panics
-    /// When they do not start.
+    /// If they do not start.
     pub async fn start_parts(&self, parts: &[Part]) {
         for part in parts {
             self.send_command(&format!("start_{}", part.name())).await;
@@ -161,11 +162,11 @@ impl Server {
         self.wait_until_ready().await.unwrap();
     }
 
-    /// A client of the server of custom resources of a newer Kubernetes, which `CRD_SERVER` names and which is started for it. It has no
-    /// kinds yet.
+    /// Starts the apiextensions server of the newest Kubernetes (`CRD_SERVER`) and returns a client
+    /// of it. It has no kinds.
     ///
     /// # Panics
-    /// When it does not start.
+    /// If it does not start.
     pub async fn start_newest_crd_server(&self) -> Client {
         let advice = "run these tests with CRD_SERVER=$(kind/crd-server)";
         assert!(
@@ -187,7 +188,7 @@ impl Server {
         client
     }
 
-    /// Has the guardian do something, and waits until it has done so.
+    /// Sends a command to the guardian, and waits until it has run.
     async fn send_command(&self, command: &str) {
         let done = || std::fs::read(self.dir.join("done")).map_or(0, |done| done.len());
         let before = done();
@@ -216,7 +217,7 @@ impl Server {
         }
     }
 
-    /// What its parts said last.
+    /// The end of the logs of all programs.
     pub(crate) fn logs(&self) -> String {
         format!(
             "{}\n{}",
@@ -225,31 +226,31 @@ impl Server {
         )
     }
 
-    /// The end of a log.
+    /// The end of one log.
     fn log_tail(&self, file: &str) -> String {
         let text = std::fs::read_to_string(self.dir.join(file)).unwrap_or_default();
         let lines: Vec<_> = text.lines().rev().take(20).collect();
         lines.into_iter().rev().collect::<Vec<_>>().join("\n")
     }
 
-    /// Its folder, which holds the authority of its certificate as `ca.crt`.
+    /// The folder of the server, with the CA certificate as `ca.crt`.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Its address.
+    /// URL of the server.
     pub fn url(&self) -> String {
         format!("https://127.0.0.1:{}", self.port)
     }
 
-    /// Token of a user who may do everything.
+    /// Token of a cluster administrator.
     pub fn token(&self) -> &'static str {
         ADMIN_TOKEN
     }
 
-    /// What clients that may do everything are made from; `agent` is how the audit log calls them.
+    /// Client configuration of a cluster administrator; `agent` is the user agent in the audit log.
     pub fn config(&self, agent: &str) -> Config {
-        // Both the server's tests and those of the code under test need one; the second to come finds it done.
+        // Tests and the code under test both install the provider; the second call fails.
         rustls::crypto::ring::default_provider()
             .install_default()
             .ok();
@@ -265,12 +266,12 @@ impl Server {
         config
     }
 
-    /// A client that may do everything; `agent` is how the audit log calls it.
+    /// A client of a cluster administrator; `agent` is the user agent in the audit log.
     pub fn client(&self, agent: &str) -> Client {
         di_cache::client(self.config(agent)).unwrap()
     }
 
-    /// A client with the rights of a user who is in no group but that of all who are known.
+    /// A client of a user whose only group is `system:authenticated`.
     pub fn client_of(&self, user: &str) -> Client {
         let mut config = self.config(user);
         config.auth_info.impersonate = Some(user.to_owned());
@@ -278,14 +279,14 @@ impl Server {
         di_cache::client(config).unwrap()
     }
 
-    /// A client with the rights of our service account, which sees one namespace only where it asks for all: so tests do not touch each
-    /// other's jobs.
+    /// A client with the rights of the manager's service account. It sees one namespace only, so
+    /// that tests do not touch each other's jobs.
     pub fn client_of_manager(&self, agent: &str, namespace: &str) -> Client {
         let account = "system:serviceaccount:di-system:di-orchestrator";
         self.namespaced_client_of(account, agent, namespace)
     }
 
-    /// The same with the rights of another user.
+    /// The same as `client_of_manager` with the rights of another user.
     pub fn namespaced_client_of(&self, user: &str, agent: &str, namespace: &str) -> Client {
         let mut config = self.config(agent);
         config.auth_info.impersonate = Some(user.to_owned());
@@ -300,7 +301,7 @@ impl Server {
         client.with_layer(&narrow).build()
     }
 
-    /// All writes in a namespace that were answered so far, in the order of their answers.
+    /// Returns all writes in a namespace, in the order of their responses.
     pub async fn writes(&self, namespace: &str) -> Vec<AuditedWrite> {
         audit::writes(&self.audit_log(), 0, &self.client("test"), namespace).await
     }
@@ -310,13 +311,13 @@ impl Server {
         std::fs::metadata(self.audit_log()).unwrap().len()
     }
 
-    /// Where the audit log is.
+    /// Path of the audit log.
     pub(crate) fn audit_log(&self) -> PathBuf {
         self.dir.join("audit.log")
     }
 }
 
-/// The folder of etcd and kube-apiserver.
+/// Returns the folder of etcd and kube-apiserver.
 fn assets() -> PathBuf {
     let advice = "run these tests with KUBEBUILDER_ASSETS=$(kind/assets)";
     let Some(dir) = std::env::var_os("KUBEBUILDER_ASSETS") else {

@@ -18,28 +18,28 @@ use crate::{
     random_faults::{RandomFaults, fault_percent},
 };
 
-/// A namespace of its own for a test, on the shared server.
+/// A namespace of one test on the shared server.
 #[derive(Clone)]
 pub struct Space {
     /// The server.
     pub server: &'static Server,
-    /// Its name.
+    /// Name of the namespace.
     pub namespace: String,
-    /// May do everything.
+    /// Client of a cluster administrator.
     pub client: Client,
-    /// Length of the audit log when it was made: what many share is read from there on.
+    /// Length of the audit log when the namespace was created; earlier lines are skipped.
     audit_offset: u64,
-    /// Whether requests may be made to fail by faults.
+    /// Whether random faults apply.
     may_fail: bool,
 }
 
 impl Space {
-    /// Makes one.
+    /// Creates a namespace on the shared server.
     pub async fn new() -> Self {
         Self::on(Server::shared().await).await
     }
 
-    /// Makes one on a server that is not shared with all.
+    /// Creates a namespace on this server.
     pub async fn on(server: &'static Server) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let client = server.client("test");
@@ -48,7 +48,7 @@ impl Space {
         let object = Namespace {
             metadata: ObjectMeta {
                 name: Some(namespace.clone()),
-                // Servers before 1.21 do not set it.
+                // API servers before 1.21 do not set this label.
                 labels: Some(
                     [("kubernetes.io/metadata.name".to_owned(), namespace.clone())].into(),
                 ),
@@ -67,7 +67,7 @@ impl Space {
         }
     }
 
-    /// The same, where nothing fails by faults whatever the environment asks for, since the test looks at what faults must change.
+    /// Disables random faults for a test that measures something they would change.
     #[must_use]
     pub fn without_random_faults(mut self, why: &str) -> Self {
         if fault_percent() > 0 {
@@ -77,14 +77,14 @@ impl Space {
         self
     }
 
-    /// Starts a manager that the audit log calls `agent`.
+    /// Starts a manager with this user agent.
     pub fn manager(&self, agent: &str) -> Manager {
         let (client, proxy) = self.client_of(agent);
         Manager::start(client).with_proxy(proxy)
     }
 
-    /// A client with the manager's rights, as processes of ours make theirs. Where the environment asks for faults it goes by a proxy that
-    /// shows them, which must be kept as long.
+    /// Returns a client with the manager's rights. With random faults it uses a proxy, which the
+    /// caller must keep.
     pub(crate) fn client_of(&self, agent: &str) -> (Client, Option<Proxy>) {
         let client = self.server.client_of_manager(agent, &self.namespace);
         let faults = if self.may_fail {
@@ -100,12 +100,12 @@ impl Space {
         (proxy.client(), Some(proxy))
     }
 
-    /// Its jobs.
+    /// API of the jobs.
     pub fn jobs(&self) -> Api<DIJob> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// Its jobs as a version has them, whether they can be decoded or not.
+    /// API of the jobs in a version, also for undecodable jobs.
     pub fn dynamic_jobs(&self, version: &str) -> Api<DynamicObject> {
         let resource = ApiResource {
             api_version: format!("{}/{version}", names::GROUP),
@@ -115,24 +115,24 @@ impl Space {
         Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
     }
 
-    /// Its pods.
+    /// API of the pods.
     pub fn pods(&self) -> Api<Pod> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// Its services.
+    /// API of the services.
     pub fn services(&self) -> Api<Service> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// Makes a job.
+    /// Creates a job.
     pub async fn create(&self, job: &Job) -> DIJob {
         let job: DIJob = serde_json::from_value(job.json().clone()).unwrap();
         let params = PostParams::default();
         self.jobs().create(&params, &job).await.unwrap()
     }
 
-    /// Waits until the job's status is as wanted, and returns it.
+    /// Waits until the job status satisfies `done`, and returns it.
     pub async fn until(
         &self,
         job: &str,
@@ -158,7 +158,7 @@ impl Space {
         self.until(job, phase.as_str(), done).await
     }
 
-    /// Waits until the job runs and everything it wants is ready, and that is counted: nothing is left to be done then.
+    /// Waits until the job runs, all desired replicas are ready, and the status counts them.
     pub async fn until_settled(&self, job: &str) -> DIJobStatus {
         self.until(job, "everything is ready", |status| {
             let active: i32 = status.replica_status.values().map(|n| n.active).sum();
@@ -184,13 +184,13 @@ impl Space {
         by_name(&self.services(), job).await
     }
 
-    /// Reasons of the events about a job.
+    /// Reasons of the events of a job.
     pub async fn events_of(&self, job: &str) -> Vec<String> {
         self.event_reasons(job, |_| true).await
     }
 
-    /// Reasons of the warnings about a job. Where requests fail by faults, without those that tell of it, and each once: an event whose
-    /// answer was lost is sent again.
+    /// Reasons of the warning events of a job. With random faults it omits their reasons and
+    /// duplicates, since an event with a lost response is sent again.
     pub async fn warnings_of(&self, job: &str) -> Vec<String> {
         let warns = |event: &Event| event.type_.as_deref() == Some("Warning");
         let mut reasons = self.event_reasons(job, warns).await;
@@ -214,7 +214,7 @@ impl Space {
         events.filter_map(about).collect()
     }
 
-    /// Waits for an event about a job.
+    /// Waits for an event of a job.
     pub async fn until_event(&self, job: &str, reason: &str) {
         eventually(&format!("{job}: an event {reason}"), async || {
             let all = self.events_of(job).await;
@@ -227,13 +227,13 @@ impl Space {
         .await;
     }
 
-    /// All writes here that were answered so far, in the order of their answers.
+    /// Returns all writes in the namespace, in the order of their responses.
     pub async fn writes(&self) -> Vec<Write> {
         let log = self.server.audit_log();
         audit::writes(&log, self.audit_offset, &self.client, &self.namespace).await
     }
 
-    /// The writes of one agent.
+    /// Returns the writes of one user agent.
     pub async fn writes_of(&self, agent: &str) -> Vec<Write> {
         let mut writes = self.writes().await;
         writes.retain(|write| write.agent == agent);
@@ -254,7 +254,7 @@ where
     all.into_iter().map(|k| (k.name_any(), k)).collect()
 }
 
-/// Has the server check what it would otherwise make.
+/// Parameters of a server-side dry run.
 pub fn dry_run() -> PostParams {
     PostParams {
         dry_run: true,
@@ -262,7 +262,7 @@ pub fn dry_run() -> PostParams {
     }
 }
 
-/// Waits until exactly these objects of a job are there.
+/// Waits until exactly these objects of a job exist.
 pub async fn wait_for_objects<K: std::fmt::Debug>(
     description: &str,
     wanted: &[String],

@@ -12,14 +12,14 @@ use serde_json::{Value, json};
 
 use crate::Space;
 
-/// A service account that may do some things with jobs.
+/// A service account with some rights to jobs.
 pub struct Account {
     space: Space,
     account: ServiceAccount,
 }
 
 impl Account {
-    /// Makes one that may do this with the jobs of the space.
+    /// Creates an account with these verbs for the jobs of the namespace.
     pub async fn new(space: &Space, name: &str, verbs: &[&str]) -> Self {
         let accounts: Api<ServiceAccount> = Api::namespaced(space.client.clone(), &space.namespace);
         let new = PostParams::default();
@@ -42,7 +42,7 @@ impl Account {
         }
     }
 
-    /// A token that the API server made for this audience.
+    /// Requests a token for this audience from the API server.
     pub async fn token(&self, audience: &str) -> String {
         let request = TokenRequest {
             spec: Some(TokenRequestSpec {
@@ -60,7 +60,7 @@ impl Account {
         made.unwrap().status.unwrap().token.unwrap()
     }
 
-    /// A token as the API server would make it, signed with its key, that ends so many seconds from now.
+    /// Signs a token with the API server's key; it expires in this number of seconds.
     pub fn self_signed_token(&self, ends_in: i64) -> String {
         let key = std::fs::read_to_string(self.space.server.dir().join("accounts.key")).unwrap();
         let key = KeyPair::from_pem(&key).unwrap();
@@ -87,7 +87,7 @@ fn from_json<T: serde::de::DeserializeOwned>(object: Value) -> T {
     serde_json::from_value(object).unwrap()
 }
 
-/// Both numbers of an ECDSA signature, 32 bytes each, from their DER form (a sequence of two integers).
+/// Converts an ECDSA signature from DER to its two 32-byte numbers.
 fn raw_signature(der: &[u8]) -> Vec<u8> {
     let mut rest = &der[2..];
     let mut both = Vec::with_capacity(64);

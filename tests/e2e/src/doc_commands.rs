@@ -1,27 +1,27 @@
-//! Pages whose commands are run: what stands in them, and whether what they show is what is printed.
+//! Documentation pages whose commands are run: parses them, and compares their output.
 
 use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// What stands for anything: in a line for words, alone for lines.
+/// Placeholder: any words inside a line, or any lines if alone.
 const ANYTHING: &str = "...";
 
 /// A code block of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block<'a> {
-    /// What it is written in.
+    /// Language of the block.
     pub language: &'a str,
-    /// Its lines.
+    /// Text of the block.
     pub text: &'a str,
-    /// What the comment `<!-- test: … -->` above it says.
+    /// Text of the comment `<!-- test: … -->` above the block.
     pub note: Option<&'a str>,
 }
 
-/// The code blocks of a page, in their order.
+/// Returns the code blocks of a page in order.
 ///
 /// # Errors
-/// A block that does not end, or a comment for the test that stands above none.
+/// If a block does not end, or a test comment has no block below it.
 pub fn blocks(page: &str) -> Result<Vec<Block<'_>>, String> {
     let mut blocks = Vec::new();
     let mut note = None;
@@ -53,22 +53,23 @@ pub fn blocks(page: &str) -> Result<Vec<Block<'_>>, String> {
     }
 }
 
-/// How the commands of a block are run.
+/// How a test runs the commands of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule<'a> {
-    /// They end well. No note.
+    /// They succeed. No note.
     Ends,
-    /// The same, but what they show comes a moment later, so they are run until it does: `until it is as shown`.
+    /// Like `Ends`, repeated until the output is as shown: `until it is as shown`.
     UntilShown,
-    /// The last one ends with 1: `fails`.
+    /// The last command exits with 1: `fails`.
     Fails,
-    /// The last one ends with 1 and says this, because it was done on the cluster of the tests before: `fails here with "…"`.
+    /// The last command exits with 1 and prints this, because of the state of the test cluster:
+    /// `fails here with "…"`.
     FailsHere(&'a str),
-    /// It does not end by itself, and is ended once a line has this: `until "…"`.
+    /// It runs until a line contains this, and is then killed: `until "…"`.
     Until(&'a str),
-    /// The same, but the next block is run before it is ended: `until "…", and beside the next`.
+    /// Like `Until`, but it is killed after the next block: `until "…", and beside the next`.
     WhileNext(&'a str),
-    /// `not run: ` and why.
+    /// Not run; the note gives the reason: `not run: `.
     NotRun,
 }
 
@@ -96,21 +97,21 @@ impl<'a> Rule<'a> {
     }
 }
 
-/// Commands of a page.
+/// The commands of one block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step<'a> {
-    /// The commands, a script.
+    /// The commands as a script.
     pub script: &'a str,
-    /// How they are run.
+    /// How the test runs them.
     pub rule: Rule<'a>,
-    /// What they print, where the page shows that: a `text` block is of the `sh` block before it.
+    /// The output that the page shows: a `text` block belongs to the `sh` block before it.
     pub shown: Option<&'a str>,
 }
 
-/// The commands of a page, in their order.
+/// Returns the commands of a page in order.
 ///
 /// # Errors
-/// What a test cannot make sense of.
+/// If a block or note is not understood.
 pub fn steps(page: &str) -> Result<Vec<Step<'_>>, String> {
     let mut steps: Vec<Step<'_>> = Vec::new();
     let mut after_commands = false;
@@ -137,7 +138,7 @@ pub fn steps(page: &str) -> Result<Vec<Step<'_>>, String> {
     Ok(steps)
 }
 
-/// Whether what was printed is what a page shows, but for names, times and spaces.
+/// Whether the output is as shown, except names, times and spaces.
 pub fn is_as_shown(shown: &str, printed: &str) -> bool {
     let [shown, printed] = [shown, printed].map(|text| {
         let lines = text.lines().map(normalize);
@@ -152,11 +153,11 @@ pub fn is_as_shown(shown: &str, printed: &str) -> bool {
     )
 }
 
-/// The words of a line, with the same in place of what is another each time.
+/// Returns the words of a line with placeholders for names, times and ages.
 fn normalize(line: &str) -> Vec<String> {
     static VARYING: LazyLock<[(Regex, &str); 3]> = LazyLock::new(|| {
         [
-            // First, since some of them look like ages.
+            // First, since some names look like ages.
             (
                 r"-(collector|learner|aggregator|ddp-learner)-[a-z0-9]{5}\b",
                 "-$1-NAME",
@@ -173,7 +174,7 @@ fn normalize(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Whether a sequence is as wanted, where some of what is wanted stands for any number of others.
+/// Whether a sequence matches a pattern in which some items match any number of items.
 fn matches_pattern<T>(
     wanted: &[T],
     found: &[T],
@@ -205,7 +206,7 @@ mod tests {
     #[test]
     fn user_guides_have_same_blocks_under_same_headings() {
         assert_eq!(blocks(USER_GUIDE).unwrap(), blocks(CHINESE).unwrap());
-        // Of each heading, how deep it is and how many blocks stand above it.
+        // The depth of each heading, and the number of blocks above it.
         let outline = |page: &str| {
             let mut fences = 0;
             let mut outline = Vec::new();

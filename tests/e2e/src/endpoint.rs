@@ -11,17 +11,17 @@ pub struct Endpoint {
     token: Option<String>,
 }
 
-/// An answer of the endpoint.
+/// A response of the endpoint.
 #[derive(Clone, Debug)]
 pub struct Reply {
     /// HTTP status.
     pub status: u16,
-    /// The envelope.
+    /// The JSON envelope.
     pub body: Value,
 }
 
 impl Endpoint {
-    /// Calls with this bearer token, or without.
+    /// Creates a client with or without a bearer token.
     pub fn new(client: Client, token: Option<String>) -> Self {
         Self { client, token }
     }
@@ -29,7 +29,7 @@ impl Endpoint {
     /// Sends one request to one of the endpoint's pods.
     ///
     /// # Panics
-    /// When no pod answers with HTTP.
+    /// If no pod responds with HTTP.
     pub async fn call(&self, method: &str, path: &str, body: &Value) -> Reply {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), SYSTEM);
         let selector = ListParams::default().labels("app.kubernetes.io/name=di-orchestrator");
@@ -47,10 +47,11 @@ impl Endpoint {
     }
 }
 
-/// Sends one request to a port of a pod. `None` when nothing answers there, as while the pod starts.
+/// Sends one request to a port of a pod. Returns `None` if the port does not respond, for example
+/// while the pod starts.
 ///
 /// # Panics
-/// When the answer is not HTTP with JSON.
+/// If the response is not HTTP with JSON.
 pub async fn send_http(
     pods: &Api<Pod>,
     pod: &str,
@@ -82,7 +83,7 @@ pub async fn send_http(
     })
 }
 
-/// Whether a pod is ready, and stays.
+/// Whether a pod is ready and not terminating.
 pub fn is_ready(pod: &Pod) -> bool {
     let conditions = pod
         .status

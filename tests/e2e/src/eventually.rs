@@ -3,13 +3,13 @@ use std::{fmt::Debug, future::Future, time::Duration};
 use tokio::time::{Instant, sleep};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// Far above what anything here takes, so that only a fault wait_for_phase it.
+/// Much longer than any test step takes, so that only a bug reaches it.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Looks until `attempt` returns something that `done` accepts.
+/// Polls `attempt` until `done` accepts its result.
 ///
 /// # Panics
-/// When that takes too long, with what was seen last.
+/// After the timeout, with the last result.
 pub async fn eventually<T: Debug, F: Future<Output = T>>(
     description: &str,
     attempt: impl FnMut() -> F,
@@ -18,10 +18,10 @@ pub async fn eventually<T: Debug, F: Future<Output = T>>(
     eventually_within(TIMEOUT, description, attempt, done).await
 }
 
-/// As [`eventually`], with a deadline of its own.
+/// The same as [`eventually`] with another timeout.
 ///
 /// # Panics
-/// When that takes too long, with what was seen last.
+/// After the timeout, with the last result.
 pub async fn eventually_within<T: Debug, F: Future<Output = T>>(
     timeout: Duration,
     description: &str,

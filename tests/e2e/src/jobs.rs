@@ -8,7 +8,7 @@ use tokio::io::AsyncReadExt;
 
 use crate::{Namespace, dry_run, eventually};
 
-/// A container that runs `di-worker` with these arguments, as one may write it in a template.
+/// A container that runs `di-worker` with these arguments.
 pub fn container(args: &[&str]) -> serde_json::Value {
     serde_json::json!({
         "name": names::MAIN_CONTAINER,
@@ -32,7 +32,7 @@ pub fn job(name: &str, coordinator: &[&str]) -> DIJob {
     .expect("a job")
 }
 
-/// A job that is refused: no container has the name of the main one.
+/// An invalid job: no container has the name of the main one.
 ///
 /// # Panics
 /// Never: the job has a container.
@@ -42,13 +42,14 @@ pub fn misnamed_job(name: &str) -> DIJob {
     job
 }
 
-/// What a [`misnamed_job`] job is refused with.
+/// The message that rejects a [`misnamed_job`].
 pub const MISNAMED_MESSAGE: &str = "one container must be named di-container";
 
-/// Waits until the webhooks refuse a [`misnamed_job`] job: the API server hears of them, and of where they are, a moment later.
+/// Waits until the webhooks reject a [`misnamed_job`]: the API server learns of the webhooks and
+/// their addresses with a delay.
 ///
 /// # Panics
-/// When it is taken, or refused for another reason.
+/// If it is accepted, or rejected for another reason.
 pub async fn wait_for_webhook_rejection(namespace: &Namespace) {
     let jobs: Api<DIJob> = namespace.api();
     let (dry, bad) = (dry_run(), misnamed_job("bad"));
@@ -61,15 +62,15 @@ pub async fn wait_for_webhook_rejection(namespace: &Namespace) {
         .expect_err("a refusal");
 }
 
-/// The first container of a template, which is the main one of all that are made here.
+/// Returns the first container of a template, which is the main one in these tests.
 ///
 /// # Panics
-/// When it has none.
+/// If it has none.
 pub fn main_container(template: &mut PodTemplateSpec) -> &mut Container {
     &mut template.spec.as_mut().expect("a spec").containers[0]
 }
 
-/// A job whose replicas run until they are told to end.
+/// A job whose replicas idle until they are released.
 ///
 /// # Panics
 /// Never: the JSON is fixed.
@@ -82,7 +83,7 @@ pub fn idle_job(name: &str, collectors: i32, learners: i32) -> DIJob {
     job
 }
 
-/// A template that runs `di-worker` with these arguments, and ends fast when told to.
+/// A pod template that runs `di-worker` with these arguments and a short grace period.
 pub fn pod_template(args: &[&str]) -> serde_json::Value {
     serde_json::json!({"spec": {
         "terminationGracePeriodSeconds": 2,
@@ -90,10 +91,10 @@ pub fn pod_template(args: &[&str]) -> serde_json::Value {
     }})
 }
 
-/// Status of a job as it is now.
+/// Returns the status of a job.
 ///
 /// # Panics
-/// When the job is gone.
+/// If the job is gone.
 pub async fn status(namespace: &Namespace, job: &str) -> DIJobStatus {
     let api: Api<DIJob> = namespace.api();
     api.get(job)
@@ -110,7 +111,7 @@ fn list_params(job: &str) -> ListParams {
 /// Pods of a job.
 ///
 /// # Panics
-/// When they cannot be listed.
+/// If they cannot be listed.
 pub async fn owned_pods(namespace: &Namespace, job: &str) -> Vec<Pod> {
     namespace
         .api::<Pod>()
@@ -120,10 +121,10 @@ pub async fn owned_pods(namespace: &Namespace, job: &str) -> Vec<Pod> {
         .items
 }
 
-/// Names of a job's services.
+/// Names of the services of a job.
 ///
 /// # Panics
-/// When they cannot be listed.
+/// If they cannot be listed.
 pub async fn owned_services(namespace: &Namespace, job: &str) -> Vec<String> {
     let services = namespace
         .api::<Service>()
@@ -133,10 +134,10 @@ pub async fn owned_services(namespace: &Namespace, job: &str) -> Vec<String> {
     services.iter().map(ResourceExt::name_any).collect()
 }
 
-/// What a pod has logged.
+/// Returns the log of a pod.
 ///
 /// # Panics
-/// When there is no log.
+/// If there is no log.
 pub async fn logs(namespace: &Namespace, pod: &str) -> String {
     namespace
         .api::<Pod>()
@@ -145,7 +146,7 @@ pub async fn logs(namespace: &Namespace, pod: &str) -> String {
         .expect("logs")
 }
 
-/// Logs of a pod's only container; nothing while it has not started.
+/// Returns the log of a pod's only container; empty while it has not started.
 pub async fn logs_so_far(namespace: &Namespace, pod: &str) -> String {
     let pods = namespace.api::<Pod>();
     let logs = pods.logs(pod, &LogParams::default()).await;
@@ -165,19 +166,21 @@ pub fn is_running(pod: &Pod) -> bool {
     })
 }
 
-/// Runs the program of a pod's image in its main container, once that runs, and returns whether it ended well and what it printed.
+/// Runs the image's program in the main container of a pod once that runs. Returns whether it
+/// succeeded, and its output.
 ///
 /// # Panics
-/// When the container cannot be entered.
+/// If the container cannot be entered.
 pub async fn exec(namespace: &Namespace, pod: &str, args: &[&str]) -> (bool, String) {
     let command: Vec<&str> = ["/app"].iter().chain(args).copied().collect();
     exec_command(namespace, pod, &command).await
 }
 
-/// Runs a command in the main container of a pod, once that runs, and returns whether it ended well and what it printed.
+/// Runs a command in the main container of a pod once that runs. Returns whether it succeeded, and
+/// its output.
 ///
 /// # Panics
-/// When the container cannot be entered.
+/// If the container cannot be entered.
 pub async fn exec_command(namespace: &Namespace, pod: &str, command: &[&str]) -> (bool, String) {
     let params = AttachParams::default().container(names::MAIN_CONTAINER);
     let pods: Api<Pod> = namespace.api();

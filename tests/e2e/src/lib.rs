@@ -1,4 +1,5 @@
-//! What the end-to-end tests share. They run against whatever cluster KUBECONFIG names, with the orchestrator installed.
+//! Helpers of the end-to-end tests. The tests need a cluster (KUBECONFIG) with the orchestrator
+//! installed.
 
 #![allow(clippy::missing_panics_doc)] // helpers of tests fail as tests do
 

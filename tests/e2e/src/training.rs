@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 
 use crate::{Namespace, job, kubectl_di, pod_template};
 
-/// Flags of a coordinator whose training does not end.
+/// Flags of a coordinator whose training never ends.
 pub const FOREVER: [&str; 4] = ["--target-return", "501", "--max-iterations", "1000000"];
 
-/// A job that trains, whose coordinator has these flags, and which declares no replica.
+/// A training job with these coordinator flags and no declared replicas.
 ///
 /// # Panics
 /// Never: the JSON is fixed.
@@ -29,7 +29,8 @@ pub fn training(name: &str, coordinator: &[&str]) -> DIJob {
     serde_json::from_value(job).expect("a job")
 }
 
-/// Whether who trained says that `CartPole-v1` is solved as Gymnasium wants it: by a mean return of 475 over 100 episodes.
+/// Whether the log reports `CartPole-v1` as solved by Gymnasium's definition: a mean return of 475
+/// over 100 episodes.
 pub fn is_solved(log: &str) -> bool {
     let states = log.split("INFO solved: mean return ").nth(1);
     let mean = states.and_then(|states| states.split_once(" over 100 episodes"));
@@ -37,13 +38,13 @@ pub fn is_solved(log: &str) -> bool {
     mean.is_some_and(|mean| mean >= 475.0)
 }
 
-/// By name how each replica of a training is, and its samples.
+/// State and samples of each replica of a training, by name.
 pub type ReplicaStates = BTreeMap<String, (String, u64)>;
 
-/// What the replicas tell that have not ended; nothing while some cannot be asked.
+/// Returns the states of the replicas that have not ended; empty while some do not respond.
 ///
 /// # Panics
-/// When the plugin prints something else.
+/// If the plugin prints something else.
 pub async fn replica_states(namespace: &Namespace, job: &str) -> ReplicaStates {
     let said = kubectl_di(namespace, &["status", job, "-o", "json"]).await;
     if said.code != Some(0) {
@@ -59,7 +60,7 @@ pub async fn replica_states(namespace: &Namespace, job: &str) -> ReplicaStates {
     replicas.collect()
 }
 
-/// Samples of one of them.
+/// Samples of one replica.
 pub fn samples(states: &ReplicaStates, name: &str) -> u64 {
     states.get(name).map_or(0, |(_, samples)| *samples)
 }

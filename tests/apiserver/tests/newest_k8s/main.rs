@@ -1,5 +1,5 @@
-//! The definitions with rules in CEL, `manifests/cel`, on a server of a Kubernetes that has CEL: it takes them, its estimate of what they
-//! cost included, and refuses by them what the validator refuses, and nothing else.
+//! The CRDs with the CEL rules of `manifests/cel` on an API server with CEL. The server must accept
+//! the rules and their cost, and reject exactly the objects that the validator rejects.
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
@@ -19,7 +19,7 @@ mod table;
 const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../pkg/api/tests/table");
 const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../manifests/cel");
 
-/// Applies the definitions, and their rules as kustomize does.
+/// Installs the CRDs with their rules, patched like kustomize does.
 async fn install(client: &Client) {
     let api = Api::all(client.clone());
     for definition in di_api::crds() {
@@ -50,7 +50,7 @@ fn objects(client: &Client, plural: &str) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), "default", &resource)
 }
 
-/// An object of the table, in the version that has rules and the one namespace that is there.
+/// Returns an object of the table in v1alpha2 and the default namespace.
 fn placed(object: &Value) -> (String, DynamicObject) {
     let mut object = object.clone();
     set(
@@ -76,7 +76,7 @@ fn refusal(answer: kube::Result<DynamicObject>) -> Result<(), Box<Status>> {
     }
 }
 
-/// Whether one of the rules is about it.
+/// Whether a CEL rule covers this mistake.
 fn is_ruled(mistake: &Mistake) -> bool {
     let ruled = |fault: &String| {
         fault.starts_with("metadata.name") || fault.contains("must be named di-container")
@@ -84,7 +84,7 @@ fn is_ruled(mistake: &Mistake) -> bool {
     mistake.faults.iter().any(ruled)
 }
 
-/// Whether a refusal has the message of one of the rules that are about one object.
+/// Whether the rejection has the message of a CEL rule.
 fn is_of_rule(rejection: &String) -> bool {
     let messages = [
         "must be no more than 45 lower case letters",
@@ -106,7 +106,8 @@ async fn invalid_objects_are_rejected_by_schema_or_rule(client: &Client) {
     for mistake in mistakes_of(TABLE) {
         let answer = submit(client, &mistake.object).await;
         let message = answer.as_ref().err().map(|status| &status.message);
-        // By the table, which goes by servers of 1.20, some may not be empty that may be here.
+        // The table follows API servers of 1.20, which reject some empty strings that newer ones
+        // accept.
         let depends = mistake.value.to_string().contains("\"\"");
         if answer.is_err() != (mistake.schema || is_ruled(&mistake)) && !depends {
             wrong.push(format!("{} = {}: {message:?}", mistake.at, mistake.value));
@@ -117,7 +118,7 @@ async fn invalid_objects_are_rejected_by_schema_or_rule(client: &Client) {
     assert!(by_rule >= 5, "{by_rule}");
 }
 
-/// Makes a job in a phase.
+/// Creates a job in this phase.
 async fn make(jobs: &Api<DynamicObject>, name: &str, phase: &str) -> DynamicObject {
     let mut object = job();
     set(&mut object, "/metadata/name", json!(name));
@@ -156,7 +157,7 @@ async fn updates_are_rejected_like_the_validator(client: &Client) {
                 "{at}"
             );
         }
-        // Which no webhook of ours is asked about.
+        // No webhook is called for the scale subresource.
         let scale = json!({"spec": {"replicas": 7}});
         let answer = jobs.patch_scale(name, &params, &Patch::Merge(&scale)).await;
         assert!(answer.is_ok(), "{phase}: {answer:?}");

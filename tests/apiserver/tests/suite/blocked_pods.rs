@@ -1,4 +1,4 @@
-//! What stands in a job's way is told, and passes.
+//! Pods that cannot be created or scheduled: the job reports it, and recovers.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -63,7 +63,7 @@ async fn job_partly_over_quota_gets_rest_when_quota_grows() {
     for (name, pod) in before {
         assert_eq!(after[&name].metadata.uid, pod.metadata.uid, "{name}");
     }
-    // One event, counted, however often it was tried.
+    // Repeated attempts count up one event.
     space.until_event("partly", "QuotaExceeded").await;
     let warnings = space.warnings_of("partly").await;
     assert_eq!(warnings, ["QuotaExceeded"]);
@@ -101,7 +101,7 @@ async fn pod_changes_do_not_retry_creates_over_quota() {
         let refused = writes.filter(|w| w.is_call("create", "pods") && w.code == 403);
         refused.count()
     };
-    // A few tries of 16 at once at most; the changes alone would make over a thousand.
+    // Each attempt tries at most 16 creates; one attempt per pod change would make over a thousand.
     let refused = refused().await;
     assert!(refused <= 200, "{refused} were refused");
 
@@ -153,7 +153,7 @@ async fn unschedulable_pod_is_reported_after_worse_errors() {
     let no_room = format!("{coordinator}: 0/3 nodes are available");
     report_unschedulable(&space.pods(), coordinator).await;
     until_told("Unschedulable", &no_room).await;
-    // For that one somebody is needed, and there may be room any time.
+    // A pull error needs a user, while room may appear at any time, so it has precedence.
     fail_to_pull(&space.pods(), collector).await;
     let no_image = format!("{collector}: no such image (and 1 more)");
     until_told("ImagePullBackOff", &no_image).await;
@@ -199,7 +199,7 @@ async fn invalid_aggregator_config_is_reported_until_fixed() {
         .until("spoilt", "the fault is reported", is_reported)
         .await;
     space.until_event("spoilt", "InvalidAggregatorConfig").await;
-    // The coordinator and the collector.
+    // Only the coordinator and the collector exist.
     assert_eq!(space.pods_of("spoilt").await.len(), 2);
 
     name_main("di-container").await;

@@ -1,4 +1,4 @@
-//! What is left of a job at its end, and that it stays so.
+//! The clean-up policy at the end of a job, and after a restart of the manager.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ fn job_name(policy: &str, end: Phase) -> String {
     format!("{policy}-{}", end.as_str()).to_lowercase()
 }
 
-/// Brings one job of each policy and end to its end, and waits until all is as it should be and counted.
+/// Ends one job for each policy and result, and waits until the status counts the remaining pods.
 async fn end_jobs(space: &Space) -> Vec<String> {
     let cases: Vec<_> = POLICIES
         .into_iter()
@@ -31,7 +31,7 @@ async fn end_jobs(space: &Space) -> Vec<String> {
     for (policy, (code, phase)) in &cases {
         let job = job_name(policy, *phase);
         let plan = space.until_settled(&job).await.plan;
-        // One collector is done before the job is.
+        // One collector succeeds before the job ends.
         exit(&space.pods(), &plan[0].name, 0).await;
         space
             .until(&job, "a collector is done", |s| {
@@ -65,7 +65,7 @@ async fn end_jobs(space: &Space) -> Vec<String> {
         .collect()
 }
 
-/// A job whose coordinator the quota has no room for, so that none of its pods is made.
+/// Creates a job whose coordinator exceeds the quota, so that no pod is created.
 async fn create_blocked_job(space: &Space) {
     let mut greedy = template();
     greedy["spec"]["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": "1"}});
@@ -101,7 +101,7 @@ async fn f1_clean_up_policy_holds_and_restart_touches_nothing() {
         .items;
     for agent in ["second", "third"] {
         let manager = space.manager(agent);
-        // It has looked at all jobs that were there when it has handled one that came later.
+        // Once the manager has handled a later job, it has reconciled all earlier ones.
         let later = format!("{agent}-later");
         space.create(&Job::new(&later, 1)).await;
         space.until_settled(&later).await;
@@ -124,7 +124,7 @@ async fn f1_clean_up_policy_holds_and_restart_touches_nothing() {
             let touching: Vec<_> = writes.iter().filter(|w| w.concerns_job(job)).collect();
             assert!(touching.is_empty(), "{job}: {touching:?}");
         }
-        // That one is tried again, and nothing else is.
+        // Only the create that exceeded the quota is tried again.
         let tried = |w: &Write| w.is_call("create", "pods") && w.code == 403;
         let of_blocked = writes.iter().filter(|w| w.concerns_job("blocked"));
         let more: Vec<_> = of_blocked

@@ -1,4 +1,4 @@
-//! Others who write a job all the time.
+//! Several clients that keep writing the same job.
 
 use std::{
     collections::BTreeMap,
@@ -16,13 +16,13 @@ use serde_json::json;
 use tokio::time::{MissedTickBehavior, interval};
 
 const WRITERS: usize = 8;
-/// So often each of them, about 100 times a second in all.
+/// Interval of one writer; all together write about 100 times a second.
 const WRITE_INTERVAL: Duration = Duration::from_millis(80);
-/// At least, and for at least so many writes.
+/// Writers run for at least this time and this number of writes.
 const MIN_DURATION: Duration = Duration::from_secs(3);
 const MIN_WRITES: usize = 6;
 
-/// Writes an annotation of its own until the storm is over, and returns what it wrote last.
+/// Writes an annotation of its own repeatedly, and returns its last value.
 async fn write_annotations(space: &Space, job: &str, writer: usize) -> (String, String) {
     let key = format!("tests.opendilab.org/writer-{writer}");
     let params = PatchParams::default();
@@ -51,7 +51,7 @@ async fn f4_concurrent_job_writers_lose_no_update() {
         let gone = s.plan.iter().filter(|entry| !entry.is_wanted());
         gone.count() == lost && s.collectors_ready.as_deref() == Some("3/3")
     };
-    // Meanwhile one is lost, and another, so that there is something to write.
+    // Two collectors fail meanwhile, so that the manager must write.
     let losses = async {
         for lost in 0..2 {
             let all = |s: &DIJobStatus| whole(s, lost);

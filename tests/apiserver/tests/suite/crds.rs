@@ -1,4 +1,4 @@
-//! The definitions as the API server serves them.
+//! The CRDs as the API server serves them.
 
 use di_apiserver_tests::{Job, Kubelet, Space, eventually, template};
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};

@@ -1,4 +1,4 @@
-//! No write when nothing changed.
+//! Settled jobs cause no writes.
 
 use di_api::Phase;
 use di_apiserver_tests::{Job, Kubelet, Space, exit};
@@ -15,7 +15,7 @@ async fn settled_jobs_get_no_writes() {
     job_states::make_all(&space).await;
     space.until_settled("settled").await;
     space.until_event("settled", "CoordinatorRunning").await;
-    // Their events may still be on their way, so the first of the others only marks the time.
+    // Events of the settled jobs may be pending, so count only after the first other job.
     let mut before = None;
     for other in ["other-a", "other-b", "other-c", "other-d"] {
         space.create(&Job::new(other, 2)).await;

@@ -1,4 +1,4 @@
-//! Jobs that change while their pods are being made.
+//! Jobs that change while their pods are being created.
 
 use std::sync::{
     Arc,
@@ -17,8 +17,8 @@ use crate::faults::job_run::ProxiedManager;
 
 const COLLECTORS: usize = 60;
 
-/// Changes a job when its coordinator has been made and some collectors are under way, and has them go on once the manager has seen it. Returns
-/// how many pods were made for it until its status is as it should.
+/// Changes a job while some creates are pending, and resumes them once the manager has seen the
+/// change. Returns how many pods were created until the status satisfies `settled`.
 async fn pods_created_after_change(
     spec: Value,
     description: &str,
@@ -42,7 +42,7 @@ async fn pods_created_after_change(
     let patch = Patch::Merge(json!({ "spec": spec }));
     let params = PatchParams::default();
     space.jobs().patch("busy", &params, &patch).await.unwrap();
-    // It comes on the same watch.
+    // Both jobs come on the same watch.
     space.create(&Job::new("later", 0)).await;
     eventually("the manager has seen a later job", async || {
         let all = proxy.requests();
@@ -79,7 +79,7 @@ async fn undesired_pods_are_not_created_after_job_change() {
         ),
     );
     for made in [suspended, small] {
-        // The coordinator, and what was under way.
+        // The coordinator and the pending creates.
         assert!((2..COLLECTORS / 2).contains(&made), "{made}");
     }
 }

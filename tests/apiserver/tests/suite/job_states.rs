@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::suspend::set_suspended;
 
-/// All of them, of which nothing is to be written.
+/// Names of the jobs; none of them needs writes.
 pub(crate) const STATES: [&str; 6] = [
     "created",
     "pulling",
@@ -16,7 +16,7 @@ pub(crate) const STATES: [&str; 6] = [
     "ended",
 ];
 
-/// A coordinator whose node no kubelet of ours looks after.
+/// Pins the coordinator to a node without a kubelet.
 fn pin_to_missing_node(spec: &mut Value) {
     spec["coordinator"]["template"]["spec"]["nodeName"] = "missing-node".into();
 }
@@ -28,7 +28,7 @@ fn pending_and_active(status: &DIJobStatus) -> (i32, i32) {
     })
 }
 
-/// Makes them, where a kubelet runs pods, and waits until nothing is left to do for them.
+/// Creates the jobs, with a kubelet, and waits until they are settled.
 pub(crate) async fn make_all(space: &Space) {
     for name in STATES {
         let job = Job::new(name, 1);
@@ -77,7 +77,7 @@ pub(crate) async fn make_all(space: &Space) {
     for job in ["suspended", "ended"] {
         wait_for_objects("services", &[], async || space.services_of(job).await).await;
     }
-    // What is told of them last.
+    // The last event of each job.
     for (job, last) in [
         ("created", "SuccessfulCreate"),
         ("pulling", "SuccessfulCreate"),

@@ -1,4 +1,4 @@
-//! Who leads.
+//! Leader election with a Lease.
 
 use std::time::{Duration, Instant};
 
@@ -7,12 +7,12 @@ use di_controller::{Error, Lease, LeaseSettings};
 use k8s_openapi::api::coordination::v1::Lease as Object;
 use kube::Api;
 
-/// One of this duration, which this process may hold.
+/// Creates a lease of this duration for this process.
 pub(crate) fn new_lease(space: &Space, identity: &str, duration: Duration) -> Lease {
-    // The rights to a lease are those of the orchestrator's own namespace, and not what is tested here.
+    // This test does not cover the lease's RBAC rules.
     let settings = LeaseSettings {
         duration,
-        // It limits each request, too.
+        // This interval is also the timeout of each request.
         renew_every: Duration::from_secs(1).min(duration.mul_f64(0.1)),
         renew_deadline: duration.mul_f64(0.7),
         ..LeaseSettings::new(&space.namespace, "leader", identity)
@@ -20,7 +20,7 @@ pub(crate) fn new_lease(space: &Space, identity: &str, duration: Duration) -> Le
     Lease::new(space.server.client(identity), settings)
 }
 
-/// Version and holder of the lease.
+/// Returns version and holder of the Lease.
 pub(crate) async fn version_and_holder(space: &Space) -> Option<(String, Option<String>)> {
     let api: Api<Object> = Api::namespaced(space.client.clone(), &space.namespace);
     let lease = api.get_opt("leader").await.unwrap()?;
@@ -30,7 +30,7 @@ pub(crate) async fn version_and_holder(space: &Space) -> Option<(String, Option<
     ))
 }
 
-/// Gives it up until it is given up: what a busy server does not answer in time is not done.
+/// Releases the lease until that succeeds: a slow server may cause a timeout.
 async fn release_lease(space: &Space, lease: &Lease, identity: &str) {
     eventually("it is given up", async || {
         lease.release().await;
@@ -45,7 +45,7 @@ async fn release_lease(space: &Space, lease: &Lease, identity: &str) {
 #[tokio::test]
 async fn released_lease_is_acquired_at_once() {
     let space = Space::new().await;
-    // So long that it cannot be waited for within the test.
+    // Far too long to expire during the test.
     let duration = Duration::from_secs(3600);
     let (first, second) = (
         new_lease(&space, "first", duration),
@@ -76,14 +76,14 @@ async fn released_lease_is_acquired_at_once() {
     holding.await.ok();
 
     release_lease(&space, &first, "first").await;
-    // Long before it would have run out.
+    // Long before the lease would expire.
     let handed_over = tokio::time::timeout(Duration::from_secs(60), waiting).await;
     handed_over.unwrap().unwrap();
     assert_eq!(
         version_and_holder(&space).await.unwrap().1.as_deref(),
         Some("second")
     );
-    // Giving up what one does not hold takes nothing from who does.
+    // A release by a process that is not the holder has no effect.
     first.release().await;
     assert_eq!(
         version_and_holder(&space).await.unwrap().1.as_deref(),
@@ -125,7 +125,7 @@ async fn candidates_acquire_lease_one_at_a_time() {
             (identity, lease)
         });
     }
-    // Had two got it at once, the second to tell would not be its holder.
+    // If two processes had acquired the lease, one of them would not be the holder.
     while let Some(leader) = waiting.join_next().await {
         let (identity, lease) = leader.unwrap();
         let holder = version_and_holder(&space).await.unwrap().1;

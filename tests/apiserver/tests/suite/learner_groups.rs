@@ -1,4 +1,4 @@
-//! Learners of several GPUs: an aggregator and its ddp learners.
+//! Learners with several GPUs: an aggregator and its ddp learners.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use kube::{
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// A namespace with a configuration for aggregators, whose port is 5000.
+/// Creates a namespace with an AggregatorConfig, whose port is 5000.
 async fn space_with_aggregator_config() -> Space {
     let space = Space::new().await;
     common_nodes(&space).await;
@@ -23,7 +23,8 @@ async fn space_with_aggregator_config() -> Space {
     space
 }
 
-/// Waits until the endpoint knows so many processes of a unit, and returns their ports.
+/// Waits until the endpoint lists this number of processes of a learner group, and returns their
+/// ports.
 async fn ports_of(endpoint: &Endpoint, unit: &str, processes: usize) -> Vec<i32> {
     eventually("the endpoint knows the processes", async || {
         let answer = endpoint.get(&format!("aggregator={unit}")).await;
@@ -258,7 +259,8 @@ async fn f20_lost_pod_replaces_whole_learner_group() {
         .await;
     ports_of(&endpoint, &new.name, 6).await;
 
-    // The aggregator reports two of its own, by URL and name: one more unit, of which it is told.
+    // The aggregator reports two of its ddp learners, by URL and by name. It gets one new learner
+    // group.
     let body = json!({
         "coordinator": new.name,
         "learners": [format!("{}.{}:22272", fresh[0].name, space.namespace), fresh[1].name],
@@ -297,7 +299,8 @@ async fn f19_removal_counts_learners_of_any_kind() {
     endpoint
         .until_listed("mixed", &[&plain[..], &units].concat())
         .await;
-    // Who is not ready goes first. What was ready before this one's pod is known with it.
+    // Replicas that are not ready are removed first. Once this later pod is known, so is the
+    // readiness of the earlier ones.
     space.create(&Job::new("mark", 1)).await;
     let mark = space.until_settled("mark").await.plan.remove(0).name;
     endpoint.until_listed("mark", &[mark]).await;
@@ -440,7 +443,7 @@ async fn f35_new_nodes_are_used_for_allocation() {
     space.create(&job).await;
     let status = space.until_settled("later").await;
     assert_eq!(desired_entries(&status, Role::DdpLearner).len(), 1);
-    // No other test's pods are taken there.
+    // Pods of other tests do not tolerate the taint of these nodes.
     let nodes = (0..5).map(|i| GpuNode {
         name: format!("f35-{i}"),
         gpus: 1,

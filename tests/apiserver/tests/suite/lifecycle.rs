@@ -1,4 +1,4 @@
-//! A job from its creation to its end.
+//! The normal lifecycle of a job.
 
 use di_api::{ConditionType, Phase, is_true};
 use di_apiserver_tests::{Job, Kubelet, Space, exit, run, wait_for_objects};
@@ -31,7 +31,7 @@ async fn plan_is_persisted_before_pods_are_created() {
         assert!(planned.answered < pod.received, "{planned:?} {pod:?}");
         assert_eq!(pod.code, 201, "{pod:?}");
     }
-    // All of them are told of at once.
+    // One event reports all creates.
     let events = writes.iter().filter(|w| w.is_call("create", "events"));
     assert_eq!(events.count(), 1, "{:?}", space.events_of("planned").await);
 }
@@ -121,7 +121,7 @@ async fn failed_collector_is_replaced_and_phase_stays() {
         .until("repaired", "the collector is replaced", replaced)
         .await;
     assert_eq!(status.phase, Some(Phase::Running));
-    // The failed one is kept for its logs, and the other was not touched.
+    // The failed pod is kept for its logs, and the other one is unchanged.
     let pods = space.pods_of("repaired").await;
     assert_eq!(pods.len(), 4, "{:?}", pods.keys());
     assert_eq!(pods[&before[1].name].uid(), before[1].uid);

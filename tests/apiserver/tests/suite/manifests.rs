@@ -1,4 +1,4 @@
-//! What the manifests promise, read from what users apply.
+//! The guarantees of the manifests, checked on the files that users apply.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 const ALL: &str = "install.yaml";
 const WEBHOOKS_ONLY: &str = "install-webhook-only.yaml";
 
-/// All but the definitions, which are most of it, and take seconds to be read.
+/// Returns all objects except CRDs, which are large and slow to parse.
 fn objects_of(file: &str) -> Vec<Value> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../manifests");
     let text = std::fs::read_to_string(format!("{folder}/{file}")).unwrap();
@@ -35,7 +35,7 @@ fn object(kind: &str, name: &str) -> Value {
     object_of(ALL, kind, name)
 }
 
-/// The pod that a file installs, and its containers.
+/// Returns the pod spec that a file installs, and its containers.
 fn containers_of(file: &str) -> (Value, Vec<Value>) {
     let pod = object_of(file, "Deployment", "di-webhook")["spec"]["template"]["spec"].take();
     let containers = pod["containers"].as_array().unwrap().clone();
@@ -46,12 +46,12 @@ fn containers() -> (Value, Vec<Value>) {
     containers_of(ALL)
 }
 
-/// Who may reach a port, by a policy that names it or has its number.
+/// Returns the peers that a policy admits to a port, by name or number.
 fn allowed_peers(policy: &Value, name: &str, number: u16) -> Vec<Value> {
     let opens = |port: &Value| match port["port"].as_u64() {
-        // With an `endPort` it is a range.
+        // With `endPort`, the rule covers a range.
         Some(first) => (first..=port["endPort"].as_u64().unwrap_or(first)).contains(&number.into()),
-        // Without any it is all of them.
+        // Without a port, the rule covers all ports.
         None => port["port"].is_null() || port["port"] == name,
     };
     let rules = policy["spec"]["ingress"].as_array().unwrap().iter();
@@ -89,7 +89,7 @@ fn f17_network_policy_admits_only_pods_of_jobs() {
             in_any_namespace("diengine.opendilab.org/replicas-client", "true"),
         ])
     );
-    // Whatever way a rule is written.
+    // The check must recognize every way to write a rule.
     for port in [json!("replicas"), json!(8080), json!(null)] {
         let open = json!({"spec": {"ingress": [{"ports": [{"port": port}]}]}});
         assert_eq!(allowed_peers(&open, "replicas", 8080).len(), 1, "{open}");
@@ -148,7 +148,7 @@ fn probe_ports_are_closed_to_clients() {
     assert_eq!(each.len(), numbers.len(), "{numbers:?}");
 }
 
-/// What is asked of the webhooks: neither more, which would hold up others, nor less, which would let mistakes in.
+/// The webhooks must be called for their own kinds only, and for every create and update of them.
 #[test]
 fn f42_webhooks_have_narrow_rules_and_two_replicas() {
     for file in [ALL, WEBHOOKS_ONLY] {
@@ -208,7 +208,7 @@ fn webhook_only_policy_admits_api_server_and_monitoring() {
         .flat_map(|c| c["ports"].as_array().unwrap());
     let ports: Vec<_> = ports.map(|port| &port["name"]).collect();
     assert_eq!(ports, ["webhook", "metrics"]);
-    // Names, and the API server.
+    // DNS and the API server.
     let to = |port: u16, protocol: &str| json!({"port": port, "protocol": protocol});
     assert_eq!(
         spec["egress"],
@@ -216,7 +216,7 @@ fn webhook_only_policy_admits_api_server_and_monitoring() {
     );
 }
 
-/// Every rule that anybody is given, and where it holds.
+/// Returns every granted rule with its scope.
 fn granted_rules(file: &str) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
     for binding in objects_of(file) {
@@ -312,7 +312,7 @@ fn f43_containers_are_unprivileged_with_memory_limit_only() {
     }
 }
 
-/// Fails if it has a field that its kind does not have.
+/// Fails if the object has a field that its kind does not have.
 fn check_fields<T: DeserializeOwned + Serialize>(object: &Value) {
     let read: T = serde_json::from_value(object.clone()).unwrap();
     assert_eq!(&serde_json::to_value(read).unwrap(), object);
@@ -360,7 +360,7 @@ fn availability_overlay_sets_budget_and_priority() {
         assert_eq!(&budget["metadata"]["namespace"], namespace);
         let (budget, deployment) = (&budget["spec"], &deployment["spec"]);
         assert_eq!(budget["selector"], deployment["selector"]);
-        // As many as there are would let no node be drained.
+        // A budget of all replicas would block every drain.
         let kept = budget["minAvailable"].as_i64().unwrap();
         let all = deployment["replicas"].as_i64().unwrap();
         assert!(0 < kept && kept < all, "{kept} of {all}");

@@ -1,4 +1,4 @@
-//! What happens is counted.
+//! Metrics of the manager and the endpoint.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +14,7 @@ use kube::api::DeleteParams;
 
 const WATCHED: [&str; 5] = ["dijobs", "pods", "services", "nodes", "aggregatorconfigs"];
 
-/// The first list of each watch is refused.
+/// Starts a proxy that rejects the first list of each watch.
 fn failing_at_first(space: &Space, agent: &str) -> Proxy {
     let proxy = Proxy::start(space.server.client_of_manager(agent, &space.namespace));
     let refused = Mutex::new(BTreeSet::new());
@@ -31,7 +31,7 @@ fn failing_at_first(space: &Space, agent: &str) -> Proxy {
     proxy
 }
 
-/// Values by series.
+/// Returns the value of each series.
 fn series(text: &str) -> BTreeMap<String, f64> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let series = lines.map(|line| line.rsplit_once(' ').unwrap());
@@ -103,7 +103,7 @@ async fn controller_metrics_count_job_changes() {
     ] {
         grew(name);
     }
-    // All that is counted was there from the start, but for jobs, which come and go.
+    // All series except those of jobs must exist from the start.
     let counters = |all: &BTreeMap<String, f64>| {
         let names = all.keys().filter(|name| !name.contains("_jobs{"));
         names.cloned().collect::<BTreeSet<_>>()

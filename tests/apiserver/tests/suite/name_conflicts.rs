@@ -1,4 +1,4 @@
-//! Objects that are not the job's, and jobs that are on their way out.
+//! Name conflicts with objects of other owners, and jobs that are being deleted.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -24,7 +24,7 @@ async fn f7_pods_of_previous_job_are_not_adopted_or_deleted() {
     let manager = space.manager("manager");
     let old = space.create(&Job::new("again", 2)).await;
     space.until_settled("again").await;
-    // No garbage collector: everything stays but the job.
+    // No garbage collector runs, so all objects except the job remain.
     remove(&space.jobs(), "again").await;
     let pods = space.pods_of("again").await;
     let services = space.services_of("again").await;
@@ -111,7 +111,7 @@ async fn name_conflict_is_reported_until_name_is_free() {
 
     let _kubelet = Kubelet::running(&space);
     remove(&space.pods(), "taken-coordinator").await;
-    // Ours has the name by then, and must not be taken for the stranger.
+    // Our pod now has the name, and must not be taken for a foreign one.
     let of_service = |s: &DIJobStatus| reports(s, "service taken-coordinator");
     let description = "the condition names the service";
     space.until("taken", description, of_service).await;
@@ -143,7 +143,7 @@ async fn f22_foreign_pod_with_planned_name_is_not_counted() {
     };
     let endpoint = Endpoint::start_with(&space, "endpoint", settings).await;
     space.create(&Job::new("draws", 0)).await;
-    // Nobody makes them yet.
+    // No manager creates the pods yet.
     let drawn = endpoint.add("draws", 2, None).await.pods();
     let (name, other) = (&drawn[0], &drawn[1]);
     let mut pod: Pod = serde_json::from_value(template()).unwrap();
@@ -166,7 +166,7 @@ async fn f22_foreign_pod_with_planned_name_is_not_counted() {
         assert_eq!(entry.uid.is_some(), entry.name == *other, "{entry:?}");
     }
 
-    // A client that cannot use it gets one of another name.
+    // A client that reports it gets a replica with another name.
     let fresh = endpoint.report_failed("draws", name).await.pods();
     let status = space.until_settled("draws").await;
     let planned: BTreeSet<_> = status.plan.iter().map(|entry| &entry.name).collect();
@@ -183,7 +183,7 @@ async fn f8_deleted_job_gets_no_new_objects() {
     let space = Space::new().await;
     let _kubelet = Kubelet::running(&space);
     let params = DeleteParams::default();
-    // One was never started, the other runs and loses its pods.
+    // One job never started; the other runs and loses its pods.
     space.create(&Job::new("unborn", 2).finalizer()).await;
     space.jobs().delete("unborn", &params).await.unwrap();
     let manager = space.manager("manager");
@@ -207,7 +207,7 @@ async fn f8_deleted_job_gets_no_new_objects() {
     let made: Vec<_> = writes[before..]
         .iter()
         .filter(|w| w.concerns_job("dying") && w.agent == "manager" && w.verb == "create")
-        // What was told of it may come late.
+        // Events may be sent late.
         .filter(|w| w.resource != "events")
         .collect();
     assert!(made.is_empty(), "{made:?}");

@@ -1,4 +1,4 @@
-//! What a job finds again by itself: its status, its coordinator, its services; and what it does where nothing can be found any more.
+//! Recovery of a lost status, coordinator or service, and of watches.
 
 use std::{
     collections::BTreeMap,
@@ -35,7 +35,7 @@ fn uids<K: ResourceExt>(all: &BTreeMap<String, K>) -> BTreeMap<String, Option<St
         .collect()
 }
 
-/// What is planned, as far as pods can tell of it.
+/// Returns the plan without the fields that cannot be rebuilt from pods.
 fn comparable_plan(status: &DIJobStatus) -> Vec<PlanEntry> {
     let mut plan = status.plan.clone();
     plan.sort_by(|a, b| a.name.cmp(&b.name));
@@ -45,7 +45,7 @@ fn comparable_plan(status: &DIJobStatus) -> Vec<PlanEntry> {
     plan
 }
 
-/// As after a restore from a backup, which brings back what users wrote, and not what was made of it.
+/// As after a restore from a backup, which has no status.
 #[tokio::test]
 async fn lost_status_is_rebuilt_without_pod_changes() {
     let space = Space::new().await;
@@ -61,14 +61,14 @@ async fn lost_status_is_rebuilt_without_pod_changes() {
     });
     space.create(&job).await;
     let before = space.until_settled("restored").await;
-    // The coordinator, collectors, a learner, an aggregator, and two ddp learners.
+    // The coordinator, collectors, a learner, an aggregator and two ddp learners.
     assert_eq!(before.plan.len(), 4 + 1 + 1 + 2);
     let (pods, services) = (
         space.pods_of("restored").await,
         space.services_of("restored").await,
     );
 
-    // While it is watched, and while nobody looks.
+    // Once with a running manager, and once without.
     lose_status(&space, "restored").await;
     let after = space.until_settled("restored").await;
     assert_eq!(comparable_plan(&after), comparable_plan(&before));
@@ -121,7 +121,7 @@ async fn orphan_pod_is_adopted_unchanged() {
         .labels()
         .clone();
     labels.insert("pod-name".to_owned(), NAME.to_owned());
-    // Neither an index nor a service.
+    // The pod has neither an index nor a service.
     let mut pod: Pod = serde_json::from_value(template()).unwrap();
     pod.metadata = ObjectMeta {
         name: Some(NAME.to_owned()),
@@ -185,7 +185,7 @@ async fn deleted_coordinator_is_recreated_and_replicas_stay() {
     let before = space.until_settled("headless").await;
     let mut pods = uids(&space.pods_of("headless").await);
     let services = uids(&space.services_of("headless").await);
-    // At once, so that nobody sees it going.
+    // Delete it without grace, so that the manager does not see it terminating.
     let coordinator = "headless-coordinator";
     remove(&space.pods(), coordinator).await;
     let old = pods.remove(coordinator).unwrap();
@@ -242,7 +242,7 @@ async fn wait_for_two_services(space: &Space, job: &str) {
     .await;
 }
 
-/// As where a server has ended a watch without telling, which those of 1.20 do to one of services that is behind.
+/// API servers of 1.20 can silently end a watch of services that lags.
 #[tokio::test]
 async fn silent_service_watch_is_reopened_soon() {
     let ProxiedManager {
@@ -256,7 +256,7 @@ async fn silent_service_watch_is_reopened_soon() {
     let began = Instant::now();
     remove(&space.services(), "dead-coordinator").await;
     wait_for_two_services(&space, "dead").await;
-    // Far above 20 s, and below what others may take.
+    // The silence limit is 20 s; other ways to detect it take longer.
     assert!(began.elapsed() < Duration::from_secs(50));
     manager.stop().await;
 }
@@ -282,7 +282,7 @@ async fn f10_deleted_service_is_recreated_once_each_time() {
         })
         .await;
     }
-    // Whatever it still had to do, it does before it ends.
+    // The manager completes its pending work before it stops.
     manager.stop().await;
     let writes = space.writes_of("manager").await;
     let of_services = |verb| writes.iter().filter(move |w| w.is_call(verb, "services"));
@@ -293,7 +293,7 @@ async fn f10_deleted_service_is_recreated_once_each_time() {
     assert_eq!(uids(&space.pods_of("deaf").await), pods);
 }
 
-/// A pod whose creation was not answered is found when it is made again, by one who does not see it.
+/// A pod whose create response was lost is found by the next create, while the watch is frozen.
 #[tokio::test]
 async fn f11_existing_pod_emits_no_create_event() {
     let space = Space::new().await;
@@ -304,7 +304,7 @@ async fn f11_existing_pod_emits_no_create_event() {
     let creates =
         |request: &RecordedRequest| request.method == "POST" && request.target.contains("/pods");
     let seen = AtomicUsize::new(0);
-    // The second is the coordinator's, again: the others wait until it is found.
+    // The second create is the coordinator's retry: the others wait for it.
     proxy.set_rule(move |request| {
         if creates(request) && [0, 2, 3].contains(&seen.fetch_add(1, Relaxed)) {
             ProxyAction::Lost
@@ -336,7 +336,8 @@ async fn f11_existing_pod_emits_no_create_event() {
     );
 }
 
-/// What the earlier job leaves goes while the next one is looked after: the name is taken at one moment, and nobody's at the next.
+/// Objects of the previous job disappear while the next job is reconciled, so a name conflict may
+/// be gone a moment later.
 #[tokio::test]
 async fn recreated_job_during_termination_emits_no_warning() {
     let space = Space::new().await;
@@ -350,7 +351,7 @@ async fn recreated_job_during_termination_emits_no_warning() {
     let pods = space.pods_of("again").await;
     let services = space.services_of("again").await;
 
-    // Whoever looks whose it is does not find it any more, at first.
+    // The live read of the owner fails at first.
     let looks = |request: &RecordedRequest| {
         request.method == "GET" && request.target.ends_with("/again-coordinator")
     };
@@ -380,7 +381,8 @@ async fn recreated_job_during_termination_emits_no_warning() {
     manager.stop().await;
 }
 
-/// The namespace's controller removes what is in it, one by one, in any order; nothing new is taken meanwhile.
+/// The namespace controller deletes objects one by one in any order, and the API server rejects new
+/// ones.
 #[tokio::test]
 async fn job_in_deleted_namespace_retries_no_create() {
     let space = Space::new().await;
@@ -399,7 +401,7 @@ async fn job_in_deleted_namespace_retries_no_create() {
         remove(&space.pods(), name).await;
     }
     for name in space.services_of("doomed").await.keys() {
-        // The manager may be faster with that of a pod that is gone.
+        // The manager may already have deleted the service of a gone pod.
         space.services().delete(name, &params).await.ok();
     }
     let tried = || {
@@ -420,14 +422,14 @@ async fn job_in_deleted_namespace_retries_no_create() {
         },
     )
     .await;
-    // Whoever tries again does so within a second, and then within two.
+    // A retry would happen within one second, and again within two.
     sleep(Duration::from_secs(4)).await;
     let tried = tried();
-    // For what was lost the status, an event, and its service, then pod and service of each, once.
+    // For each lost pod: one status write, one event, and creates of pod and service, once.
     assert!(tried.len() <= 5 * pods.len(), "{tried:#?}");
     let status = space.jobs().get("doomed").await.unwrap().status.unwrap();
     assert_eq!(status.reason, None, "the status reports no reason");
-    // The job goes last.
+    // The namespace controller deletes the job last.
     remove(&space.jobs(), "doomed").await;
     manager.stop().await;
 }

@@ -1,4 +1,4 @@
-//! Scaling as users and autoscalers do it.
+//! Scaling by users and autoscalers.
 
 use di_api::{DIJob, Phase, PlanEntry, names::MAX_REPLICAS};
 use di_apiserver_tests::{Job, Kubelet, Server, Space, eventually, exit};
@@ -11,10 +11,10 @@ use serde_json::json;
 
 use crate::kubectl::{Kubectl, any_kubectl};
 
-/// Replicas of the group, which no scale touches.
+/// Replicas of the group, which a scale does not change.
 const GROUP: i32 = 1;
 
-/// Waits until there are as many collectors as the scale and the group say, and all that tells of them agrees.
+/// Waits until pods, spec, status and scale subresource agree on the number of collectors.
 async fn wait_for_scale(space: &Space, job: &str, declared: i32) {
     let jobs = space.jobs();
     let wanted = declared + GROUP;
@@ -30,7 +30,7 @@ async fn wait_for_scale(space: &Space, job: &str, declared: i32) {
         let (collector, status) = (spec.collector.unwrap(), status.unwrap());
         assert_eq!(collector.groups[0].replicas, GROUP);
         let seen = (
-            // None is left out.
+            // Zero replicas are omitted.
             scale.spec.unwrap().replicas.unwrap_or_default(),
             collector.replicas,
             observed.replicas,
@@ -48,7 +48,7 @@ async fn wait_for_scale(space: &Space, job: &str, declared: i32) {
     .await;
 }
 
-/// As an autoscaler does it: it puts what it has read, changed, and comes again where somebody was faster.
+/// Updates the scale like an autoscaler: read, change, write, and repeat after a conflict.
 async fn replace_scale(jobs: &Api<DIJob>, job: &str, replicas: i32) {
     eventually("the scale is taken", async || {
         let mut scale = jobs.get_scale(job).await.unwrap();
@@ -100,7 +100,7 @@ async fn kubectl_and_autoscaler_scale_collectors_outside_groups() {
         let said = kubectl.run(&["-n", &space.namespace, "scale", resource, &replicas]);
         assert_eq!(said, "dijob.diengine.opendilab.org/scaled scaled\n");
         wait_for_scale(&space, "scaled", declared).await;
-        // It takes no condition that was observed before the scale.
+        // kubectl ignores conditions that were observed before the scale.
         wait_by_kubectl(&kubectl, &space, "Created");
     }
     for declared in [3, 1] {
@@ -108,7 +108,7 @@ async fn kubectl_and_autoscaler_scale_collectors_outside_groups() {
         wait_for_scale(&space, "scaled", declared).await;
     }
 
-    // After the end it is taken, and changes nothing.
+    // An ended job accepts the scale and ignores it.
     exit(&space.pods(), "scaled-coordinator", 0).await;
     space.until_phase("scaled", Phase::Succeeded).await;
     eventually("only the coordinator is kept", async || {
@@ -144,7 +144,7 @@ async fn rejected_scale(space: &Space, version: &str, job: &str, replicas: i32) 
     }
 }
 
-/// The definitions alone refuse them: the webhooks are not asked.
+/// The CRD schema rejects them: no webhook is called for the scale subresource.
 #[tokio::test]
 async fn impossible_scale_is_rejected_with_reason() {
     let space = Space::new().await;

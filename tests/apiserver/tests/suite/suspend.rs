@@ -1,4 +1,4 @@
-//! Jobs that are held, and go on.
+//! Suspended and resumed jobs.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ pub(crate) async fn set_suspended(space: &Space, job: &str, suspend: bool) {
     space.jobs().patch(job, &params, &patch).await.unwrap();
 }
 
-/// The names that the plan holds, with what they are.
+/// Returns name, role and index of the desired plan entries.
 fn comparable_plan(status: &DIJobStatus) -> BTreeSet<(String, String, i32)> {
     let plan = status.plan.iter().filter(|entry| entry.is_wanted());
     plan.map(|entry| (entry.name.clone(), entry.role.to_string(), entry.index))
@@ -39,10 +39,10 @@ async fn suspended_job_frees_pods_and_resumes_with_same_names() {
     let before = space.until_settled("job").await;
     let pods = space.pods_of("job").await;
     let services = space.services_of("job").await;
-    // The coordinator, collectors, an aggregator, and two ddp learners.
+    // The coordinator, collectors, an aggregator and two ddp learners.
     assert_eq!((pods.len(), services.len()), (6, 6));
 
-    // As long as its pods save what they have, it is not held yet, and they are reached.
+    // While its pods terminate gracefully, the job is not suspended yet and its services stay.
     drop(kubelet);
     set_suspended(&space, "job", true).await;
     eventually("all pods are terminating", async || {
@@ -87,7 +87,7 @@ async fn suspended_job_frees_pods_and_resumes_with_same_names() {
             .iter()
             .all(|(name, pod)| pods[name].uid() != pod.uid())
     );
-    // Their watch is another than that of pods.
+    // Services have a separate watch, so wait for them.
     let services: Vec<_> = services.into_keys().collect();
     wait_for_objects("services", &services, async || {
         space.services_of("job").await

@@ -1,4 +1,4 @@
-//! Managers that come and go, and two at a time: names make what they do safe to repeat.
+//! Restarted and concurrent managers: fixed names make their writes idempotent.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,7 +13,7 @@ use tokio::{sync::oneshot, task::JoinHandle};
 
 use crate::leader_election::{new_lease, version_and_holder};
 
-/// How often each pod was made.
+/// Returns how often each pod was created.
 pub(crate) async fn pod_create_counts(space: &Space) -> BTreeMap<String, usize> {
     let mut made = BTreeMap::new();
     for write in space.writes().await {
@@ -68,12 +68,12 @@ async fn f36_two_managers_create_no_extra_pod() {
     }
 }
 
-/// A manager behind a lease: its name, its end, and what came of it.
+/// A manager with leader election: its name, its stop signal and its task.
 type LeasedManager = (&'static str, oneshot::Sender<()>, JoinHandle<Result<()>>);
 
 fn start_with_lease(space: &Space, agent: &'static str) -> LeasedManager {
     let (stop, stopped) = oneshot::channel::<()>();
-    // So long that a busy machine does not look like a dead one.
+    // Long enough that a slow machine does not lose the lease.
     let lease = new_lease(space, agent, Duration::from_secs(30));
     let client = space.server.client_of_manager(agent, &space.namespace);
     let task = tokio::spawn(async move {
@@ -86,7 +86,7 @@ fn start_with_lease(space: &Space, agent: &'static str) -> LeasedManager {
     (agent, stop, task)
 }
 
-/// The managers that wrote what concerns a job.
+/// Returns the managers that wrote objects of a job.
 async fn writers(space: &Space, job: &str) -> BTreeSet<String> {
     let mut writes = space.writes().await;
     writes.retain(|write| ["one", "two"].contains(&&*write.agent) && write.concerns_job(job));

@@ -1,4 +1,4 @@
-//! Jobs that a server without our webhooks has taken though they cannot be read, or cannot run as they are.
+//! Jobs that an API server without our webhooks accepted although they are undecodable or invalid.
 
 use std::sync::{
     Arc,
@@ -20,7 +20,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-/// In the older version, whose schema is open.
+/// Builds a job in v1alpha1, whose schema is open.
 fn legacy_job(name: &str, spec: &Value) -> DynamicObject {
     serde_json::from_value(json!({
         "apiVersion": "diengine.opendilab.org/v1alpha1", "kind": "DIJob",
@@ -64,7 +64,7 @@ async fn f13_undecodable_jobs_do_not_block_others() {
     });
     assert_eq!(made.count(), 0);
 
-    // They cannot run, and their users must know why.
+    // They must fail with a reason.
     for job in (0..specs.len()).flat_map(|i| [format!("before-{i}"), format!("after-{i}")]) {
         eventually(&format!("{job} has failed"), async || {
             let status = &api.get(&job).await.unwrap().data["status"];
@@ -101,7 +101,7 @@ async fn running_job_made_undecodable_is_reported_and_continues() {
         .await
         .unwrap();
     space.until_event("spoilt", "InvalidSpec").await;
-    // Of a write that was not answered it is told before it is known to stand.
+    // The event may come before the status when the response of a write was lost.
     let status = eventually("its status reports the fault", async || {
         let status = api.get("spoilt").await.unwrap().data["status"].clone();
         let is_reported = status["reason"] == "InvalidSpec";
@@ -116,7 +116,7 @@ async fn running_job_made_undecodable_is_reported_and_continues() {
     let message = condition.unwrap()["message"].as_str().unwrap();
     assert!(message.contains("\"soon\""), "{message}");
 
-    // Nor is it judged as if it were new when its status is lost.
+    // A lost status does not make it a new job.
     let lost = Patch::Merge(json!({"status": null}));
     api.patch_status("spoilt", &params, &lost).await.unwrap();
     eventually("the fault is reported again", async || {
@@ -155,7 +155,7 @@ async fn ended_undecodable_job_is_cleaned_up_and_expires() {
     space.until_settled("over").await;
     manager.stop().await;
 
-    // It ended and became so while nobody looked.
+    // The job ended and became undecodable while no manager ran.
     let coordinator = "over-coordinator".to_owned();
     let params = PatchParams::default();
     let spoilt = Patch::Merge(json!({"spec": {"volumes": 7}}));
@@ -185,7 +185,7 @@ async fn job_valid_only_in_v1alpha1_runs() {
     let space = Space::new().await;
     let _kubelet = Kubelet::running(&space);
     let api = space.dynamic_jobs(LEGACY_VERSION);
-    // The schema of the stored version takes no fraction as a number.
+    // The schema of v1alpha2 rejects a fraction as a quantity.
     let mut template = template();
     template["spec"]["containers"][0]["resources"] = json!({"limits": {"cpu": 0.5}});
     let spec = json!({"coordinator": {"template": template}});
@@ -263,7 +263,7 @@ async fn job_created_suspended_is_validated_on_resume() {
         api.create(&params, &legacy_job(name, spec)).await.unwrap();
         space.until_phase(name, Phase::Suspended).await;
     }
-    // A null takes the field away.
+    // A null removes the field.
     let resume = Patch::Merge(json!({"spec": {"suspend": false}}));
     let fix = Patch::Merge(json!({"spec": {"suspend": false, "cleanPodPolciy": null}}));
     let params = PatchParams::default();
@@ -280,7 +280,7 @@ async fn job_created_suspended_is_validated_on_resume() {
     manager.stop().await;
 }
 
-/// As much of a message as an event holds.
+/// Whether an event note is the message, or its beginning if it is too long.
 fn matches_event_note(note: &str, message: &str) -> bool {
     match note.strip_suffix('…') {
         Some(beginning) => beginning.len() >= 1000 && message.starts_with(beginning),
@@ -331,7 +331,7 @@ async fn job_with_several_faults_fails_listing_all() {
     let events: Api<Event> = Api::namespaced(space.client.clone(), &space.namespace);
     for (name, message) in expected {
         space.until_event(name, "InvalidSpec").await;
-        // The event comes before it where the first write of it had no answer.
+        // The event may come before the status when the response of a write was lost.
         let status = eventually("it has failed", async || {
             let status = api.get(name).await.unwrap().data["status"].clone();
             if status["phase"] == "Failed" {
@@ -360,7 +360,7 @@ async fn job_with_several_faults_fails_listing_all() {
     manager.stop().await;
 }
 
-/// It is not taken for one that has begun because its status tells of the server's fault.
+/// A status that reports a failed read must not make the job look started.
 #[tokio::test]
 async fn invalid_job_fails_after_failed_live_reads() {
     let space = Space::new().await;

@@ -1,4 +1,4 @@
-//! The webhooks, asked through the API server.
+//! The webhooks, called by the API server of a cluster.
 
 use di_api::{DIJob, names};
 use di_e2e::{Namespace, container, job, owned_pods};
@@ -8,7 +8,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-/// Jobs in the older version, whose schema is open.
+/// API of jobs in v1alpha1, whose schema is open.
 fn legacy(namespace: &Namespace) -> Api<DynamicObject> {
     let resource = ApiResource {
         api_version: format!("{}/{}", names::GROUP, names::LEGACY_VERSION),

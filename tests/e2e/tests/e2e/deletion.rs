@@ -1,4 +1,4 @@
-//! Jobs that are deleted, alone or with their namespace, on a cluster that collects what they leave.
+//! Deletion of jobs and namespaces on a cluster with garbage collection.
 
 use di_api::{DIJob, DIJobStatus, Phase};
 use di_e2e::{Namespace, eventually, idle_job, is_running, owned_pods, status, wait_for_phase};
@@ -46,7 +46,7 @@ async fn job_recreated_at_once_gets_its_own_objects() {
         };
         let seen = eventually("ready", || status(&ns, "again"), ready).await;
         assert_eq!(seen.restarts, 0);
-        // That the earlier one takes its time to go is nothing to mend.
+        // The slow termination of the previous job is no warning.
         let all = events.list(&ListParams::default()).await.unwrap();
         let alarms = |event: &&Event| {
             let about = event.regarding.as_ref().and_then(|job| job.uid.as_ref());
@@ -68,7 +68,7 @@ async fn namespace_with_running_job_can_be_deleted() {
         let all: Api<NamespaceObject> = Api::all(ns.client.clone());
         let params = DeleteParams::default();
         all.delete(&ns.name, &params).await.unwrap();
-        // It does not go before all that is in it.
+        // The namespace is deleted only after all its objects.
         eventually(
             "gone",
             || async { all.get_opt(&ns.name).await.unwrap() },

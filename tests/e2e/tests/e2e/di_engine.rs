@@ -1,4 +1,5 @@
-//! DI-engine's own client against the endpoint: what it sees, and that its one sync thread lives. See `tests/di-engine`.
+//! DI-engine's own client with the endpoint: its state, and that its sync thread stays alive. See
+//! `tests/di-engine`.
 
 mod learner_groups;
 
@@ -22,7 +23,7 @@ fn urls(answer: &Value, part: &str) -> BTreeSet<String> {
     serde_json::from_value(answer["data"][part].clone()).unwrap()
 }
 
-/// A job with so many replicas that its coordinator asks for at its start, and is connected to.
+/// Starts a job whose coordinator requests this number of replicas and is connected to all of them.
 async fn start_connected(ns: &Namespace, collectors: usize, learners: usize) -> Coordinator {
     let request = json!({"collectors": {"replicas": collectors}, "learners": {"gpus": "0", "replicas": learners}});
     let coordinator = Workload::new("real", &request, collectors, learners)
@@ -36,7 +37,7 @@ async fn start_connected(ns: &Namespace, collectors: usize, learners: usize) -> 
 }
 
 async fn wait_for_disconnect(ns: &Namespace, url: &str) {
-    // It is dropped before it is told.
+    // DI-engine drops a connection before it sends the disconnect.
     let log = || logs_so_far(ns, pod_of(url));
     eventually("its goodbye", log, |log| log.contains("disconnected")).await;
 }
@@ -171,14 +172,15 @@ async fn crashed_replica_is_replaced() {
         let coordinator = start_connected(&ns, 2, 1).await;
         let before = coordinator.state().await.collectors;
         let lost = before.first().unwrap();
-        // The connection may break before the answer comes: the container ends.
+        // The connection may break before the response: the container is ending.
         exec_command(&ns, pod_of(lost), &["sh", "-c", "kill -USR1 1"]).await;
         let fresh = |seen: &Option<ClientState>| {
             seen.as_ref()
                 .is_some_and(|seen| seen.collectors.len() == 2 && !seen.collectors.contains(lost))
         };
         eventually("another one", || coordinator.observe(), fresh).await;
-        // Then DI-engine 0.5.3 says goodbye to the dead one, and its sync thread does not survive that nobody is there. The rest does.
+        // DI-engine 0.5.3 then disconnects from the dead replica, and its sync thread does not
+        // survive the missing response. The rest does.
         coordinator.close().await;
     })
     .await;
@@ -241,7 +243,8 @@ os.execvp(sys.argv[1], sys.argv[1:])";
     .await;
 }
 
-/// Runs DI-engine's command line for replicas, as somebody who may enter pods, and returns what it prints.
+/// Runs DI-engine's command line for replicas with rights to exec into pods, and returns its
+/// output.
 async fn command_line(ns: &Namespace, args: &[&str]) -> String {
     let program = [
         "python3",
@@ -265,7 +268,7 @@ async fn create_exec_pod(ns: &Namespace) {
     pod["spec"]["serviceAccountName"] = json!("command-line");
     pod["spec"]["volumes"] = Workload::volumes();
     let pod: Pod = serde_json::from_value(pod).unwrap();
-    // Servers of 1.20 take it only once the account has its token.
+    // API servers of 1.20 accept the pod only once the account has its token.
     let pods = ns.api();
     let new = PostParams::default();
     let create = || pods.create(&new, &pod);
@@ -316,7 +319,7 @@ async fn command_line_adds_removes_and_restarts_replicas() {
             .wait_until_soon("one less", |seen| seen.collectors.len() == 1)
             .await;
 
-        // It parses a refusal too, in which it takes every apostrophe for a quotation mark.
+        // It also parses rejections, and takes every apostrophe for a quotation mark.
         let refused = command_line(&ns, &["add", "collector", "1000000"]).await;
         assert!(
             refused.starts_with("Failed to add collector, return code: 1, message: "),
@@ -327,8 +330,8 @@ async fn command_line_adds_removes_and_restarts_replicas() {
     .await;
 }
 
-/// Asks for one collector more of a job, with the token in a file if there is one, and in the name of another address if there is one, and
-/// prints the status of the answer.
+/// Requests one more collector, optionally with the token in a file and with spoofed source
+/// headers, and prints the status of the response.
 const ADDS: &str = r#"
 import json, sys, urllib.error, urllib.request
 namespace, job, token, address = sys.argv[1:]
@@ -343,10 +346,10 @@ except urllib.error.HTTPError as error:
     answer = error
 print(answer.status, json.load(answer)["message"])
 "#;
-/// Where pods have a token for the endpoint, and one for the API server.
+/// Paths of a token for the endpoint and of one for the API server.
 const TOKENS: [&str; 2] = ["/tokens/endpoint", "/tokens/other"];
 
-/// A pod that waits, with tokens of this account in it.
+/// The spec of an idle pod with tokens of this account.
 fn pod_spec_with_tokens(account: &str) -> Value {
     let token = |path: &str, audience: Option<&str>| json!({"serviceAccountToken": {"path": path, "audience": audience, "expirationSeconds": 600}});
     json!({
@@ -381,7 +384,7 @@ async fn pod_token_grants_the_rights_of_its_account() {
         }
         let stranger: Pod =
             serde_json::from_value(json!({
-                // Where network policies are enforced, nobody else wait_for_phase the endpoint.
+                // With enforced network policies, only pods with this label reach the endpoint.
                 "metadata": {"name": "stranger", "labels": {"diengine.opendilab.org/replicas-client": "true"}},
                 "spec": pod_spec_with_tokens("trainer"),
             })).unwrap();
@@ -393,17 +396,17 @@ async fn pod_token_grants_the_rights_of_its_account() {
         let address = eventually("its address", address, Option::is_some).await.unwrap();
         let [endpoint, other] = TOKENS;
         let (here, elsewhere) = (&*ns.name, "kube-system");
-        // What may pass is refused with 200, too.
+        // In v1alpha1, transient rejections also have status 200.
         let added = "200 the replicas are planned";
         for (pod, namespace, job, token, says_from, status) in [
-            // Known by its address, and its own job alone is open to that.
+            // The pod IP identifies it, and grants its own job only.
             (own, here, "own", "", "", added),
             (own, here, "granted", "", "", "403"),
             (own, here, "granted", endpoint, "", added),
             (own, here, "other", endpoint, "", "403"),
             (own, elsewhere, "own", "", "", "403"),
             (own, elsewhere, "granted", endpoint, "", "403"),
-            // Of no job, so that all depends on the token.
+            // This pod belongs to no job, so that only the token counts.
             (stranger, here, "granted", "", "", "401"),
             (stranger, here, "own", "", &*address, "401"),
             (stranger, here, "granted", other, "", "401"),
@@ -413,7 +416,8 @@ async fn pod_token_grants_the_rights_of_its_account() {
         ] {
             let command = ["python3", "-c", ADDS, namespace, job, token, says_from];
             let ask = || exec_command(&ns, pod, &command);
-            // What a refused token may do is remembered for two seconds, and rights take a moment to be known.
+            // The endpoint caches rejected tokens for two seconds, and the API server learns rights
+            // with a delay.
             let answered = |(_, answer): &(bool, String)| answer.starts_with(status);
             eventually(&format!("{pod} asks of {namespace}/{job} with token {token:?}: {status}"), ask, answered).await;
         }
@@ -424,7 +428,8 @@ async fn pod_token_grants_the_rights_of_its_account() {
     .await;
 }
 
-/// A coordinator that asks for two collectors and fails; once it is started again, it asks anew, tells of both answers, and waits.
+/// A coordinator that requests two collectors and fails. After its restart it requests them again,
+/// prints both responses, and waits.
 const ASKS_TWICE: &str = r#"
 import json, os, time, urllib.request
 body = {"namespace": os.environ["KUBERNETES_POD_NAMESPACE"], "coordinator": os.environ["KUBERNETES_POD_NAME"], "collectors": {"replicas": 2}}

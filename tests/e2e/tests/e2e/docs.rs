@@ -1,5 +1,6 @@
-//! The commands of README and user guide, as they stand there, and what the guide says that they print. How commands are run that do not
-//! simply end well is told by comments in the guide, see [`Rule`]. `tests/e2e/run` puts the plugin on PATH.
+//! The commands of the README and the user guide are run, and their output is compared with the
+//! guide. Comments in the guide say how to run special commands, see [`Rule`]. `tests/e2e/run` puts
+//! the plugin on PATH.
 
 use std::{path::Path, process::Stdio, time::Duration};
 
@@ -16,17 +17,17 @@ use tokio::{
 
 const README: &str = include_str!("../../../../README.md");
 const USER_GUIDE: &str = include_str!("../../../../docs/user-guide.md");
-/// Far above what any of them takes.
+/// Much longer than any command takes.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The first block of a language below a heading.
+/// Returns the first block of a language below a heading.
 fn block<'a>(text: &'a str, heading: &str, language: &str) -> &'a str {
     let (_, below) = text.split_once(&format!("\n{heading}\n")).unwrap();
     let (_, block) = below.split_once(&format!("```{language}\n")).unwrap();
     block.split_once("```").unwrap().0
 }
 
-/// A shell in a folder of its own, whose kubectl goes to the namespace of a test.
+/// A shell in a temporary folder, whose kubectl uses the namespace of the test.
 struct Shell {
     folder: TempDir,
 }
@@ -51,7 +52,7 @@ impl Shell {
         command
     }
 
-    /// Runs it to its end, and returns what it printed.
+    /// Runs a command that must succeed, and returns its output.
     async fn run(&self, line: &str) -> String {
         let output = timeout(TIMEOUT, self.command(line).output()).await;
         let output = output.unwrap_or_else(|_| panic!("{line}: no end")).unwrap();
@@ -60,14 +61,14 @@ impl Shell {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Runs a script that ends with 0 or 1, and returns what it printed, errors among it.
+    /// Runs a script that must exit with this code, and returns its output with errors.
     async fn run_with_code(&self, script: &str, code: i32) -> String {
         let (ended, printed) = self.run_script(script).await;
         assert_eq!(ended, Some(code), "{script}: {printed}");
         printed
     }
 
-    /// Runs a script, and returns what it ended with and what it printed, errors among it.
+    /// Runs a script, and returns its exit code and its output with errors.
     async fn run_script(&self, script: &str) -> (Option<i32>, String) {
         let script = format!("exec 2>&1; set -euo pipefail; {script}");
         let output = timeout(TIMEOUT, self.command(&script).output()).await;
@@ -78,7 +79,7 @@ impl Shell {
         (output.status.code(), printed)
     }
 
-    /// Looks on until a line has this text.
+    /// Starts a command and waits until a line contains this text.
     async fn watch_until(&self, line: &str, text: &str) -> Watched {
         let mut command = self.command(&format!("exec {line}"));
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
@@ -100,10 +101,10 @@ impl Shell {
     }
 }
 
-/// A command that goes on.
+/// A command that keeps running.
 struct Watched {
     child: Child,
-    /// Without a reader it would end.
+    /// Kept open: without a reader the command would exit.
     _lines: Lines<BufReader<ChildStdout>>,
 }
 
@@ -127,7 +128,7 @@ async fn readme_commands_run_the_job() {
     Namespace::with("readme", |ns| async move {
         let shell = Shell::new(&ns).await;
         let manifest = block(README, "## A job", "yaml");
-        // So that it still trains when the commands come to it.
+        // Slow it down, so that it still trains when the commands run.
         let slower = manifest.replace("--pace, 3s", "--pace, 8s");
         assert_ne!(slower, manifest);
         std::fs::write(shell.folder.path().join("cartpole.yaml"), slower).unwrap();
@@ -154,11 +155,11 @@ async fn readme_commands_run_the_job() {
 #[tokio::test]
 async fn user_guide_commands_print_the_shown_output() {
     Namespace::with("user-guide", |ns| async move {
-        // More than it needs: a training in another test leaves it two of a node.
+        // More than the guide needs: another test may use two GPUs of a node.
         set_node_gpus(&ns, 3).await;
         let nodes: Api<Node> = Api::all(ns.client.clone());
         let nodes = nodes.list(&ListParams::default()).await.unwrap();
-        // An image may have the name of a node, but not as a word of its own.
+        // Match whole words only, since an image may contain the name of a node.
         let word = |name: String| Regex::new(&format!(r"(?m)(^|\s){}(\s|$)", escape(&name)));
         let nodes = nodes.iter().map(ResourceExt::name_any).map(word);
         let nodes: Vec<_> = nodes.collect::<Result<_, _>>().unwrap();

@@ -16,7 +16,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-/// A service account's token for the endpoint, of an account that may `verbs` jobs in the namespace.
+/// Creates a service account with these verbs on jobs, and returns its token for the endpoint.
 async fn create_token(ns: &Namespace, name: &str, verbs: &[&str]) -> String {
     let rule =
         json!({"apiGroups": ["diengine.opendilab.org"], "resources": ["dijobs"], "verbs": verbs});
@@ -62,7 +62,7 @@ async fn replicas_are_added_listed_failed_and_removed() {
         };
         let list = format!("/v1alpha1/replicas?namespace={}&coordinator=elastic-coordinator", ns.name);
 
-        // Rights take a moment to be known.
+        // The API server learns rights with a delay.
         eventually("let in", || endpoint.call("GET", &list, &nothing), |reply| reply.status == 200).await;
         let added = endpoint
             .call("POST", "/v1alpha1/replicas", &with(json!({"collectors": {"replicas": 2, "cpus": "20m"}, "learners": {"gpus": "0", "replicas": 1}})))
@@ -85,7 +85,7 @@ async fn replicas_are_added_listed_failed_and_removed() {
         assert!(!urls(&listed, "collectors").iter().any(|url| url.starts_with(&asked)));
         eventually("old one gone", || owned_pods(&ns, "elastic"), |pods| !pods.iter().any(|pod| pod.name_any() == asked)).await;
 
-        // Two requested ones, then the declared one.
+        // Two requested replicas, and then the declared one.
         let removed = endpoint.call("DELETE", "/v1alpha1/replicas", &with(json!({"collectors": {"replicas": 3}}))).await;
         assert_eq!(urls(&removed, "collectors").len(), 3);
         eventually("gone", || owned_pods(&ns, "elastic"), |pods| pods.len() == 2).await;
@@ -95,7 +95,7 @@ async fn replicas_are_added_listed_failed_and_removed() {
         let requested = |status: &DIJobStatus| status.plan.iter().all(|entry| entry.origin == Origin::Requested);
         eventually("planned no more", || status(&ns, "elastic"), requested).await;
 
-        // Nobody has written an AggregatorConfig yet, which may come.
+        // The AggregatorConfig is missing, which is a transient error.
         let waits = endpoint.call("POST", "/v1alpha1/replicas", &with(json!({"learners": {"replicas": 1, "gpus": 2}}))).await;
         assert_eq!((waits.status, &waits.body["success"]), (200, &json!(false)), "{waits:?}");
         assert!(waits.body["message"].as_str().unwrap().contains("AggregatorConfig"), "{waits:?}");
@@ -110,12 +110,12 @@ async fn replicas_are_added_listed_failed_and_removed() {
 async fn callers_without_rights_are_rejected() {
     Namespace::with("refusing", |ns| async move {
         ns.submit(&idle_job("guarded", 1, 0)).await;
-        // While the address of one of its pods is not known, whoever calls may be that.
+        // While a pod has no IP yet, the endpoint does not reject unknown source IPs.
         let run = |pods: &Vec<Pod>| pods.len() == 2 && pods.iter().all(is_running);
         eventually("running", || owned_pods(&ns, "guarded"), run).await;
         let body = json!({"namespace": ns.name, "coordinator": "guarded-coordinator", "collectors": {"replicas": 1}});
         let nobody = Endpoint::new(ns.client.clone(), None);
-        // The endpoint hears of addresses a moment later.
+        // The endpoint learns pod IPs with a delay.
         let stranger = |reply: &Reply| reply.status == 401;
         eventually("not let in", || nobody.call("POST", "/v1alpha1/replicas", &body), stranger).await;
         let reader = Endpoint::new(ns.client.clone(), Some(create_token(&ns, "reader", &["get"]).await));
@@ -128,7 +128,7 @@ async fn callers_without_rights_are_rejected() {
     .await;
 }
 
-/// The installed endpoint once more, in a pod of its own that no Service knows, with one flag more.
+/// Starts the installed endpoint in a separate pod without a Service, with one more flag.
 async fn create_pod_with_flag(pods: &Api<Pod>, name: &str, flag: &str) {
     let deployments: Api<Deployment> = Api::namespaced(pods.clone().into_client(), SYSTEM);
     let installed = deployments.get("di-webhook").await.unwrap();
@@ -161,7 +161,7 @@ async fn anonymous_access_needs_allow_anonymous_flag() {
         assert_eq!(urls(&reply, "collectors").len(), 1);
         pods.delete(&ns.name, &DeleteParams::default()).await.unwrap();
 
-        // While the address of one of its pods is not known, whoever calls may be that.
+        // While a pod has no IP yet, the endpoint does not reject unknown source IPs.
         let installed = Endpoint::new(ns.client.clone(), None);
         let stranger = |reply: &Reply| reply.status == 401;
         eventually("not let in", || installed.call("POST", path, &body), stranger).await;
@@ -170,7 +170,7 @@ async fn anonymous_access_needs_allow_anonymous_flag() {
     .await;
 }
 
-/// What the endpoint answers to a GET from inside of a pod.
+/// Returns the response of the endpoint to a GET from inside a pod.
 async fn list_from_pod(ns: &Namespace, pod: &str, namespace: &str, coordinator: &str) -> String {
     let url = format!(
         "http://di-server.di-system:8080/v1alpha1/replicas?namespace={namespace}&coordinator={coordinator}"
@@ -183,10 +183,10 @@ async fn pods_are_identified_by_ip_and_change_only_their_job() {
     Namespace::with("addresses", |ns| async move {
         ns.submit(&idle_job("own", 1, 0)).await;
         ns.submit(&idle_job("other", 1, 0)).await;
-        // Each of its pods hears of addresses and replicas in its own time.
+        // Each endpoint pod learns IPs and replicas with its own delay.
         for (pod, namespace, answer) in [
             ("own-coordinator", &*ns.name, "own-collector-"),
-            // Its namespace is open to it.
+            // A pod may read all jobs of its namespace.
             ("other-coordinator", &ns.name, "own-collector-"),
             ("own-coordinator", "kube-system", "403"),
         ] {
@@ -195,7 +195,7 @@ async fn pods_are_identified_by_ip_and_change_only_their_job() {
             eventually(&description, ask, |said| said.contains(answer)).await;
         }
 
-        // Asks for replicas in the name of another job, which its own environment lets it believe to be.
+        // It sends requests for another job, since its environment variable names that one.
         let mut impostor = job("impostor", &["coordinator", "--storage", "/tmp"]);
         let main = main_container(&mut impostor.spec.coordinator.template);
         main.env = serde_json::from_value(

@@ -1,4 +1,4 @@
-//! A job's life on a real cluster: phases, replicas, addresses, and what is left.
+//! The lifecycle of a job on a real cluster: phases, replicas, addresses and clean-up.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use kube::{
 };
 use serde_json::json;
 
-/// Waits until so many pods of a job run, and nothing else of it is there.
+/// Waits until exactly this number of pods of a job runs.
 pub(crate) async fn wait_for_running_pods(
     namespace: &Namespace,
     job: &str,
@@ -34,9 +34,9 @@ fn by_role<'a>(pods: &'a [Pod], role: &str) -> Vec<&'a Pod> {
         .collect()
 }
 
-/// Has the program of a pod that [holds](held) end with this code.
+/// Ends the program of an [`idle_job`] pod with this exit code.
 pub(crate) async fn end_pod(namespace: &Namespace, pod: &str, code: &str) {
-    // The connection may break before the answer comes: the process is ending.
+    // The connection may break before the response: the process is ending.
     exec(namespace, pod, &["release", code]).await;
 }
 
@@ -127,7 +127,7 @@ async fn replicas_have_documented_names_env_and_addresses() {
         indices.sort();
         assert_eq!(indices, ["0", "1"]);
 
-        // From inside the coordinator, as its program would: every replica resolves and answers.
+        // Probe from inside the coordinator: every replica name resolves and responds.
         let urls: Vec<String> = addresses
             .iter()
             .map(|address| format!("http://{address}/healthz"))
@@ -168,7 +168,7 @@ async fn phases_follow_in_order_with_counts() {
             |all| all.last() == Some(&Phase::Succeeded),
         )
         .await;
-        // Whoever was held up may first see it when it runs.
+        // A slow watch may miss the first phase.
         let in_order = [Phase::Created, Phase::Running, Phase::Succeeded];
         assert!(all.len() > 1 && in_order.ends_with(&all), "{all:?}");
         let types: Vec<_> = ended
@@ -197,7 +197,7 @@ async fn clean_up_policy_keeps_the_documented_pods() {
             wanted.spec.clean_pod_policy = policy;
             ns.submit(&wanted).await;
             let pods = wait_for_running_pods(&ns, name, 3).await;
-            // One collector is done before the job is.
+            // One collector succeeds before the job ends.
             let done = by_role(&pods, "collector")[0].name_any();
             end_pod(&ns, &done, "0").await;
             let counts =
@@ -261,7 +261,7 @@ async fn oom_killed_coordinator_with_sidecar_fails_job() {
         ns.submit(&wanted).await;
         let seen = wait_for_phase(&ns, "greedy", Phase::Failed).await;
         let failed = seen.conditions.iter().find(|c| c.type_ == "Failed");
-        // Why is told by containerd, and may come after the end.
+        // The reason comes from containerd, possibly after the exit code.
         let why = &failed.unwrap().message;
         assert!(why.starts_with("the coordinator failed: "), "{why}");
         assert!(why.ends_with(" (exit code 137)"), "{why}");
@@ -381,7 +381,7 @@ async fn coordinator_past_deadline_ends_and_keeps_its_log() {
                 && said == (Some("Failed"), Some("DeadlineExceeded"))
         };
         eventually("ended, alone", || owned_pods(&ns, "late"), ended).await;
-        // Services go when the pods they lead to are gone.
+        // Services are deleted after their pods.
         eventually("no service", || owned_services(&ns, "late"), Vec::is_empty).await;
         let log = kubectl_di(&ns, &["logs", "late"]).await;
         assert!(log.stdout.contains("holding until told"), "{log:?}");
@@ -445,7 +445,7 @@ async fn foreign_objects_with_job_names_are_kept_and_reported() {
     Namespace::with("foreign", |ns| async move {
         let object = |spec: serde_json::Value| json!({"metadata": {"name": "taken-coordinator"}, "spec": spec});
         let foreign: Pod = serde_json::from_value(object(pod_template(&["hold"])["spec"].clone())).unwrap();
-                // A new namespace takes pods once its service account is made.
+                // A new namespace accepts pods once its service account exists.
         let pods: Api<Pod> = ns.api();
         let new = PostParams::default();
         let create = || async { pods.create(&new, &foreign).await };
@@ -455,7 +455,7 @@ async fn foreign_objects_with_job_names_are_kept_and_reported() {
         ns.api().create(&new, &service).await.unwrap();
         ns.submit(&job("taken", &["hold"])).await;
         eventually("reported", || status(&ns, "taken"), |s| s.reason.as_deref() == Some("NameConflict")).await;
-        // Tried again and again, which the event counts.
+        // Retries count up the series of the event.
         let events = ns.api::<k8s_openapi::api::events::v1::Event>();
         let selector = kube::api::ListParams::default().fields("reason=NameConflict");
         eventually(

@@ -1,4 +1,5 @@
-//! End-to-end tests, a module for each suite. `tests/e2e/run` says which run beside each other, and which alone.
+//! End-to-end tests, one module for each suite. `tests/e2e/run` defines which suites run in
+//! parallel.
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 

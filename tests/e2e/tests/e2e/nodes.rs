@@ -1,4 +1,4 @@
-//! Nodes fall silent, are removed, and are drained: jobs go on elsewhere, and nothing runs twice.
+//! Silent, removed and drained nodes: jobs continue elsewhere, and no replica runs twice.
 
 use std::process::Command;
 
@@ -20,7 +20,7 @@ use serde_json::json;
 const HOSTNAME: &str = "kubernetes.io/hostname";
 const COORDINATOR: &str = "job-coordinator";
 
-/// A node whose kubelet says nothing; it speaks again when this is dropped.
+/// A node whose kubelet is stopped; dropping this starts it again.
 struct Silent(String);
 
 impl Silent {
@@ -52,7 +52,7 @@ fn is_ready(node: &Node) -> bool {
         .any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// The last worker by name, which takes pods.
+/// Returns the last schedulable worker by name.
 async fn pick_worker(ns: &Namespace, nodes: &Api<Node>) -> String {
     let all = nodes.list(&ListParams::default()).await.unwrap().items;
     let workers = all.iter().filter(|node| {
@@ -60,14 +60,14 @@ async fn pick_worker(ns: &Namespace, nodes: &Api<Node>) -> String {
         is_ready(node) && spec.is_none_or(|spec| spec.taints.iter().flatten().next().is_none())
     });
     let node = workers.map(ResourceExt::name_any).max().unwrap();
-    // The scheduler hears later than we do that it is back.
+    // The scheduler learns later than this test that the node is back.
     let mut first = pod_template(&["hold"]);
     first["metadata"] = json!({"name": "first"});
     first["spec"]["nodeSelector"] = json!({HOSTNAME: node});
     first["spec"]["containers"][0]["env"] = json!([{"name": "COORDINATOR_PORT", "value": "22273"}]);
     let first: Pod = serde_json::from_value(first).unwrap();
     let (pods, new): (Api<Pod>, _) = (ns.api(), PostParams::default());
-    // A new namespace takes pods once its service account is made.
+    // A new namespace accepts pods once its service account exists.
     eventually("made", || pods.create(&new, &first), Result::is_ok)
         .await
         .unwrap();
@@ -80,7 +80,7 @@ async fn pick_worker(ns: &Namespace, nodes: &Api<Node>) -> String {
     node
 }
 
-/// Has the pods of a template run on this node where they can, and leave it soon when it is lost.
+/// Prefers this node for the pods of a template, and evicts them soon after it is lost.
 fn prefer_node(template: &mut PodTemplateSpec, node: &str) {
     let spec = template.spec.as_mut().unwrap();
     let on_it = json!({"key": HOSTNAME, "operator": "In", "values": [node]});
@@ -93,7 +93,8 @@ fn prefer_node(template: &mut PodTemplateSpec, node: &str) {
         serde_json::from_value(json!([leave("unreachable"), leave("not-ready")])).unwrap();
 }
 
-/// A job with one collector, whose coordinator stays on its node for minutes, come what may.
+/// A job with one collector. The coordinator keeps the default tolerations, so that it stays on a
+/// lost node for minutes.
 fn job_on(node: &str) -> DIJob {
     let mut job = idle_job("job", 1, 0);
     prefer_node(&mut job.spec.collector.as_mut().unwrap().template, node);
@@ -112,7 +113,7 @@ fn node_of(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref()
 }
 
-/// The pods of the job, once it has a coordinator and a collector that run: the coordinator first.
+/// Waits until coordinator and collector run, and returns them in this order.
 async fn wait_for_both_running(ns: &Namespace) -> Vec<Pod> {
     let both = |pods: &Vec<Pod>| pods.len() == 2 && pods.iter().all(is_running);
     let mut pods = eventually("both run", || owned_pods(ns, "job"), both).await;
@@ -235,13 +236,13 @@ async fn evicted_pods_restart_without_counting_as_failures() {
     .await;
 }
 
-/// By the kubelet itself, which neither asks nor waits: there is no room on the node for what the replica writes.
+/// The kubelet evicts the pod without grace, because the replica exceeds its ephemeral storage.
 #[tokio::test]
 async fn pod_evicted_by_kubelet_is_replaced_and_reported() {
     Namespace::with("thrown-out", |ns| async move {
         let mut job = idle_job("job", 1, 0);
         let collector = &mut job.spec.collector.as_mut().unwrap().template;
-        // Its log alone takes more.
+        // Its log alone exceeds this.
         let little = json!({"limits": {"ephemeral-storage": "1"}});
         main_container(collector).resources = serde_json::from_value(little).unwrap();
         ns.submit(&job).await;

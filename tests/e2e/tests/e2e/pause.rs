@@ -1,4 +1,4 @@
-//! A training that stands still and goes on, as the plugin tells it to.
+//! A training that is paused and resumed with the plugin.
 
 use di_api::Phase;
 use di_e2e::{
@@ -8,10 +8,10 @@ use di_e2e::{
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
-/// Where a coordinator listens.
+/// Port of the coordinator.
 const PORT: u16 = 22273;
 
-/// What so many replicas tell.
+/// Waits until this number of replicas responds.
 async fn wait_for_replica_states(ns: &Namespace, replicas: usize) -> ReplicaStates {
     let all = |states: &ReplicaStates| states.len() == replicas;
     eventually("all can be asked", || replica_states(ns, "train"), all).await
@@ -42,7 +42,7 @@ async fn training_pauses_and_resumes() {
         let before = wait_for_replica_states(&ns, 3).await;
         assert!(all_are(&before, "paused"), "{before:?}");
 
-        // A collector that comes meanwhile would be given a task at once, if it ran.
+        // A collector that joins now would get a task at once if the training ran.
         let add = ["replicas", "add", "train", "--collectors=1", "--wait"];
         let added = kubectl_di(&ns, &add).await;
         assert_eq!(added.code, Some(0), "{added:?}");
@@ -76,7 +76,7 @@ async fn training_pauses_and_resumes() {
         )
         .await;
 
-        // The coordinator has another one come and two go, and then has all end.
+        // The coordinator scales collectors up and down, and then ends the training.
         let call = async |method: &str, path: &str, body: Value| {
             let pods = ns.api::<Pod>();
             let answer =

@@ -1,4 +1,4 @@
-//! `kubectl di` against the cluster, as a user types it. `tests/e2e/run` puts the plugin on PATH.
+//! `kubectl di` on a real cluster, called like a user. `tests/e2e/run` puts the plugin on PATH.
 
 use std::{io::Write, process::Stdio, time::Duration};
 
@@ -184,7 +184,7 @@ async fn followed_role_logs_include_later_replicas() {
         let other = |line: &str| line.contains("-collector-") && !line.contains(&old);
         while !other(&lines.next_line().await.unwrap().expect("the log continues")) {}
         exec(&ns, "grows-coordinator", &["release", "0"]).await;
-        // It ends with the job and its collectors.
+        // The log ends with the job and its collectors.
         while lines.next_line().await.unwrap().is_some() {}
         assert_eq!(follow.wait().await.unwrap().code(), Some(0));
     })

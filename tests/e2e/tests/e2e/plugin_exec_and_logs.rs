@@ -1,4 +1,4 @@
-//! `kubectl di` where it goes into pods: exec, port-forward and logs, which take a kubelet.
+//! `kubectl di` commands that need a kubelet: exec, port-forward and logs.
 
 use std::process::Stdio;
 
@@ -12,7 +12,7 @@ use tokio::{
     process::{Child, Command},
 };
 
-/// A job that runs until it is told to end, with a collector.
+/// Starts an idle job with one collector.
 async fn start_job(ns: &Namespace, job: &str) {
     ns.submit(&idle_job(job, 1, 0)).await;
     let ready = |s: &di_api::DIJobStatus| {
@@ -47,7 +47,7 @@ async fn exec_runs_in_the_selected_replica() {
                 .contains("KUBERNETES_POD_NAME=demo-collector-"),
             "{collector:?}"
         );
-        // Input that is at its end, and a terminal that is none.
+        // Stdin at its end, and stdout that is no terminal.
         let input = kubectl_di(
             &ns,
             &["exec", "demo/coordinator", "-i", "--", "/app", "env"],
@@ -97,7 +97,7 @@ async fn exec_terminal_follows_local_size() {
         shows("80 columns, 20 rows").await;
         terminal.resize(100, 30).await;
         shows("100 columns, 30 rows").await;
-        // What is typed goes to the command, this too.
+        // Typed keys reach the command, Ctrl-C too.
         terminal.press(&["C-c"]);
         terminal.until_ended(130).await;
     })
@@ -127,11 +127,11 @@ async fn port_forward_lasts_until_job_ends() {
             let request = b"GET /healthz HTTP/1.1\r\nHost: demo\r\nConnection: close\r\n\r\n";
             connection.write_all(request).await.unwrap();
             let mut answer = String::new();
-            // It is closed where nobody listens.
+            // The connection is closed if no process listens.
             connection.read_to_string(&mut answer).await.ok();
             answer
         };
-        // It may run and not listen yet.
+        // The process may run before it listens.
         let is_answered = |answer: &String| answer.starts_with("HTTP/1.1 200");
         eventually("it answers", ask, is_answered).await;
         let answers = join_all((0..8).map(|_| ask())).await;
@@ -246,10 +246,10 @@ async fn create_follow_exits_like_the_job() {
     .await;
 }
 
-/// What each of its pods says when it has started.
+/// Each pod logs this when it has started.
 const IDLE_MESSAGE: &str = "holding until told";
 
-/// Reads what a command says until so many pods have started.
+/// Reads the output of a command until this number of pods has started.
 async fn read_until_started(command: &mut Child, pods: usize) -> String {
     let out = command.stdout.as_mut().unwrap();
     let mut said = Vec::new();
@@ -276,7 +276,7 @@ async fn followed_logs_continue_with_replacement_pods() {
                 .unwrap()
         };
         let (mut coordinator, mut all) = (follow(&["demo"]), follow(&["demo", "--role=all"]));
-        // A log goes with its pod: what is to be read of the first ones must be read before they go.
+        // A log is deleted with its pod, so read it before the pod is replaced.
         let mut firsts = (
             read_until_started(&mut coordinator, 1).await,
             read_until_started(&mut all, 2).await,

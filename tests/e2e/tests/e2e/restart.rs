@@ -1,4 +1,4 @@
-//! The orchestrator's own pods are killed: nothing that it runs may notice.
+//! The orchestrator's own pods are killed: running jobs must not be affected.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 
-/// Kills every pod of the orchestrator, without grace, and waits until new ones serve.
+/// Kills every pod of the orchestrator without grace, and waits until the new ones serve.
 async fn kill_orchestrator(ns: &Namespace) {
     let pods: Api<Pod> = Api::namespaced(ns.client.clone(), SYSTEM);
     let selector = ListParams::default().labels("app.kubernetes.io/name=di-orchestrator");
@@ -33,7 +33,7 @@ async fn kill_orchestrator(ns: &Namespace) {
     };
     let look = || async { pods.list(&selector).await.unwrap().items };
     eventually("recreated and ready", look, recreated).await;
-    // The API server wait_for_phase the new pods once kube-proxy knows of them, a moment later.
+    // The API server reaches the new pods once kube-proxy knows them.
     let jobs: Api<DIJob> = ns.api();
     let (dry, probe) = (dry_run(), job("probe", &["hold"]));
     eventually("reached", || jobs.create(&dry, &probe), Result::is_ok)
@@ -41,7 +41,7 @@ async fn kill_orchestrator(ns: &Namespace) {
         .unwrap();
 }
 
-/// The sample of the demo, slow enough to be disturbed.
+/// The demo sample, slowed down so that the test can disturb it.
 fn training() -> DIJob {
     let sample = concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -61,7 +61,7 @@ async fn training_survives_orchestrator_kills() {
         let phases = Phases::watch(&ns, "cartpole");
         ns.submit(&training()).await;
         let mut replicas = BTreeSet::new();
-        // Right after the submission, in the middle of making replicas, and while it trains.
+        // Right after the submission, while replicas are created, and while it trains.
         for ready in ["", "0/2", "2/2"] {
             eventually(
                 "as far",
@@ -75,7 +75,7 @@ async fn training_survives_orchestrator_kills() {
             .await;
             kill_orchestrator(&ns).await;
             let planned = status(&ns, "cartpole").await.plan;
-            // One that is slow to answer may have been replaced by its coordinator.
+            // The coordinator may have replaced a slow replica.
             replicas.extend(planned.into_iter().map(|entry| (entry.role, entry.index)));
         }
         wait_for_phase(&ns, "cartpole", Phase::Succeeded).await;
@@ -121,7 +121,7 @@ async fn f1_ended_job_without_pods_is_not_run_again() {
         exec(&ns, "once-coordinator", &["release", "0"]).await;
         wait_for_phase(&ns, "once", Phase::Succeeded).await;
         eventually("nothing left", || owned_pods(&ns, "once"), Vec::is_empty).await;
-        // The counts of what is left follow.
+        // The status counts are updated later.
         eventually(
             "counted",
             || status(&ns, "once"),
@@ -130,8 +130,8 @@ async fn f1_ended_job_without_pods_is_not_run_again() {
         .await;
         let before = ns.api::<DIJob>().get("once").await.unwrap();
         kill_orchestrator(&ns).await;
-        // A second job is reconciled by the new leader, after the first had its turn in the initial list.
-        // The way to the old ones may still be tried.
+        // The new leader reconciles the second job after the first one of the initial list. The API
+        // server may still call the killed webhooks.
         let (jobs, second) = (ns.api(), job("second", &["hold"]));
         let new = PostParams::default();
         eventually("accepted", || jobs.create(&new, &second), Result::is_ok)

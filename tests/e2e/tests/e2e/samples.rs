@@ -1,4 +1,4 @@
-//! The samples: each is accepted as it is, and those that need nothing else run.
+//! The samples: the API server accepts each one, and those without dependencies run.
 
 use std::{
     collections::BTreeSet,
@@ -14,7 +14,7 @@ use kube::{
 };
 use serde::Deserialize;
 
-/// What the kustomization of the samples names.
+/// Returns the objects that the kustomization of the samples lists.
 fn samples() -> Vec<(PathBuf, DynamicObject)> {
     #[derive(Deserialize)]
     struct Kustomization {
@@ -75,7 +75,7 @@ async fn serial_sample_trains_without_replicas() {
     .await;
 }
 
-/// The coordinator tells of a seed before it counts it, and ends when it has counted all.
+/// The coordinator logs each seed before it counts it, and ends after all.
 #[tokio::test]
 async fn seed_sweep_ends_after_every_seed() {
     Namespace::with("sweep", |ns| async move {
@@ -91,7 +91,8 @@ async fn seed_sweep_ends_after_every_seed() {
     .await;
 }
 
-/// Written for the older version, whose schema is open, it has an empty string that the schema of the newer one must take.
+/// The sample was written for v1alpha1. It has an empty string that the v1alpha2 schema must
+/// accept.
 #[tokio::test]
 async fn di_engine_sample_starts_in_newest_version() {
     Namespace::with("di-engine", |ns| async move {

@@ -1,4 +1,4 @@
-//! Trainings that come to their end although pods die, and replicas come and go meanwhile.
+//! Trainings that complete although pods are killed and replicas are scaled.
 
 use std::collections::BTreeSet;
 
@@ -14,15 +14,15 @@ use kube::{
     api::{DeleteParams, PostParams},
 };
 
-/// The sample of a learner of two GPUs, and what its aggregators are made from.
+/// The sample of a learner with two GPUs, and its AggregatorConfig.
 const RANKS: &str = include_str!("../../../../manifests/samples/cartpole-ddp.yaml");
 const AGGREGATORS: &str =
     include_str!("../../../../manifests/samples/cartpole-ddp-aggregator.yaml");
 
-/// Time enough between the first iteration and the last of a training, of which there are seven or so, for what befalls it in its middle.
+/// Slows the training down: it has about seven iterations, and the test disturbs it in between.
 const PACE: [&str; 2] = ["--pace", "4s"];
 
-/// The running pods of a role.
+/// Returns the running pods of a role.
 async fn running_pods(ns: &Namespace, job: &str, role: Role) -> Vec<String> {
     let pods = owned_pods(ns, job).await;
     let of_role = |pod: &&Pod| pod.labels()[names::labels::ROLE] == role.label();
@@ -30,7 +30,7 @@ async fn running_pods(ns: &Namespace, job: &str, role: Role) -> Vec<String> {
     pods.map(ResourceExt::name_any).collect()
 }
 
-/// Waits until so many replicas have samples.
+/// Waits until this number of replicas has samples.
 async fn wait_for_samples(ns: &Namespace, job: &str, replicas: usize) -> ReplicaStates {
     let all = |states: &ReplicaStates| {
         let mut names = states.keys();
@@ -39,13 +39,13 @@ async fn wait_for_samples(ns: &Namespace, job: &str, replicas: usize) -> Replica
     eventually("training", || replica_states(ns, job), all).await
 }
 
-/// Ends a pod at once, as the loss of its machine does.
+/// Deletes a pod without grace, like the loss of its machine.
 async fn kill_pod(ns: &Namespace, pod: &str) {
     let at_once = DeleteParams::default().grace_period(0);
     ns.api::<Pod>().delete(pod, &at_once).await.unwrap();
 }
 
-/// What the coordinator of a training logged that ended with success.
+/// Waits until a training has succeeded, and returns the coordinator's log.
 async fn wait_until_solved(ns: &Namespace, job: &str) -> String {
     wait_for_phase(ns, job, Phase::Succeeded).await;
     let log = logs(ns, &names::coordinator(job)).await;
@@ -53,7 +53,7 @@ async fn wait_until_solved(ns: &Namespace, job: &str) -> String {
     log
 }
 
-/// The replicas of a role that it connected to.
+/// Returns the replicas of a role that the coordinator connected to.
 fn connected_replicas<'a>(log: &'a str, job: &str, role: Role) -> BTreeSet<&'a str> {
     let prefix = format!("{job}-{}-", role.label());
     let pods = log.split("connected to ").skip(1);
@@ -61,7 +61,7 @@ fn connected_replicas<'a>(log: &'a str, job: &str, role: Role) -> BTreeSet<&'a s
     pods.filter(|pod| pod.starts_with(&prefix)).collect()
 }
 
-/// The iterations that it told of, one after the other.
+/// Returns the iterations in the log, in order.
 fn logged_iterations(log: &str) -> impl Iterator<Item = u64> {
     let states = log.lines().filter_map(|line| line.split_once("  frames "));
     states.filter_map(|(before, _)| before.rsplit(' ').next()?.parse().ok())
@@ -81,7 +81,7 @@ async fn training_is_solved_after_collectors_and_learner_are_killed() {
             kill_pod(&ns, pod).await;
         }
         let log = wait_until_solved(&ns, "train").await;
-        // Without others it could not have ended.
+        // The training needed replacements to end.
         assert!(
             connected_replicas(&log, "train", Role::Collector).len() > 2,
             "{log}"
@@ -98,7 +98,7 @@ async fn training_is_solved_after_collectors_and_learner_are_killed() {
 async fn training_resumes_from_checkpoint_after_coordinator_kill() {
     Namespace::with("resumed", |ns| async move {
         let replicas = ["--collectors", "1", "--learners", "1"];
-        // It saves nothing before it is told to go, and then it has the time to.
+        // It saves only when it is terminated, and has the grace period to do so.
         let seldom = ["--save-every", "1h"];
         let mut job = training("train", &[&replicas[..], &seldom, &PACE].concat());
         let pod = job.spec.coordinator.template.spec.as_mut().unwrap();
@@ -114,7 +114,7 @@ async fn training_resumes_from_checkpoint_after_coordinator_kill() {
         eventually("resumed", look, has_resumed).await;
         kill_pod(&ns, &coordinator).await;
         let log = wait_until_solved(&ns, "train").await;
-        // It is the log of the one that was made anew.
+        // This log is from the recreated coordinator.
         let begun = logged_iterations(&log).next();
         assert!(begun > Some(0), "{log}");
         assert!(log.contains("going on from "), "{log}");
@@ -125,7 +125,7 @@ async fn training_resumes_from_checkpoint_after_coordinator_kill() {
 #[tokio::test]
 async fn multi_pod_learner_solves_after_aggregator_is_killed() {
     Namespace::with("ranks", |ns| async move {
-        // As many as the test of the user guide gives them, which has two of a node meanwhile.
+        // The same number as in the user guide test, which runs at the same time.
         set_node_gpus(&ns, 3).await;
         let configs: Api<AggregatorConfig> = ns.api();
         let config = serde_saphyr::from_str(AGGREGATORS).unwrap();
@@ -143,7 +143,7 @@ async fn multi_pod_learner_solves_after_aggregator_is_killed() {
         let learner = main_container(&mut job.spec.learner.as_mut().unwrap().template);
         let resources = learner.resources.as_mut().unwrap();
         let limits = resources.limits.as_mut().unwrap();
-        // No node has as many. Each rank has a fourth of the memory.
+        // No node has four GPUs. Each rank gets a fourth of the memory.
         for (resource, amount) in [(GPU_RESOURCE, "4"), ("memory", "1Gi")] {
             limits.insert(resource.to_owned(), Quantity(amount.to_owned()));
         }
@@ -157,7 +157,7 @@ async fn multi_pod_learner_solves_after_aggregator_is_killed() {
             .swap_remove(0);
         kill_pod(&ns, &aggregator).await;
         let log = wait_until_solved(&ns, &name).await;
-        // Who connects to another aggregator has other ranks behind it: they are one unit.
+        // Another aggregator means other ranks: the learner group is replaced as a whole.
         assert!(
             connected_replicas(&log, &name, Role::Aggregator).len() > 1,
             "{log}"

@@ -1,4 +1,4 @@
-//! Who may call the endpoint: pods by their address, tokens of a real API server.
+//! Authentication and authorization at the endpoint: by pod IP and by token.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -18,7 +18,7 @@ const NODE_IP: &str = "127.0.7.3";
 const FAKE_IP: &str = "127.0.7.5";
 const UNKNOWN_IP: &str = "127.0.7.9";
 
-/// An endpoint that asks who calls, and two jobs with a running coordinator each.
+/// Starts an endpoint without anonymous access, and two jobs with a running coordinator each.
 async fn start_guarded_endpoint(space: &Space) -> Endpoint {
     let settings = Settings {
         kubelet_wait: std::time::Duration::ZERO,
@@ -38,7 +38,7 @@ fn caller_from(endpoint: &Endpoint, address: &str) -> Caller {
     endpoint.with_source_ip(address.parse::<IpAddr>().unwrap())
 }
 
-/// Until the endpoint's caches know what was just made.
+/// Waits until the endpoint's caches have seen the last change.
 async fn wait_for_status(description: &str, code: u16, ask: impl AsyncFn() -> Answer) {
     eventually(&format!("{description}: {code}"), async || {
         let answer = ask().await;
@@ -51,7 +51,7 @@ async fn wait_for_status(description: &str, code: u16, ask: impl AsyncFn() -> An
     .await;
 }
 
-/// What each way to change a job is answered with.
+/// Returns the status code of each way to change a job.
 async fn change_statuses(caller: &Caller, job: &str) -> [u16; 3] {
     let reported = format!("{job}-coordinator");
     [
@@ -82,7 +82,7 @@ async fn f16_pod_changes_only_its_job_and_reads_its_namespace() {
     assert_eq!(own.add("other", 1, None).await.status, 403);
     assert_eq!(own.remove("other", 1).await.status, 403);
     assert_eq!(own.report_failed("other", &theirs[0]).await.status, 403);
-    // In the name of its own job it reaches none of another's.
+    // A request for its own job cannot replace pods of another job.
     for pod in [&theirs[0], "other-coordinator", "own-coordinator"] {
         assert!(
             own.report_failed("own", pod).await.pods().is_empty(),
@@ -102,7 +102,7 @@ async fn pod_of_previous_job_is_forbidden_for_new_job() {
     let endpoint = start_guarded_endpoint(&space).await;
     let own = caller_from(&endpoint, OWN_IP);
     wait_for_status("its own job", 200, async || own.list("own").await).await;
-    // Nobody collects what it owned.
+    // No garbage collector deletes the old pod.
     remove(&space.jobs(), "own").await;
     space.create(&Job::new("own", 0)).await;
     wait_for_status("another's job", 403, async || own.list("own").await).await;
@@ -145,7 +145,7 @@ async fn spoofed_source_headers_and_labels_are_ignored() {
         .unwrap();
     assert_eq!(answer.status, 401, "{answer:?}");
 
-    // Nor does what a pod's labels claim, which no job owns.
+    // Labels alone do not identify a pod: it must have an owner.
     let labels = [
         (labels::GROUP, labels::GROUP_VALUE),
         (labels::CONTROLLER, labels::CONTROLLER_VALUE),
@@ -170,14 +170,14 @@ async fn spoofed_source_headers_and_labels_are_ignored() {
     let report = fake.report_failed("own", "own-coordinator").await;
     assert_eq!(report.status, 403);
 
-    // A pod in its node's network has the address of whatever runs there.
+    // A pod with hostNetwork shares the IP of its node, so its IP proves nothing.
     let mut job = Job::new("hosted", 0).json().clone();
     job["spec"]["coordinator"]["template"]["spec"]["hostNetwork"] = true.into();
     space.create(&Job::from(job)).await;
     space.until_settled("hosted").await;
     give_address(&space.pods(), "hosted-coordinator", NODE_IP).await;
     let node = caller_from(&endpoint, NODE_IP);
-    // Its event comes before that of another pod that is made after it.
+    // Once the later pod is known, so is this one.
     space.create(&Job::new("later", 0)).await;
     space.until_settled("later").await;
     give_address(&space.pods(), "later-coordinator", "127.0.7.4").await;
@@ -200,7 +200,7 @@ async fn token_grants_the_rights_of_its_account() {
 
     let engineer = Account::new(&space, "engineer", &["get", "update"]).await;
     let caller = unknown.with_token(&engineer.token("di-server").await);
-    // The API server's authorizer learns of new rights by a watch.
+    // The API server's authorizer learns new rights by a watch.
     wait_for_status("may read", 200, async || caller.list("own").await).await;
     assert_eq!(caller.add("own", 1, None).await.status, 200);
     assert_eq!(
@@ -230,7 +230,7 @@ async fn token_grants_the_rights_of_its_account() {
     let expired = unknown.with_token(&engineer.self_signed_token(-60));
     assert_eq!(expired.list("own").await.status, 401, "expired");
     assert_eq!(change_statuses(&expired, "own").await, [401; 3]);
-    // A pod's token opens what its address does not.
+    // A token grants a pod more than its IP.
     let both = caller_from(&endpoint, OTHER_IP).with_token(&engineer.token("di-server").await);
     assert_eq!(both.add("own", 1, None).await.status, 200);
     manager.stop().await;

@@ -1,4 +1,4 @@
-//! The replica endpoint and the manager together.
+//! Adding and removing replicas through the endpoint, with a manager.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ async fn start_world(job: &Job) -> World {
     start_world_in(Space::new().await, job).await
 }
 
-/// Where what is refused is told of in time.
+/// Random faults would delay the rejection that this waits for.
 async fn start_world_without_random_faults(job: &Job) -> World {
     let space = Space::new().await;
     start_world_in(
@@ -71,7 +71,7 @@ async fn add_and_remove_change_exactly_the_returned_pods() {
     wait_for_replicas(&world, &first).await;
     let second = world.endpoint.add("job", 1, None).await.pods();
     wait_for_replicas(&world, &[first.clone(), second.clone()].concat()).await;
-    // Who is not ready goes before the newest.
+    // Replicas that are not ready are removed before the newest.
     world.space.until_settled("job").await;
     let gone = world.endpoint.remove("job", 1).await.pods();
     assert_eq!(gone, second, "the newest goes first");
@@ -92,7 +92,7 @@ async fn repeated_request_with_key_returns_same_answer() {
     world.manager.stop().await;
 }
 
-/// An endpoint that waits longer than the manager takes to be refused.
+/// Starts an endpoint that waits longer for pods than the manager needs to be rejected.
 async fn start_patient_endpoint(space: &Space) -> Endpoint {
     let settings = Settings {
         create_wait: Duration::from_secs(15),
@@ -118,7 +118,7 @@ async fn add_over_quota_is_rolled_back_and_can_be_retried() {
         .delete("none", &DeleteParams::default())
         .await
         .unwrap();
-    // The API server takes a moment to hear of that.
+    // The API server notices the deleted quota with a delay.
     let added = eventually("there is room again", async || {
         let answer = world.endpoint.add("job", 3, Some("once")).await;
         if answer.status == 200 {
@@ -183,7 +183,7 @@ async fn learner_group_over_quota_is_rolled_back() {
     create_aggregator_config(&world.space).await;
     let mut greedy = template();
     greedy["spec"]["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": "1"}});
-    // Of GPUs alone, so that there is room for the aggregator.
+    // The quota limits GPUs only, so that the aggregator fits.
     forbid_resource(&world.space, GPUS, greedy).await;
     let refused = world.endpoint.add_learners("job", 1, 6).await;
     assert_eq!(refused.status, 503, "{refused:?}");
@@ -242,7 +242,7 @@ async fn f21_failed_replica_is_replaced_with_same_index() {
     }
     wait_for_replicas(&world, &[first[1].clone(), swapped[0].clone()]).await;
 
-    // Where its pod cannot be made, the place is not lost.
+    // If the replacement cannot be created, its plan entry stays.
     let quota = forbid_pods(&world.space).await;
     let late = world.endpoint.report_failed("job", &first[1]).await.pods();
     assert_eq!(late.len(), 1);
@@ -259,7 +259,7 @@ async fn f21_failed_replica_is_replaced_with_same_index() {
     world.manager.stop().await;
 }
 
-/// What a pod was made of, but for its name and the node that it was given.
+/// Returns the contents of a pod without its name and node.
 fn pod_contents(pod: &Pod) -> String {
     let mut spec = serde_json::to_value(&pod.spec).unwrap();
     spec.as_object_mut().unwrap().remove("nodeName");

@@ -1,4 +1,4 @@
-//! Many writers of one job.
+//! Several clients that change the replicas of one job at the same time.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ fn unique_names(answers: &[Vec<String>]) -> BTreeSet<String> {
     all
 }
 
-/// No lock of one process keeps requests to both of them apart.
+/// Two processes share no lock.
 async fn two_endpoints(space: &Space) -> [Endpoint; 2] {
     [
         Endpoint::start(space, "one").await,
@@ -22,9 +22,9 @@ async fn two_endpoints(space: &Space) -> [Endpoint; 2] {
     ]
 }
 
-/// What eight clients are told who each give five back, to one endpoint or the other.
+/// Sends eight removals of five replicas each to both endpoints; returns the removed names.
 async fn remove_concurrently(endpoints: &[Endpoint; 2]) -> Vec<Vec<String>> {
-    // One that could not be served in time is to be sent again, by its key.
+    // A removal that timed out is sent again with its key.
     let requests = (0..8).map(async |i| {
         let key = format!("request-{i}");
         eventually("they are given back", async || {
@@ -112,14 +112,14 @@ async fn f2_concurrent_job_writer_loses_no_update() {
             let params = PatchParams::default();
             let label = Patch::Merge(json!({"metadata": {"labels": {"count": count.to_string()}}}));
             jobs.patch("job", &params, &label).await.unwrap();
-            // A field that nobody else writes, in the status that all write whole.
+            // A status field that only this writer sets; the endpoint writes the whole status.
             let field = Patch::Merge(json!({"status": {"failedCoordinator": count.to_string()}}));
             jobs.patch_status("job", &params, &field).await.unwrap();
         }
         stopped.mark_unchanged();
         count
     });
-    // As a coordinator does: one that is told to try again does so, with the key that makes that safe.
+    // A coordinator retries with the same key, as here.
     let answers = join_all((0..10).map(async |i| {
         let key = format!("request-{i}");
         eventually("the replicas are planned", async || {

@@ -1,4 +1,4 @@
-//! Coordinators that start again, and ask for what they have.
+//! Coordinators that restart and request their replicas again.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -13,7 +13,7 @@ const ADDRESS: &str = "127.0.8.1";
 const NEXT_ADDRESS: &str = "127.0.8.2";
 const COORDINATOR: &str = "job-coordinator";
 
-/// An endpoint that waits so long for what the kubelet has to tell.
+/// Starts an endpoint that waits this long for the kubelet's restart count.
 async fn start_endpoint(space: &Space, agent: &str, kubelet_wait: Duration) -> Endpoint {
     let settings = Settings {
         kubelet_wait,
@@ -46,12 +46,12 @@ async fn restarted_container_gets_its_replicas_before_kubelet_report() {
 
     let again = coordinator.add("job", 2, None);
     tokio::pin!(again);
-    // It must not be answered before it is known who asks.
+    // The endpoint must not respond before it knows which instance sent the request.
     assert!(timeout(Duration::from_secs(1), &mut again).await.is_err());
     report_restarts(&space.pods(), COORDINATOR, 1).await;
     assert_eq!(again.await.pods(), first, "the fleet does not double");
 
-    // Known as the same one, it gets more.
+    // The same instance gets new replicas for another request.
     let hasty = start_endpoint(&space, "hasty", Duration::ZERO).await;
     let more = eventually("more", async || {
         let added = caller_from(&hasty, ADDRESS).add("job", 1, None).await;
@@ -74,7 +74,7 @@ async fn restarted_container_reusing_key_gets_replicas_once() {
     space.create(&job_with_restart_policy()).await;
     space.until_settled("job").await;
     give_address(&space.pods(), COORDINATOR, ADDRESS).await;
-    // Each knows from its start what the kubelet has told.
+    // A new endpoint knows the restart count from its first list.
     let before = start_endpoint(&space, "before", Duration::ZERO).await;
     let first = caller_from(&before, ADDRESS)
         .add("job", 2, Some("start"))

@@ -1,4 +1,4 @@
-//! Requests whose answer was lost, and that are sent again.
+//! Requests that are sent again because their response was lost.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ async fn start_endpoint(space: &Space, agent: &str, settings: Settings) -> Endpo
     Endpoint::start_with(space, agent, settings).await
 }
 
-/// Sends it until it is answered, as clients do.
+/// Sends a request until it is answered, as clients do.
 async fn send_until_answered(
     caller: &Caller,
     method: Method,
@@ -67,7 +67,7 @@ async fn keyed_request_is_served_once_despite_lost_responses() {
     )
     .await;
     assert_eq!(added.len(), 4);
-    // Also of the other, to which a client may come when this one is gone.
+    // The client may reach another endpoint, which knows the key, too.
     assert_eq!(
         send_until_answered(&two, Method::POST, Some("add"), 4).await,
         added
@@ -83,7 +83,7 @@ async fn keyed_request_is_served_once_despite_lost_responses() {
     )
     .await;
     assert_eq!(gone.len(), 5, "four requested ones, and one declared");
-    // The same key, but another request: keys of adding and removing are not mixed up.
+    // The same key for another method is another request.
     let again = send_until_answered(&one, Method::POST, Some("less"), 1).await;
     assert_eq!(again.len(), 1);
     eventually("all removed replicas are gone", async || {
@@ -95,7 +95,7 @@ async fn keyed_request_is_served_once_despite_lost_responses() {
         }
     })
     .await;
-    // Nothing of them is in the plan any more, and yet it is known.
+    // The replicas are no longer in the plan, but the request history still has the key.
     assert_eq!(
         send_until_answered(&two, Method::DELETE, Some("less"), 5).await,
         gone
@@ -110,7 +110,7 @@ async fn keyed_request_is_served_once_despite_lost_responses() {
     manager.stop().await;
 }
 
-/// The endpoint cannot tell it from one who means to have more: docs/decisions/0009.
+/// Without a key, a retry looks like a request for more. See docs/decisions/0009.
 #[tokio::test]
 async fn unkeyed_retry_after_lost_response_adds_again() {
     let space = Space::new().await;
@@ -131,7 +131,7 @@ async fn unkeyed_retry_after_disconnect_returns_same_replicas() {
         "the client hangs up when all is written, and before it is answered",
     );
     let settings = Settings {
-        // Nobody runs the pods, so that the answer takes so long.
+        // No pod runs, so the endpoint waits before it responds.
         create_wait: Duration::from_secs(10),
         ..open_settings()
     };
@@ -145,19 +145,19 @@ async fn unkeyed_retry_after_disconnect_returns_same_replicas() {
         planned = space.until("job", "planned", is_planned) => planned,
         answer = request().send() => panic!("{answer:?}"),
     };
-    // What is asked meanwhile lets the endpoint notice that its client is gone.
+    // The next request makes the endpoint notice the closed connection.
     endpoint.list("job").await;
     space.until("job", "still planned", is_planned).await;
     let mut planned: Vec<_> = planned.plan.into_iter().map(|e| e.name).collect();
     planned.sort();
     assert_eq!(Caller::send(request()).await.unwrap().pods(), planned);
-    // It has its answer, so the next one is another request.
+    // The retry was answered, so the next request is a new one.
     assert_eq!(Caller::send(request()).await.unwrap().pods().len(), 3);
     let status = space.jobs().get("job").await.unwrap().status.unwrap();
     assert_eq!(status.collectors, 6);
 }
 
-/// The first write arrives, but its answer does not come, and no other gets through.
+/// The first write succeeds without a response, and all later writes hang.
 fn outage(request: &RecordedRequest) -> ProxyAction {
     match request.write {
         0 => ProxyAction::Served,
@@ -209,7 +209,7 @@ async fn declared_count_is_lowered_once_if_second_write_fails() {
     let request = dying.change_request(Method::DELETE, "", "job", Some("less"), body);
     assert_eq!(Caller::send(request).await.unwrap().status, 503);
     let two = start_endpoint(&space, "two", open_settings()).await;
-    // The manager has seen to it by itself.
+    // The manager lowers the plan by itself.
     let left = |status: &DIJobStatus| status.plan.len() == 1;
     let left = space.until("job", "one is left", left).await.plan;
     let gone = send_until_answered(&two, Method::DELETE, Some("less"), 4).await;
@@ -227,7 +227,7 @@ async fn declared_count_is_lowered_once_if_second_write_fails() {
     manager.stop().await;
 }
 
-/// Has all that the job notes of requests be of long ago.
+/// Sets all times in the job's request history to long ago.
 async fn age_request_history(space: &Space) {
     let set_old_time = |mut history: Value| {
         for request in history.as_array_mut().unwrap() {
@@ -237,7 +237,7 @@ async fn age_request_history(space: &Space) {
     };
     let (jobs, params) = (space.jobs(), PatchParams::default());
     let job = jobs.get("job").await.unwrap();
-    // Before the status: an endpoint that knows of this alone answers as before.
+    // Change the annotation before the status: with the old status the endpoint would still replay.
     let lowered = &job.annotations()[names::LOWERED_ANNOTATION];
     let lowered = set_old_time(serde_json::from_str(lowered).unwrap()).to_string();
     let patch = json!({"metadata": {"annotations": {names::LOWERED_ANNOTATION: lowered}}});

@@ -1,4 +1,4 @@
-//! The endpoint does what its OpenAPI document says.
+//! The endpoint behaves as its OpenAPI document says.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use di_apiserver_tests::{
 use di_replicas::Settings;
 use serde_json::{Value, json};
 
-/// Names that mean something: a job that lives, its replicas, and one of each that is not there. And no keys: the few that would be thought of
-/// again and again would be answered as at first.
+/// Restricts parameters to existing names and one unknown name each, so that requests are useful.
+/// It removes idempotency keys, because schemathesis would repeat the same few.
 fn restrict_document(
     mut document: Value,
     namespace: &str,
@@ -49,7 +49,7 @@ fn restrict_document(
         fields["namespace"] = one_of(&[namespace]);
         fields["coordinator"] = coordinators.clone();
         for part in ["collectors", "learners"] {
-            // Few at a time, or the job is soon full.
+            // Keep counts small, or the job soon reaches its limit.
             if body == "FailedRequest" {
                 fields[part]["items"] = one_of(&known);
             } else {
@@ -85,13 +85,13 @@ async fn openapi_document_matches_responses() {
     let plan = space.until_settled("job").await.plan;
     let aggregator = plan.iter().find(|entry| entry.role == Role::Aggregator);
     let aggregator = aggregator.unwrap().name.clone();
-    // From here on nobody makes pods of what is planned.
+    // No manager creates the planned pods from here on.
     manager.stop().await;
 
     let address = format!("http://{}", endpoint.address());
     let document = format!("{address}/openapi.json");
     let text = reqwest::get(&document).await.unwrap().text().await.unwrap();
-    // Its ddp learners too.
+    // Include the ddp learners.
     let replicas: Vec<_> = plan.into_iter().map(|entry| entry.name).collect();
     let narrow = restrict_document(
         serde_json::from_str(&text).unwrap(),
@@ -104,7 +104,7 @@ async fn openapi_document_matches_responses() {
     std::fs::write(&file, narrow.to_string()).unwrap();
     let runs = tokio::task::spawn_blocking(move || {
         run_schemathesis(&document, &[]);
-        // What is narrow here is still accepted.
+        // The restricted requests must be accepted.
         let positive = ["--mode", "positive", "--url", &address];
         run_schemathesis(file.to_str().unwrap(), &positive);
     });

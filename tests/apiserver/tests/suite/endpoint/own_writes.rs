@@ -1,4 +1,4 @@
-//! Callers read their own writes.
+//! Clients read their own writes.
 
 use std::time::Duration;
 
@@ -20,12 +20,12 @@ fn open_settings(create_wait: Duration) -> Settings {
     }
 }
 
-/// An endpoint that answers at once.
+/// Starts an endpoint that does not wait for pods.
 async fn start_endpoint_without_wait(space: &Space, agent: &str) -> Endpoint {
     Endpoint::start_with(space, agent, open_settings(Duration::ZERO)).await
 }
 
-/// An endpoint, and what it asks the API server.
+/// An endpoint behind a proxy that records its requests.
 struct ObservedEndpoint {
     endpoint: Endpoint,
     proxy: Proxy,
@@ -40,12 +40,12 @@ impl ObservedEndpoint {
         Self { endpoint, proxy }
     }
 
-    /// Waits until it knows a job.
+    /// Waits until the endpoint's cache has a job.
     async fn wait_until_known(&self, job: &str) {
         eventually("the endpoint knows the job", async || {
             let asked = self.request_count();
             let listed = self.endpoint.list(job).await;
-            // One that it asked for it may know by that alone.
+            // A live read may have answered, so wait until a list sends no request.
             if listed.body["success"] == true && self.request_count() == asked {
                 Ok(())
             } else {
@@ -55,7 +55,7 @@ impl ObservedEndpoint {
         .await;
     }
 
-    /// Waits until its list is so long.
+    /// Waits until this number of replicas is listed.
     async fn wait_for_count(&self, replicas: usize) {
         eventually("the endpoint lists them", async || {
             let listed = self.list().await;
@@ -68,7 +68,7 @@ impl ObservedEndpoint {
         .await;
     }
 
-    /// How often the API server was asked, watches aside.
+    /// Number of requests to the API server without watches.
     fn request_count(&self) -> usize {
         let requests = self.proxy.requests();
         requests
@@ -77,7 +77,7 @@ impl ObservedEndpoint {
             .count()
     }
 
-    /// What a query shows, for which the API server is not asked.
+    /// Sends a query, and fails if it causes a live read.
     async fn get(&self, query: &str) -> Answer {
         let before = self.request_count();
         let answer = self.endpoint.get(query).await;
@@ -90,12 +90,12 @@ impl ObservedEndpoint {
         answer
     }
 
-    /// What the job's coordinator is shown.
+    /// Lists the replicas of the job's coordinator.
     async fn list(&self) -> Vec<String> {
         self.get("coordinator=job-coordinator").await.pods()
     }
 
-    /// Whether a replica is there, and shown, by its name.
+    /// Whether a query by name returns the replica.
     async fn is_listed(&self, name: &str) -> bool {
         let answer = self.get(&format!("name={name}")).await;
         answer.status == 200 && answer.pods() == [name]
@@ -133,7 +133,7 @@ async fn check_writes_are_read(observed: &ObservedEndpoint, rounds: usize) {
     }
 }
 
-/// The same of learners of several GPUs, which aggregators stand for.
+/// The same as `check_writes_are_read` for learner groups, which their aggregators represent.
 async fn check_group_writes_are_read(observed: &ObservedEndpoint, rounds: usize) {
     let endpoint = &observed.endpoint;
     let led = async |aggregator: &str| {
@@ -181,7 +181,7 @@ async fn list_shows_own_writes_without_live_reads() {
     usual.wait_until_known("job").await;
     usual.wait_for_count(1).await;
     check_writes_are_read(&usual, 3).await;
-    // Its ddp learners are told of once all have a node, however long that takes here.
+    // The endpoint waits until all ddp learners have a node.
     let patient = ObservedEndpoint::start(&space, Duration::from_secs(60)).await;
     patient.wait_until_known("job").await;
     patient.wait_for_count(1).await;
@@ -213,7 +213,7 @@ async fn list_shows_own_writes_with_frozen_pod_watch() {
         status.plan.len() == 2 && status.plan.iter().all(|entry| entry.uid.is_some())
     };
     space.until("job", "their pods are made", made).await;
-    // Whoever knows of the next one knows that too.
+    // A cache with the next write also has the earlier ones.
     let next = other.add("job", 1, None).await.pods();
     observed.wait_for_count(3).await;
     let mut all = [added, next].concat();
@@ -243,7 +243,7 @@ async fn job_missing_from_cache_is_read_live() {
         assert_eq!(answer.status, code, "{query}: {answer:?}");
         assert_eq!(observed.request_count(), asked + 1, "{query}");
     }
-    // What it wrote itself it knows by that.
+    // The endpoint knows its own writes without a watch.
     let added = endpoint.add("late", 1, None).await.pods();
     assert!(observed.is_listed(&added[0]).await);
     let all = observed.get("").await;
@@ -251,7 +251,7 @@ async fn job_missing_from_cache_is_read_live() {
     let late = records.find(|record| record["coordinator"] == "late-coordinator");
     assert_eq!(late.unwrap()["collectors"].as_array().unwrap().len(), 1);
 
-    // As the reconciler plans it, of which nobody tells the endpoint.
+    // The manager plans a replica; the endpoint's watches are stopped.
     let unit = json!({
         "name": "job-aggregator-abcde", "type": "Aggregator", "origin": "Declared", "index": 0,
         "port": 5000, "resources": {"gpus": "2"},
@@ -267,7 +267,7 @@ async fn job_missing_from_cache_is_read_live() {
     let answer = endpoint.get("aggregator=job-aggregator-abcde").await;
     assert_eq!(answer.status, 200, "{answer:?}");
     assert_eq!(observed.request_count(), asked + 1);
-    // And is known from then on.
+    // The cache keeps the result of the live read.
     assert!(observed.is_listed("job-aggregator-abcde").await);
 }
 
@@ -281,7 +281,7 @@ async fn other_replica_shows_write_after_one_watch_event() {
     let mut listed = Vec::new();
     for _ in 0..5 {
         two.proxy.set_watches(WatchMode::Frozen);
-        // Nobody else writes, so that one event tells of it.
+        // No other client writes, so one watch event brings the change.
         let added = one.add("job", 1, None).await.pods();
         assert_eq!(two.list().await, listed);
         listed.extend(added);
@@ -324,7 +324,7 @@ async fn f34_replicas_serve_one_watch_event_behind() {
             }
         })
         .await;
-        // No event is waited for by a write: it finds the newest state, or is refused and looks again.
+        // A write does not wait for a watch event: after a conflict it reads again.
         let gone = reader.remove("job", 1).await.pods();
         assert_eq!(gone, added);
     }

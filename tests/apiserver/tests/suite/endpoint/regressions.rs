@@ -1,4 +1,4 @@
-//! Faults of an earlier orchestrator that must not come back, as far as they need an API server and have no better place.
+//! Regression tests for faults of the previous orchestrator that need an API server.
 
 use std::time::Duration;
 
@@ -103,7 +103,7 @@ async fn f37_pod_watch_selects_only_pods_of_jobs() {
 #[tokio::test]
 async fn f41_removed_pod_keeps_its_grace_period() {
     let space = Space::new().await;
-    // Nobody reaps, so that what was asked for can be seen.
+    // No kubelet removes pods, so the grace period stays visible.
     let manager = space.manager("manager");
     let settings = di_replicas::Settings {
         allow_anonymous: true,
@@ -141,7 +141,7 @@ async fn f41_removed_pod_keeps_its_grace_period() {
     manager.stop().await;
 }
 
-/// Ends the pods that are told to go, and looks when their services went.
+/// Removes terminating pods, and checks that their services were deleted later.
 async fn check_services_outlive_pods(space: &Space, pods: &[String]) {
     for name in pods {
         remove(&space.pods(), name).await;

@@ -1,11 +1,11 @@
-//! An answer waits for what the scheduler says of the pods that it tells of, but not for ever.
+//! An add waits for the scheduler's result, but only for a limited time.
 
 use std::time::{Duration, Instant};
 
 use di_apiserver_tests::{Endpoint, Job, Kubelet, Space, eventually, report_unschedulable, run};
 use di_replicas::Settings;
 
-/// An endpoint that waits so long, and a job without replicas whose pods run where the test says so.
+/// Starts an endpoint with this wait, and a job without replicas.
 async fn start_world(create_wait: Duration) -> (Space, Endpoint) {
     let space = Space::new().await.without_random_faults("it is timed");
     let settings = Settings {
@@ -41,7 +41,7 @@ async fn add_returns_once_pods_are_ready_or_unschedulable() {
         let pods = space.pods();
         run(&pods, &collectors[0]).await;
         run(&pods, &collectors[2]).await;
-        // The last, so that whoever has seen it knows that the others are ready.
+        // Update this pod last: a cache that has it also has the others.
         report_unschedulable(&pods, &collectors[1]).await;
         collectors
     };
@@ -50,7 +50,7 @@ async fn add_returns_once_pods_are_ready_or_unschedulable() {
     assert_eq!(answer.pods(), collectors);
     let without_room = collectors.remove(1);
     assert_eq!(endpoint.list("job").await.pods(), collectors);
-    // Nor is it ready, so that it is the first to go.
+    // The unschedulable pod is not ready, so it is removed first.
     assert_eq!(endpoint.remove("job", 1).await.pods(), [without_room]);
     assert_eq!(endpoint.list("job").await.pods(), collectors);
     manager.stop().await;
@@ -65,7 +65,7 @@ async fn add_without_scheduler_returns_at_the_limit() {
     let added = endpoint.add("job", 3, None).await.pods();
     assert!(began.elapsed() >= limit, "{:?}", began.elapsed());
     assert_eq!(added.len(), 3);
-    // The plan may be known before its pods are.
+    // The endpoint may know the plan before the pods.
     endpoint.until_listed("job", &added).await;
     manager.stop().await;
 }

@@ -1,4 +1,4 @@
-//! Managers whose clock is wrong: jobs live as they would under a right one.
+//! Managers with clock skew: jobs end as with a correct clock.
 
 use di_api::{DIJobStatus, Phase};
 use di_apiserver_tests::{Job, Kubelet, Manager, Space, eventually, exit};
@@ -39,7 +39,7 @@ async fn job_completes_with_manager_clock_skew() {
     }
 }
 
-/// Times are counted by the clock that noted them, not by those of pods.
+/// The manager compares times that its own clock recorded, not those of pods.
 #[tokio::test]
 async fn deadline_and_ttl_hold_with_manager_clock_skew() {
     for (name, clock) in CLOCKS {
@@ -54,7 +54,7 @@ async fn deadline_and_ttl_hold_with_manager_clock_skew() {
         space.create(&patient).await;
         space.until_settled("patient").await;
         space.create(&Job::new("late", 1)).await;
-        // One that has no node by then is not kept.
+        // A coordinator without a node would be deleted at the deadline instead of kept.
         space.until_settled("late").await;
         let late = Patch::Merge(json!({"spec": {"activeDeadlineSeconds": 1}}));
         let params = PatchParams::default();
@@ -116,7 +116,7 @@ async fn replacement_ignores_clock_of_previous_manager() {
     first.kill().await;
     let second = manager(behind);
     let ready = |s: &DIJobStatus| s.collectors_ready.as_deref() == Some("1/1");
-    // By the first one's clock it would be hours.
+    // By the clock of the first manager this would take hours.
     space.until("failing", "it is there", ready).await;
     second.stop().await;
 }

@@ -1,4 +1,5 @@
-//! The life of a job, to be disturbed: what it takes, how it ends, and that it ends as an reference_cell one does.
+//! A job run that tests disturb: the scenario, its final state, and the checks against a run
+//! without faults.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,10 +22,10 @@ use crate::{
 };
 
 pub(crate) const JOB: &str = "job";
-/// Lives at the same time.
+/// Number of runs at the same time.
 pub(crate) const AT_ONCE: usize = 12;
 
-/// How a life ended.
+/// The final state of a job and its objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FinalState {
     phase: Option<Phase>,
@@ -33,7 +34,7 @@ pub(crate) struct FinalState {
     generation: Option<i64>,
     /// Collectors and learners.
     ready: [Option<String>; 2],
-    /// Whether it is said when it started, and when it ended.
+    /// Whether the start and completion times are set.
     timed: [bool; 2],
     conditions: BTreeMap<String, String>,
     counts: BTreeMap<String, ReplicaCounts>,
@@ -43,12 +44,12 @@ pub(crate) struct FinalState {
 }
 
 impl FinalState {
-    /// Whether only what the policy leaves is there, and counted: so many pods that have ended.
+    /// Whether exactly `left` ended pods remain and the status counts them.
     pub(crate) fn is_complete(&self, left: i32) -> bool {
         let counts = self.counts.values();
         let active: i32 = counts.clone().map(|n| n.active + n.pending).sum();
         let ended: i32 = counts.map(|n| n.succeeded + n.failed).sum();
-        // What delayed it may be told until the next look.
+        // A reason of a past delay may remain until the next reconcile.
         let replicas = self.conditions.get("\"ReplicasReady\"");
         let reported = replicas.zip(self.reason.as_ref());
         self.services == 0
@@ -59,13 +60,13 @@ impl FinalState {
     }
 }
 
-/// What a life stop_and_record.
+/// Record of one job run.
 #[derive(Clone, Debug)]
 pub(crate) struct JobRun {
     pub(crate) end: FinalState,
-    /// Pods that were made, in order.
+    /// Pods that were created, in order.
     pub(crate) pods: Vec<String>,
-    /// Services that were.
+    /// Services that were created, in order.
     services: Vec<String>,
     pub(crate) requests: Vec<RecordedRequest>,
 }
@@ -74,7 +75,7 @@ pub(crate) fn is_running_with(status: &DIJobStatus, wanted: &str) -> bool {
     status.phase == Some(Phase::Running) && status.collectors_ready.as_deref() == Some(wanted)
 }
 
-/// One collector fails, and is replaced; then the coordinator succeeds.
+/// A job with one failed and replaced collector, whose coordinator then succeeds.
 pub(crate) struct ReplacementScenario;
 
 impl Scenario for ReplacementScenario {
@@ -152,7 +153,7 @@ async fn observe(space: &Space) -> FinalState {
     }
 }
 
-/// Settings by which faults do not take long.
+/// Settings with short timeouts, so that faults do not take long.
 pub(crate) fn short_timeout_settings() -> Settings {
     Settings {
         call_timeout: Duration::from_secs(2),
@@ -160,7 +161,7 @@ pub(crate) fn short_timeout_settings() -> Settings {
     }
 }
 
-/// A manager behind a proxy.
+/// A manager behind a fault proxy.
 pub(crate) struct ProxiedManager {
     pub(crate) space: Space,
     pub(crate) proxy: Proxy,
@@ -183,20 +184,20 @@ impl ProxiedManager {
         }
     }
 
-    /// Ends the manager in the middle of whatever it does; another goes on.
+    /// Replaces the manager by a new one without a graceful stop.
     pub(crate) async fn replace_manager(&mut self) {
         let next = Manager::start_with(self.proxy.client(), short_timeout_settings());
         std::mem::replace(&mut self.manager, next).kill().await;
     }
 
-    /// Stops it, and looks at what it stop_and_record.
+    /// Stops the manager and records the run.
     pub(crate) async fn stop_and_record(self, end: FinalState) -> JobRun {
         self.manager.stop().await;
         JobRun::collect(&self.space, end, self.proxy.requests()).await
     }
 
-    /// The manager is killed at a write of a life: before that reaches the server, or after. Another goes on. Returns whether it came to that,
-    /// too.
+    /// Kills the manager at this write, before or after it reaches the API server, and starts
+    /// another one. Also returns whether the run had this write.
     pub(crate) async fn kill_at_write(
         self,
         at: usize,
@@ -226,7 +227,7 @@ impl ProxiedManager {
         let mut life = pin!(life);
         let ended = tokio::select! {
             () = reached.notified() => None,
-            // It may be done with fewer writes than another.
+            // A run may complete with fewer writes than the reference.
             end = &mut life => Some(end),
         };
         proxy.set_rule(|_| ProxyAction::Served);
@@ -245,7 +246,7 @@ impl ProxiedManager {
     }
 }
 
-/// An reference_cell life.
+/// The run without faults.
 pub(crate) async fn reference_run() -> &'static JobRun {
     ReplacementScenario::reference_run().await
 }
@@ -278,7 +279,8 @@ impl JobRun {
             .count()
     }
 
-    /// No pod and no service too many or twice, and no request again and again.
+    /// Checks that no pod or service was created in excess or twice, and that the number of
+    /// requests is bounded.
     pub(crate) fn check(&self, description: &str, more: usize) {
         self.check_against(
             ReplacementScenario::reference_cell().get().unwrap(),
@@ -287,14 +289,14 @@ impl JobRun {
         );
     }
 
-    /// The same of another kind of life.
+    /// The same as `check` for any scenario.
     pub(crate) fn check_against(&self, reference: &Self, description: &str, more: usize) {
         assert_eq!(
             create_counts(&self.pods),
             create_counts(&reference.pods),
             "{description}: {self:#?}"
         );
-        // A replica that is lost before its service could be made never gets one.
+        // A replica that fails before its service is created never gets one.
         let (made, usual) = (&self.services, &reference.services);
         assert!(made.len() <= usual.len(), "{description}: {self:#?}");
         let most = |made| create_counts(made).into_iter().max();
@@ -302,7 +304,7 @@ impl JobRun {
         self.check_requests(reference, description, more);
     }
 
-    /// The same where the audit log may lack what was written last before the server was killed.
+    /// A weaker check, for a server whose audit log may lack the last writes before it was killed.
     pub(crate) fn check_bounds(&self, description: &str, more: usize) {
         let reference = ReplacementScenario::reference_cell().get().unwrap();
         for (made, most) in [
@@ -317,7 +319,8 @@ impl JobRun {
     }
 
     fn check_requests(&self, reference: &Self, description: &str, more: usize) {
-        // A server that has much to do may answer too late again and again; who waits for it asks once a second.
+        // A slow server may cause one timeout after another; then the manager sends one request a
+        // second.
         let times = self.requests.iter().map(|request| request.at);
         let lasted = times.clone().max().zip(times.min());
         let lasted = lasted.map_or(0, |(last, first)| last.duration_since(first).as_secs());
@@ -327,10 +330,10 @@ impl JobRun {
     }
 }
 
-/// What is asked for again and again: no watch is opened and no kind listed more than once a second, whatever became of it; of two managers,
-/// each asks for itself.
+/// Checks that no watch is opened and no kind is listed more than once a second. Two managers count
+/// separately.
 pub(crate) fn check_watch_rate(description: &str, requests: &[RecordedRequest]) {
-    // One more at the beginning, and one that was late to arrive.
+    // Allows one more request at the start and one that arrived late.
     const MORE: usize = 3;
     let mut times = BTreeMap::<_, Vec<_>>::new();
     for request in requests
@@ -358,7 +361,7 @@ pub(crate) fn check_watch_rate(description: &str, requests: &[RecordedRequest]) 
     }
 }
 
-/// How often names were made, whichever they are.
+/// Returns how often each name was created, sorted.
 fn create_counts(made: &[String]) -> Vec<usize> {
     let mut times: BTreeMap<&String, usize> = BTreeMap::new();
     for name in made {
@@ -369,12 +372,12 @@ fn create_counts(made: &[String]) -> Vec<usize> {
     times
 }
 
-/// A life that ends as the reference_cell one did.
+/// Runs the usual scenario until it ends like the reference.
 pub(crate) async fn complete_like_reference(space: &Space) -> FinalState {
     ReplacementScenario::complete_like_reference(space).await
 }
 
-/// Waits until all is again as it was at the end of the reference_cell one.
+/// Waits until the job has the final state of the reference again.
 pub(crate) async fn wait_for_reference_end(space: &Space) -> FinalState {
     let reference = reference_run().await;
     wait_for_end(space, |end| *end == reference.end).await

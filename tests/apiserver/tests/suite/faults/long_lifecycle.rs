@@ -1,5 +1,6 @@
-//! A longer life of a job than that of [`life`](crate::faults::job_run): its coordinator is started again, it is scaled, held and let go on, it has a unit,
-//! and nothing is to be left of it. It too ends as an reference_cell one does, whatever befalls its manager.
+//! A longer scenario than [`job_run`](super::job_run): the coordinator restarts, the job is scaled,
+//! suspended and resumed, and has a learner group; no pod remains. It ends as without faults, even
+//! if its manager is killed.
 
 use di_api::{DIJobStatus, Phase};
 use di_apiserver_tests::{
@@ -62,7 +63,7 @@ impl Scenario for LongLifecycle {
         let fewer = Patch::Merge(json!({"spec": {"collector": {"replicas": 1}}}));
         let params = PatchParams::default();
         space.jobs().patch(JOB, &params, &fewer).await.unwrap();
-        // One collector, an aggregator, and two ddp learners.
+        // One collector, one aggregator and two ddp learners.
         let fewer = |s: &DIJobStatus| s.plan.len() == 4 && ready(s, "1/1");
         let before = space.until(JOB, "one collector is removed", fewer).await;
 
@@ -91,7 +92,7 @@ impl Scenario for LongLifecycle {
 #[tokio::test(flavor = "multi_thread")]
 async fn manager_killed_in_long_lifecycle_reaches_same_end() {
     let writes = LongLifecycle::reference_run().await.writes();
-    // Writes come in bursts of one kind.
+    // Consecutive writes are of the same kind, so kill at every seventh one only.
     kill_at_writes::<LongLifecycle>((1..=writes).step_by(7), AT_ONCE, 40).await;
     kill_at_the_end::<LongLifecycle>().await;
 }

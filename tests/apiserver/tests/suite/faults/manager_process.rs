@@ -1,14 +1,14 @@
-//! A manager that is a process of its own, to be killed as the kernel kills: nothing of it gets another turn.
+//! A manager in its own process, for tests that kill it with SIGKILL.
 
 use std::process::{Child, Command, Stdio};
 
 use di_controller::Settings;
 
-/// The process, which is killed with SIGKILL when this is dropped.
+/// The manager process; dropping it sends SIGKILL.
 pub(crate) struct ManagerProcess(Child);
 
 impl ManagerProcess {
-    /// Starts one that reaches the API server at this URL.
+    /// Starts a manager that uses the API server at this URL.
     pub(crate) fn start(url: &str, settings: &Settings) -> Self {
         let child = Command::new(env!("CARGO_BIN_EXE_di-reconciler"))
             .arg(url)

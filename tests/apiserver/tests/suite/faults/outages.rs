@@ -1,4 +1,4 @@
-//! The API server, and what holds its objects, are killed and come back while jobs live: all of them end as reference_cell ones do.
+//! The API server and etcd are killed and restarted while jobs run; all jobs end as without faults.
 
 use std::{
     sync::{
@@ -26,13 +26,14 @@ use crate::{
     faults::scenario::check_reached,
 };
 
-/// One of our own: the others' tests need theirs.
+/// A server for these tests only, since they kill it.
 async fn outage_server() -> &'static Server {
     static SERVER: OnceCell<Server> = OnceCell::const_new();
     SERVER.get_or_init(Server::installed).await
 }
 
-/// A life whose manager is in the middle of this write, and of what it does at the same time, when the outage comes; and whether it was.
+/// Runs a job whose manager is at this write when the outage comes. Also returns whether the run
+/// had this write.
 async fn interrupt_at_write(server: &'static Server, at: usize, outage: &Outage) -> (JobRun, bool) {
     let managed = ProxiedManager::start_in(Space::on(server).await, short_timeout_settings());
     let waiting = Arc::new(Semaphore::new(0));
@@ -48,7 +49,7 @@ async fn interrupt_at_write(server: &'static Server, at: usize, outage: &Outage)
     let mut living = std::pin::pin!(complete_like_reference(&space));
     let end = tokio::select! {
         _ = waiting.acquire() => None,
-        // It may be done with fewer writes than another.
+        // A run may complete with fewer writes than the reference.
         end = &mut living => Some(end),
     };
     outage.ready.add_permits(1);
@@ -77,13 +78,13 @@ async fn wait_for_server(space: &Space) {
     .await;
 }
 
-/// When lives are ready for it, and when it has begun.
+/// Signals when the runs are ready for the outage, and when it has begun.
 struct Outage {
     ready: Semaphore,
     began: Semaphore,
 }
 
-/// Has these parts of the server fail while lives are in the middle of writes all over their length.
+/// Kills these programs while runs are at writes spread over their whole length.
 async fn kill_parts_during_runs(parts: &[Part]) {
     let server = outage_server().await;
     let writes = reference_run().await.writes();
@@ -99,7 +100,7 @@ async fn kill_parts_during_runs(parts: &[Part]) {
     let strike = async {
         outage.ready.acquire_many(all).await.unwrap().forget();
         server.kill_parts(parts).await;
-        // What was on its way arrives nowhere, or at a server that has nothing to keep it in.
+        // Pending requests reach no server, or one without its etcd.
         outage.began.add_permits(AT_ONCE);
         server.start_parts(parts).await;
     };
@@ -112,7 +113,7 @@ async fn kill_parts_during_runs(parts: &[Part]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_complete_after_api_server_or_etcd_is_killed() {
-    // One after the other: they share the server that they kill.
+    // Run them in sequence, since they share the server that they kill.
     kill_parts_during_runs(&[Part::ApiServer]).await;
     kill_parts_during_runs(&[Part::Etcd]).await;
     kill_parts_during_runs(&[Part::ApiServer, Part::Etcd]).await;
@@ -124,7 +125,7 @@ async fn jobs_reconcile_soon_after_api_server_recovers() {
     const JOBS: usize = 20;
     let managed = ProxiedManager::start().await;
     let _kubelet = Kubelet::running(&managed.space);
-    // As while its etcd is away: what is watched goes on, and is quiet.
+    // As during an etcd outage: watches stay open without events, and writes fail.
     managed.proxy.set_rule(|request| match request.write {
         0 => ProxyAction::Served,
         _ => ProxyAction::Rejected(500),
@@ -135,7 +136,7 @@ async fn jobs_reconcile_soon_after_api_server_recovers() {
             .create(&Job::new(&format!("late-{job}"), 1))
             .await;
     }
-    // By then each job would wait for most of a minute.
+    // Each job would now wait for most of a minute.
     sleep(Duration::from_secs(30)).await;
     let tried = managed.proxy.requests().len();
     assert!(tried < JOBS * 40, "{tried} requests");
@@ -145,7 +146,7 @@ async fn jobs_reconcile_soon_after_api_server_recovers() {
         managed.space.until_settled(&format!("late-{job}")).await;
     }
     let stop_and_record = back.elapsed();
-    // The next time that each tries by itself is later.
+    // The backoff of each job would end later than this.
     assert!(
         stop_and_record < Duration::from_secs(20),
         "{stop_and_record:?}"
@@ -160,7 +161,7 @@ async fn failing_pod_creates_are_retried_in_small_batches() {
     let _kubelet = Kubelet::running(&managed.space);
     let makes_a_pod =
         |request: &RecordedRequest| request.method == "POST" && request.path().ends_with("/pods");
-    // All but the coordinator, which comes first.
+    // Reject all pod creates except the first, which is the coordinator's.
     let coordinates = AtomicBool::new(true);
     managed.proxy.set_rule(move |request| {
         if makes_a_pod(request) && !coordinates.swap(false, Relaxed) {
@@ -181,7 +182,7 @@ async fn failing_pod_creates_are_retried_in_small_batches() {
         .iter()
         .filter(|request| makes_a_pod(request))
         .count();
-    // About ten times, ever later, and each time as many as are tried at once.
+    // About ten growing delays, each with one small batch.
     assert!(tried < 3 * COLLECTORS, "{tried} pods were tried");
 
     managed.proxy.set_rule(|_| ProxyAction::Served);

@@ -1,4 +1,5 @@
-//! A short life of a job that is late: it runs longer than it may, what works is ended, and when its time is over the job itself goes.
+//! A short scenario: the job exceeds its deadline, its coordinator is ended, and the TTL deletes
+//! the job.
 
 use di_api::{DIJobStatus, Phase};
 use di_apiserver_tests::{Job, Kubelet, ProxyAction, Space, eventually, exit};

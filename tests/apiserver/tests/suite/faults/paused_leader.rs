@@ -1,4 +1,5 @@
-//! A leader that is stopped past its lease, in the middle of whatever it does, while another leads, and then goes on: it does no harm.
+//! A leader that is paused beyond its lease while another one leads, and then resumes: it must do
+//! no harm.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,7 +18,7 @@ use crate::{
     faults::scenario::run_cases,
 };
 
-/// Of a few seconds, so that a busy machine does not look like a stopped one.
+/// A lease of several seconds, so that a slow machine does not look paused.
 fn lease_settings(space: &Space, identity: &str) -> LeaseSettings {
     LeaseSettings {
         duration: Duration::from_secs(10),
@@ -27,8 +28,8 @@ fn lease_settings(space: &Space, identity: &str) -> LeaseSettings {
     }
 }
 
-/// A life whose leader is stopped at this write, which is either held until it goes on, or arrives and is answered then. Whether it came to
-/// that.
+/// Runs a job whose leader is paused at this write. The write reaches the API server when the
+/// leader resumes, or its response is delayed until then. Returns whether the run had this write.
 async fn pause_leader_at_write(at: usize, fate: ProxyAction) -> bool {
     let space = Space::new().await;
     let phases = PhaseMonitor::start(&space);
@@ -43,7 +44,7 @@ async fn pause_leader_at_write(at: usize, fate: ProxyAction) -> bool {
         }
         ProxyAction::Served
     });
-    // The rights to a lease are those of the orchestrator's own namespace, and not what is tested here.
+    // This test does not cover the lease's RBAC rules.
     let mut first = PausableLeader::start(
         proxy.config(),
         space.server.config("first's lease"),
@@ -69,7 +70,7 @@ async fn pause_leader_at_write(at: usize, fate: ProxyAction) -> bool {
     );
     let second = of_second.term();
     managers.spawn(async move {
-        // Whoever loses it on a busy machine begins anew, as a container does.
+        // If the lease is lost on a slow machine, start again, like a restarted container.
         loop {
             let metrics = Metrics::new(&mut Registry::default());
             let forever = std::future::pending();
@@ -87,13 +88,13 @@ async fn pause_leader_at_write(at: usize, fate: ProxyAction) -> bool {
     let mut living = std::pin::pin!(complete_like_reference(&space));
     tokio::select! {
         () = reached.notified() => {}
-        // It may be done with fewer writes than another.
+        // A run may complete with fewer writes than the reference.
         _ = &mut living => return false,
     }
     first.pause().await;
     let begun = first.started_writes();
     living.await;
-    // Nothing may have been left to do but that write, and the lease has yet to run out.
+    // The job may be complete before the old lease expires, so wait for the second leader.
     second.lasting().await;
 
     let continued = Timestamp::now().strftime("%FT%T%.6fZ").to_string();
@@ -107,7 +108,7 @@ async fn pause_leader_at_write(at: usize, fate: ProxyAction) -> bool {
     let end = wait_for_reference_end(&space).await;
     managers.shutdown().await;
 
-    // Some may have been about to be sent, and go out with the first that it does.
+    // Some started writes may be sent after the resume.
     let writes = space.writes_of("first").await;
     assert!(
         writes.len() <= begun,
@@ -128,7 +129,7 @@ async fn pause_leader_at_write(at: usize, fate: ProxyAction) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn paused_leader_past_lease_starts_no_write_on_resume() {
     let writes = reference_run().await.writes();
-    // What was sent before may arrive late, or have arrived.
+    // The write at the pause may arrive late, or have arrived before.
     let fates = [ProxyAction::Paused, ProxyAction::Delayed];
     let cases = (1..=writes).step_by(2).zip(fates.into_iter().cycle());
     run_cases(cases, AT_ONCE, |(at, fate)| pause_leader_at_write(at, fate)).await;

@@ -1,4 +1,4 @@
-//! The phases that jobs show, in order: none goes on that has ended.
+//! Checks that no job leaves a terminal phase.
 
 use std::{
     collections::BTreeMap,
@@ -16,10 +16,10 @@ use kube::{
 };
 use tokio::{task::JoinSet, time::sleep};
 
-/// A server that is away is asked again this soon.
+/// Delay before a failed watch is opened again.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// What jobs of a space have shown.
+/// The phases that jobs of a namespace have shown.
 pub(crate) struct PhaseMonitor {
     jobs: Api<DIJob>,
     seen: Arc<Mutex<ObservedPhases>>,
@@ -28,7 +28,7 @@ pub(crate) struct PhaseMonitor {
 
 #[derive(Default)]
 struct ObservedPhases {
-    /// By UID, the version that was seen last, and whether it had ended by then.
+    /// Last version and phase of each job, by UID.
     jobs: BTreeMap<String, (Option<String>, Option<Phase>)>,
     regressed: Vec<String>,
 }
@@ -53,7 +53,7 @@ fn lock(seen: &Mutex<ObservedPhases>) -> MutexGuard<'_, ObservedPhases> {
 }
 
 impl PhaseMonitor {
-    /// Looks at all jobs of a space from now on.
+    /// Starts to watch all jobs of a namespace.
     pub(crate) fn start(space: &Space) -> Self {
         let jobs = space.jobs();
         let seen = Arc::<Mutex<ObservedPhases>>::default();
@@ -65,7 +65,7 @@ impl PhaseMonitor {
             while let Some(job) = jobs.next().await {
                 match job {
                     Ok(job) => lock(&takes).record(&job),
-                    // It goes on by itself.
+                    // The watcher recovers by itself.
                     Err(_) => sleep(AGAIN).await,
                 }
             }
@@ -77,7 +77,7 @@ impl PhaseMonitor {
         }
     }
 
-    /// None has gone on that had ended, up to now.
+    /// Checks that no job has left a terminal phase so far.
     pub(crate) async fn check(&self) {
         eventually("all phases up to now are seen", async || {
             let jobs = self.jobs.list(&ListParams::default()).await;

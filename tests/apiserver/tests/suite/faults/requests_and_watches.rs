@@ -1,4 +1,5 @@
-//! A job's life, with every fault that a server, a network or a manager's death can show: it ends as an reference_cell one does.
+//! Jobs under faults of the API server, the network and the manager process: they end as without
+//! faults.
 
 use std::{
     collections::BTreeSet,
@@ -24,7 +25,7 @@ use crate::{
     faults::scenario::{Scenario, inject_at_each_write, kill_at_the_end, kill_at_writes},
 };
 
-/// How long faults go on that come again and again. What backs off from them for longer and longer goes on soon after.
+/// How long repeated faults last. Backoff must recover soon after.
 const FAULTY: Duration = Duration::from_secs(4);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -101,7 +102,7 @@ async fn temporarily_revoked_right_reaches_same_end() {
     join_all(lives).await;
 }
 
-/// A life while this is done to its watches.
+/// Runs a job while this disturbs its watches.
 async fn run_with_watches(description: &str, disturb: impl AsyncFn(&Proxy)) {
     let managed = ProxiedManager::start().await;
     let disturbed = async {
@@ -115,7 +116,7 @@ async fn run_with_watches(description: &str, disturb: impl AsyncFn(&Proxy)) {
     managed.stop_and_record(end).await.check(description, 300);
 }
 
-/// Now and then, for a moment.
+/// Applies the mode repeatedly for a short time.
 async fn toggle_watches(proxy: &Proxy, mode: WatchMode) {
     let began = Instant::now();
     while began.elapsed() < FAULTY {
@@ -126,7 +127,7 @@ async fn toggle_watches(proxy: &Proxy, mode: WatchMode) {
     }
 }
 
-/// WatchMode end all the time, and half of those that follow are refused.
+/// Watches end repeatedly, and half of the new ones are rejected.
 async fn reject_watches_sometimes(fate: ProxyAction) {
     run_with_watches(&format!("{fate:?}"), async |proxy| {
         let refused = |request: &RecordedRequest| request.is_watch() && rand::random();
@@ -143,7 +144,7 @@ async fn reject_watches_sometimes(fate: ProxyAction) {
     .await;
 }
 
-/// The watches of one kind lag or break for long, while the others go on.
+/// The watches of one kind lag or end for long, while the others flow.
 async fn break_watches_of(kind: &'static str, mode: WatchMode) {
     run_with_watches(&format!("{kind} {mode:?}"), async |proxy| {
         let began = Instant::now();
@@ -216,7 +217,7 @@ async fn watches_closed_at_once_are_reopened_at_limited_rate() {
     managed.stop_and_record(end).await.check("cut", 40);
 }
 
-/// A job that ends while its manager's watches are silent in this way, and then another life.
+/// Runs a job that ends while its watches are silent, and then the usual scenario.
 async fn run_with_silent_watches(
     description: &str,
     silence: WatchMode,
@@ -227,7 +228,7 @@ async fn run_with_silent_watches(
     managed.space.create(&Job::new("before", 2)).await;
     let kubelet = Kubelet::running(&managed.space);
     managed.space.until_settled("before").await;
-    // The life has its own, of all pods.
+    // The scenario starts its own kubelet for all pods.
     drop(kubelet);
     managed.proxy.set_watches(silence);
     exit(&managed.space.pods(), "before-coordinator", 0).await;
@@ -236,7 +237,7 @@ async fn run_with_silent_watches(
     let end = complete_like_reference(&managed.space).await;
     phases.check().await;
     let space = managed.space.clone();
-    // The one before has requests of its own.
+    // Allow for the requests of the first job.
     managed.stop_and_record(end).await.check(description, 100);
     let writes = space.writes_of("manager").await.into_iter();
     let made =
@@ -244,7 +245,7 @@ async fn run_with_silent_watches(
     assert_eq!(made.count(), 3, "{description}");
 }
 
-/// Nothing comes by any watch, until the minute is over.
+/// No watch delivers an event for one minute.
 async fn silence_watches_for_a_minute() {
     run_with_silent_watches("a minute", WatchMode::Frozen, async |managed| {
         sleep(Duration::from_secs(60)).await;
@@ -253,10 +254,10 @@ async fn silence_watches_for_a_minute() {
     .await;
 }
 
-/// Nothing comes any more by the watches that there are, for as long as they are waited for.
+/// The open watches never deliver another event.
 async fn silence_watches_forever() {
     run_with_silent_watches("for ever", WatchMode::Forgotten, async |managed| {
-        // A server ends them after 60 s; one that is not heard any more is given up soon after.
+        // An API server ends them after 60 s; the manager closes a silent watch soon after that.
         sleep(Duration::from_secs(30)).await;
         let unheard = managed.space.until("before", "it is there", |_| true).await;
         assert_eq!(unheard.phase, Some(Phase::Running));
@@ -264,8 +265,8 @@ async fn silence_watches_forever() {
     .await;
 }
 
-/// Nothing comes by the watch of pods, from before the first is made until those that were made count as there no more without it. Then the
-/// server is asked for them.
+/// The pod watch delivers nothing from before the first create until the pending writes expire.
+/// Then the manager must read the pods live.
 async fn silence_pod_watch_for_a_minute() {
     let managed = ProxiedManager::start().await;
     let space = &managed.space;
@@ -277,7 +278,7 @@ async fn silence_pod_watch_for_a_minute() {
         };
         space.until(JOB, "all is made", made).await;
         sleep(Duration::from_secs(61)).await;
-        // Something has it looked at.
+        // This change triggers a reconcile.
         let touch = Patch::Merge(json!({"metadata": {"annotations": {"looked": "at"}}}));
         let params = PatchParams::default();
         space.jobs().patch(JOB, &params, &touch).await.unwrap();
@@ -289,9 +290,9 @@ async fn silence_pod_watch_for_a_minute() {
     managed.stop_and_record(end).await.check("pods unseen", 100);
 }
 
-/// A manager whose lists, and whose watches, are not answered at first.
+/// The first list and the first watch of each kind are not answered.
 async fn hang_first_lists_and_watches() {
-    // The lists that fill the caches, and the watches that follow.
+    // Both the lists that fill the caches and the watches that follow.
     let lives = [RecordedRequest::is_list, RecordedRequest::is_watch].map(|asks| async move {
         let seen = Mutex::new(BTreeSet::new());
         let lived = ReplacementScenario::run_with_rule(move |request| {

@@ -1,4 +1,4 @@
-//! A right that an administrator takes from the reconciler, and gives back.
+//! RBAC rights that an administrator revokes from the manager and grants again.
 
 use di_api::{DIJobStatus, Phase, names};
 use di_apiserver_tests::{
@@ -21,7 +21,7 @@ use crate::{
     two_managers::pod_create_counts,
 };
 
-/// What the manager may do, as a role of its own for one user: nobody else's rights change with it.
+/// Creates a ClusterRole with the manager's rules for one user, so that no other test is affected.
 async fn grant_manager_role(space: &Space, user: &str) -> Vec<PolicyRule> {
     let api: Api<ClusterRole> = Api::all(space.client.clone());
     let rules = api.get("di-orchestrator").await.unwrap().rules.unwrap();
@@ -40,7 +40,7 @@ async fn grant_manager_role(space: &Space, user: &str) -> Vec<PolicyRule> {
     rules
 }
 
-/// Gives a user these rights.
+/// Replaces the rules of a user's role.
 async fn set_rules(space: &Space, user: &str, rules: &[PolicyRule]) {
     let api: Api<ClusterRole> = Api::all(space.client.clone());
     let patch = Patch::Merge(json!({ "rules": rules }));
@@ -48,7 +48,7 @@ async fn set_rules(space: &Space, user: &str, rules: &[PolicyRule]) {
     api.patch(user, &params, &patch).await.unwrap();
 }
 
-/// What may be done to a resource.
+/// Verbs on a resource.
 #[derive(Debug)]
 struct Right {
     group: &'static str,
@@ -69,13 +69,13 @@ impl Right {
         }
     }
 
-    /// The kind, and its subresource.
+    /// Resource and subresource.
     fn kind_and_subresource(&self) -> (&str, &str) {
         let parts = self.resource.split_once('/');
         parts.unwrap_or((self.resource, ""))
     }
 
-    /// Whether a request takes it.
+    /// Whether a request needs this right.
     fn is_used_by(&self, request: &RecordedRequest) -> bool {
         let asks = match self.verbs[0] {
             "create" => request.method == "POST",
@@ -87,7 +87,7 @@ impl Right {
         asks && request.path().contains(&format!("/{kind}")) && request.path().ends_with(sub)
     }
 
-    /// Waits until it was wanted some times.
+    /// Waits until this number of requests has used the right.
     async fn wait_until_used(&self, proxy: &Proxy, times: usize) {
         let wanted = || {
             let requests = proxy.requests().into_iter();
@@ -101,10 +101,10 @@ impl Right {
         .await;
     }
 
-    /// Waits until who reaches the server by this proxy has tried again, in vain, what takes it.
+    /// Waits until the client behind this proxy has tried and failed to use the right.
     async fn wait_until_rejected(&self, proxy: &Proxy) {
         if self.verbs.contains(&"watch") {
-            // A server lets the watches that it has go on.
+            // The API server keeps open watches despite revoked rights, so expire them.
             proxy.set_watches_of(self.resource, WatchMode::Expired);
             self.wait_until_used(proxy, 1).await;
             proxy.set_watches(WatchMode::Flow);
@@ -115,7 +115,7 @@ impl Right {
 
 const CREATE_PODS: Right = Right::new("", "pods", &["create"]);
 
-/// Waits until a user has a right, or has not.
+/// Waits until a user has the right, or has lost it.
 async fn wait_until_in_force(space: &Space, user: &str, right: &Right, has: bool) {
     let (kind, sub) = right.kind_and_subresource();
     let review: SubjectAccessReview = serde_json::from_value(json!({"spec": {
@@ -139,7 +139,7 @@ async fn wait_until_in_force(space: &Space, user: &str, right: &Right, has: bool
     .await;
 }
 
-/// The same without a right.
+/// Returns the rules without a right.
 fn rules_without(right: &Right, rules: &[PolicyRule]) -> Vec<PolicyRule> {
     let each = rules.iter().flat_map(|rule| {
         let resources = rule.resources.iter().flatten();
@@ -160,11 +160,11 @@ fn rules_without(right: &Right, rules: &[PolicyRule]) -> Vec<PolicyRule> {
         }
         rule
     });
-    // One that allows nothing is none.
+    // A rule without verbs is invalid.
     rest.filter(|rule| !rule.verbs.is_empty()).collect()
 }
 
-/// Rights that can be changed, and a manager that has them.
+/// A manager whose rights the test can change.
 struct ManagerWithRights {
     space: Space,
     user: String,
@@ -249,7 +249,7 @@ async fn manager_continues_after_pod_read_right_is_restored() {
     looks.wait_until_rejected(&granted.proxy).await;
     exit(&space.pods(), &settled.plan[0].name, 1).await;
     space.create(&Job::new("new", 1)).await;
-    // It tries again, and again in vain.
+    // The manager keeps trying without success.
     looks.wait_until_used(&granted.proxy, 3).await;
 
     set_rules(space, user, rules).await;
@@ -262,7 +262,7 @@ async fn manager_continues_after_pod_read_right_is_restored() {
     granted.stop().await;
 }
 
-/// All that a reconciler does that looks after a job from its beginning to its end.
+/// All rights that the manager needs during the lifetime of a job.
 const RIGHTS: [Right; 12] = [
     CREATE_PODS,
     Right::new("", "pods", &["delete"]),
@@ -278,7 +278,7 @@ const RIGHTS: [Right; 12] = [
     Right::new("events.k8s.io", "events", &["create", "patch"]),
 ];
 
-/// A collector is replaced; then the job has run too long, is cleaned up after, and expires.
+/// Replaces a collector, exceeds the deadline, and lets the TTL delete the job.
 async fn complete_job(space: &Space, settled: &DIJobStatus) {
     let set = async |spec: Value| {
         let change = Patch::Merge(json!({ "spec": spec }));
@@ -289,7 +289,7 @@ async fn complete_job(space: &Space, settled: &DIJobStatus) {
     exit(&space.pods(), &failed, 1).await;
     let is_replaced = |s: &DIJobStatus| {
         let lost = s.plan.iter().find(|entry| entry.name == failed);
-        // Nothing that it takes is missing: once it has ended nobody tries again.
+        // Wait until no create is pending: an ended job retries none.
         lost.is_some_and(|lost| !lost.is_wanted())
             && s.collectors_ready.as_deref() == Some("2/2")
             && s.reason.is_none()
@@ -315,7 +315,7 @@ async fn complete_job(space: &Space, settled: &DIJobStatus) {
     .await;
 }
 
-/// A job's life that goes on without a right, and is held up where it takes that until it is given back.
+/// Runs a job without a right until a request needs it, and then grants it again.
 async fn complete_job_without(right: &Right) {
     let granted = ManagerWithRights::start().await;
     let (space, user, rules) = (granted.space.clone(), &granted.user, &granted.rules);
@@ -330,7 +330,7 @@ async fn complete_job_without(right: &Right) {
     };
     tokio::join!(complete_job(&space, &settled), given_back);
     granted.stop().await;
-    // The coordinator, two collectors, and the one that stop_and_record the place of one.
+    // The coordinator, two collectors and one replacement.
     let made = pod_create_counts(&space).await;
     let once = made.values().all(|times| *times == 1);
     assert!(made.len() == 4 && once, "{right:?}: {made:?}");

@@ -1,4 +1,4 @@
-//! Courses that lives take, each disturbed at each of its writes: all end as reference_cell ones of their kind do.
+//! Scenarios of a job with a fault at each of its writes: the job must end as without faults.
 
 use std::future::Future;
 
@@ -9,23 +9,24 @@ use tokio::sync::OnceCell;
 
 use crate::faults::job_run::{FinalState, JOB, JobRun, ProxiedManager};
 
-/// A course that a life may take.
+/// A scenario: the steps that a test takes with one job.
 pub(crate) trait Scenario {
-    /// How many pods that have ended it leaves.
+    /// Number of ended pods that remain.
     const LEFT: i32;
 
-    /// What an reference_cell one is like, once it was lived.
+    /// The cached run without faults.
     fn reference_cell() -> &'static OnceCell<JobRun>;
 
-    /// A manager, and what else such a life needs.
+    /// Starts a manager and everything else that the scenario needs.
     async fn start() -> ProxiedManager {
         ProxiedManager::start().await
     }
 
-    /// Leads a job through it, until its end is as wanted.
+    /// Runs the scenario until the final state satisfies `is_over`.
     async fn drive(space: &Space, is_over: impl Fn(&FinalState) -> bool) -> FinalState;
 
-    /// An reference_cell life. Of some it is the one with the fewest writes, so that nearly all others get as far.
+    /// Returns the run without faults. Of several runs it is the one with the fewest writes, so
+    /// that nearly all others have as many.
     async fn reference_run() -> &'static JobRun {
         const SOME: usize = 3;
         let live = async || {
@@ -44,13 +45,13 @@ pub(crate) trait Scenario {
         lived.await
     }
 
-    /// A life that ends as the reference_cell one did.
+    /// Runs the scenario until it ends like the reference.
     async fn complete_like_reference(space: &Space) -> FinalState {
         let reference = Self::reference_run().await;
         Self::drive(space, |end| *end == reference.end).await
     }
 
-    /// A life under a rule.
+    /// Runs the scenario with this proxy rule.
     async fn run_with_rule(
         rule: impl Fn(&RecordedRequest) -> ProxyAction + Send + Sync + 'static,
     ) -> JobRun {
@@ -61,7 +62,7 @@ pub(crate) trait Scenario {
     }
 }
 
-/// Lives through all cases; each tells whether it got as far as its case.
+/// Runs all cases; each returns whether its run had the write that the case needs.
 pub(crate) async fn run_cases<C, L: Future<Output = bool>>(
     cases: impl IntoIterator<Item = C>,
     at_once: usize,
@@ -75,14 +76,14 @@ pub(crate) async fn run_cases<C, L: Future<Output = bool>>(
     check_reached(reached);
 }
 
-/// Whether nearly all cases came to what they are about: a life may be done with fewer writes than the reference_cell one.
+/// Checks that nearly all cases had their write: a run may need fewer writes than the reference.
 pub(crate) fn check_reached(reached: impl IntoIterator<Item = bool>) {
     let (reached, missed): (Vec<_>, Vec<_>) = reached.into_iter().partition(|reached| *reached);
     let (missed, of) = (missed.len(), reached.len() + missed.len());
     assert!(missed * 10 <= of, "{missed} of {of} cases never came");
 }
 
-/// Each write meets each fate.
+/// Applies each action to each write of the scenario.
 pub(crate) async fn inject_at_each_write<C: Scenario>(fates: &[ProxyAction], at_once: usize) {
     let reference = C::reference_run().await;
     let cases = fates
@@ -103,7 +104,8 @@ pub(crate) async fn inject_at_each_write<C: Scenario>(fates: &[ProxyAction], at_
     .await;
 }
 
-/// The manager's process is killed at each of these writes, once before it reaches the server, and once before it is answered.
+/// Kills the manager process at each of these writes: once before the API server receives it, and
+/// once before its response.
 pub(crate) async fn kill_at_writes<C: Scenario>(
     writes: impl Iterator<Item = usize>,
     at_once: usize,
@@ -124,7 +126,7 @@ pub(crate) async fn kill_at_writes<C: Scenario>(
     .await;
 }
 
-/// The manager dies when all is done and answered: the next one finds nothing to do.
+/// Replaces the manager when the job is complete: the next manager must find nothing to do.
 pub(crate) async fn kill_at_the_end<C: Scenario>() {
     let reference = C::reference_run().await;
     let mut managed = C::start().await;
@@ -132,11 +134,11 @@ pub(crate) async fn kill_at_the_end<C: Scenario>() {
     let end = C::complete_like_reference(&space).await;
     let died = Timestamp::now().strftime("%FT%T%.6fZ").to_string();
     managed.replace_manager().await;
-    // It has looked at all jobs that were there when it has handled one that came later.
+    // Once the manager has handled a later job, it has reconciled all earlier ones.
     space.create(&Job::new("later", 0)).await;
     space.until_event("later", "SuccessfulCreate").await;
     let late = space.writes().await.into_iter();
-    // What happened may be told late.
+    // Events may be sent late.
     let late = late.filter(|w| w.agent == "manager" && w.resource != "events");
     let late: Vec<_> = late
         .filter(|write| write.received > died && write.concerns_job(JOB))

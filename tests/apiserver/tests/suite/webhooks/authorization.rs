@@ -1,4 +1,4 @@
-//! Who may have what run: the webhooks asked by the API server, for users of different rights.
+//! Authorization of job authors: the API server calls the webhooks for users with different rights.
 
 use di_apiserver_tests::{Space, Webhooks, template};
 use k8s_openapi::api::{
@@ -12,11 +12,11 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-/// May write jobs and configurations, and create pods: in this namespace.
+/// May write jobs and AggregatorConfigs, and create pods, in this namespace.
 const ANN: &str = "ann";
-/// May write jobs and configurations here, but no pods.
+/// May write jobs and AggregatorConfigs in this namespace, but create no pods.
 const BOB: &str = "bob";
-/// May do everything everywhere.
+/// Cluster administrator.
 const EVE: &str = "eve";
 
 fn api(
@@ -108,7 +108,8 @@ async fn create_roles(space: &Space, namespace: &str) {
     }
 }
 
-/// The users and their rights. Names of users are those of the space, so that rights in all namespaces are one test's alone.
+/// Creates the users and their rights. User names contain the namespace, so that cluster-wide
+/// rights affect one test only.
 async fn start_with_users() -> (Space, Webhooks, impl Fn(&str) -> String) {
     let space = Space::new().await;
     let namespace = space.namespace.clone();
@@ -205,7 +206,7 @@ async fn template_without_pod_create_right_is_rejected() {
             jobs.create(&PostParams::default(), &job).await.unwrap();
         }
     }
-    // What is said to be deleted is not, before it is stored.
+    // A deletion timestamp in a create request must not skip the check.
     let mut job = job("v1alpha2", "going", &template());
     job.metadata.deletion_timestamp = space
         .jobs()
@@ -287,7 +288,8 @@ async fn revoked_right_is_rejected_after_cache_expires() {
     api.delete(&format!("{}-pods", user(ANN)), &DeleteParams::default())
         .await
         .unwrap();
-    // The API server takes a moment to hear of it, and the webhooks believe what they heard for a second.
+    // The API server learns of the change by a watch, and the webhooks cache the old result for a
+    // second.
     let mut tries = 0;
     di_apiserver_tests::eventually("ann is refused", async || {
         tries += 1;
@@ -319,7 +321,7 @@ async fn system_aggregator_config_needs_cluster_admin() {
     assert!(namespaces.get_opt(system).await.unwrap().is_some());
     webhooks.add_namespace(system).await;
     create_roles(&space, system).await;
-    // All that a namespace's administrator could have there is not enough.
+    // The rights of a namespace administrator are not sufficient here.
     for role in ["jobs", "pods"] {
         bind_role(&space, system, &user(ANN), role).await;
     }
@@ -338,7 +340,7 @@ async fn system_aggregator_config_needs_cluster_admin() {
             {
                 Ok(())
             }
-            // The API server takes a moment to hear of the label and of the rights, without which it refuses her itself.
+            // Until the API server has seen the label and the rights, it rejects her itself.
             other => Err(format!("{other:?}")),
         }
     })
@@ -380,7 +382,7 @@ async fn manager_and_endpoint_writes_pass_the_webhooks() {
         }
     })
     .await;
-    // As an endpoint does: our service account has no right to create jobs, and lowers what is declared.
+    // The endpoint lowers declared counts; its service account has no right to create jobs.
     let account = "system:serviceaccount:di-system:di-orchestrator";
     let patch = Patch::Merge(json!({"spec": {"collector": {"replicas": 0}}}));
     jobs(&space, account, "v1alpha1")

@@ -1,4 +1,4 @@
-//! The overlay for cert-manager: what comes of it is built by a real API server, patch by patch, as kustomize does, and taken by it.
+//! The cert-manager overlay, applied patch by patch to a real API server, as kustomize would.
 
 use di_admission::Settings;
 use di_apiserver_tests::Server;
@@ -11,7 +11,8 @@ use kube::{
 use serde_json::{Value, json};
 
 const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../manifests");
-/// Fields of the spec of a Certificate: https://cert-manager.io/docs/reference/api-docs/#cert-manager.io/v1.CertificateSpec
+/// Fields of the spec of a Certificate:
+/// https://cert-manager.io/docs/reference/api-docs/#cert-manager.io/v1.CertificateSpec
 const CERTIFICATE: [&str; 22] = [
     "additionalOutputFormats",
     "commonName",
@@ -64,7 +65,7 @@ async fn get(client: &Client, object: &Value) -> Option<Value> {
     found.map(|found| serde_json::to_value(found).unwrap())
 }
 
-/// A patch of the overlay, carried out on what it is for.
+/// Applies a patch of the overlay to its targets.
 async fn apply_patch(client: &Client, installed: &[Value], patch: &Value) {
     let text = match patch["path"].as_str() {
         Some(file) => std::fs::read_to_string(format!("{MANIFESTS}/cert-manager/{file}")).unwrap(),
@@ -205,14 +206,15 @@ fn check_fields(object: &Value) {
     known(&spec["issuerRef"], &ISSUER_REF);
 }
 
-/// A certificate that signed itself would be trusted only once its authority, which changes with it, is in the configurations.
+/// The serving certificate must be signed by a separate CA: a self-signed one would be trusted only
+/// after the configurations have it.
 fn check_chain(objects: &[Value], secret: &Value) {
     let named = |kind: &str, name_: &Value| {
         let mut all = objects.iter();
         let found = all.find(|o| o["kind"] == kind && &o["metadata"]["name"] == name_);
         &found.unwrap_or_else(|| panic!("no {kind} {name_}"))["spec"]
     };
-    // The one that the configurations name.
+    // The certificate that the configurations name.
     let served = named("Certificate", &json!("di-webhook"));
     assert_eq!(served["dnsNames"], json!(Settings::default().dns_names()));
     assert_eq!(&served["secretName"], secret);

@@ -1,4 +1,4 @@
-//! The webhooks' certificate while the API server calls them without a pause.
+//! Rotation of the webhook certificate while the API server calls the webhooks continuously.
 
 use std::{
     collections::BTreeMap,
@@ -28,7 +28,7 @@ use rustls::pki_types::{CertificateDer, pem::PemObject};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-/// Reviews that are asked for all the time, by several callers.
+/// Several clients that send reviews continuously.
 struct ReviewLoad {
     stop: Arc<AtomicBool>,
     answered: Arc<AtomicUsize>,
@@ -53,7 +53,7 @@ impl ReviewLoad {
                     ..PostParams::default()
                 };
                 while !stop.load(Relaxed) {
-                    // Validation fails closed, so that a review that fails is a request that fails.
+                    // Validation fails closed, so a failed review fails the request.
                     jobs.create(&params, &job).await.unwrap();
                     answered.fetch_add(1, Relaxed);
                 }
@@ -66,7 +66,7 @@ impl ReviewLoad {
         }
     }
 
-    /// Waits for as many more answers.
+    /// Waits for this number of further responses.
     async fn wait_for_more(&self, answers: usize) {
         let wanted = self.answered.load(Relaxed) + answers;
         eventually("more reviews are answered", async || {
@@ -89,14 +89,14 @@ impl ReviewLoad {
     }
 }
 
-/// What happens to the data of a Secret.
+/// A change that damages the data of a Secret.
 type Damage = fn(&mut BTreeMap<String, ByteString>);
 
 fn certificate(secret: &Secret) -> Vec<u8> {
     secret.data.as_ref().unwrap()["tls.crt"].0.clone()
 }
 
-/// Waits until the Secret holds a certificate other than `last`.
+/// Waits until the Secret has a certificate other than `last`.
 async fn wait_for_new_certificate(webhooks: &Webhooks, last: &[u8]) -> Vec<u8> {
     eventually("another certificate", async || {
         match webhooks.secret().await {
@@ -115,7 +115,8 @@ async fn wait_for_new_certificate(webhooks: &Webhooks, last: &[u8]) -> Vec<u8> {
     .await
 }
 
-/// Waits until every replica serves what the Secret holds, which it does some seconds after that is trusted; and while it goes on.
+/// Waits until every replica serves the certificate of the Secret, and reviews still succeed. A
+/// replica waits some seconds after the CA is injected.
 async fn wait_until_served(webhooks: &Webhooks, load: &ReviewLoad) {
     eventually(
         "all replicas serve the certificate of the Secret",
@@ -128,7 +129,7 @@ async fn wait_until_served(webhooks: &Webhooks, load: &ReviewLoad) {
             if served.iter().all(|other| **other == *leaf) {
                 Ok(())
             } else {
-                // A look is a handshake with each.
+                // Each check is a handshake with every replica.
                 tokio::time::sleep(Duration::from_millis(300)).await;
                 Err("another".to_owned())
             }
@@ -177,7 +178,7 @@ async fn damaged_secret_is_recreated_and_fails_no_request() {
 
     let damages: [Damage; 3] = [
         |data| {
-            // A day ago it was made for an hour.
+            // The certificate expired almost a day ago.
             let names = Settings::default().dns_names();
             let (hour, day) = (Duration::from_secs(3600), Duration::from_secs(24 * 3600));
             let expired = Bundle::issue(&names, hour, None, Timestamp::now() - day).unwrap();
@@ -190,7 +191,7 @@ async fn damaged_secret_is_recreated_and_fails_no_request() {
             }
         },
         |data| {
-            // Half-written: a type of kubernetes.io/tls must have both.
+            // A Secret of type kubernetes.io/tls must have both keys.
             data.insert("tls.key".to_owned(), ByteString(Vec::new()));
             data.remove("ca.crt");
         },
@@ -203,7 +204,7 @@ async fn damaged_secret_is_recreated_and_fails_no_request() {
     for damage in damages {
         let mut secret = webhooks.secret().await.unwrap();
         damage(secret.data.as_mut().unwrap());
-        // A replica may just be writing it.
+        // Drop the version, since a replica may write at the same time.
         secret.metadata.resource_version = None;
         secrets
             .replace(name, &PostParams::default(), &secret)
@@ -241,7 +242,8 @@ async fn replicas_with_clock_skew_serve_one_trusted_certificate() {
         let space = Space::new().await;
         let mut webhooks = Webhooks::install(&space, Settings::default().lifetime).await;
         let [first, others @ ..] = clocks;
-        // It makes the certificate, and the API server, whose clock is right, calls it.
+        // The first replica issues the certificate, and the API server with its correct clock calls
+        // it.
         webhooks.add_with_clock(first).await;
         webhooks.until_called().await;
         let made = certificate(&webhooks.secret().await.unwrap());
@@ -261,7 +263,7 @@ async fn replicas_with_clock_skew_serve_one_trusted_certificate() {
 async fn expired_certificate_is_replaced_before_serving() {
     let space = Space::new().await;
     let mut webhooks = Webhooks::install(&space, HOUR).await;
-    // A manager made it three hours ago, and nobody was there to renew it.
+    // A replica issued it three hours ago, and none ran to renew it.
     webhooks
         .add_with_clock(|| Timestamp::now() - 3 * HOUR)
         .await;
@@ -273,7 +275,7 @@ async fn expired_certificate_is_replaced_before_serving() {
     webhooks.stop().await;
 }
 
-/// Waits until a replica has been at work for a whole round: it finds spoilt what it has put right before.
+/// Waits until a replica has completed an update round: it repairs the same field twice.
 async fn wait_for_update_round(configurations: &Api<DynamicObject>, name: &str) {
     let at = "/webhooks/0/clientConfig/caBundle";
     for _ in 0..2 {
@@ -291,7 +293,8 @@ async fn wait_for_update_round(configurations: &Api<DynamicObject>, name: &str) 
     }
 }
 
-/// To delete one is how administrators end an outage of admission: the other, and the endpoint in the same pod, must not go with it.
+/// Administrators delete a configuration to end an outage of admission. The other one must still be
+/// updated.
 #[tokio::test]
 async fn replica_without_one_configuration_updates_the_other() {
     let space = Space::new().await;
@@ -316,7 +319,7 @@ async fn replica_without_one_configuration_updates_the_other() {
     }
 }
 
-/// The authorities that the API server trusts when it has a job checked, if any.
+/// Returns the CA bundle of the validating configuration, if any.
 async fn injected_ca_bundle(space: &Space, name: &str) -> Option<Vec<u8>> {
     let configurations: Api<ValidatingWebhookConfiguration> = Api::all(space.client.clone());
     let configuration = configurations.get(name).await.unwrap();
@@ -329,7 +332,7 @@ async fn injected_ca_bundle(space: &Space, name: &str) -> Option<Vec<u8>> {
 async fn replica_is_ready_only_after_ca_bundle_is_injected() {
     let space = Space::new().await;
     let mut webhooks = Webhooks::install(&space, HOUR).await;
-    // To read and change the configurations.
+    // The binding to read and update the configurations.
     let name = format!("di-webhook-{}", space.namespace);
     let bindings: Api<ClusterRoleBinding> = Api::all(space.client.clone());
     let mut right = bindings.get(&name).await.unwrap();
@@ -352,7 +355,8 @@ async fn replica_is_ready_only_after_ca_bundle_is_injected() {
     let first = webhooks.secret().await.unwrap();
     let (secrets, secret) = (webhooks.secrets(), "di-webhook-cert");
     secrets.delete(secret, &params).await.unwrap();
-    // The round that made it is over when the next makes another, which is not to be served before it is trusted.
+    // A second certificate shows that the first update round is over. It must not be served before
+    // its CA is injected.
     wait_for_new_certificate(&webhooks, &served).await;
     assert!(!webhooks.is_ready());
     assert_eq!(injected_ca_bundle(&space, &name).await, None);

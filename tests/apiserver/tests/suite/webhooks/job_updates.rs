@@ -1,4 +1,4 @@
-//! What may be changed of a job: asked of the webhooks by the API server, while a manager brings jobs to each state.
+//! Updates of jobs in each phase, validated by the webhooks.
 
 use di_api::Phase;
 use di_apiserver_tests::{Job, Kubelet, Space, Webhooks, exit, template};
@@ -17,7 +17,8 @@ use crate::{
 const STARTED: &str = "Forbidden: may not be changed once the job has started; suspend it and wait for its phase Suspended, or create a new job";
 const ENDED: &str = "Forbidden: may not be changed once the job has ended, only replicas, suspend and ttlSecondsAfterFinished; create a new job instead";
 
-/// Changes of one field each, and whether they may be made once the job has started, and once it has ended.
+/// Updates of one field each, and whether they are allowed once the job has started and once it has
+/// ended.
 fn field_changes() -> [(&'static str, Value, bool, bool); 13] {
     let mut other = template();
     other["spec"]["containers"][0]["image"] = json!("other");
@@ -92,7 +93,7 @@ fn field_changes() -> [(&'static str, Value, bool, bool); 13] {
     ]
 }
 
-/// Why a change is refused, which is not made; nothing where it may be.
+/// Returns the rejection of an update, or `None` if it is allowed. It is a dry run.
 async fn rejection(space: &Space, version: &str, job: &str, change: &Value) -> Option<Box<Status>> {
     let dry = PatchParams::default().dry_run();
     let jobs = space.dynamic_jobs(version);
@@ -138,7 +139,7 @@ async fn field_update_is_allowed_by_job_phase() {
             }
         }
     }
-    // One that runs may be held, and one that is held may go on; of one that has ended it changes nothing.
+    // `suspend` may change in each phase; an ended job ignores it.
     for (job, suspend) in [("running", true), ("suspended", false), ("ended", true)] {
         let change = json!({"spec": {"suspend": suspend}});
         let answer = rejection(&space, VERSIONS[0], job, &change).await;

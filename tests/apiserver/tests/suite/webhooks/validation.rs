@@ -1,4 +1,4 @@
-//! The table of mistakes, and that of jobs that are fine, put before the webhooks by the API server.
+//! The tables of invalid and valid jobs, sent to the webhooks by the API server.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -21,14 +21,14 @@ use crate::webhooks::validation_table::{
 
 pub(crate) const VERSIONS: [&str; 2] = ["v1alpha1", "v1alpha2"];
 
-/// The faults that a refusal tells of, as the table has them.
+/// Returns the faults of a rejection in the form of the table.
 pub(crate) fn causes(status: &Status) -> Vec<String> {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     let formatted = causes.map(|cause| format!("{}: {}", cause.field, cause.message));
     formatted.collect()
 }
 
-/// Whether a webhook has refused it, and not the schema before it was asked.
+/// Whether a webhook rejected it, and not the schema.
 fn is_by_webhook(status: &Status) -> bool {
     status.message.starts_with("admission webhook ")
 }
@@ -47,7 +47,7 @@ async fn invalid_jobs_are_rejected_with_fields_and_messages() {
                 return (0, Some(format!("{at} is taken")));
             };
             let ours = is_by_webhook(&status);
-            // What the schema of one version refuses is left to us in the other.
+            // The schema of one version rejects some; the webhooks reject them in the other.
             let by_whom = ours || mistake.schema;
             let is_reported = !ours || causes(&status) == mistake.faults;
             let form = (status.code, status.reason.as_str()) == (422, "Invalid");
@@ -94,7 +94,7 @@ async fn invalid_jobs_are_rejected_with_fields_and_messages() {
         "{status:?}"
     );
 
-    // What is doubtful is told besides, in a header.
+    // Warnings are returned as well, in a header.
     set(&mut job, "/spec/ttlSecondsAfterFinished", json!(0));
     set(&mut job, "/metadata/namespace", json!(space.namespace));
     let path = format!(
@@ -113,7 +113,7 @@ async fn invalid_jobs_are_rejected_with_fields_and_messages() {
     webhooks.stop().await;
 }
 
-/// Names are made up before we are asked.
+/// The API server generates names before it calls the webhooks.
 #[tokio::test]
 async fn too_long_generate_name_is_rejected() {
     let space = Space::new().await;
@@ -142,7 +142,7 @@ async fn too_long_generate_name_is_rejected() {
     webhooks.stop().await;
 }
 
-/// What is there that was not sent, or differs from it, by its path without places in lists.
+/// Collects all stored fields that differ from the sent ones, by path without list indices.
 fn differences(path: &str, sent: &Value, stored: &Value, found: &mut BTreeMap<String, Value>) {
     match (sent, stored) {
         (Value::Object(sent), Value::Object(stored)) => {
@@ -151,7 +151,7 @@ fn differences(path: &str, sent: &Value, stored: &Value, found: &mut BTreeMap<St
                 differences(&format!("{path}.{name}"), sent, value, found);
             }
             let lost = sent.keys().filter(|name| !stored.contains_key(*name));
-            // A field that is null is one that was left out.
+            // A null field equals an omitted one.
             for name in lost.filter(|name| !sent[*name].is_null()) {
                 found.insert(format!("{path}.{name}"), Value::Null);
             }
@@ -210,12 +210,12 @@ async fn valid_jobs_are_stored_unchanged_with_defaults() {
     webhooks.stop().await;
 }
 
-/// Those of today may still be told to send it.
+/// A newer API server may still be configured to send v1beta1.
 #[tokio::test]
 async fn v1beta1_reviews_get_v1beta1_responses() {
     let space = Space::new().await;
     let mut webhooks = Webhooks::install(&space, Duration::from_secs(3600)).await;
-    // Before they are trusted, so that none is asked for otherwise.
+    // Patch before the CA is injected, so that no v1 review is sent.
     let older = json!([{
         "op": "replace", "path": "/webhooks/0/admissionReviewVersions", "value": ["v1beta1"],
     }]);
@@ -234,7 +234,7 @@ async fn v1beta1_reviews_get_v1beta1_responses() {
     let mut job = table::job();
     set(&mut job, "/spec/cleanPodPolicy", json!("ALL"));
     for version in VERSIONS {
-        // What fills in fails open, and the API server may hear of it later.
+        // The mutating webhook fails open, and the API server may see the configuration later.
         eventually("the default is filled in", async || {
             let stored = submit(&space, &job, version).await.unwrap();
             match &stored["spec"]["cleanPodPolicy"] {

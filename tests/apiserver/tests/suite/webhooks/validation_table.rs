@@ -1,4 +1,4 @@
-//! The table of mistakes, put before the real API server: it, the definitions alone and the validator must agree.
+//! The table of invalid jobs: API server, CRD schema and validator must agree.
 
 use std::collections::BTreeMap;
 
@@ -24,10 +24,11 @@ use table::{Mistake, good_of, mistakes_of, set};
 
 pub(crate) const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../pkg/api/tests/table");
 pub(crate) const AT_ONCE: usize = 8;
-/// Variables that the builder puts before the user's, in the pod of a coordinator.
+/// Variables that the builder puts before the user's in a coordinator pod.
 const OUR_VARIABLES: usize = 6;
 
-/// The object as a job, where it can be read; the template of a configuration becomes the coordinator's, since it is built into a pod alike.
+/// Returns the object as a job if it can be decoded. The template of an AggregatorConfig becomes
+/// the coordinator's, since both are built into pods alike.
 fn as_job(object: &Value) -> Option<DIJob> {
     if object["kind"] == "DIJob" {
         return serde_json::from_value(object.clone()).ok();
@@ -39,7 +40,7 @@ fn as_job(object: &Value) -> Option<DIJob> {
     Some(job)
 }
 
-/// The pods that would be made of an object, by the path of their template.
+/// Returns the pods of an object, by the path of their template.
 fn pods_of(object: &Value) -> BTreeMap<String, Pod> {
     let Some(mut job) = as_job(object) else {
         return BTreeMap::new();
@@ -56,7 +57,7 @@ fn pods_of(object: &Value) -> BTreeMap<String, Pod> {
         let mut pod = di_plan::pod(&job, &entry, None, &BuildSettings::default())?;
         pod.metadata.owner_references = None;
         pod.metadata.namespace = None;
-        // The tests' server does not fill it in.
+        // The test server has no ServiceAccount admission plugin.
         let spec = pod.spec.as_mut().unwrap();
         spec.service_account_name
             .get_or_insert_with(|| "default".to_owned());
@@ -79,7 +80,7 @@ fn fault_fields(object: &Value) -> Vec<String> {
     faults.map(|fault| fault.field).collect()
 }
 
-/// The names in a path, without places in lists.
+/// Returns the names in a path without list indices.
 fn names(path: &str) -> Vec<&str> {
     let parts = path.split(['.', '[', ']']).filter(|part| !part.is_empty());
     let mut names: Vec<_> = parts
@@ -89,9 +90,9 @@ fn names(path: &str) -> Vec<&str> {
     names
 }
 
-/// Whether the server's path means the validator's: servers of 1.20 leave out places in lists, and some levels.
+/// Whether both paths mean the same field: API servers of 1.20 omit list indices and some levels.
 fn is_same_field(server: &str, template: &str, ours: &str) -> bool {
-    // One has a space in it.
+    // One path of the API server has a space in it.
     let server = &server.replace(' ', "");
     let exceptions = [(
         "spec.securityContext.shareProcessNamespace",
@@ -101,7 +102,7 @@ fn is_same_field(server: &str, template: &str, ours: &str) -> bool {
         .iter()
         .find(|(theirs, _)| *theirs == server)
         .map_or(server.as_str(), |e| e.1);
-    // The job's volumes are the pod's too.
+    // Volumes of the job are also volumes of the pod.
     let shared = ours
         .strip_prefix("spec.volumes")
         .map(|rest| format!("spec.volumes{rest}"));
@@ -109,12 +110,12 @@ fn is_same_field(server: &str, template: &str, ours: &str) -> bool {
         .strip_prefix(template)
         .map(|rest| rest.trim_start_matches('.').to_owned());
     let Some(ours) = own.or(shared) else {
-        // Which class a pod is of stands in the job.
+        // The priority class is a field of the job.
         return ours == server;
     };
-    // Whose name has a capital there.
+    // The API server spells this field in lower case.
     let server = server.replace("iscsi.initiatorname", "iscsi.initiatorName");
-    // What is only limited is also requested.
+    // A limit is also a default request.
     let server = server.replace(".requests[", ".limits[");
     let ours = ours.replace(".requests[", ".limits[");
     let ours = names(&ours);
@@ -124,7 +125,7 @@ fn is_same_field(server: &str, template: &str, ours: &str) -> bool {
         .all(|name| left.any(|own| own == name))
 }
 
-/// The path of a user's variable, which the builder has put further back.
+/// Returns the path of a user's variable without the offset of the builder's variables.
 fn user_variable_path(server: &str) -> String {
     let Some((before, rest)) = server.split_once(".env[") else {
         return server.to_owned();
@@ -165,7 +166,8 @@ async fn pod_rejected_by_api_server_is_rejected_by_validator() {
                     .collect();
                 fields.dedup();
                 agreed += 1;
-                // Without causes it could not be read, or names what is not in this cluster.
+                // Without causes the pod was undecodable, or names an object that is not in this
+                // cluster.
                 let is_known =
                     |field: &String| ours.iter().any(|own| is_same_field(field, &template, own));
                 if ours.is_empty() || !fields.iter().all(is_known) {
@@ -201,7 +203,7 @@ async fn valid_jobs_make_pods_that_api_server_accepts() {
     }
 }
 
-/// Has the server check an object of the table, in one of its versions, in the space.
+/// Validates an object of the table on the server with a dry run, in this version.
 pub(crate) async fn submit(
     space: &Space,
     object: &Value,
@@ -228,7 +230,8 @@ pub(crate) async fn submit(
     }
 }
 
-/// Whether a definition's path means the table's: servers of 1.20 leave out places in lists, and of what is missing some name what it is in.
+/// Whether the schema's path is a prefix of the table's: API servers of 1.20 omit list indices and
+/// name the parent of a missing field.
 fn is_path_prefix(definition: &str, table: &str) -> bool {
     let (definition, table) = (names(definition), names(table));
     definition
@@ -237,7 +240,7 @@ fn is_path_prefix(definition: &str, table: &str) -> bool {
         .all(|(one, other)| one == other)
 }
 
-/// Fields of an object that a definition refuses and the table does not.
+/// Returns the fields that the schema rejects and the table does not list.
 fn unexpected_fields(status: &Status, mistake: &Mistake) -> Vec<String> {
     let paths = mistake.faults.iter().map(|fault| {
         let path = fault.split_once(": ");
@@ -245,7 +248,7 @@ fn unexpected_fields(status: &Status, mistake: &Mistake) -> Vec<String> {
     });
     let paths: Vec<_> = paths.collect();
     let causes = status.details.iter().flat_map(|details| &details.causes);
-    // That rules were not looked at for other faults has no field.
+    // The note that rules were skipped because of other faults has no field.
     let fields = causes.map(|cause| cause.field.as_str());
     let fields = fields.filter(|field| field.starts_with("spec"));
     let others = fields.filter(|field| !paths.iter().any(|path| is_path_prefix(field, path)));
@@ -265,7 +268,7 @@ async fn crd_schema_matches_validation_table() {
         let space = &space;
         async move {
             let answer = submit(space, &mistake.object, "v1alpha2").await;
-            // Servers of 1.20 take an empty text for none.
+            // API servers of 1.20 treat an empty string as absent.
             let depends = mistake.value.to_string().contains("\"\"");
             let refusal = answer.as_ref().err();
             let is_elsewhere =
@@ -279,7 +282,7 @@ async fn crd_schema_matches_validation_table() {
     assert!(differing.is_empty(), "{}", differing.join("\n"));
 }
 
-/// Where a server dropped what it does not know, nobody could say what was misspelt.
+/// If a server pruned unknown fields, no webhook could report a misspelling.
 #[tokio::test]
 async fn unknown_fields_reach_webhooks_and_are_reported() {
     let space = Space::new().await;

@@ -1,4 +1,4 @@
-//! Learners of several GPUs: DI-engine's aggregator before its ddp learners.
+//! Learners with several GPUs: DI-engine's aggregator and its ddp learners.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,8 @@ use serde_json::json;
 
 use super::{pod_of, urls};
 
-/// Processes of ddp learners that the aggregator behind this URL is connected to, once these are so many.
+/// Waits until the aggregator at this URL is connected to this number of ddp learner processes, and
+/// returns them.
 async fn wait_for_processes(ns: &Namespace, aggregator: &str, number: usize) -> BTreeSet<String> {
     let all = |seen: &Option<ClientState>| {
         seen.as_ref()
@@ -36,7 +37,7 @@ async fn learner_group_is_replaced_as_a_whole() {
         set_node_gpus(&ns, 2).await;
         let mut template = Workload::template(&["python3", "/programs/aggregator.py"]);
         template["spec"]["volumes"] = Workload::volumes();
-        // Its start is a minute of `while`.
+        // Its start is a busy loop of a minute, so limit its CPU.
         template["spec"]["containers"][0]["resources"]["limits"] = json!({"cpu": "300m"});
         let config: AggregatorConfig = serde_json::from_value(json!({
             "apiVersion": "diengine.opendilab.org/v1alpha2",
@@ -52,7 +53,7 @@ async fn learner_group_is_replaced_as_a_whole() {
 
         let request = json!({"learners": {"gpus": "3", "replicas": 1}});
         let mut workload = Workload::new("real", &request, 1, 1);
-        // The nodes have no GPUs for those that go and those that come.
+        // The nodes have too few GPUs for the old and the new pods at the same time.
         let learner = workload.0.spec.learner.as_mut().unwrap();
         let spec = learner.template.spec.as_mut().unwrap();
         spec.termination_grace_period_seconds = Some(5);
@@ -84,7 +85,8 @@ async fn learner_group_is_replaced_as_a_whole() {
         let members = wait_for_processes(&ns, second.first().unwrap(), 3).await;
         assert!(members.is_disjoint(&first), "{members:?}");
 
-        // The coordinator says goodbye to an aggregator that is still there, and its sync thread survives that.
+        // The coordinator disconnects from an aggregator that still runs, so its sync thread
+        // survives.
         let dies = pod_of(members.first().unwrap());
         exec_command(&ns, dies, &["sh", "-c", "kill -USR1 1"]).await;
         let third = wait_for_other_learner(&coordinator, &second).await;
@@ -96,7 +98,7 @@ async fn learner_group_is_replaced_as_a_whole() {
     .await;
 }
 
-/// The learners that the coordinator is connected to once it has another one for this one.
+/// Waits until the coordinator has replaced its learner, and returns the new one.
 async fn wait_for_other_learner(
     coordinator: &Coordinator,
     before: &BTreeSet<String>,
@@ -109,7 +111,8 @@ async fn wait_for_other_learner(
     seen.learners
 }
 
-/// Asks for a learner for whose ddp learners there is no room, and gives back that one and then the usable one.
+/// Requests a learner group that does not fit, checks that it is not listed, and removes it and
+/// then the usable one.
 async fn check_unschedulable_is_not_listed(
     ns: &Namespace,
     coordinator: &Coordinator,
