@@ -9,14 +9,14 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client, api::ObjectMeta};
 use serde::Deserialize;
 
-use crate::{dry, eventually};
+use crate::{dry_run, eventually};
 
-/// A write as the API server noted it.
+/// One write from the API server's audit log.
 #[derive(Clone, Debug)]
 pub struct Write {
-    /// Who, by user agent.
+    /// User agent of the client.
     pub agent: String,
-    /// As in RBAC.
+    /// Verb, as in RBAC.
     pub verb: String,
     /// Resource with its subresource, as in RBAC.
     pub resource: String,
@@ -24,22 +24,22 @@ pub struct Write {
     pub namespace: String,
     /// Name of the object.
     pub name: String,
-    /// Status of the answer.
+    /// HTTP status code of the response.
     pub code: u16,
-    /// When the request came; times compare as text.
+    /// When the API server received the request; the times compare as text.
     pub received: String,
-    /// When it was answered.
+    /// When the API server responded.
     pub answered: String,
 }
 
 impl Write {
-    /// Whether this is what was asked for.
-    pub fn is(&self, verb: &str, resource: &str) -> bool {
+    /// Whether the write has this verb and resource.
+    pub fn is_call(&self, verb: &str, resource: &str) -> bool {
         self.verb == verb && self.resource == resource
     }
 
-    /// Whether it concerns this job: the job itself, or anything whose name begins with its name.
-    pub fn concerns(&self, job: &str) -> bool {
+    /// Whether the write is of this job or of an object with the job's name as prefix.
+    pub fn concerns_job(&self, job: &str) -> bool {
         let rest = self.name.strip_prefix(job);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '.']))
     }
@@ -100,10 +100,11 @@ fn read_from(log: &Path, at: u64) -> io::Result<String> {
     Ok(text)
 }
 
-/// All writes in a namespace that were answered before this call, in the order of their answers, from this place in the log on.
+/// Returns the writes in a namespace from this offset of the log on, in the order of their
+/// responses.
 pub(crate) async fn writes(log: &Path, at: u64, client: &Client, namespace: &str) -> Vec<Write> {
     static MARKS: AtomicU32 = AtomicU32::new(0);
-    // The log may be a little behind; what is written after the mark was asked for cannot matter.
+    // The log may lag, so create a marker and read until it appears.
     let mark = format!("mark-{}", MARKS.fetch_add(1, Relaxed));
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let object = ConfigMap {
@@ -113,7 +114,7 @@ pub(crate) async fn writes(log: &Path, at: u64, client: &Client, namespace: &str
         },
         ..ConfigMap::default()
     };
-    api.create(&dry(), &object).await.unwrap();
+    api.create(&dry_run(), &object).await.unwrap();
     eventually("the audit log shows a mark", async || {
         let text = read_from(log, at).unwrap();
         let all: Vec<_> = text

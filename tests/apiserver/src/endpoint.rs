@@ -10,18 +10,18 @@ use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinSet, time::sleep};
 
-use crate::{Proxy, Space, chance::percent, eventually};
+use crate::{Proxy, Space, eventually, random_faults::fault_percent};
 
-/// A replica endpoint of this process.
+/// A replica endpoint that runs in this process.
 pub struct Endpoint {
     caller: Caller,
-    // Dropping them ends what they run.
+    // Dropping them stops their tasks.
     watches: JoinSet<()>,
     _server: JoinSet<()>,
     _proxy: Option<Proxy>,
 }
 
-/// A client of an endpoint.
+/// An HTTP client of an endpoint.
 #[derive(Clone)]
 pub struct Caller {
     address: SocketAddr,
@@ -30,32 +30,32 @@ pub struct Caller {
     token: Option<String>,
 }
 
-/// What an endpoint answered.
+/// A response of the endpoint.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// Status of the answer.
+    /// HTTP status code.
     pub status: u16,
-    /// Its body.
+    /// JSON body.
     pub body: Value,
 }
 
-/// How long a client waits before it sends a request again.
-const AGAIN: Duration = Duration::from_millis(100);
+/// Delay before a request is sent again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Answer {
-    /// Whether it tells of a fault that was made by chance.
-    fn is_by_chance(&self) -> bool {
-        let told = self.body["message"].as_str().unwrap_or_default();
+    /// Whether the response reports an injected random fault.
+    fn is_random_fault(&self) -> bool {
+        let message = self.body["message"].as_str().unwrap_or_default();
         let of_faults = [
             "a fault of the test",
             "could not be asked",
             "could not be looked at",
             "not all known yet",
         ];
-        self.status == 503 && of_faults.iter().any(|fault| told.contains(fault))
+        self.status == 503 && of_faults.iter().any(|fault| message.contains(fault))
     }
 
-    /// Pod names of the answered URLs, sorted.
+    /// Returns the pod names of the URLs in the response, sorted.
     pub fn pods(&self) -> Vec<String> {
         assert_eq!(self.body["success"], true, "{self:?}");
         let urls = ["collectors", "learners"].map(|key| self.body["data"][key].as_array());
@@ -77,7 +77,7 @@ impl Deref for Endpoint {
 }
 
 impl Endpoint {
-    /// Starts one that lets everybody in.
+    /// Starts an endpoint that allows anonymous requests.
     pub async fn start(space: &Space, agent: &str) -> Self {
         let settings = Settings {
             allow_anonymous: true,
@@ -86,17 +86,17 @@ impl Endpoint {
         Self::start_with(space, agent, settings).await
     }
 
-    /// Starts one of these settings.
+    /// Starts an endpoint with these settings.
     pub async fn start_with(space: &Space, agent: &str, settings: Settings) -> Self {
         let (client, proxy) = space.client_of(agent);
         Self {
             _proxy: proxy,
-            ..Self::with(space, client, settings).await
+            ..Self::start_with_client(space, client, settings).await
         }
     }
 
-    /// Starts one of these settings, with a client of the test's own.
-    pub async fn with(space: &Space, client: Client, settings: Settings) -> Self {
+    /// Starts an endpoint with these settings and this client.
+    pub async fn start_with_client(space: &Space, client: Client, settings: Settings) -> Self {
         let metrics = Metrics::default();
         let mut watches = JoinSet::new();
         let (jobs, pods) = watch(&client, &mut watches, &metrics);
@@ -120,21 +120,21 @@ impl Endpoint {
         }
     }
 
-    /// Its caches get to know nothing more.
+    /// Stops the watches, so that the caches no longer change.
     pub async fn stop_watching(&mut self) {
         self.watches.shutdown().await;
     }
 }
 
 impl Caller {
-    /// Where it calls.
+    /// Address of the endpoint.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The same, but by way of another address.
+    /// Returns the same caller with another address of the endpoint.
     #[must_use]
-    pub fn at(&self, address: SocketAddr) -> Self {
+    pub fn with_address(&self, address: SocketAddr) -> Self {
         Self {
             address,
             http: reqwest::Client::new(),
@@ -142,9 +142,9 @@ impl Caller {
         }
     }
 
-    /// The same, but from this source address.
+    /// Returns the same caller with this source IP.
     #[must_use]
-    pub fn from(&self, source: IpAddr) -> Self {
+    pub fn with_source_ip(&self, source: IpAddr) -> Self {
         let http = reqwest::Client::builder().local_address(source).build();
         Self {
             http: http.unwrap(),
@@ -152,16 +152,16 @@ impl Caller {
         }
     }
 
-    /// The same, but about jobs of another namespace.
+    /// Returns the same caller for jobs of another namespace.
     #[must_use]
-    pub fn within(&self, namespace: &str) -> Self {
+    pub fn with_namespace(&self, namespace: &str) -> Self {
         Self {
             namespace: namespace.to_owned(),
             ..self.clone()
         }
     }
 
-    /// The same, but with a bearer token.
+    /// Returns the same caller with a bearer token.
     #[must_use]
     pub fn with_token(&self, token: &str) -> Self {
         Self {
@@ -170,7 +170,7 @@ impl Caller {
         }
     }
 
-    /// A request to `path` below `/v1alpha2/replicas`.
+    /// Builds a request to `path` below `/v1alpha2/replicas`.
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
         let url = format!("http://{}/v1alpha2/replicas{path}", self.address);
         let request = self.http.request(method, url);
@@ -180,7 +180,8 @@ impl Caller {
         }
     }
 
-    /// Sends a request; an error is an answer that did not come. One that is told of a fault by chance sends it again, as clients do.
+    /// Sends a request, and sends it again after an injected random fault, as clients do. An error
+    /// means that no response came.
     pub async fn send(request: RequestBuilder) -> reqwest::Result<Answer> {
         loop {
             let again = request.try_clone().unwrap();
@@ -189,15 +190,15 @@ impl Caller {
                 status: answer.status().as_u16(),
                 body: answer.json().await?,
             };
-            if percent() == 0 || !answer.is_by_chance() {
+            if fault_percent() == 0 || !answer.is_random_fault() {
                 return Ok(answer);
             }
-            sleep(AGAIN).await;
+            sleep(RETRY_INTERVAL).await;
         }
     }
 
-    /// A request that changes a job.
-    pub fn change(
+    /// Builds a request that changes a job.
+    pub fn change_request(
         &self,
         method: Method,
         path: &str,
@@ -214,66 +215,66 @@ impl Caller {
         }
     }
 
-    /// Asks for collectors.
+    /// Requests collectors.
     pub async fn add(&self, job: &str, collectors: usize, key: Option<&str>) -> Answer {
         let body = json!({"collectors": {"replicas": collectors}});
-        let request = self.change(Method::POST, "", job, key, body);
+        let request = self.change_request(Method::POST, "", job, key, body);
         Self::send(request).await.unwrap()
     }
 
-    /// Asks for learners with so many GPUs each.
+    /// Requests learners with this number of GPUs each.
     pub async fn add_learners(&self, job: &str, learners: usize, gpus: u32) -> Answer {
         let body = json!({"learners": {"replicas": learners, "gpus": gpus}});
-        let request = self.change(Method::POST, "", job, None, body);
+        let request = self.change_request(Method::POST, "", job, None, body);
         Self::send(request).await.unwrap()
     }
 
-    /// Gives learners back.
+    /// Removes learners.
     pub async fn remove_learners(&self, job: &str, learners: usize) -> Answer {
         let body = json!({"learners": {"replicas": learners}});
-        let request = self.change(Method::DELETE, "", job, None, body);
+        let request = self.change_request(Method::DELETE, "", job, None, body);
         Self::send(request).await.unwrap()
     }
 
-    /// Gives collectors back.
+    /// Removes collectors.
     pub async fn remove(&self, job: &str, collectors: usize) -> Answer {
-        self.remove_by(job, collectors, None).await
+        self.remove_with_key(job, collectors, None).await
     }
 
-    /// Gives collectors back, by a key.
-    pub async fn remove_by(&self, job: &str, collectors: usize, key: Option<&str>) -> Answer {
+    /// Removes collectors with an idempotency key.
+    pub async fn remove_with_key(&self, job: &str, collectors: usize, key: Option<&str>) -> Answer {
         let body = json!({"collectors": {"replicas": collectors}});
-        let request = self.change(Method::DELETE, "", job, key, body);
+        let request = self.change_request(Method::DELETE, "", job, key, body);
         Self::send(request).await.unwrap()
     }
 
-    /// Reports a collector that cannot be used.
-    pub async fn failed(&self, job: &str, pod: &str) -> Answer {
+    /// Reports a failed collector.
+    pub async fn report_failed(&self, job: &str, pod: &str) -> Answer {
         let body = json!({"collectors": [pod]});
-        let request = self.change(Method::POST, "/failed", job, None, body);
+        let request = self.change_request(Method::POST, "/failed", job, None, body);
         Self::send(request).await.unwrap()
     }
 
-    /// Reports replicas that cannot be used, in words of one's own.
+    /// Reports failed replicas with this body.
     pub async fn report(&self, mut body: Value) -> Answer {
         body["namespace"] = self.namespace.clone().into();
         let request = self.request(Method::POST, "/failed").json(&body);
         Self::send(request).await.unwrap()
     }
 
-    /// Lists what a query in the test's namespace asks for.
+    /// Lists replicas by a query in the test's namespace.
     pub async fn get(&self, query: &str) -> Answer {
         let query = format!("?namespace={}&{query}", self.namespace);
         let request = self.request(Method::GET, &query);
         Self::send(request).await.unwrap()
     }
 
-    /// Lists a job's replicas.
+    /// Lists the replicas of a job.
     pub async fn list(&self, job: &str) -> Answer {
         self.list_in(&self.namespace, job).await
     }
 
-    /// Waits until it lists exactly these: it hears of jobs and of pods by watches of its own.
+    /// Waits until the endpoint lists exactly these replicas; its own watches lag behind the test.
     pub async fn until_listed(&self, job: &str, replicas: &[String]) {
         let mut replicas = replicas.to_vec();
         replicas.sort();

@@ -1,20 +1,23 @@
 use std::time::{Duration, Instant};
 
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Far above what anything here takes, so that only a fault reaches it.
-const PATIENCE: Duration = Duration::from_secs(180);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Much longer than any test step takes, so that only a bug reaches it.
+const TIMEOUT: Duration = Duration::from_secs(180);
 
-/// Looks until `look` returns something, and fails with what it said last when that takes too long.
-pub async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Result<T, String>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+/// Polls `attempt` until it succeeds; panics with its last error after the timeout.
+pub async fn eventually<T>(
+    description: &str,
+    mut attempt: impl AsyncFnMut() -> Result<T, String>,
+) -> T {
+    let deadline = Instant::now() + TIMEOUT;
     loop {
-        match look().await {
+        match attempt().await {
             Ok(found) => return found,
             Err(seen) => assert!(
                 Instant::now() < deadline,
-                "not within {PATIENCE:?}: {what}; last seen: {seen}"
+                "not within {TIMEOUT:?}: {description}; last seen: {seen}"
             ),
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

@@ -12,7 +12,7 @@ use crate::eventually;
 
 const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../manifests");
 
-/// Makes our kinds known, and gives the manager its rights.
+/// Installs the CRDs and the RBAC rules of the manager.
 pub(crate) async fn install(client: Client) {
     let crds = Api::all(client.clone());
     for crd in di_api::crds() {
@@ -25,7 +25,7 @@ pub(crate) async fn install(client: Client) {
         let established = await_condition(crds.clone(), name, is_crd_established());
         established.await.unwrap();
     }
-    // They are served, and found, a moment later.
+    // The API server serves new kinds with a delay.
     for path in [
         "",
         "/v1alpha1/dijobs",
@@ -55,7 +55,7 @@ async fn apply(client: &Client, file: &str) {
     apply_changed(client, file, |text| text).await;
 }
 
-/// Applies a manifest as `change` has it.
+/// Applies a manifest after `change` has edited its text.
 pub(crate) async fn apply_changed(client: &Client, file: &str, change: impl Fn(String) -> String) {
     let text = change(std::fs::read_to_string(Path::new(MANIFESTS).join(file)).unwrap());
     let objects: Vec<DynamicObject> = serde_saphyr::from_multiple(&text).unwrap();

@@ -1,10 +1,10 @@
 use serde_json::{Value, json};
 
-/// A job to be made.
+/// A DIJob manifest.
 #[derive(Clone, Debug)]
 pub struct Job(Value);
 
-/// A pod template whose main container does nothing, since nothing runs it.
+/// A pod template whose container never runs, since there is no kubelet.
 pub fn template() -> Value {
     json!({"spec": {"containers": [{"name": "di-container", "image": "none"}]}})
 }
@@ -16,7 +16,7 @@ impl From<Value> for Job {
 }
 
 impl Job {
-    /// A coordinator, and as many collectors as said.
+    /// A job with a coordinator and this number of collectors.
     pub fn new(name: &str, collectors: usize) -> Self {
         Self(json!({
             "apiVersion": "diengine.opendilab.org/v1alpha2",
@@ -29,14 +29,14 @@ impl Job {
         }))
     }
 
-    /// Learners too.
+    /// Adds learners.
     #[must_use]
     pub fn learners(mut self, learners: usize) -> Self {
         self.0["spec"]["learner"] = json!({"template": template(), "replicas": learners});
         self
     }
 
-    /// Learners with so many GPUs each, and resources as said of them.
+    /// Adds learners with these resources.
     #[must_use]
     pub fn learners_with(mut self, learners: usize, resources: &Value) -> Self {
         self = self.learners(learners);
@@ -52,21 +52,21 @@ impl Job {
         self
     }
 
-    /// What is left at its end.
+    /// Sets the clean-up policy.
     #[must_use]
     pub fn policy(mut self, policy: &str) -> Self {
         self.0["spec"]["cleanPodPolicy"] = policy.into();
         self
     }
 
-    /// Held by a finalizer, so that its deletion takes as long as the test wants.
+    /// Adds a finalizer, so that the test decides when the deletion completes.
     #[must_use]
     pub fn finalizer(mut self) -> Self {
         self.0["metadata"]["finalizers"] = json!(["tests.opendilab.org/hold"]);
         self
     }
 
-    /// As it is sent.
+    /// The manifest as JSON.
     pub fn json(&self) -> &Value {
         &self.0
     }

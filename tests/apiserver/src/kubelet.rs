@@ -12,7 +12,7 @@ use tokio::{task::JoinHandle, time::sleep};
 
 use crate::Space;
 
-/// Removes the pods that are told to go, and runs the others where it is told to.
+/// Stands in for a kubelet: removes terminating pods, and optionally runs the others.
 pub struct Kubelet(JoinHandle<()>);
 
 impl Drop for Kubelet {
@@ -22,12 +22,12 @@ impl Drop for Kubelet {
 }
 
 impl Kubelet {
-    /// One that runs every pod.
+    /// Runs every pod.
     pub fn running(space: &Space) -> Self {
         Self::start(space, true)
     }
 
-    /// One that leaves it to the test which pods run.
+    /// Removes terminating pods only; the test runs the others.
     pub fn reaping(space: &Space) -> Self {
         Self::start(space, false)
     }
@@ -39,14 +39,14 @@ impl Kubelet {
             watcher(pods.clone(), watcher::Config::default())
                 .default_backoff()
                 .applied_objects()
-                // After an error the watch goes on by itself.
+                // The watcher recovers from errors by itself.
                 .filter_map(|pod| std::future::ready(pod.ok()))
                 .for_each_concurrent(16, |pod: Pod| {
                     let pods = pods.clone();
                     async move {
                         if pod.metadata.deletion_timestamp.is_some() {
-                            reap(&pods, &pod).await;
-                        } else if runs && node(&pod).is_none() {
+                            reap_pod(&pods, &pod).await;
+                        } else if runs && node_name(&pod).is_none() {
                             run(&pods, &pod.name_any()).await;
                         }
                     }
@@ -56,11 +56,11 @@ impl Kubelet {
     }
 }
 
-fn node(pod: &Pod) -> Option<&str> {
+fn node_name(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref()
 }
 
-async fn reap(pods: &Api<Pod>, pod: &Pod) {
+async fn reap_pod(pods: &Api<Pod>, pod: &Pod) {
     let params = DeleteParams {
         grace_period_seconds: Some(0),
         preconditions: Some(Preconditions {
@@ -71,18 +71,18 @@ async fn reap(pods: &Api<Pod>, pod: &Pod) {
     };
     loop {
         match pods.delete(&pod.name_any(), &params).await {
-            Err(error) if passes(&error) => sleep(AGAIN).await,
-            // Somebody else may have been faster.
+            Err(error) if is_retryable(&error) => sleep(RETRY_INTERVAL).await,
+            // Another client may have deleted the pod already.
             _ => return,
         }
     }
 }
 
-/// A kubelet tries so often what the server does not take.
-const AGAIN: Duration = Duration::from_millis(100);
+/// Delay before a failed request is sent again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Whether it is the server that is ill.
-fn passes(error: &kube::Error) -> bool {
+/// Whether the error is transient.
+fn is_retryable(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => status.code >= 500 || status.code == 429,
         _ => true,
@@ -95,7 +95,7 @@ async fn set_status(pods: &Api<Pod>, name: &str, status: Value) {
     loop {
         match pods.patch_status(name, &params, &patch).await {
             Err(kube::Error::Api(status)) if status.is_not_found() => return,
-            Err(error) if passes(&error) => sleep(AGAIN).await,
+            Err(error) if is_retryable(&error) => sleep(RETRY_INTERVAL).await,
             other => return drop(other.unwrap()),
         }
     }
@@ -110,22 +110,22 @@ fn main_container(ready: bool, state: &Value) -> Value {
     json!([{"name": "di-container", "image": "none", "imageID": "", "ready": ready, "restartCount": 0, "state": state}])
 }
 
-/// Gives a pod an address.
+/// Sets the pod IP.
 pub async fn give_address(pods: &Api<Pod>, name: &str, address: &str) {
     let addresses = json!({"podIP": address, "podIPs": [{"ip": address}]});
     set_status(pods, name, addresses).await;
 }
 
-/// Tells that the main container of a pod was restarted so many times.
-pub async fn tell_restarts(pods: &Api<Pod>, name: &str, restarts: u32) {
-    let mut containers = main_container(true, &json!({"running": {"startedAt": WHEN}}));
+/// Sets the restart count of the main container.
+pub async fn report_restarts(pods: &Api<Pod>, name: &str, restarts: u32) {
+    let mut containers = main_container(true, &json!({"running": {"startedAt": STARTED_AT}}));
     containers[0]["restartCount"] = restarts.into();
     set_status(pods, name, json!({"containerStatuses": containers})).await;
 }
 
-const WHEN: &str = "2020-01-01T00:00:00Z";
+const STARTED_AT: &str = "2020-01-01T00:00:00Z";
 
-/// Puts a pod on a node and has it run, ready. A pod that is gone by now is left alone.
+/// Binds a pod to a node and sets its status to running and ready. Ignores a pod that is gone.
 pub async fn run(pods: &Api<Pod>, name: &str) {
     let binding: Binding = serde_json::from_value(json!({
         "metadata": {"name": name},
@@ -133,19 +133,19 @@ pub async fn run(pods: &Api<Pod>, name: &str) {
     }))
     .unwrap();
     let params = PostParams::default();
-    // One that is there already is bound already.
+    // The binding fails if the pod is bound already.
     let bound: kube::Result<Value> = pods
         .create_subresource("binding", name, &params, &binding)
         .await;
     drop(bound);
-    let state = json!({"running": {"startedAt": WHEN}});
+    let state = json!({"running": {"startedAt": STARTED_AT}});
     let status = json!({
         "phase": "Running", "conditions": conditions(true), "containerStatuses": main_container(true, &state),
     });
     set_status(pods, name, status).await;
 }
 
-/// Ends the main container, and with it the pod.
+/// Terminates the main container, and so the pod.
 pub async fn exit(pods: &Api<Pod>, name: &str, code: i32) {
     let (phase, reason) = if code == 0 {
         ("Succeeded", "Completed")
@@ -153,7 +153,7 @@ pub async fn exit(pods: &Api<Pod>, name: &str, code: i32) {
         ("Failed", "Error")
     };
     let ended = json!({
-        "exitCode": code, "reason": reason, "startedAt": WHEN, "finishedAt": WHEN, "containerID": "containerd://1",
+        "exitCode": code, "reason": reason, "startedAt": STARTED_AT, "finishedAt": STARTED_AT, "containerID": "containerd://1",
     });
     let state = json!({"terminated": ended, "running": null});
     let status = json!({
@@ -162,7 +162,7 @@ pub async fn exit(pods: &Api<Pod>, name: &str, code: i32) {
     set_status(pods, name, status).await;
 }
 
-/// Has a pod wait for an image that is not there.
+/// Sets the status of a pod whose image cannot be pulled.
 pub async fn fail_to_pull(pods: &Api<Pod>, name: &str) {
     let state = json!({"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}});
     let status = json!({
@@ -171,21 +171,21 @@ pub async fn fail_to_pull(pods: &Api<Pod>, name: &str) {
     set_status(pods, name, status).await;
 }
 
-/// Has the node of a pod answer nobody any more.
-pub async fn lose_node(pods: &Api<Pod>, name: &str) {
+/// Sets the status of a pod whose node is lost.
+pub async fn report_node_lost(pods: &Api<Pod>, name: &str) {
     let lost = json!({"phase": "Unknown", "reason": "NodeLost", "conditions": conditions(false)});
     set_status(pods, name, lost).await;
 }
 
-/// Tells of a pod that no node has room for it, as the scheduler does.
-pub async fn find_no_room(pods: &Api<Pod>, name: &str) {
-    let told = json!([{
+/// Sets the status of a pod that the scheduler cannot place.
+pub async fn report_unschedulable(pods: &Api<Pod>, name: &str) {
+    let unschedulable = json!([{
         "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available",
     }]);
-    set_status(pods, name, json!({"conditions": told})).await;
+    set_status(pods, name, json!({"conditions": unschedulable})).await;
 }
 
-/// Removes an object at once, as a kubelet or the garbage collector would.
+/// Deletes an object without grace, as a kubelet or the garbage collector would.
 pub async fn remove<K>(api: &Api<K>, name: &str)
 where
     K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned,

@@ -8,20 +8,21 @@ use tokio::{
     sync::oneshot,
 };
 
-/// A manager behind a lease, in a thread of its own, all of which can be stopped as a process is by SIGSTOP: its timers, its connections,
-/// whatever it does.
-pub struct StoppableLeader {
+/// A manager with leader election in its own thread. It can be paused like a process by SIGSTOP:
+/// timers, connections and all tasks.
+pub struct PausableLeader {
     runtime: Handle,
     term: Term,
     registry: Registry,
     thread: thread::JoinHandle<Result<()>>,
-    stopped: Option<mpsc::Sender<()>>,
-    // Dropping it ends the manager.
+    paused: Option<mpsc::Sender<()>>,
+    // Dropping it stops the manager.
     _quit: oneshot::Sender<()>,
 }
 
-impl StoppableLeader {
-    /// Starts one; what it makes of jobs and what it makes of the lease may take different ways.
+impl PausableLeader {
+    /// Starts a manager; requests for jobs and for the lease may use different paths to the API
+    /// server.
     pub async fn start(
         jobs: Config,
         leases: Config,
@@ -50,38 +51,39 @@ impl StoppableLeader {
             term,
             registry,
             thread,
-            stopped: None,
+            paused: None,
             _quit: quit,
         }
     }
 
-    /// Waits until it leads.
-    pub async fn leads(&self) {
+    /// Waits until the manager is the leader.
+    pub async fn wait_for_leadership(&self) {
         self.term.lasting().await;
     }
 
-    /// Stops it in the middle of whatever it does.
-    pub async fn stop(&mut self) {
-        let (go_on, goes_on) = mpsc::channel();
-        let (stopping, stopped) = oneshot::channel();
+    /// Pauses the manager immediately.
+    pub async fn pause(&mut self) {
+        let (resume, resumed) = mpsc::channel();
+        let (pausing, paused) = oneshot::channel();
         self.runtime.spawn(async move {
-            stopping.send(()).ok();
-            // Until the other end is dropped. Nothing else of the runtime gets its turn, since this is its only thread.
-            goes_on.recv().ok();
+            pausing.send(()).ok();
+            // Block until the other end is dropped. No other task runs, since this is the only
+            // thread of the runtime.
+            resumed.recv().ok();
         });
-        stopped.await.unwrap();
-        self.stopped = Some(go_on);
+        paused.await.unwrap();
+        self.paused = Some(resume);
     }
 
-    /// What it has counted, as Prometheus reads it.
+    /// The metrics in Prometheus text format.
     pub fn metrics(&self) -> String {
         let mut text = String::new();
         encode(&mut text, &self.registry).unwrap();
         text
     }
 
-    /// How many writes it has begun by now, whether they have been sent already or not.
-    pub fn begun(&self) -> usize {
+    /// Number of writes that the manager has started, including unsent ones.
+    pub fn started_writes(&self) -> usize {
         let text = self.metrics();
         let counts = text
             .lines()
@@ -90,9 +92,9 @@ impl StoppableLeader {
         counts.sum()
     }
 
-    /// Lets it go on, and waits for its end.
-    pub async fn go_on(self) -> Result<()> {
-        drop(self.stopped);
+    /// Resumes the manager and waits until it exits.
+    pub async fn resume(self) -> Result<()> {
+        drop(self.paused);
         let thread = self.thread;
         let ended = tokio::task::spawn_blocking(|| thread.join().unwrap());
         ended.await.unwrap()

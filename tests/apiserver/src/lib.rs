@@ -1,26 +1,27 @@
-//! Tests against a real etcd and kube-apiserver: what the rest of the project's tests take for granted of Kubernetes is checked here.
+//! Tests against a real etcd and kube-apiserver. They verify the Kubernetes behavior that other
+//! tests assume.
 //!
-//! There is no kubelet, scheduler, controller manager or garbage collector; [`Kubelet`] does what a test needs of them. What was written,
-//! by whom and in which order is read from the server's audit log.
+//! No kubelet, scheduler, controller manager or garbage collector runs; [`Kubelet`] stands in for
+//! them. Tests read the order and the authors of writes from the API server's audit log.
 
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)] // a helper that fails is a test that fails
 
+mod aggregator_config;
 mod audit;
-mod chance;
-mod configuration;
-mod cutter;
 mod endpoint;
 mod eventually;
 mod install;
 mod job;
 mod kubelet;
 mod leader;
+mod lossy_proxy;
 mod manager;
-mod narrow;
+mod namespace_scope;
 mod nodes;
 mod pki;
 mod proxy;
 mod quota;
+mod random_faults;
 mod schemathesis;
 mod server;
 mod space;
@@ -28,23 +29,24 @@ mod terminal;
 mod tokens;
 mod webhooks;
 
+pub use aggregator_config::create_aggregator_config;
 pub use audit::Write;
-pub use configuration::configure;
-pub use cutter::Cutter;
 pub use endpoint::{Answer, Caller, Endpoint};
 pub use eventually::eventually;
 pub use job::{Job, template};
 pub use kubelet::{
-    Kubelet, exit, fail_to_pull, find_no_room, give_address, lose_node, remove, run, tell_restarts,
+    Kubelet, exit, fail_to_pull, give_address, remove, report_node_lost, report_restarts,
+    report_unschedulable, run,
 };
-pub use leader::StoppableLeader;
+pub use leader::PausableLeader;
+pub use lossy_proxy::LossyProxy;
 pub use manager::Manager;
 pub use nodes::{GpuNode, common_nodes, make_nodes};
-pub use proxy::{Came, Fate, Proxy, Watches};
-pub use quota::{GPUS, forbid, forbid_pods, tell_quota};
-pub use schemathesis::schemathesis;
+pub use proxy::{Proxy, ProxyAction, RecordedRequest, WatchMode};
+pub use quota::{GPUS, forbid_pods, forbid_resource, set_pod_quota};
+pub use schemathesis::run_schemathesis;
 pub use server::{Part, Server};
-pub use space::{Space, dry, exists};
+pub use space::{Space, dry_run, wait_for_objects};
 pub use terminal::Terminal;
 pub use tokens::Account;
 pub use webhooks::Webhooks;

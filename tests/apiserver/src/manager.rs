@@ -5,22 +5,22 @@ use tokio::{sync::oneshot, task::JoinHandle};
 
 use crate::Proxy;
 
-/// A reconciler of this process.
+/// A manager that runs in this process.
 pub struct Manager {
     stop: oneshot::Sender<()>,
     task: JoinHandle<Result<()>>,
     registry: Registry,
-    /// What it reaches the server by, if that is not the server itself.
+    /// The proxy between the manager and the API server, if any.
     proxy: Option<Proxy>,
 }
 
 impl Manager {
-    /// Starts one.
+    /// Starts a manager with default settings.
     pub fn start(client: Client) -> Self {
         Self::start_with(client, Settings::default())
     }
 
-    /// Starts one that works as said.
+    /// Starts a manager with these settings.
     pub fn start_with(client: Client, settings: Settings) -> Self {
         let (stop, stopped) = oneshot::channel::<()>();
         let mut registry = Registry::default();
@@ -37,28 +37,28 @@ impl Manager {
         }
     }
 
-    /// Keeps what it reaches the server by.
+    /// Keeps the proxy alive as long as the manager.
     #[must_use]
-    pub(crate) fn behind(mut self, proxy: Option<Proxy>) -> Self {
+    pub(crate) fn with_proxy(mut self, proxy: Option<Proxy>) -> Self {
         self.proxy = proxy;
         self
     }
 
-    /// What it has counted, as Prometheus reads it.
+    /// The metrics in Prometheus text format.
     pub fn metrics(&self) -> String {
         let mut text = String::new();
         encode(&mut text, &self.registry).unwrap();
         text
     }
 
-    /// Stops it in order.
+    /// Stops the manager gracefully.
     pub async fn stop(self) {
         self.stop.send(()).unwrap();
         self.task.await.unwrap().unwrap();
         drop(self.proxy);
     }
 
-    /// Ends it in the middle of whatever it does.
+    /// Aborts the manager immediately.
     pub async fn kill(self) {
         self.task.abort();
         self.task.await.ok();

@@ -8,20 +8,20 @@ use tokio::sync::OnceCell;
 
 use crate::Space;
 
-/// A node that has GPUs, and nothing that runs there.
+/// A node with GPUs and without pods.
 #[derive(Clone, Debug)]
 pub struct GpuNode {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
-    /// Its GPUs.
+    /// Number of GPUs.
     pub gpus: u32,
-    /// Whether it is cordoned.
+    /// Whether the node is cordoned.
     pub cordoned: bool,
-    /// Key of a taint that keeps pods away, unless they tolerate it.
+    /// Key of a `NoSchedule` taint.
     pub taint: Option<&'static str>,
 }
 
-/// Makes nodes. They are seen by all tests, which share the server.
+/// Creates nodes. All tests share the server and see them.
 pub async fn make_nodes(space: &Space, nodes: &[GpuNode]) {
     let api: Api<Node> = Api::all(space.client.clone());
     for node in nodes {
@@ -36,7 +36,7 @@ pub async fn make_nodes(space: &Space, nodes: &[GpuNode]) {
         api.patch_status(&node.name, &params, &status)
             .await
             .unwrap();
-        // The server has new nodes tainted as not ready, until somebody says otherwise.
+        // The API server taints new nodes as not ready, so replace the taints.
         let taints = node
             .taint
             .map(|key| json!([{"key": key, "effect": "NoSchedule"}]));
@@ -47,7 +47,7 @@ pub async fn make_nodes(space: &Space, nodes: &[GpuNode]) {
     }
 }
 
-/// The nodes that all tests take for granted: two of 4 GPUs, and one of 8; most have 2, but these are cordoned.
+/// Creates the nodes that all tests use: two with 4 GPUs, one with 8, and cordoned ones with 2.
 pub async fn common_nodes(space: &Space) {
     static MADE: OnceCell<()> = OnceCell::const_new();
     MADE.get_or_init(async || {

@@ -5,8 +5,9 @@ use rcgen::{
     KeyUsagePurpose,
 };
 
-/// Writes the certificate that the server shows, and the key pair of service accounts. Returns the authority, as PEM.
-pub(crate) fn write(dir: &Path) -> String {
+/// Writes the serving certificate and the key pair of service accounts. Returns the CA certificate
+/// as PEM.
+pub(crate) fn write_pki(dir: &Path) -> String {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign];

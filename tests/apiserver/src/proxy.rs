@@ -1,4 +1,4 @@
-//! A proxy before the API server, which shows faults that a healthy server cannot be made to show.
+//! A proxy in front of the API server that injects faults.
 
 use std::{
     pin::Pin,
@@ -18,101 +18,101 @@ use kube::{Client, Config};
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 
-/// A request that came.
+/// A request that the proxy received.
 #[derive(Clone, Debug)]
-pub struct Came {
-    /// Its method.
+pub struct RecordedRequest {
+    /// HTTP method.
     pub method: Method,
     /// Path and query.
     pub target: String,
-    /// The how manyeth write it is, from 1 on; 0 for one that reads.
+    /// Number of the write, starting at 1; 0 for reads.
     pub write: usize,
-    /// When it came.
+    /// When the proxy received the request.
     pub at: Instant,
 }
 
-impl Came {
-    /// Whether it is a watch.
+impl RecordedRequest {
+    /// Whether the request is a watch.
     pub fn is_watch(&self) -> bool {
         self.target.contains("watch=true")
     }
 
-    /// Whether it begins a list of a kind. That one goes on with its next page is no list of its own.
+    /// Whether the request starts a list. The next pages of a list do not count.
     pub fn is_list(&self) -> bool {
         let version = self.path().find("/v1").map_or(0, |at| at + 1);
         let below = self.path()[version..].split('/').skip(1);
-        // Of a name, and of all in a namespace or of the cluster: pods/a, namespaces/b/pods, pods.
+        // Paths of lists have an odd number of parts: pods, namespaces/b/pods; not pods/a.
         let is_kind = below.count() % 2 == 1;
         let goes_on = self.target.contains("continue=");
         self.method == Method::GET && is_kind && !self.is_watch() && !goes_on
     }
 
-    /// What it is about, without the query.
+    /// The path without the query.
     pub fn path(&self) -> &str {
         self.target.split('?').next().unwrap_or_default()
     }
 
-    /// The kind that is listed or watched.
+    /// The kind that the request lists or watches.
     fn kind(&self) -> &str {
         self.path().rsplit('/').next().unwrap_or_default()
     }
 }
 
-/// What becomes of a request.
+/// How the proxy handles a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// It is served.
+pub enum ProxyAction {
+    /// Forward the request.
     Served,
-    /// It is answered with this status, and does not reach the server. Of 429, one second must be waited.
-    Refused(u16),
-    /// As refused, by a status that is written in several lines, for people.
+    /// Respond with this status without forwarding. A 429 has `Retry-After: 1`.
+    Rejected(u16),
+    /// Like `Rejected`, with a JSON body in several lines.
     Indented(u16),
-    /// As 500, in several lines that are no JSON.
+    /// Respond with 500 and several lines that are not JSON.
     Garbled,
-    /// It never reaches the server, and is never answered.
+    /// Neither forward nor respond.
     Hung,
-    /// It waits until [`Proxy::let_go`], and is then served, though nobody may wait for the answer any more.
-    Held,
-    /// It is served, and answered after [`Proxy::let_go`].
+    /// Forward the request after [`Proxy::resume_paused`], even if the client has disconnected.
+    Paused,
+    /// Forward the request, and respond after [`Proxy::resume_paused`].
     Delayed,
-    /// It is served, and never answered.
+    /// Forward the request, and never respond.
     Unanswered,
-    /// It is served, and the connection ends before its answer.
+    /// Forward the request, and close the connection before the response.
     Lost,
-    /// It never reaches the server, and the connection ends.
+    /// Close the connection without forwarding.
     Reset,
 }
 
-/// What happens to all that is watched.
+/// How the proxy handles watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Watches {
-    /// They go on.
+pub enum WatchMode {
+    /// Forward all events.
     Flow,
-    /// They end, and those that begin too.
+    /// Close open watches, and new ones at once.
     Cut,
-    /// They stay open, and nothing comes.
+    /// Keep watches open without events.
     Frozen,
-    /// Nothing comes any more of those that were open before, as on connections that a router has forgotten; those that begin go on.
+    /// Like `Frozen` for open watches, as after a router dropped the connection; new watches work.
     Forgotten,
-    /// Every event comes twice.
+    /// Send every event twice.
     Twice,
-    /// They are told that what they know is too old.
+    /// End watches with 410 Expired.
     Expired,
 }
 
-/// What happens to watches: to all, or to those of one kind.
-type Disturbance = (Watches, Option<&'static str>);
-type Rule = dyn Fn(&Came) -> Fate + Send + Sync;
+/// A watch mode for all kinds or for one kind.
+type Disturbance = (WatchMode, Option<&'static str>);
+type Rule = dyn Fn(&RecordedRequest) -> ProxyAction + Send + Sync;
 
 struct Shared {
     upstream: Client,
     rule: Mutex<Arc<Rule>>,
-    came: Mutex<Vec<Came>>,
+    requests: Mutex<Vec<RecordedRequest>>,
     watches: watch::Sender<Disturbance>,
-    held: watch::Sender<()>,
+    resumed: watch::Sender<()>,
 }
 
-/// The proxy; it ends when dropped, and everything through it.
+/// The proxy. Dropping it closes all its connections.
 pub struct Proxy {
     shared: Arc<Shared>,
     address: String,
@@ -120,24 +120,24 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// One whose requests reach the server by this client.
+    /// Starts a proxy that forwards requests with this client.
     ///
     /// # Panics
-    /// When there is no port to listen on.
+    /// If no port is free.
     pub fn start(upstream: Client) -> Self {
-        let served: Arc<Rule> = Arc::new(|_| Fate::Served);
+        let served: Arc<Rule> = Arc::new(|_| ProxyAction::Served);
         let shared = Arc::new(Shared {
             upstream,
             rule: Mutex::new(served),
-            came: Mutex::default(),
-            watches: watch::Sender::new((Watches::Flow, None)),
-            held: watch::Sender::new(()),
+            requests: Mutex::default(),
+            watches: watch::Sender::new((WatchMode::Flow, None)),
+            resumed: watch::Sender::new(()),
         });
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         let listener = TcpListener::from_std(listener).unwrap();
-        let router = Router::new().fallback(pass).with_state(shared.clone());
+        let router = Router::new().fallback(handle).with_state(shared.clone());
         let mut serving = JoinSet::new();
         serving.spawn(async move { axum::serve(listener, router).await.unwrap() });
         Self {
@@ -147,46 +147,46 @@ impl Proxy {
         }
     }
 
-    /// A client of it, as the manager makes its own.
+    /// A client of the proxy, configured like the manager's client.
     pub fn client(&self) -> Client {
         Client::try_from(self.config()).unwrap()
     }
 
-    /// Its URL.
+    /// URL of the proxy.
     pub fn url(&self) -> &str {
         &self.address
     }
 
-    /// What such a client is made from.
+    /// Client configuration for the proxy.
     pub fn config(&self) -> Config {
         let mut config = Config::new(self.address.parse().unwrap());
         config.default_retry = false;
         config
     }
 
-    /// From now on, this decides what becomes of requests.
-    pub fn rule(&self, rule: impl Fn(&Came) -> Fate + Send + Sync + 'static) {
+    /// Sets the function that decides how each request is handled.
+    pub fn set_rule(&self, rule: impl Fn(&RecordedRequest) -> ProxyAction + Send + Sync + 'static) {
         *lock(&self.shared.rule) = Arc::new(rule);
     }
 
-    /// From now on, this happens to watches.
-    pub fn watches(&self, watches: Watches) {
+    /// Sets the mode of all watches.
+    pub fn set_watches(&self, watches: WatchMode) {
         self.shared.watches.send_replace((watches, None));
     }
 
-    /// From now on, this happens to watches of this kind, such as pods, and those of others go on.
-    pub fn watches_of(&self, kind: &'static str, watches: Watches) {
+    /// Sets the mode of the watches of one kind, such as pods; others flow.
+    pub fn set_watches_of(&self, kind: &'static str, watches: WatchMode) {
         self.shared.watches.send_replace((watches, Some(kind)));
     }
 
-    /// Those that were held go on.
-    pub fn let_go(&self) {
-        self.shared.held.send_replace(());
+    /// Resumes paused and delayed requests.
+    pub fn resume_paused(&self) {
+        self.shared.resumed.send_replace(());
     }
 
-    /// What came so far.
-    pub fn came(&self) -> Vec<Came> {
-        lock(&self.shared.came).clone()
+    /// All requests so far.
+    pub fn requests(&self) -> Vec<RecordedRequest> {
+        lock(&self.shared.requests).clone()
     }
 }
 
@@ -194,12 +194,12 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response {
-    let came = {
-        let mut all = lock(&shared.came);
+async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    let recorded = {
+        let mut all = lock(&shared.requests);
         let is_write = request.method() != Method::GET;
-        let earlier = all.iter().filter(|came| came.write > 0).count();
-        all.push(Came {
+        let earlier = all.iter().filter(|recorded| recorded.write > 0).count();
+        all.push(RecordedRequest {
             method: request.method().clone(),
             target: request.uri().to_string(),
             write: if is_write { earlier + 1 } else { 0 },
@@ -208,38 +208,40 @@ async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response {
         all[all.len() - 1].clone()
     };
     let rule = lock(&shared.rule).clone();
-    match rule(&came) {
-        Fate::Served if came.is_watch() => watched(&shared, request, came.kind()).await,
-        Fate::Served => serve(&shared, request).await,
-        Fate::Refused(code) => refusal(code, Value::to_string),
-        Fate::Indented(code) => refusal(code, |status| format!("{status:#}\n")),
-        Fate::Garbled => (
+    match rule(&recorded) {
+        ProxyAction::Served if recorded.is_watch() => {
+            serve_watch(&shared, request, recorded.kind()).await
+        }
+        ProxyAction::Served => serve(&shared, request).await,
+        ProxyAction::Rejected(code) => rejection(code, Value::to_string),
+        ProxyAction::Indented(code) => rejection(code, |status| format!("{status:#}\n")),
+        ProxyAction::Garbled => (
             StatusCode::INTERNAL_SERVER_ERROR,
             "it broke\nin two lines\n",
         )
             .into_response(),
-        Fate::Hung => std::future::pending().await,
-        Fate::Held => hold(&shared, request).await,
-        Fate::Delayed => {
-            let mut held = shared.held.subscribe();
+        ProxyAction::Hung => std::future::pending().await,
+        ProxyAction::Paused => pause_then_serve(&shared, request).await,
+        ProxyAction::Delayed => {
+            let mut resumed = shared.resumed.subscribe();
             let answer = serve(&shared, request).await;
-            held.changed().await.unwrap();
+            resumed.changed().await.unwrap();
             answer
         }
-        Fate::Unanswered => {
+        ProxyAction::Unanswered => {
             serve(&shared, request).await;
             std::future::pending().await
         }
-        Fate::Lost => {
+        ProxyAction::Lost => {
             let answer = serve(&shared, request).await;
-            broken_off(answer.status())
+            truncated_response(answer.status())
         }
-        Fate::Reset => broken_off(StatusCode::OK),
+        ProxyAction::Reset => truncated_response(StatusCode::OK),
     }
 }
 
-/// An answer that is announced, and of which nothing comes.
-fn broken_off(status: StatusCode) -> Response {
+/// A response whose body is missing.
+fn truncated_response(status: StatusCode) -> Response {
     let broken = stream::iter([Err::<Bytes, _>(std::io::Error::other("cut"))]);
     Response::builder()
         .status(status)
@@ -248,7 +250,7 @@ fn broken_off(status: StatusCode) -> Response {
         .unwrap()
 }
 
-/// The reason that a server gives with a code.
+/// The reason that the API server returns with a status code.
 fn reason(code: u16) -> &'static str {
     match code {
         403 => "Forbidden",
@@ -261,7 +263,7 @@ fn reason(code: u16) -> &'static str {
     }
 }
 
-fn refusal(code: u16, write: impl Fn(&Value) -> String) -> Response {
+fn rejection(code: u16, write: impl Fn(&Value) -> String) -> Response {
     let status = json!({
         "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code,
         "reason": reason(code), "message": "a fault of the test", "metadata": {},
@@ -275,7 +277,7 @@ fn refusal(code: u16, write: impl Fn(&Value) -> String) -> Response {
     answer.body(Body::from(write(&status))).unwrap()
 }
 
-/// Hands a request on. The address that it was sent to is ours, and its connection ends here.
+/// Forwards a request. Drops the headers that belong to the connection with the client.
 async fn forward(
     shared: &Shared,
     request: Request,
@@ -294,7 +296,7 @@ async fn forward(
     shared.upstream.send(request).await
 }
 
-/// To its end, even when the caller hangs up: the audit log would not tell what became of it.
+/// Serve to the end even if the client disconnects, so that the audit log has the outcome.
 async fn serve(shared: &Arc<Shared>, request: Request) -> Response {
     let shared = shared.clone();
     let served = tokio::spawn(async move { forward(&shared, request).await });
@@ -304,15 +306,15 @@ async fn serve(shared: &Arc<Shared>, request: Request) -> Response {
     }
 }
 
-async fn hold(shared: &Arc<Shared>, request: Request) -> Response {
-    let mut held = shared.held.subscribe();
+async fn pause_then_serve(shared: &Arc<Shared>, request: Request) -> Response {
+    let mut resumed = shared.resumed.subscribe();
     let shared = shared.clone();
-    // All of it is here by now; later its connection may not be.
+    // Read the whole body now; the connection may be closed later.
     let (parts, body) = request.into_parts();
     let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
     let request = Request::from_parts(parts, Body::from(body));
     let served = tokio::spawn(async move {
-        held.changed().await.unwrap();
+        resumed.changed().await.unwrap();
         serve(&shared, request).await
     });
     served.await.unwrap()
@@ -320,19 +322,19 @@ async fn hold(shared: &Arc<Shared>, request: Request) -> Response {
 
 type Chunks = Pin<Box<dyn Stream<Item = Result<Bytes, axum::Error>> + Send>>;
 
-/// What happens to watches of a kind.
-fn befalls(disturbance: Disturbance, kind: &str) -> Watches {
+/// The mode of watches of a kind.
+fn mode_for(disturbance: Disturbance, kind: &str) -> WatchMode {
     match disturbance {
-        (_, Some(only)) if only != kind => Watches::Flow,
+        (_, Some(only)) if only != kind => WatchMode::Flow,
         (watches, _) => watches,
     }
 }
 
-async fn watched(shared: &Arc<Shared>, request: Request, kind: &str) -> Response {
+async fn serve_watch(shared: &Arc<Shared>, request: Request, kind: &str) -> Response {
     let mut watches = shared.watches.subscribe();
     let kind = kind.to_owned();
-    let began = befalls(*watches.borrow_and_update(), &kind);
-    if began == Watches::Expired {
+    let began = mode_for(*watches.borrow_and_update(), &kind);
+    if began == WatchMode::Expired {
         return expired().into_response();
     }
     let answer = serve(shared, request).await;
@@ -340,30 +342,30 @@ async fn watched(shared: &Arc<Shared>, request: Request, kind: &str) -> Response
     if !parts.status.is_success() {
         return Response::from_parts(parts, body);
     }
-    let lines = lines(body.into_data_stream().boxed());
+    let lines = split_lines(body.into_data_stream().boxed());
     let altered = stream::unfold(
         (lines, watches, kind),
         move |(mut lines, mut watches, kind)| async move {
             loop {
-                let now = match befalls(*watches.borrow_and_update(), &kind) {
-                    Watches::Cut => return None,
-                    Watches::Forgotten if began == Watches::Forgotten => Watches::Flow,
-                    Watches::Forgotten => Watches::Frozen,
+                let now = match mode_for(*watches.borrow_and_update(), &kind) {
+                    WatchMode::Cut => return None,
+                    WatchMode::Forgotten if began == WatchMode::Forgotten => WatchMode::Flow,
+                    WatchMode::Forgotten => WatchMode::Frozen,
                     now => now,
                 };
                 tokio::select! {
-                    line = lines.next(), if now != Watches::Frozen => {
+                    line = lines.next(), if now != WatchMode::Frozen => {
                         let line = line?;
                         let line = match (now, line) {
-                            (Watches::Twice, Ok(line)) => Ok([&line[..], &line[..]].concat().into()),
-                            (Watches::Expired, _) => Ok(expired()),
+                            (WatchMode::Twice, Ok(line)) => Ok([&line[..], &line[..]].concat().into()),
+                            (WatchMode::Expired, _) => Ok(expired()),
                             (_, line) => line,
                         };
                         return Some((line, (lines, watches, kind)));
                     }
                     changed = watches.changed() => {
                         changed.ok()?;
-                        if befalls(*watches.borrow(), &kind) != Watches::Expired {
+                        if mode_for(*watches.borrow(), &kind) != WatchMode::Expired {
                             continue;
                         }
                         return Some((Ok(expired()), (stream::empty().boxed(), watches, kind)));
@@ -375,7 +377,7 @@ async fn watched(shared: &Arc<Shared>, request: Request, kind: &str) -> Response
     Response::from_parts(parts, Body::from_stream(altered))
 }
 
-/// What a server says whose history does not reach so far back.
+/// The error of an API server whose history is too short.
 fn expired() -> Bytes {
     let status = json!({
         "apiVersion": "v1", "kind": "Status", "status": "Failure", "code": 410,
@@ -384,8 +386,8 @@ fn expired() -> Bytes {
     format!("{}\n", json!({"type": "ERROR", "object": status})).into()
 }
 
-/// Whole lines of a body.
-fn lines(chunks: Chunks) -> Chunks {
+/// Splits a body into lines.
+fn split_lines(chunks: Chunks) -> Chunks {
     stream::unfold((chunks, Vec::new()), |(mut chunks, mut rest)| async move {
         loop {
             if let Some(end) = rest.iter().position(|byte| *byte == b'\n') {

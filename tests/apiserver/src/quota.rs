@@ -10,19 +10,19 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{Space, dry, eventually, template};
+use crate::{Space, dry_run, eventually, template};
 
 const PODS: &str = "pods";
-/// What pods with GPUs take of a quota; others take nothing of it.
+/// The quota resource of pods with GPUs.
 pub const GPUS: &str = "requests.nvidia.com/gpu";
 
-/// Allows no pods.
+/// Creates a quota of zero pods.
 pub async fn forbid_pods(space: &Space) -> Api<ResourceQuota> {
-    forbid(space, PODS, template()).await
+    forbid_resource(space, PODS, template()).await
 }
 
-/// Allows nothing of a resource, which this pod takes.
-pub async fn forbid(space: &Space, resource: &str, mut pod: Value) -> Api<ResourceQuota> {
+/// Creates a quota of zero for a resource, and waits until this pod is rejected.
+pub async fn forbid_resource(space: &Space, resource: &str, mut pod: Value) -> Api<ResourceQuota> {
     let api: Api<ResourceQuota> = Api::namespaced(space.client.clone(), &space.namespace);
     let quota = ResourceQuota {
         metadata: ObjectMeta {
@@ -30,17 +30,17 @@ pub async fn forbid(space: &Space, resource: &str, mut pod: Value) -> Api<Resour
             ..ObjectMeta::default()
         },
         spec: Some(ResourceQuotaSpec {
-            hard: Some(number(resource, 0)),
+            hard: Some(quantities(resource, 0)),
             ..ResourceQuotaSpec::default()
         }),
         status: None,
     };
     api.create(&PostParams::default(), &quota).await.unwrap();
-    tell(&api, resource, 0, 0).await;
+    set_quota(&api, resource, 0, 0).await;
     pod["metadata"] = json!({"name": "refused"});
     let pod: Pod = serde_json::from_value(pod).unwrap();
     eventually("the quota is in force", async || {
-        match space.pods().create(&dry(), &pod).await {
+        match space.pods().create(&dry_run(), &pod).await {
             Err(error) if error.to_string().contains("exceeded quota") => Ok(()),
             other => Err(format!("{other:?}")),
         }
@@ -49,21 +49,21 @@ pub async fn forbid(space: &Space, resource: &str, mut pod: Value) -> Api<Resour
     api
 }
 
-/// Says how many pods are allowed and how many there are, as the controller manager would, which is not there.
-pub async fn tell_quota(quota: &Api<ResourceQuota>, hard: usize, used: usize) {
-    tell(quota, PODS, hard, used).await;
+/// Sets the limit and the usage in the quota status, since no controller manager runs.
+pub async fn set_pod_quota(quota: &Api<ResourceQuota>, hard: usize, used: usize) {
+    set_quota(quota, PODS, hard, used).await;
 }
 
-async fn tell(quota: &Api<ResourceQuota>, resource: &str, hard: usize, used: usize) {
+async fn set_quota(quota: &Api<ResourceQuota>, resource: &str, hard: usize, used: usize) {
     let status = ResourceQuotaStatus {
-        hard: Some(number(resource, hard)),
-        used: Some(number(resource, used)),
+        hard: Some(quantities(resource, hard)),
+        used: Some(quantities(resource, used)),
     };
     let patch = Patch::Merge(json!({ "status": status }));
     let params = PatchParams::default();
     quota.patch_status("none", &params, &patch).await.unwrap();
 }
 
-fn number(resource: &str, number: usize) -> BTreeMap<String, Quantity> {
+fn quantities(resource: &str, number: usize) -> BTreeMap<String, Quantity> {
     BTreeMap::from([(resource.to_owned(), Quantity(number.to_string()))])
 }

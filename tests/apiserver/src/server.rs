@@ -12,11 +12,14 @@ use rustls::pki_types::{CertificateDer, pem::PemObject};
 use tokio::sync::OnceCell;
 use tower::util::MapRequestLayer;
 
-use crate::{Write as Noted, audit, eventually, install::install, narrow::narrowed, pki};
+use crate::{
+    Write as AuditedWrite, audit, eventually, install::install,
+    namespace_scope::restrict_to_namespace, pki,
+};
 
 const ADMIN_TOKEN: &str = "admin-token";
 const GUARDIAN: &str = include_str!("server.sh");
-/// Only what writes: reads would drown it.
+/// Audit writes only: reads would hide them.
 const AUDIT_POLICY: &str = "
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -28,17 +31,17 @@ rules:
 ";
 const STARTS_WITHIN: Duration = Duration::from_secs(180);
 
-/// One of the programs that make up a server.
+/// A program of the test server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// What holds the objects.
+    /// The etcd that stores the objects.
     Etcd,
-    /// What is asked for them.
+    /// The kube-apiserver.
     ApiServer,
 }
 
 impl Part {
-    /// As the guardian calls it.
+    /// Name of the program in guardian commands.
     fn name(self) -> &'static str {
         match self {
             Self::Etcd => "etcd",
@@ -47,14 +50,15 @@ impl Part {
     }
 }
 
-/// An etcd and a kube-apiserver of our own.
+/// An etcd and a kube-apiserver for tests.
 #[derive(Debug)]
 pub struct Server {
     port: u16,
     crd_port: u16,
     ca: String,
     dir: PathBuf,
-    /// Ends both servers and removes their folder once its standard input, which we hold, is closed: also when we are killed.
+    /// Stops both programs and removes their folder when its stdin is closed, also if the test
+    /// process is killed.
     guardian: Child,
 }
 
@@ -66,28 +70,28 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// The server that all tests of this process share, with our kinds and the manager's rights.
+    /// Returns the server that all tests of this process share, with CRDs and RBAC rules installed.
     pub async fn shared() -> &'static Self {
         static SHARED: OnceCell<Server> = OnceCell::const_new();
         SHARED.get_or_init(Self::installed).await
     }
 
-    /// Starts one with our kinds and the manager's rights.
+    /// Starts a server with CRDs and RBAC rules installed.
     pub async fn installed() -> Self {
         let server = Self::start().await;
         install(server.client("installs")).await;
         server
     }
 
-    /// Starts an empty one.
+    /// Starts an empty server.
     ///
     /// # Panics
-    /// When `KUBEBUILDER_ASSETS` does not name a folder with both programs, or they do not start.
+    /// If `KUBEBUILDER_ASSETS` is not a folder with both programs, or they do not start.
     pub async fn start() -> Self {
-        // Ports that were free may be taken by the time the servers bind them.
+        // Another process may take a free port before the server binds it.
         for _ in 0..3 {
             let server = Self::launch();
-            match server.ready().await {
+            match server.wait_until_ready().await {
                 Ok(()) => return server,
                 Err(why) if why.contains("address already in use") => {}
                 Err(why) => panic!("{why}"),
@@ -100,7 +104,7 @@ impl Server {
         let assets = assets();
         let dir = tempfile::Builder::new().prefix("di-apiserver-").tempdir();
         let dir = dir.unwrap().keep();
-        let ca = pki::write(&dir);
+        let ca = pki::write_pki(&dir);
         std::fs::write(dir.join("audit-policy.yaml"), AUDIT_POLICY).unwrap();
         let tokens = format!("{ADMIN_TOKEN},admin,admin,system:masters\n");
         std::fs::write(dir.join("tokens.csv"), tokens).unwrap();
@@ -128,48 +132,48 @@ impl Server {
         }
     }
 
-    /// Kills the API server and starts it again, over the same etcd: watches have to begin anew.
+    /// Kills the API server and starts it again on the same etcd, so that watches must be reopened.
     ///
     /// # Panics
-    /// When it does not start.
+    /// If it does not start.
     pub async fn restart(&self) {
-        self.kill(&[Part::ApiServer]).await;
-        self.start_again(&[Part::ApiServer]).await;
+        self.kill_parts(&[Part::ApiServer]).await;
+        self.start_parts(&[Part::ApiServer]).await;
     }
 
-    /// Kills parts of it. What etcd holds is kept.
+    /// Kills programs of the server. The data of etcd stays.
     ///
     /// # Panics
-    /// When that does not come to pass.
-    pub async fn kill(&self, parts: &[Part]) {
+    /// If they cannot be killed.
+    pub async fn kill_parts(&self, parts: &[Part]) {
         for part in parts {
-            self.tell(&format!("kill_{}", part.name())).await;
+            self.send_command(&format!("kill_{}", part.name())).await;
         }
     }
 
-    /// Starts parts of it again that were killed, and waits until all is ready.
+    /// Starts killed programs again, and waits until all are ready.
     ///
     /// # Panics
-    /// When they do not start.
-    pub async fn start_again(&self, parts: &[Part]) {
+    /// If they do not start.
+    pub async fn start_parts(&self, parts: &[Part]) {
         for part in parts {
-            self.tell(&format!("start_{}", part.name())).await;
+            self.send_command(&format!("start_{}", part.name())).await;
         }
-        self.ready().await.unwrap();
+        self.wait_until_ready().await.unwrap();
     }
 
-    /// A client of the server of custom resources of a newer Kubernetes, which `CRD_SERVER` names and which is started for it. It has no
-    /// kinds yet.
+    /// Starts the apiextensions server of the newest Kubernetes (`CRD_SERVER`) and returns a client
+    /// of it. It has no kinds.
     ///
     /// # Panics
-    /// When it does not start.
-    pub async fn newer(&self) -> Client {
+    /// If it does not start.
+    pub async fn start_newest_crd_server(&self) -> Client {
         let advice = "run these tests with CRD_SERVER=$(kind/crd-server)";
         assert!(
             std::env::var_os("CRD_SERVER").is_some(),
             "CRD_SERVER is not set: {advice}"
         );
-        self.tell("start_crd_server").await;
+        self.send_command("start_crd_server").await;
         let mut config = self.config("test");
         config.cluster_url = format!("https://127.0.0.1:{}", self.crd_port)
             .parse()
@@ -178,26 +182,26 @@ impl Server {
         eventually("the newer server is ready", async || {
             let request = http::Request::get("/readyz").body(Vec::new()).unwrap();
             let answer = client.request_text(request).await;
-            answer.map_err(|error| format!("{error}\n{}", self.tail("crd-server.log")))
+            answer.map_err(|error| format!("{error}\n{}", self.log_tail("crd-server.log")))
         })
         .await;
         client
     }
 
-    /// Has the guardian do something, and waits until it has done so.
-    async fn tell(&self, what: &str) {
+    /// Sends a command to the guardian, and waits until it has run.
+    async fn send_command(&self, command: &str) {
         let done = || std::fs::read(self.dir.join("done")).map_or(0, |done| done.len());
         let before = done();
         let mut stdin = self.guardian.stdin.as_ref().unwrap();
-        writeln!(stdin, "{what}").unwrap();
-        eventually("the guardian has done what it was told", async || {
+        writeln!(stdin, "{command}").unwrap();
+        eventually("the guardian has run the command", async || {
             let is_done = done() > before;
             is_done.then_some(()).ok_or_else(String::new)
         })
         .await;
     }
 
-    async fn ready(&self) -> Result<(), String> {
+    async fn wait_until_ready(&self) -> Result<(), String> {
         let client = self.client("waits for the server");
         let deadline = Instant::now() + STARTS_WITHIN;
         loop {
@@ -213,36 +217,40 @@ impl Server {
         }
     }
 
-    /// What its parts said last.
+    /// The end of the logs of all programs.
     pub(crate) fn logs(&self) -> String {
-        format!("{}\n{}", self.tail("etcd.log"), self.tail("apiserver.log"))
+        format!(
+            "{}\n{}",
+            self.log_tail("etcd.log"),
+            self.log_tail("apiserver.log")
+        )
     }
 
-    /// The end of a log.
-    fn tail(&self, file: &str) -> String {
+    /// The end of one log.
+    fn log_tail(&self, file: &str) -> String {
         let text = std::fs::read_to_string(self.dir.join(file)).unwrap_or_default();
         let lines: Vec<_> = text.lines().rev().take(20).collect();
         lines.into_iter().rev().collect::<Vec<_>>().join("\n")
     }
 
-    /// Its folder, which holds the authority of its certificate as `ca.crt`.
+    /// The folder of the server, with the CA certificate as `ca.crt`.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Its address.
+    /// URL of the server.
     pub fn url(&self) -> String {
         format!("https://127.0.0.1:{}", self.port)
     }
 
-    /// Token of a user who may do everything.
+    /// Token of a cluster administrator.
     pub fn token(&self) -> &'static str {
         ADMIN_TOKEN
     }
 
-    /// What clients that may do everything are made from; `agent` is how the audit log calls them.
+    /// Client configuration of a cluster administrator; `agent` is the user agent in the audit log.
     pub fn config(&self, agent: &str) -> Config {
-        // Both the server's tests and those of the code under test need one; the second to come finds it done.
+        // Tests and the code under test both install the provider; the second call fails.
         rustls::crypto::ring::default_provider()
             .install_default()
             .ok();
@@ -258,12 +266,12 @@ impl Server {
         config
     }
 
-    /// A client that may do everything; `agent` is how the audit log calls it.
+    /// A client of a cluster administrator; `agent` is the user agent in the audit log.
     pub fn client(&self, agent: &str) -> Client {
         di_cache::client(self.config(agent)).unwrap()
     }
 
-    /// A client with the rights of a user who is in no group but that of all who are known.
+    /// A client of a user whose only group is `system:authenticated`.
     pub fn client_of(&self, user: &str) -> Client {
         let mut config = self.config(user);
         config.auth_info.impersonate = Some(user.to_owned());
@@ -271,20 +279,20 @@ impl Server {
         di_cache::client(config).unwrap()
     }
 
-    /// A client with the rights of our service account, which sees one namespace only where it asks for all: so tests do not touch each
-    /// other's jobs.
+    /// A client with the rights of the manager's service account. It sees one namespace only, so
+    /// that tests do not touch each other's jobs.
     pub fn client_of_manager(&self, agent: &str, namespace: &str) -> Client {
         let account = "system:serviceaccount:di-system:di-orchestrator";
-        self.narrow_client_of(account, agent, namespace)
+        self.namespaced_client_of(account, agent, namespace)
     }
 
-    /// The same with the rights of another user.
-    pub fn narrow_client_of(&self, user: &str, agent: &str, namespace: &str) -> Client {
+    /// The same as `client_of_manager` with the rights of another user.
+    pub fn namespaced_client_of(&self, user: &str, agent: &str, namespace: &str) -> Client {
         let mut config = self.config(agent);
         config.auth_info.impersonate = Some(user.to_owned());
         let namespace = namespace.to_owned();
         let narrow = MapRequestLayer::new(move |mut request: http::Request<_>| {
-            if let Some(uri) = narrowed(request.uri(), &namespace) {
+            if let Some(uri) = restrict_to_namespace(request.uri(), &namespace) {
                 *request.uri_mut() = uri;
             }
             request
@@ -293,23 +301,23 @@ impl Server {
         client.with_layer(&narrow).build()
     }
 
-    /// All writes in a namespace that were answered so far, in the order of their answers.
-    pub async fn writes(&self, namespace: &str) -> Vec<Noted> {
+    /// Returns all writes in a namespace, in the order of their responses.
+    pub async fn writes(&self, namespace: &str) -> Vec<AuditedWrite> {
         audit::writes(&self.audit_log(), 0, &self.client("test"), namespace).await
     }
 
     /// Length of the audit log, in bytes.
-    pub(crate) fn noted(&self) -> u64 {
+    pub(crate) fn audit_log_length(&self) -> u64 {
         std::fs::metadata(self.audit_log()).unwrap().len()
     }
 
-    /// Where the audit log is.
+    /// Path of the audit log.
     pub(crate) fn audit_log(&self) -> PathBuf {
         self.dir.join("audit.log")
     }
 }
 
-/// The folder of etcd and kube-apiserver.
+/// Returns the folder of etcd and kube-apiserver.
 fn assets() -> PathBuf {
     let advice = "run these tests with KUBEBUILDER_ASSETS=$(kind/assets)";
     let Some(dir) = std::env::var_os("KUBEBUILDER_ASSETS") else {

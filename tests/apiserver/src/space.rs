@@ -14,42 +14,41 @@ use kube::{
 };
 
 use crate::{
-    Job, Manager, Proxy, Server, Write, audit,
-    chance::{Chance, percent},
-    eventually,
+    Job, Manager, Proxy, Server, Write, audit, eventually,
+    random_faults::{RandomFaults, fault_percent},
 };
 
-/// A namespace of its own for a test, on the shared server.
+/// A namespace of one test on the shared server.
 #[derive(Clone)]
 pub struct Space {
     /// The server.
     pub server: &'static Server,
-    /// Its name.
+    /// Name of the namespace.
     pub namespace: String,
-    /// May do everything.
+    /// Client of a cluster administrator.
     pub client: Client,
-    /// Length of the audit log when it was made: what many share is read from there on.
-    noted: u64,
-    /// Whether requests may be made to fail by chance.
+    /// Length of the audit log when the namespace was created; earlier lines are skipped.
+    audit_offset: u64,
+    /// Whether random faults apply.
     may_fail: bool,
 }
 
 impl Space {
-    /// Makes one.
+    /// Creates a namespace on the shared server.
     pub async fn new() -> Self {
         Self::on(Server::shared().await).await
     }
 
-    /// Makes one on a server that is not shared with all.
+    /// Creates a namespace on this server.
     pub async fn on(server: &'static Server) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let client = server.client("test");
-        let noted = server.noted();
+        let audit_offset = server.audit_log_length();
         let namespace = format!("test-{:03}-ns", COUNT.fetch_add(1, Relaxed));
         let object = Namespace {
             metadata: ObjectMeta {
                 name: Some(namespace.clone()),
-                // Servers before 1.21 do not set it.
+                // API servers before 1.21 do not set this label.
                 labels: Some(
                     [("kubernetes.io/metadata.name".to_owned(), namespace.clone())].into(),
                 ),
@@ -63,51 +62,51 @@ impl Space {
             server,
             namespace,
             client,
-            noted,
+            audit_offset,
             may_fail: true,
         }
     }
 
-    /// The same, where nothing fails by chance whatever the environment asks for, since the test looks at what faults must change.
+    /// Disables random faults for a test that measures something they would change.
     #[must_use]
-    pub fn undisturbed(mut self, why: &str) -> Self {
-        if percent() > 0 {
+    pub fn without_random_faults(mut self, why: &str) -> Self {
+        if fault_percent() > 0 {
             println!("without faults: {why}");
         }
         self.may_fail = false;
         self
     }
 
-    /// Starts a manager that the audit log calls `agent`.
+    /// Starts a manager with this user agent.
     pub fn manager(&self, agent: &str) -> Manager {
         let (client, proxy) = self.client_of(agent);
-        Manager::start(client).behind(proxy)
+        Manager::start(client).with_proxy(proxy)
     }
 
-    /// A client with the manager's rights, as processes of ours make theirs. Where the environment asks for faults it goes by a proxy that
-    /// shows them, which must be kept as long.
+    /// Returns a client with the manager's rights. With random faults it uses a proxy, which the
+    /// caller must keep.
     pub(crate) fn client_of(&self, agent: &str) -> (Client, Option<Proxy>) {
         let client = self.server.client_of_manager(agent, &self.namespace);
-        let chance = if self.may_fail {
-            Chance::of(agent)
+        let faults = if self.may_fail {
+            RandomFaults::from_env(agent)
         } else {
             None
         };
-        let Some(chance) = chance else {
+        let Some(faults) = faults else {
             return (client, None);
         };
         let proxy = Proxy::start(client);
-        proxy.rule(move |came| chance.fate(came));
+        proxy.set_rule(move |request| faults.draw(request));
         (proxy.client(), Some(proxy))
     }
 
-    /// Its jobs.
+    /// API of the jobs.
     pub fn jobs(&self) -> Api<DIJob> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// Its jobs as a version has them, whether they can be decoded or not.
-    pub fn jobs_as_they_are(&self, version: &str) -> Api<DynamicObject> {
+    /// API of the jobs in a version, also for undecodable jobs.
+    pub fn dynamic_jobs(&self, version: &str) -> Api<DynamicObject> {
         let resource = ApiResource {
             api_version: format!("{}/{version}", names::GROUP),
             version: version.to_owned(),
@@ -116,31 +115,31 @@ impl Space {
         Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
     }
 
-    /// Its pods.
+    /// API of the pods.
     pub fn pods(&self) -> Api<Pod> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// Its services.
+    /// API of the services.
     pub fn services(&self) -> Api<Service> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// Makes a job.
+    /// Creates a job.
     pub async fn create(&self, job: &Job) -> DIJob {
         let job: DIJob = serde_json::from_value(job.json().clone()).unwrap();
         let params = PostParams::default();
         self.jobs().create(&params, &job).await.unwrap()
     }
 
-    /// Waits until the job's status is as wanted, and returns it.
+    /// Waits until the job status satisfies `done`, and returns it.
     pub async fn until(
         &self,
         job: &str,
-        what: &str,
+        description: &str,
         done: impl Fn(&DIJobStatus) -> bool,
     ) -> DIJobStatus {
-        eventually(&format!("{job}: {what}"), async || {
+        eventually(&format!("{job}: {description}"), async || {
             let found = self.jobs().get(job).await;
             let status = found.map_err(|error| error.to_string())?.status;
             let status = status.unwrap_or_default();
@@ -159,7 +158,7 @@ impl Space {
         self.until(job, phase.as_str(), done).await
     }
 
-    /// Waits until the job runs and everything it wants is ready, and that is counted: nothing is left to be done then.
+    /// Waits until the job runs, all desired replicas are ready, and the status counts them.
     pub async fn until_settled(&self, job: &str) -> DIJobStatus {
         self.until(job, "everything is ready", |status| {
             let active: i32 = status.replica_status.values().map(|n| n.active).sum();
@@ -185,17 +184,17 @@ impl Space {
         by_name(&self.services(), job).await
     }
 
-    /// Reasons of the events about a job.
+    /// Reasons of the events of a job.
     pub async fn events_of(&self, job: &str) -> Vec<String> {
-        self.reasons(job, |_| true).await
+        self.event_reasons(job, |_| true).await
     }
 
-    /// Reasons of the warnings about a job. Where requests fail by chance, without those that tell of it, and each once: an event whose
-    /// answer was lost is sent again.
+    /// Reasons of the warning events of a job. With random faults it omits their reasons and
+    /// duplicates, since an event with a lost response is sent again.
     pub async fn warnings_of(&self, job: &str) -> Vec<String> {
         let warns = |event: &Event| event.type_.as_deref() == Some("Warning");
-        let mut reasons = self.reasons(job, warns).await;
-        if percent() > 0 {
+        let mut reasons = self.event_reasons(job, warns).await;
+        if fault_percent() > 0 {
             let of_faults = [Reason::ApiError, Reason::Timeout].map(|reason| reason.to_string());
             reasons.retain(|reason| !of_faults.contains(reason));
             reasons.sort();
@@ -204,7 +203,7 @@ impl Space {
         reasons
     }
 
-    async fn reasons(&self, job: &str, which: impl Fn(&Event) -> bool) -> Vec<String> {
+    async fn event_reasons(&self, job: &str, which: impl Fn(&Event) -> bool) -> Vec<String> {
         let api: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
         let events = api.list(&ListParams::default()).await.unwrap();
         let about = |event: &Event| {
@@ -215,7 +214,7 @@ impl Space {
         events.filter_map(about).collect()
     }
 
-    /// Waits for an event about a job.
+    /// Waits for an event of a job.
     pub async fn until_event(&self, job: &str, reason: &str) {
         eventually(&format!("{job}: an event {reason}"), async || {
             let all = self.events_of(job).await;
@@ -228,13 +227,13 @@ impl Space {
         .await;
     }
 
-    /// All writes here that were answered so far, in the order of their answers.
+    /// Returns all writes in the namespace, in the order of their responses.
     pub async fn writes(&self) -> Vec<Write> {
         let log = self.server.audit_log();
-        audit::writes(&log, self.noted, &self.client, &self.namespace).await
+        audit::writes(&log, self.audit_offset, &self.client, &self.namespace).await
     }
 
-    /// The writes of one agent.
+    /// Returns the writes of one user agent.
     pub async fn writes_of(&self, agent: &str) -> Vec<Write> {
         let mut writes = self.writes().await;
         writes.retain(|write| write.agent == agent);
@@ -255,23 +254,23 @@ where
     all.into_iter().map(|k| (k.name_any(), k)).collect()
 }
 
-/// Has the server check what it would otherwise make.
-pub fn dry() -> PostParams {
+/// Parameters of a server-side dry run.
+pub fn dry_run() -> PostParams {
     PostParams {
         dry_run: true,
         ..PostParams::default()
     }
 }
 
-/// Waits until exactly these objects of a job are there.
-pub async fn exists<K: std::fmt::Debug>(
-    what: &str,
+/// Waits until exactly these objects of a job exist.
+pub async fn wait_for_objects<K: std::fmt::Debug>(
+    description: &str,
     wanted: &[String],
     mut list: impl AsyncFnMut() -> BTreeMap<String, K>,
 ) -> BTreeMap<String, K> {
     let mut wanted = wanted.to_vec();
     wanted.sort();
-    eventually(&format!("{what} are {wanted:?}"), async || {
+    eventually(&format!("{description} are {wanted:?}"), async || {
         let found = list().await;
         if found.keys().eq(&wanted) {
             Ok(found)

@@ -6,7 +6,7 @@ use std::{
 
 use crate::eventually;
 
-/// A real terminal in which a program runs: tmux has one that can be looked at.
+/// A real terminal in tmux that runs a program.
 pub struct Terminal {
     socket: PathBuf,
 }
@@ -18,17 +18,17 @@ impl Drop for Terminal {
 }
 
 impl Terminal {
-    /// Runs a command in a terminal of this size, in a folder that also takes the terminal's socket. Its exit code and the terminal's settings
-    /// are printed when it has ended.
+    /// Runs a command in a terminal of this size; `dir` also holds the terminal's socket. At its
+    /// end the terminal shows the exit code and the terminal settings.
     pub fn open(dir: &Path, width: u16, height: u16, command: &str) -> Self {
-        // Each has a server of its own: one that is ending would be found by the next.
+        // Each terminal has its own tmux server: the next test might find one that is stopping.
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Relaxed);
         let terminal = Self {
             socket: dir.join(format!("tmux-{number}")),
         };
         let dir = dir.display();
-        // Ctrl-C is for the command alone.
+        // Ctrl-C must reach the command only.
         let script = format!(
             "trap : INT; cd {dir}; {command}; echo ended with $?; stty -a | grep -woE -e '-?(isig|icanon|echo)' | xargs echo settings; exec cat"
         );
@@ -55,45 +55,45 @@ impl Terminal {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Presses keys, by tmux' names for them.
+    /// Presses keys, by their tmux names.
     pub fn press(&self, keys: &[&str]) {
         self.tmux(&[&["send-keys"], keys].concat());
     }
 
-    /// Changes the size, and waits until programs are told: tmux takes its time for that.
+    /// Resizes the terminal, and waits until tmux has reported the new size.
     pub async fn resize(&self, width: u16, height: u16) {
         let size = format!("{height} {width}\n");
         let (width, height) = (width.to_string(), height.to_string());
         self.tmux(&["resize-window", "-x", &width, "-y", &height]);
         let tty = self.tmux(&["display", "-p", "#{pane_tty}"]);
         eventually("the terminal's size", async || {
-            let told = Command::new("stty")
+            let reported = Command::new("stty")
                 .args(["-F", tty.trim(), "size"])
                 .output();
-            let told = told.unwrap().stdout;
-            let is_so = told == size.as_bytes();
-            is_so
+            let reported = reported.unwrap().stdout;
+            let is_resized = reported == size.as_bytes();
+            is_resized
                 .then_some(())
-                .ok_or_else(|| String::from_utf8_lossy(&told).into_owned())
+                .ok_or_else(|| String::from_utf8_lossy(&reported).into_owned())
         })
         .await;
     }
 
-    /// What is on the screen.
+    /// The text on the screen.
     pub fn screen(&self) -> String {
         let text = self.tmux(&["capture-pane", "-p"]);
         let lines: Vec<_> = text.lines().map(str::trim_end).collect();
         lines.join("\n").trim_end().to_owned()
     }
 
-    /// The same, with the sequences that colour it.
+    /// The text on the screen with color sequences.
     pub fn colours(&self) -> String {
         self.tmux(&["capture-pane", "-e", "-p"])
     }
 
-    /// Waits until the screen shows what is wanted, and returns it.
-    pub async fn until(&self, what: &str, done: impl Fn(&str) -> bool) -> String {
-        eventually(what, async || {
+    /// Waits until the screen satisfies `done`, and returns its text.
+    pub async fn until(&self, description: &str, done: impl Fn(&str) -> bool) -> String {
+        eventually(description, async || {
             let screen = self.screen();
             if done(&screen) {
                 Ok(screen)
@@ -104,7 +104,7 @@ impl Terminal {
         .await
     }
 
-    /// Waits until the command has ended with this code, and left the terminal as it was.
+    /// Waits until the command has exited with this code and restored the terminal.
     pub async fn until_ended(&self, code: u8) {
         let ended = format!("ended with {code}\n");
         let screen = self

@@ -12,24 +12,24 @@ use serde_json::{Value, json};
 
 use crate::Space;
 
-/// A service account that may do some things with jobs.
+/// A service account with some rights to jobs.
 pub struct Account {
     space: Space,
     account: ServiceAccount,
 }
 
 impl Account {
-    /// Makes one that may do this with the jobs of the space.
+    /// Creates an account with these verbs for the jobs of the namespace.
     pub async fn new(space: &Space, name: &str, verbs: &[&str]) -> Self {
         let accounts: Api<ServiceAccount> = Api::namespaced(space.client.clone(), &space.namespace);
         let new = PostParams::default();
-        let account: ServiceAccount = of(json!({"metadata": {"name": name}}));
+        let account: ServiceAccount = from_json(json!({"metadata": {"name": name}}));
         let account = accounts.create(&new, &account).await.unwrap();
         let may = json!({"apiGroups": ["diengine.opendilab.org"], "resources": ["dijobs"], "verbs": verbs});
-        let role: Role = of(json!({"metadata": {"name": name}, "rules": [may]}));
+        let role: Role = from_json(json!({"metadata": {"name": name}, "rules": [may]}));
         let roles: Api<Role> = Api::namespaced(space.client.clone(), &space.namespace);
         roles.create(&new, &role).await.unwrap();
-        let binding: RoleBinding = of(json!({
+        let binding: RoleBinding = from_json(json!({
             "metadata": {"name": name},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
             "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": space.namespace}],
@@ -42,7 +42,7 @@ impl Account {
         }
     }
 
-    /// A token that the API server made for this audience.
+    /// Requests a token for this audience from the API server.
     pub async fn token(&self, audience: &str) -> String {
         let request = TokenRequest {
             spec: Some(TokenRequestSpec {
@@ -60,8 +60,8 @@ impl Account {
         made.unwrap().status.unwrap().token.unwrap()
     }
 
-    /// A token as the API server would make it, signed with its key, that ends so many seconds from now.
-    pub fn signed(&self, ends_in: i64) -> String {
+    /// Signs a token with the API server's key; it expires in this number of seconds.
+    pub fn self_signed_token(&self, ends_in: i64) -> String {
         let key = std::fs::read_to_string(self.space.server.dir().join("accounts.key")).unwrap();
         let key = KeyPair::from_pem(&key).unwrap();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
@@ -78,17 +78,17 @@ impl Account {
         });
         let part = |value: &Value| BASE64_URL_SAFE_NO_PAD.encode(value.to_string());
         let signed = format!("{}.{}", part(&json!({"alg": "ES256"})), part(&claims));
-        let signature = plain(&key.sign(signed.as_bytes()).unwrap());
+        let signature = raw_signature(&key.sign(signed.as_bytes()).unwrap());
         format!("{signed}.{}", BASE64_URL_SAFE_NO_PAD.encode(signature))
     }
 }
 
-fn of<T: serde::de::DeserializeOwned>(object: Value) -> T {
+fn from_json<T: serde::de::DeserializeOwned>(object: Value) -> T {
     serde_json::from_value(object).unwrap()
 }
 
-/// Both numbers of an ECDSA signature, 32 bytes each, from their DER form (a sequence of two integers).
-fn plain(der: &[u8]) -> Vec<u8> {
+/// Converts an ECDSA signature from DER to its two 32-byte numbers.
+fn raw_signature(der: &[u8]) -> Vec<u8> {
     let mut rest = &der[2..];
     let mut both = Vec::with_capacity(64);
     for _ in 0..2 {

@@ -26,10 +26,10 @@ use tokio::{
     task::{JoinHandle, spawn_blocking},
 };
 
-use crate::{Space, dry, install::apply_changed};
+use crate::{Space, dry_run, install::apply_changed};
 
-/// The webhooks of `manifests/webhook-only`, served by this process for one namespace: with the rights that the manifests give, and
-/// called by the API server, which reaches them by a Service that names this machine.
+/// The webhooks of `manifests/webhook-only`, served by this process for one namespace. They have
+/// the rights of the manifests; the API server reaches them through an ExternalName service.
 pub struct Webhooks {
     space: Space,
     settings: Settings,
@@ -44,14 +44,14 @@ struct Replica {
 }
 
 impl Webhooks {
-    /// Installs them without starting any.
+    /// Installs the manifests without starting a replica.
     pub async fn install(space: &Space, lifetime: Duration) -> Self {
         let namespace = space.namespace.clone();
         let settings = Settings {
             addr: free_address().await,
             namespace: namespace.clone(),
-            mutating_configuration: name(&namespace),
-            validating_configuration: name(&namespace),
+            mutating_configuration: configuration_name(&namespace),
+            validating_configuration: configuration_name(&namespace),
             lifetime,
             check_interval: Duration::from_millis(500),
             propagation: Duration::from_secs(10),
@@ -64,14 +64,17 @@ impl Webhooks {
             settings,
             replicas: Vec::new(),
         };
-        // The namespace is theirs and their users'.
+        // The test namespace is both the system namespace and the one under test.
         let renamed = |text: String| {
             text.replace("di-system", &namespace)
                 .replace(
                     "name: di-orchestrator-webhooks",
-                    &format!("name: {}", name(&namespace)),
+                    &format!("name: {}", configuration_name(&namespace)),
                 )
-                .replace("[di-webhook]", &format!("[{}]", name(&namespace)))
+                .replace(
+                    "[di-webhook]",
+                    &format!("[{}]", configuration_name(&namespace)),
+                )
         };
         for file in [
             "rbac/webhooks/service-account.yaml",
@@ -86,8 +89,8 @@ impl Webhooks {
             );
             let renamed = renamed(text);
             renamed
-                .replacen("name: di-webhook\n", &format!("name: {}\n", name(&namespace)), 1)
-                .replace("kind: ValidatingWebhookConfiguration\nmetadata:\n  name: di-webhook\n", &format!("kind: ValidatingWebhookConfiguration\nmetadata:\n  name: {}\n", name(&namespace)))
+                .replacen("name: di-webhook\n", &format!("name: {}\n", configuration_name(&namespace)), 1)
+                .replace("kind: ValidatingWebhookConfiguration\nmetadata:\n  name: di-webhook\n", &format!("kind: ValidatingWebhookConfiguration\nmetadata:\n  name: {}\n", configuration_name(&namespace)))
                 .replace("port: 443", &format!("port: {port}"))
                 .replace("    failurePolicy:", &mine)
         })
@@ -96,7 +99,8 @@ impl Webhooks {
         webhooks
     }
 
-    /// Serves those that were installed in `di-system`, for all namespaces, and waits until the API server calls one.
+    /// Serves the webhooks installed in `di-system` for all namespaces, and waits until the API
+    /// server calls them.
     pub async fn of_installed(space: &Space) -> Self {
         let webhooks = Self {
             space: space.clone(),
@@ -111,7 +115,7 @@ impl Webhooks {
         };
         let settings = &webhooks.settings;
         let services: Api<Service> = Api::namespaced(space.client.clone(), &settings.namespace);
-        // It has an address, which one that names a machine must not have.
+        // An ExternalName service must not have a cluster IP, so create it again.
         services
             .delete(&settings.service, &DeleteParams::default())
             .await
@@ -150,7 +154,7 @@ impl Webhooks {
             .unwrap();
     }
 
-    /// Installs them and starts one, and waits until the API server calls it.
+    /// Installs the manifests, starts one replica, and waits until the API server calls it.
     pub async fn start(space: &Space) -> Self {
         let mut webhooks = Self::install(space, Duration::from_secs(3600)).await;
         webhooks.add().await;
@@ -158,18 +162,19 @@ impl Webhooks {
         webhooks
     }
 
-    /// Starts one more, which is at an address of its own from the second on, and waits until it is ready.
+    /// Starts another replica and waits until it is ready. Every replica but the first has its own
+    /// address.
     pub async fn add(&mut self) {
-        self.add_at(Timestamp::now).await;
+        self.add_with_clock(Timestamp::now).await;
     }
 
-    /// The same of one with another clock.
-    pub async fn add_at(&mut self, clock: fn() -> Timestamp) {
-        self.begin(clock).await;
+    /// The same as `add` with another clock.
+    pub async fn add_with_clock(&mut self, clock: fn() -> Timestamp) {
+        self.start_replica(clock).await;
         self.until_ready().await;
     }
 
-    /// Waits until all are ready.
+    /// Waits until all replicas are ready.
     pub async fn until_ready(&self) {
         for replica in &self.replicas {
             let mut ready = replica.ready.clone();
@@ -177,8 +182,8 @@ impl Webhooks {
         }
     }
 
-    /// Starts one more with this clock, which may not be ready for long.
-    pub async fn begin(&mut self, clock: fn() -> Timestamp) {
+    /// Starts another replica with this clock without waiting.
+    pub async fn start_replica(&mut self, clock: fn() -> Timestamp) {
         let mut settings = Settings {
             clock,
             ..self.settings.clone()
@@ -207,20 +212,20 @@ impl Webhooks {
         });
     }
 
-    /// Stops all in order.
+    /// Stops all replicas gracefully.
     pub async fn stop(mut self) {
-        self.end_all().await;
+        self.stop_all().await;
     }
 
-    /// Stops those that there are; others may be added.
-    pub async fn end_all(&mut self) {
+    /// Stops all replicas; more can be added later.
+    pub async fn stop_all(&mut self) {
         for replica in std::mem::take(&mut self.replicas) {
             replica.stop.send(()).ok();
             replica.task.await.unwrap();
         }
     }
 
-    /// With their rights.
+    /// A client with the webhooks' rights.
     fn client(&self) -> Client {
         let account = format!(
             "system:serviceaccount:{}:di-orchestrator",
@@ -229,16 +234,16 @@ impl Webhooks {
         self.space.server.client_of(&account)
     }
 
-    /// Where the first is called.
+    /// Address of the first replica.
     pub fn address(&self) -> SocketAddr {
         self.settings.addr
     }
 
-    /// The certificate that each serves to who asks as the API server does, and trusts these authorities alone.
+    /// Returns the certificate of each replica, verified against these CAs as the API server does.
     ///
     /// # Errors
-    /// When one cannot be reached, or not be trusted.
-    pub async fn served(&self, authorities: &[u8]) -> Result<Vec<Vec<u8>>, String> {
+    /// If a replica cannot be reached or verified.
+    pub async fn served_certificates(&self, authorities: &[u8]) -> Result<Vec<Vec<u8>>, String> {
         let mut roots = RootCertStore::empty();
         for authority in CertificateDer::pem_slice_iter(authorities) {
             let authority = authority.map_err(|error| error.to_string())?;
@@ -251,28 +256,31 @@ impl Webhooks {
         let name = self.settings.dns_names()[0].clone();
         let addresses: Vec<_> = self.replicas.iter().map(|replica| replica.addr).collect();
         let asked = spawn_blocking(move || {
-            let leaves = addresses.into_iter().map(|addr| leaf(addr, &name, &config));
+            let leaves = addresses
+                .into_iter()
+                .map(|addr| served_leaf(addr, &name, &config));
             leaves.collect::<Result<_, String>>()
         });
         asked.await.unwrap()
     }
 
-    /// Whether all say that they are ready.
-    pub fn ready(&self) -> bool {
+    /// Whether all replicas are ready.
+    pub fn is_ready(&self) -> bool {
         self.replicas.iter().all(|replica| *replica.ready.borrow())
     }
 
-    /// Their Secret.
+    /// The certificate Secret.
     pub async fn secret(&self) -> Option<Secret> {
         self.secrets().get_opt(&self.settings.secret).await.unwrap()
     }
 
-    /// The Secrets of their namespace.
+    /// API of the Secrets in the namespace.
     pub fn secrets(&self) -> Api<Secret> {
         Api::namespaced(self.space.client.clone(), &self.settings.namespace)
     }
 
-    /// Waits until the API server has heard of the configuration: then what cannot run is refused by us, not by the schema.
+    /// Waits until the API server calls the webhooks: a job that the schema accepts is rejected
+    /// then.
     pub async fn until_called(&self) {
         let bad = json!({
             "apiVersion": "diengine.opendilab.org/v1alpha2",
@@ -282,7 +290,7 @@ impl Webhooks {
         });
         let bad: di_api::DIJob = serde_json::from_value(bad).unwrap();
         crate::eventually("the API server calls the webhooks", async || {
-            match self.space.jobs().create(&dry(), &bad).await {
+            match self.space.jobs().create(&dry_run(), &bad).await {
                 Err(kube::Error::Api(status)) if status.message.contains("di-container") => Ok(()),
                 other => Err(format!("{other:?}\n{}", self.space.server.logs())),
             }
@@ -290,8 +298,8 @@ impl Webhooks {
         .await;
     }
 
-    /// Has the webhooks asked about the objects of another namespace, too.
-    pub async fn watch_also(&self, namespace: &str) {
+    /// Makes the API server call the webhooks for another namespace, too.
+    pub async fn add_namespace(&self, namespace: &str) {
         let label = json!({"metadata": {"labels": {"kubernetes.io/metadata.name": self.settings.namespace}}});
         let api: Api<Namespace> = Api::all(self.space.client.clone());
         api.patch(namespace, &PatchParams::default(), &Patch::Merge(&label))
@@ -300,7 +308,11 @@ impl Webhooks {
     }
 }
 
-fn leaf(addr: SocketAddr, name: &str, config: &Arc<ClientConfig>) -> Result<Vec<u8>, String> {
+fn served_leaf(
+    addr: SocketAddr,
+    name: &str,
+    config: &Arc<ClientConfig>,
+) -> Result<Vec<u8>, String> {
     let name = ServerName::try_from(name.to_owned()).unwrap();
     let mut connection = ClientConnection::new(config.clone(), name).unwrap();
     let mut stream = TcpStream::connect(addr).map_err(|error| error.to_string())?;
@@ -312,7 +324,7 @@ fn leaf(addr: SocketAddr, name: &str, config: &Arc<ClientConfig>) -> Result<Vec<
     Ok(chain[0].to_vec())
 }
 
-fn name(namespace: &str) -> String {
+fn configuration_name(namespace: &str) -> String {
     format!("di-webhook-{namespace}")
 }
 

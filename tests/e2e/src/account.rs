@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use crate::Namespace;
 
-/// Makes a service account that may do what these rules say, in its namespace.
+/// Creates a service account with these RBAC rules in its namespace.
 ///
 /// # Panics
-/// When it cannot be made.
-pub async fn account(namespace: &Namespace, name: &str, rules: &Value) {
+/// If it cannot be created.
+pub async fn create_account(namespace: &Namespace, name: &str, rules: &Value) {
     let new = PostParams::default();
     let named = json!({"name": name});
     let account: ServiceAccount =

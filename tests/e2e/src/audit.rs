@@ -2,16 +2,16 @@ use std::{collections::BTreeSet, path::PathBuf};
 
 use serde::Deserialize;
 
-/// One request that the API server has noted.
+/// One request in the API server's audit log.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Call {
-    /// As in RBAC.
+    /// Verb, as in RBAC.
     pub verb: String,
     /// API group, empty for the core group.
     pub group: String,
     /// Resource with its subresource, as in RBAC.
     pub resource: String,
-    /// Whether the caller had no right to it.
+    /// Whether the request was forbidden.
     pub forbidden: bool,
 }
 
@@ -45,10 +45,10 @@ struct ObjectRef {
 }
 
 impl Audit {
-    /// The log that `kind/env` names.
+    /// Opens the log that `kind/env` names.
     ///
     /// # Panics
-    /// When `DI_AUDIT_LOG` is not set.
+    /// If `DI_AUDIT_LOG` is not set.
     pub fn of_cluster() -> Self {
         Self(
             std::env::var_os("DI_AUDIT_LOG")
@@ -57,10 +57,10 @@ impl Audit {
         )
     }
 
-    /// What this user has asked for, each kind of request once.
+    /// Returns the distinct requests of a user.
     ///
     /// # Panics
-    /// When the log cannot be read.
+    /// If the log cannot be read.
     pub fn calls_of(&self, user: &str) -> BTreeSet<Call> {
         let log = std::fs::read_to_string(&self.0).expect("the audit log");
         log.lines()

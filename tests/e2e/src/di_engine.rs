@@ -1,4 +1,4 @@
-//! Jobs of DI-engine's own client classes: `tests/di-engine`.
+//! Jobs that run DI-engine's own client classes: `tests/di-engine`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,11 +14,12 @@ use kube::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{Namespace, eventually, http, status};
+use crate::{Namespace, eventually, send_http, status};
 
-/// Where the programs wait for the test's orders.
+/// Port of the programs' control server.
 const CONTROL_PORT: u16 = 8000;
-/// What takes DI-engine seconds, on a busy machine; less than the two minutes that it spends on one replica that does not answer.
+/// Limit for steps that take DI-engine seconds. It is below the two minutes that DI-engine spends
+/// on one unresponsive replica.
 const SOON: Duration = Duration::from_secs(100);
 const GPU: &str = "nvidia.com/gpu";
 const PROGRAMS: [(&str, &str); 5] = [
@@ -48,7 +49,8 @@ const PROGRAMS: [(&str, &str); 5] = [
 pub struct Workload(pub DIJob);
 
 impl Workload {
-    /// A job whose coordinator makes this request at its start, and waits for so many replicas.
+    /// A job whose coordinator sends this request at its start, and waits for this number of
+    /// replicas.
     ///
     /// # Panics
     /// Never: the JSON is fixed.
@@ -62,7 +64,7 @@ impl Workload {
             &enough[1],
         ];
         let mut replica = Self::template(&["python3", "/programs/replica.py"]);
-        // Those that go are told so by DI-engine, once it has found others; and a log goes with its pod.
+        // DI-engine disconnects removed replicas late, and their logs are deleted with their pods.
         replica["spec"]["terminationGracePeriodSeconds"] = json!(300);
         let job = json!({
             "apiVersion": "diengine.opendilab.org/v1alpha2",
@@ -78,7 +80,7 @@ impl Workload {
         Self(serde_json::from_value(job).expect("a job"))
     }
 
-    /// A template that runs this command beside the programs.
+    /// A template that runs this command with the programs mounted.
     pub fn template(command: &[&str]) -> Value {
         json!({"spec": {"containers": [{
             "name": names::MAIN_CONTAINER,
@@ -89,15 +91,15 @@ impl Workload {
         }]}})
     }
 
-    /// Where templates find the programs, once the job is submitted.
+    /// Volumes that mount the programs.
     pub fn volumes() -> Value {
         json!([{"name": "programs", "configMap": {"name": "programs"}}])
     }
 
-    /// Puts the programs into the namespace and submits the job.
+    /// Creates the ConfigMap of the programs and submits the job.
     ///
     /// # Panics
-    /// When it is refused.
+    /// If the API server rejects it.
     pub async fn submit(self, namespace: &Namespace) -> Coordinator {
         let programs: ConfigMap = serde_json::from_value(json!({
             "metadata": {"name": "programs"},
@@ -119,24 +121,24 @@ impl Workload {
     }
 }
 
-/// What DI-engine sees: connections by URL, and whether the thread that keeps them in step with the endpoint lives.
+/// The state of DI-engine's client: its connections by URL, and its sync thread.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Seen {
-    /// Whether its start has returned: it has as many replicas as it wants.
+pub struct ClientState {
+    /// Whether its start has returned because it has enough replicas.
     #[serde(default)]
     pub started: bool,
-    /// Whether its sync thread runs.
+    /// Whether its sync thread is alive.
     pub sync_alive: bool,
-    /// Collectors it is connected to.
+    /// Collectors that it is connected to.
     #[serde(default)]
     pub collectors: BTreeSet<String>,
-    /// Learners it is connected to.
+    /// Learners that it is connected to.
     pub learners: BTreeSet<String>,
-    /// What it said last.
+    /// Its last log lines.
     pub log: Vec<String>,
 }
 
-/// DI-engine's coordinator of a job.
+/// DI-engine's coordinator in a job.
 pub struct Coordinator {
     namespace: Namespace,
     /// Name of the job.
@@ -145,103 +147,112 @@ pub struct Coordinator {
 
 impl Coordinator {
     /// Name of its pod.
-    pub fn pod(&self) -> String {
+    pub fn pod_name(&self) -> String {
         names::coordinator(&self.job)
     }
 
-    /// What it sees now; nothing while it starts.
+    /// Returns its state; `None` while it starts.
     ///
     /// # Panics
-    /// When it answers something else.
-    pub async fn look(&self) -> Option<Seen> {
-        look(&self.namespace, &self.pod()).await
+    /// If the response has another form.
+    pub async fn observe(&self) -> Option<ClientState> {
+        observe(&self.namespace, &self.pod_name()).await
     }
 
-    /// What it sees now.
+    /// Returns its state once it responds.
     ///
     /// # Panics
-    /// When it does not answer.
-    pub async fn now(&self) -> Seen {
-        let seen = eventually("it answers", || self.look(), Option::is_some).await;
+    /// If it does not respond.
+    pub async fn state(&self) -> ClientState {
+        let seen = eventually("it answers", || self.observe(), Option::is_some).await;
         seen.expect("seen")
     }
 
-    /// Waits until it sees that.
+    /// Waits until its state satisfies `done`.
     ///
     /// # Panics
-    /// When it does not in time, or its sync thread has ended.
-    pub async fn sees(&self, what: &str, done: impl Fn(&Seen) -> bool) -> Seen {
-        let dead = |seen: &Seen| seen.started && !seen.sync_alive;
+    /// If that takes too long, or its sync thread has ended.
+    pub async fn wait_until(
+        &self,
+        description: &str,
+        done: impl Fn(&ClientState) -> bool,
+    ) -> ClientState {
+        let dead = |seen: &ClientState| seen.started && !seen.sync_alive;
         let seen = eventually(
-            what,
-            || self.look(),
+            description,
+            || self.observe(),
             |seen| seen.as_ref().is_some_and(|seen| done(seen) || dead(seen)),
         )
         .await
         .expect("seen");
-        assert!(done(&seen) && !dead(&seen), "{what}: {seen:#?}");
+        assert!(done(&seen) && !dead(&seen), "{description}: {seen:#?}");
         seen
     }
 
-    /// Waits until it sees that, which takes it seconds.
+    /// The same as `wait_until` with a limit for quick steps.
     ///
     /// # Panics
-    /// When it does not, or its sync thread has ended.
-    pub async fn soon_sees(&self, what: &str, done: impl Fn(&Seen) -> bool) -> Seen {
-        tokio::time::timeout(SOON, self.sees(what, done))
+    /// If that takes too long, or its sync thread has ended.
+    pub async fn wait_until_soon(
+        &self,
+        description: &str,
+        done: impl Fn(&ClientState) -> bool,
+    ) -> ClientState {
+        tokio::time::timeout(SOON, self.wait_until(description, done))
             .await
-            .unwrap_or_else(|_| panic!("not {what} within {SOON:?}"))
+            .unwrap_or_else(|_| panic!("not {description} within {SOON:?}"))
     }
 
-    /// Has DI-engine call the endpoint, by a method of its `OperatorServer`, and returns `{success, code, message, data}`.
+    /// Calls the endpoint through a method of DI-engine's `OperatorServer`, and returns `{success,
+    /// code, message, data}`.
     ///
     /// # Panics
-    /// When DI-engine raises.
+    /// If DI-engine raises an exception.
     pub async fn call(&self, method: &str, arguments: &Value) -> Value {
-        self.order("/call", &json!({"method": method, "arguments": arguments}))
+        self.post_command("/call", &json!({"method": method, "arguments": arguments}))
             .await
     }
 
-    /// Has DI-engine give these URLs up, as it does when it cannot connect to them.
+    /// Makes DI-engine report these URLs as failed, as it does when it cannot connect.
     ///
     /// # Panics
-    /// When it cannot be reached.
-    pub async fn gives_up(&self, urls: &Value) {
-        self.order("/give-up", urls).await;
+    /// If it cannot be reached.
+    pub async fn give_up(&self, urls: &Value) {
+        self.post_command("/give-up", urls).await;
     }
 
-    async fn order(&self, path: &str, body: &Value) -> Value {
-        order(&self.namespace, &self.pod(), path, body).await
+    async fn post_command(&self, path: &str, body: &Value) -> Value {
+        post_command(&self.namespace, &self.pod_name(), path, body).await
     }
 
-    /// Ends the training: DI-engine's sync thread has lived until now, it leaves with exit code 0, and the job has succeeded.
+    /// Ends the training with a live sync thread: exit code 0, and the job succeeds.
     ///
     /// # Panics
-    /// When one of that is not so.
-    pub async fn ends_well(&self) {
-        let seen = self.now().await;
+    /// If one of these conditions fails.
+    pub async fn close_cleanly(&self) {
+        let seen = self.state().await;
         assert!(seen.sync_alive, "{seen:#?}");
-        self.ends().await;
+        self.close().await;
     }
 
-    /// Ends the training: DI-engine leaves with exit code 0, and the job has succeeded.
+    /// Ends the training: exit code 0, and the job succeeds.
     ///
     /// # Panics
-    /// When one of that is not so.
-    pub async fn ends(&self) {
-        self.order("/close", &json!({})).await;
+    /// If one of these conditions fails.
+    pub async fn close(&self) {
+        self.post_command("/close", &json!({})).await;
         let over = |status: &di_api::DIJobStatus| status.completion_time.is_some();
         let ended = eventually("ended", || status(&self.namespace, &self.job), over).await;
         assert_eq!(ended.phase, Some(Phase::Succeeded));
-        // Replicas have a long grace.
+        // Replicas have a long grace period, so delete them now.
         let now = DeleteParams::default().grace_period(0);
         let pods = self.namespace.api::<Pod>();
         let all = pods.delete_collection(&now, &ListParams::default()).await;
         all.expect("pods");
     }
 
-    /// URLs of the replicas that the plan wants.
-    pub async fn planned(&self, role: Role, port: i32) -> BTreeSet<String> {
+    /// URLs of the desired replicas in the plan.
+    pub async fn planned_urls(&self, role: Role, port: i32) -> BTreeSet<String> {
         let plan = status(&self.namespace, &self.job).await.plan;
         let wanted = plan
             .iter()
@@ -252,11 +263,11 @@ impl Coordinator {
     }
 }
 
-/// Has every node say that it has so many GPUs, as a device plugin does. No program here uses them.
+/// Sets the number of GPUs of every node, as a device plugin does. No program here uses them.
 ///
 /// # Panics
-/// When the nodes' status cannot be written.
-pub async fn nodes_have_gpus(namespace: &Namespace, number: usize) {
+/// If the node status cannot be written.
+pub async fn set_node_gpus(namespace: &Namespace, number: usize) {
     let nodes: Api<Node> = Api::all(namespace.client.clone());
     let all = nodes.list(&ListParams::default()).await.expect("nodes");
     let gpus = json!({GPU: number.to_string()});
@@ -273,12 +284,12 @@ pub async fn nodes_have_gpus(namespace: &Namespace, number: usize) {
     }
 }
 
-/// What a coordinator or an aggregator sees now; nothing while it starts.
+/// Returns the state of a coordinator or an aggregator; `None` while it starts.
 ///
 /// # Panics
-/// When it answers something else.
-pub async fn look(namespace: &Namespace, pod: &str) -> Option<Seen> {
-    let reply = http(
+/// If the response has another form.
+pub async fn observe(namespace: &Namespace, pod: &str) -> Option<ClientState> {
+    let reply = send_http(
         &namespace.api::<Pod>(),
         pod,
         CONTROL_PORT,
@@ -288,16 +299,16 @@ pub async fn look(namespace: &Namespace, pod: &str) -> Option<Seen> {
         &json!({}),
     )
     .await?;
-    Some(serde_json::from_value(reply.body).expect("what it sees"))
+    Some(serde_json::from_value(reply.body).expect("the client state"))
 }
 
-/// Gives a coordinator or an aggregator an order.
+/// Sends a command to a coordinator or an aggregator.
 ///
 /// # Panics
-/// When DI-engine raises.
-pub async fn order(namespace: &Namespace, pod: &str, path: &str, body: &Value) -> Value {
+/// If DI-engine raises an exception.
+pub async fn post_command(namespace: &Namespace, pod: &str, path: &str, body: &Value) -> Value {
     let pods = namespace.api::<Pod>();
-    let reply = http(&pods, pod, CONTROL_PORT, "POST", path, None, body)
+    let reply = send_http(&pods, pod, CONTROL_PORT, "POST", path, None, body)
         .await
         .expect("an answer");
     assert_eq!(reply.status, 200, "{path} {body}: {reply:?}");

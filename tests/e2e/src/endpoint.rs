@@ -11,17 +11,17 @@ pub struct Endpoint {
     token: Option<String>,
 }
 
-/// An answer of the endpoint.
+/// A response of the endpoint.
 #[derive(Clone, Debug)]
 pub struct Reply {
     /// HTTP status.
     pub status: u16,
-    /// The envelope.
+    /// The JSON envelope.
     pub body: Value,
 }
 
 impl Endpoint {
-    /// Calls with this bearer token, or without.
+    /// Creates a client with or without a bearer token.
     pub fn new(client: Client, token: Option<String>) -> Self {
         Self { client, token }
     }
@@ -29,7 +29,7 @@ impl Endpoint {
     /// Sends one request to one of the endpoint's pods.
     ///
     /// # Panics
-    /// When no pod answers with HTTP.
+    /// If no pod responds with HTTP.
     pub async fn call(&self, method: &str, path: &str, body: &Value) -> Reply {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), SYSTEM);
         let selector = ListParams::default().labels("app.kubernetes.io/name=di-orchestrator");
@@ -42,16 +42,17 @@ impl Endpoint {
             .token
             .as_ref()
             .map(|token| format!("Authorization: Bearer {token}"));
-        let answer = http(&pods, &ready.name_any(), 8080, method, path, header, body).await;
+        let answer = send_http(&pods, &ready.name_any(), 8080, method, path, header, body).await;
         answer.expect("an answer")
     }
 }
 
-/// Sends one request to a port of a pod. `None` when nothing answers there, as while the pod starts.
+/// Sends one request to a port of a pod. Returns `None` if the port does not respond, for example
+/// while the pod starts.
 ///
 /// # Panics
-/// When the answer is not HTTP with JSON.
-pub async fn http(
+/// If the response is not HTTP with JSON.
+pub async fn send_http(
     pods: &Api<Pod>,
     pod: &str,
     port: u16,
@@ -82,7 +83,7 @@ pub async fn http(
     })
 }
 
-/// Whether a pod is ready, and stays.
+/// Whether a pod is ready and not terminating.
 pub fn is_ready(pod: &Pod) -> bool {
     let conditions = pod
         .status

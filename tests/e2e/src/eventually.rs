@@ -2,42 +2,42 @@ use std::{fmt::Debug, future::Future, time::Duration};
 
 use tokio::time::{Instant, sleep};
 
-const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// Far above what anything here takes, so that only a fault reaches it.
-const PATIENCE: Duration = Duration::from_secs(300);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// Much longer than any test step takes, so that only a bug reaches it.
+const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Looks until `look` returns something that `done` accepts.
+/// Polls `attempt` until `done` accepts its result.
 ///
 /// # Panics
-/// When that takes too long, with what was seen last.
+/// After the timeout, with the last result.
 pub async fn eventually<T: Debug, F: Future<Output = T>>(
-    what: &str,
-    look: impl FnMut() -> F,
+    description: &str,
+    attempt: impl FnMut() -> F,
     done: impl Fn(&T) -> bool,
 ) -> T {
-    within(PATIENCE, what, look, done).await
+    eventually_within(TIMEOUT, description, attempt, done).await
 }
 
-/// As [`eventually`], with a deadline of its own.
+/// The same as [`eventually`] with another timeout.
 ///
 /// # Panics
-/// When that takes too long, with what was seen last.
-pub async fn within<T: Debug, F: Future<Output = T>>(
-    patience: Duration,
-    what: &str,
-    mut look: impl FnMut() -> F,
+/// After the timeout, with the last result.
+pub async fn eventually_within<T: Debug, F: Future<Output = T>>(
+    timeout: Duration,
+    description: &str,
+    mut attempt: impl FnMut() -> F,
     done: impl Fn(&T) -> bool,
 ) -> T {
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + timeout;
     loop {
-        let seen = look().await;
+        let seen = attempt().await;
         if done(&seen) {
             return seen;
         }
         assert!(
             Instant::now() < deadline,
-            "not {what} within {patience:?}; last seen: {seen:#?}"
+            "not {description} within {timeout:?}; last seen: {seen:#?}"
         );
-        sleep(LOOK_EVERY).await;
+        sleep(POLL_INTERVAL).await;
     }
 }

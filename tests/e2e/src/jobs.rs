@@ -6,9 +6,9 @@ use kube::{
 };
 use tokio::io::AsyncReadExt;
 
-use crate::{Namespace, dry, eventually};
+use crate::{Namespace, dry_run, eventually};
 
-/// A container that runs `di-worker` with these arguments, as one may write it in a template.
+/// A container that runs `di-worker` with these arguments.
 pub fn container(args: &[&str]) -> serde_json::Value {
     serde_json::json!({
         "name": names::MAIN_CONTAINER,
@@ -27,72 +27,74 @@ pub fn job(name: &str, coordinator: &[&str]) -> DIJob {
         "apiVersion": "diengine.opendilab.org/v1alpha2",
         "kind": "DIJob",
         "metadata": {"name": name},
-        "spec": {"coordinator": {"template": pod(coordinator)}},
+        "spec": {"coordinator": {"template": pod_template(coordinator)}},
     }))
     .expect("a job")
 }
 
-/// A job that is refused: no container has the name of the main one.
+/// An invalid job: no container has the name of the main one.
 ///
 /// # Panics
 /// Never: the job has a container.
-pub fn misnamed(name: &str) -> DIJob {
+pub fn misnamed_job(name: &str) -> DIJob {
     let mut job = job(name, &["hold"]);
-    main_of(&mut job.spec.coordinator.template).name = "main".into();
+    main_container(&mut job.spec.coordinator.template).name = "main".into();
     job
 }
 
-/// What a [`misnamed`] job is refused with.
-pub const MISNAMED: &str = "one container must be named di-container";
+/// The message that rejects a [`misnamed_job`].
+pub const MISNAMED_MESSAGE: &str = "one container must be named di-container";
 
-/// Waits until the webhooks refuse a [`misnamed`] job: the API server hears of them, and of where they are, a moment later.
+/// Waits until the webhooks reject a [`misnamed_job`]: the API server learns of the webhooks and
+/// their addresses with a delay.
 ///
 /// # Panics
-/// When it is taken, or refused for another reason.
-pub async fn is_refused_when_misnamed(namespace: &Namespace) {
+/// If it is accepted, or rejected for another reason.
+pub async fn wait_for_webhook_rejection(namespace: &Namespace) {
     let jobs: Api<DIJob> = namespace.api();
-    let (dry, bad) = (dry(), misnamed("bad"));
-    let told = |answer: &kube::Result<DIJob>| {
+    let (dry, bad) = (dry_run(), misnamed_job("bad"));
+    let is_rejected = |answer: &kube::Result<DIJob>| {
         let error = answer.as_ref().err();
-        error.is_some_and(|error| error.to_string().contains(MISNAMED))
+        error.is_some_and(|error| error.to_string().contains(MISNAMED_MESSAGE))
     };
-    eventually("refused", || jobs.create(&dry, &bad), told)
+    eventually("refused", || jobs.create(&dry, &bad), is_rejected)
         .await
         .expect_err("a refusal");
 }
 
-/// The first container of a template, which is the main one of all that are made here.
+/// Returns the first container of a template, which is the main one in these tests.
 ///
 /// # Panics
-/// When it has none.
-pub fn main_of(template: &mut PodTemplateSpec) -> &mut Container {
+/// If it has none.
+pub fn main_container(template: &mut PodTemplateSpec) -> &mut Container {
     &mut template.spec.as_mut().expect("a spec").containers[0]
 }
 
-/// A job whose replicas run until they are told to end.
+/// A job whose replicas idle until they are released.
 ///
 /// # Panics
 /// Never: the JSON is fixed.
-pub fn held(name: &str, collectors: i32, learners: i32) -> DIJob {
+pub fn idle_job(name: &str, collectors: i32, learners: i32) -> DIJob {
     let mut job = job(name, &["hold"]);
-    let part = |replicas| serde_json::json!({"template": pod(&["hold"]), "replicas": replicas});
+    let part =
+        |replicas| serde_json::json!({"template": pod_template(&["hold"]), "replicas": replicas});
     job.spec.collector = serde_json::from_value(part(collectors)).expect("collectors");
     job.spec.learner = serde_json::from_value(part(learners)).expect("learners");
     job
 }
 
-/// A template that runs `di-worker` with these arguments, and ends fast when told to.
-pub fn pod(args: &[&str]) -> serde_json::Value {
+/// A pod template that runs `di-worker` with these arguments and a short grace period.
+pub fn pod_template(args: &[&str]) -> serde_json::Value {
     serde_json::json!({"spec": {
         "terminationGracePeriodSeconds": 2,
         "containers": [container(args)],
     }})
 }
 
-/// Status of a job as it is now.
+/// Returns the status of a job.
 ///
 /// # Panics
-/// When the job is gone.
+/// If the job is gone.
 pub async fn status(namespace: &Namespace, job: &str) -> DIJobStatus {
     let api: Api<DIJob> = namespace.api();
     api.get(job)
@@ -102,40 +104,40 @@ pub async fn status(namespace: &Namespace, job: &str) -> DIJobStatus {
         .unwrap_or_default()
 }
 
-fn of(job: &str) -> ListParams {
+fn list_params(job: &str) -> ListParams {
     ListParams::default().labels(&format!("{}={job}", names::labels::JOB))
 }
 
 /// Pods of a job.
 ///
 /// # Panics
-/// When they cannot be listed.
+/// If they cannot be listed.
 pub async fn owned_pods(namespace: &Namespace, job: &str) -> Vec<Pod> {
     namespace
         .api::<Pod>()
-        .list(&of(job))
+        .list(&list_params(job))
         .await
         .expect("pods")
         .items
 }
 
-/// Names of a job's services.
+/// Names of the services of a job.
 ///
 /// # Panics
-/// When they cannot be listed.
+/// If they cannot be listed.
 pub async fn owned_services(namespace: &Namespace, job: &str) -> Vec<String> {
     let services = namespace
         .api::<Service>()
-        .list(&of(job))
+        .list(&list_params(job))
         .await
         .expect("services");
     services.iter().map(ResourceExt::name_any).collect()
 }
 
-/// What a pod has logged.
+/// Returns the log of a pod.
 ///
 /// # Panics
-/// When there is no log.
+/// If there is no log.
 pub async fn logs(namespace: &Namespace, pod: &str) -> String {
     namespace
         .api::<Pod>()
@@ -144,7 +146,7 @@ pub async fn logs(namespace: &Namespace, pod: &str) -> String {
         .expect("logs")
 }
 
-/// Logs of a pod's only container; nothing while it has not started.
+/// Returns the log of a pod's only container; empty while it has not started.
 pub async fn logs_so_far(namespace: &Namespace, pod: &str) -> String {
     let pods = namespace.api::<Pod>();
     let logs = pods.logs(pod, &LogParams::default()).await;
@@ -164,20 +166,22 @@ pub fn is_running(pod: &Pod) -> bool {
     })
 }
 
-/// Runs the program of a pod's image in its main container, once that runs, and returns whether it ended well and what it printed.
+/// Runs the image's program in the main container of a pod once that runs. Returns whether it
+/// succeeded, and its output.
 ///
 /// # Panics
-/// When the container cannot be entered.
+/// If the container cannot be entered.
 pub async fn exec(namespace: &Namespace, pod: &str, args: &[&str]) -> (bool, String) {
     let command: Vec<&str> = ["/app"].iter().chain(args).copied().collect();
-    enter(namespace, pod, &command).await
+    exec_command(namespace, pod, &command).await
 }
 
-/// Runs a command in the main container of a pod, once that runs, and returns whether it ended well and what it printed.
+/// Runs a command in the main container of a pod once that runs. Returns whether it succeeded, and
+/// its output.
 ///
 /// # Panics
-/// When the container cannot be entered.
-pub async fn enter(namespace: &Namespace, pod: &str, command: &[&str]) -> (bool, String) {
+/// If the container cannot be entered.
+pub async fn exec_command(namespace: &Namespace, pod: &str, command: &[&str]) -> (bool, String) {
     let params = AttachParams::default().container(names::MAIN_CONTAINER);
     let pods: Api<Pod> = namespace.api();
     let runs = |found: &kube::Result<Pod>| found.as_ref().is_ok_and(is_running);

@@ -1,33 +1,35 @@
-//! What the end-to-end tests share. They run against whatever cluster KUBECONFIG names, with the orchestrator installed.
+//! Helpers of the end-to-end tests. The tests need a cluster (KUBECONFIG) with the orchestrator
+//! installed.
 
 #![allow(clippy::missing_panics_doc)] // helpers of tests fail as tests do
 
 mod account;
 mod audit;
 mod di_engine;
+mod doc_commands;
 mod endpoint;
 mod eventually;
-mod guide;
 mod jobs;
 mod namespace;
 mod phases;
 mod plugin;
 mod training;
 
-pub use account::account;
+pub use account::create_account;
 pub use audit::{Audit, Call};
-pub use di_engine::{Coordinator, Seen, Workload, look, nodes_have_gpus, order};
-pub use endpoint::{Endpoint, Reply, http, is_ready};
-pub use eventually::{eventually, within};
-pub use guide::{Block, Rule, Step, blocks, is_as_shown, steps};
+pub use di_engine::{ClientState, Coordinator, Workload, observe, post_command, set_node_gpus};
+pub use doc_commands::{Block, Rule, Step, blocks, is_as_shown, steps};
+pub use endpoint::{Endpoint, Reply, is_ready, send_http};
+pub use eventually::{eventually, eventually_within};
 pub use jobs::{
-    MISNAMED, container, enter, exec, held, is_refused_when_misnamed, is_running, job, logs,
-    logs_so_far, main_of, misnamed, owned_pods, owned_services, pod, status,
+    MISNAMED_MESSAGE, container, exec, exec_command, idle_job, is_running, job, logs, logs_so_far,
+    main_container, misnamed_job, owned_pods, owned_services, pod_template, status,
+    wait_for_webhook_rejection,
 };
-pub use namespace::{Namespace, client, dry};
-pub use phases::{Phases, reaches};
-pub use plugin::{Output, di};
-pub use training::{FOREVER, Told, is_solved, samples, told, training};
+pub use namespace::{Namespace, client, dry_run};
+pub use phases::{Phases, wait_for_phase};
+pub use plugin::{Output, kubectl_di};
+pub use training::{FOREVER, ReplicaStates, is_solved, replica_states, samples, training};
 
 /// Namespace of the orchestrator.
 pub const SYSTEM: &str = di_api::names::SYSTEM_NAMESPACE;

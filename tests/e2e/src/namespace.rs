@@ -9,12 +9,12 @@ use kube::{
 };
 use rand::RngExt;
 
-/// A client of the cluster that KUBECONFIG names.
+/// Creates a client of the cluster that KUBECONFIG names.
 ///
 /// # Panics
-/// When there is none.
+/// If there is no such cluster.
 pub async fn client() -> Client {
-    // Other tests of this process may have been first.
+    // Another test of this process may have installed it already.
     rustls::crypto::ring::default_provider()
         .install_default()
         .ok();
@@ -24,15 +24,15 @@ pub async fn client() -> Client {
     Client::try_from(config).expect("a client")
 }
 
-/// Has the server check what it would otherwise make.
-pub fn dry() -> PostParams {
+/// Parameters of a server-side dry run.
+pub fn dry_run() -> PostParams {
     PostParams {
         dry_run: true,
         ..PostParams::default()
     }
 }
 
-/// A namespace of a test's own.
+/// A namespace of one test.
 #[derive(Clone)]
 pub struct Namespace {
     /// Client of the cluster.
@@ -42,10 +42,11 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Runs a test in a namespace of its own, and removes it when the test has passed; else what stood in it is printed and kept.
+    /// Runs a test in a new namespace and deletes the namespace if the test passes; otherwise
+    /// prints its state and keeps it.
     ///
     /// # Panics
-    /// When the test does.
+    /// If the test panics.
     pub async fn with<F: Future<Output = ()>>(test: &str, body: impl FnOnce(Self) -> F) {
         let client = client().await;
         let name = format!("e2e-{test}-{:05}", rand::rng().random_range(0..100_000));
@@ -60,12 +61,12 @@ impl Namespace {
             .catch_unwind()
             .await;
         if let Err(panic) = result {
-            namespace.print().await;
+            namespace.print_state().await;
             std::panic::resume_unwind(panic);
         }
         let params = DeleteParams::background();
         match all.delete(&namespace.name, &params).await {
-            // The test itself may have done so.
+            // The test itself may have deleted it.
             Err(kube::Error::Api(status)) if status.is_not_found() => {}
             other => drop(other.expect("namespace deleted")),
         }
@@ -82,7 +83,7 @@ impl Namespace {
     /// Submits a job.
     ///
     /// # Panics
-    /// When it is refused.
+    /// If the API server rejects it.
     pub async fn submit(&self, job: &DIJob) -> DIJob {
         let api: Api<DIJob> = self.api();
         api.create(&PostParams::default(), job)
@@ -90,7 +91,7 @@ impl Namespace {
             .expect("job accepted")
     }
 
-    async fn print(&self) {
+    async fn print_state(&self) {
         let all = ListParams::default();
         if let Ok(jobs) = self.api::<DIJob>().list(&all).await {
             for job in jobs {

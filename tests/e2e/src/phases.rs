@@ -10,20 +10,20 @@ use crate::{Namespace, eventually, status};
 /// Waits until a job is in this phase, and returns its status.
 ///
 /// # Panics
-/// When that takes too long, or the job is gone.
-pub async fn reaches(namespace: &Namespace, job: &str, phase: Phase) -> DIJobStatus {
+/// If that takes too long, or the job is gone.
+pub async fn wait_for_phase(namespace: &Namespace, job: &str, phase: Phase) -> DIJobStatus {
     let is_there = |status: &DIJobStatus| status.phase == Some(phase);
     eventually(phase.as_str(), || status(namespace, job), is_there).await
 }
 
-/// The phases that a job goes through, as they are seen by a watch.
+/// The phases of a job in order, as a watch shows them.
 pub struct Phases {
     seen: Arc<Mutex<Vec<Phase>>>,
     watch: JoinHandle<()>,
 }
 
 impl Phases {
-    /// Watches a job that need not be there yet.
+    /// Watches a job that need not exist yet.
     pub fn watch(namespace: &Namespace, job: &str) -> Self {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let config = watcher::Config::default().fields(&format!("metadata.name={job}"));
@@ -34,7 +34,7 @@ impl Phases {
         let noted = seen.clone();
         let watch = tokio::spawn(async move {
             while let Some(event) = jobs.next().await {
-                // It is watched again.
+                // The watcher recovers by itself.
                 let Ok(job) = event else { continue };
                 let phase = job.status.and_then(|status| status.phase);
                 let mut seen = noted.lock().expect("phases");
@@ -48,10 +48,10 @@ impl Phases {
         Self { seen, watch }
     }
 
-    /// The phases so far, each once in a row.
+    /// Returns the phases so far, without repetitions.
     ///
     /// # Panics
-    /// Never: nobody panics while holding them.
+    /// Never: no thread panics while it has the lock.
     pub fn seen(&self) -> Vec<Phase> {
         self.seen.lock().expect("phases").clone()
     }

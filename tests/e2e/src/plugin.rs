@@ -4,22 +4,22 @@ use tokio::process::Command;
 
 use crate::Namespace;
 
-/// How a command ended.
+/// The result of a command.
 #[derive(Debug)]
 pub struct Output {
-    /// Its exit code; none when a signal ended it.
+    /// Exit code; `None` if a signal ended it.
     pub code: Option<i32>,
-    /// What it printed.
+    /// Standard output.
     pub stdout: String,
-    /// What it complained of.
+    /// Standard error.
     pub stderr: String,
 }
 
-/// Runs `kubectl di -n <namespace> …`, as a user types it. `tests/e2e/run` puts the plugin on PATH.
+/// Runs `kubectl di -n <namespace> …` like a user. `tests/e2e/run` puts the plugin on PATH.
 ///
 /// # Panics
-/// When kubectl is not there, or what it prints is not text.
-pub async fn di(namespace: &Namespace, args: &[&str]) -> Output {
+/// If kubectl is missing, or its output is not UTF-8.
+pub async fn kubectl_di(namespace: &Namespace, args: &[&str]) -> Output {
     let output = Command::new("kubectl")
         .args(["di", "-n", &namespace.name])
         .args(args)

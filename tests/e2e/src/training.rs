@@ -3,18 +3,18 @@ use std::collections::BTreeMap;
 use di_api::DIJob;
 use serde_json::{Value, json};
 
-use crate::{Namespace, di, job, pod};
+use crate::{Namespace, job, kubectl_di, pod_template};
 
-/// Flags of a coordinator whose training does not end.
+/// Flags of a coordinator whose training never ends.
 pub const FOREVER: [&str; 4] = ["--target-return", "501", "--max-iterations", "1000000"];
 
-/// A job that trains, whose coordinator has these flags, and which declares no replica.
+/// A training job with these coordinator flags and no declared replicas.
 ///
 /// # Panics
 /// Never: the JSON is fixed.
 pub fn training(name: &str, coordinator: &[&str]) -> DIJob {
     let template = |args: &[&str]| {
-        let mut template = pod(args);
+        let mut template = pod_template(args);
         let mounts = json!([{"name": "storage", "mountPath": "/storage"}]);
         template["spec"]["containers"][0]["volumeMounts"] = mounts;
         template
@@ -29,23 +29,24 @@ pub fn training(name: &str, coordinator: &[&str]) -> DIJob {
     serde_json::from_value(job).expect("a job")
 }
 
-/// Whether who trained says that `CartPole-v1` is solved as Gymnasium wants it: by a mean return of 475 over 100 episodes.
+/// Whether the log reports `CartPole-v1` as solved by Gymnasium's definition: a mean return of 475
+/// over 100 episodes.
 pub fn is_solved(log: &str) -> bool {
-    let told = log.split("INFO solved: mean return ").nth(1);
-    let mean = told.and_then(|told| told.split_once(" over 100 episodes"));
+    let states = log.split("INFO solved: mean return ").nth(1);
+    let mean = states.and_then(|states| states.split_once(" over 100 episodes"));
     let mean = mean.and_then(|(mean, _)| mean.parse::<f64>().ok());
     mean.is_some_and(|mean| mean >= 475.0)
 }
 
-/// By name how each replica of a training is, and its samples.
-pub type Told = BTreeMap<String, (String, u64)>;
+/// State and samples of each replica of a training, by name.
+pub type ReplicaStates = BTreeMap<String, (String, u64)>;
 
-/// What the replicas tell that have not ended; nothing while some cannot be asked.
+/// Returns the states of the replicas that have not ended; empty while some do not respond.
 ///
 /// # Panics
-/// When the plugin prints something else.
-pub async fn told(namespace: &Namespace, job: &str) -> Told {
-    let said = di(namespace, &["status", job, "-o", "json"]).await;
+/// If the plugin prints something else.
+pub async fn replica_states(namespace: &Namespace, job: &str) -> ReplicaStates {
+    let said = kubectl_di(namespace, &["status", job, "-o", "json"]).await;
     if said.code != Some(0) {
         return BTreeMap::new();
     }
@@ -59,9 +60,9 @@ pub async fn told(namespace: &Namespace, job: &str) -> Told {
     replicas.collect()
 }
 
-/// Samples of one of them.
-pub fn samples(told: &Told, name: &str) -> u64 {
-    told.get(name).map_or(0, |(_, samples)| *samples)
+/// Samples of one replica.
+pub fn samples(states: &ReplicaStates, name: &str) -> u64 {
+    states.get(name).map_or(0, |(_, samples)| *samples)
 }
 
 #[cfg(test)]
@@ -69,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_solved_by_the_standard_is_not_solved() {
+    fn solved_needs_mean_475_over_100_episodes() {
         let log = |end: &str| {
             format!("INFO iteration 3\n2026-01-01T00:00:00Z  INFO {end} after 7 iterations\n")
         };

@@ -1,4 +1,4 @@
-//! Programs from PyPI that tests and benchmarks run.
+//! Python programs from PyPI that tests and benchmarks run.
 
 #![allow(clippy::missing_panics_doc)] // a helper that fails is a test that fails
 
@@ -9,12 +9,13 @@ use std::{
     process::{Command, Output},
 };
 
-/// A virtual environment with the versions of a requirements file, one of which is this package's; it is made where it is missing.
+/// Returns a virtual environment with the pinned versions of a requirements file, and creates it if
+/// it is missing. `package` names its main package.
 pub fn installed(package: &str, requirements: &str) -> PathBuf {
     try_installed(package, requirements).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The same; with what went wrong where it cannot be made.
+/// The same as [`installed`], but returns errors.
 pub fn try_installed(package: &str, requirements: &str) -> io::Result<PathBuf> {
     let home = std::env::var_os("HOME").map_or_else(|| "/root".into(), PathBuf::from);
     let cache = std::env::var_os("XDG_CACHE_HOME").map_or_else(|| home.join(".cache"), Into::into);
@@ -25,12 +26,12 @@ pub fn try_installed(package: &str, requirements: &str) -> io::Result<PathBuf> {
         .find_map(|line| line.strip_prefix(package)?.strip_prefix("=="));
     let version = version.ok_or_else(|| {
         io::Error::other(format!(
-            "{requirements} does not tell the version of {package}"
+            "{requirements} does not pin the version of {package}"
         ))
     })?;
     let dir = all.join(format!("{package}-{version}"));
     std::fs::create_dir_all(&all)?;
-    // Other checkouts may be at it, too.
+    // Another checkout may create it at the same time.
     let lock = File::create(all.join("lock"))?;
     lock.lock()?;
     let complete = dir.join("complete");
@@ -52,7 +53,7 @@ fn install(dir: &Path, requirements: &str) -> io::Result<()> {
         "pip",
         "install",
         "--quiet",
-        // The environment itself is what is kept.
+        // The environment itself is the cache.
         "--no-cache-dir",
         "--requirement",
         requirements,
@@ -61,7 +62,7 @@ fn install(dir: &Path, requirements: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Runs a program to its end; panics with its output where it fails.
+/// Runs a program to its end; panics with its output if it fails.
 pub fn run(command: &mut Command) -> Output {
     try_run(command).unwrap_or_else(|error| panic!("{error}"))
 }

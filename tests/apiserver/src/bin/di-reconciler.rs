@@ -1,4 +1,5 @@
-//! A reconciler and nothing else, as a process that tests kill. It is given the URL of the API server, and how long a call may take, in milliseconds.
+//! A manager process without other parts, for tests that kill it. Its arguments are the URL of the
+//! API server and the timeout of a call in milliseconds.
 
 #![allow(clippy::unwrap_used)] // a program of tests
 
@@ -21,7 +22,7 @@ async fn main() {
         .install_default()
         .unwrap();
     let client = di_cache::client(config).unwrap();
-    // Until whoever started it lets go of its input, as it does when it is killed.
+    // Run until the parent closes stdin, which also happens when the parent is killed.
     let (alone, is_alone) = oneshot::channel();
     thread::spawn(|| {
         std::io::stdin().read_to_end(&mut Vec::new()).ok();

@@ -1,8 +1,8 @@
-//! `docs/faults.md` names a test for each fault, and each test that is named after a fault.
+//! Checks that `docs/faults.md` lists exactly the tests that are named after faults.
 
 use std::{collections::BTreeSet, path::Path};
 
-/// How many are known, numbered from 1.
+/// Number of known faults; they are numbered from 1.
 const FAULTS: usize = 43;
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
@@ -26,7 +26,7 @@ fn named_after_faults(dir: &Path, found: &mut BTreeSet<String>) {
 }
 
 #[test]
-fn every_fault_has_its_test() {
+fn faults_page_lists_every_fault_test() {
     let mut tests = BTreeSet::new();
     for dir in ["pkg", "cmd", "tests"] {
         named_after_faults(&Path::new(ROOT).join(dir), &mut tests);

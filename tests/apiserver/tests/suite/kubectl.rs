@@ -1,4 +1,4 @@
-//! The manifests as a user applies them.
+//! The manifests, applied with kubectl.
 
 use std::{path::PathBuf, process::Command};
 
@@ -20,22 +20,22 @@ pub(crate) struct Kubectl<'a> {
     pub(crate) server: &'a Server,
 }
 
-/// The one that a user would run.
-fn installed() -> Option<PathBuf> {
+/// The kubectl on PATH.
+fn installed_kubectl() -> Option<PathBuf> {
     let folders = std::env::var_os("PATH")?;
     let mut all = std::env::split_paths(&folders).map(|dir| dir.join("kubectl"));
     all.find(|path| path.exists())
 }
 
-/// The one of the server's release, which is all that a machine without another has.
-fn beside_the_server() -> Option<PathBuf> {
+/// The kubectl of the test server's release.
+fn server_kubectl() -> Option<PathBuf> {
     let assets = PathBuf::from(std::env::var_os("KUBEBUILDER_ASSETS")?);
     Some(assets.join("kubectl")).filter(|path| path.exists())
 }
 
-/// The one that a user would run, or else the server's.
-pub(crate) fn some_kubectl() -> PathBuf {
-    let program = installed().or_else(beside_the_server);
+/// The kubectl on PATH, or else the test server's.
+pub(crate) fn any_kubectl() -> PathBuf {
+    let program = installed_kubectl().or_else(server_kubectl);
     program.expect("a kubectl on PATH or in KUBEBUILDER_ASSETS")
 }
 
@@ -59,7 +59,7 @@ impl Kubectl<'_> {
         command
     }
 
-    /// Runs kubectl, which must have nothing to complain of, and returns what it says.
+    /// Runs kubectl, which must succeed without output on stderr, and returns its stdout.
     pub(crate) fn run(&self, args: &[&str]) -> String {
         let output = self.command(args).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -73,21 +73,21 @@ impl Kubectl<'_> {
 }
 
 #[tokio::test]
-async fn the_installed_kubectl_applies_every_manifest_without_a_word_of_complaint() {
-    apply_all(some_kubectl()).await;
+async fn installed_kubectl_applies_manifests_without_warnings() {
+    apply_manifests(any_kubectl()).await;
 }
 
 #[tokio::test]
-async fn the_kubectl_of_the_servers_release_does_so_too() {
-    // Absent where an envtest without it is used.
-    if let Some(program) = beside_the_server() {
-        apply_all(program).await;
+async fn kubectl_of_server_release_applies_manifests() {
+    // Some envtest packages have no kubectl.
+    if let Some(program) = server_kubectl() {
+        apply_manifests(program).await;
     }
 }
 
-/// Applies everything, twice: the second time changes nothing.
-async fn apply_all(program: PathBuf) {
-    // Its webhooks fail closed and nobody serves them: not on the server of the other tests.
+/// Applies all manifests twice: the second time must change nothing.
+async fn apply_manifests(program: PathBuf) {
+    // These webhooks fail closed and are not served, so use a separate server.
     let server = Server::start().await;
     let client = server.client("test");
     let kubectl = Kubectl {
@@ -116,7 +116,7 @@ async fn apply_all(program: PathBuf) {
         let lines = again.lines().filter(|line| !line.ends_with(" unchanged"));
         changed.extend(lines.map(|line| format!("{file}: {line}")));
     }
-    // The folders say the same, to a kubectl that can build them.
+    // The kustomizations must apply, too, if this kubectl can build them.
     for folder in ["crds", "default", "webhook-only"] {
         if kubectl
             .command(&["kustomize", folder])
@@ -134,7 +134,7 @@ async fn apply_all(program: PathBuf) {
     mutating.delete("di-webhook", &params).await.unwrap();
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(client);
     validating.delete("di-webhook", &params).await.unwrap();
-    // The server takes a moment to forget a webhook.
+    // The API server drops a deleted webhook with a delay.
     eventually("the samples are taken", async || {
         let args = ["apply", "--dry-run=server", "-k", "samples"];
         let output = kubectl.command(&args).output().unwrap();
@@ -147,7 +147,7 @@ async fn apply_all(program: PathBuf) {
     })
     .await;
     let samples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../manifests/samples");
-    // The kustomization itself is none.
+    // The kustomization file is not a sample.
     let samples = std::fs::read_dir(samples).unwrap().count() - 1;
     let said = kubectl.run(&["apply", "-k", "samples"]);
     assert_eq!(said.lines().count(), samples, "{said}");

@@ -1,13 +1,13 @@
-//! A job from its creation to its end.
+//! The normal lifecycle of a job.
 
 use di_api::{ConditionType, Phase, is_true};
-use di_apiserver_tests::{Job, Kubelet, Space, exists, exit, run};
+use di_apiserver_tests::{Job, Kubelet, Space, exit, run, wait_for_objects};
 use kube::ResourceExt;
 
 #[tokio::test]
-async fn every_name_stands_in_the_plan_before_its_pod_is_made() {
+async fn plan_is_persisted_before_pods_are_created() {
     let space = Space::new().await;
-    let space = space.undisturbed("each write is made once, and at the first try");
+    let space = space.without_random_faults("each write is made once, and at the first try");
     let manager = space.manager("manager");
     space.create(&Job::new("planned", 3).learners(2)).await;
     space
@@ -20,21 +20,24 @@ async fn every_name_stands_in_the_plan_before_its_pod_is_made() {
     let writes = space.writes_of("manager").await;
     let planned = writes
         .iter()
-        .find(|w| w.is("patch", "dijobs/status") && w.code == 200);
+        .find(|w| w.is_call("patch", "dijobs/status") && w.code == 200);
     let planned = planned.unwrap();
-    let made: Vec<_> = writes.iter().filter(|w| w.is("create", "pods")).collect();
+    let made: Vec<_> = writes
+        .iter()
+        .filter(|w| w.is_call("create", "pods"))
+        .collect();
     assert_eq!(made.len(), 6);
     for pod in made {
         assert!(planned.answered < pod.received, "{planned:?} {pod:?}");
         assert_eq!(pod.code, 201, "{pod:?}");
     }
-    // All of them are told of at once.
-    let told = writes.iter().filter(|w| w.is("create", "events"));
-    assert_eq!(told.count(), 1, "{:?}", space.events_of("planned").await);
+    // One event reports all creates.
+    let events = writes.iter().filter(|w| w.is_call("create", "events"));
+    assert_eq!(events.count(), 1, "{:?}", space.events_of("planned").await);
 }
 
 #[tokio::test]
-async fn a_job_is_created_runs_and_succeeds_with_its_coordinator() {
+async fn job_succeeds_with_its_coordinator() {
     let space = Space::new().await;
     let _kubelet = Kubelet::reaping(&space);
     let manager = space.manager("manager");
@@ -45,8 +48,9 @@ async fn a_job_is_created_runs_and_succeeds_with_its_coordinator() {
     let mut names: Vec<_> = status.plan.iter().map(|entry| entry.name.clone()).collect();
     assert_eq!(names.len(), 3);
     names.push(coordinator.clone());
-    let pods = exists("pods", &names, async || space.pods_of("main").await).await;
-    let services = exists("services", &names, async || space.services_of("main").await).await;
+    let pods = wait_for_objects("pods", &names, async || space.pods_of("main").await).await;
+    let services =
+        wait_for_objects("services", &names, async || space.services_of("main").await).await;
     for owners in pods
         .values()
         .map(ResourceExt::owner_references)
@@ -83,8 +87,8 @@ async fn a_job_is_created_runs_and_succeeds_with_its_coordinator() {
     assert!(is_true(&status.conditions, ConditionType::Succeeded));
     assert!(!is_true(&status.conditions, ConditionType::Running));
     assert!(status.start_time <= status.completion_time && status.completion_time.is_some());
-    exists("services", &[], async || space.services_of("main").await).await;
-    exists("pods", &[coordinator], async || space.pods_of("main").await).await;
+    wait_for_objects("services", &[], async || space.services_of("main").await).await;
+    wait_for_objects("pods", &[coordinator], async || space.pods_of("main").await).await;
     for reason in [
         "SuccessfulCreate",
         "CoordinatorRunning",
@@ -97,12 +101,12 @@ async fn a_job_is_created_runs_and_succeeds_with_its_coordinator() {
 }
 
 #[tokio::test]
-async fn a_collector_that_fails_is_replaced_and_the_phase_stays() {
+async fn failed_collector_is_replaced_and_phase_stays() {
     let space = Space::new().await;
     let _kubelet = Kubelet::running(&space);
     let manager = space.manager("manager");
-    space.create(&Job::new("mended", 2)).await;
-    let before = space.until_settled("mended").await.plan;
+    space.create(&Job::new("repaired", 2)).await;
+    let before = space.until_settled("repaired").await.plan;
     let lost = before[0].name.clone();
     exit(&space.pods(), &lost, 137).await;
     let replaced = |status: &di_api::DIJobStatus| {
@@ -114,11 +118,11 @@ async fn a_collector_that_fails_is_replaced_and_the_phase_stays() {
             && status.collectors_ready.as_deref() == Some("2/2")
     };
     let status = space
-        .until("mended", "the collector is replaced", replaced)
+        .until("repaired", "the collector is replaced", replaced)
         .await;
     assert_eq!(status.phase, Some(Phase::Running));
-    // The failed one is kept for its logs, and the other was not touched.
-    let pods = space.pods_of("mended").await;
+    // The failed pod is kept for its logs, and the other one is unchanged.
+    let pods = space.pods_of("repaired").await;
     assert_eq!(pods.len(), 4, "{:?}", pods.keys());
     assert_eq!(pods[&before[1].name].uid(), before[1].uid);
     manager.stop().await;

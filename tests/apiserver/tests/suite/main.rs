@@ -1,50 +1,27 @@
 //! One binary, so that all its tests share one server.
 
-#![allow(clippy::unwrap_used)] // in a test, whatever fails is a failure
+#![allow(clippy::unwrap_used)] // a panic is how a test fails
 
-mod access;
-mod cert_manager;
-mod certificates;
-mod changes;
-mod clocks;
-mod course;
-mod definitions;
-mod endings;
+mod blocked_pods;
+mod clean_up_policy;
+mod concurrent_writers;
+mod crds;
 mod endpoint;
-mod endpoint_access;
-mod endpoint_faults;
-mod endpoint_lost_answers;
-mod endpoint_own_writes;
-mod endpoint_races;
-mod endpoint_restarts;
-mod endpoint_schema;
-mod endpoint_verdicts;
-mod eventful;
 mod fault_list;
 mod faults;
-mod healing;
-mod held;
+mod idle_writes;
+mod job_change_during_creation;
+mod job_states;
 mod kubectl;
-mod late;
-mod lease;
-mod life;
+mod leader_election;
+mod learner_groups;
 mod lifecycle;
 mod manifests;
 mod metrics;
-mod midway;
-mod mistakes;
-mod mistakes_refused;
-mod outages;
-mod phases;
-mod quiet;
-mod rights;
+mod name_conflicts;
+mod recovery;
 mod scale;
-mod states;
-mod storm;
-mod strangers;
-mod trouble;
+mod suspend;
 mod two_managers;
-mod units;
-mod unreadable;
-mod usurped;
-mod victim;
+mod undecodable_jobs;
+mod webhooks;

@@ -1,4 +1,4 @@
-//! What the manifests promise, read from what users apply.
+//! The guarantees of the manifests, checked on the files that users apply.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 const ALL: &str = "install.yaml";
 const WEBHOOKS_ONLY: &str = "install-webhook-only.yaml";
 
-/// All but the definitions, which are most of it, and take seconds to be read.
-fn installed_by(file: &str) -> Vec<Value> {
+/// Returns all objects except CRDs, which are large and slow to parse.
+fn objects_of(file: &str) -> Vec<Value> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../manifests");
     let text = std::fs::read_to_string(format!("{folder}/{file}")).unwrap();
     let objects = text.split("\n---\n");
@@ -19,25 +19,25 @@ fn installed_by(file: &str) -> Vec<Value> {
     serde_saphyr::from_multiple(&others.join("\n---\n")).unwrap()
 }
 
-fn installed() -> Vec<Value> {
-    installed_by(ALL)
+fn all_objects() -> Vec<Value> {
+    objects_of(ALL)
 }
 
-fn one_of(file: &str, kind: &str, name: &str) -> Value {
-    let all = installed_by(file);
+fn object_of(file: &str, kind: &str, name: &str) -> Value {
+    let all = objects_of(file);
     let mut found = all
         .into_iter()
         .filter(|object| object["kind"] == kind && object["metadata"]["name"] == name);
     found.next().unwrap_or_else(|| panic!("no {kind} {name}"))
 }
 
-fn one(kind: &str, name: &str) -> Value {
-    one_of(ALL, kind, name)
+fn object(kind: &str, name: &str) -> Value {
+    object_of(ALL, kind, name)
 }
 
-/// The pod that a file installs, and its containers.
+/// Returns the pod spec that a file installs, and its containers.
 fn containers_of(file: &str) -> (Value, Vec<Value>) {
-    let pod = one_of(file, "Deployment", "di-webhook")["spec"]["template"]["spec"].take();
+    let pod = object_of(file, "Deployment", "di-webhook")["spec"]["template"]["spec"].take();
     let containers = pod["containers"].as_array().unwrap().clone();
     (pod, containers)
 }
@@ -46,12 +46,12 @@ fn containers() -> (Value, Vec<Value>) {
     containers_of(ALL)
 }
 
-/// Who may reach a port, by a policy that names it or has its number.
-fn may_reach(policy: &Value, name: &str, number: u16) -> Vec<Value> {
+/// Returns the peers that a policy admits to a port, by name or number.
+fn allowed_peers(policy: &Value, name: &str, number: u16) -> Vec<Value> {
     let opens = |port: &Value| match port["port"].as_u64() {
-        // With an `endPort` it is a range.
+        // With `endPort`, the rule covers a range.
         Some(first) => (first..=port["endPort"].as_u64().unwrap_or(first)).contains(&number.into()),
-        // Without any it is all of them.
+        // Without a port, the rule covers all ports.
         None => port["port"].is_null() || port["port"] == name,
     };
     let rules = policy["spec"]["ingress"].as_array().unwrap().iter();
@@ -63,8 +63,8 @@ fn may_reach(policy: &Value, name: &str, number: u16) -> Vec<Value> {
 }
 
 #[test]
-fn f17_only_pods_of_jobs_reach_the_endpoint_and_nobody_from_outside() {
-    for object in installed() {
+fn f17_network_policy_admits_only_pods_of_jobs() {
+    for object in all_objects() {
         if object["kind"] == "Service" {
             let type_ = object["spec"]["type"].as_str().unwrap_or("ClusterIP");
             assert_eq!(type_, "ClusterIP", "{object}");
@@ -76,8 +76,8 @@ fn f17_only_pods_of_jobs_reach_the_endpoint_and_nobody_from_outside() {
         let args = container["args"].as_array().unwrap();
         assert!(!args.contains(&"--allow-anonymous".into()), "{args:?}");
     }
-    let policy = one("NetworkPolicy", "di-orchestrator");
-    let from = may_reach(&policy, "replicas", 8080);
+    let policy = object("NetworkPolicy", "di-orchestrator");
+    let from = allowed_peers(&policy, "replicas", 8080);
     let [clients] = &from[..] else {
         panic!("{from:?}")
     };
@@ -89,35 +89,35 @@ fn f17_only_pods_of_jobs_reach_the_endpoint_and_nobody_from_outside() {
             in_any_namespace("diengine.opendilab.org/replicas-client", "true"),
         ])
     );
-    // Whatever way a rule is written.
+    // The check must recognize every way to write a rule.
     for port in [json!("replicas"), json!(8080), json!(null)] {
         let open = json!({"spec": {"ingress": [{"ports": [{"port": port}]}]}});
-        assert_eq!(may_reach(&open, "replicas", 8080).len(), 1, "{open}");
+        assert_eq!(allowed_peers(&open, "replicas", 8080).len(), 1, "{open}");
     }
     let all = json!({"spec": {"ingress": [{}]}});
-    assert_eq!(may_reach(&all, "replicas", 8080).len(), 1);
+    assert_eq!(allowed_peers(&all, "replicas", 8080).len(), 1);
     assert_eq!(policy["spec"]["policyTypes"], json!(["Ingress", "Egress"]));
 }
 
 #[test]
-fn what_is_scraped_is_open_to_those_who_measure() {
-    let policy = one("NetworkPolicy", "di-orchestrator");
+fn metrics_ports_admit_monitoring_namespace() {
+    let policy = object("NetworkPolicy", "di-orchestrator");
     let monitoring = json!({"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}});
     for (port, number) in [("metrics", 8081), ("health", 8082)] {
-        let from = may_reach(&policy, port, number);
+        let from = allowed_peers(&policy, port, number);
         assert_eq!(from, [json!([{"namespaceSelector": monitoring}])], "{port}");
     }
 }
 
 #[test]
-fn callers_stay_with_one_replica_of_the_endpoint() {
-    let service = one("Service", "di-server");
+fn endpoint_service_has_session_affinity() {
+    let service = object("Service", "di-server");
     assert_eq!(service["spec"]["sessionAffinity"], "ClientIP");
     assert_eq!(service["spec"]["ports"][0]["port"], 8080);
 }
 
 #[test]
-fn f33_a_replica_is_sent_nobody_before_it_is_ready() {
+fn f33_containers_have_readiness_and_liveness_probes() {
     for container in containers().1 {
         assert_eq!(container["readinessProbe"]["httpGet"]["path"], "/readyz");
         assert_eq!(container["livenessProbe"]["httpGet"]["path"], "/healthz");
@@ -125,8 +125,8 @@ fn f33_a_replica_is_sent_nobody_before_it_is_ready() {
 }
 
 #[test]
-fn no_client_takes_the_connections_that_probes_need() {
-    let policy = one("NetworkPolicy", "di-orchestrator");
+fn probe_ports_are_closed_to_clients() {
+    let policy = object("NetworkPolicy", "di-orchestrator");
     let rules = policy["spec"]["ingress"].as_array().unwrap();
     let (_, containers) = containers();
     for container in &containers {
@@ -148,11 +148,11 @@ fn no_client_takes_the_connections_that_probes_need() {
     assert_eq!(each.len(), numbers.len(), "{numbers:?}");
 }
 
-/// What is asked of the webhooks: neither more, which would hold up others, nor less, which would let mistakes in.
+/// The webhooks must be called for their own kinds only, and for every create and update of them.
 #[test]
-fn f42_the_webhooks_ask_for_little_and_there_are_two_of_them() {
+fn f42_webhooks_have_narrow_rules_and_two_replicas() {
     for file in [ALL, WEBHOOKS_ONLY] {
-        let deployment = one_of(file, "Deployment", "di-webhook");
+        let deployment = object_of(file, "Deployment", "di-webhook");
         assert!(deployment["spec"]["replicas"].as_i64() >= Some(2));
         for (kind, fails, resources) in [
             ("MutatingWebhookConfiguration", "Ignore", json!(["dijobs"])),
@@ -162,7 +162,7 @@ fn f42_the_webhooks_ask_for_little_and_there_are_two_of_them() {
                 json!(["dijobs", "aggregatorconfigs"]),
             ),
         ] {
-            let webhooks = one_of(file, kind, "di-webhook")["webhooks"].take();
+            let webhooks = object_of(file, kind, "di-webhook")["webhooks"].take();
             let [webhook] = &webhooks.as_array().unwrap()[..] else {
                 panic!("{webhooks}")
             };
@@ -184,10 +184,10 @@ fn f42_the_webhooks_ask_for_little_and_there_are_two_of_them() {
 }
 
 #[test]
-fn webhooks_alone_are_reached_by_the_api_server_and_those_who_measure() {
-    let policy = one_of(WEBHOOKS_ONLY, "NetworkPolicy", "di-orchestrator");
+fn webhook_only_policy_admits_api_server_and_monitoring() {
+    let policy = object_of(WEBHOOKS_ONLY, "NetworkPolicy", "di-orchestrator");
     let spec = &policy["spec"];
-    let pod = one_of(WEBHOOKS_ONLY, "Deployment", "di-webhook")["spec"]["template"].take();
+    let pod = object_of(WEBHOOKS_ONLY, "Deployment", "di-webhook")["spec"]["template"].take();
     let selected = &spec["podSelector"]["matchLabels"];
     assert_eq!(selected, &pod["metadata"]["labels"]);
     assert_eq!(spec["policyTypes"], json!(["Ingress", "Egress"]));
@@ -208,7 +208,7 @@ fn webhooks_alone_are_reached_by_the_api_server_and_those_who_measure() {
         .flat_map(|c| c["ports"].as_array().unwrap());
     let ports: Vec<_> = ports.map(|port| &port["name"]).collect();
     assert_eq!(ports, ["webhook", "metrics"]);
-    // Names, and the API server.
+    // DNS and the API server.
     let to = |port: u16, protocol: &str| json!({"port": port, "protocol": protocol});
     assert_eq!(
         spec["egress"],
@@ -216,10 +216,10 @@ fn webhooks_alone_are_reached_by_the_api_server_and_those_who_measure() {
     );
 }
 
-/// Every rule that anybody is given, and where it holds.
-fn grants(file: &str) -> BTreeSet<String> {
+/// Returns every granted rule with its scope.
+fn granted_rules(file: &str) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
-    for binding in installed_by(file) {
+    for binding in objects_of(file) {
         let namespace = match binding["kind"].as_str() {
             Some("ClusterRoleBinding") => "everywhere",
             Some("RoleBinding") => binding["metadata"]["namespace"].as_str().unwrap(),
@@ -229,7 +229,7 @@ fn grants(file: &str) -> BTreeSet<String> {
         assert_eq!(binding["subjects"], account);
         let role = &binding["roleRef"];
         let kind = role["kind"].as_str().unwrap();
-        let role = one_of(file, kind, role["name"].as_str().unwrap());
+        let role = object_of(file, kind, role["name"].as_str().unwrap());
         assert!(role["aggregationRule"].is_null(), "{role}");
         for rule in role["rules"].as_array().unwrap() {
             all.insert(format!("{namespace}: {rule}"));
@@ -239,7 +239,7 @@ fn grants(file: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn webhooks_alone_may_keep_their_secret_be_trusted_and_ask_for_rights() {
+fn webhook_only_role_has_minimal_rules() {
     let rule = |namespace: &str, group: &str, resources: Value, name: &str, verbs: Value| {
         let mut rule = json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
         if !name.is_empty() {
@@ -275,15 +275,16 @@ fn webhooks_alone_may_keep_their_secret_be_trusted_and_ask_for_rights() {
         ),
         rule("di-system", "", json!(["secrets"]), "", json!(["create"])),
     ]);
-    assert_eq!(grants(WEBHOOKS_ONLY), expected);
-    let pod = one_of(WEBHOOKS_ONLY, "Deployment", "di-webhook")["spec"]["template"]["spec"].take();
+    assert_eq!(granted_rules(WEBHOOKS_ONLY), expected);
+    let pod =
+        object_of(WEBHOOKS_ONLY, "Deployment", "di-webhook")["spec"]["template"]["spec"].take();
     assert_eq!(pod["serviceAccountName"], "di-orchestrator");
-    let more = grants(ALL);
+    let more = granted_rules(ALL);
     assert!(more.is_superset(&expected), "both keep a certificate alike");
 }
 
 #[test]
-fn f43_containers_run_as_nobody_with_a_bound_on_memory_and_none_on_cpu() {
+fn f43_containers_are_unprivileged_with_memory_limit_only() {
     for (file, names) in [
         (ALL, &["manager", "replicas"][..]),
         (WEBHOOKS_ONLY, &["manager"][..]),
@@ -311,14 +312,14 @@ fn f43_containers_run_as_nobody_with_a_bound_on_memory_and_none_on_cpu() {
     }
 }
 
-/// Fails if it has a field that its kind does not have.
+/// Fails if the object has a field that its kind does not have.
 fn check_fields<T: DeserializeOwned + Serialize>(object: &Value) {
     let read: T = serde_json::from_value(object.clone()).unwrap();
     assert_eq!(&serde_json::to_value(read).unwrap(), object);
 }
 
 #[test]
-fn with_the_overlay_for_it_drains_leave_one_replica_and_jobs_do_not_displace_it() {
+fn availability_overlay_sets_budget_and_priority() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../manifests/availability");
     let read = |file: &str| -> Value {
         let text = std::fs::read_to_string(format!("{folder}/{file}")).unwrap();
@@ -352,14 +353,14 @@ fn with_the_overlay_for_it_drains_leave_one_replica_and_jobs_do_not_displace_it(
     assert_eq!(patch["spec"], set);
     for file in [ALL, WEBHOOKS_ONLY] {
         let name = patch["metadata"]["name"].as_str().unwrap();
-        let deployment = one_of(file, patch["kind"].as_str().unwrap(), name);
+        let deployment = object_of(file, patch["kind"].as_str().unwrap(), name);
         assert_eq!(patch["apiVersion"], deployment["apiVersion"]);
         let namespace = &deployment["metadata"]["namespace"];
         assert_eq!(&patch["metadata"]["namespace"], namespace);
         assert_eq!(&budget["metadata"]["namespace"], namespace);
         let (budget, deployment) = (&budget["spec"], &deployment["spec"]);
         assert_eq!(budget["selector"], deployment["selector"]);
-        // As many as there are would let no node be drained.
+        // A budget of all replicas would block every drain.
         let kept = budget["minAvailable"].as_i64().unwrap();
         let all = deployment["replicas"].as_i64().unwrap();
         assert!(0 < kept && kept < all, "{kept} of {all}");

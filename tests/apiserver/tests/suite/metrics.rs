@@ -1,4 +1,4 @@
-//! What happens is counted.
+//! Metrics of the manager and the endpoint.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,31 +7,31 @@ use std::{
 
 use di_api::Phase;
 use di_apiserver_tests::{
-    Endpoint, Fate, Job, Kubelet, Manager, Proxy, Space, eventually, exit, forbid_pods,
+    Endpoint, Job, Kubelet, Manager, Proxy, ProxyAction, Space, eventually, exit, forbid_pods,
 };
 use di_replicas::Settings;
 use kube::api::DeleteParams;
 
 const WATCHED: [&str; 5] = ["dijobs", "pods", "services", "nodes", "aggregatorconfigs"];
 
-/// The first list of each watch is refused.
+/// Starts a proxy that rejects the first list of each watch.
 fn failing_at_first(space: &Space, agent: &str) -> Proxy {
     let proxy = Proxy::start(space.server.client_of_manager(agent, &space.namespace));
     let refused = Mutex::new(BTreeSet::new());
-    proxy.rule(move |came| {
-        let path = came.target.split('?').next().unwrap();
+    proxy.set_rule(move |request| {
+        let path = request.target.split('?').next().unwrap();
         let resource = path.rsplit('/').next().unwrap();
-        let lists = came.write == 0 && WATCHED.contains(&resource);
+        let lists = request.write == 0 && WATCHED.contains(&resource);
         if lists && refused.lock().unwrap().insert(resource.to_owned()) {
-            Fate::Refused(500)
+            ProxyAction::Rejected(500)
         } else {
-            Fate::Served
+            ProxyAction::Served
         }
     });
     proxy
 }
 
-/// Values by series.
+/// Returns the value of each series.
 fn series(text: &str) -> BTreeMap<String, f64> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let series = lines.map(|line| line.rsplit_once(' ').unwrap());
@@ -52,7 +52,7 @@ async fn until_counted(manager: &Manager, name: &str, wanted: f64) {
 }
 
 #[tokio::test]
-async fn what_happens_to_jobs_is_counted() {
+async fn controller_metrics_count_job_changes() {
     let space = Space::new().await;
     let _kubelet = Kubelet::running(&space);
     let quota = forbid_pods(&space).await;
@@ -103,7 +103,7 @@ async fn what_happens_to_jobs_is_counted() {
     ] {
         grew(name);
     }
-    // All that is counted was there from the start, but for jobs, which come and go.
+    // All series except those of jobs must exist from the start.
     let counters = |all: &BTreeMap<String, f64>| {
         let names = all.keys().filter(|name| !name.contains("_jobs{"));
         names.cloned().collect::<BTreeSet<_>>()
@@ -114,10 +114,10 @@ async fn what_happens_to_jobs_is_counted() {
 }
 
 #[tokio::test]
-async fn the_endpoint_counts_its_connections_and_what_its_watches_fail() {
+async fn endpoint_metrics_count_connections_and_watch_errors() {
     let space = Space::new().await;
     let proxy = failing_at_first(&space, "endpoint");
-    let endpoint = Endpoint::with(&space, proxy.client(), Settings::default()).await;
+    let endpoint = Endpoint::start_with_client(&space, proxy.client(), Settings::default()).await;
     eventually("the failures are counted", async || {
         let url = format!("http://{}/metrics", endpoint.address());
         let text = reqwest::get(&url).await.unwrap().text().await.unwrap();

@@ -1,4 +1,4 @@
-//! Scaling as users and autoscalers do it.
+//! Scaling by users and autoscalers.
 
 use di_api::{DIJob, Phase, PlanEntry, names::MAX_REPLICAS};
 use di_apiserver_tests::{Job, Kubelet, Server, Space, eventually, exit};
@@ -9,19 +9,19 @@ use kube::{
 };
 use serde_json::json;
 
-use crate::kubectl::{Kubectl, some_kubectl};
+use crate::kubectl::{Kubectl, any_kubectl};
 
-/// Replicas of the group, which no scale touches.
+/// Replicas of the group, which a scale does not change.
 const GROUP: i32 = 1;
 
-/// Waits until there are as many collectors as the scale and the group say, and all that tells of them agrees.
-async fn until_scaled(space: &Space, job: &str, declared: i32) {
+/// Waits until pods, spec, status and scale subresource agree on the number of collectors.
+async fn wait_for_scale(space: &Space, job: &str, declared: i32) {
     let jobs = space.jobs();
     let wanted = declared + GROUP;
     eventually("as many collectors as wanted", async || {
         let scale = jobs.get_scale(job).await.unwrap();
-        let told = scale.status.unwrap();
-        let Some(selector) = told.selector else {
+        let observed = scale.status.unwrap();
+        let Some(selector) = observed.selector else {
             return Err("no selector yet".to_owned());
         };
         let selector = ListParams::default().labels(&selector);
@@ -30,10 +30,10 @@ async fn until_scaled(space: &Space, job: &str, declared: i32) {
         let (collector, status) = (spec.collector.unwrap(), status.unwrap());
         assert_eq!(collector.groups[0].replicas, GROUP);
         let seen = (
-            // None is left out.
+            // Zero replicas are omitted.
             scale.spec.unwrap().replicas.unwrap_or_default(),
             collector.replicas,
-            told.replicas,
+            observed.replicas,
             status.collectors,
             i32::try_from(selected).unwrap(),
             status.collectors_ready,
@@ -48,8 +48,8 @@ async fn until_scaled(space: &Space, job: &str, declared: i32) {
     .await;
 }
 
-/// As an autoscaler does it: it puts what it has read, changed, and comes again where somebody was faster.
-async fn put_scale(jobs: &Api<DIJob>, job: &str, replicas: i32) {
+/// Updates the scale like an autoscaler: read, change, write, and repeat after a conflict.
+async fn replace_scale(jobs: &Api<DIJob>, job: &str, replicas: i32) {
     eventually("the scale is taken", async || {
         let mut scale = jobs.get_scale(job).await.unwrap();
         scale.spec.as_mut().unwrap().replicas = Some(replicas);
@@ -80,7 +80,7 @@ fn wait_by_kubectl(kubectl: &Kubectl<'_>, space: &Space, condition: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_and_an_autoscaler_set_how_many_collectors_are_declared_beside_groups() {
+async fn kubectl_and_autoscaler_scale_collectors_outside_groups() {
     let space = Space::new().await;
     let _kubelet = Kubelet::running(&space);
     let manager = space.manager("manager");
@@ -89,26 +89,26 @@ async fn kubectl_and_an_autoscaler_set_how_many_collectors_are_declared_beside_g
             json!([{"name": "big", "replicas": GROUP, "resources": {"cpus": "4"}}]);
     });
     space.create(&job).await;
-    until_scaled(&space, "scaled", 2).await;
+    wait_for_scale(&space, "scaled", 2).await;
 
     let kubectl = Kubectl {
-        program: some_kubectl(),
+        program: any_kubectl(),
         server: Server::shared().await,
     };
     for (declared, resource) in [(4, "dijobs/scaled"), (0, "dijob/scaled")] {
         let replicas = format!("--replicas={declared}");
         let said = kubectl.run(&["-n", &space.namespace, "scale", resource, &replicas]);
         assert_eq!(said, "dijob.diengine.opendilab.org/scaled scaled\n");
-        until_scaled(&space, "scaled", declared).await;
-        // It takes no condition that was observed before the scale.
+        wait_for_scale(&space, "scaled", declared).await;
+        // kubectl ignores conditions that were observed before the scale.
         wait_by_kubectl(&kubectl, &space, "Created");
     }
     for declared in [3, 1] {
-        put_scale(&space.jobs(), "scaled", declared).await;
-        until_scaled(&space, "scaled", declared).await;
+        replace_scale(&space.jobs(), "scaled", declared).await;
+        wait_for_scale(&space, "scaled", declared).await;
     }
 
-    // After the end it is taken, and changes nothing.
+    // An ended job accepts the scale and ignores it.
     exit(&space.pods(), "scaled-coordinator", 0).await;
     space.until_phase("scaled", Phase::Succeeded).await;
     eventually("only the coordinator is kept", async || {
@@ -121,7 +121,7 @@ async fn kubectl_and_an_autoscaler_set_how_many_collectors_are_declared_beside_g
         }
     })
     .await;
-    put_scale(&space.jobs(), "scaled", 5).await;
+    replace_scale(&space.jobs(), "scaled", 5).await;
     space.create(&Job::new("later", 1)).await;
     space.until_settled("later").await;
     let DIJob { spec, status, .. } = space.jobs().get("scaled").await.unwrap();
@@ -134,19 +134,19 @@ async fn kubectl_and_an_autoscaler_set_how_many_collectors_are_declared_beside_g
     manager.stop().await;
 }
 
-async fn refused_scale(space: &Space, version: &str, job: &str, replicas: i32) -> Box<Status> {
+async fn rejected_scale(space: &Space, version: &str, job: &str, replicas: i32) -> Box<Status> {
     let scale = Patch::Merge(json!({"spec": {"replicas": replicas}}));
     let params = PatchParams::default();
-    let jobs = space.jobs_as_they_are(version);
+    let jobs = space.dynamic_jobs(version);
     match jobs.patch_scale(job, &params, &scale).await {
         Err(kube::Error::Api(status)) => status,
         other => panic!("{version}: {other:?}"),
     }
 }
 
-/// The definitions alone refuse them: the webhooks are not asked.
+/// The CRD schema rejects them: no webhook is called for the scale subresource.
 #[tokio::test]
-async fn a_scale_that_nothing_could_follow_is_refused_and_says_why() {
+async fn impossible_scale_is_rejected_with_reason() {
     let space = Space::new().await;
     space.create(&Job::new("some", 2)).await;
     let bare = Job::new("bare", 0).with(|spec| {
@@ -163,7 +163,7 @@ async fn a_scale_that_nothing_could_follow_is_refused_and_says_why() {
                 "should be less than or equal to 2000",
             ),
         ] {
-            let status = refused_scale(&space, version, job, replicas).await;
+            let status = rejected_scale(&space, version, job, replicas).await;
             assert_eq!(status.code, 422, "{version} {job}: {status:?}");
             assert!(status.message.contains(why), "{version} {job}: {status:?}");
         }

@@ -1,4 +1,4 @@
-//! Managers that come and go, and two at a time: names make what they do safe to repeat.
+//! Restarted and concurrent managers: fixed names make their writes idempotent.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,20 +11,20 @@ use di_controller::{Metrics, Result, Settings, lead};
 use prometheus_client::registry::Registry;
 use tokio::{sync::oneshot, task::JoinHandle};
 
-use crate::lease::{lease, seen};
+use crate::leader_election::{new_lease, version_and_holder};
 
-/// How often each pod was made.
-pub(crate) async fn made(space: &Space) -> BTreeMap<String, usize> {
+/// Returns how often each pod was created.
+pub(crate) async fn pod_create_counts(space: &Space) -> BTreeMap<String, usize> {
     let mut made = BTreeMap::new();
     for write in space.writes().await {
-        if write.is("create", "pods") && write.code == 201 {
+        if write.is_call("create", "pods") && write.code == 201 {
             *made.entry(write.name).or_default() += 1;
         }
     }
     made
 }
 
-async fn check_nothing_was_made_twice(space: &Space, job: &str, collectors: usize) {
+async fn check_pods_created_once(space: &Space, job: &str, collectors: usize) {
     let mut planned: Vec<_> = space
         .until_settled(job)
         .await
@@ -35,7 +35,7 @@ async fn check_nothing_was_made_twice(space: &Space, job: &str, collectors: usiz
     assert_eq!(planned.len(), collectors);
     planned.push(format!("{job}-coordinator"));
     planned.sort();
-    let made = made(space).await;
+    let made = pod_create_counts(space).await;
     assert!(
         made.keys().eq(&planned),
         "made {:?}, planned {planned:?}",
@@ -45,12 +45,12 @@ async fn check_nothing_was_made_twice(space: &Space, job: &str, collectors: usiz
 }
 
 #[tokio::test]
-async fn f36_two_managers_at_once_make_no_pod_too_many() {
+async fn f36_two_managers_create_no_extra_pod() {
     let space = Space::new().await;
     let _kubelet = Kubelet::running(&space);
     let managers = ["one", "two"].map(|agent| space.manager(agent));
     space.create(&Job::new("contested", 20)).await;
-    check_nothing_was_made_twice(&space, "contested", 20).await;
+    check_pods_created_once(&space, "contested", 20).await;
     exit(&space.pods(), "contested-coordinator", 0).await;
     space.until_phase("contested", Phase::Succeeded).await;
     eventually("only the coordinator is left", async || {
@@ -68,13 +68,13 @@ async fn f36_two_managers_at_once_make_no_pod_too_many() {
     }
 }
 
-/// A manager behind a lease: its name, its end, and what came of it.
-type Led = (&'static str, oneshot::Sender<()>, JoinHandle<Result<()>>);
+/// A manager with leader election: its name, its stop signal and its task.
+type LeasedManager = (&'static str, oneshot::Sender<()>, JoinHandle<Result<()>>);
 
-fn led(space: &Space, agent: &'static str) -> Led {
+fn start_with_lease(space: &Space, agent: &'static str) -> LeasedManager {
     let (stop, stopped) = oneshot::channel::<()>();
-    // So long that a busy machine does not look like a dead one.
-    let lease = lease(space, agent, Duration::from_secs(30));
+    // Long enough that a slow machine does not lose the lease.
+    let lease = new_lease(space, agent, Duration::from_secs(30));
     let client = space.server.client_of_manager(agent, &space.namespace);
     let task = tokio::spawn(async move {
         let metrics = Metrics::new(&mut Registry::default());
@@ -86,28 +86,28 @@ fn led(space: &Space, agent: &'static str) -> Led {
     (agent, stop, task)
 }
 
-/// The managers that wrote what concerns a job.
+/// Returns the managers that wrote objects of a job.
 async fn writers(space: &Space, job: &str) -> BTreeSet<String> {
     let mut writes = space.writes().await;
-    writes.retain(|write| ["one", "two"].contains(&&*write.agent) && write.concerns(job));
+    writes.retain(|write| ["one", "two"].contains(&&*write.agent) && write.concerns_job(job));
     writes.into_iter().map(|write| write.agent).collect()
 }
 
 #[tokio::test]
-async fn f36_of_two_managers_with_a_lease_one_writes_and_then_the_other() {
+async fn f36_managers_with_lease_write_one_at_a_time() {
     let space = Space::new().await;
     let _kubelet = Kubelet::running(&space);
-    let managers = ["one", "two"].map(|agent| led(&space, agent));
+    let managers = ["one", "two"].map(|agent| start_with_lease(&space, agent));
     space.create(&Job::new("first", 5)).await;
-    check_nothing_was_made_twice(&space, "first", 5).await;
-    let leader = seen(&space).await.unwrap().1.unwrap();
+    check_pods_created_once(&space, "first", 5).await;
+    let leader = version_and_holder(&space).await.unwrap().1.unwrap();
     let alone = BTreeSet::from([leader.clone()]);
     assert_eq!(writers(&space, "first").await, alone);
 
     let (leading, waiting): (Vec<_>, Vec<_>) = managers
         .into_iter()
         .partition(|(agent, ..)| *agent == leader);
-    let end = async |managers: Vec<Led>| {
+    let end = async |managers: Vec<LeasedManager>| {
         for (_, stop, task) in managers {
             stop.send(()).unwrap();
             task.await.unwrap().unwrap();
@@ -118,12 +118,15 @@ async fn f36_of_two_managers_with_a_lease_one_writes_and_then_the_other() {
     space.until_settled("next").await;
     let next = writers(&space, "next").await;
     assert_eq!((next.len(), next.contains(&leader)), (1, false), "{next:?}");
-    assert_eq!(seen(&space).await.unwrap().1, next.first().cloned());
+    assert_eq!(
+        version_and_holder(&space).await.unwrap().1,
+        next.first().cloned()
+    );
     end(waiting).await;
 }
 
 #[tokio::test]
-async fn a_manager_that_is_stopped_before_it_knows_the_jobs_ends_at_once() {
+async fn manager_stopped_before_cache_sync_exits_at_once() {
     let space = Space::new().await;
     let manager = space.manager("manager");
     let stopped = tokio::time::timeout(Duration::from_secs(60), manager.stop()).await;

@@ -1,4 +1,4 @@
-//! The webhooks, asked through the API server.
+//! The webhooks, called by the API server of a cluster.
 
 use di_api::{DIJob, names};
 use di_e2e::{Namespace, container, job, owned_pods};
@@ -8,7 +8,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-/// Jobs in the older version, whose schema is open.
+/// API of jobs in v1alpha1, whose schema is open.
 fn legacy(namespace: &Namespace) -> Api<DynamicObject> {
     let resource = ApiResource {
         api_version: format!("{}/{}", names::GROUP, names::LEGACY_VERSION),
@@ -28,22 +28,22 @@ fn manifest(version: &str, name: &str, spec: &Value) -> DynamicObject {
     .unwrap()
 }
 
-fn held() -> Value {
+fn idle_template() -> Value {
     json!({"template": {"spec": {"containers": [container(&["hold"])]}}})
 }
 
 #[tokio::test]
-async fn mistakes_are_refused_with_the_field_and_the_remedy() {
+async fn invalid_jobs_are_rejected_with_field_and_fix() {
     Namespace::with("refused", |ns| async move {
         let api = legacy(&ns);
         let main = json!({"template": {"spec": {"containers": [{"name": "main", "image": "i"}]}}});
         for (spec, message) in [
             (
-                json!({"coordinator": held(), "cleanPodPolicy": "Sometimes"}),
+                json!({"coordinator": idle_template(), "cleanPodPolicy": "Sometimes"}),
                 r#"spec.cleanPodPolicy: Unsupported value: "Sometimes": supported values: "None", "Running", "All""#,
             ),
             (
-                json!({"collector": held()}),
+                json!({"collector": idle_template()}),
                 "spec.coordinator.template: Required value: the pod that the coordinator runs in",
             ),
             (
@@ -62,7 +62,7 @@ async fn mistakes_are_refused_with_the_field_and_the_remedy() {
 }
 
 #[tokio::test]
-async fn defaults_are_filled_in_for_both_versions() {
+async fn defaults_are_set_for_both_versions() {
     Namespace::with("defaults", |ns| async move {
         let legacy = legacy(&ns);
         let current: Api<DIJob> = ns.api();
@@ -72,7 +72,7 @@ async fn defaults_are_filled_in_for_both_versions() {
             ("seeds", json!("ALL"), "All"),
             ("kept", json!("None"), "None"),
         ] {
-            let mut spec = json!({"coordinator": held(), "suspend": true});
+            let mut spec = json!({"coordinator": idle_template(), "suspend": true});
             if !policy.is_null() {
                 spec["cleanPodPolicy"] = policy;
             }
@@ -90,7 +90,7 @@ async fn defaults_are_filled_in_for_both_versions() {
 }
 
 #[tokio::test]
-async fn f12_names_too_long_for_what_is_derived_from_them_are_refused() {
+async fn f12_too_long_job_name_is_rejected() {
     Namespace::with("long", |ns| async move {
         let long = "a".repeat(46);
         let error = ns

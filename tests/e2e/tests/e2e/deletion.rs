@@ -1,7 +1,7 @@
-//! Jobs that are deleted, alone or with their namespace, on a cluster that collects what they leave.
+//! Deletion of jobs and namespaces on a cluster with garbage collection.
 
 use di_api::{DIJob, DIJobStatus, Phase};
-use di_e2e::{Namespace, eventually, held, is_running, owned_pods, reaches, status};
+use di_e2e::{Namespace, eventually, idle_job, is_running, owned_pods, status, wait_for_phase};
 use k8s_openapi::api::{
     core::v1::{Namespace as NamespaceObject, Pod, Service},
     events::v1::Event,
@@ -11,25 +11,25 @@ use kube::{
     api::{DeleteParams, ListParams},
 };
 
-use crate::lifecycle::{end, running};
+use crate::lifecycle::{end_pod, wait_for_running_pods};
 
-fn is_of(object: &impl ResourceExt, job: Option<&String>) -> bool {
+fn is_owned_by(object: &impl ResourceExt, job: Option<&String>) -> bool {
     let owners = object.owner_references().iter();
     owners.map(|owner| &owner.uid).eq(job)
 }
 
 #[tokio::test]
-async fn a_job_deleted_and_made_again_at_once_has_all_of_its_own() {
+async fn job_recreated_at_once_gets_its_own_objects() {
     Namespace::with("again", |ns| async move {
-        let wanted = held("again", 2, 0);
+        let wanted = idle_job("again", 2, 0);
         ns.submit(&wanted).await;
-        running(&ns, "again", 3).await;
+        wait_for_running_pods(&ns, "again", 3).await;
         let now = DeleteParams::background();
         ns.api::<DIJob>().delete("again", &now).await.unwrap();
         let uid = ns.submit(&wanted).await.uid();
 
         let own = |pods: &Vec<Pod>| {
-            let own = |pod: &Pod| is_of(pod, uid.as_ref()) && is_running(pod);
+            let own = |pod: &Pod| is_owned_by(pod, uid.as_ref()) && is_running(pod);
             pods.len() == 3 && pods.iter().all(own)
         };
         eventually("its own run, alone", || owned_pods(&ns, "again"), own).await;
@@ -37,7 +37,7 @@ async fn a_job_deleted_and_made_again_at_once_has_all_of_its_own() {
         let (services, events) = (ns.api::<Service>(), ns.api::<Event>());
         let list = || async { services.list(&of_it).await.unwrap().items };
         let own = |all: &Vec<Service>| {
-            all.len() == 3 && all.iter().all(|service| is_of(service, uid.as_ref()))
+            all.len() == 3 && all.iter().all(|service| is_owned_by(service, uid.as_ref()))
         };
         eventually("so do its services", list, own).await;
         let ready = |s: &DIJobStatus| {
@@ -46,7 +46,7 @@ async fn a_job_deleted_and_made_again_at_once_has_all_of_its_own() {
         };
         let seen = eventually("ready", || status(&ns, "again"), ready).await;
         assert_eq!(seen.restarts, 0);
-        // That the earlier one takes its time to go is nothing to mend.
+        // The slow termination of the previous job is no warning.
         let all = events.list(&ListParams::default()).await.unwrap();
         let alarms = |event: &&Event| {
             let about = event.regarding.as_ref().and_then(|job| job.uid.as_ref());
@@ -54,21 +54,21 @@ async fn a_job_deleted_and_made_again_at_once_has_all_of_its_own() {
         };
         let alarms: Vec<_> = all.items.iter().filter(alarms).collect();
         assert!(alarms.is_empty(), "{alarms:#?}");
-        end(&ns, "again-coordinator", "0").await;
-        reaches(&ns, "again", Phase::Succeeded).await;
+        end_pod(&ns, "again-coordinator", "0").await;
+        wait_for_phase(&ns, "again", Phase::Succeeded).await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_namespace_that_is_deleted_goes_with_the_job_that_runs_in_it() {
+async fn namespace_with_running_job_can_be_deleted() {
     Namespace::with("doomed", |ns| async move {
-        ns.submit(&held("doomed", 2, 1)).await;
-        running(&ns, "doomed", 4).await;
+        ns.submit(&idle_job("doomed", 2, 1)).await;
+        wait_for_running_pods(&ns, "doomed", 4).await;
         let all: Api<NamespaceObject> = Api::all(ns.client.clone());
         let params = DeleteParams::default();
         all.delete(&ns.name, &params).await.unwrap();
-        // It does not go before all that is in it.
+        // The namespace is deleted only after all its objects.
         eventually(
             "gone",
             || async { all.get_opt(&ns.name).await.unwrap() },

@@ -1,13 +1,14 @@
-//! DI-engine's own client against the endpoint: what it sees, and that its one sync thread lives. See `tests/di-engine`.
+//! DI-engine's own client with the endpoint: its state, and that its sync thread stays alive. See
+//! `tests/di-engine`.
 
-mod units;
+mod learner_groups;
 
 use std::collections::BTreeSet;
 
 use di_api::Role;
 use di_e2e::{
-    Coordinator, Namespace, Seen, Workload, account, di, enter, eventually, job, logs_so_far,
-    main_of, owned_pods, pod, status,
+    ClientState, Coordinator, Namespace, Workload, create_account, eventually, exec_command, job,
+    kubectl_di, logs_so_far, main_container, owned_pods, pod_template, status,
 };
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::api::{DeleteParams, PostParams};
@@ -22,103 +23,103 @@ fn urls(answer: &Value, part: &str) -> BTreeSet<String> {
     serde_json::from_value(answer["data"][part].clone()).unwrap()
 }
 
-/// A job with so many replicas that its coordinator asks for at its start, and is connected to.
-async fn started(ns: &Namespace, collectors: usize, learners: usize) -> Coordinator {
+/// Starts a job whose coordinator requests this number of replicas and is connected to all of them.
+async fn start_connected(ns: &Namespace, collectors: usize, learners: usize) -> Coordinator {
     let request = json!({"collectors": {"replicas": collectors}, "learners": {"gpus": "0", "replicas": learners}});
     let coordinator = Workload::new("real", &request, collectors, learners)
         .submit(ns)
         .await;
-    let all = |seen: &Seen| {
+    let all = |seen: &ClientState| {
         seen.started && (seen.collectors.len(), seen.learners.len()) == (collectors, learners)
     };
-    coordinator.sees("connected to all", all).await;
+    coordinator.wait_until("connected to all", all).await;
     coordinator
 }
 
-async fn said_goodbye(ns: &Namespace, url: &str) {
-    // It is dropped before it is told.
+async fn wait_for_disconnect(ns: &Namespace, url: &str) {
+    // DI-engine drops a connection before it sends the disconnect.
     let log = || logs_so_far(ns, pod_of(url));
     eventually("its goodbye", log, |log| log.contains("disconnected")).await;
 }
 
 #[tokio::test]
-async fn it_gets_what_it_asks_for_and_ends_well() {
+async fn client_gets_requested_replicas_and_exits_cleanly() {
     Namespace::with("start", |ns| async move {
-        let coordinator = started(&ns, 2, 1).await;
-        let seen = coordinator.now().await;
+        let coordinator = start_connected(&ns, 2, 1).await;
+        let seen = coordinator.state().await;
         assert_eq!(
             seen.collectors,
-            coordinator.planned(Role::Collector, 22270).await
+            coordinator.planned_urls(Role::Collector, 22270).await
         );
         assert_eq!(
             seen.learners,
-            coordinator.planned(Role::Learner, 22271).await
+            coordinator.planned_urls(Role::Learner, 22271).await
         );
-        coordinator.ends_well().await;
+        coordinator.close_cleanly().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn replicas_come_and_go_by_it_and_by_their_user() {
+async fn client_sees_replicas_scaled_by_itself_and_by_user() {
     Namespace::with("scale", |ns| async move {
-        let coordinator = started(&ns, 1, 1).await;
-        let first = coordinator.now().await.collectors;
+        let coordinator = start_connected(&ns, 1, 1).await;
+        let first = coordinator.state().await.collectors;
 
-        let added = di(&ns, &["replicas", "add", "real", "--collectors", "1"]).await;
+        let added = kubectl_di(&ns, &["replicas", "add", "real", "--collectors", "1"]).await;
         assert_eq!(added.code, Some(0), "{added:?}");
-        let seen = coordinator.soon_sees("a declared one", |seen| seen.collectors.len() == 2).await;
+        let seen = coordinator.wait_until_soon("a declared one", |seen| seen.collectors.len() == 2).await;
         let declared = &seen.collectors - &first;
         let part = json!({"data": {"collectors": {"replicas": 1}, "learners": {"gpus": "0", "replicas": 1}}});
         let added = coordinator.call("post_replicas", &part).await;
         let (collector, learner) = (urls(&added, "collectors"), urls(&added, "learners"));
         assert_eq!((collector.len(), learner.len()), (1, 1), "{added}");
-        let both = |seen: &Seen| seen.collectors.is_superset(&collector) && seen.learners.is_superset(&learner);
-        coordinator.soon_sees("requested ones", both).await;
+        let both = |seen: &ClientState| seen.collectors.is_superset(&collector) && seen.learners.is_superset(&learner);
+        coordinator.wait_until_soon("requested ones", both).await;
 
         let removed = coordinator.call("delete_replicas", &json!({"n_collectors": 2, "n_learners": 1})).await;
         let gone = urls(&removed, "collectors");
         assert_eq!(gone, &first | &collector, "requested ones go first");
-        let left = |seen: &Seen| seen.collectors == declared && seen.learners.len() == 1;
-        coordinator.soon_sees("the declared one only", left).await;
+        let left = |seen: &ClientState| seen.collectors == declared && seen.learners.len() == 1;
+        coordinator.wait_until_soon("the declared one only", left).await;
         for url in gone.iter().chain(&urls(&removed, "learners")) {
-            said_goodbye(&ns, url).await;
+            wait_for_disconnect(&ns, url).await;
         }
 
-        let removed = di(&ns, &["replicas", "delete", "real", "--collectors", "1"]).await;
+        let removed = kubectl_di(&ns, &["replicas", "delete", "real", "--collectors", "1"]).await;
         assert_eq!(removed.code, Some(0), "{removed:?}");
-        coordinator.soon_sees("none", |seen| seen.collectors.is_empty()).await;
+        coordinator.wait_until_soon("none", |seen| seen.collectors.is_empty()).await;
         for url in &declared {
-            said_goodbye(&ns, url).await;
+            wait_for_disconnect(&ns, url).await;
         }
-        coordinator.ends_well().await;
+        coordinator.close_cleanly().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn those_it_reports_are_replaced() {
+async fn reported_replicas_are_replaced() {
     Namespace::with("failed", |ns| async move {
-        let coordinator = started(&ns, 2, 1).await;
-        let before = coordinator.now().await;
+        let coordinator = start_connected(&ns, 2, 1).await;
+        let before = coordinator.state().await;
         let [by_name, by_url] = before.collectors.iter().collect::<Vec<_>>()[..] else {
             panic!("{before:?}");
         };
 
         // Its sync thread reports pod names.
         coordinator
-            .gives_up(&json!({"collectors": [by_name], "learners": before.learners}))
+            .give_up(&json!({"collectors": [by_name], "learners": before.learners}))
             .await;
-        let fresh = |seen: &Seen| {
+        let fresh = |seen: &ClientState| {
             let old =
                 seen.collectors.contains(by_name) || !seen.learners.is_disjoint(&before.learners);
             !old && (seen.collectors.len(), seen.learners.len()) == (2, 1)
         };
         let between = coordinator
-            .soon_sees("others for those it gave up", fresh)
+            .wait_until_soon("others for those it gave up", fresh)
             .await;
         for url in before.learners.iter().chain([by_name]) {
-            said_goodbye(&ns, url).await;
+            wait_for_disconnect(&ns, url).await;
         }
         // Older clients report URLs.
         let answer = coordinator
@@ -132,7 +133,7 @@ async fn those_it_reports_are_replaced() {
         let listed = coordinator.call("get_replicas", &json!({})).await;
         assert!(!urls(&listed, "collectors").contains(by_url), "{listed}");
         let after = coordinator
-            .soon_sees("the replacement", |seen| {
+            .wait_until_soon("the replacement", |seen| {
                 seen.collectors.is_superset(&replacement) && seen.collectors.len() == 2
             })
             .await;
@@ -140,51 +141,53 @@ async fn those_it_reports_are_replaced() {
             &after.collectors - &replacement,
             &between.collectors - &BTreeSet::from([by_url.clone()])
         );
-        said_goodbye(&ns, by_url).await;
-        coordinator.ends_well().await;
+        wait_for_disconnect(&ns, by_url).await;
+        coordinator.close_cleanly().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn deleted_ones_are_replaced() {
+async fn deleted_replicas_are_replaced() {
     Namespace::with("deleted", |ns| async move {
-        let coordinator = started(&ns, 2, 1).await;
-        let before = coordinator.now().await.collectors;
+        let coordinator = start_connected(&ns, 2, 1).await;
+        let before = coordinator.state().await.collectors;
         let lost = before.first().unwrap();
         ns.api::<Pod>()
             .delete(pod_of(lost), &DeleteParams::default())
             .await
             .unwrap();
-        let fresh = |seen: &Seen| seen.collectors.len() == 2 && !seen.collectors.contains(lost);
-        coordinator.soon_sees("another one", fresh).await;
-        said_goodbye(&ns, lost).await;
-        coordinator.ends_well().await;
+        let fresh =
+            |seen: &ClientState| seen.collectors.len() == 2 && !seen.collectors.contains(lost);
+        coordinator.wait_until_soon("another one", fresh).await;
+        wait_for_disconnect(&ns, lost).await;
+        coordinator.close_cleanly().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn one_that_dies_is_replaced() {
+async fn crashed_replica_is_replaced() {
     Namespace::with("dies", |ns| async move {
-        let coordinator = started(&ns, 2, 1).await;
-        let before = coordinator.now().await.collectors;
+        let coordinator = start_connected(&ns, 2, 1).await;
+        let before = coordinator.state().await.collectors;
         let lost = before.first().unwrap();
-        // The connection may break before the answer comes: the container ends.
-        enter(&ns, pod_of(lost), &["sh", "-c", "kill -USR1 1"]).await;
-        let fresh = |seen: &Option<Seen>| {
+        // The connection may break before the response: the container is ending.
+        exec_command(&ns, pod_of(lost), &["sh", "-c", "kill -USR1 1"]).await;
+        let fresh = |seen: &Option<ClientState>| {
             seen.as_ref()
                 .is_some_and(|seen| seen.collectors.len() == 2 && !seen.collectors.contains(lost))
         };
-        eventually("another one", || coordinator.look(), fresh).await;
-        // Then DI-engine 0.5.3 says goodbye to the dead one, and its sync thread does not survive that nobody is there. The rest does.
-        coordinator.ends().await;
+        eventually("another one", || coordinator.observe(), fresh).await;
+        // DI-engine 0.5.3 then disconnects from the dead replica, and its sync thread does not
+        // survive the missing response. The rest does.
+        coordinator.close().await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn those_that_never_start_are_not_offered() {
+async fn replicas_that_cannot_start_are_not_listed() {
     Namespace::with("never", |ns| async move {
         // No node has a thousand CPUs.
         let request = json!({"collectors": {"replicas": 1, "cpus": 1000}});
@@ -197,11 +200,11 @@ os.execvp(sys.argv[1], sys.argv[1:])";
             let wait = ["python3", "-c", waits].map(str::to_owned);
             container.command = Some([wait.to_vec(), container.command.take().unwrap()].concat());
         };
-        gate(main_of(&mut spec.coordinator.template));
+        gate(main_container(&mut spec.coordinator.template));
         spec.collector.as_mut().unwrap().replicas = 2;
         let learner = spec.learner.as_mut().unwrap();
         learner.replicas = 1;
-        main_of(&mut learner.template).image = Some("no.such.registry/image:1".into());
+        main_container(&mut learner.template).image = Some("no.such.registry/image:1".into());
         let coordinator = workload.submit(&ns).await;
         let without_image = |pods: &Vec<Pod>| {
             pods.iter()
@@ -213,15 +216,18 @@ os.execvp(sys.argv[1], sys.argv[1:])";
             without_image,
         )
         .await;
-        enter(&ns, &coordinator.pod(), &["sh", "-c", ": >/tmp/go"]).await;
+        exec_command(&ns, &coordinator.pod_name(), &["sh", "-c", ": >/tmp/go"]).await;
 
         let seen = coordinator
-            .sees("connected to the others", |seen| {
+            .wait_until("connected to the others", |seen| {
                 seen.started && seen.collectors.len() == 2
             })
             .await;
         assert!(seen.learners.is_empty(), "{seen:#?}");
-        assert_eq!(coordinator.planned(Role::Collector, 22270).await.len(), 3);
+        assert_eq!(
+            coordinator.planned_urls(Role::Collector, 22270).await.len(),
+            3
+        );
         let listed = coordinator.call("get_replicas", &json!({})).await;
         assert_eq!(
             (urls(&listed, "collectors"), urls(&listed, "learners").len()),
@@ -232,12 +238,13 @@ os.execvp(sys.argv[1], sys.argv[1:])";
             "{:#?}",
             seen.log
         );
-        coordinator.ends_well().await;
+        coordinator.close_cleanly().await;
     })
     .await;
 }
 
-/// Runs DI-engine's command line for replicas, as somebody who may enter pods, and returns what it prints.
+/// Runs DI-engine's command line for replicas with rights to exec into pods, and returns its
+/// output.
 async fn command_line(ns: &Namespace, args: &[&str]) -> String {
     let program = [
         "python3",
@@ -245,23 +252,23 @@ async fn command_line(ns: &Namespace, args: &[&str]) -> String {
         &ns.name,
         "real-coordinator",
     ];
-    let (ok, printed) = enter(ns, "command-line", &[&program, args].concat()).await;
+    let (ok, printed) = exec_command(ns, "command-line", &[&program, args].concat()).await;
     assert!(ok, "{args:?}: {printed}");
     printed.trim().to_owned()
 }
 
-async fn somebody_who_may_enter_pods(ns: &Namespace) {
+async fn create_exec_pod(ns: &Namespace) {
     let rules = json!([
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]},
         {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get", "create"]},
     ]);
-    account(ns, "command-line", &rules).await;
+    create_account(ns, "command-line", &rules).await;
     let mut pod = Workload::template(&["python3", "-c", "import signal; signal.pause()"]);
     pod["metadata"] = json!({"name": "command-line"});
     pod["spec"]["serviceAccountName"] = json!("command-line");
     pod["spec"]["volumes"] = Workload::volumes();
     let pod: Pod = serde_json::from_value(pod).unwrap();
-    // Servers of 1.20 take it only once the account has its token.
+    // API servers of 1.20 accept the pod only once the account has its token.
     let pods = ns.api();
     let new = PostParams::default();
     let create = || pods.create(&new, &pod);
@@ -271,15 +278,15 @@ async fn somebody_who_may_enter_pods(ns: &Namespace) {
 }
 
 #[tokio::test]
-async fn its_command_line_adds_removes_and_restarts() {
+async fn command_line_adds_removes_and_restarts_replicas() {
     Namespace::with("command-line", |ns| async move {
-        let coordinator = started(&ns, 1, 1).await;
-        somebody_who_may_enter_pods(&ns).await;
-        let first = coordinator.now().await;
+        let coordinator = start_connected(&ns, 1, 1).await;
+        create_exec_pod(&ns).await;
+        let first = coordinator.state().await;
         let said = command_line(&ns, &["add", "collector", "1", "1", "64Mi"]).await;
         assert_eq!(said, "collector add successfully");
         let seen = coordinator
-            .soon_sees("one more", |seen| seen.collectors.len() == 2)
+            .wait_until_soon("one more", |seen| seen.collectors.len() == 2)
             .await;
         let newest = (&seen.collectors - &first.collectors).pop_first().unwrap();
         let pod: Pod = ns.api().get(pod_of(&newest)).await.unwrap();
@@ -300,7 +307,7 @@ async fn its_command_line_adds_removes_and_restarts() {
             "learner restart successfully"
         );
         coordinator
-            .soon_sees("another learner", |seen| {
+            .wait_until_soon("another learner", |seen| {
                 seen.learners.len() == 1 && !seen.learners.contains(learner)
             })
             .await;
@@ -309,22 +316,22 @@ async fn its_command_line_adds_removes_and_restarts() {
             "collector delete successfully"
         );
         coordinator
-            .soon_sees("one less", |seen| seen.collectors.len() == 1)
+            .wait_until_soon("one less", |seen| seen.collectors.len() == 1)
             .await;
 
-        // It parses a refusal too, in which it takes every apostrophe for a quotation mark.
+        // It also parses rejections, and takes every apostrophe for a quotation mark.
         let refused = command_line(&ns, &["add", "collector", "1000000"]).await;
         assert!(
             refused.starts_with("Failed to add collector, return code: 1, message: "),
             "{refused}"
         );
-        coordinator.ends_well().await;
+        coordinator.close_cleanly().await;
     })
     .await;
 }
 
-/// Asks for one collector more of a job, with the token in a file if there is one, and in the name of another address if there is one, and
-/// prints the status of the answer.
+/// Requests one more collector, optionally with the token in a file and with spoofed source
+/// headers, and prints the status of the response.
 const ADDS: &str = r#"
 import json, sys, urllib.error, urllib.request
 namespace, job, token, address = sys.argv[1:]
@@ -339,11 +346,11 @@ except urllib.error.HTTPError as error:
     answer = error
 print(answer.status, json.load(answer)["message"])
 "#;
-/// Where pods have a token for the endpoint, and one for the API server.
+/// Paths of a token for the endpoint and of one for the API server.
 const TOKENS: [&str; 2] = ["/tokens/endpoint", "/tokens/other"];
 
-/// A pod that waits, with tokens of this account in it.
-fn with_tokens(account: &str) -> Value {
+/// The spec of an idle pod with tokens of this account.
+fn pod_spec_with_tokens(account: &str) -> Value {
     let token = |path: &str, audience: Option<&str>| json!({"serviceAccountToken": {"path": path, "audience": audience, "expirationSeconds": 600}});
     json!({
         "serviceAccountName": account,
@@ -360,26 +367,26 @@ fn with_tokens(account: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_token_in_a_pod_opens_what_its_account_may_change() {
+async fn pod_token_grants_the_rights_of_its_account() {
     Namespace::with("tokens", |ns| async move {
         let rule = json!({
             "apiGroups": ["diengine.opendilab.org"], "resources": ["dijobs"], "resourceNames": ["granted"],
             "verbs": ["get", "update"],
         });
-        account(&ns, "trainer", &json!([rule])).await;
+        create_account(&ns, "trainer", &json!([rule])).await;
         for name in ["own", "granted", "other"] {
             let mut job = job(name, &["hold"]);
-            job.spec.collector = serde_json::from_value(json!({"template": pod(&["hold"])})).unwrap();
+            job.spec.collector = serde_json::from_value(json!({"template": pod_template(&["hold"])})).unwrap();
             if name == "own" {
-                job.spec.coordinator.template.spec = serde_json::from_value(with_tokens("trainer")).unwrap();
+                job.spec.coordinator.template.spec = serde_json::from_value(pod_spec_with_tokens("trainer")).unwrap();
             }
             ns.submit(&job).await;
         }
         let stranger: Pod =
             serde_json::from_value(json!({
-                // Where network policies are enforced, nobody else reaches the endpoint.
+                // With enforced network policies, only pods with this label reach the endpoint.
                 "metadata": {"name": "stranger", "labels": {"diengine.opendilab.org/replicas-client": "true"}},
-                "spec": with_tokens("trainer"),
+                "spec": pod_spec_with_tokens("trainer"),
             })).unwrap();
         ns.api().create(&PostParams::default(), &stranger).await.unwrap();
 
@@ -389,17 +396,17 @@ async fn a_token_in_a_pod_opens_what_its_account_may_change() {
         let address = eventually("its address", address, Option::is_some).await.unwrap();
         let [endpoint, other] = TOKENS;
         let (here, elsewhere) = (&*ns.name, "kube-system");
-        // What may pass is refused with 200, too.
+        // In v1alpha1, transient rejections also have status 200.
         let added = "200 the replicas are planned";
         for (pod, namespace, job, token, says_from, status) in [
-            // Known by its address, and its own job alone is open to that.
+            // The pod IP identifies it, and grants its own job only.
             (own, here, "own", "", "", added),
             (own, here, "granted", "", "", "403"),
             (own, here, "granted", endpoint, "", added),
             (own, here, "other", endpoint, "", "403"),
             (own, elsewhere, "own", "", "", "403"),
             (own, elsewhere, "granted", endpoint, "", "403"),
-            // Of no job, so that all depends on the token.
+            // This pod belongs to no job, so that only the token counts.
             (stranger, here, "granted", "", "", "401"),
             (stranger, here, "own", "", &*address, "401"),
             (stranger, here, "granted", other, "", "401"),
@@ -408,8 +415,9 @@ async fn a_token_in_a_pod_opens_what_its_account_may_change() {
             (stranger, elsewhere, "granted", endpoint, "", "403"),
         ] {
             let command = ["python3", "-c", ADDS, namespace, job, token, says_from];
-            let ask = || enter(&ns, pod, &command);
-            // What a refused token may do is remembered for two seconds, and rights take a moment to be known.
+            let ask = || exec_command(&ns, pod, &command);
+            // The endpoint caches rejected tokens for two seconds, and the API server learns rights
+            // with a delay.
             let answered = |(_, answer): &(bool, String)| answer.starts_with(status);
             eventually(&format!("{pod} asks of {namespace}/{job} with token {token:?}: {status}"), ask, answered).await;
         }
@@ -420,7 +428,8 @@ async fn a_token_in_a_pod_opens_what_its_account_may_change() {
     .await;
 }
 
-/// A coordinator that asks for two collectors and fails; once it is started again, it asks anew, tells of both answers, and waits.
+/// A coordinator that requests two collectors and fails. After its restart it requests them again,
+/// prints both responses, and waits.
 const ASKS_TWICE: &str = r#"
 import json, os, time, urllib.request
 body = {"namespace": os.environ["KUBERNETES_POD_NAMESPACE"], "coordinator": os.environ["KUBERNETES_POD_NAME"], "collectors": {"replicas": 2}}
@@ -441,7 +450,7 @@ time.sleep(3600)
 "#;
 
 #[tokio::test]
-async fn a_coordinator_that_its_kubelet_starts_again_gets_what_it_left() {
+async fn coordinator_restarted_by_kubelet_gets_its_replicas() {
     Namespace::with("again", |ns| async move {
         let mut job = job("again", &["hold"]);
         job.spec.coordinator.template.spec = serde_json::from_value(json!({
@@ -457,7 +466,8 @@ async fn a_coordinator_that_its_kubelet_starts_again_gets_what_it_left() {
             "volumes": [{"name": "left", "emptyDir": {}}],
         }))
         .unwrap();
-        job.spec.collector = serde_json::from_value(json!({"template": pod(&["hold"])})).unwrap();
+        job.spec.collector =
+            serde_json::from_value(json!({"template": pod_template(&["hold"])})).unwrap();
         ns.submit(&job).await;
         let log = eventually(
             "two answers",

@@ -1,9 +1,10 @@
-//! The commands of README and user guide, as they stand there, and what the guide says that they print. How commands are run that do not
-//! simply end well is told by comments in the guide, see [`Rule`]. `tests/e2e/run` puts the plugin on PATH.
+//! The commands of the README and the user guide are run, and their output is compared with the
+//! guide. Comments in the guide say how to run special commands, see [`Rule`]. `tests/e2e/run` puts
+//! the plugin on PATH.
 
 use std::{path::Path, process::Stdio, time::Duration};
 
-use di_e2e::{Namespace, Rule, eventually, is_as_shown, nodes_have_gpus, steps};
+use di_e2e::{Namespace, Rule, eventually, is_as_shown, set_node_gpus, steps};
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, ResourceExt, api::ListParams};
 use regex::{Regex, escape};
@@ -16,17 +17,17 @@ use tokio::{
 
 const README: &str = include_str!("../../../../README.md");
 const USER_GUIDE: &str = include_str!("../../../../docs/user-guide.md");
-/// Far above what any of them takes.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// Much longer than any command takes.
+const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The first block of a language below a heading.
+/// Returns the first block of a language below a heading.
 fn block<'a>(text: &'a str, heading: &str, language: &str) -> &'a str {
     let (_, below) = text.split_once(&format!("\n{heading}\n")).unwrap();
     let (_, block) = below.split_once(&format!("```{language}\n")).unwrap();
     block.split_once("```").unwrap().0
 }
 
-/// A shell in a folder of its own, whose kubectl goes to the namespace of a test.
+/// A shell in a temporary folder, whose kubectl uses the namespace of the test.
 struct Shell {
     folder: TempDir,
 }
@@ -51,26 +52,26 @@ impl Shell {
         command
     }
 
-    /// Runs it to its end, and returns what it printed.
+    /// Runs a command that must succeed, and returns its output.
     async fn run(&self, line: &str) -> String {
-        let output = timeout(PATIENCE, self.command(line).output()).await;
+        let output = timeout(TIMEOUT, self.command(line).output()).await;
         let output = output.unwrap_or_else(|_| panic!("{line}: no end")).unwrap();
         assert!(output.status.success(), "{line}: {output:?}");
         assert!(output.stderr.is_empty(), "{line}: {output:?}");
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Runs a script that ends with 0 or 1, and returns what it printed, errors among it.
-    async fn end_with(&self, script: &str, code: i32) -> String {
-        let (ended, printed) = self.ends(script).await;
+    /// Runs a script that must exit with this code, and returns its output with errors.
+    async fn run_with_code(&self, script: &str, code: i32) -> String {
+        let (ended, printed) = self.run_script(script).await;
         assert_eq!(ended, Some(code), "{script}: {printed}");
         printed
     }
 
-    /// Runs a script, and returns what it ended with and what it printed, errors among it.
-    async fn ends(&self, script: &str) -> (Option<i32>, String) {
+    /// Runs a script, and returns its exit code and its output with errors.
+    async fn run_script(&self, script: &str) -> (Option<i32>, String) {
         let script = format!("exec 2>&1; set -euo pipefail; {script}");
-        let output = timeout(PATIENCE, self.command(&script).output()).await;
+        let output = timeout(TIMEOUT, self.command(&script).output()).await;
         let output = output
             .unwrap_or_else(|_| panic!("{script}: no end"))
             .unwrap();
@@ -78,8 +79,8 @@ impl Shell {
         (output.status.code(), printed)
     }
 
-    /// Looks on until a line has this text.
-    async fn watch(&self, line: &str, text: &str) -> Watched {
+    /// Starts a command and waits until a line contains this text.
+    async fn watch_until(&self, line: &str, text: &str) -> Watched {
         let mut command = self.command(&format!("exec {line}"));
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -91,7 +92,7 @@ impl Shell {
             }
             false
         };
-        let seen = timeout(PATIENCE, look).await;
+        let seen = timeout(TIMEOUT, look).await;
         assert_eq!(seen, Ok(true), "{line}: never {text:?}");
         Watched {
             child,
@@ -100,10 +101,10 @@ impl Shell {
     }
 }
 
-/// A command that goes on.
+/// A command that keeps running.
 struct Watched {
     child: Child,
-    /// Without a reader it would end.
+    /// Kept open: without a reader the command would exit.
     _lines: Lines<BufReader<ChildStdout>>,
 }
 
@@ -123,18 +124,18 @@ fn bash(line: &str, folder: &Path) -> Command {
 }
 
 #[tokio::test]
-async fn the_job_of_the_readme_does_what_its_commands_say() {
+async fn readme_commands_run_the_job() {
     Namespace::with("readme", |ns| async move {
         let shell = Shell::new(&ns).await;
         let manifest = block(README, "## A job", "yaml");
-        // So that it still trains when the commands come to it.
+        // Slow it down, so that it still trains when the commands run.
         let slower = manifest.replace("--pace, 3s", "--pace, 8s");
         assert_ne!(slower, manifest);
         std::fs::write(shell.folder.path().join("cartpole.yaml"), slower).unwrap();
         let mut printed = String::new();
         for line in block(README, "## A job", "sh").lines() {
             if line.contains(" -w ") {
-                shell.watch(line, "Running").await.end().await;
+                shell.watch_until(line, "Running").await.end().await;
             } else {
                 printed += &shell.run(line).await;
             }
@@ -152,13 +153,13 @@ async fn the_job_of_the_readme_does_what_its_commands_say() {
 }
 
 #[tokio::test]
-async fn the_user_guide_does_what_it_says() {
+async fn user_guide_commands_print_the_shown_output() {
     Namespace::with("user-guide", |ns| async move {
-        // More than it needs: a training in another test leaves it two of a node.
-        nodes_have_gpus(&ns, 3).await;
+        // More than the guide needs: another test may use two GPUs of a node.
+        set_node_gpus(&ns, 3).await;
         let nodes: Api<Node> = Api::all(ns.client.clone());
         let nodes = nodes.list(&ListParams::default()).await.unwrap();
-        // An image may have the name of a node, but not as a word of its own.
+        // Match whole words only, since an image may contain the name of a node.
         let word = |name: String| Regex::new(&format!(r"(?m)(^|\s){}(\s|$)", escape(&name)));
         let nodes = nodes.iter().map(ResourceExt::name_any).map(word);
         let nodes: Vec<_> = nodes.collect::<Result<_, _>>().unwrap();
@@ -169,34 +170,34 @@ async fn the_user_guide_does_what_it_says() {
             })
         };
         let shell = Shell::new(&ns).await;
-        let mut beside = None;
+        let mut running = None;
         for step in steps(USER_GUIDE).unwrap() {
             let printed = match step.rule {
                 Rule::NotRun => continue,
                 Rule::Until(text) => {
-                    shell.watch(step.script, text).await.end().await;
+                    shell.watch_until(step.script, text).await.end().await;
                     continue;
                 }
-                Rule::Beside(text) => {
-                    beside = Some(shell.watch(step.script, text).await);
+                Rule::WhileNext(text) => {
+                    running = Some(shell.watch_until(step.script, text).await);
                     continue;
                 }
                 Rule::FailsHere(text) => {
-                    let printed = shell.end_with(step.script, 1).await;
+                    let printed = shell.run_with_code(step.script, 1).await;
                     assert!(printed.contains(text), "{}: {printed}", step.script);
                     continue;
                 }
                 Rule::UntilShown => {
                     let shown = step.shown.unwrap_or_default();
                     let is_so = |printed: &String| is_as_shown(shown, printed);
-                    let run = async || everywhere(shell.ends(step.script).await.1);
+                    let run = async || everywhere(shell.run_script(step.script).await.1);
                     eventually(step.script, run, is_so).await
                 }
-                Rule::Fails => shell.end_with(step.script, 1).await,
-                Rule::Ends => shell.end_with(step.script, 0).await,
+                Rule::Fails => shell.run_with_code(step.script, 1).await,
+                Rule::Ends => shell.run_with_code(step.script, 0).await,
             };
-            if let Some(beside) = beside.take() {
-                beside.end().await;
+            if let Some(running) = running.take() {
+                running.end().await;
             }
             let printed = everywhere(printed);
             let shown = step.shown.unwrap_or_default();

@@ -2,8 +2,8 @@
 
 use di_api::{DIJob, DIJobStatus, Origin};
 use di_e2e::{
-    Endpoint, Namespace, Reply, SYSTEM, account, eventually, exec, held, http, is_running, job,
-    logs_so_far, main_of, owned_pods, owned_services, status,
+    Endpoint, Namespace, Reply, SYSTEM, create_account, eventually, exec, idle_job, is_running,
+    job, logs_so_far, main_container, owned_pods, owned_services, send_http, status,
 };
 use k8s_openapi::api::{
     apps::v1::Deployment,
@@ -16,11 +16,11 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-/// A service account's token for the endpoint, of an account that may `verbs` jobs in the namespace.
-async fn token(ns: &Namespace, name: &str, verbs: &[&str]) -> String {
+/// Creates a service account with these verbs on jobs, and returns its token for the endpoint.
+async fn create_token(ns: &Namespace, name: &str, verbs: &[&str]) -> String {
     let rule =
         json!({"apiGroups": ["diengine.opendilab.org"], "resources": ["dijobs"], "verbs": verbs});
-    account(ns, name, &json!([rule])).await;
+    create_account(ns, name, &json!([rule])).await;
     let request = TokenRequest {
         spec: Some(TokenRequestSpec {
             audiences: Some(vec!["di-server".into()]),
@@ -49,10 +49,10 @@ fn urls(reply: &Reply, part: &str) -> Vec<String> {
 #[tokio::test]
 async fn replicas_are_added_listed_failed_and_removed() {
     Namespace::with("endpoint", |ns| async move {
-        ns.submit(&held("elastic", 1, 0)).await;
+        ns.submit(&idle_job("elastic", 1, 0)).await;
         let run = |pods: &Vec<Pod>| pods.len() == 2 && pods.iter().all(is_running);
         eventually("running", || owned_pods(&ns, "elastic"), run).await;
-        let endpoint = Endpoint::new(ns.client.clone(), Some(token(&ns, "engineer", &["get", "update"]).await));
+        let endpoint = Endpoint::new(ns.client.clone(), Some(create_token(&ns, "engineer", &["get", "update"]).await));
         let who = json!({"namespace": ns.name, "coordinator": "elastic-coordinator"});
         let nothing = json!({});
         let with = |part: Value| {
@@ -62,7 +62,7 @@ async fn replicas_are_added_listed_failed_and_removed() {
         };
         let list = format!("/v1alpha1/replicas?namespace={}&coordinator=elastic-coordinator", ns.name);
 
-        // Rights take a moment to be known.
+        // The API server learns rights with a delay.
         eventually("let in", || endpoint.call("GET", &list, &nothing), |reply| reply.status == 200).await;
         let added = endpoint
             .call("POST", "/v1alpha1/replicas", &with(json!({"collectors": {"replicas": 2, "cpus": "20m"}, "learners": {"gpus": "0", "replicas": 1}})))
@@ -85,7 +85,7 @@ async fn replicas_are_added_listed_failed_and_removed() {
         assert!(!urls(&listed, "collectors").iter().any(|url| url.starts_with(&asked)));
         eventually("old one gone", || owned_pods(&ns, "elastic"), |pods| !pods.iter().any(|pod| pod.name_any() == asked)).await;
 
-        // Two requested ones, then the declared one.
+        // Two requested replicas, and then the declared one.
         let removed = endpoint.call("DELETE", "/v1alpha1/replicas", &with(json!({"collectors": {"replicas": 3}}))).await;
         assert_eq!(urls(&removed, "collectors").len(), 3);
         eventually("gone", || owned_pods(&ns, "elastic"), |pods| pods.len() == 2).await;
@@ -95,7 +95,7 @@ async fn replicas_are_added_listed_failed_and_removed() {
         let requested = |status: &DIJobStatus| status.plan.iter().all(|entry| entry.origin == Origin::Requested);
         eventually("planned no more", || status(&ns, "elastic"), requested).await;
 
-        // Nobody has written an AggregatorConfig yet, which may come.
+        // The AggregatorConfig is missing, which is a transient error.
         let waits = endpoint.call("POST", "/v1alpha1/replicas", &with(json!({"learners": {"replicas": 1, "gpus": 2}}))).await;
         assert_eq!((waits.status, &waits.body["success"]), (200, &json!(false)), "{waits:?}");
         assert!(waits.body["message"].as_str().unwrap().contains("AggregatorConfig"), "{waits:?}");
@@ -107,18 +107,18 @@ async fn replicas_are_added_listed_failed_and_removed() {
 }
 
 #[tokio::test]
-async fn callers_without_the_right_are_refused() {
+async fn callers_without_rights_are_rejected() {
     Namespace::with("refusing", |ns| async move {
-        ns.submit(&held("guarded", 1, 0)).await;
-        // While the address of one of its pods is not known, whoever calls may be that.
+        ns.submit(&idle_job("guarded", 1, 0)).await;
+        // While a pod has no IP yet, the endpoint does not reject unknown source IPs.
         let run = |pods: &Vec<Pod>| pods.len() == 2 && pods.iter().all(is_running);
         eventually("running", || owned_pods(&ns, "guarded"), run).await;
         let body = json!({"namespace": ns.name, "coordinator": "guarded-coordinator", "collectors": {"replicas": 1}});
         let nobody = Endpoint::new(ns.client.clone(), None);
-        // The endpoint hears of addresses a moment later.
+        // The endpoint learns pod IPs with a delay.
         let stranger = |reply: &Reply| reply.status == 401;
         eventually("not let in", || nobody.call("POST", "/v1alpha1/replicas", &body), stranger).await;
-        let reader = Endpoint::new(ns.client.clone(), Some(token(&ns, "reader", &["get"]).await));
+        let reader = Endpoint::new(ns.client.clone(), Some(create_token(&ns, "reader", &["get"]).await));
         assert_eq!(reader.call("POST", "/v1alpha1/replicas", &body).await.status, 403);
         let nothing = json!({});
         let list = format!("/v1alpha1/replicas?namespace={}&coordinator=guarded-coordinator", ns.name);
@@ -128,8 +128,8 @@ async fn callers_without_the_right_are_refused() {
     .await;
 }
 
-/// The installed endpoint once more, in a pod of its own that no Service knows, with one flag more.
-async fn with_flag(pods: &Api<Pod>, name: &str, flag: &str) {
+/// Starts the installed endpoint in a separate pod without a Service, with one more flag.
+async fn create_pod_with_flag(pods: &Api<Pod>, name: &str, flag: &str) {
     let deployments: Api<Deployment> = Api::namespaced(pods.clone().into_client(), SYSTEM);
     let installed = deployments.get("di-webhook").await.unwrap();
     let mut spec = installed.spec.template.spec.unwrap();
@@ -148,20 +148,20 @@ async fn with_flag(pods: &Api<Pod>, name: &str, flag: &str) {
 }
 
 #[tokio::test]
-async fn everybody_is_let_in_where_the_flag_says_so_and_nowhere_else() {
+async fn anonymous_access_needs_allow_anonymous_flag() {
     Namespace::with("anonymous", |ns| async move {
-        ns.submit(&held("open", 0, 0)).await;
+        ns.submit(&idle_job("open", 0, 0)).await;
         let pods: Api<Pod> = Api::namespaced(ns.client.clone(), SYSTEM);
-        with_flag(&pods, &ns.name, "--allow-anonymous").await;
+        create_pod_with_flag(&pods, &ns.name, "--allow-anonymous").await;
         let body = json!({"namespace": ns.name, "coordinator": "open-coordinator", "collectors": {"replicas": 1}});
         let path = "/v1alpha1/replicas";
-        let ask = || http(&pods, &ns.name, 8080, "POST", path, None, &body);
+        let ask = || send_http(&pods, &ns.name, 8080, "POST", path, None, &body);
         let added = |reply: &Option<Reply>| reply.as_ref().is_some_and(|reply| reply.body["success"] == true);
         let reply = eventually("let in", ask, added).await.unwrap();
         assert_eq!(urls(&reply, "collectors").len(), 1);
         pods.delete(&ns.name, &DeleteParams::default()).await.unwrap();
 
-        // While the address of one of its pods is not known, whoever calls may be that.
+        // While a pod has no IP yet, the endpoint does not reject unknown source IPs.
         let installed = Endpoint::new(ns.client.clone(), None);
         let stranger = |reply: &Reply| reply.status == 401;
         eventually("not let in", || installed.call("POST", path, &body), stranger).await;
@@ -170,8 +170,8 @@ async fn everybody_is_let_in_where_the_flag_says_so_and_nowhere_else() {
     .await;
 }
 
-/// What the endpoint answers to a GET from inside of a pod.
-async fn asked_by(ns: &Namespace, pod: &str, namespace: &str, coordinator: &str) -> String {
+/// Returns the response of the endpoint to a GET from inside a pod.
+async fn list_from_pod(ns: &Namespace, pod: &str, namespace: &str, coordinator: &str) -> String {
     let url = format!(
         "http://di-server.di-system:8080/v1alpha1/replicas?namespace={namespace}&coordinator={coordinator}"
     );
@@ -179,25 +179,25 @@ async fn asked_by(ns: &Namespace, pod: &str, namespace: &str, coordinator: &str)
 }
 
 #[tokio::test]
-async fn pods_are_known_by_their_address_and_act_on_their_own_job_only() {
+async fn pods_are_identified_by_ip_and_change_only_their_job() {
     Namespace::with("addresses", |ns| async move {
-        ns.submit(&held("own", 1, 0)).await;
-        ns.submit(&held("other", 1, 0)).await;
-        // Each of its pods hears of addresses and replicas in its own time.
+        ns.submit(&idle_job("own", 1, 0)).await;
+        ns.submit(&idle_job("other", 1, 0)).await;
+        // Each endpoint pod learns IPs and replicas with its own delay.
         for (pod, namespace, answer) in [
             ("own-coordinator", &*ns.name, "own-collector-"),
-            // Its namespace is open to it.
+            // A pod may read all jobs of its namespace.
             ("other-coordinator", &ns.name, "own-collector-"),
             ("own-coordinator", "kube-system", "403"),
         ] {
-            let ask = || asked_by(&ns, pod, namespace, "own-coordinator");
-            let what = format!("{pod} asks in {namespace}: {answer}");
-            eventually(&what, ask, |said| said.contains(answer)).await;
+            let ask = || list_from_pod(&ns, pod, namespace, "own-coordinator");
+            let description = format!("{pod} asks in {namespace}: {answer}");
+            eventually(&description, ask, |said| said.contains(answer)).await;
         }
 
-        // Asks for replicas in the name of another job, which its own environment lets it believe to be.
+        // It sends requests for another job, since its environment variable names that one.
         let mut impostor = job("impostor", &["coordinator", "--storage", "/tmp"]);
-        let main = main_of(&mut impostor.spec.coordinator.template);
+        let main = main_container(&mut impostor.spec.coordinator.template);
         main.env = serde_json::from_value(
             json!([{"name": "KUBERNETES_POD_NAME", "value": "own-coordinator"}]),
         )

@@ -1,11 +1,11 @@
-//! A job's life on a real cluster: phases, replicas, addresses, and what is left.
+//! The lifecycle of a job on a real cluster: phases, replicas, addresses and clean-up.
 
 use std::collections::BTreeMap;
 
 use di_api::{CleanPodPolicy, DIJob, Phase, names};
 use di_e2e::{
-    Namespace, Phases, di, eventually, exec, held, is_running, job, logs_so_far, main_of,
-    owned_pods, owned_services, pod, reaches, status,
+    Namespace, Phases, eventually, exec, idle_job, is_running, job, kubectl_di, logs_so_far,
+    main_container, owned_pods, owned_services, pod_template, status, wait_for_phase,
 };
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
@@ -14,8 +14,12 @@ use kube::{
 };
 use serde_json::json;
 
-/// Waits until so many pods of a job run, and nothing else of it is there.
-pub(crate) async fn running(namespace: &Namespace, job: &str, pods: usize) -> Vec<Pod> {
+/// Waits until exactly this number of pods of a job runs.
+pub(crate) async fn wait_for_running_pods(
+    namespace: &Namespace,
+    job: &str,
+    pods: usize,
+) -> Vec<Pod> {
     eventually(
         "all running",
         || owned_pods(namespace, job),
@@ -30,13 +34,13 @@ fn by_role<'a>(pods: &'a [Pod], role: &str) -> Vec<&'a Pod> {
         .collect()
 }
 
-/// Has the program of a pod that [holds](held) end with this code.
-pub(crate) async fn end(namespace: &Namespace, pod: &str, code: &str) {
-    // The connection may break before the answer comes: the process is ending.
+/// Ends the program of an [`idle_job`] pod with this exit code.
+pub(crate) async fn end_pod(namespace: &Namespace, pod: &str, code: &str) {
+    // The connection may break before the response: the process is ending.
     exec(namespace, pod, &["release", code]).await;
 }
 
-async fn left(namespace: &Namespace, job: &str) -> (Vec<String>, Vec<String>) {
+async fn remaining_objects(namespace: &Namespace, job: &str) -> (Vec<String>, Vec<String>) {
     let pods = owned_pods(namespace, job).await;
     (
         pods.iter().map(ResourceExt::name_any).collect(),
@@ -45,16 +49,16 @@ async fn left(namespace: &Namespace, job: &str) -> (Vec<String>, Vec<String>) {
 }
 
 #[tokio::test]
-async fn replicas_are_real_containers_with_the_documented_names_env_and_addresses() {
+async fn replicas_have_documented_names_env_and_addresses() {
     Namespace::with("names", |ns| async move {
-        let mut wanted = held("shape", 2, 1);
+        let mut wanted = idle_job("shape", 2, 1);
         wanted.spec.volumes =
             serde_json::from_value(json!([{"name": "shared", "emptyDir": {}}])).unwrap();
         let port = json!([{"name": "di-port", "containerPort": 23000}]);
         let learner = wanted.spec.learner.as_mut().unwrap();
-        main_of(&mut learner.template).ports = serde_json::from_value(port).unwrap();
+        main_container(&mut learner.template).ports = serde_json::from_value(port).unwrap();
         let uid = ns.submit(&wanted).await.uid();
-        let pods = running(&ns, "shape", 4).await;
+        let pods = wait_for_running_pods(&ns, "shape", 4).await;
 
         let coordinator = by_role(&pods, "coordinator")[0].name_any();
         assert_eq!(coordinator, "shape-coordinator");
@@ -123,7 +127,7 @@ async fn replicas_are_real_containers_with_the_documented_names_env_and_addresse
         indices.sort();
         assert_eq!(indices, ["0", "1"]);
 
-        // From inside the coordinator, as its program would: every replica resolves and answers.
+        // Probe from inside the coordinator: every replica name resolves and responds.
         let urls: Vec<String> = addresses
             .iter()
             .map(|address| format!("http://{address}/healthz"))
@@ -143,10 +147,10 @@ async fn replicas_are_real_containers_with_the_documented_names_env_and_addresse
 }
 
 #[tokio::test]
-async fn phases_come_in_order_and_counts_follow() {
+async fn phases_follow_in_order_with_counts() {
     Namespace::with("phases", |ns| async move {
         let phases = Phases::watch(&ns, "ordered");
-        ns.submit(&held("ordered", 1, 1)).await;
+        ns.submit(&idle_job("ordered", 1, 1)).await;
         let seen = eventually(
             "ready",
             || status(&ns, "ordered"),
@@ -155,8 +159,8 @@ async fn phases_come_in_order_and_counts_follow() {
         .await;
         assert_eq!((seen.collectors, seen.learners), (1, 1));
         assert_eq!(seen.replica_status["Collector"].active, 1);
-        end(&ns, "ordered-coordinator", "0").await;
-        let ended = reaches(&ns, "ordered", Phase::Succeeded).await;
+        end_pod(&ns, "ordered-coordinator", "0").await;
+        let ended = wait_for_phase(&ns, "ordered", Phase::Succeeded).await;
         assert!(ended.completion_time.is_some() && ended.start_time.is_some());
         let all = eventually(
             "all phases",
@@ -164,7 +168,7 @@ async fn phases_come_in_order_and_counts_follow() {
             |all| all.last() == Some(&Phase::Succeeded),
         )
         .await;
-        // Whoever was held up may first see it when it runs.
+        // A slow watch may miss the first phase.
         let in_order = [Phase::Created, Phase::Running, Phase::Succeeded];
         assert!(all.len() > 1 && in_order.ends_with(&all), "{all:?}");
         let types: Vec<_> = ended
@@ -182,25 +186,25 @@ async fn phases_come_in_order_and_counts_follow() {
 }
 
 #[tokio::test]
-async fn each_policy_leaves_what_it_says() {
+async fn clean_up_policy_keeps_the_documented_pods() {
     Namespace::with("policies", |ns| async move {
         for (name, policy) in [
             ("none", CleanPodPolicy::None),
             ("running", CleanPodPolicy::Running),
             ("all", CleanPodPolicy::All),
         ] {
-            let mut wanted = held(name, 2, 0);
+            let mut wanted = idle_job(name, 2, 0);
             wanted.spec.clean_pod_policy = policy;
             ns.submit(&wanted).await;
-            let pods = running(&ns, name, 3).await;
-            // One collector is done before the job is.
+            let pods = wait_for_running_pods(&ns, name, 3).await;
+            // One collector succeeds before the job ends.
             let done = by_role(&pods, "collector")[0].name_any();
-            end(&ns, &done, "0").await;
+            end_pod(&ns, &done, "0").await;
             let counts =
                 |s: &di_api::DIJobStatus| s.replica_status.get("Collector").map(|c| c.succeeded);
             eventually("counted", || status(&ns, name), |s| counts(s) == Some(1)).await;
             let coordinator = names::coordinator(name);
-            end(&ns, &coordinator, "0").await;
+            end_pod(&ns, &coordinator, "0").await;
             let mut expected: Vec<String> = match policy {
                 CleanPodPolicy::None => pods.iter().map(ResourceExt::name_any).collect(),
                 CleanPodPolicy::Running => vec![done, coordinator],
@@ -212,7 +216,7 @@ async fn each_policy_leaves_what_it_says() {
                 pods.sort();
                 pods == expected && services.is_empty()
             };
-            eventually("cleaned up", || left(&ns, name), gone).await;
+            eventually("cleaned up", || remaining_objects(&ns, name), gone).await;
             assert_eq!(status(&ns, name).await.phase, Some(Phase::Succeeded));
         }
     })
@@ -220,12 +224,12 @@ async fn each_policy_leaves_what_it_says() {
 }
 
 #[tokio::test]
-async fn a_job_whose_coordinator_fails_has_failed_and_says_why() {
+async fn failed_coordinator_fails_job_with_reason() {
     Namespace::with("failed", |ns| async move {
-        ns.submit(&held("fails", 1, 0)).await;
-        running(&ns, "fails", 2).await;
-        end(&ns, "fails-coordinator", "3").await;
-        let seen = reaches(&ns, "fails", Phase::Failed).await;
+        ns.submit(&idle_job("fails", 1, 0)).await;
+        wait_for_running_pods(&ns, "fails", 2).await;
+        end_pod(&ns, "fails-coordinator", "3").await;
+        let seen = wait_for_phase(&ns, "fails", Phase::Failed).await;
         let failed = seen
             .conditions
             .iter()
@@ -238,33 +242,33 @@ async fn a_job_whose_coordinator_fails_has_failed_and_says_why() {
         let only = |(pods, services): &(Vec<String>, Vec<String>)| {
             pods == &["fails-coordinator"] && services.is_empty()
         };
-        eventually("cleaned up", || left(&ns, "fails"), only).await;
+        eventually("cleaned up", || remaining_objects(&ns, "fails"), only).await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_coordinator_that_is_killed_for_its_memory_beside_a_sidecar_has_failed() {
+async fn oom_killed_coordinator_with_sidecar_fails_job() {
     Namespace::with("memory", |ns| async move {
-        let mut wanted = held("greedy", 1, 0);
+        let mut wanted = idle_job("greedy", 1, 0);
         let spec = wanted.spec.coordinator.template.spec.as_mut().unwrap();
         let mut sidecar = spec.containers[0].clone();
         sidecar.name = "sidecar".to_owned();
         spec.containers.push(sidecar);
-        let main = main_of(&mut wanted.spec.coordinator.template);
+        let main = main_container(&mut wanted.spec.coordinator.template);
         main.args = Some(["hold", "--memory", "256"].map(str::to_owned).to_vec());
         main.resources = serde_json::from_value(json!({"limits": {"memory": "64Mi"}})).unwrap();
         ns.submit(&wanted).await;
-        let seen = reaches(&ns, "greedy", Phase::Failed).await;
+        let seen = wait_for_phase(&ns, "greedy", Phase::Failed).await;
         let failed = seen.conditions.iter().find(|c| c.type_ == "Failed");
-        // Why is told by containerd, and may come after the end.
+        // The reason comes from containerd, possibly after the exit code.
         let why = &failed.unwrap().message;
         assert!(why.starts_with("the coordinator failed: "), "{why}");
         assert!(why.ends_with(" (exit code 137)"), "{why}");
         let only = |(pods, services): &(Vec<String>, Vec<String>)| {
             pods == &["greedy-coordinator"] && services.is_empty()
         };
-        eventually("cleaned up", || left(&ns, "greedy"), only).await;
+        eventually("cleaned up", || remaining_objects(&ns, "greedy"), only).await;
         let coordinator = &owned_pods(&ns, "greedy").await[0];
         let containers = coordinator
             .status
@@ -283,14 +287,14 @@ async fn a_coordinator_that_is_killed_for_its_memory_beside_a_sidecar_has_failed
 }
 
 #[tokio::test]
-async fn a_coordinator_that_fails_is_started_again_as_often_as_the_limit_says() {
+async fn failed_coordinator_restarts_up_to_backoff_limit() {
     Namespace::with("limit", |ns| async move {
-        let mut wanted = held("twice", 1, 0);
+        let mut wanted = idle_job("twice", 1, 0);
         wanted.spec.backoff_limit = 1;
         ns.submit(&wanted).await;
-        let pods = running(&ns, "twice", 2).await;
+        let pods = wait_for_running_pods(&ns, "twice", 2).await;
         let first = by_role(&pods, "coordinator")[0].uid();
-        end(&ns, "twice-coordinator", "1").await;
+        end_pod(&ns, "twice-coordinator", "1").await;
         let another = |pods: &Vec<Pod>| {
             let all = by_role(pods, "coordinator");
             all.iter().any(|pod| pod.uid() != first && is_running(pod))
@@ -298,8 +302,8 @@ async fn a_coordinator_that_fails_is_started_again_as_often_as_the_limit_says() 
         eventually("started again", || owned_pods(&ns, "twice"), another).await;
         let again = |s: &di_api::DIJobStatus| (s.phase, s.restarts) == (Some(Phase::Running), 1);
         eventually("counted", || status(&ns, "twice"), again).await;
-        end(&ns, "twice-coordinator", "1").await;
-        let seen = reaches(&ns, "twice", Phase::Failed).await;
+        end_pod(&ns, "twice-coordinator", "1").await;
+        let seen = wait_for_phase(&ns, "twice", Phase::Failed).await;
         assert_eq!(
             (seen.restarts, seen.reason.as_deref()),
             (1, Some("CoordinatorFailed"))
@@ -309,17 +313,17 @@ async fn a_coordinator_that_fails_is_started_again_as_often_as_the_limit_says() 
 }
 
 #[tokio::test]
-async fn a_collector_that_crashes_again_and_again_is_left_to_its_kubelet_and_told_of() {
+async fn crash_looping_collector_is_left_to_kubelet_and_reported() {
     Namespace::with("crashes", |ns| async move {
-        let mut wanted = held("loops", 1, 0);
+        let mut wanted = idle_job("loops", 1, 0);
         let collector = wanted.spec.collector.as_mut().unwrap();
         collector.template.spec.as_mut().unwrap().restart_policy = Some("Always".to_owned());
-        main_of(&mut collector.template).args = Some(vec!["no-such-command".to_owned()]);
+        main_container(&mut collector.template).args = Some(vec!["no-such-command".to_owned()]);
         ns.submit(&wanted).await;
-        let told = |s: &di_api::DIJobStatus| {
+        let is_reported = |s: &di_api::DIJobStatus| {
             (s.phase, s.reason.as_deref()) == (Some(Phase::Running), Some("CrashLoopBackOff"))
         };
-        let seen = eventually("told", || status(&ns, "loops"), told).await;
+        let seen = eventually("reported", || status(&ns, "loops"), is_reported).await;
         let pods = owned_pods(&ns, "loops").await;
         let [collector] = by_role(&pods, "collector")[..] else {
             panic!("another took its place: {pods:#?}");
@@ -339,12 +343,12 @@ async fn a_collector_that_crashes_again_and_again_is_left_to_its_kubelet_and_tol
 }
 
 #[tokio::test]
-async fn a_collector_that_cannot_even_be_started_is_replaced_ever_later() {
+async fn unstartable_collector_is_replaced_with_backoff() {
     Namespace::with("mistyped", |ns| async move {
-        let mut wanted = held("mistyped", 1, 0);
+        let mut wanted = idle_job("mistyped", 1, 0);
         let collector = wanted.spec.collector.as_mut().unwrap();
         collector.template.spec.as_mut().unwrap().restart_policy = Some("Never".to_owned());
-        main_of(&mut collector.template).command = Some(vec!["/no-such-program".to_owned()]);
+        main_container(&mut collector.template).command = Some(vec!["/no-such-program".to_owned()]);
         ns.submit(&wanted).await;
         let waits = |s: &di_api::DIJobStatus| {
             let mut last = s.plan.iter().filter(|entry| entry.is_wanted());
@@ -356,10 +360,10 @@ async fn a_collector_that_cannot_even_be_started_is_replaced_ever_later() {
 }
 
 #[tokio::test]
-async fn a_coordinator_past_its_deadline_is_ended_and_its_log_stays() {
+async fn coordinator_past_deadline_ends_and_keeps_its_log() {
     Namespace::with("late", |ns| async move {
-        ns.submit(&held("late", 1, 0)).await;
-        running(&ns, "late", 2).await;
+        ns.submit(&idle_job("late", 1, 0)).await;
+        wait_for_running_pods(&ns, "late", 2).await;
         let log = || logs_so_far(&ns, "late-coordinator");
         eventually("its log", log, |log| log.contains("holding")).await;
         let late = Patch::Merge(json!({"spec": {"activeDeadlineSeconds": 1}}));
@@ -367,7 +371,7 @@ async fn a_coordinator_past_its_deadline_is_ended_and_its_log_stays() {
         jobs.patch("late", &PatchParams::default(), &late)
             .await
             .unwrap();
-        let seen = reaches(&ns, "late", Phase::Failed).await;
+        let seen = wait_for_phase(&ns, "late", Phase::Failed).await;
         assert_eq!(seen.reason.as_deref(), Some("DeadlineExceeded"));
         let ended = |pods: &Vec<Pod>| {
             let [only] = &pods[..] else { return false };
@@ -377,22 +381,22 @@ async fn a_coordinator_past_its_deadline_is_ended_and_its_log_stays() {
                 && said == (Some("Failed"), Some("DeadlineExceeded"))
         };
         eventually("ended, alone", || owned_pods(&ns, "late"), ended).await;
-        // Services go when the pods they lead to are gone.
+        // Services are deleted after their pods.
         eventually("no service", || owned_services(&ns, "late"), Vec::is_empty).await;
-        let log = di(&ns, &["logs", "late"]).await;
+        let log = kubectl_di(&ns, &["logs", "late"]).await;
         assert!(log.stdout.contains("holding until told"), "{log:?}");
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_job_is_deleted_when_its_time_after_the_end_is_over() {
+async fn ended_job_is_deleted_after_ttl() {
     Namespace::with("ttl", |ns| async move {
         let mut wanted = job("brief", &["hold"]);
         wanted.spec.ttl_seconds_after_finished = Some(1);
         ns.submit(&wanted).await;
-        running(&ns, "brief", 1).await;
-        end(&ns, "brief-coordinator", "0").await;
+        wait_for_running_pods(&ns, "brief", 1).await;
+        end_pod(&ns, "brief-coordinator", "0").await;
         let api = ns.api::<DIJob>();
         eventually(
             "deleted",
@@ -402,7 +406,7 @@ async fn a_job_is_deleted_when_its_time_after_the_end_is_over() {
         .await;
         eventually(
             "nothing left",
-            || left(&ns, "brief"),
+            || remaining_objects(&ns, "brief"),
             |(pods, services)| pods.is_empty() && services.is_empty(),
         )
         .await;
@@ -411,12 +415,12 @@ async fn a_job_is_deleted_when_its_time_after_the_end_is_over() {
 }
 
 #[tokio::test]
-async fn a_killed_collector_is_replaced_under_a_fresh_name() {
+async fn killed_collector_is_replaced_under_new_name() {
     Namespace::with("replaced", |ns| async move {
-        ns.submit(&held("again", 1, 0)).await;
-        let pods = running(&ns, "again", 2).await;
+        ns.submit(&idle_job("again", 1, 0)).await;
+        let pods = wait_for_running_pods(&ns, "again", 2).await;
         let first = by_role(&pods, "collector")[0].name_any();
-        end(&ns, &first, "1").await;
+        end_pod(&ns, &first, "1").await;
         let replaced = |s: &di_api::DIJobStatus| {
             s.plan
                 .iter()
@@ -437,11 +441,11 @@ async fn a_killed_collector_is_replaced_under_a_fresh_name() {
 }
 
 #[tokio::test]
-async fn foreign_objects_of_our_names_are_not_touched_and_told_of() {
+async fn foreign_objects_with_job_names_are_kept_and_reported() {
     Namespace::with("foreign", |ns| async move {
         let object = |spec: serde_json::Value| json!({"metadata": {"name": "taken-coordinator"}, "spec": spec});
-        let foreign: Pod = serde_json::from_value(object(pod(&["hold"])["spec"].clone())).unwrap();
-                // A new namespace takes pods once its service account is made.
+        let foreign: Pod = serde_json::from_value(object(pod_template(&["hold"])["spec"].clone())).unwrap();
+                // A new namespace accepts pods once its service account exists.
         let pods: Api<Pod> = ns.api();
         let new = PostParams::default();
         let create = || async { pods.create(&new, &foreign).await };
@@ -450,8 +454,8 @@ async fn foreign_objects_of_our_names_are_not_touched_and_told_of() {
         let service: k8s_openapi::api::core::v1::Service = serde_json::from_value(object(service)).unwrap();
         ns.api().create(&new, &service).await.unwrap();
         ns.submit(&job("taken", &["hold"])).await;
-        eventually("told", || status(&ns, "taken"), |s| s.reason.as_deref() == Some("NameConflict")).await;
-        // Tried again and again, which the event counts.
+        eventually("reported", || status(&ns, "taken"), |s| s.reason.as_deref() == Some("NameConflict")).await;
+        // Retries count up the series of the event.
         let events = ns.api::<k8s_openapi::api::events::v1::Event>();
         let selector = kube::api::ListParams::default().fields("reason=NameConflict");
         eventually(

@@ -1,4 +1,5 @@
-//! End-to-end tests, a module for each suite. `tests/e2e/run` says which run beside each other, and which alone.
+//! End-to-end tests, one module for each suite. `tests/e2e/run` defines which suites run in
+//! parallel.
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
@@ -11,9 +12,9 @@ mod lifecycle;
 mod nodes;
 mod pause;
 mod plugin;
-mod plugin_inside;
+mod plugin_exec_and_logs;
 mod restart;
 mod roles;
 mod samples;
-mod train;
+mod training;
 mod webhook_only;

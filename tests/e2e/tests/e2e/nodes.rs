@@ -1,9 +1,12 @@
-//! Nodes fall silent, are removed, and are drained: jobs go on elsewhere, and nothing runs twice.
+//! Silent, removed and drained nodes: jobs continue elsewhere, and no replica runs twice.
 
 use std::process::Command;
 
 use di_api::{ConditionType, DIJob, DIJobStatus, Phase, condition};
-use di_e2e::{Namespace, eventually, held, is_running, main_of, owned_pods, pod, reaches, status};
+use di_e2e::{
+    Namespace, eventually, idle_job, is_running, main_container, owned_pods, pod_template, status,
+    wait_for_phase,
+};
 use k8s_openapi::api::{
     core::v1::{Node, Pod, PodTemplateSpec},
     events::v1::Event,
@@ -17,26 +20,26 @@ use serde_json::json;
 const HOSTNAME: &str = "kubernetes.io/hostname";
 const COORDINATOR: &str = "job-coordinator";
 
-/// A node whose kubelet says nothing; it speaks again when this is dropped.
+/// A node whose kubelet is stopped; dropping this starts it again.
 struct Silent(String);
 
 impl Silent {
     fn new(node: &str) -> Self {
-        tell("stop", node);
+        control_node("stop", node);
         Self(node.to_owned())
     }
 }
 
 impl Drop for Silent {
     fn drop(&mut self) {
-        tell("start", &self.0);
+        control_node("start", &self.0);
     }
 }
 
-fn tell(action: &str, node: &str) {
+fn control_node(action: &str, node: &str) {
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kind/node");
-    let told = Command::new(program).args([action, node]).status();
-    assert!(told.unwrap().success(), "{program} {action} {node}");
+    let is_reported = Command::new(program).args([action, node]).status();
+    assert!(is_reported.unwrap().success(), "{program} {action} {node}");
 }
 
 fn is_ready(node: &Node) -> bool {
@@ -49,22 +52,22 @@ fn is_ready(node: &Node) -> bool {
         .any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// The last worker by name, which takes pods.
-async fn a_worker(ns: &Namespace, nodes: &Api<Node>) -> String {
+/// Returns the last schedulable worker by name.
+async fn pick_worker(ns: &Namespace, nodes: &Api<Node>) -> String {
     let all = nodes.list(&ListParams::default()).await.unwrap().items;
     let workers = all.iter().filter(|node| {
         let spec = node.spec.as_ref();
         is_ready(node) && spec.is_none_or(|spec| spec.taints.iter().flatten().next().is_none())
     });
     let node = workers.map(ResourceExt::name_any).max().unwrap();
-    // The scheduler hears later than we do that it is back.
-    let mut first = pod(&["hold"]);
+    // The scheduler learns later than this test that the node is back.
+    let mut first = pod_template(&["hold"]);
     first["metadata"] = json!({"name": "first"});
     first["spec"]["nodeSelector"] = json!({HOSTNAME: node});
     first["spec"]["containers"][0]["env"] = json!([{"name": "COORDINATOR_PORT", "value": "22273"}]);
     let first: Pod = serde_json::from_value(first).unwrap();
     let (pods, new): (Api<Pod>, _) = (ns.api(), PostParams::default());
-    // A new namespace takes pods once its service account is made.
+    // A new namespace accepts pods once its service account exists.
     eventually("made", || pods.create(&new, &first), Result::is_ok)
         .await
         .unwrap();
@@ -77,8 +80,8 @@ async fn a_worker(ns: &Namespace, nodes: &Api<Node>) -> String {
     node
 }
 
-/// Has the pods of a template run on this node where they can, and leave it soon when it is lost.
-fn prefer(template: &mut PodTemplateSpec, node: &str) {
+/// Prefers this node for the pods of a template, and evicts them soon after it is lost.
+fn prefer_node(template: &mut PodTemplateSpec, node: &str) {
     let spec = template.spec.as_mut().unwrap();
     let on_it = json!({"key": HOSTNAME, "operator": "In", "values": [node]});
     spec.affinity = serde_json::from_value(json!({"nodeAffinity": {
@@ -90,11 +93,12 @@ fn prefer(template: &mut PodTemplateSpec, node: &str) {
         serde_json::from_value(json!([leave("unreachable"), leave("not-ready")])).unwrap();
 }
 
-/// A job with one collector, whose coordinator stays on its node for minutes, come what may.
+/// A job with one collector. The coordinator keeps the default tolerations, so that it stays on a
+/// lost node for minutes.
 fn job_on(node: &str) -> DIJob {
-    let mut job = held("job", 1, 0);
-    prefer(&mut job.spec.collector.as_mut().unwrap().template, node);
-    prefer(&mut job.spec.coordinator.template, node);
+    let mut job = idle_job("job", 1, 0);
+    prefer_node(&mut job.spec.collector.as_mut().unwrap().template, node);
+    prefer_node(&mut job.spec.coordinator.template, node);
     job.spec
         .coordinator
         .template
@@ -109,15 +113,15 @@ fn node_of(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref()
 }
 
-/// The pods of the job, once it has a coordinator and a collector that run: the coordinator first.
-async fn both_running(ns: &Namespace) -> Vec<Pod> {
+/// Waits until coordinator and collector run, and returns them in this order.
+async fn wait_for_both_running(ns: &Namespace) -> Vec<Pod> {
     let both = |pods: &Vec<Pod>| pods.len() == 2 && pods.iter().all(is_running);
     let mut pods = eventually("both run", || owned_pods(ns, "job"), both).await;
     pods.sort_by_key(|pod| pod.name_any() != COORDINATOR);
     pods
 }
 
-async fn ready_again(nodes: &Api<Node>, node: &str) {
+async fn wait_for_node_ready(nodes: &Api<Node>, node: &str) {
     let ready = |found: &kube::Result<Node>| found.as_ref().is_ok_and(is_ready);
     eventually("ready", || nodes.get(node), ready)
         .await
@@ -125,16 +129,16 @@ async fn ready_again(nodes: &Api<Node>, node: &str) {
 }
 
 #[tokio::test]
-async fn while_a_node_is_silent_its_replicas_run_elsewhere_and_its_coordinator_is_waited_for() {
+async fn silent_node_moves_replicas_and_keeps_coordinator() {
     Namespace::with("silent", |ns| async move {
         let nodes: Api<Node> = Api::all(ns.client.clone());
-        let node = a_worker(&ns, &nodes).await;
+        let node = pick_worker(&ns, &nodes).await;
         ns.submit(&job_on(&node)).await;
-        let before = both_running(&ns).await;
+        let before = wait_for_both_running(&ns).await;
         assert!(before.iter().all(|pod| node_of(pod) == Some(&node)));
 
         let silent = Silent::new(&node);
-        let seen = reaches(&ns, "job", Phase::Unknown).await;
+        let seen = wait_for_phase(&ns, "job", Phase::Unknown).await;
         let running = condition(&seen.conditions, ConditionType::Running).unwrap();
         assert_eq!(
             (running.status.as_str(), running.reason.as_str()),
@@ -162,8 +166,8 @@ async fn while_a_node_is_silent_its_replicas_run_elsewhere_and_its_coordinator_i
         assert!(old.metadata.deletion_timestamp.is_some());
         drop(silent);
 
-        reaches(&ns, "job", Phase::Running).await;
-        let after = both_running(&ns).await;
+        wait_for_phase(&ns, "job", Phase::Running).await;
+        let after = wait_for_both_running(&ns).await;
         assert_eq!(
             after[0].uid(),
             before[0].uid(),
@@ -171,25 +175,25 @@ async fn while_a_node_is_silent_its_replicas_run_elsewhere_and_its_coordinator_i
         );
         assert_ne!(after[1].uid(), before[1].uid());
         assert_eq!(status(&ns, "job").await.restarts, 0);
-        ready_again(&nodes, &node).await;
+        wait_for_node_ready(&nodes, &node).await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn what_ran_on_a_node_that_is_removed_is_started_elsewhere() {
+async fn pods_of_removed_node_restart_elsewhere() {
     Namespace::with("removed", |ns| async move {
         let nodes: Api<Node> = Api::all(ns.client.clone());
-        let node = a_worker(&ns, &nodes).await;
+        let node = pick_worker(&ns, &nodes).await;
         ns.submit(&job_on(&node)).await;
-        let before = both_running(&ns).await;
+        let before = wait_for_both_running(&ns).await;
         assert!(before.iter().all(|pod| node_of(pod) == Some(&node)));
 
         let silent = Silent::new(&node);
         nodes.delete(&node, &DeleteParams::default()).await.unwrap();
         let elsewhere = |pods: &Vec<Pod>| {
-            let anew = |pod: &Pod| node_of(pod) != Some(&node) && is_running(pod);
-            pods.len() == 2 && pods.iter().all(anew)
+            let recreated = |pod: &Pod| node_of(pod) != Some(&node) && is_running(pod);
+            pods.len() == 2 && pods.iter().all(recreated)
         };
         let after = eventually("both elsewhere", || owned_pods(&ns, "job"), elsewhere).await;
         let coordinator = after.iter().find(|pod| pod.name_any() == COORDINATOR);
@@ -199,48 +203,48 @@ async fn what_ran_on_a_node_that_is_removed_is_started_elsewhere() {
                 .iter()
                 .all(|pod| pod.name_any() != before[1].name_any())
         );
-        assert_eq!(reaches(&ns, "job", Phase::Running).await.restarts, 0);
+        assert_eq!(wait_for_phase(&ns, "job", Phase::Running).await.restarts, 0);
         drop(silent);
-        ready_again(&nodes, &node).await;
+        wait_for_node_ready(&nodes, &node).await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn what_is_evicted_is_started_again_and_counts_against_no_limit() {
+async fn evicted_pods_restart_without_counting_as_failures() {
     Namespace::with("evicted", |ns| async move {
-        ns.submit(&held("job", 1, 0)).await;
-        let before = both_running(&ns).await;
+        ns.submit(&idle_job("job", 1, 0)).await;
+        let before = wait_for_both_running(&ns).await;
         let pods: Api<Pod> = ns.api();
         for pod in &before {
             let evicted = pods.evict(&pod.name_any(), &EvictParams::default()).await;
             evicted.unwrap();
         }
-        let anew = |pods: &Vec<Pod>| {
+        let recreated = |pods: &Vec<Pod>| {
             let is_new = |pod: &Pod| before.iter().all(|old| old.uid() != pod.uid());
             pods.len() == 2 && pods.iter().all(|pod| is_new(pod) && is_running(pod))
         };
-        let after = eventually("both anew", || owned_pods(&ns, "job"), anew).await;
+        let after = eventually("both recreated", || owned_pods(&ns, "job"), recreated).await;
         assert!(after.iter().any(|pod| pod.name_any() == COORDINATOR));
         assert!(
             after
                 .iter()
                 .all(|pod| pod.name_any() != before[1].name_any())
         );
-        assert_eq!(reaches(&ns, "job", Phase::Running).await.restarts, 0);
+        assert_eq!(wait_for_phase(&ns, "job", Phase::Running).await.restarts, 0);
     })
     .await;
 }
 
-/// By the kubelet itself, which neither asks nor waits: there is no room on the node for what the replica writes.
+/// The kubelet evicts the pod without grace, because the replica exceeds its ephemeral storage.
 #[tokio::test]
-async fn what_its_kubelet_throws_out_is_replaced_and_that_is_told() {
+async fn pod_evicted_by_kubelet_is_replaced_and_reported() {
     Namespace::with("thrown-out", |ns| async move {
-        let mut job = held("job", 1, 0);
+        let mut job = idle_job("job", 1, 0);
         let collector = &mut job.spec.collector.as_mut().unwrap().template;
-        // Its log alone takes more.
+        // Its log alone exceeds this.
         let little = json!({"limits": {"ephemeral-storage": "1"}});
-        main_of(collector).resources = serde_json::from_value(little).unwrap();
+        main_container(collector).resources = serde_json::from_value(little).unwrap();
         ns.submit(&job).await;
         let why = |pod: &Pod| pod.status.as_ref().and_then(|status| status.reason.clone());
         let thrown_out = |pod: &Pod| why(pod).as_deref() == Some("Evicted");
@@ -260,7 +264,7 @@ async fn what_its_kubelet_throws_out_is_replaced_and_that_is_told() {
         let now = eventually("it is replaced", || status(&ns, "job"), replaced).await;
         assert_eq!(now.restarts, 0);
         let events: Api<Event> = ns.api();
-        let told = |events: &kube::Result<ObjectList<Event>>| {
+        let is_reported = |events: &kube::Result<ObjectList<Event>>| {
             let mut notes = events
                 .iter()
                 .flatten()
@@ -268,9 +272,13 @@ async fn what_its_kubelet_throws_out_is_replaced_and_that_is_told() {
             notes.any(|note| note.contains(&lost) && note.contains("Evicted"))
         };
         let params = ListParams::default();
-        eventually("that is told", || events.list(&params), told)
-            .await
-            .unwrap();
+        eventually(
+            "the eviction is reported",
+            || events.list(&params),
+            is_reported,
+        )
+        .await
+        .unwrap();
     })
     .await;
 }

@@ -1,51 +1,52 @@
-//! A training that stands still and goes on, as the plugin tells it to.
+//! A training that is paused and resumed with the plugin.
 
 use di_api::Phase;
 use di_e2e::{
-    FOREVER, Namespace, Told, di, eventually, http, logs_so_far, reaches, samples, told, training,
+    FOREVER, Namespace, ReplicaStates, eventually, kubectl_di, logs_so_far, replica_states,
+    samples, send_http, training, wait_for_phase,
 };
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
-/// Where a coordinator listens.
+/// Port of the coordinator.
 const PORT: u16 = 22273;
 
-/// What so many replicas tell.
-async fn told_by(ns: &Namespace, replicas: usize) -> Told {
-    let all = |told: &Told| told.len() == replicas;
-    eventually("all can be asked", || told(ns, "train"), all).await
+/// Waits until this number of replicas responds.
+async fn wait_for_replica_states(ns: &Namespace, replicas: usize) -> ReplicaStates {
+    let all = |states: &ReplicaStates| states.len() == replicas;
+    eventually("all can be asked", || replica_states(ns, "train"), all).await
 }
 
-fn all_are(told: &Told, wanted: &str) -> bool {
-    told.values().all(|(status, _)| status == wanted)
+fn all_are(states: &ReplicaStates, wanted: &str) -> bool {
+    states.values().all(|(status, _)| status == wanted)
 }
 
 #[tokio::test]
-async fn a_training_is_paused_and_goes_on() {
+async fn training_pauses_and_resumes() {
     Namespace::with("pause", |ns| async move {
         let replicas = ["--collectors", "1", "--learners", "1", "--pace", "500ms"];
         let job = training("train", &[&replicas[..], &FOREVER].concat());
         ns.submit(&job).await;
-        let trains = |told: &Told| {
-            let counts = || told.keys().all(|name| samples(told, name) > 0);
-            told.len() == 3 && all_are(told, "running") && counts()
+        let trains = |states: &ReplicaStates| {
+            let counts = || states.keys().all(|name| samples(states, name) > 0);
+            states.len() == 3 && all_are(states, "running") && counts()
         };
-        eventually("training", || told(&ns, "train"), trains).await;
+        eventually("training", || replica_states(&ns, "train"), trains).await;
 
-        let paused = di(&ns, &["pause", "train"]).await;
+        let paused = kubectl_di(&ns, &["pause", "train"]).await;
         assert_eq!(paused.code, Some(0), "{paused:?}");
         let lines: Vec<_> = paused.stdout.lines().collect();
         assert_eq!(lines.len(), 3, "{paused:?}");
         assert_eq!(lines[0], "pod/train-coordinator paused", "{paused:?}");
         assert!(lines.iter().all(|line| line.ends_with(" paused")));
-        let before = told_by(&ns, 3).await;
+        let before = wait_for_replica_states(&ns, 3).await;
         assert!(all_are(&before, "paused"), "{before:?}");
 
-        // A collector that comes meanwhile would be given a task at once, if it ran.
+        // A collector that joins now would get a task at once if the training ran.
         let add = ["replicas", "add", "train", "--collectors=1", "--wait"];
-        let added = di(&ns, &add).await;
+        let added = kubectl_di(&ns, &add).await;
         assert_eq!(added.code, Some(0), "{added:?}");
-        let with_new = told_by(&ns, 4).await;
+        let with_new = wait_for_replica_states(&ns, 4).await;
         let mut names = with_new.keys();
         let new = names.find(|name| !before.contains_key(*name)).unwrap();
         eventually(
@@ -54,26 +55,32 @@ async fn a_training_is_paused_and_goes_on() {
             |log| log.contains(&format!("{new} is configured, it gets no task")),
         )
         .await;
-        let mut after = told_by(&ns, 4).await;
+        let mut after = wait_for_replica_states(&ns, 4).await;
         assert_eq!(after.remove(new), Some(("configured".to_owned(), 0)));
         assert_eq!(after, before, "nothing moves");
 
-        let started = di(&ns, &["start", "train"]).await;
+        let started = kubectl_di(&ns, &["start", "train"]).await;
         assert_eq!(started.code, Some(0), "{started:?}");
         assert_eq!(started.stdout.lines().count(), 4, "{started:?}");
-        let go_on = |told: &Told| {
+        let have_more_samples = |states: &ReplicaStates| {
             let more = || {
-                let mut names = told.keys();
-                names.all(|name| samples(told, name) > samples(&before, name))
+                let mut names = states.keys();
+                names.all(|name| samples(states, name) > samples(&before, name))
             };
-            told.len() == 4 && all_are(told, "running") && more()
+            states.len() == 4 && all_are(states, "running") && more()
         };
-        eventually("going on", || told(&ns, "train"), go_on).await;
+        eventually(
+            "resumed",
+            || replica_states(&ns, "train"),
+            have_more_samples,
+        )
+        .await;
 
-        // The coordinator has another one come and two go, and then has all end.
+        // The coordinator scales collectors up and down, and then ends the training.
         let call = async |method: &str, path: &str, body: Value| {
             let pods = ns.api::<Pod>();
-            let answer = http(&pods, "train-coordinator", PORT, method, path, None, &body).await;
+            let answer =
+                send_http(&pods, "train-coordinator", PORT, method, path, None, &body).await;
             let mut answer = answer.expect("an answer");
             assert_eq!(answer.status, 200, "{path}: {answer:?}");
             answer.body["data"].take()
@@ -81,15 +88,15 @@ async fn a_training_is_paused_and_goes_on() {
         for (collectors, replicas) in [(3, 5), (1, 3)] {
             let wanted = call("PUT", "/replicas", json!({"collectors": collectors})).await;
             assert_eq!(wanted, json!({"collectors": collectors, "learners": 1}));
-            let train = |told: &Told| {
-                let samples = told.keys().map(|name| samples(told, name));
-                told.len() == replicas && samples.min() > Some(0)
+            let train = |states: &ReplicaStates| {
+                let samples = states.keys().map(|name| samples(states, name));
+                states.len() == replicas && samples.min() > Some(0)
             };
-            eventually("training as many", || told(&ns, "train"), train).await;
+            eventually("training as many", || replica_states(&ns, "train"), train).await;
         }
         let ended = call("POST", "/lifecycle/exit", json!({})).await;
         assert_eq!(ended["status"], "exiting");
-        reaches(&ns, "train", Phase::Succeeded).await;
+        wait_for_phase(&ns, "train", Phase::Succeeded).await;
     })
     .await;
 }

@@ -1,11 +1,11 @@
-//! `kubectl di` against the cluster, as a user types it. `tests/e2e/run` puts the plugin on PATH.
+//! `kubectl di` on a real cluster, called like a user. `tests/e2e/run` puts the plugin on PATH.
 
 use std::{io::Write, process::Stdio, time::Duration};
 
 use di_api::{DIJobStatus, Phase};
 use di_e2e::{
-    MISNAMED, Namespace, Output, di, eventually, exec, held, job, misnamed, owned_pods, reaches,
-    status,
+    MISNAMED_MESSAGE, Namespace, Output, eventually, exec, idle_job, job, kubectl_di, misnamed_job,
+    owned_pods, status, wait_for_phase,
 };
 use serde_json::json;
 use tokio::{
@@ -37,23 +37,23 @@ async fn collectors(ns: &Namespace, job: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_job_is_created_shown_scaled_and_deleted() {
+async fn plugin_creates_shows_scales_and_deletes_job() {
     Namespace::with("plugin", |ns| async move {
-        let wanted = held("demo", 1, 0);
+        let wanted = idle_job("demo", 1, 0);
         let file = manifest(&json!(wanted));
         let path = file.path().to_str().unwrap();
 
-        let dry = di(&ns, &["create", "-f", path, "--dry-run=server"]).await;
+        let dry = kubectl_di(&ns, &["create", "-f", path, "--dry-run=server"]).await;
         assert_eq!(
             dry.stdout, "dijob.diengine.opendilab.org/demo created (server dry run)\n",
             "{dry:?}"
         );
-        let created = di(&ns, &["create", "-f", path]).await;
+        let created = kubectl_di(&ns, &["create", "-f", path]).await;
         assert_eq!(
             (created.code, created.stdout.as_str()),
             (Some(0), "dijob.diengine.opendilab.org/demo created\n")
         );
-        let again = di(&ns, &["create", "-f", path]).await;
+        let again = kubectl_di(&ns, &["create", "-f", path]).await;
         assert_eq!(again.code, Some(1));
         assert!(
             again
@@ -68,7 +68,7 @@ async fn a_job_is_created_shown_scaled_and_deleted() {
             |s| running(s) && s.collectors_ready.as_deref() == Some("1/1"),
         )
         .await;
-        let shown = di(&ns, &["get", "demo"]).await;
+        let shown = kubectl_di(&ns, &["get", "demo"]).await;
         let lines: Vec<_> = shown.stdout.lines().collect();
         assert_eq!(
             columns(lines[0]),
@@ -80,7 +80,7 @@ async fn a_job_is_created_shown_scaled_and_deleted() {
             "{shown:?}"
         );
 
-        let added = di(
+        let added = kubectl_di(
             &ns,
             &["replicas", "add", "demo", "--collectors", "1", "--wait"],
         )
@@ -93,29 +93,29 @@ async fn a_job_is_created_shown_scaled_and_deleted() {
             ),
             "{added:?}"
         );
-        let listed = di(&ns, &["replicas", "list", "demo"]).await;
+        let listed = kubectl_di(&ns, &["replicas", "list", "demo"]).await;
         let running = listed
             .stdout
             .lines()
             .filter(|line| columns(line).contains(&"Running"))
             .count();
         assert_eq!(running, 3, "--wait has waited: {listed:?}");
-        let removed = di(&ns, &["replicas", "delete", "demo", "--collectors", "2"]).await;
+        let removed = kubectl_di(&ns, &["replicas", "delete", "demo", "--collectors", "2"]).await;
         assert_eq!(
             removed.stdout,
             "dijob.diengine.opendilab.org/demo scaled: collectors 2 -> 0\n"
         );
         eventually("gone", || owned_pods(&ns, "demo"), |pods| pods.len() == 1).await;
-        let too_many = di(&ns, &["replicas", "delete", "demo", "--collectors", "1"]).await;
+        let too_many = kubectl_di(&ns, &["replicas", "delete", "demo", "--collectors", "1"]).await;
         assert_eq!(too_many.code, Some(1), "{too_many:?}");
 
-        let deleted = di(&ns, &["delete", "demo"]).await;
+        let deleted = kubectl_di(&ns, &["delete", "demo"]).await;
         assert_eq!(
             deleted.stdout,
             "dijob.diengine.opendilab.org \"demo\" deleted\n"
         );
         eventually("nothing left", || owned_pods(&ns, "demo"), Vec::is_empty).await;
-        let none = di(&ns, &["get"]).await;
+        let none = kubectl_di(&ns, &["get"]).await;
         assert_eq!((none.code, none.stdout.as_str()), (Some(0), ""));
         assert_eq!(
             none.stderr,
@@ -126,9 +126,9 @@ async fn a_job_is_created_shown_scaled_and_deleted() {
 }
 
 #[tokio::test]
-async fn logs_are_followed_to_the_end_and_named_by_pod() {
+async fn followed_logs_end_with_job_and_name_pods() {
     Namespace::with("logs", |ns| async move {
-        ns.submit(&held("talks", 2, 0)).await;
+        ns.submit(&idle_job("talks", 2, 0)).await;
         eventually(
             "running",
             || status(&ns, "talks"),
@@ -141,10 +141,10 @@ async fn logs_are_followed_to_the_end_and_named_by_pod() {
             names.all(|name| all.stdout.contains(&format!("[{name}] ")))
         };
         let args = ["logs", "talks", "--role", "collector"];
-        eventually("all are heard", || di(&ns, &args), heard).await;
+        eventually("all are heard", || kubectl_di(&ns, &args), heard).await;
         let follow = tokio::spawn({
             let ns = ns.clone();
-            async move { di(&ns, &["logs", "talks", "-f"]).await }
+            async move { kubectl_di(&ns, &["logs", "talks", "-f"]).await }
         });
         exec(&ns, "talks-coordinator", &["release", "0"]).await;
         let followed = follow.await.unwrap();
@@ -153,15 +153,15 @@ async fn logs_are_followed_to_the_end_and_named_by_pod() {
             followed.stdout.contains("told to end with 0"),
             "{followed:?}"
         );
-        reaches(&ns, "talks", Phase::Succeeded).await;
+        wait_for_phase(&ns, "talks", Phase::Succeeded).await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn logs_of_a_role_take_in_replicas_that_come_later() {
+async fn followed_role_logs_include_later_replicas() {
     Namespace::with("later", |ns| async move {
-        ns.submit(&held("grows", 1, 0)).await;
+        ns.submit(&idle_job("grows", 1, 0)).await;
         let ready = |count: &'static str| {
             move |s: &DIJobStatus| s.collectors_ready.as_deref() == Some(count)
         };
@@ -179,12 +179,12 @@ async fn logs_of_a_role_take_in_replicas_that_come_later() {
         let old = collectors(&ns, "grows").await.remove(0);
         assert!(first.starts_with(&format!("[{old}] ")), "{first}");
 
-        let added = di(&ns, &["replicas", "add", "grows", "--collectors", "1"]).await;
+        let added = kubectl_di(&ns, &["replicas", "add", "grows", "--collectors", "1"]).await;
         assert_eq!(added.code, Some(0), "{added:?}");
         let other = |line: &str| line.contains("-collector-") && !line.contains(&old);
-        while !other(&lines.next_line().await.unwrap().expect("it goes on")) {}
+        while !other(&lines.next_line().await.unwrap().expect("the log continues")) {}
         exec(&ns, "grows-coordinator", &["release", "0"]).await;
-        // It ends with the job and its collectors.
+        // The log ends with the job and its collectors.
         while lines.next_line().await.unwrap().is_some() {}
         assert_eq!(follow.wait().await.unwrap().code(), Some(0));
     })
@@ -192,10 +192,10 @@ async fn logs_of_a_role_take_in_replicas_that_come_later() {
 }
 
 #[tokio::test]
-async fn a_watch_ends_when_nobody_reads_it_any_more() {
+async fn watch_exits_when_its_output_is_closed() {
     Namespace::with("unread", |ns| async move {
         ns.submit(&job("still", &["hold"])).await;
-        reaches(&ns, "still", Phase::Running).await;
+        wait_for_phase(&ns, "still", Phase::Running).await;
         let mut watch = Command::new("kubectl")
             .args(["di", "-n", &ns.name, "get", "still", "-w"])
             .stdin(Stdio::null())
@@ -213,12 +213,12 @@ async fn a_watch_ends_when_nobody_reads_it_any_more() {
 }
 
 #[tokio::test]
-async fn a_deletion_in_the_foreground_waits_for_the_pods() {
+async fn foreground_deletion_waits_for_pods() {
     Namespace::with("foreground", |ns| async move {
-        ns.submit(&held("waits", 1, 0)).await;
+        ns.submit(&idle_job("waits", 1, 0)).await;
         let ready = |s: &DIJobStatus| running(s) && s.collectors_ready.as_deref() == Some("1/1");
         eventually("ready", || status(&ns, "waits"), ready).await;
-        let deleted = di(&ns, &["delete", "waits", "--cascade=foreground"]).await;
+        let deleted = kubectl_di(&ns, &["delete", "waits", "--cascade=foreground"]).await;
         assert_eq!(deleted.code, Some(0), "{deleted:?}");
         assert!(owned_pods(&ns, "waits").await.is_empty());
     })
@@ -226,20 +226,20 @@ async fn a_deletion_in_the_foreground_waits_for_the_pods() {
 }
 
 #[tokio::test]
-async fn mistakes_are_told_as_kubectl_tells_them() {
+async fn plugin_errors_match_kubectl() {
     Namespace::with("mistakes", |ns| async move {
-        let nope = di(&ns, &["get", "nope"]).await;
+        let nope = kubectl_di(&ns, &["get", "nope"]).await;
         assert_eq!(nope.code, Some(1));
         assert_eq!(
             nope.stderr,
             "Error from server (NotFound): dijobs.diengine.opendilab.org \"nope\" not found\n"
         );
-        let ignored = di(&ns, &["delete", "nope", "--ignore-not-found"]).await;
+        let ignored = kubectl_di(&ns, &["delete", "nope", "--ignore-not-found"]).await;
         assert_eq!((ignored.code, ignored.stderr.as_str()), (Some(0), ""));
-        let file = manifest(&json!(misnamed("bad")));
-        let refused = di(&ns, &["create", "-f", file.path().to_str().unwrap()]).await;
+        let file = manifest(&json!(misnamed_job("bad")));
+        let refused = kubectl_di(&ns, &["create", "-f", file.path().to_str().unwrap()]).await;
         assert_eq!(refused.code, Some(1));
-        assert!(refused.stderr.contains(MISNAMED), "{refused:?}");
+        assert!(refused.stderr.contains(MISNAMED_MESSAGE), "{refused:?}");
     })
     .await;
 }

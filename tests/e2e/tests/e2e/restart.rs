@@ -1,11 +1,11 @@
-//! The orchestrator's own pods are killed: nothing that it runs may notice.
+//! The orchestrator's own pods are killed: running jobs must not be affected.
 
 use std::collections::BTreeSet;
 
 use di_api::{CleanPodPolicy, DIJob, Phase};
 use di_e2e::{
-    Namespace, Phases, SYSTEM, dry, eventually, exec, is_ready, is_refused_when_misnamed,
-    is_solved, job, logs, main_of, owned_pods, owned_services, reaches, status,
+    Namespace, Phases, SYSTEM, dry_run, eventually, exec, is_ready, is_solved, job, logs,
+    main_container, owned_pods, owned_services, status, wait_for_phase, wait_for_webhook_rejection,
 };
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::{
@@ -13,7 +13,7 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 
-/// Kills every pod of the orchestrator, without grace, and waits until new ones serve.
+/// Kills every pod of the orchestrator without grace, and waits until the new ones serve.
 async fn kill_orchestrator(ns: &Namespace) {
     let pods: Api<Pod> = Api::namespaced(ns.client.clone(), SYSTEM);
     let selector = ListParams::default().labels("app.kubernetes.io/name=di-orchestrator");
@@ -28,27 +28,27 @@ async fn kill_orchestrator(ns: &Namespace) {
         pods.delete(&pod.name_any(), &now).await.unwrap();
     }
     let old = uids(&before);
-    let anew = |now: &Vec<Pod>| {
+    let recreated = |now: &Vec<Pod>| {
         now.len() == before.len() && uids(now).is_disjoint(&old) && now.iter().all(is_ready)
     };
     let look = || async { pods.list(&selector).await.unwrap().items };
-    eventually("anew, and ready", look, anew).await;
-    // The API server reaches the new pods once kube-proxy knows of them, a moment later.
+    eventually("recreated and ready", look, recreated).await;
+    // The API server reaches the new pods once kube-proxy knows them.
     let jobs: Api<DIJob> = ns.api();
-    let (dry, probe) = (dry(), job("probe", &["hold"]));
+    let (dry, probe) = (dry_run(), job("probe", &["hold"]));
     eventually("reached", || jobs.create(&dry, &probe), Result::is_ok)
         .await
         .unwrap();
 }
 
-/// The sample of the demo, slow enough to be disturbed.
+/// The demo sample, slowed down so that the test can disturb it.
 fn training() -> DIJob {
     let sample = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../manifests/samples/cartpole.yaml"
     );
     let mut job: DIJob = serde_saphyr::from_str(&std::fs::read_to_string(sample).unwrap()).unwrap();
-    let coordinator = main_of(&mut job.spec.coordinator.template);
+    let coordinator = main_container(&mut job.spec.coordinator.template);
     let args = coordinator.args.as_mut().unwrap();
     let pace = args.iter().position(|arg| arg == "--pace").unwrap();
     args[pace + 1] = "3s".into();
@@ -56,12 +56,12 @@ fn training() -> DIJob {
 }
 
 #[tokio::test]
-async fn killing_the_orchestrator_three_times_changes_nothing_about_a_training() {
+async fn training_survives_orchestrator_kills() {
     Namespace::with("killed", |ns| async move {
         let phases = Phases::watch(&ns, "cartpole");
         ns.submit(&training()).await;
         let mut replicas = BTreeSet::new();
-        // Right after the submission, in the middle of making replicas, and while it trains.
+        // Right after the submission, while replicas are created, and while it trains.
         for ready in ["", "0/2", "2/2"] {
             eventually(
                 "as far",
@@ -75,10 +75,10 @@ async fn killing_the_orchestrator_three_times_changes_nothing_about_a_training()
             .await;
             kill_orchestrator(&ns).await;
             let planned = status(&ns, "cartpole").await.plan;
-            // One that is slow to answer may have been replaced by its coordinator.
+            // The coordinator may have replaced a slow replica.
             replicas.extend(planned.into_iter().map(|entry| (entry.role, entry.index)));
         }
-        reaches(&ns, "cartpole", Phase::Succeeded).await;
+        wait_for_phase(&ns, "cartpole", Phase::Succeeded).await;
         let alone = |pods: &Vec<Pod>| pods.len() == 1;
         let left = eventually("cleaned up", || owned_pods(&ns, "cartpole"), alone).await;
         assert_eq!(left[0].name_any(), "cartpole-coordinator");
@@ -112,16 +112,16 @@ async fn killing_the_orchestrator_three_times_changes_nothing_about_a_training()
 }
 
 #[tokio::test]
-async fn f1_a_job_that_ended_and_left_nothing_is_not_run_again() {
+async fn f1_ended_job_without_pods_is_not_run_again() {
     Namespace::with("ended", |ns| async move {
         let mut wanted = job("once", &["hold"]);
         wanted.spec.clean_pod_policy = CleanPodPolicy::All;
         ns.submit(&wanted).await;
-        reaches(&ns, "once", Phase::Running).await;
+        wait_for_phase(&ns, "once", Phase::Running).await;
         exec(&ns, "once-coordinator", &["release", "0"]).await;
-        reaches(&ns, "once", Phase::Succeeded).await;
+        wait_for_phase(&ns, "once", Phase::Succeeded).await;
         eventually("nothing left", || owned_pods(&ns, "once"), Vec::is_empty).await;
-        // The counts of what is left follow.
+        // The status counts are updated later.
         eventually(
             "counted",
             || status(&ns, "once"),
@@ -130,14 +130,14 @@ async fn f1_a_job_that_ended_and_left_nothing_is_not_run_again() {
         .await;
         let before = ns.api::<DIJob>().get("once").await.unwrap();
         kill_orchestrator(&ns).await;
-        // A second job is reconciled by the new leader, after the first had its turn in the initial list.
-        // The way to the old ones may still be tried.
+        // The new leader reconciles the second job after the first one of the initial list. The API
+        // server may still call the killed webhooks.
         let (jobs, second) = (ns.api(), job("second", &["hold"]));
         let new = PostParams::default();
         eventually("accepted", || jobs.create(&new, &second), Result::is_ok)
             .await
             .unwrap();
-        reaches(&ns, "second", Phase::Running).await;
+        wait_for_phase(&ns, "second", Phase::Running).await;
         assert!(owned_pods(&ns, "once").await.is_empty());
         let after = ns.api::<DIJob>().get("once").await.unwrap();
         assert_eq!(
@@ -150,7 +150,7 @@ async fn f1_a_job_that_ended_and_left_nothing_is_not_run_again() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_is_broken_is_made_anew() {
+async fn broken_certificate_is_reissued() {
     Namespace::with("certificate", |ns| async move {
         let secrets: Api<Secret> = Api::namespaced(ns.client.clone(), SYSTEM);
         let broken = serde_json::json!({"data": {"tls.key": "bm8ga2V5"}});
@@ -160,7 +160,7 @@ async fn a_certificate_that_is_broken_is_made_anew() {
             .await
             .unwrap();
         kill_orchestrator(&ns).await;
-        is_refused_when_misnamed(&ns).await;
+        wait_for_webhook_rejection(&ns).await;
     })
     .await;
 }

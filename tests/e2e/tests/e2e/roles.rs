@@ -1,4 +1,5 @@
-//! The roles granted are exactly those used: to be run last, over the audit log of all that ran before.
+//! The granted roles match the used ones exactly. Run it last, over the audit log of all other
+//! tests.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +25,7 @@ fn granted(rules: Option<Vec<PolicyRule>>) -> impl Iterator<Item = (String, Stri
 }
 
 #[tokio::test]
-async fn what_is_granted_is_what_is_used() {
+async fn granted_rules_match_used_rules() {
     let client = client().await;
     let calls = Audit::of_cluster().calls_of(USER);
     let refused: Vec<_> = calls.iter().filter(|call| call.forbidden).collect();
@@ -52,7 +53,8 @@ async fn what_is_granted_is_what_is_used() {
             .unwrap();
         all.extend(granted(role.rules));
     }
-    // A plugin of the API server asks for it, which is no request of its own; where that is on, no pod is made without.
+    // An admission plugin of the API server checks this right, which the audit log does not show.
+    // With that plugin enabled, pod creates need it.
     let asked_inside = ["update", names::GROUP, "dijobs/finalizers"].map(str::to_owned);
     all.remove(&asked_inside.into());
     let unused: Vec<_> = all.difference(&used).collect();

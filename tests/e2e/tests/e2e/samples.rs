@@ -1,4 +1,4 @@
-//! The samples: each is accepted as it is, and those that need nothing else run.
+//! The samples: the API server accepts each one, and those without dependencies run.
 
 use std::{
     collections::BTreeSet,
@@ -6,7 +6,7 @@ use std::{
 };
 
 use di_api::{DIJob, Phase};
-use di_e2e::{Namespace, dry, eventually, is_solved, logs, owned_pods, reaches, status};
+use di_e2e::{Namespace, dry_run, eventually, is_solved, logs, owned_pods, status, wait_for_phase};
 use kube::{
     Api,
     api::{ApiResource, DynamicObject, PostParams, TypeMeta},
@@ -14,7 +14,7 @@ use kube::{
 };
 use serde::Deserialize;
 
-/// What the kustomization of the samples names.
+/// Returns the objects that the kustomization of the samples lists.
 fn samples() -> Vec<(PathBuf, DynamicObject)> {
     #[derive(Deserialize)]
     struct Kustomization {
@@ -48,14 +48,14 @@ fn resource(types: &TypeMeta) -> ApiResource {
 }
 
 #[tokio::test]
-async fn every_sample_is_accepted_as_it_is() {
+async fn samples_are_accepted_unchanged() {
     Namespace::with("samples", |ns| async move {
         for (path, sample) in samples() {
             let namespace = sample.metadata.namespace.as_deref().unwrap_or(&ns.name);
             let resource = resource(sample.types.as_ref().unwrap());
             let api: Api<DynamicObject> =
                 Api::namespaced_with(ns.client.clone(), namespace, &resource);
-            let accepted = api.create(&dry(), &sample).await;
+            let accepted = api.create(&dry_run(), &sample).await;
             assert!(accepted.is_ok(), "{}: {accepted:?}", path.display());
         }
     })
@@ -63,11 +63,11 @@ async fn every_sample_is_accepted_as_it_is() {
 }
 
 #[tokio::test]
-async fn the_serial_job_trains_alone() {
+async fn serial_sample_trains_without_replicas() {
     Namespace::with("serial", |ns| async move {
         let job: DIJob = sample("serial.yaml").try_parse().unwrap();
         ns.submit(&job).await;
-        reaches(&ns, "cartpole-serial", Phase::Succeeded).await;
+        wait_for_phase(&ns, "cartpole-serial", Phase::Succeeded).await;
         assert_eq!(owned_pods(&ns, "cartpole-serial").await.len(), 1);
         let log = logs(&ns, "cartpole-serial-coordinator").await;
         assert!(is_solved(&log), "{log}");
@@ -75,25 +75,26 @@ async fn the_serial_job_trains_alone() {
     .await;
 }
 
-/// The coordinator tells of a seed before it counts it, and ends when it has counted all.
+/// The coordinator logs each seed before it counts it, and ends after all.
 #[tokio::test]
-async fn the_seed_sweep_ends_when_every_seed_was_tried() {
+async fn seed_sweep_ends_after_every_seed() {
     Namespace::with("sweep", |ns| async move {
         let job: DIJob = sample("seed-sweep.yaml").try_parse().unwrap();
         let replicas = job.spec.collector.as_ref().unwrap().replicas;
         ns.submit(&job).await;
-        reaches(&ns, "seed-sweep", Phase::Succeeded).await;
-        let told = logs(&ns, "seed-sweep-coordinator").await;
+        wait_for_phase(&ns, "seed-sweep", Phase::Succeeded).await;
+        let log = logs(&ns, "seed-sweep-coordinator").await;
         for seed in 0..replicas {
-            assert!(told.contains(&format!("seed {seed}: solved")), "{told}");
+            assert!(log.contains(&format!("seed {seed}: solved")), "{log}");
         }
     })
     .await;
 }
 
-/// Written for the older version, whose schema is open, it has an empty string that the schema of the newer one must take.
+/// The sample was written for v1alpha1. It has an empty string that the v1alpha2 schema must
+/// accept.
 #[tokio::test]
-async fn the_di_engine_job_starts_in_the_newest_version_too() {
+async fn di_engine_sample_starts_in_newest_version() {
     Namespace::with("di-engine", |ns| async move {
         let mut sample = sample("di-engine-cartpole.yaml");
         sample.types = Some(TypeMeta::resource::<DIJob>());

@@ -1,15 +1,16 @@
-//! `manifests/webhook-only` alone: a bad job is refused, and nothing is started of a good one.
+//! `manifests/webhook-only` alone: a bad job is rejected, and a good one starts nothing.
 
-use di_e2e::{Audit, Namespace, is_refused_when_misnamed, job};
+use di_e2e::{Audit, Namespace, job, wait_for_webhook_rejection};
 
 #[tokio::test]
-async fn bad_jobs_are_refused_and_nothing_is_started() {
+async fn webhook_only_rejects_bad_jobs_and_starts_nothing() {
     Namespace::with("webhook-only", |ns| async move {
-        is_refused_when_misnamed(&ns).await;
+        wait_for_webhook_rejection(&ns).await;
         ns.submit(&job("good", &["hold"])).await;
     })
     .await;
-    // A reconciler asks for a lease and for jobs before it does anything else, and the program has been ready for a while.
+    // A manager would first request the lease and list jobs, and the program has been ready for a
+    // while.
     let calls = Audit::of_cluster().calls_of("system:serviceaccount:di-system:di-orchestrator");
     assert!(!calls.is_empty());
     for call in calls {

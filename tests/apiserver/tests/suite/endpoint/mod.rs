@@ -1,0 +1,11 @@
+//! The replica endpoint against a real API server.
+
+mod access;
+mod add_remove;
+mod concurrency;
+mod coordinator_restarts;
+mod lost_responses;
+mod openapi;
+mod own_writes;
+mod regressions;
+mod scheduling;

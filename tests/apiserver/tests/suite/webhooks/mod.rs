@@ -1,0 +1,8 @@
+//! The admission webhooks, called by a real API server.
+
+mod authorization;
+mod cert_manager;
+mod certificates;
+mod job_updates;
+mod validation;
+mod validation_table;
