@@ -116,7 +116,7 @@ impl From<DIJob> for JobView {
 }
 
 /// The annotations that the endpoint writes.
-const ENDPOINT_ANNOTATIONS: [&str; 2] = [names::LOWERED_ANNOTATION, names::LET_GO_ANNOTATION];
+const ENDPOINT_ANNOTATIONS: [&str; 2] = [names::SCALE_DOWNS_ANNOTATION, names::PODS_TO_DELETE_ANNOTATION];
 
 /// Reduces metadata to name, UID, version and the annotations that the endpoint writes.
 fn trim_metadata(metadata: ObjectMeta) -> ObjectMeta {
@@ -168,7 +168,7 @@ impl Job for JobView {
 
     fn learner_gpus(&self, resources: &ReplicaResources) -> i32 {
         match &resources.gpus {
-            Some(gpus) => quantity::whole(&gpus.0).unwrap_or(0),
+            Some(gpus) => quantity::parse_count(&gpus.0).unwrap_or(0),
             None => self.learner_gpus,
         }
     }

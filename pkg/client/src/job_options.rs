@@ -125,7 +125,7 @@ impl JobOptions {
         }
         if !resources.is_empty() {
             let all: Map<_, _> = resources
-                .quantities()
+                .named_quantities()
                 .map(|(name, quantity)| (name.to_owned(), quantity.0.clone().into()))
                 .collect();
             container["resources"] = json!({"requests": all, "limits": all});
@@ -169,7 +169,7 @@ mod tests {
             clean_pod_policy: Some(CleanPodPolicy::All),
             ..JobOptions::default()
         };
-        let job = validation::dijob(&options.to_document().object).unwrap();
+        let job = validation::validate_dijob(&options.to_document().object).unwrap();
         assert_eq!(job.spec.declared(Role::Collector).unwrap().replicas, 4);
         assert_eq!(job.spec.learner_gpus(&ReplicaResources::default()), 2);
         let main_container = |role: Role| {

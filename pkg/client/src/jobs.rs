@@ -53,12 +53,12 @@ impl Job {
             let containers = containers.as_array().into_iter().flatten();
             let limits = containers.map(|one| &one["resources"]["limits"][GPU_RESOURCE]);
             let gpus = limits.filter_map(|gpus| match gpus {
-                Value::String(text) => quantity::whole(text),
-                number => quantity::whole(&number.to_string()),
+                Value::String(text) => quantity::parse_count(text),
+                number => quantity::parse_count(&number.to_string()),
             });
             gpus.sum()
         };
-        let entry_gpus = |entry: &PlanEntry| match (entry.role, entry.gpus()) {
+        let entry_gpus = |entry: &PlanEntry| match (entry.role, entry.gpu_count()) {
             // The plan entry of the aggregator has the GPUs of the whole learner group.
             (Role::DdpLearner, _) => 0,
             (Role::Collector, 0) => part_gpus("collector"),

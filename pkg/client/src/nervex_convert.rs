@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(object.get("status"), None);
         assert_eq!(object["spec"]["group"], "g");
         assert!(!object.to_string().contains("null"), "{object}");
-        di_api::validation::dijob(&object).unwrap();
+        di_api::validation::validate_dijob(&object).unwrap();
     }
 
     #[test]
@@ -144,7 +144,7 @@ mod tests {
         }));
         assert!(note.is_some());
         assert_eq!(object["metadata"]["namespace"], "di-system");
-        di_api::validation::aggregator_config(&object).unwrap();
+        di_api::validation::validate_aggregator_config(&object).unwrap();
     }
 
     #[test]

@@ -98,7 +98,7 @@ fn select_replica(job: &Job, replicas: &[Replica], choice: &PodChoice) -> Result
     let description = match choice {
         PodChoice::Named(name) => format!("replica {name:?}"),
         PodChoice::Role(Role::Coordinator, _) => {
-            format!("pod {:?}", names::coordinator(job_name))
+            format!("pod {:?}", names::coordinator_name(job_name))
         }
         PodChoice::Role(role, None) => format!("{role} pod"),
         PodChoice::Role(role, Some(index)) => format!("{role} pod of index {index}"),

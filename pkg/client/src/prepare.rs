@@ -116,11 +116,11 @@ pub fn check_documents(documents: &[Document]) -> Result<Vec<String>> {
                 faults,
             });
         } else if object["kind"] == "DIJob"
-            && let Ok(job) = validation::dijob(object)
+            && let Ok(job) = validation::validate_dijob(object)
         {
-            warnings.extend(validation::warnings(&job));
+            warnings.extend(validation::job_warnings(&job));
         } else if object["kind"] == "AggregatorConfig"
-            && let Ok(config) = validation::aggregator_config(object)
+            && let Ok(config) = validation::validate_aggregator_config(object)
         {
             warnings.extend(validation::config_warnings(&config));
         }
@@ -179,8 +179,8 @@ fn name_faults(object: &Value, check: CheckLevel) -> Option<String> {
 fn validation_faults(object: &Value) -> Vec<String> {
     let ours = is_own_kind(object);
     let faults = match object["kind"].as_str() {
-        Some("DIJob") if ours => validation::dijob(object).err(),
-        Some("AggregatorConfig") if ours => validation::aggregator_config(object).err(),
+        Some("DIJob") if ours => validation::validate_dijob(object).err(),
+        Some("AggregatorConfig") if ours => validation::validate_aggregator_config(object).err(),
         _ => None,
     };
     faults.iter().flatten().map(ToString::to_string).collect()

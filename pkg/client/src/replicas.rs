@@ -150,7 +150,7 @@ pub fn join_plan_with_pods(job: &Job, pods: &[Pod]) -> Vec<Replica> {
         .collect();
     let plan = &job.status.plan;
     // The coordinator has a fixed name and no plan entry.
-    let name = names::coordinator(job.name());
+    let name = names::coordinator_name(job.name());
     let coordinator = PlanEntry::new(name, Role::Coordinator, Origin::Declared, 0);
     let coordinator = Some(coordinator).filter(|entry| {
         let is_awaited = job.status.phase.is_some_and(|phase| !phase.is_terminal());
@@ -238,7 +238,7 @@ fn container_gpus(container: &Container) -> i32 {
     let resources = container.resources.as_ref();
     let limits = resources.and_then(|resources| resources.limits.as_ref());
     let gpus = limits.and_then(|limits| limits.get(GPU_RESOURCE));
-    gpus.and_then(|gpus| quantity::whole(&gpus.0)).unwrap_or(0)
+    gpus.and_then(|gpus| quantity::parse_count(&gpus.0)).unwrap_or(0)
 }
 
 fn last_exit(statuses: &[ContainerStatus]) -> Option<ContainerExit> {
@@ -271,7 +271,7 @@ fn replica_url(job: &Job, entry: &PlanEntry, pod: Option<&Pod>) -> String {
         // A ddp learner listens at the base port plus its start rank.
         base + entry.ddp.as_ref().map_or(0, |place| place.start_rank)
     };
-    names::url(
+    names::replica_url(
         &entry.name,
         job.namespace(),
         from_pod.unwrap_or_else(planned),

@@ -1,5 +1,5 @@
-use di_api::{ConditionType, EntryState, PlanEntry, Role, condition, is_true, names};
-use di_plan::{PodView, aggregator_of, find, members, victims};
+use di_api::{ConditionType, EntryState, PlanEntry, Role, find_condition, is_condition_true, names};
+use di_plan::{PodView, aggregator_of, find_entry, group_members, scale_down_order};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api,
@@ -44,7 +44,7 @@ pub async fn restart_coordinator(
     let api: Api<Pod> = Api::namespaced(cluster.client.clone(), &cluster.namespace().name);
     let job = crate::get_job(cluster, name).await?;
     can_restart(&job)?;
-    let coordinator = names::coordinator(name);
+    let coordinator = names::coordinator_name(name);
     let found = api.get_opt(&coordinator).await;
     let found = found.map_err(|error| cluster.convert_error(error))?;
     let Some(pod) = found.filter(|pod| is_owned_by(pod, &job)) else {
@@ -93,7 +93,7 @@ pub fn restarted_state(job: &Job, old: &RestartedPod) -> WaitState {
     if let Some(impossible) = impossible_after_end(job, "its coordinator ran again") {
         return impossible;
     }
-    let running = is_true(&job.status.conditions, ConditionType::Running);
+    let running = is_condition_true(&job.status.conditions, ConditionType::Running);
     if job.status.failed_coordinator.as_ref() == Some(&old.uid) && running {
         WaitState::Met
     } else {
@@ -168,7 +168,7 @@ fn select_replicas(
                 if how_many == RestartCount::None {
                     continue;
                 }
-                let all = victims(plan, &views, |entry| entry.role.counted_as() == role);
+                let all = scale_down_order(plan, &views, |entry| entry.role.counted_as() == role);
                 let existing = all
                     .into_iter()
                     .filter_map(|i| pod_of(job, pods, &plan[i].name));
@@ -204,10 +204,10 @@ fn select_replicas(
 
 /// The other pods of the learner group of a replica.
 fn other_members(plan: &[PlanEntry], pods: &[Pod], name: &str) -> Vec<String> {
-    let leader = find(plan, name).and_then(aggregator_of).unwrap_or(name);
-    let members = find(plan, leader)
+    let leader = find_entry(plan, name).and_then(aggregator_of).unwrap_or(name);
+    let members = find_entry(plan, leader)
         .into_iter()
-        .chain(members(plan, leader))
+        .chain(group_members(plan, leader))
         .filter(|entry| entry.name != name);
     let is_there = |entry: &&PlanEntry| pods.iter().any(|pod| pod.name_any() == entry.name);
     let existing = members.filter(is_there);
@@ -303,7 +303,7 @@ pub fn replicas_ready_state(job: &Job, generation: Option<i64>, old: &[Restarted
     };
     let is_old = |uid: &String| old.iter().any(|old| old.uid == *uid);
     let all_replaced = wanted().all(|entry| entry.uid.as_ref().is_some_and(|uid| !is_old(uid)));
-    let ready = is_true(&status.conditions, ConditionType::ReplicasReady);
+    let ready = is_condition_true(&status.conditions, ConditionType::ReplicasReady);
     if status.observed_generation >= generation && all_replaced && ready {
         WaitState::Met
     } else {
@@ -313,7 +313,7 @@ pub fn replicas_ready_state(job: &Job, generation: Option<i64>, old: &[Restarted
 
 fn impossible_after_end(job: &Job, before: &str) -> Option<WaitState> {
     if let Some(phase) = job.status.phase.filter(|phase| phase.is_terminal()) {
-        let end = condition(&job.status.conditions, ConditionType::Failed);
+        let end = find_condition(&job.status.conditions, ConditionType::Failed);
         let why = end.map_or(String::new(), |end| format!(": {}", end.message));
         return Some(WaitState::Impossible(format!(
             "{} ended ({}{why}) before {before}",

@@ -403,7 +403,7 @@ impl<'a> Draft<'a> {
             self.set_count(role, group, from, from - fewer)?;
         }
         // Keep the names of earlier patches that the orchestrator has not reconciled.
-        let key = names::LET_GO_ANNOTATION;
+        let key = names::PODS_TO_DELETE_ANNOTATION;
         let annotations = self.job.metadata.annotations.as_ref();
         let pending = annotations.and_then(|all| all.get(key));
         let pending = pending.into_iter().flat_map(|all| all.split(','));
@@ -430,7 +430,7 @@ fn are_same(known: &Value, wanted: &ReplicaResources) -> bool {
     let amounts = |of: &ReplicaResources| {
         [&of.cpus, &of.gpus, &of.memory].map(|one| {
             let text = &one.as_ref()?.0;
-            Some(quantity::nanos(text).ok_or_else(|| text.clone()))
+            Some(quantity::parse_nanos(text).ok_or_else(|| text.clone()))
         })
     };
     let known = serde_json::from_value::<ReplicaResources>(known.clone());
@@ -461,7 +461,7 @@ fn free_name(groups: &[Value], resources: &ReplicaResources) -> String {
 pub(crate) fn find_entry<'a>(job: &'a Job, pod: &str) -> Result<&'a PlanEntry, String> {
     let pod = pod.strip_prefix("pod/").unwrap_or(pod);
     let plan = &job.status.plan;
-    let coordinator = names::coordinator(job.name());
+    let coordinator = names::coordinator_name(job.name());
     let long = format!("{}-{pod}", job.name());
     let is_known = |name: &str| {
         let mut all = plan

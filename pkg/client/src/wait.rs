@@ -1,4 +1,4 @@
-use di_api::{ConditionType, Phase, condition};
+use di_api::{ConditionType, Phase, find_condition};
 use serde_json::Value;
 
 use crate::{Job, WaitState, jsonpath::Path};
@@ -215,7 +215,7 @@ impl Job {
             return String::new();
         };
         let ended = match phase {
-            Phase::Failed => condition(&self.status.conditions, ConditionType::Failed),
+            Phase::Failed => find_condition(&self.status.conditions, ConditionType::Failed),
             _ => None,
         };
         match ended {
@@ -227,7 +227,7 @@ impl Job {
     /// The most severe problem of the job with its message.
     pub fn problem_summary(&self) -> Option<String> {
         let reason = self.status.reason.as_ref()?;
-        let about = condition(&self.status.conditions, ConditionType::ReplicasReady);
+        let about = find_condition(&self.status.conditions, ConditionType::ReplicasReady);
         Some(match about.filter(|about| about.reason == *reason) {
             Some(about) => format!("{reason}: {}", about.message),
             None => reason.clone(),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use di_api::{DIJob, PlanEntry, Reason};
 use di_cache::Key;
-use di_plan::{END_NOW, PodView, ServiceView, pod, service};
+use di_plan::{IMMEDIATE_DEADLINE_SECONDS, PodView, ServiceView, build_pod, build_service};
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::{
@@ -199,14 +199,14 @@ async fn apply_action(context: &Context, job: &DIJob, key: &Key, action: &Action
         Action::DeletePod { name, uid } => {
             let api: Api<Pod> = Api::namespaced(context.client.clone(), &key.0);
             let deleted = delete_object(context, &api, "pods", name, uid).await?;
-            context.pods.deletion_requested(key, name, uid);
+            context.pods.record_deletion_request(key, name, uid);
             Ok(deleted)
         }
         Action::StopPod { name, uid } => stop_pod(context, key, name, uid).await,
         Action::DeleteService { name, uid } => {
             let api: Api<Service> = Api::namespaced(context.client.clone(), &key.0);
             let deleted = delete_object(context, &api, "services", name, uid).await?;
-            context.services.deletion_requested(key, name, uid);
+            context.services.record_deletion_request(key, name, uid);
             Ok(deleted)
         }
         Action::DeleteJob => {
@@ -220,7 +220,7 @@ async fn apply_action(context: &Context, job: &DIJob, key: &Key, action: &Action
 }
 
 async fn create_pod(context: &Context, job: &DIJob, key: &Key, entry: &PlanEntry) -> Result<bool> {
-    let aggregator = context.aggregators.of(&key.0);
+    let aggregator = context.aggregators.from_config(&key.0);
     let Some(pod) = pod(job, entry, aggregator.found(), &context.settings.build) else {
         // The role was removed from the spec, or the AggregatorConfig deleted. The next step
         // reports it.
@@ -233,7 +233,7 @@ async fn create_pod(context: &Context, job: &DIJob, key: &Key, entry: &PlanEntry
     };
     match PodView::new(&pod).filter(|view| view.owner == job.uid()) {
         Some(view) => {
-            let is_known = context.pods.created(view);
+            let is_known = context.pods.record_created(view);
             if !is_known && !is_new {
                 // The watch has reported the pod as deleted, but it exists: it lost the label that
                 // the watch selects by.
@@ -259,7 +259,7 @@ async fn create_service(
     };
     match ServiceView::new(&service).filter(|view| view.owner == job.uid()) {
         Some(view) => {
-            let is_known = context.services.created(view);
+            let is_known = context.services.record_created(view);
             if !is_known && !is_new {
                 // The service lost its label, as above.
                 return Err(Error::PreviousJobTerminating { kind, name });
@@ -331,7 +331,7 @@ async fn stop_pod(context: &Context, key: &Key, name: &str, uid: &str) -> Result
     let call = api.patch(name, &params, &patch);
     match context.write("patch", "pods", operation, call).await {
         Ok(_) => {
-            context.pods.end_requested(key, name, uid);
+            context.pods.record_deadline_request(key, name, uid);
             Ok(true)
         }
         Err(error) if error.api_status().is_some_and(Status::is_not_found) => Ok(false),

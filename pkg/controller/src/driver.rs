@@ -178,7 +178,7 @@ async fn requeue_on_config_change(
         plan.any(|e| e.role == Role::Aggregator && e.is_wanted() && e.uid.is_none())
     };
     while let Some((namespace, _)) = changed_configs.recv().await {
-        for job in context.jobs.all() {
+        for job in context.jobs.list_all() {
             let key = (job.namespace().unwrap_or_default(), job.name_any());
             // A configuration in the system namespace is the default of all namespaces.
             let applies = namespace == names::SYSTEM_NAMESPACE || namespace == key.0;
@@ -219,11 +219,11 @@ fn drop_watch_errors(
 ) -> Option<watcher::Result<Event<WatchedJob>>> {
     match event {
         Ok(event) => {
-            context.jobs.saw(&event);
+            context.jobs.on_event(&event);
             Some(Ok(event))
         }
         Err(error) => {
-            context.metrics.watch_errors.of("dijobs").inc();
+            context.metrics.watch_errors.for_resource("dijobs").inc();
             warn!(
                 resource = "dijobs",
                 error = &error as &dyn std::error::Error,

@@ -53,7 +53,7 @@ pub(crate) async fn reconcile(job: Arc<WatchedJob>, context: Arc<Context>) -> Re
         // The semaphore is closed: the process shuts down.
         return Ok(Requeue::await_change());
     };
-    let Some(job) = context.jobs.store().get(&ObjectRef::from_obj(&*job)) else {
+    let Some(job) = context.jobs.reflector_store().get(&ObjectRef::from_obj(&*job)) else {
         context.forget_job(&key);
         return Ok(Requeue::await_change());
     };
@@ -101,7 +101,7 @@ async fn reconcile_with_permit(job: Arc<WatchedJob>, context: &Context) -> Resul
 
 /// Waits until the caches of pods and services are filled. No decision is made before.
 async fn wait_for_cache_sync(context: &Context) -> Result<()> {
-    for mut cache in [context.pods.synced(), context.services.synced()] {
+    for mut cache in [context.pods.subscribe_synced(), context.services.subscribe_synced()] {
         let filled = cache.wait_for(|synced| *synced).await;
         filled.map_err(|_| Error::WatchEnded)?;
     }
@@ -253,7 +253,7 @@ fn observed_deletions(context: &Context, job: &DIJob) -> impl Iterator<Item = St
         entry
             .uid
             .as_ref()
-            .is_some_and(|uid| context.pods.saw_go(uid))
+            .is_some_and(|uid| context.pods.was_deleted(uid))
     })
     .map(|entry| entry.name.clone())
 }
@@ -274,7 +274,7 @@ async fn verify_live(
             let view = found.as_ref().and_then(PodView::new);
             let exists = view.is_some();
             if let Some(view) = view {
-                context.pods.created(view);
+                context.pods.record_created(view);
             }
             Ok((name, exists))
         }
@@ -303,14 +303,14 @@ fn observe_and_step(
     last_error: Option<&ReconcileError>,
     live_reads: &HashMap<String, bool>,
 ) -> Step {
-    let pods = context.pods.of_job(key);
-    let services = context.services.of_job(key);
-    let nodes = context.nodes.all();
-    let aggregator = context.aggregators.of(&key.0);
+    let pods = context.pods.list_by_job(key);
+    let services = context.services.list_by_job(key);
+    let nodes = context.nodes.list_all();
+    let aggregator = context.aggregators.from_config(&key.0);
     let now = (context.settings.clock)();
     let coordinator = job.status.as_ref().map(|status| &status.coordinator);
     let coordinator_uid = coordinator.and_then(|last| last.uid.as_deref());
-    let deleted_coordinator = coordinator_uid.and_then(|uid| context.pods.last_of(uid));
+    let deleted_coordinator = coordinator_uid.and_then(|uid| context.pods.final_state(uid));
     let observed = Observed {
         job,
         pods: &pods,

@@ -23,7 +23,7 @@ async fn write_status(
         .write("patch", "dijobs/status", operation, call)
         .await;
     let written = written.map_err(Error::map_job_not_found)?;
-    context.jobs.written(written);
+    context.jobs.record_write(written);
     context.update_state(key, |state| {
         state.pending_write = None;
         state.last_write = Some(Instant::now());
@@ -69,7 +69,7 @@ pub(crate) async fn replay_unacknowledged(context: &Context, key: &Key) -> Resul
         if job.status.as_ref() == Some(status) {
             queue_events(context, &job, events);
         }
-        context.jobs.written(job);
+        context.jobs.record_write(job);
     }
     Ok(())
 }

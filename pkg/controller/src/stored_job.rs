@@ -28,7 +28,7 @@ fn untyped_api(context: &Context, namespace: &str) -> Api<DynamicObject> {
     Api::namespaced_with(
         context.client.clone(),
         namespace,
-        &di_cache::open_resource(),
+        &di_cache::legacy_resource(),
     )
 }
 
@@ -49,8 +49,8 @@ pub(crate) fn is_unstarted(job: &DynamicObject) -> bool {
 /// Returns the errors that the validator finds in the stored job.
 pub(crate) fn spec_errors(job: &DynamicObject) -> Option<String> {
     let job = serde_json::to_value(job).ok()?;
-    let faults = validation::dijob(&job).err()?;
-    Some(validation::summary(&faults))
+    let faults = validation::validate_dijob(&job).err()?;
+    Some(validation::summarize_faults(&faults))
 }
 
 /// Reports an invalid spec in the status and by an event. `fails` also ends the job.
@@ -82,7 +82,7 @@ pub(crate) async fn report_invalid_spec(
     // event. A duplicate is better than none.
     if written.as_ref().err().is_none_or(Error::outcome_unknown) {
         let event = EventRecord::warning(Reason::InvalidSpec, message);
-        let reference = job.object_ref(&di_cache::open_resource());
+        let reference = job.object_ref(&di_cache::legacy_resource());
         context.queue_event_about(&reference, &event);
     }
     written.map(drop)

@@ -23,11 +23,11 @@ pub enum AggregatorTemplate {
 impl AggregatorTemplate {
     /// The template of an `AggregatorConfig` of any served version.
     pub fn from_config(config: &Value) -> Self {
-        match validation::aggregator_config(config) {
+        match validation::validate_aggregator_config(config) {
             Ok(config) => Self::Found(Arc::new(config.spec.aggregator.template)),
             Err(faults) => {
                 let namespace = config["metadata"]["namespace"].as_str().unwrap_or_default();
-                let why = validation::summary(&faults);
+                let why = validation::summarize_faults(&faults);
                 Self::Invalid(format!(
                     "AggregatorConfig {} in namespace {namespace} is not valid: {why}",
                     names::AGGREGATOR_CONFIG

@@ -73,7 +73,7 @@ pub fn build_pod(
     {
         let resources = main.resources.get_or_insert_default();
         if let Some(place) = &entry.ddp {
-            take_share(resources, ResourceShare::for_place(place, entry.gpus()));
+            take_share(resources, ResourceShare::for_place(place, entry.gpu_count()));
         }
         entry.resources.apply_to(resources);
     }
@@ -244,8 +244,8 @@ fn take_share(requirements: &mut ResourceRequirements, share: ResourceShare) {
 /// it.
 fn build_env(job: &DIJob, entry: &PlanEntry, settings: &BuildSettings) -> Vec<EnvVar> {
     let namespace = job.namespace().unwrap_or_default();
-    let coordinator = names::url(
-        &names::coordinator(&job.name_any()),
+    let coordinator = names::replica_url(
+        &names::coordinator_name(&job.name_any()),
         &namespace,
         job.role_port(Role::Coordinator),
     );
@@ -294,14 +294,14 @@ fn ddp_env(job: &DIJob, entry: &PlanEntry, place: &Ddp) -> [(&'static str, Strin
             port_of_entry(job, aggregator)
         });
     let namespace = job.namespace().unwrap_or_default();
-    let master = place.master.as_deref().unwrap_or(names::MASTER_ITSELF);
+    let master = place.master.as_deref().unwrap_or(names::LOCAL_MASTER_ADDR);
     [
         (
             names::env::AGGREGATOR_URL,
-            names::url(&place.aggregator, &namespace, aggregator_port),
+            names::replica_url(&place.aggregator, &namespace, aggregator_port),
         ),
         (names::env::WORLD_SIZE, place.world_size.to_string()),
-        (names::env::LOCAL_WORLD_SIZE, entry.gpus().to_string()),
+        (names::env::LOCAL_WORLD_SIZE, entry.gpu_count().to_string()),
         (names::env::START_RANK, place.start_rank.to_string()),
         (names::env::MASTER_ADDR, master.to_owned()),
         (names::env::MASTER_PORT, master_port(job, entry).to_string()),

@@ -1,5 +1,5 @@
 use di_api::{
-    ConditionType, DIJob, DIJobStatus, PlanEntry, Reason, ReplicaResources, Role, condition,
+    ConditionType, DIJob, DIJobStatus, PlanEntry, Reason, ReplicaResources, Role, find_condition,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
@@ -40,8 +40,8 @@ pub trait Job: Resource {
 
 /// Message of the API server if it rejected the last attempt to create a pod, from the status.
 pub fn rejection_in_status(status: &DIJobStatus) -> Option<&str> {
-    let condition = condition(&status.conditions, ConditionType::ReplicasReady)?;
-    Reason::among(&Reason::REFUSALS, &condition.reason).map(|_| condition.message.as_str())
+    let condition = find_condition(&status.conditions, ConditionType::ReplicasReady)?;
+    Reason::find_in(&Reason::REJECTIONS, &condition.reason).map(|_| condition.message.as_str())
 }
 
 impl Job for DIJob {

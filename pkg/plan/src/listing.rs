@@ -92,7 +92,7 @@ pub fn list_processes<'a>(
     members.sort_by_key(|(port, _)| *port);
     members
         .into_iter()
-        .flat_map(|(port, entry)| (0..entry.gpus()).map(move |i| replica_url(job, entry, port + i)))
+        .flat_map(|(port, entry)| (0..entry.gpu_count()).map(move |i| replica_url(job, entry, port + i)))
         .collect()
 }
 
@@ -108,7 +108,7 @@ pub fn next_change(
     let times = job.plan_entries().iter().flat_map(|entry| {
         let planned = entry.planned_at.as_ref().map(|time| time.0);
         let start = entry.not_before.as_ref().map(|time| time.0);
-        let visible = entry.may_be_made_from().filter(|_| entry.uid.is_some());
+        let visible = entry.earliest_creation().filter(|_| entry.uid.is_some());
         let after = |time: Option<Timestamp>, wait: SignedDuration| time?.checked_add(wait).ok();
         [
             start,
@@ -144,14 +144,14 @@ fn is_in_grace_period(entry: &PlanEntry, now: Timestamp, grace_period: SignedDur
 /// The plan may be ahead of the watch of pods, so a new pod may not be visible.
 fn is_pod_deleted(entry: &PlanEntry, was_deleted: impl Fn(&str) -> bool, now: Timestamp) -> bool {
     let may_be_invisible = entry
-        .may_be_made_from()
+        .earliest_creation()
         .is_some_and(|from| now.duration_since(from) < WATCH_TIMEOUT);
     let uid = entry.uid.as_deref();
     uid.is_some_and(|uid| was_deleted(uid) || !may_be_invisible)
 }
 
 fn replica_url(job: &impl Job, entry: &PlanEntry, port: i32) -> String {
-    names::url(&entry.name, job.job_key().0, port)
+    names::replica_url(&entry.name, job.job_key().0, port)
 }
 
 /// The port of a replica if it can be listed.
@@ -267,9 +267,9 @@ mod tests {
             "CreateContainerConfigError",
             "InvalidImageName",
         ] {
-            assert!(Reason::among(&Reason::STUCK, reason).is_some(), "{reason}");
+            assert!(Reason::find_in(&Reason::STUCK_CONTAINER, reason).is_some(), "{reason}");
         }
-        for reason in Reason::STUCK {
+        for reason in Reason::STUCK_CONTAINER {
             assert!(waiting(reason.as_str()).is_empty(), "{reason}");
         }
         for reason in ["ContainerCreating", "PodInitializing"] {

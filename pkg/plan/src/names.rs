@@ -32,7 +32,7 @@ pub(crate) fn unused_name(
     suffixes: &mut dyn Suffixes,
 ) -> String {
     loop {
-        let name = names::replica(job, role, &suffixes.next_suffix());
+        let name = names::replica_name(job, role, &suffixes.next_suffix());
         if !is_taken(&name) {
             return name;
         }

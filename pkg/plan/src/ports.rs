@@ -28,7 +28,7 @@ pub(crate) fn replica_ports(job: &impl Job, entry: &PlanEntry) -> Vec<(String, i
     let mut all = vec![(names::PORT_NAME.to_owned(), first)];
     if let Some(place) = &entry.ddp {
         let others =
-            (1..entry.gpus()).map(|i| (format!("{}{i}", names::ports::GPU_NAME_PREFIX), first + i));
+            (1..entry.gpu_count()).map(|i| (format!("{}{i}", names::ports::GPU_NAME_PREFIX), first + i));
         all.extend(others);
         if place.master.is_none() {
             all.push((
@@ -44,5 +44,5 @@ pub(crate) fn replica_ports(job: &impl Job, entry: &PlanEntry) -> Vec<(String, i
 pub(crate) fn master_port(job: &impl Job, entry: &PlanEntry) -> i32 {
     let base = job.role_port(Role::DdpLearner);
     let world = entry.ddp.as_ref().map_or(0, |place| place.world_size);
-    names::ports::master(base, world)
+    names::ports::master_port(base, world)
 }

@@ -2,7 +2,7 @@
 
 use di_api::{
     Ddp, ReplicaResources,
-    quantity::{NANO, nanos},
+    quantity::{NANOS_PER_UNIT, parse_nanos},
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
@@ -15,7 +15,7 @@ pub(crate) struct ResourceShare {
 }
 
 /// The unit in which CPUs are split: 1m, the smallest that Kubernetes accepts.
-const MILLI: i128 = NANO / 1000;
+const MILLI: i128 = NANOS_PER_UNIT / 1000;
 
 impl ResourceShare {
     /// The share of the `gpus` processes that begin at the rank of `place`.
@@ -32,11 +32,11 @@ impl ResourceShare {
     pub fn slice_quantity(self, resource: &str, quantity: &Quantity) -> Quantity {
         let grain = match resource {
             "cpu" => MILLI,
-            "memory" => NANO,
+            "memory" => NANOS_PER_UNIT,
             _ => return quantity.clone(),
         };
         let whole = self.start == 0 && self.end == self.all;
-        let Some(amount) = nanos(&quantity.0).filter(|_| !whole) else {
+        let Some(amount) = parse_nanos(&quantity.0).filter(|_| !whole) else {
             return quantity.clone();
         };
         let grains = amount / grain;
@@ -120,8 +120,8 @@ mod tests {
         fn slices_add_up_to_total(bytes in 0..1_u64 << 50, gpus in proptest::collection::vec(1..9_i32, 1..20)) {
             for (resource, grain) in [("cpu", "m"), ("memory", "")] {
                 let quantity = format!("{bytes}{grain}");
-                let sum: i128 = slice_all(resource, &quantity, &gpus).iter().map(|slice| nanos(slice).unwrap()).sum();
-                prop_assert_eq!(sum, nanos(&quantity).unwrap());
+                let sum: i128 = slice_all(resource, &quantity, &gpus).iter().map(|slice| parse_nanos(slice).unwrap()).sum();
+                prop_assert_eq!(sum, parse_nanos(&quantity).unwrap());
             }
         }
     }

@@ -131,11 +131,11 @@ pub fn watch(
     let jobs = Arc::new(JobCache::new(reader));
     let pods = Arc::new(PodCache::default());
     let (stream, cache) = (job_stream(client.clone(), writer), jobs.clone());
-    let failed = metrics.watch_errors.of("dijobs");
+    let failed = metrics.watch_errors.for_resource("dijobs");
     tasks.spawn(stream.for_each(move |event| {
         match event {
             Ok(event) => {
-                cache.saw(&event);
+                cache.on_event(&event);
             }
             Err(error) => {
                 failed.inc();

@@ -74,7 +74,7 @@ pub(crate) async fn mutate<T>(
     loop {
         caller.check(&job)?;
         let mut draft = Draft {
-            plan: job.plan().to_vec(),
+            plan: job.plan_entries().to_vec(),
             ..Draft::default()
         };
         let answer = change(&job, &mut draft);

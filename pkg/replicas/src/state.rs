@@ -102,13 +102,13 @@ impl Shared {
     /// Whether the first lists of both caches are complete.
     pub(crate) fn synced(&self) -> bool {
         if !self.jobs_synced.load(Relaxed) {
-            let ready = self.jobs.store().wait_until_ready().now_or_never();
+            let ready = self.jobs.reflector_store().wait_until_ready().now_or_never();
             if !matches!(ready, Some(Ok(()))) {
                 return false;
             }
             self.jobs_synced.store(true, Relaxed);
         }
-        *self.pods.synced().borrow()
+        *self.pods.subscribe_synced().borrow()
     }
 
     /// As [`State::is_ready`] tells.
@@ -124,9 +124,9 @@ impl Shared {
         if self.synced() {
             return Ok(());
         }
-        let mut pods = self.pods.synced();
+        let mut pods = self.pods.subscribe_synced();
         let both = Box::pin(async {
-            let jobs = self.jobs.store().wait_until_ready().await.is_ok();
+            let jobs = self.jobs.reflector_store().wait_until_ready().await.is_ok();
             jobs && pods.wait_for(|synced| *synced).await.is_ok()
         });
         match timeout(self.settings.sync_wait, both).await {
@@ -165,7 +165,7 @@ impl Shared {
                 key.1, key.0
             )));
         };
-        Ok(self.jobs.written(job))
+        Ok(self.jobs.record_write(job))
     }
 
     /// Waits until no other request changes this job; not where too many wait already.

@@ -39,7 +39,7 @@ pub(super) fn invalid(request: &Request, faults: &[Fault]) -> Status {
         kind.kind,
         kind.group,
         request.name,
-        validation::summary(faults)
+        validation::summarize_faults(faults)
     );
     let causes = faults.iter().map(|fault| StatusCause {
         reason: fault.reason().to_owned(),

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, fmt};
 
-use di_api::{DIJob, names, validation::Read};
+use di_api::{DIJob, names, validation::Decoded};
 use json_patch::Patch;
 use k8s_openapi::ByteString;
 use kube::core::{GroupVersionKind, ObjectMeta, Status, admission::Operation};
@@ -96,7 +96,7 @@ impl Object for Value {
     }
 }
 
-impl Object for Read<DIJob> {
+impl Object for Decoded<DIJob> {
     fn name(&self) -> &str {
         let ObjectMeta {
             name,
@@ -172,13 +172,13 @@ pub(super) fn decode<O: Object>(body: &[u8]) -> Result<Review<O>> {
 }
 
 /// A review of a new job that can be read as one, which nearly all are. Any other is for [`decode`].
-pub(super) fn new_job(body: &[u8]) -> Option<(Request, Box<Read<DIJob>>)> {
+pub(super) fn new_job(body: &[u8]) -> Option<(Request, Box<Decoded<DIJob>>)> {
     let Parts {
         request,
         operation: Create::Create,
         object,
         ..
-    } = read::<Read<DIJob>, Create>(body).ok()?;
+    } = read::<Decoded<DIJob>, Create>(body).ok()?;
     let is_job = request.is_ours() && request.kind.kind == "DIJob";
     Some((request, object.filter(|_| is_job)?))
 }

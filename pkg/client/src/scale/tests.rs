@@ -347,7 +347,7 @@ fn named_replicas_and_lowered_count_share_patch() {
         "learner": {"replicas": 1},
     });
     let mut job = job(&spec, &json!({"plan": plan}));
-    let key = names::LET_GO_ANNOTATION.to_owned();
+    let key = names::PODS_TO_DELETE_ANNOTATION.to_owned();
     job.metadata.annotations = Some([(key, "deleted,c1".to_owned())].into());
     job.object["metadata"]["annotations"] = json!(job.metadata.annotations);
     let names = ["c2", "pod/big", "d", "a"].map(str::to_owned).to_vec();

@@ -77,7 +77,7 @@ fn are_similar(one: &Action, other: &Action) -> bool {
 /// could take its place in a quota.
 fn similar_would_fail(action: &Action, error: &Error) -> bool {
     let reason = error.reason();
-    (Reason::REFUSALS.contains(&reason) && created_object(action).is_some())
+    (Reason::REJECTIONS.contains(&reason) && created_object(action).is_some())
         || reason == Reason::Timeout
         || (action.creates_coordinator() && !error.is_transient())
 }

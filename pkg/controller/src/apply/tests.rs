@@ -152,7 +152,7 @@ fn accepting_client() -> Client {
 /// A context with the job in its cache.
 fn context_with(client: Client, registry: &mut Registry, event_queue: EventQueue) -> Context {
     let jobs = JobCache::new(store().0);
-    jobs.written(job().0);
+    jobs.record_write(job().0);
     Context::new(
         client,
         Settings::default(),
@@ -428,9 +428,9 @@ async fn existing_object_without_label_is_previous_job_terminating() {
     );
     // The label that the watches select by was removed.
     let view = PodView::new(&existing_pod).unwrap();
-    context.pods.deleted(&view.uid);
+    context.pods.on_delete(&view.uid);
     let view = ServiceView::new(&existing_service).unwrap();
-    context.services.deleted(&view.uid);
+    context.services.on_delete(&view.uid);
     for create in creates {
         let failed = apply_actions(&context, &job, &key, &[create])
             .await
@@ -470,15 +470,15 @@ async fn pod_is_stopped_once() {
     let (job, key) = job();
     let pod = json!({"metadata": {"name": "p", "namespace": "ns", "uid": "u", "labels": {"dijob-name": "j"}}});
     let view = PodView::new(&serde_json::from_value(pod).unwrap()).unwrap();
-    context.pods.created(view);
+    context.pods.record_created(view);
     let stop = Action::StopPod {
         name: "p".to_owned(),
         uid: "u".to_owned(),
     };
     apply_actions(&context, &job, &key, &[stop]).await.unwrap();
-    let is_stopped = |pods: &[PodView]| pods.iter().all(|pod| pod.told_to_end);
+    let is_stopped = |pods: &[PodView]| pods.iter().all(|pod| pod.deadline_requested);
     assert!(
-        is_stopped(&context.pods.of_job(&key)),
+        is_stopped(&context.pods.list_by_job(&key)),
         "before the watch reports it"
     );
 }

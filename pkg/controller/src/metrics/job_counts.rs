@@ -58,7 +58,7 @@ fn labels_of(job: &WatchedJob) -> Option<JobLabels> {
     }
     let status = job.status.as_ref();
     let reason = status.and_then(|status| status.reason.as_deref());
-    let known = |word| Reason::among(Reason::ALL, word).map_or(OTHER_REASON, Reason::as_str);
+    let known = |word| Reason::find_in(Reason::ALL, word).map_or(OTHER_REASON, Reason::as_str);
     Some(JobLabels {
         phase: status
             .and_then(|status| status.phase)

@@ -21,7 +21,7 @@ fn context_with(pod: PodView) -> Context {
         Settings::default(),
         Metrics::new(&mut Registry::default()),
         JobCache::new(store().0),
-        Arc::new(PodCache::holding([pod])),
+        Arc::new(PodCache::with_objects([pod])),
         Arc::default(),
         EventQueue::new().0,
     )
@@ -81,7 +81,7 @@ async fn reconcile_without_effect_fails_with_no_progress() {
         "{step:?}"
     );
     job.status = Some(step.status);
-    context.jobs.written(job);
+    context.jobs.record_write(job);
     // A reconcile of a previous job of this name does nothing to this one.
     reconcile_until_settled(&context, &key, Some("previous"))
         .await
@@ -91,7 +91,7 @@ async fn reconcile_without_effect_fails_with_no_progress() {
         .unwrap_err();
     assert!(matches!(failed.error, Error::NoProgress), "{failed:?}");
     assert!(failed.error.is_conflict(), "it needs no action of a user");
-    context.pods.deleted(&pod.uid);
+    context.pods.on_delete(&pod.uid);
     reconcile_until_settled(&context, &key, Some("u"))
         .await
         .unwrap();

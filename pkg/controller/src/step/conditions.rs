@@ -3,7 +3,7 @@
 
 use std::cmp::Reverse;
 
-use di_api::{ConditionType, DIJobStatus, Phase, PlanEntry, Reason, Role, condition, names};
+use di_api::{ConditionType, DIJobStatus, Phase, PlanEntry, Reason, Role, find_condition, names};
 use di_plan::PodView;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
@@ -34,7 +34,7 @@ fn set_reason_and_conditions(observed: &Observed<'_>, status: &mut DIJobStatus) 
         let end_reason = end_condition(&status.conditions).map(|end| end.reason.clone());
         let known_reason = end_reason
             .as_deref()
-            .and_then(|reason| Reason::among(Reason::ALL, reason));
+            .and_then(|reason| Reason::find_in(Reason::ALL, reason));
         status.reason = end_reason;
         let ended = (
             known_reason.unwrap_or(Reason::Ended),
@@ -84,10 +84,10 @@ fn end_condition(conditions: &[Condition]) -> Option<&Condition> {
 fn worst_pod_problem(observed: &Observed<'_>, status: &DIJobStatus) -> Option<(Reason, String)> {
     let pods = observed.own_pods().filter(|pod| !pod.deleting);
     let waiting = pods.filter_map(|pod| {
-        if let Some((reason, message)) = pod.stuck() {
+        if let Some((reason, message)) = pod.stuck_reason() {
             return Some((pod, reason, message.to_owned()));
         }
-        let end = pod.ended_again.as_ref().filter(|_| pod.uses_cluster())?;
+        let end = pod.crash_loop_end.as_ref().filter(|_| pod.is_active())?;
         let message = format!("its container ended again: {end}");
         Some((pod, Reason::CrashLoopBackOff, message))
     });
@@ -112,7 +112,7 @@ fn pods_in_backoff<'a>(
     observed: &'a Observed<'_>,
     status: &'a DIJobStatus,
 ) -> impl Iterator<Item = (&'a PodView, Reason, String)> {
-    let coordinator = names::coordinator(&observed.job.name_any());
+    let coordinator = names::coordinator_name(&observed.job.name_any());
     let coordinator = (coordinator, status.coordinator.not_before.as_ref());
     let is_uncreated = |entry: &&PlanEntry| entry.is_wanted() && entry.uid.is_none();
     let replicas = status.plan.iter().filter(is_uncreated).filter_map(|entry| {
@@ -125,11 +125,11 @@ fn pods_in_backoff<'a>(
         replicas::backoff_remaining(not_before, observed.now)?;
         let pod = observed.own_pod(&failed)?;
         // Deleted and evicted pods have not failed.
-        let has_failed = !pod.deleting && pod.is_to_blame();
+        let has_failed = !pod.deleting && pod.counts_as_failure();
         let end = pod
             .end
             .as_ref()
-            .filter(|end| has_failed && !end.succeeded())?;
+            .filter(|end| has_failed && !end.has_succeeded())?;
         let message = format!("failed: {end}; next try at {}", not_before?.0);
         Some((pod, Reason::CrashLoopBackOff, message))
     })
@@ -172,7 +172,7 @@ fn set_replicas_ready(
     let all = status.plan.iter();
     let all = all.filter(|entry| entry.is_wanted() && !entry.done);
     let mut not_ready = all.filter(|entry| {
-        let is_ready = |pod: &PodView| !pod.deleting && (pod.ready || pod.has_done_its_work());
+        let is_ready = |pod: &PodView| !pod.deleting && (pod.ready || pod.has_completed());
         !observed.own_pod(&entry.name).is_some_and(is_ready)
     });
     let (is_true, reason, message) = match (not_ready.next(), problem) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use di_api::{
-    ConditionType, CoordinatorStatus, Origin, Phase, PlanEntry, Reason, Role, condition, is_true,
+    ConditionType, CoordinatorStatus, Origin, Phase, PlanEntry, Reason, Role, find_condition, is_condition_true,
     names,
 };
 use di_plan::{End, PodPhase, PodView, Stage, next_attempt};
@@ -15,7 +15,7 @@ use super::{Action, EventRecord, Observed, Step, ending, replicas};
 /// Returns a plan entry for the coordinator. It has a fixed name, so the plan itself has no entry
 /// for it. See docs/decisions/0002.
 fn coordinator_entry(observed: &Observed<'_>) -> PlanEntry {
-    let name = names::coordinator(&observed.job.name_any());
+    let name = names::coordinator_name(&observed.job.name_any());
     PlanEntry::new(name, Role::Coordinator, Origin::Declared, 0)
 }
 
@@ -29,7 +29,7 @@ pub(super) fn check_end(observed: &Observed<'_>, step: &mut Step) {
     // Exit code 0 is success, also in a pod that a drain deletes. Only after a deletion by us the
     // exit does not count: the program may have saved its state and exited with 0.
     // See docs/decisions/0015.
-    if end.succeeded() && !(is_ignored && pod.deleting) {
+    if end.has_succeeded() && !(is_ignored && pod.deleting) {
         mark_created(observed, step);
         let message = "the coordinator ended with exit code 0";
         let reason = Reason::CoordinatorSucceeded;
@@ -37,7 +37,7 @@ pub(super) fn check_end(observed: &Observed<'_>, step: &mut Step) {
         return;
     }
     // Deletions and disruptions do not count. See docs/decisions/0025.
-    let counts = !end.succeeded() && !is_ignored && !pod.deleting && pod.is_to_blame();
+    let counts = !end.has_succeeded() && !is_ignored && !pod.deleting && pod.counts_as_failure();
     if counts && step.status.restarts >= observed.job.spec.backoff_limit {
         mark_created(observed, step);
         let message = match step.status.restarts {
@@ -53,7 +53,7 @@ pub(super) fn check_end(observed: &Observed<'_>, step: &mut Step) {
 /// Returns true if a previous job of the same name owns the coordinator's pod. The garbage
 /// collector deletes it.
 pub(super) fn owned_by_previous_job(observed: &Observed<'_>) -> bool {
-    let name = names::coordinator(&observed.job.name_any());
+    let name = names::coordinator_name(&observed.job.name_any());
     let has_other_owner =
         |pod: &PodView| pod.owner.is_some() && !pod.belongs_to(observed.job_uid());
     observed.any_pod(&name).is_some_and(has_other_owner)
@@ -62,7 +62,7 @@ pub(super) fn owned_by_previous_job(observed: &Observed<'_>) -> bool {
 /// Returns true if the coordinator has its place in a quota: its pod exists, or this step creates
 /// it. Other pods, created before, could take that place.
 pub(super) fn exists_or_is_created(observed: &Observed<'_>, step: &Step) -> bool {
-    let pod = observed.own_pod(&names::coordinator(&observed.job.name_any()));
+    let pod = observed.own_pod(&names::coordinator_name(&observed.job.name_any()));
     pod.map_or_else(
         || step.actions.iter().any(Action::creates_coordinator),
         |pod| pod.end.is_none(),
@@ -70,7 +70,7 @@ pub(super) fn exists_or_is_created(observed: &Observed<'_>, step: &Step) -> bool
 }
 
 fn ended_coordinator<'a>(observed: &'a Observed<'_>) -> Option<(&'a PodView, &'a End)> {
-    let pod = observed.own_pod(&names::coordinator(&observed.job.name_any()));
+    let pod = observed.own_pod(&names::coordinator_name(&observed.job.name_any()));
     let pod = pod.or(observed.deleted_coordinator)?;
     Some((pod, pod.end.as_deref()?))
 }
@@ -210,7 +210,7 @@ fn run_seconds(observed: &Observed<'_>, step: &Step, pod: &PodView) -> Option<i6
     let observed_seconds = running_seconds(observed, step);
     let has_end_time = pod.end.as_ref().is_some_and(|end| end.at.is_some());
     let limit = observed_seconds.filter(|_| !has_end_time);
-    pod.ran(observed.now, limit).or(observed_seconds)
+    pod.run_seconds(observed.now, limit).or(observed_seconds)
 }
 
 /// Returns the time since the condition `Running` became true.
@@ -265,7 +265,7 @@ fn restart_after_exit(observed: &Observed<'_>, step: &mut Step, pod: &PodView, e
     let failure = failure_message(end);
     if !exit_is_ignored(step, pod) {
         // Disruptions by the cluster do not count. See docs/decisions/0025.
-        if pod.is_to_blame() {
+        if pod.counts_as_failure() {
             step.status.restarts += 1;
         }
         record_loss(observed, step, run_seconds(observed, step, pod));
@@ -320,7 +320,7 @@ fn exit_is_ignored(step: &Step, pod: &PodView) -> bool {
 /// the job, and is not a failure.
 pub(super) fn ignore_exit(observed: &Observed<'_>, step: &mut Step) {
     step.status.coordinator = CoordinatorStatus::default();
-    if let Some(pod) = observed.own_pod(&names::coordinator(&observed.job.name_any())) {
+    if let Some(pod) = observed.own_pod(&names::coordinator_name(&observed.job.name_any())) {
         step.status.failed_coordinator = Some(pod.uid.clone());
     }
 }

@@ -12,7 +12,7 @@ pub(super) fn set_counts(observed: &Observed<'_>, status: &mut DIJobStatus) {
         let Some(role) = pod.role else { continue };
         let counts: &mut ReplicaCounts = status
             .replica_status
-            .entry(role.key().to_owned())
+            .entry(role.status_key().to_owned())
             .or_default();
         match pod.stage() {
             Stage::Pending => counts.pending += 1,

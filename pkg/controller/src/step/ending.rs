@@ -3,7 +3,7 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use di_api::{CleanPodPolicy, ConditionType, DIJobStatus, Phase, Reason, Role, is_true, names};
+use di_api::{CleanPodPolicy, ConditionType, DIJobStatus, Phase, Reason, Role, is_condition_true, names};
 use di_plan::PodView;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -44,7 +44,7 @@ pub(super) fn finish_job(
 /// after its TTL.
 pub(super) fn clean_up(observed: &Observed<'_>, step: &mut Step) {
     align_phase_with_condition(observed, &mut step.status);
-    let coordinator = names::coordinator(&observed.job.name_any());
+    let coordinator = names::coordinator_name(&observed.job.name_any());
     let is_coordinator =
         |pod: &PodView| pod.role == Some(Role::Coordinator) || pod.name == coordinator;
     let policy = observed.job.spec.clean_pod_policy;
@@ -53,16 +53,16 @@ pub(super) fn clean_up(observed: &Observed<'_>, step: &mut Step) {
         CleanPodPolicy::All => true,
         // The coordinator is kept for its logs. An unscheduled coordinator has no logs, and would
         // stay pending forever.
-        CleanPodPolicy::Running => pod.uses_cluster() && !(is_coordinator(pod) && pod.is_placed()),
+        CleanPodPolicy::Running => pod.is_active() && !(is_coordinator(pod) && pod.is_on_node()),
     };
     delete_children(observed, step, is_deleted);
     // A coordinator that still runs is stopped, else it would use the cluster forever.
     // See docs/decisions/0017.
     let is_running =
-        |pod: &&PodView| pod.uses_cluster() && pod.end.is_none() && is_coordinator(pod);
+        |pod: &&PodView| pod.is_active() && pod.end.is_none() && is_coordinator(pod);
     if policy == CleanPodPolicy::Running {
         for pod in observed.own_pods().filter(is_running) {
-            if !is_deleted(pod) && !pod.deleting && !pod.told_to_end {
+            if !is_deleted(pod) && !pod.deleting && !pod.deadline_requested {
                 step.actions.push(Action::stop_pod(pod));
             }
         }
@@ -175,7 +175,7 @@ pub(super) fn suspend_job(observed: &Observed<'_>, step: &mut Step) {
     if observed.own_pods().next().is_none() {
         if step.status.phase != Some(Phase::Suspended) {
             // The cache may lag, and a create without response may have succeeded.
-            let coordinator = names::coordinator(&observed.job.name_any());
+            let coordinator = names::coordinator_name(&observed.job.name_any());
             let planned = step.status.plan.iter().map(|entry| entry.name.clone());
             let all = planned.chain([coordinator]);
             step.needs_live_read = all

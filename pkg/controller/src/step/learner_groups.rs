@@ -4,7 +4,7 @@
 use std::{collections::HashSet, time::Duration};
 
 use di_api::{PlanEntry, Reason, Role};
-use di_plan::{Simple, Suffixes, aggregator_of, expand, find, is_whole, members};
+use di_plan::{SimpleAllocation, Suffixes, aggregator_of, plan_ddp_learners, find_entry, is_group_complete, group_members};
 use kube::ResourceExt;
 
 use super::{EventRecord, Observed, Step, replicas::ReplicaLoss};
@@ -21,7 +21,7 @@ pub(super) fn reconcile_learner_groups(
 ) {
     let aggregators = plan.iter_mut().filter(|e| e.role == Role::Aggregator);
     for entry in aggregators.filter(|entry| entry.port.is_none()) {
-        entry.port = observed.aggregator.port();
+        entry.port = observed.aggregator.pod_port();
     }
     let has_no_members = |group: &PlanEntry| members(plan, &group.name).next().is_none();
     match observed.nodes {
@@ -98,7 +98,7 @@ pub(super) fn incomplete_groups(plan: &[PlanEntry]) -> Vec<(String, ReplicaLoss)
 
 /// Returns true if the entry is an aggregator and its pod cannot be created yet.
 pub(super) fn lacks_template(observed: &Observed<'_>, entry: &PlanEntry) -> bool {
-    let has_no_template = entry.uid.is_none() && observed.aggregator.found().is_none();
+    let has_no_template = entry.uid.is_none() && observed.aggregator.pod_template().is_none();
     entry.role == Role::Aggregator && (entry.port.is_none() || has_no_template)
 }
 
@@ -111,6 +111,6 @@ pub(super) fn missing_template(
         && wanted_aggregators(plan).any(|entry| lacks_template(observed, entry));
     let namespace = observed.job.namespace().unwrap_or_default();
     is_waiting
-        .then(|| observed.aggregator.lack(&namespace))
+        .then(|| observed.aggregator.missing_reason(&namespace))
         .flatten()
 }

@@ -23,7 +23,7 @@ mod replicas;
 use std::{collections::HashMap, time::Duration};
 
 use di_api::{
-    ConditionType, DIJob, DIJobStatus, Phase, PlanEntry, Reason, Role, condition, set_condition,
+    ConditionType, DIJob, DIJobStatus, Phase, PlanEntry, Reason, Role, find_condition, set_condition,
     validation,
 };
 use di_plan::{AggregatorTemplate, NodeView, PodView, ServiceView, Suffixes};
@@ -288,7 +288,7 @@ fn step_active(observed: &Observed<'_>, step: &mut Step, suffixes: &mut dyn Suff
     if may_start && observed.own_pods().next().is_none() {
         let faults = validation::dijob_faults(observed.job);
         if !faults.is_empty() {
-            let message = validation::summary(&faults);
+            let message = validation::summarize_faults(&faults);
             let (phase, reason) = (Phase::Failed, Reason::InvalidSpec);
             ending::finish_job(observed, step, phase, reason, &message);
             return;

@@ -5,8 +5,8 @@ use std::{collections::HashSet, time::Duration};
 
 use di_api::{EntryState, PlanEntry, Reason, Role, names};
 use di_plan::{
-    LONGEST_BACKOFF_SECONDS, PodView, Room, Stage, Suffixes, adopt, aggregator_of, declare,
-    drop_gone, find, follow, forgo_logs, members, replace, shorten,
+    MAX_BACKOFF_SECONDS, PodView, StatusSizeBudget, Stage, Suffixes, adopt, aggregator_of, sync_declared,
+    drop_deleted, find_entry, propagate_to_members, drop_failed_history, group_members, replace, trim_history,
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -28,8 +28,8 @@ pub(super) fn reconcile_replicas(
     let mut plan = std::mem::take(&mut step.status.plan);
     // Adopt orphans first, so that no replica is created in their place.
     let orphans = find_orphans(observed, &plan, step);
-    let coordinator = observed.own_pod(&names::coordinator(&observed.job.name_any()));
-    let incarnation = coordinator.map(PodView::incarnation);
+    let coordinator = observed.own_pod(&names::coordinator_name(&observed.job.name_any()));
+    let incarnation = coordinator.map(PodView::coordinator_instance);
     adopt(observed.job, &mut plan, &orphans, incarnation, observed.now);
     emit_adopted(&plan, &orphans, step);
     follow(&mut plan);
@@ -88,7 +88,7 @@ fn drop_deleted_entries(observed: &Observed<'_>, plan: &mut Vec<PlanEntry>, step
 /// Deletes services without a plan entry and without a pod. A reconcile with a stale cache may have
 /// dropped the entry.
 fn delete_unused_services(observed: &Observed<'_>, plan: &[PlanEntry], step: &mut Step) {
-    let coordinator = names::coordinator(&observed.job.name_any());
+    let coordinator = names::coordinator_name(&observed.job.name_any());
     let planned = planned_names(plan);
     let unused = observed.own_services().filter(|service| {
         !service.deleting
@@ -106,7 +106,7 @@ fn planned_names(plan: &[PlanEntry]) -> HashSet<&str> {
 /// Returns own pods without a plan entry that a live read has confirmed. The cache may still show
 /// a pod after its entry was dropped.
 fn find_orphans(observed: &Observed<'_>, plan: &[PlanEntry], step: &mut Step) -> Vec<PodView> {
-    let coordinator = names::coordinator(&observed.job.name_any());
+    let coordinator = names::coordinator_name(&observed.job.name_any());
     let planned = planned_names(plan);
     let unplanned = observed.own_pods().filter(|pod| {
         !pod.deleting && pod.name != coordinator && !planned.contains(pod.name.as_str())
@@ -184,7 +184,7 @@ fn emit_replaced(step: &mut Step, replaced: Vec<(String, String)>) {
 
 /// Returns true if the recorded pod of a replica has [completed](PodView::has_done_its_work).
 pub(super) fn has_completed(observed: &Observed<'_>, entry: &PlanEntry) -> bool {
-    recorded_pod(observed, entry).is_some_and(PodView::has_done_its_work)
+    recorded_pod(observed, entry).is_some_and(PodView::has_completed)
 }
 
 /// Returns the pod with the UID that the entry has recorded.
@@ -264,7 +264,7 @@ pub(super) struct ReplicaLoss {
 
 fn find_loss(observed: &Observed<'_>, entry: &PlanEntry) -> Option<ReplicaLoss> {
     let max_run_seconds = entry
-        .may_be_made_from()
+        .earliest_creation()
         .map(|from| observed.now.duration_since(from).as_secs());
     let Some(pod) = recorded_pod(observed, entry) else {
         // The exact run time is unknown without the pod.
@@ -273,7 +273,7 @@ fn find_loss(observed: &Observed<'_>, entry: &PlanEntry) -> Option<ReplicaLoss> 
             run_seconds: max_run_seconds,
         });
     };
-    let run_seconds = pod.ran(observed.now, max_run_seconds);
+    let run_seconds = pod.run_seconds(observed.now, max_run_seconds);
     match (pod.stage(), &pod.end) {
         // An eviction with exit code 0. No controller deletes or recreates such a pod.
         // See docs/decisions/0025.
@@ -340,7 +340,7 @@ fn delete_pod_then_service(
     delete_ended: bool,
     step: &mut Step,
 ) {
-    let is_deleted = |pod: &PodView| delete_ended || pod.deleting || pod.uses_cluster();
+    let is_deleted = |pod: &PodView| delete_ended || pod.deleting || pod.is_active();
     let pod = observed.own_pod(&entry.name);
     if let Some(pod) = pod.filter(|pod| is_deleted(pod)) {
         if !pod.deleting {

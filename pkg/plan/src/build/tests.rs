@@ -379,7 +379,7 @@ fn pod_has_variables_of_role_before_template() {
         let pod = build_for_test(&job, &entry).spec.unwrap();
         let env = pod.containers[0].env.iter().flatten();
         let names: Vec<_> = env.map(|variable| variable.name.as_str()).collect();
-        let expected: Vec<_> = entry.role.variables().chain(own.iter().copied()).collect();
+        let expected: Vec<_> = entry.role.env_names().chain(own.iter().copied()).collect();
         assert_eq!(names, expected, "{}", entry.role);
     }
 }
@@ -394,7 +394,7 @@ fn ddp_view_of_built_pod_equals_plan_entry() {
         let found = view.ddp.unwrap();
         assert_eq!(
             (Some(found.place), found.gpus),
-            (entry.ddp.clone(), entry.gpus())
+            (entry.ddp.clone(), entry.gpu_count())
         );
     }
 }

@@ -27,7 +27,7 @@ pub fn sync_declared(
     suffixes: &mut dyn Suffixes,
     now: Timestamp,
 ) {
-    let named = job.annotations().get(names::LET_GO_ANNOTATION);
+    let named = job.annotations().get(names::PODS_TO_DELETE_ANNOTATION);
     let named: Vec<_> = named
         .into_iter()
         .flat_map(|names| names.split(','))

@@ -52,7 +52,7 @@ pub fn aggregator_of(entry: &PlanEntry) -> Option<&str> {
 /// Whether a learner group has all its ddp learners, so that their ranks cover the world size.
 pub fn is_group_complete(plan: &[PlanEntry], aggregator: &str) -> bool {
     let mut places: Vec<_> = group_members(plan, aggregator)
-        .filter_map(|entry| Some((entry.ddp.as_ref()?, entry.gpus())))
+        .filter_map(|entry| Some((entry.ddp.as_ref()?, entry.gpu_count())))
         .collect();
     places.sort_by_key(|(place, _)| place.start_rank);
     let mut next = 0;
@@ -126,7 +126,7 @@ pub fn plan_ddp_learners(
         .collect();
     let mut allocator = NameAllocator::new(job, plan, Role::DdpLearner);
     for aggregator in unsplit {
-        let world_size = aggregator.gpus().clamp(1, names::MAX_LEARNER_GPUS);
+        let world_size = aggregator.gpu_count().clamp(1, names::MAX_LEARNER_GPUS);
         let mut predecessors = find_predecessors(plan, &aggregator).into_iter();
         let mut master: Option<String> = None;
         let mut start_rank = 0;

@@ -89,7 +89,7 @@ fn replicas_in_annotation_are_removed_first() {
         .metadata
         .annotations
         .get_or_insert_default()
-        .insert(di_api::names::LET_GO_ANNOTATION.to_owned(), names);
+        .insert(di_api::names::PODS_TO_DELETE_ANNOTATION.to_owned(), names);
     sync_declared(&fewer, &mut plan, &[], &mut RandomSuffixes, now());
     let left: Vec<_> = plan.iter().filter(|e| e.is_wanted()).collect();
     let left: Vec<_> = left.iter().map(|entry| entry.name.clone()).collect();

@@ -18,14 +18,14 @@ impl DdpView {
         let env = |name| env_value(pod, name);
         // The bound protects the listing: a user can create a pod with any number.
         let number =
-            |name| quantity::whole(env(name)?).filter(|number| *number <= names::MAX_LEARNER_GPUS);
+            |name| quantity::parse_count(env(name)?).filter(|number| *number <= names::MAX_LEARNER_GPUS);
         Some(Self {
             place: Ddp {
                 aggregator: labels.get(names::labels::AGGREGATOR)?.clone(),
                 world_size: number(names::env::WORLD_SIZE)?,
                 start_rank: number(names::env::START_RANK)?,
                 master: env(names::env::MASTER_ADDR)
-                    .filter(|address| *address != names::MASTER_ITSELF)
+                    .filter(|address| *address != names::LOCAL_MASTER_ADDR)
                     .map(str::to_owned),
             },
             gpus: number(names::env::LOCAL_WORLD_SIZE)?,

@@ -19,7 +19,7 @@ impl NodeView {
         let status = node.status.as_ref();
         let gpus = status
             .and_then(|status| status.allocatable.as_ref()?.get(GPU_RESOURCE))
-            .and_then(|gpus| quantity::whole(&gpus.0));
+            .and_then(|gpus| quantity::parse_count(&gpus.0));
         let conditions = status.iter().flat_map(|s| s.conditions.iter().flatten());
         let ready = conditions
             .into_iter()

@@ -1,6 +1,6 @@
 //! Reads the status of a pod.
 
-use di_api::{Reason, names, validation::cut};
+use di_api::{Reason, names, validation::truncate_text};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::{
@@ -244,7 +244,7 @@ pub(super) fn is_true(status: &PodStatus, type_: &str) -> bool {
 
 /// The reason, if a container that waits with it cannot start without a change.
 pub(super) fn stuck_reason(reason: &str) -> Option<Reason> {
-    Reason::among(&Reason::STUCK, reason)
+    Reason::find_in(&Reason::STUCK_CONTAINER, reason)
 }
 
 /// Reason and message of a waiting container, preferably of one that cannot start without a change.
@@ -320,7 +320,7 @@ const MAX_MESSAGE_BYTES: usize = 300;
 /// Trims and cuts a kubelet message; `None` if it is empty.
 fn trim_message(message: Option<&str>) -> Option<String> {
     let message = message?.trim().trim_end_matches('.');
-    (!message.is_empty()).then(|| cut(message, MAX_MESSAGE_BYTES))
+    (!message.is_empty()).then(|| truncate_text(message, MAX_MESSAGE_BYTES))
 }
 
 /// Reason of a container that ended because all containers of its pod restart.

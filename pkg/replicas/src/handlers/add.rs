@@ -6,8 +6,8 @@ use axum::{body::Body, extract::State as Extract, http::HeaderMap, response::Res
 use di_api::{AggregatorConfig, PlanEntry, RequestKind, Role, names};
 use di_cache::{JobView, Key};
 use di_plan::{
-    AggregatorTemplate, Job, PodView, RandomSuffixes, Request, RestartPolicy, aggregator_of, find,
-    planned_as, planned_for, release_done, remove,
+    AggregatorTemplate, Job, PodView, RandomSuffixes, Request, RestartPolicy, aggregator_of, find_entry,
+    entry_kind, entries_of_request, retire_done, remove_entry,
 };
 use jiff::Timestamp;
 use kube::{
@@ -94,15 +94,15 @@ async fn add_to(
             draft,
             &parts,
             &Request {
-                incarnation,
+                coordinator_instance,
                 key: Some(request_key.to_owned()),
-                aggregator_port: template.port(),
+                aggregator_port: template.pod_port(),
                 ..Request::default()
             },
             |name| {
-                state.pods.read(key, |pods| {
+                state.pods.read_objects(key, |pods| {
                     // The place of one that was lost is about to be taken by another.
-                    pods.get(name).is_some_and(PodView::has_done_its_work)
+                    pods.get(name).is_some_and(PodView::has_completed)
                 })
             },
         );
@@ -155,7 +155,7 @@ fn plan(
             ..request.clone()
         };
         let plan = &mut draft.plan;
-        let names = di_plan::request(
+        let names = di_plan::plan_request(
             job,
             plan,
             *role,
@@ -174,13 +174,13 @@ fn wanted(plan: &[PlanEntry]) -> usize {
     let led: HashSet<&str> = plan.iter().filter_map(aggregator_of).collect();
     let of = |entry: &PlanEntry| {
         let bare = entry.role == Role::Aggregator && !led.contains(&*entry.name);
-        1 + usize::try_from(entry.gpus()).unwrap_or(0) * usize::from(bare)
+        1 + usize::try_from(entry.gpu_count()).unwrap_or(0) * usize::from(bare)
     };
     plan.iter().filter(|e| e.is_wanted()).map(of).sum()
 }
 
 fn check_part(job: &JobView, role: Role, part: &Part) -> Result<()> {
-    if job.part(role).is_none() {
+    if job.role_view(role).is_none() {
         return Err(Error::Invalid(format!(
             "DIJob {} has no spec.{role}.template, so it cannot have {role}s",
             job.name_any()
@@ -222,7 +222,7 @@ fn check_ports(
     if !planned.iter().any(|(_, name)| has_none(name)) {
         return Ok(());
     }
-    let lack = template.lack(namespace).map(|(_, message)| message);
+    let lack = template.missing_reason(namespace).map(|(_, message)| message);
     Err(Error::Passing(lack.unwrap_or_else(|| {
         "the AggregatorConfig is not known yet".to_owned()
     })))
@@ -250,7 +250,7 @@ async fn aggregator_template(
         if let Some(config) = read.await? {
             let config = serde_json::to_value(&config);
             let config = config.map_err(|error| Error::Invalid(error.to_string()))?;
-            return Ok(AggregatorTemplate::of(&config));
+            return Ok(AggregatorTemplate::from_config(&config));
         }
     }
     Ok(AggregatorTemplate::Missing)
@@ -270,11 +270,11 @@ fn incarnation(state: &Shared, key: &Key, job: &JobView, caller: &Caller) -> Opt
         return None;
     };
     let of = |pod: &PodView| Incarnation {
-        id: pod.incarnation(),
+        id: pod.coordinator_instance(),
         may_be_another: pod.restart_policy != RestartPolicy::Never,
     };
-    let coordinator = names::coordinator(&key.1);
-    state.pods.read(key, |pods| {
+    let coordinator = names::coordinator_name(&key.1);
+    state.pods.read_objects(key, |pods| {
         let pod = pods.get(&coordinator).filter(|pod| owns(job, pod));
         pod.map(of)
             .or_else(|| (caller.name == coordinator).then(|| of(caller)))
@@ -291,7 +291,7 @@ async fn wait_for_restart(
     request_key: &str,
 ) {
     let deadline = Instant::now() + state.settings.kubelet_wait;
-    let mut changes = state.pods.changes();
+    let mut changes = state.pods.subscribe_changes();
     loop {
         changes.mark_unchanged();
         let may_have_some = state.jobs.get(key).is_some_and(|job| {
@@ -310,7 +310,7 @@ fn has_some(job: &JobView, parts: &[(Role, &Part)], incarnation: &str, request_k
         .iter()
         .map(|(role, part)| planned_as(job, *role, &part.resources))
         .collect();
-    job.plan()
+    job.plan_entries()
         .iter()
         .filter(|e| e.is_wanted() && e.claimed_by.as_deref() == Some(incarnation))
         .filter(|e| e.request_key.as_deref() != Some(request_key))
@@ -330,7 +330,7 @@ async fn take_back(
     request_key: &str,
     began: Timestamp,
 ) -> Result<()> {
-    let is_there = |name: &str| state.pods.read(key, |pods| pods.get(name).is_some());
+    let is_there = |name: &str| state.pods.read_objects(key, |pods| pods.get(name).is_some());
     let taken_back = mutate(state, key, caller, |job, draft| {
         // The first try has noted when it was.
         let noted = answered::find(job, RequestKind::Add, request_key, Timestamp::now());

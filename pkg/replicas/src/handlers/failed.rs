@@ -1,7 +1,7 @@
 use axum::{body::Body, extract::State as Extract, response::Response};
 use di_api::{PlanEntry, Role};
 use di_cache::JobView;
-use di_plan::{PodView, RandomSuffixes, find, replace, successor};
+use di_plan::{PodView, RandomSuffixes, find_entry, replace, find_successor};
 use jiff::Timestamp;
 
 use super::{admit, check_live, read, success, urls};
@@ -27,7 +27,7 @@ pub(crate) async fn failed(
     let (key, caller) = admit(&state, &source, &request.target).await?;
     let (job, replacements) = mutate(&state, &key, &caller, |job, draft| {
         check_live(job)?;
-        let pods = state.pods.of_job(&key);
+        let pods = state.pods.list_by_job(&key);
         Ok(replace_all(
             job,
             draft,
@@ -63,12 +63,12 @@ fn replace_all(
 ) -> Vec<(Role, String)> {
     let plan = &mut draft.plan;
     for name in failed {
-        let made = find(plan, name).and_then(PlanEntry::may_be_made_from);
+        let made = find(plan, name).and_then(PlanEntry::earliest_creation);
         let most = made.map(|made| now.duration_since(made).as_secs());
         let ran = pods
             .iter()
             .find(|pod| pod.name == *name)
-            .and_then(|pod| pod.ran(now, most));
+            .and_then(|pod| pod.run_seconds(now, most));
         let swaps = find(plan, name).is_some_and(PlanEntry::is_wanted);
         replace(job, plan, name, ran, &mut RandomSuffixes, now);
         if let Some(fresh) = plan.last_mut().filter(|_| swaps) {
@@ -88,7 +88,7 @@ fn replace_all(
 #[cfg(test)]
 mod tests {
     use di_api::EntryState;
-    use di_plan::find;
+    use di_plan::find_entry;
     use serde_json::json;
 
     use super::*;

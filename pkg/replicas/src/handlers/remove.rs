@@ -3,7 +3,7 @@ use std::collections::HashMap;
 use axum::{body::Body, extract::State as Extract, http::HeaderMap, response::Response};
 use di_api::{Origin, PlanEntry, RequestKind, Role, names};
 use di_cache::{JobView, Key};
-use di_plan::{Job, PodView, find, release, release_declared, successor};
+use di_plan::{Job, PodView, find_entry, scale_down_requested, scale_down_declared, find_successor};
 use jiff::Timestamp;
 use kube::ResourceExt;
 
@@ -61,7 +61,7 @@ async fn remove_from(
         check_live(job)?;
         take_out(&mut draft.plan, &chosen(job, now));
         let lowered = lowered(job, request_key, now);
-        let pods = state.pods.of_job(key);
+        let pods = state.pods.list_by_job(key);
         let mut gone = Vec::new();
         for (role, count) in counts {
             gone.extend(let_go(job, draft, &pods, role, count, &lowered));
@@ -94,14 +94,14 @@ fn role_of(job: &JobView, name: &str) -> Role {
             Role::Learner
         }
     };
-    find(job.plan(), name).map_or_else(named, |entry| entry.role)
+    find(job.plan_entries(), name).map_or_else(named, |entry| entry.role)
 }
 
 /// Lets go of those that were chosen when their count was lowered, by requests whose second write is yet to come, or of who holds their places now.
 fn take_out(plan: &mut [PlanEntry], chosen: &[String]) {
     for name in chosen {
         if let Some(holder) = successor(plan, name).map(|entry| entry.name.clone()) {
-            di_plan::remove(plan, &holder);
+            di_plan::remove_entry(plan, &holder);
         }
     }
 }
@@ -148,7 +148,7 @@ fn let_go(
 
 /// The declared counts of a role.
 fn buckets(job: &JobView, role: Role) -> Vec<(Bucket, usize)> {
-    let Some(part) = job.part(role) else {
+    let Some(part) = job.role_view(role) else {
         return Vec::new();
     };
     let groups = part.groups.iter();

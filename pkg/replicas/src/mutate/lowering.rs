@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use di_api::{Role, names};
 use di_cache::JobView;
-use di_plan::find;
+use di_plan::find_entry;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
@@ -91,8 +91,8 @@ pub(super) fn note(
     }
     // A list of plain fields can always be written.
     let text = serde_json::to_string(&all).unwrap_or_default();
-    let go_first = go_first(job, lower).map(|all| (names::LET_GO_ANNOTATION, all));
-    let notes = std::iter::once((names::LOWERED_ANNOTATION, text)).chain(go_first);
+    let go_first = go_first(job, lower).map(|all| (names::PODS_TO_DELETE_ANNOTATION, all));
+    let notes = std::iter::once((names::SCALE_DOWNS_ANNOTATION, text)).chain(go_first);
     let path = ["metadata", "annotations"].map(str::to_owned).to_vec();
     // Where there are none, there is nothing that one could be added to.
     if job.metadata.annotations.is_none() {
@@ -115,7 +115,7 @@ fn go_first(job: &JobView, lower: &HashMap<Bucket, Fewer>) -> Option<String> {
         return None;
     }
     let annotations = job.metadata.annotations.as_ref();
-    let before = annotations.and_then(|all| all.get(names::LET_GO_ANNOTATION));
+    let before = annotations.and_then(|all| all.get(names::PODS_TO_DELETE_ANNOTATION));
     let before = before.into_iter().flat_map(|all| all.split(','));
     let stay = before.filter(|name| {
         find(&job.plan, name).is_some_and(di_api::PlanEntry::is_wanted) && !new.contains(name)
@@ -129,7 +129,7 @@ fn go_first(job: &JobView, lower: &HashMap<Bucket, Fewer>) -> Option<String> {
 fn read(job: &JobView, now: Timestamp) -> Vec<Lowered> {
     let annotations = job.metadata.annotations.as_ref();
     let mut all: Vec<Lowered> = annotations
-        .and_then(|all| serde_json::from_str(all.get(names::LOWERED_ANNOTATION)?).ok())
+        .and_then(|all| serde_json::from_str(all.get(names::SCALE_DOWNS_ANNOTATION)?).ok())
         .unwrap_or_default();
     all.retain(|lowered| lowered.at.as_ref().is_some_and(|at| may_return(at, now)));
     all

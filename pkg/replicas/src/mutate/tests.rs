@@ -143,7 +143,7 @@ fn the_reconciler_is_told_who_goes_and_who_was_named_before_and_is_yet_to_go() {
     let mut job = json!({
         "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "DIJob",
         "metadata": {
-            "name": "j", "resourceVersion": "5", "annotations": {names::LET_GO_ANNOTATION: "gone,theirs,x"},
+            "name": "j", "resourceVersion": "5", "annotations": {names::PODS_TO_DELETE_ANNOTATION: "gone,theirs,x"},
         },
         "spec": {"coordinator": {"template": {}}},
         "status": {"plan": [entry("theirs", Role::Collector), entry("x", Role::Collector)]},
@@ -153,7 +153,7 @@ fn the_reconciler_is_told_who_goes_and_who_was_named_before_and_is_yet_to_go() {
     for going in [&["x", "y"][..], &[]] {
         let lower = HashMap::from([(bucket.clone(), fewer(2, going))]);
         note(&mut job, "key", &lower, now);
-        let told = &job["metadata"]["annotations"][names::LET_GO_ANNOTATION];
+        let told = &job["metadata"]["annotations"][names::PODS_TO_DELETE_ANNOTATION];
         assert_eq!(told, "theirs,x,y");
     }
 }
@@ -223,7 +223,7 @@ fn a_key_that_has_expired_stands_for_another_request() {
 
     // As older versions wrote it.
     let old = json!([{"key": "nightly", "role": Role::Collector, "by": 2}]);
-    let old = json!({names::LOWERED_ANNOTATION: old.to_string()});
+    let old = json!({names::SCALE_DOWNS_ANNOTATION: old.to_string()});
     job["metadata"]["annotations"] = old;
     assert!(lowered(&view(&job), "nightly", then).is_empty());
     note(&mut job, "nightly", &two, then);

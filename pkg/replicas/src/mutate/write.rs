@@ -25,7 +25,7 @@ pub(super) async fn write(state: &Shared, job: &JobRef, draft: Draft) -> Result<
         let fields = fields(&job, draft, Timestamp::now());
         di_cache::write_fields(&state.client, &*job, Some("status"), fields).await
     });
-    Ok(state.jobs.written(written.await?))
+    Ok(state.jobs.record_write(written.await?))
 }
 
 /// The fields of the status that change, each a path and its value: the plan, what follows from it, and which requests were answered.
@@ -76,12 +76,12 @@ async fn lower(
     let sent = call("lower the declared replicas of the DIJob", async {
         di_cache::write_fields(&state.client, &**job, None, fields).await
     });
-    Ok(state.jobs.written(sent.await?))
+    Ok(state.jobs.record_write(sent.await?))
 }
 
 /// Where a declared count stands in the job, and what it is when it is lowered.
 fn count_of(job: &JobView, (role, group): &Bucket, by: i32) -> Option<(Vec<String>, Value)> {
-    let part = job.part(*role)?;
+    let part = job.role_view(*role)?;
     let mut path = vec!["spec".to_owned(), role.label().to_owned()];
     let count = match group {
         None => part.replicas,

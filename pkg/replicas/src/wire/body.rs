@@ -1,6 +1,6 @@
 use di_api::{
     ReplicaResources,
-    quantity::{NANO, nanos},
+    quantity::{NANOS_PER_UNIT, parse_nanos},
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::{Map, Value};
@@ -78,7 +78,7 @@ impl std::fmt::Display for Part {
         if self.count == 0 {
             return Ok(());
         }
-        let mut all = self.resources.quantities();
+        let mut all = self.resources.named_quantities();
         all.try_for_each(|(name, quantity)| write!(f, " of {name} {}", same(&quantity.0)))
     }
 }

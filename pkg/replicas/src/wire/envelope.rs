@@ -48,7 +48,7 @@ impl Replicas {
     pub(crate) fn new(job: &Key, listing: Listing) -> Self {
         Self {
             namespace: job.0.clone(),
-            coordinator: di_api::names::coordinator(&job.1),
+            coordinator: di_api::names::coordinator_name(&job.1),
             collectors: listing.collectors,
             learners: listing.learners,
         }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use di_api::{CleanPodPolicy, ConditionType, DIJobStatus, Phase, Role, condition, is_true};
+use di_api::{CleanPodPolicy, ConditionType, DIJobStatus, Phase, Role, find_condition, is_condition_true};
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -241,9 +241,9 @@ fn check_kept_pods(world: &mut World, kept: &BTreeSet<String>, case: &str) {
 fn check_kept_pods_are_stopped(world: &World, ending: Ending, policy: CleanPodPolicy, case: &str) {
     let ended = !matches!(ending, Ending::IsSuspended | Ending::IsDeleted);
     for pod in world.pods.values() {
-        let is_running = pod.uses_cluster() && pod.end.is_none();
+        let is_running = pod.is_active() && pod.end.is_none();
         let expected = ended && policy == CleanPodPolicy::Running && is_running;
-        assert_eq!(pod.told_to_end, expected, "{case}: {}", pod.name);
+        assert_eq!(pod.deadline_requested, expected, "{case}: {}", pod.name);
     }
 }
 
@@ -386,8 +386,8 @@ fn pod_view_matches_each_pod_state() {
             let mut world = world.clone();
             world.set_state(&name, state);
             let pod = &world.pods[&name];
-            assert_eq!(pod.uses_cluster(), !state.is_over(), "{state:?}");
-            let succeeded = pod.end.as_ref().map(|end| end.succeeded());
+            assert_eq!(pod.is_active(), !state.is_over(), "{state:?}");
+            let succeeded = pod.end.as_ref().map(|end| end.has_succeeded());
             assert_eq!(succeeded, state.has_succeeded(), "{state:?}");
             assert_eq!(pod.disrupted, state.is_disrupted(), "{state:?}");
             assert_eq!(pod.deleting, state.deleting, "{state:?}");

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use di_api::{ConditionType, Phase, Reason, Role, condition, is_true, names};
+use di_api::{ConditionType, Phase, Reason, Role, find_condition, is_condition_true, names};
 use di_plan::{End, PodPhase};
 use jiff::SignedDuration;
 use kube::ResourceExt;
@@ -79,7 +79,7 @@ fn replica_is_not_created_before_restarted_coordinator() {
 fn coordinator_evicted_for_own_limit_fails_job() {
     let mut world = running();
     evict(&mut world);
-    world.pods.get_mut(COORDINATOR).unwrap().over_its_limit = true;
+    world.pods.get_mut(COORDINATOR).unwrap().exceeded_disk_limit = true;
     world.settle();
     assert_eq!(world.status().phase, Some(Phase::Failed));
 }

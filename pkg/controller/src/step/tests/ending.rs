@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use di_api::{CleanPodPolicy, ConditionType, Phase, Reason, Role, condition, set_condition};
+use di_api::{CleanPodPolicy, ConditionType, Phase, Reason, Role, find_condition, set_condition};
 use jiff::SignedDuration;
 
 use super::*;
@@ -79,7 +79,7 @@ fn unscheduled_coordinator_is_deleted_at_deadline() {
         assert_eq!(world.status().reason.as_deref(), Some("DeadlineExceeded"));
         // Without a node no kubelet can stop it.
         let pod = &world.pods[COORDINATOR];
-        assert_eq!((pod.deleting, pod.told_to_end), (!is_kept, false));
+        assert_eq!((pod.deleting, pod.deadline_requested), (!is_kept, false));
         world.remove_terminating_pods();
         world.settle();
         assert_eq!(world.pods.contains_key(COORDINATOR), is_kept, "{policy:?}");

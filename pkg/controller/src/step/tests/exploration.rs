@@ -8,7 +8,7 @@ mod status_checks;
 use std::collections::HashSet;
 
 use di_api::{CleanPodPolicy, DIJob, Origin, Phase, PlanEntry, Role};
-use di_plan::{PodView, Stage, find, is_whole};
+use di_plan::{PodView, Stage, find_entry, is_group_complete};
 use proptest::{prelude::*, sample::select};
 
 use super::fake_cluster::COORDINATOR;
@@ -286,8 +286,8 @@ fn check_ended(model: &Model) {
         CleanPodPolicy::None => {}
         CleanPodPolicy::All => assert!(pods.is_empty()),
         CleanPodPolicy::Running => {
-            let mut live = pods.values().filter(|pod| pod.uses_cluster());
-            let is_stopped = |pod: &PodView| pod.told_to_end || pod.deleting || pod.end.is_some();
+            let mut live = pods.values().filter(|pod| pod.is_active());
+            let is_stopped = |pod: &PodView| pod.deadline_requested || pod.deleting || pod.end.is_some();
             assert!(live.all(|pod| pod.role == Some(Role::Coordinator) && is_stopped(pod)));
         }
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use di_api::{DIJob, DIJobStatus, Phase, PlanEntry, Role};
 use di_plan::{
-    AggregatorTemplate, BuildSettings, END_NOW, End, NodeView, PodPhase, PodView, ServiceView,
+    AggregatorTemplate, BuildSettings, IMMEDIATE_DEADLINE_SECONDS, End, NodeView, PodPhase, PodView, ServiceView,
     Suffixes,
 };
 use jiff::Timestamp;
@@ -34,7 +34,7 @@ pub(super) struct World {
 struct Serial<'a>(&'a mut u32);
 
 impl Suffixes for Serial<'_> {
-    fn suffix(&mut self) -> String {
+    fn next_suffix(&mut self) -> String {
         *self.0 += 1;
         format!("{:05}", self.0)
     }
@@ -145,7 +145,7 @@ impl World {
                     "{} created twice",
                     entry.name
                 );
-                let service = di_plan::service(&self.job, &entry);
+                let service = di_plan::build_service(&self.job, &entry);
                 self.services
                     .insert(entry.name, ServiceView::new(&service).unwrap());
             }
@@ -159,7 +159,7 @@ impl World {
                     pod.spec.as_mut().unwrap().active_deadline_seconds = Some(END_NOW);
                 };
                 set_deadline(self.objects.get_mut(&name).unwrap());
-                self.pods.get_mut(&name).unwrap().told_to_end = true;
+                self.pods.get_mut(&name).unwrap().deadline_requested = true;
             }
             Action::DeleteService { name, .. } => {
                 self.services.remove(&name).unwrap();
@@ -245,7 +245,7 @@ pub(super) fn created_pod(
 
 fn object(job: &DIJob, entry: &PlanEntry, aggregator: &AggregatorTemplate, serial: u32) -> Pod {
     let settings = BuildSettings::default();
-    let mut pod = di_plan::pod(job, entry, aggregator.found(), &settings).unwrap();
+    let mut pod = di_plan::build_pod(job, entry, aggregator.pod_template(), &settings).unwrap();
     pod.metadata.uid = Some(format!("uid-{serial}"));
     pod
 }
@@ -284,7 +284,7 @@ pub(super) fn node(gpus: i32) -> NodeView {
 
 /// Returns the template of aggregators.
 pub(super) fn aggregator() -> AggregatorTemplate {
-    AggregatorTemplate::of(&serde_json::json!({
+    AggregatorTemplate::from_config(&serde_json::json!({
         "apiVersion": "diengine.opendilab.org/v1alpha2", "kind": "AggregatorConfig",
         "metadata": {"name": "aggregator-config", "namespace": "rl"},
         "spec": {"aggregator": {"template": {"spec": {"containers": [

@@ -37,8 +37,8 @@ fn ddp_learners(world: &World) -> Vec<PlanEntry> {
 }
 
 fn pod(world: &World, entry: &PlanEntry) -> Pod {
-    let template = world.aggregator.found();
-    di_plan::pod(
+    let template = world.aggregator.pod_template();
+    di_plan::build_pod(
         &world.job,
         entry,
         template,
@@ -62,7 +62,7 @@ fn multi_gpu_learner_is_aggregator_and_ddp_learners() {
         panic!("{:?}", world.plan());
     };
     let members = ddp_learners(&world);
-    let gpus: Vec<_> = members.iter().map(PlanEntry::gpus).collect();
+    let gpus: Vec<_> = members.iter().map(PlanEntry::gpu_count).collect();
     assert_eq!(gpus, [4, 2], "by the GPUs of the nodes");
     assert_eq!(world.pods.len(), 1 + 1 + 1 + 2);
     assert_eq!(world.services.len(), world.pods.len());
@@ -172,7 +172,7 @@ fn replaced_learner_group_is_split_by_current_nodes() {
     world.pods.remove(&first.name);
     world.settle();
     let after = ddp_learners(&world);
-    let places: Vec<_> = after.iter().map(|e| (e.gpus(), e.index)).collect();
+    let places: Vec<_> = after.iter().map(|e| (e.gpu_count(), e.index)).collect();
     assert_eq!(places, [(2, 0), (2, 1), (2, 2)]);
     world.remove_terminating_pods();
     world.now += SignedDuration::from_secs(10);
@@ -180,7 +180,7 @@ fn replaced_learner_group_is_split_by_current_nodes() {
     world.nodes.clear();
     world.pods.remove(&after[1].name);
     world.settle();
-    let gpus: Vec<_> = ddp_learners(&world).iter().map(PlanEntry::gpus).collect();
+    let gpus: Vec<_> = ddp_learners(&world).iter().map(PlanEntry::gpu_count).collect();
     assert_eq!(gpus, [6], "the scheduler reports the lack of nodes");
 }
 
@@ -203,7 +203,7 @@ fn f23_missing_config_delays_only_aggregators() {
     assert_eq!(world.pods.len(), 2, "coordinator and collector");
     let status = world.status();
     assert_eq!(status.reason.as_deref(), Some("MissingAggregatorConfig"));
-    let ready = di_api::condition(&status.conditions, di_api::ConditionType::ReplicasReady);
+    let ready = di_api::find_condition(&status.conditions, di_api::ConditionType::ReplicasReady);
     let ready = ready.unwrap();
     assert_eq!(ready.reason, "MissingAggregatorConfig");
     assert!(
@@ -264,7 +264,7 @@ fn learner_group_with_lost_plan_is_adopted_as_a_whole() {
     let mut world = running();
     let names = |world: &World| {
         let all = world.plan().iter();
-        let places = all.map(|e| (e.name.clone(), e.role, e.ddp.clone(), e.gpus(), e.port));
+        let places = all.map(|e| (e.name.clone(), e.role, e.ddp.clone(), e.gpu_count(), e.port));
         let mut places: Vec<_> = places
             .filter(|(_, role, ..)| *role != Role::Collector)
             .collect();

@@ -351,7 +351,7 @@ fn orphan_pods_are_adopted_and_counted() {
         .iter()
         .filter(|e| e.origin == Origin::Requested);
     let owners: Vec<_> = requested.map(|e| e.claimed_by.clone()).collect();
-    let coordinator = world.pods[COORDINATOR].incarnation();
+    let coordinator = world.pods[COORDINATOR].coordinator_instance();
     assert_eq!(
         owners,
         [Some(coordinator)],

@@ -72,7 +72,7 @@ pub(super) fn request_learners(
 /// GPUs, first rank and index of each ddp learner, by rank.
 fn places(plan: &[PlanEntry], aggregator: &str) -> Vec<(i32, i32, i32)> {
     let mut places: Vec<_> = group_members(plan, aggregator)
-        .map(|e| (e.gpus(), e.ddp.as_ref().unwrap().start_rank, e.index))
+        .map(|e| (e.gpu_count(), e.ddp.as_ref().unwrap().start_rank, e.index))
         .collect();
     places.sort_by_key(|(_, rank, _)| *rank);
     places
@@ -87,7 +87,7 @@ fn learner_with_several_gpus_becomes_aggregator() {
     assert_eq!(find_entry(&plan, &one).unwrap().role, Role::Learner);
     let aggregator = find_entry(&plan, &group).unwrap();
     assert_eq!(
-        (aggregator.role, aggregator.port, aggregator.gpus()),
+        (aggregator.role, aggregator.port, aggregator.gpu_count()),
         (Role::Aggregator, Some(5000), 6)
     );
     assert_eq!(places(&plan, &group), [(4, 0, 0), (2, 4, 1)]);
@@ -392,8 +392,8 @@ proptest! {
                     split(&mut plan, &gpus);
                     for group in plan.iter().filter(|e| e.role == Role::Aggregator && e.is_wanted()) {
                         prop_assert!(is_group_complete(&plan, &group.name));
-                        let sum: i32 = group_members(&plan, &group.name).map(PlanEntry::gpus).sum();
-                        prop_assert_eq!(sum, group.gpus());
+                        let sum: i32 = group_members(&plan, &group.name).map(PlanEntry::gpu_count).sum();
+                        prop_assert_eq!(sum, group.gpu_count());
                     }
                 }
                 Op::DropDeleted(nth) => {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use di_api::{PlanEntry, Role};
 use di_cache::{JobView, Key};
-use di_plan::{Job, PodView, find, members};
+use di_plan::{Job, PodView, find_entry, group_members};
 use tokio::time::{Instant, timeout_at};
 
 use crate::{authorize::owns, state::Shared};
@@ -26,13 +26,13 @@ pub(super) async fn wait(
     let mut fewest = None;
     // When those that are lacking are taken to be refused.
     let mut given_up = deadline;
-    let mut changes = state.pods.changes();
+    let mut changes = state.pods.subscribe_changes();
     loop {
         changes.mark_unchanged();
         // The ddp learners of aggregators are planned meanwhile.
         let known = state.jobs.get(key);
         let plan = known.as_deref().map_or(&[][..], Job::plan);
-        let lacking = state.pods.read(key, |pods| {
+        let lacking = state.pods.read_objects(key, |pods| {
             let has = |name: &str| {
                 pods.get(name)
                     .is_some_and(|pod| owns(job, pod) && has_verdict(pod))
@@ -72,9 +72,9 @@ pub(super) fn have_vanished(state: &Shared, key: &Key, planned: &[(Role, String)
     let Some(job) = state.jobs.get(key) else {
         return false;
     };
-    state.pods.read(key, |pods| {
+    state.pods.read_objects(key, |pods| {
         planned.iter().any(|(_, name)| {
-            let is_planned = find(job.plan(), name).is_some_and(PlanEntry::is_wanted);
+            let is_planned = find(job.plan_entries(), name).is_some_and(PlanEntry::is_wanted);
             !is_planned && pods.get(name).is_none()
         })
     })
@@ -89,7 +89,7 @@ fn number_lacking(
     let led = |unit: &PlanEntry| {
         let mut all = members(plan, &unit.name).peekable();
         if all.peek().is_none() {
-            return usize::try_from(unit.gpus()).unwrap_or(0);
+            return usize::try_from(unit.gpu_count()).unwrap_or(0);
         }
         all.filter(|member| !is_there(&member.name)).count()
     };
@@ -101,7 +101,7 @@ fn number_lacking(
 }
 
 fn has_verdict(pod: &PodView) -> bool {
-    pod.scheduled != Ok(false) || pod.stuck().is_some() || pod.deleting || !pod.uses_cluster()
+    pod.scheduled != Ok(false) || pod.stuck_reason().is_some() || pod.deleting || !pod.is_active()
 }
 
 #[cfg(test)]
@@ -127,7 +127,7 @@ mod tests {
             for (tenths, (role, name)) in coming.iter().zip(&planned) {
                 sleep_until(after(*tenths)).await;
                 let pod = pod("j", *role, name, "j-uid", "10.0.0.2");
-                state.pods.applied(pod);
+                state.pods.on_apply(pod);
             }
         };
         let waited = async {

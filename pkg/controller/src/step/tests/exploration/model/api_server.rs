@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use di_api::{DIJob, DIJobStatus, EntryState, Phase, PlanEntry, Reason, Role};
-use di_plan::{PodView, ServiceView, aggregator_of, find, is_whole, members};
+use di_plan::{PodView, ServiceView, aggregator_of, find_entry, is_group_complete, group_members};
 
 use super::{Failure, Model, version};
 use crate::step::{
@@ -131,7 +131,7 @@ impl Model {
                 for pods in [Rc::make_mut(&mut self.pods), &mut cache.pods] {
                     if let Some(pod) = pods.get_mut(&name).filter(|pod| pod.uid == uid) {
                         assert_eq!(pod.owner, job, "{name} is stopped");
-                        pod.told_to_end = true;
+                        pod.deadline_requested = true;
                     }
                 }
             }
@@ -174,7 +174,7 @@ impl Model {
     }
 
     fn create_pod(&mut self, job: &DIJob, entry: &PlanEntry) -> Result<Option<PodView>, Reason> {
-        if entry.role == Role::Aggregator && self.aggregator.found().is_none() {
+        if entry.role == Role::Aggregator && self.aggregator.pod_template().is_none() {
             // The next step reports the missing configuration.
             return Ok(None);
         }
@@ -213,7 +213,7 @@ impl Model {
 
 /// Returns the service of an entry as the watch shows it after the create.
 pub(super) fn created_service(job: &DIJob, entry: &PlanEntry, serial: u32) -> ServiceView {
-    let mut service = ServiceView::new(&di_plan::service(job, entry)).unwrap();
+    let mut service = ServiceView::new(&di_plan::build_service(job, entry)).unwrap();
     service.uid = format!("service-{serial}");
     service
 }

@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use di_api::{DIJobStatus, Origin, PlanEntry, ReplicaResources, Role, names};
 use di_plan::{
-    AggregatorTemplate, End, PodPhase, PodView, RandomSuffixes, Request, Stage, release, replace,
-    request,
+    AggregatorTemplate, End, PodPhase, PodView, RandomSuffixes, Request, Stage, scale_down_requested, replace,
+    plan_request,
 };
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -207,13 +207,13 @@ impl Model {
 
     /// Adds replicas, as the endpoint does. It plans no aggregator without a known port.
     fn add_replicas(&mut self, role: Role, count: usize) {
-        let port = self.aggregator.port();
+        let port = self.aggregator.pod_port();
         let is_group = role == Role::Aggregator;
         if !self.is_active() || is_group && port.is_none() {
             return;
         }
         let coordinator = self.own_pods().find(|pod| pod.name == COORDINATOR);
-        let incarnation = coordinator.map(PodView::incarnation);
+        let incarnation = coordinator.map(PodView::coordinator_instance);
         let job = self.job.clone();
         let group = &job.spec.learner.as_ref().unwrap().groups[0];
         let new = Request {
@@ -223,7 +223,7 @@ impl Model {
             } else {
                 ReplicaResources::default()
             },
-            incarnation,
+            coordinator_instance,
             aggregator_port: port,
             ..Request::default()
         };
