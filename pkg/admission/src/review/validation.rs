@@ -4,36 +4,36 @@ use di_api::{
 };
 use serde_json::Value;
 
-/// What is to be said of an object.
+/// The faults and warnings of an object.
 #[derive(Debug, Default)]
-pub(super) struct Verdict {
-    /// Why it is denied; nothing means that it is allowed.
+pub(super) struct ValidationResult {
+    /// Reasons of a denial; the object is valid if there are none.
     pub(super) faults: Vec<Fault>,
-    /// What its author should know besides.
+    /// Warnings for the author, independent of the faults.
     pub(super) warnings: Vec<String>,
 }
 
-impl Verdict {
-    /// Of a job that is new.
-    pub(super) fn of_new_dijob(job: Read<DIJob>) -> Self {
+impl ValidationResult {
+    /// Validates a new job.
+    pub(super) fn for_new_dijob(job: Read<DIJob>) -> Self {
         Self {
             warnings: validation::warnings(job.object()),
             faults: validation::dijob_read(job).err().unwrap_or_default(),
         }
     }
 
-    /// Of a job that is new, or takes the place of `old`.
-    pub(super) fn of_dijob(old: Option<&Value>, new: &Value) -> Self {
-        let judged = match old {
+    /// Validates a new job, or an update of `old`.
+    pub(super) fn for_dijob(old: Option<&Value>, new: &Value) -> Self {
+        let result = match old {
             Some(old) => validation::dijob_update(old, new),
             None => validation::dijob(new).map(Some),
         };
-        match judged {
+        match result {
             Ok(Some(job)) => Self {
                 faults: Vec::new(),
                 warnings: validation::warnings(&job),
             },
-            // Labels, finalizers and restored status pass, and say nothing of the spec again.
+            // The spec is unchanged: updates of labels, finalizers and status repeat no warnings.
             Ok(None) => Self::default(),
             Err(faults) => Self {
                 faults,
@@ -42,8 +42,8 @@ impl Verdict {
         }
     }
 
-    /// Of a configuration that is new, or takes the place of `old`.
-    pub(super) fn of_aggregator_config(old: Option<&Value>, new: &Value) -> Self {
+    /// Validates a new `AggregatorConfig`, or an update of `old`.
+    pub(super) fn for_aggregator_config(old: Option<&Value>, new: &Value) -> Self {
         if old.is_some_and(|old| old["spec"] == new["spec"]) {
             return Self::default();
         }
